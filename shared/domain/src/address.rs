@@ -1,0 +1,63 @@
+//! Wallet and token addresses: twenty bytes, compared as bytes, written with the EIP-55 checksum.
+
+pub use alloy_primitives::Address;
+
+/// Why a text is not an address that money may be sent to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    /// Not `0x` and forty hexadecimal digits.
+    #[error("must be `0x` and forty hexadecimal digits")]
+    Form,
+    /// Mixed case that is not the address's own checksum: a typing error, or a look-alike.
+    #[error("its letter case does not match its EIP-55 checksum")]
+    Checksum,
+    /// The zero address: money sent there is lost.
+    #[error("must not be the zero address")]
+    Zero,
+}
+
+/// Reads an address: `0x` and forty hexadecimal digits, all lower case, all upper case, or with a right EIP-55
+/// checksum; never the zero address (`docs/x402.md` §6).
+pub fn parse_address(text: &str) -> Result<Address, AddressError> {
+    let digits = text.strip_prefix("0x").ok_or(AddressError::Form)?;
+    if digits.len() != 40 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(AddressError::Form);
+    }
+    let address: Address = text.parse().map_err(|_| AddressError::Form)?;
+    let mixed = digits.bytes().any(|b| b.is_ascii_lowercase()) && digits.bytes().any(|b| b.is_ascii_uppercase());
+    if mixed && address.to_checksum(None) != text {
+        return Err(AddressError::Checksum);
+    }
+    if address == Address::ZERO {
+        Err(AddressError::Zero)
+    } else {
+        Ok(address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_read_strictly() {
+        let checksummed = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
+        let cases = [
+            (checksummed.to_owned(), Ok(())),
+            (checksummed.to_lowercase(), Ok(())),
+            (
+                format!("0x{}", checksummed.trim_start_matches("0x").to_uppercase()),
+                Ok(()),
+            ),
+            (checksummed.replace("3C44C", "3c44C"), Err(AddressError::Checksum)),
+            (checksummed.replace("0x", "0X"), Err(AddressError::Form)),
+            (checksummed.replace("0x", ""), Err(AddressError::Form)),
+            (format!("{checksummed}0"), Err(AddressError::Form)),
+            (format!("0x{}", "0".repeat(40)), Err(AddressError::Zero)),
+            ("merchant".to_owned(), Err(AddressError::Form)),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(parse_address(&text).map(|_| ()), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Money: whole micro-units of USDC, sealed.
+//!
+//! One unit is one atomic unit of USDC (6 decimals), so 1,000,000 units are 1.00 USD (`docs/spec.md` §2). There are no
+//! floats anywhere: arithmetic answers `None` instead of wrapping, and decimals exist only as text for people.
+
+use std::fmt;
+
+/// A non-negative amount in micro-units, at most [`Amount::MAX`].
+///
+/// The only ways in are [`Amount::from_units`] and [`Amount::from_decimal_digits`]; the only way out is
+/// [`Amount::units`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Amount(u64);
+
+impl Amount {
+    /// Nothing.
+    pub const ZERO: Self = Self(0);
+
+    /// 2^53 - 1 units, about nine billion dollars: the largest integer that every JSON reader keeps exact.
+    pub const MAX: Self = Self(9_007_199_254_740_991);
+
+    /// The amount of that many micro-units; `None` above [`Amount::MAX`].
+    pub const fn from_units(units: u64) -> Option<Self> {
+        if units <= Self::MAX.0 { Some(Self(units)) } else { None }
+    }
+
+    /// Reads the amounts of x402: a decimal string of atomic units without sign, separator, exponent or leading zero
+    /// (`docs/x402.md` §6). `None` for any other text and above [`Amount::MAX`].
+    pub fn from_decimal_digits(text: &str) -> Option<Self> {
+        let canonical = text == "0" || (!text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit()));
+        if !canonical {
+            return None;
+        }
+        text.parse().ok().and_then(Self::from_units)
+    }
+
+    /// The number of micro-units.
+    pub const fn units(self) -> u64 {
+        self.0
+    }
+
+    /// The sum; `None` above [`Amount::MAX`].
+    pub fn plus(self, other: Self) -> Option<Self> {
+        self.0.checked_add(other.0).and_then(Self::from_units)
+    }
+
+    /// The difference; `None` below zero.
+    pub fn minus(self, other: Self) -> Option<Self> {
+        self.0.checked_sub(other.0).map(Self)
+    }
+
+    /// What of `self` lies above `other`, zero where nothing does.
+    #[must_use]
+    pub fn above(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+
+    /// Whether nothing is left.
+    pub const fn is_zero(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The amount in USDC for people, with the digits it needs and at most six places: `0.01`, `12`, `0.000001`.
+    pub fn to_usdc(self) -> String {
+        const UNITS_PER_USDC: u64 = 1_000_000;
+        let (whole, rest) = (self.0 / UNITS_PER_USDC, self.0 % UNITS_PER_USDC);
+        if rest == 0 {
+            return whole.to_string();
+        }
+        let places = format!("{rest:06}");
+        format!("{whole}.{}", places.trim_end_matches('0'))
+    }
+}
+
+/// The bare number of units, for logs and messages.
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn only_canonical_decimal_strings_are_amounts() {
+        let cases = [
+            ("0", Some(0)),
+            ("10000", Some(10_000)),
+            ("9007199254740991", Some(9_007_199_254_740_991)),
+            ("9007199254740992", None),
+            ("", None),
+            ("00010000", None),
+            ("10_000", None),
+            ("1e3", None),
+            ("-1", None),
+            ("+1", None),
+            ("1.0", None),
+            (" 1", None),
+            ("\u{661}", None),
+            ("99999999999999999999999999", None),
+        ];
+        for (text, units) in cases {
+            assert_eq!(Amount::from_decimal_digits(text).map(Amount::units), units, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn people_read_dollars_with_the_digits_that_matter() {
+        let cases = [
+            (0, "0"),
+            (1, "0.000001"),
+            (10_000, "0.01"),
+            (12_000_000, "12"),
+            (12_500_000, "12.5"),
+        ];
+        for (units, text) in cases {
+            assert_eq!(Amount(units).to_usdc(), text);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_added_can_be_taken_away_again(a in 0..=Amount::MAX.0, b in 0..=Amount::MAX.0) {
+            let (a, b) = (Amount(a), Amount(b));
+            match a.plus(b) {
+                Some(sum) => prop_assert_eq!(sum.minus(b), Some(a)),
+                None => prop_assert!(u128::from(a.0) + u128::from(b.0) > u128::from(Amount::MAX.0)),
+            }
+        }
+
+        #[test]
+        fn subtraction_never_wraps(a in 0..=Amount::MAX.0, b in 0..=Amount::MAX.0) {
+            prop_assert_eq!(Amount(a).minus(Amount(b)).is_none(), a < b);
+        }
+    }
+}

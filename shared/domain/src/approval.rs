@@ -1,0 +1,190 @@
+//! A request to a person (`docs/spec.md` §2.8, §3.3).
+//!
+//! ```text
+//! pending ──approve──▶ approved ──retry──▶ executed (once)
+//!    │                    │
+//!    ├──reject──▶ rejected└──time──▶ expired
+//!    └──time──▶ expired
+//! ```
+//! Expiry is a fact about the time, not a write: a stored `pending` or `approved` reads as expired from
+//! `expires_at` on.
+
+use crate::{
+    Address, AgentId, Amount, ApprovalId, Fingerprint, OperationSlug, RuleId, ServiceId, SettlementId, Timestamp,
+    TransactionId,
+};
+
+/// One request to a person, bound to exactly one payment request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Approval {
+    /// The approval's id.
+    pub id: ApprovalId,
+    /// Who asks.
+    pub agent: AgentId,
+    /// The decision that escalated.
+    pub transaction: TransactionId,
+    /// What is asked, to the byte.
+    pub fingerprint: Fingerprint,
+    /// For which service.
+    pub service: ServiceId,
+    /// For which operation, where the catalog knows it.
+    pub operation: Option<OperationSlug>,
+    /// How much.
+    pub amount: Amount,
+    /// To whom.
+    pub pay_to: Address,
+    /// The threshold or rule amount that was exceeded, as it was told.
+    pub threshold: Amount,
+    /// The rule that asked, where it was not the policy's threshold.
+    pub rule: Option<RuleId>,
+    /// When it was asked.
+    pub created_at: Timestamp,
+    /// From when on it is void.
+    pub expires_at: Timestamp,
+    /// What was decided.
+    pub resolution: Resolution,
+}
+
+/// What a person decided, and what followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// Nothing yet.
+    Pending,
+    /// Yes.
+    Approved {
+        /// When.
+        at: Timestamp,
+    },
+    /// No.
+    Rejected {
+        /// When.
+        at: Timestamp,
+    },
+    /// Yes, and the payment was authorized: it can't be used again.
+    Executed {
+        /// When it was approved.
+        at: Timestamp,
+        /// The one settlement.
+        settlement: SettlementId,
+    },
+}
+
+/// Where an approval stands at an instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApprovalStatus {
+    /// Waiting for a person.
+    Pending,
+    /// A retry that carries the approval will run.
+    Approved,
+    /// A person said no.
+    Rejected,
+    /// Nobody said yes, or nobody used it, in time.
+    Expired,
+    /// Used.
+    Executed,
+}
+
+impl ApprovalStatus {
+    /// The status in our API.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Approved => "approved",
+            Self::Rejected => "rejected",
+            Self::Expired => "expired",
+            Self::Executed => "executed",
+        }
+    }
+
+    /// Whether it can still lead to a payment, so that an identical request joins it instead of staging another.
+    pub const fn is_open(self) -> bool {
+        matches!(self, Self::Pending | Self::Approved)
+    }
+}
+
+impl Approval {
+    /// Where it stands at `now`.
+    pub fn status(&self, now: Timestamp) -> ApprovalStatus {
+        let in_time = now < self.expires_at;
+        match self.resolution {
+            Resolution::Pending if in_time => ApprovalStatus::Pending,
+            Resolution::Approved { .. } if in_time => ApprovalStatus::Approved,
+            Resolution::Pending | Resolution::Approved { .. } => ApprovalStatus::Expired,
+            Resolution::Rejected { .. } => ApprovalStatus::Rejected,
+            Resolution::Executed { .. } => ApprovalStatus::Executed,
+        }
+    }
+
+    /// When a person decided.
+    pub const fn resolved_at(&self) -> Option<Timestamp> {
+        match self.resolution {
+            Resolution::Pending => None,
+            Resolution::Approved { at } | Resolution::Rejected { at } | Resolution::Executed { at, .. } => Some(at),
+        }
+    }
+
+    /// The settlement that used it.
+    pub const fn settlement(&self) -> Option<SettlementId> {
+        match self.resolution {
+            Resolution::Executed { settlement, .. } => Some(settlement),
+            Resolution::Pending | Resolution::Approved { .. } | Resolution::Rejected { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Duration;
+    use uuid::Uuid;
+
+    #[test]
+    fn an_approval_is_open_until_it_expires_and_then_for_good_what_it_was() {
+        let created = Timestamp::EPOCH;
+        let (expires, at) = (created.after(Duration::DAY), created);
+        let last = Timestamp::from_micros(expires.micros() - 1).unwrap();
+        let settlement = SettlementId::from_uuid(Uuid::nil());
+        let rows = [
+            (Resolution::Pending, ApprovalStatus::Pending, ApprovalStatus::Expired),
+            (
+                Resolution::Approved { at },
+                ApprovalStatus::Approved,
+                ApprovalStatus::Expired,
+            ),
+            (
+                Resolution::Rejected { at },
+                ApprovalStatus::Rejected,
+                ApprovalStatus::Rejected,
+            ),
+            (
+                Resolution::Executed { at, settlement },
+                ApprovalStatus::Executed,
+                ApprovalStatus::Executed,
+            ),
+        ];
+        for (resolution, before, after) in rows {
+            let agent = AgentId::from_uuid(Uuid::nil());
+            let fingerprint = Fingerprint::of_text("x");
+            let approval = Approval {
+                id: ApprovalId::of(agent, &fingerprint, 0),
+                agent,
+                transaction: TransactionId::from_uuid(Uuid::nil()),
+                fingerprint,
+                service: ServiceId::from_uuid(Uuid::nil()),
+                operation: None,
+                amount: Amount::ZERO,
+                pay_to: Address::ZERO,
+                threshold: Amount::ZERO,
+                rule: None,
+                created_at: created,
+                expires_at: expires,
+                resolution,
+            };
+            assert_eq!(
+                (approval.status(last), approval.status(expires)),
+                (before, after),
+                "{resolution:?}"
+            );
+        }
+    }
+}

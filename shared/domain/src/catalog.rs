@@ -1,0 +1,253 @@
+//! What agents can buy: services and their operations (`docs/spec.md` §2.1 to §2.3).
+
+use crate::{Address, Amount, Network, OperationSlug, OperationUuid, ServiceId, ServiceSlug};
+use serde_json::Value;
+use url::Url;
+
+/// Declares an enum whose values have one name each, in JSON, in queries and in storage.
+macro_rules! named {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name { $($(#[$vdoc])* $variant,)* }
+
+        impl $name {
+            /// Every value, in the order of the specification.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The value's name.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $text,)* }
+            }
+
+            /// The value of that name.
+            pub fn from_name(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|value| value.name() == name)
+            }
+
+            /// `must be one of: …`, for the message of a problem.
+            pub fn choices() -> String {
+                let names: Vec<&str> = Self::ALL.iter().map(|value| value.name()).collect();
+                format!("must be one of: {}", names.join(", "))
+            }
+        }
+    )*};
+}
+pub(crate) use named;
+
+named! {
+    /// What a service is about.
+    Category {
+        /// Web and knowledge search.
+        Search = "search",
+        /// Fetching and extracting pages.
+        Scrape = "scrape",
+        /// Models.
+        Ai = "ai",
+        /// Data sets and feeds.
+        Data = "data",
+        /// Compute, storage, messaging.
+        Infrastructure = "infrastructure",
+        /// Threat data, scanning.
+        Security = "security",
+        /// Markets and payments.
+        Finance = "finance",
+        /// Images, sound, design.
+        Creative = "creative",
+    }
+
+    /// How far a service has been checked.
+    TrustStatus {
+        /// Entered by its owner.
+        Listed = "listed",
+        /// Found by us.
+        Discovered = "discovered",
+        /// Its live probe passed.
+        ProbePassed = "probe_passed",
+        /// Checked by the platform.
+        PlatformVerified = "platform_verified",
+        /// Not to be used; hidden from the list and refused by authorize.
+        Disabled = "disabled",
+    }
+
+    /// What the latest live probe of an operation saw.
+    Availability {
+        /// It asks for an x402 payment.
+        PaidX402 = "paid_x402",
+        /// It answers without payment.
+        FreeVerified = "free_verified",
+        /// Not seen working.
+        Unverified = "unverified",
+    }
+}
+
+/// One provider.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Service {
+    /// The service's UUID.
+    pub id: ServiceId,
+    /// Unique in the catalog; accepted in place of the UUID.
+    pub slug: ServiceSlug,
+    /// For people.
+    pub name: String,
+    /// For people.
+    pub description: String,
+    /// The provider's site.
+    pub website: Url,
+    /// A picture.
+    pub logo_url: Option<Url>,
+    /// What it is about.
+    pub category: Category,
+    /// Where the entry came from.
+    pub source: String,
+    /// How far it has been checked.
+    pub trust_status: TrustStatus,
+    /// What can be called, in the order of the catalog.
+    pub operations: Vec<Operation>,
+}
+
+/// One callable operation of a service.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Operation {
+    /// The operation's UUID.
+    pub id: OperationUuid,
+    /// What agents send as `operation_id`; unique within the service.
+    pub slug: OperationSlug,
+    /// What the latest live probe saw.
+    pub availability: Availability,
+    /// For people.
+    pub label: String,
+    /// HTTP method of the provider endpoint.
+    pub method: String,
+    /// The provider's address.
+    pub endpoint: Url,
+    /// As for the service.
+    pub category: Category,
+    /// `sync` is a value.
+    pub execution: String,
+    /// `fixed` is a value.
+    pub price_model: String,
+    /// What a call is expected to cost.
+    pub estimated_price: Amount,
+    /// What a call may cost at most, where that is known; authorize enforces it.
+    pub max_price: Option<Amount>,
+    /// Descriptor of the parameters, as the provider gives it.
+    pub params: Value,
+    /// How it is paid; `None` for operations that are not paid.
+    pub payment: Option<CatalogPayment>,
+}
+
+/// How an operation is paid, as the catalog knows it. The payee pins what authorize may sign.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CatalogPayment {
+    /// x402 scheme.
+    pub scheme: String,
+    /// Chain.
+    pub network: Network,
+    /// Price.
+    pub amount: Amount,
+    /// The provider's wallet.
+    pub pay_to: Address,
+}
+
+/// Counts over a service's operations, shown in the list instead of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aggregates {
+    /// All operations.
+    pub operations: usize,
+    /// Those with [`Availability::PaidX402`].
+    pub paid: usize,
+    /// Those with [`Availability::FreeVerified`].
+    pub free: usize,
+    /// The lowest estimated price; zero without operations.
+    pub min_price: Amount,
+}
+
+impl Service {
+    /// The counts of `docs/spec.md` §2.1.
+    pub fn aggregates(&self) -> Aggregates {
+        let count = |wanted| {
+            self.operations
+                .iter()
+                .filter(|operation| operation.availability == wanted)
+                .count()
+        };
+        Aggregates {
+            operations: self.operations.len(),
+            paid: count(Availability::PaidX402),
+            free: count(Availability::FreeVerified),
+            min_price: self
+                .operations
+                .iter()
+                .map(|operation| operation.estimated_price)
+                .min()
+                .unwrap_or(Amount::ZERO),
+        }
+    }
+
+    /// The operation of that slug.
+    pub fn operation(&self, slug: &OperationSlug) -> Option<&Operation> {
+        self.operations.iter().find(|operation| operation.slug == *slug)
+    }
+}
+
+impl Operation {
+    /// Whether a call of `method` on `url` is a call of this operation: same method, scheme, host, port and path.
+    /// Query strings are the caller's parameters.
+    pub fn answers(&self, method: &str, url: &Url) -> bool {
+        self.method.eq_ignore_ascii_case(method)
+            && self.endpoint.scheme() == url.scheme()
+            && self.endpoint.host() == url.host()
+            && self.endpoint.port_or_known_default() == url.port_or_known_default()
+            && self.endpoint.path().trim_end_matches('/') == url.path().trim_end_matches('/')
+    }
+
+    /// Whether the caller names the page to fetch, so that `allowed_domains` applies (`docs/decisions.md` §9).
+    pub fn fetches_targets(&self) -> bool {
+        self.category == Category::Scrape || self.slug.fetches_targets()
+    }
+}
+
+/// The whole catalog, as of one read; found in by UUID, by slug and by provider address.
+#[derive(Clone, Debug, Default)]
+pub struct Catalog {
+    services: Vec<Service>,
+}
+
+impl Catalog {
+    /// A catalog of these services, in the order of their slugs.
+    pub fn new(mut services: Vec<Service>) -> Self {
+        services.sort_by(|a, b| a.slug.cmp(&b.slug));
+        Self { services }
+    }
+
+    /// Every service, by slug.
+    pub fn services(&self) -> &[Service] {
+        &self.services
+    }
+
+    /// The service of that UUID.
+    pub fn by_id(&self, id: ServiceId) -> Option<&Service> {
+        self.services.iter().find(|service| service.id == id)
+    }
+
+    /// The service of that slug or, where the text is one, UUID.
+    pub fn by_reference(&self, reference: &str) -> Option<&Service> {
+        let by_slug = self
+            .services
+            .binary_search_by(|service| service.slug.as_str().cmp(reference))
+            .ok();
+        match by_slug {
+            Some(index) => self.services.get(index),
+            None => ServiceId::parse(reference).and_then(|id| self.by_id(id)),
+        }
+    }
+
+    /// The services and operations that a call of `method` on `url` may be a call of.
+    pub fn by_endpoint(&self, method: &str, url: &Url) -> impl Iterator<Item = (&Service, &Operation)> {
+        self.services
+            .iter()
+            .flat_map(|service| service.operations.iter().map(move |operation| (service, operation)))
+            .filter(move |(_, operation)| operation.answers(method, url))
+    }
+}

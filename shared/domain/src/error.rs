@@ -1,0 +1,176 @@
+//! The one error vocabulary: every way a request can fail, with what its caller is told.
+//!
+//! An [`Error`] has two audiences. [`ErrorKind`] is for the caller: the slug and the context fields of `docs/spec.md`
+//! §7, and nothing else. The [`Cause`] is for the log: what we were doing and why it failed. The second can't reach the
+//! first, because the envelope is written from the kind alone. Status numbers are in `shared/api`.
+//!
+//! Refusals under a policy are not failures: they are values ([`Refusal`]) that only become an error when they are
+//! answered.
+
+use crate::{ApprovalId, Problem, Refusal, SettlementId};
+use std::fmt;
+
+/// The result of everything that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A failed request.
+#[derive(Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    cause: Option<Cause>,
+}
+
+/// What the caller is told. One variant per slug of `docs/spec.md` §7.
+#[derive(Debug)]
+pub enum ErrorKind {
+    /// The body or query is malformed; every problem at once.
+    InvalidRequest(Vec<Problem>),
+    /// A required field is missing: `<field>_required`.
+    FieldRequired(&'static str),
+    /// The key is missing, malformed, unknown or revoked; which of them is not told.
+    InvalidAgentKey,
+    /// The header is not of the form `Bearer <public>:<secret>`.
+    InvalidAuthorizationHeader,
+    /// The policy refuses or escalates.
+    Refused(Box<Refusal>),
+    /// The service is in no catalog entry, or disabled.
+    ServiceNotFound,
+    /// Unknown route, unknown id, or somebody else's.
+    NotFound,
+    /// The idempotency key was used with another request.
+    IdempotencyKeyReused {
+        /// What the first use authorized, if it got that far.
+        settlement: Option<SettlementId>,
+    },
+    /// The approval was already used.
+    IdempotentReplay {
+        /// The approval.
+        approval: ApprovalId,
+        /// What it authorized.
+        settlement: SettlementId,
+    },
+    /// The transaction already finalized another settlement.
+    SettlementTransactionAlreadyUsed,
+    /// The body is over the limit.
+    RequestTooLarge {
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// Complete was called without the provider's proof.
+    ProviderProofRequired,
+    /// The proof names no transaction.
+    SettlementTransactionHashRequired,
+    /// The chain shows, finally, that the payment was not made as authorized.
+    SettlementNotVerified {
+        /// Why, in snake case.
+        reason: &'static str,
+    },
+    /// The chain can't say yet, or can't be asked.
+    SettlementNotYetVerified {
+        /// Why, in snake case.
+        reason: &'static str,
+    },
+    /// The per-IP throttle.
+    TooManyRequests {
+        /// Whole seconds until the next request is let through.
+        retry_after: u64,
+    },
+    /// Anything that is our fault.
+    Internal,
+}
+
+/// What the log is told: what we were doing, and the error underneath.
+#[derive(Debug)]
+pub struct Cause {
+    doing: &'static str,
+    source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+impl Error {
+    /// Something of ours failed while `doing` something; the caller learns no more than that.
+    pub fn internal(doing: &'static str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self {
+            kind: ErrorKind::Internal,
+            cause: Some(Cause {
+                doing,
+                source: source.into(),
+            }),
+        }
+    }
+
+    /// The body or query is malformed.
+    pub fn invalid(problems: Vec<Problem>) -> Self {
+        ErrorKind::InvalidRequest(problems).into()
+    }
+
+    /// The chain can't say yet; `source` tells the log why it could not be asked.
+    pub fn not_yet_verified(reason: &'static str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        let cause = Cause {
+            doing: "verifying a settlement on chain",
+            source: source.into(),
+        };
+        Self {
+            kind: ErrorKind::SettlementNotYetVerified { reason },
+            cause: Some(cause),
+        }
+    }
+
+    /// What the caller is told.
+    pub const fn kind(&self) -> &ErrorKind {
+        &self.kind
+    }
+
+    /// What the log is told, if there is more to say than the kind.
+    pub const fn cause(&self) -> Option<&Cause> {
+        self.cause.as_ref()
+    }
+}
+
+impl From<ErrorKind> for Error {
+    fn from(kind: ErrorKind) -> Self {
+        Self { kind, cause: None }
+    }
+}
+
+impl ErrorKind {
+    /// The `error` slug of the envelope.
+    pub fn slug(&self) -> String {
+        match self {
+            Self::FieldRequired(field) => format!("{field}_required"),
+            Self::InvalidRequest(_) => "invalid_request".to_owned(),
+            Self::InvalidAgentKey => "invalid_agent_key".to_owned(),
+            Self::InvalidAuthorizationHeader => "invalid_authorization_header".to_owned(),
+            Self::Refused(refusal) => refusal.reason.slug().to_owned(),
+            Self::ServiceNotFound => "service_not_found".to_owned(),
+            Self::NotFound => "not_found".to_owned(),
+            Self::IdempotencyKeyReused { .. } => "idempotency_key_reused_for_different_request".to_owned(),
+            Self::IdempotentReplay { .. } => "idempotent_replay".to_owned(),
+            Self::SettlementTransactionAlreadyUsed => "settlement_transaction_already_used".to_owned(),
+            Self::RequestTooLarge { .. } => "request_too_large".to_owned(),
+            Self::ProviderProofRequired => "provider_proof_required".to_owned(),
+            Self::SettlementTransactionHashRequired => "settlement_transaction_hash_required".to_owned(),
+            Self::SettlementNotVerified { .. } | Self::SettlementNotYetVerified { .. } => {
+                "onchain_settlement_not_verified".to_owned()
+            }
+            Self::TooManyRequests { .. } => "too_many_requests".to_owned(),
+            Self::Internal => "internal_error".to_owned(),
+        }
+    }
+}
+
+/// For the log: the slug, what we were doing, and the chain of errors underneath.
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.kind.slug())?;
+        let Some(cause) = &self.cause else { return Ok(()) };
+        write!(f, " while {}: {}", cause.doing, cause.source)?;
+        let mut source = cause.source.source();
+        while let Some(error) = source {
+            write!(f, ": {error}")?;
+            source = error.source();
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,822 @@
+//! The decision: may this agent make this payment now?
+//!
+//! [`evaluate`] is a pure function of the [`Facts`]. It runs every check in the order of `docs/errors.md` §4 - identity,
+//! scope, price, budgets, people, funds: the cheapest and most permanent refusal first - and keeps the result of each,
+//! so that a refused agent sees at once everything that stands in its way. The first failed check is the answer.
+//! An approval lifts the approval check alone: caps, scopes and freezes still win.
+//!
+//! A [`Grant`] can only be made here. What is deliberately elsewhere: authentication, idempotency and the state of an
+//! approval, which are answered before (`functions/payments`), and the reservation, which holds the grant to what it
+//! was decided on (`shared/store`).
+
+use crate::{
+    Agent, AgentId, AgentStatus, Amount, ApprovalId, Charge, DomainPattern, EnabledService, Eviction, Fits, Intent,
+    Offer, Operation, OperationSlug, Rule, RuleId, RuleKind, Service, ServiceId, ServiceSlug, Target, Timestamp,
+    Vendor, Window, catalog::named,
+};
+
+/// Everything a decision rests on.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// Who asks.
+    pub agent: &'a Agent,
+    /// What is asked.
+    pub intent: &'a Intent,
+    /// The one entry of the provider's offer that would be paid.
+    pub offer: &'a Offer,
+    /// Whose service it is.
+    pub service: &'a Service,
+    /// Which operation, where the catalog knows it.
+    pub operation: Option<&'a Operation>,
+    /// The service's record on the agent; `None` when it was never enabled.
+    pub enabled: Option<&'a EnabledService>,
+    /// The day's window of the agent and service.
+    pub day: &'a Window,
+    /// The window of each of the agent's `budget_limit` rules.
+    pub budgets: &'a [(RuleId, Window)],
+    /// The approval that the request carries, already checked to be its own and approved.
+    pub approval: Option<ApprovalId>,
+    /// The wallet's balance; `None` while it is not known.
+    pub balance: Option<Amount>,
+    /// The time that would be recorded: see [`recorded_time`].
+    pub at: Timestamp,
+    /// How many expired entries a grant takes along.
+    pub eviction: Eviction,
+}
+
+/// The time that a decision at `now` records: never before what any of its windows was already cleared to.
+pub fn recorded_time<'a>(now: Timestamp, windows: impl IntoIterator<Item = &'a Window>) -> Timestamp {
+    windows.into_iter().fold(now, |at, window| at.max(window.earliest(now)))
+}
+
+/// What is decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// The payment may be reserved and signed.
+    Allow(Box<Grant>),
+    /// It may not, or a person decides first.
+    Refuse(Denial),
+    /// The request lacks something that this policy needs: `metadata.target_url`.
+    NeedsTarget,
+}
+
+/// Leave to reserve exactly this payment. Only [`evaluate`] makes one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    at: Timestamp,
+    agent: AgentId,
+    service: ServiceId,
+    operation: Option<OperationSlug>,
+    amount: Amount,
+    policy_version: u64,
+    charges: Vec<Charge>,
+    approval: Option<ApprovalId>,
+    checks: Vec<Check>,
+}
+
+impl Grant {
+    /// The recorded time: the settlement's `authorized_at`.
+    pub const fn at(&self) -> Timestamp {
+        self.at
+    }
+    /// Who may pay.
+    pub const fn agent(&self) -> AgentId {
+        self.agent
+    }
+    /// For whose service.
+    pub const fn service(&self) -> ServiceId {
+        self.service
+    }
+    /// For which operation, where the catalog knows it.
+    pub const fn operation(&self) -> Option<&OperationSlug> {
+        self.operation.as_ref()
+    }
+    /// How much.
+    pub const fn amount(&self) -> Amount {
+        self.amount
+    }
+    /// The policy version that allowed it.
+    pub const fn policy_version(&self) -> u64 {
+        self.policy_version
+    }
+    /// What the reservation adds to which window, the day's first.
+    pub fn charges(&self) -> &[Charge] {
+        &self.charges
+    }
+    /// The approval that the reservation uses up.
+    pub const fn approval(&self) -> Option<ApprovalId> {
+        self.approval
+    }
+    /// Every check, in order.
+    pub fn checks(&self) -> &[Check] {
+        &self.checks
+    }
+}
+
+/// A refusal or escalation, before it has been recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denial {
+    /// The first failed check's answer.
+    pub reason: Reason,
+    /// Every check, in order.
+    pub checks: Vec<Check>,
+    /// The policy version that refused it; `None` where the service is not enabled.
+    pub policy_version: Option<u64>,
+    /// The instant it was judged at.
+    pub at: Timestamp,
+}
+
+impl Denial {
+    /// Whether a person is asked.
+    pub const fn escalates(&self) -> bool {
+        matches!(self.reason, Reason::ApprovalRequired { .. })
+    }
+
+    /// Whether the answer rests on what a window held at one instant, and so must be shown to have held still.
+    pub const fn rests_on_windows(&self) -> bool {
+        matches!(
+            self.reason,
+            Reason::DailyLimit { .. } | Reason::PolicyBlocked(Block::Budget { .. })
+        )
+    }
+}
+
+/// A refusal or escalation as it is recorded and answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The audit reference.
+    pub transaction: crate::TransactionId,
+    /// Why.
+    pub reason: Reason,
+    /// Every check, in order; empty where none was run.
+    pub checks: Vec<Check>,
+    /// How long the decision took.
+    pub latency_ms: u64,
+}
+
+/// Why a payment is refused, with the context that `docs/spec.md` §7 gives each slug.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// 403 `service_not_enabled`.
+    ServiceNotEnabled {
+        /// The service.
+        service: ServiceSlug,
+    },
+    /// 403 `operation_not_enabled_for_agent`.
+    OperationNotEnabled {
+        /// What was asked, as it was named.
+        operation: Option<OperationSlug>,
+        /// What is in scope; `None` means all that the catalog knows.
+        enabled: Option<Vec<OperationSlug>>,
+    },
+    /// 403 `domain_not_allowed`.
+    DomainNotAllowed {
+        /// The target's host, as compared.
+        hostname: String,
+        /// The allowlist.
+        allowed: Vec<DomainPattern>,
+    },
+    /// 402 `amount_exceeds_max`.
+    AmountExceedsMax {
+        /// The provider's price.
+        amount: Amount,
+        /// The request's ceiling.
+        max_payment: Amount,
+    },
+    /// 402 `amount_exceeds_per_call_limit`.
+    PerCallLimit {
+        /// The provider's price.
+        amount: Amount,
+        /// The cap.
+        max_per_call: Amount,
+    },
+    /// 403 `policy_blocked`.
+    PolicyBlocked(Block),
+    /// 402 `daily_spend_limit_exceeded`.
+    DailyLimit {
+        /// What counts now.
+        spend_today: Amount,
+        /// The provider's price.
+        amount: Amount,
+        /// The cap.
+        max_per_day: Amount,
+        /// When the same call fits.
+        retry_at: Fits,
+    },
+    /// 402 `approval_required`.
+    ApprovalRequired {
+        /// The approval to wait for; `None` until it has been staged.
+        approval: Option<ApprovalId>,
+        /// The provider's price.
+        amount: Amount,
+        /// What was exceeded: the policy's threshold, or the rule's.
+        threshold: Amount,
+        /// The rule, where one asked rather than the threshold.
+        rule: Option<RuleId>,
+    },
+    /// 402 `insufficient_usdc_balance`.
+    InsufficientBalance {
+        /// What the wallet holds.
+        balance: Amount,
+        /// What the call costs.
+        required: Amount,
+        /// The wallet.
+        wallet: crate::Address,
+    },
+}
+
+/// What `policy_blocked` says in `decision.reason` and `decision.rule_triggered`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Block {
+    /// The agent is frozen.
+    AgentFrozen,
+    /// A category is blocked by a rule.
+    Category(crate::Category),
+    /// The vendor is on no allowlist.
+    Vendor(ServiceSlug),
+    /// The offer pays somebody else than the catalog's payee.
+    PayeeNotInCatalog,
+    /// The offer pays the agent's own wallet.
+    PayeeIsPayer,
+    /// The offer asks more than the catalog's maximum for the operation.
+    PriceAboveCatalog {
+        /// The catalog's maximum.
+        max: Amount,
+    },
+    /// A budget over all services is used up.
+    Budget {
+        /// The rule.
+        rule: RuleId,
+        /// Its limit.
+        limit: Amount,
+        /// What counts now.
+        used: Amount,
+        /// When the same call fits.
+        retry_at: Fits,
+    },
+    /// A person said no.
+    ApprovalRejected,
+    /// The approval was not used in time.
+    ApprovalExpired,
+    /// The approval is for another request.
+    ApprovalMismatch,
+}
+
+impl Block {
+    /// `decision.reason`.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::AgentFrozen => "agent_frozen".to_owned(),
+            Self::Category(category) => format!("category_block:{}", category.name()),
+            Self::Vendor(service) => format!("vendor_allowlist:{service}"),
+            Self::PayeeNotInCatalog => "vendor_allowlist:pay_to_not_in_catalog".to_owned(),
+            Self::PayeeIsPayer => "vendor_allowlist:pay_to_is_own_wallet".to_owned(),
+            Self::PriceAboveCatalog { .. } => "vendor_allowlist:price_above_catalog_maximum".to_owned(),
+            Self::Budget { rule, .. } => format!("budget_limit:{rule}"),
+            Self::ApprovalRejected => "approval_rejected".to_owned(),
+            Self::ApprovalExpired => "approval_expired".to_owned(),
+            Self::ApprovalMismatch => "approval_request_mismatch".to_owned(),
+        }
+    }
+
+    /// `decision.rule_triggered`.
+    pub const fn rule(&self) -> &'static str {
+        match self {
+            Self::AgentFrozen => "agent_frozen",
+            Self::Category(_) => "category_block",
+            Self::Vendor(_) | Self::PayeeNotInCatalog | Self::PayeeIsPayer | Self::PriceAboveCatalog { .. } => {
+                "vendor_allowlist"
+            }
+            Self::Budget { .. } => "budget_limit",
+            Self::ApprovalRejected | Self::ApprovalExpired | Self::ApprovalMismatch => "approval_required",
+        }
+    }
+}
+
+impl Reason {
+    /// The `error` slug.
+    pub const fn slug(&self) -> &'static str {
+        match self {
+            Self::ServiceNotEnabled { .. } => "service_not_enabled",
+            Self::OperationNotEnabled { .. } => "operation_not_enabled_for_agent",
+            Self::DomainNotAllowed { .. } => "domain_not_allowed",
+            Self::AmountExceedsMax { .. } => "amount_exceeds_max",
+            Self::PerCallLimit { .. } => "amount_exceeds_per_call_limit",
+            Self::PolicyBlocked(_) => "policy_blocked",
+            Self::DailyLimit { .. } => "daily_spend_limit_exceeded",
+            Self::ApprovalRequired { .. } => "approval_required",
+            Self::InsufficientBalance { .. } => "insufficient_usdc_balance",
+        }
+    }
+
+    /// `decision.reason`, and the `reason` of a preflight: a rule's own reason, else the slug.
+    pub fn text(&self) -> String {
+        match self {
+            Self::PolicyBlocked(block) => block.reason(),
+            other => other.slug().to_owned(),
+        }
+    }
+
+    /// `decision.rule_triggered`: the name of the check or rule.
+    pub const fn rule(&self) -> &'static str {
+        match self {
+            Self::ServiceNotEnabled { .. } => "service_enabled",
+            Self::OperationNotEnabled { .. } => "enabled_operations",
+            Self::DomainNotAllowed { .. } => "allowed_domains",
+            Self::AmountExceedsMax { .. } => "max_payment_units",
+            Self::PerCallLimit { .. } => "max_per_call_units",
+            Self::PolicyBlocked(block) => block.rule(),
+            Self::DailyLimit { .. } => "max_per_day_units",
+            Self::ApprovalRequired { rule: None, .. } => "require_approval_above_units",
+            Self::ApprovalRequired { rule: Some(_), .. } => "approval_required",
+            Self::InsufficientBalance { .. } => "usdc_balance",
+        }
+    }
+
+    /// `decision.result`.
+    pub const fn result(&self) -> &'static str {
+        match self {
+            Self::ApprovalRequired { .. } => "escalate",
+            Self::ServiceNotEnabled { .. }
+            | Self::OperationNotEnabled { .. }
+            | Self::DomainNotAllowed { .. }
+            | Self::AmountExceedsMax { .. }
+            | Self::PerCallLimit { .. }
+            | Self::PolicyBlocked(_)
+            | Self::DailyLimit { .. }
+            | Self::InsufficientBalance { .. } => "block",
+        }
+    }
+}
+
+named! {
+    /// The checks, in the order in which they are made and answered.
+    CheckName {
+        /// The service has a record on the agent, and it is on.
+        ServiceEnabled = "service_enabled",
+        /// The agent is not frozen.
+        AgentActive = "agent_active",
+        /// The operation is in scope.
+        OperationEnabled = "enabled_operations",
+        /// The target's host is allowed.
+        Domain = "allowed_domains",
+        /// The price is within the request's own ceiling.
+        MaxPayment = "max_payment_units",
+        /// The price is within the cap per call.
+        PerCall = "max_per_call_units",
+        /// The category is not blocked.
+        Category = "category_block",
+        /// The vendor is allowed, and is the one that the catalog names.
+        Vendor = "vendor_allowlist",
+        /// Every budget has room.
+        Budget = "budget_limit",
+        /// The day's window has room.
+        Day = "max_per_day_units",
+        /// No person has to decide first.
+        Approval = "approval",
+        /// The wallet can pay.
+        Balance = "usdc_balance",
+    }
+
+    /// What a check found.
+    CheckOutcome {
+        /// It holds.
+        Passed = "passed",
+        /// It does not.
+        Failed = "failed",
+        /// It does not, and an approval lifts it.
+        Lifted = "lifted",
+        /// It could not be made: there is no policy to judge by, or the chain was not asked.
+        Unknown = "unknown",
+    }
+}
+
+/// One check's result, with its numbers where it has any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// Which check.
+    pub name: CheckName,
+    /// What it found.
+    pub outcome: CheckOutcome,
+    /// The limit.
+    pub limit: Option<Amount>,
+    /// What of it is used, this call not included.
+    pub used: Option<Amount>,
+    /// What of it is left, this call not included.
+    pub remaining: Option<Amount>,
+}
+
+/// Decides. See the module's documentation.
+pub fn evaluate(facts: &Facts<'_>) -> Decision {
+    let mut trail = Trail {
+        checks: Vec::with_capacity(CheckName::ALL.len()),
+        first: None,
+    };
+    let Facts {
+        agent,
+        intent,
+        offer,
+        service,
+        at,
+        ..
+    } = *facts;
+    let amount = offer.amount();
+    let enabled = facts.enabled.filter(|enabled| enabled.enabled);
+
+    trail.note(CheckName::ServiceEnabled, enabled.is_some(), || {
+        Finding::Reason(Reason::ServiceNotEnabled {
+            service: service.slug.clone(),
+        })
+    });
+    trail.note(CheckName::AgentActive, agent.status == AgentStatus::Active, || {
+        Block::AgentFrozen.into()
+    });
+    let policy = enabled.map(|enabled| &enabled.policy);
+    scope(&mut trail, facts);
+
+    let ceiling = intent.max_payment;
+    trail.compare(CheckName::MaxPayment, amount, Some((ceiling, Amount::ZERO)), || {
+        Finding::Reason(Reason::AmountExceedsMax {
+            amount,
+            max_payment: ceiling,
+        })
+    });
+    trail.compare(
+        CheckName::PerCall,
+        amount,
+        policy.map(|policy| (policy.max_per_call, Amount::ZERO)),
+        || {
+            let max_per_call = policy.map_or(Amount::ZERO, |policy| policy.max_per_call);
+            Finding::Reason(Reason::PerCallLimit { amount, max_per_call })
+        },
+    );
+
+    let blocked = agent.rules.iter().any(|rule| blocks_category(rule, facts));
+    trail.note(CheckName::Category, !blocked, || {
+        Block::Category(category(facts)).into()
+    });
+    let vendor = vendor(facts);
+    trail.note(CheckName::Vendor, vendor.is_none(), || {
+        vendor.unwrap_or(Block::PayeeNotInCatalog).into()
+    });
+    budgets(&mut trail, facts);
+
+    let day = policy.map(|policy| (policy.max_per_day, facts.day.live(at)));
+    trail.compare(CheckName::Day, amount, day, || {
+        let max_per_day = policy.map_or(Amount::ZERO, |policy| policy.max_per_day);
+        let retry_at = facts.day.fits(amount, max_per_day, at);
+        Finding::Reason(Reason::DailyLimit {
+            spend_today: facts.day.live(at),
+            amount,
+            max_per_day,
+            retry_at,
+        })
+    });
+    approval(&mut trail, facts);
+    trail.compare(
+        CheckName::Balance,
+        amount,
+        facts.balance.map(|balance| (balance, Amount::ZERO)),
+        || {
+            let balance = facts.balance.unwrap_or(Amount::ZERO);
+            Finding::Reason(Reason::InsufficientBalance {
+                balance,
+                required: amount,
+                wallet: agent.wallet.address,
+            })
+        },
+    );
+
+    decide(trail, facts)
+}
+
+fn decide(trail: Trail, facts: &Facts<'_>) -> Decision {
+    let Trail { checks, first } = trail;
+    let denial = |reason| Denial {
+        reason,
+        checks: checks.clone(),
+        policy_version: facts.enabled.map(|e| e.version),
+        at: facts.at,
+    };
+    match first {
+        Some(Finding::TargetMissing) => return Decision::NeedsTarget,
+        Some(Finding::Reason(reason)) => return Decision::Refuse(denial(reason)),
+        None => {}
+    }
+    // Every check passed, so a policy exists and every charge fits; were one missing all the same, nothing is allowed.
+    let Some(enabled) = facts.enabled else {
+        return Decision::Refuse(denial(Reason::ServiceNotEnabled {
+            service: facts.service.slug.clone(),
+        }));
+    };
+    let amount = facts.offer.amount();
+    let charge = |window: &Window, cap| window.charge(amount, cap, facts.at, facts.eviction);
+    let budgets = facts.agent.rules.iter().filter_map(|rule| {
+        let (limit, window) = budget_of(rule, facts)?;
+        Some(charge(window, limit))
+    });
+    let day = charge(facts.day, enabled.policy.max_per_day);
+    let charges: Option<Vec<Charge>> = std::iter::once(day).chain(budgets).collect();
+    let Some(mut charges) = charges else {
+        let (spend_today, max_per_day) = (facts.day.live(facts.at), enabled.policy.max_per_day);
+        return Decision::Refuse(denial(Reason::DailyLimit {
+            spend_today,
+            amount,
+            max_per_day,
+            retry_at: Fits::ReadMore,
+        }));
+    };
+    // The day's write is held to the policy that was read, not to the stamp that lay beside it.
+    if let Some(day) = charges.first_mut() {
+        day.stamp = enabled.version;
+    }
+    Decision::Allow(Box::new(Grant {
+        at: facts.at,
+        agent: facts.agent.id,
+        service: facts.service.id,
+        operation: facts.operation.map(|operation| operation.slug.clone()),
+        amount,
+        policy_version: enabled.version,
+        charges,
+        approval: facts.approval,
+        checks,
+    }))
+}
+
+/// Checks 6 and 7: the operation and the target.
+fn scope(trail: &mut Trail, facts: &Facts<'_>) {
+    let Some(policy) = facts
+        .enabled
+        .filter(|enabled| enabled.enabled)
+        .map(|enabled| &enabled.policy)
+    else {
+        trail.unknown(CheckName::OperationEnabled);
+        trail.unknown(CheckName::Domain);
+        return;
+    };
+    let operation = facts.operation.map(|operation| &operation.slug);
+    // A named operation that the catalog does not know can't be enabled, whatever the list says.
+    let known = facts.intent.operation.is_none() || operation.is_some();
+    trail.note(
+        CheckName::OperationEnabled,
+        known && policy.allows_operation(operation),
+        || {
+            let operation = operation.or(facts.intent.operation.as_ref()).cloned();
+            Finding::Reason(Reason::OperationNotEnabled {
+                operation,
+                enabled: policy.enabled_operations.clone(),
+            })
+        },
+    );
+
+    // Of an operation that is not known, the service's category and the name it was given are what there is to go by.
+    let fetches = match facts.operation {
+        Some(operation) => operation.fetches_targets(),
+        None => facts
+            .intent
+            .operation
+            .as_ref()
+            .is_some_and(OperationSlug::fetches_targets),
+    } || facts.service.category == crate::Category::Scrape;
+    if !fetches || policy.allows_any_domain() {
+        trail.note(CheckName::Domain, true, || Finding::TargetMissing);
+        return;
+    }
+    let target = facts.intent.target.as_ref();
+    let allowed = |target: &Target| policy.allowed_domains.iter().any(|pattern| pattern.matches(target));
+    trail.note(CheckName::Domain, target.is_some_and(allowed), || match target {
+        None => Finding::TargetMissing,
+        Some(target) => Finding::Reason(Reason::DomainNotAllowed {
+            hostname: target.host().to_owned(),
+            allowed: policy.allowed_domains.clone(),
+        }),
+    });
+}
+
+/// The category that rules see: the operation's own, else its service's.
+fn category(facts: &Facts<'_>) -> crate::Category {
+    facts
+        .operation
+        .map_or(facts.service.category, |operation| operation.category)
+}
+
+fn blocks_category(rule: &Rule, facts: &Facts<'_>) -> bool {
+    matches!(&rule.kind, RuleKind::CategoryBlock { categories }
+        if categories.contains(&category(facts)) || categories.contains(&facts.service.category))
+}
+
+/// Check 10, the vendor: every allowlist names it, and the money goes where the catalog says, at the catalog's price.
+fn vendor(facts: &Facts<'_>) -> Option<Block> {
+    let pay_to = facts.offer.pay_to();
+    let listed = facts.agent.rules.iter().all(|rule| match &rule.kind {
+        RuleKind::VendorAllowlist { vendors } => vendors.iter().any(|vendor| match vendor {
+            Vendor::Service(slug) => *slug == facts.service.slug,
+            Vendor::Wallet(wallet) => *wallet == pay_to,
+        }),
+        RuleKind::CategoryBlock { .. } | RuleKind::BudgetLimit { .. } | RuleKind::ApprovalRequired { .. } => true,
+    });
+    if !listed {
+        return Some(Block::Vendor(facts.service.slug.clone()));
+    }
+    if pay_to == facts.agent.wallet.address {
+        return Some(Block::PayeeIsPayer);
+    }
+    let payee = |operation: &Operation| operation.payment.as_ref().map(|payment| payment.pay_to);
+    // Where the catalog names no payee for the operation, or does not know the operation, any payee of the service will
+    // do, but no stranger. A service without any can't be held to one.
+    let any_of_service = || {
+        let mut payees = facts.service.operations.iter().filter_map(payee).peekable();
+        payees.peek().is_none() || payees.any(|payee| payee == pay_to)
+    };
+    let paid = facts
+        .operation
+        .and_then(payee)
+        .map_or_else(any_of_service, |payee| payee == pay_to);
+    if !paid {
+        return Some(Block::PayeeNotInCatalog);
+    }
+    let max = facts.operation.and_then(|operation| operation.max_price);
+    max.filter(|max| facts.offer.amount() > *max)
+        .map(|max| Block::PriceAboveCatalog { max })
+}
+
+/// The limit and window of a budget rule; `None` for other rules.
+fn budget_of<'a>(rule: &Rule, facts: &Facts<'a>) -> Option<(Amount, &'a Window)> {
+    let RuleKind::BudgetLimit { limit, .. } = rule.kind else {
+        return None;
+    };
+    facts
+        .budgets
+        .iter()
+        .find(|(id, _)| *id == rule.id)
+        .map(|(_, window)| (limit, window))
+}
+
+/// Check 10, the budgets: the fullest one tells the numbers.
+fn budgets(trail: &mut Trail, facts: &Facts<'_>) {
+    let amount = facts.offer.amount();
+    let tightest = facts
+        .agent
+        .rules
+        .iter()
+        .filter_map(|rule| budget_of(rule, facts).map(|(limit, window)| (rule.id, limit, window)))
+        .min_by_key(|(_, limit, window)| window.remaining(*limit, facts.at));
+    let Some((rule, limit, window)) = tightest else {
+        trail.note(CheckName::Budget, true, || Finding::TargetMissing);
+        return;
+    };
+    let used = window.live(facts.at);
+    trail.compare(CheckName::Budget, amount, Some((limit, used)), || {
+        Block::Budget {
+            rule,
+            limit,
+            used,
+            retry_at: window.fits(amount, limit, facts.at),
+        }
+        .into()
+    });
+}
+
+/// Check 12: the threshold, then the rules.
+fn approval(trail: &mut Trail, facts: &Facts<'_>) {
+    let Some(enabled) = facts.enabled.filter(|enabled| enabled.enabled) else {
+        trail.unknown(CheckName::Approval);
+        return;
+    };
+    let amount = facts.offer.amount();
+    let threshold = enabled.policy.require_approval_above;
+    let by_threshold = (amount > threshold).then_some((threshold, None));
+    let asked = by_threshold.or_else(|| {
+        facts
+            .agent
+            .rules
+            .iter()
+            .find_map(|rule| asks_for_approval(rule, facts).map(|above| (above, Some(rule.id))))
+    });
+    let outcome = match (asked, facts.approval) {
+        (None, _) => CheckOutcome::Passed,
+        (Some(_), Some(_)) => CheckOutcome::Lifted,
+        (Some((threshold, rule)), None) => {
+            trail.fail_first(|| {
+                Finding::Reason(Reason::ApprovalRequired {
+                    approval: None,
+                    amount,
+                    threshold,
+                    rule,
+                })
+            });
+            CheckOutcome::Failed
+        }
+    };
+    let limit = asked.map_or(threshold, |(limit, _)| limit);
+    trail.checks.push(Check {
+        name: CheckName::Approval,
+        outcome,
+        limit: Some(limit),
+        used: None,
+        remaining: None,
+    });
+}
+
+/// The amount above which an `approval_required` rule asks about this payment; `None` when it does not.
+fn asks_for_approval(rule: &Rule, facts: &Facts<'_>) -> Option<Amount> {
+    let RuleKind::ApprovalRequired {
+        services,
+        categories,
+        above,
+    } = &rule.kind
+    else {
+        return None;
+    };
+    let service = services
+        .as_ref()
+        .is_none_or(|services| services.contains(&facts.service.slug));
+    let category = categories
+        .as_ref()
+        .is_none_or(|list| list.contains(&category(facts)) || list.contains(&facts.service.category));
+    let above = above.unwrap_or(Amount::ZERO);
+    (service && category && facts.offer.amount() > above).then_some(above)
+}
+
+enum Finding {
+    Reason(Reason),
+    TargetMissing,
+}
+
+impl From<Block> for Finding {
+    fn from(block: Block) -> Self {
+        Self::Reason(Reason::PolicyBlocked(block))
+    }
+}
+
+/// The checks so far, and the first failure.
+struct Trail {
+    checks: Vec<Check>,
+    first: Option<Finding>,
+}
+
+impl Trail {
+    fn fail_first(&mut self, finding: impl FnOnce() -> Finding) {
+        if self.first.is_none() {
+            self.first = Some(finding());
+        }
+    }
+
+    fn note(&mut self, name: CheckName, passed: bool, finding: impl FnOnce() -> Finding) {
+        if !passed {
+            self.fail_first(finding);
+        }
+        let outcome = if passed {
+            CheckOutcome::Passed
+        } else {
+            CheckOutcome::Failed
+        };
+        self.checks.push(Check {
+            name,
+            outcome,
+            limit: None,
+            used: None,
+            remaining: None,
+        });
+    }
+
+    fn unknown(&mut self, name: CheckName) {
+        self.checks.push(Check {
+            name,
+            outcome: CheckOutcome::Unknown,
+            limit: None,
+            used: None,
+            remaining: None,
+        });
+    }
+
+    /// Notes whether `amount` fits into what `(limit, used)` leaves; unknown without a limit.
+    fn compare(
+        &mut self,
+        name: CheckName,
+        amount: Amount,
+        limit_and_used: Option<(Amount, Amount)>,
+        finding: impl FnOnce() -> Finding,
+    ) {
+        let Some((limit, used)) = limit_and_used else {
+            self.unknown(name);
+            return;
+        };
+        let passed = used.plus(amount).is_some_and(|sum| sum <= limit);
+        if !passed {
+            self.fail_first(finding);
+        }
+        let outcome = if passed {
+            CheckOutcome::Passed
+        } else {
+            CheckOutcome::Failed
+        };
+        self.checks.push(Check {
+            name,
+            outcome,
+            limit: Some(limit),
+            used: Some(used),
+            remaining: Some(limit.above(used)),
+        });
+    }
+}

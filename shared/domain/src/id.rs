@@ -1,0 +1,166 @@
+//! Identifiers, one type per thing, so that none is taken for another.
+
+use crate::{Fingerprint, Timestamp};
+use sha2::{Digest as _, Sha256};
+use std::fmt;
+use uuid::{Builder, Uuid};
+
+macro_rules! uuid_ids {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Uuid);
+
+        impl $name {
+            /// Wraps a UUID that is known to name such a thing.
+            pub const fn from_uuid(uuid: Uuid) -> Self {
+                Self(uuid)
+            }
+
+            /// Reads the hyphenated lower- or upper-case form; `None` for any other text.
+            pub fn parse(text: &str) -> Option<Self> {
+                // `Uuid::parse_str` also takes braces, URNs and bare hex; one textual form is enough.
+                (text.len() == 36).then(|| Uuid::parse_str(text).ok()).flatten().map(Self)
+            }
+
+            /// The UUID.
+            pub const fn uuid(self) -> Uuid {
+                self.0
+            }
+        }
+
+        /// Hyphenated lower case.
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    )*};
+}
+
+uuid_ids! {
+    /// An agent: the scope of keys, policies, idempotency and settlements.
+    AgentId;
+    /// A service of the catalog.
+    ServiceId;
+    /// An operation of a service, as the catalog numbers it; agents send its slug.
+    OperationUuid;
+    /// One agent-level rule.
+    RuleId;
+    /// One reservation and, later, its receipt. A UUIDv7 of `authorized_at`, so that settlements sort by time.
+    SettlementId;
+    /// The audit reference of one decision (allow, block or escalate). A UUIDv7 of the decision's time.
+    TransactionId;
+    /// One request to a person. See [`ApprovalId::of`].
+    ApprovalId;
+}
+
+impl SettlementId {
+    /// The id of a settlement authorized at `at`; `random` tells settlements of one microsecond apart.
+    pub fn at(at: Timestamp, random: [u8; 8]) -> Self {
+        Self(uuid_v7(at, random))
+    }
+}
+
+impl TransactionId {
+    /// The id of a decision taken at `at`; `random` tells decisions of one microsecond apart.
+    pub fn at(at: Timestamp, random: [u8; 8]) -> Self {
+        Self(uuid_v7(at, random))
+    }
+}
+
+/// RFC 9562 §5.7 with §6.2 method 3: 48 bits of milliseconds, then the microseconds within the millisecond in the
+/// twelve bits of `rand_a`, so that text order is time order down to the microsecond.
+fn uuid_v7(at: Timestamp, random: [u8; 8]) -> Uuid {
+    let micros = at.micros().unsigned_abs();
+    let [_, _, m0, m1, m2, m3, m4, m5] = (micros / 1_000).to_be_bytes();
+    let [_, _, _, _, _, _, s0, s1] = (micros % 1_000).to_be_bytes();
+    let [r0, r1, r2, r3, r4, r5, r6, r7] = random;
+    let bytes = [m0, m1, m2, m3, m4, m5, s0, s1, r0, r1, r2, r3, r4, r5, r6, r7];
+    // The builder sets the version and variant bits; 999 needs ten bits, so the version nibble overwrites only zeros.
+    Builder::from_bytes(bytes)
+        .with_version(uuid::Version::SortRand)
+        .with_variant(uuid::Variant::RFC4122)
+        .into_uuid()
+}
+
+impl ApprovalId {
+    /// The id of the `sequence`-th approval of this very request by this agent.
+    ///
+    /// Identical requests meet in one place (the [`ApprovalId::lineage`]), where at most one approval is open: that is
+    /// how one action never stages two approvals, without a second row to keep in step. The id is a UUIDv8 (RFC 9562
+    /// §5.8): 90 bits of SHA-256 over agent and fingerprint, then 32 bits of sequence.
+    pub fn of(agent: AgentId, fingerprint: &Fingerprint, sequence: u32) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(b"purser/approval/v1\0");
+        hash.update(agent.uuid().as_bytes());
+        hash.update(fingerprint.as_bytes());
+        let digest: [u8; 32] = hash.finalize().into();
+        let mut bytes = [0; 16];
+        for (to, from) in bytes
+            .iter_mut()
+            .zip(digest.iter().take(12).chain(&sequence.to_be_bytes()))
+        {
+            *to = *from;
+        }
+        Self(
+            Builder::from_bytes(bytes)
+                .with_version(uuid::Version::Custom)
+                .with_variant(uuid::Variant::RFC4122)
+                .into_uuid(),
+        )
+    }
+
+    /// What all approvals of one request by one agent share: the first 96 bits, as lower-case hex.
+    pub fn lineage(self) -> String {
+        self.0.simple().to_string().chars().take(24).collect()
+    }
+
+    /// Which approval of its lineage this is.
+    pub fn sequence(self) -> u32 {
+        let [.., a, b, c, d] = *self.0.as_bytes();
+        u32::from_be_bytes([a, b, c, d])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn only_the_hyphenated_form_is_an_id() {
+        let text = "018f2f6e-0c00-7000-8000-000000000001";
+        assert_eq!(SettlementId::parse(text).unwrap().to_string(), text);
+        for other in [
+            "",
+            "018f2f6e0c0070008000000000000001",
+            "{018f2f6e-0c00-7000-8000-000000000001}",
+            "x",
+            "018f2f6e-0c00-7000-8000-00000000000g",
+        ] {
+            assert_eq!(SettlementId::parse(other), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn approvals_of_one_request_share_their_lineage_and_count_up() {
+        let agent = AgentId::from_uuid(Uuid::from_u128(7));
+        let fingerprint = Fingerprint::of_text("a");
+        let [first, second] = [0, 1].map(|sequence| ApprovalId::of(agent, &fingerprint, sequence));
+        assert_eq!(first.lineage(), second.lineage());
+        assert_eq!((first.sequence(), second.sequence()), (0, 1));
+        assert_ne!(
+            first.lineage(),
+            ApprovalId::of(agent, &Fingerprint::of_text("b"), 0).lineage()
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn settlement_ids_sort_by_time(a in 0..Timestamp::MAX.micros(), b in 0..Timestamp::MAX.micros(), random: [u8; 8]) {
+            let id = |micros| SettlementId::at(Timestamp::from_micros(micros).unwrap(), random).to_string();
+            prop_assert_eq!(id(a).cmp(&id(b)), a.cmp(&b));
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! What a caller asks: request bodies, parsed once, at the edge. Below this nothing meets a raw body.
+
+use crate::{
+    Amount, ApprovalId, Catalog, ErrorKind, Fields, Fingerprint, Network, Offer, Operation, OperationSlug, Problem,
+    Result, Service, Target, TrustStatus, TxHash, transaction_hash_in,
+};
+use serde_json::Value;
+use url::Url;
+
+/// A payment that an agent wants to make.
+#[derive(Clone, Debug)]
+pub struct Intent {
+    /// The entry of the provider's requirement that would be paid.
+    pub offer: Offer,
+    /// The agent's own ceiling.
+    pub max_payment: Amount,
+    /// The provider call that is paid for.
+    pub request: ProviderRequest,
+    /// The service as it was named: slug or UUID.
+    pub service: Option<String>,
+    /// The operation as it was named.
+    pub operation: Option<OperationSlug>,
+    /// The host that a scrape or crawl is pointed at.
+    pub target: Option<Target>,
+    /// What makes this request this request.
+    pub fingerprint: Fingerprint,
+}
+
+/// The provider call that a payment is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderRequest {
+    /// HTTP method.
+    pub method: String,
+    /// Where the provider is called.
+    pub url: Url,
+}
+
+/// The body of authorize.
+#[derive(Clone, Debug)]
+pub struct AuthorizeRequest {
+    /// The payment.
+    pub intent: Intent,
+    /// The hash of the idempotency key.
+    pub idempotency_key: Fingerprint,
+    /// The approval that a retry carries.
+    pub approval: Option<ApprovalId>,
+}
+
+/// The body of a preflight.
+#[derive(Clone, Debug)]
+pub struct CheckRequest {
+    /// The payment.
+    pub intent: Intent,
+    /// The hash of the replay key.
+    pub replay_key: Fingerprint,
+}
+
+/// The body of complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompleteRequest {
+    /// The transaction to look up. A provider's word for it is never proof; the chain decides.
+    pub tx_hash: TxHash,
+}
+
+/// The longest idempotency and replay keys, in bytes.
+const MAX_KEY_BYTES: usize = 255;
+/// The longest URLs, in bytes: what browsers and servers commonly take.
+const MAX_URL_BYTES: usize = 8_192;
+
+impl AuthorizeRequest {
+    /// Reads the body of authorize (`docs/spec.md` §4.4, `docs/decisions.md` §4).
+    pub fn parse(body: &Value, network: Network) -> Result<Self> {
+        const LEFT_OUT: [&str; 2] = ["idempotency_key", "approval_id"];
+        let fields = required(
+            body,
+            &[
+                "payment_requirement",
+                "max_payment_units",
+                "original_request",
+                "idempotency_key",
+            ],
+        )?;
+        let mut reader = Reader { fields, network };
+        reader.fields.refuse_unknown(&[
+            "payment_requirement",
+            "max_payment_units",
+            "original_request",
+            "idempotency_key",
+            "service_id",
+            "operation_id",
+            "approval_id",
+            "metadata",
+        ]);
+        let intent = reader.intent(body, &LEFT_OUT);
+        let key = reader
+            .fields
+            .text("idempotency_key", MAX_KEY_BYTES)
+            .map(Fingerprint::of_text);
+        let approval = reader.fields.read("approval_id", |value| {
+            value.as_str().and_then(ApprovalId::parse).ok_or("must be a UUID")
+        });
+        reader.fields.finish().map_err(ErrorKind::InvalidRequest)?;
+        match (intent, key) {
+            (Some(intent), Some(idempotency_key)) => Ok(Self {
+                intent,
+                idempotency_key,
+                approval,
+            }),
+            // Unreachable: a member that is absent was required, and one that is wrong left a problem.
+            _ => Err(ErrorKind::InvalidRequest(vec![Problem::at("", "is incomplete")]).into()),
+        }
+    }
+}
+
+impl CheckRequest {
+    /// Reads the body of a preflight (`docs/spec.md` §4.3).
+    pub fn parse(body: &Value, network: Network) -> Result<Self> {
+        let fields = required(
+            body,
+            &[
+                "payment_requirement",
+                "max_payment_units",
+                "original_request",
+                "replay_key",
+            ],
+        )?;
+        let mut reader = Reader { fields, network };
+        reader.fields.refuse_unknown(&[
+            "payment_requirement",
+            "max_payment_units",
+            "original_request",
+            "replay_key",
+            "service_id",
+            "operation_id",
+            "metadata",
+        ]);
+        let intent = reader.intent(body, &["replay_key"]);
+        let key = reader
+            .fields
+            .text("replay_key", MAX_KEY_BYTES)
+            .map(Fingerprint::of_text);
+        reader.fields.finish().map_err(ErrorKind::InvalidRequest)?;
+        match (intent, key) {
+            (Some(intent), Some(replay_key)) => Ok(Self { intent, replay_key }),
+            // Unreachable, as above.
+            _ => Err(ErrorKind::InvalidRequest(vec![Problem::at("", "is incomplete")]).into()),
+        }
+    }
+}
+
+/// Whether complete takes the provider's proof alone, or also a bare assertion that it answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProviderProof {
+    /// `payment_response_header` is required: production.
+    Required,
+    /// `provider_ok: true` may stand in for it: development on a local chain only (`docs/spec.md` §7 rule 4). The
+    /// on-chain check is the same.
+    OrAssertion,
+}
+
+impl CompleteRequest {
+    /// Reads the body of complete (`docs/spec.md` §4.5).
+    ///
+    /// When both `tx_hash` and the proof name a hash, `tx_hash` is looked up.
+    pub fn parse(body: &Value, proof: ProviderProof) -> Result<Self> {
+        let mut fields = Fields::of(body, "").map_err(|problem| ErrorKind::InvalidRequest(vec![problem]))?;
+        let asserted = proof == ProviderProof::OrAssertion && fields.get("provider_ok") == Some(&Value::Bool(true));
+        if fields.get("payment_response_header").is_none() && !asserted {
+            return Err(ErrorKind::ProviderProofRequired.into());
+        }
+        let known: &[&str] = match proof {
+            ProviderProof::Required => &["payment_response_header", "tx_hash"],
+            ProviderProof::OrAssertion => &["payment_response_header", "tx_hash", "provider_ok"],
+        };
+        fields.refuse_unknown(known);
+        let given = fields.read("tx_hash", |value| {
+            value
+                .as_str()
+                .and_then(TxHash::parse)
+                .ok_or("must be `0x` and sixty-four hexadecimal digits")
+        });
+        let proven = match fields.get("payment_response_header").map(transaction_hash_in) {
+            Some(Err(problem)) => {
+                fields.extend([problem]);
+                None
+            }
+            Some(Ok(hash)) => hash,
+            None => None,
+        };
+        fields.finish().map_err(ErrorKind::InvalidRequest)?;
+        let tx_hash = given.or(proven).ok_or(ErrorKind::SettlementTransactionHashRequired)?;
+        Ok(Self { tx_hash })
+    }
+}
+
+/// The members of the body, or `<field>_required` for the first in the table's order that is missing.
+fn required<'a>(body: &'a Value, names: &[&'static str]) -> Result<Fields<'a>> {
+    let fields = Fields::of(body, "").map_err(|problem| ErrorKind::InvalidRequest(vec![problem]))?;
+    match names.iter().find(|name| fields.get(name).is_none()) {
+        Some(name) => Err(ErrorKind::FieldRequired(name).into()),
+        None => Ok(fields),
+    }
+}
+
+struct Reader<'a> {
+    fields: Fields<'a>,
+    network: Network,
+}
+
+impl Reader<'_> {
+    /// The members that authorize and preflight share.
+    fn intent(&mut self, body: &Value, left_out: &[&str]) -> Option<Intent> {
+        let offer = self.offer();
+        let max_payment = self.fields.read("max_payment_units", |value| {
+            value
+                .as_u64()
+                .and_then(Amount::from_units)
+                .ok_or_else(|| format!("must be a whole number of micro-units from 0 to {}", Amount::MAX))
+        });
+        let request = self.provider_request();
+        let service = self.fields.text("service_id", 128).map(str::to_owned);
+        let operation = self.fields.read("operation_id", |value| {
+            value.as_str().and_then(OperationSlug::parse).ok_or(OperationSlug::FORM)
+        });
+        let target = self.target();
+        Some(Intent {
+            offer: offer?,
+            max_payment: max_payment?,
+            request: request?,
+            service,
+            operation,
+            target,
+            fingerprint: Fingerprint::of_request(body, left_out),
+        })
+    }
+
+    fn offer(&mut self) -> Option<Offer> {
+        match Offer::choose(self.fields.get("payment_requirement")?, self.network) {
+            Ok(offer) => Some(offer),
+            Err(problems) => {
+                self.fields.extend(problems);
+                None
+            }
+        }
+    }
+
+    /// The descriptor may carry more than we read (`docs/spec.md` §4.3); `body_hash` binds the decision through the
+    /// fingerprint.
+    fn provider_request(&mut self) -> Option<ProviderRequest> {
+        let value = self.fields.get("original_request")?;
+        let path = self.fields.path_of("original_request");
+        let mut descriptor = match Fields::of(value, &path) {
+            Ok(descriptor) => descriptor,
+            Err(problem) => {
+                self.fields.extend([problem]);
+                return None;
+            }
+        };
+        for name in ["method", "url"] {
+            if descriptor.get(name).is_none() {
+                descriptor.wrong(name, "is required");
+            }
+        }
+        let method = descriptor.read("method", |value| {
+            let token = |text: &&str| (1..=16).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphabetic());
+            value
+                .as_str()
+                .filter(token)
+                .map(str::to_ascii_uppercase)
+                .ok_or("must be an HTTP method")
+        });
+        let url = descriptor.read("url", |value| {
+            let text = value.as_str().filter(|text| text.len() <= MAX_URL_BYTES);
+            let url = text.and_then(|text| Url::parse(text).ok());
+            url.filter(|url| matches!(url.scheme(), "http" | "https"))
+                .ok_or("must be an http or https URL")
+        });
+        descriptor.text("body_hash", MAX_KEY_BYTES);
+        if let Err(problems) = descriptor.finish() {
+            self.fields.extend(problems);
+        }
+        Some(ProviderRequest {
+            method: method?,
+            url: url?,
+        })
+    }
+
+    fn target(&mut self) -> Option<Target> {
+        let value = self.fields.get("metadata")?;
+        let path = self.fields.path_of("metadata");
+        let (target, problems) = match Fields::of(value, &path) {
+            Ok(mut metadata) => {
+                metadata.refuse_unknown(&["target_url"]);
+                let target = metadata.read("target_url", |value| match value.as_str() {
+                    Some(text) if text.len() <= MAX_URL_BYTES => Target::parse(text),
+                    _ => Err("must be an http or https URL with a host name"),
+                });
+                (target, metadata.finish().err().unwrap_or_default())
+            }
+            Err(problem) => (None, vec![problem]),
+        };
+        self.fields.extend(problems);
+        target
+    }
+}
+
+/// The catalog entry that an intent is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Purchase<'a> {
+    /// The service.
+    pub service: &'a Service,
+    /// The operation, where the catalog knows it.
+    pub operation: Option<&'a Operation>,
+}
+
+impl<'a> Purchase<'a> {
+    /// Finds what an intent is about: by the names it gives, else by the provider address it calls (`docs/decisions.md`
+    /// §3).
+    ///
+    /// A service that is not in the catalog, or disabled, is `service_not_found`. Naming one operation while calling
+    /// the address of another is a malformed request: scopes are judged by the name, so the two must agree.
+    pub fn of(intent: &Intent, catalog: &'a Catalog) -> Result<Self> {
+        let ProviderRequest { method, url } = &intent.request;
+        let called: Vec<(&Service, &Operation)> = catalog.by_endpoint(method, url).collect();
+        let service = match &intent.service {
+            Some(reference) => catalog.by_reference(reference),
+            None => called
+                .iter()
+                .find(|(_, operation)| intent.operation.as_ref().is_none_or(|named| operation.slug == *named))
+                .map(|(service, _)| *service),
+        };
+        let service = service
+            .filter(|service| service.trust_status != TrustStatus::Disabled)
+            .ok_or(ErrorKind::ServiceNotFound)?;
+
+        let mut called = called
+            .iter()
+            .filter(|(owner, _)| owner.id == service.id)
+            .map(|(_, operation)| *operation)
+            .peekable();
+        let operation = match &intent.operation {
+            Some(named) => {
+                if called.peek().is_some() && !called.any(|operation| operation.slug == *named) {
+                    let message = "names another operation than the one that `original_request` calls";
+                    return Err(ErrorKind::InvalidRequest(vec![Problem::at("/operation_id", message)]).into());
+                }
+                service.operation(named)
+            }
+            None => called.next(),
+        };
+        Ok(Self { service, operation })
+    }
+}

@@ -1,0 +1,668 @@
+//! What a provider asks to be paid: the decoded x402 object, v1 or v2, and the one entry of it that is judged and signed.
+//!
+//! A provider offers several ways to pay. [`Offer::choose`] keeps those that Purser can make, takes the cheapest, and
+//! from then on there is one entry: it is the one that is compared with the limits, and the one that is signed. What is
+//! read is only the price, the payee and the time; what the entry says about its token is compared with what we have
+//! pinned ([`Network::token`]) and never used. Fields that we don't know are ignored, as protocol versions add some.
+//!
+//! Deliberately elsewhere: the catalog's view of the payee and the price (`evaluate.rs`) and the header that goes back
+//! to the provider (`payment.rs`).
+
+use crate::{Address, Amount, Fields, Network, Problem, parse_address};
+use serde_json::Value;
+
+/// The version of the x402 protocol that a provider speaks; the payment has to be written in the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum X402Version {
+    /// Version 1: the requirement was a response body, and the payment goes into `X-PAYMENT`.
+    V1,
+    /// Version 2: the requirement was in `PAYMENT-REQUIRED`, and the payment goes into `PAYMENT-SIGNATURE`.
+    V2,
+}
+
+impl X402Version {
+    /// Every version, for tables.
+    pub const ALL: [Self; 2] = [Self::V1, Self::V2];
+
+    /// `x402Version` on the wire.
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::V1 => 1,
+            Self::V2 => 2,
+        }
+    }
+
+    /// The version with that [`X402Version::number`].
+    pub fn from_number(number: u64) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|version| u64::from(version.number()) == number)
+    }
+
+    /// What this version calls a network: v1 has names, v2 has CAIP-2 ids.
+    const fn name_of(self, network: Network) -> &'static str {
+        match self {
+            Self::V1 => network.name(),
+            Self::V2 => network.caip2(),
+        }
+    }
+
+    /// The member of an entry that holds the price.
+    const fn price_member(self) -> &'static str {
+        match self {
+            Self::V1 => "maxAmountRequired",
+            Self::V2 => "amount",
+        }
+    }
+}
+
+/// The only payment scheme that is paid: one transfer of exactly the price.
+pub(crate) const SCHEME: &str = "exact";
+
+/// The most entries that are looked at. Providers offer a handful; the bound keeps the list of problems readable.
+const MAX_ENTRIES: usize = 64;
+
+/// Where the requirement stands in a request body.
+const ROOT: &str = "/payment_requirement";
+
+/// The one entry of a provider's requirement that is judged and signed.
+///
+/// It can be paid by one EIP-3009 transfer of the pinned token on the configured network; [`Offer::choose`] and
+/// [`Offer::at`] make no other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    version: X402Version,
+    index: u32,
+    amount: Amount,
+    pay_to: Address,
+    max_timeout_secs: u32,
+    entry: Value,
+    resource: Option<Value>,
+    extensions: Option<Value>,
+}
+
+impl Offer {
+    /// The cheapest entry that can be paid on `network`, the first among equals; when there is none, why not, for each
+    /// entry.
+    ///
+    /// `requirement` is a v1 or v2 object with its `accepts`, or one bare entry. An entry that is malformed can't be
+    /// paid and does not spoil the others.
+    pub fn choose(requirement: &Value, network: Network) -> Result<Self, Vec<Problem>> {
+        let requirement = Requirement::read(requirement)?;
+        let mut payable = Vec::new();
+        let mut problems = Vec::new();
+        for index in 0..requirement.entries.len() {
+            match requirement.offer(index, network) {
+                Ok(offer) => payable.push(offer),
+                Err(found) => problems.extend(found),
+            }
+        }
+        // Of several equally cheap entries `min_by_key` answers the first.
+        payable.into_iter().min_by_key(Self::amount).ok_or(problems)
+    }
+
+    /// The entry that was chosen before, for a replay of the same requirement; `None` when it is not there or can't be
+    /// paid.
+    pub fn at(requirement: &Value, network: Network, index: u32) -> Option<Self> {
+        Requirement::read(requirement)
+            .ok()?
+            .offer(usize::try_from(index).ok()?, network)
+            .ok()
+    }
+
+    /// The protocol version of the requirement.
+    pub const fn version(&self) -> X402Version {
+        self.version
+    }
+
+    /// Which entry of `accepts` this is; 0 for a bare entry.
+    pub const fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// The price; never zero.
+    pub const fn amount(&self) -> Amount {
+        self.amount
+    }
+
+    /// Who is paid.
+    pub const fn pay_to(&self) -> Address {
+        self.pay_to
+    }
+
+    /// How long the provider lets a payment be valid; never zero.
+    pub const fn max_timeout_secs(&self) -> u32 {
+        self.max_timeout_secs
+    }
+
+    /// The entry as the provider wrote it. It is echoed as `accepted`, which the provider compares with what it offered.
+    pub const fn entry(&self) -> &Value {
+        &self.entry
+    }
+
+    /// The `resource` of a v2 requirement, to be echoed.
+    pub const fn resource(&self) -> Option<&Value> {
+        self.resource.as_ref()
+    }
+
+    /// The `extensions` of a v2 requirement, to be echoed; we add nothing to them and act on none.
+    pub const fn extensions(&self) -> Option<&Value> {
+        self.extensions.as_ref()
+    }
+}
+
+/// A requirement whose outer form is right; its entries have not been looked at.
+struct Requirement<'a> {
+    version: X402Version,
+    entries: &'a [Value],
+    /// Whether the requirement is its own one entry.
+    bare: bool,
+    resource: Option<&'a Value>,
+    extensions: Option<&'a Value>,
+}
+
+impl<'a> Requirement<'a> {
+    fn read(value: &'a Value) -> Result<Self, Vec<Problem>> {
+        let mut fields = Fields::of(value, ROOT).map_err(|problem| vec![problem])?;
+        let stated = fields.read("x402Version", |value| {
+            whole_number(value)
+                .and_then(X402Version::from_number)
+                .ok_or("must be the number 1 or 2")
+        });
+        if fields.get("accepts").is_none() {
+            return Self::read_bare(value, fields, stated);
+        }
+        if fields.get("x402Version").is_none() {
+            fields.wrong("x402Version", "is required");
+        }
+        let entries = fields.read("accepts", |value| match value.as_array() {
+            Some(entries) if (1..=MAX_ENTRIES).contains(&entries.len()) => Ok(entries.as_slice()),
+            _ => Err(format!("must be an array of 1 to {MAX_ENTRIES} entries")),
+        });
+        // v1 has neither: there the resource is part of each entry.
+        let (mut resource, mut extensions) = (None, None);
+        if stated == Some(X402Version::V2) {
+            [resource, extensions] = ["resource", "extensions"].map(|name| {
+                fields.read(name, |value| {
+                    if value.is_object() {
+                        Ok(value)
+                    } else {
+                        Err("must be an object")
+                    }
+                })
+            });
+        }
+        fields.finish()?;
+        match (stated, entries) {
+            (Some(version), Some(entries)) => Ok(Self {
+                version,
+                entries,
+                bare: false,
+                resource,
+                extensions,
+            }),
+            // Unreachable: either one that is absent or wrong left a problem.
+            _ => Err(vec![Problem::at(ROOT, "is incomplete")]),
+        }
+    }
+
+    /// One entry without its object; which version it is, its price member tells.
+    fn read_bare(value: &'a Value, mut fields: Fields<'a>, stated: Option<X402Version>) -> Result<Self, Vec<Problem>> {
+        let [v1, v2] = X402Version::ALL.map(|version| fields.get(version.price_member()).is_some());
+        let version = match (v1, v2) {
+            (true, false) => X402Version::V1,
+            (false, true) => X402Version::V2,
+            (true, true) => {
+                fields.wrong(
+                    "amount",
+                    "must not stand beside `maxAmountRequired`: which of them is the price?",
+                );
+                X402Version::V2
+            }
+            (false, false) => {
+                fields.wrong(
+                    "accepts",
+                    "is required, unless this is one entry with `amount` or `maxAmountRequired`",
+                );
+                X402Version::V2
+            }
+        };
+        if stated.is_some_and(|stated| stated != version) {
+            fields.wrong(
+                "x402Version",
+                format!(
+                    "must be {} for an entry with `{}`",
+                    version.number(),
+                    version.price_member()
+                ),
+            );
+        }
+        fields.finish()?;
+        Ok(Self {
+            version,
+            entries: std::slice::from_ref(value),
+            bare: true,
+            resource: None,
+            extensions: None,
+        })
+    }
+
+    /// The offer that an entry makes, or every reason why it can't be paid.
+    fn offer(&self, index: usize, network: Network) -> Result<Offer, Vec<Problem>> {
+        let path = if self.bare {
+            ROOT.to_owned()
+        } else {
+            format!("{ROOT}/accepts/{index}")
+        };
+        let nowhere = || vec![Problem::at(path.as_str(), "is not there")];
+        let entry = self.entries.get(index).ok_or_else(nowhere)?;
+        let index = u32::try_from(index).map_err(|_| nowhere())?;
+        let terms = EntryTerms::read(entry, &path, self.version, network)?;
+        Ok(Offer {
+            version: self.version,
+            index,
+            amount: terms.amount,
+            pay_to: terms.pay_to,
+            max_timeout_secs: terms.max_timeout_secs,
+            entry: entry.clone(),
+            resource: self.resource.cloned(),
+            extensions: self.extensions.cloned(),
+        })
+    }
+}
+
+/// What is read of an entry; everything else in it has been found to be as it must be.
+struct EntryTerms {
+    amount: Amount,
+    pay_to: Address,
+    max_timeout_secs: u32,
+}
+
+impl EntryTerms {
+    fn read(entry: &Value, path: &str, version: X402Version, network: Network) -> Result<Self, Vec<Problem>> {
+        let fields_of = || Fields::of(entry, path).map_err(|problem| vec![problem]);
+
+        // Another scheme or network gives the remaining members another meaning, so there is no more to say.
+        let mut kind = fields_of()?;
+        must_be(&mut kind, "scheme", SCHEME);
+        must_be(&mut kind, "network", version.name_of(network));
+        kind.finish()?;
+
+        let mut fields = fields_of()?;
+        let token = network.token();
+        let price = version.price_member();
+        for name in [price, "asset", "payTo", "maxTimeoutSeconds"] {
+            if fields.get(name).is_none() {
+                fields.wrong(name, "is required");
+            }
+        }
+        let amount = fields.read(price, |value| {
+            let amount = value.as_str().and_then(Amount::from_decimal_digits);
+            amount.filter(|amount| !amount.is_zero()).ok_or_else(|| {
+                format!(
+                    "must be a string of decimal digits, from 1 to {}, without leading zeros",
+                    Amount::MAX
+                )
+            })
+        });
+        fields.read("asset", |value| match read_address(value)? {
+            address if address == token.address => Ok(()),
+            _ => Err(format!("must be {}, the USDC of `{}`", token.address, network.name())),
+        });
+        let pay_to = fields.read("payTo", |value| match read_address(value)? {
+            // Money sent to the token contract is lost.
+            address if address == token.address => Err("must not be the token's own address".to_owned()),
+            address => Ok(address),
+        });
+        let max_timeout_secs = fields.read("maxTimeoutSeconds", |value| {
+            let secs = whole_number(value).and_then(|secs| u32::try_from(secs).ok());
+            secs.filter(|secs| *secs > 0)
+                .ok_or_else(|| format!("must be a whole number from 1 to {}", u32::MAX))
+        });
+        read_extra(&mut fields, version, network);
+        fields.finish()?;
+        match (amount, pay_to, max_timeout_secs) {
+            (Some(amount), Some(pay_to), Some(max_timeout_secs)) => Ok(Self {
+                amount,
+                pay_to,
+                max_timeout_secs,
+            }),
+            // Unreachable: a member that is absent was required, and one that is wrong left a problem.
+            _ => Err(vec![Problem::at(path, "is incomplete")]),
+        }
+    }
+}
+
+/// `extra`: the token's EIP-712 domain, and two switches that the protocol reserves (x402 v2 specification, §6.1).
+///
+/// The domain is compared and never signed. In v2 it is required, because the reference facilitator refuses a payment
+/// whose requirement lacks it (`invalid_exact_evm_missing_eip712_domain`); v1 facilitators know the domain of USDC
+/// themselves and v1 leaves `extra` optional. The switches are a whitelist: client libraries take every
+/// `assetTransferMethod` they don't know for EIP-3009, and would sign a transfer for an offer that means another thing.
+fn read_extra(entry: &mut Fields<'_>, version: X402Version, network: Network) {
+    let Some(extra) = entry.get("extra") else {
+        if version == X402Version::V2 {
+            entry.wrong("extra", "is required, with the token's EIP-712 `name` and `version`");
+        }
+        return;
+    };
+    let mut fields = match Fields::of(extra, &entry.path_of("extra")) {
+        Ok(fields) => fields,
+        Err(problem) => return entry.extend([problem]),
+    };
+    let token = network.token();
+    for (name, pinned) in [("name", token.name), ("version", token.version)] {
+        if version == X402Version::V2 || fields.get(name).is_some() {
+            must_be(&mut fields, name, pinned);
+        }
+    }
+    for (name, only) in [("assetTransferMethod", "eip3009"), ("paymentFlow", "authorization")] {
+        if fields.get(name).is_some() {
+            must_be(&mut fields, name, only);
+        }
+    }
+    entry.extend(fields.finish().err().unwrap_or_default());
+}
+
+fn read_address(value: &Value) -> Result<Address, String> {
+    let text = value.as_str().ok_or("must be a string")?;
+    parse_address(text).map_err(|error| error.to_string())
+}
+
+/// A JSON number that is a whole number, however it is spelled: `60` and, as the reference library accepts, `60.0`.
+fn whole_number(value: &Value) -> Option<u64> {
+    // `f64` writes itself without a fraction exactly when it has none, so no float arithmetic is needed.
+    value.as_u64().or_else(|| value.as_f64()?.to_string().parse().ok())
+}
+
+/// Notes a problem unless the member is exactly this text.
+fn must_be(fields: &mut Fields<'_>, name: &str, text: &str) {
+    if fields.get(name).and_then(Value::as_str) != Some(text) {
+        fields.wrong(name, format!("must be `{text}`"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    const NETWORK: Network = Network::BaseSepolia;
+    const PAYEE: &str = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
+    const USDC: &str = "0x036CbD53842c5426634e7929541eC2318f3dCF7e";
+
+    fn v1_entry() -> Value {
+        json!({
+            "scheme": "exact", "network": "base-sepolia", "maxAmountRequired": "10000",
+            "resource": "http://127.0.0.1:18747/weather", "description": "Weather", "mimeType": "application/json",
+            "payTo": PAYEE, "maxTimeoutSeconds": 60, "asset": USDC,
+            "outputSchema": {"input": {"type": "http", "method": "GET", "discoverable": true}},
+            "extra": {"name": "USDC", "version": "2"}
+        })
+    }
+
+    fn v2_entry() -> Value {
+        json!({
+            "scheme": "exact", "network": "eip155:84532", "amount": "10000", "asset": USDC, "payTo": PAYEE,
+            "maxTimeoutSeconds": 60, "extra": {"name": "USDC", "version": "2"}
+        })
+    }
+
+    fn v2(accepts: &[Value]) -> Value {
+        json!({"x402Version": 2, "error": "Payment required", "resource": {"url": "http://x/weather"}, "accepts": accepts})
+    }
+
+    /// The entry with one member set, or removed where the value is absent; `name` is a JSON Pointer.
+    fn with(mut entry: Value, pointer: &str, value: Option<Value>) -> Value {
+        let (parent, name) = pointer.rsplit_once('/').unwrap();
+        let object = entry.pointer_mut(parent).unwrap().as_object_mut().unwrap();
+        match value {
+            Some(value) => object.insert(name.to_owned(), value),
+            None => object.remove(name),
+        };
+        entry
+    }
+
+    /// The JSON Pointers of what is wrong, relative to the requirement; empty when it can be paid.
+    fn wrong(requirement: &Value) -> Vec<String> {
+        let problems = Offer::choose(requirement, NETWORK).err().unwrap_or_default();
+        problems
+            .into_iter()
+            .map(|problem| problem.path.strip_prefix(ROOT).unwrap().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn each_form_of_a_requirement_is_read() {
+        let v1 = json!({"x402Version": 1, "error": "X-PAYMENT header is required", "accepts": [v1_entry()]});
+        let cases = [
+            (v1, X402Version::V1, v1_entry(), None),
+            (
+                v2(&[v2_entry()]),
+                X402Version::V2,
+                v2_entry(),
+                Some(json!({"url": "http://x/weather"})),
+            ),
+            (v1_entry(), X402Version::V1, v1_entry(), None),
+            (v2_entry(), X402Version::V2, v2_entry(), None),
+        ];
+        for (requirement, version, entry, resource) in cases {
+            let offer = Offer::choose(&requirement, NETWORK).unwrap();
+            assert_eq!(
+                (offer.version(), offer.index(), offer.entry()),
+                (version, 0, &entry),
+                "{requirement}"
+            );
+            assert_eq!((offer.amount().units(), offer.max_timeout_secs()), (10_000, 60));
+            assert_eq!(offer.pay_to(), PAYEE.parse::<Address>().unwrap());
+            assert_eq!((offer.resource(), offer.extensions()), (resource.as_ref(), None));
+        }
+    }
+
+    #[test]
+    fn the_cheapest_payable_entry_is_chosen_and_the_first_among_equals() {
+        let priced = |units: &str| with(v2_entry(), "/amount", Some(json!(units)));
+        let elsewhere = with(priced("1"), "/network", Some(json!("eip155:8453")));
+        let malformed = with(priced("2"), "/payTo", Some(json!("merchant")));
+        let requirement = v2(&[elsewhere, priced("30"), json!(7), priced("20"), malformed, priced("20")]);
+        let offer = Offer::choose(&requirement, NETWORK).unwrap();
+        assert_eq!((offer.index(), offer.amount().units()), (3, 20));
+        assert_eq!(Offer::at(&requirement, NETWORK, 3), Some(offer));
+        assert_eq!(Offer::at(&requirement, NETWORK, 1).unwrap().amount().units(), 30);
+        for unpayable in [0, 2, 4, 6, u32::MAX] {
+            assert_eq!(Offer::at(&requirement, NETWORK, unpayable), None, "{unpayable}");
+        }
+    }
+
+    #[test]
+    fn where_none_is_payable_each_entry_says_why() {
+        let other_asset = with(v2_entry(), "/asset", Some(json!(PAYEE)));
+        let other_scheme = json!({"scheme": "upto", "network": "eip155:84532"});
+        let broken = with(with(v2_entry(), "/amount", Some(json!(10_000))), "/payTo", None);
+        let problems = Offer::choose(&v2(&[other_asset, other_scheme, json!("x"), broken]), NETWORK).unwrap_err();
+        let found: Vec<(&str, &str)> = problems.iter().map(|p| (p.path.as_str(), p.message.as_str())).collect();
+        assert_eq!(
+            found,
+            [
+                (
+                    "/payment_requirement/accepts/0/asset",
+                    "must be 0x036CbD53842c5426634e7929541eC2318f3dCF7e, the USDC of `base-sepolia`"
+                ),
+                ("/payment_requirement/accepts/1/scheme", "must be `exact`"),
+                ("/payment_requirement/accepts/2", "must be an object"),
+                (
+                    "/payment_requirement/accepts/3/amount",
+                    "must be a string of decimal digits, from 1 to 9007199254740991, without leading zeros"
+                ),
+                ("/payment_requirement/accepts/3/payTo", "is required"),
+            ]
+        );
+    }
+
+    #[test]
+    fn an_entry_is_read_strictly() {
+        let lower = json!(USDC.to_lowercase());
+        let cases = [
+            // What is tolerated.
+            ("/maxTimeoutSeconds", Some(json!(60.0)), true),
+            ("/maxTimeoutSeconds", Some(json!(u32::MAX)), true),
+            ("/amount", Some(json!("9007199254740991")), true),
+            ("/asset", Some(lower.clone()), true),
+            ("/description", Some(json!({"anything": 1})), true),
+            ("/extra/assetTransferMethod", Some(json!("eip3009")), true),
+            ("/extra/paymentFlow", Some(json!("authorization")), true),
+            ("/extra/anything", Some(json!(1)), true),
+            // What is not.
+            ("/scheme", None, false),
+            ("/scheme", Some(json!("Exact")), false),
+            ("/scheme", Some(json!("upto")), false),
+            ("/network", None, false),
+            ("/network", Some(json!("base-sepolia")), false),
+            ("/network", Some(json!("eip155:8453")), false),
+            ("/amount", Some(json!(10_000)), false),
+            ("/amount", Some(json!("0")), false),
+            ("/amount", Some(json!("10_000")), false),
+            ("/amount", Some(json!("1e3")), false),
+            ("/amount", Some(json!("010000")), false),
+            ("/amount", Some(json!("9007199254740992")), false),
+            ("/asset", None, false),
+            ("/asset", Some(json!("USD")), false),
+            (
+                "/asset",
+                Some(json!("0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913")),
+                false,
+            ),
+            ("/payTo", None, false),
+            ("/payTo", Some(json!("merchant")), false),
+            ("/payTo", Some(json!(format!("0x{}", "0".repeat(40)))), false),
+            ("/payTo", Some(json!(PAYEE.replace("3C44C", "3c44C"))), false),
+            ("/payTo", Some(lower), false),
+            ("/maxTimeoutSeconds", None, false),
+            ("/maxTimeoutSeconds", Some(json!(0)), false),
+            ("/maxTimeoutSeconds", Some(json!(-1)), false),
+            ("/maxTimeoutSeconds", Some(json!(0.5)), false),
+            ("/maxTimeoutSeconds", Some(json!("60")), false),
+            ("/maxTimeoutSeconds", Some(json!(1e30)), false),
+            ("/maxTimeoutSeconds", Some(json!(4_294_967_296_u64)), false),
+            ("/extra", None, false),
+            ("/extra", Some(Value::Null), false),
+            ("/extra", Some(json!([])), false),
+            ("/extra/name", None, false),
+            ("/extra/name", Some(json!("USD Coin")), false),
+            ("/extra/version", None, false),
+            ("/extra/version", Some(json!(2)), false),
+            ("/extra/assetTransferMethod", Some(json!("permit2")), false),
+            ("/extra/assetTransferMethod", Some(json!("erc7710")), false),
+            ("/extra/assetTransferMethod", Some(json!("EIP3009")), false),
+            ("/extra/paymentFlow", Some(json!("upfront")), false),
+            ("/extra/paymentFlow", Some(json!("escrow")), false),
+        ];
+        for (pointer, value, payable) in cases {
+            let expected = if payable { vec![] } else { vec![pointer.to_owned()] };
+            assert_eq!(
+                wrong(&with(v2_entry(), pointer, value.clone())),
+                expected,
+                "{pointer} {value:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn v1_leaves_extra_optional_but_not_wrong() {
+        let cases = [
+            ("/extra", None, true),
+            ("/extra", Some(json!({})), true),
+            ("/extra/version", None, true),
+            ("/extra/name", Some(json!("USD Coin")), false),
+            ("/extra/assetTransferMethod", Some(json!("permit2")), false),
+            ("/network", Some(json!("eip155:84532")), false),
+            ("/network", Some(json!("base")), false),
+        ];
+        for (pointer, value, payable) in cases {
+            let expected = if payable { vec![] } else { vec![pointer.to_owned()] };
+            assert_eq!(
+                wrong(&with(v1_entry(), pointer, value.clone())),
+                expected,
+                "{pointer} {value:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_outer_object_is_read_strictly() {
+        let both = with(v2_entry(), "/maxAmountRequired", Some(json!("1")));
+        let cases = [
+            (json!([]), vec![""]),
+            (json!({}), vec!["/accepts"]),
+            (json!({"x402Version": 2}), vec!["/accepts"]),
+            (json!({"x402Version": 2, "accepts": []}), vec!["/accepts"]),
+            (json!({"x402Version": 2, "accepts": {}}), vec!["/accepts"]),
+            (
+                json!({"x402Version": 2, "accepts": vec![v2_entry(); 65]}),
+                vec!["/accepts"],
+            ),
+            (json!({"x402Version": 2, "accepts": vec![v2_entry(); 64]}), vec![]),
+            (json!({"accepts": [v2_entry()]}), vec!["/x402Version"]),
+            (
+                json!({"x402Version": "2", "accepts": [v2_entry()]}),
+                vec!["/x402Version"],
+            ),
+            (json!({"x402Version": 3, "accepts": [v2_entry()]}), vec!["/x402Version"]),
+            (json!({"x402Version": 2.0, "accepts": [v2_entry()]}), vec![]),
+            (
+                json!({"x402Version": 3, "accepts": 1}),
+                vec!["/accepts", "/x402Version"],
+            ),
+            (
+                json!({"x402Version": 2, "accepts": [v2_entry()], "extensions": null, "resource": null}),
+                vec![],
+            ),
+            (
+                json!({"x402Version": 2, "accepts": [v2_entry()], "extensions": 1, "resource": "x"}),
+                vec!["/extensions", "/resource"],
+            ),
+            // In v1 these names mean nothing.
+            (
+                json!({"x402Version": 1, "accepts": [v1_entry()], "extensions": 1, "resource": "x"}),
+                vec![],
+            ),
+            (
+                json!({"x402Version": 1, "accepts": [v2_entry()]}),
+                vec!["/accepts/0/network"],
+            ),
+            (with(v2_entry(), "/x402Version", Some(json!(2))), vec![]),
+            (with(v2_entry(), "/x402Version", Some(json!(1))), vec!["/x402Version"]),
+            (both, vec!["/amount"]),
+            (with(v2_entry(), "/amount", None), vec!["/accepts"]),
+        ];
+        for (requirement, expected) in cases {
+            assert_eq!(wrong(&requirement), expected, "{requirement}");
+        }
+    }
+
+    #[test]
+    fn every_network_pins_its_own_token() {
+        let mainnet = json!({
+            "scheme": "exact", "network": "eip155:8453", "amount": "1", "payTo": PAYEE, "maxTimeoutSeconds": 60,
+            "asset": "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913", "extra": {"name": "USD Coin", "version": "2"}
+        });
+        assert!(Offer::choose(&mainnet, Network::Base).is_ok());
+        assert!(Offer::choose(&mainnet, NETWORK).is_err());
+        // The name of the other chain's token would make a signature that nobody can use.
+        assert!(Offer::choose(&with(mainnet, "/extra/name", Some(json!("USDC"))), Network::Base).is_err());
+    }
+
+    proptest! {
+        /// Whatever the prices, what is chosen is a cheapest one, and no equally cheap one stands before it.
+        #[test]
+        fn nothing_cheaper_is_passed_over(prices in prop::collection::vec(1_u64..6, 1..12)) {
+            let entries: Vec<Value> =
+                prices.iter().map(|units| with(v2_entry(), "/amount", Some(json!(units.to_string())))).collect();
+            let offer = Offer::choose(&v2(&entries), NETWORK).unwrap();
+            let cheapest = prices.iter().min().unwrap();
+            let first = prices.iter().position(|units| units == cheapest).unwrap();
+            prop_assert_eq!((offer.amount().units(), offer.index()), (*cheapest, u32::try_from(first).unwrap()));
+        }
+    }
+}

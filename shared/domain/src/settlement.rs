@@ -1,0 +1,100 @@
+//! A settlement: one reserved payment, and its receipt once the chain has shown it (`docs/spec.md` §2.4, §3.2).
+
+use crate::{
+    Address, AgentId, Amount, ApprovalId, Fingerprint, Network, OperationSlug, RuleId, ServiceId, SettlementId,
+    Timestamp, TransactionId, Transfer, TxHash, X402Version,
+};
+
+/// One row: what was authorized, and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settlement {
+    /// The terms, fixed at authorization.
+    pub terms: Terms,
+    /// Where it stands.
+    pub state: SettlementState,
+}
+
+/// What was authorized. Everything that is signed can be derived from this and our keys, and nothing else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// The settlement's id; the payment's EIP-3009 nonce is derived from it.
+    pub id: SettlementId,
+    /// The decision that allowed it.
+    pub transaction: TransactionId,
+    /// Who pays.
+    pub agent: AgentId,
+    /// The agent's wallet.
+    pub wallet: Address,
+    /// Whose service.
+    pub service: ServiceId,
+    /// Which operation, where the catalog knows it.
+    pub operation: Option<OperationSlug>,
+    /// The chain.
+    pub network: Network,
+    /// How much, of the network's one token.
+    pub amount: Amount,
+    /// To whom.
+    pub pay_to: Address,
+    /// When it was authorized: the recorded time, by which the windows count it.
+    pub authorized_at: Timestamp,
+    /// EIP-3009 `validBefore`, in whole seconds: the chain accepts the payment only in blocks before this time.
+    pub valid_before: Timestamp,
+    /// The protocol version of the offer.
+    pub x402_version: X402Version,
+    /// Which entry of the offer was chosen.
+    pub offer_index: u32,
+    /// The policy version it was judged by.
+    pub policy_version: u64,
+    /// The budgets it counts against, besides the day's window.
+    pub budgets: Vec<RuleId>,
+    /// The hash of its idempotency key.
+    pub idempotency_key: Fingerprint,
+    /// The approval it used up.
+    pub approval: Option<ApprovalId>,
+}
+
+/// `receipt_status` and what belongs to each value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SettlementState {
+    /// Reserved and signed; the payment may be on its way.
+    Authorized,
+    /// Seen on chain.
+    Confirmed {
+        /// The transaction.
+        tx_hash: TxHash,
+        /// When we recorded it.
+        settled_at: Timestamp,
+    },
+    /// Shown by the chain to be unusable for ever; the spend was given back.
+    Expired,
+}
+
+impl SettlementState {
+    /// The `receipt_status` of the state.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Authorized => "authorized",
+            Self::Confirmed { .. } => "confirmed",
+            Self::Expired => "expired",
+        }
+    }
+}
+
+impl Settlement {
+    /// What must be seen on chain for this settlement to be paid.
+    pub const fn id(&self) -> SettlementId {
+        self.terms.id
+    }
+
+    /// The settlement after its transfer was seen. The transfer can only have come from the matcher.
+    #[must_use]
+    pub fn confirmed(self, transfer: &Transfer, settled_at: Timestamp) -> Self {
+        Self {
+            state: SettlementState::Confirmed {
+                tx_hash: transfer.tx_hash(),
+                settled_at,
+            },
+            ..self
+        }
+    }
+}

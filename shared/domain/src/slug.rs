@@ -1,0 +1,94 @@
+//! Names that people and agents write instead of UUIDs.
+
+use std::fmt;
+
+macro_rules! slugs {
+    ($($(#[$doc:meta])* $name:ident, $valid:expr, $message:literal;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(String);
+
+        impl $name {
+            /// What [`Self::parse`] wants, for the message of a problem.
+            pub const FORM: &'static str = $message;
+
+            /// Reads a slug; `None` for any other text.
+            pub fn parse(text: &str) -> Option<Self> {
+                let valid: fn(&str) -> bool = $valid;
+                (text.len() <= 128 && valid(text)).then(|| Self(text.to_owned()))
+            }
+
+            /// The slug.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    )*};
+}
+
+slugs! {
+    /// A service's slug: `lab-weather`.
+    ServiceSlug, is_word, "must be a slug of lower-case letters, digits, `-` and `_`";
+    /// An operation's slug, `<domain>.<action>` (`docs/spec.md` §2.3): `weather.current`.
+    OperationSlug, |text| text.split('.').count() >= 2 && text.split('.').all(is_word),
+        "must be an operation slug of the form `<domain>.<action>`";
+}
+
+impl OperationSlug {
+    /// Whether this operation fetches a page that the caller names: its action part is, or begins with, `scrape` or
+    /// `crawl` (`docs/decisions.md` §9). The category `scrape` says the same of a whole service.
+    pub fn fetches_targets(&self) -> bool {
+        self.0
+            .split('.')
+            .skip(1)
+            .any(|part| part.starts_with("scrape") || part.starts_with("crawl"))
+    }
+}
+
+fn is_word(text: &str) -> bool {
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slugs_are_plain_words() {
+        assert!(ServiceSlug::parse("lab-weather_2").is_some());
+        assert!(OperationSlug::parse("weather.current").is_some());
+        for text in ["", "Lab", "a b", "a/b", "a.b", "\u{e9}", &"a".repeat(129)] {
+            assert!(ServiceSlug::parse(text).is_none(), "{text:?}");
+        }
+        for text in ["", "weather", "weather.", ".current", "a..b", "a.B"] {
+            assert!(OperationSlug::parse(text).is_none(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_action_part_tells_scrape_and_crawl() {
+        let rows = [
+            ("web.scrape", true),
+            ("web.crawl-site", true),
+            ("scrape.status", false),
+            ("web.search", false),
+            ("web.v2.scrape", true),
+        ];
+        for (slug, expected) in rows {
+            assert_eq!(
+                OperationSlug::parse(slug).unwrap().fetches_targets(),
+                expected,
+                "{slug}"
+            );
+        }
+    }
+}

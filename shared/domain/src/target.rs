@@ -1,0 +1,311 @@
+//! Which hosts a scrape or crawl operation may be pointed at (`docs/spec.md` §4.10).
+
+use std::fmt;
+use url::{Host, Url};
+
+/// The host of `metadata.target_url`, as it is compared: ASCII (IDNA), lower case, without a trailing dot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    host: String,
+    is_ip: bool,
+}
+
+impl Target {
+    /// Reads the host of an http or https URL the way browsers do, so that userinfo, ports, percent-encoding and
+    /// non-ASCII letters can't make one host look like another.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        const WRONG: &str = "must be an http or https URL with a host name";
+        // Readers disagree about these: in `https://example.com\@evil.test/` browsers see `example.com`, others
+        // `evil.test`.
+        if text.contains(|c: char| c == '\\' || c.is_whitespace() || c.is_control()) {
+            return Err(WRONG);
+        }
+        let url = Url::parse(text).map_err(|_| WRONG)?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(WRONG);
+        }
+        match url.host() {
+            Some(Host::Domain(domain)) => {
+                let host = domain.strip_suffix('.').unwrap_or(domain);
+                if is_host_name(host) {
+                    Ok(Self {
+                        host: host.to_owned(),
+                        is_ip: false,
+                    })
+                } else {
+                    Err(WRONG)
+                }
+            }
+            Some(ip) => Ok(Self {
+                host: ip.to_string(),
+                is_ip: true,
+            }),
+            None => Err(WRONG),
+        }
+    }
+
+    /// The host as compared.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+}
+
+/// One entry of `allowed_domains`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DomainPattern {
+    text: String,
+    shape: Shape,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Shape {
+    /// `*`: any target.
+    Any,
+    /// `example.com`: the apex and every subdomain at any depth.
+    Domain,
+    /// `*.example.com`, `api-*.example.com`: label by label, as many labels as the pattern has.
+    Glob,
+    /// An IP literal: only itself.
+    Ip,
+}
+
+impl DomainPattern {
+    /// The default of the column: any target.
+    pub fn any() -> Self {
+        Self {
+            text: "*".to_owned(),
+            shape: Shape::Any,
+        }
+    }
+
+    /// Reads one entry. Host names may be given in Unicode and in any case, and are kept as they are compared.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        const WRONG: &str = "must be `*`, a host name, or a host name in whose labels `*` stands for part of one label";
+        if text == "*" {
+            return Ok(Self::any());
+        }
+        if let Ok(target) = Target::parse(&format!("http://{text}/")) {
+            // The URL reader must have seen nothing but a host: `example.com/path` and `a@example.com` are not entries.
+            if !text.contains(['/', '@', '?', '#', '\\', '*']) && (target.is_ip || !text.contains(':')) {
+                let shape = if target.is_ip { Shape::Ip } else { Shape::Domain };
+                return Ok(Self {
+                    text: target.host,
+                    shape,
+                });
+            }
+        }
+        if text.contains('*') {
+            return Self::glob(text).ok_or(WRONG);
+        }
+        Err(WRONG)
+    }
+
+    /// IDNA refuses `*`, so a glob is normalized label by label, and only its literal labels are.
+    fn glob(text: &str) -> Option<Self> {
+        let text = text.strip_suffix('.').unwrap_or(text);
+        let labels: Option<Vec<String>> = text
+            .split('.')
+            .map(|label| {
+                let ascii = if label.contains('*') {
+                    label.to_ascii_lowercase()
+                } else {
+                    idna::domain_to_ascii_strict(label).ok()?
+                };
+                is_label(&ascii, true).then_some(ascii)
+            })
+            .collect();
+        let labels = labels?;
+        // `*` alone is the only pattern of one label: a glob without a literal label would match whole top-level domains.
+        (labels.len() > 1 && labels.last().is_some_and(|last| !last.contains('*'))).then(|| Self {
+            text: labels.join("."),
+            shape: Shape::Glob,
+        })
+    }
+
+    /// Whether the target is covered.
+    pub fn matches(&self, target: &Target) -> bool {
+        match self.shape {
+            Shape::Any => true,
+            Shape::Ip => target.is_ip && target.host == self.text,
+            Shape::Domain => {
+                !target.is_ip
+                    && (target.host == self.text
+                        || target
+                            .host
+                            .strip_suffix(&self.text)
+                            .is_some_and(|rest| rest.ends_with('.')))
+            }
+            Shape::Glob => {
+                !target.is_ip
+                    && target.host.split('.').count() == self.text.split('.').count()
+                    && target
+                        .host
+                        .split('.')
+                        .zip(self.text.split('.'))
+                        .all(|(label, pattern)| label_matches(label, pattern))
+            }
+        }
+    }
+
+    /// Whether every target is covered.
+    pub const fn is_any(&self) -> bool {
+        matches!(self.shape, Shape::Any)
+    }
+}
+
+/// The entry as it is compared.
+impl fmt::Display for DomainPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Whether one label fits a pattern in which each `*` stands for any run of characters, empty included.
+fn label_matches(label: &str, pattern: &str) -> bool {
+    let Some((head, rest)) = pattern.split_once('*') else {
+        return label == pattern;
+    };
+    let Some(mut remaining) = label.strip_prefix(head) else {
+        return false;
+    };
+    let mut parts: Vec<&str> = rest.split('*').collect();
+    let tail = parts.pop().unwrap_or_default();
+    // Leftmost is best for the middle parts: it leaves the most for those that follow.
+    for part in parts {
+        match remaining.split_once(part) {
+            Some((_, after)) => remaining = after,
+            None => return false,
+        }
+    }
+    remaining.len() >= tail.len() && remaining.ends_with(tail)
+}
+
+fn is_host_name(host: &str) -> bool {
+    host.len() <= 253 && host.split('.').all(|label| is_label(label, false))
+}
+
+/// RFC 1123 labels, and the underscore that real hosts use.
+fn is_label(label: &str, star: bool) -> bool {
+    (1..=63).contains(&label.len())
+        && label
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_' || (star && b == b'*'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn check(entry: &str, url: &str, expected: bool) {
+        let pattern = DomainPattern::parse(entry).unwrap();
+        let matched = Target::parse(url).is_ok_and(|target| pattern.matches(&target));
+        assert_eq!(matched, expected, "{entry} {url}");
+    }
+
+    #[test]
+    fn the_table_of_the_specification_holds() {
+        let rows = [
+            ("example.com", "https://example.com/a", true),
+            ("example.com", "https://a.b.c.example.com", true),
+            ("example.com", "https://evil-example.com", false),
+            ("example.com", "https://example.com.evil.org", false),
+            ("*.example.com", "https://a.example.com", true),
+            ("*.example.com", "https://example.com", false),
+            ("*.example.com", "https://a.b.example.com", false),
+            ("*.example.com", "https://a.example.com.evil.org", false),
+            ("*.example.com", "https://x.evil-example.com", false),
+            ("api-*.example.com", "https://api-eu.example.com", true),
+            ("api-*.example.com", "https://api.example.com", false),
+            ("api-*.example.com", "https://api-eu.x.example.com", false),
+            ("*.docs.example.com", "https://v1.docs.example.com", true),
+            ("*.docs.example.com", "https://docs.example.com", false),
+            ("*.docs.example.com", "https://a.v1.docs.example.com", false),
+            ("*", "https://anything.at.all", true),
+            ("*", "http://127.0.0.1", true),
+        ];
+        for (entry, url, expected) in rows {
+            check(entry, url, expected);
+        }
+    }
+
+    #[test]
+    fn look_alikes_are_seen_through() {
+        let rows = [
+            ("example.com", "https://EXAMPLE.com./x", true),
+            ("example.com", "https://example.com@evil.org/", false),
+            ("example.com", "https://evil.org\\@example.com/", false),
+            ("example.com", "https://example.com:8443/", true),
+            ("example.com", "https://ex%61mple.com/", true),
+            ("example.com", "https://\u{435}xample.com/", false),
+            ("b\u{fc}cher.example", "https://xn--bcher-kva.example/", true),
+            ("xn--bcher-kva.example", "https://B\u{dc}CHER.example/", true),
+            ("127.0.0.1", "http://127.0.0.1/", true),
+            ("127.0.0.1", "http://2130706433/", true),
+            ("0.0.1", "http://127.0.0.1/", false),
+            ("*.0.0.1", "http://127.0.0.1/", false),
+            ("example.com", "ftp://example.com/", false),
+            ("example.com", "javascript:alert(1)//example.com", false),
+        ];
+        for (entry, url, expected) in rows {
+            if DomainPattern::parse(entry).is_ok() {
+                check(entry, url, expected);
+            }
+        }
+    }
+
+    #[test]
+    fn only_hosts_are_entries() {
+        for entry in [
+            "",
+            "https://example.com",
+            "example.com/path",
+            "a b",
+            "*.*",
+            "**",
+            "a@example.com",
+            "example.com:443",
+            "*.",
+            ".example.com",
+            "exa*",
+        ] {
+            assert!(DomainPattern::parse(entry).is_err(), "{entry:?}");
+        }
+    }
+
+    #[test]
+    fn a_target_must_be_a_web_address() {
+        for url in [
+            "",
+            "example.com",
+            "file:///etc/passwd",
+            "http://",
+            "https://exa mple.com",
+            "data:text/html,x",
+        ] {
+            assert!(Target::parse(url).is_err(), "{url:?}");
+        }
+    }
+
+    proptest! {
+        /// `*` never reaches across a dot, whatever stands around it.
+        #[test]
+        fn a_star_covers_one_label(prefix in "[a-z0-9]{0,5}", a in "[a-z0-9]{1,8}", b in "[a-z0-9]{1,8}") {
+            let pattern = DomainPattern::parse(&format!("{prefix}*.example.com")).unwrap();
+            let covers = |host: String| pattern.matches(&Target::parse(&format!("https://{host}/")).unwrap());
+            let one = format!("{prefix}{a}.example.com");
+            let two = format!("{prefix}{a}.{b}.example.com");
+            let foreign = format!("{prefix}{a}.example.com.{b}.org");
+            prop_assert!(covers(one));
+            prop_assert!(!covers(two));
+            prop_assert!(!covers(foreign));
+        }
+
+        #[test]
+        fn no_text_makes_the_matcher_panic(entry in ".{0,40}", url in ".{0,60}") {
+            if let (Ok(pattern), Ok(target)) = (DomainPattern::parse(&entry), Target::parse(&url)) {
+                pattern.matches(&target);
+            }
+        }
+    }
+}

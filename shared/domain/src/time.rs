@@ -1,0 +1,133 @@
+//! Instants and durations. Nothing here reads a clock: the time arrives as an argument.
+
+use chrono::{DateTime, SecondsFormat};
+use std::fmt;
+
+/// An instant in whole microseconds since the Unix epoch, UTC; never before the epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    /// 1970-01-01T00:00:00Z.
+    pub const EPOCH: Self = Self(0);
+
+    /// 9999-12-31T23:59:59.999999Z: the last instant that ISO 8601 writes with four digits of year.
+    pub const MAX: Self = Self(253_402_300_799_999_999);
+
+    /// The instant of that many microseconds since the epoch; `None` outside [`Timestamp::EPOCH`] to
+    /// [`Timestamp::MAX`].
+    pub const fn from_micros(micros: i64) -> Option<Self> {
+        if micros >= 0 && micros <= Self::MAX.0 {
+            Some(Self(micros))
+        } else {
+            None
+        }
+    }
+
+    /// The instant of that many whole seconds since the epoch, as block and EIP-3009 times are counted.
+    pub fn from_secs(secs: u64) -> Option<Self> {
+        i64::try_from(secs)
+            .ok()
+            .and_then(|secs| secs.checked_mul(MICROS_PER_SECOND))
+            .and_then(Self::from_micros)
+    }
+
+    /// Microseconds since the epoch.
+    pub const fn micros(self) -> i64 {
+        self.0
+    }
+
+    /// Whole seconds since the epoch, rounded down.
+    pub fn secs(self) -> u64 {
+        self.0.unsigned_abs() / 1_000_000
+    }
+
+    /// The instant `duration` later, at most [`Timestamp::MAX`].
+    #[must_use]
+    pub fn after(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(duration.0).min(Self::MAX.0))
+    }
+
+    /// The instant `duration` earlier, at least [`Timestamp::EPOCH`].
+    #[must_use]
+    pub fn before(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(duration.0).max(0))
+    }
+
+    /// The time from `earlier` to `self`; zero when `self` is not later.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration(self.0.saturating_sub(earlier.0).max(0))
+    }
+}
+
+/// ISO 8601 in UTC with six places (`docs/spec.md` §2): `2026-11-21T01:09:00.000000Z`.
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match DateTime::from_timestamp_micros(self.0) {
+            Some(instant) => f.write_str(&instant.to_rfc3339_opts(SecondsFormat::Micros, true)),
+            None => write!(f, "{}us", self.0),
+        }
+    }
+}
+
+const MICROS_PER_SECOND: i64 = 1_000_000;
+
+/// A length of time in whole microseconds, never negative.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Duration(i64);
+
+impl Duration {
+    /// 24 hours: the rolling window of `max_per_day_units` (`docs/spec.md` §2.6).
+    pub const DAY: Self = Self::from_secs_u32(86_400);
+
+    /// A whole number of seconds. Any `u32` fits: 2^32 s * 10^6 us/s is below 2^63.
+    pub const fn from_secs_u32(secs: u32) -> Self {
+        #[expect(clippy::as_conversions, reason = "lossless widening; `From` is not const")]
+        Self((secs as i64).saturating_mul(MICROS_PER_SECOND))
+    }
+
+    /// Microseconds.
+    pub const fn micros(self) -> i64 {
+        self.0
+    }
+
+    /// Whole seconds, rounded down.
+    pub fn secs(self) -> u64 {
+        self.0.unsigned_abs() / 1_000_000
+    }
+
+    /// Whole milliseconds, rounded down.
+    pub fn millis(self) -> u64 {
+        self.0.unsigned_abs() / 1_000
+    }
+
+    /// Whole seconds, rounded up and at least one: what `Retry-After` says.
+    pub fn secs_to_wait(self) -> u64 {
+        self.0.unsigned_abs().div_ceil(1_000_000).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timestamps_are_written_in_utc_with_six_places() {
+        let at = Timestamp::from_micros(1_795_223_340_000_001).unwrap();
+        assert_eq!(at.to_string(), "2026-11-21T01:09:00.000001Z");
+    }
+
+    #[test]
+    fn time_saturates_instead_of_wrapping() {
+        assert_eq!(Timestamp::MAX.after(Duration::DAY), Timestamp::MAX);
+        assert_eq!(Timestamp::EPOCH.before(Duration::DAY), Timestamp::EPOCH);
+        assert_eq!(Timestamp::EPOCH.since(Timestamp::MAX), Duration::from_secs_u32(0));
+    }
+
+    #[test]
+    fn a_wait_is_rounded_up_to_a_whole_second() {
+        assert_eq!(Duration(1).secs_to_wait(), 1);
+        assert_eq!(Duration(0).secs_to_wait(), 1);
+        assert_eq!(Duration(1_000_001).secs_to_wait(), 2);
+    }
+}

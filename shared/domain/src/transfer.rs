@@ -1,0 +1,502 @@
+//! What the chain must show for a payment to be made, and the proof that it did.
+//!
+//! A [`Transfer`] can only be made here, from a receipt that shows our own nonce used and, as the very next log, exactly
+//! our transfer. Only logs count: who sent the transaction, to which contract and with what data is nobody's word for
+//! anything, since a facilitator may settle through a wallet contract or a batch, and anybody may settle what was signed.
+//!
+//! Deliberately elsewhere: fetching the receipt, and whether its block is final (`shared/chain`). A receipt alone proves
+//! nothing until both are settled.
+
+use crate::{Address, Amount, B256, Terms};
+use alloy_primitives::{U256, b256};
+use std::fmt;
+
+/// The hash of a transaction: thirty-two bytes, in our texts `0x` and sixty-four lower-case hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TxHash(B256);
+
+impl TxHash {
+    /// Reads `0x` and sixty-four hexadecimal digits in any case; `None` for any other text.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix("0x")?;
+        let valid = digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        valid.then(|| digits.parse().ok()).flatten().map(Self)
+    }
+
+    /// The hash that a chain reported.
+    pub const fn from_b256(hash: B256) -> Self {
+        Self(hash)
+    }
+
+    /// The bytes.
+    pub const fn b256(self) -> B256 {
+        self.0
+    }
+}
+
+/// `0x` and sixty-four lower-case hexadecimal digits.
+impl fmt::Display for TxHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One event of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// The contract that emitted it.
+    pub address: Address,
+    /// The event's signature hash and its indexed arguments.
+    pub topics: Vec<B256>,
+    /// The other arguments.
+    pub data: Vec<u8>,
+    /// Its place among all logs of the block; the logs of one transaction follow one another.
+    pub index: u64,
+    /// Whether a reorganization took it back.
+    pub removed: bool,
+}
+
+/// A transaction's receipt, as one node tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    /// Which transaction.
+    pub tx_hash: TxHash,
+    /// Whether it ran to its end; a reverted transaction has no effect.
+    pub succeeded: bool,
+    /// The block it is in.
+    pub block_number: u64,
+    /// Its events.
+    pub logs: Vec<Log>,
+}
+
+/// What the chain must show for one settlement to be paid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expected {
+    /// The pinned token of the settlement's network.
+    pub token: Address,
+    /// The agent's wallet.
+    pub from: Address,
+    /// The payee.
+    pub to: Address,
+    /// The exact amount.
+    pub amount: Amount,
+    /// The settlement's own nonce. It tells two equal payments to one payee apart.
+    pub nonce: B256,
+}
+
+impl Expected {
+    /// What must be seen for a settlement, with its nonce.
+    pub const fn of(terms: &Terms, nonce: B256) -> Self {
+        Self {
+            token: terms.network.token().address,
+            from: terms.wallet,
+            to: terms.pay_to,
+            amount: terms.amount,
+            nonce,
+        }
+    }
+}
+
+/// A payment that was seen on chain, exactly as it was authorized. Only [`match_transfer`] makes one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    tx_hash: TxHash,
+    block_number: u64,
+}
+
+impl Transfer {
+    /// The transaction that made it.
+    pub const fn tx_hash(&self) -> TxHash {
+        self.tx_hash
+    }
+
+    /// The block it is in.
+    pub const fn block_number(&self) -> u64 {
+        self.block_number
+    }
+}
+
+/// Why a transaction is not the payment that was authorized.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mismatch {
+    /// The transaction failed on chain.
+    TransactionReverted,
+    /// It did not use our authorization: it is some other transaction.
+    AuthorizationNotUsed,
+    /// It claims to use our authorization more than once, which the token makes impossible.
+    AuthorizationUsedTwice,
+    /// It used our authorization, but what follows is not exactly our transfer.
+    UsdcTransferMismatch,
+}
+
+impl Mismatch {
+    /// Every mismatch, for tables.
+    pub const ALL: [Self; 4] = [
+        Self::TransactionReverted,
+        Self::AuthorizationNotUsed,
+        Self::AuthorizationUsedTwice,
+        Self::UsdcTransferMismatch,
+    ];
+
+    /// `reason` of `onchain_settlement_not_verified` (docs/spec.md §7).
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::TransactionReverted => "transaction_reverted",
+            Self::AuthorizationNotUsed => "authorization_not_used",
+            Self::AuthorizationUsedTwice => "authorization_used_twice",
+            Self::UsdcTransferMismatch => "usdc_transfer_mismatch",
+        }
+    }
+}
+
+/// `AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)`, EIP-3009.
+pub const AUTHORIZATION_USED: B256 = b256!("0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5");
+
+/// `Transfer(address indexed from, address indexed to, uint256 value)`, ERC-20.
+pub const TRANSFER: B256 = b256!("0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef");
+
+/// Finds the authorized payment in a receipt.
+///
+/// Circle's token marks the authorization as used and then transfers, with no call in between; so the transfer is the
+/// very next log, and no other transfer of the transaction can be taken for it.
+pub fn match_transfer(expected: &Expected, receipt: &Receipt) -> Result<Transfer, Mismatch> {
+    if !receipt.succeeded {
+        return Err(Mismatch::TransactionReverted);
+    }
+    let standing = || receipt.logs.iter().filter(|log| !log.removed);
+    let mut all_uses = standing().filter(|log| uses_authorization(log, expected));
+    let used = all_uses.next().ok_or(Mismatch::AuthorizationNotUsed)?;
+    if all_uses.next().is_some() {
+        return Err(Mismatch::AuthorizationUsedTwice);
+    }
+    let mut following = standing().filter(|log| Some(log.index) == used.index.checked_add(1));
+    match (following.next(), following.next()) {
+        (Some(log), None) if is_transfer(log, expected) => Ok(Transfer {
+            tx_hash: receipt.tx_hash,
+            block_number: receipt.block_number,
+        }),
+        _ => Err(Mismatch::UsdcTransferMismatch),
+    }
+}
+
+fn uses_authorization(log: &Log, expected: &Expected) -> bool {
+    log.address == expected.token && log.topics == [AUTHORIZATION_USED, expected.from.into_word(), expected.nonce]
+}
+
+fn is_transfer(log: &Log, expected: &Expected) -> bool {
+    log.address == expected.token
+        && log.topics == [TRANSFER, expected.from.into_word(), expected.to.into_word()]
+        && log.data == U256::from(expected.amount.units()).to_be_bytes::<32>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloy_primitives::keccak256;
+    use proptest::prelude::*;
+
+    const AMOUNT: u64 = 10_000;
+
+    fn address(byte: u8) -> Address {
+        Address::repeat_byte(byte)
+    }
+
+    fn expected() -> Expected {
+        Expected {
+            token: address(0x10),
+            from: address(0x20),
+            to: address(0x30),
+            amount: Amount::from_units(AMOUNT).unwrap(),
+            nonce: B256::repeat_byte(0x40),
+        }
+    }
+
+    fn used(index: u64, nonce: u8) -> Log {
+        let topics = vec![AUTHORIZATION_USED, address(0x20).into_word(), B256::repeat_byte(nonce)];
+        Log {
+            address: address(0x10),
+            topics,
+            data: vec![],
+            index,
+            removed: false,
+        }
+    }
+
+    fn moved(index: u64, to: u8, units: u64) -> Log {
+        let topics = vec![TRANSFER, address(0x20).into_word(), address(to).into_word()];
+        let data = U256::from(units).to_be_bytes::<32>().to_vec();
+        Log {
+            address: address(0x10),
+            topics,
+            data,
+            index,
+            removed: false,
+        }
+    }
+
+    fn receipt(logs: Vec<Log>) -> Receipt {
+        Receipt {
+            tx_hash: TxHash(B256::repeat_byte(1)),
+            succeeded: true,
+            block_number: 9,
+            logs,
+        }
+    }
+
+    /// The right two logs, at 7 and 8, after `change`.
+    fn changed(change: impl FnOnce(&mut Log, &mut Log)) -> Vec<Log> {
+        let (mut authorization, mut transfer) = (used(7, 0x40), moved(8, 0x30, AMOUNT));
+        change(&mut authorization, &mut transfer);
+        vec![authorization, transfer]
+    }
+
+    #[test]
+    fn only_our_own_authorization_followed_by_exactly_our_transfer_is_a_payment() {
+        use Mismatch::{AuthorizationNotUsed, AuthorizationUsedTwice, UsdcTransferMismatch};
+        let nothing = |_: &mut Log, _: &mut Log| {};
+        let right = || changed(nothing);
+        let cases: [(&str, Vec<Log>, Result<(), Mismatch>); 29] = [
+            ("as authorized", right(), Ok(())),
+            ("logs in another order", right().into_iter().rev().collect(), Ok(())),
+            (
+                "a batch, ours in the middle",
+                vec![
+                    used(5, 0x41),
+                    moved(6, 0x30, AMOUNT),
+                    used(7, 0x40),
+                    moved(8, 0x30, AMOUNT),
+                    used(9, 0x42),
+                    moved(10, 0x31, 5),
+                ],
+                Ok(()),
+            ),
+            (
+                "our nonce used by a look-alike too",
+                [
+                    vec![Log {
+                        address: address(0x11),
+                        ..used(3, 0x40)
+                    }],
+                    right(),
+                ]
+                .concat(),
+                Ok(()),
+            ),
+            (
+                "more data than the event has",
+                changed(|used, _| used.data = vec![1]),
+                Ok(()),
+            ),
+            (
+                "a removed second use",
+                [
+                    right(),
+                    vec![Log {
+                        removed: true,
+                        ..used(9, 0x40)
+                    }],
+                ]
+                .concat(),
+                Ok(()),
+            ),
+            ("no logs", vec![], Err(AuthorizationNotUsed)),
+            (
+                "the transfer alone",
+                vec![moved(8, 0x30, AMOUNT)],
+                Err(AuthorizationNotUsed),
+            ),
+            (
+                "another nonce",
+                vec![used(7, 0x41), moved(8, 0x30, AMOUNT)],
+                Err(AuthorizationNotUsed),
+            ),
+            (
+                "another wallet's nonce",
+                changed(|used, _| used.topics[1] = address(0x21).into_word()),
+                Err(AuthorizationNotUsed),
+            ),
+            (
+                "used on a look-alike token",
+                changed(|used, _| used.address = address(0x11)),
+                Err(AuthorizationNotUsed),
+            ),
+            (
+                "canceled, not used",
+                changed(|used, _| used.topics[0] = keccak256("AuthorizationCanceled(address,bytes32)")),
+                Err(AuthorizationNotUsed),
+            ),
+            (
+                "a fourth topic",
+                changed(|used, _| used.topics.push(B256::ZERO)),
+                Err(AuthorizationNotUsed),
+            ),
+            (
+                "a topic too few",
+                changed(|used, _| used.topics.truncate(2)),
+                Err(AuthorizationNotUsed),
+            ),
+            (
+                "dirty address bytes",
+                changed(|used, _| used.topics[1][0] = 1),
+                Err(AuthorizationNotUsed),
+            ),
+            (
+                "a removed use",
+                changed(|used, _| used.removed = true),
+                Err(AuthorizationNotUsed),
+            ),
+            (
+                "used twice",
+                [right(), vec![used(9, 0x40)]].concat(),
+                Err(AuthorizationUsedTwice),
+            ),
+            ("used, nothing moved", vec![used(7, 0x40)], Err(UsdcTransferMismatch)),
+            (
+                "another amount",
+                vec![used(7, 0x40), moved(8, 0x30, AMOUNT - 1)],
+                Err(UsdcTransferMismatch),
+            ),
+            (
+                "more than the amount",
+                vec![used(7, 0x40), moved(8, 0x30, AMOUNT + 1)],
+                Err(UsdcTransferMismatch),
+            ),
+            (
+                "another payee",
+                vec![used(7, 0x40), moved(8, 0x31, AMOUNT)],
+                Err(UsdcTransferMismatch),
+            ),
+            (
+                "another payer",
+                changed(|_, moved| moved.topics[1] = address(0x21).into_word()),
+                Err(UsdcTransferMismatch),
+            ),
+            (
+                "a look-alike token moved",
+                changed(|_, moved| moved.address = address(0x11)),
+                Err(UsdcTransferMismatch),
+            ),
+            (
+                "not the next log",
+                vec![used(7, 0x40), used(8, 0x41), moved(9, 0x30, AMOUNT)],
+                Err(UsdcTransferMismatch),
+            ),
+            (
+                "the log before",
+                vec![moved(6, 0x30, AMOUNT), used(7, 0x40)],
+                Err(UsdcTransferMismatch),
+            ),
+            (
+                "data of 33 bytes",
+                changed(|_, moved| moved.data.push(0)),
+                Err(UsdcTransferMismatch),
+            ),
+            (
+                "data of 31 bytes",
+                changed(|_, moved| moved.data = moved.data.split_off(1)),
+                Err(UsdcTransferMismatch),
+            ),
+            (
+                "a removed transfer",
+                changed(|_, moved| moved.removed = true),
+                Err(UsdcTransferMismatch),
+            ),
+            (
+                "no place after it",
+                changed(|used, moved| (used.index, moved.index) = (u64::MAX, 0)),
+                Err(UsdcTransferMismatch),
+            ),
+        ];
+        for (name, logs, outcome) in cases {
+            assert_eq!(
+                match_transfer(&expected(), &receipt(logs)).map(|_| ()),
+                outcome,
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn two_logs_at_one_place_prove_nothing() {
+        let logs = vec![used(7, 0x40), moved(8, 0x30, AMOUNT), moved(8, 0x31, AMOUNT)];
+        assert_eq!(
+            match_transfer(&expected(), &receipt(logs)),
+            Err(Mismatch::UsdcTransferMismatch)
+        );
+    }
+
+    #[test]
+    fn a_reverted_transaction_is_no_payment_whatever_it_logs() {
+        let reverted = Receipt {
+            succeeded: false,
+            ..receipt(changed(|_, _| {}))
+        };
+        assert_eq!(
+            match_transfer(&expected(), &reverted),
+            Err(Mismatch::TransactionReverted)
+        );
+    }
+
+    #[test]
+    fn the_transfer_remembers_where_it_was_seen() {
+        let transfer = match_transfer(&expected(), &receipt(changed(|_, _| {}))).unwrap();
+        assert_eq!(
+            (transfer.tx_hash(), transfer.block_number()),
+            (TxHash(B256::repeat_byte(1)), 9)
+        );
+    }
+
+    #[test]
+    fn topics_are_the_hashes_of_the_event_signatures() {
+        assert_eq!(AUTHORIZATION_USED, keccak256("AuthorizationUsed(address,bytes32)"));
+        assert_eq!(TRANSFER, keccak256("Transfer(address,address,uint256)"));
+    }
+
+    #[test]
+    fn only_the_prefixed_form_is_a_transaction_hash() {
+        let digits = "AB".repeat(32);
+        assert_eq!(
+            TxHash::parse(&format!("0x{digits}")).unwrap().to_string(),
+            format!("0x{}", digits.to_lowercase())
+        );
+        let short = "AB".repeat(31);
+        for other in [
+            "",
+            &digits,
+            &format!("0X{digits}"),
+            &format!("0x{digits}0"),
+            &format!("0x0x{short}"),
+            &format!("0x{short}0g"),
+        ] {
+            assert_eq!(TxHash::parse(other), None, "{other:?}");
+        }
+    }
+
+    proptest! {
+        /// What else happens in the transaction makes no difference, as long as it stands before or after our two logs.
+        #[test]
+        fn strangers_change_nothing(before in prop::collection::vec(any::<(u8, u64)>(), 0..6), after in prop::collection::vec(any::<(u8, u64)>(), 0..6)) {
+            let strangers = |from: u64, logs: &[(u8, u64)]| -> Vec<Log> {
+                let pair = |(at, (byte, units)): (u64, &(u8, u64))| {
+                    let nonce = if *byte == 0x40 { 0x41 } else { *byte };
+                    [used(from + 2 * at, nonce), moved(from + 2 * at + 1, *byte, *units)]
+                };
+                (0..).zip(logs).flat_map(pair).collect()
+            };
+            let ours = [used(100, 0x40), moved(101, 0x30, AMOUNT)];
+            let logs = [strangers(0, &before), ours.to_vec(), strangers(102, &after)].concat();
+            prop_assert!(match_transfer(&expected(), &receipt(logs)).is_ok());
+        }
+
+        /// No single bit of the two logs' meaning can differ.
+        #[test]
+        fn every_bit_counts(log in 0_usize..2, topic in 0_usize..3, bit in 0_usize..256) {
+            let mut logs = changed(|_, _| {});
+            logs[log].topics[topic][bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(match_transfer(&expected(), &receipt(logs)).is_err());
+            let mut logs = changed(|_, _| {});
+            logs[1].data[bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(match_transfer(&expected(), &receipt(logs)).is_err());
+        }
+    }
+}

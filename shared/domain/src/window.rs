@@ -1,0 +1,334 @@
+//! Rolling windows: what was authorized lately, and whether one more amount fits.
+//!
+//! A window is a running total and one live entry per counted authorization (`docs/data-model.md`). The law is that
+//! the total is the sum of the entries that exist. An entry counts while it is younger than the window's length, and
+//! is deleted by a later authorization afterwards; until then it is still in the total, and [`Window::live`] takes it
+//! out. The times here are recorded times, not clock readings: [`Window::earliest`] keeps a worker whose clock is
+//! behind from judging by a window out of which a faster one has already deleted entries.
+
+use crate::{AgentId, Amount, Duration, RuleId, ServiceId, SettlementId, Timestamp};
+
+/// What a window limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WindowScope {
+    /// `max_per_day_units`: one agent and one service, 24 hours.
+    Day {
+        /// The agent.
+        agent: AgentId,
+        /// The service.
+        service: ServiceId,
+    },
+    /// A `budget_limit` rule: one agent over all services, for the rule's length.
+    Budget {
+        /// The agent.
+        agent: AgentId,
+        /// The rule.
+        rule: RuleId,
+    },
+}
+
+impl WindowScope {
+    /// The rule, where the window is a budget.
+    pub const fn budget(self) -> Option<RuleId> {
+        match self {
+            Self::Budget { rule, .. } => Some(rule),
+            Self::Day { .. } => None,
+        }
+    }
+}
+
+/// One authorization that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its `authorized_at`.
+    pub at: Timestamp,
+    /// Its amount.
+    pub amount: Amount,
+    /// Whose it is.
+    pub settlement: SettlementId,
+}
+
+/// A window as of one read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// What it limits.
+    pub scope: WindowScope,
+    /// How long an entry counts.
+    pub length: Duration,
+    /// The sum of the entries that exist.
+    pub total: Amount,
+    /// Changes with every write; equal versions mean nothing was written in between.
+    pub version: u64,
+    /// The version of the policy or rule that was current at the last edit.
+    pub stamp: u64,
+    /// The time of the newest entry that was deleted because it had rolled out.
+    pub horizon: Timestamp,
+    /// The oldest entries, oldest first.
+    pub oldest: Vec<Entry>,
+    /// Whether `oldest` are all the entries there are.
+    pub complete: bool,
+}
+
+/// When an amount fits that does not fit now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fits {
+    /// At this instant, if nothing else is authorized until then.
+    At(Timestamp),
+    /// Never: the amount alone is above the cap.
+    Never,
+    /// More entries have to be read to say.
+    ReadMore,
+}
+
+/// An amount to be added to a window, with what the write has to hold to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Charge {
+    /// Which window.
+    pub scope: WindowScope,
+    /// The amount that is added.
+    pub amount: Amount,
+    /// The cap that the new total is held to.
+    pub cap: Amount,
+    /// The policy or rule version that the decision was made on.
+    pub stamp: u64,
+    /// No entry newer than this may have been deleted: the recorded time less the window's length.
+    pub horizon: Timestamp,
+    /// Entries that have rolled out and are deleted in the same write.
+    pub evict: Vec<Entry>,
+    /// Their sum.
+    pub evicted: Amount,
+}
+
+/// How many of the expired entries a write takes along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Eviction {
+    /// All that were read: the usual way, so that nothing piles up.
+    Eager,
+    /// Only as many as the amount needs to fit: for a retry, since each deletion is one more place to collide.
+    Needed,
+}
+
+impl Window {
+    /// The earliest time that may be recorded now: the clock's, unless an entry was already deleted by a worker whose
+    /// clock is ahead.
+    pub fn earliest(&self, now: Timestamp) -> Timestamp {
+        now.max(self.horizon.after(self.length))
+    }
+
+    /// The entries read that no longer count at `at`. An entry counts while its age is less than the length, and not
+    /// at the instant when it is equal.
+    pub fn expired(&self, at: Timestamp) -> &[Entry] {
+        let cut = at.before(self.length);
+        let count = self.oldest.partition_point(|entry| entry.at <= cut);
+        self.oldest.get(..count).unwrap_or_default()
+    }
+
+    /// What counts at `at`: exact unless [`Window::hides_expired`].
+    pub fn live(&self, at: Timestamp) -> Amount {
+        self.total.above(sum(self.expired(at)))
+    }
+
+    /// Whether every entry read has expired and there are more, so that [`Window::live`] may be too high.
+    pub fn hides_expired(&self, at: Timestamp) -> bool {
+        !self.complete && self.expired(at).len() == self.oldest.len()
+    }
+
+    /// What may still be spent at `at`.
+    pub fn remaining(&self, cap: Amount, at: Timestamp) -> Amount {
+        cap.above(self.live(at))
+    }
+
+    /// The instant from which `amount` fits under `cap`, counting only what is authorized already.
+    pub fn fits(&self, amount: Amount, cap: Amount, at: Timestamp) -> Fits {
+        let Some(room) = cap.minus(amount) else {
+            return Fits::Never;
+        };
+        let mut left = self.total;
+        let mut from = at;
+        if left <= room {
+            return Fits::At(from);
+        }
+        for entry in &self.oldest {
+            left = left.above(entry.amount);
+            from = from.max(entry.at.after(self.length));
+            if left <= room {
+                return Fits::At(from);
+            }
+        }
+        if self.complete { Fits::Never } else { Fits::ReadMore }
+    }
+
+    /// The charge of `amount` at `at`; `None` when it does not fit.
+    pub fn charge(&self, amount: Amount, cap: Amount, at: Timestamp, eviction: Eviction) -> Option<Charge> {
+        let expired = self.expired(at);
+        let evict: Vec<Entry> = match eviction {
+            Eviction::Eager => expired.to_vec(),
+            Eviction::Needed => {
+                let excess = self.total.plus(amount)?.above(cap);
+                let mut freed = Amount::ZERO;
+                let needed = expired.iter().take_while(|entry| {
+                    let wanted = freed < excess;
+                    freed = freed.plus(entry.amount).unwrap_or(Amount::MAX);
+                    wanted
+                });
+                needed.copied().collect()
+            }
+        };
+        let evicted = sum(&evict);
+        let fits = self.total.above(evicted).plus(amount).is_some_and(|total| total <= cap);
+        fits.then(|| Charge {
+            scope: self.scope,
+            amount,
+            cap,
+            stamp: self.stamp,
+            horizon: at.before(self.length),
+            evict,
+            evicted,
+        })
+    }
+}
+
+fn sum(entries: &[Entry]) -> Amount {
+    entries
+        .iter()
+        .fold(Amount::ZERO, |sum, entry| sum.plus(entry.amount).unwrap_or(Amount::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use uuid::Uuid;
+
+    const LENGTH: Duration = Duration::DAY;
+
+    fn entry(at: i64, units: u64) -> Entry {
+        Entry {
+            at: Timestamp::from_micros(at).unwrap(),
+            amount: Amount::from_units(units).unwrap(),
+            settlement: SettlementId::from_uuid(Uuid::from_u128(u128::try_from(at).unwrap())),
+        }
+    }
+
+    fn window(mut entries: Vec<Entry>, shown: usize) -> Window {
+        entries.sort_by_key(|entry| entry.at);
+        let total = sum(&entries);
+        let complete = shown >= entries.len();
+        entries.truncate(shown);
+        let (agent, rule) = (AgentId::from_uuid(Uuid::nil()), RuleId::from_uuid(Uuid::nil()));
+        Window {
+            scope: WindowScope::Budget { agent, rule },
+            length: LENGTH,
+            total,
+            version: 1,
+            stamp: 1,
+            horizon: Timestamp::EPOCH,
+            oldest: entries,
+            complete,
+        }
+    }
+
+    fn amount(units: u64) -> Amount {
+        Amount::from_units(units).unwrap()
+    }
+
+    #[test]
+    fn an_entry_counts_until_its_length_has_passed_and_is_free_at_that_instant() {
+        let window = window(vec![entry(1_000, 60)], 8);
+        let free = Timestamp::from_micros(1_000).unwrap().after(LENGTH);
+        let before = Timestamp::from_micros(free.micros() - 1).unwrap();
+        assert_eq!(window.live(before), amount(60));
+        assert_eq!(window.live(free), Amount::ZERO);
+        assert_eq!(window.fits(amount(50), amount(100), before), Fits::At(free));
+        assert_eq!(window.charge(amount(50), amount(100), before, Eviction::Eager), None);
+        assert_eq!(
+            window
+                .charge(amount(50), amount(100), free, Eviction::Eager)
+                .unwrap()
+                .evicted,
+            amount(60)
+        );
+    }
+
+    #[test]
+    fn an_amount_above_the_cap_never_fits() {
+        assert_eq!(
+            window(vec![], 8).fits(amount(101), amount(100), Timestamp::EPOCH),
+            Fits::Never
+        );
+    }
+
+    #[test]
+    fn a_retry_evicts_no_more_than_it_needs() {
+        let window = window(vec![entry(1, 10), entry(2, 10), entry(3, 10)], 8);
+        let late = Timestamp::EPOCH.after(LENGTH).after(LENGTH);
+        assert_eq!(
+            window
+                .charge(amount(10), amount(35), late, Eviction::Needed)
+                .unwrap()
+                .evict
+                .len(),
+            1
+        );
+        assert_eq!(
+            window
+                .charge(amount(5), amount(35), late, Eviction::Needed)
+                .unwrap()
+                .evict
+                .len(),
+            0
+        );
+        assert_eq!(
+            window
+                .charge(amount(5), amount(35), late, Eviction::Eager)
+                .unwrap()
+                .evict
+                .len(),
+            3
+        );
+    }
+
+    proptest! {
+        /// The window's arithmetic is the plain definition: the sum of what is younger than the length.
+        #[test]
+        fn live_is_the_sum_of_the_young(
+            entries in prop::collection::vec((0..3 * LENGTH.micros(), 1_u64..1_000), 0..20),
+            now in 0..4 * LENGTH.micros(),
+        ) {
+            let entries: Vec<Entry> = entries.into_iter().map(|(at, units)| entry(at, units)).collect();
+            let at = Timestamp::from_micros(now).unwrap();
+            let young = entries.iter().filter(|entry| now - entry.at.micros() < LENGTH.micros());
+            let plain: u64 = young.map(|entry| entry.amount.units()).sum();
+            prop_assert_eq!(window(entries, 100).live(at).units(), plain);
+        }
+
+        /// `fits` names the first instant: it fits there and not a microsecond earlier.
+        #[test]
+        fn the_first_fitting_instant_is_exact(
+            entries in prop::collection::vec((0..LENGTH.micros(), 1_u64..100), 1..12),
+            wanted in 1_u64..100,
+        ) {
+            let entries: Vec<Entry> = entries.into_iter().map(|(at, units)| entry(at, units)).collect();
+            let window = window(entries, 100);
+            let (cap, wanted) = (amount(100), amount(wanted));
+            let now = Timestamp::from_micros(LENGTH.micros() - 1).unwrap();
+            let Fits::At(first) = window.fits(wanted, cap, now) else { return Err(TestCaseError::fail("must fit")) };
+            prop_assert!(window.charge(wanted, cap, first, Eviction::Needed).is_some());
+            if first > now {
+                let earlier = Timestamp::from_micros(first.micros() - 1).unwrap();
+                prop_assert!(window.charge(wanted, cap, earlier, Eviction::Eager).is_none());
+            }
+        }
+
+        /// Reading only the oldest entries never makes more fit.
+        #[test]
+        fn a_partial_read_is_never_generous(
+            entries in prop::collection::vec((0..3 * LENGTH.micros(), 1_u64..100), 0..20),
+            shown in 0_usize..20, now in 0..4 * LENGTH.micros(),
+        ) {
+            let entries: Vec<Entry> = entries.into_iter().map(|(at, units)| entry(at, units)).collect();
+            let at = Timestamp::from_micros(now).unwrap();
+            prop_assert!(window(entries.clone(), shown).live(at) >= window(entries, 100).live(at));
+        }
+    }
+}
