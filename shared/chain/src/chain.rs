@@ -1,0 +1,644 @@
+//! Balances, and whether a transaction is, finally, the payment that was authorized.
+//!
+//! "Finally" is the configured depth of the transaction's block, counted from the node's newest one, on the chain that the
+//! node holds for the right one. Short of that depth nothing is answered but [`Evidence::Pending`]: neither a payment nor a
+//! mismatch counts while a reorganization may still undo it.
+//!
+//! Deliberately elsewhere: what the payment must look like ([`match_transfer`]), and what is done about the answer.
+
+use crate::{
+    ChainError,
+    rpc::{Mined, Quantity, Rpc, WireBlock, WireReceipt},
+};
+use alloy::primitives::{Address, Bytes, U256};
+use alloy::sol_types::SolCall as _;
+use purser_domain::{Amount, Expected, Mismatch, Network, Transfer, TxHash, match_transfer};
+use serde_json::json;
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+use tokio::time::{sleep, timeout};
+
+alloy::sol! {
+    /// ERC-20.
+    function balanceOf(address account) returns (uint256);
+}
+
+/// How deep a block must be for what is in it to count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finality {
+    /// The number of blocks from the transaction's own to the newest, both included; 0 is taken for 1.
+    pub confirmations: u64,
+}
+
+/// How long one call to the node may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// To connect, TLS included.
+    pub connect: Duration,
+    /// In all. Looking up a transaction takes two calls after one another.
+    pub total: Duration,
+}
+
+impl Default for Timeouts {
+    /// A hosted node answers in 20 to 200 ms, and a handshake takes three times its distance: these leave room for one bad
+    /// moment within the time that a caller waits.
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_millis(500),
+            total: Duration::from_secs(2),
+        }
+    }
+}
+
+/// What the chain shows about one transaction and one authorized payment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evidence {
+    /// It is the payment, and final.
+    Final(Transfer),
+    /// It is not the payment, and that is final.
+    Mismatch(Mismatch),
+    /// It can't be said yet.
+    Pending(Pending),
+}
+
+/// Why it can't be said yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pending {
+    /// The node knows no receipt: the transaction is on its way, or there is none.
+    NotMined,
+    /// Its block is not deep enough.
+    NotFinal,
+    /// The chain was reorganized under it.
+    Reorganized,
+}
+
+impl Pending {
+    /// `reason` of a retryable `onchain_settlement_not_verified` (docs/spec.md §7).
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::NotMined => "transaction_not_mined",
+            Self::NotFinal => "transaction_not_final",
+            Self::Reorganized => "transaction_reorganized",
+        }
+    }
+}
+
+/// How often a pending transaction is looked up again: a block of Base takes two seconds, of its preview a fifth of one.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+
+/// One chain, seen through one node.
+#[derive(Debug)]
+pub struct Chain {
+    network: Network,
+    finality: Finality,
+    pub(crate) rpc: Rpc,
+    /// Whether the node was seen to serve this network. Only ever set.
+    verified: AtomicBool,
+}
+
+impl Chain {
+    /// The network's chain through the node at `rpc_url`. Nothing is called yet.
+    pub fn new(network: Network, rpc_url: &str, finality: Finality, timeouts: Timeouts) -> Result<Self, ChainError> {
+        let rpc = Rpc::new(rpc_url, timeouts.connect, timeouts.total)?;
+        let finality = Finality {
+            confirmations: finality.confirmations.max(1),
+        };
+        Ok(Self {
+            network,
+            finality,
+            rpc,
+            verified: AtomicBool::new(false),
+        })
+    }
+
+    /// The chain's network.
+    pub const fn network(&self) -> Network {
+        self.network
+    }
+
+    /// What a wallet holds of the network's token, in the newest block; more than [`Amount::MAX`] counts as that.
+    pub async fn balance(&self, wallet: Address) -> Result<Amount, ChainError> {
+        const METHOD: &str = "eth_call";
+        let data = Bytes::from(balanceOfCall { account: wallet }.abi_encode());
+        let call = json!([{"to": self.network.token().address, "data": data}, "latest"]);
+        let (right, answer) = tokio::join!(self.check_chain(), self.rpc.call::<Bytes>(METHOD, call));
+        right?;
+        // An address without code answers nothing at all, which must not be read as zero.
+        let word: [u8; 32] = answer?.as_ref().try_into().map_err(|_| ChainError::Malformed {
+            method: METHOD,
+            what: "something that is not a balance",
+        })?;
+        let units = u64::try_from(U256::from_be_bytes(word))
+            .ok()
+            .and_then(Amount::from_units);
+        Ok(units.unwrap_or(Amount::MAX))
+    }
+
+    /// What the chain shows now about a transaction that is said to be an authorized payment.
+    pub async fn look_up(&self, expected: &Expected, tx_hash: TxHash) -> Result<Evidence, ChainError> {
+        let (right, mined, head) = tokio::join!(self.check_chain(), self.receipt(tx_hash), self.head());
+        right?;
+        let Some(Mined { receipt, block_hash }) = mined? else {
+            return Ok(Evidence::Pending(Pending::NotMined));
+        };
+        // The newest block alone has depth 1; a node that is behind the one that gave the receipt makes it 0.
+        let depth = head?
+            .checked_sub(receipt.block_number)
+            .and_then(|above| above.checked_add(1))
+            .unwrap_or(0);
+        if depth < self.finality.confirmations {
+            return Ok(Evidence::Pending(Pending::NotFinal));
+        }
+        match self.block_at(receipt.block_number).await? {
+            Some(block) if block.hash == block_hash => {}
+            Some(_) => return Ok(Evidence::Pending(Pending::Reorganized)),
+            None => return Ok(Evidence::Pending(Pending::NotFinal)),
+        }
+        Ok(match match_transfer(expected, &receipt) {
+            Ok(transfer) => Evidence::Final(transfer),
+            Err(mismatch) => Evidence::Mismatch(mismatch),
+        })
+    }
+
+    /// As [`Chain::look_up`], looking again for as long as `patience` lasts while the answer is pending or the node can't
+    /// be asked.
+    pub async fn await_transfer(
+        &self,
+        expected: &Expected,
+        tx_hash: TxHash,
+        patience: Duration,
+    ) -> Result<Evidence, ChainError> {
+        let mut evidence = self.look_up(expected, tx_hash).await;
+        let polling = async {
+            while unsettled(&evidence) {
+                sleep(POLL_INTERVAL).await;
+                evidence = self.look_up(expected, tx_hash).await;
+            }
+        };
+        // When patience ends, what was last seen is the answer.
+        let _ended = timeout(patience, polling).await;
+        evidence
+    }
+
+    /// Trusts the node once it was seen to serve the right chain: an answer from another one would be about other money.
+    async fn check_chain(&self) -> Result<(), ChainError> {
+        if self.verified.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let Quantity(found) = self.rpc.call("eth_chainId", json!([])).await?;
+        let expected = self.network.chain_id();
+        if found != expected {
+            return Err(ChainError::WrongChain { expected, found });
+        }
+        self.verified.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn head(&self) -> Result<u64, ChainError> {
+        self.rpc
+            .call("eth_blockNumber", json!([]))
+            .await
+            .map(|Quantity(number)| number)
+    }
+
+    async fn receipt(&self, tx_hash: TxHash) -> Result<Option<Mined>, ChainError> {
+        const METHOD: &str = "eth_getTransactionReceipt";
+        let Some(receipt) = self
+            .rpc
+            .call::<Option<WireReceipt>>(METHOD, json!([tx_hash.b256()]))
+            .await?
+        else {
+            return Ok(None);
+        };
+        receipt
+            .into_mined(tx_hash)
+            .map_err(|what| ChainError::Malformed { method: METHOD, what })
+    }
+
+    async fn block_at(&self, number: u64) -> Result<Option<WireBlock>, ChainError> {
+        self.rpc
+            .call("eth_getBlockByNumber", json!([format!("{number:#x}"), false]))
+            .await
+    }
+}
+
+/// Whether looking again may help. A wrong chain or address stays wrong.
+const fn unsettled(evidence: &Result<Evidence, ChainError>) -> bool {
+    match evidence {
+        Ok(Evidence::Final(_) | Evidence::Mismatch(_))
+        | Err(ChainError::Address | ChainError::Client(_) | ChainError::WrongChain { .. }) => false,
+        Ok(Evidence::Pending(_))
+        | Err(
+            ChainError::Unreachable { .. }
+            | ChainError::Status { .. }
+            | ChainError::Refused { .. }
+            | ChainError::Malformed { .. },
+        ) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scripted::{Answer, Node};
+    use alloy::primitives::B256;
+    use purser_domain::{AUTHORIZATION_USED, TRANSFER};
+    use serde_json::Value;
+
+    const NETWORK: Network = Network::BaseSepolia;
+    const BLOCK: u64 = 100;
+    const CONFIRMATIONS: u64 = 3;
+
+    fn tx_hash() -> TxHash {
+        TxHash::from_b256(B256::repeat_byte(0x77))
+    }
+
+    fn expected() -> Expected {
+        Expected {
+            token: NETWORK.token().address,
+            from: Address::repeat_byte(0x20),
+            to: Address::repeat_byte(0x30),
+            amount: Amount::from_units(10_000).unwrap(),
+            nonce: B256::repeat_byte(0x40),
+        }
+    }
+
+    /// The receipt as a node writes it, with more members than are read.
+    fn receipt() -> Value {
+        let log = |index: &str, topics: [B256; 3], data: &str| {
+            json!({
+                "address": expected().token, "topics": topics, "data": data, "logIndex": index, "removed": false,
+                "transactionHash": tx_hash().b256(), "blockHash": B256::repeat_byte(1), "blockNumber": "0x64",
+                "transactionIndex": "0x0", "blockTimestamp": "0x1"
+            })
+        };
+        let Expected { from, to, nonce, .. } = expected();
+        json!({
+            // A deposit transaction of the OP Stack: what pays may come in any type.
+            "type": "0x7e", "depositNonce": "0x1", "status": "0x1", "transactionHash": tx_hash().b256(),
+            "blockHash": B256::repeat_byte(1), "blockNumber": "0x64", "gasUsed": "0x14f22",
+            "logs": [
+                log("0x7", [AUTHORIZATION_USED, from.into_word(), nonce], "0x"),
+                log("0x8", [TRANSFER, from.into_word(), to.into_word()], &format!("0x{:064x}", 10_000)),
+            ]
+        })
+    }
+
+    /// A node of the right chain with our payment, deep enough; each test changes one answer.
+    fn honest(method: &str, _params: &Value) -> Answer {
+        Answer::Result(match method {
+            "eth_chainId" => json!("0x14a34"),
+            "eth_blockNumber" => json!(format!("{:#x}", BLOCK + CONFIRMATIONS - 1)),
+            "eth_getTransactionReceipt" => receipt(),
+            "eth_getBlockByNumber" => json!({"hash": B256::repeat_byte(1), "number": "0x64", "timestamp": "0x1"}),
+            "eth_call" => json!(format!("0x{:064x}", 2_500_000)),
+            other => panic!("unexpected {other}"),
+        })
+    }
+
+    /// The honest node, but for one method.
+    fn except(method: &'static str, answer: Answer) -> impl FnMut(&str, &Value) -> Answer + Send {
+        move |called, params| {
+            if called == method {
+                answer.clone()
+            } else {
+                honest(called, params)
+            }
+        }
+    }
+
+    fn chain(url: &str) -> Chain {
+        let timeouts = Timeouts {
+            connect: Duration::from_millis(500),
+            total: Duration::from_millis(500),
+        };
+        Chain::new(
+            NETWORK,
+            url,
+            Finality {
+                confirmations: CONFIRMATIONS,
+            },
+            timeouts,
+        )
+        .unwrap()
+    }
+
+    /// The evidence's kind, or the error as the log would show it.
+    async fn look_up(node: impl FnMut(&str, &Value) -> Answer + Send + 'static) -> String {
+        let node = Node::start(node).await;
+        match chain(&node.url).look_up(&expected(), tx_hash()).await {
+            Ok(Evidence::Final(transfer)) => format!("final {}", transfer.block_number()),
+            Ok(Evidence::Mismatch(mismatch)) => mismatch.reason().to_owned(),
+            Ok(Evidence::Pending(pending)) => pending.reason().to_owned(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    fn with(mut value: Value, pointer: &str, new: Value) -> Value {
+        *value.pointer_mut(pointer).unwrap() = new;
+        value
+    }
+
+    #[tokio::test]
+    async fn a_payment_counts_once_its_block_is_deep_enough_and_on_the_chain() {
+        assert_eq!(look_up(honest).await, "final 100");
+        let block = |hash: u8| json!({"hash": B256::repeat_byte(hash)});
+        let reverted = with(receipt(), "/status", json!("0x0"));
+        let other_amount = with(receipt(), "/logs/1/data", json!(format!("0x{:064x}", 9_999)));
+        let unmined = with(with(receipt(), "/blockHash", Value::Null), "/blockNumber", Value::Null);
+        let cases = [
+            ("eth_getTransactionReceipt", Value::Null, "transaction_not_mined"),
+            ("eth_getTransactionReceipt", unmined, "transaction_not_mined"),
+            ("eth_getTransactionReceipt", reverted, "transaction_reverted"),
+            ("eth_getTransactionReceipt", other_amount, "usdc_transfer_mismatch"),
+            (
+                "eth_getTransactionReceipt",
+                with(receipt(), "/logs", json!([])),
+                "authorization_not_used",
+            ),
+            ("eth_blockNumber", json!("0x65"), "transaction_not_final"),
+            ("eth_blockNumber", json!("0x64"), "transaction_not_final"),
+            ("eth_blockNumber", json!("0x10"), "transaction_not_final"),
+            ("eth_blockNumber", json!("0xffffffffffffffff"), "final 100"),
+            ("eth_getBlockByNumber", block(2), "transaction_reorganized"),
+            ("eth_getBlockByNumber", Value::Null, "transaction_not_final"),
+        ];
+        for (method, result, outcome) in cases {
+            assert_eq!(
+                look_up(except(method, Answer::Result(result.clone()))).await,
+                outcome,
+                "{method} {result}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_mismatch_is_not_final_before_its_block_is() {
+        let node = |called: &str, params: &Value| match called {
+            "eth_getTransactionReceipt" => Answer::Result(with(receipt(), "/status", json!("0x0"))),
+            "eth_blockNumber" => Answer::Result(json!("0x65")),
+            _ => honest(called, params),
+        };
+        assert_eq!(look_up(node).await, "transaction_not_final");
+    }
+
+    #[tokio::test]
+    async fn what_makes_no_sense_is_an_error_and_never_a_fact() {
+        const RECEIPT: &str = "`eth_getTransactionReceipt` was answered with";
+        let other = json!(B256::repeat_byte(0x78));
+        let cases = [
+            (
+                "eth_chainId",
+                Answer::Result(json!("0x2105")),
+                "the RPC serves chain 8453 instead of 84532".to_owned(),
+            ),
+            (
+                "eth_chainId",
+                Answer::Result(json!(84_532)),
+                "`eth_chainId` was answered with a result of another shape".to_owned(),
+            ),
+            (
+                "eth_blockNumber",
+                Answer::Result(json!("100")),
+                "`eth_blockNumber` was answered with a result of another shape".to_owned(),
+            ),
+            (
+                "eth_blockNumber",
+                Answer::Refused(-32_005),
+                "`eth_blockNumber` was refused with JSON-RPC code -32005".to_owned(),
+            ),
+            (
+                "eth_blockNumber",
+                Answer::Status(429),
+                "`eth_blockNumber` was answered with HTTP status 429".to_owned(),
+            ),
+            (
+                "eth_blockNumber",
+                Answer::Status(307),
+                "`eth_blockNumber` was answered with HTTP status 307".to_owned(),
+            ),
+            (
+                "eth_blockNumber",
+                Answer::Silence,
+                "`eth_blockNumber` got no answer".to_owned(),
+            ),
+            (
+                "eth_blockNumber",
+                Answer::HangUp,
+                "`eth_blockNumber` got no answer".to_owned(),
+            ),
+            (
+                "eth_getBlockByNumber",
+                Answer::Result(json!({})),
+                "`eth_getBlockByNumber` was answered with a result of another shape".to_owned(),
+            ),
+            (
+                "eth_getTransactionReceipt",
+                Answer::Body("{}".to_owned()),
+                format!("{RECEIPT} no reply to this call"),
+            ),
+            (
+                "eth_getTransactionReceipt",
+                Answer::Body(r#"{"id":2,"result":null}"#.to_owned()),
+                format!("{RECEIPT} no reply to this call"),
+            ),
+            (
+                "eth_getTransactionReceipt",
+                Answer::Body(r#"{"id":1}"#.to_owned()),
+                format!("{RECEIPT} neither a result nor an error"),
+            ),
+            (
+                "eth_getTransactionReceipt",
+                Answer::Body("<html>".to_owned()),
+                format!("{RECEIPT} something that is not JSON"),
+            ),
+            (
+                "eth_getTransactionReceipt",
+                Answer::Body(" ".repeat(4 * 1024 * 1024 + 1)),
+                format!("{RECEIPT} more than is read"),
+            ),
+            (
+                "eth_getTransactionReceipt",
+                Answer::Result(json!({})),
+                format!("{RECEIPT} a result of another shape"),
+            ),
+            (
+                "eth_getTransactionReceipt",
+                Answer::Result(with(receipt(), "/transactionHash", other.clone())),
+                format!("{RECEIPT} the receipt of another transaction"),
+            ),
+            (
+                "eth_getTransactionReceipt",
+                Answer::Result(with(receipt(), "/status", json!("0x2"))),
+                format!("{RECEIPT} a status that is neither 0 nor 1"),
+            ),
+            (
+                "eth_getTransactionReceipt",
+                Answer::Result(with(receipt(), "/logs/1/transactionHash", other)),
+                format!("{RECEIPT} logs that are not the receipt's own"),
+            ),
+            (
+                "eth_getTransactionReceipt",
+                Answer::Result(with(receipt(), "/logs/0/removed", json!(true))),
+                format!("{RECEIPT} logs that are not the receipt's own"),
+            ),
+        ];
+        for (method, answer, outcome) in cases {
+            assert_eq!(look_up(except(method, answer)).await, outcome, "{method}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_balance_is_one_word_and_at_most_what_an_amount_holds() {
+        let cases = [
+            (json!(format!("0x{:064x}", 2_500_000)), Some(2_500_000)),
+            (json!(format!("0x{:064x}", 0)), Some(0)),
+            (json!(format!("0x{}", "ff".repeat(32))), Some(Amount::MAX.units())),
+            (
+                json!(format!("0x{:064x}", Amount::MAX.units() + 1)),
+                Some(Amount::MAX.units()),
+            ),
+            (json!("0x"), None),
+            (json!("0x00"), None),
+            (json!(format!("0x{}", "00".repeat(33))), None),
+            (json!(5), None),
+        ];
+        for (answer, units) in cases {
+            let node = Node::start(except("eth_call", Answer::Result(answer.clone()))).await;
+            let balance = chain(&node.url).balance(expected().from).await.ok();
+            assert_eq!(balance.map(Amount::units), units, "{answer}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_balance_asked_for_is_the_wallets_in_the_pinned_token() {
+        let node = Node::start(honest).await;
+        chain(&node.url).balance(expected().from).await.unwrap();
+        let call = node
+            .calls()
+            .into_iter()
+            .find(|(method, _)| method == "eth_call")
+            .unwrap()
+            .1;
+        // The selector of balanceOf(address), and the address as one word.
+        let data = format!("0x70a08231{}{}", "00".repeat(12), "20".repeat(20));
+        assert_eq!(
+            call,
+            json!([{"to": "0x036cbd53842c5426634e7929541ec2318f3dcf7e", "data": data}, "latest"])
+        );
+    }
+
+    #[tokio::test]
+    async fn the_chain_id_is_asked_once_and_a_wrong_one_is_asked_again() {
+        let node = Node::start(honest).await;
+        let chain_ = chain(&node.url);
+        for _ in 0..2 {
+            chain_.balance(expected().from).await.unwrap();
+        }
+        assert_eq!(node.count("eth_chainId"), 1);
+
+        let wrong = Node::start(except("eth_chainId", Answer::Result(json!("0x1")))).await;
+        let chain_ = chain(&wrong.url);
+        for _ in 0..2 {
+            let refused = chain_.balance(expected().from).await.unwrap_err();
+            assert!(
+                matches!(
+                    refused,
+                    ChainError::WrongChain {
+                        expected: 84_532,
+                        found: 1
+                    }
+                ),
+                "{refused:?}"
+            );
+        }
+        assert_eq!(wrong.count("eth_chainId"), 2);
+    }
+
+    #[tokio::test]
+    async fn a_transaction_that_is_mined_meanwhile_is_waited_for() {
+        let mut asked = 0;
+        let node = Node::start(move |method: &str, params: &Value| {
+            asked += u32::from(method == "eth_getTransactionReceipt");
+            match (method, asked) {
+                ("eth_getTransactionReceipt", 1) => Answer::Result(Value::Null),
+                ("eth_getTransactionReceipt", 2) => Answer::Status(503),
+                _ => honest(method, params),
+            }
+        })
+        .await;
+        let evidence = chain(&node.url)
+            .await_transfer(&expected(), tx_hash(), Duration::from_secs(5))
+            .await
+            .unwrap();
+        assert!(matches!(evidence, Evidence::Final(_)), "{evidence:?}");
+        assert_eq!(node.count("eth_getTransactionReceipt"), 3);
+    }
+
+    #[tokio::test]
+    async fn patience_ends_and_what_was_last_seen_is_the_answer() {
+        let pending = Node::start(except("eth_getTransactionReceipt", Answer::Result(Value::Null))).await;
+        let evidence = chain(&pending.url)
+            .await_transfer(&expected(), tx_hash(), Duration::from_millis(400))
+            .await;
+        assert_eq!(evidence.unwrap(), Evidence::Pending(Pending::NotMined));
+        assert_eq!(pending.count("eth_getTransactionReceipt"), 2);
+
+        let down = Node::start(except("eth_getTransactionReceipt", Answer::Status(500))).await;
+        let error = chain(&down.url)
+            .await_transfer(&expected(), tx_hash(), Duration::ZERO)
+            .await
+            .unwrap_err();
+        assert!(matches!(error, ChainError::Status { status: 500, .. }), "{error:?}");
+        assert_eq!(down.count("eth_getTransactionReceipt"), 1);
+    }
+
+    #[tokio::test]
+    async fn a_final_answer_is_not_asked_for_twice() {
+        let node = Node::start(honest).await;
+        chain(&node.url)
+            .await_transfer(&expected(), tx_hash(), Duration::from_secs(5))
+            .await
+            .unwrap();
+        assert_eq!(node.count("eth_getTransactionReceipt"), 1);
+    }
+
+    #[tokio::test]
+    async fn the_api_key_in_the_address_is_never_shown() {
+        const SECRET: &str = "s3cr3t-k3y";
+        let node = Node::start(except("eth_chainId", Answer::HangUp)).await;
+        let urls = [
+            format!("{}/v2/{SECRET}?key={SECRET}", node.url),
+            format!("http://user:{SECRET}@127.0.0.1:1/{SECRET}"),
+            format!("http://{SECRET}.invalid/{SECRET}"),
+        ];
+        for url in urls {
+            let chain = chain(&url);
+            let error = chain.balance(expected().from).await.unwrap_err();
+            let mut shown = vec![format!("{chain:?} {error:?} {error}")];
+            let mut source = std::error::Error::source(&error);
+            while let Some(error) = source {
+                shown.push(error.to_string());
+                source = error.source();
+            }
+            assert!(!shown.concat().contains(SECRET), "{shown:?}");
+        }
+        let unusable = Chain::new(
+            NETWORK,
+            &format!("ftp://{SECRET}"),
+            Finality { confirmations: 1 },
+            Timeouts::default(),
+        );
+        assert!(!format!("{:?}", unusable.unwrap_err()).contains(SECRET));
+    }
+
+    #[tokio::test]
+    async fn no_confirmations_are_taken_for_one() {
+        let node = Node::start(except("eth_blockNumber", Answer::Result(json!("0x63")))).await;
+        let chain = Chain::new(NETWORK, &node.url, Finality { confirmations: 0 }, Timeouts::default()).unwrap();
+        let evidence = chain.look_up(&expected(), tx_hash()).await.unwrap();
+        assert_eq!(evidence, Evidence::Pending(Pending::NotFinal));
+    }
+}

@@ -1,0 +1,56 @@
+//! Why the chain could not be asked. The texts are for the log.
+//!
+//! No error contains the RPC's address: hosted nodes carry their API key in it.
+
+/// The chain could not be asked, or what answered makes no sense. Nothing follows about any payment.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChainError {
+    /// The configured address is unusable; it is not repeated here.
+    #[error("the RPC address is not an http or https URL")]
+    Address,
+    /// The HTTP client could not be set up, for want of root certificates for instance.
+    #[error("the HTTP client could not be set up")]
+    Client(#[source] reqwest::Error),
+    /// No complete answer came in time.
+    #[error("`{method}` got no answer")]
+    Unreachable {
+        /// The JSON-RPC method.
+        method: &'static str,
+        /// Why, without the address.
+        #[source]
+        source: reqwest::Error,
+    },
+    /// The HTTP answer was not a success.
+    #[error("`{method}` was answered with HTTP status {status}")]
+    Status {
+        /// The JSON-RPC method.
+        method: &'static str,
+        /// The status: 429 where the node throttles.
+        status: u16,
+    },
+    /// The node refused the call. Its message is left out, since some repeat the address in it.
+    #[error("`{method}` was refused with JSON-RPC code {code}")]
+    Refused {
+        /// The JSON-RPC method.
+        method: &'static str,
+        /// The code.
+        code: i64,
+    },
+    /// The answer is not what the method answers.
+    #[error("`{method}` was answered with {what}")]
+    Malformed {
+        /// The JSON-RPC method.
+        method: &'static str,
+        /// What it was instead.
+        what: &'static str,
+    },
+    /// The node serves another chain than the configured one.
+    #[error("the RPC serves chain {found} instead of {expected}")]
+    WrongChain {
+        /// The configured chain id.
+        expected: u64,
+        /// The node's.
+        found: u64,
+    },
+}

@@ -1,0 +1,90 @@
+//! The nonce of a payment, derived from its settlement.
+//!
+//! EIP-3009 lets the payer choose any 32 bytes. Derived, they bind the transfer on chain to the one settlement that
+//! authorized it, and a settlement that is signed twice is signed with the same nonce, so that the chain can spend it
+//! once. With a key, nobody who learns settlement ids can recognize our payments or use up a nonce in advance.
+
+use crate::KeyError;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use purser_domain::{B256, SettlementId};
+use sha2::Sha256;
+use std::fmt;
+
+/// The secret that nonces are derived with. It must outlive every open settlement: another key is another nonce, and the
+/// payments made with the old one would not be recognized.
+#[derive(Clone)]
+pub struct NonceKey(Hmac<Sha256>);
+
+/// Separates these HMACs from any other use of the key.
+const DOMAIN: &[u8] = b"purser/nonce/v1\0";
+
+impl NonceKey {
+    /// The shortest key, in characters: 32 random ones hold at least 128 bits even as hexadecimal digits.
+    pub const MIN_CHARS: usize = 32;
+
+    /// The key that is this text, taken as it stands.
+    pub fn from_text(text: &str) -> Result<Self, KeyError> {
+        if text.chars().count() < Self::MIN_CHARS {
+            return Err(KeyError::Nonce);
+        }
+        Hmac::new_from_slice(text.as_bytes())
+            .map(Self)
+            .map_err(|_| KeyError::Nonce)
+    }
+
+    /// The nonce of a settlement: HMAC-SHA-256 over its sixteen bytes.
+    pub fn nonce(&self, settlement: SettlementId) -> B256 {
+        let mut mac = self.0.clone();
+        mac.update(DOMAIN);
+        mac.update(settlement.uuid().as_bytes());
+        B256::new(mac.finalize().into_bytes().into())
+    }
+}
+
+/// Nothing of the key: debug output may reach a log.
+impl fmt::Debug for NonceKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NonceKey(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    const KEY: &str = "0123456789abcdef0123456789abcdef";
+
+    fn settlement(number: u128) -> SettlementId {
+        SettlementId::from_uuid(Uuid::from_u128(number))
+    }
+
+    /// Open settlements are recognized by this very derivation, so it must never change. Computed with Python's `hmac`.
+    #[test]
+    fn the_derivation_is_pinned() {
+        let nonce = NonceKey::from_text(KEY)
+            .unwrap()
+            .nonce(settlement(0x018f_2f6e_0c00_7000_8000_0000_0000_0001));
+        assert_eq!(
+            nonce.to_string(),
+            "0xfe739d508e7450b4b20b643f9867951fd56b64729390e96f815af65de00e7118"
+        );
+    }
+
+    #[test]
+    fn each_settlement_and_each_key_has_its_own_nonce() {
+        let [one, other] = [KEY.to_owned(), KEY.replace('0', "z")].map(|text| NonceKey::from_text(&text).unwrap());
+        assert_eq!(one.nonce(settlement(1)), one.nonce(settlement(1)));
+        assert_ne!(one.nonce(settlement(1)), one.nonce(settlement(2)));
+        assert_ne!(one.nonce(settlement(1)), other.nonce(settlement(1)));
+    }
+
+    #[test]
+    fn short_keys_are_refused_and_no_key_is_shown() {
+        let short: String = KEY.chars().skip(1).collect();
+        for text in ["", &short] {
+            assert_eq!(NonceKey::from_text(text).unwrap_err(), KeyError::Nonce, "{text:?}");
+        }
+        assert_eq!(format!("{:?}", NonceKey::from_text(KEY).unwrap()), "NonceKey(..)");
+    }
+}

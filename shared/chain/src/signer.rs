@@ -1,0 +1,214 @@
+//! Signing a transfer: EIP-3009 `TransferWithAuthorization`, hashed by EIP-712 under the pinned token's domain.
+//!
+//! What is signed is the domain type [`TransferAuthorization`] and the network's own token. No text of a provider comes
+//! anywhere near it. Signatures are deterministic (RFC 6979), so signing twice gives the same bytes.
+
+use crate::WalletSigner;
+use alloy::primitives::{Address, B256, U256};
+use alloy::signers::SignerSync as _;
+use alloy::sol_types::{Eip712Domain, SolStruct as _, eip712_domain};
+use purser_domain::{Network, TransferAuthorization};
+
+alloy::sol! {
+    /// The struct that the token hashes; its name, order and types are part of what is signed (EIP-3009).
+    struct TransferWithAuthorization {
+        address from;
+        address to;
+        uint256 value;
+        uint256 validAfter;
+        uint256 validBefore;
+        bytes32 nonce;
+    }
+}
+
+/// Why nothing was signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SignError {
+    /// The payment is from another wallet: the seed or the stored address is not the one it should be.
+    #[error("the seed derives wallet {derived}, and the payment is from {from}")]
+    OtherWallet {
+        /// What the seed derives.
+        derived: Address,
+        /// Whom the payment names.
+        from: Address,
+    },
+    /// The curve arithmetic failed, which no input is known to cause.
+    #[error("the signature could not be made")]
+    Signature,
+}
+
+impl WalletSigner {
+    /// Signs a transfer of the network's token out of this very wallet: r, s, and v as 27 or 28, as the token takes them.
+    pub fn sign(&self, network: Network, authorization: &TransferAuthorization) -> Result<[u8; 65], SignError> {
+        let (derived, from) = (self.address(), authorization.from);
+        if derived != from {
+            return Err(SignError::OtherWallet { derived, from });
+        }
+        let signature = self
+            .0
+            .sign_hash_sync(&digest(network, authorization))
+            .map_err(|_| SignError::Signature)?;
+        Ok(signature.as_bytes())
+    }
+}
+
+/// What is signed: the EIP-712 hash of the transfer.
+fn digest(network: Network, authorization: &TransferAuthorization) -> B256 {
+    TransferWithAuthorization {
+        from: authorization.from,
+        to: authorization.to,
+        value: U256::from(authorization.value.units()),
+        validAfter: U256::from(TransferAuthorization::VALID_AFTER),
+        validBefore: U256::from(authorization.valid_before.secs()),
+        nonce: authorization.nonce,
+    }
+    .eip712_signing_hash(&domain(network))
+}
+
+/// The EIP-712 domain of the network's token, from what is pinned.
+fn domain(network: Network) -> Eip712Domain {
+    let token = network.token();
+    eip712_domain! {
+        name: token.name,
+        version: token.version,
+        chain_id: network.chain_id(),
+        verifying_contract: token.address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{WalletSeed, wallet::TEST_SEED};
+    use alloy::primitives::{Signature, hex};
+    use purser_domain::{Amount, Timestamp};
+    use serde_json::Value;
+
+    /// Made with viem, and accepted by the reference facilitator.
+    fn vectors() -> Vec<(Network, Value)> {
+        let vectors: Vec<Value> = serde_json::from_str(include_str!("../testdata/eip3009.json")).unwrap();
+        assert_eq!(vectors.len(), Network::ALL.len());
+        Network::ALL.into_iter().zip(vectors).collect()
+    }
+
+    fn text<'a>(vector: &'a Value, pointer: &str) -> &'a str {
+        vector.pointer(pointer).unwrap().as_str().unwrap()
+    }
+
+    fn authorization(vector: &Value) -> TransferAuthorization {
+        TransferAuthorization {
+            from: text(vector, "/message/from").parse().unwrap(),
+            to: text(vector, "/message/to").parse().unwrap(),
+            value: Amount::from_decimal_digits(text(vector, "/message/value")).unwrap(),
+            valid_before: Timestamp::from_secs(text(vector, "/message/validBefore").parse().unwrap()).unwrap(),
+            nonce: text(vector, "/message/nonce").parse().unwrap(),
+        }
+    }
+
+    fn wallet(index: u32) -> WalletSigner {
+        WalletSeed::from_hex(TEST_SEED).unwrap().wallet(index).unwrap()
+    }
+
+    #[test]
+    fn the_reference_librarys_signatures_are_reproduced_byte_for_byte() {
+        for (network, vector) in vectors() {
+            assert_eq!(
+                domain(network).separator().to_string(),
+                text(&vector, "/domainSeparator"),
+                "{network:?}"
+            );
+            let authorization = authorization(&vector);
+            assert_eq!(
+                digest(network, &authorization).to_string(),
+                text(&vector, "/digest"),
+                "{network:?}"
+            );
+            let signature = wallet(1).sign(network, &authorization).unwrap();
+            assert_eq!(
+                hex::encode_prefixed(signature),
+                text(&vector, "/signature"),
+                "{network:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn v_is_27_or_28_and_the_signature_is_the_wallets() {
+        let (network, vector) = vectors().pop().unwrap();
+        let mut seen = [false; 2];
+        for byte in 0..16 {
+            let authorization = TransferAuthorization {
+                nonce: B256::repeat_byte(byte),
+                ..authorization(&vector)
+            };
+            let bytes = wallet(1).sign(network, &authorization).unwrap();
+            seen[usize::from(bytes[64] - 27)] = true;
+            let signature = Signature::from_raw_array(&bytes).unwrap();
+            assert_eq!(
+                signature
+                    .recover_address_from_prehash(&digest(network, &authorization))
+                    .unwrap(),
+                authorization.from
+            );
+        }
+        assert_eq!(seen, [true; 2]);
+    }
+
+    #[test]
+    fn nothing_is_signed_for_another_wallet() {
+        let (network, vector) = vectors().pop().unwrap();
+        let refused = wallet(2).sign(network, &authorization(&vector)).unwrap_err();
+        let from = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8".parse().unwrap();
+        assert_eq!(
+            refused,
+            SignError::OtherWallet {
+                derived: wallet(2).address(),
+                from
+            }
+        );
+    }
+
+    #[test]
+    fn everything_in_the_transfer_is_signed() {
+        let (network, vector) = vectors().pop().unwrap();
+        let same = authorization(&vector);
+        let changed = [
+            (Network::Base, same),
+            (
+                network,
+                TransferAuthorization {
+                    to: Address::repeat_byte(9),
+                    ..same
+                },
+            ),
+            (
+                network,
+                TransferAuthorization {
+                    value: Amount::from_units(10_001).unwrap(),
+                    ..same
+                },
+            ),
+            (
+                network,
+                TransferAuthorization {
+                    valid_before: Timestamp::from_secs(1).unwrap(),
+                    ..same
+                },
+            ),
+            (
+                network,
+                TransferAuthorization {
+                    nonce: B256::ZERO,
+                    ..same
+                },
+            ),
+        ];
+        for (other_network, other) in changed {
+            assert_ne!(
+                digest(other_network, &other),
+                digest(network, &same),
+                "{other_network:?} {other:?}"
+            );
+        }
+    }
+}
