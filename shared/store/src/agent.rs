@@ -1,0 +1,158 @@
+//! An agent's record: one item holds who it is, its keys, its status and its rules, so that one read tells who calls and
+//! what holds for them now.
+//!
+//! A rule of kind `budget_limit` has a window besides. Its totals are written in the same transaction as the rule, so that
+//! a charge can be held to the rule's version, as a policy's is. A removed rule leaves its window behind, out of reach.
+
+use crate::{
+    item::{Draft, Item},
+    key::Key,
+    ledger::{Edited, Ledger},
+    patience::Patience,
+    transact::Transaction,
+    window::Horizon,
+};
+use purser_domain::{Agent, AgentId, Duration, Error, Result, Rule, RuleKind, WindowScope};
+
+/// What became of the creation of an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Created {
+    /// It is stored, now or by an earlier sending of the same record.
+    Stored,
+    /// An agent of that id exists already.
+    Exists,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Role {
+    Agent,
+    Window,
+}
+
+/// The length of the window that a rule limits.
+pub(crate) const fn budget_length(rule: &Rule) -> Option<Duration> {
+    match rule.kind {
+        RuleKind::BudgetLimit { window, .. } => Some(window),
+        RuleKind::CategoryBlock { .. } | RuleKind::VendorAllowlist { .. } | RuleKind::ApprovalRequired { .. } => None,
+    }
+}
+
+impl Ledger {
+    /// The agent's record as of now.
+    pub async fn agent(&self, id: AgentId) -> Result<Option<Agent>> {
+        let item = self.get(&Key::agent(id)).await?;
+        item.map(|item| self.read_agent(id, &item)).transpose()
+    }
+
+    /// Stores a new agent.
+    pub async fn create_agent(&self, agent: &Agent) -> Result<Created> {
+        let mut transaction = Transaction::new();
+        transaction.put(Role::Agent, self.put_new(write_agent(agent)))?;
+        self.stamp_budgets(&mut transaction, agent, &[])?;
+        match transaction.settle(&self.db, &mut Patience::new()).await? {
+            Ok(()) => Ok(Created::Stored),
+            Err(refusal) => {
+                let met = refusal
+                    .met(Role::Agent)
+                    .map(|item| self.read_agent(agent.id, item))
+                    .transpose()?;
+                Ok(if met.as_ref() == Some(agent) {
+                    Created::Stored
+                } else {
+                    Created::Exists
+                })
+            }
+        }
+    }
+
+    /// Replaces an agent's record by its next version.
+    ///
+    /// A changed budget starts to be enforced with this write. What its window holds still counts; what was authorized
+    /// before the rule existed, or rolled out of a window that was shorter, does not.
+    pub async fn put_agent(&self, agent: &Agent) -> Result<Edited> {
+        let Some(old) = self.agent(agent.id).await? else {
+            return Ok(Edited::Conflict);
+        };
+        if old == *agent {
+            return Ok(Edited::Stored);
+        }
+        if old.version.checked_add(1) != Some(agent.version) {
+            return Ok(Edited::Conflict);
+        }
+        let mut transaction = Transaction::new();
+        let put = self
+            .put(write_agent(agent))
+            .condition_expression("ver = :old")
+            .expression_attribute_values(":old", crate::attribute::Attribute::write(&old.version));
+        transaction.put(Role::Agent, put)?;
+        self.stamp_budgets(&mut transaction, agent, &old.rules)?;
+        match transaction.settle(&self.db, &mut Patience::new()).await? {
+            Ok(()) => Ok(Edited::Stored),
+            Err(refusal) => {
+                let met = refusal
+                    .met(Role::Agent)
+                    .map(|item| self.read_agent(agent.id, item))
+                    .transpose()?;
+                Ok(if met.as_ref() == Some(agent) {
+                    Edited::Stored
+                } else {
+                    Edited::Conflict
+                })
+            }
+        }
+    }
+
+    /// Creates or stamps the window of every budget that is new or changed.
+    fn stamp_budgets(&self, transaction: &mut Transaction<Role>, agent: &Agent, old: &[Rule]) -> Result<()> {
+        for rule in &agent.rules {
+            let Some(length) = budget_length(rule) else { continue };
+            let before = old.iter().find(|before| before.id == rule.id);
+            if before.is_some_and(|before| before.version == rule.version) {
+                if before != Some(rule) {
+                    let words = crate::Fault::new("a changed rule keeps its version");
+                    return Err(Error::internal("editing an agent", words));
+                }
+                continue;
+            }
+            // How far a window was cleared is told by a time that its length is added to: with another length it would
+            // push the recorded time into the future.
+            let same_length = before.and_then(budget_length).is_none_or(|before| before == length);
+            let horizon = if same_length { Horizon::Keep } else { Horizon::Reset };
+            let scope = WindowScope::Budget {
+                agent: agent.id,
+                rule: rule.id,
+            };
+            transaction.update(Role::Window, self.stamp(scope, rule.version, horizon))?;
+        }
+        Ok(())
+    }
+
+    /// The agent in an item.
+    pub(crate) fn read_agent(&self, id: AgentId, item: &Item) -> Result<Agent> {
+        let row = self.row(item);
+        Ok(Agent {
+            id,
+            name: row.get("name")?,
+            owner: row.get("owner")?,
+            created_at: row.get("created")?,
+            status: row.get("st")?,
+            wallet: row.get("wallet")?,
+            keys: row.get("keys")?,
+            rules: row.get("rules")?,
+            version: row.get("ver")?,
+        })
+    }
+}
+
+fn write_agent(agent: &Agent) -> Item {
+    Draft::of(&Key::agent(agent.id))
+        .with("name", &agent.name)
+        .with("owner", &agent.owner)
+        .with("created", &agent.created_at)
+        .with("st", &agent.status)
+        .with("wallet", &agent.wallet)
+        .with("keys", &agent.keys)
+        .with("rules", &agent.rules)
+        .with("ver", &agent.version)
+        .into_item()
+}

@@ -1,0 +1,152 @@
+//! Approvals: one row each, beside the earlier ones of the same request.
+//!
+//! The row says what a person decided; that time ran out is a fact about the time and is never written. Every move is
+//! conditional on the state it leaves, and on the time.
+
+use crate::{
+    attribute::{Attribute as _, text},
+    fault::Fault,
+    item::{Draft, Item},
+    key::Key,
+    ledger::Ledger,
+    patience::Patience,
+    transact::is_conflict,
+};
+use aws_sdk_dynamodb::{
+    operation::update_item::UpdateItemError,
+    types::{ReturnValue, ReturnValuesOnConditionCheckFailure},
+};
+use purser_domain::{Approval, ApprovalId, Error, Resolution, Result, Timestamp};
+
+/// What a person says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The retry that carries the approval may run, once.
+    Approve,
+    /// It may not.
+    Reject,
+}
+
+/// What became of a verdict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resolved {
+    /// It is stored.
+    Done(Approval),
+    /// The approval was not open any more: decided, used or out of time. Nothing was written.
+    Already(Approval),
+    /// There is no such approval.
+    NotFound,
+}
+
+const PENDING: &str = "pending";
+pub(crate) const APPROVED: &str = "approved";
+const REJECTED: &str = "rejected";
+pub(crate) const EXECUTED: &str = "executed";
+
+impl Ledger {
+    /// An approval as of now, whoever it belongs to.
+    pub async fn approval(&self, id: ApprovalId) -> Result<Option<Approval>> {
+        let item = self.get(&Key::approval(id)).await?;
+        item.map(|item| self.read_approval(id, &item)).transpose()
+    }
+
+    /// Stores a person's verdict on a pending approval.
+    pub async fn resolve_approval(&self, id: ApprovalId, verdict: Verdict, now: Timestamp) -> Result<Resolved> {
+        let state = match verdict {
+            Verdict::Approve => APPROVED,
+            Verdict::Reject => REJECTED,
+        };
+        let update = self
+            .db
+            .update_item()
+            .table_name(&*self.table)
+            .set_key(Some(Key::approval(id).attributes()))
+            .update_expression("SET st = :state, resolved = :now")
+            .condition_expression("st = :pending AND ends > :now")
+            .expression_attribute_values(":state", text(state))
+            .expression_attribute_values(":pending", text(PENDING))
+            .expression_attribute_values(":now", now.write())
+            .return_values(ReturnValue::AllNew)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        let mut patience = Patience::new();
+        loop {
+            let error = match update.clone().send().await {
+                Ok(answer) => {
+                    let item = answer.attributes.unwrap_or_default();
+                    return Ok(Resolved::Done(self.read_approval(id, &item)?));
+                }
+                Err(error) => error,
+            };
+            if let Some(UpdateItemError::ConditionalCheckFailedException(refused)) = error.as_service_error() {
+                return Ok(match refused.item() {
+                    None => Resolved::NotFound,
+                    Some(item) => Resolved::Already(self.read_approval(id, item)?),
+                });
+            }
+            if !is_conflict(&error) {
+                return Err(Error::internal("resolving an approval", Fault::of(&error)));
+            }
+            patience.pause().await?;
+        }
+    }
+
+    /// The approval in an item.
+    pub(crate) fn read_approval(&self, id: ApprovalId, item: &Item) -> Result<Approval> {
+        let row = self.row(item);
+        let resolution = match row.get::<String>("st")?.as_str() {
+            PENDING => Resolution::Pending,
+            APPROVED => Resolution::Approved {
+                at: row.get("resolved")?,
+            },
+            REJECTED => Resolution::Rejected {
+                at: row.get("resolved")?,
+            },
+            EXECUTED => Resolution::Executed {
+                at: row.get("resolved")?,
+                settlement: row.get("sid")?,
+            },
+            _ => return Err(row.corrupt("st")),
+        };
+        Ok(Approval {
+            id,
+            agent: row.get("agent")?,
+            transaction: row.get("txid")?,
+            fingerprint: row.get("rh")?,
+            service: row.get("svc")?,
+            operation: row.get_optional("op")?,
+            amount: row.get("amt")?,
+            pay_to: row.get("payto")?,
+            threshold: row.get("above")?,
+            rule: row.get_optional("rule")?,
+            created_at: row.get("t")?,
+            expires_at: row.get("ends")?,
+            resolution,
+        })
+    }
+}
+
+/// The row of an approval.
+pub(crate) fn write_approval(approval: &Approval) -> Item {
+    let (state, resolved, settlement) = match &approval.resolution {
+        Resolution::Pending => (PENDING, None, None),
+        Resolution::Approved { at } => (APPROVED, Some(at), None),
+        Resolution::Rejected { at } => (REJECTED, Some(at), None),
+        Resolution::Executed { at, settlement } => (EXECUTED, Some(at), Some(settlement)),
+    };
+    Draft::of(&Key::approval(approval.id))
+        .with("agent", &approval.agent)
+        .with("txid", &approval.transaction)
+        .with("rh", &approval.fingerprint)
+        .with("svc", &approval.service)
+        .with_optional("op", approval.operation.as_ref())
+        .with("amt", &approval.amount)
+        .with("payto", &approval.pay_to)
+        .with("above", &approval.threshold)
+        .with_optional("rule", approval.rule.as_ref())
+        .with("t", &approval.created_at)
+        .with("ends", &approval.expires_at)
+        .with_value("st", text(state))
+        .with_optional("resolved", resolved)
+        .with_optional("sid", settlement)
+        .into_item()
+}

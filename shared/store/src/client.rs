@@ -1,0 +1,27 @@
+//! The connection to DynamoDB.
+
+use aws_config::{SdkConfig, retry::RetryConfig, timeout::TimeoutConfig};
+use aws_sdk_dynamodb::{Client, config::Builder};
+use std::time::Duration;
+
+/// A client that gives up in time for its caller to answer.
+///
+/// One attempt may take 2 s, where a transaction usually takes a few hundredths; three attempts fit into 6 s, and two
+/// such operations in a row fit into the 15 s of a function. The SDK's own pause before a second attempt, up to a second,
+/// is meant for services that are slower than DynamoDB.
+pub fn client(config: &SdkConfig) -> Client {
+    let timeouts = TimeoutConfig::builder()
+        .connect_timeout(Duration::from_secs(1))
+        .operation_attempt_timeout(Duration::from_secs(2))
+        .operation_timeout(Duration::from_secs(6))
+        .build();
+    let retries = RetryConfig::standard()
+        .with_max_attempts(3)
+        .with_initial_backoff(Duration::from_millis(50));
+    Client::from_conf(
+        Builder::from(config)
+            .timeout_config(timeouts)
+            .retry_config(retries)
+            .build(),
+    )
+}

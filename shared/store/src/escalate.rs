@@ -1,0 +1,196 @@
+//! Asking a person: the approval, the key's binding to it and the decision, in one transaction.
+//!
+//! Always true: at most one approval of a request is open. Identical requests meet in one partition, where the first has
+//! number 0 and each later one the number after the newest; a number can be taken once. Whoever finds the place taken by
+//! an open approval joins it. Nothing is reserved.
+
+use crate::{
+    approval::write_approval,
+    attribute::{Attribute as _, text},
+    decision::write_decision,
+    fault::{Fault, failed},
+    item::Draft,
+    key::{self, Key},
+    ledger::Ledger,
+    patience::Patience,
+    snapshot::{ESCALATE, Prior},
+    transact::{Sent, Transaction},
+};
+use aws_sdk_dynamodb::types::builders::PutBuilder;
+use purser_domain::{Approval, ApprovalId, DecisionRecord, Error, Fingerprint, Reason, Resolution, Result, Timestamp};
+
+/// What became of an escalation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Escalated {
+    /// A new approval waits for a person.
+    Staged(Approval),
+    /// An identical request waits already, under another key; this one waits with it.
+    Joined(Approval),
+    /// The idempotency key is bound already. The caller compares the fingerprint.
+    Prior(Prior),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Role {
+    Key,
+    Approval,
+    Decision,
+}
+
+/// What the key is bound to, if all goes well.
+enum Place {
+    /// This approval, which is new.
+    New(Approval),
+    /// This approval, which is open.
+    Taken(Approval),
+}
+
+impl Place {
+    const fn approval(&self) -> &Approval {
+        match self {
+            Self::New(approval) | Self::Taken(approval) => approval,
+        }
+    }
+
+    fn into_escalated(self) -> Escalated {
+        match self {
+            Self::New(approval) => Escalated::Staged(approval),
+            Self::Taken(approval) => Escalated::Joined(approval),
+        }
+    }
+}
+
+impl Ledger {
+    /// Stages the approval that a decision asks for, or joins the one that is open, and binds the key to it; the decision
+    /// is recorded in the same transaction, with the approval's id. A new approval is void from `expires_at` on.
+    pub async fn escalate(
+        &self,
+        key: &Fingerprint,
+        decision: &DecisionRecord,
+        expires_at: Timestamp,
+    ) -> Result<Escalated> {
+        let mut patience = Patience::new();
+        let mut lost_before = false;
+        // Nearly every request is escalated for the first time: try the first number without looking.
+        let mut place = Place::New(asked(decision, expires_at, 0)?);
+        loop {
+            match self.escalation(key, decision, &place)?.send(&self.db).await? {
+                Sent::Committed => return Ok(place.into_escalated()),
+                Sent::Refused(refusal) => {
+                    if let Some(item) = refusal.met(Role::Key) {
+                        let prior = Prior::read(self.row(item))?;
+                        return Ok(if is_ours(&prior, decision, &place) {
+                            place.into_escalated()
+                        } else {
+                            Escalated::Prior(prior)
+                        });
+                    }
+                    let Some(item) = refusal.met(Role::Approval) else {
+                        let words = Fault::new("another decision has this id");
+                        return Err(Error::internal("escalating a request", words));
+                    };
+                    let met = self.read_approval(place.approval().id, item)?;
+                    place = if is_open(&met, decision) {
+                        Place::Taken(met)
+                    } else {
+                        self.next_place(decision, expires_at).await?
+                    };
+                }
+                Sent::Contended => {}
+                Sent::Unknown(error) if lost_before => return Err(error),
+                Sent::Unknown(_) => lost_before = true,
+            }
+            patience.pause().await?;
+        }
+    }
+
+    fn escalation(&self, key: &Fingerprint, decision: &DecisionRecord, place: &Place) -> Result<Transaction<Role>> {
+        let approval = place.approval();
+        let row = Draft::of(&Key::idempotency(decision.agent, key))
+            .with_value("kind", text(ESCALATE))
+            .with("rh", &decision.fingerprint)
+            .with("apid", &approval.id)
+            .with("txid", &decision.transaction)
+            .into_item();
+        let decision = DecisionRecord {
+            approval: Some(approval.id),
+            ..decision.clone()
+        };
+        let record = PutBuilder::default()
+            .table_name(&*self.decisions)
+            .set_item(Some(write_decision(&decision)))
+            .condition_expression("attribute_not_exists(pk)");
+        let mut transaction = Transaction::new();
+        transaction.put(Role::Key, self.put_new(row))?;
+        if let Place::New(approval) = place {
+            transaction.put(Role::Approval, self.put_new(write_approval(approval)))?;
+        }
+        transaction.put(Role::Decision, record)?;
+        Ok(transaction)
+    }
+
+    /// Looks where the newest approval of this request stands.
+    async fn next_place(&self, decision: &DecisionRecord, expires_at: Timestamp) -> Result<Place> {
+        let first = ApprovalId::of(decision.agent, &decision.fingerprint, 0);
+        let query = self
+            .db
+            .query()
+            .table_name(&*self.table)
+            .key_condition_expression("pk = :pk")
+            .expression_attribute_values(":pk", key::approval_partition(first).write())
+            .scan_index_forward(false)
+            .limit(1)
+            .consistent_read(true);
+        let answer = query.send().await.map_err(failed("reading a request's approvals"))?;
+        let Some(item) = answer.items().first() else {
+            return Ok(Place::New(asked(decision, expires_at, 0)?));
+        };
+        let sequence = key::sort_key(item)
+            .parse::<u32>()
+            .map_err(|_| self.row(item).corrupt("sk"))?;
+        let newest = ApprovalId::of(decision.agent, &decision.fingerprint, sequence);
+        let newest = self.read_approval(newest, item)?;
+        if is_open(&newest, decision) {
+            return Ok(Place::Taken(newest));
+        }
+        let next = sequence.checked_add(1);
+        let next =
+            next.ok_or_else(|| Error::internal("escalating a request", Fault::new("its numbers are used up")))?;
+        Ok(Place::New(asked(decision, expires_at, next)?))
+    }
+}
+
+fn is_open(approval: &Approval, decision: &DecisionRecord) -> bool {
+    approval.status(decision.at).is_open()
+}
+
+/// Whether the key was bound by this very escalation, whose answer was lost.
+fn is_ours(prior: &Prior, decision: &DecisionRecord, place: &Place) -> bool {
+    matches!(prior, Prior::Escalated { transaction, approval, .. }
+        if *transaction == decision.transaction && *approval == place.approval().id)
+}
+
+/// The approval that a decision asks for.
+fn asked(decision: &DecisionRecord, expires_at: Timestamp, sequence: u32) -> Result<Approval> {
+    let Reason::ApprovalRequired { threshold, rule, .. } = decision.reason else {
+        return Err(Error::internal(
+            "escalating a request",
+            Fault::new("the decision asks nobody"),
+        ));
+    };
+    Ok(Approval {
+        id: ApprovalId::of(decision.agent, &decision.fingerprint, sequence),
+        agent: decision.agent,
+        transaction: decision.transaction,
+        fingerprint: decision.fingerprint,
+        service: decision.service,
+        operation: decision.operation.clone(),
+        amount: decision.amount,
+        pay_to: decision.pay_to,
+        threshold,
+        rule,
+        created_at: decision.at,
+        expires_at,
+        resolution: Resolution::Pending,
+    })
+}

@@ -1,0 +1,225 @@
+//! Every key, spelled once.
+//!
+//! Text order matters in two places: in a window's partition `#P` and `#W` come before the entries, and entries and
+//! settlements sort by their time. Times are padded for that: 16 digits hold the microseconds until the year 2286,
+//! 12 digits the seconds.
+
+use crate::item::Item;
+use aws_sdk_dynamodb::types::AttributeValue;
+use purser_domain::{
+    AgentId, ApprovalId, Entry, Fingerprint, Network, ServiceId, SettlementId, Timestamp, TransactionId, TxHash,
+    WindowScope,
+};
+
+/// The key of an item in a table with `pk` and `sk`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) pk: String,
+    pub(crate) sk: String,
+}
+
+/// The sort key of an item that is alone in its partition, or its partition's first.
+const ONLY: &str = "#";
+/// The sort key of a policy.
+pub(crate) const POLICY: &str = "#P";
+/// The sort key of a window's totals.
+pub(crate) const WINDOW: &str = "#W";
+/// What the sort keys of settlements begin with.
+pub(crate) const SETTLEMENTS: &str = "S#";
+/// What the sort keys of markers begin with.
+pub(crate) const MARKERS: &str = "SVC#";
+/// What the sort keys of entries begin with.
+const ENTRIES: &str = "E#";
+
+impl Key {
+    fn new(pk: String, sk: impl Into<String>) -> Self {
+        Self { pk, sk: sk.into() }
+    }
+
+    /// The agent's record.
+    pub(crate) fn agent(agent: AgentId) -> Self {
+        Self::new(agent_partition(agent), ONLY)
+    }
+
+    /// The marker of a service that has a policy on the agent.
+    pub(crate) fn marker(agent: AgentId, service: ServiceId) -> Self {
+        Self::new(agent_partition(agent), format!("{MARKERS}{service}"))
+    }
+
+    /// What an idempotency key is bound to.
+    pub(crate) fn idempotency(agent: AgentId, key: &Fingerprint) -> Self {
+        Self::new(agent_partition(agent), format!("I#{key}"))
+    }
+
+    /// A settlement.
+    pub(crate) fn settlement(agent: AgentId, id: SettlementId) -> Self {
+        Self::new(agent_partition(agent), format!("{SETTLEMENTS}{id}"))
+    }
+
+    /// A decision, in the decisions table.
+    pub(crate) fn decision(agent: AgentId, id: TransactionId) -> Self {
+        Self::new(agent_partition(agent), format!("T#{id}"))
+    }
+
+    /// A policy.
+    pub(crate) fn policy(agent: AgentId, service: ServiceId) -> Self {
+        Self::new(window_partition(WindowScope::Day { agent, service }), POLICY)
+    }
+
+    /// A window's totals.
+    pub(crate) fn window(scope: WindowScope) -> Self {
+        Self::new(window_partition(scope), WINDOW)
+    }
+
+    /// One entry of a window.
+    pub(crate) fn entry(scope: WindowScope, at: Timestamp, settlement: SettlementId) -> Self {
+        Self::new(
+            window_partition(scope),
+            format!("{ENTRIES}{:016}#{settlement}", at.micros()),
+        )
+    }
+
+    /// An approval, beside the earlier ones of the same request.
+    pub(crate) fn approval(id: ApprovalId) -> Self {
+        Self::new(approval_partition(id), format!("{:010}", id.sequence()))
+    }
+
+    /// A transaction on chain that confirmed a settlement.
+    pub(crate) fn used_transaction(network: Network, hash: TxHash) -> Self {
+        Self::new(format!("X#{}#{hash}", network.name()), ONLY)
+    }
+
+    /// A preflight's answer.
+    pub(crate) fn preflight(agent: AgentId, replay_key: &Fingerprint) -> Self {
+        Self::new(format!("R#{agent}#{replay_key}"), ONLY)
+    }
+
+    /// The key as DynamoDB takes it.
+    pub(crate) fn attributes(&self) -> Item {
+        Item::from([
+            ("pk".to_owned(), AttributeValue::S(self.pk.clone())),
+            ("sk".to_owned(), AttributeValue::S(self.sk.clone())),
+        ])
+    }
+
+    /// Whether this is the item's key.
+    pub(crate) fn is_of(&self, item: &Item) -> bool {
+        part(item, "pk") == Some(&self.pk) && part(item, "sk") == Some(&self.sk)
+    }
+}
+
+/// The partition of all that belongs to an agent.
+pub(crate) fn agent_partition(agent: AgentId) -> String {
+    format!("A#{agent}")
+}
+
+/// The partition of a window: a partition of its own, so that a busy pair slows nobody else.
+pub(crate) fn window_partition(scope: WindowScope) -> String {
+    match scope {
+        WindowScope::Day { agent, service } => format!("L#{agent}#{service}"),
+        WindowScope::Budget { agent, rule } => format!("B#{agent}#{rule}"),
+    }
+}
+
+/// The partition of all approvals of one request.
+pub(crate) fn approval_partition(id: ApprovalId) -> String {
+    format!("AP#{}", id.lineage())
+}
+
+/// Where an open hold stands in the index: the window's partition, and the order in which holds can be released.
+pub(crate) fn hold(agent: AgentId, service: ServiceId, valid_before: Timestamp, id: SettlementId) -> (String, String) {
+    (
+        window_partition(WindowScope::Day { agent, service }),
+        format!("{:012}#{id}", valid_before.secs()),
+    )
+}
+
+/// The time and settlement in an entry's sort key. `None` for any other sort key.
+pub(crate) fn parse_entry(sk: &str) -> Option<(Timestamp, SettlementId)> {
+    let (at, settlement) = sk.strip_prefix(ENTRIES)?.split_once('#')?;
+    Some((
+        Timestamp::from_micros(at.parse().ok()?)?,
+        SettlementId::parse(settlement)?,
+    ))
+}
+
+/// An item's sort key.
+pub(crate) fn sort_key(item: &Item) -> &str {
+    part(item, "sk").map_or("", String::as_str)
+}
+
+fn part<'a>(item: &'a Item, name: &str) -> Option<&'a String> {
+    item.get(name)?.as_s().ok()
+}
+
+/// The key of an entry that was read.
+pub(crate) fn of_entry(scope: WindowScope, entry: &Entry) -> Key {
+    Key::entry(scope, entry.at, entry.settlement)
+}
+
+/// The catalog table's keys.
+pub(crate) mod catalog {
+    use purser_domain::{ServiceId, ServiceSlug};
+
+    /// The row that counts the catalog's versions.
+    pub(crate) const VERSION: &str = "VERSION";
+    /// What the keys of services begin with.
+    pub(crate) const SERVICES: &str = "SVC#";
+
+    /// A service.
+    pub(crate) fn service(id: ServiceId) -> String {
+        format!("{SERVICES}{id}")
+    }
+
+    /// The claim on a slug.
+    pub(crate) fn slug(slug: &ServiceSlug) -> String {
+        format!("SLUG#{slug}")
+    }
+}
+
+/// The throttle table's key: one scope in one minute.
+pub(crate) fn throttle(scope: &str, minute: u64) -> String {
+    format!("RL#{scope}#{minute}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    fn scope() -> WindowScope {
+        let nil = Uuid::nil();
+        WindowScope::Day {
+            agent: AgentId::from_uuid(nil),
+            service: ServiceId::from_uuid(nil),
+        }
+    }
+
+    #[test]
+    fn a_window_is_read_in_the_order_policy_totals_oldest_entry() {
+        let at = |micros| Timestamp::from_micros(micros).unwrap();
+        let settlement = SettlementId::from_uuid(Uuid::max());
+        let entry = |micros| Key::entry(scope(), at(micros), settlement).sk;
+        let order = [
+            POLICY.to_owned(),
+            WINDOW.to_owned(),
+            entry(0),
+            entry(9),
+            entry(10),
+            entry(1_795_223_340_000_001),
+        ];
+        assert!(order.is_sorted());
+        assert_eq!(parse_entry(&entry(10)), Some((at(10), settlement)));
+        for other in [POLICY, WINDOW, "", "E#", "E#1", "S#1#2"] {
+            assert_eq!(parse_entry(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn approvals_of_one_request_are_neighbours_in_order() {
+        let agent = AgentId::from_uuid(Uuid::nil());
+        let keys = [0, 9, 10, u32::MAX].map(|n| Key::approval(ApprovalId::of(agent, &Fingerprint::of_text("x"), n)));
+        assert!(keys.iter().all(|key| key.pk == keys[0].pk && key.sk.len() == 10));
+        assert!(keys.map(|key| key.sk).is_sorted());
+    }
+}

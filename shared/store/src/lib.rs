@@ -1,0 +1,57 @@
+//! What is remembered: DynamoDB items, their keys, their conditions and the transactions that move them together.
+//!
+//! Always true here:
+//! - a write carries its guard: its condition names the state and version that the decision was made on;
+//! - a payment is one transaction: the window, its entry, the settlement, the idempotency key and the approval move
+//!   together or not at all;
+//! - `W.total` is the sum of the window's entries that exist, and an entry exists exactly while it counts;
+//! - what a decision rests on is read strongly consistent and never cached, and any torn read is caught by a condition;
+//! - nothing that money depends on expires by TTL, and no decision reads an index.
+//!
+//! ```text
+//! snapshot ─(evaluate)─▶ reserve ─▶ confirm        key.rs      every key, spelled once
+//!             └────────▶ escalate ─▶ resolve       item.rs     an item becomes a domain type, or is `Corrupt`
+//!             └────────▶ record                    transact.rs what a cancelled transaction says
+//! ```
+//!
+//! Tables: the ledger (`pk`, `sk`, index `hold`), the decisions (`pk`, `sk`), the catalog (`pk`) and the throttle (`pk`).
+//! Deliberately elsewhere: what is allowed (`shared/domain`), HTTP and clocks (`shared/api`), the chain (`shared/chain`).
+
+mod agent;
+mod approval;
+mod attribute;
+mod cache;
+mod catalog;
+mod client;
+mod decision;
+mod escalate;
+mod fault;
+mod item;
+mod key;
+mod ledger;
+mod patience;
+mod policy;
+mod preflight;
+mod reserve;
+mod settle;
+mod settlement;
+mod snapshot;
+mod throttle;
+mod transact;
+mod window;
+
+pub use agent::Created;
+pub use approval::{Resolved, Verdict};
+pub use cache::{CatalogCache, Edition};
+pub use catalog::{CatalogTable, Listed};
+pub use client::client;
+pub use escalate::Escalated;
+pub use fault::Fault;
+pub use item::Corrupt;
+pub use ledger::{Edited, Ledger};
+pub use patience::Patience;
+pub use preflight::Remembered;
+pub use reserve::Reserved;
+pub use settle::Confirmed;
+pub use snapshot::{Ask, Prior, Snapshot, Standing};
+pub use throttle::{Throttle, Throttled};

@@ -1,0 +1,159 @@
+//! The reservation: one transaction in which a payment comes to be, or does not.
+//!
+//! It holds the decision to everything that it was made on: the policy and rule versions by their stamps, the room by
+//! `total`, the window's past by `hz`, the key by its absence, the approval by its state. What fails says why, and the
+//! order of precedence is written down in [`Ledger::reserve`]. Whatever happens in between, afterwards the settlement, its
+//! key's row and its entries all exist, or none does.
+
+use crate::{
+    attribute::{Attribute as _, text},
+    item::Draft,
+    key::Key,
+    ledger::Ledger,
+    patience::Patience,
+    settlement::write_settlement,
+    snapshot::{ALLOW, ESCALATE, Prior},
+    transact::{MOST_ACTIONS, Refusal, Sent, Transaction},
+};
+use aws_sdk_dynamodb::types::builders::{PutBuilder, UpdateBuilder};
+use purser_domain::{ApprovalId, Fingerprint, Grant, Resolution, Result, SettlementId, Terms};
+
+/// What became of a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reserved {
+    /// The payment is reserved, under the terms that were given.
+    Done,
+    /// The idempotency key is bound already. The caller compares the fingerprint.
+    Prior(Prior),
+    /// The approval was used already.
+    ApprovalUsed {
+        /// What it authorized.
+        settlement: SettlementId,
+    },
+    /// Something that the decision rests on has changed, or may have: take a snapshot and decide again, with
+    /// [`purser_domain::Eviction::Needed`].
+    Raced,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Role {
+    /// The approval that is used up.
+    Approval,
+    /// The idempotency key.
+    Key,
+    /// Everything else: that its condition failed means that the decision is out of date.
+    Basis,
+}
+
+impl Ledger {
+    /// Reserves a granted payment: 9 write units, 2 more for each evicted entry and for an approval, and 4 for each budget.
+    ///
+    /// Of several conditions that failed, the first of these answers: the approval was used, the key is bound, anything
+    /// else. A transaction that only met others is sent again after a pause, and after four pauses the caller takes a
+    /// fresh look; `patience` counts over all of that and ends it with an error, leaving nothing behind.
+    pub async fn reserve(
+        &self,
+        grant: &Grant,
+        terms: &Terms,
+        fingerprint: &Fingerprint,
+        patience: &mut Patience,
+    ) -> Result<Reserved> {
+        let transaction = self.reservation(grant, terms, fingerprint)?;
+        if transaction.len() > MOST_ACTIONS {
+            // Many budgets, each with much that rolled out: clear them first, and the next attempt is small.
+            for charge in grant.charges() {
+                self.evict(charge.scope, &charge.evict).await?;
+            }
+            patience.pause().await?;
+            return Ok(Reserved::Raced);
+        }
+        let mut lost_before = false;
+        loop {
+            match transaction.send(&self.db).await? {
+                Sent::Committed => return Ok(Reserved::Done),
+                Sent::Refused(refusal) => {
+                    let reserved = self.refused(&refusal, grant.approval(), terms.id)?;
+                    if reserved == Reserved::Raced {
+                        patience.pause().await?;
+                    }
+                    return Ok(reserved);
+                }
+                Sent::Contended => {}
+                // Sent again as it is, it either commits or is refused by its own rows, which `refused` recognizes.
+                Sent::Unknown(error) if lost_before => return Err(error),
+                Sent::Unknown(_) => lost_before = true,
+            }
+            patience.pause().await?;
+            if !lost_before && patience.wants_a_fresh_look() {
+                return Ok(Reserved::Raced);
+            }
+        }
+    }
+
+    fn reservation(&self, grant: &Grant, terms: &Terms, fingerprint: &Fingerprint) -> Result<Transaction<Role>> {
+        let mut transaction = Transaction::new();
+        for charge in grant.charges() {
+            self.charge(&mut transaction, Role::Basis, charge, terms.authorized_at, terms.id)?;
+        }
+        transaction.put(Role::Basis, self.put_new(write_settlement(terms)))?;
+        transaction.put(Role::Key, self.bind_key(terms, fingerprint, grant.approval()))?;
+        if let Some(approval) = grant.approval() {
+            transaction.update(Role::Approval, self.use_up(approval, terms, fingerprint))?;
+        }
+        Ok(transaction)
+    }
+
+    /// Binds the key to the settlement. An approved retry may take over a key that waits for its approval.
+    fn bind_key(&self, terms: &Terms, fingerprint: &Fingerprint, approval: Option<ApprovalId>) -> PutBuilder {
+        let row = Draft::of(&Key::idempotency(terms.agent, &terms.idempotency_key))
+            .with_value("kind", text(ALLOW))
+            .with("rh", fingerprint)
+            .with("sid", &terms.id)
+            .with("txid", &terms.transaction)
+            .with("t", &terms.authorized_at)
+            .with("vb", &terms.valid_before)
+            .with("oi", &terms.offer_index)
+            .into_item();
+        match approval {
+            None => self.put_new(row),
+            Some(_) => self
+                .put(row)
+                .condition_expression("attribute_not_exists(pk) OR (kind = :escalate AND rh = :fingerprint)")
+                .expression_attribute_values(":escalate", text(ESCALATE))
+                .expression_attribute_values(":fingerprint", fingerprint.write()),
+        }
+    }
+
+    /// Uses an approval up. It must be approved, for this very request, and in time.
+    fn use_up(&self, approval: ApprovalId, terms: &Terms, fingerprint: &Fingerprint) -> UpdateBuilder {
+        self.update(&Key::approval(approval))
+            .update_expression("SET st = :executed, sid = :settlement")
+            .condition_expression("st = :approved AND rh = :fingerprint AND ends > :now")
+            .expression_attribute_values(":executed", text(crate::approval::EXECUTED))
+            .expression_attribute_values(":approved", text(crate::approval::APPROVED))
+            .expression_attribute_values(":settlement", terms.id.write())
+            .expression_attribute_values(":fingerprint", fingerprint.write())
+            .expression_attribute_values(":now", terms.authorized_at.write())
+    }
+
+    fn refused(&self, refusal: &Refusal<Role>, approval: Option<ApprovalId>, ours: SettlementId) -> Result<Reserved> {
+        if let Some((item, id)) = refusal.met(Role::Approval).zip(approval)
+            && let Resolution::Executed { settlement, .. } = self.read_approval(id, item)?.resolution
+        {
+            return Ok(if settlement == ours {
+                Reserved::Done
+            } else {
+                Reserved::ApprovalUsed { settlement }
+            });
+        }
+        let prior = refusal
+            .met(Role::Key)
+            .map(|item| Prior::read(self.row(item)))
+            .transpose()?;
+        Ok(match prior {
+            Some(Prior::Allowed { payment, .. }) if payment.settlement == ours => Reserved::Done,
+            Some(prior) => Reserved::Prior(prior),
+            None => Reserved::Raced,
+        })
+    }
+}

@@ -1,0 +1,189 @@
+//! Sending a transaction, and what a cancelled one says.
+//!
+//! Always true: a refusal names the conditions that failed, each with the item that it met; a transaction that only met
+//! others can be sent again as it is, since every condition is judged again; one whose answer was lost is sent again too,
+//! and finds its own rows if it had committed.
+
+use crate::{
+    fault::{Fault, failed},
+    item::Item,
+    patience::Patience,
+};
+use aws_sdk_dynamodb::{
+    Client,
+    error::{ProvideErrorMetadata as _, SdkError},
+    operation::transact_write_items::{TransactWriteItemsError, TransactWriteItemsOutput},
+    types::{
+        CancellationReason, Delete, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
+        builders::{PutBuilder, UpdateBuilder},
+    },
+};
+use purser_domain::{Error, Result};
+
+/// The most actions of one transaction (developer guide, "`TransactWriteItems` API").
+pub(crate) const MOST_ACTIONS: usize = 100;
+
+/// Writes that happen together or not at all. `Role` tells them apart in a refusal.
+#[derive(Clone, Debug)]
+pub(crate) struct Transaction<Role> {
+    writes: Vec<(Role, TransactWriteItem)>,
+}
+
+/// What became of one sending.
+#[derive(Debug)]
+pub(crate) enum Sent<Role> {
+    /// Everything was written.
+    Committed,
+    /// Nothing was, because conditions failed.
+    Refused(Refusal<Role>),
+    /// Nothing was, because of other transactions or of throttling.
+    Contended,
+    /// The answer was lost: everything was written, or nothing, or it still will be.
+    Unknown(Error),
+}
+
+/// The conditions that failed.
+#[derive(Debug)]
+pub(crate) struct Refusal<Role>(Vec<(Role, Option<Item>)>);
+
+impl<Role: Copy + PartialEq> Refusal<Role> {
+    /// The item that the condition of this role met, where that condition failed and asked for it.
+    pub(crate) fn met(&self, role: Role) -> Option<&Item> {
+        self.0
+            .iter()
+            .find(|(failed, _)| *failed == role)
+            .and_then(|(_, item)| item.as_ref())
+    }
+
+    /// Whether the condition of this role failed.
+    pub(crate) fn names(&self, role: Role) -> bool {
+        self.0.iter().any(|(failed, _)| *failed == role)
+    }
+}
+
+impl<Role: Copy + PartialEq> Transaction<Role> {
+    pub(crate) const fn new() -> Self {
+        Self { writes: Vec::new() }
+    }
+
+    /// How many actions it has.
+    pub(crate) const fn len(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// Adds a write. Of its refusal the item it met is returned.
+    pub(crate) fn put(&mut self, role: Role, put: PutBuilder) -> Result<()> {
+        let put = put.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        let put: Put = put.build().map_err(incomplete)?;
+        self.writes.push((role, TransactWriteItem::builder().put(put).build()));
+        Ok(())
+    }
+
+    /// Adds an update. Of its refusal the item it met is returned.
+    pub(crate) fn update(&mut self, role: Role, update: UpdateBuilder) -> Result<()> {
+        let update = update.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        let update: Update = update.build().map_err(incomplete)?;
+        self.writes
+            .push((role, TransactWriteItem::builder().update(update).build()));
+        Ok(())
+    }
+
+    /// Adds the deletion of an item that must exist: what was subtracted for it must not be subtracted twice.
+    pub(crate) fn delete_existing(&mut self, role: Role, table: &str, key: Item) -> Result<()> {
+        let delete = Delete::builder()
+            .table_name(table)
+            .set_key(Some(key))
+            .condition_expression("attribute_exists(pk)");
+        let delete: Delete = delete.build().map_err(incomplete)?;
+        self.writes
+            .push((role, TransactWriteItem::builder().delete(delete).build()));
+        Ok(())
+    }
+
+    /// Adds the deletion of an item that is only deleted while the condition holds.
+    pub(crate) fn delete(
+        &mut self,
+        role: Role,
+        delete: aws_sdk_dynamodb::types::builders::DeleteBuilder,
+    ) -> Result<()> {
+        let delete: Delete = delete.build().map_err(incomplete)?;
+        self.writes
+            .push((role, TransactWriteItem::builder().delete(delete).build()));
+        Ok(())
+    }
+
+    /// Sends it once. The SDK sends it again with the same token where it can, so that it commits at most once.
+    pub(crate) async fn send(&self, db: &Client) -> Result<Sent<Role>> {
+        let items = self.writes.iter().map(|(_, write)| write.clone()).collect();
+        let answer = db.transact_write_items().set_transact_items(Some(items)).send().await;
+        self.read(answer)
+    }
+
+    /// Sends it until it is committed or refused, for writes that find their own rows when they are repeated.
+    pub(crate) async fn settle(&self, db: &Client, patience: &mut Patience) -> Result<Result<(), Refusal<Role>>> {
+        let mut lost_before = false;
+        loop {
+            match self.send(db).await? {
+                Sent::Committed => return Ok(Ok(())),
+                Sent::Refused(refusal) => return Ok(Err(refusal)),
+                Sent::Contended => {}
+                Sent::Unknown(error) if lost_before => return Err(error),
+                Sent::Unknown(_) => lost_before = true,
+            }
+            patience.pause().await?;
+        }
+    }
+
+    fn read(&self, answer: Result<TransactWriteItemsOutput, SdkError<TransactWriteItemsError>>) -> Result<Sent<Role>> {
+        const DOING: &str = "writing a transaction";
+        let Err(error) = answer else { return Ok(Sent::Committed) };
+        match &error {
+            // It was never sent.
+            SdkError::ConstructionFailure(_) => Err(failed(DOING)(error)),
+            SdkError::ServiceError(answer) => match answer.err() {
+                TransactWriteItemsError::TransactionCanceledException(cancelled) => {
+                    self.reasons(cancelled.cancellation_reasons())
+                }
+                // An earlier sending of the SDK's own is still under way.
+                TransactWriteItemsError::TransactionInProgressException(_)
+                | TransactWriteItemsError::InternalServerError(_) => Ok(Sent::Unknown(failed(DOING)(error))),
+                TransactWriteItemsError::ProvisionedThroughputExceededException(_)
+                | TransactWriteItemsError::RequestLimitExceeded(_)
+                | TransactWriteItemsError::ThrottlingException(_) => Ok(Sent::Contended),
+                other if other.code() == Some("ServiceUnavailable") => Ok(Sent::Unknown(failed(DOING)(error))),
+                _ => Err(failed(DOING)(error)),
+            },
+            _ => Ok(Sent::Unknown(failed(DOING)(error))),
+        }
+    }
+
+    /// One reason per action, in order. A failed condition decides, whatever else happened: it names what has changed.
+    fn reasons(&self, reasons: &[CancellationReason]) -> Result<Sent<Role>> {
+        let mut refused = Vec::new();
+        for ((role, _), reason) in self.writes.iter().zip(reasons) {
+            match reason.code() {
+                None | Some("None" | "TransactionConflict" | "ThrottlingError" | "ProvisionedThroughputExceeded") => {}
+                Some("ConditionalCheckFailed") => refused.push((*role, reason.item().cloned())),
+                // A defect of ours: a validation error, an item that is too large.
+                Some(other) => {
+                    let words = format!("cancelled: {other}: {}", reason.message().unwrap_or("no message"));
+                    return Err(Error::internal("writing a transaction", Fault::new(words)));
+                }
+            }
+        }
+        Ok(if refused.is_empty() {
+            Sent::Contended
+        } else {
+            Sent::Refused(Refusal(refused))
+        })
+    }
+}
+
+fn incomplete(error: aws_sdk_dynamodb::error::BuildError) -> Error {
+    Error::internal("building a transaction", error)
+}
+
+/// Whether a single write was refused because a transaction holds its item; the SDK doesn't repeat it.
+pub(crate) fn is_conflict<E: aws_sdk_dynamodb::error::ProvideErrorMetadata>(error: &SdkError<E>) -> bool {
+    error.as_service_error().and_then(|error| error.code()) == Some("TransactionConflictException")
+}

@@ -1,0 +1,217 @@
+//! Asking a person: one request, one open approval, one use.
+
+use crate::{
+    assert_sound, at_once, count, ledger_with, request,
+    support::{
+        authorize::{Answer, Request, authorize, grant},
+        emulator::{DECISIONS, LEDGER},
+        invariants::scan,
+        sample,
+    },
+};
+use purser_domain::{ApprovalId, ApprovalStatus, Duration, Timestamp};
+use purser_store::{Ask, Ledger, Patience, Reserved, Resolved, Verdict};
+use std::collections::BTreeSet;
+
+async fn ask(ledger: &Ledger, key: &str, now: Timestamp) -> ApprovalId {
+    match authorize(ledger, &request(50, key), now).await.unwrap() {
+        Answer::Waits(id) => id,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn approve(ledger: &Ledger, id: ApprovalId, now: Timestamp) {
+    assert!(matches!(
+        ledger.resolve_approval(id, Verdict::Approve, now).await.unwrap(),
+        Resolved::Done(_)
+    ));
+}
+
+fn retry(key: &str, id: ApprovalId) -> Request {
+    Request {
+        approval: Some(id),
+        ..request(50, key)
+    }
+}
+
+#[tokio::test]
+async fn racers_stage_one_approval_with_one_key_or_with_many() {
+    for keys in [1, 16] {
+        let (emulator, ledger) = ledger_with(1_000, 10).await;
+        let requests = (0..16).map(|n| request(50, &(n % keys).to_string())).collect();
+        let answers = at_once(&ledger, requests, sample::start()).await;
+        let approvals: BTreeSet<String> = answers.iter().map(|answer| format!("{answer:?}")).collect();
+        assert_eq!(approvals.len(), 1, "{approvals:?}");
+        let items = scan(&emulator.client, LEDGER, None).await;
+        assert_eq!(
+            items
+                .iter()
+                .filter(|item| item["pk"].as_s().unwrap().starts_with("AP#"))
+                .count(),
+            1
+        );
+        assert_eq!(
+            scan(&emulator.client, DECISIONS, None).await.len(),
+            keys,
+            "one decision for each key"
+        );
+        assert_sound(&emulator).await;
+    }
+}
+
+#[tokio::test]
+async fn an_approval_returns_and_is_found_by_whoever_asks_for_it() {
+    let (_emulator, ledger) = ledger_with(1_000, 10).await;
+    let start = sample::start();
+    let id = ask(&ledger, "k", start).await;
+    let approval = ledger.approval(id).await.unwrap().unwrap();
+    let asked = request(50, "k");
+    assert_eq!(
+        (approval.id, approval.agent, approval.service),
+        (id, asked.agent, asked.service)
+    );
+    assert_eq!(
+        (approval.fingerprint, approval.amount),
+        (asked.fingerprint(), sample::units(50))
+    );
+    assert_eq!((approval.threshold, approval.created_at), (sample::units(10), start));
+    assert_eq!(
+        (approval.expires_at, approval.status(start)),
+        (start.after(Duration::DAY), ApprovalStatus::Pending)
+    );
+    let seen = Ask {
+        agent: asked.agent,
+        service: None,
+        key: None,
+        approval: Some(id),
+    };
+    assert_eq!(ledger.snapshot(&seen).await.unwrap().approval, Some(approval));
+    let unknown = ApprovalId::of(sample::agent_id(9), &asked.fingerprint(), 0);
+    assert_eq!(ledger.approval(unknown).await.unwrap(), None);
+    assert_eq!(
+        ledger.resolve_approval(unknown, Verdict::Approve, start).await.unwrap(),
+        Resolved::NotFound
+    );
+}
+
+#[tokio::test]
+async fn a_closed_approval_is_followed_by_the_next_one() {
+    let (emulator, ledger) = ledger_with(1_000, 10).await;
+    let start = sample::start();
+    let first = ask(&ledger, "a", start).await;
+    let rejected = ledger.resolve_approval(first, Verdict::Reject, start).await.unwrap();
+    assert!(matches!(rejected, Resolved::Done(approval) if approval.status(start) == ApprovalStatus::Rejected));
+    let second = ask(&ledger, "b", start).await;
+    assert_eq!((second.lineage(), second.sequence()), (first.lineage(), 1));
+    assert_eq!(
+        ask(&ledger, "c", start).await,
+        second,
+        "an open one is joined, beyond the first too"
+    );
+    approve(&ledger, second, start).await;
+    assert_eq!(ask(&ledger, "d", start).await, second, "an approved one is still open");
+    let expired = start.after(Duration::DAY);
+    assert_eq!(ask(&ledger, "e", expired).await.sequence(), 2);
+    assert_eq!(ask(&ledger, "a", expired).await, first, "a key stays with its approval");
+    assert_sound(&emulator).await;
+}
+
+#[tokio::test]
+async fn a_verdict_is_given_once_and_in_time() {
+    let (_emulator, ledger) = ledger_with(1_000, 10).await;
+    let start = sample::start();
+    let id = ask(&ledger, "k", start).await;
+    let late = ledger
+        .resolve_approval(id, Verdict::Approve, start.after(Duration::DAY))
+        .await
+        .unwrap();
+    assert!(matches!(late, Resolved::Already(approval) if approval.resolved_at().is_none()));
+    approve(&ledger, id, start).await;
+    let second = ledger.resolve_approval(id, Verdict::Reject, start).await.unwrap();
+    assert!(matches!(second, Resolved::Already(approval) if approval.status(start) == ApprovalStatus::Approved));
+}
+
+#[tokio::test]
+async fn an_approval_is_used_once_whoever_retries() {
+    for keys in [1, 64] {
+        let (emulator, ledger) = ledger_with(10_000, 10).await;
+        let id = ask(&ledger, "0", sample::start()).await;
+        approve(&ledger, id, sample::start()).await;
+        let retries = (0..64).map(|n| retry(&(n % keys).to_string(), id)).collect();
+        let answers = at_once(&ledger, retries, sample::start()).await;
+        assert_eq!(count(&answers, |answer| matches!(answer, Answer::Allowed(_))), 1);
+        assert_eq!(
+            count(&answers, |answer| matches!(answer, Answer::ApprovalUsed(_))),
+            63,
+            "{answers:?}"
+        );
+        let used = ledger.approval(id).await.unwrap().unwrap();
+        assert_eq!(used.status(sample::start()), ApprovalStatus::Executed);
+        let [paid] = &ledger.settlements(sample::agent_id(1), 5).await.unwrap()[..] else {
+            panic!()
+        };
+        assert_eq!((used.settlement(), paid.terms.approval), (Some(paid.id()), Some(id)));
+        assert_sound(&emulator).await;
+    }
+}
+
+#[tokio::test]
+async fn an_approval_is_for_its_request_and_its_time_only() {
+    let (emulator, ledger) = ledger_with(10_000, 10).await;
+    let start = sample::start();
+    let id = ask(&ledger, "k", start).await;
+    approve(&ledger, id, start).await;
+    // The store does not rely on its caller to have compared the request: the condition does.
+    let other = Request {
+        body: "another".to_owned(),
+        ..retry("other", id)
+    };
+    let (granted, terms) = grant(&ledger, &other, start).await;
+    let reserved = ledger
+        .reserve(&granted, &terms, &other.fingerprint(), &mut Patience::new())
+        .await
+        .unwrap();
+    assert_eq!(reserved, Reserved::Raced);
+    let late = retry("k", id);
+    let (granted, terms) = grant(&ledger, &late, start.after(Duration::DAY)).await;
+    let reserved = ledger
+        .reserve(&granted, &terms, &late.fingerprint(), &mut Patience::new())
+        .await
+        .unwrap();
+    assert_eq!(reserved, Reserved::Raced);
+    assert!(matches!(
+        authorize(&ledger, &late, start).await.unwrap(),
+        Answer::Allowed(_)
+    ));
+    assert_sound(&emulator).await;
+}
+
+#[tokio::test]
+async fn a_key_that_waits_is_not_taken_over_by_another_request() {
+    let (emulator, ledger) = ledger_with(10_000, 10).await;
+    let start = sample::start();
+    let waiting = ask(&ledger, "waits", start).await;
+    let other = Request {
+        body: "another".to_owned(),
+        ..request(50, "other")
+    };
+    let Answer::Waits(id) = authorize(&ledger, &other, start).await.unwrap() else {
+        panic!()
+    };
+    approve(&ledger, id, start).await;
+    // The approval is good and for this request; the key waits for the other one.
+    let stolen = Request {
+        key: "waits".to_owned(),
+        approval: Some(id),
+        ..other
+    };
+    let (granted, terms) = grant(&ledger, &stolen, start).await;
+    let reserved = ledger
+        .reserve(&granted, &terms, &stolen.fingerprint(), &mut Patience::new())
+        .await
+        .unwrap();
+    assert!(
+        matches!(reserved, Reserved::Prior(purser_store::Prior::Escalated { approval, .. }) if approval == waiting)
+    );
+    assert_sound(&emulator).await;
+}

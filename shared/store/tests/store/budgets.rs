@@ -1,0 +1,142 @@
+//! Budgets: windows over all services, enforced in the same transaction as the day's.
+
+use crate::{
+    assert_sound, at_once, count,
+    support::{
+        authorize::{Answer, Request, authorize},
+        emulator::Emulator,
+        sample,
+    },
+};
+use purser_domain::{Agent, Rule, RuleKind, Timestamp};
+use purser_store::{Edited, Ledger};
+
+const HOUR: u32 = 3_600;
+
+async fn ledger_with(rules: Vec<Rule>) -> (Emulator, Ledger) {
+    let emulator = Emulator::start().await;
+    let ledger = emulator.ledger();
+    ledger.create_agent(&sample::agent(1, rules)).await.unwrap();
+    for service in 1..=2 {
+        let enabled = sample::enabled(sample::service_id(service), 1_000_000, 1_000_000);
+        ledger.put_policy(sample::agent_id(1), &enabled).await.unwrap();
+    }
+    (emulator, ledger)
+}
+
+async fn pay(ledger: &Ledger, service: u128, amount: u64, now: Timestamp) -> Answer {
+    let key = format!("{service} {amount} {now}");
+    let request = Request::new(sample::agent_id(1), sample::service_id(service), amount, key);
+    authorize(ledger, &request, now).await.unwrap()
+}
+
+fn is_allowed(answer: &Answer) -> bool {
+    matches!(answer, Answer::Allowed(_))
+}
+
+#[tokio::test]
+async fn a_budget_counts_over_all_services_for_its_own_length() {
+    let (emulator, ledger) = ledger_with(vec![sample::budget(1, 100, sample::secs(HOUR))]).await;
+    let start = sample::start();
+    assert!(is_allowed(&pay(&ledger, 1, 60, start).await));
+    let Answer::Full { live, fits } = pay(&ledger, 2, 41, start).await else {
+        panic!()
+    };
+    let hour = start.after(sample::secs(HOUR));
+    assert_eq!((live, fits), (sample::units(60), purser_domain::Fits::At(hour)));
+    assert!(is_allowed(&pay(&ledger, 2, 40, start).await));
+    assert!(!is_allowed(
+        &pay(&ledger, 1, 1, Timestamp::from_micros(hour.micros() - 1).unwrap()).await
+    ));
+    assert!(
+        is_allowed(&pay(&ledger, 1, 100, hour).await),
+        "all of it has rolled out of the hour"
+    );
+    assert_sound(&emulator).await;
+}
+
+#[tokio::test]
+async fn of_racers_over_two_services_exactly_as_many_spend_as_the_budget_has_room_for() {
+    let (emulator, ledger) = ledger_with(vec![sample::budget(1, 100, sample::secs(HOUR))]).await;
+    let service = |n: u32| sample::service_id(u128::from(n % 2) + 1);
+    let requests = (0..32)
+        .map(|n| Request::new(sample::agent_id(1), service(n), 10, n.to_string()))
+        .collect();
+    let answers = at_once(&ledger, requests, sample::start()).await;
+    assert_eq!(count(&answers, is_allowed), 10);
+    assert_sound(&emulator).await;
+}
+
+#[tokio::test]
+async fn a_changed_budget_holds_from_its_edit_on() {
+    let (emulator, ledger) = ledger_with(Vec::new()).await;
+    let start = sample::start();
+    assert!(is_allowed(&pay(&ledger, 1, 500, start).await));
+    let edit = async |version, rule: Option<Rule>| {
+        let agent = Agent {
+            version,
+            ..sample::agent(1, rule.into_iter().collect())
+        };
+        ledger.put_agent(&agent).await.unwrap()
+    };
+    assert_eq!(
+        edit(2, Some(sample::budget(1, 100, sample::secs(HOUR)))).await,
+        Edited::Stored
+    );
+    assert!(
+        is_allowed(&pay(&ledger, 1, 90, start).await),
+        "what was spent before the rule does not count"
+    );
+    assert!(!is_allowed(&pay(&ledger, 1, 11, start).await));
+
+    // An hour later the first entry is evicted; then the window becomes a day long.
+    let later = start.after(sample::secs(HOUR));
+    assert!(is_allowed(&pay(&ledger, 1, 30, later).await));
+    let day = Rule {
+        version: 2,
+        ..sample::budget(1, 100, sample::secs(24 * HOUR))
+    };
+    assert_eq!(edit(3, Some(day)).await, Edited::Stored);
+    let Answer::Allowed(id) = pay(&ledger, 1, 70, later).await else {
+        panic!("what had rolled out stays out")
+    };
+    let settlement = ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
+    assert_eq!(
+        settlement.terms.authorized_at, later,
+        "a longer window does not record the future"
+    );
+    assert!(!is_allowed(&pay(&ledger, 1, 1, later).await));
+
+    assert_eq!(edit(4, None).await, Edited::Stored);
+    assert!(
+        is_allowed(&pay(&ledger, 1, 1_000, later).await),
+        "a removed rule is not enforced"
+    );
+    assert_sound(&emulator).await;
+}
+
+#[tokio::test]
+async fn a_rule_can_not_change_without_a_new_version() {
+    let (_emulator, ledger) = ledger_with(vec![sample::budget(1, 100, sample::secs(HOUR))]).await;
+    let RuleKind::BudgetLimit { window, .. } = sample::budget(1, 100, sample::secs(HOUR)).kind else {
+        panic!()
+    };
+    let changed = Agent {
+        version: 2,
+        ..sample::agent(1, vec![sample::budget(1, 200, window)])
+    };
+    assert!(ledger.put_agent(&changed).await.is_err());
+}
+
+#[tokio::test]
+async fn many_budgets_with_much_to_evict_are_cleared_first() {
+    let budgets = (1..=12).map(|n| sample::budget(n, 1_000, sample::secs(HOUR))).collect();
+    let (emulator, ledger) = ledger_with(budgets).await;
+    for n in 0..8 {
+        assert!(is_allowed(&pay(&ledger, 1, 100 + n, sample::start()).await));
+    }
+    // 13 windows with eight expired entries each are more than the hundred actions of a transaction.
+    let later = sample::start().after(sample::secs(24 * HOUR));
+    assert!(is_allowed(&pay(&ledger, 2, 1_000, later).await));
+    assert_sound(&emulator).await;
+}

@@ -1,0 +1,299 @@
+//! What is stored comes back as it was, and stays small.
+
+use crate::{
+    assert_sound, ledger_with, request,
+    support::{
+        authorize::{Answer, authorize, grant},
+        emulator::{CATALOG, DECISIONS, Emulator, LEDGER},
+        invariants::{scan, size},
+        sample,
+    },
+};
+use purser_domain::{
+    AgentKey, AgentStatus, Amount, Check, CheckName, CheckOutcome, Fingerprint, KeyId, OperationSlug, Preflight,
+    SecretDigest, SettlementState,
+};
+use purser_store::{Created, Edited, Patience, Remembered};
+
+/// One write unit and one read unit of an eventually consistent read: no item that a payment writes may be larger.
+const ONE_UNIT: usize = 1_024;
+
+#[tokio::test]
+async fn an_agent_returns_with_its_keys_and_rules() {
+    let ledger = Emulator::start().await.ledger();
+    let mut agent = sample::agent(1, sample::rules());
+    agent.keys.push(AgentKey {
+        id: KeyId(u64::MAX),
+        digest: SecretDigest([0xff; 32]),
+        created_at: sample::start(),
+        ends_at: Some(sample::start().after(sample::secs(1))),
+    });
+    assert_eq!(ledger.agent(agent.id).await.unwrap(), None);
+    assert_eq!(ledger.create_agent(&agent).await.unwrap(), Created::Stored);
+    assert_eq!(ledger.agent(agent.id).await.unwrap(), Some(agent.clone()));
+
+    assert_eq!(
+        ledger.create_agent(&agent).await.unwrap(),
+        Created::Stored,
+        "the same again is the same"
+    );
+    let other = purser_domain::Agent {
+        name: "other".to_owned(),
+        ..agent.clone()
+    };
+    assert_eq!(ledger.create_agent(&other).await.unwrap(), Created::Exists);
+
+    let frozen = purser_domain::Agent {
+        status: AgentStatus::Frozen,
+        version: 2,
+        ..agent.clone()
+    };
+    assert_eq!(ledger.put_agent(&frozen).await.unwrap(), Edited::Stored);
+    assert_eq!(
+        ledger.put_agent(&frozen).await.unwrap(),
+        Edited::Stored,
+        "the same again is the same"
+    );
+    let late = purser_domain::Agent {
+        name: "late".to_owned(),
+        version: 2,
+        ..agent.clone()
+    };
+    assert_eq!(ledger.put_agent(&late).await.unwrap(), Edited::Conflict);
+    let early = purser_domain::Agent {
+        version: 4,
+        ..frozen.clone()
+    };
+    assert_eq!(ledger.put_agent(&early).await.unwrap(), Edited::Conflict);
+    assert_eq!(
+        ledger.put_agent(&sample::agent(2, Vec::new())).await.unwrap(),
+        Edited::Conflict,
+        "there is none"
+    );
+    assert_eq!(ledger.agent(agent.id).await.unwrap(), Some(frozen));
+}
+
+#[tokio::test]
+async fn policies_return_and_are_listed_beyond_one_batch() {
+    let ledger = Emulator::start().await.ledger();
+    let agent = sample::agent_id(1);
+    let policies: Vec<_> = (0..103).map(|n| sample::tight_policy(sample::service_id(n))).collect();
+    for policy in &policies {
+        assert_eq!(ledger.put_policy(agent, policy).await.unwrap(), Edited::Stored);
+    }
+    assert_eq!(ledger.enabled_services(agent).await.unwrap(), policies);
+    assert_eq!(ledger.enabled_services(sample::agent_id(2)).await.unwrap(), []);
+    assert_eq!(
+        ledger
+            .enabled_service(agent, sample::service_id(0))
+            .await
+            .unwrap()
+            .as_ref(),
+        policies.first()
+    );
+    assert_eq!(
+        ledger.enabled_service(agent, sample::service_id(999)).await.unwrap(),
+        None
+    );
+
+    let mut next = sample::enabled(sample::service_id(0), 7, 7);
+    assert_eq!(
+        ledger.put_policy(agent, &next).await.unwrap(),
+        Edited::Conflict,
+        "there is a first version"
+    );
+    next.version = 3;
+    assert_eq!(
+        ledger.put_policy(agent, &next).await.unwrap(),
+        Edited::Conflict,
+        "there is no second version"
+    );
+    next.version = 2;
+    assert_eq!(ledger.put_policy(agent, &next).await.unwrap(), Edited::Stored);
+    assert_eq!(
+        ledger.put_policy(agent, &next).await.unwrap(),
+        Edited::Stored,
+        "the same again is the same"
+    );
+    assert_eq!(
+        ledger.enabled_service(agent, sample::service_id(0)).await.unwrap(),
+        Some(next)
+    );
+}
+
+#[tokio::test]
+async fn the_longest_settlement_returns_and_costs_one_unit() {
+    let emulator = Emulator::start().await;
+    let ledger = emulator.ledger();
+    let budgets: Vec<_> = (0..10)
+        .map(|n| sample::budget(n, Amount::MAX.units(), sample::secs(31 * 86_400)))
+        .collect();
+    ledger.create_agent(&sample::agent(1, budgets)).await.unwrap();
+    let max = Amount::MAX.units();
+    ledger
+        .put_policy(
+            sample::agent_id(1),
+            &sample::enabled(sample::service_id(1), max, max / 2),
+        )
+        .await
+        .unwrap();
+
+    let mut asked = request(max - 1, "k");
+    let Answer::Waits(approval) = authorize(&ledger, &asked, sample::start()).await.unwrap() else {
+        panic!()
+    };
+    ledger
+        .resolve_approval(approval, purser_store::Verdict::Approve, sample::start())
+        .await
+        .unwrap();
+    asked.approval = Some(approval);
+    let (grant, mut terms) = grant(&ledger, &asked, sample::start()).await;
+    terms.operation = OperationSlug::parse(&format!("a.{}", "x".repeat(126)));
+    terms.offer_index = u32::MAX;
+    assert!(terms.operation.is_some() && terms.budgets.len() == 10 && terms.approval.is_some());
+    let reserved = ledger
+        .reserve(&grant, &terms, &asked.fingerprint(), &mut Patience::new())
+        .await
+        .unwrap();
+    assert_eq!(reserved, purser_store::Reserved::Done);
+    let stored = ledger.settlement(terms.agent, terms.id).await.unwrap().unwrap();
+    assert_eq!((&stored.terms, &stored.state), (&terms, &SettlementState::Authorized));
+    assert_sound(&emulator).await;
+    check_sizes(&emulator).await;
+
+    ledger
+        .confirm(
+            &stored,
+            &sample::transfer(&stored, sample::tx_hash(0xee)),
+            sample::start(),
+        )
+        .await
+        .unwrap();
+    let confirmed = ledger.settlement(terms.agent, terms.id).await.unwrap().unwrap();
+    let state = SettlementState::Confirmed {
+        tx_hash: sample::tx_hash(0xee),
+        settled_at: sample::start(),
+    };
+    assert_eq!((&confirmed.terms, &confirmed.state), (&terms, &state));
+    assert_sound(&emulator).await;
+    check_sizes(&emulator).await;
+}
+
+/// Every item but the agent's record, of which a decision reads 4 KB with one unit.
+async fn check_sizes(emulator: &Emulator) {
+    for table in [LEDGER, DECISIONS, CATALOG] {
+        for item in scan(&emulator.client, table, None).await {
+            let (agent, preflight) = (item.contains_key("rules"), item.contains_key("result"));
+            assert!(
+                preflight || !item.contains_key("ttl"),
+                "nothing that money depends on expires: {item:?}"
+            );
+            assert!(
+                size(&item) <= if agent { 4 * ONE_UNIT } else { ONE_UNIT },
+                "{} bytes: {item:?}",
+                size(&item)
+            );
+        }
+    }
+}
+
+fn longest_checks() -> Vec<Check> {
+    let numbers = Some(Amount::MAX);
+    let check = |name: &CheckName| {
+        let counted = matches!(
+            name,
+            CheckName::MaxPayment | CheckName::PerCall | CheckName::Budget | CheckName::Day | CheckName::Balance
+        );
+        let number = numbers.filter(|_| counted);
+        Check {
+            name: *name,
+            outcome: CheckOutcome::Unknown,
+            limit: number,
+            used: number,
+            remaining: number,
+        }
+    };
+    CheckName::ALL.iter().map(check).collect()
+}
+
+#[tokio::test]
+async fn a_preflight_is_answered_again_for_a_day() {
+    let emulator = Emulator::start().await;
+    let ledger = emulator.ledger();
+    let agent = sample::agent_id(1);
+    let [key, one, two] = ["key", "one", "two"].map(Fingerprint::of_text);
+    let answer = Preflight {
+        result: "escalate".to_owned(),
+        reason: format!("budget_limit:{}", sample::rule_id(1)),
+        amount: Amount::MAX,
+        checks: longest_checks(),
+    };
+    let other = Preflight {
+        checks: Vec::new(),
+        ..answer.clone()
+    };
+    let remember = |request, answer, now| {
+        let ledger = &ledger;
+        async move {
+            ledger
+                .remember_preflight(agent, &key, &request, answer, now)
+                .await
+                .unwrap()
+        }
+    };
+    let start = sample::start();
+    let last = start.after(sample::secs(86_399));
+    let day = start.after(sample::secs(86_400));
+    assert_eq!(remember(one, &answer, start).await, Remembered::First);
+    check_sizes(&emulator).await;
+    assert_eq!(remember(one, &other, last).await, Remembered::Same(answer.clone()));
+    assert_eq!(remember(two, &other, last).await, Remembered::Other);
+    assert_eq!(remember(two, &other, day).await, Remembered::First);
+    assert_eq!(remember(one, &other, day).await, Remembered::Other);
+    assert_eq!(ledger.settlements(agent, 100).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_decision_is_kept_with_its_numbers_and_only_once() {
+    let (emulator, ledger) = ledger_with(100, 100).await;
+    let denied = authorize(&ledger, &request(101, "k"), sample::start()).await.unwrap();
+    assert_eq!(denied, Answer::Blocked);
+    let rows = scan(&emulator.client, DECISIONS, None).await;
+    let [row] = &rows[..] else { panic!("{rows:?}") };
+    let text = |name: &str| row[name].as_s().unwrap().as_str();
+    assert_eq!(
+        (text("result"), text("error"), text("rule")),
+        ("block", "amount_exceeds_per_call_limit", "max_per_call_units")
+    );
+    assert!(
+        text("checks").contains("max_per_call_units:failed:100:0:100"),
+        "{}",
+        text("checks")
+    );
+    assert!(text("sk").starts_with("T#"));
+    assert_sound(&emulator).await;
+}
+
+#[tokio::test]
+async fn an_item_that_is_not_ours_is_named_and_not_shown() {
+    let (emulator, ledger) = ledger_with(100, 100).await;
+    let key = format!("A#{}", sample::agent_id(1));
+    let text = |text: &str| aws_sdk_dynamodb::types::AttributeValue::S(text.to_owned());
+    let update = emulator
+        .client
+        .update_item()
+        .table_name(LEDGER)
+        .key("pk", text(&key))
+        .key("sk", text("#"));
+    let update = update
+        .update_expression("SET wallet = :x")
+        .expression_attribute_values(":x", text("secret"));
+    update.send().await.unwrap();
+    let error = ledger.agent(sample::agent_id(1)).await.unwrap_err();
+    let told = format!("{error} {error:?}");
+    assert!(
+        told.contains("`wallet`") && told.contains(&key) && told.contains("`ledger`"),
+        "{told}"
+    );
+    assert!(!told.contains("secret"), "{told}");
+}

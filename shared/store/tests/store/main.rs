@@ -1,0 +1,63 @@
+//! The store against an emulated DynamoDB: what it remembers, and what it refuses when many come at once.
+
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test stops where its ground is missing"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod approvals;
+mod budgets;
+mod capacity;
+mod catalog;
+mod faults;
+mod items;
+mod races;
+mod settlements;
+mod windows;
+
+use support::{
+    authorize::{Answer, Request, authorize},
+    emulator::{Emulator, LEDGER},
+    invariants, sample,
+};
+
+/// A ledger with one agent, who may spend that much a day on one service, and that much without asking.
+async fn ledger_with(max_per_day: u64, require_approval_above: u64) -> (Emulator, purser_store::Ledger) {
+    let emulator = Emulator::start().await;
+    let ledger = emulator.ledger();
+    ledger.create_agent(&sample::agent(1, Vec::new())).await.unwrap();
+    let enabled = sample::enabled(sample::service_id(1), max_per_day, require_approval_above);
+    ledger.put_policy(sample::agent_id(1), &enabled).await.unwrap();
+    emulator.meter.take();
+    (emulator, ledger)
+}
+
+/// A request of that agent.
+fn request(amount: u64, key: &str) -> Request {
+    Request::new(sample::agent_id(1), sample::service_id(1), amount, key)
+}
+
+/// Carries out all requests at the same time.
+async fn at_once(ledger: &purser_store::Ledger, requests: Vec<Request>, now: purser_domain::Timestamp) -> Vec<Answer> {
+    let mut running = tokio::task::JoinSet::new();
+    for request in requests {
+        let ledger = ledger.clone();
+        running.spawn(async move { authorize(&ledger, &request, now).await.unwrap() });
+    }
+    running.join_all().await
+}
+
+/// How many of the answers are such.
+fn count(answers: &[Answer], wanted: impl Fn(&Answer) -> bool) -> usize {
+    answers.iter().filter(|answer| wanted(answer)).count()
+}
+
+/// Every invariant holds.
+async fn assert_sound(emulator: &Emulator) {
+    invariants::assert_hold(&emulator.client, LEDGER).await;
+}

@@ -1,0 +1,249 @@
+//! Many at once, with and without DynamoDB's conflict rule: never more than the cap, never twice.
+
+use crate::{
+    assert_sound, at_once, count, ledger_with, request,
+    support::{
+        authorize::{Answer, Request, authorize},
+        emulator::{Emulator, LEDGER},
+        invariants::most_within,
+        sample,
+    },
+};
+use purser_domain::{Agent, Duration, EnabledService, Timestamp};
+use purser_proxy::Manners;
+use purser_store::{Edited, Ledger};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering::SeqCst},
+    },
+    time,
+};
+
+/// Transactions that hold their items as long as DynamoDB's do.
+const CONFLICTS: Manners = Manners {
+    hold: Some(time::Duration::from_millis(4)),
+    latency: time::Duration::ZERO,
+    lost_answers: 0,
+    lost_requests: 0,
+};
+
+async fn spent(emulator: &Emulator) -> i64 {
+    most_within(
+        &emulator.client,
+        LEDGER,
+        &sample::service_id(1).to_string(),
+        Duration::DAY.micros(),
+    )
+    .await
+}
+
+#[tokio::test]
+async fn of_64_racers_exactly_as_many_spend_as_fit() {
+    for (cap, amount, fit) in [(1_000, 25, 40), (70, 10, 7), (10, 10, 1)] {
+        let (emulator, ledger) = ledger_with(cap, cap).await;
+        let requests = (0..64).map(|n| request(amount, &n.to_string())).collect();
+        let answers = at_once(&ledger, requests, sample::start()).await;
+        assert_eq!(count(&answers, |answer| matches!(answer, Answer::Allowed(_))), fit);
+        let live = sample::units(amount * u64::try_from(fit).unwrap());
+        assert_eq!(
+            count(
+                &answers,
+                |answer| matches!(answer, Answer::Full { live: told, .. } if *told == live)
+            ),
+            64 - fit
+        );
+        assert_eq!(spent(&emulator).await, i64::try_from(live.units()).unwrap());
+        assert_sound(&emulator).await;
+    }
+}
+
+#[tokio::test]
+async fn the_cap_holds_where_transactions_meet() {
+    let (emulator, _) = ledger_with(1_000, 1_000).await;
+    let (ledger, proxy) = emulator.ledger_behind(CONFLICTS).await;
+    let requests = (0..64).map(|n| request(25, &n.to_string())).collect();
+    let answers = at_once(&ledger, requests, sample::start()).await;
+    assert_eq!(count(&answers, |answer| matches!(answer, Answer::Allowed(_))), 40);
+    assert!(proxy.conflicts() > 0);
+    assert_sound(&emulator).await;
+}
+
+#[tokio::test]
+async fn of_64_racers_with_one_key_one_pays_and_the_rest_hear_of_it() {
+    for conflicts in [false, true] {
+        let (emulator, direct) = ledger_with(10_000, 10_000).await;
+        let (proxied, _proxy) = emulator.ledger_behind(CONFLICTS).await;
+        let ledger = if conflicts { &proxied } else { &direct };
+        let answers = at_once(ledger, vec![request(25, "one"); 64], sample::start()).await;
+        let paid = answers.iter().find_map(|answer| {
+            if let Answer::Allowed(id) = answer {
+                Some(*id)
+            } else {
+                None
+            }
+        });
+        assert_eq!(count(&answers, |answer| matches!(answer, Answer::Allowed(_))), 1);
+        assert_eq!(count(&answers, |answer| *answer == Answer::Replayed(paid.unwrap())), 63);
+        assert_eq!(spent(&emulator).await, 25);
+        assert_sound(&emulator).await;
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_races_for_two_requests_buys_one() {
+    let (emulator, ledger) = ledger_with(10_000, 10_000).await;
+    let bodies = (0..64)
+        .map(|n| Request {
+            body: (n % 2).to_string(),
+            ..request(25, "one")
+        })
+        .collect();
+    let answers = at_once(&ledger, bodies, sample::start()).await;
+    assert_eq!(count(&answers, |answer| matches!(answer, Answer::Allowed(_))), 1);
+    assert_eq!(count(&answers, |answer| matches!(answer, Answer::Replayed(_))), 31);
+    assert_eq!(
+        count(&answers, |answer| matches!(answer, Answer::KeyReused(Some(_)))),
+        32
+    );
+    assert_sound(&emulator).await;
+}
+
+#[tokio::test]
+async fn of_many_edits_of_one_version_one_is_stored() {
+    let (emulator, ledger) = ledger_with(1_000, 1_000).await;
+    let mut agents = tokio::task::JoinSet::new();
+    let mut policies = tokio::task::JoinSet::new();
+    for n in 0..16 {
+        let agent = Agent {
+            name: n.to_string(),
+            version: 2,
+            ..sample::agent(1, Vec::new())
+        };
+        let policy = EnabledService {
+            version: 2,
+            ..sample::enabled(sample::service_id(1), n, n)
+        };
+        let (ledger, other) = (ledger.clone(), ledger.clone());
+        agents.spawn(async move { ledger.put_agent(&agent).await.unwrap() });
+        policies.spawn(async move { other.put_policy(sample::agent_id(1), &policy).await.unwrap() });
+    }
+    for edits in [agents.join_all().await, policies.join_all().await] {
+        assert_eq!(edits.iter().filter(|edit| **edit == Edited::Stored).count(), 1);
+    }
+    assert_sound(&emulator).await;
+}
+
+/// A generator of its own, so that a failure names its seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % sides
+    }
+
+    /// From `-most` to `most`.
+    fn sway(&mut self, most: i64) -> i64 {
+        i64::try_from(self.roll(u64::try_from(2 * most + 1).unwrap())).unwrap() - most
+    }
+}
+
+/// Workers with clocks that differ spend, roll out, and confirm for several days of one window.
+async fn chaos(seed: u64, skew: Duration, conflicts: bool) {
+    const CAP: u64 = 2_000;
+    let (emulator, direct) = ledger_with(CAP, CAP).await;
+    let (proxied, _proxy) = emulator.ledger_behind(CONFLICTS).await;
+    let ledger = if conflicts { proxied } else { direct };
+    let clock = Arc::new(AtomicI64::new(sample::start().micros()));
+    let mut workers = tokio::task::JoinSet::new();
+    for worker in 0..12 {
+        let (ledger, clock) = (ledger.clone(), Arc::clone(&clock));
+        let mut dice = Dice(seed * 1_000 + worker + 1);
+        workers.spawn(async move {
+            for round in 0..25 {
+                let step = i64::try_from(dice.roll(1_800)).unwrap() * 1_000_000;
+                let true_time = clock.fetch_add(step, SeqCst);
+                let now = Timestamp::from_micros(true_time + dice.sway(skew.micros())).unwrap();
+                let request = request(1 + dice.roll(400), &format!("{worker} {round}"));
+                if let Answer::Allowed(id) = authorize(&ledger, &request, now).await.unwrap()
+                    && dice.roll(2) == 0
+                {
+                    confirm(&ledger, &request, id, &mut dice, now).await;
+                }
+            }
+        });
+    }
+    workers.join_all().await;
+    assert!(spent(&emulator).await <= i64::try_from(CAP).unwrap(), "seed {seed}");
+    assert_sound(&emulator).await;
+}
+
+async fn confirm(ledger: &Ledger, request: &Request, id: purser_domain::SettlementId, dice: &mut Dice, now: Timestamp) {
+    let stored = ledger.settlement(request.agent, id).await.unwrap().unwrap();
+    let hash = sample::tx_hash(u8::try_from(dice.roll(256)).unwrap());
+    ledger
+        .confirm(&stored, &sample::transfer(&stored, hash), now)
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn the_cap_holds_in_recorded_time_whatever_the_clocks_say() {
+    for seed in 1..=2 {
+        chaos(seed, sample::secs(6), false).await;
+        chaos(seed, sample::secs(1_800), false).await;
+    }
+}
+
+#[tokio::test]
+async fn the_cap_holds_with_clocks_apart_where_transactions_meet() {
+    chaos(3, sample::secs(6), true).await;
+    chaos(4, sample::secs(1_800), true).await;
+}
+
+/// Every decision equals that of a plain list of what was spent.
+#[tokio::test]
+async fn decisions_equal_those_of_a_plain_list() {
+    const CAP: u64 = 1_000;
+    let day = Duration::DAY.micros();
+    for seed in 1..=2 {
+        let (emulator, ledger) = ledger_with(CAP, CAP).await;
+        let mut dice = Dice(seed);
+        let mut now = sample::start().micros();
+        let mut spends: Vec<(i64, u64)> = Vec::new();
+        for round in 0..200 {
+            // Now and then exactly to the instant of a roll-off, or one microsecond before it.
+            let next = spends.iter().map(|(at, _)| at + day).find(|free| *free > now);
+            now = match (dice.roll(8), next) {
+                (0, Some(free)) => free,
+                (1, Some(free)) => (free - 1).max(now),
+                _ => now + i64::try_from(dice.roll(7_200)).unwrap() * 1_000_000 + 1,
+            };
+            let amount = 1 + dice.roll(300);
+            let live: u64 = spends
+                .iter()
+                .filter(|(at, _)| now - at < day)
+                .map(|(_, units)| units)
+                .sum();
+            let request = request(amount, &round.to_string());
+            match authorize(&ledger, &request, Timestamp::from_micros(now).unwrap())
+                .await
+                .unwrap()
+            {
+                Answer::Allowed(_) => {
+                    assert!(live + amount <= CAP, "seed {seed} round {round}: {live} + {amount}");
+                    spends.push((now, amount));
+                }
+                Answer::Full { live: told, .. } => {
+                    assert!(live + amount > CAP, "seed {seed} round {round}: {live} + {amount}");
+                    assert_eq!(told.units(), live, "seed {seed} round {round}");
+                }
+                other => panic!("seed {seed} round {round}: {other:?}"),
+            }
+        }
+        assert_sound(&emulator).await;
+    }
+}

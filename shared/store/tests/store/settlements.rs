@@ -1,0 +1,123 @@
+//! Confirmations and lists.
+
+use crate::{
+    assert_sound, ledger_with, request,
+    support::{
+        authorize::{Answer, authorize},
+        sample,
+    },
+};
+use purser_domain::{Settlement, SettlementState};
+use purser_store::{Confirmed, Ledger};
+
+async fn pay(ledger: &Ledger, key: u32) -> Settlement {
+    let now = sample::start().after(sample::secs(key));
+    let Answer::Allowed(id) = authorize(ledger, &request(10, &key.to_string()), now).await.unwrap() else {
+        panic!()
+    };
+    ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap()
+}
+
+async fn confirm(ledger: &Ledger, settlement: &Settlement, hash: u8) -> Confirmed {
+    let transfer = sample::transfer(settlement, sample::tx_hash(hash));
+    ledger.confirm(settlement, &transfer, sample::start()).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_confirmation_is_final_and_can_be_repeated() {
+    let (emulator, ledger) = ledger_with(1_000, 1_000).await;
+    let paid = pay(&ledger, 1).await;
+    let Confirmed::Done(confirmed) = confirm(&ledger, &paid, 1).await else {
+        panic!()
+    };
+    let state = SettlementState::Confirmed {
+        tx_hash: sample::tx_hash(1),
+        settled_at: sample::start(),
+    };
+    assert_eq!(confirmed, Settlement { state, ..paid.clone() });
+    assert_eq!(
+        ledger.settlement(sample::agent_id(1), paid.id()).await.unwrap(),
+        Some(confirmed.clone())
+    );
+    for hash in [1, 2] {
+        assert_eq!(
+            confirm(&ledger, &paid, hash).await,
+            Confirmed::Already(confirmed.clone())
+        );
+    }
+    assert_sound(&emulator).await;
+}
+
+#[tokio::test]
+async fn of_many_settlements_one_transaction_confirms_one() {
+    let (emulator, ledger) = ledger_with(1_000, 1_000).await;
+    let mut racing = tokio::task::JoinSet::new();
+    for key in 0..32 {
+        let (ledger, paid) = (ledger.clone(), pay(&ledger, key).await);
+        racing.spawn(async move { confirm(&ledger, &paid, 7).await });
+    }
+    let answers = racing.join_all().await;
+    let winner = answers.iter().find_map(|answer| {
+        if let Confirmed::Done(paid) = answer {
+            Some(paid.id())
+        } else {
+            None
+        }
+    });
+    let lost = Confirmed::TransactionUsed { by: winner.unwrap() };
+    assert_eq!(answers.iter().filter(|answer| **answer == lost).count(), 31);
+    assert_sound(&emulator).await;
+}
+
+#[tokio::test]
+async fn of_many_confirmations_of_one_settlement_one_is_the_first() {
+    let (emulator, ledger) = ledger_with(1_000, 1_000).await;
+    let paid = pay(&ledger, 1).await;
+    let mut racing = tokio::task::JoinSet::new();
+    for _ in 0..32 {
+        let (ledger, paid) = (ledger.clone(), paid.clone());
+        racing.spawn(async move { confirm(&ledger, &paid, 7).await });
+    }
+    let answers = racing.join_all().await;
+    assert_eq!(
+        answers
+            .iter()
+            .filter(|answer| matches!(answer, Confirmed::Done(_)))
+            .count(),
+        1
+    );
+    assert_eq!(
+        answers
+            .iter()
+            .filter(|answer| matches!(answer, Confirmed::Already(_)))
+            .count(),
+        31
+    );
+    assert_sound(&emulator).await;
+}
+
+#[tokio::test]
+async fn the_newest_settlements_are_listed_first_and_nobody_elses() {
+    let (_emulator, ledger) = ledger_with(1_000, 1_000).await;
+    let mut paid = Vec::new();
+    for key in 0..5 {
+        paid.insert(0, pay(&ledger, key).await);
+    }
+    assert_eq!(ledger.settlements(sample::agent_id(1), 100).await.unwrap(), paid);
+    assert_eq!(ledger.settlements(sample::agent_id(1), 2).await.unwrap(), paid[..2]);
+    assert_eq!(ledger.settlements(sample::agent_id(2), 100).await.unwrap(), []);
+    assert_eq!(
+        ledger.settlement(sample::agent_id(2), paid[0].id()).await.unwrap(),
+        None
+    );
+}
+
+#[tokio::test]
+async fn a_settlement_that_was_never_made_is_not_confirmed() {
+    let (emulator, ledger) = ledger_with(1_000, 1_000).await;
+    let mut paid = pay(&ledger, 1).await;
+    paid.terms.agent = sample::agent_id(2);
+    let transfer = sample::transfer(&paid, sample::tx_hash(1));
+    assert!(ledger.confirm(&paid, &transfer, sample::start()).await.is_err());
+    assert_sound(&emulator).await;
+}

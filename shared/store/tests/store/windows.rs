@@ -1,0 +1,280 @@
+//! The window's own behaviour: what a reservation is held to, what rolls out, and when something fits.
+
+use crate::{
+    assert_sound, ledger_with, request,
+    support::{
+        authorize::{Answer, authorize, grant},
+        emulator::{Emulator, LEDGER},
+        invariants::scan,
+        sample,
+    },
+};
+use aws_sdk_dynamodb::types::AttributeValue;
+use purser_domain::{Duration, Fits, Timestamp};
+use purser_store::{Ask, Edited, Ledger, Patience, Reserved};
+use std::time;
+
+async fn pay(ledger: &Ledger, amount: u64, key: &str, now: Timestamp) -> Answer {
+    authorize(ledger, &request(amount, key), now).await.unwrap()
+}
+
+/// Uses a grant that was given before something else happened.
+async fn use_late(ledger: &Ledger, amount: u64, now: Timestamp, meanwhile: impl AsyncFnOnce()) -> Reserved {
+    let request = request(amount, "late");
+    let (grant, terms) = grant(ledger, &request, now).await;
+    meanwhile().await;
+    ledger
+        .reserve(&grant, &terms, &request.fingerprint(), &mut Patience::new())
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_reservation_is_held_to_the_policy_that_allowed_it() {
+    let (emulator, ledger) = ledger_with(1_000, 1_000).await;
+    let reserved = use_late(&ledger, 10, sample::start(), async || {
+        let mut policy = sample::enabled(sample::service_id(1), 5, 5);
+        policy.version = 2;
+        assert_eq!(
+            ledger.put_policy(sample::agent_id(1), &policy).await.unwrap(),
+            Edited::Stored
+        );
+    });
+    assert_eq!(reserved.await, Reserved::Raced);
+    assert!(ledger.settlements(sample::agent_id(1), 1).await.unwrap().is_empty());
+    assert_sound(&emulator).await;
+}
+
+#[tokio::test]
+async fn a_reservation_is_held_to_the_room_that_is_left() {
+    let (emulator, ledger) = ledger_with(1_000, 1_000).await;
+    let reserved = use_late(&ledger, 10, sample::start(), async || {
+        assert!(matches!(
+            pay(&ledger, 991, "first", sample::start()).await,
+            Answer::Allowed(_)
+        ));
+    });
+    assert_eq!(reserved.await, Reserved::Raced);
+    let reserved = use_late(&ledger, 4, sample::start(), async || {
+        assert!(matches!(
+            pay(&ledger, 5, "second", sample::start()).await,
+            Answer::Allowed(_)
+        ));
+    });
+    assert_eq!(reserved.await, Reserved::Done, "what still fits commutes");
+    assert_sound(&emulator).await;
+}
+
+#[tokio::test]
+async fn a_slow_clock_does_not_spend_what_a_fast_one_has_cleared() {
+    let (emulator, ledger) = ledger_with(1_000, 1_000).await;
+    let start = sample::start();
+    let tomorrow = start.after(Duration::DAY);
+    assert!(matches!(pay(&ledger, 900, "first", start).await, Answer::Allowed(_)));
+    let just_before = Timestamp::from_micros(tomorrow.micros() - 1).unwrap();
+    let reserved = use_late(&ledger, 100, just_before, async || {
+        assert!(matches!(
+            pay(&ledger, 900, "evicts", tomorrow).await,
+            Answer::Allowed(_)
+        ));
+    });
+    assert_eq!(reserved.await, Reserved::Raced, "decided on a window that is gone");
+    // Decided anew, it is recorded at the time that the window was cleared to.
+    let Answer::Allowed(id) = pay(&ledger, 100, "slow", start).await else {
+        panic!()
+    };
+    let settlement = ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
+    assert_eq!(settlement.terms.authorized_at, tomorrow);
+    assert_sound(&emulator).await;
+}
+
+#[tokio::test]
+async fn an_entry_is_evicted_once_whoever_evicts_it() {
+    let (emulator, ledger) = ledger_with(1_000, 1_000).await;
+    let start = sample::start();
+    for n in 0..5 {
+        pay(&ledger, 100, &n.to_string(), start).await;
+    }
+    let tomorrow = start.after(Duration::DAY);
+    let reserved = use_late(&ledger, 10, tomorrow, async || {
+        assert!(matches!(pay(&ledger, 20, "evicts", tomorrow).await, Answer::Allowed(_)));
+    });
+    assert_eq!(reserved.await, Reserved::Raced);
+    assert_sound(&emulator).await;
+    let Answer::Full { live, .. } = pay(&ledger, 981, "too much", tomorrow).await else {
+        panic!()
+    };
+    assert_eq!(live, sample::units(20));
+}
+
+#[tokio::test]
+async fn a_backlog_is_cleared_before_anything_is_denied() {
+    let (emulator, ledger) = ledger_with(1_000, 1_000).await;
+    let start = sample::start();
+    for n in 0..200 {
+        let at = start.after(sample::secs(n));
+        assert!(matches!(pay(&ledger, 5, &n.to_string(), at).await, Answer::Allowed(_)));
+    }
+    let later = start.after(Duration::DAY).after(sample::secs(200));
+    assert!(matches!(pay(&ledger, 1_000, "all", later).await, Answer::Allowed(_)));
+    assert_sound(&emulator).await;
+    let entries = scan(&emulator.client, LEDGER, None).await;
+    let entries = entries
+        .iter()
+        .filter(|item| item["sk"].as_s().unwrap().starts_with("E#"))
+        .count();
+    assert!(entries < 30, "two drains and eight evictions leave {entries}");
+}
+
+#[tokio::test]
+async fn the_instant_at_which_an_amount_fits_is_found_beyond_the_first_page() {
+    let (emulator, ledger) = ledger_with(1_000, 1_000).await;
+    let start = sample::start();
+    for n in 0..250 {
+        pay(&ledger, 4, &n.to_string(), start.after(sample::secs(n))).await;
+    }
+    let now = start.after(sample::secs(1_000));
+    let fits_after = |n| Fits::At(start.after(sample::secs(n)).after(Duration::DAY));
+    // 40 units are free when ten entries have rolled out, 900 when 225 have.
+    for (amount, fits) in [
+        (1, fits_after(0)),
+        (40, fits_after(9)),
+        (900, fits_after(224)),
+        (1_000, fits_after(249)),
+    ] {
+        let answer = pay(&ledger, amount, "asks", now).await;
+        assert_eq!(
+            answer,
+            Answer::Full {
+                live: sample::units(1_000),
+                fits
+            },
+            "{amount}"
+        );
+    }
+    assert_sound(&emulator).await;
+}
+
+#[tokio::test]
+async fn an_agent_that_was_never_enabled_has_an_empty_window() {
+    let (_emulator, ledger) = ledger_with(1_000, 1_000).await;
+    let ask = Ask {
+        agent: sample::agent_id(1),
+        service: Some(sample::service_id(9)),
+        key: None,
+        approval: None,
+    };
+    let standing = ledger.snapshot(&ask).await.unwrap().standing.unwrap();
+    assert_eq!(
+        (standing.enabled, standing.day.total, standing.day.complete),
+        (None, sample::units(0), true)
+    );
+    let stranger = ledger
+        .snapshot(&Ask {
+            agent: sample::agent_id(9),
+            service: None,
+            ..ask
+        })
+        .await
+        .unwrap();
+    assert_eq!((stranger.agent, stranger.standing), (None, None));
+    assert_eq!(
+        pay(&ledger, 1, "k", sample::start()).await,
+        pay(&ledger, 1, "k", sample::start()).await.replayed()
+    );
+}
+
+impl Answer {
+    /// What a first answer looks like the second time.
+    fn replayed(self) -> Self {
+        match self {
+            Self::Replayed(id) => Self::Allowed(id),
+            other => other,
+        }
+    }
+}
+
+/// Writes one number of the window's totals past the store.
+async fn set(emulator: &Emulator, attribute: &str, to: &str) {
+    let text = |text: &str| AttributeValue::S(text.to_owned());
+    let window = format!("L#{}#{}", sample::agent_id(1), sample::service_id(1));
+    let update = emulator.client.update_item().table_name(LEDGER);
+    let update = update.key("pk", text(&window)).key("sk", text("#W"));
+    let update = update.update_expression(format!("SET {attribute} = :to"));
+    let to = AttributeValue::N(to.to_owned());
+    update.expression_attribute_values(":to", to).send().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_window_was_cleared_to_never_goes_back() {
+    let (emulator, ledger) = ledger_with(1_000, 1_000).await;
+    pay(&ledger, 100, "first", sample::start()).await;
+    let tomorrow = sample::start().after(Duration::DAY);
+    let cleared = sample::start().after(sample::secs(1)).micros().to_string();
+    let reserved = use_late(&ledger, 10, tomorrow, async || {
+        set(&emulator, "hz", &cleared).await;
+    });
+    assert_eq!(reserved.await, Reserved::Raced);
+    let ask = Ask {
+        agent: sample::agent_id(1),
+        service: Some(sample::service_id(1)),
+        key: None,
+        approval: None,
+    };
+    let day = ledger.snapshot(&ask).await.unwrap().standing.unwrap().day;
+    ledger.clear_expired(&day, tomorrow).await.unwrap();
+    let day = ledger.snapshot(&ask).await.unwrap().standing.unwrap().day;
+    assert_eq!(
+        (day.horizon.micros().to_string(), day.total),
+        (cleared, sample::units(100))
+    );
+}
+
+#[tokio::test]
+async fn a_policy_and_a_window_of_two_instants_are_read_again() {
+    let (emulator, ledger) = ledger_with(1_000, 1_000).await;
+    let set_stamp = async |to: &str| set(&emulator, "pver", to).await;
+    set_stamp("2").await;
+    let ask = Ask {
+        agent: sample::agent_id(1),
+        service: Some(sample::service_id(1)),
+        key: None,
+        approval: None,
+    };
+    let (snapshot, ()) = tokio::join!(ledger.snapshot(&ask), async {
+        tokio::time::sleep(time::Duration::from_millis(60)).await;
+        set_stamp("1").await;
+    });
+    let standing = snapshot.unwrap().standing.unwrap();
+    assert_eq!((standing.enabled.unwrap().version, standing.day.stamp), (1, 1));
+    set_stamp("2").await;
+    assert!(
+        ledger.snapshot(&ask).await.is_err(),
+        "what never agrees is an error, not an endless loop"
+    );
+}
+
+#[tokio::test]
+async fn whether_a_window_held_still_is_seen() {
+    let (_emulator, ledger) = ledger_with(1_000, 1_000).await;
+    let ask = Ask {
+        agent: sample::agent_id(1),
+        service: Some(sample::service_id(1)),
+        key: None,
+        approval: None,
+    };
+    let window = ledger.snapshot(&ask).await.unwrap().standing.unwrap().day;
+    assert!(ledger.held_still(&window).await.unwrap());
+    pay(&ledger, 1, "k", sample::start()).await;
+    assert!(!ledger.held_still(&window).await.unwrap());
+    let never = purser_domain::WindowScope::Day {
+        agent: sample::agent_id(1),
+        service: sample::service_id(9),
+    };
+    let never = purser_domain::Window {
+        scope: never,
+        version: 0,
+        ..window
+    };
+    assert!(ledger.held_still(&never).await.unwrap());
+}

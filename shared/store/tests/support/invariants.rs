@@ -1,0 +1,309 @@
+//! The laws of `docs/data-model.md`, checked against everything that is stored. It reads items by itself, not with the
+//! code under test. Run it while nothing is being written.
+
+use aws_sdk_dynamodb::{Client, types::AttributeValue};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+type Item = HashMap<String, AttributeValue>;
+
+/// What holds an entry's place: partition of the window, settlement.
+type Entries = BTreeMap<(String, String), Entry>;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Entry {
+    at: i64,
+    amount: i64,
+}
+
+/// What the invariants say of a ledger table. Empty when all of them hold.
+pub async fn violations(db: &Client, table: &str) -> Vec<String> {
+    let items = scan(db, table, None).await;
+    let ledger = Parsed::new(&items);
+    let mut found = Vec::new();
+    ledger.totals_are_sums(&mut found);
+    ledger.entries_are_settlements(&mut found);
+    ledger.keys_name_settlements(&mut found);
+    ledger.approvals_are_used_once(&mut found);
+    ledger.transactions_confirm_once(&mut found);
+    let indexed: BTreeSet<String> = scan(db, table, Some("hold"))
+        .await
+        .iter()
+        .map(|item| text(item, "sk").to_owned())
+        .collect();
+    let open: BTreeSet<String> = ledger
+        .settlements
+        .iter()
+        .filter(|item| text(item, "rs") == "authorized")
+        .map(|item| text(item, "sk").to_owned())
+        .collect();
+    if indexed != open {
+        found.push(format!("I14 the index holds {indexed:?}, open are {open:?}"));
+    }
+    found
+}
+
+/// The invariants hold.
+pub async fn assert_hold(db: &Client, table: &str) {
+    let found = violations(db, table).await;
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// The most that was authorized within any `length` of recorded time by an agent for a service: I2 in its order-free form,
+/// for a cap that never changed.
+pub async fn most_within(db: &Client, table: &str, service: &str, length: i64) -> i64 {
+    let items = scan(db, table, None).await;
+    let ledger = Parsed::new(&items);
+    let counted = ledger
+        .settlements
+        .iter()
+        .filter(|item| text(item, "svc") == service && text(item, "rs") != "expired");
+    let mut spends: Vec<(i64, i64)> = counted.map(|item| (number(item, "t"), number(item, "amt"))).collect();
+    spends.sort_unstable();
+    let within = |until: i64| {
+        spends
+            .iter()
+            .filter(|(at, _)| *at <= until && *at > until - length)
+            .map(|(_, units)| units)
+            .sum()
+    };
+    spends.iter().map(|(at, _)| within(*at)).max().unwrap_or(0)
+}
+
+struct Parsed<'a> {
+    windows: BTreeMap<&'a str, &'a Item>,
+    entries: Entries,
+    settlements: Vec<&'a Item>,
+    keys: Vec<&'a Item>,
+    approvals: Vec<&'a Item>,
+    used: Vec<&'a Item>,
+}
+
+impl<'a> Parsed<'a> {
+    fn new(items: &'a [Item]) -> Self {
+        let of = |partition: &str, sort: &str| -> Vec<&'a Item> {
+            let matches = |item: &&Item| text(item, "pk").starts_with(partition) && text(item, "sk").starts_with(sort);
+            items.iter().filter(matches).collect()
+        };
+        let mut entries = Entries::new();
+        for item in of("", "E#") {
+            let (at, settlement) = text(item, "sk").trim_start_matches("E#").split_once('#').unwrap();
+            let entry = Entry {
+                at: at.parse().unwrap(),
+                amount: number(item, "amt"),
+            };
+            entries.insert((text(item, "pk").to_owned(), settlement.to_owned()), entry);
+        }
+        Self {
+            windows: of("", "#W").into_iter().map(|item| (text(item, "pk"), item)).collect(),
+            entries,
+            settlements: of("A#", "S#"),
+            keys: of("A#", "I#"),
+            approvals: of("AP#", ""),
+            used: of("X#", ""),
+        }
+    }
+
+    fn settlement(&self, agent: &str, id: &str) -> Option<&'a Item> {
+        let id = format!("S#{id}");
+        self.settlements
+            .iter()
+            .find(|item| text(item, "pk") == format!("A#{agent}") && text(item, "sk") == id)
+            .copied()
+    }
+
+    /// I1, first half: `total` is the sum of the entries that exist. I10: none is older than what was cleared.
+    fn totals_are_sums(&self, found: &mut Vec<String>) {
+        let mut sums: BTreeMap<&str, i64> = self.windows.keys().map(|partition| (*partition, 0)).collect();
+        for ((partition, settlement), entry) in &self.entries {
+            *sums.entry(partition).or_default() += entry.amount;
+            let cleared = self
+                .windows
+                .get(partition.as_str())
+                .map_or(0, |window| number(window, "hz"));
+            if entry.at < cleared {
+                found.push(format!(
+                    "I10 {partition}: entry {settlement} at {} before {cleared}",
+                    entry.at
+                ));
+            }
+        }
+        for (partition, sum) in sums {
+            let total = self.windows.get(partition).map(|window| number(window, "total"));
+            if total != Some(sum) {
+                found.push(format!("I1 {partition}: total {total:?}, the entries sum to {sum}"));
+            }
+        }
+    }
+
+    /// I1, second half, I7 and I9: an entry exists exactly while its settlement counts and has not been cleared.
+    fn entries_are_settlements(&self, found: &mut Vec<String>) {
+        for ((partition, id), entry) in &self.entries {
+            let mut parts = partition.split('#');
+            let (kind, agent, scope) = (parts.next(), parts.next().unwrap(), parts.next().unwrap());
+            let fits = self.settlement(agent, id).is_some_and(|settlement| {
+                let counts = match kind {
+                    Some("L") => text(settlement, "svc") == scope,
+                    _ => budgets(settlement).contains(&scope.replace('-', "")),
+                };
+                counts
+                    && text(settlement, "rs") != "expired"
+                    && *entry
+                        == Entry {
+                            at: number(settlement, "t"),
+                            amount: number(settlement, "amt"),
+                        }
+            });
+            if !fits {
+                found.push(format!(
+                    "I1 {partition}: entry {id} has no settlement that it counts for"
+                ));
+            }
+        }
+        for settlement in &self.settlements {
+            if text(settlement, "rs") == "expired" {
+                continue;
+            }
+            let (agent, id) = (
+                text(settlement, "pk").trim_start_matches("A#"),
+                text(settlement, "sk").trim_start_matches("S#"),
+            );
+            let day = format!("L#{agent}#{}", text(settlement, "svc"));
+            let cleared = self.windows.get(day.as_str()).map_or(0, |window| number(window, "hz"));
+            if number(settlement, "t") > cleared && !self.entries.contains_key(&(day, id.to_owned())) {
+                found.push(format!("I9 settlement {id} is not counted"));
+            }
+        }
+    }
+
+    /// I3 and I9: settlements and keys that authorized are one to one.
+    fn keys_name_settlements(&self, found: &mut Vec<String>) {
+        let hex = |item: &Item, name| hex(bytes(item, name));
+        let pair = |agent: &str, key: &str, id: &str| (agent.to_owned(), key.to_owned(), id.to_owned());
+        let allows = self.keys.iter().filter(|item| text(item, "kind") == "allow");
+        let from_keys: BTreeSet<_> = allows
+            .map(|item| {
+                pair(
+                    text(item, "pk"),
+                    text(item, "sk").trim_start_matches("I#"),
+                    text(item, "sid"),
+                )
+            })
+            .collect();
+        let from_settlements: BTreeSet<_> = self
+            .settlements
+            .iter()
+            .map(|item| {
+                pair(
+                    text(item, "pk"),
+                    &hex(item, "idem"),
+                    text(item, "sk").trim_start_matches("S#"),
+                )
+            })
+            .collect();
+        for odd in from_keys.symmetric_difference(&from_settlements) {
+            found.push(format!("I3 key and settlement do not name each other: {odd:?}"));
+        }
+    }
+
+    /// I4: an approval is executed exactly when one settlement used it, and names that one.
+    fn approvals_are_used_once(&self, found: &mut Vec<String>) {
+        let executed = self.approvals.iter().filter(|item| text(item, "st") == "executed");
+        let named: Vec<&str> = executed.map(|item| text(item, "sid")).collect();
+        let using: Vec<&&Item> = self
+            .settlements
+            .iter()
+            .filter(|item| item.contains_key("apid"))
+            .collect();
+        let users: BTreeSet<&str> = using
+            .iter()
+            .map(|item| text(item, "sk").trim_start_matches("S#"))
+            .collect();
+        let approvals: BTreeSet<&str> = using.iter().map(|item| text(item, "apid")).collect();
+        if approvals.len() != using.len() || named.len() != users.len() || named.iter().any(|id| !users.contains(id)) {
+            found.push(format!(
+                "I4 approvals name {named:?}, settlements that used one are {users:?}"
+            ));
+        }
+    }
+
+    /// I5: a settlement is confirmed exactly when its transaction's row names it.
+    fn transactions_confirm_once(&self, found: &mut Vec<String>) {
+        let pair = |id: &str, hash: &str| (id.to_owned(), hash.to_owned());
+        let confirmed = self.settlements.iter().filter(|item| text(item, "rs") == "confirmed");
+        let confirmed: BTreeSet<_> = confirmed
+            .map(|item| pair(text(item, "sk").trim_start_matches("S#"), text(item, "txh")))
+            .collect();
+        let claimed: BTreeSet<_> = self
+            .used
+            .iter()
+            .map(|item| pair(text(item, "sid"), text(item, "pk").rsplit('#').next().unwrap()))
+            .collect();
+        for odd in confirmed.symmetric_difference(&claimed) {
+            found.push(format!("I5 settlement and transaction do not name each other: {odd:?}"));
+        }
+    }
+}
+
+/// The rules of a settlement, as hexadecimal digits.
+fn budgets(settlement: &Item) -> Vec<String> {
+    let Some(AttributeValue::L(rules)) = settlement.get("budgets") else {
+        return Vec::new();
+    };
+    rules.iter().map(|rule| hex(rule.as_b().unwrap().as_ref())).collect()
+}
+
+/// Every item of a table or an index.
+pub async fn scan(db: &Client, table: &str, index: Option<&str>) -> Vec<Item> {
+    let scan = db
+        .scan()
+        .table_name(table)
+        .set_index_name(index.map(str::to_owned))
+        .into_paginator()
+        .items()
+        .send();
+    let items: Result<Vec<Item>, _> = scan.collect().await;
+    items.unwrap()
+}
+
+/// The size of an item as DynamoDB counts it (developer guide, "`DynamoDB` item sizes and formats").
+pub fn size(item: &Item) -> usize {
+    item.iter().map(|(name, value)| name.len() + value_size(value)).sum()
+}
+
+fn value_size(value: &AttributeValue) -> usize {
+    match value {
+        AttributeValue::S(text) => text.len(),
+        // Two digits a byte, and one byte more.
+        AttributeValue::N(digits) => digits.len().div_ceil(2) + 1,
+        AttributeValue::B(bytes) => bytes.as_ref().len(),
+        AttributeValue::L(values) => 3 + values.iter().map(|value| 1 + value_size(value)).sum::<usize>(),
+        AttributeValue::M(map) => {
+            3 + map
+                .iter()
+                .map(|(name, value)| 1 + name.len() + value_size(value))
+                .sum::<usize>()
+        }
+        AttributeValue::Bool(_) => 1,
+        other => panic!("nothing of ours: {other:?}"),
+    }
+}
+
+fn text<'a>(item: &'a Item, name: &str) -> &'a str {
+    item.get(name).map_or("", |value| value.as_s().unwrap())
+}
+
+fn bytes<'a>(item: &'a Item, name: &str) -> &'a [u8] {
+    item[name].as_b().unwrap().as_ref()
+}
+
+fn number(item: &Item, name: &str) -> i64 {
+    item.get(name).map_or(0, |value| value.as_n().unwrap().parse().unwrap())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect::<Vec<_>>()
+        .concat()
+}

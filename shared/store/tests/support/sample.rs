@@ -1,0 +1,227 @@
+//! Sample values, as long as they get in practice where a test asks for that.
+
+use purser_domain::{
+    Address, Agent, AgentId, AgentKey, AgentStatus, Amount, B256, Category, DomainPattern, Duration, EnabledService,
+    Expected, Fingerprint, Intent, KeyId, Log, Network, Offer, OperationSlug, ProviderRequest, Receipt, Rule, RuleId,
+    RuleKind, SecretDigest, Service, ServiceId, ServiceSlug, Settlement, SpendPolicy, Timestamp, Transfer, TrustStatus,
+    TxHash, Url, Vendor, Wallet, match_transfer,
+};
+use serde_json::json;
+use uuid::Uuid;
+
+/// The instant at which tests begin: 2026-11-21T01:09:00Z.
+pub fn start() -> Timestamp {
+    Timestamp::from_micros(1_795_223_340_000_000).unwrap()
+}
+
+pub fn units(units: u64) -> Amount {
+    Amount::from_units(units).unwrap()
+}
+
+pub fn secs(secs: u32) -> Duration {
+    Duration::from_secs_u32(secs)
+}
+
+pub fn agent_id(n: u128) -> AgentId {
+    AgentId::from_uuid(Uuid::from_u128(0xa000_0000_0000_4000_8000_0000_0000_0000 + n))
+}
+
+pub fn service_id(n: u128) -> ServiceId {
+    ServiceId::from_uuid(Uuid::from_u128(0x5000_0000_0000_4000_8000_0000_0000_0000 + n))
+}
+
+pub fn rule_id(n: u128) -> RuleId {
+    RuleId::from_uuid(Uuid::from_u128(0xb000_0000_0000_4000_8000_0000_0000_0000 + n))
+}
+
+pub fn wallet(byte: u8) -> Address {
+    Address::repeat_byte(byte)
+}
+
+/// An agent with these rules and nothing else to tell.
+pub fn agent(n: u128, rules: Vec<Rule>) -> Agent {
+    Agent {
+        id: agent_id(n),
+        name: "buyer".to_owned(),
+        owner: "owner".to_owned(),
+        created_at: start(),
+        status: AgentStatus::Active,
+        wallet: Wallet {
+            index: 7,
+            address: wallet(0xa1),
+        },
+        keys: vec![AgentKey {
+            id: KeyId(1),
+            digest: SecretDigest([9; 32]),
+            created_at: start(),
+            ends_at: None,
+        }],
+        rules,
+        version: 1,
+    }
+}
+
+pub fn budget(n: u128, limit: u64, window: Duration) -> Rule {
+    Rule {
+        id: rule_id(n),
+        version: 1,
+        kind: RuleKind::BudgetLimit {
+            limit: units(limit),
+            window,
+        },
+    }
+}
+
+/// One rule of each kind.
+pub fn rules() -> Vec<Rule> {
+    let slug = |text| ServiceSlug::parse(text).unwrap();
+    let rule = |n, kind| Rule {
+        id: rule_id(n),
+        version: 3,
+        kind,
+    };
+    vec![
+        rule(
+            1,
+            RuleKind::CategoryBlock {
+                categories: vec![Category::Finance, Category::Ai],
+            },
+        ),
+        rule(
+            2,
+            RuleKind::VendorAllowlist {
+                vendors: vec![Vendor::Service(slug("lab")), Vendor::Wallet(wallet(2))],
+            },
+        ),
+        rule(
+            3,
+            RuleKind::BudgetLimit {
+                limit: units(1_000),
+                window: secs(3_600),
+            },
+        ),
+        rule(
+            4,
+            RuleKind::ApprovalRequired {
+                services: None,
+                categories: None,
+                above: None,
+            },
+        ),
+        rule(
+            5,
+            RuleKind::ApprovalRequired {
+                services: Some(vec![slug("lab")]),
+                categories: Some(Vec::new()),
+                above: Some(units(5)),
+            },
+        ),
+    ]
+}
+
+/// The first version of a policy with that cap on the day, and approvals above that amount.
+pub fn enabled(service: ServiceId, max_per_day: u64, require_approval_above: u64) -> EnabledService {
+    EnabledService {
+        service,
+        version: 1,
+        enabled: true,
+        policy: SpendPolicy {
+            max_per_call: units(max_per_day),
+            max_per_day: units(max_per_day),
+            require_approval_above: units(require_approval_above),
+            ..SpendPolicy::permissive()
+        },
+    }
+}
+
+/// A policy that uses every field.
+pub fn tight_policy(service: ServiceId) -> EnabledService {
+    let operations = ["weather.current", "weather.forecast"].map(|text| OperationSlug::parse(text).unwrap());
+    let domains = ["example.com", "*.example.org"].map(|text| DomainPattern::parse(text).unwrap());
+    let mut enabled = enabled(service, 5_000, 100);
+    enabled.enabled = false;
+    enabled.policy.enabled_operations = Some(operations.to_vec());
+    enabled.policy.allowed_domains = domains.to_vec();
+    enabled
+}
+
+/// A service of the catalog without operations.
+pub fn service(id: ServiceId, slug: &str) -> Service {
+    Service {
+        id,
+        slug: ServiceSlug::parse(slug).unwrap(),
+        name: "Lab".to_owned(),
+        description: "A laboratory.".to_owned(),
+        website: Url::parse("https://lab.example/").unwrap(),
+        logo_url: None,
+        category: Category::Data,
+        source: "test".to_owned(),
+        trust_status: TrustStatus::Listed,
+        operations: Vec::new(),
+    }
+}
+
+/// A request to pay that amount; `body` makes it another request.
+pub fn intent(amount: u64, body: &str) -> Intent {
+    let offer = json!({
+        "scheme": "exact",
+        "network": "base-sepolia",
+        "maxAmountRequired": amount.to_string(),
+        "resource": "https://lab.example/pay",
+        "description": "",
+        "mimeType": "application/json",
+        "payTo": "0x3c44cdddb6a900fa2b585dd299e03d12fa4293bc",
+        "maxTimeoutSeconds": 60,
+        "asset": Network::BaseSepolia.token().address.to_string(),
+        "extra": { "name": "USDC", "version": "2" },
+    });
+    Intent {
+        offer: Offer::choose(&json!({ "x402Version": 1, "accepts": [offer] }), Network::BaseSepolia).unwrap(),
+        max_payment: Amount::MAX,
+        request: ProviderRequest {
+            method: "GET".to_owned(),
+            url: Url::parse("https://lab.example/pay").unwrap(),
+        },
+        service: None,
+        operation: None,
+        target: None,
+        fingerprint: Fingerprint::of_text(&format!("{amount} {body}")),
+    }
+}
+
+pub fn tx_hash(byte: u8) -> TxHash {
+    TxHash::from_b256(B256::repeat_byte(byte))
+}
+
+/// The transfer of a settlement in that transaction, by way of the matcher, as there is no other.
+pub fn transfer(settlement: &Settlement, tx_hash: TxHash) -> Transfer {
+    let expected = Expected::of(&settlement.terms, B256::repeat_byte(0x11));
+    let word = |address: Address| address.into_word();
+    let log = |index, topics, data| Log {
+        address: expected.token,
+        topics,
+        data,
+        index,
+        removed: false,
+    };
+    let mut value = vec![0; 24];
+    value.extend(expected.amount.units().to_be_bytes());
+    let receipt = Receipt {
+        tx_hash,
+        succeeded: true,
+        block_number: 1,
+        logs: vec![
+            log(
+                0,
+                vec![purser_domain::AUTHORIZATION_USED, word(expected.from), expected.nonce],
+                Vec::new(),
+            ),
+            log(
+                1,
+                vec![purser_domain::TRANSFER, word(expected.from), word(expected.to)],
+                value,
+            ),
+        ],
+    };
+    match_transfer(&expected, &receipt).unwrap()
+}
