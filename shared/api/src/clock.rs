@@ -1,0 +1,84 @@
+//! The clock that handlers are given; nothing else in the service reads the time.
+
+use purser_domain::Timestamp;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// Tells the time. Clones tell the same time.
+#[derive(Clone, Debug)]
+pub struct Clock(Source);
+
+#[derive(Clone, Debug)]
+enum Source {
+    System,
+    Shifted(Arc<AtomicI64>),
+    Still(Arc<AtomicI64>),
+}
+
+impl Clock {
+    /// The system's clock.
+    pub const fn system() -> Self {
+        Self(Source::System)
+    }
+
+    /// The system's clock and that many microseconds more: the local stack's, whose time can be advanced.
+    pub const fn shifted(micros: Arc<AtomicI64>) -> Self {
+        Self(Source::Shifted(micros))
+    }
+
+    /// A clock that stands at that many microseconds since the epoch until its owner moves it: the tests'.
+    pub const fn still(micros: Arc<AtomicI64>) -> Self {
+        Self(Source::Still(micros))
+    }
+
+    /// The time, never before the epoch.
+    pub fn now(&self) -> Timestamp {
+        let micros = match &self.0 {
+            Source::System => system_micros(),
+            Source::Shifted(micros) => system_micros().saturating_add(micros.load(Ordering::SeqCst)),
+            Source::Still(micros) => micros.load(Ordering::SeqCst),
+        };
+        let (first, last) = (Timestamp::EPOCH.micros(), Timestamp::MAX.micros());
+        Timestamp::from_micros(micros.clamp(first, last)).unwrap_or(Timestamp::EPOCH)
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the clock")]
+fn system_micros() -> i64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_still_clock_moves_only_by_hand_and_never_before_the_epoch() {
+        let hand = Arc::new(AtomicI64::new(7));
+        let (clock, clone) = (Clock::still(Arc::clone(&hand)), Clock::still(Arc::clone(&hand)).clone());
+        assert_eq!((clock.now().micros(), clone.now().micros()), (7, 7));
+        for (hand_at, expected) in [(9, 9), (-1, 0), (i64::MAX, Timestamp::MAX.micros())] {
+            hand.store(hand_at, Ordering::SeqCst);
+            assert_eq!(clone.now().micros(), expected);
+        }
+    }
+
+    #[test]
+    fn a_shifted_clock_runs_ahead_of_the_system() {
+        let ahead = 86_400_000_000;
+        let before = Clock::system().now().micros();
+        let shifted = Clock::shifted(Arc::new(AtomicI64::new(ahead))).now().micros();
+        let after = Clock::system().now().micros();
+        assert!((before..=after).contains(&(shifted - ahead)));
+        assert_eq!(
+            Clock::shifted(Arc::new(AtomicI64::new(i64::MIN))).now(),
+            Timestamp::EPOCH
+        );
+    }
+}

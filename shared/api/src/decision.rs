@@ -1,0 +1,101 @@
+//! How a decision is told: the `decision` of a refusal and the `checks[]` of a preflight.
+
+use purser_domain::{Amount, Block, Check, CheckOutcome, Fits, Reason, Refusal};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// One check, with its numbers where it has any.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Check)]
+pub struct CheckView {
+    /// Which check.
+    #[schema(value_type = String, example = "max_per_call_units")]
+    pub name: &'static str,
+    /// `passed`, `failed`, `lifted` (by an approval), or `unknown` (it could not be made).
+    #[schema(value_type = String, example = "passed")]
+    pub outcome: &'static str,
+    /// Whether the check lets the call through; null while that is unknown.
+    pub passed: Option<bool>,
+    /// The limit, in micro-units.
+    pub limit: Option<u64>,
+    /// What of the limit is used, this call not included.
+    pub used: Option<u64>,
+    /// What of the limit is left, this call not included.
+    pub remaining: Option<u64>,
+}
+
+impl From<&Check> for CheckView {
+    fn from(check: &Check) -> Self {
+        Self {
+            name: check.name.name(),
+            outcome: check.outcome.name(),
+            passed: match check.outcome {
+                CheckOutcome::Passed | CheckOutcome::Lifted => Some(true),
+                CheckOutcome::Failed => Some(false),
+                CheckOutcome::Unknown => None,
+            },
+            limit: check.limit.map(Amount::units),
+            used: check.used.map(Amount::units),
+            remaining: check.remaining.map(Amount::units),
+        }
+    }
+}
+
+impl CheckView {
+    /// All checks, in their order.
+    pub fn all(checks: &[Check]) -> Vec<Self> {
+        checks.iter().map(Self::from).collect()
+    }
+}
+
+/// Why a call was blocked or escalated, and what every check found.
+// `docs/spec.md` §2.7. The line above is the API's own description, whose readers have no such file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Decision)]
+pub struct DecisionView {
+    /// `block` or `escalate`.
+    #[schema(value_type = String, example = "block")]
+    pub result: &'static str,
+    /// A rule's own reason, else the slug of the error.
+    #[schema(example = "category_block:finance")]
+    pub reason: String,
+    /// The check or rule that answered.
+    #[schema(value_type = String, example = "category_block")]
+    pub rule_triggered: &'static str,
+    /// How long the decision took.
+    pub latency_ms: u64,
+    /// When the same call fits into the budget; only for budgets, and null when it never does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub retry_at: Option<OrNull<String>>,
+    /// Every check, in the order in which they are made.
+    pub checks: Vec<CheckView>,
+}
+
+impl From<&Refusal> for DecisionView {
+    fn from(refusal: &Refusal) -> Self {
+        Self {
+            result: refusal.reason.result(),
+            reason: refusal.reason.text(),
+            rule_triggered: refusal.reason.rule(),
+            latency_ms: refusal.latency_ms,
+            retry_at: match &refusal.reason {
+                Reason::PolicyBlocked(Block::Budget { retry_at, .. }) => Some(OrNull(instant(*retry_at))),
+                _ => None,
+            },
+            checks: CheckView::all(&refusal.checks),
+        }
+    }
+}
+
+/// The instant at which the call fits; `None` when it never does, or when only a longer look could tell.
+pub(crate) fn instant(fits: Fits) -> Option<String> {
+    match fits {
+        Fits::At(at) => Some(at.to_string()),
+        Fits::Never | Fits::ReadMore => None,
+    }
+}
+
+/// A member that is there, and may be `null`. `Option<OrNull<T>>` tells "absent" from "null".
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OrNull<T>(pub Option<T>);

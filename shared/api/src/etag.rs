@@ -1,0 +1,90 @@
+//! Answers that may be cached: the catalog's.
+
+use axum::{
+    body::Body,
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
+use std::fmt::Write as _;
+
+/// A JSON answer with its `ETag`; 304 without a body where the caller already has this very one.
+pub fn cacheable(request_headers: &HeaderMap, body: impl Into<Bytes>, cache_control: &'static str) -> Response {
+    let body = body.into();
+    let tag = tag_of(&body);
+    let mut response = if holds(request_headers, &tag) {
+        // RFC 9110 §15.4.5: a 304 repeats the headers that the 200 would have had for caches.
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        ([(header::CONTENT_TYPE, "application/json")], Body::from(body)).into_response()
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(cache_control));
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        headers.insert(header::ETAG, tag);
+    }
+    response
+}
+
+/// A strong tag: half of the SHA-256 of the body. 128 bits tell any two bodies apart.
+fn tag_of(body: &[u8]) -> String {
+    let digest = Sha256::digest(body);
+    let mut tag = String::from("\"");
+    for byte in digest.iter().take(16) {
+        // Writing to a string can't fail.
+        let _ = write!(tag, "{byte:02x}");
+    }
+    tag.push('"');
+    tag
+}
+
+/// Whether `If-None-Match` names the tag (RFC 9110 §13.1.2: a list, or `*`; compared weakly).
+fn holds(headers: &HeaderMap, tag: &str) -> bool {
+    headers
+        .get_all(header::IF_NONE_MATCH)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        // Our tags hold no comma, so a tag that does is split into parts that are not ours either.
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .any(|entry| entry == "*" || entry.strip_prefix("W/").unwrap_or(entry) == tag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::BodyExt as _;
+
+    #[tokio::test]
+    async fn a_caller_that_holds_the_body_is_not_sent_it_again() {
+        const TAG: &str = "\"44136fa355b3678a1146ad16f7e8649e\"";
+        let rows: [(&[&str], u16); 8] = [
+            (&[], 200),
+            (&[TAG], 304),
+            (&["W/\"44136fa355b3678a1146ad16f7e8649e\""], 304),
+            (&["*"], 304),
+            (&["\"x\", \"44136fa355b3678a1146ad16f7e8649e\""], 304),
+            (&["\"x\"", TAG], 304),
+            (&["\"44136fa3\""], 200),
+            (&["44136fa355b3678a1146ad16f7e8649e"], 200),
+        ];
+        for (values, status) in rows {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(header::IF_NONE_MATCH, HeaderValue::from_str(value).unwrap());
+            }
+            let response = cacheable(&headers, "{}", "public, max-age=60");
+            assert_eq!(response.status().as_u16(), status, "{values:?}");
+            assert_eq!(response.headers()[header::ETAG], TAG);
+            assert_eq!(response.headers()[header::CACHE_CONTROL], "public, max-age=60");
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(&body[..], if status == 200 { b"{}".as_slice() } else { b"" });
+        }
+    }
+
+    #[test]
+    fn another_body_has_another_tag() {
+        assert_ne!(tag_of(b"{}"), tag_of(b"{ }"));
+    }
+}

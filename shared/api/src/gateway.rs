@@ -1,0 +1,307 @@
+//! The gateway's event as an HTTP request, and our answer as the gateway's (HTTP API, payload format 2.0).
+//!
+//! `lambda_http::run` does the same, but panics, or refuses the whole event, on what a caller is free to send: a `<` in
+//! the query, a letter outside ASCII in a header. The gateway would then answer 500 in its own words. Here every event
+//! becomes a request, and the request gets our answer.
+
+use axum::{
+    Router,
+    body::Body,
+    http::{HeaderMap, HeaderName, HeaderValue, Request, Uri, header},
+    response::Response,
+};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use http_body_util::{BodyExt as _, Collected};
+use lambda_http::{
+    LambdaEvent, RequestExt as _, aws_lambda_events::apigw::ApiGatewayV2httpRequestContext, request::RequestContext,
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    fmt::Write as _,
+};
+use tower::ServiceExt as _;
+
+/// What the gateway hands to a function. It holds keys and bodies, so it has no debug form.
+#[derive(Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GatewayEvent {
+    raw_path: String,
+    #[serde(default)]
+    raw_query_string: String,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    #[serde(default)]
+    cookies: Vec<String>,
+    request_context: ApiGatewayV2httpRequestContext,
+    body: Option<String>,
+    #[serde(default)]
+    is_base64_encoded: bool,
+}
+
+/// What a function hands back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GatewayAnswer {
+    /// The status.
+    pub status_code: u16,
+    /// The headers; several values of one are joined by commas (RFC 9110 §5.3).
+    pub headers: BTreeMap<String, String>,
+    /// `Set-Cookie`, whose values must not be joined.
+    pub cookies: Vec<String>,
+    /// The body; base64 where it is not text.
+    pub body: String,
+    /// Whether it is.
+    pub is_base64_encoded: bool,
+}
+
+/// Answers an event with a router. [`crate::serve`] does nothing else, so a recorded event is a test.
+pub async fn answer(router: Router, event: LambdaEvent<GatewayEvent>) -> GatewayAnswer {
+    let request = request_of(event.payload).with_lambda_context(event.context);
+    let response = match router.oneshot(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    };
+    answer_of(response).await
+}
+
+fn request_of(event: GatewayEvent) -> Request<Body> {
+    let method = event.request_context.http.method.clone();
+    let mut headers = headers_of(event.headers);
+    // The gateway takes cookies out of the headers and parts them.
+    if let Ok(cookies) = HeaderValue::from_str(&event.cookies.join("; "))
+        && !cookies.is_empty()
+    {
+        headers.insert(header::COOKIE, cookies);
+    }
+    let bytes = match event.body {
+        // The gateway's own encoding; were it ever wrong, what follows would be read as the body that it is.
+        Some(body) if event.is_base64_encoded => BASE64_STANDARD.decode(&body).unwrap_or(body.into_bytes()),
+        Some(body) => body.into_bytes(),
+        None => Vec::new(),
+    };
+    let mut request = Request::new(Body::from(bytes));
+    *request.method_mut() = method;
+    *request.uri_mut() = uri_of(&event.raw_path, &event.raw_query_string);
+    *request.headers_mut() = headers;
+    request.with_request_context(RequestContext::ApiGatewayV2(event.request_context))
+}
+
+/// Values outside ASCII are kept as bytes: whoever reads such a header judges it.
+fn headers_of(pairs: BTreeMap<String, String>) -> HeaderMap {
+    let pair = |(name, value): (String, String)| {
+        let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+        Some((name, HeaderValue::from_bytes(value.as_bytes()).ok()?))
+    };
+    pairs.into_iter().filter_map(pair).collect()
+}
+
+fn uri_of(path: &str, query: &str) -> Uri {
+    // The asterisk names no resource (RFC 9112 §3.2.4), so what can't be an address at all is 404.
+    const NOWHERE: &str = "*";
+    let (path, query) = (escaped(path, ""), escaped(query, "?"));
+    let text = if query.is_empty() {
+        path
+    } else {
+        format!("{path}?{query}")
+    };
+    text.parse().unwrap_or_else(|_| Uri::from_static(NOWHERE))
+}
+
+/// Percent-encodes what RFC 3986 §3.3 allows neither in a path nor among `more`. A percent sign stays: what the caller
+/// had encoded is still encoded.
+fn escaped(text: &str, more: &str) -> String {
+    const ALLOWED: &str = "/%-._~!$&'()*+,;=:@";
+    let mut escaped = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if letter.is_ascii_alphanumeric() || ALLOWED.contains(letter) || more.contains(letter) {
+            escaped.push(letter);
+            continue;
+        }
+        for byte in letter.encode_utf8(&mut [0; 4]).bytes() {
+            // Writing to a string can't fail.
+            let _ = write!(escaped, "%{byte:02X}");
+        }
+    }
+    escaped
+}
+
+async fn answer_of(response: Response) -> GatewayAnswer {
+    let (parts, body) = response.into_parts();
+    let text_of = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    let cookies = parts.headers.get_all(header::SET_COOKIE).iter().map(text_of).collect();
+    let mut headers = BTreeMap::new();
+    for (name, value) in parts.headers.iter().filter(|(name, _)| *name != header::SET_COOKIE) {
+        match headers.entry(name.to_string()) {
+            Entry::Vacant(entry) => {
+                entry.insert(text_of(value));
+            }
+            Entry::Occupied(mut entry) => {
+                let _ = write!(entry.get_mut(), ", {}", text_of(value));
+            }
+        }
+    }
+    // Our bodies are in memory, so collecting one can't fail.
+    let bytes = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
+    let (body, is_base64_encoded) = match std::str::from_utf8(&bytes) {
+        Ok(text) => (text.to_owned(), false),
+        Err(_) => (BASE64_STANDARD.encode(&bytes), true),
+    };
+    GatewayAnswer {
+        status_code: parts.status.as_u16(),
+        headers,
+        cookies,
+        body,
+        is_base64_encoded,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ApiSettings, Failure, finish, presented_key, source_ip};
+    use axum::{
+        Json,
+        extract::{Path, RawQuery},
+        response::AppendHeaders,
+        routing::{any, get},
+    };
+    use serde_json::{Value, json};
+
+    fn app() -> Router {
+        let routes = Router::new()
+            .route("/echo/{id}", any(echo))
+            .route(
+                "/key",
+                get(|headers: HeaderMap| async move { presented_key(&headers).map(drop).map_err(Failure::from) }),
+            )
+            .route("/binary", get(|| async { [0xff_u8, 0x00].as_slice() }))
+            .route(
+                "/headers",
+                get(|| async {
+                    let pairs = [
+                        ("set-cookie", "a=1"),
+                        ("set-cookie", "b=2"),
+                        ("vary", "a"),
+                        ("vary", "b"),
+                    ];
+                    AppendHeaders(pairs)
+                }),
+            );
+        finish(routes, ApiSettings { body_limit: 8 })
+    }
+
+    async fn echo(Path(id): Path<String>, RawQuery(query): RawQuery, request: axum::extract::Request) -> Json<Value> {
+        let cookie = request
+            .headers()
+            .get(header::COOKIE)
+            .map(|value| value.to_str().unwrap().to_owned());
+        let (method, ip) = (request.method().to_string(), source_ip(request.extensions()));
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        let body = String::from_utf8_lossy(&body);
+        Json(json!({"id": id, "query": query, "cookie": cookie, "method": method, "ip": ip, "body": body}))
+    }
+
+    async fn send(path: &str, more: Value) -> GatewayAnswer {
+        let mut event = json!({
+            "rawPath": path,
+            "requestContext": {"http": {"method": "PUT", "sourceIp": "203.0.113.9"}},
+        });
+        for (name, value) in more.as_object().unwrap() {
+            event[name] = value.clone();
+        }
+        let event = LambdaEvent::new(serde_json::from_value(event).unwrap(), lambda_http::Context::default());
+        answer(app(), event).await
+    }
+
+    async fn echoed(path: &str, more: Value) -> Value {
+        let answer = send(path, more).await;
+        assert_eq!(
+            (answer.status_code, answer.is_base64_encoded),
+            (200, false),
+            "{}",
+            answer.body
+        );
+        serde_json::from_str(&answer.body).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_request_arrives_as_it_was_sent() {
+        let more = json!({"rawQueryString": "a=1&a=2", "cookies": ["x=1", "y=2"], "body": "{}"});
+        assert_eq!(
+            echoed("/echo/7", more).await,
+            json!({
+                "id": "7", "query": "a=1&a=2", "cookie": "x=1; y=2", "method": "PUT", "ip": "203.0.113.9", "body": "{}",
+            })
+        );
+        assert_eq!(
+            echoed("/echo/7", json!({"body": "e30=", "isBase64Encoded": true})).await["body"],
+            "{}"
+        );
+        assert_eq!(echoed("/echo/7", json!({"body": "e30="})).await["body"], "e30=");
+    }
+
+    #[tokio::test]
+    async fn the_body_limit_counts_decoded_bytes() {
+        // Twelve letters of base64 are eight bytes here, and nine with the last pair filled.
+        let rows = [("MTIzNDU2Nzg=", 200), ("MTIzNDU2Nzg5", 413)];
+        for (body, status) in rows {
+            let answer = send("/echo/7", json!({"body": body, "isBase64Encoded": true})).await;
+            assert_eq!(answer.status_code, status);
+        }
+    }
+
+    #[tokio::test]
+    async fn no_address_breaks_the_function() {
+        let rows = [
+            ("/echo/a b", "", "a b", Value::Null),
+            ("/echo/\u{e9}", "", "\u{e9}", Value::Null),
+            ("/echo/%C3%A9", "", "\u{e9}", Value::Null),
+            ("/echo/a?b#c", "", "a?b#c", Value::Null),
+            (
+                "/echo/a",
+                "x=<\"`{}|^\u{e9}>",
+                "a",
+                json!("x=%3C%22%60%7B%7D%7C%5E%C3%A9%3E"),
+            ),
+            ("/echo/a", "x=%3C?", "a", json!("x=%3C?")),
+        ];
+        for (path, query, id, raw_query) in rows {
+            let echoed = echoed(path, json!({"rawQueryString": query})).await;
+            assert_eq!((&echoed["id"], &echoed["query"]), (&json!(id), &raw_query));
+        }
+        let endless = format!("/echo/{}", "a".repeat(70_000));
+        for path in ["", "echo/7", "*", "//", "/\u{0}", endless.as_str()] {
+            assert_eq!(send(path, json!({})).await.status_code, 404, "{path:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_header_outside_ascii_is_judged_by_whoever_reads_it() {
+        let context = json!({"http": {"method": "GET"}});
+        let headers = json!({"authorization": "Bearer \u{e9}:b", "x-name": "\u{e9}", "bad name": "x"});
+        let answer = send("/key", json!({"headers": headers, "requestContext": context})).await;
+        assert_eq!(answer.status_code, 401);
+        assert!(answer.body.contains("invalid_authorization_header"));
+    }
+
+    #[tokio::test]
+    async fn only_what_is_not_text_is_sent_as_base64() {
+        let get = json!({"requestContext": {"http": {"method": "GET"}}});
+        let binary = send("/binary", get.clone()).await;
+        assert_eq!((binary.body.as_str(), binary.is_base64_encoded), ("/wA=", true));
+        let refused = send("/nowhere", get).await;
+        assert_eq!((refused.status_code, refused.is_base64_encoded), (404, false));
+    }
+
+    #[tokio::test]
+    async fn cookies_stay_apart_and_other_headers_are_joined() {
+        let answer = send("/headers", json!({"requestContext": {"http": {"method": "GET"}}})).await;
+        assert_eq!(answer.cookies, ["a=1", "b=2"]);
+        assert_eq!(answer.headers["vary"], "a, b");
+        assert!(!answer.headers.contains_key("set-cookie"));
+        let sent = serde_json::to_value(&answer).unwrap();
+        let members: Vec<&String> = sent.as_object().unwrap().keys().collect();
+        assert_eq!(members, ["body", "cookies", "headers", "isBase64Encoded", "statusCode"]);
+    }
+}

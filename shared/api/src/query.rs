@@ -1,0 +1,140 @@
+//! Query strings, read strictly: every problem at once, unknown names ignored, known names at most once.
+
+use axum::http::Uri;
+use purser_domain::{Error, Problem, Result};
+
+/// The parameters of one request.
+///
+/// Each reader answers `None`, or its default, for a parameter that is wrong, and leaves a [`Problem`]; the caller uses
+/// the values only after [`Query::finish`] found none.
+pub struct Query {
+    pairs: Vec<(String, String)>,
+    problems: Vec<Problem>,
+}
+
+impl Query {
+    /// The parameters of a request's address.
+    pub fn of(uri: &Uri) -> Self {
+        let (pairs, problems) = match axum::extract::Query::try_from_uri(uri) {
+            Ok(axum::extract::Query(pairs)) => (pairs, Vec::new()),
+            Err(_) => (Vec::new(), vec![Problem::at("", "must be a URL-encoded query")]),
+        };
+        Self { pairs, problems }
+    }
+
+    /// The parameter, unless it is absent or repeated. Repeated parameters have no agreed meaning.
+    pub fn text(&mut self, name: &str) -> Option<String> {
+        let mut values = self
+            .pairs
+            .iter()
+            .filter(|(key, _)| key == name)
+            .map(|(_, value)| value.clone());
+        let (value, again) = (values.next(), values.next());
+        if again.is_some() {
+            self.wrong(name, "must be given at most once");
+            return None;
+        }
+        value
+    }
+
+    /// How many items to answer: an integer from 1 to `max`.
+    pub fn limit(&mut self, name: &str, default: u32, max: u32) -> u32 {
+        let Some(text) = self.text(name) else { return default };
+        // `parse` also takes a sign.
+        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        match text.parse() {
+            Ok(limit) if digits && (1..=max).contains(&limit) => limit,
+            _ => {
+                self.wrong(name, format!("must be an integer from 1 to {max}"));
+                default
+            }
+        }
+    }
+
+    /// Reads a parameter with `read`; `expected` says what it takes.
+    pub fn read<T>(
+        &mut self,
+        name: &str,
+        read: impl FnOnce(&str) -> Option<T>,
+        expected: impl Into<String>,
+    ) -> Option<T> {
+        let text = self.text(name)?;
+        let value = read(&text);
+        if value.is_none() {
+            self.wrong(name, expected);
+        }
+        value
+    }
+
+    /// 400 `invalid_request` with every problem found, if there is any.
+    pub fn finish(mut self) -> Result<()> {
+        self.problems.sort();
+        if self.problems.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::invalid(self.problems))
+        }
+    }
+
+    fn wrong(&mut self, name: &str, message: impl Into<String>) {
+        self.problems.push(Problem::at(format!("/{name}"), message));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use purser_domain::{Category, ErrorKind};
+
+    type Problems = Vec<(String, String)>;
+
+    fn check(query: &str) -> Result<(u32, Option<Category>), Problems> {
+        let mut query = Query::of(&format!("/services?{query}").parse().unwrap());
+        let read = (
+            query.limit("limit", 100, 500),
+            query.read("category", Category::from_name, "must be a category"),
+        );
+        query.finish().map(|()| read).map_err(|error| match error.kind() {
+            ErrorKind::InvalidRequest(problems) => problems
+                .iter()
+                .map(|problem| (problem.path.clone(), problem.message.clone()))
+                .collect(),
+            other => panic!("{other:?}"),
+        })
+    }
+
+    #[test]
+    fn known_parameters_are_read_and_unknown_ones_ignored() {
+        assert_eq!(check("limit=500&category=ai&x=1&x=2"), Ok((500, Some(Category::Ai))));
+        assert_eq!(check(""), Ok((100, None)));
+        assert_eq!(check("category=%61i"), Ok((100, Some(Category::Ai))));
+    }
+
+    #[test]
+    fn a_limit_is_an_integer_in_its_range() {
+        for limit in [
+            "0",
+            "501",
+            "-1",
+            "+1",
+            "1.0",
+            "1e1",
+            "ten",
+            "",
+            "99999999999999999999",
+            "%31%00",
+        ] {
+            let wrong = [("/limit".to_owned(), "must be an integer from 1 to 500".to_owned())];
+            assert_eq!(check(&format!("limit={limit}")), Err(wrong.into()), "{limit}");
+        }
+    }
+
+    #[test]
+    fn every_problem_is_told_at_once() {
+        let wrong = [
+            ("/category".to_owned(), "must be a category".to_owned()),
+            ("/limit".to_owned(), "must be given at most once".to_owned()),
+        ];
+        assert_eq!(check("limit=1&limit=1&category=AI"), Err(wrong.into()));
+    }
+}

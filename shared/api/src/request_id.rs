@@ -1,0 +1,40 @@
+//! The name of one request, on its answer and on its log lines.
+
+use crate::random;
+use axum::http::Extensions;
+use lambda_http::RequestExt as _;
+use std::fmt;
+use uuid::Uuid;
+
+/// The name of a request: Lambda's own, or a random UUID where no Lambda runs.
+///
+/// The gateway's `requestContext.requestId` is not used: `sam local start-api` answers one constant for all requests
+/// (`docs/decisions.md` §11).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestId(String);
+
+impl RequestId {
+    pub(crate) fn of(extensions: &Extensions) -> Self {
+        let lambda = extensions
+            .lambda_context_ref()
+            .map(|context| context.request_id.clone());
+        Self(lambda.filter(|id| !id.is_empty()).unwrap_or_else(random_uuid))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn random_uuid() -> String {
+    // A name is not worth failing for: without chance, requests share the nil UUID.
+    let uuid = random().map_or(Uuid::nil(), |bytes| uuid::Builder::from_random_bytes(bytes).into_uuid());
+    uuid.to_string()
+}

@@ -1,0 +1,116 @@
+//! Secrets, from Secrets Manager. They live in memory only, and wipe it when they go.
+
+use aws_config::SdkConfig;
+use aws_sdk_secretsmanager::Client;
+use purser_domain::{Error, Result};
+use std::error::Error as StdError;
+use zeroize::Zeroizing;
+
+/// Reads secrets.
+#[derive(Clone, Debug)]
+pub struct Secrets(Client);
+
+impl Secrets {
+    /// Secrets of the configured account.
+    pub fn new(config: &SdkConfig) -> Self {
+        Self(Client::new(config))
+    }
+
+    /// The current value of a secret that is a text. An error names the secret and never holds any of its value.
+    pub async fn text(&self, arn: &str) -> Result<Zeroizing<String>> {
+        const DOING: &str = "reading a secret";
+        // Without a stage the service answers AWSCURRENT; rotation moves that label when the new value is ready.
+        let answer = self.0.get_secret_value().secret_id(arn).send().await;
+        // The SDK's error can hold the whole answer, so only its words are kept.
+        let answer = answer.map_err(|error| Error::internal(DOING, format!("`{arn}`: {}", words(&error))))?;
+        let text = answer
+            .secret_string
+            .ok_or_else(|| Error::internal(DOING, format!("`{arn}`: is not a text")))?;
+        Ok(Zeroizing::new(text))
+    }
+}
+
+fn words(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use aws_config::{BehaviorVersion, Region};
+    use aws_sdk_secretsmanager::config::{Credentials, SharedCredentialsProvider};
+    use std::{
+        io::{BufRead as _, BufReader, Read as _, Write as _},
+        net::TcpListener,
+        thread,
+    };
+
+    /// What a service that answers once, with that status and body, is understood to say.
+    async fn check(status: &str, body: &'static str) -> Result<String, String> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let answer = format!(
+            "HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+            body.len()
+        );
+        let server = thread::spawn(move || {
+            let mut request = BufReader::new(listener.accept().unwrap().0);
+            let (mut line, mut length) = (String::new(), 0);
+            while request.read_line(&mut line).unwrap() > 2 {
+                let header = std::mem::take(&mut line).to_ascii_lowercase();
+                length = header
+                    .strip_prefix("content-length: ")
+                    .map_or(length, |text| text.trim().parse().unwrap());
+            }
+            request.read_exact(&mut vec![0; length]).unwrap();
+            request.get_mut().write_all(answer.as_bytes()).unwrap();
+        });
+        let config = SdkConfig::builder()
+            .behavior_version(BehaviorVersion::v2026_01_12())
+            .region(Region::new("us-east-1"))
+            .credentials_provider(SharedCredentialsProvider::new(Credentials::new(
+                "id", "key", None, None, "test",
+            )))
+            .endpoint_url(endpoint)
+            .build();
+        let text = Secrets::new(&config).text("arn:seed").await;
+        server.join().unwrap();
+        text.map(|text| text.to_string())
+            .map_err(|error| format!("{error} {error:?}"))
+    }
+
+    #[tokio::test]
+    async fn a_secret_is_its_current_text_over_plain_http_too() {
+        assert_eq!(
+            check("200 OK", r#"{"SecretString":"hunter2"}"#).await.unwrap(),
+            "hunter2"
+        );
+    }
+
+    #[tokio::test]
+    async fn an_error_names_the_secret_and_not_its_value() {
+        let rows = [
+            ("200 OK", r#"{"SecretString":"hunter2","VersionStages":7}"#, "arn:seed"),
+            (
+                "200 OK",
+                r#"{"SecretBinary":"aHVudGVyMg=="}"#,
+                "`arn:seed`: is not a text",
+            ),
+            (
+                "400 Bad Request",
+                r#"{"__type":"ResourceNotFoundException","Message":"not hunter"}"#,
+                "ResourceNotFound",
+            ),
+        ];
+        for (status, body, part) in rows {
+            let error = check(status, body).await.unwrap_err();
+            assert!(error.contains(part) && !error.contains("hunter2"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Where a request comes from, and whose count it falls under.
+
+use axum::http::Extensions;
+use lambda_http::{RequestExt as _, request::RequestContext};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+/// The caller's address as the gateway saw it; never a header's word for it.
+pub fn source_ip(extensions: &Extensions) -> Option<IpAddr> {
+    let RequestContext::ApiGatewayV2(context) = extensions.request_context_ref()? else {
+        return None;
+    };
+    context.http.source_ip.as_deref()?.parse().ok()
+}
+
+/// Whose requests are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ThrottleScope {
+    /// One IPv4 address.
+    V4(Ipv4Addr),
+    /// One /64: the smallest network that a site is given, within which addresses can be changed at will.
+    V6(Ipv6Addr),
+    /// All requests without an address. The gateway always has one, so this is nobody's usual count.
+    Unknown,
+}
+
+impl ThrottleScope {
+    /// The scope of a request.
+    pub fn of(extensions: &Extensions) -> Self {
+        source_ip(extensions).map_or(Self::Unknown, Self::of_ip)
+    }
+
+    /// The scope of an address. An IPv4 address that is written as IPv6 is the same caller.
+    pub fn of_ip(ip: IpAddr) -> Self {
+        match ip.to_canonical() {
+            IpAddr::V4(ip) => Self::V4(ip),
+            IpAddr::V6(ip) => {
+                let [a, b, c, d, ..] = ip.segments();
+                Self::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+            }
+        }
+    }
+}
+
+/// The text that the counter's key is made of.
+impl fmt::Display for ThrottleScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::V4(ip) => ip.fmt(f),
+            Self::V6(network) => write!(f, "{network}/64"),
+            Self::Unknown => f.write_str("unknown"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn extensions(source_ip: &str) -> Extensions {
+        let context = json!({"http": {"method": "GET", "sourceIp": source_ip}});
+        let mut extensions = Extensions::new();
+        extensions.insert(RequestContext::ApiGatewayV2(serde_json::from_value(context).unwrap()));
+        extensions
+    }
+
+    #[test]
+    fn ipv4_counts_whole_and_ipv6_by_its_network() {
+        let rows = [
+            ("203.0.113.7", "203.0.113.7"),
+            ("::ffff:203.0.113.7", "203.0.113.7"),
+            ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+            ("2001:db8:1:2::", "2001:db8:1:2::/64"),
+            ("::1", "::/64"),
+            ("nowhere", "unknown"),
+        ];
+        for (ip, scope) in rows {
+            assert_eq!(ThrottleScope::of(&extensions(ip)).to_string(), scope, "{ip}");
+        }
+    }
+
+    #[test]
+    fn without_a_gateway_there_is_no_address() {
+        assert_eq!(source_ip(&Extensions::new()), None);
+        assert_eq!(ThrottleScope::of(&Extensions::new()), ThrottleScope::Unknown);
+    }
+}
