@@ -1,0 +1,108 @@
+//! The agent-key group that tells an agent about itself: who it is, which services it may use, under which policy.
+//!
+//! Nothing here writes. Another agent's id in a path is not found, like one that does not exist.
+
+mod me;
+mod policy;
+mod services;
+mod view;
+
+use axum::Router;
+use purser_api::{ApiSettings, Boot, BootError, Caller, Clock, ThrottleScope};
+use purser_domain::{Agent, AgentId, ErrorKind, Result, Timestamp};
+use purser_store::{CatalogCache, CatalogTable, Ledger, Throttle, Throttled};
+use std::sync::Arc;
+use utoipa::openapi::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// What the handlers work with; shared by all of them and cheap to clone.
+#[derive(Clone)]
+struct Agents(Arc<Inner>);
+
+impl std::ops::Deref for Agents {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+struct Inner {
+    ledger: Ledger,
+    catalog: CatalogCache,
+    throttle: Throttle,
+    throttle_per_minute: u32,
+    clock: Clock,
+}
+
+impl Inner {
+    /// Counts a call: how many seconds its sender has to wait, if any.
+    async fn hit(&self, scope: ThrottleScope, now: Timestamp) -> Result<Option<u64>> {
+        let hit = self
+            .throttle
+            .hit(&scope.to_string(), now, self.throttle_per_minute)
+            .await?;
+        Ok(match hit {
+            Throttled::Admitted => None,
+            Throttled::Limited { retry_after } => Some(retry_after),
+        })
+    }
+
+    /// The agent behind a call.
+    async fn enter(&self, caller: Caller) -> Result<Agent> {
+        let now = self.clock.now();
+        let scope = caller.scope();
+        let read = async |agent| Ok((self.ledger.agent(agent).await?, ()));
+        Ok(caller.enter(self.hit(scope, now), now, read).await?.0)
+    }
+
+    /// The agent behind a call, which has to be the one that the path names.
+    async fn enter_as(&self, caller: Caller, named: &str) -> Result<Agent> {
+        let agent = self.enter(caller).await?;
+        if AgentId::parse(named) == Some(agent.id) {
+            Ok(agent)
+        } else {
+            Err(ErrorKind::NotFound.into())
+        }
+    }
+}
+
+fn routes() -> OpenApiRouter<Agents> {
+    OpenApiRouter::new()
+        .routes(routes!(me::me))
+        .routes(routes!(services::services))
+        .routes(routes!(policy::policy))
+}
+
+/// The group's part of the OpenAPI document.
+pub fn openapi() -> OpenApi {
+    routes().into_openapi()
+}
+
+/// The group, ready to serve.
+pub async fn router(boot: Boot) -> Result<Router, BootError> {
+    let Boot { mut env, aws, clock } = boot;
+    let api = ApiSettings::from_env(&mut env);
+    let tables = ["CATALOG_TABLE", "LEDGER_TABLE", "DECISIONS_TABLE", "THROTTLE_TABLE"].map(|name| env.text(name));
+    let throttle_per_minute = env.number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000);
+    let tables = match tables {
+        [Some(catalog), Some(ledger), Some(decisions), Some(throttle)] => Some((catalog, ledger, decisions, throttle)),
+        _ => None,
+    };
+    let settings = api.zip(tables).zip(throttle_per_minute);
+    let ((api, (catalog, ledger, decisions, throttle)), throttle_per_minute) = env.finish(settings)?;
+
+    let db = purser_store::client(&aws);
+    let agents = Agents(Arc::new(Inner {
+        ledger: Ledger::new(db.clone(), ledger, decisions),
+        catalog: CatalogCache::new(CatalogTable::new(db.clone(), catalog)),
+        throttle: Throttle::new(db, throttle),
+        throttle_per_minute,
+        clock,
+    }));
+    // The first read opens the connection; a catalog that can't be read yet is asked for again by the first call.
+    let _ = agents.catalog.current(agents.clock.now()).await;
+    let (router, _) = routes().split_for_parts();
+    Ok(purser_api::finish(router.with_state(agents), api))
+}

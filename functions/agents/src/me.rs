@@ -1,0 +1,25 @@
+//! `GET /mcp/agents/me`: who the key belongs to. Also the way to find out whether a key works.
+
+use crate::Agents;
+use crate::view::AgentInfo;
+use axum::Json;
+use axum::extract::State;
+use purser_api::{Caller, Failure};
+
+purser_api::error_responses! {
+    /// What this endpoint may be refused with.
+    pub(crate) MeErrors: 401, 429, 500;
+}
+
+/// The agent behind the key.
+#[utoipa::path(
+    get,
+    path = "/mcp/agents/me",
+    tag = "agents",
+    security(("agentKey" = [])),
+    responses((status = 200, body = AgentInfo, description = "The key works, and belongs to this agent."), MeErrors)
+)]
+pub(crate) async fn me(State(agents): State<Agents>, caller: Caller) -> Result<Json<AgentInfo>, Failure> {
+    let agent = agents.enter(caller).await?;
+    Ok(Json(AgentInfo::from(&agent)))
+}

@@ -1,0 +1,47 @@
+//! `GET /mcp/agents/{agentId}/services`: the services enabled for the agent, each with its policy.
+
+use crate::Agents;
+use crate::view::{EnabledServiceList, EnabledServiceView};
+use axum::Json;
+use axum::extract::{Path, State};
+use purser_api::{Caller, Failure};
+
+purser_api::error_responses! {
+    /// What this endpoint may be refused with.
+    pub(crate) ServicesErrors: 401, 404, 429, 500;
+}
+
+/// The services enabled for the agent.
+#[utoipa::path(
+    get,
+    path = "/mcp/agents/{agentId}/services",
+    tag = "agents",
+    security(("agentKey" = [])),
+    params(("agentId" = String, Path, description = "The caller's own id.")),
+    responses(
+        (status = 200, body = EnabledServiceList, description = "Every service that was ever enabled and is not disabled."),
+        ServicesErrors,
+    )
+)]
+pub(crate) async fn services(
+    State(agents): State<Agents>,
+    caller: Caller,
+    Path(agent): Path<String>,
+) -> Result<Json<EnabledServiceList>, Failure> {
+    let agent = agents.enter_as(caller, &agent).await?;
+    let (records, edition) = tokio::try_join!(
+        agents.ledger.enabled_services(agent.id),
+        agents.catalog.current(agents.clock.now())
+    )?;
+    let mut services: Vec<EnabledServiceView> = records
+        .iter()
+        .filter(|record| record.enabled)
+        .map(|record| EnabledServiceView::of(record, edition.catalog.by_id(record.service)))
+        .collect();
+    services.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
+    Ok(Json(EnabledServiceList {
+        agent_id: agent.id.to_string(),
+        count: services.len(),
+        services,
+    }))
+}

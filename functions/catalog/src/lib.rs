@@ -1,0 +1,65 @@
+//! The public group: what agents can buy, and the description of the API.
+//!
+//! Every caller gets the same answer, so that it can be cached; nothing here knows who asks. The catalog is served
+//! from a copy in memory that follows the table within seconds.
+
+mod document;
+mod list;
+mod service;
+mod view;
+
+use axum::Router;
+use purser_api::{ApiSettings, Boot, BootError, Clock};
+use purser_store::{CatalogCache, CatalogTable};
+use std::sync::Arc;
+use utoipa::openapi::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// How long a copy of the catalog's answers may be used without asking again.
+const CACHE_CONTROL: &str = "public, max-age=30";
+
+/// What the handlers work with; shared by all of them and cheap to clone.
+#[derive(Clone)]
+struct Shop(Arc<Inner>);
+
+impl std::ops::Deref for Shop {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+struct Inner {
+    catalog: CatalogCache,
+    clock: Clock,
+}
+
+fn routes() -> OpenApiRouter<Shop> {
+    OpenApiRouter::new()
+        .routes(routes!(list::list))
+        .routes(routes!(service::service))
+        .routes(routes!(document::document))
+}
+
+/// The group's part of the OpenAPI document.
+pub fn openapi() -> OpenApi {
+    routes().into_openapi()
+}
+
+/// The group, ready to serve.
+pub async fn router(boot: Boot) -> Result<Router, BootError> {
+    let Boot { mut env, aws, clock } = boot;
+    let api = ApiSettings::from_env(&mut env);
+    let table = env.text("CATALOG_TABLE");
+    let (api, table) = env.finish(api.zip(table))?;
+    let shop = Shop(Arc::new(Inner {
+        catalog: CatalogCache::new(CatalogTable::new(purser_store::client(&aws), table)),
+        clock,
+    }));
+    // The first read opens the connection; a catalog that can't be read yet is asked for again by the first call.
+    let _ = shop.catalog.current(shop.clock.now()).await;
+    let (router, _) = routes().split_for_parts();
+    Ok(purser_api::finish(router.with_state(shop), api))
+}

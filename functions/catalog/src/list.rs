@@ -1,0 +1,72 @@
+//! `GET /services`: the catalog, with aggregates instead of operations.
+//!
+//! Without a `trust_status` filter disabled services are left out; `slug` answers the list shape with one or no
+//! service.
+
+use crate::view::{CategoryName, ServiceItem, ServiceList, TrustStatusName};
+use crate::{CACHE_CONTROL, Shop};
+use axum::extract::State;
+use axum::http::{HeaderMap, Uri};
+use axum::response::Response;
+use purser_api::{Failure, Query};
+use purser_domain::{Category, Error, Service, TrustStatus};
+
+/// How many services are listed unless the caller says, and at most (`docs/spec.md` §8).
+const DEFAULT_LIMIT: u32 = 100;
+const MAX_LIMIT: u32 = 500;
+
+purser_api::error_responses! {
+    /// What this endpoint may be refused with.
+    pub(crate) ListErrors: 400, 500;
+}
+
+/// List services.
+#[utoipa::path(
+    get,
+    path = "/services",
+    tag = "catalog",
+    params(
+        ("category" = inline(Option<CategoryName>), Query, description = "Only this category."),
+        ("trust_status" = inline(Option<TrustStatusName>), Query, description = "Only this trust status; without it, all but disabled."),
+        ("slug" = Option<String>, Query, description = "Only the service of this slug."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 500, description = "Default 100."),
+    ),
+    responses(
+        (status = 200, body = ServiceList<'static>, description = "By slug; the same for every caller."),
+        (status = 304, description = "Not changed since the answer whose `ETag` is in `If-None-Match`."),
+        ListErrors,
+    )
+)]
+pub(crate) async fn list(State(shop): State<Shop>, headers: HeaderMap, uri: Uri) -> Result<Response, Failure> {
+    let mut query = Query::of(&uri);
+    let category = query.read("category", Category::from_name, Category::choices());
+    let trust_status = query.read("trust_status", TrustStatus::from_name, TrustStatus::choices());
+    let slug = query.text("slug");
+    let limit = query.limit("limit", DEFAULT_LIMIT, MAX_LIMIT);
+    query.finish()?;
+
+    let edition = shop.catalog.current(shop.clock.now()).await?;
+    let wanted = |service: &&Service| {
+        category.is_none_or(|category| service.category == category)
+            && slug.as_deref().is_none_or(|slug| service.slug.as_str() == slug)
+            && match trust_status {
+                Some(status) => service.trust_status == status,
+                None => service.trust_status != TrustStatus::Disabled,
+            }
+    };
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let services: Vec<ServiceItem<'_>> = edition
+        .catalog
+        .services()
+        .iter()
+        .filter(wanted)
+        .take(limit)
+        .map(ServiceItem::from)
+        .collect();
+    let list = ServiceList {
+        count: services.len(),
+        services,
+    };
+    let body = serde_json::to_vec(&list).map_err(|error| Error::internal("writing the catalog", error))?;
+    Ok(purser_api::cacheable(&headers, body, CACHE_CONTROL))
+}

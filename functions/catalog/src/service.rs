@@ -1,0 +1,41 @@
+//! `GET /services/{serviceId}`: one service with all its operations and prices.
+
+use crate::view::ServiceDetail;
+use crate::{CACHE_CONTROL, Shop};
+use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use axum::response::Response;
+use purser_api::Failure;
+use purser_domain::{Error, ErrorKind};
+
+purser_api::error_responses! {
+    /// What this endpoint may be refused with.
+    pub(crate) ServiceErrors: 404, 500;
+}
+
+/// Read one service.
+#[utoipa::path(
+    get,
+    path = "/services/{serviceId}",
+    tag = "catalog",
+    params(("serviceId" = String, Path, description = "Slug or UUID.")),
+    responses(
+        (status = 200, body = ServiceDetail<'static>, description = "The service and its operations, disabled services included."),
+        (status = 304, description = "Not changed since the answer whose `ETag` is in `If-None-Match`."),
+        ServiceErrors,
+    )
+)]
+pub(crate) async fn service(
+    State(shop): State<Shop>,
+    headers: HeaderMap,
+    Path(reference): Path<String>,
+) -> Result<Response, Failure> {
+    let edition = shop.catalog.current(shop.clock.now()).await?;
+    let service = edition
+        .catalog
+        .by_reference(&reference)
+        .ok_or(ErrorKind::ServiceNotFound)?;
+    let body = serde_json::to_vec(&ServiceDetail::from(service))
+        .map_err(|error| Error::internal("writing a service", error))?;
+    Ok(purser_api::cacheable(&headers, body, CACHE_CONTROL))
+}

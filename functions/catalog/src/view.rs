@@ -1,0 +1,240 @@
+//! How the catalog is told (`docs/spec.md` §2.1 to §2.3).
+
+use purser_domain::{CatalogPayment, Operation, Service};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// One service in the list: aggregates instead of operations.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ServiceItem<'a> {
+    #[schema(value_type = uuid::Uuid)]
+    id: String,
+    /// Accepted in place of the UUID in paths.
+    slug: &'a str,
+    name: &'a str,
+    description: &'a str,
+    #[schema(format = Uri)]
+    website: &'a str,
+    #[schema(format = Uri, required)]
+    logo_url: Option<&'a str>,
+    #[schema(inline, value_type = CategoryName)]
+    category: &'static str,
+    /// Where the entry came from.
+    source: &'a str,
+    #[schema(inline, value_type = TrustStatusName)]
+    trust_status: &'static str,
+    operation_count: usize,
+    paid_operation_count: usize,
+    free_operation_count: usize,
+    /// The lowest operation price, in micro-units.
+    min_price_units: u64,
+}
+
+/// The answer of the list.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ServiceList<'a> {
+    pub(crate) services: Vec<ServiceItem<'a>>,
+    /// How many services this answer holds.
+    pub(crate) count: usize,
+}
+
+/// One service with all its operations.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ServiceDetail<'a> {
+    #[schema(value_type = uuid::Uuid)]
+    id: String,
+    slug: &'a str,
+    name: &'a str,
+    description: &'a str,
+    #[schema(format = Uri)]
+    website: &'a str,
+    #[schema(format = Uri, required)]
+    logo_url: Option<&'a str>,
+    #[schema(inline, value_type = CategoryName)]
+    category: &'static str,
+    #[schema(inline, value_type = TrustStatusName)]
+    trust_status: &'static str,
+    operations: Vec<OperationView<'a>>,
+}
+
+/// One callable operation.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Operation)]
+pub(crate) struct OperationView<'a> {
+    #[schema(value_type = uuid::Uuid)]
+    id: String,
+    /// The slug that agents send as `operation_id`.
+    operation_id: &'a str,
+    /// Taken from the latest live probe.
+    #[schema(inline, value_type = AvailabilityName)]
+    availability: &'static str,
+    label: &'a str,
+    /// HTTP method of the provider endpoint.
+    method: &'a str,
+    #[schema(format = Uri)]
+    endpoint: &'a str,
+    #[schema(inline, value_type = CategoryName)]
+    category: &'static str,
+    execution: &'a str,
+    price_model: &'a str,
+    estimated_price_units: u64,
+    #[schema(required)]
+    max_price_units: Option<u64>,
+    /// Parameter descriptor, as the provider gives it.
+    #[schema(value_type = Object)]
+    params: &'a serde_json::Value,
+    #[schema(required)]
+    payment: Option<PaymentView<'a>>,
+}
+
+/// How an operation is paid.
+#[derive(Serialize, ToSchema)]
+#[schema(as = OperationPayment)]
+pub(crate) struct PaymentView<'a> {
+    scheme: &'a str,
+    network: &'static str,
+    token: &'static str,
+    amount_units: u64,
+    /// The provider's wallet.
+    pay_to: String,
+}
+
+impl<'a> From<&'a Service> for ServiceItem<'a> {
+    fn from(service: &'a Service) -> Self {
+        let aggregates = service.aggregates();
+        Self {
+            id: service.id.to_string(),
+            slug: service.slug.as_str(),
+            name: &service.name,
+            description: &service.description,
+            website: service.website.as_str(),
+            logo_url: service.logo_url.as_ref().map(purser_domain::Url::as_str),
+            category: service.category.name(),
+            source: &service.source,
+            trust_status: service.trust_status.name(),
+            operation_count: aggregates.operations,
+            paid_operation_count: aggregates.paid,
+            free_operation_count: aggregates.free,
+            min_price_units: aggregates.min_price.units(),
+        }
+    }
+}
+
+impl<'a> From<&'a Service> for ServiceDetail<'a> {
+    fn from(service: &'a Service) -> Self {
+        Self {
+            id: service.id.to_string(),
+            slug: service.slug.as_str(),
+            name: &service.name,
+            description: &service.description,
+            website: service.website.as_str(),
+            logo_url: service.logo_url.as_ref().map(purser_domain::Url::as_str),
+            category: service.category.name(),
+            trust_status: service.trust_status.name(),
+            operations: service.operations.iter().map(OperationView::from).collect(),
+        }
+    }
+}
+
+impl<'a> From<&'a Operation> for OperationView<'a> {
+    fn from(operation: &'a Operation) -> Self {
+        Self {
+            id: operation.id.to_string(),
+            operation_id: operation.slug.as_str(),
+            availability: operation.availability.name(),
+            label: &operation.label,
+            method: &operation.method,
+            endpoint: operation.endpoint.as_str(),
+            category: operation.category.name(),
+            execution: &operation.execution,
+            price_model: &operation.price_model,
+            estimated_price_units: operation.estimated_price.units(),
+            max_price_units: operation.max_price.map(purser_domain::Amount::units),
+            params: &operation.params,
+            payment: operation.payment.as_ref().map(PaymentView::from),
+        }
+    }
+}
+
+impl<'a> From<&'a CatalogPayment> for PaymentView<'a> {
+    fn from(payment: &'a CatalogPayment) -> Self {
+        Self {
+            scheme: &payment.scheme,
+            network: payment.network.name(),
+            token: payment.network.token_symbol(),
+            amount_units: payment.amount.units(),
+            pay_to: payment.pay_to.to_string(),
+        }
+    }
+}
+
+// The enums below are for the document alone; a test holds them to the domain's names.
+
+/// What a service or operation is about.
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+#[expect(dead_code, reason = "a schema; the values are written by `Category::name`")]
+pub(crate) enum CategoryName {
+    Search,
+    Scrape,
+    Ai,
+    Data,
+    Infrastructure,
+    Security,
+    Finance,
+    Creative,
+}
+
+/// How far a service has been checked.
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+#[expect(dead_code, reason = "a schema; the values are written by `TrustStatus::name`")]
+pub(crate) enum TrustStatusName {
+    Listed,
+    Discovered,
+    ProbePassed,
+    PlatformVerified,
+    Disabled,
+}
+
+/// What the latest live probe of an operation saw.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "a schema; the values are written by `Availability::name`")]
+pub(crate) enum AvailabilityName {
+    #[schema(rename = "paid_x402")]
+    PaidX402,
+    #[schema(rename = "free_verified")]
+    FreeVerified,
+    #[schema(rename = "unverified")]
+    Unverified,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use purser_domain::{Category, TrustStatus};
+    use utoipa::PartialSchema;
+
+    /// The document's enums are written out, so that they can be; here they are held to the domain's.
+    #[test]
+    fn the_document_names_what_the_domain_names() {
+        fn names(schema: impl Serialize) -> Vec<String> {
+            let value = serde_json::to_value(schema).unwrap();
+            value["enum"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|name| name.as_str().unwrap().to_owned())
+                .collect()
+        }
+        let category: Vec<&str> = Category::ALL.iter().map(|value| value.name()).collect();
+        let trust: Vec<&str> = TrustStatus::ALL.iter().map(|value| value.name()).collect();
+        let availability: Vec<&str> = purser_domain::Availability::ALL
+            .iter()
+            .map(|value| value.name())
+            .collect();
+        assert_eq!(names(CategoryName::schema()), category);
+        assert_eq!(names(TrustStatusName::schema()), trust);
+        assert_eq!(names(AvailabilityName::schema()), availability);
+    }
+}

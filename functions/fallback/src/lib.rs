@@ -1,0 +1,12 @@
+//! The `$default` route: every path and method that no other function answers. It knows nothing and may do nothing.
+
+use axum::Router;
+use purser_api::{ApiSettings, Boot, BootError};
+
+/// The fallback: the router without a route, whose answer is 404 `not_found` in our envelope.
+#[expect(clippy::unused_async, reason = "built like every other function")]
+pub async fn router(boot: Boot) -> Result<Router, BootError> {
+    let mut env = boot.env;
+    let api = ApiSettings::from_env(&mut env);
+    Ok(purser_api::finish(Router::new(), env.finish(api)?))
+}

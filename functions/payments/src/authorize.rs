@@ -1,0 +1,398 @@
+//! `POST /x402/authorize`: judges a payment, reserves the spend, and signs exactly the payment that was judged.
+//!
+//! What is always true: an answer with a payment in it has its settlement stored and its amount counted; the same key
+//! with the same request is the same settlement and the same signed bytes, whatever was lost on the way; a refusal
+//! leaves nothing but its decision row. Errors, in the order in which they are found: `docs/errors.md`.
+//!
+//! Deliberately elsewhere: the checks (`shared/domain/src/evaluate.rs`), the transaction
+//! (`shared/store/src/reserve.rs`), the signature (`shared/chain/src/wallet.rs`).
+
+use crate::decide::{Case, Exactness, exactness, refusing_window};
+use crate::view::{AuthorizeBody, Authorized};
+use crate::{Payments, only};
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
+use purser_api::{Caller, Failure};
+use purser_domain::{
+    Agent, AgentId, Approval, ApprovalId, ApprovalStatus, AuthorizeRequest, Block, BoundPayment, Check, Decision,
+    DecisionRecord, Denial, Error, ErrorKind, Eviction, Grant, Offer, PaymentTerms, Purchase, Reason, Refusal, Result,
+    ServiceId, Timestamp, TransactionId,
+};
+use purser_store::{Ask, Escalated, Patience, Prior, Reserved, Snapshot, Standing};
+use serde_json::Value;
+
+purser_api::error_responses! {
+    /// What this endpoint may be refused with.
+    pub(crate) AuthorizeErrors: 400, 401, 402, 403, 404, 409, 413, 429, 500;
+}
+
+/// Judge, reserve and sign one payment.
+#[utoipa::path(
+    post,
+    path = "/x402/authorize",
+    tag = "payments",
+    security(("agentKey" = [])),
+    request_body = AuthorizeBody,
+    responses(
+        (status = 200, body = Authorized, description = "Authorized: send `payment.header_value` as the header `payment.header_name` of the \
+            provider call. With the header `Idempotent-Replayed: true`, the stored outcome of an earlier call."),
+        AuthorizeErrors,
+    )
+)]
+pub(crate) async fn authorize(
+    State(payments): State<Payments>,
+    caller: Caller,
+    body: Bytes,
+) -> Result<Response, Failure> {
+    let started = payments.clock.now();
+    let body = purser_api::json_body(&body);
+    let request = body.and_then(|body| Ok((AuthorizeRequest::parse(&body, payments.network)?, body)));
+    let edition = payments.catalog.current(started).await?;
+    let purchase = match &request {
+        Ok((request, _)) => Purchase::of(&request.intent, &edition.catalog),
+        Err(_) => Err(ErrorKind::ServiceNotFound.into()),
+    };
+    let known_service = purchase.as_ref().ok().map(|purchase| purchase.service.id);
+    let (agent, snapshot) = match &request {
+        Ok((request, _)) => {
+            payments
+                .enter(caller, |agent| ask(request, agent, known_service))
+                .await?
+        }
+        // The key is judged before the body, so a malformed body reads no more than it takes to judge the key.
+        Err(_) => payments.enter(caller, only).await?,
+    };
+    let (request, body) = request?;
+    let requirement = body.get("payment_requirement").unwrap_or(&Value::Null);
+    Authorizing {
+        payments: &payments,
+        request: &request,
+        requirement,
+        started,
+    }
+    .run(agent, purchase, snapshot)
+    .await
+}
+
+fn ask(request: &AuthorizeRequest, agent: AgentId, service: Option<ServiceId>) -> Ask {
+    Ask {
+        agent,
+        service,
+        key: Some(request.idempotency_key),
+        approval: request.approval,
+    }
+}
+
+/// One call of authorize, from the authenticated caller to the answer.
+struct Authorizing<'a> {
+    payments: &'a Payments,
+    request: &'a AuthorizeRequest,
+    /// The provider's requirement as it was sent, from which a stored payment's offer is rebuilt.
+    requirement: &'a Value,
+    started: Timestamp,
+}
+
+/// What went before this call.
+enum Before {
+    /// It is answered: the stored outcome wins over today's policy and today's catalog.
+    Answered(Box<Response>),
+    /// It has to be judged; with the approval that a person gave for exactly this request, if it carries one.
+    Open(Option<ApprovalId>),
+}
+
+impl Authorizing<'_> {
+    async fn run(
+        &self,
+        mut agent: Agent,
+        purchase: Result<Purchase<'_>>,
+        mut snapshot: Snapshot,
+    ) -> Result<Response, Failure> {
+        let mut before = self.before(&agent, &snapshot).await?;
+        let purchase = match &before {
+            Before::Answered(_) => None,
+            Before::Open(_) => Some(purchase?),
+        };
+        let mut eviction = Eviction::Eager;
+        // Ends with an error when the storage stays contended, and leaves nothing behind.
+        let mut patience = Patience::new();
+        loop {
+            let (approval, purchase) = match (before, purchase) {
+                (Before::Answered(answer), _) => return Ok(*answer),
+                (Before::Open(approval), Some(purchase)) => (approval, purchase),
+                // Only a call that was answered at once needs no purchase.
+                (Before::Open(_), None) => return Err(ErrorKind::ServiceNotFound.into()),
+            };
+            let case = Case {
+                agent: &agent,
+                intent: &self.request.intent,
+                purchase,
+                approval,
+                eviction,
+            };
+            if let Some(standing) = &mut snapshot.standing
+                && let Some(answer) = self.attempt(case, standing, &mut patience).await?
+            {
+                return Ok(answer);
+            }
+            eviction = Eviction::Needed;
+            // Something moved underneath the decision: read and judge anew, the freeze and the approval included.
+            snapshot = self
+                .payments
+                .ledger
+                .snapshot(&ask(self.request, agent.id, Some(purchase.service.id)))
+                .await?;
+            agent = snapshot.agent.take().ok_or(ErrorKind::InvalidAgentKey)?;
+            before = self.before(&agent, &snapshot).await?;
+        }
+    }
+
+    /// Idempotency and approval replay (`docs/spec.md` §3.3, §7): what earlier calls and people have settled.
+    ///
+    /// An executed approval answers first, then the key, then the approval's own state.
+    async fn before(&self, agent: &Agent, snapshot: &Snapshot) -> Result<Before, Failure> {
+        let carried = match (self.request.approval, &snapshot.approval) {
+            (None, _) => None,
+            (Some(_), Some(approval)) if approval.agent == agent.id => Some(approval),
+            (Some(_), _) => return Err(ErrorKind::NotFound.into()),
+        };
+        if let Some(executed) = carried.and_then(executed) {
+            return Err(executed.into());
+        }
+        let fingerprint = self.request.intent.fingerprint;
+        match &snapshot.prior {
+            Some(Prior::Allowed {
+                fingerprint: first,
+                payment,
+            }) => {
+                if *first != fingerprint {
+                    let settlement = Some(payment.settlement);
+                    return Err(ErrorKind::IdempotencyKeyReused { settlement }.into());
+                }
+                let answer = self.replay(agent, payment).await?;
+                return Ok(Before::Answered(Box::new(answer)));
+            }
+            Some(Prior::Escalated { fingerprint: first, .. }) if *first != fingerprint => {
+                return Err(ErrorKind::IdempotencyKeyReused { settlement: None }.into());
+            }
+            Some(Prior::Escalated { approval, .. }) if carried.is_none() => {
+                let pinned = self.payments.ledger.approval(*approval).await?;
+                let pinned = pinned.ok_or_else(|| Error::internal("reading a pinned approval", "it is gone"))?;
+                return Err(self.unresolved(&pinned).await?.into());
+            }
+            Some(Prior::Escalated { .. }) | None => {}
+        }
+        let Some(approval) = carried else {
+            return Ok(Before::Open(None));
+        };
+        if approval.fingerprint != fingerprint {
+            return Err(self.void(approval, Block::ApprovalMismatch).await?.into());
+        }
+        match approval.status(self.payments.clock.now()) {
+            ApprovalStatus::Approved => Ok(Before::Open(Some(approval.id))),
+            _ => Err(self.unresolved(approval).await?.into()),
+        }
+    }
+
+    /// The answer to a call whose approval does not let it run: not yet, not any more, or not without being sent along.
+    async fn unresolved(&self, approval: &Approval) -> Result<Error> {
+        match approval.status(self.payments.clock.now()) {
+            ApprovalStatus::Pending | ApprovalStatus::Approved => Ok(self.waiting(approval, &[])),
+            ApprovalStatus::Rejected => self.void(approval, Block::ApprovalRejected).await,
+            ApprovalStatus::Expired => self.void(approval, Block::ApprovalExpired).await,
+            ApprovalStatus::Executed => Ok(executed(approval).unwrap_or(ErrorKind::NotFound).into()),
+        }
+    }
+
+    /// The escalation's own answer, however often it is asked for.
+    fn waiting(&self, approval: &Approval, checks: &[Check]) -> Error {
+        let reason = Reason::ApprovalRequired {
+            approval: Some(approval.id),
+            amount: approval.amount,
+            threshold: approval.threshold,
+            rule: approval.rule,
+        };
+        self.refused(approval.transaction, reason, checks.to_vec())
+    }
+
+    /// Refuses a call whose approval can't be used, and records that it was tried.
+    async fn void(&self, approval: &Approval, block: Block) -> Result<Error> {
+        let at = self.payments.clock.now();
+        let record = DecisionRecord {
+            transaction: TransactionId::at(at, purser_api::random()?),
+            agent: approval.agent,
+            service: approval.service,
+            operation: approval.operation.clone(),
+            amount: self.request.intent.offer.amount(),
+            pay_to: self.request.intent.offer.pay_to(),
+            fingerprint: self.request.intent.fingerprint,
+            at,
+            reason: Reason::PolicyBlocked(block),
+            policy_version: None,
+            approval: Some(approval.id),
+            checks: Vec::new(),
+            latency_ms: self.latency_ms(),
+        };
+        self.record(record).await
+    }
+
+    /// One decision and its commit. `None` when something moved underneath it, so that it has to be taken again.
+    async fn attempt(
+        &self,
+        case: Case<'_>,
+        standing: &mut Standing,
+        patience: &mut Patience,
+    ) -> Result<Option<Response>, Failure> {
+        loop {
+            let denial = match self.payments.decide(case, standing).await {
+                Decision::NeedsTarget => return Err(ErrorKind::FieldRequired("target_url").into()),
+                Decision::Allow(grant) => return Ok(self.reserve(case, &grant, patience).await?),
+                Decision::Refuse(denial) => denial,
+            };
+            if denial.escalates() {
+                return self.escalate(case, denial).await;
+            }
+            match (
+                exactness(&denial.reason, standing, denial.at),
+                refusing_window(&denial.reason, standing),
+            ) {
+                (Exactness::HidesExpired, Some((window, _))) => {
+                    self.payments.ledger.clear_expired(window, denial.at).await?;
+                    patience.pause().await?;
+                    return Ok(None);
+                }
+                (Exactness::NeedsMore, Some(_)) => self.payments.read_further(&denial.reason, standing).await?,
+                // A refusal is as exact as an allow: nothing was written between reading the window and now.
+                (Exactness::Exact, Some((window, _))) if !self.payments.ledger.held_still(window).await? => {
+                    patience.pause().await?;
+                    return Ok(None);
+                }
+                (_, _) => return Err(self.record(self.decision(case, denial)?).await?.into()),
+            }
+        }
+    }
+
+    /// Reserves and signs. The wallet is derived first, so that a seed that does not fit leaves no hold behind.
+    async fn reserve(&self, case: Case<'_>, grant: &Grant, patience: &mut Patience) -> Result<Option<Response>> {
+        let offer = &case.intent.offer;
+        let wallet = self.payments.wallet(case.agent)?;
+        let terms = self.payments.terms(case.agent, self.request, grant)?;
+        match self
+            .payments
+            .ledger
+            .reserve(grant, &terms, &case.intent.fingerprint, patience)
+            .await?
+        {
+            Reserved::Done => {}
+            // What won the race is read and answered like anything that went before.
+            Reserved::Prior(_) | Reserved::ApprovalUsed { .. } | Reserved::Raced => return Ok(None),
+        }
+        let terms = PaymentTerms::of(&terms);
+        let payment = self.payments.payment(&wallet, &terms, offer)?;
+        tracing::info!(settlement.id = %terms.settlement, agent.id = %case.agent.id, amount = %terms.amount, "payment.authorized");
+        Ok(Some(
+            Authorized::with_payment(&terms, offer.version(), payment).into_response(),
+        ))
+    }
+
+    /// The stored outcome of an earlier call: while the chain would still take it, the same settlement and the same signed
+    /// bytes; afterwards, where the settlement stands.
+    async fn replay(&self, agent: &Agent, bound: &BoundPayment) -> Result<Response> {
+        let network = self.payments.network;
+        let usable = self.payments.clock.now() < bound.valid_before;
+        let offer = usable
+            .then(|| Offer::at(self.requirement, network, bound.offer_index))
+            .flatten();
+        let answer = if let Some(offer) = offer {
+            let wallet = self.payments.wallet(agent)?;
+            let terms = PaymentTerms::again(bound, &offer, agent.wallet.address, network);
+            let payment = self.payments.payment(&wallet, &terms, &offer)?;
+            Authorized::with_payment(&terms, offer.version(), payment)
+        } else {
+            let settlement = self.payments.ledger.settlement(agent.id, bound.settlement).await?;
+            let settlement = settlement.ok_or_else(|| Error::internal("replaying a settlement", "it is gone"))?;
+            Authorized::without_payment(&settlement)
+        };
+        tracing::info!(settlement.id = %bound.settlement, agent.id = %agent.id, "payment.replayed");
+        let mut answer = answer.into_response();
+        let replayed = axum::http::HeaderValue::from_static("true");
+        answer.headers_mut().insert("idempotent-replayed", replayed);
+        Ok(answer)
+    }
+
+    /// Stages the question to a person, or joins the same question that is open already.
+    async fn escalate(&self, case: Case<'_>, denial: Denial) -> Result<Option<Response>, Failure> {
+        let checks = denial.checks.clone();
+        let expires_at = denial.at.after(self.payments.approval_ttl);
+        let decision = self.decision(case, denial)?;
+        match self
+            .payments
+            .ledger
+            .escalate(&self.request.idempotency_key, &decision, expires_at)
+            .await?
+        {
+            Escalated::Staged(approval) | Escalated::Joined(approval) => {
+                tracing::info!(approval.id = %approval.id, agent.id = %case.agent.id, amount = %approval.amount, "payment.escalated");
+                Err(self.waiting(&approval, &checks).into())
+            }
+            Escalated::Prior(_) => Ok(None),
+        }
+    }
+
+    fn decision(&self, case: Case<'_>, denial: Denial) -> Result<DecisionRecord> {
+        let named = case.intent.operation.clone();
+        Ok(DecisionRecord {
+            transaction: TransactionId::at(denial.at, purser_api::random()?),
+            agent: case.agent.id,
+            service: case.purchase.service.id,
+            operation: case
+                .purchase
+                .operation
+                .map(|operation| operation.slug.clone())
+                .or(named),
+            amount: case.intent.offer.amount(),
+            pay_to: case.intent.offer.pay_to(),
+            fingerprint: case.intent.fingerprint,
+            at: denial.at,
+            reason: denial.reason,
+            policy_version: denial.policy_version,
+            approval: None,
+            checks: denial.checks,
+            latency_ms: self.latency_ms(),
+        })
+    }
+
+    /// Writes the decision row, and only then refuses.
+    async fn record(&self, record: DecisionRecord) -> Result<Error> {
+        self.payments.ledger.record(&record).await?;
+        let DecisionRecord {
+            transaction,
+            reason,
+            checks,
+            ..
+        } = record;
+        tracing::info!(transaction.id = %transaction, agent.id = %record.agent, reason = reason.text(), "payment.refused");
+        Ok(self.refused(transaction, reason, checks))
+    }
+
+    fn refused(&self, transaction: TransactionId, reason: Reason, checks: Vec<Check>) -> Error {
+        ErrorKind::Refused(Box::new(Refusal {
+            transaction,
+            reason,
+            checks,
+            latency_ms: self.latency_ms(),
+        }))
+        .into()
+    }
+
+    fn latency_ms(&self) -> u64 {
+        self.payments.clock.now().since(self.started).millis()
+    }
+}
+
+fn executed(approval: &Approval) -> Option<ErrorKind> {
+    approval.settlement().map(|settlement| ErrorKind::IdempotentReplay {
+        approval: approval.id,
+        settlement,
+    })
+}

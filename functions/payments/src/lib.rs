@@ -1,0 +1,232 @@
+//! The agent-key group that moves money: preflight, authorize, complete, receipts and approvals.
+//!
+//! One file per endpoint, each with its contract in its header; `decide.rs` is what preflight and authorize share, and
+//! `view.rs` the wire shapes. Every handler goes parse, decide, commit, reply. Only this function holds the wallet seed
+//! and the nonce key.
+
+mod approval;
+mod authorize;
+mod check;
+mod complete;
+mod decide;
+mod receipt;
+mod receipts;
+mod settings;
+mod view;
+
+use axum::Router;
+use purser_api::{ApiSettings, Boot, BootError, Caller, Clock, Secrets, ThrottleScope};
+use purser_chain::{Chain, NonceKey, Timeouts, WalletSeed, WalletSigner};
+use purser_domain::{
+    Agent, AgentId, AuthorizeRequest, Duration, Error, Grant, Network, Offer, PaymentHeader, PaymentTerms,
+    ProviderProof, Result, Settlement, SettlementId, Terms, Timestamp, TransactionId, TransferAuthorization,
+};
+use purser_store::{Ask, CatalogCache, CatalogTable, Ledger, Snapshot, Throttle, Throttled};
+use settings::Settings;
+use std::sync::Arc;
+use utoipa::openapi::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// What the handlers work with; shared by all of them and cheap to clone.
+#[derive(Clone)]
+struct Payments(Arc<Inner>);
+
+impl std::ops::Deref for Payments {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+struct Inner {
+    ledger: Ledger,
+    catalog: CatalogCache,
+    throttle: Throttle,
+    throttle_per_minute: u32,
+    chain: Chain,
+    seed: WalletSeed,
+    nonce_key: NonceKey,
+    clock: Clock,
+    network: Network,
+    /// The longest that a signed payment stays usable, whatever the provider asks for.
+    max_authorization: Duration,
+    approval_ttl: Duration,
+    /// How long complete waits for a transaction to become final before it says "not yet".
+    patience: std::time::Duration,
+    provider_proof: ProviderProof,
+}
+
+impl Inner {
+    /// Counts a call: how many seconds its sender has to wait, if any.
+    async fn hit(&self, scope: ThrottleScope, now: Timestamp) -> Result<Option<u64>> {
+        let hit = self
+            .throttle
+            .hit(&scope.to_string(), now, self.throttle_per_minute)
+            .await?;
+        Ok(match hit {
+            Throttled::Admitted => None,
+            Throttled::Limited { retry_after } => Some(retry_after),
+        })
+    }
+
+    /// The agent behind a call, and what was read for it in the same round trip.
+    async fn enter(&self, caller: Caller, ask: impl FnOnce(AgentId) -> Ask) -> Result<(Agent, Snapshot)> {
+        let now = self.clock.now();
+        let scope = caller.scope();
+        caller
+            .enter(self.hit(scope, now), now, async |agent| {
+                let mut snapshot = self.ledger.snapshot(&ask(agent)).await?;
+                Ok((snapshot.agent.take(), snapshot))
+            })
+            .await
+    }
+
+    /// The agent behind a call, and one of its settlements: `None` for an unknown id as for somebody else's.
+    async fn enter_for_settlement(
+        &self,
+        caller: Caller,
+        id: Option<SettlementId>,
+    ) -> Result<(Agent, Option<Settlement>)> {
+        let now = self.clock.now();
+        let scope = caller.scope();
+        let read = async |agent| {
+            let settlement = async {
+                match id {
+                    Some(id) => self.ledger.settlement(agent, id).await,
+                    None => Ok(None),
+                }
+            };
+            tokio::try_join!(self.ledger.agent(agent), settlement)
+        };
+        caller.enter(self.hit(scope, now), now, read).await
+    }
+
+    /// The agent's wallet. A seed that does not lead to the address on record must not sign anything.
+    fn wallet(&self, agent: &Agent) -> Result<WalletSigner> {
+        let wallet = self
+            .seed
+            .wallet(agent.wallet.index)
+            .map_err(|error| Error::internal("deriving a wallet", error))?;
+        if wallet.address() == agent.wallet.address {
+            Ok(wallet)
+        } else {
+            Err(Error::internal(
+                "deriving a wallet",
+                "the seed does not lead to the agent's address",
+            ))
+        }
+    }
+
+    /// The terms of a grant: what will be stored, and all that will be signed.
+    fn terms(&self, agent: &Agent, request: &AuthorizeRequest, grant: &Grant) -> Result<Terms> {
+        let offer = &request.intent.offer;
+        let window = Duration::from_secs_u32(offer.max_timeout_secs()).min(self.max_authorization);
+        let random: [u8; 16] = purser_api::random()?;
+        let [settlement, transaction] =
+            [random.first_chunk::<8>(), random.last_chunk::<8>()].map(|half| half.copied().unwrap_or_default());
+        let valid_before = Timestamp::from_secs(grant.at().secs())
+            .unwrap_or(grant.at())
+            .after(window);
+        Ok(Terms {
+            id: SettlementId::at(grant.at(), settlement),
+            transaction: TransactionId::at(grant.at(), transaction),
+            agent: agent.id,
+            wallet: agent.wallet.address,
+            service: grant.service(),
+            operation: grant.operation().cloned(),
+            network: self.network,
+            amount: grant.amount(),
+            pay_to: offer.pay_to(),
+            authorized_at: grant.at(),
+            valid_before,
+            x402_version: offer.version(),
+            offer_index: offer.index(),
+            policy_version: grant.policy_version(),
+            budgets: grant
+                .charges()
+                .iter()
+                .filter_map(|charge| charge.scope.budget())
+                .collect(),
+            idempotency_key: request.idempotency_key,
+            approval: grant.approval(),
+        })
+    }
+
+    /// The signed payment of a settlement: the same bytes, however often it is made.
+    fn payment(&self, wallet: &WalletSigner, terms: &PaymentTerms, offer: &Offer) -> Result<PaymentHeader> {
+        let authorization = TransferAuthorization::of(terms, self.nonce_key.nonce(terms.settlement));
+        let signature = wallet
+            .sign(terms.network, &authorization)
+            .map_err(|error| Error::internal("signing a payment", error))?;
+        Ok(PaymentHeader::new(offer, terms.network, &authorization, signature))
+    }
+}
+
+/// A reading of the agent alone.
+const fn only(agent: AgentId) -> Ask {
+    Ask {
+        agent,
+        service: None,
+        key: None,
+        approval: None,
+    }
+}
+
+/// The group's routes and their description.
+fn routes() -> OpenApiRouter<Payments> {
+    OpenApiRouter::new()
+        .routes(routes!(check::check))
+        .routes(routes!(authorize::authorize))
+        .routes(routes!(complete::complete))
+        .routes(routes!(receipt::receipt))
+        .routes(routes!(receipts::receipts))
+        .routes(routes!(approval::approval))
+}
+
+/// The group's part of the OpenAPI document.
+pub fn openapi() -> OpenApi {
+    routes().into_openapi()
+}
+
+/// The group, ready to serve: configuration and secrets are read, and the first connections opened, before the first
+/// request is there.
+pub async fn router(boot: Boot) -> Result<Router, BootError> {
+    let Boot { mut env, aws, clock } = boot;
+    let api = ApiSettings::from_env(&mut env);
+    let settings = Settings::from_env(&mut env);
+    let (api, settings) = env.finish(api.zip(settings))?;
+
+    let db = purser_store::client(&aws);
+    let secrets = Secrets::new(&aws);
+    let catalog = CatalogCache::new(CatalogTable::new(db.clone(), settings.catalog_table));
+    let (seed, nonce_key, rpc_url, _warm) = tokio::try_join!(
+        secrets.text(&settings.wallet_seed_secret),
+        secrets.text(&settings.nonce_key_secret),
+        secrets.text(&settings.rpc_url_secret),
+        // The first read opens the connection; a catalog that can't be read yet is asked for again by the first call.
+        async { Ok(catalog.current(clock.now()).await.ok()) },
+    )?;
+    let chain = Chain::new(settings.network, &rpc_url, settings.finality, Timeouts::default())?;
+    if settings.provider_proof == ProviderProof::OrAssertion && !chain.is_development_node().await? {
+        return Err("`ACCEPT_PROVIDER_OK` is for local chains alone".into());
+    }
+    let payments = Payments(Arc::new(Inner {
+        ledger: Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table),
+        catalog,
+        throttle: Throttle::new(db, settings.throttle_table),
+        throttle_per_minute: settings.throttle_per_minute,
+        chain,
+        seed: WalletSeed::from_hex(&seed)?,
+        nonce_key: NonceKey::from_text(&nonce_key)?,
+        clock,
+        network: settings.network,
+        max_authorization: settings.max_authorization,
+        approval_ttl: settings.approval_ttl,
+        patience: settings.patience,
+        provider_proof: settings.provider_proof,
+    }));
+    let (router, _) = routes().split_for_parts();
+    Ok(purser_api::finish(router.with_state(payments), api))
+}

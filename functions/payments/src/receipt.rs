@@ -1,0 +1,37 @@
+//! `GET /x402/settlements/{settlementId}`: one receipt. Another agent's, and an unknown one, are alike not found.
+
+use crate::Payments;
+use crate::view::SettlementRow;
+use axum::Json;
+use axum::extract::{Path, State};
+use purser_api::{Caller, Failure};
+use purser_domain::{ErrorKind, SettlementId};
+
+purser_api::error_responses! {
+    /// What this endpoint may be refused with.
+    pub(crate) ReceiptErrors: 401, 404, 429, 500;
+}
+
+/// Fetch one receipt.
+#[utoipa::path(
+    get,
+    path = "/x402/settlements/{settlementId}",
+    tag = "payments",
+    security(("agentKey" = [])),
+    params(("settlementId" = String, Path, description = "From authorize.")),
+    responses(
+        (status = 200, body = SettlementRow, description = "The settlement."),
+        ReceiptErrors,
+    )
+)]
+pub(crate) async fn receipt(
+    State(payments): State<Payments>,
+    caller: Caller,
+    Path(settlement): Path<String>,
+) -> Result<Json<SettlementRow>, Failure> {
+    let (_, settlement) = payments
+        .enter_for_settlement(caller, SettlementId::parse(&settlement))
+        .await?;
+    let settlement = settlement.ok_or(ErrorKind::NotFound)?;
+    Ok(Json(SettlementRow::from(&settlement)))
+}

@@ -1,0 +1,405 @@
+//! The wire shapes of this group. Bodies that come in are parsed by the domain (`shared/domain/src/intent.rs`); their
+//! shapes here are for the OpenAPI document.
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use purser_api::CheckView;
+use purser_domain::{
+    Approval, PaymentHeader, PaymentTerms, Preflight, Settlement, SettlementState, Timestamp, X402Version,
+};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// What the provider was or will be asked.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "a schema; the body is read by `Intent`")]
+pub(crate) struct OriginalRequest {
+    /// HTTP method.
+    #[schema(example = "GET")]
+    method: String,
+    /// Where the provider is called.
+    #[schema(format = Uri, example = "http://127.0.0.1:4020/weather")]
+    url: String,
+    /// Hash of the exact request body; binds the decision to it.
+    #[schema(nullable)]
+    body_hash: Option<String>,
+}
+
+/// What else is known of the call.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "a schema; the body is read by `Intent`")]
+pub(crate) struct Metadata {
+    /// The page that a scrape or crawl operation fetches; its host is checked against `allowed_domains`.
+    #[schema(format = Uri, nullable)]
+    target_url: Option<String>,
+}
+
+/// One payment to judge, reserve and sign.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "a schema; the body is read by `AuthorizeRequest`")]
+pub(crate) struct AuthorizeBody {
+    /// The decoded provider payment requirement: an x402 v1 or v2 object, or one entry of its `accepts`.
+    #[schema(value_type = Object)]
+    payment_requirement: Value,
+    /// The most that this call may cost, in micro-units.
+    #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
+    max_payment_units: u64,
+    original_request: OriginalRequest,
+    /// The same key with the same request answers with the same payment; with another request, with a conflict.
+    #[schema(min_length = 1, max_length = 255)]
+    idempotency_key: String,
+    /// Slug or UUID; found by `original_request.url` when absent.
+    #[schema(nullable, min_length = 1, max_length = 128)]
+    service_id: Option<String>,
+    /// Operation slug; found by `original_request.url` when absent.
+    #[schema(nullable)]
+    operation_id: Option<String>,
+    /// On the retry after a person approved.
+    #[schema(nullable)]
+    approval_id: Option<Uuid>,
+    #[schema(nullable)]
+    metadata: Option<Metadata>,
+}
+
+/// One payment to judge without effect.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "a schema; the body is read by `CheckRequest`")]
+pub(crate) struct CheckBody {
+    /// The decoded provider payment requirement: an x402 v1 or v2 object, or one entry of its `accepts`.
+    #[schema(value_type = Object)]
+    payment_requirement: Value,
+    /// The most that this call may cost, in micro-units.
+    #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
+    max_payment_units: u64,
+    original_request: OriginalRequest,
+    /// The same key with the same request answers the same for a day; with another request, with a conflict.
+    #[schema(min_length = 1, max_length = 255)]
+    replay_key: String,
+    /// Slug or UUID; found by `original_request.url` when absent.
+    #[schema(nullable, min_length = 1, max_length = 128)]
+    service_id: Option<String>,
+    /// Operation slug; found by `original_request.url` when absent.
+    #[schema(nullable)]
+    operation_id: Option<String>,
+    #[schema(nullable)]
+    metadata: Option<Metadata>,
+}
+
+/// What the provider answered.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "a schema; the body is read by `CompleteRequest`")]
+pub(crate) struct CompleteBody {
+    /// The provider's payment response: the raw base64 header, or an object keyed by header name.
+    #[schema(value_type = ProviderProof)]
+    payment_response_header: Value,
+    /// The transaction; optional when the payment response names it.
+    #[schema(nullable, pattern = "^0x[0-9a-fA-F]{64}$")]
+    tx_hash: Option<String>,
+}
+
+/// The raw header, or headers by name.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "a schema; the body is read by `CompleteRequest`")]
+pub(crate) enum ProviderProof {
+    /// Base64 of JSON.
+    Raw(String),
+    /// Keyed by header name, in any case.
+    Headers(serde_json::Map<String, Value>),
+}
+
+/// An authorized payment.
+#[derive(Serialize, ToSchema)]
+#[expect(clippy::struct_field_names, reason = "the names of the contract")]
+pub(crate) struct Authorized {
+    /// Always true.
+    authorized: bool,
+    #[schema(example = "allow")]
+    result: &'static str,
+    #[schema(example = "x402_authorized")]
+    reason: &'static str,
+    #[schema(value_type = Uuid)]
+    settlement_id: String,
+    /// The audit reference.
+    #[schema(value_type = Uuid)]
+    transaction_id: String,
+    amount_units: u64,
+    /// `authorized`; once the payment can't be used any more, where the settlement stands.
+    receipt_status: &'static str,
+    #[schema(example = "base")]
+    network: &'static str,
+    #[schema(example = "USDC")]
+    token: &'static str,
+    pay_to: String,
+    wallet_address: String,
+    #[schema(format = DateTime)]
+    authorized_at: String,
+    /// The chain takes the payment only in blocks before this instant.
+    #[schema(format = DateTime)]
+    expires_at: String,
+    /// The signed payment; null once it can't be used any more.
+    #[schema(required)]
+    payment: Option<Payment>,
+}
+
+/// A signed x402 payment.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Payment {
+    x402_version: u8,
+    /// `PAYMENT-SIGNATURE` (v2) or `X-PAYMENT` (v1).
+    header_name: &'static str,
+    /// Goes into the provider call as it is.
+    header_value: String,
+    /// What the header holds, decoded.
+    #[schema(value_type = Object)]
+    payload: Value,
+}
+
+impl Authorized {
+    /// The answer while the payment can be used.
+    pub(crate) fn with_payment(terms: &PaymentTerms, version: X402Version, payment: PaymentHeader) -> Self {
+        let payment = Payment {
+            x402_version: version.number(),
+            header_name: payment.name,
+            header_value: payment.value,
+            payload: payment.payload,
+        };
+        Self::of(terms, &SettlementState::Authorized, Some(payment))
+    }
+
+    /// The answer when it can't be used any more.
+    pub(crate) fn without_payment(settlement: &Settlement) -> Self {
+        Self::of(&PaymentTerms::of(&settlement.terms), &settlement.state, None)
+    }
+
+    fn of(terms: &PaymentTerms, state: &SettlementState, payment: Option<Payment>) -> Self {
+        Self {
+            authorized: true,
+            result: "allow",
+            reason: "x402_authorized",
+            settlement_id: terms.settlement.to_string(),
+            transaction_id: terms.transaction.to_string(),
+            amount_units: terms.amount.units(),
+            receipt_status: state.name(),
+            network: terms.network.name(),
+            token: terms.network.token_symbol(),
+            pay_to: terms.pay_to.to_string(),
+            wallet_address: terms.wallet.to_string(),
+            authorized_at: terms.authorized_at.to_string(),
+            expires_at: terms.valid_before.to_string(),
+            payment,
+        }
+    }
+}
+
+impl IntoResponse for Authorized {
+    fn into_response(self) -> Response {
+        Json(self).into_response()
+    }
+}
+
+/// A preflight's outcome.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct CheckAnswer {
+    /// Always true.
+    check: bool,
+    would_authorize: bool,
+    /// `allow`, `block` or `escalate`.
+    result: String,
+    /// `x402_authorized`, the slug that authorize would answer with, or a rule's own reason.
+    reason: String,
+    amount_units: u64,
+    approval_required: bool,
+    /// Every check, in the order in which authorize makes them.
+    checks: Vec<CheckView>,
+}
+
+impl From<Preflight> for CheckAnswer {
+    fn from(preflight: Preflight) -> Self {
+        Self {
+            check: true,
+            would_authorize: preflight.result == "allow",
+            approval_required: preflight.result == "escalate",
+            amount_units: preflight.amount.units(),
+            checks: preflight.checks.iter().map(CheckView::from).collect(),
+            result: preflight.result,
+            reason: preflight.reason,
+        }
+    }
+}
+
+/// A settlement, as receipts are fetched.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Settlement)]
+pub(crate) struct SettlementRow {
+    /// The settlement id.
+    #[schema(value_type = Uuid)]
+    id: String,
+    /// The audit reference.
+    #[schema(value_type = Uuid)]
+    transaction_id: String,
+    agent_id: String,
+    #[schema(value_type = Uuid)]
+    service_id: String,
+    /// Operation slug; null when the call matched no operation of the catalog.
+    #[schema(required)]
+    operation_id: Option<String>,
+    network: &'static str,
+    token: &'static str,
+    amount_units: u64,
+    pay_to: String,
+    /// `authorized`, `confirmed` or `expired`.
+    receipt_status: &'static str,
+    /// Null until confirmed.
+    #[schema(required)]
+    tx_hash: Option<String>,
+    #[schema(format = DateTime)]
+    authorized_at: String,
+    /// Null until confirmed.
+    #[schema(format = DateTime, required)]
+    settled_at: Option<String>,
+}
+
+impl From<&Settlement> for SettlementRow {
+    fn from(settlement: &Settlement) -> Self {
+        let terms = &settlement.terms;
+        let (tx_hash, settled_at) = settled(settlement);
+        Self {
+            id: terms.id.to_string(),
+            transaction_id: terms.transaction.to_string(),
+            agent_id: terms.agent.to_string(),
+            service_id: terms.service.to_string(),
+            operation_id: terms.operation.as_ref().map(ToString::to_string),
+            network: terms.network.name(),
+            token: terms.network.token_symbol(),
+            amount_units: terms.amount.units(),
+            pay_to: terms.pay_to.to_string(),
+            receipt_status: settlement.state.name(),
+            tx_hash,
+            authorized_at: terms.authorized_at.to_string(),
+            settled_at,
+        }
+    }
+}
+
+fn settled(settlement: &Settlement) -> (Option<String>, Option<String>) {
+    match &settlement.state {
+        SettlementState::Confirmed { tx_hash, settled_at } => (Some(tx_hash.to_string()), Some(settled_at.to_string())),
+        SettlementState::Authorized | SettlementState::Expired => (None, None),
+    }
+}
+
+/// A confirmed settlement, as complete answers it.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Completed {
+    #[serde(flatten)]
+    row: SettlementRow,
+    /// How it was confirmed.
+    #[schema(example = "onchain")]
+    confirmed_via: &'static str,
+}
+
+impl From<&Settlement> for Completed {
+    fn from(settlement: &Settlement) -> Self {
+        Self {
+            row: settlement.into(),
+            confirmed_via: "onchain",
+        }
+    }
+}
+
+/// A settlement, as receipts are listed.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct SettlementItem {
+    #[schema(value_type = Uuid)]
+    id: String,
+    #[schema(value_type = Uuid)]
+    transaction_id: String,
+    #[schema(value_type = Uuid)]
+    service_id: String,
+    #[schema(required)]
+    operation_id: Option<String>,
+    amount_units: u64,
+    /// `authorized`, `confirmed` or `expired`.
+    receipt_status: &'static str,
+    #[schema(format = DateTime)]
+    authorized_at: String,
+    #[schema(format = DateTime, required)]
+    settled_at: Option<String>,
+}
+
+impl From<&Settlement> for SettlementItem {
+    fn from(settlement: &Settlement) -> Self {
+        let terms = &settlement.terms;
+        Self {
+            id: terms.id.to_string(),
+            transaction_id: terms.transaction.to_string(),
+            service_id: terms.service.to_string(),
+            operation_id: terms.operation.as_ref().map(ToString::to_string),
+            amount_units: terms.amount.units(),
+            receipt_status: settlement.state.name(),
+            authorized_at: terms.authorized_at.to_string(),
+            settled_at: settled(settlement).1,
+        }
+    }
+}
+
+/// The agent's settlements, newest first.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct SettlementList {
+    pub(crate) settlements: Vec<SettlementItem>,
+    /// How many settlements this answer holds.
+    pub(crate) count: usize,
+}
+
+/// Where an approval stands.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Approval)]
+pub(crate) struct ApprovalView {
+    #[schema(value_type = Uuid)]
+    approval_id: String,
+    /// `pending`, `approved`, `rejected`, `expired` or `executed`.
+    status: &'static str,
+    #[schema(value_type = Uuid)]
+    transaction_id: String,
+    #[schema(value_type = Uuid)]
+    service_id: String,
+    #[schema(required)]
+    operation_id: Option<String>,
+    amount_units: u64,
+    pay_to: String,
+    #[schema(format = DateTime)]
+    created_at: String,
+    #[schema(format = DateTime)]
+    expires_at: String,
+    /// When a person decided.
+    #[schema(format = DateTime, required)]
+    resolved_at: Option<String>,
+    /// The settlement that used it.
+    #[schema(value_type = Option<Uuid>, required)]
+    settlement_id: Option<String>,
+}
+
+impl ApprovalView {
+    pub(crate) fn at(approval: &Approval, now: Timestamp) -> Self {
+        Self {
+            approval_id: approval.id.to_string(),
+            status: approval.status(now).name(),
+            transaction_id: approval.transaction.to_string(),
+            service_id: approval.service.to_string(),
+            operation_id: approval.operation.as_ref().map(ToString::to_string),
+            amount_units: approval.amount.units(),
+            pay_to: approval.pay_to.to_string(),
+            created_at: approval.created_at.to_string(),
+            expires_at: approval.expires_at.to_string(),
+            resolved_at: approval.resolved_at().map(|at| at.to_string()),
+            settlement_id: approval.settlement().map(|id| id.to_string()),
+        }
+    }
+}
