@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Builds every function of template.yaml into .aws-sam/build/<LogicalId>/bootstrap, for x86_64 and without Docker.
+#
+#   infra/sam/build.sh         quick: what CI does, to prove that the template builds and to run infra/sam/emulate.py
+#   infra/sam/build.sh --full  with the release profile of Cargo.toml, as it is shipped
+#
+# Neither is for deploying: a deployment is `sam build && sam deploy`, which follows the template's Architecture
+# (arm64 by default, through zig; once: `rustup target add aarch64-unknown-linux-gnu`).
+#
+# What SAM runs for each function is `cargo lambda build --release --bin <Binary>` in the workspace root, one after
+# the other; cargo's target folder is shared, so that dependencies are compiled once and a second run takes seconds.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+mode=${1:---quick}
+case $mode in
+  --quick)
+    # Fat LTO and one codegen unit optimise the whole of each function once more, on one core, to make it small and
+    # quick to start; a check needs neither. Level 1 spares most of the optimiser and keeps signing fast enough for
+    # tests. What changes behaviour stays as shipped: overflow checks, unwinding, no debug assertions. Cargo puts
+    # these variables above Cargo.toml; cargo-lambda sets only keys that Cargo.toml leaves out.
+    export CARGO_PROFILE_RELEASE_LTO=off
+    export CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+    export CARGO_PROFILE_RELEASE_OPT_LEVEL=${CARGO_PROFILE_RELEASE_OPT_LEVEL:-1}
+    ;;
+  --full) ;;
+  *) echo "build: unknown argument \`$mode\`" >&2; exit 2 ;;
+esac
+
+[[ -x .venv/bin/sam && -x .venv/bin/cargo-lambda ]] \
+  || { echo "build: no SAM or cargo-lambda in .venv; pip install -r infra/sam/requirements.txt" >&2; exit 2; }
+# SAM looks for cargo and cargo-lambda on PATH.
+export PATH="$PWD/.venv/bin:$PATH"
+
+# Whatever the caller's profile is, nothing here may reach an account.
+unset AWS_PROFILE AWS_DEFAULT_PROFILE
+export AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_SESSION_TOKEN=local AWS_DEFAULT_REGION=us-east-1
+export AWS_EC2_METADATA_DISABLED=true SAM_CLI_TELEMETRY=0
+
+# The host's own linker instead of zig: the architecture is the host's. --locked, because SAM has no way to say it.
+export CARGO_LAMBDA_COMPILER=cargo CARGO_LAMBDA_COMPILER_EXTRA_ARGS=--locked
+
+sam build --no-cached --template-file template.yaml --parameter-overrides Architecture=x86_64
+
+# SAM fails when a build fails; these are the two things that it does not look at.
+functions=$(grep -c 'Type: AWS::Serverless::Function$' template.yaml)
+built=0
+for bootstrap in .aws-sam/build/*/bootstrap; do
+  [[ -x $bootstrap ]] || { echo "build: $bootstrap is not executable" >&2; exit 1; }
+  # Linked against the host's C library; Amazon Linux 2023 has glibc 2.34 and would not start anything newer.
+  needs=$(grep -aoE 'GLIBC_2\.[0-9]+' "$bootstrap" | sort -Vu | tail -n 1 || true)
+  if [[ $(printf '%s\n' GLIBC_2.34 "$needs" | sort -V | tail -n 1) != GLIBC_2.34 ]]; then
+    echo "build: $bootstrap needs $needs, Lambda has GLIBC_2.34" >&2
+    exit 1
+  fi
+  printf '%-60s %9d bytes  %s\n' "$bootstrap" "$(stat -c %s "$bootstrap")" "$needs"
+  built=$((built + 1))
+done
+[[ $built -eq $functions ]] || { echo "build: $built of $functions functions were built" >&2; exit 1; }

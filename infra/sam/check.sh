@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Checks template.yaml without a cloud account, warnings being errors:
+#   1. SAM can translate it;
+#   2. cfn-lint accepts it as written (`--lint` replaces the translation, so both are needed);
+#   3. cfn-lint accepts what SAM makes of it. As written, cfn-lint does not look into Policies and Environment:
+#      only there does it see a reference to a table that does not exist, or an action that IAM does not know.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+[[ -x .venv/bin/sam && -x .venv/bin/cfn-lint ]] \
+  || { echo "check: no SAM in .venv; pip install -r infra/sam/requirements.txt" >&2; exit 2; }
+
+# Whatever the caller's profile is, nothing here may reach an account.
+unset AWS_PROFILE AWS_DEFAULT_PROFILE
+export AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_SESSION_TOKEN=local
+export AWS_EC2_METADATA_DISABLED=true SAM_CLI_TELEMETRY=0
+
+.venv/bin/sam validate --region us-east-1 --template-file template.yaml
+.venv/bin/sam validate --lint --region us-east-1 --template-file template.yaml
+
+mkdir -p .aws-sam
+.venv/bin/python infra/sam/translate.py template.yaml > .aws-sam/translated.json
+.venv/bin/cfn-lint --regions us-east-1 --template .aws-sam/translated.json
+echo ".aws-sam/translated.json is valid CloudFormation"

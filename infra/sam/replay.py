@@ -1,0 +1,146 @@
+"""Starts the built functions as Lambda would and checks what only the built file can show; run by infra/sam/replay.sh.
+
+ 1. Golden events through the runtime emulator: the fallback's, and the API description, which needs no AWS.
+ 2. Without its variables a function ends before it asks for work, with one line that names every one of them; and the
+    template gives each function exactly those.
+
+What the functions answer to every other event is tests/it/events.rs. No AWS is reachable from here: endpoints point at
+a closed port. Exit status: 0, all is well; 1, something is not; 2, there is nothing to run.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import emulate
+from samcli.yamlhelper import yaml_parse
+
+EVENTS = emulate.ROOT / "events"
+BUILD = emulate.ROOT / ".aws-sam" / "build"
+# Nothing listens on port 1, and nobody may without being root.
+NOWHERE = "127.0.0.1:1"
+# All of it for one function, start included; a few seconds suffice.
+PATIENCE = 30
+
+problems = []
+
+
+def main():
+    # As in emulate.py: what was started ends with us.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    try:
+        template = yaml_parse((emulate.ROOT / "template.yaml").read_text())
+        functions = {
+            name: resource["Properties"].get("Environment", {}).get("Variables", {})
+            for name, resource in template["Resources"].items()
+            if resource["Type"] == "AWS::Serverless::Function"
+        }
+        bootstraps = {name: emulate.find_bootstrap(BUILD, name) for name in functions}
+        emulator = emulate.find_emulator()
+    except emulate.Absent as absent:
+        print(f"replay: {absent}", file=sys.stderr)
+        return 2
+
+    for event in sorted((EVENTS / "fallback").glob("*.json")):
+        status, body, headers = replay(emulator, bootstraps["FallbackFunction"], event, {})
+        expect(event.name, status == 404 and body.get("error") == "not_found", f"{status} {body}")
+        expect(f"{event.name}: x-request-id", headers.get("x-request-id"), headers)
+
+    event = EVENTS / "catalog" / "openapi.json"
+    status, body, headers = replay(emulator, bootstraps["CatalogFunction"], event, {"CATALOG_TABLE": "catalog"})
+    expect(event.name, status == 200 and str(body.get("openapi")).startswith("3.1."), f"{status} {str(body)[:200]}")
+    expect(f"{event.name}: etag, x-request-id", headers.get("etag") and headers.get("x-request-id"), headers)
+
+    for name, variables in functions.items():
+        refuses_to_start_without(name, bootstraps[name], variables)
+
+    print(f"replay: {len(problems)} problems" if problems else "replay: all is well", flush=True)
+    return 1 if problems else 0
+
+
+def expect(what, holds, otherwise):
+    print(f"  {'ok    ' if holds else 'FAILED'}  {what}", flush=True)
+    if not holds:
+        print(f"          {otherwise}", flush=True)
+        problems.append(what)
+
+
+def surroundings(**variables):
+    """What a function is started with: nothing of the caller's, and no way out."""
+    return {
+        "PATH": os.environ.get("PATH", ""),
+        "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "local",
+        "AWS_SECRET_ACCESS_KEY": "local",
+        "AWS_SESSION_TOKEN": "local",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_ENDPOINT_URL": f"http://{NOWHERE}",
+        "AWS_LAMBDA_FUNCTION_TIMEOUT": str(PATIENCE - 1),
+        **variables,
+    }
+
+
+def replay(emulator, bootstrap, event, variables):
+    name = bootstrap.parent.name
+    print(f"replay: {event.relative_to(EVENTS)} by {name}", flush=True)
+    started = time.monotonic()
+    environment = surroundings(AWS_LAMBDA_FUNCTION_NAME=name, **variables)
+    try:
+        answer = emulate.call(emulator, bootstrap, environment, event.read_bytes(), PATIENCE)
+    except emulate.Failed as failed:
+        expect(f"{name} answers", False, failed)
+        return None, {}, {}
+    print(f"  answered {time.monotonic() - started:.1f} s after its start", flush=True)
+    # A function error has another shape and no status.
+    body = json.loads(answer.get("body") or "{}")
+    return answer.get("statusCode"), body, answer.get("headers", {})
+
+
+def refuses_to_start_without(name, bootstrap, variables):
+    # What is counted has a default in the code; what is named has not.
+    counted = ("_BYTES", "_CONFIRMATIONS", "_PER_MINUTE", "_SECONDS")
+    needed = sorted(variable for variable in variables if not variable.endswith(counted))
+    if not needed:
+        return
+    print(f"replay: {name} without {', '.join(needed)}", flush=True)
+    # Were it to ask for work, it would be refused, and that would be the line.
+    environment = surroundings(
+        AWS_LAMBDA_RUNTIME_API=NOWHERE,
+        AWS_LAMBDA_FUNCTION_NAME=name,
+        AWS_LAMBDA_FUNCTION_MEMORY_SIZE="256",
+        AWS_LAMBDA_FUNCTION_VERSION="1",
+        AWS_LAMBDA_LOG_STREAM_NAME="replay",
+        AWS_LAMBDA_LOG_GROUP_NAME="replay",
+    )
+    try:
+        ended = subprocess.run(
+            [bootstrap], cwd=bootstrap.parent, env=environment, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=PATIENCE,
+        )
+    except subprocess.TimeoutExpired as late:
+        expect("ends", False, late)
+        return
+    output = ended.stdout + ended.stderr
+    expect("ends with a failure", ended.returncode > 0, ended.returncode)
+    lines = output.splitlines()
+    if not expect_one_line(lines, output):
+        return
+    line = json.loads(lines[0])
+    named = sorted(part.split("`")[1] for part in line.get("cause", "").split("; ") if part.endswith("` is not set"))
+    expect("names exactly the variables that template.yaml sets", named == needed, f"{named}, not {needed}")
+
+
+def expect_one_line(lines, output):
+    try:
+        holds = len(lines) == 1 and json.loads(lines[0])["level"] == "ERROR"
+    except (ValueError, KeyError, TypeError):
+        holds = False
+    expect("says so in one ERROR line of JSON", holds, output)
+    return holds
+
+
+if __name__ == "__main__":
+    sys.exit(main())
