@@ -1,0 +1,21 @@
+//! `make openapi`: the description of the API, from the code of all groups, on standard output.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program for people at a terminal"
+)]
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match purser_local::openapi() {
+        Ok(document) => {
+            print!("{document}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("openapi: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

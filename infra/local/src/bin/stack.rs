@@ -1,0 +1,88 @@
+//! `make run`: the whole service on this machine, until Ctrl-C.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program for people at a terminal"
+)]
+
+use purser_local::{Options, Ports, ProviderPorts, Stack, StackFile};
+use std::process::ExitCode;
+
+/// The port that agents call; the others are where people expect to find them.
+const GATEWAY: u16 = 3000;
+const PORTS: Ports = Ports {
+    rpc: 8545,
+    dynamodb: 8000,
+    providers: ProviderPorts { v2: 4020, v1: 4021 },
+};
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let mut env = purser_api::Env::process();
+    purser_api::start_logging(&env);
+    let throttle = env.number("THROTTLE_PER_MINUTE", 1_200, 1..=1_000_000);
+    let throttle_per_minute = match env.finish(throttle) {
+        Ok(limit) => limit,
+        Err(error) => return fail(&error),
+    };
+    let options = Options {
+        gateway_port: GATEWAY,
+        ports: PORTS,
+        throttle_per_minute,
+        ..Options::default()
+    };
+    let stack = match Stack::start(options, |step| println!("run: {step}")).await {
+        Ok(stack) => stack,
+        Err(error) => return fail(&error),
+    };
+    if let Err(error) = StackFile::of(&stack).write() {
+        return fail(&error);
+    }
+    println!("{}", welcome(&stack));
+    // SIGTERM ends the process like any other; the children notice by themselves.
+    let _ = tokio::signal::ctrl_c().await;
+    StackFile::remove();
+    println!("run: stopped");
+    ExitCode::SUCCESS
+}
+
+fn fail(error: &dyn std::error::Error) -> ExitCode {
+    eprintln!("run: {error}");
+    ExitCode::FAILURE
+}
+
+/// What a newcomer needs: where things are, and a first payment that works when pasted.
+fn welcome(stack: &Stack) -> String {
+    let Stack {
+        base_url,
+        rpc_url,
+        dynamodb_url,
+        providers,
+        agent,
+        ..
+    } = stack;
+    let provider = &providers.provider_url;
+    let key = &agent.key;
+    format!(
+        r#"
+Purser answers at        {base_url}      (the API: {base_url}/openapi.json)
+paid provider (x402 v2)  {provider}
+paid provider (x402 v1)  {provider_v1}
+chain, DynamoDB          {rpc_url}  {dynamodb_url}
+all of this              .local/stack.json
+
+A first payment. Paste it into another terminal (`make demo` shows each step):
+
+KEY='{key}'
+OFFER=$(curl -s -D - -o /dev/null {provider}/weather | tr -d '\r' | sed -n 's/^[Pp][Aa][Yy][Mm][Ee][Nn][Tt]-[Rr][Ee][Qq][Uu][Ii][Rr][Ee][Dd]: //p' | base64 -d)
+ANSWER=$(curl -s {base_url}/x402/authorize -H "Authorization: Bearer $KEY" -d '{{"payment_requirement":'"$OFFER"',"max_payment_units":20000,"original_request":{{"method":"GET","url":"{provider}/weather"}},"idempotency_key":"first-'$RANDOM$RANDOM'"}}')
+PAYMENT=$(echo "$ANSWER" | sed -n 's/.*"header_value":"\([^"]*\)".*/\1/p')
+SETTLEMENT=$(echo "$ANSWER" | sed -n 's/.*"settlement_id":"\([^"]*\)".*/\1/p')
+PROOF=$(curl -s -D - {provider}/weather -H "PAYMENT-SIGNATURE: $PAYMENT" -o /dev/stderr | tr -d '\r' | sed -n 's/^[Pp][Aa][Yy][Mm][Ee][Nn][Tt]-[Rr][Ee][Ss][Pp][Oo][Nn][Ss][Ee]: //p'); echo
+curl -s {base_url}/x402/settlements/$SETTLEMENT/complete -H "Authorization: Bearer $KEY" -d '{{"payment_response_header":"'$PROOF'"}}'; echo
+
+Ctrl-C stops everything.
+"#,
+        provider_v1 = providers.provider_v1_url,
+    )
+}

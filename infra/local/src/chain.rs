@@ -1,0 +1,107 @@
+//! The local chain's controls: what only a development node can do.
+
+use alloy::primitives::{Address, U256};
+use alloy::sol;
+use alloy::sol_types::SolCall as _;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+sol! {
+    /// The test token's open mint.
+    function mint(address to, uint256 value);
+}
+
+/// A failed call of the local chain.
+#[derive(Debug, thiserror::Error)]
+pub enum DevChainError {
+    /// No answer.
+    #[error("the local chain does not answer: {0}")]
+    Unreachable(#[from] reqwest::Error),
+    /// An answer that is an error.
+    #[error("the local chain refused {method}: {error}")]
+    Refused {
+        /// Which call.
+        method: &'static str,
+        /// What it said.
+        error: Value,
+    },
+}
+
+/// Anvil, by its RPC address.
+#[derive(Clone, Debug)]
+pub struct DevChain {
+    client: reqwest::Client,
+    rpc_url: String,
+}
+
+impl DevChain {
+    /// The node at that address.
+    pub fn new(rpc_url: String) -> Self {
+        Self {
+            client: reqwest::Client::new(),
+            rpc_url,
+        }
+    }
+
+    /// One JSON-RPC call.
+    pub async fn call(&self, method: &'static str, params: Value) -> Result<Value, DevChainError> {
+        let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        let reply: Value = self
+            .client
+            .post(&self.rpc_url)
+            .json(&request)
+            .send()
+            .await?
+            .json()
+            .await?;
+        match reply.get("error") {
+            Some(error) => Err(DevChainError::Refused {
+                method,
+                error: error.clone(),
+            }),
+            None => Ok(reply.get("result").cloned().unwrap_or(Value::Null)),
+        }
+    }
+
+    /// Waits until the node answers, ten seconds at most.
+    pub(crate) async fn ready(&self) -> Result<(), DevChainError> {
+        for _ in 0..100 {
+            if self.call("eth_chainId", json!([])).await.is_ok() {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        self.call("eth_chainId", json!([])).await.map(|_| ())
+    }
+
+    /// Moves the chain's clock and mines a block that shows it.
+    pub async fn advance(&self, seconds: u64) -> Result<(), DevChainError> {
+        self.call("evm_increaseTime", json!([seconds])).await?;
+        self.call("evm_mine", json!([])).await.map(|_| ())
+    }
+
+    /// Mints `units` of the test token to a wallet.
+    pub async fn mint(&self, token: Address, wallet: Address, units: u64) -> Result<(), DevChainError> {
+        let call = mintCall {
+            to: wallet,
+            value: U256::from(units),
+        };
+        self.send(token, call.abi_encode()).await.map(|_| ())
+    }
+
+    /// Sends a transaction from the node's first, unlocked account and answers its hash, once it is mined.
+    pub async fn send(&self, to: Address, data: Vec<u8>) -> Result<String, DevChainError> {
+        let accounts = self.call("eth_accounts", json!([])).await?;
+        let data = alloy::hex::encode_prefixed(data);
+        let transaction = json!({"from": accounts.get(0), "to": to.to_string(), "data": data, "gas": "0x1c9c380"});
+        let hash = self.call("eth_sendTransaction", json!([transaction])).await?;
+        // Mining runs beside the answer. It takes milliseconds, or the block's second where a test has stopped it.
+        for _ in 0..200 {
+            if !self.call("eth_getTransactionReceipt", json!([hash])).await?.is_null() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(hash.as_str().unwrap_or_default().to_owned())
+    }
+}

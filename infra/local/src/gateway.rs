@@ -1,0 +1,149 @@
+//! The HTTP API in front of the functions: routes as `template.yaml` declares them, and the request context that API
+//! Gateway fills, so that a function can't tell the difference. `/_local/…` exists only here.
+
+use crate::chain::DevChain;
+use crate::template::Route;
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, on, post};
+use axum::{Json, Router};
+use lambda_http::request::RequestContext;
+use purser_domain::{Amount, parse_address};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use tower::ServiceExt as _;
+
+/// What the stack's own controls move.
+#[derive(Clone)]
+pub(crate) struct Controls {
+    /// Microseconds that the stack's clock is ahead of the system's.
+    pub(crate) clock_ahead: Arc<AtomicI64>,
+    pub(crate) chain: DevChain,
+    pub(crate) usdc: purser_domain::Address,
+}
+
+/// A route that the template sends to a function that the stack does not have.
+#[derive(Debug, thiserror::Error)]
+#[error("template.yaml routes {} {} to {}, which is not here", .0.method, .0.path, .0.function)]
+pub struct Unrouted(Route);
+
+/// The gateway over these functions, by logical id.
+pub(crate) fn router(
+    routes: &[Route],
+    functions: &BTreeMap<&str, Router>,
+    controls: Controls,
+) -> Result<Router, Unrouted> {
+    let mut gateway = Router::new();
+    let mut fallback = None;
+    for route in routes {
+        let function = functions
+            .get(route.function.as_str())
+            .ok_or_else(|| Unrouted(route.clone()))?
+            .clone();
+        let key = format!("{} {}", route.method, route.path);
+        let handler =
+            move |ConnectInfo(peer): ConnectInfo<SocketAddr>, request: Request| invoke(function, key, peer, request);
+        if route.path == "$default" {
+            fallback = Some(handler);
+            continue;
+        }
+        let method = match route.method.as_str() {
+            "GET" => MethodFilter::GET,
+            "POST" => MethodFilter::POST,
+            "PUT" => MethodFilter::PUT,
+            "PATCH" => MethodFilter::PATCH,
+            "DELETE" => MethodFilter::DELETE,
+            _ => return Err(Unrouted(route.clone())),
+        };
+        gateway = gateway.route(&route.path, on(method, handler));
+    }
+    let local = Router::new()
+        .route("/_local/clock", post(advance_clock))
+        .route("/_local/fund", post(fund))
+        .with_state(controls);
+    let gateway = match fallback {
+        // A wrong method on a known path is an unknown route, as in API Gateway.
+        Some(handler) => gateway.fallback(handler.clone()).method_not_allowed_fallback(handler),
+        None => gateway,
+    };
+    Ok(gateway.merge(local))
+}
+
+/// Hands a request to a function with the context that API Gateway adds to it.
+async fn invoke(function: Router, route_key: String, peer: SocketAddr, request: Request) -> Response {
+    // The outer match left its own extensions (the matched path, the original address), which are not the function's.
+    let (mut parts, body) = request.into_parts();
+    parts.extensions.clear();
+    let context = json!({
+        "routeKey": route_key,
+        "stage": "$default",
+        "http": {
+            "method": parts.method.as_str(),
+            "path": parts.uri.path(),
+            "protocol": "HTTP/1.1",
+            "sourceIp": peer.ip().to_string(),
+        },
+    });
+    match serde_json::from_value(context) {
+        Ok(context) => parts.extensions.insert(RequestContext::ApiGatewayV2(context)),
+        Err(error) => return (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    };
+    let answer = function.oneshot(Request::from_parts(parts, body)).await;
+    answer.unwrap_or_else(|never: std::convert::Infallible| match never {})
+}
+
+/// `POST /_local/clock {"advance_seconds": n}`: moves the stack's clock and the chain's.
+async fn advance_clock(State(controls): State<Controls>, Json(body): Json<Value>) -> Response {
+    let seconds = body
+        .get("advance_seconds")
+        .and_then(Value::as_u64)
+        .filter(|seconds| *seconds <= 10 * 366 * 86_400);
+    let Some(micros) = seconds
+        .and_then(|seconds| i64::try_from(seconds).ok())
+        .and_then(|seconds| seconds.checked_mul(1_000_000))
+    else {
+        return refuse("`advance_seconds` must be a whole number of seconds, ten years at most");
+    };
+    if let Err(error) = controls.chain.advance(seconds.unwrap_or_default()).await {
+        return (
+            StatusCode::BAD_GATEWAY,
+            Json(json!({"error": "chain", "message": error.to_string()})),
+        )
+            .into_response();
+    }
+    controls.clock_ahead.fetch_add(micros, Ordering::SeqCst);
+    let ahead = controls.clock_ahead.load(Ordering::SeqCst);
+    Json(json!({"ahead_seconds": ahead.div_euclid(1_000_000)})).into_response()
+}
+
+/// `POST /_local/fund {"wallet_address", "units"}`: mints the test token.
+async fn fund(State(controls): State<Controls>, Json(body): Json<Value>) -> Response {
+    let wallet = body
+        .get("wallet_address")
+        .and_then(Value::as_str)
+        .and_then(|text| parse_address(text).ok());
+    let units = body.get("units").and_then(Value::as_u64).and_then(Amount::from_units);
+    let (Some(wallet), Some(units)) = (wallet, units) else {
+        return refuse("`wallet_address` must be an address and `units` a whole number of micro-units");
+    };
+    match controls.chain.mint(controls.usdc, wallet, units.units()).await {
+        Ok(()) => Json(json!({"wallet_address": wallet.to_string(), "units": units.units()})).into_response(),
+        Err(error) => (
+            StatusCode::BAD_GATEWAY,
+            Json(json!({"error": "chain", "message": error.to_string()})),
+        )
+            .into_response(),
+    }
+}
+
+fn refuse(message: &str) -> Response {
+    (
+        StatusCode::BAD_REQUEST,
+        Json(json!({"error": "invalid_request", "message": message})),
+    )
+        .into_response()
+}

@@ -1,0 +1,110 @@
+//! `.local/stack.json`: how tools find a running stack.
+
+use crate::{NETWORK, Stack};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What `.local/stack.json` holds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StackFile {
+    /// Where agents call.
+    pub base_url: String,
+    /// The dashboard; null while there is none.
+    pub dashboard_url: Option<String>,
+    /// The paid provider that speaks x402 v2.
+    pub provider_url: String,
+    /// The paid provider that speaks x402 v1.
+    pub provider_v1_url: String,
+    /// The chain.
+    pub rpc_url: String,
+    /// The database.
+    pub dynamodb_url: String,
+    /// The chain's id.
+    pub chain_id: u64,
+    /// The token.
+    pub usdc_address: String,
+    /// The demo agent.
+    pub agent: StackAgent,
+    /// The demo owner; null while nobody can sign in.
+    pub user: Option<serde_json::Value>,
+    /// The internal group's token; null while there is no such group.
+    pub internal_token: Option<String>,
+}
+
+/// The demo agent in `.local/stack.json`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StackAgent {
+    /// Its id.
+    pub agent_id: String,
+    /// Its key, whole: a secret of this stack alone.
+    pub key: String,
+    /// Its wallet.
+    pub wallet_address: String,
+}
+
+/// A file that can't be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum StackFileError {
+    /// The file system.
+    #[error(".local/stack.json: {0}")]
+    File(#[from] io::Error),
+    /// Not what a stack writes.
+    #[error(".local/stack.json: {0}")]
+    Form(#[from] serde_json::Error),
+}
+
+impl StackFile {
+    /// The file of a running stack.
+    pub fn of(stack: &Stack) -> Self {
+        Self {
+            base_url: stack.base_url.clone(),
+            dashboard_url: None,
+            provider_url: stack.providers.provider_url.clone(),
+            provider_v1_url: stack.providers.provider_v1_url.clone(),
+            rpc_url: stack.rpc_url.clone(),
+            dynamodb_url: stack.dynamodb_url.clone(),
+            chain_id: NETWORK.chain_id(),
+            usdc_address: NETWORK.token().address.to_string(),
+            agent: StackAgent {
+                agent_id: stack.agent.id.to_string(),
+                key: stack.agent.key.clone(),
+                wallet_address: stack.agent.wallet_address.to_string(),
+            },
+            user: None,
+            internal_token: None,
+        }
+    }
+
+    fn path() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.local/stack.json")
+    }
+
+    /// Writes the file, readable by its owner alone.
+    pub fn write(&self) -> Result<(), StackFileError> {
+        use std::io::Write as _;
+        use std::os::unix::fs::OpenOptionsExt as _;
+        let path = Self::path();
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        let _ = std::fs::remove_file(&path);
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)?;
+        file.write_all(&serde_json::to_vec_pretty(self)?)?;
+        Ok(())
+    }
+
+    /// Reads the file of the stack that was started last.
+    pub fn read() -> Result<Self, StackFileError> {
+        Ok(serde_json::from_slice(&std::fs::read(Self::path())?)?)
+    }
+
+    /// Removes the file of a stack that ends.
+    pub fn remove() {
+        let _ = std::fs::remove_file(Self::path());
+    }
+}

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT
+pragma solidity ^0.8.20;
+
+/// Carries many calls to one contract in one transaction, all or none, so that a test can put several transfers next to each
+/// other in one receipt. The callee sees this contract as `msg.sender`.
+contract Batch {
+    function run(address target, bytes[] calldata calls) external {
+        for (uint256 i = 0; i < calls.length; ++i) {
+            (bool done, bytes memory reason) = target.call(calls[i]);
+            if (!done) {
+                assembly {
+                    revert(add(reason, 0x20), mload(reason))
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+// A merchant that takes x402 v2 payments with the official Express middleware, as a real one would set it up.
+//
+// Everything in goods.mjs is for sale; /free and /health cost nothing. The middleware verifies, lets the route answer, and
+// settles only when the answer is below 400; this file never touches a payment.
+
+import { HTTPFacilitatorClient } from '@x402/core/server';
+import { ExactEvmScheme } from '@x402/evm/exact/server';
+import { paymentMiddlewareFromHTTPServer, x402HTTPResourceServer, x402ResourceServer } from '@x402/express';
+import express from 'express';
+
+import { GOODS, MAX_TIMEOUT_SECONDS, UNITS } from './goods.mjs';
+import { listen } from './loopback.mjs';
+
+export async function startProviderV2({ chain, facilitatorUrl, facilitatorTimeoutMs, payTo, port }) {
+  const facilitator = new HTTPFacilitatorClient({ url: facilitatorUrl, timeoutMs: facilitatorTimeoutMs });
+  const resources = new x402ResourceServer(facilitator).register(chain.network, new ExactEvmScheme());
+  const paywall = new x402HTTPResourceServer(resources, paidRoutes(chain, payTo));
+  // Asked now rather than at the first request, so that a stack that says it is ready is.
+  await paywall.initialize();
+
+  const app = express();
+  // Both stand before the paywall: a request that could not be answered must not be paid for.
+  app.use(express.json());
+  app.use('/price/:units', (request, response, next) => {
+    if (UNITS.test(request.params.units)) next();
+    else response.status(400).json({ error: 'a price is a positive whole number of micro-USDC' });
+  });
+  app.use(paymentMiddlewareFromHTTPServer(paywall, undefined, undefined, false));
+
+  app.get('/health', (_request, response) => response.json({ status: 'ok' }));
+  app.get('/free', (_request, response) => response.json({ message: 'this one is on the house' }));
+  for (const { method, path, answer } of GOODS) {
+    app[method.toLowerCase()](path, (request, response) => response.json(answer(request)));
+  }
+  return listen(app, port);
+}
+
+/** The middleware's routes know `:name` segments, as Express does, and one price function per route. */
+function paidRoutes(chain, payTo) {
+  const usdc = (amount) => ({
+    amount,
+    asset: chain.usdc,
+    extra: { name: chain.usdcName, version: chain.usdcVersion },
+  });
+  return Object.fromEntries(
+    GOODS.map(({ method, path, units, description }) => [
+      `${method} ${path}`,
+      {
+        accepts: {
+          scheme: 'exact',
+          network: chain.network,
+          payTo,
+          price: units ? usdc(units) : ({ decodedPath }) => usdc(decodedPath.split('/')[2]),
+          maxTimeoutSeconds: MAX_TIMEOUT_SECONDS,
+        },
+        description,
+        mimeType: 'application/json',
+        serviceName: 'Purser Local Merchant',
+      },
+    ]),
+  );
+}

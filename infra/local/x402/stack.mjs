@@ -1,0 +1,99 @@
+// The x402 side of the local stack in one process: the contracts on the chain, a facilitator, and two paid providers.
+//
+// Always true: stdout carries exactly one line, the JSON below, written when everything answers; logs go to stderr; nothing
+// listens beyond 127.0.0.1; the process ends on SIGTERM, on SIGINT, and when the pipe it has for stdin closes, so that a
+// parent that was killed leaves nothing behind. The chain itself is started by that parent; environment variables are in
+// README.md.
+
+import { fstatSync } from 'node:fs';
+
+import { createWalletClient, defineChain, http, publicActions } from 'viem';
+import { mnemonicToAccount } from 'viem/accounts';
+
+import { installChainClock } from './chain-clock.mjs';
+import { chainById } from './chains.mjs';
+import { BATCH, placeContracts } from './contracts.mjs';
+import { startFacilitator } from './facilitator.mjs';
+import { startProviderV1 } from './provider-v1.mjs';
+import { startProviderV2 } from './provider-v2.mjs';
+
+// Anvil's dev accounts come from this public phrase. #2 is the merchant; the facilitator takes the last one, so that a test
+// that sends from the first few never competes with it for a nonce.
+const DEV_MNEMONIC = 'test test test test test test test test test test test junk';
+const MERCHANT = mnemonicToAccount(DEV_MNEMONIC, { addressIndex: 2 }).address;
+const FACILITATOR = mnemonicToAccount(DEV_MNEMONIC, { addressIndex: 9 });
+
+// The SDK reports some of what it does with console.log, and stdout belongs to the one line.
+console.log = console.error;
+
+endWithParent();
+process.stdout.write(`${JSON.stringify(await start(process.env))}\n`);
+
+async function start(env) {
+  const chain = chainById(env.CHAIN_ID);
+  const client = await connect(required(env, 'RPC_URL'), chain);
+  await placeContracts(client, chain.usdc);
+
+  const confirmationTimeoutMs = Number(env.CONFIRMATION_TIMEOUT_MS || 30_000);
+  const facilitatorUrl = await startFacilitator({
+    chain,
+    client,
+    followChain: installChainClock(client),
+    confirmationTimeoutMs,
+    port: port(env, 'FACILITATOR_PORT'),
+  });
+  const merchant = {
+    chain,
+    facilitatorUrl,
+    // Longer than the facilitator waits for a receipt, so that its `settlement_pending` arrives instead of a timeout.
+    facilitatorTimeoutMs: confirmationTimeoutMs + 10_000,
+    payTo: MERCHANT,
+  };
+  return {
+    facilitator_url: facilitatorUrl,
+    provider_url: await startProviderV2({ ...merchant, port: port(env, 'PROVIDER_PORT') }),
+    provider_v1_url: await startProviderV1({ ...merchant, port: port(env, 'PROVIDER_V1_PORT') }),
+    pay_to: MERCHANT,
+    usdc_address: chain.usdc,
+    batch_address: BATCH,
+  };
+}
+
+async function connect(rpcUrl, { id }) {
+  const client = createWalletClient({
+    account: FACILITATOR,
+    chain: defineChain({
+      id,
+      name: 'local',
+      nativeCurrency: { name: 'Ether', symbol: 'ETH', decimals: 18 },
+      rpcUrls: { default: { http: [rpcUrl] } },
+    }),
+    transport: http(rpcUrl),
+    pollingInterval: 100,
+  }).extend(publicActions);
+
+  const answered = await client.getChainId();
+  if (answered !== id) throw new Error(`CHAIN_ID is ${id}, but the chain at RPC_URL is ${answered}`);
+  return client;
+}
+
+function required(env, name) {
+  if (!env[name]) throw new Error(`${name} is not set`);
+  return env[name];
+}
+
+function port(env, name) {
+  const value = Number(env[name] || 0);
+  if (!Number.isInteger(value) || value < 0 || value > 65_535) throw new Error(`${name} is not a port: \`${env[name]}\``);
+  return value;
+}
+
+function endWithParent() {
+  const end = () => process.exit(0);
+  process.on('SIGTERM', end);
+  process.on('SIGINT', end);
+
+  // Only a pipe is held open by a parent; a terminal is not asked, and /dev/null or a file would end at once.
+  const stdin = fstatSync(0);
+  if (stdin.isFIFO() || stdin.isSocket()) process.stdin.on('close', end).resume();
+}
