@@ -1,0 +1,393 @@
+//! What the documentation says of the code, held to the code: the catalogue of errors, the checks, every citation, and
+//! the description of the API.
+
+use purser_api::Failure;
+use purser_chain::Pending;
+use purser_domain::{
+    Address, AgentId, Amount, ApprovalId, Block, CheckName, ErrorKind, Fingerprint, Fits, Mismatch, Reason, Refusal,
+    ServiceSlug, SettlementId, TransactionId,
+};
+use purser_local::Template;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use uuid::Uuid;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn text_of(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The members whose absence has a slug of its own, `<field>_required`.
+const FIELDS: [&str; 6] = [
+    "payment_requirement",
+    "max_payment_units",
+    "original_request",
+    "idempotency_key",
+    "replay_key",
+    "target_url",
+];
+
+/// The section of `docs/errors.md` for an error. A new kind of error stops the compiler here: write its section, and add
+/// it to [`every_error`].
+fn section_of(kind: &ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::InvalidRequest(_) => "invalid_request",
+        ErrorKind::FieldRequired(_) => "<field>_required",
+        ErrorKind::InvalidAgentKey => "invalid_agent_key",
+        ErrorKind::InvalidAuthorizationHeader => "invalid_authorization_header",
+        ErrorKind::Refused(refusal) => match refusal.reason {
+            Reason::ServiceNotEnabled { .. } => "service_not_enabled",
+            Reason::OperationNotEnabled { .. } => "operation_not_enabled_for_agent",
+            Reason::DomainNotAllowed { .. } => "domain_not_allowed",
+            Reason::AmountExceedsMax { .. } => "amount_exceeds_max",
+            Reason::PerCallLimit { .. } => "amount_exceeds_per_call_limit",
+            Reason::PolicyBlocked(_) => "policy_blocked",
+            Reason::DailyLimit { .. } => "daily_spend_limit_exceeded",
+            Reason::ApprovalRequired { .. } => "approval_required",
+            Reason::InsufficientBalance { .. } => "insufficient_usdc_balance",
+        },
+        ErrorKind::ServiceNotFound => "service_not_found",
+        ErrorKind::NotFound => "not_found",
+        ErrorKind::IdempotencyKeyReused { .. } => "idempotency_key_reused_for_different_request",
+        ErrorKind::IdempotentReplay { .. } => "idempotent_replay",
+        ErrorKind::SettlementTransactionAlreadyUsed => "settlement_transaction_already_used",
+        ErrorKind::RequestTooLarge { .. } => "request_too_large",
+        ErrorKind::ProviderProofRequired => "provider_proof_required",
+        ErrorKind::SettlementTransactionHashRequired => "settlement_transaction_hash_required",
+        ErrorKind::SettlementNotVerified { .. } | ErrorKind::SettlementNotYetVerified { .. } => {
+            "onchain_settlement_not_verified"
+        }
+        ErrorKind::TooManyRequests { .. } => "too_many_requests",
+        ErrorKind::Internal => "internal_error",
+    }
+}
+
+/// One error of every kind that [`section_of`] tells apart.
+fn every_error() -> Vec<ErrorKind> {
+    let (nil, amount) = (Uuid::nil(), Amount::ZERO);
+    let settlement = SettlementId::from_uuid(nil);
+    let approval = ApprovalId::of(AgentId::from_uuid(nil), &Fingerprint::of_text("x"), 0);
+    let refused = |reason| {
+        ErrorKind::Refused(Box::new(Refusal {
+            transaction: TransactionId::from_uuid(nil),
+            reason,
+            checks: Vec::new(),
+            latency_ms: 0,
+        }))
+    };
+    let reasons = [
+        Reason::ServiceNotEnabled {
+            service: ServiceSlug::parse("x").unwrap(),
+        },
+        Reason::OperationNotEnabled {
+            operation: None,
+            enabled: None,
+        },
+        Reason::DomainNotAllowed {
+            hostname: "x".to_owned(),
+            allowed: Vec::new(),
+        },
+        Reason::AmountExceedsMax {
+            amount,
+            max_payment: amount,
+        },
+        Reason::PerCallLimit {
+            amount,
+            max_per_call: amount,
+        },
+        Reason::PolicyBlocked(Block::AgentFrozen),
+        Reason::DailyLimit {
+            spend_today: amount,
+            amount,
+            max_per_day: amount,
+            retry_at: Fits::Never,
+        },
+        Reason::ApprovalRequired {
+            approval: None,
+            amount,
+            threshold: amount,
+            rule: None,
+        },
+        Reason::InsufficientBalance {
+            balance: amount,
+            required: amount,
+            wallet: Address::ZERO,
+        },
+    ];
+    let fields = FIELDS.map(ErrorKind::FieldRequired);
+    let others = [
+        ErrorKind::InvalidRequest(Vec::new()),
+        ErrorKind::InvalidAgentKey,
+        ErrorKind::InvalidAuthorizationHeader,
+        ErrorKind::ServiceNotFound,
+        ErrorKind::NotFound,
+        ErrorKind::IdempotencyKeyReused { settlement: None },
+        ErrorKind::IdempotentReplay { approval, settlement },
+        ErrorKind::SettlementTransactionAlreadyUsed,
+        ErrorKind::RequestTooLarge { limit: 1 },
+        ErrorKind::ProviderProofRequired,
+        ErrorKind::SettlementTransactionHashRequired,
+        ErrorKind::SettlementNotVerified { reason: "x" },
+        ErrorKind::SettlementNotYetVerified { reason: "x" },
+        ErrorKind::TooManyRequests { retry_after: 1 },
+        ErrorKind::Internal,
+    ];
+    reasons.into_iter().map(refused).chain(fields).chain(others).collect()
+}
+
+/// The sections of `docs/errors.md` that are named by a slug, each with its text.
+fn catalogue() -> BTreeMap<String, String> {
+    let text = text_of("docs/errors.md");
+    let mut sections = BTreeMap::new();
+    for part in text.split("\n### `").skip(1) {
+        let (slug, rest) = part.split_once('`').expect("a closing backtick");
+        let rest = rest.split("\n## ").next().unwrap_or_default();
+        assert!(
+            sections.insert(slug.to_owned(), rest.to_owned()).is_none(),
+            "{slug} has two sections"
+        );
+    }
+    sections
+}
+
+#[test]
+fn the_catalogue_has_a_section_for_every_error_and_no_other() {
+    let catalogue = catalogue();
+    let mut told = BTreeSet::new();
+    for kind in every_error() {
+        let (slug, section) = (kind.slug(), section_of(&kind));
+        if section == "<field>_required" {
+            let text = &catalogue[section];
+            assert!(
+                text.contains(&format!("`{slug}`")),
+                "docs/errors.md, {section}: {slug} is missing"
+            );
+        } else {
+            assert_eq!(slug, section);
+        }
+        let text = catalogue
+            .get(section)
+            .unwrap_or_else(|| panic!("docs/errors.md has no section `{section}`"));
+        let status = Failure::from(kind).status().as_u16().to_string();
+        assert!(
+            text.contains(&status),
+            "docs/errors.md, {section}: the status is {status}"
+        );
+        told.insert(section.to_owned());
+    }
+    let written: BTreeSet<String> = catalogue.into_keys().collect();
+    assert_eq!(written, told);
+}
+
+#[test]
+fn the_checks_are_documented_in_their_order() {
+    let text = text_of("docs/errors.md");
+    let (_, table) = text.split_once("\n## 4. ").expect("§4");
+    let rows = table.lines().filter_map(|line| {
+        let mut cells = line.strip_prefix("| ")?.split(" | ");
+        cells.next()?.parse::<usize>().ok()?;
+        Some(cells.next()?.trim_matches('`').to_owned())
+    });
+    let documented: Vec<String> = rows.collect();
+    let names: Vec<&str> = CheckName::ALL.iter().map(|check| check.name()).collect();
+    assert_eq!(documented, names);
+}
+
+#[test]
+fn every_reason_of_an_unproven_settlement_is_documented() {
+    let pending = [Pending::NotMined, Pending::NotFinal, Pending::Reorganized].map(Pending::reason);
+    let reasons = Mismatch::ALL
+        .map(Mismatch::reason)
+        .into_iter()
+        .chain(pending)
+        .chain(["chain_unavailable"]);
+    let section = &catalogue()["onchain_settlement_not_verified"];
+    for reason in reasons {
+        assert!(section.contains(&format!("`{reason}`")), "{reason}");
+    }
+}
+
+/// Every text file of the repository that people write, but this one, which spells citations that are none.
+fn written_files() -> Vec<PathBuf> {
+    const FOLDERS: [&str; 7] = [".cargo", ".config", "docs", "functions", "infra", "shared", "tests"];
+    const SINGLE: [&str; 7] = [
+        "ARCHITECTURE.md",
+        "CHANGELOG.md",
+        "Cargo.toml",
+        "Makefile",
+        "README.md",
+        "events/README.md",
+        "template.yaml",
+    ];
+    const KINDS: [&str; 8] = ["rs", "md", "toml", "mjs", "py", "sh", "sol", "yaml"];
+    let mut files: Vec<PathBuf> = SINGLE.map(|file| root().join(file)).into();
+    let mut folders: Vec<PathBuf> = FOLDERS.map(|folder| root().join(folder)).into();
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = fs::read_dir(&folder) else { continue };
+        for entry in entries {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if path.is_dir() {
+                if name != "node_modules" && name != "__pycache__" {
+                    folders.push(path);
+                }
+            } else if KINDS.iter().any(|kind| name.ends_with(&format!(".{kind}"))) && !path.ends_with("it/docs.rs") {
+                files.push(path);
+            }
+        }
+    }
+    files
+}
+
+/// The numbers of a document's sections: `7` of `## 7. Errors`, `4.10` of `### 4.10 Rules`.
+fn numbers_of_sections(text: &str) -> BTreeSet<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let numbers = headings.filter_map(|line| {
+        let number = line.trim_start_matches('#').split_whitespace().next()?;
+        Some(number.trim_end_matches('.').to_owned())
+    });
+    numbers
+        .filter(|number| number.starts_with(|first: char| first.is_ascii_digit()))
+        .collect()
+}
+
+/// What the names of files are made of.
+fn is_of_a_name(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.')
+}
+
+/// The sections that are named right after a citation: `` §3.3, §7`` or ``) §2.1 to §2.3``.
+fn sections_after(rest: &str) -> Vec<String> {
+    let mut sections = Vec::new();
+    let mut rest = rest.trim_start_matches(['`', ')', ',']);
+    loop {
+        rest = ["", " to", " and"]
+            .into_iter()
+            .find_map(|word| rest.strip_prefix(word)?.strip_prefix(" §"))
+            .unwrap_or_default();
+        let end = rest
+            .find(|letter: char| !letter.is_ascii_digit() && letter != '.')
+            .unwrap_or(rest.len());
+        let (section, after) = rest.split_at(end);
+        if section.is_empty() {
+            return sections;
+        }
+        sections.push(section.trim_end_matches('.').to_owned());
+        rest = after.strip_prefix(',').unwrap_or(after);
+    }
+}
+
+#[test]
+fn every_citation_leads_somewhere() {
+    let mut wrong = Vec::new();
+    let mut cited = 0;
+    for file in written_files() {
+        let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let is_page = file.extension().is_some_and(|kind| kind == "md");
+        // A comment may break within a citation.
+        let text: String = text
+            .lines()
+            .map(|line| line.trim_start().trim_start_matches(['/', '!', '#', '*']).trim())
+            .collect::<Vec<_>>()
+            .join(" ");
+        let here = file.strip_prefix(root()).unwrap_or(&file).display().to_string();
+
+        for (at, _) in text.match_indices("docs/") {
+            let (before, rest) = (&text[..at], &text[at + "docs/".len()..]);
+            if before.ends_with(|letter| is_of_a_name(letter) || letter == '/') && !before.ends_with("../") {
+                continue;
+            }
+            let end = rest.find(|letter| !is_of_a_name(letter)).unwrap_or(rest.len());
+            let (name, rest) = rest.split_at(end);
+            let name = name.trim_end_matches('.');
+            if !name.contains('.') || name.ends_with(".new") {
+                continue;
+            }
+            cited += 1;
+            let Ok(page) = fs::read_to_string(root().join("docs").join(name)) else {
+                wrong.push(format!("{here}: there is no docs/{name}"));
+                continue;
+            };
+            let numbers = numbers_of_sections(&page);
+            for section in sections_after(rest) {
+                if !numbers.contains(&section) {
+                    wrong.push(format!("{here}: docs/{name} has no §{section}"));
+                }
+            }
+        }
+
+        // Links of a page are relative to it.
+        for (at, _) in text.match_indices("](").filter(|_| is_page) {
+            let rest = &text[at + 2..];
+            let Some((target, rest)) = rest.split_once(')') else {
+                continue;
+            };
+            if target.contains("://") || target.starts_with('#') {
+                continue;
+            }
+            cited += 1;
+            let folder = file.parent().unwrap_or(Path::new("."));
+            let Ok(page) = fs::read_to_string(folder.join(target)) else {
+                wrong.push(format!("{here}: {target} is not there"));
+                continue;
+            };
+            let numbers = numbers_of_sections(&page);
+            for section in sections_after(rest) {
+                if !numbers.contains(&section) {
+                    wrong.push(format!("{here}: {target} has no §{section}"));
+                }
+            }
+        }
+
+        // A page without its folder is not found by whoever reads the comment.
+        for page in ["spec.md", "decisions.md", "errors.md", "data-model.md", "x402.md"] {
+            for (at, _) in text.match_indices(page).filter(|_| !is_page) {
+                let before = &text[..at];
+                if !before.ends_with("docs/") && !before.ends_with(is_of_a_name) {
+                    wrong.push(format!("{here}: cites {page} without docs/"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(
+        cited > 50,
+        "only {cited} citations were found: is this test still looking?"
+    );
+}
+
+/// Method and path of everything that the template routes to a function, and of everything that the document describes.
+#[test]
+fn the_template_and_the_description_of_the_api_name_the_same_routes() {
+    let template = Template::of_repository().unwrap();
+    let routed: BTreeSet<(String, String)> = template
+        .routes()
+        .into_iter()
+        .filter(|route| route.path != "$default")
+        .map(|route| (route.method.to_ascii_lowercase(), route.path))
+        .collect();
+    let document: Value = serde_json::from_str(&text_of("docs/openapi.json")).unwrap();
+    let paths = document["paths"].as_object().unwrap();
+    let described: BTreeSet<(String, String)> = paths
+        .iter()
+        .flat_map(|(path, methods)| {
+            let methods = methods.as_object().unwrap().keys();
+            methods.map(|method| (method.clone(), path.clone()))
+        })
+        .collect();
+    assert_eq!(routed, described);
+}
+
+#[test]
+fn the_description_of_the_api_is_written_from_the_code() {
+    let written = purser_local::openapi().unwrap();
+    assert!(
+        text_of("docs/openapi.json") == written,
+        "docs/openapi.json is not what the code says: run `make openapi`"
+    );
+}

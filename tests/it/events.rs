@@ -1,0 +1,337 @@
+//! Every file of `events/` is handed to its function as Lambda hands it over, and the answer is the one in the table.
+//!
+//! The table is also the order of the replay: a placeholder such as `{{settlement_id}}` stands for what an earlier answer
+//! held (`events/README.md`). A file without a row, a row without a file, and a route without a file fail.
+
+use lambda_http::{Context, LambdaEvent};
+use purser_api::{GatewayAnswer, GatewayEvent, answer};
+use purser_local::{Options, Template};
+use purser_tests::World;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// File, status, and the `error` of a refusal or the `reason` of a decision.
+const EVENTS: [(&str, u16, &str); 58] = [
+    ("fallback/unknown-route", 404, "not_found"),
+    ("fallback/wrong-method", 404, "not_found"),
+    // The catalog.
+    ("catalog/list-services", 200, ""),
+    ("catalog/list-services-not-modified", 304, ""),
+    ("catalog/list-services-filtered", 200, ""),
+    ("catalog/list-services-bad-limit", 400, "invalid_request"),
+    ("catalog/get-service", 200, ""),
+    ("catalog/get-service-unknown", 404, "service_not_found"),
+    ("catalog/openapi", 200, ""),
+    ("catalog/openapi-not-modified", 304, ""),
+    // The agent about itself.
+    ("agents/get-me", 200, ""),
+    ("agents/get-me-no-credentials", 401, "invalid_agent_key"),
+    ("agents/get-me-wrong-key", 401, "invalid_agent_key"),
+    ("agents/list-agent-services", 200, ""),
+    ("agents/list-agent-services-no-credentials", 401, "invalid_agent_key"),
+    ("agents/list-agent-services-wrong-key", 401, "invalid_agent_key"),
+    ("agents/list-agent-services-other-agent", 404, "not_found"),
+    ("agents/get-policy", 200, ""),
+    ("agents/get-policy-no-credentials", 401, "invalid_agent_key"),
+    ("agents/get-policy-wrong-key", 401, "invalid_agent_key"),
+    ("agents/get-policy-other-agent", 404, "not_found"),
+    ("agents/get-policy-unknown-service", 404, "not_found"),
+    // Preflight.
+    ("payments/check", 200, "x402_authorized"),
+    ("payments/check-base64-body", 200, "x402_authorized"),
+    ("payments/check-would-block", 200, "amount_exceeds_max"),
+    (
+        "payments/check-replay-key-reused",
+        409,
+        "idempotency_key_reused_for_different_request",
+    ),
+    ("payments/check-no-credentials", 401, "invalid_agent_key"),
+    // Authorize, refusals in the order in which they are found; the approval that is asked for is fetched below.
+    ("payments/authorize-no-credentials", 401, "invalid_agent_key"),
+    (
+        "payments/authorize-malformed-authorization",
+        401,
+        "invalid_authorization_header",
+    ),
+    ("payments/authorize-wrong-key", 401, "invalid_agent_key"),
+    ("payments/authorize-not-json", 400, "invalid_request"),
+    ("payments/authorize-no-idempotency-key", 400, "idempotency_key_required"),
+    ("payments/authorize-unknown-service", 404, "service_not_found"),
+    ("payments/authorize-domain-not-allowed", 403, "domain_not_allowed"),
+    ("payments/authorize-amount-exceeds-max", 402, "amount_exceeds_max"),
+    (
+        "payments/authorize-per-call-limit",
+        402,
+        "amount_exceeds_per_call_limit",
+    ),
+    ("payments/authorize-price-above-catalog", 403, "policy_blocked"),
+    ("payments/authorize-approval-required", 402, "approval_required"),
+    (
+        "payments/authorize-insufficient-balance",
+        402,
+        "insufficient_usdc_balance",
+    ),
+    ("payments/authorize-base64-body", 200, "x402_authorized"),
+    ("payments/authorize", 200, "x402_authorized"),
+    ("payments/authorize-replayed", 200, "x402_authorized"),
+    (
+        "payments/authorize-key-reused",
+        409,
+        "idempotency_key_reused_for_different_request",
+    ),
+    // What was authorized.
+    ("payments/complete-settlement-no-credentials", 401, "invalid_agent_key"),
+    ("payments/complete-settlement-no-proof", 422, "provider_proof_required"),
+    (
+        "payments/complete-settlement-no-transaction-hash",
+        422,
+        "settlement_transaction_hash_required",
+    ),
+    ("payments/complete-settlement-unknown", 404, "not_found"),
+    (
+        "payments/complete-settlement-not-mined",
+        503,
+        "onchain_settlement_not_verified",
+    ),
+    ("payments/get-settlement", 200, ""),
+    ("payments/get-settlement-unknown", 404, "not_found"),
+    ("payments/get-settlement-no-credentials", 401, "invalid_agent_key"),
+    ("payments/list-settlements", 200, ""),
+    ("payments/list-settlements-bad-limit", 400, "invalid_request"),
+    ("payments/list-settlements-other-agent", 404, "not_found"),
+    ("payments/list-settlements-no-credentials", 401, "invalid_agent_key"),
+    ("payments/get-approval", 200, ""),
+    ("payments/get-approval-unknown", 404, "not_found"),
+    ("payments/get-approval-no-credentials", 401, "invalid_agent_key"),
+];
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../events")
+}
+
+fn text_of(file: &str) -> String {
+    std::fs::read_to_string(folder().join(format!("{file}.json"))).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+/// Every event by file, placeholders and all.
+fn events() -> BTreeMap<String, Value> {
+    let mut events = BTreeMap::new();
+    for group in std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path()) {
+        if !group.is_dir() {
+            continue;
+        }
+        for path in std::fs::read_dir(&group).unwrap().map(|entry| entry.unwrap().path()) {
+            let [group, name] = [&group, &path].map(|path| path.file_stem().unwrap().to_str().unwrap());
+            let file = format!("{group}/{name}");
+            assert_eq!(path.extension().unwrap(), "json", "{file}");
+            events.insert(file.clone(), serde_json::from_str(&text_of(&file)).expect(&file));
+        }
+    }
+    events
+}
+
+/// `events/payments/…` is for `PaymentsFunction`.
+fn function_of(file: &str) -> String {
+    let (group, _) = file.split_once('/').unwrap();
+    format!("{}{}Function", group[..1].to_uppercase(), &group[1..])
+}
+
+fn answered<'a>(answer: &'a GatewayAnswer, name: &str) -> &'a str {
+    answer.headers.get(name).map_or("", String::as_str)
+}
+
+#[test]
+fn every_file_has_its_row_and_every_row_its_file() {
+    let files: BTreeSet<String> = events().into_keys().collect();
+    let rows: BTreeSet<String> = EVENTS.iter().map(|(file, ..)| (*file).to_owned()).collect();
+    let alone: Vec<&String> = files.symmetric_difference(&rows).collect();
+    assert!(alone.is_empty(), "without a row, or without a file: {alone:?}");
+    assert_eq!(rows.len(), EVENTS.len(), "a file has one row");
+}
+
+#[test]
+fn every_route_of_the_template_has_an_event_and_every_event_its_route() {
+    let route_key = |method: &str, path: &str| match path {
+        "$default" => path.to_owned(),
+        path => format!("{method} {path}"),
+    };
+    let routes: BTreeSet<(String, String)> = Template::of_repository()
+        .unwrap()
+        .routes()
+        .into_iter()
+        .map(|route| (route.function, route_key(&route.method, &route.path)))
+        .collect();
+    let replayed: BTreeSet<(String, String)> = events()
+        .iter()
+        .map(|(file, event)| (function_of(file), event["routeKey"].as_str().unwrap().to_owned()))
+        .collect();
+    let alone: Vec<&(String, String)> = routes.symmetric_difference(&replayed).collect();
+    assert!(alone.is_empty(), "without an event, or without a route: {alone:?}");
+}
+
+/// What a file says twice agrees with itself, as it does when the gateway writes it.
+#[test]
+fn every_event_is_one_that_the_gateway_could_have_sent() {
+    for (file, event) in events() {
+        let (context, body) = (&event["requestContext"], event["body"].as_str().unwrap_or_default());
+        assert_eq!(event["version"], "2.0", "{file}");
+        assert_eq!(event["routeKey"], context["routeKey"], "{file}");
+        assert_eq!(event["rawPath"], context["http"]["path"], "{file}");
+        assert!(
+            !body.contains("{{"),
+            "{file}: a placeholder would change the length of the body"
+        );
+
+        let headers = event["headers"].as_object().unwrap();
+        for name in headers.keys() {
+            assert_eq!(
+                *name,
+                name.to_ascii_lowercase(),
+                "{file}: the gateway sends names in lower case"
+            );
+        }
+        let length = match event["isBase64Encoded"].as_bool().unwrap() {
+            true => body.len() / 4 * 3 - body.bytes().rev().take_while(|byte| *byte == b'=').count(),
+            false => body.len(),
+        };
+        let stated = headers
+            .get("content-length")
+            .map_or("0", |length| length.as_str().unwrap());
+        assert_eq!(stated, length.to_string(), "{file}");
+
+        let query = event["queryStringParameters"].as_object().into_iter().flatten();
+        let query: Vec<String> = query
+            .map(|(name, value)| format!("{name}={}", value.as_str().unwrap()))
+            .collect();
+        let raw: BTreeSet<&str> = event["rawQueryString"]
+            .as_str()
+            .unwrap()
+            .split('&')
+            .filter(|pair| !pair.is_empty())
+            .collect();
+        assert_eq!(query.iter().map(String::as_str).collect::<BTreeSet<_>>(), raw, "{file}");
+
+        // The path is the route's with its parameters filled in; the fallback's may be any.
+        let route_key = event["routeKey"].as_str().unwrap();
+        if let Some((method, route)) = route_key.split_once(' ') {
+            let parameters = event["pathParameters"].as_object().into_iter().flatten();
+            let path = parameters.fold(route.to_owned(), |path, (name, value)| {
+                path.replace(&format!("{{{name}}}"), value.as_str().unwrap())
+            });
+            assert_eq!(
+                (&event["rawPath"], &context["http"]["method"]),
+                (&path.into(), &method.into()),
+                "{file}"
+            );
+        }
+    }
+}
+
+/// What placeholders stand for: the seeded agent, and the last answer that held the thing.
+struct Placeholders(BTreeMap<&'static str, String>);
+
+impl Placeholders {
+    fn fill(&self, file: &str) -> GatewayEvent {
+        let mut text = text_of(file);
+        for (name, value) in &self.0 {
+            // As it has to stand inside a JSON string: an entity tag has quotes.
+            let escaped = Value::from(value.as_str()).to_string();
+            text = text.replace(
+                &format!("{{{{{name}}}}}"),
+                escaped
+                    .strip_prefix('"')
+                    .and_then(|text| text.strip_suffix('"'))
+                    .unwrap(),
+            );
+        }
+        assert!(
+            !text.contains("{{"),
+            "{file}: a placeholder that nothing before it fills"
+        );
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{file}: {error}"))
+    }
+
+    fn learn(&mut self, answer: &GatewayAnswer, body: &Value) {
+        for name in ["settlement_id", "approval_id"] {
+            if let Some(id) = body[name].as_str() {
+                self.0.insert(name, id.to_owned());
+            }
+        }
+        if let Some(etag) = answer.headers.get("etag") {
+            self.0.insert("etag", etag.clone());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_event_is_answered_as_the_table_says() {
+    // A transaction that nobody sent is not waited for.
+    let environment = [("FINALITY_PATIENCE_SECONDS", "0")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let world = World::with(Options {
+        environment: environment.into(),
+        ..Options::default()
+    })
+    .await;
+    let agent = &world.stack.agent;
+    let mut placeholders = Placeholders([("agent_key", agent.key.clone()), ("agent_id", agent.id.to_string())].into());
+
+    let mut others = Vec::new();
+    let mut bodies = BTreeMap::new();
+    for (file, status, outcome) in EVENTS {
+        let router = world.stack.functions[function_of(file).as_str()].clone();
+        let mut context = Context::default();
+        context.request_id = format!("request-of-{file}");
+        let answer = answer(router, LambdaEvent::new(placeholders.fill(file), context)).await;
+
+        assert_eq!(answered(&answer, "x-request-id"), format!("request-of-{file}"));
+        assert!(!answer.is_base64_encoded, "{file}");
+        let body = if answer.status_code == 304 {
+            assert_eq!(answer.body, "", "{file}");
+            Value::Null
+        } else {
+            assert!(
+                answered(&answer, "content-type").starts_with("application/json"),
+                "{file}"
+            );
+            serde_json::from_str(&answer.body).expect(file)
+        };
+        if answer.status_code >= 400 {
+            assert!(body["message"].is_string(), "{file}: {body}");
+        }
+        assert_eq!(
+            answered(&answer, "www-authenticate") == "Bearer",
+            answer.status_code == 401,
+            "{file}"
+        );
+        assert_eq!(
+            answered(&answer, "idempotent-replayed") == "true",
+            file.ends_with("-replayed"),
+            "{file}"
+        );
+        let told = body["error"].as_str().or(body["reason"].as_str()).unwrap_or_default();
+        if (answer.status_code, told) != (status, outcome) {
+            others.push(format!(
+                "{file}: {status} {outcome} expected, {} {body} answered",
+                answer.status_code
+            ));
+        }
+        placeholders.learn(&answer, &body);
+        bodies.insert(file, body);
+    }
+    assert!(others.is_empty(), "{others:#?}");
+
+    assert_eq!(
+        bodies["payments/authorize"], bodies["payments/authorize-replayed"],
+        "the very same payment"
+    );
+    let id = |file: &str, name: &str| bodies[file][name].clone();
+    assert_eq!(
+        id("payments/authorize", "settlement_id"),
+        id("payments/get-settlement", "id")
+    );
+    assert_eq!(
+        id("payments/authorize-approval-required", "approval_id"),
+        id("payments/get-approval", "approval_id")
+    );
+}

@@ -1,0 +1,189 @@
+//! An agent pays a real provider: the official server and facilitator, unmodified, v2 and v1.
+
+use base64::Engine as _;
+use purser_tests::{Answer, TestAgent, World, dollars, fresh_key};
+use serde_json::{Value, json};
+
+/// Asks a provider without paying, and decodes what it asks for: the v2 header or the v1 body.
+async fn requirement(world: &World, url: &str) -> Value {
+    let unpaid = world.http.get(url).send().await.unwrap();
+    assert_eq!(unpaid.status(), 402);
+    match unpaid.headers().get("payment-required") {
+        Some(header) => {
+            serde_json::from_slice(&base64::engine::general_purpose::STANDARD.decode(header).unwrap()).unwrap()
+        }
+        None => unpaid.json().await.unwrap(),
+    }
+}
+
+fn body(requirement: Value, url: &str) -> Value {
+    json!({
+        "payment_requirement": requirement,
+        "max_payment_units": dollars(1),
+        "original_request": {"method": "GET", "url": url},
+        "idempotency_key": fresh_key(),
+    })
+}
+
+/// Authorizes and pays; the settlement's id and the provider's payment response header by name and value.
+async fn pay(world: &World, agent: &TestAgent, url: &str) -> (String, String, String) {
+    let authorized = world
+        .authorize(agent, &body(requirement(world, url).await, url))
+        .await
+        .ok();
+    let payment = &authorized["payment"];
+    let paid = world.http.get(url).header(
+        payment["header_name"].as_str().unwrap(),
+        payment["header_value"].as_str().unwrap(),
+    );
+    let paid = paid.send().await.unwrap();
+    assert_eq!(paid.status(), 200, "the provider took the payment");
+    let header = ["payment-response", "x-payment-response"]
+        .into_iter()
+        .find(|name| paid.headers().contains_key(*name))
+        .unwrap();
+    let value = paid.headers()[header].to_str().unwrap().to_owned();
+    (
+        authorized["settlement_id"].as_str().unwrap().to_owned(),
+        header.to_owned(),
+        value,
+    )
+}
+
+fn confirmed(answer: Answer) -> Value {
+    let row = answer.ok();
+    assert_eq!(
+        (&row["receipt_status"], &row["confirmed_via"]),
+        (&json!("confirmed"), &json!("onchain"))
+    );
+    row
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unmodified_v2_provider_is_paid_and_the_receipt_confirmed() {
+    let world = World::start().await;
+    let agent = world.demo();
+    let url = format!("{}/weather", world.stack.providers.provider_url);
+    let requirement = requirement(&world, &url).await;
+
+    let check = world.check(&agent, &body(requirement.clone(), &url)).await.ok();
+    assert_eq!(check["would_authorize"], true, "{check}");
+    assert_eq!(world.footprint().await.settlements, 0, "a preflight reserves nothing");
+
+    let (settlement, _, proof) = pay(&world, &agent, &url).await;
+    let before = world.get(&agent, &format!("/x402/settlements/{settlement}")).await.ok();
+    assert_eq!(
+        (&before["receipt_status"], &before["tx_hash"], &before["settled_at"]),
+        (&json!("authorized"), &Value::Null, &Value::Null)
+    );
+
+    let row = confirmed(
+        world
+            .complete(&agent, &settlement, &json!({"payment_response_header": proof}))
+            .await,
+    );
+    let after = world.get(&agent, &format!("/x402/settlements/{settlement}")).await.ok();
+    let names: Vec<&String> = after.as_object().unwrap().keys().collect();
+    let expected = [
+        "agent_id",
+        "amount_units",
+        "authorized_at",
+        "id",
+        "network",
+        "operation_id",
+        "pay_to",
+        "receipt_status",
+        "service_id",
+        "settled_at",
+        "token",
+        "transaction_id",
+        "tx_hash",
+    ];
+    assert_eq!(names, expected, "exactly the fields of the receipt");
+    assert_eq!(after["tx_hash"], row["tx_hash"]);
+    assert_eq!(
+        (&after["amount_units"], &after["operation_id"], &after["token"]),
+        (&json!(10_000), &json!("weather.current"), &json!("USDC"))
+    );
+
+    let list = world
+        .get(&agent, &format!("/agents/{}/settlements", agent.id))
+        .await
+        .ok();
+    assert_eq!(
+        (&list["count"], &list["settlements"][0]["id"]),
+        (&json!(1), &json!(settlement))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_form_of_proof_confirms_on_v2_and_v1() {
+    let world = World::start().await;
+    let agent = world.demo();
+    let providers = &world.stack.providers;
+    for url in [
+        format!("{}/weather", providers.provider_url),
+        format!("{}/weather", providers.provider_v1_url),
+    ] {
+        let (settlement, _, proof) = pay(&world, &agent, &url).await;
+        confirmed(
+            world
+                .complete(&agent, &settlement, &json!({"payment_response_header": proof}))
+                .await,
+        );
+        // The same again is the same row, and asks the chain nothing.
+        confirmed(
+            world
+                .complete(&agent, &settlement, &json!({"payment_response_header": proof}))
+                .await,
+        );
+
+        let (settlement, header, proof) = pay(&world, &agent, &url).await;
+        let keyed = json!({header.to_ascii_uppercase(): proof});
+        confirmed(
+            world
+                .complete(&agent, &settlement, &json!({"payment_response_header": keyed}))
+                .await,
+        );
+
+        let (settlement, _, proof) = pay(&world, &agent, &url).await;
+        let decoded: Value =
+            serde_json::from_slice(&base64::engine::general_purpose::STANDARD.decode(&proof).unwrap()).unwrap();
+        let explicit = json!({"payment_response_header": proof, "tx_hash": decoded["transaction"]});
+        confirmed(world.complete(&agent, &settlement, &explicit).await);
+    }
+    assert_eq!(world.footprint().await.settlements, 6);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_answer_is_asked_for_again_and_pays_once() {
+    let world = World::start().await;
+    let agent = world.demo();
+    let url = format!("{}/weather", world.stack.providers.provider_url);
+    let request = body(requirement(&world, &url).await, &url);
+
+    let first = world.authorize(&agent, &request).await;
+    assert!(!first.headers.contains_key("idempotent-replayed"));
+    let again = world.authorize(&agent, &request).await;
+    assert_eq!(again.headers["idempotent-replayed"], "true");
+    assert_eq!(
+        first.clone().ok(),
+        again.ok(),
+        "the same settlement and the same signed bytes"
+    );
+
+    let payment = &first.body["payment"];
+    let send = || {
+        world
+            .http
+            .get(&url)
+            .header(
+                payment["header_name"].as_str().unwrap(),
+                payment["header_value"].as_str().unwrap(),
+            )
+            .send()
+    };
+    assert_eq!(send().await.unwrap().status(), 200);
+    assert_eq!(send().await.unwrap().status(), 402, "the chain takes one nonce once");
+    assert_eq!(world.footprint().await.settlements, 1);
+}

@@ -1,0 +1,10 @@
+//! The integration tests: one binary, one file for each thing that must hold.
+
+mod bad_input;
+mod costs;
+mod docs;
+mod errors;
+mod events;
+mod flow;
+mod races;
+mod windows;

@@ -1,0 +1,249 @@
+//! Many calls at once, through the real functions, over a database that shows DynamoDB's transaction conflicts. Never
+//! more is allowed than fits, nothing is done twice, and contention is nobody's 5xx.
+
+use alloy::primitives::Address;
+use purser_domain::{ApprovalId, SpendPolicy};
+use purser_local::NETWORK;
+use purser_store::{Resolved, Verdict};
+use purser_tests::{Answer, TestAgent, World, batch_of, body_of, dollars, fresh_key, transfer_of, units};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+
+/// How many callers race.
+const RACERS: usize = 64;
+
+/// Runs calls at the same time and answers theirs in order.
+async fn together<F: Future<Output = Answer> + Send + 'static>(calls: Vec<F>) -> Vec<Answer> {
+    let tasks: Vec<_> = calls.into_iter().map(tokio::spawn).collect();
+    let mut answers = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        answers.push(task.await.expect("a call"));
+    }
+    answers
+}
+
+/// A call that can be sent from another task.
+fn authorizing(world: &World, agent: &TestAgent, body: Value) -> impl Future<Output = Answer> + Send + 'static {
+    let request = world
+        .http
+        .post(format!("{}/x402/authorize", world.stack.base_url))
+        .bearer_auth(&agent.key)
+        .json(&body);
+    World::send(request)
+}
+
+/// How many answers have which status and slug.
+fn tally(answers: &[Answer]) -> BTreeMap<(u16, &str), usize> {
+    let mut tally = BTreeMap::new();
+    for answer in answers {
+        *tally.entry((answer.status, answer.slug())).or_default() += 1;
+    }
+    tally
+}
+
+fn with_key(body: &Value, key: &str) -> Value {
+    let mut body = body.clone();
+    body["idempotency_key"] = key.into();
+    body
+}
+
+fn roomy() -> SpendPolicy {
+    SpendPolicy {
+        max_per_call: units(dollars(100)),
+        max_per_day: units(dollars(1_000)),
+        require_approval_above: units(dollars(50)),
+        ..SpendPolicy::column_defaults()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_key_is_one_settlement_and_one_nonce_whoever_wins() {
+    let world = World::conflicted().await;
+    let agent = world.agent(roomy(), vec![]).await;
+    let body = body_of(world.offer(dollars(1)));
+    let answers = together((0..RACERS).map(|_| authorizing(&world, &agent, body.clone())).collect()).await;
+
+    let bodies: BTreeSet<String> = answers.iter().map(|answer| answer.clone().ok().to_string()).collect();
+    assert_eq!(bodies.len(), 1, "the same answer for all");
+    let fresh = answers
+        .iter()
+        .filter(|answer| !answer.headers.contains_key("idempotent-replayed"))
+        .count();
+    assert_eq!(fresh, 1, "one did it, the rest were told");
+    let after = world.footprint().await;
+    assert_eq!(
+        (after.settlements, after.entries, after.keys, after.total),
+        (1, 1, 1, dollars(1))
+    );
+    assert!(world.proxy.as_ref().unwrap().conflicts() > 0, "transactions did meet");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_bodies_on_one_key_one_wins_and_the_other_conflicts() {
+    let world = World::conflicted().await;
+    let agent = world.agent(roomy(), vec![]).await;
+    let key = fresh_key();
+    let bodies = [1, 2].map(|price| with_key(&body_of(world.offer(dollars(price))), &key));
+    let answers = together(
+        (0..RACERS)
+            .map(|n| authorizing(&world, &agent, bodies[n % 2].clone()))
+            .collect(),
+    )
+    .await;
+
+    let reused = (409, "idempotency_key_reused_for_different_request");
+    assert_eq!(
+        tally(&answers),
+        BTreeMap::from([((200, ""), RACERS / 2), (reused, RACERS / 2)])
+    );
+    let settlements: BTreeSet<String> = answers
+        .iter()
+        .map(|answer| answer.body["settlement_id"].to_string())
+        .collect();
+    assert_eq!(settlements.len(), 1, "winners and losers name the same settlement");
+    assert_eq!(world.footprint().await.settlements, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cap_that_fits_forty_allows_exactly_forty() {
+    let world = World::conflicted().await;
+    let policy = SpendPolicy {
+        max_per_day: units(dollars(40)),
+        ..roomy()
+    };
+    let agent = world.agent(policy, vec![]).await;
+    let offer = world.offer(dollars(1));
+    let answers = together(
+        (0..RACERS)
+            .map(|_| authorizing(&world, &agent, body_of(offer.clone())))
+            .collect(),
+    )
+    .await;
+
+    let over = (402, "daily_spend_limit_exceeded");
+    assert_eq!(tally(&answers), BTreeMap::from([((200, ""), 40), (over, RACERS - 40)]));
+    for answer in answers.iter().filter(|answer| answer.status == 402) {
+        assert_eq!(
+            answer.body["spend_today"],
+            dollars(40),
+            "a denial is only given when it is true"
+        );
+    }
+    let after = world.footprint().await;
+    assert_eq!((after.settlements, after.entries, after.total), (40, 40, dollars(40)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_approval_is_executed_once() {
+    let world = World::conflicted().await;
+    let agent = world.agent(roomy(), vec![]).await;
+    let body = body_of(world.offer(dollars(60)));
+    let asked = world.authorize(&agent, &body).await.refused(402, "approval_required");
+    let approval = ApprovalId::parse(asked["approval_id"].as_str().unwrap()).unwrap();
+    let resolved = world
+        .stack
+        .ledger
+        .resolve_approval(approval, Verdict::Approve, world.now())
+        .await
+        .unwrap();
+    assert!(matches!(resolved, Resolved::Done(_)));
+
+    // Each retry under its own key: nothing but the approval stands between them.
+    let mut retry = body;
+    retry["approval_id"] = approval.to_string().into();
+    let answers = together(
+        (0..RACERS)
+            .map(|_| authorizing(&world, &agent, with_key(&retry, &fresh_key())))
+            .collect(),
+    )
+    .await;
+
+    assert_eq!(
+        tally(&answers),
+        BTreeMap::from([((200, ""), 1), ((409, "idempotent_replay"), RACERS - 1)])
+    );
+    let after = world.footprint().await;
+    assert_eq!((after.settlements, after.total), (1, dollars(60)));
+    assert_eq!(after.approvals, BTreeMap::from([("executed".to_owned(), 1)]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn identical_requests_stage_one_approval() {
+    let world = World::conflicted().await;
+    let agent = world.agent(roomy(), vec![]).await;
+    let offer = world.offer(dollars(60));
+    let answers = together(
+        (0..RACERS)
+            .map(|_| authorizing(&world, &agent, body_of(offer.clone())))
+            .collect(),
+    )
+    .await;
+    let approvals: BTreeSet<String> = answers
+        .iter()
+        .map(|answer| answer.body["approval_id"].to_string())
+        .collect();
+    assert_eq!(tally(&answers), BTreeMap::from([((402, "approval_required"), RACERS)]));
+    assert_eq!(approvals.len(), 1);
+    let after = world.footprint().await;
+    assert_eq!(
+        (after.settlements, after.entries, after.total),
+        (0, 0, 0),
+        "a question reserves nothing"
+    );
+    assert_eq!(after.approvals, BTreeMap::from([("pending".to_owned(), 1)]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_transaction_confirms_one_settlement_even_when_it_carries_every_transfer() {
+    let world = World::conflicted().await;
+    let agent = world.agent(roomy(), vec![]).await;
+    let offer = world.offer(1_000);
+    let authorized = together(
+        (0..RACERS)
+            .map(|_| authorizing(&world, &agent, body_of(offer.clone())))
+            .collect(),
+    )
+    .await;
+    let authorized: Vec<Value> = authorized.into_iter().map(Answer::ok).collect();
+
+    let calls = authorized.iter().map(transfer_of).collect();
+    let batch: Address = world.stack.providers.batch_address.parse().unwrap();
+    let hash = world
+        .stack
+        .chain
+        .send(batch, batch_of(NETWORK.token().address, calls))
+        .await
+        .unwrap();
+
+    let completing = |settlement: &Value| {
+        let path = format!(
+            "{}/x402/settlements/{}/complete",
+            world.stack.base_url,
+            settlement["settlement_id"].as_str().unwrap()
+        );
+        let proof = json!({"payment_response_header": {"payment-response": {"success": true, "transaction": hash}}, "tx_hash": hash});
+        World::send(world.http.post(path).bearer_auth(&agent.key).json(&proof))
+    };
+    let answers = together(authorized.iter().map(completing).collect()).await;
+    let used = (409, "settlement_transaction_already_used");
+    assert_eq!(tally(&answers), BTreeMap::from([((200, ""), 1), (used, RACERS - 1)]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn completing_one_settlement_many_times_at_once_is_one_confirmation() {
+    let world = World::conflicted().await;
+    let agent = world.agent(roomy(), vec![]).await;
+    let authorized = world.authorize(&agent, &body_of(world.offer(1_000))).await.ok();
+    let hash = world.settle(&authorized).await;
+    let path = format!(
+        "{}/x402/settlements/{}/complete",
+        world.stack.base_url,
+        authorized["settlement_id"].as_str().unwrap()
+    );
+    let proof = json!({"payment_response_header": "e30=", "tx_hash": hash});
+    let completing = || World::send(world.http.post(&path).bearer_auth(&agent.key).json(&proof));
+    let answers = together((0..RACERS).map(|_| completing()).collect()).await;
+    let rows: BTreeSet<String> = answers.into_iter().map(|answer| answer.ok().to_string()).collect();
+    assert_eq!(rows.len(), 1, "the same row for all");
+}

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Plants known bugs, one at a time, in a copy of the tree, and sees the tests that must catch each of them fail.
+
+    tests/planted/plant.py            every bug
+    tests/planted/plant.py NAME …     only these
+
+A bug is one text of a source file replaced by another. The text has to stand there exactly once, so that a bug that no
+longer applies is noticed instead of passing. The copy is what git tracks or would track, in target/planted/tree, with a
+target folder of its own: cargo takes packages of two trees for the same ones when they share it.
+
+Exit status: 0, every bug was caught; 1, one was not, or could not be planted.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TREE = ROOT / "target" / "planted" / "tree"
+# cargo-nextest's exit status when tests ran and some failed; a build that fails has another.
+TESTS_FAILED = 100
+
+
+@dataclass(frozen=True)
+class Bug:
+    name: str
+    file: str
+    text: str
+    instead: str
+    caught_by: str  # a nextest filter expression
+
+
+BUGS = [
+    Bug(
+        "the cap's condition dropped",
+        "shared/store/src/window.rs",
+        'condition_expression("pver = :stamp AND hz <= :horizon AND #total <= :room")',
+        'condition_expression("pver = :stamp AND hz <= :horizon AND (#total <= :room OR attribute_exists(pk))")',
+        "package(purser-tests) and test(=races::a_cap_that_fits_forty_allows_exactly_forty)",
+    ),
+    Bug(
+        "the request's hash not compared with the one its key is bound to",
+        "functions/payments/src/authorize.rs",
+        "if *first != fingerprint {",
+        "if *first != fingerprint && false {",
+        "package(purser-tests) and test(=races::of_two_bodies_on_one_key_one_wins_and_the_other_conflicts)",
+    ),
+    Bug(
+        "an entry evicted though another had evicted it",
+        "shared/store/src/transact.rs",
+        'condition_expression("attribute_exists(pk)")',
+        'condition_expression("attribute_exists(pk) OR attribute_not_exists(pk)")',
+        "package(purser-store) and test(an_entry_is_evicted_once_whoever_evicts_it)",
+    ),
+    Bug(
+        "the matcher blind to the nonce",
+        "shared/domain/src/transfer.rs",
+        "log.topics == [AUTHORIZATION_USED, expected.from.into_word(), expected.nonce]",
+        "log.topics.first_chunk() == Some(&[AUTHORIZATION_USED, expected.from.into_word()])",
+        "package(purser-domain) and test(/transfer::/)",
+    ),
+    Bug(
+        "the approval not used up with the reservation",
+        "shared/store/src/reserve.rs",
+        "transaction.update(Role::Approval, self.use_up(approval, terms, fingerprint))?;",
+        "let _ = self.use_up(approval, terms, fingerprint);",
+        "package(purser-tests) and test(=races::one_approval_is_executed_once)",
+    ),
+]
+
+
+def main():
+    wanted = sys.argv[1:]
+    bugs = [bug for bug in BUGS if not wanted or bug.name in wanted]
+    if not bugs:
+        sys.exit(f"plant: no such bug; there are: {'; '.join(bug.name for bug in BUGS)}")
+    copy_tree()
+    missed = [bug for bug in bugs if not caught(bug)]
+    print(f"{len(bugs) - len(missed)} of {len(bugs)} planted bugs were caught")
+    sys.exit(1 if missed else 0)
+
+
+def copy_tree():
+    """Copies what git tracks or would track, and the installed Node packages by a link."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    )
+    shutil.rmtree(TREE, ignore_errors=True)
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).is_file():
+            (TREE / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, TREE / name)
+    modules = "infra/local/x402/node_modules"
+    (TREE / modules).symlink_to(ROOT / modules)
+
+
+def caught(bug):
+    """Whether the tests fail with the bug in place."""
+    path = TREE / bug.file
+    source = path.read_text()
+    if source.count(bug.text) != 1:
+        print(f"MISSED  {bug.name}: its text stands {source.count(bug.text)} times in {bug.file}")
+        return False
+    path.write_text(source.replace(bug.text, bug.instead))
+    try:
+        run = subprocess.run(
+            ["cargo", "nextest", "run", "--locked", "--workspace", "--filterset", bug.caught_by],
+            cwd=TREE, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=1200,
+            env={**os.environ, "CARGO_TARGET_DIR": str(TREE.parent / "build"), "CARGO_TERM_COLOR": "never"},
+        )
+    finally:
+        path.write_text(source)
+    if run.returncode == TESTS_FAILED:
+        print(f"caught  {bug.name}")
+        return True
+    print(f"MISSED  {bug.name}: cargo nextest ended with {run.returncode}\n{run.stderr[-2000:]}")
+    return False
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,15 @@
+//! What the integration tests stand on: a running stack, agents with policies of their own, and the requests that an
+//! agent sends. Nothing here stands in for a part of the service: calls go over HTTP to the real functions, payments to
+//! the official SDK, transfers to a real node.
+
+mod costs;
+mod measure;
+mod offers;
+mod transfers;
+mod world;
+
+pub use costs::{Budget, every_operation};
+pub use measure::{Measured, measure};
+pub use offers::{Offered, bare_offer, offer_v1, offer_v2};
+pub use transfers::{batch_of, transfer_of};
+pub use world::{Answer, Footprint, Rows, TestAgent, World, body_of, dollars, fresh_key, units};

@@ -1,0 +1,488 @@
+//! A running stack, and agents in it.
+
+use crate::{Offered, offer_v2, transfer_of};
+use aws_sdk_dynamodb::types::AttributeValue;
+use purser_api::Clock;
+use purser_domain::{
+    Agent, AgentId, AgentStatus, Amount, EnabledService, NewKey, Rule, Service, SpendPolicy, Timestamp, Wallet,
+};
+use purser_local::{Front, NETWORK, Options, Stack};
+use purser_proxy::{Manners, Proxy};
+use purser_store::{Created, Edited};
+use reqwest::header::HeaderMap;
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::time::Duration;
+
+/// How long a transaction holds its items before a conflicting proxy.
+const HOLD: Duration = Duration::from_millis(4);
+
+/// How long calls take before a metering proxy: far more than it takes to make several, so that those overlap.
+const LATENCY: Duration = Duration::from_millis(40);
+
+/// A stack of this test alone.
+pub struct World {
+    /// The stack.
+    pub stack: Stack,
+    /// A client without any state.
+    pub http: reqwest::Client,
+    /// Where a still clock stands, in microseconds; unused where the stack's own clock runs.
+    still: Arc<AtomicI64>,
+    /// The proxy in front of the database, where there is one.
+    pub proxy: Option<Proxy>,
+    wallets: AtomicU32,
+}
+
+/// What was answered.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The status.
+    pub status: u16,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body; null when it is empty.
+    pub body: Value,
+}
+
+impl Answer {
+    /// The `error` slug.
+    pub fn slug(&self) -> &str {
+        self.body["error"].as_str().unwrap_or_default()
+    }
+
+    /// The answer, which has to be a 200.
+    #[track_caller]
+    pub fn ok(self) -> Value {
+        assert_eq!(self.status, 200, "{}", self.body);
+        self.body
+    }
+
+    /// The answer, which has to be this error.
+    #[track_caller]
+    pub fn refused(self, status: u16, slug: &str) -> Value {
+        assert_eq!((self.status, self.slug()), (status, slug), "{}", self.body);
+        assert!(
+            self.headers.contains_key("x-request-id"),
+            "every answer has a request id"
+        );
+        assert_eq!(self.headers["content-type"], "application/json; charset=utf-8");
+        self.body
+    }
+}
+
+/// What is in the ledger: nothing of it may change under a refusal but the decisions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// Settlement rows.
+    pub settlements: usize,
+    /// Entries that count.
+    pub entries: usize,
+    /// The sum of all windows' totals.
+    pub total: u64,
+    /// Approval rows, by status.
+    pub approvals: BTreeMap<String, usize>,
+    /// Idempotency rows.
+    pub keys: usize,
+}
+
+/// Every row of the ledger, by its key: what [`Footprint`] counts, and all that it does not.
+#[derive(Clone)]
+pub struct Rows(BTreeMap<[String; 2], String>);
+
+impl Rows {
+    /// What is not as it was: a line for each row that was added, removed or changed.
+    pub fn changes_since(&self, before: &Self) -> Vec<String> {
+        let keys: BTreeSet<&[String; 2]> = before.0.keys().chain(self.0.keys()).collect();
+        let pairs = keys.into_iter().map(|key| (key, before.0.get(key), self.0.get(key)));
+        pairs
+            .filter(|(_, was, is)| was != is)
+            .map(|(key, was, is)| format!("{key:?} was {was:?} and is {is:?}"))
+            .collect()
+    }
+}
+
+/// A value's text, the same for equal values.
+fn plain(value: &AttributeValue) -> String {
+    match value {
+        AttributeValue::M(members) => {
+            let members: BTreeMap<&String, String> = members.iter().map(|(name, value)| (name, plain(value))).collect();
+            format!("{members:?}")
+        }
+        AttributeValue::L(items) => format!("{:?}", items.iter().map(plain).collect::<Vec<_>>()),
+        other => format!("{other:?}"),
+    }
+}
+
+/// An agent of the test.
+#[derive(Clone)]
+pub struct TestAgent {
+    /// Its id.
+    pub id: AgentId,
+    /// Its key, whole.
+    pub key: String,
+    /// Its wallet.
+    pub wallet: String,
+}
+
+/// The number of micro-units in so many dollars.
+pub const fn dollars(dollars: u64) -> u64 {
+    dollars * 1_000_000
+}
+
+/// An amount.
+pub fn units(units: u64) -> Amount {
+    Amount::from_units(units).expect("an amount")
+}
+
+/// A key that nobody has used.
+pub fn fresh_key() -> String {
+    uuid::Uuid::new_v4().to_string()
+}
+
+/// An authorize body for an offer, with a fresh key.
+pub fn body_of(requirement: Value) -> Value {
+    json!({
+        "payment_requirement": requirement,
+        "max_payment_units": dollars(1_000),
+        "original_request": {"method": "GET", "url": "https://provider.example/x"},
+        "service_id": "lab-search",
+        "idempotency_key": fresh_key(),
+    })
+}
+
+impl World {
+    /// A stack whose clock runs.
+    pub async fn start() -> Self {
+        Self::with(Options::default()).await
+    }
+
+    /// A stack whose clock stands where the test puts it: at first, at the system's time.
+    pub async fn still() -> Self {
+        Self::still_with(Options::default()).await
+    }
+
+    /// As [`World::still`], with these options.
+    pub async fn still_with(options: Options) -> Self {
+        let still = Arc::new(AtomicI64::new(Clock::system().now().micros()));
+        let clock = Some(Clock::still(Arc::clone(&still)));
+        Self {
+            still,
+            ..Self::with(Options { clock, ..options }).await
+        }
+    }
+
+    /// A stack whose database answers as DynamoDB does when transactions meet.
+    pub async fn conflicted() -> Self {
+        Self::proxied(Manners {
+            hold: Some(HOLD),
+            ..Manners::default()
+        })
+        .await
+    }
+
+    /// A stack whose calls of the database can be counted: see [`crate::measure`].
+    pub async fn metered() -> Self {
+        Self::proxied(Manners {
+            latency: LATENCY,
+            ..Manners::default()
+        })
+        .await
+    }
+
+    /// A stack with a proxy of these manners between the functions and the database.
+    pub async fn proxied(manners: Manners) -> Self {
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let front: Front = Box::new(move |upstream| {
+            Box::pin(async move {
+                let proxy = Proxy::start(upstream, manners).await;
+                let url = proxy.url.clone();
+                let _ = sender.send(proxy);
+                url
+            })
+        });
+        let world = Self::with(Options {
+            front: Some(front),
+            ..Options::default()
+        })
+        .await;
+        Self {
+            proxy: receiver.await.ok(),
+            ..world
+        }
+    }
+
+    /// A stack with these options.
+    pub async fn with(options: Options) -> Self {
+        let stack = Stack::start(options, |_| {})
+            .await
+            .expect("the stack starts; `make setup` installs what it needs");
+        let http = reqwest::Client::builder()
+            .timeout(Duration::from_secs(60))
+            .build()
+            .expect("a client");
+        // The demo agent has wallet 0.
+        Self {
+            stack,
+            http,
+            still: Arc::default(),
+            proxy: None,
+            wallets: AtomicU32::new(1),
+        }
+    }
+
+    /// Moves the still clock to an instant.
+    pub fn set_clock(&self, at: Timestamp) {
+        self.still.store(at.micros(), Ordering::SeqCst);
+    }
+
+    /// The stack's time.
+    pub fn now(&self) -> Timestamp {
+        self.stack.clock.now()
+    }
+
+    /// The catalog entry of that slug.
+    pub async fn service(&self, slug: &str) -> Service {
+        let catalog = self.stack.catalog.load().await.expect("the catalog");
+        catalog.by_reference(slug).expect("a seeded service").clone()
+    }
+
+    /// A new agent with money, `lab-search` enabled under `policy`, and these rules.
+    pub async fn agent(&self, policy: SpendPolicy, rules: Vec<Rule>) -> TestAgent {
+        let agent = self.poor_agent(rules).await;
+        self.enable(&agent, "lab-search", policy).await;
+        self.fund(&agent, dollars(10_000)).await;
+        agent
+    }
+
+    /// A new agent without money or services.
+    pub async fn poor_agent(&self, rules: Vec<Rule>) -> TestAgent {
+        let id = AgentId::from_uuid(uuid::Uuid::new_v4());
+        let now = self.now();
+        let key = NewKey::from_random(id, purser_api::random().expect("chance"), now);
+        let index = self.wallets.fetch_add(1, Ordering::SeqCst);
+        let address = self.stack.seed.wallet(index).expect("a wallet").address();
+        let agent = Agent {
+            id,
+            name: "test agent".to_owned(),
+            owner: "tests".to_owned(),
+            created_at: now,
+            status: AgentStatus::Active,
+            wallet: Wallet { index, address },
+            keys: vec![key.record],
+            rules,
+            version: 1,
+        };
+        assert_eq!(
+            self.stack.ledger.create_agent(&agent).await.expect("stored"),
+            Created::Stored
+        );
+        TestAgent {
+            id,
+            key: key.text,
+            wallet: address.to_string(),
+        }
+    }
+
+    /// Edits the agent's record.
+    pub async fn edit(&self, agent: &TestAgent, edit: impl FnOnce(&mut Agent)) {
+        let mut record = self.stack.ledger.agent(agent.id).await.expect("read").expect("there");
+        edit(&mut record);
+        record.version += 1;
+        assert_eq!(
+            self.stack.ledger.put_agent(&record).await.expect("stored"),
+            Edited::Stored
+        );
+    }
+
+    /// Gives the agent a policy for a service, enabling it.
+    pub async fn enable(&self, agent: &TestAgent, slug: &str, policy: SpendPolicy) {
+        self.put_policy(agent, slug, true, policy).await;
+    }
+
+    /// Writes the agent's record of a service.
+    pub async fn put_policy(&self, agent: &TestAgent, slug: &str, enabled: bool, policy: SpendPolicy) {
+        let service = self.service(slug).await.id;
+        let before = self
+            .stack
+            .ledger
+            .enabled_service(agent.id, service)
+            .await
+            .expect("read");
+        let version = before.map_or(1, |before| before.version + 1);
+        let record = EnabledService {
+            service,
+            version,
+            enabled,
+            policy,
+        };
+        assert_eq!(
+            self.stack.ledger.put_policy(agent.id, &record).await.expect("stored"),
+            Edited::Stored
+        );
+    }
+
+    /// Mints money to the agent's wallet.
+    pub async fn fund(&self, agent: &TestAgent, units: u64) {
+        let wallet = agent.wallet.parse().expect("an address");
+        self.stack
+            .chain
+            .mint(NETWORK.token().address, wallet, units)
+            .await
+            .expect("minted");
+    }
+
+    /// The seeded agent.
+    pub fn demo(&self) -> TestAgent {
+        let demo = &self.stack.agent;
+        TestAgent {
+            id: demo.id,
+            key: demo.key.clone(),
+            wallet: demo.wallet_address.to_string(),
+        }
+    }
+
+    /// A v2 requirement that pays the local providers' wallet.
+    pub fn offer(&self, units: u64) -> Value {
+        offer_v2(&Offered {
+            units,
+            pay_to: self.stack.providers.pay_to.clone(),
+            timeout: 300,
+        })
+    }
+
+    /// One call.
+    pub async fn call(&self, method: Method, path: &str, key: Option<&str>, body: Option<&Value>) -> Answer {
+        let mut request = self.http.request(method, format!("{}{path}", self.stack.base_url));
+        if let Some(key) = key {
+            request = request.bearer_auth(key);
+        }
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        Self::send(request).await
+    }
+
+    /// Sends a request and reads the answer, which has to be JSON or empty.
+    pub async fn send(request: reqwest::RequestBuilder) -> Answer {
+        let response = request.send().await.expect("an answer");
+        let (status, headers) = (response.status(), response.headers().clone());
+        let bytes = response.bytes().await.expect("a body");
+        let body = if bytes.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_slice(&bytes).expect("a JSON body")
+        };
+        Answer {
+            status: StatusCode::as_u16(&status),
+            headers,
+            body,
+        }
+    }
+
+    /// GET with a key.
+    pub async fn get(&self, agent: &TestAgent, path: &str) -> Answer {
+        self.call(Method::GET, path, Some(&agent.key), None).await
+    }
+
+    /// POST with a key.
+    pub async fn post(&self, agent: &TestAgent, path: &str, body: &Value) -> Answer {
+        self.call(Method::POST, path, Some(&agent.key), Some(body)).await
+    }
+
+    /// POST /x402/authorize.
+    pub async fn authorize(&self, agent: &TestAgent, body: &Value) -> Answer {
+        self.post(agent, "/x402/authorize", body).await
+    }
+
+    /// POST /x402/check for the same payment as an authorize body, under a fresh replay key.
+    pub async fn check(&self, agent: &TestAgent, body: &Value) -> Answer {
+        let mut body = body.clone();
+        let fields = body.as_object_mut().expect("an object");
+        fields.remove("idempotency_key");
+        fields.remove("approval_id");
+        fields.insert("replay_key".to_owned(), fresh_key().into());
+        self.post(agent, "/x402/check", &body).await
+    }
+
+    /// POST /x402/settlements/{id}/complete.
+    pub async fn complete(&self, agent: &TestAgent, settlement: &str, body: &Value) -> Answer {
+        self.post(agent, &format!("/x402/settlements/{settlement}/complete"), body)
+            .await
+    }
+
+    /// Carries an authorized payment out on chain, as a facilitator would, and answers the transaction's hash.
+    pub async fn settle(&self, authorized: &Value) -> String {
+        let transfer = transfer_of(authorized).to_vec();
+        self.stack
+            .chain
+            .send(NETWORK.token().address, transfer)
+            .await
+            .expect("a transaction")
+    }
+
+    /// What is in the ledger now.
+    pub async fn footprint(&self) -> Footprint {
+        let mut footprint = Footprint::default();
+        for item in self.scan("LedgerTable").await {
+            let text = |name: &str| {
+                item.get(name)
+                    .and_then(|value| value.as_s().ok())
+                    .cloned()
+                    .unwrap_or_default()
+            };
+            let (pk, sk) = (text("pk"), text("sk"));
+            if pk.starts_with("AP#") {
+                *footprint.approvals.entry(text("st")).or_default() += 1;
+            } else if sk.starts_with("S#") {
+                footprint.settlements += 1;
+            } else if sk.starts_with("E#") {
+                footprint.entries += 1;
+            } else if sk.starts_with("I#") {
+                footprint.keys += 1;
+            } else if sk == "#W" {
+                let total = item
+                    .get("total")
+                    .and_then(|value| value.as_n().ok())
+                    .and_then(|total| total.parse::<u64>().ok());
+                footprint.total += total.expect("a total");
+            }
+        }
+        footprint
+    }
+
+    /// Every item of a table.
+    pub async fn scan(&self, table: &str) -> Vec<std::collections::HashMap<String, AttributeValue>> {
+        let pages = self
+            .stack
+            .db
+            .scan()
+            .table_name(table)
+            .consistent_read(true)
+            .into_paginator()
+            .items()
+            .send();
+        pages.collect::<Result<_, _>>().await.expect("a scan")
+    }
+
+    /// Every row of the ledger but the preflights' answers.
+    pub async fn rows(&self) -> Rows {
+        let items = self.scan("LedgerTable").await.into_iter().map(|item| {
+            let key = ["pk", "sk"].map(|name| item[name].as_s().expect("a text").clone());
+            (key, plain(&AttributeValue::M(item)))
+        });
+        Rows(items.filter(|([pk, _], _)| !pk.starts_with("R#")).collect())
+    }
+
+    /// The decisions recorded for an agent.
+    pub async fn decisions(&self, agent: &TestAgent) -> usize {
+        let pk = format!("A#{}", agent.id);
+        let items = self.scan("DecisionsTable").await;
+        items
+            .iter()
+            .filter(|item| item.get("pk").and_then(|value| value.as_s().ok()) == Some(&pk))
+            .count()
+    }
+}
