@@ -1,0 +1,47 @@
+# Two commands are enough: `make run` starts the whole service on this machine, `make test` runs all that CI runs.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+.PHONY: help
+help: ## Lists the targets.
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+.PHONY: setup
+setup: ## Installs what the other targets need (npm and Python packages; Debian packages when run as root).
+	@infra/setup.sh
+
+.PHONY: run
+run: setup ## Starts the service, its chain and its providers on loopback; answers on 127.0.0.1:3000.
+	@echo "run: building (the first time takes some minutes)"
+	@cargo build --locked --package purser-local --bins
+	@exec target/debug/stack
+
+.PHONY: demo
+demo: ## Pays the local provider through the whole flow, against a running stack (or starts one for it).
+	@infra/demo.sh
+
+.PHONY: test
+test: ## Runs everything that CI runs, and says what ran and what was skipped.
+	@infra/test.sh
+
+.PHONY: lint
+lint: ## Formatting and lints.
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- --deny warnings
+
+.PHONY: openapi
+openapi: ## Writes docs/openapi.json from the code.
+	cargo run --locked --quiet --package purser-local --bin openapi > docs/openapi.json.new
+	mv docs/openapi.json.new docs/openapi.json
+
+.PHONY: bench
+bench: setup ## Prints capacity units, calls and latency ratios per operation.
+	cargo bench --locked --package purser-tests
+
+.PHONY: sam-build
+sam-build: setup ## Builds every function as SAM does, with the release profile, for x86_64.
+	infra/sam/build.sh --full
+
+.PHONY: clean
+clean: ## Removes what was built and installed here.
+	rm -rf target .aws-sam .venv .local infra/local/x402/node_modules

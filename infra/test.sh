@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Everything that CI runs, in order, with a summary of what ran, what failed and what was skipped and why.
+# Steps are independent: one that fails does not keep the others from telling.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+passed=() failed=() skipped=()
+
+step() { # step <name> <command …>
+  local name=$1 started=$SECONDS
+  shift
+  printf '\n=== %s\n' "$name"
+  if "$@"; then passed+=("$name ($((SECONDS - started)) s)"); else failed+=("$name"); fi
+}
+
+skip() { # skip <name> <why>
+  skipped+=("$1: $2")
+}
+
+infra/setup.sh || { echo "test: setup failed"; exit 1; }
+
+step "formatting" cargo fmt --all --check
+step "lints" cargo clippy --locked --workspace --all-targets --quiet -- --deny warnings
+if command -v cargo-deny >/dev/null; then
+  step "dependencies: licences, sources, bans" cargo deny --locked check bans licenses sources
+else
+  skip "dependencies: licences, sources, bans" "cargo-deny is not installed (cargo install --locked cargo-deny)"
+fi
+step "x402 providers on the official SDK" npm --prefix infra/local/x402 test --silent
+step "Rust tests" cargo nextest run --locked --workspace --no-fail-fast
+step "documentation examples" cargo test --locked --workspace --doc --quiet
+step "planted bugs are caught" tests/planted/plant.py
+step "template: sam validate" infra/sam/check.sh
+step "template: sam build" infra/sam/build.sh
+step "events under the Lambda runtime emulator" infra/sam/replay.sh
+
+printf '\n=== summary\n'
+for name in "${passed[@]}"; do printf 'ran      %s\n' "$name"; done
+for name in ${skipped[@]+"${skipped[@]}"}; do printf 'skipped  %s\n' "$name"; done
+for name in ${failed[@]+"${failed[@]}"}; do printf 'FAILED   %s\n' "$name"; done
+printf '%d passed, %d failed, %d skipped\n' "${#passed[@]}" "${#failed[@]}" "${#skipped[@]}"
+[[ ${#failed[@]} == 0 ]]
