@@ -14,8 +14,6 @@ pub struct StackFile {
     pub dashboard_url: Option<String>,
     /// The paid provider that speaks x402 v2.
     pub provider_url: String,
-    /// The paid provider that speaks x402 v1.
-    pub provider_v1_url: String,
     /// The chain.
     pub rpc_url: String,
     /// The database.
@@ -61,7 +59,6 @@ impl StackFile {
             base_url: stack.base_url.clone(),
             dashboard_url: None,
             provider_url: stack.providers.provider_url.clone(),
-            provider_v1_url: stack.providers.provider_v1_url.clone(),
             rpc_url: stack.rpc_url.clone(),
             dynamodb_url: stack.dynamodb_url.clone(),
             chain_id: NETWORK.chain_id(),
