@@ -1,7 +1,8 @@
 //! An agent pays a real provider: the official server and facilitator, unmodified, v2 and v1.
 
 use base64::Engine as _;
-use purser_tests::{Answer, TestAgent, World, dollars, fresh_key};
+use purser_local::Options;
+use purser_tests::{Answer, TestAgent, World, body_of, dollars, fresh_key};
 use serde_json::{Value, json};
 
 /// Asks a provider without paying, and decodes what it asks for: the v2 header or the v1 body.
@@ -186,4 +187,47 @@ async fn a_lost_answer_is_asked_for_again_and_pays_once() {
     assert_eq!(send().await.unwrap().status(), 200);
     assert_eq!(send().await.unwrap().status(), 402, "the chain takes one nonce once");
     assert_eq!(world.footprint().await.settlements, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_assertion_stands_in_for_the_proof_only_where_development_says_so() {
+    let setting = ("ACCEPT_PROVIDER_OK".to_owned(), "true".to_owned());
+    let development = Options {
+        environment: [setting].into(),
+        ..Options::default()
+    };
+    for (options, takes_it) in [(Options::default(), false), (development, true)] {
+        let world = World::with(options).await;
+        let agent = world.demo();
+        let mut request = body_of(world.offer(10_000));
+        request["service_id"] = "lab-weather".into();
+        let authorized = world.authorize(&agent, &request).await.ok();
+        let settlement = authorized["settlement_id"].as_str().unwrap();
+
+        // The assertion replaces the header and never the look at the chain.
+        let unmined = json!({"provider_ok": true, "tx_hash": format!("0x{}", "ab".repeat(32))});
+        let expected = if takes_it {
+            (503, "onchain_settlement_not_verified")
+        } else {
+            (422, "provider_proof_required")
+        };
+        world
+            .complete(&agent, settlement, &unmined)
+            .await
+            .refused(expected.0, expected.1);
+
+        let hash = world.settle(&authorized).await;
+        let answer = world
+            .complete(&agent, settlement, &json!({"provider_ok": true, "tx_hash": hash}))
+            .await;
+        if takes_it {
+            confirmed(answer);
+        } else {
+            answer.refused(422, "provider_proof_required");
+        }
+        world
+            .complete(&agent, settlement, &json!({"provider_ok": false, "tx_hash": hash}))
+            .await
+            .refused(422, "provider_proof_required");
+    }
 }

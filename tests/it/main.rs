@@ -1,6 +1,9 @@
 //! The integration tests: one binary, one file for each thing that must hold.
 
+mod agents;
+mod approvals;
 mod bad_input;
+mod catalog;
 mod costs;
 mod docs;
 mod errors;

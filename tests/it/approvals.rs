@@ -1,0 +1,145 @@
+//! A question to a person, from the escalation to the executed call, and what a lost answer or the clock does to it.
+
+use purser_domain::{ApprovalId, Duration, SpendPolicy, Timestamp};
+use purser_store::{Resolved, Verdict};
+use purser_tests::{TestAgent, World, body_of, dollars, fresh_key, units};
+use serde_json::{Value, json};
+
+fn asking() -> SpendPolicy {
+    SpendPolicy {
+        max_per_call: units(dollars(100)),
+        max_per_day: units(dollars(1_000)),
+        require_approval_above: units(dollars(5)),
+        ..SpendPolicy::column_defaults()
+    }
+}
+
+async fn decide(world: &World, id: &str, verdict: Verdict) {
+    let id = ApprovalId::parse(id).unwrap();
+    let resolved = world
+        .stack
+        .ledger
+        .resolve_approval(id, verdict, world.now())
+        .await
+        .unwrap();
+    assert!(matches!(resolved, Resolved::Done(_)), "{resolved:?}");
+}
+
+async fn poll(world: &World, agent: &TestAgent, id: &str) -> Value {
+    world.get(agent, &format!("/approvals/{id}")).await.ok()
+}
+
+fn carrying(body: &Value, approval: &str) -> Value {
+    let mut body = body.clone();
+    body["approval_id"] = approval.into();
+    body
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_escalated_call_runs_once_after_a_person_approved() {
+    let world = World::start().await;
+    let agent = world.agent(asking(), vec![]).await;
+    let body = body_of(world.offer(dollars(6)));
+    let asked = world.authorize(&agent, &body).await.refused(402, "approval_required");
+    let id = asked["approval_id"].as_str().unwrap();
+
+    let pending = poll(&world, &agent, id).await;
+    assert_eq!(
+        (&pending["status"], &pending["resolved_at"], &pending["settlement_id"]),
+        (&json!("pending"), &Value::Null, &Value::Null)
+    );
+    assert_eq!(
+        (&pending["amount_units"], &pending["transaction_id"]),
+        (&json!(dollars(6)), &asked["transaction_id"])
+    );
+    // Asking again, with the key or with another one, is the same question.
+    for key in [body["idempotency_key"].as_str().unwrap().to_owned(), fresh_key()] {
+        let mut again = body.clone();
+        again["idempotency_key"] = key.into();
+        let again = world.authorize(&agent, &again).await.refused(402, "approval_required");
+        assert_eq!(
+            (&again["approval_id"], &again["transaction_id"]),
+            (&asked["approval_id"], &asked["transaction_id"])
+        );
+    }
+    world
+        .authorize(&agent, &carrying(&body, id))
+        .await
+        .refused(402, "approval_required");
+
+    decide(&world, id, Verdict::Approve).await;
+    assert_eq!(poll(&world, &agent, id).await["status"], "approved");
+    world.authorize(&agent, &body).await.refused(402, "approval_required");
+    let authorized = world.authorize(&agent, &carrying(&body, id)).await.ok();
+    let executed = poll(&world, &agent, id).await;
+    assert_eq!(
+        (&executed["status"], &executed["settlement_id"]),
+        (&json!("executed"), &authorized["settlement_id"])
+    );
+
+    let replay = world
+        .authorize(&agent, &carrying(&body, id))
+        .await
+        .refused(409, "idempotent_replay");
+    assert_eq!(
+        (&replay["approval_id"], &replay["settlement_id"]),
+        (&json!(id), &authorized["settlement_id"])
+    );
+    // Were the answer lost: the same key without the approval answers it again, payment and all.
+    assert_eq!(world.authorize(&agent, &body).await.ok(), authorized);
+    assert_eq!(world.footprint().await.settlements, 1);
+
+    // The question is settled, so the same purchase is a new one.
+    let mut next = body.clone();
+    next["idempotency_key"] = fresh_key().into();
+    let next = world.authorize(&agent, &next).await.refused(402, "approval_required");
+    assert_ne!(next["approval_id"], asked["approval_id"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approval_is_open_for_a_day() {
+    let world = World::still().await;
+    let agent = world.agent(asking(), vec![]).await;
+    let start = world.now();
+    let body = body_of(world.offer(dollars(6)));
+    let asked = world.authorize(&agent, &body).await.refused(402, "approval_required");
+    let id = asked["approval_id"].as_str().unwrap();
+    decide(&world, id, Verdict::Approve).await;
+
+    let end = start.after(Duration::DAY);
+    world.set_clock(Timestamp::from_micros(end.micros() - 1).unwrap());
+    assert_eq!(poll(&world, &agent, id).await["status"], "approved");
+    world.set_clock(end);
+    assert_eq!(poll(&world, &agent, id).await["status"], "expired");
+    let refused = world
+        .authorize(&agent, &carrying(&body, id))
+        .await
+        .refused(403, "policy_blocked");
+    assert_eq!(refused["decision"]["reason"], "approval_expired");
+    assert_eq!(world.footprint().await.settlements, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_after_the_payment_has_expired_tells_where_it_stands_and_signs_nothing() {
+    let world = World::still().await;
+    let agent = world.agent(asking(), vec![]).await;
+    let body = body_of(world.offer(dollars(1)));
+    let first = world.authorize(&agent, &body).await.ok();
+    // The offer's timeout is 300 seconds; the deadline lies on a whole second.
+    let deadline = Timestamp::from_secs(world.now().secs())
+        .unwrap()
+        .after(Duration::from_secs_u32(300));
+    assert_eq!(first["expires_at"], deadline.to_string());
+    world.set_clock(Timestamp::from_micros(deadline.micros() - 1).unwrap());
+    assert_eq!(world.authorize(&agent, &body).await.ok(), first);
+
+    world.set_clock(deadline);
+    let late = world.authorize(&agent, &body).await;
+    assert_eq!(late.headers["idempotent-replayed"], "true");
+    let late = late.ok();
+    assert_eq!(
+        (&late["payment"], &late["receipt_status"]),
+        (&Value::Null, &json!("authorized"))
+    );
+    assert_eq!(late["settlement_id"], first["settlement_id"]);
+}

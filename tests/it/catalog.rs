@@ -1,0 +1,204 @@
+//! The public group: what every caller is told of what can be bought.
+
+use purser_tests::World;
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+async fn list(world: &World, query: &str) -> Value {
+    world
+        .call(Method::GET, &format!("/services{query}"), None, None)
+        .await
+        .ok()
+}
+
+fn slugs(list: &Value) -> Vec<&str> {
+    let services = list["services"].as_array().unwrap();
+    assert_eq!(list["count"], services.len());
+    services
+        .iter()
+        .map(|service| service["slug"].as_str().unwrap())
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_list_is_filtered_bounded_and_without_what_is_disabled() {
+    let world = World::start().await;
+    let all = list(&world, "").await;
+    let everything = slugs(&all);
+    assert!(everything.len() >= 12 && everything.is_sorted());
+    assert!(!everything.contains(&"sundown-feeds"), "disabled services are left out");
+    assert_eq!(
+        slugs(&list(&world, "?trust_status=disabled").await),
+        ["sundown-feeds"],
+        "unless they are asked for"
+    );
+
+    let names: BTreeSet<&str> = all["services"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|s| s["category"].as_str().unwrap())
+        .collect();
+    let categories = [
+        "ai",
+        "creative",
+        "data",
+        "finance",
+        "infrastructure",
+        "scrape",
+        "search",
+        "security",
+    ];
+    assert_eq!(
+        names.into_iter().collect::<Vec<_>>(),
+        categories,
+        "something in every category"
+    );
+    for category in categories {
+        let filtered = list(&world, &format!("?category={category}")).await;
+        assert!(
+            filtered["services"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .all(|service| service["category"] == category)
+        );
+    }
+
+    assert_eq!(slugs(&list(&world, "?slug=lab-weather").await), ["lab-weather"]);
+    assert_eq!(
+        slugs(&list(&world, "?slug=no-such").await),
+        Vec::<&str>::new(),
+        "the list's shape with no service"
+    );
+    assert_eq!(slugs(&list(&world, "?limit=3").await), everything[..3]);
+    assert_eq!(
+        slugs(&list(&world, "?limit=500&unknown=1").await),
+        everything,
+        "unknown names are ignored"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_is_told_with_the_fields_of_the_contract() {
+    let world = World::start().await;
+    let found = list(&world, "?slug=lab-weather").await;
+    let item = &found["services"][0];
+    let fields = [
+        "category",
+        "description",
+        "free_operation_count",
+        "id",
+        "logo_url",
+        "min_price_units",
+        "name",
+        "operation_count",
+        "paid_operation_count",
+        "slug",
+        "source",
+        "trust_status",
+        "website",
+    ];
+    assert_eq!(item.as_object().unwrap().keys().collect::<Vec<_>>(), fields);
+    let counts = (
+        &item["operation_count"],
+        &item["paid_operation_count"],
+        &item["free_operation_count"],
+        &item["min_price_units"],
+    );
+    assert_eq!(counts, (&json!(2), &json!(1), &json!(1), &json!(0)));
+
+    let by_slug = world.call(Method::GET, "/services/lab-weather", None, None).await.ok();
+    let id = by_slug["id"].as_str().unwrap();
+    let by_id = world
+        .call(Method::GET, &format!("/services/{id}"), None, None)
+        .await
+        .ok();
+    assert_eq!(by_slug, by_id);
+    let fields = [
+        "category",
+        "description",
+        "id",
+        "logo_url",
+        "name",
+        "operations",
+        "slug",
+        "trust_status",
+        "website",
+    ];
+    assert_eq!(by_slug.as_object().unwrap().keys().collect::<Vec<_>>(), fields);
+
+    let operation = &by_slug["operations"][0];
+    let fields = [
+        "availability",
+        "category",
+        "endpoint",
+        "estimated_price_units",
+        "execution",
+        "id",
+        "label",
+        "max_price_units",
+        "method",
+        "operation_id",
+        "params",
+        "payment",
+        "price_model",
+    ];
+    assert_eq!(operation.as_object().unwrap().keys().collect::<Vec<_>>(), fields);
+    let payment = json!({
+        "scheme": "exact", "network": "base-sepolia", "token": "USDC", "amount_units": 10_000,
+        "pay_to": world.stack.providers.pay_to,
+    });
+    assert_eq!(operation["payment"], payment);
+    assert_eq!(
+        by_slug["operations"][1]["payment"],
+        Value::Null,
+        "null for operations that are not paid"
+    );
+    world
+        .call(Method::GET, "/services/no-such", None, None)
+        .await
+        .refused(404, "service_not_found");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_caller_gets_the_same_answer_and_may_keep_it() {
+    let world = World::start().await;
+    for path in ["/services", "/services/lab-weather", "/openapi.json"] {
+        let anonymous = world.call(Method::GET, path, None, None).await;
+        let known = world.get(&world.demo(), path).await;
+        assert_eq!(anonymous.body, known.body, "{path}");
+        assert_eq!(anonymous.headers["etag"], known.headers["etag"]);
+        assert!(
+            anonymous.headers["cache-control"]
+                .to_str()
+                .unwrap()
+                .starts_with("public, max-age=")
+        );
+
+        let again = world
+            .http
+            .get(format!("{}{path}", world.stack.base_url))
+            .header("if-none-match", &anonymous.headers["etag"]);
+        let again = World::send(again).await;
+        assert_eq!((again.status, &again.body), (304, &Value::Null), "{path}");
+        assert_eq!(again.headers["etag"], anonymous.headers["etag"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_the_catalog_is_seen_within_seconds() {
+    let world = World::still().await;
+    let before = list(&world, "?slug=lab-search").await;
+    let mut service = world.service("lab-search").await;
+    service.name = "Renamed".to_owned();
+    world.stack.catalog.put(&service).await.unwrap();
+    assert_eq!(
+        list(&world, "?slug=lab-search").await,
+        before,
+        "the copy in memory is used for a moment"
+    );
+    world.set_clock(world.now().after(purser_domain::Duration::from_secs_u32(6)));
+    assert_eq!(list(&world, "?slug=lab-search").await["services"][0]["name"], "Renamed");
+}
