@@ -202,3 +202,42 @@ async fn a_change_of_the_catalog_is_seen_within_seconds() {
     world.set_clock(world.now().after(purser_domain::Duration::from_secs_u32(6)));
     assert_eq!(list(&world, "?slug=lab-search").await["services"][0]["name"], "Renamed");
 }
+
+/// Scopes and limits are judged by the name, so it must be the name of what is called.
+#[tokio::test(flavor = "multi_thread")]
+async fn naming_one_service_while_calling_another_is_refused() {
+    let world = World::start().await;
+    let weather = format!("{}/weather", world.stack.providers.provider_url);
+    let rows = [
+        (json!({"service_id": "lab-search"}), "GET", Some("/service_id")),
+        (json!({"service_id": "lab-search"}), "POST", Some("/service_id")),
+        (
+            json!({"service_id": "lab-weather", "operation_id": "weather.stations"}),
+            "GET",
+            Some("/operation_id"),
+        ),
+        (
+            json!({"service_id": "lab-weather", "operation_id": "weather.current"}),
+            "GET",
+            None,
+        ),
+        (json!({"service_id": "lab-weather"}), "GET", None),
+        (json!({}), "GET", None),
+    ];
+    for (names, method, wrong) in rows {
+        let mut body = purser_tests::body_of(world.offer(10_000));
+        let fields = body.as_object_mut().unwrap();
+        fields.remove("service_id");
+        fields.extend(names.as_object().unwrap().clone());
+        fields["original_request"] = json!({"method": method, "url": weather});
+        let answer = world.authorize(&world.demo(), &body).await;
+        match wrong {
+            Some(path) => assert_eq!(
+                answer.refused(400, "invalid_request")["details"][0]["path"],
+                path,
+                "{names}"
+            ),
+            None => assert_eq!(answer.ok()["authorized"], true, "{names}"),
+        }
+    }
+}

@@ -192,11 +192,15 @@ impl Service {
 }
 
 impl Operation {
-    /// Whether a call of `method` on `url` is a call of this operation: same method, scheme, host, port and path.
-    /// Query strings are the caller's parameters.
-    pub fn answers(&self, method: &str, url: &Url) -> bool {
+    /// Whether a call with this method may be a call of this operation.
+    pub fn takes(&self, method: &str) -> bool {
         self.method.eq_ignore_ascii_case(method)
-            && self.endpoint.scheme() == url.scheme()
+    }
+
+    /// Whether this is the operation's address: same scheme, host, port and path. Query strings are the caller's
+    /// parameters.
+    pub fn is_at(&self, url: &Url) -> bool {
+        self.endpoint.scheme() == url.scheme()
             && self.endpoint.host() == url.host()
             && self.endpoint.port_or_known_default() == url.port_or_known_default()
             && self.endpoint.path().trim_end_matches('/') == url.path().trim_end_matches('/')
@@ -243,11 +247,11 @@ impl Catalog {
         }
     }
 
-    /// The services and operations that a call of `method` on `url` may be a call of.
-    pub fn by_endpoint(&self, method: &str, url: &Url) -> impl Iterator<Item = (&Service, &Operation)> {
+    /// The operations at an address, each with its service.
+    pub fn at(&self, url: &Url) -> impl Iterator<Item = (&Service, &Operation)> {
         self.services
             .iter()
             .flat_map(|service| service.operations.iter().map(move |operation| (service, operation)))
-            .filter(move |(_, operation)| operation.answers(method, url))
+            .filter(move |(_, operation)| operation.is_at(url))
     }
 }

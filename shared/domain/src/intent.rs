@@ -2,7 +2,7 @@
 
 use crate::{
     Amount, ApprovalId, Catalog, ErrorKind, Fields, Fingerprint, Network, Offer, Operation, OperationSlug, Problem,
-    Result, Service, Target, TrustStatus, TxHash, transaction_hash_in,
+    Result, Service, Target, TrustStatus, TxHash, target::parse_web_url, transaction_hash_in,
 };
 use serde_json::Value;
 use url::Url;
@@ -271,9 +271,7 @@ impl Reader<'_> {
         });
         let url = descriptor.read("url", |value| {
             let text = value.as_str().filter(|text| text.len() <= MAX_URL_BYTES);
-            let url = text.and_then(|text| Url::parse(text).ok());
-            url.filter(|url| matches!(url.scheme(), "http" | "https"))
-                .ok_or("must be an http or https URL")
+            text.and_then(parse_web_url).ok_or("must be an http or https URL")
         });
         descriptor.text("body_hash", MAX_KEY_BYTES);
         if let Err(problems) = descriptor.finish() {
@@ -317,15 +315,16 @@ impl<'a> Purchase<'a> {
     /// Finds what an intent is about: by the names it gives, else by the provider address it calls (`docs/decisions.md`
     /// §3).
     ///
-    /// A service that is not in the catalog, or disabled, is `service_not_found`. Naming one operation while calling
-    /// the address of another is a malformed request: scopes are judged by the name, so the two must agree.
+    /// A service that is not in the catalog, or disabled, is `service_not_found`. Naming one service or operation while
+    /// calling the address of another is a malformed request: scopes and limits are judged by the name, so the two must
+    /// agree. An address that the catalog does not know agrees with any name.
     pub fn of(intent: &Intent, catalog: &'a Catalog) -> Result<Self> {
         let ProviderRequest { method, url } = &intent.request;
-        let called: Vec<(&Service, &Operation)> = catalog.by_endpoint(method, url).collect();
+        let at_address: Vec<(&Service, &Operation)> = catalog.at(url).collect();
+        let called = || at_address.iter().filter(|(_, operation)| operation.takes(method));
         let service = match &intent.service {
             Some(reference) => catalog.by_reference(reference),
-            None => called
-                .iter()
+            None => called()
                 .find(|(_, operation)| intent.operation.as_ref().is_none_or(|named| operation.slug == *named))
                 .map(|(service, _)| *service),
         };
@@ -333,16 +332,24 @@ impl<'a> Purchase<'a> {
             .filter(|service| service.trust_status != TrustStatus::Disabled)
             .ok_or(ErrorKind::ServiceNotFound)?;
 
-        let mut called = called
-            .iter()
+        let mismatch = |path, message| Err(ErrorKind::InvalidRequest(vec![Problem::at(path, message)]).into());
+        if !at_address.is_empty() && !at_address.iter().any(|(owner, _)| owner.id == service.id) {
+            return mismatch(
+                "/service_id",
+                "names another service than the one that `original_request` calls",
+            );
+        }
+        let mut called = called()
             .filter(|(owner, _)| owner.id == service.id)
             .map(|(_, operation)| *operation)
             .peekable();
         let operation = match &intent.operation {
             Some(named) => {
                 if called.peek().is_some() && !called.any(|operation| operation.slug == *named) {
-                    let message = "names another operation than the one that `original_request` calls";
-                    return Err(ErrorKind::InvalidRequest(vec![Problem::at("/operation_id", message)]).into());
+                    return mismatch(
+                        "/operation_id",
+                        "names another operation than the one that `original_request` calls",
+                    );
                 }
                 service.operation(named)
             }

@@ -15,15 +15,7 @@ impl Target {
     /// non-ASCII letters can't make one host look like another.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         const WRONG: &str = "must be an http or https URL with a host name";
-        // Readers disagree about these: in `https://example.com\@evil.test/` browsers see `example.com`, others
-        // `evil.test`.
-        if text.contains(|c: char| c == '\\' || c.is_whitespace() || c.is_control()) {
-            return Err(WRONG);
-        }
-        let url = Url::parse(text).map_err(|_| WRONG)?;
-        if !matches!(url.scheme(), "http" | "https") {
-            return Err(WRONG);
-        }
+        let url = parse_web_url(text).ok_or(WRONG)?;
         match url.host() {
             Some(Host::Domain(domain)) => {
                 let host = domain.strip_suffix('.').unwrap_or(domain);
@@ -48,6 +40,19 @@ impl Target {
     pub fn host(&self) -> &str {
         &self.host
     }
+}
+
+/// Reads an http or https URL that every reader understands alike; `None` for any other text.
+///
+/// Readers disagree about backslashes and blanks: in `https://example.com\@evil.test/` browsers see `example.com`, others
+/// `evil.test`.
+pub(crate) fn parse_web_url(text: &str) -> Option<Url> {
+    if text.contains(|c: char| c == '\\' || c.is_whitespace() || c.is_control()) {
+        return None;
+    }
+    Url::parse(text)
+        .ok()
+        .filter(|url| matches!(url.scheme(), "http" | "https"))
 }
 
 /// One entry of `allowed_domains`.
