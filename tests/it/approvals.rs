@@ -52,16 +52,21 @@ async fn an_escalated_call_runs_once_after_a_person_approved() {
         (&pending["amount_units"], &pending["transaction_id"]),
         (&json!(dollars(6)), &asked["transaction_id"])
     );
-    // Asking again, with the key or with another one, is the same question.
-    for key in [body["idempotency_key"].as_str().unwrap().to_owned(), fresh_key()] {
-        let mut again = body.clone();
-        again["idempotency_key"] = key.into();
-        let again = world.authorize(&agent, &again).await.refused(402, "approval_required");
-        assert_eq!(
-            (&again["approval_id"], &again["transaction_id"]),
-            (&asked["approval_id"], &asked["transaction_id"])
-        );
-    }
+    // Asking again with the key is the same decision; with another one it is another decision about the same question.
+    let again = world.authorize(&agent, &body).await.refused(402, "approval_required");
+    assert_eq!(
+        (&again["approval_id"], &again["transaction_id"]),
+        (&asked["approval_id"], &asked["transaction_id"])
+    );
+    let mut joined = body.clone();
+    joined["idempotency_key"] = fresh_key().into();
+    let first = world.authorize(&agent, &joined).await.refused(402, "approval_required");
+    let second = world.authorize(&agent, &joined).await.refused(402, "approval_required");
+    assert_eq!(
+        (&first["approval_id"], &first["transaction_id"]),
+        (&asked["approval_id"], &second["transaction_id"])
+    );
+    assert_ne!(first["transaction_id"], asked["transaction_id"]);
     world
         .authorize(&agent, &carrying(&body, id))
         .await

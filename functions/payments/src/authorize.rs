@@ -175,10 +175,12 @@ impl Authorizing<'_> {
             Some(Prior::Escalated { fingerprint: first, .. }) if *first != fingerprint => {
                 return Err(ErrorKind::IdempotencyKeyReused { settlement: None }.into());
             }
-            Some(Prior::Escalated { approval, .. }) if carried.is_none() => {
+            Some(Prior::Escalated {
+                approval, transaction, ..
+            }) if carried.is_none() => {
                 let pinned = self.payments.ledger.approval(*approval).await?;
                 let pinned = pinned.ok_or_else(|| Error::internal("reading a pinned approval", "it is gone"))?;
-                return Err(self.unresolved(&pinned).await?.into());
+                return Err(self.unresolved(&pinned, *transaction).await?.into());
             }
             Some(Prior::Escalated { .. }) | None => {}
         }
@@ -190,14 +192,14 @@ impl Authorizing<'_> {
         }
         match approval.status(self.payments.clock.now()) {
             ApprovalStatus::Approved => Ok(Before::Open(Some(approval.id))),
-            _ => Err(self.unresolved(approval).await?.into()),
+            _ => Err(self.unresolved(approval, approval.transaction).await?.into()),
         }
     }
 
     /// The answer to a call whose approval does not let it run: not yet, not any more, or not without being sent along.
-    async fn unresolved(&self, approval: &Approval) -> Result<Error> {
+    async fn unresolved(&self, approval: &Approval, transaction: TransactionId) -> Result<Error> {
         match approval.status(self.payments.clock.now()) {
-            ApprovalStatus::Pending | ApprovalStatus::Approved => Ok(self.waiting(approval, &[])),
+            ApprovalStatus::Pending | ApprovalStatus::Approved => Ok(self.waiting(approval, transaction, &[])),
             ApprovalStatus::Rejected => self.void(approval, Block::ApprovalRejected).await,
             ApprovalStatus::Expired => self.void(approval, Block::ApprovalExpired).await,
             ApprovalStatus::Executed => Ok(executed(approval).unwrap_or(ErrorKind::NotFound).into()),
@@ -205,14 +207,14 @@ impl Authorizing<'_> {
     }
 
     /// The escalation's own answer, however often it is asked for.
-    fn waiting(&self, approval: &Approval, checks: &[Check]) -> Error {
+    fn waiting(&self, approval: &Approval, transaction: TransactionId, checks: &[Check]) -> Error {
         let reason = Reason::ApprovalRequired {
             approval: Some(approval.id),
             amount: approval.amount,
             threshold: approval.threshold,
             rule: approval.rule,
         };
-        self.refused(approval.transaction, reason, checks.to_vec())
+        self.refused(transaction, reason, checks.to_vec())
     }
 
     /// Refuses a call whose approval can't be used, and records that it was tried.
@@ -333,7 +335,7 @@ impl Authorizing<'_> {
         {
             Escalated::Staged(approval) | Escalated::Joined(approval) => {
                 tracing::info!(approval.id = %approval.id, agent.id = %case.agent.id, amount = %approval.amount, "payment.escalated");
-                Err(self.waiting(&approval, &checks).into())
+                Err(self.waiting(&approval, decision.transaction, &checks).into())
             }
             Escalated::Prior(_) => Ok(None),
         }
