@@ -61,6 +61,16 @@ pub(crate) fn router(
         };
         gateway = gateway.route(&route.path, on(method, handler));
     }
+    // axum answers HEAD by the route for GET; API Gateway knows no such route.
+    if let Some(handler) = &fallback {
+        for path in routes
+            .iter()
+            .filter(|route| route.method == "GET")
+            .map(|route| &route.path)
+        {
+            gateway = gateway.route(path, on(MethodFilter::HEAD, handler.clone()));
+        }
+    }
     let local = Router::new()
         .route("/_local/clock", post(advance_clock))
         .route("/_local/fund", post(fund))
