@@ -34,9 +34,10 @@ openapi: ## Writes docs/openapi.json from the code.
 	cargo run --locked --quiet --package purser-local --bin openapi > docs/openapi.json.new
 	mv docs/openapi.json.new docs/openapi.json
 
+# It counts and does not time, so the tests' own build will do.
 .PHONY: bench
-bench: setup ## Prints capacity units, calls and latency ratios per operation.
-	cargo bench --locked --package purser-tests
+bench: setup ## Prints the capacity units, calls and round trips of every operation.
+	cargo bench --locked --profile dev --package purser-tests --bench costs
 
 .PHONY: sam-build
 sam-build: setup ## Builds every function as SAM does, with the release profile, for x86_64.

@@ -8,9 +8,9 @@ mod services;
 mod view;
 
 use axum::Router;
-use purser_api::{ApiSettings, Boot, BootError, Caller, Clock, ThrottleScope};
-use purser_domain::{Agent, AgentId, ErrorKind, Result, Timestamp};
-use purser_store::{CatalogCache, CatalogTable, Ledger, Throttle, Throttled};
+use purser_api::{ApiSettings, Boot, BootError, Caller, Clock};
+use purser_domain::{Agent, AgentId, ErrorKind, Result};
+use purser_store::{CatalogCache, CatalogTable, Ledger, Throttle};
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -32,29 +32,16 @@ struct Inner {
     ledger: Ledger,
     catalog: CatalogCache,
     throttle: Throttle,
-    throttle_per_minute: u32,
     clock: Clock,
 }
 
 impl Inner {
-    /// Counts a call: how many seconds its sender has to wait, if any.
-    async fn hit(&self, scope: ThrottleScope, now: Timestamp) -> Result<Option<u64>> {
-        let hit = self
-            .throttle
-            .hit(&scope.to_string(), now, self.throttle_per_minute)
-            .await?;
-        Ok(match hit {
-            Throttled::Admitted => None,
-            Throttled::Limited { retry_after } => Some(retry_after),
-        })
-    }
-
     /// The agent behind a call.
     async fn enter(&self, caller: Caller) -> Result<Agent> {
         let now = self.clock.now();
         let scope = caller.scope();
         let read = async |agent| Ok((self.ledger.agent(agent).await?, ()));
-        Ok(caller.enter(self.hit(scope, now), now, read).await?.0)
+        Ok(caller.enter(self.throttle.hit(scope, now), now, read).await?.0)
     }
 
     /// The agent behind a call, which has to be the one that the path names.
@@ -97,8 +84,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let agents = Agents(Arc::new(Inner {
         ledger: Ledger::new(db.clone(), ledger, decisions),
         catalog: CatalogCache::new(CatalogTable::new(db.clone(), catalog)),
-        throttle: Throttle::new(db, throttle),
-        throttle_per_minute,
+        throttle: Throttle::new(db, throttle, throttle_per_minute),
         clock,
     }));
     // The first read opens the connection; a catalog that can't be read yet is asked for again by the first call.

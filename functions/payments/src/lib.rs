@@ -15,13 +15,13 @@ mod settings;
 mod view;
 
 use axum::Router;
-use purser_api::{ApiSettings, Boot, BootError, Caller, Clock, Secrets, ThrottleScope};
+use purser_api::{ApiSettings, Boot, BootError, Caller, Clock, Secrets};
 use purser_chain::{Chain, NonceKey, Timeouts, WalletSeed, WalletSigner};
 use purser_domain::{
     Agent, AgentId, AuthorizeRequest, Duration, Error, Grant, Network, Offer, PaymentHeader, PaymentTerms,
     ProviderProof, Result, Settlement, SettlementId, Terms, Timestamp, TransactionId, TransferAuthorization,
 };
-use purser_store::{Ask, CatalogCache, CatalogTable, Ledger, Snapshot, Throttle, Throttled};
+use purser_store::{Ask, CatalogCache, CatalogTable, Ledger, Snapshot, Throttle};
 use settings::Settings;
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
@@ -44,7 +44,6 @@ struct Inner {
     ledger: Ledger,
     catalog: CatalogCache,
     throttle: Throttle,
-    throttle_per_minute: u32,
     chain: Chain,
     seed: WalletSeed,
     nonce_key: NonceKey,
@@ -59,24 +58,12 @@ struct Inner {
 }
 
 impl Inner {
-    /// Counts a call: how many seconds its sender has to wait, if any.
-    async fn hit(&self, scope: ThrottleScope, now: Timestamp) -> Result<Option<u64>> {
-        let hit = self
-            .throttle
-            .hit(&scope.to_string(), now, self.throttle_per_minute)
-            .await?;
-        Ok(match hit {
-            Throttled::Admitted => None,
-            Throttled::Limited { retry_after } => Some(retry_after),
-        })
-    }
-
     /// The agent behind a call, and what was read for it in the same round trip.
     async fn enter(&self, caller: Caller, ask: impl FnOnce(AgentId) -> Ask) -> Result<(Agent, Snapshot)> {
         let now = self.clock.now();
         let scope = caller.scope();
         caller
-            .enter(self.hit(scope, now), now, async |agent| {
+            .enter(self.throttle.hit(scope, now), now, async |agent| {
                 let mut snapshot = self.ledger.snapshot(&ask(agent)).await?;
                 Ok((snapshot.agent.take(), snapshot))
             })
@@ -100,7 +87,7 @@ impl Inner {
             };
             tokio::try_join!(self.ledger.agent(agent), settlement)
         };
-        caller.enter(self.hit(scope, now), now, read).await
+        caller.enter(self.throttle.hit(scope, now), now, read).await
     }
 
     /// The agent's wallet. A seed that does not lead to the address on record must not sign anything.
@@ -215,8 +202,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let payments = Payments(Arc::new(Inner {
         ledger: Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table),
         catalog,
-        throttle: Throttle::new(db, settings.throttle_table),
-        throttle_per_minute: settings.throttle_per_minute,
+        throttle: Throttle::new(db, settings.throttle_table, settings.throttle_per_minute),
         chain,
         seed: WalletSeed::from_hex(&seed)?,
         nonce_key: NonceKey::from_text(&nonce_key)?,

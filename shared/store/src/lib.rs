@@ -54,4 +54,4 @@ pub use preflight::Remembered;
 pub use reserve::Reserved;
 pub use settle::Confirmed;
 pub use snapshot::{Ask, Prior, Snapshot, Standing};
-pub use throttle::{Throttle, Throttled};
+pub use throttle::Throttle;

@@ -5,25 +5,14 @@
 use crate::{attribute::Attribute as _, fault::failed, item::Draft, key};
 use aws_sdk_dynamodb::{Client, operation::update_item::UpdateItemError};
 use purser_domain::{Result, Timestamp};
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 /// The throttle's counters.
 #[derive(Clone, Debug)]
 pub struct Throttle {
     db: Client,
     table: Arc<str>,
-}
-
-/// Whether a request is let through.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Throttled {
-    /// It is, and was counted.
-    Admitted,
-    /// It is not: the minute's requests are used up.
-    Limited {
-        /// Whole seconds until the next minute, one at least.
-        retry_after: u64,
-    },
+    limit_per_minute: u32,
 }
 
 const MINUTE: u64 = 60;
@@ -31,34 +20,36 @@ const MINUTE: u64 = 60;
 const KEPT: u64 = 3_600;
 
 impl Throttle {
-    /// The counters in this table.
-    pub fn new(db: Client, table: impl Into<Arc<str>>) -> Self {
+    /// The counters in this table, each up to `limit_per_minute`.
+    pub fn new(db: Client, table: impl Into<Arc<str>>, limit_per_minute: u32) -> Self {
         Self {
             db,
             table: table.into(),
+            limit_per_minute,
         }
     }
 
-    /// Counts one request of a scope, such as a source address, unless its limit for this minute is reached.
-    pub async fn hit(&self, scope: &str, now: Timestamp, limit_per_minute: u32) -> Result<Throttled> {
+    /// Counts one request of a scope, such as a source address, and lets it through: `None`. When the minute's requests
+    /// are used up, it answers how many whole seconds to wait for the next minute, one at least.
+    pub async fn hit(&self, scope: impl fmt::Display, now: Timestamp) -> Result<Option<u64>> {
         let (minute, second) = (now.secs() / MINUTE, now.secs() % MINUTE);
         let update = self
             .db
             .update_item()
             .table_name(&*self.table)
-            .set_key(Some(Draft::of_partition(key::throttle(scope, minute)).into_item()))
+            .set_key(Some(
+                Draft::of_partition(key::throttle(&scope.to_string(), minute)).into_item(),
+            ))
             .update_expression("ADD n :one SET #ttl = if_not_exists(#ttl, :ttl)")
             .condition_expression("attribute_not_exists(n) OR n < :limit")
             .expression_attribute_names("#ttl", "ttl")
             .expression_attribute_values(":one", 1_u32.write())
-            .expression_attribute_values(":limit", limit_per_minute.write())
+            .expression_attribute_values(":limit", self.limit_per_minute.write())
             .expression_attribute_values(":ttl", now.secs().saturating_add(KEPT).write());
         match update.send().await {
-            Ok(_) => Ok(Throttled::Admitted),
+            Ok(_) => Ok(None),
             Err(error) => match error.as_service_error() {
-                Some(UpdateItemError::ConditionalCheckFailedException(_)) => Ok(Throttled::Limited {
-                    retry_after: MINUTE.saturating_sub(second),
-                }),
+                Some(UpdateItemError::ConditionalCheckFailedException(_)) => Ok(Some(MINUTE.saturating_sub(second))),
                 _ => Err(failed("counting a request")(error)),
             },
         }

@@ -101,8 +101,8 @@ async fn a_long_history_costs_nothing() {
 async fn a_request_is_counted_with_one_unit() {
     let emulator = Emulator::start().await;
     emulator
-        .throttle()
-        .hit("203.0.113.7", sample::start(), 120)
+        .throttle(120)
+        .hit("203.0.113.7", sample::start())
         .await
         .unwrap();
     assert_eq!(emulator.meter.take().units(), (0, 1, 1));

@@ -55,8 +55,8 @@ impl Emulator {
         CatalogTable::new(self.client.clone(), CATALOG)
     }
 
-    pub fn throttle(&self) -> Throttle {
-        Throttle::new(self.client.clone(), THROTTLE)
+    pub fn throttle(&self, limit_per_minute: u32) -> Throttle {
+        Throttle::new(self.client.clone(), THROTTLE, limit_per_minute)
     }
 }
 
