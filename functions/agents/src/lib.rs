@@ -16,26 +16,15 @@ use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// What the handlers work with; shared by all of them and cheap to clone.
-#[derive(Clone)]
-struct Agents(Arc<Inner>);
-
-impl std::ops::Deref for Agents {
-    type Target = Inner;
-
-    fn deref(&self) -> &Inner {
-        &self.0
-    }
-}
-
-struct Inner {
+/// What the handlers work with; shared by all of them.
+struct Agents {
     ledger: Ledger,
     catalog: CatalogCache,
     throttle: Throttle,
     clock: Clock,
 }
 
-impl Inner {
+impl Agents {
     /// The agent behind a call.
     async fn enter(&self, caller: Caller) -> Result<Agent> {
         let now = self.clock.now();
@@ -55,7 +44,7 @@ impl Inner {
     }
 }
 
-fn routes() -> OpenApiRouter<Agents> {
+fn routes() -> OpenApiRouter<Arc<Agents>> {
     OpenApiRouter::new()
         .routes(routes!(me::me))
         .routes(routes!(services::services))
@@ -81,12 +70,12 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let ((api, (catalog, ledger, decisions, throttle)), throttle_per_minute) = env.finish(settings)?;
 
     let db = purser_store::client(&aws);
-    let agents = Agents(Arc::new(Inner {
+    let agents = Arc::new(Agents {
         ledger: Ledger::new(db.clone(), ledger, decisions),
         catalog: CatalogCache::new(CatalogTable::new(db.clone(), catalog)),
         throttle: Throttle::new(db, throttle, throttle_per_minute),
         clock,
-    }));
+    });
     // The first read opens the connection; a catalog that can't be read yet is asked for again by the first call.
     let _ = agents.catalog.current(agents.clock.now()).await;
     let (router, _) = routes().split_for_parts();

@@ -5,6 +5,7 @@ use crate::view::AgentInfo;
 use axum::Json;
 use axum::extract::State;
 use purser_api::{Caller, Failure};
+use std::sync::Arc;
 
 purser_api::error_responses! {
     /// What this endpoint may be refused with.
@@ -19,7 +20,7 @@ purser_api::error_responses! {
     security(("agentKey" = [])),
     responses((status = 200, body = AgentInfo, description = "The key works, and belongs to this agent."), MeErrors)
 )]
-pub(crate) async fn me(State(agents): State<Agents>, caller: Caller) -> Result<Json<AgentInfo>, Failure> {
+pub(crate) async fn me(State(agents): State<Arc<Agents>>, caller: Caller) -> Result<Json<AgentInfo>, Failure> {
     let agent = agents.enter(caller).await?;
     Ok(Json(AgentInfo::from(&agent)))
 }

@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use purser_api::{Caller, Failure};
 use purser_domain::{ErrorKind, ServiceId};
+use std::sync::Arc;
 
 purser_api::error_responses! {
     /// What this endpoint may be refused with.
@@ -28,7 +29,7 @@ purser_api::error_responses! {
     )
 )]
 pub(crate) async fn policy(
-    State(agents): State<Agents>,
+    State(agents): State<Arc<Agents>>,
     caller: Caller,
     Path((agent, reference)): Path<(String, String)>,
 ) -> Result<Json<EnabledServiceView>, Failure> {

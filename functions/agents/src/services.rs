@@ -5,6 +5,7 @@ use crate::view::{EnabledServiceList, EnabledServiceView};
 use axum::Json;
 use axum::extract::{Path, State};
 use purser_api::{Caller, Failure};
+use std::sync::Arc;
 
 purser_api::error_responses! {
     /// What this endpoint may be refused with.
@@ -24,7 +25,7 @@ purser_api::error_responses! {
     )
 )]
 pub(crate) async fn services(
-    State(agents): State<Agents>,
+    State(agents): State<Arc<Agents>>,
     caller: Caller,
     Path(agent): Path<String>,
 ) -> Result<Json<EnabledServiceList>, Failure> {

@@ -19,24 +19,13 @@ use utoipa_axum::routes;
 /// How long a copy of the catalog's answers may be used without asking again.
 const CACHE_CONTROL: &str = "public, max-age=30";
 
-/// What the handlers work with; shared by all of them and cheap to clone.
-#[derive(Clone)]
-struct Shop(Arc<Inner>);
-
-impl std::ops::Deref for Shop {
-    type Target = Inner;
-
-    fn deref(&self) -> &Inner {
-        &self.0
-    }
-}
-
-struct Inner {
+/// What the handlers work with; shared by all of them.
+struct Shop {
     catalog: CatalogCache,
     clock: Clock,
 }
 
-fn routes() -> OpenApiRouter<Shop> {
+fn routes() -> OpenApiRouter<Arc<Shop>> {
     OpenApiRouter::new()
         .routes(routes!(list::list))
         .routes(routes!(service::service))
@@ -54,10 +43,10 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let api = ApiSettings::from_env(&mut env);
     let table = env.text("CATALOG_TABLE");
     let (api, table) = env.finish(api.zip(table))?;
-    let shop = Shop(Arc::new(Inner {
+    let shop = Arc::new(Shop {
         catalog: CatalogCache::new(CatalogTable::new(purser_store::client(&aws), table)),
         clock,
-    }));
+    });
     // The first read opens the connection; a catalog that can't be read yet is asked for again by the first call.
     let _ = shop.catalog.current(shop.clock.now()).await;
     let (router, _) = routes().split_for_parts();

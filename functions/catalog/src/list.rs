@@ -10,6 +10,7 @@ use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use purser_api::{Failure, Query};
 use purser_domain::{Category, Error, Service, TrustStatus};
+use std::sync::Arc;
 
 /// How many services are listed unless the caller says, and at most (`docs/spec.md` §8).
 const DEFAULT_LIMIT: u32 = 100;
@@ -37,7 +38,7 @@ purser_api::error_responses! {
         ListErrors,
     )
 )]
-pub(crate) async fn list(State(shop): State<Shop>, headers: HeaderMap, uri: Uri) -> Result<Response, Failure> {
+pub(crate) async fn list(State(shop): State<Arc<Shop>>, headers: HeaderMap, uri: Uri) -> Result<Response, Failure> {
     let mut query = Query::of(&uri);
     let category = query.read("category", Category::from_name, Category::choices());
     let trust_status = query.read("trust_status", TrustStatus::from_name, TrustStatus::choices());

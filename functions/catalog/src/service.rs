@@ -7,6 +7,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use purser_api::Failure;
 use purser_domain::{Error, ErrorKind};
+use std::sync::Arc;
 
 purser_api::error_responses! {
     /// What this endpoint may be refused with.
@@ -26,7 +27,7 @@ purser_api::error_responses! {
     )
 )]
 pub(crate) async fn service(
-    State(shop): State<Shop>,
+    State(shop): State<Arc<Shop>>,
     headers: HeaderMap,
     Path(reference): Path<String>,
 ) -> Result<Response, Failure> {

@@ -8,6 +8,7 @@ use axum::extract::{Path, State};
 use purser_api::{Caller, Failure};
 use purser_domain::{ApprovalId, ErrorKind};
 use purser_store::Ask;
+use std::sync::Arc;
 
 purser_api::error_responses! {
     /// What this endpoint may be refused with.
@@ -27,7 +28,7 @@ purser_api::error_responses! {
     )
 )]
 pub(crate) async fn approval(
-    State(payments): State<Payments>,
+    State(payments): State<Arc<Payments>>,
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<ApprovalView>, Failure> {

@@ -21,6 +21,7 @@ use purser_domain::{
 };
 use purser_store::{Ask, Escalated, Patience, Prior, Reserved, Snapshot, Standing};
 use serde_json::Value;
+use std::sync::Arc;
 
 purser_api::error_responses! {
     /// What this endpoint may be refused with.
@@ -41,7 +42,7 @@ purser_api::error_responses! {
     )
 )]
 pub(crate) async fn authorize(
-    State(payments): State<Payments>,
+    State(payments): State<Arc<Payments>>,
     caller: Caller,
     body: Bytes,
 ) -> Result<Response, Failure> {

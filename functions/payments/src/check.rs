@@ -13,6 +13,7 @@ use axum::extract::State;
 use purser_api::{Caller, Failure};
 use purser_domain::{CheckRequest, Decision, Error, ErrorKind, Eviction, Preflight, Purchase, Result};
 use purser_store::{Ask, Remembered, Standing};
+use std::sync::Arc;
 
 purser_api::error_responses! {
     /// What this endpoint may be refused with.
@@ -32,7 +33,7 @@ purser_api::error_responses! {
     )
 )]
 pub(crate) async fn check(
-    State(payments): State<Payments>,
+    State(payments): State<Arc<Payments>>,
     caller: Caller,
     body: Bytes,
 ) -> Result<Json<CheckAnswer>, Failure> {

@@ -15,6 +15,7 @@ use purser_domain::{
     CompleteRequest, Error, ErrorKind, Expected, Result, Settlement, SettlementId, SettlementState, Transfer, TxHash,
 };
 use purser_store::Confirmed;
+use std::sync::Arc;
 
 purser_api::error_responses! {
     /// What this endpoint may be refused with.
@@ -35,7 +36,7 @@ purser_api::error_responses! {
     )
 )]
 pub(crate) async fn complete(
-    State(payments): State<Payments>,
+    State(payments): State<Arc<Payments>>,
     caller: Caller,
     Path(settlement): Path<String>,
     body: Bytes,

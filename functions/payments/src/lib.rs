@@ -28,19 +28,8 @@ use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// What the handlers work with; shared by all of them and cheap to clone.
-#[derive(Clone)]
-struct Payments(Arc<Inner>);
-
-impl std::ops::Deref for Payments {
-    type Target = Inner;
-
-    fn deref(&self) -> &Inner {
-        &self.0
-    }
-}
-
-struct Inner {
+/// What the handlers work with; shared by all of them.
+struct Payments {
     ledger: Ledger,
     catalog: CatalogCache,
     throttle: Throttle,
@@ -57,7 +46,7 @@ struct Inner {
     provider_proof: ProviderProof,
 }
 
-impl Inner {
+impl Payments {
     /// The agent behind a call, and what was read for it in the same round trip.
     async fn enter(&self, caller: Caller, ask: impl FnOnce(AgentId) -> Ask) -> Result<(Agent, Snapshot)> {
         let now = self.clock.now();
@@ -162,7 +151,7 @@ const fn only(agent: AgentId) -> Ask {
 }
 
 /// The group's routes and their description.
-fn routes() -> OpenApiRouter<Payments> {
+fn routes() -> OpenApiRouter<Arc<Payments>> {
     OpenApiRouter::new()
         .routes(routes!(check::check))
         .routes(routes!(authorize::authorize))
@@ -199,7 +188,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     if settings.provider_proof == ProviderProof::OrAssertion && !chain.is_development_node().await? {
         return Err("`ACCEPT_PROVIDER_OK` is for local chains alone".into());
     }
-    let payments = Payments(Arc::new(Inner {
+    let payments = Arc::new(Payments {
         ledger: Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table),
         catalog,
         throttle: Throttle::new(db, settings.throttle_table, settings.throttle_per_minute),
@@ -212,7 +201,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         approval_ttl: settings.approval_ttl,
         patience: settings.patience,
         provider_proof: settings.provider_proof,
-    }));
+    });
     let (router, _) = routes().split_for_parts();
     Ok(purser_api::finish(router.with_state(payments), api))
 }

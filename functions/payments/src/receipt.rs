@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use purser_api::{Caller, Failure};
 use purser_domain::{ErrorKind, SettlementId};
+use std::sync::Arc;
 
 purser_api::error_responses! {
     /// What this endpoint may be refused with.
@@ -25,7 +26,7 @@ purser_api::error_responses! {
     )
 )]
 pub(crate) async fn receipt(
-    State(payments): State<Payments>,
+    State(payments): State<Arc<Payments>>,
     caller: Caller,
     Path(settlement): Path<String>,
 ) -> Result<Json<SettlementRow>, Failure> {

@@ -7,6 +7,7 @@ use axum::extract::{Path, State};
 use axum::http::Uri;
 use purser_api::{Caller, Failure, Query};
 use purser_domain::{AgentId, ErrorKind};
+use std::sync::Arc;
 
 /// How many receipts are listed unless the caller says, and at most (`docs/spec.md` §8).
 const DEFAULT_LIMIT: u32 = 25;
@@ -33,7 +34,7 @@ purser_api::error_responses! {
     )
 )]
 pub(crate) async fn receipts(
-    State(payments): State<Payments>,
+    State(payments): State<Arc<Payments>>,
     caller: Caller,
     Path(agent): Path<String>,
     uri: Uri,
