@@ -69,9 +69,14 @@ impl Default for Options {
 /// Why a stack did not come up.
 #[derive(Debug, thiserror::Error)]
 pub enum StackError {
-    /// A port is taken, or a socket failed.
-    #[error("listening on loopback: {0}")]
-    Listen(#[from] io::Error),
+    /// A port can't be listened on: most often another program has it.
+    #[error("port {port} of 127.0.0.1: {source}")]
+    Port {
+        /// The port; zero where any would have done.
+        port: u16,
+        /// What the system says.
+        source: io::Error,
+    },
     /// Anvil or the providers.
     #[error(transparent)]
     Child(#[from] ChildError),
@@ -133,6 +138,8 @@ pub const NETWORK: Network = Network::BaseSepolia;
 impl Stack {
     /// Starts everything and seeds it. `say` is told what is going on.
     pub async fn start(options: Options, say: impl Fn(&str)) -> Result<Self, StackError> {
+        // What is taken is told before anything is started.
+        free_port(options.gateway_port).await?;
         say("starting the chain (Anvil, posing as Base Sepolia)");
         let rpc_port = free_port(options.ports.rpc).await?;
         let anvil = children::anvil(NETWORK.chain_id(), rpc_port)?;
@@ -144,7 +151,8 @@ impl Stack {
         let (node, providers) = children::providers(&rpc_url, NETWORK.chain_id(), options.ports.providers).await?;
 
         say("starting DynamoDB (embedded) and creating the tables of template.yaml");
-        let database = EmbeddedDynamo::start(options.ports.dynamodb)?;
+        let port = options.ports.dynamodb;
+        let database = EmbeddedDynamo::start(port).map_err(|source| StackError::Port { port, source })?;
         let template = Template::of_repository()?;
         let db = Client::new(&endpoints::config(&database.url, &database.url).await);
         template.create_tables(&db).await?;
@@ -156,10 +164,7 @@ impl Stack {
         say("making the secrets and the demo agent");
         let secret_values = seed::secrets(&rpc_url)?;
         let seed = secret_values.wallet_seed()?;
-        let secrets_url = serve(
-            TcpListener::bind(loopback(0)).await?,
-            secrets::endpoint(secret_values.by_arn()),
-        )?;
+        let secrets_url = serve(0, secrets::endpoint(secret_values.by_arn())).await?;
         let clock_ahead = Arc::new(AtomicI64::new(0));
         let clock = options
             .clock
@@ -213,7 +218,7 @@ impl Stack {
             usdc: NETWORK.token().address,
         };
         let gateway = gateway::router(&template.routes(), &functions, controls)?;
-        let base_url = serve(TcpListener::bind(loopback(options.gateway_port)).await?, gateway)?;
+        let base_url = serve(options.gateway_port, gateway).await?;
 
         Ok(Self {
             base_url,
@@ -265,22 +270,30 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
     variables
 }
 
-const fn loopback(port: u16) -> SocketAddr {
-    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), port)
+/// Listens on a loopback port; zero picks a free one.
+async fn listen(port: u16) -> Result<TcpListener, StackError> {
+    let loopback = SocketAddr::from(([127, 0, 0, 1], port));
+    TcpListener::bind(loopback)
+        .await
+        .map_err(|source| StackError::Port { port, source })
 }
 
 /// Serves a router in the background until the runtime ends, and answers its address.
-fn serve(listener: TcpListener, router: Router) -> io::Result<String> {
-    let url = format!("http://{}", listener.local_addr()?);
+async fn serve(port: u16, router: Router) -> Result<String, StackError> {
+    let listener = listen(port).await?;
+    let address = listener
+        .local_addr()
+        .map_err(|source| StackError::Port { port, source })?;
     let service = router.into_make_service_with_connect_info::<SocketAddr>();
     tokio::spawn(async move { axum::serve(listener, service).await });
-    Ok(url)
+    Ok(format!("http://{address}"))
 }
 
-/// The port, or a free one for zero.
-async fn free_port(port: u16) -> io::Result<u16> {
-    match port {
-        0 => Ok(TcpListener::bind(loopback(0)).await?.local_addr()?.port()),
-        port => Ok(port),
-    }
+/// The port, or a free one for zero, for a process that will listen there. A port that somebody else listens on is an
+/// error here, before it is taken for that process.
+async fn free_port(port: u16) -> Result<u16, StackError> {
+    let address = listen(port).await?.local_addr();
+    address
+        .map(|address| address.port())
+        .map_err(|source| StackError::Port { port, source })
 }
