@@ -1,7 +1,7 @@
 //! A question to a person, from the escalation to the executed call, and what a lost answer or the clock does to it.
 
-use purser_domain::{ApprovalId, Duration, SpendPolicy, Timestamp};
-use purser_store::{Resolved, Verdict};
+use purser_domain::{Duration, SpendPolicy, Timestamp};
+use purser_store::Verdict;
 use purser_tests::{TestAgent, World, body_of, dollars, fresh_key, units};
 use serde_json::{Value, json};
 
@@ -12,17 +12,6 @@ fn asking() -> SpendPolicy {
         require_approval_above: units(dollars(5)),
         ..SpendPolicy::column_defaults()
     }
-}
-
-async fn decide(world: &World, id: &str, verdict: Verdict) {
-    let id = ApprovalId::parse(id).unwrap();
-    let resolved = world
-        .stack
-        .ledger
-        .resolve_approval(id, verdict, world.now())
-        .await
-        .unwrap();
-    assert!(matches!(resolved, Resolved::Done(_)), "{resolved:?}");
 }
 
 async fn poll(world: &World, agent: &TestAgent, id: &str) -> Value {
@@ -72,7 +61,7 @@ async fn an_escalated_call_runs_once_after_a_person_approved() {
         .await
         .refused(402, "approval_required");
 
-    decide(&world, id, Verdict::Approve).await;
+    world.resolve(id, Verdict::Approve).await;
     assert_eq!(poll(&world, &agent, id).await["status"], "approved");
     world.authorize(&agent, &body).await.refused(402, "approval_required");
     let authorized = world.authorize(&agent, &carrying(&body, id)).await.ok();
@@ -109,7 +98,7 @@ async fn an_approval_is_open_for_a_day() {
     let body = body_of(world.offer(dollars(6)));
     let asked = world.authorize(&agent, &body).await.refused(402, "approval_required");
     let id = asked["approval_id"].as_str().unwrap();
-    decide(&world, id, Verdict::Approve).await;
+    world.resolve(id, Verdict::Approve).await;
 
     let end = start.after(Duration::DAY);
     world.set_clock(Timestamp::from_micros(end.micros() - 1).unwrap());

@@ -8,7 +8,7 @@ use purser_domain::{
     SpendPolicy, Timestamp, Vendor,
 };
 use purser_local::{NETWORK, Options};
-use purser_store::{Resolved, Verdict};
+use purser_store::Verdict;
 use purser_tests::{
     Answer, Offered, Rows, TestAgent, World, batch_of, body_of, dollars, fresh_key, offer_v2, transfer_of, units,
 };
@@ -978,17 +978,6 @@ async fn a_person_is_asked_above_a_threshold_or_by_a_rule() {
     }
 }
 
-async fn resolve(world: &World, approval: &str, verdict: Verdict) {
-    let id = ApprovalId::parse(approval).unwrap();
-    let resolved = world
-        .stack
-        .ledger
-        .resolve_approval(id, verdict, world.now())
-        .await
-        .unwrap();
-    assert!(matches!(resolved, Resolved::Done(_)), "{resolved:?}");
-}
-
 /// Asserts that a call that carries an approval is blocked for the approval's sake.
 async fn void(world: &World, agent: &TestAgent, body: &Value, reason: &str) {
     let Before { rows, decisions } = Before::of(world, agent).await;
@@ -1026,7 +1015,7 @@ async fn an_approval_is_used_once_in_time_and_for_its_own_request() {
     }
 
     // Approved, and still the request has to carry it, unchanged, and nobody else may.
-    resolve(&world, &approval, Verdict::Approve).await;
+    world.resolve(&approval, Verdict::Approve).await;
     let waiting = world.authorize(&agent, &body).await.refused(402, "approval_required");
     assert_eq!(waiting["approval_id"], json!(approval));
     let dearer = with(
@@ -1074,7 +1063,7 @@ async fn an_approval_is_used_once_in_time_and_for_its_own_request() {
 
     // Rejected: the request and its key stay refused, and only a new key asks anew.
     let (body, carrying, approval) = ask(&agent, 6_000).await;
-    resolve(&world, &approval, Verdict::Reject).await;
+    world.resolve(&approval, Verdict::Reject).await;
     for body in [&body, &carrying] {
         void(&world, &agent, body, "approval_rejected").await;
     }
@@ -1085,7 +1074,7 @@ async fn an_approval_is_used_once_in_time_and_for_its_own_request() {
     // Out of time, whether a person said yes or nothing.
     let (_, unanswered, _) = ask(&agent, 7_000).await;
     let (_, unused, approval) = ask(&agent, 8_000).await;
-    resolve(&world, &approval, Verdict::Approve).await;
+    world.resolve(&approval, Verdict::Approve).await;
     let expiry = start.after(Duration::DAY);
     world.set_clock(Timestamp::from_micros(expiry.micros() - 1).unwrap());
     let last = world

@@ -4,11 +4,12 @@ use crate::{Offered, offer_v2, transfer_of};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_api::Clock;
 use purser_domain::{
-    Agent, AgentId, AgentStatus, Amount, EnabledService, NewKey, Rule, Service, SpendPolicy, Timestamp, Wallet,
+    Agent, AgentId, AgentStatus, Amount, ApprovalId, EnabledService, NewKey, Rule, Service, SpendPolicy, Timestamp,
+    Wallet,
 };
 use purser_local::{Front, NETWORK, Options, Stack};
 use purser_proxy::{Manners, Proxy};
-use purser_store::{Created, Edited};
+use purser_store::{Created, Edited, Resolved, Verdict};
 use reqwest::header::HeaderMap;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -411,6 +412,18 @@ impl World {
     pub async fn complete(&self, agent: &TestAgent, settlement: &str, body: &Value) -> Answer {
         self.post(agent, &format!("/x402/settlements/{settlement}/complete"), body)
             .await
+    }
+
+    /// Decides an approval, as a person would.
+    pub async fn resolve(&self, approval: &str, verdict: Verdict) {
+        let id = ApprovalId::parse(approval).expect("an approval's id");
+        let resolved = self
+            .stack
+            .ledger
+            .resolve_approval(id, verdict, self.now())
+            .await
+            .expect("stored");
+        assert!(matches!(resolved, Resolved::Done(_)), "{resolved:?}");
     }
 
     /// Carries an authorized payment out on chain, as a facilitator would, and answers the transaction's hash.

@@ -5,7 +5,7 @@
 //! leaves nothing but its decision row. Errors, in the order in which they are found: `docs/errors.md`.
 //!
 //! Deliberately elsewhere: the checks (`shared/domain/src/evaluate.rs`), the transaction
-//! (`shared/store/src/reserve.rs`), the signature (`shared/chain/src/wallet.rs`).
+//! (`shared/store/src/reserve.rs`), the signature (`shared/chain/src/signer.rs`).
 
 use crate::decide::{Case, Exactness, exactness, refusing_window};
 use crate::view::{AuthorizeBody, Authorized};

@@ -1,5 +1,6 @@
-//! What tests of the store need, here and in the integration tests: the emulator with our tables, a proxy that adds what
-//! the emulator lacks, a meter of consumed capacity, the checker of the invariants, sample values, and a plain authorize.
+//! What tests of the store need, here and in the integration tests: the emulator with our tables, a meter of consumed
+//! capacity, the checker of the invariants, sample values, and a plain authorize. The proxy that adds what the emulator
+//! lacks is a crate of its own, `tests/proxy`.
 //! Another crate's tests include this file with `#[path]` and expect `dead_code` for what they leave unused.
 
 #![expect(
