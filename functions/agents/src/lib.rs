@@ -10,7 +10,7 @@ mod view;
 use axum::Router;
 use purser_api::{ApiSettings, Boot, BootError, Caller, Clock};
 use purser_domain::{Agent, AgentId, ErrorKind, Result};
-use purser_store::{CatalogCache, CatalogTable, Ledger, Throttle};
+use purser_store::{CatalogCache, CatalogTable, KeyUses, Ledger, Throttle};
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -21,6 +21,7 @@ struct Agents {
     ledger: Ledger,
     catalog: CatalogCache,
     throttle: Throttle,
+    key_uses: KeyUses,
     clock: Clock,
 }
 
@@ -30,7 +31,8 @@ impl Agents {
         let now = self.clock.now();
         let scope = caller.scope();
         let read = async |agent| Ok((self.ledger.agent(agent).await?, ()));
-        Ok(caller.enter(self.throttle.hit(scope, now), now, read).await?.0)
+        let used = |agent, key| self.key_uses.note(agent, key, now);
+        Ok(caller.enter(self.throttle.hit(scope, now), now, read, used).await?.0)
     }
 
     /// The agent behind a call, which has to be the one that the path names.
@@ -73,6 +75,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let agents = Arc::new(Agents {
         ledger: Ledger::new(db.clone(), ledger, decisions),
         catalog: CatalogCache::new(CatalogTable::new(db.clone(), catalog)),
+        key_uses: KeyUses::new(db.clone(), throttle.as_str()),
         throttle: Throttle::new(db, throttle, throttle_per_minute),
         clock,
     });

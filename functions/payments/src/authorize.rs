@@ -224,6 +224,7 @@ impl Authorizing<'_> {
         let record = DecisionRecord {
             transaction: TransactionId::at(at, purser_api::random()?),
             agent: approval.agent,
+            owner: approval.owner.clone(),
             service: approval.service,
             operation: approval.operation.clone(),
             amount: self.request.intent.offer.amount(),
@@ -347,6 +348,7 @@ impl Authorizing<'_> {
         Ok(DecisionRecord {
             transaction: TransactionId::at(denial.at, purser_api::random()?),
             agent: case.agent.id,
+            owner: case.agent.owner.clone(),
             service: case.purchase.service.id,
             operation: case
                 .purchase

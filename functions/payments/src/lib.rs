@@ -21,7 +21,7 @@ use purser_domain::{
     Agent, AgentId, AuthorizeRequest, Duration, Error, Grant, Network, Offer, PaymentHeader, PaymentTerms,
     ProviderProof, Result, Settlement, SettlementId, Terms, Timestamp, TransactionId, TransferAuthorization,
 };
-use purser_store::{Ask, CatalogCache, CatalogTable, Ledger, Snapshot, Throttle};
+use purser_store::{Ask, CatalogCache, CatalogTable, KeyUses, Ledger, Snapshot, Throttle};
 use settings::Settings;
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
@@ -33,6 +33,7 @@ struct Payments {
     ledger: Ledger,
     catalog: CatalogCache,
     throttle: Throttle,
+    key_uses: KeyUses,
     chain: Chain,
     seed: WalletSeed,
     nonce_key: NonceKey,
@@ -51,12 +52,12 @@ impl Payments {
     async fn enter(&self, caller: Caller, ask: impl FnOnce(AgentId) -> Ask) -> Result<(Agent, Snapshot)> {
         let now = self.clock.now();
         let scope = caller.scope();
-        caller
-            .enter(self.throttle.hit(scope, now), now, async |agent| {
-                let mut snapshot = self.ledger.snapshot(&ask(agent)).await?;
-                Ok((snapshot.agent.take(), snapshot))
-            })
-            .await
+        let read = async |agent| {
+            let mut snapshot = self.ledger.snapshot(&ask(agent)).await?;
+            Ok((snapshot.agent.take(), snapshot))
+        };
+        let used = |agent, key| self.key_uses.note(agent, key, now);
+        caller.enter(self.throttle.hit(scope, now), now, read, used).await
     }
 
     /// The agent behind a call, and one of its settlements: `None` for an unknown id as for somebody else's.
@@ -76,7 +77,8 @@ impl Payments {
             };
             tokio::try_join!(self.ledger.agent(agent), settlement)
         };
-        caller.enter(self.throttle.hit(scope, now), now, read).await
+        let used = |agent, key| self.key_uses.note(agent, key, now);
+        caller.enter(self.throttle.hit(scope, now), now, read, used).await
     }
 
     /// The agent's wallet. A seed that does not lead to the address on record must not sign anything.
@@ -127,6 +129,7 @@ impl Payments {
                 .collect(),
             idempotency_key: request.idempotency_key,
             approval: grant.approval(),
+            checks: grant.checks().to_vec(),
         })
     }
 
@@ -191,6 +194,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let payments = Arc::new(Payments {
         ledger: Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table),
         catalog,
+        key_uses: KeyUses::new(db.clone(), settings.throttle_table.as_str()),
         throttle: Throttle::new(db, settings.throttle_table, settings.throttle_per_minute),
         chain,
         seed: WalletSeed::from_hex(&seed)?,

@@ -46,7 +46,7 @@ pub(crate) async fn receipts(
         return Err(ErrorKind::NotFound.into());
     }
     query.finish()?;
-    let settlements = payments.ledger.settlements(caller.id, limit).await?;
+    let settlements = payments.ledger.settlements(caller.id, None, limit).await?;
     let settlements: Vec<SettlementItem> = settlements.iter().map(SettlementItem::from).collect();
     Ok(Json(SettlementList {
         count: settlements.len(),

@@ -2,7 +2,7 @@
 //!
 //! | file | one line |
 //! |---|---|
-//! | `wallet.rs` | the seed, and each agent's wallet derived from it |
+//! | `wallet.rs` | the seed, each agent's wallet derived from it, and the public half that tells their addresses |
 //! | `signer.rs` | EIP-3009 transfers signed under the pinned token's EIP-712 domain |
 //! | `nonce.rs` | the nonce of a payment, derived from its settlement |
 //! | `chain.rs` | balances, and whether a transaction is, finally, the payment that was authorized |
@@ -30,4 +30,4 @@ pub use chain::{Chain, Evidence, Finality, Pending, Timeouts};
 pub use error::ChainError;
 pub use nonce::NonceKey;
 pub use signer::SignError;
-pub use wallet::{KeyError, WalletSeed, WalletSigner};
+pub use wallet::{KeyError, WalletSeed, WalletSigner, WalletXpub};

@@ -3,10 +3,16 @@
 //! One seed holds every wallet (BIP-32), so there is one secret to keep and to back up, and a wallet is a number. The
 //! address stored beside that number is compared before anything is signed: a seed that was exchanged is noticed, and not
 //! discovered by money that nobody can move.
+//!
+//! The seed has a public half, the extended public key that all wallets' addresses follow from. It can't sign, so what
+//! only has to name a new agent's wallet is given that half and never the seed.
 
 use alloy::primitives::{Address, hex};
-use alloy::signers::{k256::ecdsa::SigningKey, local::PrivateKeySigner};
-use coins_bip32::{prelude::Parent as _, xkeys::XPriv};
+use alloy::signers::k256::ecdsa::{SigningKey, VerifyingKey};
+use alloy::signers::{local::PrivateKeySigner, utils::public_key_to_address};
+use coins_bip32::enc::{MainnetEncoder, XKeyEncoder as _};
+use coins_bip32::primitives::{Hint, XKeyInfo};
+use coins_bip32::xkeys::{Parent, XPriv, XPub};
 use std::fmt;
 use zeroize::Zeroizing;
 
@@ -16,6 +22,9 @@ pub enum KeyError {
     /// The seed's text has another form.
     #[error("the wallet seed must be 64 to 128 hexadecimal digits, two for each byte")]
     Seed,
+    /// The extended public key's text has another form, or is of another place in the tree.
+    #[error("the wallet xpub must be the extended public key of m/44'/60'/0'/0, as `xpub` and 107 more characters")]
+    Xpub,
     /// There is no such wallet: the index is 2^31 or more, or BIP-32 skips it (about once in 2^127).
     #[error("wallet {0} can't be derived")]
     Wallet(u32),
@@ -45,18 +54,38 @@ impl WalletSeed {
 
     /// The wallet at m/44'/60'/0'/0/`index`.
     pub fn wallet(&self, index: u32) -> Result<WalletSigner, KeyError> {
-        let refused = |_| KeyError::Wallet(index);
-        if index >= HARDENED {
-            return Err(KeyError::Wallet(index));
-        }
-        let root = XPriv::root_from_seed(&self.0, None).map_err(refused)?;
-        let key = ACCOUNTS
-            .into_iter()
-            .chain([index])
-            .try_fold(root, |key, step| key.derive_child(step))
-            .map_err(refused)?;
+        let key = child(&self.accounts()?, index)?;
         let key: &SigningKey = key.as_ref();
         Ok(WalletSigner(PrivateKeySigner::from_signing_key(key.clone())))
+    }
+
+    /// The public half of m/44'/60'/0'/0: the addresses of all wallets, and nothing that signs.
+    pub fn xpub(&self) -> Result<WalletXpub, KeyError> {
+        Ok(WalletXpub(self.accounts()?.verify_key()))
+    }
+
+    fn accounts(&self) -> Result<XPriv, KeyError> {
+        // The hint becomes the version bytes of the text: `xpub`, and not the `zpub` of Bitcoin's newer addresses.
+        let root = XPriv::root_from_seed(&self.0, Some(Hint::Legacy));
+        ACCOUNTS
+            .into_iter()
+            .try_fold(root.map_err(|_| KeyError::Seed)?, |key, step| key.derive_child(step))
+            .map_err(|_| KeyError::Seed)
+    }
+}
+
+/// The key of wallet `index` below `accounts`, from the private half or the public one alike.
+fn child<Key: Parent + AsRef<XKeyInfo>>(accounts: &Key, index: u32) -> Result<Key, KeyError> {
+    let refused = KeyError::Wallet(index);
+    if index >= HARDENED {
+        return Err(refused);
+    }
+    let key = accounts.derive_child(index).map_err(|_| refused)?;
+    // Where BIP-32 skips an index, the library answers the next one's key, which is another wallet.
+    if key.as_ref().index == index {
+        Ok(key)
+    } else {
+        Err(refused)
     }
 }
 
@@ -64,6 +93,56 @@ impl WalletSeed {
 impl fmt::Debug for WalletSeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("WalletSeed(..)")
+    }
+}
+
+/// The extended public key (BIP-32 `xpub…`) of m/44'/60'/0'/0: every wallet's address, and no signature.
+///
+/// It is kept as a secret all the same. Together with the private key of any one wallet it gives the parent's private
+/// key, and with that every wallet's: the wallets' steps are not hardened, so a child's key is the parent's plus a number
+/// that the xpub tells (BIP-32, "Implications"). It also links all wallets to one another.
+pub struct WalletXpub(XPub);
+
+impl WalletXpub {
+    /// Its length is fixed: 82 bytes that begin with the version of mainnet are 111 digits of base58.
+    const TEXT_LENGTH: usize = 111;
+
+    /// Reads the text that wallets export (base58check). It has to be of depth 4 and number 0, as m/44'/60'/0'/0 is: from
+    /// the account's own xpub, one level above, which most wallets show, would follow addresses that `payments` can't
+    /// sign for.
+    pub fn from_text(text: &str) -> Result<Self, KeyError> {
+        // The decoder expects four bytes at least, and would ignore bytes after the key.
+        if text.len() != Self::TEXT_LENGTH {
+            return Err(KeyError::Xpub);
+        }
+        let xpub = Self(MainnetEncoder::xpub_from_base58(text).map_err(|_| KeyError::Xpub)?);
+        let place: &XKeyInfo = xpub.0.as_ref();
+        let is_accounts = usize::from(place.depth) == ACCOUNTS.len() && Some(&place.index) == ACCOUNTS.last();
+        // `ypub` and `zpub` are decoded too, and are for other coins' addresses.
+        if is_accounts && place.hint == Hint::Legacy {
+            Ok(xpub)
+        } else {
+            Err(KeyError::Xpub)
+        }
+    }
+
+    /// The text of the key. It belongs in a secret, and in no log.
+    pub fn to_text(&self) -> Result<String, KeyError> {
+        MainnetEncoder::xpub_to_base58(&self.0).map_err(|_| KeyError::Xpub)
+    }
+
+    /// The address of the wallet at m/44'/60'/0'/0/`index`, as [`WalletSeed::wallet`] derives it.
+    pub fn address(&self, index: u32) -> Result<Address, KeyError> {
+        let key = child(&self.0, index)?;
+        let key: &VerifyingKey = key.as_ref();
+        Ok(public_key_to_address(key))
+    }
+}
+
+/// Nothing of the key: debug output may reach a log.
+impl fmt::Debug for WalletXpub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WalletXpub(..)")
     }
 }
 
@@ -89,9 +168,15 @@ impl fmt::Debug for WalletSigner {
 pub(crate) const TEST_SEED: &str = "9dfc3c64c2f8bede1533b6a79f8570e5943e0b8fd1cf77107adf7b72cef42185\
                                     d564a3aee24cab43f80e3c4538087d70fc824eabbad596a23c97b6ee8322ccc0";
 
+/// The extended public key of m/44'/60'/0'/0 of that seed.
+#[cfg(test)]
+const TEST_XPUB: &str =
+    "xpub6DyUKdwoLWmUJ4Tn9Bbsdtx7B5Ws18mEN19e5HT52ikE53FiUheSQXrZUNPovqfyKmw4579A1Mm3GXXKM39N64uooBfJ4tNAzFsEbodRTx4";
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use coins_bip32::enc::{TestnetEncoder, decode_b58_check, encode_b58_check};
 
     /// The accounts that Anvil and Hardhat print at start.
     #[test]
@@ -107,6 +192,91 @@ mod tests {
         }
         assert!(seed.wallet(HARDENED - 1).is_ok());
         assert_eq!(seed.wallet(HARDENED).unwrap_err(), KeyError::Wallet(HARDENED));
+    }
+
+    #[test]
+    fn the_public_half_derives_the_addresses_of_the_wallets() {
+        let seeds = [TEST_SEED.to_owned(), "ab".repeat(32), "0123456789abcdef".repeat(4)];
+        for seed in seeds {
+            let seed = WalletSeed::from_hex(&seed).unwrap();
+            let xpub = WalletXpub::from_text(&seed.xpub().unwrap().to_text().unwrap()).unwrap();
+            for index in [0, 1, 2, 255, 256, 65_536, HARDENED - 1] {
+                let (address, wallet) = (xpub.address(index).unwrap(), seed.wallet(index).unwrap());
+                assert_eq!(address, wallet.address(), "{index}");
+            }
+            assert_eq!(xpub.address(HARDENED).unwrap_err(), KeyError::Wallet(HARDENED));
+            assert_eq!(xpub.address(u32::MAX).unwrap_err(), KeyError::Wallet(u32::MAX));
+        }
+    }
+
+    /// The public test mnemonic's, as @scure/bip32 exports it.
+    #[test]
+    fn the_text_is_the_one_that_other_wallets_export() {
+        let xpub = WalletXpub::from_text(TEST_XPUB).unwrap();
+        let exported = WalletSeed::from_hex(TEST_SEED).unwrap().xpub().unwrap();
+        assert_eq!(exported.to_text().unwrap(), TEST_XPUB);
+        for (index, address) in [
+            (0, "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266"),
+            (1, "0x70997970C51812dc3A010C7d01b50e0d17dc79C8"),
+        ] {
+            assert_eq!(xpub.address(index).unwrap().to_string(), address);
+        }
+    }
+
+    #[test]
+    fn an_xpub_of_another_form_or_place_is_refused() {
+        let root = XPriv::root_from_seed(&[7; 64], Some(Hint::Legacy)).unwrap();
+        let at = |path: &[u32], hint| {
+            let key = path.iter().try_fold(root.clone(), |key, step| key.derive_child(*step));
+            let key = key.unwrap();
+            let info = XKeyInfo {
+                hint,
+                ..*AsRef::<XKeyInfo>::as_ref(&key)
+            };
+            XPriv::new(AsRef::<SigningKey>::as_ref(&key).clone(), info)
+        };
+        let xpub = |path: &[u32], hint| MainnetEncoder::xpub_to_base58(&at(path, hint).verify_key()).unwrap();
+        let [purpose, coin, account, change] = ACCOUNTS;
+        let right = xpub(&ACCOUNTS, Hint::Legacy);
+        let mut payload = decode_b58_check(&right).unwrap();
+        payload.push(0);
+        let with = |place: usize, letter: &str| {
+            let mut text = right.clone();
+            text.replace_range(place..=place, letter);
+            text
+        };
+        let other = |place: usize| if right.as_bytes()[place] == b'2' { "3" } else { "2" };
+        let test_network = TestnetEncoder::xpub_to_base58(&at(&ACCOUNTS, Hint::Legacy).verify_key());
+        let refused = [
+            ("a wrong checksum", with(110, other(110))),
+            ("one letter exchanged", with(50, other(50))),
+            ("a space for a letter", with(50, " ")),
+            (
+                "the private half",
+                MainnetEncoder::xpriv_to_base58(&at(&ACCOUNTS, Hint::Legacy)).unwrap(),
+            ),
+            ("a zpub", xpub(&ACCOUNTS, Hint::SegWit)),
+            ("a ypub", xpub(&ACCOUNTS, Hint::Compatibility)),
+            ("a test network's", test_network.unwrap()),
+            ("the account above", xpub(&[purpose, coin, account], Hint::Legacy)),
+            (
+                "the change addresses",
+                xpub(&[purpose, coin, account, change + 1], Hint::Legacy),
+            ),
+            ("a wallet's", xpub(&[purpose, coin, account, change, 0], Hint::Legacy)),
+            ("a letter short", with(110, "")),
+            ("a line break after it", format!("{right}\n")),
+            ("a byte too many", encode_b58_check(&payload)),
+            ("zeros alone", "1".repeat(111)),
+            ("the largest number", "z".repeat(111)),
+            ("letters beyond ASCII", format!("{}x", "\u{e9}".repeat(55))),
+            ("too short to have a checksum", "11".to_owned()),
+            ("nothing", String::new()),
+        ];
+        assert!(WalletXpub::from_text(&right).is_ok());
+        for (what, text) in refused {
+            assert_eq!(WalletXpub::from_text(&text).unwrap_err(), KeyError::Xpub, "{what}");
+        }
     }
 
     #[test]
@@ -131,6 +301,7 @@ mod tests {
     fn debug_output_shows_no_secret() {
         let seed = WalletSeed::from_hex(TEST_SEED).unwrap();
         assert_eq!(format!("{seed:?}"), "WalletSeed(..)");
+        assert_eq!(format!("{:?}", seed.xpub().unwrap()), "WalletXpub(..)");
         let wallet = format!("{:?}", seed.wallet(0).unwrap());
         assert_eq!(
             wallet.to_lowercase(),

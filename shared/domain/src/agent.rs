@@ -1,6 +1,6 @@
 //! An agent and its keys. One record holds both, so that one read tells who calls and what holds for them now.
 
-use crate::{Address, AgentId, Rule, Timestamp};
+use crate::{Address, AgentId, Duration, Rule, Timestamp, catalog::named};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 use subtle::ConstantTimeEq as _;
@@ -28,13 +28,37 @@ pub struct Agent {
     pub version: u64,
 }
 
-/// Whether an agent may pay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AgentStatus {
-    /// It may, under its policies.
-    Active,
-    /// It may not, approved calls included.
-    Frozen,
+named! {
+    /// Whether an agent may pay.
+    AgentStatus {
+        /// It may, under its policies.
+        Active = "active",
+        /// It may not, approved calls included.
+        Frozen = "frozen",
+    }
+}
+
+/// What an agent is called by its people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentName(String);
+
+impl AgentName {
+    /// The longest name, in characters.
+    pub const MAX: usize = 100;
+    /// What [`AgentName::parse`] wants, for the message of a problem.
+    pub const FORM: &'static str = "must be a text of 1 to 100 characters without control characters";
+
+    /// Reads a name; the space around it is nobody's. `None` for any other text.
+    pub fn parse(text: &str) -> Option<Self> {
+        let name = text.trim();
+        let fits = (1..=Self::MAX).contains(&name.chars().count()) && !name.chars().any(char::is_control);
+        fits.then(|| Self(name.to_owned()))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
 /// Where an agent's money is.
@@ -63,6 +87,14 @@ pub struct AgentKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyId(pub u64);
 
+impl KeyId {
+    /// Reads sixteen lower-case hexadecimal digits; `None` for any other text.
+    pub fn parse(text: &str) -> Option<Self> {
+        let id = u64::from_str_radix(text, 16).ok().map(Self)?;
+        (id.to_string() == text).then_some(id)
+    }
+}
+
 /// Sixteen lower-case hexadecimal digits.
 impl fmt::Display for KeyId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -85,6 +117,143 @@ impl SecretDigest {
     /// The digest of a secret half, prefix included.
     pub fn of(secret: &str) -> Self {
         Self(Sha256::digest(secret.as_bytes()).into())
+    }
+}
+
+/// How far a key's life has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyStatus {
+    /// It works until somebody ends it.
+    Active,
+    /// It was rotated, and still works for a while.
+    Ending {
+        /// From this instant on it is refused.
+        ends_at: Timestamp,
+    },
+    /// It is refused for good.
+    Ended {
+        /// Since when.
+        ended_at: Timestamp,
+    },
+}
+
+impl KeyStatus {
+    /// The status in our API.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Ending { .. } => "ending",
+            Self::Ended { .. } => "ended",
+        }
+    }
+}
+
+impl AgentKey {
+    /// Where it stands at `now`.
+    pub fn status(&self, now: Timestamp) -> KeyStatus {
+        match self.ends_at {
+            None => KeyStatus::Active,
+            Some(ends_at) if now < ends_at => KeyStatus::Ending { ends_at },
+            Some(ended_at) => KeyStatus::Ended { ended_at },
+        }
+    }
+
+    /// The half that is no secret: `gak_pub_…`.
+    pub fn public_half(&self, agent: AgentId) -> String {
+        format!("{PUBLIC_PREFIX}{}{}", agent.uuid().simple(), self.id)
+    }
+
+    fn has_ended(&self, now: Timestamp) -> bool {
+        matches!(self.status(now), KeyStatus::Ended { .. })
+    }
+
+    /// The key, ended at `end` or when it would end anyway: an end is never put off.
+    fn ending(self, end: Timestamp) -> Self {
+        let end = self.ends_at.map_or(end, |already| already.min(end));
+        Self {
+            ends_at: Some(end),
+            ..self
+        }
+    }
+}
+
+/// Why an agent's keys stay as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyRefusal {
+    /// The agent has no such key.
+    Unknown,
+    /// The key has ended, and what has ended never comes back.
+    Ended,
+    /// [`Agent::MOST_KEYS`] work already.
+    TooMany,
+}
+
+impl Agent {
+    /// The most keys of an agent that have not ended.
+    pub const MOST_KEYS: usize = 20;
+    /// The most keys that are kept, ended ones included: the record is read with every payment.
+    pub const MOST_KEPT_KEYS: usize = 50;
+    /// How long an ended key is kept, for people to see.
+    pub const ENDED_KEYS_KEPT: Duration = Duration::from_secs_u32(30 * 86_400);
+    /// The longest that a rotated key goes on working.
+    pub const LONGEST_OVERLAP: Duration = Duration::from_secs_u32(30 * 86_400);
+
+    /// The agent with one more key. Keys that ended long ago are dropped on the way, and the longest ended ones where
+    /// there would be too many.
+    pub fn with_key(mut self, key: AgentKey, now: Timestamp) -> Result<Self, KeyRefusal> {
+        let working = self.keys.iter().filter(|key| !key.has_ended(now)).count();
+        if working >= Self::MOST_KEYS {
+            return Err(KeyRefusal::TooMany);
+        }
+        let cut = now.before(Self::ENDED_KEYS_KEPT);
+        self.keys
+            .retain(|key| !key.has_ended(now) || key.ends_at.is_some_and(|end| end > cut));
+        while self.keys.len() >= Self::MOST_KEPT_KEYS {
+            let ended = self.keys.iter().enumerate().filter(|(_, key)| key.has_ended(now));
+            let Some((longest, _)) = ended.min_by_key(|(_, key)| key.ends_at) else {
+                break;
+            };
+            self.keys.remove(longest);
+        }
+        self.keys.push(key);
+        Ok(self)
+    }
+
+    /// The agent with `new` in the place of a key, which works for `overlap` more and never longer than it would have.
+    pub fn with_rotated_key(
+        self,
+        old: KeyId,
+        new: AgentKey,
+        overlap: Duration,
+        now: Timestamp,
+    ) -> Result<Self, KeyRefusal> {
+        match self.key(old) {
+            None => Err(KeyRefusal::Unknown),
+            Some(key) if key.has_ended(now) => Err(KeyRefusal::Ended),
+            Some(_) => self.with_key_ending(old, now.after(overlap)).with_key(new, now),
+        }
+    }
+
+    /// The agent without the use of a key from `now` on. One that has ended stays as it is.
+    pub fn with_revoked_key(self, id: KeyId, now: Timestamp) -> Result<Self, KeyRefusal> {
+        match self.key(id) {
+            None => Err(KeyRefusal::Unknown),
+            Some(_) => Ok(self.with_key_ending(id, now)),
+        }
+    }
+
+    /// The key of that number.
+    pub fn key(&self, id: KeyId) -> Option<&AgentKey> {
+        self.keys.iter().find(|key| key.id == id)
+    }
+
+    fn with_key_ending(self, id: KeyId, end: Timestamp) -> Self {
+        let keys = self.keys.into_iter();
+        let keys = keys.map(|key| if key.id == id { key.ending(end) } else { key });
+        Self {
+            keys: keys.collect(),
+            ..self
+        }
     }
 }
 
@@ -189,7 +358,7 @@ impl NewKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Duration;
+    use proptest::prelude::*;
     use uuid::Uuid;
 
     fn agent(keys: Vec<AgentKey>) -> Agent {
@@ -252,6 +421,127 @@ mod tests {
         ];
         for (header, problem) in cases {
             assert_eq!(PresentedKey::from_header(&header).err(), problem, "{header}");
+        }
+    }
+
+    fn secs(secs: u64) -> Timestamp {
+        Timestamp::from_secs(secs).unwrap()
+    }
+
+    fn key(id: u64, ends_at: Option<Timestamp>) -> AgentKey {
+        AgentKey {
+            id: KeyId(id),
+            digest: SecretDigest([7; 32]),
+            created_at: Timestamp::EPOCH,
+            ends_at,
+        }
+    }
+
+    #[test]
+    fn a_rotated_key_works_for_the_overlap_and_never_longer_than_it_would_have() {
+        let now = secs(1_000);
+        let rows = [
+            (None, 0, Ok(1_000)),
+            (None, 60, Ok(1_060)),
+            (Some(1_030), 60, Ok(1_030)),
+            (Some(1_090), 60, Ok(1_060)),
+            (Some(1_000), 60, Err(KeyRefusal::Ended)),
+            (Some(999), 60, Err(KeyRefusal::Ended)),
+        ];
+        for (ends_at, overlap, expected) in rows {
+            let agent = agent(vec![key(1, ends_at.map(secs)), key(2, None)]);
+            let rotated = agent.with_rotated_key(KeyId(1), key(3, None), Duration::from_secs_u32(overlap), now);
+            let end = rotated.map(|agent| {
+                assert_eq!(agent.keys.len(), 3);
+                assert_eq!(agent.keys[1..], [key(2, None), key(3, None)]);
+                agent.key(KeyId(1)).unwrap().ends_at.unwrap().secs()
+            });
+            assert_eq!(end, expected, "{ends_at:?} {overlap}");
+        }
+        let unknown = agent(vec![]).with_rotated_key(KeyId(1), key(3, None), Duration::DAY, now);
+        assert_eq!(unknown, Err(KeyRefusal::Unknown));
+    }
+
+    #[test]
+    fn a_revoked_key_has_ended_and_one_that_had_ended_keeps_its_end() {
+        let now = secs(1_000);
+        for (ends_at, expected) in [(None, 1_000), (Some(1_030), 1_000), (Some(1_000), 1_000), (Some(7), 7)] {
+            let revoked = agent(vec![key(1, ends_at.map(secs))])
+                .with_revoked_key(KeyId(1), now)
+                .unwrap();
+            let status = revoked.key(KeyId(1)).unwrap().status(now);
+            assert_eq!(
+                status,
+                KeyStatus::Ended {
+                    ended_at: secs(expected)
+                }
+            );
+        }
+        assert_eq!(agent(vec![]).with_revoked_key(KeyId(1), now), Err(KeyRefusal::Unknown));
+    }
+
+    #[test]
+    fn twenty_keys_work_at_most_and_rotation_without_overlap_needs_no_room() {
+        let now = secs(1_000);
+        let full = agent((0..20).map(|id| key(id, None)).collect());
+        assert_eq!(full.clone().with_key(key(20, None), now), Err(KeyRefusal::TooMany));
+        let rotate = |overlap| full.clone().with_rotated_key(KeyId(3), key(20, None), overlap, now);
+        assert_eq!(rotate(Duration::DAY), Err(KeyRefusal::TooMany));
+        assert!(rotate(Duration::from_secs_u32(0)).is_ok());
+    }
+
+    #[test]
+    fn a_number_of_a_key_has_one_spelling() {
+        assert_eq!(KeyId::parse("00000000000000ff"), Some(KeyId(255)));
+        for text in [
+            "",
+            "ff",
+            "00000000000000FF",
+            "+0000000000000ff",
+            "000000000000000ff",
+            "00000000000000fg",
+        ] {
+            assert_eq!(KeyId::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_a_line_of_text() {
+        let long = "\u{e9}".repeat(100);
+        for (text, expected) in [
+            (" a b ", Some("a b")),
+            (&long, Some(&long)),
+            ("\u{1f4b8}", Some("\u{1f4b8}")),
+        ] {
+            assert_eq!(AgentName::parse(text).as_ref().map(AgentName::as_str), expected);
+        }
+        for text in ["", " \t", "a\nb", "a\u{7f}", &"a".repeat(101)] {
+            assert_eq!(AgentName::parse(text), None, "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_new_key_drops_only_what_has_ended_and_the_record_stays_small(
+            ends in prop::collection::vec(prop::option::of(0_u64..8_000_000), 0..60),
+            now in 3_000_000_u64..5_000_000,
+        ) {
+            let now = secs(now);
+            let keys = ends.iter().zip(0..).map(|(end, id)| key(id, end.map(secs))).collect();
+            let before = agent(keys);
+            let working = |agent: &Agent| -> Vec<AgentKey> {
+                agent.keys.iter().filter(|key| !key.has_ended(now)).cloned().collect()
+            };
+            let mut expected = working(&before);
+            let Ok(after) = before.with_key(key(99, None), now) else {
+                prop_assert!(expected.len() >= Agent::MOST_KEYS);
+                return Ok(());
+            };
+            expected.push(key(99, None));
+            prop_assert_eq!(working(&after), expected);
+            prop_assert!(after.keys.len() <= Agent::MOST_KEPT_KEYS);
+            let cut = now.before(Agent::ENDED_KEYS_KEPT);
+            prop_assert!(after.keys.iter().all(|key| key.ends_at.is_none_or(|end| end > cut)));
         }
     }
 }

@@ -7,8 +7,8 @@ use std::fmt;
 
 /// A non-negative amount in micro-units, at most [`Amount::MAX`].
 ///
-/// The only ways in are [`Amount::from_units`] and [`Amount::from_decimal_digits`]; the only way out is
-/// [`Amount::units`].
+/// The only ways in are [`Amount::from_units`], [`Amount::from_decimal_digits`] and, for what people type,
+/// [`Amount::from_usdc`]; the only ways out are [`Amount::units`] and [`Amount::to_usdc`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Amount(u64);
 
@@ -60,10 +60,25 @@ impl Amount {
         self.0 == 0
     }
 
+    /// Reads USDC as people write it: what [`Amount::to_usdc`] writes, trailing zeros allowed. Digits, and after a point
+    /// one to six more; no sign, separator, exponent or leading zero. `None` for any other text and above
+    /// [`Amount::MAX`].
+    pub fn from_usdc(text: &str) -> Option<Self> {
+        let (whole, places) = text.split_once('.').unwrap_or((text, "0"));
+        let digits = !places.is_empty() && places.bytes().all(|byte| byte.is_ascii_digit());
+        if !digits || places.len() > 6 {
+            return None;
+        }
+        let whole = Self::from_decimal_digits(whole)?.0.checked_mul(Self::UNITS_PER_USDC)?;
+        let rest = format!("{places:0<6}").parse().ok()?;
+        whole.checked_add(rest).and_then(Self::from_units)
+    }
+
+    const UNITS_PER_USDC: u64 = 1_000_000;
+
     /// The amount in USDC for people, with the digits it needs and at most six places: `0.01`, `12`, `0.000001`.
     pub fn to_usdc(self) -> String {
-        const UNITS_PER_USDC: u64 = 1_000_000;
-        let (whole, rest) = (self.0 / UNITS_PER_USDC, self.0 % UNITS_PER_USDC);
+        let (whole, rest) = (self.0 / Self::UNITS_PER_USDC, self.0 % Self::UNITS_PER_USDC);
         if rest == 0 {
             return whole.to_string();
         }
@@ -121,7 +136,48 @@ mod tests {
         }
     }
 
+    #[test]
+    fn only_plain_dollars_with_at_most_six_places_are_read() {
+        let cases = [
+            ("0", Some(0)),
+            ("0.5", Some(500_000)),
+            ("0.50", Some(500_000)),
+            ("12", Some(12_000_000)),
+            ("0.000001", Some(1)),
+            ("9007199254.740991", Some(9_007_199_254_740_991)),
+            ("9007199254.740992", None),
+            ("99999999999999999999", None),
+            ("0.0000001", None),
+            ("", None),
+            (".", None),
+            (".5", None),
+            ("5.", None),
+            ("05", None),
+            ("1,5", None),
+            ("1,000", None),
+            ("1_000", None),
+            ("1e3", None),
+            ("-1", None),
+            ("+1", None),
+            ("1.-5", None),
+            ("1.2.3", None),
+            ("$1", None),
+            (" 1", None),
+            ("\u{661}", None),
+            ("1.\u{661}", None),
+        ];
+        for (text, units) in cases {
+            assert_eq!(Amount::from_usdc(text).map(Amount::units), units, "{text:?}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn dollars_are_read_as_they_are_written(units in 0..=Amount::MAX.0) {
+            let amount = Amount(units);
+            prop_assert_eq!(Amount::from_usdc(&amount.to_usdc()), Some(amount));
+        }
+
         #[test]
         fn what_is_added_can_be_taken_away_again(a in 0..=Amount::MAX.0, b in 0..=Amount::MAX.0) {
             let (a, b) = (Amount(a), Amount(b));

@@ -21,6 +21,8 @@ pub struct Approval {
     pub id: ApprovalId,
     /// Who asks.
     pub agent: AgentId,
+    /// The `sub` of the user who owns the agent, and decides.
+    pub owner: String,
     /// The decision that escalated.
     pub transaction: TransactionId,
     /// What is asked, to the byte.
@@ -46,28 +48,36 @@ pub struct Approval {
 }
 
 /// What a person decided, and what followed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resolution {
     /// Nothing yet.
     Pending,
     /// Yes.
-    Approved {
-        /// When.
-        at: Timestamp,
-    },
+    Approved(Ruling),
     /// No.
-    Rejected {
-        /// When.
-        at: Timestamp,
-    },
+    Rejected(Ruling),
     /// Yes, and the payment was authorized: it can't be used again.
     Executed {
-        /// When it was approved.
-        at: Timestamp,
+        /// The approval.
+        ruling: Ruling,
         /// The one settlement.
         settlement: SettlementId,
     },
 }
+
+/// A person's word on an approval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ruling {
+    /// When.
+    pub at: Timestamp,
+    /// The `sub` of the person.
+    pub by: String,
+    /// What they wrote beside it, for themselves and the agent: at most [`NOTE_MAX`] characters.
+    pub note: Option<String>,
+}
+
+/// The longest note on an approval, in characters.
+pub const NOTE_MAX: usize = 500;
 
 /// Where an approval stands at an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,28 +116,35 @@ impl Approval {
     /// Where it stands at `now`.
     pub fn status(&self, now: Timestamp) -> ApprovalStatus {
         let in_time = now < self.expires_at;
-        match self.resolution {
+        match &self.resolution {
             Resolution::Pending if in_time => ApprovalStatus::Pending,
-            Resolution::Approved { .. } if in_time => ApprovalStatus::Approved,
-            Resolution::Pending | Resolution::Approved { .. } => ApprovalStatus::Expired,
-            Resolution::Rejected { .. } => ApprovalStatus::Rejected,
+            Resolution::Approved(_) if in_time => ApprovalStatus::Approved,
+            Resolution::Pending | Resolution::Approved(_) => ApprovalStatus::Expired,
+            Resolution::Rejected(_) => ApprovalStatus::Rejected,
             Resolution::Executed { .. } => ApprovalStatus::Executed,
         }
     }
 
-    /// When a person decided.
-    pub const fn resolved_at(&self) -> Option<Timestamp> {
-        match self.resolution {
+    /// What a person said.
+    pub const fn ruling(&self) -> Option<&Ruling> {
+        match &self.resolution {
             Resolution::Pending => None,
-            Resolution::Approved { at } | Resolution::Rejected { at } | Resolution::Executed { at, .. } => Some(at),
+            Resolution::Approved(ruling) | Resolution::Rejected(ruling) | Resolution::Executed { ruling, .. } => {
+                Some(ruling)
+            }
         }
+    }
+
+    /// When a person decided.
+    pub fn resolved_at(&self) -> Option<Timestamp> {
+        self.ruling().map(|ruling| ruling.at)
     }
 
     /// The settlement that used it.
     pub const fn settlement(&self) -> Option<SettlementId> {
         match self.resolution {
             Resolution::Executed { settlement, .. } => Some(settlement),
-            Resolution::Pending | Resolution::Approved { .. } | Resolution::Rejected { .. } => None,
+            Resolution::Pending | Resolution::Approved(_) | Resolution::Rejected(_) => None,
         }
     }
 }
@@ -141,23 +158,28 @@ mod tests {
     #[test]
     fn an_approval_is_open_until_it_expires_and_then_for_good_what_it_was() {
         let created = Timestamp::EPOCH;
-        let (expires, at) = (created.after(Duration::DAY), created);
+        let expires = created.after(Duration::DAY);
+        let ruling = Ruling {
+            at: created,
+            by: "o".to_owned(),
+            note: None,
+        };
         let last = Timestamp::from_micros(expires.micros() - 1).unwrap();
         let settlement = SettlementId::from_uuid(Uuid::nil());
         let rows = [
             (Resolution::Pending, ApprovalStatus::Pending, ApprovalStatus::Expired),
             (
-                Resolution::Approved { at },
+                Resolution::Approved(ruling.clone()),
                 ApprovalStatus::Approved,
                 ApprovalStatus::Expired,
             ),
             (
-                Resolution::Rejected { at },
+                Resolution::Rejected(ruling.clone()),
                 ApprovalStatus::Rejected,
                 ApprovalStatus::Rejected,
             ),
             (
-                Resolution::Executed { at, settlement },
+                Resolution::Executed { ruling, settlement },
                 ApprovalStatus::Executed,
                 ApprovalStatus::Executed,
             ),
@@ -168,6 +190,7 @@ mod tests {
             let approval = Approval {
                 id: ApprovalId::of(agent, &fingerprint, 0),
                 agent,
+                owner: "o".to_owned(),
                 transaction: TransactionId::from_uuid(Uuid::nil()),
                 fingerprint,
                 service: ServiceId::from_uuid(Uuid::nil()),
@@ -183,7 +206,7 @@ mod tests {
             assert_eq!(
                 (approval.status(last), approval.status(expires)),
                 (before, after),
-                "{resolution:?}"
+                "{approval:?}"
             );
         }
     }

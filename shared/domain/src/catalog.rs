@@ -1,6 +1,8 @@
 //! What agents can buy: services and their operations (`docs/spec.md` §2.1 to §2.3).
 
-use crate::{Address, Amount, Network, OperationSlug, OperationUuid, ServiceId, ServiceSlug};
+use crate::{
+    Address, Amount, Network, Offer, OperationSlug, OperationUuid, ServiceId, ServiceSlug, requirement::SCHEME,
+};
 use serde_json::Value;
 use url::Url;
 
@@ -86,6 +88,8 @@ named! {
 pub struct Service {
     /// The service's UUID.
     pub id: ServiceId,
+    /// Counts the edits of this entry, those that a probe makes included; every write is conditional on it.
+    pub version: u64,
     /// Unique in the catalog; accepted in place of the UUID.
     pub slug: ServiceSlug,
     /// For people.
@@ -102,6 +106,9 @@ pub struct Service {
     pub source: String,
     /// How far it has been checked.
     pub trust_status: TrustStatus,
+    /// Whether it is in the set that agents may use at all (`docs/spec.md` §7, `service_not_found`), which every new
+    /// agent starts with.
+    pub curated: bool,
     /// What can be called, in the order of the catalog.
     pub operations: Vec<Operation>,
 }
@@ -150,6 +157,18 @@ pub struct CatalogPayment {
     pub pay_to: Address,
 }
 
+impl CatalogPayment {
+    /// The payment that an offer on this network asks for.
+    pub fn of(offer: &Offer, network: Network) -> Self {
+        Self {
+            scheme: SCHEME.to_owned(),
+            network,
+            amount: offer.amount(),
+            pay_to: offer.pay_to(),
+        }
+    }
+}
+
 /// Counts over a service's operations, shown in the list instead of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aggregates {
@@ -164,6 +183,11 @@ pub struct Aggregates {
 }
 
 impl Service {
+    /// Whether agents may pay it, or have it enabled: it is in the curated set and not disabled.
+    pub fn is_open(&self) -> bool {
+        self.curated && self.trust_status != TrustStatus::Disabled
+    }
+
     /// The counts of `docs/spec.md` §2.1.
     pub fn aggregates(&self) -> Aggregates {
         let count = |wanted| {

@@ -7,7 +7,7 @@
 //! Refusals under a policy are not failures: they are values ([`Refusal`]) that only become an error when they are
 //! answered.
 
-use crate::{ApprovalId, Problem, Refusal, SettlementId};
+use crate::{ApprovalId, ApprovalStatus, Problem, Refusal, ServiceId, SettlementId};
 use std::fmt;
 
 /// The result of everything that can fail.
@@ -31,6 +31,12 @@ pub enum ErrorKind {
     InvalidAgentKey,
     /// The header is not of the form `Bearer <public>:<secret>`.
     InvalidAuthorizationHeader,
+    /// The session is missing, malformed, expired or not ours; which of them is not told.
+    InvalidSession,
+    /// The internal token is missing or wrong; which of them is not told.
+    InvalidInternalToken,
+    /// A form of our pages was sent from somewhere else.
+    CrossSiteRequest,
     /// The policy refuses or escalates.
     Refused(Box<Refusal>),
     /// The service is in no catalog entry, or disabled.
@@ -51,6 +57,25 @@ pub enum ErrorKind {
     },
     /// The transaction already finalized another settlement.
     SettlementTransactionAlreadyUsed,
+    /// A person decides too late, or again.
+    ApprovalNotPending {
+        /// The approval.
+        approval: ApprovalId,
+        /// Where it stands.
+        status: ApprovalStatus,
+    },
+    /// The slug is the name of another service.
+    SlugTaken {
+        /// That service.
+        service: ServiceId,
+    },
+    /// The write is meant for another version than the present one.
+    VersionConflict {
+        /// The present one.
+        version: u64,
+    },
+    /// The write does not say which version it is meant for.
+    VersionRequired,
     /// The body is over the limit.
     RequestTooLarge {
         /// The limit in bytes.
@@ -140,12 +165,19 @@ impl ErrorKind {
             Self::InvalidRequest(_) => "invalid_request".to_owned(),
             Self::InvalidAgentKey => "invalid_agent_key".to_owned(),
             Self::InvalidAuthorizationHeader => "invalid_authorization_header".to_owned(),
+            Self::InvalidSession => "invalid_session".to_owned(),
+            Self::InvalidInternalToken => "invalid_internal_token".to_owned(),
+            Self::CrossSiteRequest => "cross_site_request".to_owned(),
             Self::Refused(refusal) => refusal.reason.slug().to_owned(),
             Self::ServiceNotFound => "service_not_found".to_owned(),
             Self::NotFound => "not_found".to_owned(),
             Self::IdempotencyKeyReused { .. } => "idempotency_key_reused_for_different_request".to_owned(),
             Self::IdempotentReplay { .. } => "idempotent_replay".to_owned(),
             Self::SettlementTransactionAlreadyUsed => "settlement_transaction_already_used".to_owned(),
+            Self::ApprovalNotPending { .. } => "approval_not_pending".to_owned(),
+            Self::SlugTaken { .. } => "slug_taken".to_owned(),
+            Self::VersionConflict { .. } => "version_conflict".to_owned(),
+            Self::VersionRequired => "version_required".to_owned(),
             Self::RequestTooLarge { .. } => "request_too_large".to_owned(),
             Self::ProviderProofRequired => "provider_proof_required".to_owned(),
             Self::SettlementTransactionHashRequired => "settlement_transaction_hash_required".to_owned(),

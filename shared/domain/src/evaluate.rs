@@ -68,6 +68,7 @@ pub struct Grant {
     service: ServiceId,
     operation: Option<OperationSlug>,
     amount: Amount,
+    agent_version: u64,
     policy_version: u64,
     charges: Vec<Charge>,
     approval: Option<ApprovalId>,
@@ -94,6 +95,10 @@ impl Grant {
     /// How much.
     pub const fn amount(&self) -> Amount {
         self.amount
+    }
+    /// The version of the agent's record (status, keys, rules) that allowed it.
+    pub const fn agent_version(&self) -> u64 {
+        self.agent_version
     }
     /// The policy version that allowed it.
     pub const fn policy_version(&self) -> u64 {
@@ -536,6 +541,7 @@ fn decide(trail: Trail, facts: &Facts<'_>) -> Decision {
         service: facts.service.id,
         operation: facts.operation.map(|operation| operation.slug.clone()),
         amount,
+        agent_version: facts.agent.version,
         policy_version: enabled.version,
         charges,
         approval: facts.approval,

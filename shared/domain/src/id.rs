@@ -116,6 +116,12 @@ impl ApprovalId {
         self.0.simple().to_string().chars().take(24).collect()
     }
 
+    /// The `sequence`-th approval of a lineage; `None` where the text is none.
+    pub fn of_lineage(lineage: &str, sequence: u32) -> Option<Self> {
+        let id = Uuid::try_parse(&format!("{lineage}{sequence:08x}")).ok().map(Self)?;
+        (id.lineage() == lineage).then_some(id)
+    }
+
     /// Which approval of its lineage this is.
     pub fn sequence(self) -> u32 {
         let [.., a, b, c, d] = *self.0.as_bytes();
@@ -150,6 +156,8 @@ mod tests {
         let [first, second] = [0, 1].map(|sequence| ApprovalId::of(agent, &fingerprint, sequence));
         assert_eq!(first.lineage(), second.lineage());
         assert_eq!((first.sequence(), second.sequence()), (0, 1));
+        assert_eq!(ApprovalId::of_lineage(&second.lineage(), 1), Some(second));
+        assert_eq!(ApprovalId::of_lineage("x", 1), None);
         assert_ne!(
             first.lineage(),
             ApprovalId::of(agent, &Fingerprint::of_text("b"), 0).lineage()

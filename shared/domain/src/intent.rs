@@ -2,7 +2,7 @@
 
 use crate::{
     Amount, ApprovalId, Catalog, ErrorKind, Fields, Fingerprint, Network, Offer, Operation, OperationSlug, Problem,
-    Result, Service, Target, TrustStatus, TxHash, target::parse_web_url, transaction_hash_in,
+    Result, Service, Target, TxHash, target::parse_web_url, transaction_hash_in,
 };
 use serde_json::Value;
 use url::Url;
@@ -194,7 +194,7 @@ impl CompleteRequest {
 }
 
 /// The members of the body, or `<field>_required` for the first in the table's order that is missing.
-fn required<'a>(body: &'a Value, names: &[&'static str]) -> Result<Fields<'a>> {
+pub(crate) fn required<'a>(body: &'a Value, names: &[&'static str]) -> Result<Fields<'a>> {
     let fields = Fields::of(body, "").map_err(|problem| ErrorKind::InvalidRequest(vec![problem]))?;
     match names.iter().find(|name| fields.get(name).is_none()) {
         Some(name) => Err(ErrorKind::FieldRequired(name).into()),
@@ -315,9 +315,9 @@ impl<'a> Purchase<'a> {
     /// Finds what an intent is about: by the names it gives, else by the provider address it calls (`docs/decisions.md`
     /// §3).
     ///
-    /// A service that is not in the catalog, or disabled, is `service_not_found`. Naming one service or operation while
-    /// calling the address of another is a malformed request: scopes and limits are judged by the name, so the two must
-    /// agree. An address that the catalog does not know agrees with any name.
+    /// A service that is not in the catalog, not in its curated set, or disabled, is `service_not_found`. Naming one
+    /// service or operation while calling the address of another is a malformed request: scopes and limits are judged by
+    /// the name, so the two must agree. An address that the catalog does not know agrees with any name.
     pub fn of(intent: &Intent, catalog: &'a Catalog) -> Result<Self> {
         let ProviderRequest { method, url } = &intent.request;
         let at_address: Vec<(&Service, &Operation)> = catalog.at(url).collect();
@@ -325,11 +325,12 @@ impl<'a> Purchase<'a> {
         let service = match &intent.service {
             Some(reference) => catalog.by_reference(reference),
             None => called()
+                .filter(|(service, _)| service.is_open())
                 .find(|(_, operation)| intent.operation.as_ref().is_none_or(|named| operation.slug == *named))
                 .map(|(service, _)| *service),
         };
         let service = service
-            .filter(|service| service.trust_status != TrustStatus::Disabled)
+            .filter(|service| service.is_open())
             .ok_or(ErrorKind::ServiceNotFound)?;
 
         let mismatch = |path, message| Err(ErrorKind::InvalidRequest(vec![Problem::at(path, message)]).into());

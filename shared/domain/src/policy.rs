@@ -1,6 +1,6 @@
 //! What an agent may spend on one service (`docs/spec.md` §2.6).
 
-use crate::{Amount, DomainPattern, OperationSlug, ServiceId};
+use crate::{Amount, DomainPattern, OperationSlug, Problem, Service, ServiceId};
 
 /// Caps and scopes for one agent and one service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +47,30 @@ impl SpendPolicy {
         }
     }
 
+    /// Whether it caps nothing and asks nobody: every number is at least the permissive one.
+    pub fn is_permissive(&self) -> bool {
+        let no_limit = Self::permissive();
+        self.max_per_call >= no_limit.max_per_call
+            && self.max_per_day >= no_limit.max_per_day
+            && self.require_approval_above >= no_limit.require_approval_above
+    }
+
+    /// The policy with the edit's values in the place of its own.
+    #[must_use]
+    pub fn edited(self, edit: &PolicyEdit) -> Self {
+        Self {
+            max_per_call: edit.max_per_call.unwrap_or(self.max_per_call),
+            max_per_day: edit.max_per_day.unwrap_or(self.max_per_day),
+            require_approval_above: edit.require_approval_above.unwrap_or(self.require_approval_above),
+            enabled_operations: match &edit.enabled_operations {
+                None => self.enabled_operations,
+                Some(OperationScope::All) => None,
+                Some(OperationScope::Only(slugs)) => Some(slugs.clone()),
+            },
+            allowed_domains: edit.allowed_domains.clone().unwrap_or(self.allowed_domains),
+        }
+    }
+
     /// Whether the operation is in scope. An operation that the catalog does not know is in no list.
     pub fn allows_operation(&self, operation: Option<&OperationSlug>) -> bool {
         match (&self.enabled_operations, operation) {
@@ -73,4 +97,118 @@ pub struct EnabledService {
     pub enabled: bool,
     /// The caps and scopes.
     pub policy: SpendPolicy,
+}
+
+/// New values for some of a policy's fields. The others stay.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PolicyEdit {
+    /// Cap per call.
+    pub max_per_call: Option<Amount>,
+    /// Cap per rolling 24 hours.
+    pub max_per_day: Option<Amount>,
+    /// Calls above this go to a person first.
+    pub require_approval_above: Option<Amount>,
+    /// Which operations.
+    pub enabled_operations: Option<OperationScope>,
+    /// Which hosts scrape and crawl operations may be pointed at.
+    pub allowed_domains: Option<Vec<DomainPattern>>,
+}
+
+/// Which of a service's operations a policy allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OperationScope {
+    /// Every one, those to come included.
+    All,
+    /// These.
+    Only(Vec<OperationSlug>),
+}
+
+impl PolicyEdit {
+    /// The most entries of `allowed_domains`: the policy is read with every payment.
+    pub const MOST_DOMAINS: usize = 100;
+
+    /// What of it the service can't have; without a service, which has left the catalog, no operation can be named.
+    pub fn problems(&self, service: Option<&Service>) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        if let Some(OperationScope::Only(slugs)) = &self.enabled_operations {
+            for (index, slug) in slugs.iter().enumerate() {
+                let path = format!("/enabled_operations/{index}");
+                if slugs.iter().take(index).any(|earlier| earlier == slug) {
+                    problems.push(Problem::at(path, "is named twice"));
+                } else if service.is_none_or(|service| service.operation(slug).is_none()) {
+                    problems.push(Problem::at(
+                        path,
+                        format!("`{slug}` is not an operation of this service"),
+                    ));
+                }
+            }
+        }
+        if self
+            .allowed_domains
+            .as_ref()
+            .is_some_and(|domains| domains.len() > Self::MOST_DOMAINS)
+        {
+            let message = format!("must have at most {} entries", Self::MOST_DOMAINS);
+            problems.push(Problem::at("/allowed_domains", message));
+        }
+        problems
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_edit_leaves_what_it_does_not_name() {
+        let slugs = vec![OperationSlug::parse("lab.current").unwrap()];
+        let before = SpendPolicy {
+            enabled_operations: Some(slugs.clone()),
+            ..SpendPolicy::column_defaults()
+        };
+        assert_eq!(before.clone().edited(&PolicyEdit::default()), before);
+        let all = PolicyEdit {
+            enabled_operations: Some(OperationScope::All),
+            ..PolicyEdit::default()
+        };
+        assert_eq!(before.clone().edited(&all), SpendPolicy::column_defaults());
+        let edit = PolicyEdit {
+            max_per_call: Some(units(1)),
+            max_per_day: Some(units(2)),
+            require_approval_above: Some(units(3)),
+            enabled_operations: Some(OperationScope::Only(slugs.clone())),
+            allowed_domains: Some(Vec::new()),
+        };
+        let expected = SpendPolicy {
+            max_per_call: units(1),
+            max_per_day: units(2),
+            require_approval_above: units(3),
+            enabled_operations: Some(slugs),
+            allowed_domains: Vec::new(),
+        };
+        assert_eq!(before.edited(&edit), expected);
+    }
+
+    #[test]
+    fn a_policy_that_caps_or_asks_anything_is_not_permissive() {
+        assert!(SpendPolicy::permissive().is_permissive());
+        let edit = |edit: PolicyEdit| SpendPolicy::permissive().edited(&edit).is_permissive();
+        let below = Some(units(9_999_999_999_999));
+        assert!(edit(PolicyEdit {
+            max_per_call: Some(Amount::MAX),
+            ..PolicyEdit::default()
+        }));
+        assert!(!edit(PolicyEdit {
+            max_per_call: below,
+            ..PolicyEdit::default()
+        }));
+        assert!(!edit(PolicyEdit {
+            max_per_day: below,
+            ..PolicyEdit::default()
+        }));
+        assert!(!edit(PolicyEdit {
+            require_approval_above: below,
+            ..PolicyEdit::default()
+        }));
+    }
 }

@@ -63,7 +63,7 @@ pub(crate) const SCHEME: &str = "exact";
 const MAX_ENTRIES: usize = 64;
 
 /// Where the requirement stands in a request body.
-const ROOT: &str = "/payment_requirement";
+pub(crate) const ROOT: &str = "/payment_requirement";
 
 /// The one entry of a provider's requirement that is judged and signed.
 ///

@@ -1,6 +1,6 @@
 //! Rules that hold for an agent over all its services (`docs/spec.md` §2.7, §7 `policy_blocked`).
 
-use crate::{Address, Amount, Category, Duration, RuleId, ServiceSlug};
+use crate::{Address, Agent, Amount, Catalog, Category, Duration, Problem, RuleId, ServiceSlug};
 
 /// One rule of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,4 +57,271 @@ pub enum Vendor {
     Service(ServiceSlug),
     /// A wallet, whatever service names it.
     Wallet(Address),
+}
+
+impl Vendor {
+    /// The service, where it is one.
+    pub const fn service(&self) -> Option<&ServiceSlug> {
+        match self {
+            Self::Service(slug) => Some(slug),
+            Self::Wallet(_) => None,
+        }
+    }
+
+    /// The wallet, where it is one.
+    pub const fn wallet(&self) -> Option<Address> {
+        match self {
+            Self::Service(_) => None,
+            Self::Wallet(address) => Some(*address),
+        }
+    }
+}
+
+impl RuleKind {
+    /// The most services, wallets or categories that one rule names: the agent's record is read with every payment.
+    pub const MOST_NAMED: usize = 50;
+
+    /// The kind's name in our API.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::CategoryBlock { .. } => "category_block",
+            Self::VendorAllowlist { .. } => "vendor_allowlist",
+            Self::BudgetLimit { .. } => "budget_limit",
+            Self::ApprovalRequired { .. } => "approval_required",
+        }
+    }
+
+    const fn is_budget(&self) -> bool {
+        matches!(self, Self::BudgetLimit { .. })
+    }
+
+    /// What is wrong with it, each problem where the rule's JSON has it. Services have to be in the catalog, so that
+    /// none is mistyped.
+    pub fn problems(&self, catalog: &Catalog) -> Vec<Problem> {
+        let unknown = |slug: &ServiceSlug| {
+            let known = catalog
+                .by_reference(slug.as_str())
+                .is_some_and(|service| service.slug == *slug);
+            (!known).then(|| format!("`{slug}` is not the slug of a service in the catalog"))
+        };
+        match self {
+            Self::CategoryBlock { categories } => listed("/categories", categories, at_least_one, |_| None),
+            Self::VendorAllowlist { vendors } => {
+                let services: Vec<_> = vendors.iter().filter_map(Vendor::service).collect();
+                let wallets: Vec<_> = vendors.iter().filter_map(Vendor::wallet).collect();
+                let mut problems = listed("/services", &services, any_number, |slug| unknown(slug));
+                problems.extend(listed("/wallets", &wallets, any_number, |_| None));
+                if vendors.is_empty() {
+                    problems.push(Problem::at("", "must name a service or a wallet at least"));
+                }
+                problems
+            }
+            Self::BudgetLimit { window, .. } => {
+                let (least, most) = (BUDGET_WINDOW_MIN, BUDGET_WINDOW_MAX);
+                let message = || {
+                    format!(
+                        "must be a whole number of seconds from {} to {}",
+                        least.secs(),
+                        most.secs()
+                    )
+                };
+                let fits = (least..=most).contains(window);
+                (!fits)
+                    .then(|| Problem::at("/window_seconds", message()))
+                    .into_iter()
+                    .collect()
+            }
+            Self::ApprovalRequired {
+                services, categories, ..
+            } => {
+                let mut problems = Vec::new();
+                if let Some(services) = services {
+                    problems.extend(listed("/services", services, at_least_one, unknown));
+                }
+                if let Some(categories) = categories {
+                    problems.extend(listed("/categories", categories, at_least_one, |_| None));
+                }
+                problems
+            }
+        }
+    }
+}
+
+const fn at_least_one(count: usize) -> bool {
+    count > 0
+}
+
+const fn any_number(_: usize) -> bool {
+    true
+}
+
+/// What is wrong with a list of what a rule names.
+fn listed<T: PartialEq>(
+    path: &str,
+    items: &[T],
+    enough: fn(usize) -> bool,
+    wrong: impl Fn(&T) -> Option<String>,
+) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    if !enough(items.len()) {
+        problems.push(Problem::at(path, "must have at least one entry"));
+    }
+    if items.len() > RuleKind::MOST_NAMED {
+        problems.push(Problem::at(
+            path,
+            format!("must have at most {} entries", RuleKind::MOST_NAMED),
+        ));
+    }
+    for (index, item) in items.iter().enumerate() {
+        let repeated = items.iter().take(index).any(|earlier| earlier == item);
+        let message = if repeated {
+            Some("is named twice".to_owned())
+        } else {
+            wrong(item)
+        };
+        problems.extend(message.map(|message| Problem::at(format!("{path}/{index}"), message)));
+    }
+    problems
+}
+
+/// Why an agent's rules stay as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuleRefusal {
+    /// The agent has no such rule.
+    Unknown,
+    /// It has [`Agent::MOST_RULES`] already.
+    TooMany,
+    /// It has [`Agent::MOST_BUDGETS`] already.
+    TooManyBudgets,
+    /// The rule is of another kind. What a budget counts is kept beside it, so a rule stays what it is.
+    OtherKind,
+}
+
+impl Agent {
+    /// The most rules of an agent.
+    pub const MOST_RULES: usize = 50;
+    /// The most budgets of an agent: each is one more window in every authorization's transaction.
+    pub const MOST_BUDGETS: usize = 10;
+
+    /// The agent with one more rule.
+    pub fn with_rule(mut self, id: RuleId, kind: RuleKind) -> Result<Self, RuleRefusal> {
+        if self.rules.len() >= Self::MOST_RULES {
+            return Err(RuleRefusal::TooMany);
+        }
+        let budgets = self.rules.iter().filter(|rule| rule.kind.is_budget()).count();
+        if kind.is_budget() && budgets >= Self::MOST_BUDGETS {
+            return Err(RuleRefusal::TooManyBudgets);
+        }
+        self.rules.push(Rule { id, version: 1, kind });
+        Ok(self)
+    }
+
+    /// The agent with a rule that says something else. What it said already is no edit.
+    pub fn with_changed_rule(mut self, id: RuleId, kind: RuleKind) -> Result<Self, RuleRefusal> {
+        let rule = self
+            .rules
+            .iter_mut()
+            .find(|rule| rule.id == id)
+            .ok_or(RuleRefusal::Unknown)?;
+        if rule.kind.name() != kind.name() {
+            return Err(RuleRefusal::OtherKind);
+        }
+        if rule.kind != kind {
+            rule.kind = kind;
+            rule.version = rule.version.saturating_add(1);
+        }
+        Ok(self)
+    }
+
+    /// The agent without a rule.
+    pub fn without_rule(mut self, id: RuleId) -> Result<Self, RuleRefusal> {
+        let before = self.rules.len();
+        self.rules.retain(|rule| rule.id != id);
+        if self.rules.len() == before {
+            return Err(RuleRefusal::Unknown);
+        }
+        Ok(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AgentId, AgentStatus, Timestamp, Wallet};
+    use uuid::Uuid;
+
+    fn agent() -> Agent {
+        Agent {
+            id: AgentId::from_uuid(Uuid::nil()),
+            name: "a".to_owned(),
+            owner: "o".to_owned(),
+            created_at: Timestamp::EPOCH,
+            status: AgentStatus::Active,
+            wallet: Wallet {
+                index: 0,
+                address: Address::ZERO,
+            },
+            keys: Vec::new(),
+            rules: Vec::new(),
+            version: 1,
+        }
+    }
+
+    fn id(n: u128) -> RuleId {
+        RuleId::from_uuid(Uuid::from_u128(n))
+    }
+
+    fn budget(units: u64) -> RuleKind {
+        RuleKind::BudgetLimit {
+            limit: Amount::from_units(units).unwrap(),
+            window: BUDGET_WINDOW_MIN,
+        }
+    }
+
+    fn block(category: Category) -> RuleKind {
+        RuleKind::CategoryBlock {
+            categories: vec![category],
+        }
+    }
+
+    #[test]
+    fn an_agent_has_fifty_rules_at_most_and_ten_of_them_budgets() {
+        let mut agent = agent();
+        for n in 0..10 {
+            agent = agent.with_rule(id(n), budget(1)).unwrap();
+        }
+        assert_eq!(
+            agent.clone().with_rule(id(99), budget(1)),
+            Err(RuleRefusal::TooManyBudgets)
+        );
+        for n in 10..50 {
+            agent = agent.with_rule(id(n), block(Category::Ai)).unwrap();
+        }
+        for kind in [budget(1), block(Category::Ai)] {
+            assert_eq!(agent.clone().with_rule(id(99), kind), Err(RuleRefusal::TooMany));
+        }
+    }
+
+    #[test]
+    fn an_edit_counts_the_rules_version_and_keeps_its_kind() {
+        let agent = agent()
+            .with_rule(id(1), budget(1))
+            .and_then(|agent| agent.with_rule(id(2), block(Category::Ai)))
+            .unwrap();
+        assert_eq!(agent.clone().with_changed_rule(id(1), budget(1)), Ok(agent.clone()));
+        let changed = agent.clone().with_changed_rule(id(1), budget(2)).unwrap();
+        let expected = Rule {
+            id: id(1),
+            version: 2,
+            kind: budget(2),
+        };
+        assert_eq!(changed.rules[0], expected);
+        assert_eq!(changed.rules[1], agent.rules[1]);
+        let refused = |n, kind| agent.clone().with_changed_rule(id(n), kind).err();
+        assert_eq!(refused(1, block(Category::Ai)), Some(RuleRefusal::OtherKind));
+        assert_eq!(refused(3, budget(1)), Some(RuleRefusal::Unknown));
+        let left = agent.clone().without_rule(id(1)).unwrap().rules;
+        assert_eq!(left, agent.rules[1..]);
+        assert_eq!(agent.clone().without_rule(id(3)).err(), Some(RuleRefusal::Unknown));
+    }
 }

@@ -1,7 +1,7 @@
 //! A settlement: one reserved payment, and its receipt once the chain has shown it (`docs/spec.md` §2.4, §3.2).
 
 use crate::{
-    Address, AgentId, Amount, ApprovalId, Fingerprint, Network, OperationSlug, RuleId, ServiceId, SettlementId,
+    Address, AgentId, Amount, ApprovalId, Check, Fingerprint, Network, OperationSlug, RuleId, ServiceId, SettlementId,
     Timestamp, TransactionId, Transfer, TxHash, X402Version,
 };
 
@@ -51,6 +51,8 @@ pub struct Terms {
     pub idempotency_key: Fingerprint,
     /// The approval it used up.
     pub approval: Option<ApprovalId>,
+    /// Every check of the decision, in order: an allow leaves no other row.
+    pub checks: Vec<Check>,
 }
 
 /// `receipt_status` and what belongs to each value.

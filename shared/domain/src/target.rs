@@ -46,7 +46,7 @@ impl Target {
 ///
 /// Readers disagree about backslashes and blanks: in `https://example.com\@evil.test/` browsers see `example.com`, others
 /// `evil.test`.
-pub(crate) fn parse_web_url(text: &str) -> Option<Url> {
+pub fn parse_web_url(text: &str) -> Option<Url> {
     if text.contains(|c: char| c == '\\' || c.is_whitespace() || c.is_control()) {
         return None;
     }

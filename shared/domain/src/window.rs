@@ -9,7 +9,7 @@
 use crate::{AgentId, Amount, Duration, RuleId, ServiceId, SettlementId, Timestamp};
 
 /// What a window limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WindowScope {
     /// `max_per_day_units`: one agent and one service, 24 hours.
     Day {

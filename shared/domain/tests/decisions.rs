@@ -117,6 +117,7 @@ impl Case {
         };
         let service = Service {
             id: service_id,
+            version: 1,
             slug: service_slug.clone(),
             name: String::new(),
             description: String::new(),
@@ -125,6 +126,7 @@ impl Case {
             category: Category::Search,
             source: "test".into(),
             trust_status: TrustStatus::Listed,
+            curated: true,
             operations: vec![operation],
         };
         let rule = |n: u128, kind| Rule {

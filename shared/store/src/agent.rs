@@ -6,13 +6,13 @@
 
 use crate::{
     item::{Draft, Item},
-    key::Key,
+    key::{self, Key},
     ledger::{Edited, Ledger},
     patience::Patience,
     transact::Transaction,
     window::Horizon,
 };
-use purser_domain::{Agent, AgentId, Duration, Error, Result, Rule, RuleKind, WindowScope};
+use purser_domain::{Agent, AgentId, AgentStatus, Duration, Error, Result, Rule, RuleKind, WindowScope};
 
 /// What became of the creation of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,16 @@ pub enum Created {
 enum Role {
     Agent,
     Window,
+}
+
+/// How many windows are written at the same time.
+const AT_ONCE: usize = 32;
+
+/// Whether an edit may refuse what the version before allowed.
+fn narrows(old: &Agent, new: &Agent) -> bool {
+    let ends = |agent: &Agent| -> Vec<_> { agent.keys.iter().map(|key| (key.id, key.ends_at)).collect() };
+    let added_only = ends(old).iter().all(|key| ends(new).contains(key));
+    (old.status == AgentStatus::Active && new.status == AgentStatus::Frozen) || old.rules != new.rules || !added_only
 }
 
 /// The length of the window that a rule limits.
@@ -67,15 +77,27 @@ impl Ledger {
 
     /// Replaces an agent's record by its next version.
     ///
+    /// When this has answered, nothing is authorized any more on an earlier version, not even by a decision that was under
+    /// way: an edit that narrows is stamped on the windows that every authorization goes through.
+    ///
     /// A changed budget starts to be enforced with this write. What its window holds still counts; what was authorized
     /// before the rule existed, or rolled out of a window that was shorter, does not.
     pub async fn put_agent(&self, agent: &Agent) -> Result<Edited> {
         let Some(old) = self.agent(agent.id).await? else {
             return Ok(Edited::Conflict);
         };
-        if old == *agent {
-            return Ok(Edited::Stored);
+        let edited = if old == *agent {
+            Edited::Stored
+        } else {
+            self.replace_agent(&old, agent).await?
+        };
+        if edited == Edited::Stored && (old == *agent || narrows(&old, agent)) {
+            self.shut_windows(agent).await?;
         }
+        Ok(edited)
+    }
+
+    async fn replace_agent(&self, old: &Agent, agent: &Agent) -> Result<Edited> {
         if old.version.checked_add(1) != Some(agent.version) {
             return Ok(Edited::Conflict);
         }
@@ -100,6 +122,25 @@ impl Ledger {
                 })
             }
         }
+    }
+
+    async fn shut_windows(&self, agent: &Agent) -> Result<()> {
+        let services = self.marked_services(agent.id).await?;
+        for batch in services.chunks(AT_ONCE) {
+            let mut writes = tokio::task::JoinSet::new();
+            for service in batch {
+                let (ledger, version) = (self.clone(), agent.version);
+                let scope = WindowScope::Day {
+                    agent: agent.id,
+                    service: *service,
+                };
+                writes.spawn(async move { ledger.shut_for_earlier(scope, version).await });
+            }
+            while let Some(written) = writes.join_next().await {
+                written.map_err(|error| Error::internal("shutting a window", error))??;
+            }
+        }
+        Ok(())
     }
 
     /// Creates or stamps the window of every budget that is new or changed.
@@ -148,6 +189,7 @@ fn write_agent(agent: &Agent) -> Item {
     Draft::of(&Key::agent(agent.id))
         .with("name", &agent.name)
         .with("owner", &agent.owner)
+        .with("os", &key::owned::agent(agent.id, agent.created_at))
         .with("created", &agent.created_at)
         .with("st", &agent.status)
         .with("wallet", &agent.wallet)

@@ -6,8 +6,8 @@
 use crate::{
     attribute::{Attribute as _, text},
     fault::Fault,
-    item::{Draft, Item},
-    key::Key,
+    item::{Draft, Item, Row},
+    key::{self, Key},
     ledger::Ledger,
     patience::Patience,
     transact::is_conflict,
@@ -16,7 +16,7 @@ use aws_sdk_dynamodb::{
     operation::update_item::UpdateItemError,
     types::{ReturnValue, ReturnValuesOnConditionCheckFailure},
 };
-use purser_domain::{Approval, ApprovalId, Error, Resolution, Result, Timestamp};
+use purser_domain::{Approval, ApprovalId, Error, Resolution, Result, Ruling};
 
 /// What a person says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,23 +51,35 @@ impl Ledger {
     }
 
     /// Stores a person's verdict on a pending approval.
-    pub async fn resolve_approval(&self, id: ApprovalId, verdict: Verdict, now: Timestamp) -> Result<Resolved> {
+    ///
+    /// The same ruling again, whose answer was lost, is found done; any other finds the approval decided.
+    pub async fn resolve_approval(&self, id: ApprovalId, verdict: Verdict, ruling: &Ruling) -> Result<Resolved> {
         let state = match verdict {
             Verdict::Approve => APPROVED,
             Verdict::Reject => REJECTED,
+        };
+        let set = match ruling.note {
+            None => "SET st = :state, resolved = :now, #by = :by",
+            Some(_) => "SET st = :state, resolved = :now, #by = :by, note = :note",
         };
         let update = self
             .db
             .update_item()
             .table_name(&*self.table)
             .set_key(Some(Key::approval(id).attributes()))
-            .update_expression("SET st = :state, resolved = :now")
+            .update_expression(set)
             .condition_expression("st = :pending AND ends > :now")
+            .expression_attribute_names("#by", "by")
             .expression_attribute_values(":state", text(state))
             .expression_attribute_values(":pending", text(PENDING))
-            .expression_attribute_values(":now", now.write())
+            .expression_attribute_values(":now", ruling.at.write())
+            .expression_attribute_values(":by", ruling.by.write())
             .return_values(ReturnValue::AllNew)
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        let update = match &ruling.note {
+            None => update,
+            Some(note) => update.expression_attribute_values(":note", note.write()),
+        };
         let mut patience = Patience::new();
         loop {
             let error = match update.clone().send().await {
@@ -78,9 +90,19 @@ impl Ledger {
                 Err(error) => error,
             };
             if let Some(UpdateItemError::ConditionalCheckFailedException(refused)) = error.as_service_error() {
-                return Ok(match refused.item() {
-                    None => Resolved::NotFound,
-                    Some(item) => Resolved::Already(self.read_approval(id, item)?),
+                let Some(item) = refused.item() else {
+                    return Ok(Resolved::NotFound);
+                };
+                let approval = self.read_approval(id, item)?;
+                let ours = match (verdict, &approval.resolution) {
+                    (Verdict::Approve, Resolution::Approved(found) | Resolution::Executed { ruling: found, .. })
+                    | (Verdict::Reject, Resolution::Rejected(found)) => found == ruling,
+                    _ => false,
+                };
+                return Ok(if ours {
+                    Resolved::Done(approval)
+                } else {
+                    Resolved::Already(approval)
                 });
             }
             if !is_conflict(&error) {
@@ -95,14 +117,10 @@ impl Ledger {
         let row = self.row(item);
         let resolution = match row.get::<String>("st")?.as_str() {
             PENDING => Resolution::Pending,
-            APPROVED => Resolution::Approved {
-                at: row.get("resolved")?,
-            },
-            REJECTED => Resolution::Rejected {
-                at: row.get("resolved")?,
-            },
+            APPROVED => Resolution::Approved(read_ruling(row)?),
+            REJECTED => Resolution::Rejected(read_ruling(row)?),
             EXECUTED => Resolution::Executed {
-                at: row.get("resolved")?,
+                ruling: read_ruling(row)?,
                 settlement: row.get("sid")?,
             },
             _ => return Err(row.corrupt("st")),
@@ -110,6 +128,7 @@ impl Ledger {
         Ok(Approval {
             id,
             agent: row.get("agent")?,
+            owner: row.get("owner")?,
             transaction: row.get("txid")?,
             fingerprint: row.get("rh")?,
             service: row.get("svc")?,
@@ -127,14 +146,17 @@ impl Ledger {
 
 /// The row of an approval.
 pub(crate) fn write_approval(approval: &Approval) -> Item {
-    let (state, resolved, settlement) = match &approval.resolution {
-        Resolution::Pending => (PENDING, None, None),
-        Resolution::Approved { at } => (APPROVED, Some(at), None),
-        Resolution::Rejected { at } => (REJECTED, Some(at), None),
-        Resolution::Executed { at, settlement } => (EXECUTED, Some(at), Some(settlement)),
+    let state = match &approval.resolution {
+        Resolution::Pending => PENDING,
+        Resolution::Approved(_) => APPROVED,
+        Resolution::Rejected(_) => REJECTED,
+        Resolution::Executed { .. } => EXECUTED,
     };
+    let ruling = approval.ruling();
     Draft::of(&Key::approval(approval.id))
         .with("agent", &approval.agent)
+        .with("owner", &approval.owner)
+        .with("os", &key::owned::approval(approval.id, approval.created_at))
         .with("txid", &approval.transaction)
         .with("rh", &approval.fingerprint)
         .with("svc", &approval.service)
@@ -146,7 +168,17 @@ pub(crate) fn write_approval(approval: &Approval) -> Item {
         .with("t", &approval.created_at)
         .with("ends", &approval.expires_at)
         .with_value("st", text(state))
-        .with_optional("resolved", resolved)
-        .with_optional("sid", settlement)
+        .with_optional("resolved", ruling.map(|ruling| &ruling.at))
+        .with_optional("by", ruling.map(|ruling| &ruling.by))
+        .with_optional("note", ruling.and_then(|ruling| ruling.note.as_ref()))
+        .with_optional("sid", approval.settlement().as_ref())
         .into_item()
+}
+
+fn read_ruling(row: Row<'_>) -> Result<Ruling> {
+    Ok(Ruling {
+        at: row.get("resolved")?,
+        by: row.get("by")?,
+        note: row.get_optional("note")?,
+    })
 }

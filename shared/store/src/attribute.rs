@@ -6,10 +6,10 @@
 use crate::item::{Draft, Item, member, optional_member};
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use purser_domain::{
-    Address, AgentId, AgentKey, AgentStatus, Amount, ApprovalId, Availability, CatalogPayment, Category, DomainPattern,
-    Duration, Fingerprint, KeyId, Network, Operation, OperationSlug, OperationUuid, Rule, RuleId, RuleKind,
-    SecretDigest, ServiceId, ServiceSlug, SettlementId, Timestamp, TransactionId, TrustStatus, TxHash, Url, Vendor,
-    Wallet, X402Version,
+    Address, AgentId, AgentKey, AgentStatus, Amount, Answer, ApprovalId, Availability, CatalogPayment, Category,
+    DomainPattern, Duration, Fingerprint, KeyId, Network, Obstacle, Operation, OperationSlug, OperationUuid, Probe,
+    Quote, Rule, RuleId, RuleKind, SecretDigest, ServiceId, ServiceSlug, SettlementId, Timestamp, TransactionId,
+    TrustStatus, TxHash, Url, Vendor, Wallet, X402Version,
 };
 use serde_json::Value;
 use uuid::Uuid;
@@ -100,6 +100,7 @@ written_as_text! {
     Network, |network| network.name().to_owned(), Self::from_name;
     Category, |category| category.name().to_owned(), Self::from_name;
     TrustStatus, |status| status.name().to_owned(), Self::from_name;
+    Obstacle, ToString::to_string, Self::parse;
     Availability, |availability| availability.name().to_owned(), Self::from_name;
     Url, ToString::to_string, |text| Self::parse(text).ok();
     AgentStatus, |status| agent_status(*status).to_owned(), |text| {
@@ -226,6 +227,45 @@ written_as_map! {
     };
 }
 
+/// One operation of a probe record. An answer without payment is one that wants none.
+pub(crate) fn write_probe(operation: OperationUuid, probe: &Probe) -> AttributeValue {
+    let draft = Draft::nested()
+        .with("id", &operation)
+        .with("target", &probe.target)
+        .with("at", &probe.at)
+        .with_optional("obstacle", probe.seen.as_ref().err());
+    let draft = match &probe.answer {
+        None => draft,
+        Some(Answer { quote, since }) => {
+            let payment = match quote {
+                Quote::Paid(payment) => Some(payment),
+                Quote::Free => None,
+            };
+            draft.with("since", since).with_optional("payment", payment)
+        }
+    };
+    AttributeValue::M(draft.into_item())
+}
+
+/// As [`write_probe`] wrote it.
+pub(crate) fn read_probe(value: &AttributeValue) -> Option<(OperationUuid, Probe)> {
+    let map = value.as_m().ok()?;
+    let quote = optional_member(map, "payment")?.map_or(Quote::Free, Quote::Paid);
+    let answer = optional_member(map, "since")?.map(|since| Answer { quote, since });
+    let seen = match optional_member(map, "obstacle")? {
+        Some(obstacle) => Err(obstacle),
+        // Without an obstacle the last answer is this probe's.
+        None => Ok(answer.as_ref()?.quote.clone()),
+    };
+    let probe = Probe {
+        target: member(map, "target")?,
+        at: member(map, "at")?,
+        seen,
+        answer,
+    };
+    Some((member(map, "id")?, probe))
+}
+
 const CATEGORY_BLOCK: &str = "category_block";
 const VENDOR_ALLOWLIST: &str = "vendor_allowlist";
 const BUDGET_LIMIT: &str = "budget_limit";
@@ -338,6 +378,8 @@ mod tests {
         returns(Address::ZERO);
         returns(Address::repeat_byte(0xab));
         returns(X402Version::V2);
+        returns(Obstacle::Status(503));
+        returns(Obstacle::Timeout);
         returns(AgentStatus::Frozen);
         returns(Timestamp::MAX);
         returns(Amount::MAX);

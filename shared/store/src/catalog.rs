@@ -1,22 +1,30 @@
-//! The catalog table: one item per service, one row per slug that claims it, and one row that counts the versions.
+//! The catalog table: one item per service, one per slug that claims it, one per service with what probes have seen of
+//! it, and one that counts the versions.
 //!
-//! Always true: a slug belongs to one service; every change of a service moves the version in the same transaction, so
-//! whoever saw the version before the services has at least that version of them.
+//! Always true: a slug belongs to one service; every change of a service is conditional on the version that it was made
+//! on, and moves the catalog's version in the same transaction, so whoever saw the version before the services has at
+//! least that version of them. What probes have seen is no part of a service: recording it moves neither version.
 
 use crate::{
-    attribute::Attribute as _,
+    attribute::{Attribute as _, read_probe, write_probe},
     fault::{Fault, failed},
     item::{Draft, Item, Row},
     key::catalog as key,
     patience::Patience,
-    transact::Transaction,
+    transact::{Transaction, is_conflict},
 };
 use aws_sdk_dynamodb::{
     Client,
-    types::builders::{DeleteBuilder, PutBuilder, UpdateBuilder},
+    types::{
+        AttributeValue,
+        builders::{ConditionCheckBuilder, DeleteBuilder, PutBuilder, UpdateBuilder},
+    },
 };
-use purser_domain::{Catalog, Error, Result, Service, ServiceId, ServiceSlug};
-use std::sync::Arc;
+use purser_domain::{Catalog, Error, ProbeRecord, Result, Service, ServiceId, ServiceSlug, Timestamp};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 /// The table of services.
 #[derive(Clone, Debug)]
@@ -35,6 +43,11 @@ pub enum Listed {
         /// That service.
         by: ServiceId,
     },
+    /// The entry is not, or no longer, at the version that the change was made on; nothing was written.
+    Changed {
+        /// The version that it is at; zero where there is none.
+        version: u64,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,6 +55,7 @@ enum Role {
     Service,
     Slug,
     OldSlug,
+    Probes,
     Version,
 }
 
@@ -66,57 +80,146 @@ impl CatalogTable {
 
     /// Every service, as of now.
     pub async fn load(&self) -> Result<Catalog> {
-        let scan = self.db.scan().table_name(&*self.table).consistent_read(true);
-        let items: Result<Vec<Item>, _> = scan.into_paginator().items().send().collect().await;
-        let items = items.map_err(failed(READING))?;
-        let services = items.iter().filter(|item| partition(item).starts_with(key::SERVICES));
-        services
-            .map(|item| self.read_service(item))
-            .collect::<Result<_>>()
-            .map(Catalog::new)
+        let items = self.scan(&[key::SERVICES]).await?;
+        let services = items.iter().map(|item| self.read_service(item));
+        services.collect::<Result<_>>().map(Catalog::new)
     }
 
-    /// Stores a service, new or changed, and claims its slug.
+    /// Every service with what probes have seen of it, as of now, by slug.
+    pub async fn load_probed(&self) -> Result<Vec<(Service, ProbeRecord)>> {
+        let items = self.scan(&[key::SERVICES, key::PROBES]).await?;
+        let mut services = Vec::new();
+        let mut records = HashMap::new();
+        for item in &items {
+            match partition(item).strip_prefix(key::PROBES) {
+                Some(id) => {
+                    records.insert(id, self.read_probes(item)?);
+                }
+                None => services.push(self.read_service(item)?),
+            }
+        }
+        services.sort_by(|a, b| a.slug.cmp(&b.slug));
+        let with_record = |service: Service| {
+            let record = records.remove(service.id.to_string().as_str()).unwrap_or_default();
+            (service, record)
+        };
+        Ok(services.into_iter().map(with_record).collect())
+    }
+
+    /// One service, as of now.
+    pub async fn service(&self, id: ServiceId) -> Result<Option<Service>> {
+        let item = self.get(key::service(id)).await?;
+        item.map(|item| self.read_service(&item)).transpose()
+    }
+
+    /// What probes have seen of a service, as of now; nothing for a service that was never probed.
+    pub async fn probes(&self, id: ServiceId) -> Result<ProbeRecord> {
+        let item = self.get(key::probes(id)).await?;
+        let record = item.map(|item| self.read_probes(&item)).transpose()?;
+        Ok(record.unwrap_or_default())
+    }
+
+    /// Stores a service and claims its slug: version 1 where there is none, or the version after the one that is stored.
     pub async fn put(&self, service: &Service) -> Result<Listed> {
         let mut patience = Patience::new();
         loop {
-            let stored = self.get(key::service(service.id)).await?;
-            let old_slug = stored
-                .as_ref()
-                .map(|item| Row::new(&self.table, item).get("slug"))
-                .transpose()?;
-            let transaction = self.entry(service, old_slug.as_ref())?;
+            let stored = self.service(service.id).await?;
+            let present = stored.as_ref().map_or(0, |stored| stored.version);
+            if present.saturating_add(1) != service.version {
+                // The answer to an earlier sending may have been lost.
+                return Ok(if stored.as_ref() == Some(service) {
+                    Listed::Stored
+                } else {
+                    Listed::Changed { version: present }
+                });
+            }
+            let transaction = self.entry(service, stored.map(|stored| stored.slug).as_ref())?;
             let Err(refusal) = transaction.settle(&self.db, &mut patience).await? else {
                 return Ok(Listed::Stored);
             };
-            if let Some(item) = refusal.met(Role::Slug) {
+            if !refusal.names(Role::Service)
+                && let Some(item) = refusal.met(Role::Slug)
+            {
                 return Ok(Listed::SlugTaken {
                     by: Row::new(&self.table, item).get("id")?,
                 });
             }
             if !refusal.names(Role::Service) && !refusal.names(Role::OldSlug) {
-                return Err(Error::internal(
-                    "writing the catalog",
-                    Fault::new("an unknown condition failed"),
-                ));
+                return Err(unknown_condition());
             }
-            // Somebody gave the service another slug in between.
+            // Somebody has written the service in between.
             patience.pause().await?;
+        }
+    }
+
+    /// Stores what a run of probes has seen: the record, and the service where that changed it. Both are conditional on
+    /// the versions that the run began with; on others nothing is written, and the run was for nothing.
+    pub async fn put_probed(&self, before: &Service, after: &Service, record: &ProbeRecord) -> Result<Listed> {
+        let mut transaction = Transaction::new();
+        if after == before {
+            let check = ConditionCheckBuilder::default()
+                .table_name(&*self.table)
+                .set_key(Some(Draft::of_partition(key::service(before.id)).into_item()))
+                .condition_expression(at_version(before.version))
+                .expression_attribute_values(":old", before.version.write());
+            transaction.check(Role::Service, check)?;
+        } else {
+            // A probe changes no slug, so there is none to claim.
+            transaction.put(Role::Service, self.next_edition(after))?;
+            transaction.update(Role::Version, self.count())?;
+        }
+        let probes = record.operations.iter();
+        let probes = probes
+            .map(|(operation, probe)| write_probe(*operation, probe))
+            .collect();
+        // `requested` is not touched: somebody may ask anew while the run lasts.
+        let update = UpdateBuilder::default()
+            .table_name(&*self.table)
+            .set_key(Some(Draft::of_partition(key::probes(before.id)).into_item()))
+            .update_expression("SET ver = :new, probes = :probes")
+            .condition_expression("ver = :read OR (attribute_not_exists(ver) AND :read = :none)")
+            .expression_attribute_values(":new", record.version.write())
+            .expression_attribute_values(":read", record.version.saturating_sub(1).write())
+            .expression_attribute_values(":none", 0_u64.write())
+            .expression_attribute_values(":probes", AttributeValue::L(probes));
+        transaction.update(Role::Probes, update)?;
+        let Err(refusal) = transaction.settle(&self.db, &mut Patience::new()).await? else {
+            return Ok(Listed::Stored);
+        };
+        if let Some(item) = refusal.met(Role::Probes) {
+            // The answer to an earlier sending may have been lost; only one run writes a version of the record.
+            let met = self.read_probes(item)?;
+            if (met.version, &met.operations) == (record.version, &record.operations) {
+                return Ok(Listed::Stored);
+            }
+        }
+        let version = self.service(before.id).await?.map_or(0, |service| service.version);
+        Ok(Listed::Changed { version })
+    }
+
+    /// Asks for a probe of a service.
+    pub async fn request_probe(&self, id: ServiceId, at: Timestamp) -> Result<()> {
+        let mut patience = Patience::new();
+        loop {
+            let update = self
+                .db
+                .update_item()
+                .table_name(&*self.table)
+                .set_key(Some(Draft::of_partition(key::probes(id)).into_item()))
+                .update_expression("SET requested = :at")
+                .expression_attribute_values(":at", at.write());
+            match update.send().await {
+                Ok(_) => return Ok(()),
+                // A run is recording what it saw.
+                Err(error) if is_conflict(&error) => patience.pause().await?,
+                Err(error) => return Err(failed("asking for a probe")(error)),
+            }
         }
     }
 
     fn entry(&self, service: &Service, old_slug: Option<&ServiceSlug>) -> Result<Transaction<Role>> {
         let mut transaction = Transaction::new();
-        let put = PutBuilder::default()
-            .table_name(&*self.table)
-            .set_item(Some(write_service(service)));
-        let put = match old_slug {
-            None => put.condition_expression("attribute_not_exists(pk)"),
-            Some(old) => put
-                .condition_expression("slug = :old")
-                .expression_attribute_values(":old", old.write()),
-        };
-        transaction.put(Role::Service, put)?;
+        transaction.put(Role::Service, self.next_edition(service))?;
         let claim = Draft::of_partition(key::slug(&service.slug))
             .with("id", &service.id)
             .into_item();
@@ -134,13 +237,39 @@ impl CatalogTable {
                 .expression_attribute_values(":id", service.id.write());
             transaction.delete(Role::OldSlug, give_up)?;
         }
-        let count = UpdateBuilder::default()
+        transaction.update(Role::Version, self.count())?;
+        Ok(transaction)
+    }
+
+    /// The write of a service over the version before it.
+    fn next_edition(&self, service: &Service) -> PutBuilder {
+        let put = PutBuilder::default()
+            .table_name(&*self.table)
+            .set_item(Some(write_service(service)));
+        match service.version.saturating_sub(1) {
+            0 => put.condition_expression("attribute_not_exists(pk)"),
+            old => put
+                .condition_expression(at_version(old))
+                .expression_attribute_values(":old", old.write()),
+        }
+    }
+
+    /// The next version of the catalog.
+    fn count(&self) -> UpdateBuilder {
+        UpdateBuilder::default()
             .table_name(&*self.table)
             .set_key(Some(Draft::of_partition(key::VERSION.to_owned()).into_item()))
             .update_expression("ADD n :one")
-            .expression_attribute_values(":one", 1_u32.write());
-        transaction.update(Role::Version, count)?;
-        Ok(transaction)
+            .expression_attribute_values(":one", 1_u32.write())
+    }
+
+    /// Every item whose key begins with one of these.
+    async fn scan(&self, prefixes: &[&str]) -> Result<Vec<Item>> {
+        let scan = self.db.scan().table_name(&*self.table).consistent_read(true);
+        let items: Result<Vec<Item>, _> = scan.into_paginator().items().send().collect().await;
+        let mut items = items.map_err(failed(READING))?;
+        items.retain(|item| prefixes.iter().any(|prefix| partition(item).starts_with(prefix)));
+        Ok(items)
     }
 
     async fn get(&self, pk: String) -> Result<Option<Item>> {
@@ -159,6 +288,7 @@ impl CatalogTable {
         let id = partition(item).strip_prefix(key::SERVICES).and_then(ServiceId::parse);
         Ok(Service {
             id: id.ok_or_else(|| row.corrupt("pk"))?,
+            version: row.get_optional("ver")?.unwrap_or(UNCOUNTED),
             slug: row.get("slug")?,
             name: row.get("name")?,
             description: row.get("description")?,
@@ -167,13 +297,46 @@ impl CatalogTable {
             category: row.get("category")?,
             source: row.get("source")?,
             trust_status: row.get("trust_status")?,
+            // Entries from before there was a curated set are in none until an operator says so.
+            curated: row.get_optional("curated")?.unwrap_or(false),
             operations: row.get("operations")?,
+        })
+    }
+
+    fn read_probes(&self, item: &Item) -> Result<ProbeRecord> {
+        let row = Row::new(&self.table, item);
+        let operations = match item.get("probes") {
+            // Asked for, and not probed yet.
+            None => Some(BTreeMap::default()),
+            Some(AttributeValue::L(probes)) => probes.iter().map(read_probe).collect(),
+            Some(_) => None,
+        };
+        Ok(ProbeRecord {
+            version: row.get_optional("ver")?.unwrap_or(0),
+            requested_at: row.get_optional("requested")?,
+            operations: operations.ok_or_else(|| row.corrupt("probes"))?,
         })
     }
 }
 
+/// The version of entries from before edits were counted.
+const UNCOUNTED: u64 = 1;
+
+/// The condition that an entry is at the version `:old`.
+const fn at_version(old: u64) -> &'static str {
+    match old {
+        UNCOUNTED => "ver = :old OR (attribute_exists(pk) AND attribute_not_exists(ver))",
+        _ => "ver = :old",
+    }
+}
+
+fn unknown_condition() -> Error {
+    Error::internal("writing the catalog", Fault::new("an unknown condition failed"))
+}
+
 fn write_service(service: &Service) -> Item {
     Draft::of_partition(key::service(service.id))
+        .with("ver", &service.version)
         .with("slug", &service.slug)
         .with("name", &service.name)
         .with("description", &service.description)
@@ -182,6 +345,7 @@ fn write_service(service: &Service) -> Item {
         .with("category", &service.category)
         .with("source", &service.source)
         .with("trust_status", &service.trust_status)
+        .with("curated", &service.curated)
         .with("operations", &service.operations)
         .into_item()
 }

@@ -1,16 +1,19 @@
 //! Decisions: what was blocked or escalated, and why, for the people who govern the agent.
 //!
 //! A row is added once and never changed. It keeps the numbers of every check, which say more than the one reason does.
+//! An allow leaves its settlement instead, which keeps them too; the log ([`Ledger::decisions`]) shows both.
 
 use crate::{
     attribute::text,
-    fault::Fault,
-    item::{Draft, Item},
-    key::Key,
+    checks::Checks,
+    fault::{Fault, failed},
+    item::{Draft, Item, Row},
+    key::{self, Key},
     ledger::Ledger,
 };
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
-use purser_domain::{Amount, Check, CheckName, CheckOutcome, DecisionRecord, Error, Reason, Result};
+use purser_domain::{AgentId, DecisionRecord, Error, LoggedDecision, LoggedRefusal, Reason, Result, TransactionId};
+use uuid::Uuid;
 
 impl Ledger {
     /// Adds a decision that stages nothing: 1 write unit.
@@ -30,6 +33,74 @@ impl Ledger {
             },
         }
     }
+
+    /// The agent's decisions, newest first: those whose place in the log is before `before`, or the newest.
+    pub async fn decisions(&self, agent: AgentId, before: Option<Uuid>, limit: u32) -> Result<Vec<LoggedDecision>> {
+        let (allowed, refused) = tokio::try_join!(
+            self.settlements(agent, before, limit),
+            self.refusals(agent, before, limit)
+        )?;
+        let allowed = allowed.into_iter().map(LoggedDecision::Allowed);
+        let mut log: Vec<LoggedDecision> = allowed
+            .chain(refused.into_iter().map(LoggedDecision::Refused))
+            .collect();
+        log.sort_by_key(|decision| std::cmp::Reverse(decision.place()));
+        log.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        Ok(log)
+    }
+
+    /// One block or escalation of the agent.
+    pub async fn refusal(&self, agent: AgentId, id: TransactionId) -> Result<Option<LoggedRefusal>> {
+        let get = self
+            .db
+            .get_item()
+            .table_name(&*self.decisions)
+            .set_key(Some(Key::decision(agent, id).attributes()))
+            .consistent_read(true);
+        let item = get.send().await.map_err(failed("reading a decision"))?.item;
+        item.map(|item| read_refusal(agent, Row::new(&self.decisions, &item), &item))
+            .transpose()
+    }
+
+    /// The agent's blocks and escalations, newest first: those before `before`, or the newest.
+    pub async fn refusals(&self, agent: AgentId, before: Option<Uuid>, limit: u32) -> Result<Vec<LoggedRefusal>> {
+        let query = key::newest(
+            self.db.query().table_name(&*self.decisions),
+            agent,
+            key::DECISIONS,
+            before,
+            limit,
+        );
+        let answer = query.send().await.map_err(failed("listing decisions"))?;
+        let items = answer.items().iter();
+        items
+            .map(|item| read_refusal(agent, Row::new(&self.decisions, item), item))
+            .collect()
+    }
+}
+
+fn read_refusal(agent: AgentId, row: Row<'_>, item: &Item) -> Result<LoggedRefusal> {
+    let id = key::sort_key(item)
+        .strip_prefix(key::DECISIONS)
+        .and_then(TransactionId::parse);
+    Ok(LoggedRefusal {
+        transaction: id.ok_or_else(|| row.corrupt("sk"))?,
+        agent,
+        service: row.get("svc")?,
+        operation: row.get_optional("op")?,
+        amount: row.get("amt")?,
+        pay_to: row.get("payto")?,
+        at: row.get("t")?,
+        result: row.get("result")?,
+        error: row.get("error")?,
+        reason: row.get("reason")?,
+        rule: row.get("rule")?,
+        hostname: row.get_optional("host")?,
+        policy_version: row.get_optional("pver")?,
+        approval: row.get_optional("apid")?,
+        checks: row.get::<Checks>("checks")?.0,
+        latency_ms: row.get("ms")?,
+    })
 }
 
 /// The row of a decision.
@@ -60,80 +131,7 @@ pub(crate) fn write_decision(decision: &DecisionRecord) -> Item {
         .with_optional("host", hostname)
         .with_optional("pver", decision.policy_version.as_ref())
         .with_optional("apid", decision.approval.as_ref())
-        .with("checks", &write_checks(&decision.checks))
+        .with("checks", &Checks(decision.checks.clone()))
         .with("ms", &decision.latency_ms)
         .into_item()
-}
-
-/// Checks as one text, `name:outcome:limit:used:remaining` each, so that all twelve fit beside the rest into 1 KB.
-pub(crate) fn write_checks(checks: &[Check]) -> String {
-    let units = |amount: Option<Amount>| amount.map_or_else(String::new, |amount| amount.units().to_string());
-    let one = |check: &Check| {
-        let numbers = [check.limit, check.used, check.remaining].map(units).join(":");
-        format!("{}:{}:{numbers}", check.name.name(), check.outcome.name())
-            .trim_end_matches(':')
-            .to_owned()
-    };
-    checks.iter().map(one).collect::<Vec<_>>().join(" ")
-}
-
-/// Reads what [`write_checks`] wrote.
-pub(crate) fn read_checks(text: &str) -> Option<Vec<Check>> {
-    text.split(' ')
-        .filter(|check| !check.is_empty())
-        .map(read_check)
-        .collect()
-}
-
-fn read_check(text: &str) -> Option<Check> {
-    let mut parts = text.split(':');
-    let name = CheckName::from_name(parts.next()?)?;
-    let outcome = CheckOutcome::from_name(parts.next()?)?;
-    let mut number = || match parts.next() {
-        None | Some("") => Some(None),
-        Some(digits) => Amount::from_decimal_digits(digits).map(Some),
-    };
-    let (limit, used, remaining) = (number()?, number()?, number()?);
-    parts.next().is_none().then_some(Check {
-        name,
-        outcome,
-        limit,
-        used,
-        remaining,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn amount() -> impl Strategy<Value = Option<Amount>> {
-        prop::option::of((0..=Amount::MAX.units()).prop_map(|units| Amount::from_units(units).unwrap()))
-    }
-
-    proptest! {
-        #[test]
-        fn checks_return(checks in prop::collection::vec(
-            (prop::sample::select(CheckName::ALL), prop::sample::select(CheckOutcome::ALL), amount(), amount(), amount())
-                .prop_map(|(name, outcome, limit, used, remaining)| Check { name, outcome, limit, used, remaining }),
-            0..14,
-        )) {
-            prop_assert_eq!(read_checks(&write_checks(&checks)), Some(checks));
-        }
-    }
-
-    #[test]
-    fn other_texts_are_no_checks() {
-        for text in [
-            "approval",
-            "approval:",
-            "approval:ok",
-            "x:passed",
-            "approval:passed:1:2:3:4",
-            "approval:passed:x",
-        ] {
-            assert_eq!(read_checks(text), None, "{text}");
-        }
-    }
 }

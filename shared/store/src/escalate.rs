@@ -181,6 +181,7 @@ fn asked(decision: &DecisionRecord, expires_at: Timestamp, sequence: u32) -> Res
     Ok(Approval {
         id: ApprovalId::of(decision.agent, &decision.fingerprint, sequence),
         agent: decision.agent,
+        owner: decision.owner.clone(),
         transaction: decision.transaction,
         fingerprint: decision.fingerprint,
         service: decision.service,

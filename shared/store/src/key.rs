@@ -5,11 +5,12 @@
 //! 12 digits the seconds.
 
 use crate::item::Item;
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::{operation::query::builders::QueryFluentBuilder, types::AttributeValue};
 use purser_domain::{
-    AgentId, ApprovalId, Entry, Fingerprint, Network, ServiceId, SettlementId, Timestamp, TransactionId, TxHash,
+    AgentId, ApprovalId, Entry, Fingerprint, KeyId, Network, ServiceId, SettlementId, Timestamp, TransactionId, TxHash,
     WindowScope,
 };
+use uuid::Uuid;
 
 /// The key of an item in a table with `pk` and `sk`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub(crate) const POLICY: &str = "#P";
 pub(crate) const WINDOW: &str = "#W";
 /// What the sort keys of settlements begin with.
 pub(crate) const SETTLEMENTS: &str = "S#";
+/// What the sort keys of decisions begin with, in the decisions table.
+pub(crate) const DECISIONS: &str = "T#";
 /// What the sort keys of markers begin with.
 pub(crate) const MARKERS: &str = "SVC#";
 /// What the sort keys of entries begin with.
@@ -58,7 +61,7 @@ impl Key {
 
     /// A decision, in the decisions table.
     pub(crate) fn decision(agent: AgentId, id: TransactionId) -> Self {
-        Self::new(agent_partition(agent), format!("T#{id}"))
+        Self::new(agent_partition(agent), format!("{DECISIONS}{id}"))
     }
 
     /// A policy.
@@ -94,6 +97,17 @@ impl Key {
         Self::new(format!("R#{agent}#{replay_key}"), ONLY)
     }
 
+    /// The number of wallets that were given out.
+    pub(crate) fn wallets() -> Self {
+        Self::new("WALLETS".to_owned(), ONLY)
+    }
+
+    /// The key that an item of an index names.
+    pub(crate) fn of(item: &Item) -> Option<Self> {
+        let (pk, sk) = part(item, "pk").zip(part(item, "sk"))?;
+        Some(Self::new(pk.clone(), sk))
+    }
+
     /// The key as DynamoDB takes it.
     pub(crate) fn attributes(&self) -> Item {
         Item::from([
@@ -108,9 +122,16 @@ impl Key {
     }
 }
 
+const AGENTS: &str = "A#";
+
 /// The partition of all that belongs to an agent.
 pub(crate) fn agent_partition(agent: AgentId) -> String {
-    format!("A#{agent}")
+    format!("{AGENTS}{agent}")
+}
+
+/// The agent in whose partition an item is.
+pub(crate) fn agent_of(item: &Item) -> Option<AgentId> {
+    AgentId::parse(part(item, "pk")?.strip_prefix(AGENTS)?)
 }
 
 /// The partition of a window: a partition of its own, so that a busy pair slows nobody else.
@@ -121,9 +142,17 @@ pub(crate) fn window_partition(scope: WindowScope) -> String {
     }
 }
 
+const APPROVAL_LINEAGES: &str = "AP#";
+
 /// The partition of all approvals of one request.
 pub(crate) fn approval_partition(id: ApprovalId) -> String {
-    format!("AP#{}", id.lineage())
+    format!("{APPROVAL_LINEAGES}{}", id.lineage())
+}
+
+/// The approval that an item is, by its key.
+pub(crate) fn approval_of(item: &Item) -> Option<ApprovalId> {
+    let lineage = part(item, "pk")?.strip_prefix(APPROVAL_LINEAGES)?;
+    ApprovalId::of_lineage(lineage, sort_key(item).parse().ok()?)
 }
 
 /// Where an open hold stands in the index: the window's partition, and the order in which holds can be released.
@@ -132,6 +161,67 @@ pub(crate) fn hold(agent: AgentId, service: ServiceId, valid_before: Timestamp, 
         window_partition(WindowScope::Day { agent, service }),
         format!("{:012}#{id}", valid_before.secs()),
     )
+}
+
+/// The index of what a user owns: agents and approvals, each in the order of their creation.
+pub(crate) mod owned {
+    use purser_domain::{AgentId, ApprovalId, Timestamp};
+    use uuid::Uuid;
+
+    /// The index.
+    pub(crate) const INDEX: &str = "owner";
+    /// What the places of agents begin with.
+    pub(crate) const AGENTS: &str = "A#";
+    /// What the places of approvals begin with.
+    pub(crate) const APPROVALS: &str = "AP#";
+
+    /// An agent's place.
+    pub(crate) fn agent(id: AgentId, created_at: Timestamp) -> String {
+        format!("{AGENTS}{:016}#{id}", created_at.micros())
+    }
+
+    /// An approval's place.
+    pub(crate) fn approval(id: ApprovalId, created_at: Timestamp) -> String {
+        format!("{APPROVALS}{:016}#{id}", created_at.micros())
+    }
+
+    /// The end of the places before an approval's: no id lies between.
+    pub(crate) fn just_before_approval(id: ApprovalId, created_at: Timestamp) -> String {
+        let previous = Uuid::from_u128(id.uuid().as_u128().saturating_sub(1));
+        approval(ApprovalId::from_uuid(previous), created_at)
+    }
+}
+
+/// A query for the newest items of a kind in an agent's partition, whose sort keys end in a `UUIDv7`; those before
+/// `before`, if it is given.
+pub(crate) fn newest(
+    query: QueryFluentBuilder,
+    agent: AgentId,
+    kind: &str,
+    before: Option<Uuid>,
+    limit: u32,
+) -> QueryFluentBuilder {
+    let query = query
+        .expression_attribute_values(":pk", AttributeValue::S(agent_partition(agent)))
+        .scan_index_forward(false)
+        .limit(i32::try_from(limit).unwrap_or(i32::MAX));
+    let kind_text = AttributeValue::S(kind.to_owned());
+    match before {
+        None => query
+            .key_condition_expression("pk = :pk AND begins_with(sk, :kind)")
+            .expression_attribute_values(":kind", kind_text),
+        // `BETWEEN` takes its ends in, so it ends at the id before.
+        Some(before) => query
+            .key_condition_expression("pk = :pk AND sk BETWEEN :kind AND :before")
+            .expression_attribute_values(":kind", kind_text)
+            .expression_attribute_values(":before", AttributeValue::S(just_before(kind, before))),
+    }
+}
+
+/// The text that sorts right before an id: nothing lies between the two.
+fn just_before(kind: &str, id: Uuid) -> String {
+    let previous = Uuid::from_u128(id.as_u128().saturating_sub(1));
+    format!("{kind}{previous}")
 }
 
 /// The time and settlement in an entry's sort key. `None` for any other sort key.
@@ -165,16 +255,28 @@ pub(crate) mod catalog {
     pub(crate) const VERSION: &str = "VERSION";
     /// What the keys of services begin with.
     pub(crate) const SERVICES: &str = "SVC#";
+    /// What the keys of probe records begin with.
+    pub(crate) const PROBES: &str = "PROBE#";
 
     /// A service.
     pub(crate) fn service(id: ServiceId) -> String {
         format!("{SERVICES}{id}")
     }
 
+    /// What probes have seen of a service.
+    pub(crate) fn probes(id: ServiceId) -> String {
+        format!("{PROBES}{id}")
+    }
+
     /// The claim on a slug.
     pub(crate) fn slug(slug: &ServiceSlug) -> String {
         format!("SLUG#{slug}")
     }
+}
+
+/// The throttle table's key: the latest use of an agent's key.
+pub(crate) fn key_use(agent: AgentId, key: KeyId) -> String {
+    format!("K#{agent}#{key}")
 }
 
 /// The throttle table's key: one scope in one minute.

@@ -14,7 +14,7 @@
 //!             └────────▶ record                    transact.rs what a cancelled transaction says
 //! ```
 //!
-//! Tables: the ledger (`pk`, `sk`, index `hold`), the decisions (`pk`, `sk`), the catalog (`pk`) and the throttle (`pk`).
+//! Tables: the ledger (`pk`, `sk`, indexes `hold` and `owner`), the decisions (`pk`, `sk`), the catalog (`pk`) and the throttle (`pk`).
 //! Deliberately elsewhere: what is allowed (`shared/domain`), HTTP and clocks (`shared/api`), the chain (`shared/chain`).
 
 mod agent;
@@ -22,13 +22,16 @@ mod approval;
 mod attribute;
 mod cache;
 mod catalog;
+mod checks;
 mod client;
 mod decision;
 mod escalate;
 mod fault;
 mod item;
 mod key;
+mod key_use;
 mod ledger;
+mod owned;
 mod patience;
 mod policy;
 mod preflight;
@@ -38,6 +41,7 @@ mod settlement;
 mod snapshot;
 mod throttle;
 mod transact;
+mod wallet;
 mod window;
 
 pub use agent::Created;
@@ -48,7 +52,9 @@ pub use client::client;
 pub use escalate::Escalated;
 pub use fault::Fault;
 pub use item::Corrupt;
+pub use key_use::KeyUses;
 pub use ledger::{Edited, Ledger};
+pub use owned::ApprovalPlace;
 pub use patience::Patience;
 pub use preflight::Remembered;
 pub use reserve::Reserved;

@@ -77,7 +77,7 @@ impl Ledger {
         Ok(found)
     }
 
-    async fn marked_services(&self, agent: AgentId) -> Result<Vec<ServiceId>> {
+    pub(crate) async fn marked_services(&self, agent: AgentId) -> Result<Vec<ServiceId>> {
         let query = self
             .db
             .query()

@@ -3,7 +3,7 @@
 
 use crate::{
     attribute::Attribute as _,
-    decision::{read_checks, write_checks},
+    checks::Checks,
     fault::Fault,
     item::{Draft, Item},
     key::Key,
@@ -38,7 +38,7 @@ impl Ledger {
             .with("result", &answer.result)
             .with("reason", &answer.reason)
             .with("amt", &answer.amount)
-            .with("checks", &write_checks(&answer.checks))
+            .with("checks", &Checks(answer.checks.clone()))
             // In seconds, as DynamoDB deletes by it; that happens days later, so the condition below asks the time itself.
             .with("ttl", &now.after(Duration::DAY).secs());
         let put = self
@@ -70,7 +70,7 @@ impl Ledger {
             result: row.get("result")?,
             reason: row.get("reason")?,
             amount: row.get("amt")?,
-            checks: read_checks(&row.get::<String>("checks")?).ok_or_else(|| row.corrupt("checks"))?,
+            checks: row.get::<Checks>("checks")?.0,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! The reservation: one transaction in which a payment comes to be, or does not.
 //!
-//! It holds the decision to everything that it was made on: the policy and rule versions by their stamps, the room by
-//! `total`, the window's past by `hz`, the key by its absence, the approval by its state. What fails says why, and the
+//! It holds the decision to everything that it was made on: the agent's record, the policy and the rules by their stamps
+//! on the windows, the room by `total`, the window's past by `hz`, the key by its absence, the approval by its state. What fails says why, and the
 //! order of precedence is written down in [`Ledger::reserve`]. Whatever happens in between, afterwards the settlement, its
 //! key's row and its entries all exist, or none does.
 
@@ -93,7 +93,7 @@ impl Ledger {
     fn reservation(&self, grant: &Grant, terms: &Terms, fingerprint: &Fingerprint) -> Result<Transaction<Role>> {
         let mut transaction = Transaction::new();
         for charge in grant.charges() {
-            self.charge(&mut transaction, Role::Basis, charge, terms.authorized_at, terms.id)?;
+            self.charge(&mut transaction, Role::Basis, charge, grant.agent_version(), terms)?;
         }
         transaction.put(Role::Basis, self.put_new(write_settlement(terms)))?;
         transaction.put(Role::Key, self.bind_key(terms, fingerprint, grant.approval()))?;

@@ -4,13 +4,15 @@
 //! both are derived from the row. While the spend is held, and only then, the row is in the index `hold`.
 
 use crate::{
-    attribute::{Attribute as _, text},
+    attribute::text,
+    checks::Checks,
     fault::failed,
     item::{Draft, Item},
     key::{self, Key},
     ledger::Ledger,
 };
 use purser_domain::{AgentId, Result, Settlement, SettlementId, SettlementState, Terms};
+use uuid::Uuid;
 
 /// The `rs` of each state.
 pub(crate) const AUTHORIZED: &str = "authorized";
@@ -24,18 +26,10 @@ impl Ledger {
         item.map(|item| self.read_settlement(agent, &item)).transpose()
     }
 
-    /// The agent's newest settlements as of now, newest first.
-    pub async fn settlements(&self, agent: AgentId, limit: u32) -> Result<Vec<Settlement>> {
-        let query = self
-            .db
-            .query()
-            .table_name(&*self.table)
-            .key_condition_expression("pk = :pk AND begins_with(sk, :settlements)")
-            .expression_attribute_values(":pk", key::agent_partition(agent).write())
-            .expression_attribute_values(":settlements", key::SETTLEMENTS.to_owned().write())
-            .scan_index_forward(false)
-            .limit(i32::try_from(limit).unwrap_or(i32::MAX))
-            .consistent_read(true);
+    /// The agent's settlements as of now, newest first: those before `before`, a settlement's id, or the newest.
+    pub async fn settlements(&self, agent: AgentId, before: Option<Uuid>, limit: u32) -> Result<Vec<Settlement>> {
+        let query = self.db.query().table_name(&*self.table);
+        let query = key::newest(query, agent, key::SETTLEMENTS, before, limit).consistent_read(true);
         // One page holds 1 MB, a thousand of our rows; `limit` is a hundred at most.
         let answer = query.send().await.map_err(failed("listing settlements"))?;
         answer
@@ -78,6 +72,7 @@ impl Ledger {
             budgets: row.get_optional("budgets")?.unwrap_or_default(),
             idempotency_key: row.get("idem")?,
             approval: row.get_optional("apid")?,
+            checks: row.get::<Checks>("checks")?.0,
         };
         Ok(Settlement { terms, state })
     }
@@ -102,6 +97,7 @@ pub(crate) fn write_settlement(terms: &Terms) -> Item {
         .with_optional("budgets", Some(&terms.budgets).filter(|budgets| !budgets.is_empty()))
         .with("idem", &terms.idempotency_key)
         .with_optional("apid", terms.approval.as_ref())
+        .with("checks", &Checks(terms.checks.clone()))
         .with_value("rs", text(AUTHORIZED))
         .with("hp", &hold)
         .with("hs", &order)

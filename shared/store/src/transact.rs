@@ -14,8 +14,9 @@ use aws_sdk_dynamodb::{
     error::{ProvideErrorMetadata as _, SdkError},
     operation::transact_write_items::{TransactWriteItemsError, TransactWriteItemsOutput},
     types::{
-        CancellationReason, Delete, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
-        builders::{PutBuilder, UpdateBuilder},
+        CancellationReason, ConditionCheck, Delete, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem,
+        Update,
+        builders::{ConditionCheckBuilder, PutBuilder, UpdateBuilder},
     },
 };
 use purser_domain::{Error, Result};
@@ -85,6 +86,15 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         let update: Update = update.build().map_err(incomplete)?;
         self.writes
             .push((role, TransactWriteItem::builder().update(update).build()));
+        Ok(())
+    }
+
+    /// Adds a condition on an item that is not written. Of its refusal the item it met is returned.
+    pub(crate) fn check(&mut self, role: Role, check: ConditionCheckBuilder) -> Result<()> {
+        let check = check.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        let check: ConditionCheck = check.build().map_err(incomplete)?;
+        self.writes
+            .push((role, TransactWriteItem::builder().condition_check(check).build()));
         Ok(())
     }
 

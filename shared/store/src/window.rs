@@ -2,7 +2,7 @@
 //!
 //! Always true: `total` is the sum of the entries that exist; whatever adds, evicts or releases one changes `total` in the
 //! same transaction, and `ver` with it. `hz` is the time of the newest entry that was evicted because it had rolled out,
-//! and no entry that old is ever added again. An entry must never expire by TTL: nobody would lower `total`.
+//! and no entry that old is ever added again. `pver` and `aver` hold every charge to the policy and the agent's record. An entry must never expire by TTL: nobody would lower `total`.
 
 use crate::{
     attribute::Attribute as _,
@@ -10,11 +10,12 @@ use crate::{
     item::{Draft, Item},
     key::{self, Key},
     ledger::Ledger,
-    transact::{Sent, Transaction},
+    patience::Patience,
+    transact::{Sent, Transaction, is_conflict},
 };
-use aws_sdk_dynamodb::types::builders::UpdateBuilder;
+use aws_sdk_dynamodb::{operation::update_item::UpdateItemError, types::builders::UpdateBuilder};
 use purser_domain::{
-    Amount, Charge, Duration, EnabledService, Entry, Result, SettlementId, Timestamp, Window, WindowScope,
+    Amount, Charge, Duration, EnabledService, Entry, Error, Result, SettlementId, Terms, Timestamp, Window, WindowScope,
 };
 
 /// How many of the oldest entries a decision reads. An authorization adds one and evicts up to so many, so what has rolled
@@ -24,6 +25,10 @@ const OLDEST: u16 = 8;
 const PAGE: u16 = 100;
 /// How many expired entries one transaction drains. Of 100 actions the totals take one; the rest is reserve.
 const DRAIN: u16 = 90;
+
+/// What a charge was judged by must still hold: this very policy or rule, and no later version of the agent's record than
+/// the one that was read, where an edit has narrowed it.
+const STAMPS: &str = "pver = :stamp AND (attribute_not_exists(aver) OR aver <= :agent)";
 
 /// What a stamp does to the time that the window was cleared to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +108,40 @@ impl Ledger {
         Ok(further)
     }
 
+    /// Of these windows those that hold anything, each read so far that [`Window::live`] at `at` is what counts. For
+    /// showing what is used: no decision rests on it, and the windows may be of several instants.
+    pub async fn windows_in_use(&self, scopes: &[(WindowScope, Duration)], at: Timestamp) -> Result<Vec<Window>> {
+        /// The most keys of one `BatchGetItem` (API reference).
+        const BATCH: usize = 100;
+        let mut windows = Vec::new();
+        for batch in scopes.chunks(BATCH) {
+            let keys: Vec<Key> = batch.iter().map(|(scope, _)| Key::window(*scope)).collect();
+            let totals = self.get_all(&keys).await?;
+            let mut reads = tokio::task::JoinSet::new();
+            for item in totals {
+                let used = self.row(&item).get::<Amount>("total")? != Amount::ZERO;
+                let asked = batch.iter().find(|(scope, _)| Key::window(*scope).is_of(&item));
+                if let Some((scope, length)) = asked.copied().filter(|_| used) {
+                    let ledger = self.clone();
+                    reads.spawn(async move { ledger.live_window(scope, length, at).await });
+                }
+            }
+            while let Some(read) = reads.join_next().await {
+                windows.push(read.map_err(|error| Error::internal("reading a window", error))??);
+            }
+        }
+        windows.sort_by_key(|window| window.scope);
+        Ok(windows)
+    }
+
+    async fn live_window(&self, scope: WindowScope, length: Duration, at: Timestamp) -> Result<Window> {
+        let mut window = self.head(scope, length).await?.window;
+        while window.hides_expired(at) {
+            window = self.read_further(&window).await?;
+        }
+        Ok(window)
+    }
+
     /// Evicts what has rolled out of a window at `at`, the oldest first, as much as fits into one transaction. For a
     /// window of which more has rolled out than a decision reads. Whether it came to pass is seen at the next read.
     pub async fn clear_expired(&self, window: &Window, at: Timestamp) -> Result<()> {
@@ -140,8 +179,8 @@ impl Ledger {
         transaction: &mut Transaction<R>,
         role: R,
         charge: &Charge,
-        at: Timestamp,
-        settlement: SettlementId,
+        agent_version: u64,
+        terms: &Terms,
     ) -> Result<()> {
         let delta = add(0, charge.amount).saturating_sub(add(0, charge.evicted));
         // A condition can't do arithmetic: `total + delta <= cap` is asked as `total <= cap - delta`.
@@ -152,27 +191,57 @@ impl Ledger {
             .expression_attribute_values(":delta", delta.write())
             .expression_attribute_values(":stamp", charge.stamp.write())
             .expression_attribute_values(":room", room.write())
+            .expression_attribute_values(":agent", agent_version.write())
             .expression_attribute_values(":one", 1_u32.write());
         // An evicting write moves the horizon on; a plain one leaves it alone, so that plain ones commute.
         let update = match charge.evict.last() {
             Some(newest) => update
                 .update_expression("SET #total = #total + :delta, hz = :newest, ver = ver + :one")
-                .condition_expression("pver = :stamp AND hz <= :newest AND #total <= :room")
+                .condition_expression(format!("{STAMPS} AND hz <= :newest AND #total <= :room"))
                 .expression_attribute_values(":newest", newest.at.write()),
             None => update
                 .update_expression("SET #total = #total + :delta, ver = ver + :one")
-                .condition_expression("pver = :stamp AND hz <= :horizon AND #total <= :room")
+                .condition_expression(format!("{STAMPS} AND hz <= :horizon AND #total <= :room"))
                 .expression_attribute_values(":horizon", charge.horizon.write()),
         };
         transaction.update(role, update)?;
         transaction.put(
             role,
-            self.put_new(write_entry(charge.scope, at, settlement, charge.amount)),
+            self.put_new(write_entry(charge.scope, terms.authorized_at, terms.id, charge.amount)),
         )?;
         for entry in &charge.evict {
             transaction.delete_existing(role, &self.table, key::of_entry(charge.scope, entry).attributes())?;
         }
         Ok(())
+    }
+
+    /// Shuts a window for every decision that was made on an earlier version of the agent's record.
+    pub(crate) async fn shut_for_earlier(&self, scope: WindowScope, agent_version: u64) -> Result<()> {
+        let update = self
+            .db
+            .update_item()
+            .table_name(&*self.table)
+            .set_key(Some(Key::window(scope).attributes()))
+            .update_expression("SET aver = :version")
+            .condition_expression("attribute_exists(pk) AND (attribute_not_exists(aver) OR aver < :version)")
+            .expression_attribute_values(":version", agent_version.write());
+        let mut patience = Patience::new();
+        loop {
+            let Err(error) = update.clone().send().await else {
+                return Ok(());
+            };
+            // Shut by a later version, or never opened.
+            if matches!(
+                error.as_service_error(),
+                Some(UpdateItemError::ConditionalCheckFailedException(_))
+            ) {
+                return Ok(());
+            }
+            if !is_conflict(&error) {
+                return Err(failed("shutting a window")(error));
+            }
+            patience.pause().await?;
+        }
     }
 
     /// The update that creates a window's totals, or stamps a new version of its policy or rule on them.

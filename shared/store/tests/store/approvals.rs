@@ -22,7 +22,10 @@ async fn ask(ledger: &Ledger, key: &str, now: Timestamp) -> ApprovalId {
 
 async fn approve(ledger: &Ledger, id: ApprovalId, now: Timestamp) {
     assert!(matches!(
-        ledger.resolve_approval(id, Verdict::Approve, now).await.unwrap(),
+        ledger
+            .resolve_approval(id, Verdict::Approve, &sample::ruling(now))
+            .await
+            .unwrap(),
         Resolved::Done(_)
     ));
 }
@@ -89,7 +92,10 @@ async fn an_approval_returns_and_is_found_by_whoever_asks_for_it() {
     let unknown = ApprovalId::of(sample::agent_id(9), &asked.fingerprint(), 0);
     assert_eq!(ledger.approval(unknown).await.unwrap(), None);
     assert_eq!(
-        ledger.resolve_approval(unknown, Verdict::Approve, start).await.unwrap(),
+        ledger
+            .resolve_approval(unknown, Verdict::Approve, &sample::ruling(start))
+            .await
+            .unwrap(),
         Resolved::NotFound
     );
 }
@@ -99,7 +105,10 @@ async fn a_closed_approval_is_followed_by_the_next_one() {
     let (emulator, ledger) = ledger_with(1_000, 10).await;
     let start = sample::start();
     let first = ask(&ledger, "a", start).await;
-    let rejected = ledger.resolve_approval(first, Verdict::Reject, start).await.unwrap();
+    let rejected = ledger
+        .resolve_approval(first, Verdict::Reject, &sample::ruling(start))
+        .await
+        .unwrap();
     assert!(matches!(rejected, Resolved::Done(approval) if approval.status(start) == ApprovalStatus::Rejected));
     let second = ask(&ledger, "b", start).await;
     assert_eq!((second.lineage(), second.sequence()), (first.lineage(), 1));
@@ -122,12 +131,15 @@ async fn a_verdict_is_given_once_and_in_time() {
     let start = sample::start();
     let id = ask(&ledger, "k", start).await;
     let late = ledger
-        .resolve_approval(id, Verdict::Approve, start.after(Duration::DAY))
+        .resolve_approval(id, Verdict::Approve, &sample::ruling(start.after(Duration::DAY)))
         .await
         .unwrap();
     assert!(matches!(late, Resolved::Already(approval) if approval.resolved_at().is_none()));
     approve(&ledger, id, start).await;
-    let second = ledger.resolve_approval(id, Verdict::Reject, start).await.unwrap();
+    let second = ledger
+        .resolve_approval(id, Verdict::Reject, &sample::ruling(start))
+        .await
+        .unwrap();
     assert!(matches!(second, Resolved::Already(approval) if approval.status(start) == ApprovalStatus::Approved));
 }
 
@@ -147,7 +159,7 @@ async fn an_approval_is_used_once_whoever_retries() {
         );
         let used = ledger.approval(id).await.unwrap().unwrap();
         assert_eq!(used.status(sample::start()), ApprovalStatus::Executed);
-        let [paid] = &ledger.settlements(sample::agent_id(1), 5).await.unwrap()[..] else {
+        let [paid] = &ledger.settlements(sample::agent_id(1), None, 5).await.unwrap()[..] else {
             panic!()
         };
         assert_eq!((used.settlement(), paid.terms.approval), (Some(paid.id()), Some(id)));

@@ -30,7 +30,10 @@ async fn an_authorization_costs_what_the_design_says() {
         panic!("{answer:?}")
     };
     emulator.meter.take();
-    ledger.resolve_approval(id, Verdict::Approve, start).await.unwrap();
+    ledger
+        .resolve_approval(id, Verdict::Approve, &sample::ruling(start))
+        .await
+        .unwrap();
     let resolved = emulator.meter.take().units();
     let retry = Request {
         approval: Some(id),
@@ -44,7 +47,7 @@ async fn an_authorization_costs_what_the_design_says() {
 
     assert_eq!(allowed, (3, 9, 3), "allow");
     assert_eq!(replayed, (3, 0, 2), "replay");
-    assert_eq!(escalated, (3, 6, 3), "escalate");
+    assert_eq!(escalated, (3, 7, 3), "escalate");
     assert_eq!(resolved, (0, 1, 1), "verdict");
     assert_eq!(executed, (4, 11, 3), "approved retry");
     assert_eq!(denied, (4, 1, 4), "daily denial");
@@ -68,7 +71,7 @@ async fn everything_else_costs_what_the_design_says() {
         .await
         .unwrap();
     assert_eq!(units(), (0, 5, 1), "complete");
-    ledger.settlements(agent, 25).await.unwrap();
+    ledger.settlements(agent, None, 25).await.unwrap();
     assert_eq!(units(), (1, 0, 1), "list");
     ledger.agent(agent).await.unwrap();
     assert_eq!(units(), (1, 0, 1), "agent");
@@ -83,7 +86,7 @@ async fn everything_else_costs_what_the_design_says() {
         ..sample::agent(1, vec![budget])
     };
     ledger.put_agent(&agent).await.unwrap();
-    assert_eq!(units(), (1, 4, 2), "agent with a new budget");
+    assert_eq!(units(), (2, 6, 5), "agent with a new budget, and two windows to shut");
     let (budgeted, _) = cost(&emulator, &ledger, &request(10, "b"), sample::start()).await;
     assert_eq!(budgeted, (4, 13, 4), "allow under a budget");
 }

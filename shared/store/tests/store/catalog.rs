@@ -4,9 +4,10 @@ use crate::support::{
     emulator::{CATALOG, Emulator},
     sample,
 };
+use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
-    Amount, Availability, CatalogPayment, Category, Network, Operation, OperationSlug, OperationUuid, Service,
-    Timestamp, Url,
+    Amount, Availability, CatalogPayment, Category, Network, Obstacle, Operation, OperationSlug, OperationUuid,
+    ProbeRecord, Quote, Service, Sighting, Timestamp, Url,
 };
 use purser_store::{CatalogCache, Listed};
 use serde_json::json;
@@ -59,13 +60,16 @@ async fn services_return_and_slugs_belong_to_one() {
     assert_eq!(table.load().await.unwrap().services(), [one.clone(), two]);
 
     let taken = Service {
+        version: 2,
         slug: one.slug.clone(),
         ..service(2, "two")
     };
     assert_eq!(table.put(&taken).await.unwrap(), Listed::SlugTaken { by: one.id });
     assert_eq!(table.version().await.unwrap(), 2, "what was refused is no change");
     let renamed = Service {
+        version: 2,
         name: "Renamed".to_owned(),
+        curated: false,
         ..service(1, "uno")
     };
     assert_eq!(table.put(&renamed).await.unwrap(), Listed::Stored);
@@ -89,6 +93,190 @@ async fn a_slug_that_many_want_goes_to_one() {
     let listed = racing.join_all().await;
     assert_eq!(listed.iter().filter(|listed| **listed == Listed::Stored).count(), 1);
     assert_eq!(table.load().await.unwrap().services().len(), 1);
+}
+
+#[tokio::test]
+async fn an_edit_is_made_on_the_version_that_is_there() {
+    let table = Emulator::start().await.catalog();
+    let edition = |version, name: &str| Service {
+        version,
+        name: name.to_owned(),
+        ..service(1, "one")
+    };
+    let nothing = Listed::Changed { version: 0 };
+    assert_eq!(table.put(&edition(2, "early")).await.unwrap(), nothing);
+    assert_eq!(table.put(&edition(1, "first")).await.unwrap(), Listed::Stored);
+    assert_eq!(
+        table.put(&edition(1, "first")).await.unwrap(),
+        Listed::Stored,
+        "the same write once more"
+    );
+    for (version, name) in [(1, "again"), (3, "ahead")] {
+        let present = Listed::Changed { version: 1 };
+        assert_eq!(table.put(&edition(version, name)).await.unwrap(), present);
+    }
+    let mut racing = tokio::task::JoinSet::new();
+    for n in 0..8 {
+        let (table, edition) = (table.clone(), edition(2, &n.to_string()));
+        racing.spawn(async move { table.put(&edition).await.unwrap() });
+    }
+    let listed = racing.join_all().await;
+    assert_eq!(listed.iter().filter(|listed| **listed == Listed::Stored).count(), 1);
+    assert!(
+        listed
+            .iter()
+            .all(|listed| matches!(listed, Listed::Stored | Listed::Changed { version: 2 }))
+    );
+    assert_eq!(table.version().await.unwrap(), 2);
+}
+
+#[tokio::test]
+async fn an_entry_from_before_edits_were_counted_is_the_first_version_and_not_curated() {
+    let emulator = Emulator::start().await;
+    let table = emulator.catalog();
+    table.put(&service(1, "one")).await.unwrap();
+    let key = ("pk", AttributeValue::S(format!("SVC#{}", sample::service_id(1))));
+    let forget = emulator.client.update_item().table_name(CATALOG).key(key.0, key.1);
+    forget.update_expression("REMOVE ver, curated").send().await.unwrap();
+    let old = table.service(sample::service_id(1)).await.unwrap().unwrap();
+    assert_eq!((old.version, old.curated), (1, false));
+    let first = Service {
+        version: 1,
+        name: "other".to_owned(),
+        ..old.clone()
+    };
+    assert_eq!(table.put(&first).await.unwrap(), Listed::Changed { version: 1 });
+    let second = Service { version: 2, ..old };
+    assert_eq!(table.put(&second).await.unwrap(), Listed::Stored);
+    assert_eq!(table.service(second.id).await.unwrap(), Some(second));
+}
+
+fn asks(units: u64) -> Quote {
+    Quote::Paid(CatalogPayment {
+        scheme: "exact".to_owned(),
+        network: Network::Base,
+        amount: sample::units(units),
+        pay_to: sample::wallet(3),
+    })
+}
+
+/// An entry whose two operations are `weather.current`, pinned, and `weather.free`, with ids of their own.
+fn probed_service(n: u128, slug: &str) -> Service {
+    let mut service = service(n, slug);
+    for (operation, id) in service.operations.iter_mut().zip(7..) {
+        operation.id = OperationUuid::from_uuid(Uuid::from_u128(id));
+    }
+    service
+}
+
+#[tokio::test]
+async fn what_probes_see_returns_and_moves_versions_only_with_the_entry() {
+    let table = Emulator::start().await.catalog();
+    let entry = probed_service(1, "one");
+    let [paid, free] = [entry.operations[0].id, entry.operations[1].id];
+    table.put(&entry).await.unwrap();
+    table.put(&service(2, "another")).await.unwrap();
+    assert_eq!(table.probes(entry.id).await.unwrap(), ProbeRecord::default());
+
+    let seen = [(paid, Ok(asks(11_000))), (free, Ok(Quote::Free))];
+    let (second, record) = entry.probed(&ProbeRecord::default(), seen, after(1));
+    assert_eq!(
+        table.put_probed(&entry, &second, &record).await.unwrap(),
+        Listed::Stored
+    );
+    assert_eq!(table.probes(entry.id).await.unwrap(), record);
+    assert_eq!(table.service(entry.id).await.unwrap().as_ref(), Some(&second));
+    assert_eq!(table.version().await.unwrap(), 3);
+
+    // The same again: a later time, and nothing new.
+    let seen = [(paid, Ok(asks(11_000))), (free, Ok(Quote::Free))];
+    let (same, record) = second.probed(&record, seen, after(2));
+    assert_eq!(table.put_probed(&second, &same, &record).await.unwrap(), Listed::Stored);
+    assert_eq!(table.version().await.unwrap(), 3, "caches have nothing to reload");
+
+    let seen = [(paid, Err(Obstacle::Status(503))), (free, Err(Obstacle::Timeout))];
+    let (third, record) = second.probed(&record, seen, after(3));
+    assert_eq!(
+        table.put_probed(&second, &third, &record).await.unwrap(),
+        Listed::Stored
+    );
+    assert_eq!(third.operations[0].availability, Availability::Unverified);
+    assert_eq!(record.change(&third.operations[0]).unwrap().since, after(1));
+
+    table.request_probe(entry.id, after(4)).await.unwrap();
+    let record = ProbeRecord {
+        requested_at: Some(after(4)),
+        ..record
+    };
+    let other = (service(2, "another"), ProbeRecord::default());
+    assert_eq!(table.load_probed().await.unwrap(), [other, (third.clone(), record)]);
+    assert_eq!(table.load().await.unwrap().services()[1], third);
+}
+
+#[tokio::test]
+async fn a_run_of_probes_is_dropped_when_something_moved_underneath() {
+    let table = Emulator::start().await.catalog();
+    let entry = probed_service(1, "one");
+    table.put(&entry).await.unwrap();
+    let none = ProbeRecord::default();
+    let all = |seen: Sighting| {
+        let ids: Vec<OperationUuid> = entry.operations.iter().map(|operation| operation.id).collect();
+        ids.into_iter().map(move |id| (id, seen.clone()))
+    };
+
+    // Two runs at once: one of them is recorded, whether or not it changes the entry.
+    let (first, first_record) = entry.probed(&none, all(Ok(Quote::Free)), after(1));
+    let (unchanged, second_record) = entry.probed(&none, [], after(1));
+    assert_eq!(unchanged, entry);
+    assert_eq!(
+        table.put_probed(&entry, &entry, &second_record).await.unwrap(),
+        Listed::Stored
+    );
+    let conflict = Listed::Changed { version: 1 };
+    assert_eq!(table.put_probed(&entry, &first, &first_record).await.unwrap(), conflict);
+    assert_eq!(
+        table.put_probed(&entry, &entry, &second_record).await.unwrap(),
+        Listed::Stored,
+        "its own row"
+    );
+
+    // An edit in between: what was seen may be of another address.
+    let edited = Service {
+        version: 2,
+        name: "Edited".to_owned(),
+        ..entry.clone()
+    };
+    table.put(&edited).await.unwrap();
+    let record = table.probes(entry.id).await.unwrap();
+    for seen in [Ok(Quote::Free), Ok(asks(10_000))] {
+        let (after_run, record) = entry.probed(&record, all(seen), after(2));
+        let conflict = Listed::Changed { version: 2 };
+        assert_eq!(table.put_probed(&entry, &after_run, &record).await.unwrap(), conflict);
+    }
+    assert_eq!(table.service(entry.id).await.unwrap(), Some(edited));
+    assert_eq!(table.probes(entry.id).await.unwrap(), record);
+    assert_eq!(table.version().await.unwrap(), 2);
+}
+
+#[tokio::test]
+async fn a_service_of_the_largest_size_fits_an_item() {
+    let table = Emulator::start().await.catalog();
+    let mut entry = service(1, "one");
+    entry.operations = (0..200)
+        .map(|n| Operation {
+            id: OperationUuid::from_uuid(Uuid::from_u128(n)),
+            ..operation(&format!("weather.n{n}"), None)
+        })
+        .collect();
+    table.put(&entry).await.unwrap();
+    let ids: Vec<OperationUuid> = entry.operations.iter().map(|operation| operation.id).collect();
+    let seen = ids.into_iter().map(|id| (id, Ok(asks(9_007_199_254_740_991))));
+    let (after_run, record) = entry.probed(&ProbeRecord::default(), seen, after(1));
+    assert_eq!(
+        table.put_probed(&entry, &after_run, &record).await.unwrap(),
+        Listed::Stored
+    );
+    assert_eq!(table.load_probed().await.unwrap(), [(after_run, record)]);
 }
 
 fn after(secs: u32) -> Timestamp {

@@ -35,7 +35,7 @@ async fn a_payment_whose_answer_or_request_is_lost_is_made_once() {
         let answer = authorize(&ledger, &request(10, "k"), sample::start()).await.unwrap();
         assert!(matches!(answer, Answer::Allowed(_)), "{manners:?}");
         assert_eq!(
-            ledger.settlements(sample::agent_id(1), 5).await.unwrap().len(),
+            ledger.settlements(sample::agent_id(1), None, 5).await.unwrap().len(),
             1,
             "{manners:?}"
         );
@@ -55,7 +55,7 @@ async fn a_payment_that_stays_in_doubt_is_an_error_and_its_repetition_tells() {
             count(&[answer], |answer| matches!(answer, Answer::Replayed(_))),
             usize::from(made)
         );
-        assert_eq!(ledger.settlements(sample::agent_id(1), 5).await.unwrap().len(), 1);
+        assert_eq!(ledger.settlements(sample::agent_id(1), None, 5).await.unwrap().len(), 1);
         assert_sound(&emulator).await;
     }
 }

@@ -10,8 +10,8 @@ use crate::{
     },
 };
 use purser_domain::{
-    AgentKey, AgentStatus, Amount, Check, CheckName, CheckOutcome, Fingerprint, KeyId, OperationSlug, Preflight,
-    SecretDigest, SettlementState,
+    AgentKey, AgentStatus, Amount, Check, CheckName, CheckOutcome, Fingerprint, KeyId, LoggedDecision, OperationSlug,
+    Preflight, SecretDigest, SettlementState,
 };
 use purser_store::{Created, Edited, Patience, Remembered};
 
@@ -143,13 +143,18 @@ async fn the_longest_settlement_returns_and_costs_one_unit() {
         panic!()
     };
     ledger
-        .resolve_approval(approval, purser_store::Verdict::Approve, sample::start())
+        .resolve_approval(
+            approval,
+            purser_store::Verdict::Approve,
+            &sample::ruling(sample::start()),
+        )
         .await
         .unwrap();
     asked.approval = Some(approval);
     let (grant, mut terms) = grant(&ledger, &asked, sample::start()).await;
     terms.operation = OperationSlug::parse(&format!("a.{}", "x".repeat(126)));
     terms.offer_index = u32::MAX;
+    terms.checks = longest_checks();
     assert!(terms.operation.is_some() && terms.budgets.len() == 10 && terms.approval.is_some());
     let reserved = ledger
         .reserve(&grant, &terms, &asked.fingerprint(), &mut Patience::new())
@@ -250,7 +255,7 @@ async fn a_preflight_is_answered_again_for_a_day() {
     assert_eq!(remember(two, &other, last).await, Remembered::Other);
     assert_eq!(remember(two, &other, day).await, Remembered::First);
     assert_eq!(remember(one, &other, day).await, Remembered::Other);
-    assert_eq!(ledger.settlements(agent, 100).await.unwrap(), []);
+    assert_eq!(ledger.settlements(agent, None, 100).await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -265,10 +270,24 @@ async fn a_decision_is_kept_with_its_numbers_and_only_once() {
         (text("result"), text("error"), text("rule")),
         ("block", "amount_exceeds_per_call_limit", "max_per_call_units")
     );
-    assert!(
-        text("checks").contains("max_per_call_units:failed:100:0:100"),
-        "{}",
-        text("checks")
+    let [LoggedDecision::Refused(logged)] = &ledger.decisions(sample::agent_id(1), None, 10).await.unwrap()[..] else {
+        panic!()
+    };
+    let failed = logged.checks.iter().find(|check| check.outcome == CheckOutcome::Failed);
+    let failed = failed.unwrap();
+    assert_eq!(failed.name, CheckName::PerCall);
+    assert_eq!(failed.limit.map(Amount::units), Some(100));
+    assert_eq!(
+        ledger
+            .refusal(sample::agent_id(1), logged.transaction)
+            .await
+            .unwrap()
+            .as_ref(),
+        Some(logged)
+    );
+    assert_eq!(
+        ledger.refusal(sample::agent_id(2), logged.transaction).await.unwrap(),
+        None
     );
     assert!(text("sk").starts_with("T#"));
     assert_sound(&emulator).await;

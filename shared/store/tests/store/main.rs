@@ -16,6 +16,7 @@ mod capacity;
 mod catalog;
 mod faults;
 mod items;
+mod owners;
 mod races;
 mod settlements;
 mod windows;

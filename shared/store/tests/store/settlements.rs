@@ -103,9 +103,12 @@ async fn the_newest_settlements_are_listed_first_and_nobody_elses() {
     for key in 0..5 {
         paid.insert(0, pay(&ledger, key).await);
     }
-    assert_eq!(ledger.settlements(sample::agent_id(1), 100).await.unwrap(), paid);
-    assert_eq!(ledger.settlements(sample::agent_id(1), 2).await.unwrap(), paid[..2]);
-    assert_eq!(ledger.settlements(sample::agent_id(2), 100).await.unwrap(), []);
+    assert_eq!(ledger.settlements(sample::agent_id(1), None, 100).await.unwrap(), paid);
+    assert_eq!(
+        ledger.settlements(sample::agent_id(1), None, 2).await.unwrap(),
+        paid[..2]
+    );
+    assert_eq!(ledger.settlements(sample::agent_id(2), None, 100).await.unwrap(), []);
     assert_eq!(
         ledger.settlement(sample::agent_id(2), paid[0].id()).await.unwrap(),
         None

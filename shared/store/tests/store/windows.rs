@@ -10,7 +10,7 @@ use crate::{
     },
 };
 use aws_sdk_dynamodb::types::AttributeValue;
-use purser_domain::{Duration, Fits, Timestamp};
+use purser_domain::{Agent, AgentStatus, Duration, Fits, Timestamp};
 use purser_store::{Ask, Edited, Ledger, Patience, Reserved};
 use std::time;
 
@@ -41,8 +41,48 @@ async fn a_reservation_is_held_to_the_policy_that_allowed_it() {
         );
     });
     assert_eq!(reserved.await, Reserved::Raced);
-    assert!(ledger.settlements(sample::agent_id(1), 1).await.unwrap().is_empty());
+    assert!(
+        ledger
+            .settlements(sample::agent_id(1), None, 1)
+            .await
+            .unwrap()
+            .is_empty()
+    );
     assert_sound(&emulator).await;
+}
+
+/// Every edit of the agent's record that refuses something from now on, and one that refuses nothing.
+#[tokio::test]
+async fn a_reservation_is_held_to_the_agents_record_that_allowed_it() {
+    let narrowing: [fn(&mut Agent); 4] = [
+        |agent| agent.status = AgentStatus::Frozen,
+        |agent| agent.rules.push(sample::budget(1, 5, sample::secs(3_600))),
+        |agent| agent.keys[0].ends_at = Some(sample::start()),
+        |agent| agent.keys.clear(),
+    ];
+    let renaming: fn(&mut Agent) = |agent| agent.name = "other".to_owned();
+    let edits = narrowing.into_iter().map(|edit| (edit, Reserved::Raced));
+    for (edit, expected) in edits.chain([(renaming, Reserved::Done)]) {
+        let (emulator, ledger) = ledger_with(1_000, 1_000).await;
+        let other = sample::enabled(sample::service_id(2), 5, 5);
+        ledger.put_policy(sample::agent_id(1), &other).await.unwrap();
+        let reserved = use_late(&ledger, 10, sample::start(), async || {
+            let mut agent = ledger.agent(sample::agent_id(1)).await.unwrap().unwrap();
+            agent.version += 1;
+            edit(&mut agent);
+            assert_eq!(ledger.put_agent(&agent).await.unwrap(), Edited::Stored);
+        });
+        assert_eq!(reserved.await, expected);
+        assert_sound(&emulator).await;
+        // What is decided on the new record goes through again, if it may.
+        let mut agent = ledger.agent(sample::agent_id(1)).await.unwrap().unwrap();
+        (agent.version, agent.status, agent.rules) = (agent.version + 1, AgentStatus::Active, Vec::new());
+        assert_eq!(ledger.put_agent(&agent).await.unwrap(), Edited::Stored);
+        assert!(matches!(
+            pay(&ledger, 10, "after", sample::start()).await,
+            Answer::Allowed(_)
+        ));
+    }
 }
 
 #[tokio::test]

@@ -192,6 +192,7 @@ fn terms(snapshot: &Snapshot, standing: &Standing, request: &Request, at: Timest
         budgets: standing.budgets.iter().map(|(rule, _)| *rule).collect(),
         idempotency_key: key,
         approval: request.approval,
+        checks: Vec::new(),
     }
 }
 
@@ -200,6 +201,7 @@ fn record(denial: &Denial, request: &Request, at: Timestamp) -> DecisionRecord {
     DecisionRecord {
         transaction: TransactionId::at(at, getrandom::u64().unwrap().to_be_bytes()),
         agent: request.agent,
+        owner: sample::OWNER.to_owned(),
         service: request.service,
         operation: None,
         amount: intent.offer.amount(),

@@ -12,7 +12,7 @@ use aws_sdk_dynamodb::{
 };
 use dynoxide::Database;
 use purser_proxy::{Manners, Proxy};
-use purser_store::{CatalogTable, Ledger, Throttle};
+use purser_store::{CatalogTable, KeyUses, Ledger, Throttle};
 use std::{net::TcpListener, thread};
 
 pub const LEDGER: &str = "ledger";
@@ -55,6 +55,10 @@ impl Emulator {
         CatalogTable::new(self.client.clone(), CATALOG)
     }
 
+    pub fn key_uses(&self) -> KeyUses {
+        KeyUses::new(self.client.clone(), THROTTLE)
+    }
+
     pub fn throttle(&self, limit_per_minute: u32) -> Throttle {
         Throttle::new(self.client.clone(), THROTTLE, limit_per_minute)
     }
@@ -95,15 +99,9 @@ pub fn client(url: &str, meter: &Meter) -> Client {
 }
 
 async fn create_tables(client: &Client) {
-    let hold = GlobalSecondaryIndex::builder()
-        .index_name("hold")
-        .key_schema(key("hp", KeyType::Hash))
-        .key_schema(key("hs", KeyType::Range))
-        .projection(Projection::builder().projection_type(ProjectionType::KeysOnly).build())
-        .build()
-        .unwrap();
-    for (table, attributes, index) in [
-        (LEDGER, &["pk", "sk", "hp", "hs"][..], Some(hold)),
+    let indexes = vec![index("hold", "hp", "hs"), index("owner", "owner", "os")];
+    for (table, attributes, indexes) in [
+        (LEDGER, &["pk", "sk", "hp", "hs", "owner", "os"][..], Some(indexes)),
         (DECISIONS, &["pk", "sk"][..], None),
         (CATALOG, &["pk"][..], None),
         (THROTTLE, &["pk"][..], None),
@@ -119,12 +117,18 @@ async fn create_tables(client: &Client) {
         if attributes.contains(&"sk") {
             create = create.key_schema(key("sk", KeyType::Range));
         }
-        create
-            .set_global_secondary_indexes(index.map(|index| vec![index]))
-            .send()
-            .await
-            .unwrap();
+        create.set_global_secondary_indexes(indexes).send().await.unwrap();
     }
+}
+
+fn index(name: &str, hash: &str, range: &str) -> GlobalSecondaryIndex {
+    GlobalSecondaryIndex::builder()
+        .index_name(name)
+        .key_schema(key(hash, KeyType::Hash))
+        .key_schema(key(range, KeyType::Range))
+        .projection(Projection::builder().projection_type(ProjectionType::KeysOnly).build())
+        .build()
+        .unwrap()
 }
 
 fn text_attribute(name: &str) -> AttributeDefinition {

@@ -3,8 +3,8 @@
 use purser_domain::{
     Address, Agent, AgentId, AgentKey, AgentStatus, Amount, B256, Category, DomainPattern, Duration, EnabledService,
     Expected, Fingerprint, Intent, KeyId, Log, Network, Offer, OperationSlug, ProviderRequest, Receipt, Rule, RuleId,
-    RuleKind, SecretDigest, Service, ServiceId, ServiceSlug, Settlement, SpendPolicy, Timestamp, Transfer, TrustStatus,
-    TxHash, Url, Vendor, Wallet, match_transfer,
+    RuleKind, Ruling, SecretDigest, Service, ServiceId, ServiceSlug, Settlement, SpendPolicy, Timestamp, Transfer,
+    TrustStatus, TxHash, Url, Vendor, Wallet, match_transfer,
 };
 use serde_json::json;
 use uuid::Uuid;
@@ -38,12 +38,24 @@ pub fn wallet(byte: u8) -> Address {
     Address::repeat_byte(byte)
 }
 
+/// The user who owns every agent here.
+pub const OWNER: &str = "owner";
+
+/// What the owner says at `at`, without a note.
+pub fn ruling(at: Timestamp) -> Ruling {
+    Ruling {
+        at,
+        by: OWNER.to_owned(),
+        note: None,
+    }
+}
+
 /// An agent with these rules and nothing else to tell.
 pub fn agent(n: u128, rules: Vec<Rule>) -> Agent {
     Agent {
         id: agent_id(n),
         name: "buyer".to_owned(),
-        owner: "owner".to_owned(),
+        owner: OWNER.to_owned(),
         created_at: start(),
         status: AgentStatus::Active,
         wallet: Wallet {
@@ -149,6 +161,7 @@ pub fn tight_policy(service: ServiceId) -> EnabledService {
 pub fn service(id: ServiceId, slug: &str) -> Service {
     Service {
         id,
+        version: 1,
         slug: ServiceSlug::parse(slug).unwrap(),
         name: "Lab".to_owned(),
         description: "A laboratory.".to_owned(),
@@ -157,6 +170,7 @@ pub fn service(id: ServiceId, slug: &str) -> Service {
         category: Category::Data,
         source: "test".to_owned(),
         trust_status: TrustStatus::Listed,
+        curated: true,
         operations: Vec::new(),
     }
 }

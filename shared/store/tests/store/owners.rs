@@ -1,0 +1,201 @@
+//! What people see of their agents: lists, the decision log, what is used of the caps, and who used a key when.
+
+use crate::{
+    ledger_with, request,
+    support::{
+        authorize::{Answer, authorize},
+        emulator::Emulator,
+        sample,
+    },
+};
+use purser_domain::{Agent, Amount, ApprovalId, Duration, KeyId, LoggedDecision, Timestamp, WindowScope};
+use purser_store::{ApprovalPlace, Resolved, Verdict};
+use std::{collections::BTreeSet, time};
+
+fn at(seconds: u32) -> Timestamp {
+    sample::start().after(sample::secs(seconds))
+}
+
+#[tokio::test]
+async fn a_user_sees_exactly_their_own_agents_in_the_order_of_creation() {
+    let ledger = Emulator::start().await.ledger();
+    let mut expected = Vec::new();
+    for n in (0..130_u32).rev() {
+        let agent = Agent {
+            created_at: at(n),
+            ..sample::agent(u128::from(1_000 - n), Vec::new())
+        };
+        ledger.create_agent(&agent).await.unwrap();
+        expected.push(agent);
+    }
+    expected.reverse();
+    let foreign = Agent {
+        owner: "owner2".to_owned(),
+        ..sample::agent(5_000, Vec::new())
+    };
+    ledger.create_agent(&foreign).await.unwrap();
+    assert_eq!(ledger.agents_of(sample::OWNER).await.unwrap(), expected);
+    assert_eq!(ledger.agents_of("owner2").await.unwrap(), [foreign]);
+    assert_eq!(ledger.agents_of("nobody").await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn approvals_are_listed_newest_first_page_by_page_and_as_they_stand_now() {
+    let (_emulator, ledger) = ledger_with(1_000, 10).await;
+    let mut ids: Vec<ApprovalId> = Vec::new();
+    for n in 0..5 {
+        let asked = request(50 + u64::from(n), &n.to_string());
+        let Answer::Waits(id) = authorize(&ledger, &asked, at(n)).await.unwrap() else {
+            panic!()
+        };
+        ids.insert(0, id);
+    }
+    let list = async |before, limit| -> Vec<ApprovalId> {
+        let approvals = ledger.approvals_of(sample::OWNER, before, limit).await.unwrap();
+        approvals.iter().map(|approval| approval.id).collect()
+    };
+    assert_eq!(list(None, 100).await, ids);
+    assert_eq!(list(None, 2).await, ids[..2]);
+    let second = ledger.approval(ids[1]).await.unwrap().unwrap();
+    assert_eq!(list(Some(ApprovalPlace::of(&second)), 2).await, ids[2..4]);
+    let oldest = ledger.approval(ids[4]).await.unwrap().unwrap();
+    assert_eq!(list(Some(ApprovalPlace::of(&oldest)), 2).await, []);
+    assert!(ledger.approvals_of("nobody", None, 9).await.unwrap().is_empty());
+
+    let ruling = purser_domain::Ruling {
+        note: Some("for the report".to_owned()),
+        ..sample::ruling(at(9))
+    };
+    ledger
+        .resolve_approval(ids[0], Verdict::Approve, &ruling)
+        .await
+        .unwrap();
+    let newest = ledger.approvals_of(sample::OWNER, None, 1).await.unwrap();
+    assert_eq!(newest[0].ruling(), Some(&ruling));
+}
+
+#[tokio::test]
+async fn of_two_verdicts_one_wins_and_its_repetition_is_found_done() {
+    let (_emulator, ledger) = ledger_with(1_000, 10).await;
+    let Answer::Waits(id) = authorize(&ledger, &request(50, "k"), at(0)).await.unwrap() else {
+        panic!()
+    };
+    let (yes, no) = (
+        sample::ruling(at(1)),
+        purser_domain::Ruling {
+            by: "second".to_owned(),
+            ..sample::ruling(at(1))
+        },
+    );
+    let (one, other) = tokio::join!(
+        ledger.resolve_approval(id, Verdict::Approve, &yes),
+        ledger.resolve_approval(id, Verdict::Reject, &no)
+    );
+    let won = |resolved: &Resolved| matches!(resolved, Resolved::Done(_));
+    let (one, other) = (one.unwrap(), other.unwrap());
+    assert!(won(&one) != won(&other), "{one:?} {other:?}");
+    let (verdict, ruling) = if won(&one) {
+        (Verdict::Approve, &yes)
+    } else {
+        (Verdict::Reject, &no)
+    };
+    assert!(won(&ledger.resolve_approval(id, verdict, ruling).await.unwrap()));
+    let later = sample::ruling(at(2));
+    assert!(!won(&ledger.resolve_approval(id, verdict, &later).await.unwrap()));
+}
+
+#[tokio::test]
+async fn the_log_shows_every_decision_newest_first_with_its_checks() {
+    let (_emulator, ledger) = ledger_with(100, 60).await;
+    for (n, amount) in [(0, 10), (1, 101), (2, 70), (3, 20), (4, 90)] {
+        authorize(&ledger, &request(amount, &n.to_string()), at(n))
+            .await
+            .unwrap();
+    }
+    let agent = sample::agent_id(1);
+    let log = ledger.decisions(agent, None, 100).await.unwrap();
+    let results: Vec<&str> = log.iter().map(LoggedDecision::result).collect();
+    assert_eq!(results, ["block", "allow", "escalate", "block", "allow"]);
+    let mut paged = Vec::new();
+    let mut before = None;
+    loop {
+        let page = ledger.decisions(agent, before, 2).await.unwrap();
+        let Some(last) = page.last() else { break };
+        before = Some(last.place());
+        assert!(page.len() <= 2);
+        paged.extend(page);
+    }
+    assert_eq!(paged, log);
+    assert!(ledger.decisions(sample::agent_id(2), None, 5).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn what_counts_of_a_window_is_told_to_the_unit() {
+    let (_emulator, ledger) = ledger_with(1_000, 1_000).await;
+    for n in 0..30 {
+        let answer = authorize(&ledger, &request(10, &n.to_string()), at(n)).await.unwrap();
+        assert!(matches!(answer, Answer::Allowed(_)));
+    }
+    let agent = sample::agent_id(1);
+    let scope = |n| {
+        (
+            WindowScope::Day {
+                agent,
+                service: sample::service_id(n),
+            },
+            Duration::DAY,
+        )
+    };
+    let scopes: Vec<_> = (1..=130).map(scope).collect();
+    let live = async |at: Timestamp| {
+        let windows = ledger.windows_in_use(&scopes, at).await.unwrap();
+        let [window] = &windows[..] else { panic!("{windows:?}") };
+        assert_eq!(window.scope, scopes[0].0);
+        window.live(at).units()
+    };
+    assert_eq!(live(at(30)).await, 300);
+    // Twenty of thirty have rolled out, more than a decision reads at once, and nobody has evicted them.
+    assert_eq!(live(at(86_400 + 19)).await, 100);
+    assert_eq!(live(at(86_400 + 29)).await, Amount::ZERO.units());
+}
+
+#[tokio::test]
+async fn each_wallet_number_is_given_out_once() {
+    let ledger = Emulator::start().await.ledger();
+    let mut asking = tokio::task::JoinSet::new();
+    for _ in 0..32 {
+        let ledger = ledger.clone();
+        asking.spawn(async move { ledger.next_wallet_index().await.unwrap() });
+    }
+    let numbers: BTreeSet<u32> = asking.join_all().await.into_iter().collect();
+    assert_eq!(numbers, (0..32).collect());
+}
+
+#[tokio::test]
+async fn the_latest_use_of_a_key_is_known_to_the_minute() {
+    let emulator = Emulator::start().await;
+    let agent = sample::agent_id(1);
+    let (used, other) = (KeyId(1), KeyId(2));
+    let seen = async |expected: Timestamp| {
+        for _ in 0..200 {
+            let last = emulator.key_uses().last(agent, &[used, other]).await.unwrap();
+            assert_eq!(last.get(&other), None);
+            if last.get(&used) == Some(&expected) {
+                return true;
+            }
+            tokio::time::sleep(time::Duration::from_millis(10)).await;
+        }
+        false
+    };
+    let environment = emulator.key_uses();
+    environment.note(agent, used, at(0));
+    assert!(seen(at(0)).await);
+    emulator.meter.take();
+    environment.note(agent, used, at(59));
+    environment.note(agent, used, at(60));
+    assert!(seen(at(60)).await);
+    // Another environment, whose clock is behind.
+    emulator.key_uses().note(agent, used, at(30));
+    tokio::time::sleep(time::Duration::from_millis(100)).await;
+    assert!(seen(at(60)).await);
+}
