@@ -3,7 +3,7 @@
 use crate::{ThrottleScope, admit, presented_key};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use purser_domain::{Agent, AgentId, ErrorKind, PresentedKey, Result, Timestamp};
+use purser_domain::{Agent, AgentId, ErrorKind, KeyId, PresentedKey, Result, Timestamp};
 use std::convert::Infallible;
 use std::future::Future;
 
@@ -34,18 +34,20 @@ impl Caller {
     /// The agent whose key this is, and what was read for it in the same round trip.
     ///
     /// `hit` counts the request and says how many seconds to wait, if any; `read` reads the agent's record and whatever
-    /// else the handler needs, and must not write, since it runs beside both checks.
+    /// else the handler needs, and must not write, since it runs beside both checks. `used` is told which key it was,
+    /// once that is known.
     pub async fn enter<T>(
         self,
         hit: impl Future<Output = Result<Option<u64>>>,
         now: Timestamp,
         read: impl AsyncFnOnce(AgentId) -> Result<(Option<Agent>, T)>,
+        used: impl FnOnce(AgentId, KeyId),
     ) -> Result<(Agent, T)> {
         let known = async {
             let key = self.key?;
             let (agent, rest) = read(key.agent).await?;
             match agent {
-                Some(agent) if key.is_valid_for(Some(&agent), now) => Ok((agent, rest)),
+                Some(agent) if key.is_valid_for(Some(&agent), now) => Ok((key.key, (agent, rest))),
                 Some(_) => Err(ErrorKind::InvalidAgentKey.into()),
                 None => {
                     // An unknown agent costs the comparison all the same.
@@ -54,6 +56,8 @@ impl Caller {
                 }
             }
         };
-        admit(hit, known).await
+        let (key, (agent, rest)) = admit(hit, known).await?;
+        used(agent.id, key);
+        Ok((agent, rest))
     }
 }

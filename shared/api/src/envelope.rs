@@ -4,7 +4,7 @@
 //! are in `failure.rs`.
 
 use crate::decision::{DecisionView, OrNull, instant};
-use purser_domain::{Block, DomainPattern, ErrorKind, OperationSlug, Problem, Reason, Refusal};
+use purser_domain::{ApprovalStatus, Block, DomainPattern, ErrorKind, OperationSlug, Problem, Reason, Refusal};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -37,10 +37,18 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = Uuid)]
     pub settlement_id: Option<OrNull<String>>,
+    /// Where the approval stands.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, required = false, example = "approved")]
+    pub status: Option<&'static str>,
     /// The service.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub service_id: Option<String>,
+    /// The present version of what was to be written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub version: Option<u64>,
     /// The operation, as it was named; null when the request names none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
@@ -165,6 +173,11 @@ fn told(kind: &ErrorKind) -> ErrorBody {
         ErrorKind::InvalidAuthorizationHeader => {
             says("the `Authorization` header must be of the form `Bearer <public>:<secret>`")
         }
+        ErrorKind::InvalidSession => says("the session is missing, malformed, expired or from another issuer; sign in"),
+        ErrorKind::InvalidInternalToken => says("the `X-Internal-Token` header is missing or wrong"),
+        ErrorKind::CrossSiteRequest => {
+            says("the request does not come from our own pages; reload the page and try again")
+        }
         ErrorKind::Refused(refusal) => refused(refusal),
         ErrorKind::ServiceNotFound => says("no service of the catalog answers to this request"),
         ErrorKind::NotFound => says("nothing here, or nothing that this caller may see"),
@@ -179,6 +192,26 @@ fn told(kind: &ErrorKind) -> ErrorBody {
         },
         ErrorKind::SettlementTransactionAlreadyUsed => {
             says("this transaction has already confirmed another settlement")
+        }
+        ErrorKind::ApprovalNotPending { approval, status } => ErrorBody {
+            approval_id: Some(OrNull(Some(approval.to_string()))),
+            status: Some(status.name()),
+            ..says(no_longer_pending(*status))
+        },
+        ErrorKind::SlugTaken { service } => ErrorBody {
+            service_id: Some(service.to_string()),
+            ..says(format!(
+                "this slug is the name of service `{service}`; take another one"
+            ))
+        },
+        ErrorKind::VersionConflict { version } => ErrorBody {
+            version: Some(*version),
+            ..says(format!(
+                "this is at version {version} by now; read it again, then send the change with that version"
+            ))
+        },
+        ErrorKind::VersionRequired => {
+            says("`If-Match` is required: the `ETag` of what you read, or `*` for whatever is there now")
         }
         ErrorKind::RequestTooLarge { limit } => ErrorBody {
             limit_bytes: Some(*limit),
@@ -317,6 +350,15 @@ fn blocked(block: &Block) -> String {
             "the approval has expired; ask again with a new `idempotency_key` and without `approval_id`".to_owned()
         }
         Block::ApprovalMismatch => "the approval is for another request; repeat the approved one unchanged".to_owned(),
+    }
+}
+
+fn no_longer_pending(status: ApprovalStatus) -> String {
+    match status {
+        ApprovalStatus::Expired => "this approval has expired; the agent has to ask again".to_owned(),
+        ApprovalStatus::Pending | ApprovalStatus::Approved | ApprovalStatus::Rejected | ApprovalStatus::Executed => {
+            format!("this approval is {} already", status.name())
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 use crate::envelope::ErrorBody;
 use axum::{
     Json,
-    http::{HeaderValue, StatusCode, header},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use purser_domain::{Error, ErrorKind, Reason};
@@ -32,6 +32,26 @@ impl Failure {
     pub fn status(&self) -> StatusCode {
         status(self.0.kind())
     }
+
+    /// The same for a person in a browser: `page` in the envelope's place. Status, headers and the log stay as they are.
+    ///
+    /// A router of pages maps every failure at once: an answer that is one carries its [`Failure`] in its extensions.
+    pub fn page(self, page: impl IntoResponse) -> Response {
+        let mut response = page.into_response();
+        *response.status_mut() = self.status();
+        self.add_headers(response.headers_mut());
+        response.extensions_mut().insert(self);
+        response
+    }
+
+    fn add_headers(&self, headers: &mut HeaderMap) {
+        if let Some(scheme) = challenge(self.0.kind()) {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(scheme));
+        }
+        if let Some(seconds) = seconds_to_wait(self.0.kind()) {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+    }
 }
 
 impl From<Error> for Failure {
@@ -50,16 +70,21 @@ impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let kind = self.0.kind();
         let mut response = (self.status(), Json(ErrorBody::from(kind))).into_response();
-        let headers = response.headers_mut();
-        if self.status() == StatusCode::UNAUTHORIZED {
-            // RFC 9110 §11.6.1: a 401 names the scheme that it wants.
-            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
-        if let Some(seconds) = seconds_to_wait(kind) {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-        }
+        self.add_headers(response.headers_mut());
         response.extensions_mut().insert(self);
         response
+    }
+}
+
+/// The scheme that a 401 asks for (RFC 9110 §11.6.1).
+fn challenge(kind: &ErrorKind) -> Option<&'static str> {
+    match kind {
+        ErrorKind::InvalidAgentKey | ErrorKind::InvalidAuthorizationHeader | ErrorKind::InvalidSession => {
+            Some("Bearer")
+        }
+        // No scheme of the `Authorization` header: the token travels in a header of its own.
+        ErrorKind::InvalidInternalToken => Some("InternalToken"),
+        _ => None,
     }
 }
 
@@ -74,12 +99,20 @@ fn seconds_to_wait(kind: &ErrorKind) -> Option<u64> {
 fn status(kind: &ErrorKind) -> StatusCode {
     match kind {
         ErrorKind::InvalidRequest(_) | ErrorKind::FieldRequired(_) => StatusCode::BAD_REQUEST,
-        ErrorKind::InvalidAgentKey | ErrorKind::InvalidAuthorizationHeader => StatusCode::UNAUTHORIZED,
+        ErrorKind::InvalidAgentKey
+        | ErrorKind::InvalidAuthorizationHeader
+        | ErrorKind::InvalidSession
+        | ErrorKind::InvalidInternalToken => StatusCode::UNAUTHORIZED,
+        ErrorKind::CrossSiteRequest => StatusCode::FORBIDDEN,
         ErrorKind::Refused(refusal) => refusal_status(&refusal.reason),
         ErrorKind::ServiceNotFound | ErrorKind::NotFound => StatusCode::NOT_FOUND,
         ErrorKind::IdempotencyKeyReused { .. }
         | ErrorKind::IdempotentReplay { .. }
-        | ErrorKind::SettlementTransactionAlreadyUsed => StatusCode::CONFLICT,
+        | ErrorKind::SettlementTransactionAlreadyUsed
+        | ErrorKind::ApprovalNotPending { .. }
+        | ErrorKind::SlugTaken { .. } => StatusCode::CONFLICT,
+        ErrorKind::VersionConflict { .. } => StatusCode::PRECONDITION_FAILED,
+        ErrorKind::VersionRequired => StatusCode::PRECONDITION_REQUIRED,
         ErrorKind::RequestTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
         ErrorKind::ProviderProofRequired
         | ErrorKind::SettlementTransactionHashRequired
@@ -110,7 +143,11 @@ pub(crate) const STATUSES: &[(u16, &str)] = &[
         400,
         "`invalid_request`, or `<field>_required` for a required field that is missing.",
     ),
-    (401, "`invalid_agent_key` or `invalid_authorization_header`."),
+    (
+        401,
+        "`invalid_agent_key` or `invalid_authorization_header`; `invalid_session`; `invalid_internal_token`: whichever \
+         the route asks for.",
+    ),
     (
         402,
         "`amount_exceeds_max`, `amount_exceeds_per_call_limit`, `daily_spend_limit_exceeded`, `approval_required` or \
@@ -118,19 +155,23 @@ pub(crate) const STATUSES: &[(u16, &str)] = &[
     ),
     (
         403,
-        "`service_not_enabled`, `operation_not_enabled_for_agent`, `domain_not_allowed` or `policy_blocked`.",
+        "`service_not_enabled`, `operation_not_enabled_for_agent`, `domain_not_allowed` or `policy_blocked`; \
+         `cross_site_request` on a form.",
     ),
     (404, "`not_found` or `service_not_found`."),
     (
         409,
-        "`idempotency_key_reused_for_different_request`, `idempotent_replay` or `settlement_transaction_already_used`.",
+        "`idempotency_key_reused_for_different_request`, `idempotent_replay` or `settlement_transaction_already_used`; \
+         `approval_not_pending`; `slug_taken`.",
     ),
+    (412, "`version_conflict`: `version` is the present one."),
     (413, "`request_too_large`."),
     (
         422,
         "`provider_proof_required`, `settlement_transaction_hash_required`, or `onchain_settlement_not_verified` that \
          no retry will change.",
     ),
+    (428, "`version_required`: send `If-Match`."),
     (429, "`too_many_requests`: wait `retry_after` seconds."),
     (500, "`internal_error`."),
     (503, "`onchain_settlement_not_verified` that can be retried."),
@@ -139,11 +180,12 @@ pub(crate) const STATUSES: &[(u16, &str)] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::http::HeaderMap;
+    use axum::http::HeaderName;
+    use axum::response::Html;
     use http_body_util::BodyExt as _;
     use purser_domain::{
-        Address, Amount, ApprovalId, Block, Category, Check, CheckName, CheckOutcome, DomainPattern, Fits,
-        OperationSlug, Problem, Refusal, RuleId, ServiceSlug, SettlementId, Timestamp, TransactionId,
+        Address, Amount, ApprovalId, ApprovalStatus, Block, Category, Check, CheckName, CheckOutcome, DomainPattern,
+        Fits, OperationSlug, Problem, Refusal, RuleId, ServiceId, ServiceSlug, SettlementId, Timestamp, TransactionId,
     };
     use serde_json::{Value, json};
     use uuid::Uuid;
@@ -168,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_kind_of_error_has_its_status_and_envelope() {
+    async fn every_kind_of_error_of_agents_has_its_status_and_envelope() {
         let settlement = SettlementId::from_uuid(Uuid::from_u128(2));
         let approval = ApprovalId::from_uuid(ONE);
         let problems = vec![Problem::at("/a", "must be b"), Problem::at("", "must be c")];
@@ -327,11 +369,111 @@ mod tests {
                 }),
             ),
         ];
+        check(rows).await;
+    }
+
+    #[tokio::test]
+    async fn every_kind_of_error_of_people_and_operators_has_its_status_and_envelope() {
+        let approval = ApprovalId::from_uuid(ONE);
+        let rows = [
+            (
+                ErrorKind::InvalidSession,
+                401,
+                json!({
+                    "error": "invalid_session",
+                    "message": "the session is missing, malformed, expired or from another issuer; sign in",
+                }),
+            ),
+            (
+                ErrorKind::InvalidInternalToken,
+                401,
+                json!({
+                    "error": "invalid_internal_token",
+                    "message": "the `X-Internal-Token` header is missing or wrong",
+                }),
+            ),
+            (
+                ErrorKind::CrossSiteRequest,
+                403,
+                json!({
+                    "error": "cross_site_request",
+                    "message": "the request does not come from our own pages; reload the page and try again",
+                }),
+            ),
+            (
+                ErrorKind::ApprovalNotPending {
+                    approval,
+                    status: ApprovalStatus::Executed,
+                },
+                409,
+                json!({
+                    "error": "approval_not_pending",
+                    "message": "this approval is executed already",
+                    "approval_id": ONE_TEXT,
+                    "status": "executed",
+                }),
+            ),
+            (
+                ErrorKind::ApprovalNotPending {
+                    approval,
+                    status: ApprovalStatus::Expired,
+                },
+                409,
+                json!({
+                    "error": "approval_not_pending",
+                    "message": "this approval has expired; the agent has to ask again",
+                    "approval_id": ONE_TEXT,
+                    "status": "expired",
+                }),
+            ),
+            (
+                ErrorKind::SlugTaken {
+                    service: ServiceId::from_uuid(ONE),
+                },
+                409,
+                json!({
+                    "error": "slug_taken",
+                    "message": format!("this slug is the name of service `{ONE_TEXT}`; take another one"),
+                    "service_id": ONE_TEXT,
+                }),
+            ),
+            (
+                ErrorKind::VersionConflict { version: 7 },
+                412,
+                json!({
+                    "error": "version_conflict",
+                    "message":
+                        "this is at version 7 by now; read it again, then send the change with that version",
+                    "version": 7,
+                }),
+            ),
+            (
+                ErrorKind::VersionRequired,
+                428,
+                json!({
+                    "error": "version_required",
+                    "message":
+                        "`If-Match` is required: the `ETag` of what you read, or `*` for whatever is there now",
+                }),
+            ),
+        ];
+        check(rows).await;
+    }
+
+    async fn check(rows: impl IntoIterator<Item = (ErrorKind, u16, Value)>) {
         for (kind, expected_status, expected) in rows {
             let slug = kind.slug();
             let (status, headers, body) = answer(kind).await;
             assert_eq!((status, body), (expected_status, expected));
-            assert_eq!(headers.get(header::WWW_AUTHENTICATE).is_some(), status == 401, "{slug}");
+            let scheme = headers
+                .get(header::WWW_AUTHENTICATE)
+                .map(|scheme| scheme.to_str().unwrap());
+            let expected_scheme = match (status, slug.as_str()) {
+                (401, "invalid_internal_token") => Some("InternalToken"),
+                (401, _) => Some("Bearer"),
+                _ => None,
+            };
+            assert_eq!(scheme, expected_scheme, "{slug}");
             let wait = headers
                 .get(header::RETRY_AFTER)
                 .map(|seconds| seconds.to_str().unwrap());
@@ -679,6 +821,28 @@ mod tests {
             body[name] = value.clone();
         }
         body
+    }
+
+    #[tokio::test]
+    async fn a_page_tells_of_a_failure_in_its_own_words() {
+        let kinds = [
+            (ErrorKind::InvalidSession, 401, Some("Bearer"), None),
+            (ErrorKind::TooManyRequests { retry_after: 7 }, 429, None, Some("7")),
+        ];
+        for (kind, status, scheme, wait) in kinds {
+            let slug = kind.slug();
+            let response = Failure::from(kind).page(Html("<p>no</p>"));
+            let headers = response.headers().clone();
+            let header = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap());
+            assert_eq!(response.status().as_u16(), status);
+            assert_eq!(header(header::CONTENT_TYPE), Some("text/html; charset=utf-8"));
+            assert_eq!(header(header::WWW_AUTHENTICATE), scheme);
+            assert_eq!(header(header::RETRY_AFTER), wait);
+            let failure = response.extensions().get::<Failure>().unwrap();
+            assert_eq!(failure.error().kind().slug(), slug);
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(&body[..], b"<p>no</p>");
+        }
     }
 
     #[tokio::test]

@@ -5,6 +5,11 @@
 //! stack mounts it, so the same code answers in both. Nothing here knows DynamoDB or the chain, and nothing here decides
 //! about money.
 
+#![cfg_attr(
+    test,
+    expect(clippy::arithmetic_side_effects, reason = "tests calculate what they expect")
+)]
+
 mod admit;
 mod body;
 mod boot;
@@ -17,13 +22,20 @@ mod envelope;
 mod etag;
 mod failure;
 mod gateway;
+mod internal;
+mod issuer;
 mod openapi;
+mod precondition;
 mod query;
 mod random;
 mod request_id;
 mod router;
+mod same_origin;
 mod secrets;
+mod session;
 mod source;
+#[cfg(test)]
+mod test_issuer;
 
 pub use admit::admit;
 pub use body::json_body;
@@ -37,10 +49,15 @@ pub use envelope::{ErrorBody, ProblemView};
 pub use etag::cacheable;
 pub use failure::{Failure, Reply};
 pub use gateway::{GatewayAnswer, GatewayEvent, answer};
-pub use openapi::{AGENT_KEY, describe_errors, document, is_error_status};
+pub use internal::{InternalCaller, InternalTokens};
+pub use issuer::Provider;
+pub use openapi::{AGENT_KEY, INTERNAL_TOKEN, SESSION, describe_errors, document, is_error_status};
+pub use precondition::{IfMatch, Precondition, versioned};
 pub use query::Query;
 pub use random::random;
 pub use request_id::RequestId;
 pub use router::{ApiSettings, finish};
+pub use same_origin::same_origin;
 pub use secrets::Secrets;
-pub use source::{ThrottleScope, source_ip};
+pub use session::{AuthorizationCode, Person, SessionSettings, SessionToken, Sessions};
+pub use source::{ThrottleScope, domain_name, source_ip};

@@ -10,11 +10,15 @@ use utoipa::openapi::{
     Components, ContentBuilder, HeaderBuilder, InfoBuilder, LicenseBuilder, ObjectBuilder, OpenApi, Ref, RefOr,
     Response, ResponseBuilder, Schema, Server, Type,
     path::Paths,
-    security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
+    security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme},
 };
 
 /// The name of the security scheme of agent keys: `security(("agentKey" = []))` at a route.
 pub const AGENT_KEY: &str = "agentKey";
+/// The name of the security scheme of people's sessions: `security(("session" = []))` at a route.
+pub const SESSION: &str = "session";
+/// The name of the security scheme of operators: `security(("internalToken" = []))` at a route.
+pub const INTERNAL_TOKEN: &str = "internalToken";
 
 /// One OpenAPI 3.1 document of all the parts.
 pub fn document(parts: impl IntoIterator<Item = OpenApi>) -> OpenApi {
@@ -38,7 +42,13 @@ pub fn document(parts: impl IntoIterator<Item = OpenApi>) -> OpenApi {
     ] {
         components.schemas.insert(name, schema);
     }
-    components.add_security_scheme(AGENT_KEY, agent_key());
+    for (name, scheme) in [
+        (AGENT_KEY, agent_key()),
+        (SESSION, session()),
+        (INTERNAL_TOKEN, internal_token()),
+    ] {
+        components.add_security_scheme(name, scheme);
+    }
     document.components = Some(components);
     for part in parts {
         document.merge(part);
@@ -57,6 +67,23 @@ fn agent_key() -> SecurityScheme {
         .description(Some("The agent's key, created in the dashboard."))
         .build();
     SecurityScheme::Http(scheme)
+}
+
+fn session() -> SecurityScheme {
+    let scheme = HttpBuilder::new()
+        .scheme(HttpAuthScheme::Bearer)
+        .bearer_format("JWT")
+        .description(Some("A token that the OpenID Connect issuer gave to a person."))
+        .build();
+    SecurityScheme::Http(scheme)
+}
+
+fn internal_token() -> SecurityScheme {
+    let description = "The operators' token, from Secrets Manager. The gateway asks for IAM credentials before it.";
+    SecurityScheme::ApiKey(ApiKey::Header(ApiKeyValue::with_description(
+        "X-Internal-Token",
+        description,
+    )))
 }
 
 /// Names the errors that a route may answer with, for `responses(…)` of `utoipa::path`:
@@ -163,6 +190,20 @@ mod tests {
                 "bearerFormat": "gak_pub_<id>:gak_sec_<secret>",
                 "description": "The agent's key, created in the dashboard.",
             })
+        );
+        assert_eq!(
+            document["components"]["securitySchemes"]["session"],
+            json!({
+                "type": "http",
+                "scheme": "bearer",
+                "bearerFormat": "JWT",
+                "description": "A token that the OpenID Connect issuer gave to a person.",
+            })
+        );
+        let internal = &document["components"]["securitySchemes"]["internalToken"];
+        assert_eq!(
+            (&internal["type"], &internal["in"], &internal["name"]),
+            (&json!("apiKey"), &json!("header"), &json!("X-Internal-Token"))
         );
         let operation = &document["paths"]["/things/{id}"]["get"];
         assert_eq!(operation["security"], json!([{"agentKey": []}]));

@@ -11,7 +11,7 @@ use axum::{
         DefaultBodyLimit, FromRequestParts as _, MatchedPath, RawPathParams, Request, State,
         rejection::RawPathParamsRejection,
     },
-    http::{Extensions, HeaderName, HeaderValue, header},
+    http::{Extensions, HeaderMap, HeaderName, HeaderValue, header},
     middleware::{Next, from_fn_with_state},
     response::{IntoResponse as _, Response},
 };
@@ -154,21 +154,25 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 
 /// Adds what every answer carries. What a handler has set itself stays.
 fn complete(response: &mut Response, id: &RequestId) {
-    if let Some(body) = response
+    // A page that tells of a failure in its own words stays (`Failure::page`).
+    let is_json = |headers: &HeaderMap| {
+        headers
+            .get(header::CONTENT_TYPE)
+            .is_some_and(|kind| kind == "application/json")
+    };
+    let envelope = response
         .extensions()
         .get::<Failure>()
-        .and_then(|failure| named_body(failure, id))
-    {
+        .filter(|_| is_json(response.headers()))
+        .and_then(|failure| named_body(failure, id));
+    if let Some(body) = envelope {
         *response.body_mut() = body;
     }
     let headers = response.headers_mut();
     if let Ok(id) = HeaderValue::from_str(id.as_str()) {
         headers.insert(HeaderName::from_static("x-request-id"), id);
     }
-    if headers
-        .get(header::CONTENT_TYPE)
-        .is_some_and(|kind| kind == "application/json")
-    {
+    if is_json(headers) {
         headers.insert(
             header::CONTENT_TYPE,
             HeaderValue::from_static("application/json; charset=utf-8"),
@@ -211,6 +215,8 @@ mod tests {
         Extension, Json,
         extract::Path,
         http::StatusCode,
+        middleware::map_response,
+        response::Html,
         routing::{get, post},
     };
     use bytes::Bytes;
@@ -240,8 +246,44 @@ mod tests {
             .route("/things/{id}", get(|Path(id): Path<String>| async move { id }))
             .route("/late", get(late))
             .route("/panics", get(panics))
-            .route("/broken", get(broken));
+            .route("/broken", get(broken))
+            .merge(pages());
         finish(routes, ApiSettings { body_limit: 16 })
+    }
+
+    /// Pages, whose failures are pages too: as the dashboard makes them.
+    fn pages() -> Router {
+        let page = |response: Response| async move {
+            match response.extensions().get::<Failure>().cloned() {
+                Some(failure) => {
+                    let told = ErrorBody::from(failure.error().kind());
+                    failure.page(Html(format!("<p>{}</p>", told.message)))
+                }
+                None => response,
+            }
+        };
+        let policy = || {
+            (
+                header::CONTENT_SECURITY_POLICY,
+                HeaderValue::from_static("default-src 'none'"),
+            )
+        };
+        Router::new()
+            .route(
+                "/page",
+                get(move || async move {
+                    (
+                        [(header::CACHE_CONTROL, HeaderValue::from_static("private")), policy()],
+                        Html("<p>yes</p>"),
+                    )
+                }),
+            )
+            .route(
+                "/page/style",
+                get(|| async { ([(header::CONTENT_TYPE, "text/css")], "p {}") }),
+            )
+            .route("/page/broken", get(broken))
+            .layer(map_response(page))
     }
 
     async fn late() -> Reply {
@@ -300,6 +342,37 @@ mod tests {
             send(request("GET", "/kept", "")).await.headers()[header::CACHE_CONTROL],
             "public"
         );
+    }
+
+    #[tokio::test]
+    async fn a_page_keeps_what_it_has_set_itself() {
+        const HTML: &str = "text/html; charset=utf-8";
+        let rows = [
+            ("/page", 200, HTML, "private", Some("default-src 'none'"), "<p>yes</p>"),
+            ("/page/style", 200, "text/css", "no-store", None, "p {}"),
+            (
+                "/page/broken",
+                500,
+                HTML,
+                "no-store",
+                None,
+                "<p>an unexpected error on our side; the same request can be sent again</p>",
+            ),
+        ];
+        for (path, status, kind, caching, policy, text) in rows {
+            let response = send(in_lambda(request("GET", path, ""), Duration::from_secs(10))).await;
+            let headers = response.headers();
+            let header = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap());
+            assert_eq!(response.status().as_u16(), status, "{path}");
+            assert_eq!(header(header::CONTENT_TYPE), Some(kind), "{path}");
+            assert_eq!(header(header::CACHE_CONTROL), Some(caching), "{path}");
+            assert_eq!(header(header::CONTENT_SECURITY_POLICY), policy, "{path}");
+            assert_eq!(headers["x-request-id"], "lambda-1");
+            assert_eq!(headers[header::X_CONTENT_TYPE_OPTIONS], "nosniff");
+            let length = headers[header::CONTENT_LENGTH].to_str().unwrap().to_owned();
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!((&body[..], length), (text.as_bytes(), text.len().to_string()), "{path}");
+        }
     }
 
     #[tokio::test]
@@ -413,7 +486,7 @@ mod tests {
         let lines = Lines::default();
         let writer = lines.clone();
         let _guard = tracing::subscriber::set_default(subscriber("warn,purser=info", move || writer.clone()));
-        for path in ["/things/secret?x=secret", "/nowhere/secret", "/broken"] {
+        for path in ["/things/secret?x=secret", "/nowhere/secret", "/broken", "/page/broken"] {
             let mut request = in_lambda(request("GET", path, "secret"), Duration::from_secs(10));
             request
                 .headers_mut()
@@ -452,6 +525,19 @@ mod tests {
                 "request.failed",
                 json!({
                     "route": "/broken",
+                    "cause": "internal_error while reading the policy: connection reset",
+                }),
+            ),
+            line(
+                "INFO",
+                "request",
+                json!({"method": "GET", "route": "/page/broken", "status": 500, "error": "internal_error"}),
+            ),
+            line(
+                "ERROR",
+                "request.failed",
+                json!({
+                    "route": "/page/broken",
                     "cause": "internal_error while reading the policy: connection reset",
                 }),
             ),

@@ -1,7 +1,7 @@
 //! Secrets, from Secrets Manager. They live in memory only, and wipe it when they go.
 
 use aws_config::SdkConfig;
-use aws_sdk_secretsmanager::Client;
+use aws_sdk_secretsmanager::{Client, operation::get_secret_value::GetSecretValueError};
 use purser_domain::{Error, Result};
 use std::error::Error as StdError;
 use zeroize::Zeroizing;
@@ -18,17 +18,39 @@ impl Secrets {
 
     /// The current value of a secret that is a text. An error names the secret and never holds any of its value.
     pub async fn text(&self, arn: &str) -> Result<Zeroizing<String>> {
-        const DOING: &str = "reading a secret";
-        // Without a stage the service answers AWSCURRENT; rotation moves that label when the new value is ready.
-        let answer = self.0.get_secret_value().secret_id(arn).send().await;
-        // The SDK's error can hold the whole answer, so only its words are kept.
-        let answer = answer.map_err(|error| Error::internal(DOING, format!("`{arn}`: {}", words(&error))))?;
+        let text = self.text_at(arn, "AWSCURRENT").await?;
+        text.ok_or_else(|| Error::internal(READING, format!("`{arn}`: does not exist")))
+    }
+
+    /// The value before the current one; `None` for a secret that was never rotated.
+    pub async fn previous_text(&self, arn: &str) -> Result<Option<Zeroizing<String>>> {
+        self.text_at(arn, "AWSPREVIOUS").await
+    }
+
+    /// The value with that label, which rotation moves when a new value is ready.
+    async fn text_at(&self, arn: &str, stage: &str) -> Result<Option<Zeroizing<String>>> {
+        let request = self.0.get_secret_value().secret_id(arn).version_stage(stage);
+        let answer = match request.send().await {
+            Ok(answer) => answer,
+            // Of the secret and of the label alike (API reference, `GetSecretValue`, "Errors").
+            Err(error)
+                if error
+                    .as_service_error()
+                    .is_some_and(GetSecretValueError::is_resource_not_found_exception) =>
+            {
+                return Ok(None);
+            }
+            // The SDK's error can hold the whole answer, so only its words are kept.
+            Err(error) => return Err(Error::internal(READING, format!("`{arn}`: {}", words(&error)))),
+        };
         let text = answer
             .secret_string
-            .ok_or_else(|| Error::internal(DOING, format!("`{arn}`: is not a text")))?;
-        Ok(Zeroizing::new(text))
+            .ok_or_else(|| Error::internal(READING, format!("`{arn}`: is not a text")))?;
+        Ok(Some(Zeroizing::new(text)))
     }
 }
+
+const READING: &str = "reading a secret";
 
 fn words(error: &dyn StdError) -> String {
     let mut text = error.to_string();
@@ -105,7 +127,12 @@ mod tests {
             (
                 "400 Bad Request",
                 r#"{"__type":"ResourceNotFoundException","Message":"not hunter"}"#,
-                "ResourceNotFound",
+                "`arn:seed`: does not exist",
+            ),
+            (
+                "400 Bad Request",
+                r#"{"__type":"DecryptionFailure","Message":"no key"}"#,
+                "DecryptionFailure",
             ),
         ];
         for (status, body, part) in rows {

@@ -15,6 +15,14 @@ pub fn source_ip(extensions: &Extensions) -> Option<IpAddr> {
     context.http.source_ip.as_deref()?.parse().ok()
 }
 
+/// The host that the gateway was called by, as the gateway knows it.
+pub fn domain_name(extensions: &Extensions) -> Option<&str> {
+    let RequestContext::ApiGatewayV2(context) = extensions.request_context_ref()? else {
+        return None;
+    };
+    context.domain_name.as_deref()
+}
+
 /// Whose requests are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ThrottleScope {
@@ -61,7 +69,8 @@ mod tests {
     use serde_json::json;
 
     fn extensions(source_ip: &str) -> Extensions {
-        let context = json!({"http": {"method": "GET", "sourceIp": source_ip}});
+        let http = json!({"method": "GET", "sourceIp": source_ip});
+        let context = json!({"domainName": "purser.example", "http": http});
         let mut extensions = Extensions::new();
         extensions.insert(RequestContext::ApiGatewayV2(serde_json::from_value(context).unwrap()));
         extensions
@@ -83,8 +92,14 @@ mod tests {
     }
 
     #[test]
+    fn the_gateway_tells_its_own_name() {
+        assert_eq!(domain_name(&extensions("203.0.113.7")), Some("purser.example"));
+    }
+
+    #[test]
     fn without_a_gateway_there_is_no_address() {
         assert_eq!(source_ip(&Extensions::new()), None);
+        assert_eq!(domain_name(&Extensions::new()), None);
         assert_eq!(ThrottleScope::of(&Extensions::new()), ThrottleScope::Unknown);
     }
 }

@@ -1,0 +1,437 @@
+//! Operators: the token of the internal routes, in a header of its own.
+//!
+//! The secret's current and previous value are both good, so that a rotation has no gap. Only their digests are kept.
+//! Always true while Secrets Manager answers: a token that is neither is refused a minute after it stopped being so, and
+//! the secret is read at most once in 30 seconds, whatever strangers send.
+
+use crate::{BootError, Secrets};
+use axum::{
+    extract::FromRequestParts,
+    http::{HeaderMap, HeaderName, HeaderValue, request::Parts},
+};
+use purser_domain::{Duration, Error, ErrorKind, Result, Timestamp};
+use sha2::{Digest as _, Sha256};
+use std::{
+    convert::Infallible,
+    sync::{PoisonError, RwLock},
+};
+use subtle::{Choice, ConstantTimeEq as _};
+use tokio::sync::Mutex;
+use tracing::error;
+
+/// How long what was read is good without asking again.
+const FRESH: Duration = Duration::from_secs_u32(60);
+/// How often the secret is read at most.
+const ASK_EVERY: Duration = Duration::from_secs_u32(30);
+/// 32 letters of hexadecimal are 128 bits, more than can be guessed.
+const SHORTEST: usize = 32;
+
+/// The tokens that are good, as Secrets Manager has them.
+pub struct InternalTokens {
+    secrets: Secrets,
+    arn: String,
+    held: RwLock<Held>,
+    /// Held by the one request that reads the secret.
+    asking: Mutex<()>,
+}
+
+#[derive(Clone, Copy)]
+struct Held {
+    good: Good,
+    /// When they were read.
+    read_at: Timestamp,
+    /// When they were last asked for, whatever came of it.
+    asked_at: Timestamp,
+}
+
+/// SHA-256 of the tokens that are good.
+#[derive(Clone, Copy)]
+struct Good {
+    current: [u8; 32],
+    previous: Option<[u8; 32]>,
+}
+
+impl Good {
+    async fn read(secrets: &Secrets, arn: &str) -> Result<Self> {
+        let (current, previous) = tokio::try_join!(secrets.text(arn), secrets.previous_text(arn))?;
+        let current = digest_of(&current).ok_or_else(|| {
+            let words =
+                format!("`{arn}`: must be {SHORTEST} or more letters, digits or signs of ASCII, without spaces");
+            Error::internal("reading the internal token", words)
+        })?;
+        Ok(Self {
+            current,
+            // A placeholder from before the first rotation opens nothing, and keeps nobody out.
+            previous: previous.and_then(|text| digest_of(&text)),
+        })
+    }
+
+    /// Looks at both, so that the time tells nothing of either.
+    fn include(&self, presented: &[u8; 32]) -> bool {
+        let current = self.current.ct_eq(presented);
+        let previous = self
+            .previous
+            .map_or(Choice::from(0), |previous| previous.ct_eq(presented));
+        (current | previous).into()
+    }
+}
+
+/// The digest of a token that may be one.
+fn digest_of(token: &str) -> Option<[u8; 32]> {
+    let may_be = token.len() >= SHORTEST && token.bytes().all(|byte| byte.is_ascii_graphic());
+    may_be.then(|| Sha256::digest(token).into())
+}
+
+impl InternalTokens {
+    /// Reads the tokens. One that is too short to be safe is refused here, before anything is served.
+    pub async fn load(secrets: Secrets, arn: String, now: Timestamp) -> Result<Self, BootError> {
+        let good = Good::read(&secrets, &arn).await?;
+        Ok(Self {
+            secrets,
+            arn,
+            held: RwLock::new(Held {
+                good,
+                read_at: now,
+                asked_at: now,
+            }),
+            asking: Mutex::new(()),
+        })
+    }
+
+    /// 401 `invalid_internal_token` unless the request carries a good token, once.
+    pub async fn check(&self, headers: &HeaderMap, now: Timestamp) -> Result<()> {
+        self.check_presented(presented(headers).as_ref(), now).await
+    }
+
+    async fn check_presented(&self, presented: Option<&HeaderValue>, now: Timestamp) -> Result<()> {
+        let presented = presented.ok_or(ErrorKind::InvalidInternalToken)?;
+        let digest = Sha256::digest(presented).into();
+        let held = self.held();
+        let is_fresh = now.since(held.read_at) < FRESH;
+        if is_fresh && held.good.include(&digest) || self.ask(now).await.include(&digest) {
+            Ok(())
+        } else {
+            Err(ErrorKind::InvalidInternalToken.into())
+        }
+    }
+
+    /// The tokens after reading the secret, which is not done again so soon; the last known where it can't be read.
+    async fn ask(&self, now: Timestamp) -> Good {
+        let _asking = self.asking.lock().await;
+        let held = self.held();
+        // Whoever waited finds the question answered.
+        if now.since(held.asked_at) < ASK_EVERY {
+            return held.good;
+        }
+        let held = match Good::read(&self.secrets, &self.arn).await {
+            Ok(good) => Held {
+                good,
+                read_at: now,
+                asked_at: now,
+            },
+            Err(error) => {
+                error!(cause = %error, "internal_token.not_refreshed");
+                Held { asked_at: now, ..held }
+            }
+        };
+        *self.held.write().unwrap_or_else(PoisonError::into_inner) = held;
+        held.good
+    }
+
+    fn held(&self) -> Held {
+        *self.held.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// `X-Internal-Token`, if it is there once.
+fn presented(headers: &HeaderMap) -> Option<HeaderValue> {
+    let mut values = headers.get_all(HeaderName::from_static("x-internal-token")).iter();
+    let value = values.next()?.clone();
+    values.next().is_none().then_some(value)
+}
+
+/// Who calls an internal route: nothing of it is checked yet.
+pub struct InternalCaller {
+    presented: Option<HeaderValue>,
+}
+
+/// Always succeeds: the handler refuses, by [`InternalCaller::check`].
+impl<S: Sync> FromRequestParts<S> for InternalCaller {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self {
+            presented: presented(&parts.headers),
+        })
+    }
+}
+
+impl InternalCaller {
+    /// 401 `invalid_internal_token` unless the caller is one of ours.
+    pub async fn check(self, tokens: &InternalTokens, now: Timestamp) -> Result<()> {
+        tokens.check_presented(self.presented.as_ref(), now).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sdk_loader;
+    use aws_config::Region;
+    use aws_sdk_secretsmanager::config::{Credentials, SharedCredentialsProvider};
+    use axum::{
+        Json, Router,
+        http::StatusCode,
+        response::{IntoResponse as _, Response},
+        routing::post,
+    };
+    use serde_json::{Value, json};
+    use std::sync::{Arc, Mutex as StdMutex};
+    use tokio::net::TcpListener;
+
+    const A: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    const B: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
+    const C: &str = "cccccccccccccccccccccccccccccccc";
+
+    fn at(secs: u64) -> Timestamp {
+        Timestamp::from_secs(1_795_223_340 + secs).unwrap()
+    }
+
+    /// The secret, and how often its current value was read.
+    #[derive(Default)]
+    struct Stored {
+        current: String,
+        previous: Option<String>,
+        down: bool,
+        reads: u32,
+    }
+
+    /// Secrets Manager with one secret.
+    #[derive(Clone, Default)]
+    struct Manager(Arc<StdMutex<Stored>>);
+
+    impl Manager {
+        async fn start(current: &str, previous: Option<&str>) -> (Self, Secrets) {
+            let manager = Self::default();
+            manager.store(current, previous);
+            let answering = manager.clone();
+            let answer = move |body: String| async move { answering.answer(&body) };
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let endpoint = format!("http://{}", listener.local_addr().unwrap());
+            tokio::spawn(async {
+                let router = Router::new().route("/", post(answer));
+                axum::serve(listener, router).await.unwrap();
+            });
+            let credentials = Credentials::new("id", "key", None, None, "test");
+            let config = sdk_loader()
+                .region(Region::new("us-east-1"))
+                .credentials_provider(SharedCredentialsProvider::new(credentials))
+                .endpoint_url(endpoint)
+                .load()
+                .await;
+            (manager, Secrets::new(&config))
+        }
+
+        fn answer(&self, body: &str) -> Response {
+            let request: Value = serde_json::from_str(body).unwrap();
+            assert_eq!(request["SecretId"], "arn:token");
+            let mut stored = self.0.lock().unwrap();
+            let value = match request["VersionStage"].as_str().unwrap() {
+                "AWSCURRENT" => {
+                    stored.reads += 1;
+                    Some(stored.current.clone())
+                }
+                "AWSPREVIOUS" => stored.previous.clone(),
+                other => panic!("{other}"),
+            };
+            let refused = |kind: &str| (StatusCode::BAD_REQUEST, Json(json!({"__type": kind}))).into_response();
+            match value {
+                _ if stored.down => refused("AccessDeniedException"),
+                Some(value) => Json(json!({"SecretString": value})).into_response(),
+                None => refused("ResourceNotFoundException"),
+            }
+        }
+
+        fn store(&self, current: &str, previous: Option<&str>) {
+            let mut stored = self.0.lock().unwrap();
+            stored.current = current.to_owned();
+            stored.previous = previous.map(str::to_owned);
+        }
+
+        fn go_down(&self, down: bool) {
+            self.0.lock().unwrap().down = down;
+        }
+
+        /// How often the secret was read since the last time.
+        fn reads(&self) -> u32 {
+            std::mem::take(&mut self.0.lock().unwrap().reads)
+        }
+    }
+
+    async fn load(secrets: &Secrets) -> InternalTokens {
+        InternalTokens::load(secrets.clone(), "arn:token".to_owned(), at(0))
+            .await
+            .unwrap()
+    }
+
+    async fn is_good(tokens: &InternalTokens, token: &str, now: Timestamp) -> bool {
+        let headers = HeaderMap::from_iter([(
+            HeaderName::from_static("x-internal-token"),
+            HeaderValue::from_str(token).unwrap(),
+        )]);
+        match tokens.check(&headers, now).await {
+            Ok(()) => true,
+            Err(error) => {
+                assert!(matches!(error.kind(), ErrorKind::InvalidInternalToken), "{error}");
+                false
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn the_current_and_the_previous_token_are_good_and_nothing_else() {
+        let (manager, secrets) = Manager::start(B, Some(A)).await;
+        let tokens = load(&secrets).await;
+        let longer = format!("{B}b");
+        let rows = [
+            (B, true),
+            (A, true),
+            (C, false),
+            ("", false),
+            ("bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb", false),
+            (longer.as_str(), false),
+            ("bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbB", false),
+        ];
+        for (token, good) in rows {
+            assert_eq!(is_good(&tokens, token, at(0)).await, good, "{token}");
+        }
+        assert_eq!(manager.reads(), 1);
+        let (_, secrets) = Manager::start(B, None).await;
+        let tokens = load(&secrets).await;
+        assert!(is_good(&tokens, B, at(0)).await && !is_good(&tokens, A, at(0)).await);
+        // What is no token never was one, nor the digest of nothing.
+        let (_, secrets) = Manager::start(B, Some("")).await;
+        assert!(!is_good(&load(&secrets).await, "", at(0)).await);
+        let (_, secrets) = Manager::start(B, Some("changeme")).await;
+        assert!(!is_good(&load(&secrets).await, "changeme", at(0)).await);
+    }
+
+    #[tokio::test]
+    async fn a_token_that_can_be_guessed_or_not_be_sent_is_refused_at_boot() {
+        let rows = [
+            ("a".repeat(32), true),
+            ("a".repeat(31), false),
+            (String::new(), false),
+            (format!("{A}\n"), false),
+            (format!("{A} {A}"), false),
+            ("\u{e9}".repeat(32), false),
+        ];
+        for (token, good) in rows {
+            let (_, secrets) = Manager::start(&token, Some(B)).await;
+            let loaded = InternalTokens::load(secrets, "arn:token".to_owned(), at(0)).await;
+            let words = loaded.err().map(|error| error.to_string());
+            assert_eq!(words.is_none(), good, "{token:?}");
+            assert!(words.is_none_or(|words| words.contains("32 or more") && !words.contains("aaaa")));
+        }
+        let (manager, secrets) = Manager::start(A, None).await;
+        manager.go_down(true);
+        assert!(
+            InternalTokens::load(secrets, "arn:token".to_owned(), at(0))
+                .await
+                .is_err()
+        );
+    }
+
+    #[tokio::test]
+    async fn a_rotation_is_noticed_and_guesses_cost_one_read_in_30_seconds() {
+        let (manager, secrets) = Manager::start(A, None).await;
+        let tokens = load(&secrets).await;
+        assert_eq!(manager.reads(), 1);
+        manager.store(B, Some(A));
+        let rows = [
+            (29, B, false, 0),
+            (30, B, true, 1),
+            (30, A, true, 0),
+            (31, C, false, 0),
+            (59, C, false, 0),
+            (60, C, false, 1),
+            (61, C, false, 0),
+            (61, B, true, 0),
+        ];
+        for (secs, token, good, reads) in rows {
+            assert_eq!(is_good(&tokens, token, at(secs)).await, good, "{secs}");
+            assert_eq!(manager.reads(), reads, "{secs}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_token_that_was_rotated_away_stops_within_a_minute_without_a_mismatch() {
+        let (manager, secrets) = Manager::start(A, None).await;
+        let tokens = load(&secrets).await;
+        manager.store(C, Some(B));
+        manager.reads();
+        for (secs, good, reads) in [(0, true, 0), (59, true, 0), (60, false, 1), (61, false, 0)] {
+            assert_eq!(is_good(&tokens, A, at(secs)).await, good, "{secs}");
+            assert_eq!(manager.reads(), reads, "{secs}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_known_stays_while_the_secret_cant_be_read() {
+        let (manager, secrets) = Manager::start(A, None).await;
+        let tokens = load(&secrets).await;
+        manager.store(B, None);
+        manager.go_down(true);
+        manager.reads();
+        let rows = [(60, A, true, 1), (61, A, true, 0), (62, B, false, 0), (90, A, true, 1)];
+        for (secs, token, good, reads) in rows {
+            assert_eq!(is_good(&tokens, token, at(secs)).await, good, "{secs}");
+            assert_eq!(manager.reads(), reads, "{secs}");
+        }
+        manager.go_down(false);
+        assert!(!is_good(&tokens, A, at(120)).await && is_good(&tokens, B, at(120)).await);
+        // A mistake at the next rotation locks nobody out.
+        manager.store("short", Some(B));
+        assert!(is_good(&tokens, B, at(180)).await);
+    }
+
+    #[tokio::test]
+    async fn callers_at_the_same_time_share_one_read() {
+        let (manager, secrets) = Manager::start(A, None).await;
+        let tokens = load(&secrets).await;
+        manager.store(B, None);
+        manager.reads();
+        let call = || is_good(&tokens, B, at(60));
+        assert_eq!(tokio::join!(call(), call(), call()), (true, true, true));
+        assert_eq!(manager.reads(), 1);
+    }
+
+    #[tokio::test]
+    async fn the_header_is_there_once_and_no_other_will_do() {
+        let (manager, secrets) = Manager::start(A, None).await;
+        let tokens = load(&secrets).await;
+        manager.reads();
+        let bearer = format!("Bearer {A}");
+        let rows: [(&[(&str, &str)], bool); 6] = [
+            (&[("x-internal-token", A)], true),
+            (&[], false),
+            (&[("authorization", &bearer)], false),
+            (&[("x-internal-token", &bearer)], false),
+            (&[("x-internal-token", A), ("x-internal-token", A)], false),
+            (&[("x-internal-token", A), ("x-internal-token", B)], false),
+        ];
+        for (headers, good) in rows {
+            let mut request = axum::http::Request::new(()).into_parts().0;
+            for (name, value) in headers {
+                let name = HeaderName::try_from(*name).unwrap();
+                request.headers.append(name, HeaderValue::from_str(value).unwrap());
+            }
+            let Ok(caller) = InternalCaller::from_request_parts(&mut request, &()).await;
+            let answer = caller.check(&tokens, at(0)).await;
+            let slug = answer.err().map(|error| error.kind().slug());
+            assert_eq!(slug.is_none(), good, "{headers:?}");
+            assert!(slug.is_none_or(|slug| slug == "invalid_internal_token"));
+        }
+        assert_eq!(manager.reads(), 0);
+    }
+}

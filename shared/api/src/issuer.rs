@@ -1,0 +1,613 @@
+//! The issuer of sessions: where it is asked for what, and the keys that it signs with.
+//!
+//! Always true: both are as of an hour ago at most, while the issuer can be reached; the last known are kept while it
+//! can't. It is asked at most once in 30 seconds, whatever strangers send, and by one request at a time. An address that
+//! it publishes is https, or on this machine.
+
+use jsonwebtoken::{Algorithm, DecodingKey};
+use purser_domain::{Duration, Error, Result, Timestamp, Url};
+use reqwest::{Client, RequestBuilder, StatusCode, redirect::Policy};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
+use std::{
+    net::IpAddr,
+    sync::{Arc, PoisonError, RwLock},
+    time,
+};
+use tokio::sync::Mutex;
+use tracing::warn;
+
+/// How long the issuer's keys are good without asking again.
+const FRESH: Duration = Duration::from_secs_u32(3_600);
+/// How often the issuer is asked at most, whatever keys the tokens of strangers name.
+const ASK_EVERY: Duration = Duration::from_secs_u32(30);
+/// The same while no keys are known at all, and nobody gets in. Longer than asking can take, two answers of two seconds
+/// each, so that whoever waited for a question that failed does not repeat it.
+const ASK_EVERY_AT_FIRST: Duration = Duration::from_secs_u32(5);
+/// How long one answer of the issuer may take.
+const ANSWER_WITHIN: time::Duration = time::Duration::from_secs(2);
+/// The longest answer that is read: dozens of keys, each with its certificates.
+const LONGEST_ANSWER: usize = 256 * 1024;
+
+/// Where the issuer is asked for what (OpenID Connect Discovery §3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Provider {
+    /// Where a person signs in.
+    pub authorization_endpoint: Url,
+    /// Where the code of a sign-in becomes tokens.
+    pub token_endpoint: Url,
+    /// Where a person signs out, if the issuer can do that.
+    pub end_session_endpoint: Option<Url>,
+}
+
+#[derive(Deserialize)]
+struct WireProvider {
+    issuer: String,
+    authorization_endpoint: String,
+    token_endpoint: String,
+    end_session_endpoint: Option<String>,
+    jwks_uri: String,
+}
+
+/// A key that tokens may be signed with.
+#[derive(Clone)]
+pub(crate) struct SessionKey {
+    id: Option<String>,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) key: DecodingKey,
+}
+
+#[derive(Deserialize)]
+struct WireKeys {
+    keys: Vec<Value>,
+}
+
+/// A key as it is published (RFC 7517 §4, RFC 7518 §6).
+#[derive(Deserialize)]
+struct WireKey {
+    kty: String,
+    kid: Option<String>,
+    alg: Option<String>,
+    #[serde(rename = "use")]
+    intended_use: Option<String>,
+    key_ops: Option<Vec<String>>,
+    n: Option<String>,
+    e: Option<String>,
+    crv: Option<String>,
+    x: Option<String>,
+    y: Option<String>,
+}
+
+impl SessionKey {
+    /// `None` for a key of another kind or for another purpose: an issuer may publish such keys too.
+    fn read(wire: Value) -> Option<Self> {
+        let wire: WireKey = serde_json::from_value(wire).ok()?;
+        let is_for_signatures = wire.intended_use.is_none_or(|word| word == "sig")
+            && wire
+                .key_ops
+                .is_none_or(|words| words.iter().any(|word| word == "verify"));
+        let (algorithm, name, key) = match (wire.kty.as_str(), wire.crv.as_deref()) {
+            ("RSA", _) => (
+                Algorithm::RS256,
+                "RS256",
+                DecodingKey::from_rsa_components(&wire.n?, &wire.e?).ok()?,
+            ),
+            ("EC", Some("P-256")) => (
+                Algorithm::ES256,
+                "ES256",
+                DecodingKey::from_ec_components(&wire.x?, &wire.y?).ok()?,
+            ),
+            _ => return None,
+        };
+        let is_for_this = wire.alg.is_none_or(|alg| alg == name);
+        (is_for_signatures && is_for_this).then_some(Self {
+            id: wire.kid,
+            algorithm,
+            key,
+        })
+    }
+}
+
+/// What the issuer has told.
+#[derive(Clone)]
+struct Known {
+    provider: Arc<Provider>,
+    keys: Arc<[SessionKey]>,
+    told_at: Timestamp,
+}
+
+impl Known {
+    /// The key of that name; the only one there is, where no name is given.
+    fn key(&self, algorithm: Algorithm, id: Option<&str>) -> Option<&SessionKey> {
+        let fits = |key: &&SessionKey| key.algorithm == algorithm;
+        match (id, &*self.keys) {
+            (Some(_), keys) => keys.iter().filter(|key| key.id.as_deref() == id).find(fits),
+            (None, [only]) => Some(only).filter(fits),
+            (None, _) => None,
+        }
+    }
+}
+
+#[derive(Clone, Default)]
+struct Held {
+    known: Option<Known>,
+    /// When the issuer was last asked, whatever came of it.
+    asked_at: Option<Timestamp>,
+}
+
+/// The issuer, with what it publishes in memory.
+pub(crate) struct Issuer {
+    /// As `iss` spells it.
+    name: String,
+    client: Client,
+    held: RwLock<Held>,
+    /// Held by the one request that asks the issuer.
+    asking: Mutex<()>,
+}
+
+impl Issuer {
+    /// Asks the issuer of that name for its keys. One that does not answer yet is asked again by the first call.
+    pub(crate) async fn new(name: String, now: Timestamp) -> Result<Self> {
+        let client = Client::builder()
+            .connect_timeout(time::Duration::from_secs(1))
+            .timeout(ANSWER_WITHIN)
+            .redirect(Policy::none())
+            // Asked once an hour: Lambda has long frozen whatever was kept open since.
+            .pool_max_idle_per_host(0)
+            .build();
+        let issuer = Self {
+            name,
+            client: client.map_err(|error| Error::internal("making an HTTP client", error))?,
+            held: RwLock::default(),
+            asking: Mutex::new(()),
+        };
+        match issuer.fetch(now).await {
+            Ok(known) => issuer.hold(Held {
+                known: Some(known),
+                asked_at: Some(now),
+            }),
+            Err(error) => warn!(cause = %error, "session.issuer_unavailable"),
+        }
+        Ok(issuer)
+    }
+
+    /// Where the issuer is asked for what.
+    pub(crate) async fn provider(&self, now: Timestamp) -> Result<Arc<Provider>> {
+        Ok(self.known(now).await?.provider)
+    }
+
+    /// The key of that name; without a name, the only one there is. One that is not known may be new, so the issuer is
+    /// asked for it, now and then.
+    pub(crate) async fn key(
+        &self,
+        algorithm: Algorithm,
+        id: Option<&str>,
+        now: Timestamp,
+    ) -> Result<Option<SessionKey>> {
+        let known = self.known(now).await?;
+        let key = known.key(algorithm, id).cloned();
+        if key.is_some() || id.is_none() {
+            return Ok(key);
+        }
+        Ok(self.ask(now).await?.key(algorithm, id).cloned())
+    }
+
+    /// Sends a form to one of the issuer's addresses; the words of an error tell the address and the cause.
+    pub(crate) async fn post(&self, address: &Url, form: &[(&str, &str)]) -> Result<(StatusCode, Vec<u8>), String> {
+        answer(self.client.post(address.clone()).form(form)).await
+    }
+
+    /// What the issuer has told within the last hour, or before that, if it does not answer any more.
+    async fn known(&self, now: Timestamp) -> Result<Known> {
+        match self.held().known {
+            Some(known) if now.since(known.told_at) < FRESH => Ok(known),
+            Some(_) | None => self.ask(now).await,
+        }
+    }
+
+    /// Asks the issuer, unless that was done just now; then what is known.
+    async fn ask(&self, now: Timestamp) -> Result<Known> {
+        let _asking = self.asking.lock().await;
+        let held = self.held();
+        let every = if held.known.is_some() {
+            ASK_EVERY
+        } else {
+            ASK_EVERY_AT_FIRST
+        };
+        // Whoever waited finds the question answered.
+        if held.asked_at.is_some_and(|asked_at| now.since(asked_at) < every) {
+            return held
+                .known
+                .ok_or_else(|| Error::internal(ASKING, "it did not answer a moment ago"));
+        }
+        let told = self.fetch(now).await;
+        let known = match (told, held.known) {
+            (Ok(known), _) => Ok(known),
+            (Err(error), Some(known)) => {
+                warn!(cause = %error, "session.issuer_unavailable");
+                Ok(known)
+            }
+            (Err(error), None) => Err(error),
+        };
+        self.hold(Held {
+            known: known.as_ref().ok().cloned(),
+            asked_at: Some(now),
+        });
+        known
+    }
+
+    /// The issuer's addresses and keys.
+    async fn fetch(&self, now: Timestamp) -> Result<Known> {
+        let failed = |words: String| Error::internal(ASKING, words);
+        // OpenID Connect Discovery §4.1: a final slash of the issuer is not doubled.
+        let address = format!("{}/.well-known/openid-configuration", self.name.trim_end_matches('/'));
+        let wire: WireProvider = self.get(&address).await.map_err(failed)?;
+        // OpenID Connect Discovery §4.3: without this, one issuer could speak for another.
+        if wire.issuer != self.name {
+            return Err(failed(format!("{address} is another issuer's")));
+        }
+        let address = |text: &str, name: &str| {
+            endpoint(text).ok_or_else(|| failed(format!("the {name} is not an https address")))
+        };
+        let provider = Provider {
+            authorization_endpoint: address(&wire.authorization_endpoint, "authorization_endpoint")?,
+            token_endpoint: address(&wire.token_endpoint, "token_endpoint")?,
+            end_session_endpoint: match &wire.end_session_endpoint {
+                Some(text) => Some(address(text, "end_session_endpoint")?),
+                None => None,
+            },
+        };
+        let jwks_uri = address(&wire.jwks_uri, "jwks_uri")?;
+        let keys: WireKeys = self.get(jwks_uri.as_str()).await.map_err(failed)?;
+        Ok(Known {
+            provider: Arc::new(provider),
+            keys: keys.keys.into_iter().filter_map(SessionKey::read).collect(),
+            told_at: now,
+        })
+    }
+
+    async fn get<T: DeserializeOwned>(&self, address: &str) -> Result<T, String> {
+        let (status, body) = answer(self.client.get(address)).await?;
+        if !status.is_success() {
+            return Err(format!("{address} answers {status}"));
+        }
+        serde_json::from_slice(&body).map_err(|_| format!("{address} answers something else"))
+    }
+
+    fn held(&self) -> Held {
+        self.held.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn hold(&self, held: Held) {
+        *self.held.write().unwrap_or_else(PoisonError::into_inner) = held;
+    }
+}
+
+const ASKING: &str = "asking the issuer of sessions";
+
+/// Status and body of an answer, if it is of a bearable length. The words of an error tell the address and the cause.
+async fn answer(request: RequestBuilder) -> Result<(StatusCode, Vec<u8>), String> {
+    let words = |error: reqwest::Error| {
+        let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
+        causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+    };
+    let mut response = request.send().await.map_err(words)?;
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(words)? {
+        body.extend_from_slice(&chunk);
+        if body.len() > LONGEST_ANSWER {
+            return Err("the answer is longer than is read".to_owned());
+        }
+    }
+    Ok((response.status(), body))
+}
+
+/// An address that secrets may be sent to: of https, or of a server on this machine.
+pub(crate) fn endpoint(text: &str) -> Option<Url> {
+    let url = Url::parse(text).ok()?;
+    let host = url.host_str()?;
+    let is_loopback = || {
+        let ip = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
+    };
+    let is_safe = match url.scheme() {
+        "https" => true,
+        "http" => is_loopback(),
+        _ => false,
+    };
+    (is_safe && url.username().is_empty() && url.password().is_none()).then_some(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Sessions;
+    use crate::test_issuer::{Logged, Signer, TestIssuer, settings};
+    use purser_domain::ErrorKind;
+    use serde_json::json;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    fn at(secs: u64) -> Timestamp {
+        Timestamp::from_secs(1_795_223_340 + secs).unwrap()
+    }
+
+    fn token(signer: &Signer, issuer: &TestIssuer) -> String {
+        let end = at(100_000).secs();
+        signer.token(&json!({"iss": issuer.address, "aud": TestIssuer::CLIENT, "sub": "user-1", "exp": end}))
+    }
+
+    /// What a token is worth: the slug of the error, or nothing.
+    async fn check(sessions: &Sessions, token: &str, now: Timestamp) -> &'static str {
+        match sessions.person(token, now).await {
+            Ok(_) => "ok",
+            Err(error) if matches!(error.kind(), ErrorKind::InvalidSession) => "invalid_session",
+            Err(error) => {
+                assert!(
+                    matches!(error.kind(), ErrorKind::Internal) && error.cause().is_some(),
+                    "{error}"
+                );
+                "internal_error"
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn the_keys_are_read_at_boot_and_once_an_hour() {
+        let (old, new) = (Signer::es256("old"), Signer::rs256("new"));
+        let issuer = TestIssuer::start(&[&old]).await;
+        let sessions = issuer.sessions(at(0)).await;
+        assert_eq!(issuer.asked(), 1);
+        let old = token(&old, &issuer);
+        // Withdrawn at once, it works as long as nobody asks.
+        issuer.publish(&[&new]);
+        for (secs, expected, asked) in [
+            (0, "ok", 0),
+            (3_599, "ok", 0),
+            (3_600, "invalid_session", 1),
+            (3_601, "invalid_session", 0),
+        ] {
+            assert_eq!(check(&sessions, &old, at(secs)).await, expected, "{secs}");
+            assert_eq!(issuer.asked(), asked, "{secs}");
+        }
+        assert_eq!(check(&sessions, &token(&new, &issuer), at(3_601)).await, "ok");
+        assert_eq!(issuer.asked(), 0);
+    }
+
+    #[tokio::test]
+    async fn an_unknown_key_is_asked_for_and_strangers_cant_make_us_ask_often() {
+        let (old, new, stranger) = (Signer::es256("old"), Signer::es256("new"), Signer::es256("stranger"));
+        let issuer = TestIssuer::start(&[&old]).await;
+        let sessions = issuer.sessions(at(0)).await;
+        let [old, new_token, stranger] = [&old, &new, &stranger].map(|signer| token(signer, &issuer));
+        issuer.asked();
+        issuer.publish(&[&new]);
+        let rows = [
+            // Too soon after boot.
+            (29, &new_token, "invalid_session", 0),
+            (30, &new_token, "ok", 1),
+            (30, &old, "invalid_session", 0),
+            (31, &stranger, "invalid_session", 0),
+            (59, &stranger, "invalid_session", 0),
+            (60, &stranger, "invalid_session", 1),
+            (60, &stranger, "invalid_session", 0),
+            (89, &stranger, "invalid_session", 0),
+            (89, &new_token, "ok", 0),
+            (90, &stranger, "invalid_session", 1),
+        ];
+        for (secs, token, expected, asked) in rows {
+            assert_eq!(check(&sessions, token, at(secs)).await, expected, "{secs}");
+            assert_eq!(issuer.asked(), asked, "{secs}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_issuer_that_is_down_at_boot_is_asked_by_the_first_call() {
+        let signer = Signer::es256("es");
+        let issuer = TestIssuer::start(&[&signer]).await;
+        let token = token(&signer, &issuer);
+        issuer.set(|script| script.up = false);
+        let sessions = issuer.sessions(at(0)).await;
+        assert_eq!(issuer.asked(), 1);
+        assert_eq!(check(&sessions, &token, at(0)).await, "internal_error");
+        assert_eq!(issuer.asked(), 1);
+        assert!(sessions.provider(at(0)).await.is_err());
+        issuer.set(|script| script.up = true);
+        // Nobody gets in meanwhile, so the next question comes sooner than otherwise.
+        for (secs, expected, asked) in [(4, "internal_error", 0), (5, "ok", 1), (6, "ok", 0)] {
+            assert_eq!(check(&sessions, &token, at(secs)).await, expected, "{secs}");
+            assert_eq!(issuer.asked(), asked, "{secs}");
+        }
+        // Down at boot and up at the first call: no delay at all.
+        issuer.set(|script| script.up = false);
+        let sessions = issuer.sessions(at(0)).await;
+        issuer.set(|script| script.up = true);
+        assert_eq!(check(&sessions, &token, at(0)).await, "ok");
+    }
+
+    #[tokio::test]
+    async fn an_issuer_that_goes_down_later_leaves_its_keys_behind() {
+        let (signer, stranger) = (Signer::rs256("rs"), Signer::es256("stranger"));
+        let issuer = TestIssuer::start(&[&signer]).await;
+        let sessions = issuer.sessions(at(0)).await;
+        let [good, stranger] = [&signer, &stranger].map(|signer| token(signer, &issuer));
+        issuer.asked();
+        issuer.set(|script| script.up = false);
+        let rows = [
+            (30, &stranger, "invalid_session", 1),
+            (3_600, &good, "ok", 1),
+            // Not at every call from now on.
+            (3_601, &good, "ok", 0),
+            (3_629, &stranger, "invalid_session", 0),
+            (3_630, &good, "ok", 1),
+            (50_000, &good, "ok", 1),
+        ];
+        for (secs, token, expected, asked) in rows {
+            assert_eq!(check(&sessions, token, at(secs)).await, expected, "{secs}");
+            assert_eq!(issuer.asked(), asked, "{secs}");
+        }
+        assert!(sessions.provider(at(50_001)).await.is_ok());
+        // Back again, without the key.
+        issuer.set(|script| {
+            script.up = true;
+            script.jwks = json!({"keys": []});
+        });
+        assert_eq!(check(&sessions, &good, at(50_030)).await, "invalid_session");
+    }
+
+    #[tokio::test]
+    async fn callers_at_the_same_time_share_one_question() {
+        let signer = Signer::es256("es");
+        let issuer = TestIssuer::start(&[&signer]).await;
+        let token = token(&signer, &issuer);
+        for (up, expected) in [(false, "internal_error"), (true, "ok")] {
+            issuer.set(|script| script.up = false);
+            let sessions = issuer.sessions(at(0)).await;
+            issuer.asked();
+            issuer.set(|script| {
+                script.up = up;
+                script.delay = time::Duration::from_millis(50);
+            });
+            let answered = AtomicU32::new(0);
+            let call = async || {
+                assert_eq!(check(&sessions, &token, at(0)).await, expected);
+                answered.fetch_add(1, Ordering::SeqCst);
+            };
+            tokio::join!(call(), call(), call(), call());
+            assert_eq!((answered.into_inner(), issuer.asked()), (4, 1));
+            issuer.set(|script| script.delay = time::Duration::ZERO);
+        }
+    }
+
+    #[tokio::test]
+    async fn known_keys_do_not_wait_for_a_question_about_others() {
+        let (known, stranger) = (Signer::es256("known"), Signer::es256("stranger"));
+        let issuer = TestIssuer::start(&[&known]).await;
+        let sessions = issuer.sessions(at(0)).await;
+        let [known, stranger] = [&known, &stranger].map(|signer| token(signer, &issuer));
+        issuer.set(|script| script.delay = time::Duration::from_mins(1));
+        let slow = check(&sessions, &stranger, at(30));
+        let quick = async {
+            // The other one asks first.
+            tokio::time::sleep(time::Duration::from_millis(20)).await;
+            check(&sessions, &known, at(30)).await
+        };
+        tokio::select! {
+            biased;
+            _ = slow => panic!("the issuer does not answer"),
+            answer = quick => assert_eq!(answer, "ok"),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_an_issuer_publishes_has_to_be_its_own_and_safe() {
+        let signer = Signer::es256("es");
+        let issuer = TestIssuer::start(&[&signer]).await;
+        let good = issuer.set(|script| script.discovery.clone());
+        let rows = [
+            (json!({}), None),
+            (json!({"end_session_endpoint": null}), None),
+            (json!({"issuer": "https://issuer.example"}), Some("another issuer's")),
+            (
+                json!({"issuer": format!("{}/", issuer.address)}),
+                Some("another issuer's"),
+            ),
+            (json!({"issuer": null}), Some("something else")),
+            (json!({"token_endpoint": null}), Some("something else")),
+            (json!({"jwks_uri": "http://issuer.example/keys"}), Some("jwks_uri")),
+            (json!({"jwks_uri": "file:///etc/passwd"}), Some("jwks_uri")),
+            (
+                json!({"token_endpoint": "http://issuer.example"}),
+                Some("token_endpoint"),
+            ),
+            (
+                json!({"authorization_endpoint": "javascript:alert(1)"}),
+                Some("authorization_endpoint"),
+            ),
+            (json!({"end_session_endpoint": "x"}), Some("end_session_endpoint")),
+            (json!({"jwks_uri": format!("{}/nowhere", issuer.address)}), Some("404")),
+            (json!({"padding": "x".repeat(300_000)}), Some("longer than is read")),
+        ];
+        for (changes, words) in rows {
+            let mut discovery = good.clone();
+            for (name, value) in changes.as_object().unwrap() {
+                discovery[name] = value.clone();
+            }
+            issuer.set(|script| script.discovery = discovery);
+            let sessions = issuer.sessions(at(0)).await;
+            let told = sessions.provider(at(0)).await.err().map(|error| error.to_string());
+            match (words, told) {
+                (None, None) => (),
+                (Some(words), Some(told)) => assert!(told.contains(words), "{told}"),
+                (words, told) => panic!("{words:?} {told:?}"),
+            }
+        }
+        issuer.set(|script| script.discovery = good.clone());
+        let provider = issuer.sessions(at(0)).await.provider(at(0)).await.unwrap();
+        assert_eq!(provider.authorization_endpoint.as_str(), good["authorization_endpoint"]);
+        assert_eq!(provider.token_endpoint.as_str(), good["token_endpoint"]);
+        let end = provider.end_session_endpoint.as_ref().map(Url::as_str);
+        assert_eq!(end, good["end_session_endpoint"].as_str());
+    }
+
+    #[tokio::test]
+    async fn keys_for_other_purposes_are_left_aside() {
+        let (es, rs) = (Signer::es256("k"), Signer::rs256("k"));
+        let issuer = TestIssuer::start(&[]).await;
+        let changed = |signer: &Signer, name: &str, value: Value| {
+            let mut jwk = signer.jwk();
+            jwk[name] = value;
+            jwk
+        };
+        let rows = [
+            (es.jwk(), "ok"),
+            (changed(&es, "alg", Value::Null), "ok"),
+            (changed(&es, "use", Value::Null), "ok"),
+            (changed(&es, "key_ops", json!(["verify"])), "ok"),
+            (changed(&es, "x5c", json!(["ignored"])), "ok"),
+            (changed(&es, "use", json!("enc")), "invalid_session"),
+            (changed(&es, "key_ops", json!(["sign"])), "invalid_session"),
+            (changed(&es, "alg", json!("ES384")), "invalid_session"),
+            (changed(&es, "alg", json!("RS256")), "invalid_session"),
+            (changed(&es, "crv", json!("P-384")), "invalid_session"),
+            (changed(&es, "kty", json!("OKP")), "invalid_session"),
+            (changed(&es, "kid", json!("K")), "invalid_session"),
+            (changed(&es, "x", json!("not base64!")), "invalid_session"),
+            (json!({"kty": "oct", "kid": "k", "k": "AAAA"}), "invalid_session"),
+            (json!("a key"), "invalid_session"),
+        ];
+        for (jwk, expected) in rows {
+            // Beside them, a key of the same name and of another kind.
+            issuer.set(|script| script.jwks = json!({"keys": [rs.jwk(), jwk]}));
+            let sessions = issuer.sessions(at(0)).await;
+            assert_eq!(check(&sessions, &token(&es, &issuer), at(0)).await, expected, "{jwk}");
+            assert_eq!(check(&sessions, &token(&rs, &issuer), at(0)).await, "ok");
+        }
+        let encrypting = changed(&rs, "alg", json!("RSA-OAEP"));
+        issuer.set(|script| script.jwks = json!({"keys": [encrypting]}));
+        let sessions = issuer.sessions(at(0)).await;
+        assert_eq!(check(&sessions, &token(&rs, &issuer), at(0)).await, "invalid_session");
+    }
+
+    #[tokio::test]
+    async fn no_redirect_is_followed_and_nothing_unreachable_is_waited_for() {
+        let signer = Signer::es256("es");
+        let issuer = TestIssuer::start(&[&signer]).await;
+        issuer.set(|script| script.discovery["jwks_uri"] = json!(format!("{}/moved", issuer.address)));
+        let error = issuer.sessions(at(0)).await.provider(at(0)).await.unwrap_err();
+        assert!(error.to_string().contains("307"), "{error}");
+        issuer.set(|script| script.delay = time::Duration::from_mins(1));
+        let started = time::Instant::now();
+        let logged = Logged::start();
+        let sessions = issuer.sessions(at(0)).await;
+        assert!(started.elapsed() < time::Duration::from_secs(10));
+        assert!(logged.take().contains("session.issuer_unavailable"));
+        drop(sessions);
+        // Nobody listens there: the port was free a moment ago.
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        drop(listener);
+        let sessions = Sessions::new(settings(&address).unwrap(), at(0)).await.unwrap();
+        let error = sessions.provider(at(0)).await.unwrap_err();
+        assert!(error.to_string().contains(&address), "{error}");
+    }
+}

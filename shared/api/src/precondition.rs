@@ -1,0 +1,155 @@
+//! Which version a write is meant for: `If-Match` (RFC 9110 §13.1.1), and the `ETag` that told it.
+//!
+//! A version is a number, and its tag is that number in quotation marks. Every write on something that exists says the
+//! version it saw, or `*` for whatever is there now; [`Precondition::holds`] judges it against the record that the write
+//! is then guarded with.
+
+use axum::{
+    extract::FromRequestParts,
+    http::{HeaderMap, HeaderValue, header, request::Parts},
+    response::{IntoResponse, Response},
+};
+use purser_domain::{Error, ErrorKind, Problem, Result};
+use std::convert::Infallible;
+
+/// The version that a write is meant for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precondition {
+    /// This one and no other.
+    Version(u64),
+    /// Whatever is there when the write happens.
+    Any,
+}
+
+impl Precondition {
+    /// What `If-Match` says. A list of tags has no meaning here, since one version is present; neither has a weak tag,
+    /// which RFC 9110 §13.1.1 never matches.
+    pub fn of(headers: &HeaderMap) -> Result<Self> {
+        let mut values = headers.get_all(header::IF_MATCH).iter();
+        let Some(value) = values.next() else {
+            return Err(ErrorKind::VersionRequired.into());
+        };
+        let text = value.to_str().ok().filter(|_| values.next().is_none());
+        text.and_then(|text| Self::parse(text.trim())).ok_or_else(|| {
+            let message = "must be one version in quotation marks, as `ETag` told it, or *";
+            Error::invalid(vec![Problem::at("/If-Match", message)])
+        })
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        if text == "*" {
+            return Some(Self::Any);
+        }
+        let digits = text.strip_prefix('"')?.strip_suffix('"')?;
+        let version = digits.parse().ok()?;
+        // The one spelling that `versioned` writes: no sign, no leading zeros.
+        (tag_of(version) == text).then_some(Self::Version(version))
+    }
+
+    /// 412 `version_conflict` where something else than `version` was meant.
+    pub fn holds(&self, version: u64) -> Result<()> {
+        match self {
+            Self::Any => Ok(()),
+            Self::Version(meant) if *meant == version => Ok(()),
+            Self::Version(_) => Err(ErrorKind::VersionConflict { version }.into()),
+        }
+    }
+}
+
+/// `If-Match` as it arrived: nothing is said of it before the handler knows who asks.
+pub struct IfMatch(Result<Precondition>);
+
+/// Always succeeds: a stranger learns that the session is missing, and not that the version is.
+impl<S: Sync> FromRequestParts<S> for IfMatch {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self(Precondition::of(&parts.headers)))
+    }
+}
+
+impl IfMatch {
+    /// What it says; see [`Precondition::of`].
+    pub fn precondition(self) -> Result<Precondition> {
+        self.0
+    }
+}
+
+/// An answer that tells the version of what it shows.
+pub fn versioned(version: u64, answer: impl IntoResponse) -> Response {
+    let mut response = answer.into_response();
+    if let Ok(tag) = HeaderValue::from_str(&tag_of(version)) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    response
+}
+
+fn tag_of(version: u64) -> String {
+    format!("\"{version}\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::Json;
+    use serde_json::json;
+
+    fn of(values: &[&[u8]]) -> Result<Precondition, String> {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(header::IF_MATCH, HeaderValue::from_bytes(value).unwrap());
+        }
+        Precondition::of(&headers).map_err(|error| match error.kind() {
+            ErrorKind::InvalidRequest(problems) => problems.iter().map(|problem| problem.path.clone()).collect(),
+            other => other.slug(),
+        })
+    }
+
+    #[test]
+    fn one_version_or_any_is_understood_and_nothing_else() {
+        type Row<'a> = (&'a [&'a [u8]], Result<Precondition, String>);
+        let wrong = || Err("/If-Match".to_owned());
+        let rows: [Row<'_>; 18] = [
+            (&[], Err("version_required".to_owned())),
+            (&[b"\"3\""], Ok(Precondition::Version(3))),
+            (&[b" \"0\"\t"], Ok(Precondition::Version(0))),
+            (&[b"\"18446744073709551615\""], Ok(Precondition::Version(u64::MAX))),
+            (&[b"*"], Ok(Precondition::Any)),
+            (&[b"\"18446744073709551616\""], wrong()),
+            (&[b""], wrong()),
+            (&[b"3"], wrong()),
+            (&[b"\"\""], wrong()),
+            (&[b"\""], wrong()),
+            (&[b"\"03\""], wrong()),
+            (&[b"\"+3\""], wrong()),
+            (&[b"\"-3\""], wrong()),
+            (&[b"W/\"3\""], wrong()),
+            (&[b"\"3\", \"4\""], wrong()),
+            (&[b"\"*\""], wrong()),
+            (&[b"\"\xff\""], wrong()),
+            (&[b"\"3\"", b"\"3\""], wrong()),
+        ];
+        for (values, expected) in rows {
+            assert_eq!(of(values), expected, "{values:?}");
+        }
+    }
+
+    #[test]
+    fn another_version_is_a_conflict_that_names_the_present_one() {
+        assert!(Precondition::Any.holds(7).is_ok());
+        assert!(Precondition::Version(7).holds(7).is_ok());
+        for meant in [6, 8] {
+            let error = Precondition::Version(meant).holds(7).unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::VersionConflict { version: 7 }));
+        }
+    }
+
+    #[test]
+    fn the_tag_of_an_answer_is_what_if_match_takes() {
+        for version in [0, 3, u64::MAX] {
+            let response = versioned(version, Json(json!({})));
+            let tag = response.headers()[header::ETAG].as_bytes();
+            assert_eq!(of(&[tag]), Ok(Precondition::Version(version)));
+        }
+    }
+}

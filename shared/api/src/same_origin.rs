@@ -1,0 +1,63 @@
+//! Whether a form was sent from our own pages. A browser adds the session cookie to whatever any site makes it send, so
+//! every POST that the cookie speaks for is judged here first; the cookie's `SameSite` is the second lock.
+
+use axum::http::{HeaderMap, HeaderName, header};
+use purser_domain::{ErrorKind, Result};
+
+/// 403 `cross_site_request` unless the browser says that the request comes from `origin`, the pages' own
+/// (`https://host`, or `http://host:port`).
+///
+/// Browsers state it in `Sec-Fetch-Site` (W3C Fetch Metadata §2.3) and in `Origin` (RFC 6454 §7, sent with every POST);
+/// neither can be set by a page. One of them has to be there, and none may say otherwise.
+pub fn same_origin(headers: &HeaderMap, origin: &str) -> Result<()> {
+    let site = HeaderName::from_static("sec-fetch-site");
+    let is_named = headers.contains_key(&site) || headers.contains_key(header::ORIGIN);
+    let all_are = |name: HeaderName, ours: &str| headers.get_all(name).iter().all(|value| value == ours);
+    if is_named && all_are(site, "same-origin") && all_are(header::ORIGIN, origin) {
+        Ok(())
+    } else {
+        Err(ErrorKind::CrossSiteRequest.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::HeaderValue;
+
+    #[test]
+    fn only_our_own_pages_may_send_forms() {
+        const OURS: &str = "https://purser.example";
+        let rows: [(&[&str], &[&str], bool); 16] = [
+            (&["same-origin"], &[OURS], true),
+            (&["same-origin"], &[], true),
+            (&[], &[OURS], true),
+            (&[], &[], false),
+            (&["same-site"], &[OURS], false),
+            (&["cross-site"], &[OURS], false),
+            // Typed into the address bar, or from a bookmark: no form.
+            (&["none"], &[], false),
+            (&["same-origin"], &["null"], false),
+            (&["same-origin"], &["https://evil.example"], false),
+            (&[], &["https://purser.example:8443"], false),
+            (&[], &["http://purser.example"], false),
+            (&[], &["https://purser.example/"], false),
+            (&[], &["https://purser.example.evil.example"], false),
+            (&[""], &[OURS], false),
+            (&["same-origin", "cross-site"], &[OURS], false),
+            (&["same-origin"], &[OURS, "https://evil.example"], false),
+        ];
+        for (sites, origins, expected) in rows {
+            let mut headers = HeaderMap::new();
+            for site in sites {
+                headers.append("sec-fetch-site", HeaderValue::from_str(site).unwrap());
+            }
+            for origin in origins {
+                headers.append(header::ORIGIN, HeaderValue::from_str(origin).unwrap());
+            }
+            let refused = same_origin(&headers, OURS).err().map(|error| error.kind().slug());
+            assert_eq!(refused.is_none(), expected, "{sites:?} {origins:?}");
+            assert!(refused.is_none_or(|slug| slug == "cross_site_request"));
+        }
+    }
+}
