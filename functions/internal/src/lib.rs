@@ -1,0 +1,76 @@
+//! The internal group: how operators keep the catalog true.
+//!
+//! Every caller carries the internal token, and is refused before anything else is looked at. An edit is made on the
+//! version that its operator saw (`If-Match`), one at a time. What probes see is shown here and changes nothing by itself
+//! (`shared/domain/src/probe.rs`): an operator accepts it by writing the entry.
+
+mod curated;
+mod edit;
+mod entry;
+mod list;
+mod probe;
+mod service;
+mod trust_status;
+mod upsert;
+mod view;
+
+use axum::Router;
+use purser_api::{ApiSettings, Boot, BootError, Clock, InternalCaller, InternalTokens, Secrets};
+use purser_domain::{ErrorKind, Result, ServiceId};
+use purser_store::CatalogTable;
+use std::sync::Arc;
+use utoipa::openapi::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// What the handlers work with; shared by all of them.
+struct Operators {
+    catalog: CatalogTable,
+    tokens: InternalTokens,
+    clock: Clock,
+}
+
+impl Operators {
+    /// Lets operators in, and nobody else.
+    async fn enter(&self, caller: InternalCaller) -> Result<()> {
+        caller.check(&self.tokens, self.clock.now()).await
+    }
+}
+
+/// The service that a path names. Unlike the public routes these take no slug: an edit may change it.
+fn id_in_path(text: &str) -> Result<ServiceId> {
+    Ok(ServiceId::parse(text).ok_or(ErrorKind::NotFound)?)
+}
+
+fn routes() -> OpenApiRouter<Arc<Operators>> {
+    OpenApiRouter::new()
+        .routes(routes!(list::list))
+        .routes(routes!(service::service, upsert::upsert))
+        .routes(routes!(trust_status::trust_status))
+        .routes(routes!(curated::curated))
+        .routes(routes!(probe::probe))
+}
+
+/// The group's part of the OpenAPI document.
+pub fn openapi() -> OpenApi {
+    routes().into_openapi()
+}
+
+/// The group, ready to serve.
+pub async fn router(boot: Boot) -> Result<Router, BootError> {
+    let Boot { mut env, aws, clock } = boot;
+    let api = ApiSettings::from_env(&mut env);
+    let names = ["CATALOG_TABLE", "INTERNAL_TOKEN_SECRET_ARN"].map(|name| env.text(name));
+    let names = match names {
+        [Some(table), Some(token_arn)] => Some((table, token_arn)),
+        _ => None,
+    };
+    let (api, (table, token_arn)) = env.finish(api.zip(names))?;
+    let operators = Arc::new(Operators {
+        catalog: CatalogTable::new(purser_store::client(&aws), table),
+        tokens: InternalTokens::load(Secrets::new(&aws), token_arn, clock.now()).await?,
+        clock,
+    });
+    let (router, _) = routes().split_for_parts();
+    Ok(purser_api::finish(router.with_state(operators), api))
+}

@@ -1,0 +1,51 @@
+//! `GET /internal/services`: the whole catalog for operators, with what waits for them.
+
+use crate::Operators;
+use crate::view::{InternalServiceItem, InternalServiceList};
+use axum::Json;
+use axum::extract::State;
+use axum::http::Uri;
+use purser_api::{Failure, InternalCaller, Query};
+use std::sync::Arc;
+
+purser_api::error_responses! {
+    /// What this endpoint may be refused with.
+    pub(crate) ListErrors: 400, 401, 500;
+}
+
+/// List services, with what changed at their providers.
+#[utoipa::path(
+    get,
+    path = "/internal/services",
+    tag = "internal",
+    security(("internalToken" = [])),
+    params((
+        "changed" = Option<bool>, Query,
+        description = "Only services whose providers want something else than the catalog says (true), or none of them (false).",
+    )),
+    responses(
+        (status = 200, body = InternalServiceList, description = "By slug, disabled and uncurated ones included, as of now."),
+        ListErrors,
+    )
+)]
+pub(crate) async fn list(
+    State(operators): State<Arc<Operators>>,
+    caller: InternalCaller,
+    uri: Uri,
+) -> Result<Json<InternalServiceList>, Failure> {
+    operators.enter(caller).await?;
+    let mut query = Query::of(&uri);
+    let changed = query.read("changed", |text| text.parse::<bool>().ok(), "must be true or false");
+    query.finish()?;
+
+    let services = operators.catalog.load_probed().await?;
+    let services: Vec<InternalServiceItem> = services
+        .iter()
+        .map(|(service, record)| InternalServiceItem::of(service, record))
+        .filter(|item| changed.is_none_or(|changed| item.has_changes() == changed))
+        .collect();
+    Ok(Json(InternalServiceList {
+        count: services.len(),
+        services,
+    }))
+}

@@ -1,0 +1,42 @@
+//! `POST /internal/services/{serviceId}/probe`: asks for a probe now rather than on schedule.
+
+use crate::edit::shown;
+use crate::view::InternalService;
+use crate::{Operators, id_in_path};
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use purser_api::{Failure, InternalCaller};
+use purser_domain::ErrorKind;
+use std::sync::Arc;
+
+purser_api::error_responses! {
+    /// What this endpoint may be refused with.
+    pub(crate) ProbeErrors: 401, 404, 413, 500;
+}
+
+/// Ask for a probe of a service.
+#[utoipa::path(
+    post,
+    path = "/internal/services/{serviceId}/probe",
+    tag = "internal",
+    security(("internalToken" = [])),
+    params(("serviceId" = uuid::Uuid, Path, description = "The service's UUID.")),
+    responses(
+        (status = 202, body = InternalService, description = "Asked for: the next run, within a minute or so, probes every operation. A \
+            disabled service is probed when it no longer is."),
+        ProbeErrors,
+    )
+)]
+pub(crate) async fn probe(
+    State(operators): State<Arc<Operators>>,
+    caller: InternalCaller,
+    Path(id): Path<String>,
+) -> Result<Response, Failure> {
+    operators.enter(caller).await?;
+    let id = id_in_path(&id)?;
+    let service = operators.catalog.service(id).await?.ok_or(ErrorKind::NotFound)?;
+    operators.catalog.request_probe(id, operators.clock.now()).await?;
+    let record = operators.catalog.probes(id).await?;
+    Ok((StatusCode::ACCEPTED, shown(&service, &record)).into_response())
+}

@@ -1,0 +1,36 @@
+//! `GET /internal/services/{serviceId}`: one entry of the catalog, with what probes have seen of it.
+
+use crate::view::InternalService;
+use crate::{Operators, id_in_path};
+use axum::extract::{Path, State};
+use axum::response::Response;
+use purser_api::{Failure, InternalCaller};
+use purser_domain::ErrorKind;
+use std::sync::Arc;
+
+purser_api::error_responses! {
+    /// What this endpoint may be refused with.
+    pub(crate) ServiceErrors: 401, 404, 500;
+}
+
+/// Read one service, with what probes have seen.
+#[utoipa::path(
+    get,
+    path = "/internal/services/{serviceId}",
+    tag = "internal",
+    security(("internalToken" = [])),
+    params(("serviceId" = uuid::Uuid, Path, description = "The service's UUID.")),
+    responses(
+        (status = 200, body = InternalService, description = "The entry as of now, its version as `ETag`."),
+        ServiceErrors,
+    )
+)]
+pub(crate) async fn service(
+    State(operators): State<Arc<Operators>>,
+    caller: InternalCaller,
+    Path(id): Path<String>,
+) -> Result<Response, Failure> {
+    operators.enter(caller).await?;
+    let service = operators.catalog.service(id_in_path(&id)?).await?;
+    Ok(operators.show(&service.ok_or(ErrorKind::NotFound)?).await?)
+}

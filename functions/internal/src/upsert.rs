@@ -1,0 +1,60 @@
+//! `PUT /internal/services/{serviceId}`: creates an entry of the catalog, or replaces it, operations and all.
+//!
+//! Everything that readers see follows from the one item that is written, aggregates included, and the claim on the slug
+//! is written with it. What probes have seen is not the operator's to write: it is kept beside the entry, and so is the
+//! availability of operations that are called as before.
+
+use crate::Operators;
+use crate::edit::{Condition, Edited};
+use crate::entry::Entry;
+use crate::view::{InternalService, ServiceBody};
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use purser_api::{Failure, IfMatch, InternalCaller};
+use purser_domain::{Error, Problem, ServiceId};
+use std::sync::Arc;
+
+purser_api::error_responses! {
+    /// What this endpoint may be refused with.
+    pub(crate) UpsertErrors: 400, 401, 409, 412, 413, 428, 500;
+}
+
+/// Create or replace one service.
+#[utoipa::path(
+    put,
+    path = "/internal/services/{serviceId}",
+    tag = "internal",
+    security(("internalToken" = [])),
+    params(
+        ("serviceId" = uuid::Uuid, Path, description = "The service's UUID; of a new one, any that is not taken."),
+        (
+            "If-Match" = Option<String>, Header,
+            description = "The `ETag` of what was read, or `*`; required unless the service is new.",
+        ),
+    ),
+    request_body = ServiceBody,
+    responses(
+        (status = 200, body = InternalService, description = "Replaced, or already so."),
+        (status = 201, body = InternalService, description = "Created."),
+        UpsertErrors,
+    )
+)]
+pub(crate) async fn upsert(
+    State(operators): State<Arc<Operators>>,
+    caller: InternalCaller,
+    Path(id): Path<String>,
+    if_match: IfMatch,
+    body: Bytes,
+) -> Result<Response, Failure> {
+    operators.enter(caller).await?;
+    let id = ServiceId::parse(&id).ok_or_else(|| Error::invalid(vec![Problem::at("/serviceId", "must be a UUID")]))?;
+    let entry = Entry::parse(&purser_api::json_body(&body)?)?;
+    let condition = Condition::of_upsert(if_match.precondition())?;
+    let change = |stored: Option<&_>| Ok(entry.clone().into_service(id, stored));
+    Ok(match operators.edit(id, condition, change).await? {
+        Edited::Created(service) => (StatusCode::CREATED, operators.show(&service).await?).into_response(),
+        Edited::Present(service) => operators.show(&service).await?,
+    })
+}

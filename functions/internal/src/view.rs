@@ -1,0 +1,421 @@
+//! The wire shapes of this group.
+//!
+//! The body of an upsert is written out for the document alone; `entry.rs` reads it, and a test holds the two together.
+
+use purser_domain::{
+    Aggregates, Amount, Answer, Availability, CatalogPayment, Operation, Probe, ProbeRecord, Quote, Service, Url,
+};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// One entry of the catalog, with what probes have seen of it.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct InternalService {
+    #[schema(value_type = uuid::Uuid)]
+    id: String,
+    /// Counts the edits, those by probes included; also the `ETag`.
+    version: u64,
+    slug: String,
+    name: String,
+    description: String,
+    #[schema(format = Uri)]
+    website: String,
+    #[schema(format = Uri, required)]
+    logo_url: Option<String>,
+    /// As in the public catalog.
+    category: &'static str,
+    /// Where the entry came from.
+    source: String,
+    /// As in the public catalog.
+    trust_status: &'static str,
+    /// Whether agents may use it at all.
+    curated: bool,
+    #[serde(flatten)]
+    counts: Counts,
+    /// When a probe was last asked for.
+    #[schema(format = DateTime, required)]
+    probe_requested_at: Option<String>,
+    /// Whether any operation's provider wants something else than the catalog says.
+    changed: bool,
+    operations: Vec<InternalOperation>,
+}
+
+/// The aggregates of the public list.
+#[derive(Serialize, ToSchema)]
+#[schema(as = InternalCounts)]
+struct Counts {
+    operation_count: usize,
+    paid_operation_count: usize,
+    free_operation_count: usize,
+    /// The lowest operation price, in micro-units.
+    min_price_units: u64,
+}
+
+/// One operation, with what probes have seen of it.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct InternalOperation {
+    #[schema(value_type = uuid::Uuid)]
+    id: String,
+    operation_id: String,
+    /// As in the public catalog: what the latest probe saw.
+    availability: &'static str,
+    label: String,
+    method: String,
+    #[schema(format = Uri)]
+    endpoint: String,
+    category: &'static str,
+    execution: String,
+    price_model: String,
+    estimated_price_units: u64,
+    #[schema(required)]
+    max_price_units: Option<u64>,
+    #[schema(value_type = Object)]
+    params: serde_json::Value,
+    /// What is pinned: authorize pays this payee and no other.
+    #[schema(required)]
+    payment: Option<InternalPayment>,
+    /// The latest probe at this method and endpoint; null before the first.
+    #[schema(required)]
+    probe: Option<ProbeView>,
+    /// What the provider wants instead of `payment`; null while they agree. To accept it, write the entry with it.
+    #[schema(required)]
+    change: Option<AnswerView>,
+}
+
+/// How an operation is paid.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct InternalPayment {
+    #[schema(example = "exact")]
+    scheme: String,
+    #[schema(example = "base-sepolia")]
+    network: &'static str,
+    #[schema(example = "USDC")]
+    token: &'static str,
+    amount_units: u64,
+    /// The provider's wallet.
+    pay_to: String,
+}
+
+/// What a probe saw.
+#[derive(Serialize, ToSchema)]
+#[schema(as = InternalProbe)]
+pub(crate) struct ProbeView {
+    #[schema(format = DateTime)]
+    at: String,
+    /// `paid_x402`, `free_verified` or `unverified`.
+    availability: &'static str,
+    /// Why it is `unverified`, in snake case: `timeout`, `blocked_address`, `status_500`, `not_x402`, `other_network`, …
+    #[schema(required, example = "timeout")]
+    reason: Option<String>,
+    /// The last answer, of this probe or, while nothing is seen, of an earlier one.
+    #[schema(required)]
+    last_answer: Option<AnswerView>,
+}
+
+/// What a provider wants for a call.
+#[derive(Serialize, ToSchema)]
+#[schema(as = InternalAnswer)]
+pub(crate) struct AnswerView {
+    /// Null: it answers without payment.
+    #[schema(required)]
+    payment: Option<InternalPayment>,
+    /// The first of the answers that were all the same.
+    #[schema(format = DateTime)]
+    since: String,
+}
+
+/// One service in the list: counts instead of operations, and what waits for an operator.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct InternalServiceItem {
+    #[schema(value_type = uuid::Uuid)]
+    id: String,
+    version: u64,
+    slug: String,
+    name: String,
+    category: &'static str,
+    source: String,
+    trust_status: &'static str,
+    curated: bool,
+    #[serde(flatten)]
+    counts: Counts,
+    #[schema(format = DateTime, required)]
+    probe_requested_at: Option<String>,
+    /// The oldest of the operations' latest probes; null while one was never probed.
+    #[schema(format = DateTime, required)]
+    probed_at: Option<String>,
+    /// The operations whose providers want something else than the catalog says.
+    changes: Vec<ChangeView>,
+}
+
+/// What the catalog says, and what the provider wants instead.
+#[derive(Serialize, ToSchema)]
+#[schema(as = InternalChange)]
+pub(crate) struct ChangeView {
+    #[schema(value_type = uuid::Uuid)]
+    id: String,
+    operation_id: String,
+    /// What is pinned: authorize pays this payee and no other.
+    #[schema(required)]
+    pinned: Option<InternalPayment>,
+    /// What the provider wants; null: it answers without payment.
+    #[schema(required)]
+    seen: Option<InternalPayment>,
+    /// Since when it has wanted just that.
+    #[schema(format = DateTime)]
+    since: String,
+}
+
+/// The answer of the list.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct InternalServiceList {
+    pub(crate) services: Vec<InternalServiceItem>,
+    /// How many services this answer holds.
+    pub(crate) count: usize,
+}
+
+impl InternalService {
+    pub(crate) fn of(service: &Service, record: &ProbeRecord) -> Self {
+        Self {
+            id: service.id.to_string(),
+            version: service.version,
+            slug: service.slug.to_string(),
+            name: service.name.clone(),
+            description: service.description.clone(),
+            website: service.website.to_string(),
+            logo_url: service.logo_url.as_ref().map(Url::to_string),
+            category: service.category.name(),
+            source: service.source.clone(),
+            trust_status: service.trust_status.name(),
+            curated: service.curated,
+            counts: service.aggregates().into(),
+            probe_requested_at: record.requested_at.map(|at| at.to_string()),
+            changed: service
+                .operations
+                .iter()
+                .any(|operation| record.change(operation).is_some()),
+            operations: service
+                .operations
+                .iter()
+                .map(|operation| InternalOperation::of(operation, record))
+                .collect(),
+        }
+    }
+}
+
+impl InternalOperation {
+    fn of(operation: &Operation, record: &ProbeRecord) -> Self {
+        Self {
+            id: operation.id.to_string(),
+            operation_id: operation.slug.to_string(),
+            availability: operation.availability.name(),
+            label: operation.label.clone(),
+            method: operation.method.clone(),
+            endpoint: operation.endpoint.to_string(),
+            category: operation.category.name(),
+            execution: operation.execution.clone(),
+            price_model: operation.price_model.clone(),
+            estimated_price_units: operation.estimated_price.units(),
+            max_price_units: operation.max_price.map(Amount::units),
+            params: operation.params.clone(),
+            payment: operation.payment.as_ref().map(InternalPayment::from),
+            probe: record.of(operation).map(ProbeView::from),
+            change: record.change(operation).map(AnswerView::from),
+        }
+    }
+}
+
+impl InternalServiceItem {
+    pub(crate) fn of(service: &Service, record: &ProbeRecord) -> Self {
+        let operations = &service.operations;
+        let probed: Option<Vec<_>> = operations
+            .iter()
+            .map(|operation| record.of(operation).map(|probe| probe.at))
+            .collect();
+        let changes = operations.iter().filter_map(|operation| {
+            let answer = record.change(operation)?;
+            Some(ChangeView {
+                id: operation.id.to_string(),
+                operation_id: operation.slug.to_string(),
+                pinned: operation.payment.as_ref().map(InternalPayment::from),
+                seen: wanted(&answer.quote),
+                since: answer.since.to_string(),
+            })
+        });
+        Self {
+            id: service.id.to_string(),
+            version: service.version,
+            slug: service.slug.to_string(),
+            name: service.name.clone(),
+            category: service.category.name(),
+            source: service.source.clone(),
+            trust_status: service.trust_status.name(),
+            curated: service.curated,
+            counts: service.aggregates().into(),
+            probe_requested_at: record.requested_at.map(|at| at.to_string()),
+            probed_at: probed
+                .and_then(|times| times.into_iter().min())
+                .map(|at| at.to_string()),
+            changes: changes.collect(),
+        }
+    }
+
+    pub(crate) const fn has_changes(&self) -> bool {
+        !self.changes.is_empty()
+    }
+}
+
+impl From<Aggregates> for Counts {
+    fn from(aggregates: Aggregates) -> Self {
+        Self {
+            operation_count: aggregates.operations,
+            paid_operation_count: aggregates.paid,
+            free_operation_count: aggregates.free,
+            min_price_units: aggregates.min_price.units(),
+        }
+    }
+}
+
+impl From<&CatalogPayment> for InternalPayment {
+    fn from(payment: &CatalogPayment) -> Self {
+        Self {
+            scheme: payment.scheme.clone(),
+            network: payment.network.name(),
+            token: payment.network.token_symbol(),
+            amount_units: payment.amount.units(),
+            pay_to: payment.pay_to.to_string(),
+        }
+    }
+}
+
+impl From<&Probe> for ProbeView {
+    fn from(probe: &Probe) -> Self {
+        let availability = match &probe.seen {
+            Ok(Quote::Paid(_)) => Availability::PaidX402,
+            Ok(Quote::Free) => Availability::FreeVerified,
+            Err(_) => Availability::Unverified,
+        };
+        Self {
+            at: probe.at.to_string(),
+            availability: availability.name(),
+            reason: probe.seen.as_ref().err().map(ToString::to_string),
+            last_answer: probe.answer.as_ref().map(AnswerView::from),
+        }
+    }
+}
+
+impl From<&Answer> for AnswerView {
+    fn from(answer: &Answer) -> Self {
+        Self {
+            payment: wanted(&answer.quote),
+            since: answer.since.to_string(),
+        }
+    }
+}
+
+fn wanted(quote: &Quote) -> Option<InternalPayment> {
+    match quote {
+        Quote::Paid(payment) => Some(payment.into()),
+        Quote::Free => None,
+    }
+}
+
+/// An entry of the catalog, whole. Fields that are not named here are refused.
+#[derive(ToSchema)]
+#[schema(as = InternalServiceBody)]
+#[expect(dead_code, reason = "a schema; `entry.rs` reads the body")]
+pub(crate) struct ServiceBody {
+    /// Lower-case letters, digits, `-` and `_`; unique in the catalog.
+    #[schema(max_length = 128, example = "lab-weather")]
+    slug: String,
+    #[schema(max_length = 128)]
+    name: String,
+    #[schema(max_length = 2048)]
+    description: String,
+    #[schema(format = Uri, max_length = 2048)]
+    website: String,
+    #[schema(format = Uri, max_length = 2048)]
+    logo_url: Option<String>,
+    /// `search`, `scrape`, `ai`, `data`, `infrastructure`, `security`, `finance` or `creative`.
+    #[schema(example = "data")]
+    category: String,
+    /// Where the entry came from.
+    #[schema(max_length = 32)]
+    source: String,
+    /// `listed`, `discovered`, `probe_passed`, `platform_verified` or `disabled`. Left out, it stays as it is; of a new
+    /// service it is `listed`.
+    #[schema(example = "listed")]
+    trust_status: Option<String>,
+    /// Left out, it stays as it is; of a new service it is false.
+    curated: Option<bool>,
+    #[schema(max_items = 200)]
+    operations: Vec<OperationBody>,
+}
+
+/// An operation, as an operator writes it. Its availability is for probes to say.
+#[derive(ToSchema)]
+#[schema(as = InternalOperationBody)]
+#[expect(dead_code, reason = "a schema; `entry.rs` reads the body")]
+pub(crate) struct OperationBody {
+    /// Unique in the service. What probes saw belongs to it.
+    id: uuid::Uuid,
+    /// The slug that agents send, `<domain>.<action>`; unique in the service.
+    #[schema(max_length = 128, example = "weather.current")]
+    operation_id: String,
+    #[schema(max_length = 128)]
+    label: String,
+    #[schema(example = "GET")]
+    method: String,
+    #[schema(format = Uri, max_length = 2048)]
+    endpoint: String,
+    /// As of the service.
+    #[schema(example = "data")]
+    category: String,
+    #[schema(max_length = 32, example = "sync")]
+    execution: String,
+    #[schema(max_length = 32, example = "fixed")]
+    price_model: String,
+    #[schema(minimum = 0)]
+    estimated_price_units: u64,
+    /// Authorize refuses to pay more.
+    #[schema(minimum = 0)]
+    max_price_units: Option<u64>,
+    /// Parameter descriptor, as the provider gives it.
+    #[schema(value_type = Option<Object>)]
+    params: Option<serde_json::Value>,
+    /// Left out, it stays as it is, such as what a probe filled in at first sight; null says that there is none.
+    payment: Option<PaymentBody>,
+}
+
+/// How an operation is paid, as an operator writes it.
+#[derive(ToSchema)]
+#[schema(as = InternalPaymentBody)]
+#[expect(dead_code, reason = "a schema; `entry.rs` reads the body")]
+pub(crate) struct PaymentBody {
+    #[schema(example = "exact")]
+    scheme: String,
+    /// `base` or `base-sepolia`.
+    #[schema(example = "base-sepolia")]
+    network: String,
+    #[schema(example = "USDC")]
+    token: String,
+    #[schema(minimum = 1)]
+    amount_units: u64,
+    /// The provider's wallet: the only payee that authorize will pay.
+    pay_to: String,
+}
+
+/// How far a service has been checked.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "a schema; `trust_status.rs` reads the body")]
+pub(crate) struct TrustStatusBody {
+    /// `listed`, `discovered`, `probe_passed`, `platform_verified` or `disabled`.
+    #[schema(example = "disabled")]
+    trust_status: String,
+}
+
+/// Whether agents may use a service at all.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "a schema; `curated.rs` reads the body")]
+pub(crate) struct CuratedBody {
+    curated: bool,
+}

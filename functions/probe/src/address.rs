@@ -1,0 +1,254 @@
+//! Whom a probe may call: addresses of the public internet, and nothing near us.
+//!
+//! The catalog's addresses come from outside, and names are answered by whoever owns them. A probe that followed them
+//! anywhere would read the metadata service, the runtime's own API and whatever else answers inside (SSRF). So the
+//! judgement is a list of what may be called, and every other range, known or not, is refused.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use url::{Host, Url};
+
+/// IPv4 ranges that are not globally reachable unicast (IANA IPv4 Special-Purpose Address Registry), with multicast and
+/// the reserved top.
+const NOT_PUBLIC_V4: &[(Ipv4Addr, u32)] = &[
+    // This network, and the unspecified address.
+    (Ipv4Addr::UNSPECIFIED, 8),
+    (Ipv4Addr::new(10, 0, 0, 0), 8),
+    // Carrier-grade NAT; clouds put internal services there.
+    (Ipv4Addr::new(100, 64, 0, 0), 10),
+    // The runtime's own API is here.
+    (Ipv4Addr::new(127, 0, 0, 0), 8),
+    // Link-local: the metadata services of every cloud.
+    (Ipv4Addr::new(169, 254, 0, 0), 16),
+    (Ipv4Addr::new(172, 16, 0, 0), 12),
+    (Ipv4Addr::new(192, 0, 0, 0), 24),
+    (Ipv4Addr::new(192, 0, 2, 0), 24),
+    // Relays of 6to4.
+    (Ipv4Addr::new(192, 88, 99, 0), 24),
+    (Ipv4Addr::new(192, 168, 0, 0), 16),
+    (Ipv4Addr::new(198, 18, 0, 0), 15),
+    (Ipv4Addr::new(198, 51, 100, 0), 24),
+    (Ipv4Addr::new(203, 0, 113, 0), 24),
+    // Multicast, the reserved range and broadcast.
+    (Ipv4Addr::new(224, 0, 0, 0), 3),
+];
+
+/// The only IPv6 range that is given out for global unicast (RFC 4291 §2.4, IANA). IPv4-mapped, NAT64, unique local,
+/// link-local, multicast and everything to come lie outside.
+const GLOBAL_V6: (Ipv6Addr, u32) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
+
+/// What of it is not globally reachable (IANA IPv6 Special-Purpose Address Registry), or holds an IPv4 address that a
+/// relay would send the call to.
+const NOT_PUBLIC_V6: &[(Ipv6Addr, u32)] = &[
+    // Protocol assignments: Teredo, benchmarking, ORCHID.
+    (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),
+    // Documentation, the old range and the new one.
+    (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
+    (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20),
+    // 6to4.
+    (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16),
+];
+
+/// Whether an address is on the public internet.
+pub(crate) fn is_public(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => !NOT_PUBLIC_V4.iter().any(|(range, bits)| {
+            let distance = range.to_bits() ^ ip.to_bits();
+            distance.leading_zeros() >= *bits
+        }),
+        IpAddr::V6(ip) => {
+            let in_range = |(range, bits): &(Ipv6Addr, u32)| {
+                let distance = range.to_bits() ^ ip.to_bits();
+                distance.leading_zeros() >= *bits
+            };
+            in_range(&GLOBAL_V6) && !NOT_PUBLIC_V6.iter().any(in_range)
+        }
+    }
+}
+
+/// Whether an address may be called, as far as it can be told before its name is resolved.
+pub(crate) fn may_be_public(url: &Url) -> bool {
+    match url.host() {
+        // A literal is not resolved, so nothing else would judge it. The reader has made one form of the many of IPv4.
+        Some(Host::Ipv4(ip)) => is_public(ip.into()),
+        Some(Host::Ipv6(ip)) => is_public(ip.into()),
+        Some(Host::Domain(name)) => !is_local_name(name),
+        None => false,
+    }
+}
+
+/// Whether a name means this machine whatever it resolves to (RFC 6761 §6.3).
+fn is_local_name(name: &str) -> bool {
+    let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+    name == "localhost" || name.ends_with(".localhost")
+}
+
+/// `host:port` of an address, as both ends of a comparison are written.
+pub(crate) fn authority(url: &Url) -> Option<String> {
+    Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?))
+}
+
+/// Reads one entry of `PROBE_ALLOWED_HOSTS`, `host:port`, as [`authority`] writes it.
+pub(crate) fn parse_authority(text: &str) -> Option<String> {
+    let (_, port) = text.rsplit_once(':')?;
+    port.parse::<u16>().ok()?;
+    let url = Url::parse(&format!("http://{text}/")).ok()?;
+    // The reader must have seen a host and a port and nothing else; there are no wildcards.
+    let read = authority(&url)?;
+    (read.eq_ignore_ascii_case(text) && !text.contains('*')).then_some(read)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_public_internet_is_called() {
+        let public = [
+            "1.1.1.1",
+            "8.8.8.8",
+            "9.255.255.255",
+            "11.0.0.0",
+            "100.63.255.255",
+            "100.128.0.0",
+            "126.255.255.255",
+            "128.0.0.1",
+            "169.253.255.255",
+            "169.255.0.0",
+            "172.15.255.255",
+            "172.32.0.0",
+            "192.0.1.0",
+            "192.167.255.255",
+            "192.169.0.0",
+            "198.17.255.255",
+            "198.20.0.0",
+            "223.255.255.255",
+            "2001:4860:4860::8888",
+            "2001:200::1",
+            "2606:4700::1111",
+            "2003::1",
+            "3ffe::1",
+        ];
+        let refused = [
+            "0.0.0.0",
+            "0.1.2.3",
+            "10.0.0.1",
+            "10.255.255.255",
+            "100.64.0.1",
+            "100.127.255.255",
+            "127.0.0.1",
+            "127.255.255.254",
+            "169.254.0.1",
+            "169.254.169.254",
+            "169.254.170.2",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.0.0.8",
+            "192.0.2.1",
+            "192.88.99.1",
+            "192.168.0.1",
+            "198.18.0.1",
+            "198.19.255.255",
+            "198.51.100.7",
+            "203.0.113.7",
+            "224.0.0.1",
+            "239.255.255.255",
+            "240.0.0.1",
+            "255.255.255.255",
+            "::",
+            "::1",
+            // IPv4 in IPv6: mapped, compatible, translated (RFC 2765), NAT64 (two ranges), 6to4, Teredo.
+            "::ffff:127.0.0.1",
+            "::ffff:8.8.8.8",
+            "::7f00:1",
+            "::ffff:0:127.0.0.1",
+            "64:ff9b::a9fe:a9fe",
+            "64:ff9b:1::a9fe:a9fe",
+            "2002:7f00:1::",
+            "2002:a9fe:a9fe::1",
+            "2001::1",
+            "2001:0:7f00:1::",
+            "2001:2::1",
+            "2001:10::1",
+            "2001:20::1",
+            "2001:1ff:ffff::",
+            "2001:db8::1",
+            "3fff::1",
+            "3fff:fff::1",
+            "100::1",
+            "5f00::1",
+            "4000::1",
+            "fc00::1",
+            "fd00:ec2::254",
+            "fe80::1",
+            "fec0::1",
+            "ff02::1",
+        ];
+        for ip in public {
+            assert!(is_public(ip.parse().unwrap()), "{ip}");
+        }
+        for ip in refused {
+            assert!(!is_public(ip.parse().unwrap()), "{ip}");
+        }
+    }
+
+    #[test]
+    fn a_literal_address_is_judged_in_every_spelling() {
+        let refused = [
+            "http://127.0.0.1/",
+            "http://127.1/",
+            "http://2130706433/",
+            "http://0x7f000001/",
+            "http://0177.0.0.1/",
+            "http://0/",
+            "http://[::1]/",
+            "http://[::ffff:127.0.0.1]/",
+            "http://[0:0:0:0:0:ffff:7f00:1]/",
+            "http://169.254.169.254/latest/meta-data/",
+            "http://\u{ff11}27.0.0.1/",
+            "http://localhost./",
+            "data:text/plain,x",
+        ];
+        for text in refused {
+            assert!(!may_be_public(&Url::parse(text).unwrap()), "{text}");
+        }
+        for text in [
+            "http://8.8.8.8/",
+            "https://lab.example/",
+            "https://[2606:4700::1111]:8443/x",
+        ] {
+            assert!(may_be_public(&Url::parse(text).unwrap()), "{text}");
+        }
+    }
+
+    #[test]
+    fn names_of_this_machine_are_known() {
+        for name in ["localhost", "LOCALHOST", "localhost.", "a.localhost", "a.b.LocalHost."] {
+            assert!(is_local_name(name), "{name}");
+        }
+        for name in ["localhost.example", "notlocalhost", "lab.example", ""] {
+            assert!(!is_local_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_allowed_host_is_a_host_and_a_port() {
+        let rows = [
+            ("127.0.0.1:4021", Some("127.0.0.1:4021")),
+            ("[::1]:80", Some("[::1]:80")),
+            ("Lab.example:443", Some("lab.example:443")),
+            ("127.0.0.1", None),
+            ("127.1:80", None),
+            ("lab.example:", None),
+            ("lab.example:http", None),
+            ("lab.example:65536", None),
+            ("a@lab.example:80", None),
+            ("lab.example/x:80", None),
+            ("*:80", None),
+            (":80", None),
+            ("", None),
+        ];
+        for (text, read) in rows {
+            assert_eq!(parse_authority(text).as_deref(), read, "{text}");
+        }
+    }
+}

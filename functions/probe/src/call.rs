@@ -1,0 +1,611 @@
+//! One call of a provider without paying, and what it says.
+//!
+//! Always true: a connection goes to an address that was judged here, as it was judged, at every step of a redirect; a
+//! call ends within its time, whatever the other side does; and no more is kept of an answer than what it costs.
+//!
+//! What is read is a stranger's word. It reaches the catalog through `purser_domain::Service::probed` alone.
+
+use crate::address::{authority, is_public, may_be_public};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use purser_domain::{Network, Obstacle, Operation, Quote, Sighting, Url, parse_json, read_requirement};
+use reqwest::{
+    Client, Method, Response, StatusCode,
+    dns::{Addrs, Name, Resolve, Resolving},
+    header::{self, HeaderMap, HeaderName},
+    redirect::Policy,
+};
+use serde_json::Value;
+use std::{collections::BTreeSet, error::Error as StdError, net::SocketAddr, time::Duration};
+
+/// One call, its redirects included.
+pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(10);
+/// As many hops as shops need: to https, to `www`, to the version.
+const MAX_REDIRECTS: usize = 3;
+/// Requirements of either version measure two to three KiB.
+const MAX_ANSWER_BYTES: usize = 64 * 1024;
+/// Servers send two dozen.
+const MAX_HEADERS: usize = 100;
+
+const USER_AGENT: &str = concat!("Purser-Probe/", env!("CARGO_PKG_VERSION"));
+const PAYMENT_REQUIRED: HeaderName = HeaderName::from_static("payment-required");
+
+/// Calls providers.
+pub(crate) struct Caller {
+    network: Network,
+    /// `host:port` that may be anywhere: the local stack's.
+    allowed: BTreeSet<String>,
+    /// Connects to public addresses alone.
+    strict: Client,
+    /// Connects to wherever it is sent, and is only sent to what is allowed.
+    plain: Client,
+    longest: Duration,
+}
+
+impl Caller {
+    /// A caller for offers on that network. `longest` bounds a call.
+    pub(crate) fn new(network: Network, allowed: BTreeSet<String>, longest: Duration) -> reqwest::Result<Self> {
+        let client = || {
+            Client::builder()
+                .user_agent(USER_AGENT)
+                // A redirect is judged like a first address, so it is followed by hand.
+                .redirect(Policy::none())
+                // A proxy would resolve names in our place.
+                .no_proxy()
+                .referer(false)
+                .http1_only()
+                .http1_max_headers(MAX_HEADERS)
+                // Between two runs a function is frozen, and its connections die.
+                .pool_max_idle_per_host(0)
+        };
+        Ok(Self {
+            network,
+            allowed,
+            strict: client().dns_resolver(Vetted).build()?,
+            plain: client().build()?,
+            longest,
+        })
+    }
+
+    /// Calls an operation's provider without paying.
+    pub(crate) async fn sight(&self, operation: &Operation) -> Sighting {
+        let call = self.call(&operation.method, operation.endpoint.clone());
+        tokio::time::timeout(self.longest, call)
+            .await
+            .unwrap_or(Err(Obstacle::Timeout))
+    }
+
+    async fn call(&self, method: &str, mut url: Url) -> Sighting {
+        // Of the others nobody knows what they do without payment.
+        let method = match method {
+            "GET" => Method::GET,
+            "HEAD" => Method::HEAD,
+            "POST" => Method::POST,
+            _ => return Err(Obstacle::MethodNotProbed),
+        };
+        for _ in 0..=MAX_REDIRECTS {
+            let response = self.send(&method, url.clone()).await?;
+            match response.status() {
+                StatusCode::MOVED_PERMANENTLY
+                | StatusCode::FOUND
+                | StatusCode::SEE_OTHER
+                | StatusCode::TEMPORARY_REDIRECT
+                | StatusCode::PERMANENT_REDIRECT => url = next(&method, &url, &response)?,
+                _ => return self.read(response).await,
+            }
+        }
+        Err(Obstacle::TooManyRedirects)
+    }
+
+    async fn send(&self, method: &Method, url: Url) -> Result<Response, Obstacle> {
+        let mut request = self.client_for(&url)?.request(method.clone(), url);
+        if *method == Method::POST {
+            request = request.header(header::CONTENT_TYPE, "application/json").body("{}");
+        }
+        request.send().await.map_err(|error| obstacle_of(&error))
+    }
+
+    /// The client that may call an address. Names are judged once more when they have been resolved: [`Vetted`].
+    fn client_for(&self, url: &Url) -> Result<&Client, Obstacle> {
+        if authority(url).is_some_and(|authority| self.allowed.contains(&authority)) {
+            return Ok(&self.plain);
+        }
+        if may_be_public(url) {
+            Ok(&self.strict)
+        } else {
+            Err(Obstacle::BlockedAddress)
+        }
+    }
+
+    async fn read(&self, response: Response) -> Sighting {
+        let status = response.status();
+        if status.is_success() {
+            return Ok(Quote::Free);
+        }
+        if status != StatusCode::PAYMENT_REQUIRED {
+            return Err(Obstacle::Status(status.as_u16()));
+        }
+        // v2 writes the requirement into a header, v1 into the body (`docs/x402.md` §1, §2).
+        let requirement = match in_header(response.headers())? {
+            Some(requirement) => requirement,
+            None => parse_json(&body(response).await?).map_err(|_| Obstacle::NotX402)?,
+        };
+        read_requirement(&requirement, self.network)
+    }
+}
+
+/// Where a redirect leads. What a browser would turn into another request is not followed, and neither is the way from
+/// https to http, on which anybody could answer.
+fn next(method: &Method, url: &Url, response: &Response) -> Result<Url, Obstacle> {
+    let keeps_method = matches!(
+        response.status(),
+        StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT
+    );
+    if *method == Method::POST && !keeps_method {
+        return Err(Obstacle::Status(response.status().as_u16()));
+    }
+    let location = response.headers().get(header::LOCATION);
+    let target = location.and_then(|location| url.join(location.to_str().ok()?).ok());
+    let plain = |target: &Url| target.username().is_empty() && target.password().is_none();
+    let as_safe = |target: &Url| match target.scheme() {
+        "https" => true,
+        "http" => url.scheme() == "http",
+        _ => false,
+    };
+    target.filter(plain).filter(as_safe).ok_or(Obstacle::BadRedirect)
+}
+
+/// The requirement in `PAYMENT-REQUIRED`: strict base64 of a JSON object, once.
+fn in_header(headers: &HeaderMap) -> Result<Option<Value>, Obstacle> {
+    let mut values = headers.get_all(PAYMENT_REQUIRED).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(Obstacle::NotX402);
+    }
+    if value.len() > MAX_ANSWER_BYTES {
+        return Err(Obstacle::TooLarge);
+    }
+    let json = STANDARD.decode(value).map_err(|_| Obstacle::NotX402)?;
+    parse_json(&json).map(Some).map_err(|_| Obstacle::NotX402)
+}
+
+async fn body(mut response: Response) -> Result<Vec<u8>, Obstacle> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| obstacle_of(&error))? {
+        if body.len().saturating_add(chunk.len()) > MAX_ANSWER_BYTES {
+            return Err(Obstacle::TooLarge);
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+/// Resolves names, and answers nothing where any of the addresses is not public. The connection is made to what it
+/// answers, so that a name can't mean one thing when it is judged and another when it is called (DNS rebinding).
+struct Vetted;
+
+/// Why a name is not called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum NameRefused {
+    #[error("the name has no address")]
+    Unknown,
+    #[error("the name has an address that is not public")]
+    NotPublic,
+}
+
+impl Resolve for Vetted {
+    fn resolve(&self, name: Name) -> Resolving {
+        Box::pin(async move {
+            let addresses: Addrs = Box::new(addresses_of(name.as_str()).await?.into_iter());
+            Ok(addresses)
+        })
+    }
+}
+
+async fn addresses_of(name: &str) -> Result<Vec<SocketAddr>, NameRefused> {
+    let addresses = tokio::net::lookup_host((name, 0)).await;
+    let addresses: Vec<SocketAddr> = addresses.map_err(|_| NameRefused::Unknown)?.collect();
+    if addresses.is_empty() {
+        return Err(NameRefused::Unknown);
+    }
+    let public = addresses.iter().all(|address| is_public(address.ip()));
+    public.then_some(addresses).ok_or(NameRefused::NotPublic)
+}
+
+fn obstacle_of(error: &reqwest::Error) -> Obstacle {
+    let mut source: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(error) = source {
+        match error.downcast_ref() {
+            Some(NameRefused::Unknown) => return Obstacle::UnknownHost,
+            Some(NameRefused::NotPublic) => return Obstacle::BlockedAddress,
+            None => source = error.source(),
+        }
+    }
+    Obstacle::Unreachable
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::{
+        Router,
+        body::Bytes,
+        http::{HeaderMap, Uri},
+        response::{IntoResponse as _, Redirect},
+        routing::{any, get},
+    };
+    use purser_domain::{Address, Amount, CatalogPayment};
+    use serde_json::json;
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::{TcpListener, TcpStream},
+    };
+
+    const NETWORK: Network = Network::BaseSepolia;
+
+    fn entry(version: u8) -> Value {
+        let token = NETWORK.token();
+        let mut entry = json!({
+            "scheme": "exact", "asset": token.address.to_string(), "payTo": Address::repeat_byte(1).to_string(),
+            "maxTimeoutSeconds": 60, "extra": {"name": token.name, "version": token.version},
+        });
+        if version == 1 {
+            (entry["network"], entry["maxAmountRequired"]) = (json!("base-sepolia"), json!("10000"));
+        } else {
+            (entry["network"], entry["amount"]) = (json!("eip155:84532"), json!("10000"));
+        }
+        entry
+    }
+
+    fn requirement(version: u8, entries: &[Value]) -> Value {
+        json!({"x402Version": version, "error": "pay", "accepts": entries})
+    }
+
+    fn header_of(requirement: &Value) -> [(&'static str, String); 1] {
+        [("payment-required", STANDARD.encode(requirement.to_string()))]
+    }
+
+    fn asks() -> Quote {
+        Quote::Paid(CatalogPayment {
+            scheme: "exact".to_owned(),
+            network: NETWORK,
+            amount: Amount::from_units(10_000).unwrap(),
+            pay_to: Address::repeat_byte(1),
+        })
+    }
+
+    /// Paid to GET and HEAD; to POST only with the body and the type that a probe sends.
+    async fn paid(headers: HeaderMap, method: Method, body: Bytes) -> axum::response::Response {
+        assert!(
+            headers[header::USER_AGENT]
+                .to_str()
+                .unwrap()
+                .starts_with("Purser-Probe/")
+        );
+        assert!(
+            ["authorization", "cookie", "x-payment"]
+                .iter()
+                .all(|name| !headers.contains_key(*name))
+        );
+        let expected: (&[u8], bool) = if method == Method::POST {
+            (b"{}", true)
+        } else {
+            (b"", false)
+        };
+        if (&*body, headers.contains_key(header::CONTENT_TYPE)) != expected {
+            return StatusCode::BAD_REQUEST.into_response();
+        }
+        let v2 = requirement(2, &[entry(2)]);
+        (StatusCode::PAYMENT_REQUIRED, header_of(&v2), "{}").into_response()
+    }
+
+    async fn provider() -> String {
+        let pay = StatusCode::PAYMENT_REQUIRED;
+        let mainnet = || {
+            let mut entry = entry(2);
+            entry["network"] = json!("eip155:8453");
+            entry
+        };
+        let routes = Router::new()
+            .route("/v2", any(paid))
+            .route("/v1", get(async move || (pay, requirement(1, &[entry(1)]).to_string())))
+            .route(
+                "/cheapest",
+                get(async move || {
+                    let mut dear = entry(2);
+                    dear["amount"] = json!("20000");
+                    (pay, header_of(&requirement(2, &[dear, entry(2)])))
+                }),
+            )
+            .route("/free", get(async || "weather"))
+            .route("/free/nothing", get(async || StatusCode::NO_CONTENT))
+            .route(
+                "/mainnet",
+                get(async move || (pay, header_of(&requirement(2, &[mainnet()])))),
+            )
+            .route("/page", get(async move || (pay, "<html>pay me</html>")))
+            .route("/empty", get(async move || pay))
+            .route(
+                "/not-base64",
+                get(async move || {
+                    (
+                        pay,
+                        [("payment-required", "{}")],
+                        requirement(1, &[entry(1)]).to_string(),
+                    )
+                }),
+            )
+            .route(
+                "/two-headers",
+                get(async move || {
+                    let mut response = (pay, header_of(&requirement(2, &[entry(2)]))).into_response();
+                    let value = response.headers()["payment-required"].clone();
+                    response.headers_mut().append("payment-required", value);
+                    response
+                }),
+            )
+            .route(
+                "/repeated-key",
+                get(async move || (pay, r#"{"x402Version":1,"x402Version":1}"#)),
+            )
+            .route("/500", get(async || StatusCode::INTERNAL_SERVER_ERROR))
+            .route("/401", get(async || StatusCode::UNAUTHORIZED))
+            .route("/large", get(async move || (pay, " ".repeat(MAX_ANSWER_BYTES + 1))))
+            .route("/largest", get(async move || (pay, " ".repeat(MAX_ANSWER_BYTES))))
+            .route(
+                "/long-header",
+                get(async move || (pay, [("payment-required", "A".repeat(MAX_ANSWER_BYTES + 1))])),
+            )
+            .route(
+                "/many-headers",
+                get(async move || {
+                    let mut headers = HeaderMap::new();
+                    for n in 0..=MAX_HEADERS {
+                        headers.append("x-more", n.into());
+                    }
+                    (pay, headers)
+                }),
+            )
+            .route("/slow", get(async || tokio::time::sleep(Duration::from_mins(1)).await))
+            .route(
+                "/301",
+                any(async || (StatusCode::MOVED_PERMANENTLY, [("location", "/v2")])),
+            )
+            .route("/303", any(async || Redirect::to("/v2")))
+            .route("/307", any(async || Redirect::temporary("v2?x=1#y")))
+            .route("/308", any(async || Redirect::permanent("/v2")))
+            .route("/no-location", get(async || StatusCode::FOUND))
+            .route(
+                "/to",
+                any(async |uri: Uri| Redirect::temporary(uri.query().unwrap_or_default())),
+            )
+            .route("/hops/{n}", get(hop));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let authority = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move { axum::serve(listener, routes).await });
+        authority
+    }
+
+    async fn hop(axum::extract::Path(n): axum::extract::Path<u8>) -> Redirect {
+        match n {
+            1 => Redirect::to("/v2"),
+            n => Redirect::to(&format!("/hops/{}", n.saturating_sub(1))),
+        }
+    }
+
+    fn caller(allowed: &[&str], longest: Duration) -> Caller {
+        let allowed = allowed.iter().map(|text| (*text).to_owned()).collect();
+        Caller::new(NETWORK, allowed, longest).unwrap()
+    }
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    async fn call(caller: &Caller, method: &str, url: &str) -> Sighting {
+        let call = caller.call(method, Url::parse(url).unwrap());
+        tokio::time::timeout(caller.longest, call)
+            .await
+            .unwrap_or(Err(Obstacle::Timeout))
+    }
+
+    #[tokio::test]
+    async fn what_a_provider_says_is_what_was_seen() {
+        let authority = provider().await;
+        let caller = caller(&[&authority], LONG);
+        let status = |status| Err(Obstacle::Status(status));
+        let rows = [
+            ("GET", "/v2", Ok(asks())),
+            ("HEAD", "/v2", Ok(asks())),
+            ("POST", "/v2", Ok(asks())),
+            ("DELETE", "/v2", Err(Obstacle::MethodNotProbed)),
+            ("PUT", "/v2", Err(Obstacle::MethodNotProbed)),
+            ("get", "/v2", Err(Obstacle::MethodNotProbed)),
+            ("GET", "/v1", Ok(asks())),
+            // Its requirement is in a body, which HEAD does not get.
+            ("HEAD", "/v1", Err(Obstacle::NotX402)),
+            ("GET", "/cheapest", Ok(asks())),
+            ("GET", "/free", Ok(Quote::Free)),
+            ("HEAD", "/free", Ok(Quote::Free)),
+            ("GET", "/free/nothing", Ok(Quote::Free)),
+            ("POST", "/free", status(405)),
+            ("GET", "/mainnet", Err(Obstacle::OtherNetwork)),
+            ("GET", "/page", Err(Obstacle::NotX402)),
+            ("GET", "/empty", Err(Obstacle::NotX402)),
+            ("GET", "/not-base64", Err(Obstacle::NotX402)),
+            ("GET", "/two-headers", Err(Obstacle::NotX402)),
+            ("GET", "/repeated-key", Err(Obstacle::NotX402)),
+            ("GET", "/500", status(500)),
+            ("GET", "/401", status(401)),
+            ("GET", "/404", status(404)),
+            ("GET", "/large", Err(Obstacle::TooLarge)),
+            ("GET", "/largest", Err(Obstacle::NotX402)),
+            ("GET", "/long-header", Err(Obstacle::TooLarge)),
+            ("GET", "/many-headers", Err(Obstacle::Unreachable)),
+            ("GET", "/301", Ok(asks())),
+            ("GET", "/303", Ok(asks())),
+            ("GET", "/307", Ok(asks())),
+            ("GET", "/308", Ok(asks())),
+            ("POST", "/307", Ok(asks())),
+            ("POST", "/308", Ok(asks())),
+            ("POST", "/301", status(301)),
+            ("POST", "/303", status(303)),
+            ("GET", "/no-location", Err(Obstacle::BadRedirect)),
+            ("GET", "/to?ftp://lab.example/", Err(Obstacle::BadRedirect)),
+            ("GET", "/to?file:///etc/passwd", Err(Obstacle::BadRedirect)),
+            ("GET", "/to?http://u:p@lab.example/", Err(Obstacle::BadRedirect)),
+            ("GET", "/to?http://[", Err(Obstacle::BadRedirect)),
+            ("GET", "/hops/3", Ok(asks())),
+            ("GET", "/hops/4", Err(Obstacle::TooManyRedirects)),
+        ];
+        for (method, path, expected) in rows {
+            let seen = call(&caller, method, &format!("http://{authority}{path}")).await;
+            assert_eq!(seen, expected, "{method} {path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_near_us_is_called_however_it_is_named() {
+        let authority = provider().await;
+        let (_, port) = authority.split_once(':').unwrap();
+        // All of these would be answered by the provider here, or by nobody; only one is allowed.
+        let allowed = caller(&[&authority], LONG);
+        let strict = caller(&[], LONG);
+        assert_eq!(
+            call(&strict, "GET", &format!("http://{authority}/v2")).await,
+            Err(Obstacle::BlockedAddress)
+        );
+        for host in [
+            "127.0.0.2",
+            "127.1",
+            "0",
+            "[::ffff:127.0.0.1]",
+            "[::1]",
+            "localhost",
+            "LOCALHOST.",
+            "x.localhost",
+        ] {
+            let (host, url) = (format!("{host}:{port}"), format!("http://{host}:{port}/v2"));
+            // `127.1` is another spelling of what is allowed.
+            let expected = if host.starts_with("127.1:") {
+                Ok(asks())
+            } else {
+                Err(Obstacle::BlockedAddress)
+            };
+            assert_eq!(call(&allowed, "GET", &url).await, expected, "{url}");
+            assert_eq!(call(&strict, "GET", &url).await, Err(Obstacle::BlockedAddress), "{url}");
+            let by_redirect = format!("http://{authority}/to?{url}");
+            assert_eq!(call(&allowed, "GET", &by_redirect).await, expected, "{by_redirect}");
+        }
+        for url in [
+            "http://169.254.169.254/latest/meta-data/",
+            "http://10.0.0.1/",
+            "https://[fd00:ec2::254]/",
+        ] {
+            let by_redirect = format!("http://{authority}/to?{url}");
+            assert_eq!(
+                call(&allowed, "GET", &by_redirect).await,
+                Err(Obstacle::BlockedAddress),
+                "{url}"
+            );
+        }
+        // The same host and another port is another address.
+        let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", other.local_addr().unwrap());
+        assert_eq!(call(&allowed, "GET", &url).await, Err(Obstacle::BlockedAddress));
+    }
+
+    #[tokio::test]
+    async fn a_name_is_judged_by_what_it_resolves_to_when_it_is_called() {
+        let authority = provider().await;
+        let (_, port) = authority.split_once(':').unwrap();
+        let caller = caller(&[], LONG);
+        // Past the judgement of the name itself: as a name of the internet that resolves to this machine.
+        let error = caller
+            .strict
+            .get(format!("http://localhost:{port}/v2"))
+            .send()
+            .await
+            .unwrap_err();
+        assert_eq!(obstacle_of(&error), Obstacle::BlockedAddress);
+        assert!(
+            caller
+                .plain
+                .get(format!("http://localhost:{port}/v2"))
+                .send()
+                .await
+                .is_ok()
+        );
+        assert_eq!(addresses_of("localhost").await, Err(NameRefused::NotPublic));
+        assert_eq!(addresses_of("").await, Err(NameRefused::Unknown));
+        let error = caller
+            .strict
+            .get("http://no-such-name.invalid/")
+            .send()
+            .await
+            .unwrap_err();
+        assert_eq!(obstacle_of(&error), Obstacle::UnknownHost);
+    }
+
+    /// A server that says `head` and then goes on saying `rest`.
+    async fn talker(head: &'static str, rest: &'static [u8]) -> String {
+        async fn talk(mut stream: TcpStream, head: &str, rest: &[u8]) -> std::io::Result<()> {
+            // Who speaks before it is asked is not speaking HTTP.
+            let mut request = [0; 1_024];
+            let _ = stream.read(&mut request).await?;
+            stream.write_all(head.as_bytes()).await?;
+            loop {
+                if rest.is_empty() {
+                    tokio::time::sleep(Duration::from_mins(1)).await;
+                } else {
+                    stream.write_all(rest).await?;
+                }
+            }
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let authority = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(talk(stream, head, rest));
+            }
+        });
+        authority
+    }
+
+    #[tokio::test]
+    async fn a_call_ends_whatever_the_other_side_does() {
+        const CHUNK: &[u8] = b"zz\r\n";
+        let provider = provider().await;
+        let quiet = talker("", b"").await;
+        let in_head = talker("HTTP/1.1 402 Payment Required\r\nx: y", b"").await;
+        let in_body = talker("HTTP/1.1 402 Payment Required\r\ncontent-length: 9\r\n\r\n{", b"").await;
+        let endless_head = talker("HTTP/1.1 402 Payment Required\r\nx: ", b"yyyyyyyyyyyyyyyy").await;
+        let endless_body = talker("HTTP/1.1 402 Payment Required\r\n\r\n", b"                ").await;
+        let broken = talker(
+            "HTTP/1.1 402 Payment Required\r\ntransfer-encoding: chunked\r\n\r\n",
+            CHUNK,
+        )
+        .await;
+        let endless_free = talker("HTTP/1.1 200 OK\r\n\r\n", b"                ").await;
+        let not_http = talker("220 smtp.lab.example\r\n", b"").await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let nobody = listener.local_addr().unwrap().to_string();
+        drop(listener);
+        let short = Duration::from_millis(500);
+        let slow = format!("{provider}/slow");
+        let rows = [
+            (&slow, short, Err(Obstacle::Timeout)),
+            (&quiet, short, Err(Obstacle::Timeout)),
+            (&in_head, short, Err(Obstacle::Timeout)),
+            (&in_body, short, Err(Obstacle::Timeout)),
+            (&endless_head, LONG, Err(Obstacle::Unreachable)),
+            (&endless_body, LONG, Err(Obstacle::TooLarge)),
+            (&broken, LONG, Err(Obstacle::Unreachable)),
+            (&endless_free, LONG, Ok(Quote::Free)),
+            (&not_http, LONG, Err(Obstacle::Unreachable)),
+            (&nobody, LONG, Err(Obstacle::Unreachable)),
+        ];
+        for (address, longest, expected) in rows {
+            let authority = address.split('/').next().unwrap();
+            let seen = call(&caller(&[authority], longest), "GET", &format!("http://{address}")).await;
+            assert_eq!(seen, expected, "{address}");
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! The probe: keeps looking at what the catalog's operations really cost.
+//!
+//! A schedule calls it every minute. Each run takes the operations that are due - asked for by an operator, never seen,
+//! or not seen for a while - calls their providers without paying, and records what they say. It is safe to run twice at
+//! once, or to be cut off: a result is only recorded on the entry that it was seen for, and what was not recorded is due
+//! again.
+//!
+//! Deliberately elsewhere: what an answer may change of the catalog (`shared/domain/src/probe.rs`).
+
+mod address;
+mod call;
+
+use call::{Caller, LONGEST_CALL};
+use purser_api::{Boot, BootError, Clock};
+use purser_domain::{
+    CatalogPayment, Duration as Length, Network, Operation, OperationUuid, ProbeRecord, Quote, Result, Service,
+    Sighting, Timestamp, TrustStatus,
+};
+use purser_store::{CatalogTable, Listed};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use tokio::{task::JoinSet, time::Instant};
+
+/// The most operations of one run. With [`SERVICES_AT_ONCE`] times [`CALLS_PER_SERVICE`] calls at once of ten seconds
+/// each, 100 are done in 40 s at the worst where they belong to many services.
+const MOST_OPERATIONS: usize = 100;
+/// How many services are looked at at once.
+const SERVICES_AT_ONCE: usize = 8;
+/// How many calls a provider gets at once.
+const CALLS_PER_SERVICE: usize = 4;
+/// What recording takes at most: two attempts of a transaction, and a pause.
+const RECORDING: Duration = Duration::from_secs(5);
+
+/// The probe, ready to run. Clones share everything.
+#[derive(Clone)]
+pub struct Probe(Arc<Shared>);
+
+struct Shared {
+    catalog: CatalogTable,
+    caller: Caller,
+    clock: Clock,
+    interval: Length,
+}
+
+/// What a run did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// How many services were recorded.
+    pub services: usize,
+    /// How many operations were recorded.
+    pub operations: usize,
+    /// How many services could not be recorded: something moved underneath, or the database failed. They are due again.
+    pub dropped: usize,
+}
+
+/// A service whose operations are due.
+struct Due {
+    service: Service,
+    record: ProbeRecord,
+    operations: Vec<Operation>,
+}
+
+impl Probe {
+    /// The probe with this configuration: `CATALOG_TABLE`, `NETWORK`, `PROBE_INTERVAL_SECONDS`, `PROBE_ALLOWED_HOSTS`.
+    pub fn boot(boot: Boot) -> Result<Self, BootError> {
+        const DEFAULT_INTERVAL_SECONDS: u32 = 21_600;
+        let Boot { mut env, aws, clock } = boot;
+        let table = env.text("CATALOG_TABLE");
+        let network = env.choice("NETWORK", &Network::ALL, Network::name);
+        let interval = env.number("PROBE_INTERVAL_SECONDS", DEFAULT_INTERVAL_SECONDS, 60..=604_800);
+        let hosts = env.get("PROBE_ALLOWED_HOSTS").unwrap_or_default();
+        let hosts = hosts.split(',').map(str::trim).filter(|host| !host.is_empty());
+        let allowed: Option<BTreeSet<String>> = hosts.map(address::parse_authority).collect();
+        if allowed.is_none() {
+            env.wrong("PROBE_ALLOWED_HOSTS", "must be a list of `host:port`");
+        }
+        let settings = table.zip(network).zip(interval).zip(allowed);
+        let (((table, network), interval), allowed) = env.finish(settings)?;
+        Ok(Self(Arc::new(Shared {
+            catalog: CatalogTable::new(purser_store::client(&aws), table),
+            caller: Caller::new(network, allowed, LONGEST_CALL)?,
+            clock,
+            interval: Length::from_secs_u32(interval),
+        })))
+    }
+
+    /// Probes what is due, within that time.
+    pub async fn run(&self, budget: Duration) -> Result<Report> {
+        // What is begun later than that might not be recorded in time.
+        let (now, left) = (
+            Instant::now(),
+            budget.saturating_sub(LONGEST_CALL.saturating_add(RECORDING)),
+        );
+        let last_call = now.checked_add(left).unwrap_or(now);
+        let due = self.due().await?;
+        let runs = due.into_iter().map(|due| {
+            let probe = self.clone();
+            async move { probe.look(due, last_call).await }
+        });
+        let mut report = Report::default();
+        for outcome in at_most(SERVICES_AT_ONCE, runs).await {
+            match outcome {
+                Ok(0) => {}
+                Ok(operations) => {
+                    report.services = report.services.saturating_add(1);
+                    report.operations = report.operations.saturating_add(operations);
+                }
+                Err(Dropped) => report.dropped = report.dropped.saturating_add(1),
+            }
+        }
+        let Report {
+            services,
+            operations,
+            dropped,
+        } = report;
+        if report != Report::default() {
+            tracing::info!(services, operations, dropped, "probe.run");
+        }
+        Ok(report)
+    }
+
+    /// What is due, the most urgent first: what was asked for, then what was never seen, then what was seen longest ago.
+    async fn due(&self) -> Result<Vec<Due>> {
+        let now = self.0.clock.now();
+        let mut due = Vec::new();
+        for (service, record) in self.0.catalog.load_probed().await? {
+            if service.trust_status == TrustStatus::Disabled {
+                continue;
+            }
+            let operations = service.operations.iter();
+            let operations: Vec<Operation> = operations
+                .filter(|operation| record.is_due(operation, now, self.0.interval))
+                .cloned()
+                .collect();
+            if !operations.is_empty() {
+                due.push(Due {
+                    service,
+                    record,
+                    operations,
+                });
+            }
+        }
+        due.sort_by_cached_key(Due::urgency);
+        let mut room = MOST_OPERATIONS;
+        for due in &mut due {
+            due.operations.truncate(room);
+            room = room.saturating_sub(due.operations.len());
+        }
+        due.retain(|due| !due.operations.is_empty());
+        Ok(due)
+    }
+
+    /// Calls what is due of a service and records it; answers how many operations were seen.
+    async fn look(&self, due: Due, last_call: Instant) -> Result<usize, Dropped> {
+        let Due {
+            service,
+            record,
+            operations,
+        } = due;
+        let at = self.0.clock.now();
+        let calls = operations.into_iter().map(|operation| {
+            let (probe, service) = (self.clone(), service.id);
+            async move {
+                let started = Instant::now();
+                if started > last_call {
+                    return None;
+                }
+                let seen = probe.0.caller.sight(&operation).await;
+                let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+                log(service, &operation, &seen, latency_ms);
+                Some((operation.id, seen))
+            }
+        });
+        let seen: Vec<(OperationUuid, Sighting)> =
+            at_most(CALLS_PER_SERVICE, calls).await.into_iter().flatten().collect();
+        if seen.is_empty() {
+            return Ok(0);
+        }
+        let count = seen.len();
+        let (entry, seen) = service.probed(&record, seen, at);
+        match self.0.catalog.put_probed(&service, &entry, &seen).await {
+            Ok(Listed::Stored) => {
+                log_changes(&entry, &record, &seen, at);
+                Ok(count)
+            }
+            Ok(Listed::Changed { .. } | Listed::SlugTaken { .. }) => {
+                tracing::info!(service.id = %service.id, "probe.dropped");
+                Err(Dropped)
+            }
+            Err(error) => {
+                tracing::error!(service.id = %service.id, cause = %error, "probe.not_recorded");
+                Err(Dropped)
+            }
+        }
+    }
+}
+
+/// What was seen of a service was not recorded.
+struct Dropped;
+
+impl Due {
+    fn urgency(&self) -> (bool, Option<Timestamp>) {
+        let operations = self.operations.iter();
+        let asked_for = operations.clone().any(|operation| self.record.is_requested(operation));
+        let times = operations.map(|operation| self.record.of(operation).map(|probe| probe.at));
+        (!asked_for, times.min().flatten())
+    }
+}
+
+/// Runs all of these, no more than `limit` at once, each begun only when there is room for it; a panic costs its one.
+async fn at_most<T: Send + 'static>(
+    limit: usize,
+    work: impl Iterator<Item = impl Future<Output = T> + Send + 'static>,
+) -> Vec<T> {
+    let (mut running, mut done) = (JoinSet::new(), Vec::new());
+    for work in work {
+        if running.len() >= limit {
+            done.extend(running.join_next().await.and_then(Result::ok));
+        }
+        running.spawn(work);
+    }
+    while let Some(finished) = running.join_next().await {
+        done.extend(finished);
+    }
+    done
+}
+
+/// One line per call: what was seen, and nothing of what was said.
+fn log(service: purser_domain::ServiceId, operation: &Operation, seen: &Sighting, latency_ms: u64) {
+    let payment = match seen {
+        Ok(Quote::Paid(payment)) => Some(payment),
+        Ok(Quote::Free) | Err(_) => None,
+    };
+    tracing::info!(
+        service.id = %service,
+        operation.id = %operation.id,
+        operation.slug = %operation.slug,
+        host = operation.endpoint.host_str(),
+        free = matches!(seen, Ok(Quote::Free)),
+        obstacle = seen.as_ref().err().map(tracing::field::display),
+        amount_units = payment.map(|payment| payment.amount.units()),
+        pay_to = payment.map(|payment| tracing::field::display(payment.pay_to)),
+        latency_ms,
+        "probe.call"
+    );
+}
+
+/// One line for whatever differs from the catalog since this very run.
+fn log_changes(entry: &Service, before: &ProbeRecord, after: &ProbeRecord, at: Timestamp) {
+    for operation in &entry.operations {
+        let Some(change) = after.change(operation).filter(|change| change.since == at) else {
+            continue;
+        };
+        if before
+            .change(operation)
+            .is_some_and(|before| before.quote == change.quote)
+        {
+            continue;
+        }
+        let payee = |payment: &CatalogPayment| payment.pay_to;
+        let asked = match &change.quote {
+            Quote::Paid(payment) => Some(payment),
+            Quote::Free => None,
+        };
+        tracing::warn!(
+            service.id = %entry.id,
+            operation.id = %operation.id,
+            operation.slug = %operation.slug,
+            pinned.amount_units = operation.payment.as_ref().map(|payment| payment.amount.units()),
+            pinned.pay_to = operation.payment.as_ref().map(payee).map(tracing::field::display),
+            seen.amount_units = asked.map(|payment| payment.amount.units()),
+            seen.pay_to = asked.map(payee).map(tracing::field::display),
+            "probe.changed"
+        );
+    }
+}
+
+/// How long it is until that time since the epoch: Lambda's deadlines are in real time.
+pub fn time_until(deadline: Duration) -> Duration {
+    let now = Duration::from_micros(Clock::system().now().micros().unsigned_abs());
+    deadline.saturating_sub(now)
+}

@@ -1,0 +1,29 @@
+//! The Lambda function `probe`, which a schedule calls.
+
+use lambda_runtime::{LambdaEvent, service_fn};
+use purser_api::BootError;
+use purser_probe::Probe;
+use serde_json::Value;
+use std::{process::ExitCode, time::Duration};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let served = async {
+        let probe = Probe::boot(purser_api::start().await)?;
+        // What the event says makes no difference: what is due, the catalog tells.
+        lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
+            let deadline = Duration::from_millis(event.context.deadline);
+            // An error makes the call a failed one in Lambda's metrics.
+            let run = Box::pin(probe.run(purser_probe::time_until(deadline))).await;
+            run.map(|_| ()).map_err(BootError::from)
+        }))
+        .await
+    };
+    match served.await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(cause = %error, "function.stopped");
+            ExitCode::FAILURE
+        }
+    }
+}

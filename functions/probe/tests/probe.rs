@@ -1,0 +1,461 @@
+//! The probe over an emulated DynamoDB and providers on loopback: what a run calls, and what becomes of what it sees.
+
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    reason = "a test stops where its ground is missing"
+)]
+
+use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_sdk_dynamodb::{
+    config::{Credentials, SharedCredentialsProvider},
+    types::{AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType},
+};
+use axum::{Router, extract::Path, extract::State, http::StatusCode, response::IntoResponse as _, response::Response};
+use dynoxide::Database;
+use purser_api::{Boot, Clock};
+use purser_domain::{
+    Address, Amount, Availability, CatalogPayment, Category, Network, Obstacle, Operation, OperationSlug,
+    OperationUuid, ProbeRecord, Quote, Service, ServiceId, ServiceSlug, Timestamp, TrustStatus, Url,
+};
+use purser_probe::{Probe, Report};
+use purser_store::{CatalogTable, Listed};
+use serde_json::json;
+use std::{
+    net::TcpListener,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+use uuid::Uuid;
+
+const NETWORK: Network = Network::BaseSepolia;
+const PAYEE: Address = Address::repeat_byte(1);
+/// The still clock begins at 2026-11-21T01:09:00Z.
+const START: i64 = 1_795_223_340_000_000;
+const MINUTE: Duration = Duration::from_mins(1);
+const NOTHING: Report = Report {
+    services: 0,
+    operations: 0,
+    dropped: 0,
+};
+
+/// What the provider does with a call, besides counting it.
+#[derive(Default)]
+struct Provider {
+    calls: AtomicUsize,
+    at_once: AtomicUsize,
+    most_at_once: AtomicUsize,
+    /// What `/paid` costs, in micro-units.
+    price: AtomicU64,
+    /// An edit that somebody makes while `/paid` is called, once.
+    edit: Mutex<Option<(CatalogTable, Service)>>,
+}
+
+async fn answer(State(provider): State<Arc<Provider>>, Path(page): Path<String>) -> Response {
+    provider.calls.fetch_add(1, Ordering::SeqCst);
+    let at_once = provider.at_once.fetch_add(1, Ordering::SeqCst) + 1;
+    provider.most_at_once.fetch_max(at_once, Ordering::SeqCst);
+    let edit = provider.edit.lock().unwrap().take();
+    if let Some((table, service)) = edit {
+        assert_eq!(table.put(&service).await.unwrap(), Listed::Stored);
+    }
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    provider.at_once.fetch_sub(1, Ordering::SeqCst);
+    let price = provider.price.load(Ordering::SeqCst);
+    match page.as_str() {
+        "free" => "weather".into_response(),
+        "broken" => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        _ => {
+            let token = NETWORK.token();
+            let entry = json!({
+                "scheme": "exact", "network": NETWORK.name(), "maxAmountRequired": price.to_string(),
+                "asset": token.address.to_string(), "payTo": PAYEE.to_string(), "maxTimeoutSeconds": 60,
+            });
+            let requirement = json!({"x402Version": 1, "error": "pay", "accepts": [entry]});
+            (StatusCode::PAYMENT_REQUIRED, requirement.to_string()).into_response()
+        }
+    }
+}
+
+/// A catalog, a provider, and a clock.
+#[derive(Clone)]
+struct World {
+    aws: SdkConfig,
+    table: CatalogTable,
+    provider: Arc<Provider>,
+    authority: String,
+    micros: Arc<AtomicI64>,
+}
+
+/// Runs a server on a runtime of its own and tells where it listens.
+fn serve<F, S>(server: F) -> String
+where
+    F: FnOnce(tokio::net::TcpListener) -> S + Send + 'static,
+    S: Future<Output = ()>,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let authority = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async { server(tokio::net::TcpListener::from_std(listener).unwrap()).await });
+    });
+    authority
+}
+
+impl World {
+    async fn start() -> Self {
+        let database = Database::memory().unwrap();
+        let dynamodb = serve(|listener| dynoxide::server::serve_on(listener, database));
+        let credentials = Credentials::new("test", "test", None, None, "test");
+        let aws = SdkConfig::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new("eu-west-1"))
+            .endpoint_url(format!("http://{dynamodb}"))
+            .credentials_provider(SharedCredentialsProvider::new(credentials))
+            .build();
+        let attribute = AttributeDefinition::builder().attribute_name("pk");
+        let attribute = attribute.attribute_type(ScalarAttributeType::S).build().unwrap();
+        let key = KeySchemaElement::builder().attribute_name("pk").key_type(KeyType::Hash);
+        let create = purser_store::client(&aws).create_table().table_name("catalog");
+        let create = create.attribute_definitions(attribute).key_schema(key.build().unwrap());
+        create.billing_mode(BillingMode::PayPerRequest).send().await.unwrap();
+
+        let provider = Arc::new(Provider {
+            price: AtomicU64::new(10_000),
+            ..Provider::default()
+        });
+        let routes = Router::new()
+            .route("/{page}", axum::routing::any(answer))
+            .with_state(provider.clone());
+        let authority = serve(async |listener| axum::serve(listener, routes).await.unwrap());
+        Self {
+            table: CatalogTable::new(purser_store::client(&aws), "catalog"),
+            aws,
+            provider,
+            authority,
+            micros: Arc::new(AtomicI64::new(START)),
+        }
+    }
+
+    fn boot(&self, environment: &[(&str, &str)]) -> Result<Probe, String> {
+        let boot = Boot {
+            env: environment.iter().copied().collect(),
+            aws: self.aws.clone(),
+            clock: Clock::still(self.micros.clone()),
+        };
+        Probe::boot(boot).map_err(|error| error.to_string())
+    }
+
+    /// The probe, which may call the provider here.
+    fn probe(&self) -> Probe {
+        let allowed = format!("lab.example:443, {}", self.authority);
+        self.boot(&[
+            ("CATALOG_TABLE", "catalog"),
+            ("NETWORK", NETWORK.name()),
+            ("PROBE_ALLOWED_HOSTS", &allowed),
+        ])
+        .unwrap()
+    }
+
+    fn wait(&self, secs: i64) {
+        self.micros.fetch_add(secs * 1_000_000, Ordering::SeqCst);
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.micros.load(Ordering::SeqCst)).unwrap()
+    }
+
+    /// How often the provider was called since the last time.
+    fn calls(&self) -> usize {
+        self.provider.calls.swap(0, Ordering::SeqCst)
+    }
+
+    /// A service with an operation at each of these pages of the provider.
+    async fn list(&self, n: u128, pages: &[&str]) -> Service {
+        let operations = (0..).zip(pages).map(|(index, page)| Operation {
+            id: OperationUuid::from_uuid(Uuid::from_u128(n * 1_000 + index)),
+            slug: OperationSlug::parse(&format!("lab.n{index}")).unwrap(),
+            availability: Availability::Unverified,
+            label: "Lab".to_owned(),
+            method: "GET".to_owned(),
+            endpoint: Url::parse(&format!("http://{}/{page}", self.authority)).unwrap(),
+            category: Category::Data,
+            execution: "sync".to_owned(),
+            price_model: "fixed".to_owned(),
+            estimated_price: Amount::ZERO,
+            max_price: None,
+            params: json!({}),
+            payment: None,
+        });
+        let service = Service {
+            id: ServiceId::from_uuid(Uuid::from_u128(n)),
+            version: 1,
+            slug: ServiceSlug::parse(&format!("lab-{n}")).unwrap(),
+            name: "Lab".to_owned(),
+            description: "A laboratory.".to_owned(),
+            website: Url::parse("https://lab.example/").unwrap(),
+            logo_url: None,
+            category: Category::Data,
+            source: "test".to_owned(),
+            trust_status: TrustStatus::Listed,
+            curated: true,
+            operations: operations.collect(),
+        };
+        self.put(&service).await;
+        service
+    }
+
+    async fn put(&self, service: &Service) {
+        assert_eq!(self.table.put(service).await.unwrap(), Listed::Stored);
+    }
+
+    async fn entry(&self, n: u128) -> (Service, ProbeRecord) {
+        let id = ServiceId::from_uuid(Uuid::from_u128(n));
+        let service = self.table.service(id).await.unwrap().unwrap();
+        (service, self.table.probes(id).await.unwrap())
+    }
+}
+
+fn payment(units: u64) -> CatalogPayment {
+    CatalogPayment {
+        scheme: "exact".to_owned(),
+        network: NETWORK,
+        amount: Amount::from_units(units).unwrap(),
+        pay_to: PAYEE,
+    }
+}
+
+const fn recorded(services: usize, operations: usize) -> Report {
+    Report {
+        services,
+        operations,
+        dropped: 0,
+    }
+}
+
+#[tokio::test]
+async fn a_run_sees_what_is_due_and_the_next_has_nothing_to_do() {
+    let world = World::start().await;
+    world.list(1, &["paid", "free"]).await;
+    world.list(2, &["paid", "broken"]).await;
+    world.list(3, &[]).await;
+    let probe = world.probe();
+    assert_eq!(probe.run(MINUTE).await.unwrap(), recorded(2, 4));
+    assert_eq!(world.calls(), 4);
+
+    let (good, record) = world.entry(1).await;
+    let [paid, free] = [&good.operations[0], &good.operations[1]];
+    assert_eq!((good.version, good.trust_status), (2, TrustStatus::ProbePassed));
+    assert_eq!(paid.availability, Availability::PaidX402);
+    assert_eq!(free.availability, Availability::FreeVerified);
+    assert_eq!(
+        (paid.payment.clone(), free.payment.clone()),
+        (Some(payment(10_000)), None)
+    );
+    assert_eq!(record.of(free).unwrap().seen, Ok(Quote::Free));
+    assert_eq!((good.aggregates().paid, good.aggregates().free), (1, 1));
+    let (bad, record) = world.entry(2).await;
+    assert_eq!(bad.trust_status, TrustStatus::Listed);
+    assert_eq!(bad.operations[1].availability, Availability::Unverified);
+    assert_eq!(record.of(&bad.operations[1]).unwrap().seen, Err(Obstacle::Status(500)));
+
+    assert_eq!(probe.run(MINUTE).await.unwrap(), NOTHING);
+    assert_eq!(world.calls(), 0);
+}
+
+#[tokio::test]
+async fn an_operation_is_seen_again_on_schedule_and_when_asked_for() {
+    let world = World::start().await;
+    let service = world.list(1, &["paid"]).await;
+    let probe = world.probe();
+    let run = async || {
+        let report = probe.run(MINUTE).await.unwrap();
+        assert_eq!(report.operations, world.calls());
+        report
+    };
+    assert_eq!(run().await, recorded(1, 1));
+    let version = world.table.version().await.unwrap();
+    world.wait(21_599);
+    assert_eq!(run().await, NOTHING);
+    world.wait(1);
+    assert_eq!(run().await, recorded(1, 1));
+    world.wait(10);
+    world.table.request_probe(service.id, world.now()).await.unwrap();
+    world.wait(1);
+    assert_eq!(run().await, recorded(1, 1));
+    assert_eq!(run().await, NOTHING, "it was asked for once");
+    assert_eq!(
+        world.table.version().await.unwrap(),
+        version,
+        "nothing was new, so no cache reloads"
+    );
+    assert_eq!(
+        world.entry(1).await.1.of(&service.operations[0]).unwrap().at,
+        world.now()
+    );
+}
+
+#[tokio::test]
+async fn a_change_of_price_is_recorded_and_not_pinned() {
+    let world = World::start().await;
+    let service = world.list(1, &["paid"]).await;
+    let probe = world.probe();
+    probe.run(MINUTE).await.unwrap();
+    world.provider.price.store(20_000, Ordering::SeqCst);
+    world.wait(60);
+    world.table.request_probe(service.id, world.now()).await.unwrap();
+    world.wait(1);
+    assert_eq!(probe.run(MINUTE).await.unwrap(), recorded(1, 1));
+    let (entry, record) = world.entry(1).await;
+    let operation = &entry.operations[0];
+    assert_eq!(operation.payment, Some(payment(10_000)));
+    let change = record.change(operation).unwrap();
+    assert_eq!(
+        (&change.quote, change.since),
+        (&Quote::Paid(payment(20_000)), world.now())
+    );
+    let accepted = Service {
+        version: entry.version + 1,
+        operations: vec![Operation {
+            payment: Some(payment(20_000)),
+            ..operation.clone()
+        }],
+        ..entry.clone()
+    };
+    world.put(&accepted).await;
+    let (entry, record) = world.entry(1).await;
+    assert_eq!(record.change(&entry.operations[0]), None);
+}
+
+#[tokio::test]
+async fn a_disabled_service_is_left_alone() {
+    let world = World::start().await;
+    let service = world.list(1, &["paid"]).await;
+    let disabled = Service {
+        version: 2,
+        trust_status: TrustStatus::Disabled,
+        ..service
+    };
+    world.put(&disabled).await;
+    world.table.request_probe(disabled.id, world.now()).await.unwrap();
+    assert_eq!(world.probe().run(MINUTE).await.unwrap(), NOTHING);
+    assert_eq!(world.calls(), 0);
+}
+
+#[tokio::test]
+async fn a_provider_near_us_is_called_only_where_it_is_allowed() {
+    let world = World::start().await;
+    world.list(1, &["paid"]).await;
+    let strict = world.boot(&[("CATALOG_TABLE", "catalog"), ("NETWORK", NETWORK.name())]);
+    assert_eq!(strict.unwrap().run(MINUTE).await.unwrap(), recorded(1, 1));
+    assert_eq!(world.calls(), 0);
+    let (entry, record) = world.entry(1).await;
+    assert_eq!(
+        record.of(&entry.operations[0]).unwrap().seen,
+        Err(Obstacle::BlockedAddress)
+    );
+    assert_eq!(
+        (entry.trust_status, &entry.operations[0].payment),
+        (TrustStatus::Listed, &None)
+    );
+}
+
+#[tokio::test]
+async fn what_was_seen_of_an_entry_that_was_edited_meanwhile_is_dropped() {
+    let world = World::start().await;
+    let service = world.list(1, &["paid"]).await;
+    let edited = Service {
+        version: 2,
+        name: "Edited".to_owned(),
+        ..service
+    };
+    *world.provider.edit.lock().unwrap() = Some((world.table.clone(), edited.clone()));
+    let probe = world.probe();
+    let dropped = Report { dropped: 1, ..NOTHING };
+    assert_eq!(probe.run(MINUTE).await.unwrap(), dropped);
+    assert_eq!(world.entry(1).await, (edited, ProbeRecord::default()));
+    assert_eq!(probe.run(MINUTE).await.unwrap(), recorded(1, 1), "it is due again");
+}
+
+#[tokio::test]
+async fn two_runs_at_once_leave_what_one_would() {
+    let world = World::start().await;
+    for n in 1..=4 {
+        world.list(n, &["paid", "free"]).await;
+    }
+    let later = World {
+        micros: Arc::new(AtomicI64::new(START + 1)),
+        ..world.clone()
+    };
+    let (one, other) = (world.probe(), later.probe());
+    let (one, other) = tokio::join!(one.run(MINUTE), other.run(MINUTE));
+    let (one, other) = (one.unwrap(), other.unwrap());
+    assert_eq!(one.services + other.services, 4, "each service is recorded once");
+    assert_eq!(one.dropped + other.dropped, 4);
+    for n in 1..=4 {
+        let (entry, record) = world.entry(n).await;
+        assert_eq!((entry.version, record.version), (2, 1));
+        assert_eq!(entry.trust_status, TrustStatus::ProbePassed);
+    }
+}
+
+#[tokio::test]
+async fn a_run_is_bounded_in_calls_and_goes_on_where_it_ended() {
+    let world = World::start().await;
+    world.list(1, &["paid"; 80]).await;
+    world.list(2, &["free"; 80]).await;
+    let asked_for = world.list(3, &["paid"]).await;
+    world.table.request_probe(asked_for.id, world.now()).await.unwrap();
+    let probe = world.probe();
+    assert_eq!(probe.run(MINUTE).await.unwrap(), recorded(3, 100));
+    assert!(
+        !world.entry(3).await.1.operations.is_empty(),
+        "what was asked for comes first"
+    );
+    assert_eq!(world.calls(), 100);
+    let at_once = world.provider.most_at_once.load(Ordering::SeqCst);
+    assert!(
+        (2..=12).contains(&at_once),
+        "three services with four calls each: {at_once}"
+    );
+    assert_eq!(probe.run(MINUTE).await.unwrap(), recorded(1, 61));
+    assert_eq!(probe.run(MINUTE).await.unwrap(), NOTHING);
+    let (entry, _) = world.entry(2).await;
+    assert_eq!(
+        (entry.trust_status, entry.aggregates().free),
+        (TrustStatus::ProbePassed, 80)
+    );
+}
+
+#[tokio::test]
+async fn a_run_begins_no_call_that_it_could_not_record_in_time() {
+    let world = World::start().await;
+    world.list(1, &["paid"]).await;
+    assert_eq!(world.probe().run(Duration::from_secs(1)).await.unwrap(), NOTHING);
+    assert_eq!(world.calls(), 0);
+}
+
+#[tokio::test]
+async fn a_wrong_configuration_is_told_at_once() {
+    let world = World::start().await;
+    let error = world
+        .boot(&[("PROBE_INTERVAL_SECONDS", "1"), ("PROBE_ALLOWED_HOSTS", "127.0.0.1")])
+        .err()
+        .unwrap();
+    for name in [
+        "CATALOG_TABLE",
+        "NETWORK",
+        "PROBE_INTERVAL_SECONDS",
+        "PROBE_ALLOWED_HOSTS",
+    ] {
+        assert!(error.contains(name), "{error}");
+    }
+}
