@@ -1,0 +1,194 @@
+//! The decision log: every allow, block and escalation of a person's agents, newest first.
+//!
+//! A decision has its place in the log from its `UUIDv7`: the settlement's id where a payment was authorized, else the
+//! decision's own. So the logs of several agents become one by merging, and a place leads on from page to page.
+
+use crate::Dashboard;
+use crate::owned::Owned;
+use crate::page::{Page, Slice, page};
+use crate::several::several;
+use purser_api::Person;
+use purser_domain::{AgentId, ErrorKind, LoggedDecision, Result, ServiceId, Settlement, TransactionId};
+use purser_store::Ledger;
+use std::cmp::Reverse;
+use uuid::Uuid;
+
+/// What was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DecisionResult {
+    /// The payment was authorized.
+    Allow,
+    /// It was refused.
+    Block,
+    /// A person was asked.
+    Escalate,
+}
+
+impl DecisionResult {
+    /// Every result.
+    pub(crate) const ALL: [Self; 3] = [Self::Allow, Self::Block, Self::Escalate];
+
+    /// The result in our API.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Block => "block",
+            Self::Escalate => "escalate",
+        }
+    }
+
+    /// The result of that name.
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|result| result.name() == name)
+    }
+}
+
+/// Which decisions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DecisionFilter {
+    /// This agent's.
+    pub(crate) agent: Option<AgentId>,
+    /// With this result.
+    pub(crate) result: Option<DecisionResult>,
+    /// For this service.
+    pub(crate) service: Option<ServiceId>,
+}
+
+impl Dashboard {
+    /// What was decided about the person's agents.
+    pub(crate) async fn decisions(
+        &self,
+        person: &Person,
+        filter: DecisionFilter,
+        slice: Slice<Uuid>,
+    ) -> Result<Page<LoggedDecision, Uuid>> {
+        let agents = self.agents_in(person, filter.agent).await?;
+        let wanted = |decision: &LoggedDecision| {
+            filter.result.is_none_or(|result| decision.result() == result.name())
+                && filter.service.is_none_or(|service| decision.service() == service)
+        };
+        let is_filtered = filter.result.is_some() || filter.service.is_some();
+        let read = |before, count| {
+            let (ledger, result) = (self.ledger.clone(), filter.result);
+            let logs = several(agents.clone(), move |agent| {
+                log(ledger.clone(), agent, result, before, count)
+            });
+            async move { Ok(newest(logs.await?, LoggedDecision::place, count)) }
+        };
+        page(slice, is_filtered.then_some(wanted), LoggedDecision::place, read).await
+    }
+
+    /// One decision about the agent, by its audit reference.
+    ///
+    /// An allow is kept as its settlement, which has an id of its own, and no index leads from the one to the other. None
+    /// is needed: both were made of the same instant, which is the first half of each.
+    pub(crate) async fn decision(&self, owned: &Owned, id: TransactionId) -> Result<LoggedDecision> {
+        let agent = owned.agent().id;
+        let (refused, allowed) = tokio::try_join!(self.ledger.refusal(agent, id), self.allowed(agent, id))?;
+        let refused = refused.map(LoggedDecision::Refused);
+        let decision = refused.or(allowed.map(LoggedDecision::Allowed));
+        decision.ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
+    async fn allowed(&self, agent: AgentId, id: TransactionId) -> Result<Option<Settlement>> {
+        /// Of one agent and one microsecond there is hardly ever more than one.
+        const AT_ONCE: u32 = 4;
+        let mut before = first_after_instant(id.uuid());
+        loop {
+            let settlements = self.ledger.settlements(agent, Some(before), AT_ONCE).await?;
+            let Some(last) = settlements.last().map(|settlement| settlement.id().uuid()) else {
+                return Ok(None);
+            };
+            let found = settlements
+                .into_iter()
+                .find(|settlement| settlement.terms.transaction == id);
+            if found.is_some() || !is_of_instant(last, id.uuid()) {
+                return Ok(found);
+            }
+            before = last;
+        }
+    }
+
+    /// The person's agents, or the one of them that is asked for.
+    pub(crate) async fn agents_in(&self, person: &Person, only: Option<AgentId>) -> Result<Vec<AgentId>> {
+        let agents = match only {
+            Some(id) => vec![self.own_agent(person, id).await?],
+            None => self.agents(person).await?,
+        };
+        Ok(agents.iter().map(|owned| owned.agent().id).collect())
+    }
+}
+
+/// An agent's log, of which only the rows of that result are needed: each kind has rows of its own, so that a few blocks
+/// among many payments are found without reading the payments.
+async fn log(
+    ledger: Ledger,
+    agent: AgentId,
+    result: Option<DecisionResult>,
+    before: Option<Uuid>,
+    count: u32,
+) -> Result<Vec<LoggedDecision>> {
+    match result {
+        None => ledger.decisions(agent, before, count).await,
+        Some(DecisionResult::Allow) => {
+            let settlements = ledger.settlements(agent, before, count).await?;
+            Ok(settlements.into_iter().map(LoggedDecision::Allowed).collect())
+        }
+        Some(DecisionResult::Block | DecisionResult::Escalate) => {
+            let refusals = ledger.refusals(agent, before, count).await?;
+            Ok(refusals.into_iter().map(LoggedDecision::Refused).collect())
+        }
+    }
+}
+
+/// The newest rows of several lists. Each list holds its own newest, so these are the newest of all.
+pub(crate) fn newest<T>(lists: Vec<Vec<T>>, place: impl Fn(&T) -> Uuid, count: u32) -> Vec<T> {
+    let mut rows: Vec<T> = lists.into_iter().flatten().collect();
+    rows.sort_by_key(|row| Reverse(place(row)));
+    rows.truncate(usize::try_from(count).unwrap_or(usize::MAX));
+    rows
+}
+
+/// What tells ids of one instant apart: the second half of a `UUIDv7` as we make them.
+const RANDOM_HALF: u128 = (1 << 64) - 1;
+
+/// The least id that is later than every id of this one's instant.
+const fn first_after_instant(id: Uuid) -> Uuid {
+    Uuid::from_u128((id.as_u128() | RANDOM_HALF).saturating_add(1))
+}
+
+const fn is_of_instant(id: Uuid, other: Uuid) -> bool {
+    id.as_u128() | RANDOM_HALF == other.as_u128() | RANDOM_HALF
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use purser_domain::{SettlementId, Timestamp};
+
+    #[test]
+    fn ids_of_one_instant_are_told_from_those_of_the_next() {
+        let at = |micros, random| {
+            let at = Timestamp::from_micros(micros).unwrap();
+            SettlementId::at(at, random).uuid()
+        };
+        let transaction = TransactionId::at(Timestamp::from_micros(1_795_223_340_000_999).unwrap(), [7; 8]).uuid();
+        let after = first_after_instant(transaction);
+        for random in [[0; 8], [7; 8], [0xff; 8]] {
+            let same = at(1_795_223_340_000_999, random);
+            assert!(is_of_instant(same, transaction) && same < after);
+            for other in [1_795_223_340_000_998, 1_795_223_340_001_000] {
+                assert!(!is_of_instant(at(other, random), transaction));
+            }
+            assert!(at(1_795_223_340_001_000, random) >= after);
+        }
+        assert_eq!(first_after_instant(Uuid::max()), Uuid::max());
+    }
+
+    #[test]
+    fn the_newest_of_several_lists_come_first() {
+        let id = |n: u128| Uuid::from_u128(n);
+        let lists = vec![vec![id(9), id(3)], vec![], vec![id(7), id(5)]];
+        assert_eq!(newest(lists, |id| *id, 3), [id(9), id(7), id(5)]);
+    }
+}

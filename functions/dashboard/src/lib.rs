@@ -1,0 +1,106 @@
+//! The user-session group: what people do with their agents, as JSON and as pages.
+//!
+//! ```text
+//! json/  ─parse─▶ operations (agents.rs, keys.rs, services.rs, …) ─▶ shared/store, shared/chain
+//! pages/ ─parse─▶
+//! ```
+//!
+//! The operations are what can be done, once for both: one file per thing, each an `impl Dashboard`. They take an agent
+//! only as [`owned::Owned`], which the check of its owner makes, and every write the version that it is meant for.
+//!
+//! Nothing here signs: addresses come from the wallets' public half, and the balance from the chain.
+
+mod agents;
+mod approvals;
+mod decisions;
+mod json;
+mod keys;
+mod owned;
+mod page;
+mod pages;
+mod rules;
+mod services;
+mod settings;
+mod settlements;
+mod several;
+mod sign_in;
+mod wallet;
+
+use axum::Router;
+use purser_api::{ApiSettings, Boot, BootError, Clock, Secrets, Sessions};
+use purser_chain::{Chain, Finality, Timeouts, WalletXpub};
+use purser_domain::{Network, Result, Timestamp};
+use purser_store::{CatalogCache, CatalogTable, Edition, KeyUses, Ledger};
+use settings::Settings;
+use std::sync::Arc;
+use utoipa::openapi::OpenApi;
+
+/// What the handlers work with; shared by all of them.
+#[expect(clippy::struct_field_names, reason = "the address is called as its variable is")]
+struct Dashboard {
+    ledger: Ledger,
+    catalog: CatalogCache,
+    key_uses: KeyUses,
+    /// For balances alone.
+    chain: Chain,
+    xpub: WalletXpub,
+    sessions: Sessions,
+    clock: Clock,
+    network: Network,
+    /// The origin of the pages; `None` where the gateway's own name is.
+    dashboard_url: Option<String>,
+}
+
+impl Dashboard {
+    /// The time.
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// The catalog, at most seconds old.
+    async fn catalog(&self) -> Result<Arc<Edition>> {
+        self.catalog.current(self.now()).await
+    }
+}
+
+/// The group's part of the OpenAPI document: the API, without the pages.
+pub fn openapi() -> OpenApi {
+    json::routes().into_openapi()
+}
+
+/// The group, ready to serve: configuration and secrets are read, the issuer's keys asked for, and the first connections
+/// opened, before the first request is there.
+pub async fn router(boot: Boot) -> Result<Router, BootError> {
+    let Boot { mut env, aws, clock } = boot;
+    let api = ApiSettings::from_env(&mut env);
+    let settings = Settings::from_env(&mut env);
+    let (api, settings) = env.finish(api.zip(settings))?;
+
+    let db = purser_store::client(&aws);
+    let secrets = Secrets::new(&aws);
+    let catalog = CatalogCache::new(CatalogTable::new(db.clone(), settings.catalog_table));
+    let now = clock.now();
+    let (xpub, rpc_url, sessions, _warm) = tokio::try_join!(
+        async { Ok::<_, BootError>(secrets.text(&settings.wallet_xpub_secret).await?) },
+        async { Ok(secrets.text(&settings.rpc_url_secret).await?) },
+        Sessions::new(settings.sessions, now),
+        // The first read opens the connection; a catalog that can't be read yet is asked for again by the first call.
+        async { Ok(catalog.current(now).await.ok()) },
+    )?;
+    // A balance is read from the newest block, so no depth matters.
+    let finality = Finality { confirmations: 1 };
+    let dashboard = Arc::new(Dashboard {
+        ledger: Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table),
+        catalog,
+        key_uses: KeyUses::new(db, settings.throttle_table),
+        chain: Chain::new(settings.network, &rpc_url, finality, Timeouts::default())?,
+        xpub: WalletXpub::from_text(xpub.trim())?,
+        sessions,
+        clock,
+        network: settings.network,
+        dashboard_url: settings.dashboard_url,
+    });
+    let (api_routes, _) = json::routes().split_for_parts();
+    let router = api_routes.merge(pages::routes());
+    Ok(purser_api::finish(router.with_state(dashboard), api))
+}

@@ -1,0 +1,8 @@
+//! The Lambda function `dashboard`.
+
+use std::process::ExitCode;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    purser_api::serve(purser_dashboard::router).await
+}

@@ -1,0 +1,323 @@
+//! The decision log: every allow, block and escalation, with its checks.
+
+use super::moment::{exact, relative};
+use super::money::money;
+use super::names::{self, ServiceRef};
+use super::shell::{Here, Shell};
+use super::words;
+use crate::Dashboard;
+use crate::decisions::{DecisionFilter, DecisionResult};
+use crate::owned::Owned;
+use crate::page::Slice;
+use crate::sign_in::Visitor;
+use axum::{
+    extract::State,
+    http::{StatusCode, Uri},
+    response::IntoResponse as _,
+};
+use maud::{Markup, html};
+use purser_api::{Query, Reply};
+use purser_domain::{
+    AgentId, Amount, Catalog, Check, LoggedDecision, OperationSlug, ServiceId, SettlementState, Timestamp,
+    TransactionId,
+};
+use std::sync::Arc;
+use url::form_urlencoded;
+use uuid::Uuid;
+
+/// One decision with the name of its agent.
+#[derive(Clone, Debug)]
+pub(crate) struct LogRow {
+    pub(crate) decision: LoggedDecision,
+    pub(crate) agent: String,
+}
+
+impl LogRow {
+    /// The decisions, with their agents' names. An agent that was created just now may not be listed yet.
+    pub(super) fn of(decisions: Vec<LoggedDecision>, agents: &[Owned]) -> Vec<Self> {
+        let name = |id| {
+            agents
+                .iter()
+                .map(Owned::agent)
+                .find(|agent| agent.id == id)
+                .map(|agent| agent.name.clone())
+        };
+        let row = |decision: LoggedDecision| {
+            let id = common(&decision).agent;
+            Self {
+                agent: name(id).unwrap_or_else(|| id.to_string()),
+                decision,
+            }
+        };
+        decisions.into_iter().map(row).collect()
+    }
+}
+
+const fn label(result: DecisionResult) -> &'static str {
+    match result {
+        DecisionResult::Allow => "Allowed",
+        DecisionResult::Block => "Blocked",
+        DecisionResult::Escalate => "Sent to a person",
+    }
+}
+
+/// One page of the log.
+#[derive(Debug)]
+pub(crate) struct DecisionLog<'a> {
+    pub(crate) filter: DecisionFilter,
+    /// Every agent that can be chosen.
+    pub(crate) agents: &'a [Owned],
+    pub(crate) rows: Vec<LogRow>,
+    /// Whether this is not the first page.
+    pub(crate) is_continued: bool,
+    /// Where the next page begins.
+    pub(crate) older: Option<Uuid>,
+    pub(crate) catalog: &'a Catalog,
+}
+
+/// `GET /dashboard/decisions`.
+pub(super) async fn show(State(dashboard): State<Arc<Dashboard>>, visitor: Visitor, uri: Uri) -> Reply {
+    /// How many rows a page has.
+    const ROWS: u32 = 25;
+    let mut query = Query::of(&uri);
+    let asked = read(&mut query);
+    let (filter, before) = asked.unwrap_or_default();
+    let person = &visitor.person;
+    let (agents, page, edition) = tokio::try_join!(
+        dashboard.agents(person),
+        dashboard.decisions(person, filter, Slice { before, limit: ROWS }),
+        dashboard.catalog(),
+    )?;
+    let shell = Shell {
+        problem: asked
+            .is_none()
+            .then(|| "These filters were not understood, so everything is shown.".to_owned()),
+        ..Shell::of(&visitor, dashboard.now())
+    };
+    let log = DecisionLog {
+        filter,
+        rows: LogRow::of(page.items, &agents),
+        agents: &agents,
+        is_continued: before.is_some(),
+        older: page.next,
+        catalog: &edition.catalog,
+    };
+    let status = if asked.is_none() {
+        StatusCode::BAD_REQUEST
+    } else {
+        StatusCode::OK
+    };
+    Ok((status, decisions_page(&shell, &log)).into_response())
+}
+
+/// The filter and the place that an address asks for; `None` where it is not understood. What a form leaves empty is no
+/// filter.
+fn read(query: &mut Query) -> Option<(DecisionFilter, Option<Uuid>)> {
+    let [agent, result, service, cursor] =
+        ["agent_id", "result", "service_id", "cursor"].map(|name| query.text(name).filter(|text| !text.is_empty()));
+    let filter = DecisionFilter {
+        agent: agent.map(|text| AgentId::parse(&text).ok_or(())).transpose().ok()?,
+        result: result
+            .map(|text| DecisionResult::from_name(&text).ok_or(()))
+            .transpose()
+            .ok()?,
+        service: service.map(|text| ServiceId::parse(&text).ok_or(())).transpose().ok()?,
+    };
+    let cursor = cursor.map(|text| Uuid::try_parse(&text)).transpose().ok()?;
+    Some((filter, cursor))
+}
+
+pub(crate) fn decisions_page(shell: &Shell, log: &DecisionLog<'_>) -> Markup {
+    shell.page(
+        "Decisions",
+        Here::Decisions,
+        &html! {
+            h1 { "Decisions" }
+            (filters(log))
+            @if log.rows.is_empty() {
+                p.empty { @if log.filter == DecisionFilter::default() { "Nothing was decided yet." } @else { "Nothing fits these filters." } }
+            } @else {
+                (rows(shell, &log.rows, log.catalog))
+            }
+            @if log.is_continued || log.older.is_some() {
+                nav.paging aria-label="Pages" {
+                    @if log.is_continued { a.button href=(address(log.filter, None)) { "Newest" } }
+                    @if let Some(older) = log.older { a.button href=(address(log.filter, Some(older))) rel="next" { "Older" } }
+                }
+            }
+        },
+    )
+}
+
+/// The address of the log, narrowed down and from a place on.
+pub(super) fn address(filter: DecisionFilter, cursor: Option<Uuid>) -> String {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    if let Some(agent) = filter.agent {
+        query.append_pair("agent_id", &agent.to_string());
+    }
+    if let Some(result) = filter.result {
+        query.append_pair("result", result.name());
+    }
+    if let Some(service) = filter.service {
+        query.append_pair("service_id", &service.to_string());
+    }
+    if let Some(cursor) = cursor {
+        query.append_pair("cursor", &cursor.to_string());
+    }
+    let query = query.finish();
+    if query.is_empty() {
+        "/dashboard/decisions".to_owned()
+    } else {
+        format!("/dashboard/decisions?{query}")
+    }
+}
+
+fn filters(log: &DecisionLog<'_>) -> Markup {
+    let filter = log.filter;
+    html! {
+        form.filters method="get" action="/dashboard/decisions" role="search" {
+            div.field {
+                label for="filter-agent" { "Agent" }
+                select id="filter-agent" name="agent_id" {
+                    option value="" { "All agents" }
+                    @for agent in log.agents.iter().map(Owned::agent) { option value=(agent.id) selected[filter.agent == Some(agent.id)] { (agent.name) } }
+                }
+            }
+            div.field {
+                label for="filter-result" { "Result" }
+                select id="filter-result" name="result" {
+                    option value="" { "All results" }
+                    @for result in DecisionResult::ALL {
+                        option value=(result.name()) selected[filter.result == Some(result)] { (label(result)) }
+                    }
+                }
+            }
+            div.field {
+                label for="filter-service" { "Service" }
+                select id="filter-service" name="service_id" {
+                    option value="" { "All services" }
+                    @for service in log.catalog.services() {
+                        option value=(service.id) selected[filter.service == Some(service.id)] { (service.name) }
+                    }
+                }
+            }
+            button type="submit" { "Show" }
+            @if filter != DecisionFilter::default() { a href="/dashboard/decisions" { "Clear" } }
+        }
+    }
+}
+
+/// Decisions, each of which unfolds.
+pub(super) fn rows(shell: &Shell, rows: &[LogRow], catalog: &Catalog) -> Markup {
+    html! { ul.rows.log { @for row in rows { (log_row(shell, row, catalog)) } } }
+}
+
+/// What every decision has.
+struct Common<'a> {
+    agent: AgentId,
+    at: Timestamp,
+    transaction: TransactionId,
+    service: ServiceId,
+    operation: Option<&'a OperationSlug>,
+    amount: Amount,
+    pay_to: purser_domain::Address,
+    checks: &'a [Check],
+    policy_version: Option<u64>,
+}
+
+fn common(decision: &LoggedDecision) -> Common<'_> {
+    match decision {
+        LoggedDecision::Allowed(settlement) => {
+            let terms = &settlement.terms;
+            Common {
+                agent: terms.agent,
+                at: terms.authorized_at,
+                transaction: terms.transaction,
+                service: terms.service,
+                operation: terms.operation.as_ref(),
+                amount: terms.amount,
+                pay_to: terms.pay_to,
+                checks: &terms.checks,
+                policy_version: Some(terms.policy_version),
+            }
+        }
+        LoggedDecision::Refused(refusal) => Common {
+            agent: refusal.agent,
+            at: refusal.at,
+            transaction: refusal.transaction,
+            service: refusal.service,
+            operation: refusal.operation.as_ref(),
+            amount: refusal.amount,
+            pay_to: refusal.pay_to,
+            checks: &refusal.checks,
+            policy_version: refusal.policy_version,
+        },
+    }
+}
+
+fn log_row(shell: &Shell, row: &LogRow, catalog: &Catalog) -> Markup {
+    let facts = common(&row.decision);
+    html! {
+        li.row {
+            details {
+                summary {
+                    span.log-when { (relative(facts.at, shell.now)) }
+                    span.log-chip { (chip(&row.decision)) }
+                    span.log-who {
+                        span.name { (row.agent) } " → " (names::service(&ServiceRef::of(facts.service, catalog)))
+                    }
+                    span.log-why { (told(&row.decision)) }
+                    span.log-amount { (money(facts.amount)) }
+                }
+                div.unfolded {
+                    dl.facts-list {
+                        div { dt { "When" } dd { (exact(facts.at)) } }
+                        div { dt { "Agent" } dd { (names::agent(facts.agent, &row.agent)) } }
+                        div { dt { "Operation" } dd { (names::operation(catalog.by_id(facts.service), facts.operation)) } }
+                        div { dt { "Pays to" } dd { (names::wallet(facts.pay_to)) } }
+                        div { dt { "Decision" } dd { code.long { (facts.transaction) } } }
+                        @if let Some(version) = facts.policy_version { div { dt { "Policy" } dd { "version " (version) } } }
+                        (more(&row.decision))
+                    }
+                    (words::checks(facts.checks))
+                }
+            }
+        }
+    }
+}
+
+fn more(decision: &LoggedDecision) -> Markup {
+    match decision {
+        LoggedDecision::Allowed(settlement) => html! {
+            div {
+                dt { "Receipt" }
+                dd { a href=(super::receipt::path(settlement.terms.agent, settlement.id())) { "Show the receipt" } }
+            }
+        },
+        LoggedDecision::Refused(refusal) => html! {
+            div { dt { "Took" } dd { (refusal.latency_ms) " ms" } }
+            @if refusal.approval.is_some() {
+                div { dt { "Approval" } dd { a href="/dashboard/approvals" { "See approvals" } } }
+            }
+        },
+    }
+}
+
+fn chip(decision: &LoggedDecision) -> Markup {
+    match decision {
+        LoggedDecision::Allowed(_) => html! { span.chip.good { "allowed" } },
+        LoggedDecision::Refused(refusal) if refusal.result == "escalate" => html! { span.chip.wait { "asked" } },
+        LoggedDecision::Refused(_) => html! { span.chip.bad { "blocked" } },
+    }
+}
+
+fn told(decision: &LoggedDecision) -> Markup {
+    match decision {
+        LoggedDecision::Allowed(settlement) => match settlement.state {
+            SettlementState::Authorized => html! { "Payment authorized; not yet seen on chain." },
+            SettlementState::Confirmed { .. } => html! { "Paid and confirmed on chain." },
+            SettlementState::Expired => html! { "Never paid; the amount was given back." },
+        },
+        LoggedDecision::Refused(refusal) => words::why(refusal),
+    }
+}

@@ -1,0 +1,23 @@
+//! SHA-256 in hexadecimal: what tells one text from another.
+
+use sha2::{Digest as _, Sha256};
+use std::fmt::Write as _;
+
+/// The digest of several parts, one after the other: sixty-four digits.
+pub(super) fn digest(parts: &[&[u8]]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update(part);
+    }
+    hash.finalize().iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string can't fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// An entity tag for a body: half of the digest, since 128 bits tell any two bodies apart.
+pub(super) fn entity_tag(body: &str) -> String {
+    let digest = digest(&[body.as_bytes()]);
+    format!("\"{}\"", digest.get(..32).unwrap_or(&digest))
+}

@@ -1,0 +1,103 @@
+//! What agents, services, wallets and chains are called on a page, and where their names lead.
+
+use maud::{Markup, html};
+use purser_domain::{Address, AgentId, AgentStatus, Catalog, Network, OperationSlug, Service, ServiceId, TxHash};
+
+/// A service, to be named. Records outlive the catalog's entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ServiceRef {
+    pub(crate) id: ServiceId,
+    /// `None` for a service that has left the catalog.
+    pub(crate) name: Option<String>,
+}
+
+impl ServiceRef {
+    pub(crate) fn of(id: ServiceId, catalog: &Catalog) -> Self {
+        let name = catalog.by_id(id).map(|service| service.name.clone());
+        Self { id, name }
+    }
+}
+
+pub(super) fn agent_path(agent: AgentId) -> String {
+    format!("/dashboard/agents/{agent}")
+}
+
+pub(super) fn agent(id: AgentId, name: &str) -> Markup {
+    html! { a.name href=(agent_path(id)) { (name) } }
+}
+
+pub(super) fn service(service: &ServiceRef) -> Markup {
+    let Some(name) = &service.name else {
+        return html! { span.name.gone title=(service.id) { "a service that has left the catalog" } };
+    };
+    html! { span.name { (name) } }
+}
+
+/// `Lab Weather · Current weather`: the operation by its label where the catalog knows it, else by its slug.
+pub(super) fn operation(of: Option<&Service>, slug: Option<&OperationSlug>) -> Markup {
+    let label = slug
+        .and_then(|slug| of?.operation(slug))
+        .map(|operation| operation.label.as_str());
+    html! {
+        @match (label, slug) {
+            (Some(label), Some(slug)) => span title=(slug) { (label) },
+            (None, Some(slug)) => code { (slug) },
+            (_, None) => span.muted { "an operation the catalog does not know" },
+        }
+    }
+}
+
+/// A wallet in full: what somebody compares before saying yes.
+pub(super) fn wallet(address: Address) -> Markup {
+    let text = address.to_checksum(None);
+    html! { span.copyable { code.long { (text) } (copy_button(&text, "Copy the address")) } }
+}
+
+/// A wallet in short, in full on hover and when read aloud.
+pub(super) fn short_wallet(address: Address) -> Markup {
+    let text = address.to_checksum(None);
+    let (head, tail) = (text.get(..6).unwrap_or(&text), text.get(38..).unwrap_or_default());
+    html! { code title=(text) { span aria-hidden="true" { (head) "…" (tail) } span.sr { (text) } } }
+}
+
+/// A button that the script shows and serves.
+pub(super) fn copy_button(text: &str, label: &str) -> Markup {
+    html! { button.copy type="button" data-copy=(text) aria-label=(label) hidden { "Copy" } }
+}
+
+pub(super) fn status(status: AgentStatus) -> Markup {
+    match status {
+        AgentStatus::Active => html! { span.chip.good { "active" } },
+        AgentStatus::Frozen => html! { span.chip.bad { "frozen" } },
+    }
+}
+
+/// The chain as people call it.
+pub(super) const fn network(network: Network) -> &'static str {
+    match network {
+        Network::Base => "Base",
+        Network::BaseSepolia => "Base Sepolia (test network)",
+    }
+}
+
+const fn explorer(network: Network) -> &'static str {
+    match network {
+        Network::Base => "https://basescan.org",
+        Network::BaseSepolia => "https://sepolia.basescan.org",
+    }
+}
+
+/// A transaction in the block explorer.
+pub(super) fn transaction_url(network: Network, tx_hash: TxHash) -> String {
+    format!("{}/tx/{tx_hash}", explorer(network))
+}
+
+/// A wallet in the block explorer.
+pub(super) fn wallet_url(network: Network, address: Address) -> String {
+    format!("{}/address/{}", explorer(network), address.to_checksum(None))
+}
+
+/// A link that leaves us: the other side learns nothing of where it was followed.
+pub(super) fn outside(url: &str, text: &str) -> Markup {
+    html! { a.outside href=(url) rel="noopener noreferrer external" target="_blank" { (text) span.sr { " (opens a new tab)" } } }
+}

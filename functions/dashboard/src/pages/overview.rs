@@ -1,0 +1,240 @@
+//! The overview: what waits, what the agents have spent in the last 24 hours, and what was refused.
+
+use super::approvals;
+use super::bar::bar;
+use super::decisions::{self, LogRow};
+use super::done;
+use super::form::FormName;
+use super::moment::length;
+use super::money::{cap, is_no_limit, money};
+use super::names::{self, ServiceRef};
+use super::notice::Notice;
+use super::shell::{Here, Shell};
+use crate::Dashboard;
+use crate::approvals::StandingApproval;
+use crate::decisions::{DecisionFilter, DecisionResult};
+use crate::owned::Owned;
+use crate::page::Slice;
+use crate::rules::StandingRule;
+use crate::services::GovernedService;
+use crate::several::several;
+use crate::sign_in::{Posted, Visitor, see_other};
+use axum::{
+    extract::State,
+    http::{StatusCode, Uri},
+    response::{IntoResponse as _, Response},
+};
+use maud::{Markup, html};
+use purser_api::Reply;
+use purser_domain::{AgentName, AgentStatus, Amount, Catalog, Result, RuleKind};
+use std::sync::Arc;
+
+/// What a person sees first.
+#[derive(Debug)]
+pub(crate) struct Overview<'a> {
+    pub(crate) waiting: Vec<StandingApproval>,
+    pub(crate) agents: Vec<AgentSpend>,
+    /// The latest refusals, newest first.
+    pub(crate) refused: Vec<LogRow>,
+    pub(crate) catalog: &'a Catalog,
+}
+
+/// What an agent has spent.
+#[derive(Debug)]
+pub(crate) struct AgentSpend {
+    pub(crate) agent: Owned,
+    /// Every service that was ever enabled.
+    pub(crate) services: Vec<GovernedService>,
+    pub(crate) rules: Vec<StandingRule>,
+}
+
+/// `GET /dashboard`.
+pub(super) async fn show(State(dashboard): State<Arc<Dashboard>>, visitor: Visitor, uri: Uri) -> Reply {
+    let shell = Shell::of(&visitor, dashboard.now()).noticed(&uri);
+    Ok(answer(&dashboard, &visitor, shell).await?)
+}
+
+/// `GET /dashboard/agents`: the agents are on the overview.
+pub(super) async fn back() -> Response {
+    see_other("/dashboard")
+}
+
+/// `POST /dashboard/agents`.
+pub(super) async fn create_agent(State(dashboard): State<Arc<Dashboard>>, posted: Posted) -> Reply {
+    let mut form = posted.form(FormName::NewAgent);
+    let Some(name) = form.agent_name() else {
+        let shell = Shell {
+            typed: Some(form),
+            ..Shell::of(&posted.visitor, dashboard.now())
+        };
+        let page = answer(&dashboard, &posted.visitor, shell).await?;
+        return Ok((StatusCode::BAD_REQUEST, page).into_response());
+    };
+    let owned = dashboard.create_agent(&posted.visitor.person, &name).await?;
+    Ok(done(&names::agent_path(owned.agent().id), Notice::AgentCreated))
+}
+
+async fn answer(dashboard: &Arc<Dashboard>, visitor: &Visitor, shell: Shell) -> Result<Response> {
+    /// How many refusals are shown.
+    const REFUSED: u32 = 5;
+    let person = &visitor.person;
+    let blocked = DecisionFilter {
+        result: Some(DecisionResult::Block),
+        ..DecisionFilter::default()
+    };
+    let newest = Slice {
+        before: None,
+        limit: REFUSED,
+    };
+    let (waiting, agents, refused, edition) = tokio::try_join!(
+        approvals::waiting(dashboard, person),
+        dashboard.agents(person),
+        dashboard.decisions(person, blocked, newest),
+        dashboard.catalog(),
+    )?;
+    let refused = LogRow::of(refused.items, &agents);
+    let agents = several(agents, |agent| {
+        let dashboard = Arc::clone(dashboard);
+        async move {
+            let (services, rules) = tokio::try_join!(dashboard.services(&agent), dashboard.rules(&agent))?;
+            Ok(AgentSpend { agent, services, rules })
+        }
+    });
+    let shell = Shell {
+        waiting: Some(waiting.len()),
+        ..shell
+    };
+    let overview = Overview {
+        waiting,
+        agents: agents.await?,
+        refused,
+        catalog: &edition.catalog,
+    };
+    Ok(overview_page(&shell, &overview).into_response())
+}
+
+pub(crate) fn overview_page(shell: &Shell, overview: &Overview<'_>) -> Markup {
+    let none = overview.agents.is_empty();
+    shell.page(
+        "Overview",
+        Here::Overview,
+        &html! {
+            h1 { "Overview" }
+            @if none { (first_agent(shell)) } @else {
+                section aria-labelledby="waiting-title" {
+                    h2 id="waiting-title" { "Waiting for you" }
+                    (approvals::live(shell, &overview.waiting, overview.catalog))
+                }
+                section aria-labelledby="spend-title" {
+                    div.section-head {
+                        h2 id="spend-title" { "Agents " span.muted { "spend of the last 24 hours" } }
+                        (new_agent(shell))
+                    }
+                    ul.cards.two { @for agent in &overview.agents { (agent_card(agent, overview.catalog)) } }
+                }
+                section aria-labelledby="refused-title" {
+                    div.section-head {
+                        h2 id="refused-title" { "Refused lately" }
+                        a href="/dashboard/decisions" { "All decisions" }
+                    }
+                    @if overview.refused.is_empty() {
+                        p.empty { "No payment was refused." }
+                    } @else {
+                        (decisions::rows(shell, &overview.refused, overview.catalog))
+                    }
+                }
+            }
+        },
+    )
+}
+
+fn first_agent(shell: &Shell) -> Markup {
+    html! {
+        section.card.first aria-labelledby="first-title" {
+            h2 id="first-title" { "Create your first agent" }
+            p {
+                "An agent has a wallet of its own, a key to ask for payments with, and limits that you set. Nothing is paid "
+                "that they do not allow."
+            }
+            (new_agent_form(shell))
+        }
+    }
+}
+
+fn new_agent(shell: &Shell) -> Markup {
+    html! {
+        details.pop open[shell.inputs(FormName::NewAgent).is_typed()] {
+            summary.button { "New agent" }
+            div.pop-body { (new_agent_form(shell)) }
+        }
+    }
+}
+
+fn new_agent_form(shell: &Shell) -> Markup {
+    shell.form(
+        "/dashboard/agents",
+        &html! {
+            (shell.inputs(FormName::NewAgent).line("name", "Name of the agent", "", AgentName::MAX))
+            button.primary type="submit" { "Create agent" }
+        },
+    )
+}
+
+fn agent_card(spend: &AgentSpend, catalog: &Catalog) -> Markup {
+    let agent = spend.agent.agent();
+    let total = spend.services.iter().map(|service| service.spent_today);
+    let total = total.fold(Amount::ZERO, |total, spent| total.plus(spent).unwrap_or(Amount::MAX));
+    let enabled: Vec<&GovernedService> = spend.services.iter().filter(|service| service.record.enabled).collect();
+    let cap_of = |service: &GovernedService| service.record.policy.max_per_day;
+    // What was spent on and what has a limit; of the rest there is nothing to draw.
+    let (mut shown, rest): (Vec<&GovernedService>, Vec<&GovernedService>) = spend
+        .services
+        .iter()
+        .filter(|service| service.record.enabled || !service.spent_today.is_zero())
+        .partition(|service| !service.spent_today.is_zero() || !is_no_limit(cap_of(service)));
+    shown.sort_by_key(|service| std::cmp::Reverse(service.spent_today));
+    html! {
+        li.card.agent {
+            div.headline {
+                h3 {
+                    (names::agent(agent.id, &agent.name))
+                    @if agent.status == AgentStatus::Frozen { " " (names::status(agent.status)) }
+                }
+                p.total { (money(total)) }
+            }
+            ul.spend {
+                @for rule in &spend.rules {
+                    @if let (RuleKind::BudgetLimit { limit, window }, Some(used)) = (&rule.rule.kind, rule.used) {
+                        li {
+                            div.spend-line {
+                                span { "All services, any " (length(*window)) }
+                                span.figures { (money(used)) " of " (money(*limit)) }
+                            }
+                            (bar(used, Amount::ZERO, *limit))
+                        }
+                    }
+                }
+                @for service in shown {
+                    li {
+                        div.spend-line {
+                            span {
+                                (names::service(&ServiceRef::of(service.record.service, catalog)))
+                                @if !service.record.enabled { span.muted { " disabled" } }
+                            }
+                            span.figures { (money(service.spent_today)) " of " (cap(cap_of(service))) }
+                        }
+                        (bar(service.spent_today, Amount::ZERO, cap_of(service)))
+                    }
+                }
+            }
+            @if !rest.is_empty() {
+                p.warning-line {
+                    span.nolimit { "no limit" }
+                    " on " (rest.len()) @if rest.len() == 1 { " more service" } @else { " more services" } ", nothing spent · "
+                    a href=(format!("{}#services", names::agent_path(agent.id))) { "Set limits" }
+                }
+            }
+            @if enabled.is_empty() { p.empty { "No service is enabled." } }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! A receipt: one payment, from its authorization to the chain.
+
+use super::moment::exact;
+use super::money::big_money;
+use super::named;
+use super::names::{self, ServiceRef};
+use super::shell::{Here, Shell};
+use super::words;
+use crate::Dashboard;
+use crate::owned::Owned;
+use crate::sign_in::Visitor;
+use axum::{
+    extract::{Path, State},
+    response::IntoResponse as _,
+};
+use maud::{Markup, html};
+use purser_api::Reply;
+use purser_domain::{AgentId, Catalog, Settlement, SettlementId, SettlementState};
+use std::sync::Arc;
+
+/// One payment.
+#[derive(Debug)]
+pub(crate) struct ReceiptPage<'a> {
+    pub(crate) settlement: Settlement,
+    pub(crate) agent: Owned,
+    pub(crate) catalog: &'a Catalog,
+}
+
+/// `GET /dashboard/receipts/{agent}/{settlement}`.
+pub(super) async fn show(
+    State(dashboard): State<Arc<Dashboard>>,
+    visitor: Visitor,
+    Path((agent, settlement)): Path<(String, String)>,
+) -> Reply {
+    let agent = dashboard
+        .own_agent(&visitor.person, named(AgentId::parse(&agent))?)
+        .await?;
+    let settlement = named(SettlementId::parse(&settlement))?;
+    let (settlement, edition) = tokio::try_join!(dashboard.settlement(&agent, settlement), dashboard.catalog())?;
+    let receipt = ReceiptPage {
+        settlement,
+        agent,
+        catalog: &edition.catalog,
+    };
+    Ok(receipt_page(&Shell::of(&visitor, dashboard.now()), &receipt).into_response())
+}
+
+/// Where a receipt is.
+pub(super) fn path(agent: AgentId, settlement: SettlementId) -> String {
+    format!("/dashboard/receipts/{agent}/{settlement}")
+}
+
+pub(crate) fn receipt_page(shell: &Shell, receipt: &ReceiptPage<'_>) -> Markup {
+    let (terms, agent) = (&receipt.settlement.terms, receipt.agent.agent());
+    let service = ServiceRef::of(terms.service, receipt.catalog);
+    shell.page(
+        "Receipt",
+        Here::Elsewhere,
+        &html! {
+            p.crumb { a href="/dashboard/decisions" { "Decisions" } }
+            article.card.receipt {
+                header.receipt-head {
+                    h1 { "Receipt" }
+                    (state_chip(&receipt.settlement.state))
+                }
+                p.amount { (big_money(terms.amount)) " " span.token { (terms.network.token_symbol()) } }
+                p.what {
+                    (names::agent(agent.id, &agent.name)) " " (verb(&receipt.settlement.state)) " " (names::service(&service)) " for "
+                    (names::operation(receipt.catalog.by_id(terms.service), terms.operation.as_ref()))
+                }
+                (state_line(&receipt.settlement.state))
+                dl.facts-list.wide {
+                    @if let SettlementState::Confirmed { tx_hash, .. } = receipt.settlement.state {
+                        @let hash = tx_hash.to_string();
+                        div {
+                            dt { "Transaction" }
+                            dd {
+                                span.copyable { code.long { (hash) } (names::copy_button(&hash, "Copy the transaction hash")) }
+                                (names::outside(&names::transaction_url(terms.network, tx_hash), "See it in the block explorer"))
+                            }
+                        }
+                    }
+                    div { dt { "Network" } dd { (names::network(terms.network)) } }
+                    div { dt { "From" } dd { (names::wallet(terms.wallet)) } }
+                    div { dt { "To" } dd { (names::wallet(terms.pay_to)) } }
+                    div { dt { "Authorized" } dd { (exact(terms.authorized_at)) } }
+                    @if let SettlementState::Confirmed { settled_at, .. } = receipt.settlement.state {
+                        div { dt { "Settled" } dd { (exact(settled_at)) } }
+                    }
+                    @if let SettlementState::Authorized = receipt.settlement.state {
+                        div { dt { "Payable until" } dd { (exact(terms.valid_before)) } }
+                    }
+                    div { dt { "Receipt" } dd { code.long { (terms.id) } } }
+                    div { dt { "Decision" } dd { code.long { (terms.transaction) } } }
+                    @if let Some(approval) = terms.approval {
+                        div { dt { "Approved by a person" } dd { code.long { (approval) } } }
+                    }
+                    div { dt { "Policy" } dd { "version " (terms.policy_version) } }
+                }
+                details.checks-fold {
+                    summary { "The checks it passed" }
+                    (words::checks(&terms.checks))
+                }
+            }
+        },
+    )
+}
+
+const fn verb(state: &SettlementState) -> &'static str {
+    match state {
+        SettlementState::Authorized => "may pay",
+        SettlementState::Confirmed { .. } => "paid",
+        SettlementState::Expired => "did not pay",
+    }
+}
+
+fn state_chip(state: &SettlementState) -> Markup {
+    match state {
+        SettlementState::Authorized => html! { span.chip.wait { "authorized" } },
+        SettlementState::Confirmed { .. } => html! { span.chip.good { "confirmed" } },
+        SettlementState::Expired => html! { span.chip { "expired" } },
+    }
+}
+
+fn state_line(state: &SettlementState) -> Markup {
+    match state {
+        SettlementState::Authorized => html! {
+            p.hint { "Signed and handed to the agent. It counts against the caps until the chain shows that it was paid, or never can be." }
+        },
+        SettlementState::Confirmed { .. } => html! {},
+        SettlementState::Expired => html! {
+            p.hint { "The chain shows that it was never paid and no longer can be. The amount was given back to the caps." }
+        },
+    }
+}

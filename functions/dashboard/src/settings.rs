@@ -1,0 +1,92 @@
+//! The function's configuration: environment variables, named as in `template.yaml`.
+
+use purser_api::{Env, SessionSettings};
+use purser_domain::{Network, Url};
+
+pub(crate) struct Settings {
+    pub(crate) catalog_table: String,
+    pub(crate) ledger_table: String,
+    pub(crate) decisions_table: String,
+    pub(crate) throttle_table: String,
+    pub(crate) network: Network,
+    pub(crate) sessions: SessionSettings,
+    /// The origin of the pages; `None` where the gateway's own name is.
+    pub(crate) dashboard_url: Option<String>,
+    pub(crate) wallet_xpub_secret: String,
+    pub(crate) rpc_url_secret: String,
+}
+
+impl Settings {
+    pub(crate) fn from_env(env: &mut Env) -> Option<Self> {
+        // Everything is read before anything is missed, so that all problems are told at once.
+        let tables = ["CATALOG_TABLE", "LEDGER_TABLE", "DECISIONS_TABLE", "THROTTLE_TABLE"].map(|name| env.text(name));
+        let secrets = ["WALLET_XPUB_SECRET_ARN", "RPC_URL_SECRET_ARN"].map(|name| env.text(name));
+        let network = env.choice("NETWORK", &Network::ALL, Network::name);
+        let sessions = SessionSettings::from_env(env);
+        let dashboard_url = env.get("DASHBOARD_URL").map(str::to_owned);
+        if dashboard_url.as_deref().is_some_and(|text| !is_origin(text)) {
+            env.wrong(
+                "DASHBOARD_URL",
+                "must be an origin: https://<host>, or http://<host>:<port>",
+            );
+            return None;
+        }
+        let [
+            Some(catalog_table),
+            Some(ledger_table),
+            Some(decisions_table),
+            Some(throttle_table),
+        ] = tables
+        else {
+            return None;
+        };
+        let [Some(wallet_xpub_secret), Some(rpc_url_secret)] = secrets else {
+            return None;
+        };
+        Some(Self {
+            catalog_table,
+            ledger_table,
+            decisions_table,
+            throttle_table,
+            network: network?,
+            sessions: sessions?,
+            dashboard_url,
+            wallet_xpub_secret,
+            rpc_url_secret,
+        })
+    }
+}
+
+/// Whether it is what a browser sends as `Origin`, to the letter: that is what it is compared with.
+fn is_origin(text: &str) -> bool {
+    let url = Url::parse(text).ok();
+    let web = url.filter(|url| matches!(url.scheme(), "http" | "https"));
+    web.is_some_and(|url| url.origin().ascii_serialization() == text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_is_spelled_as_browsers_send_it() {
+        for text in [
+            "https://purser.example",
+            "http://127.0.0.1:3000",
+            "https://purser.example:8443",
+        ] {
+            assert!(is_origin(text), "{text}");
+        }
+        for text in [
+            "https://purser.example/",
+            "https://Purser.example",
+            "https://purser.example:443",
+            "https://a@purser.example",
+            "purser.example",
+            "ftp://purser.example",
+            "null",
+        ] {
+            assert!(!is_origin(text), "{text}");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Several calls at once, a bounded number of them: one person's request must not take what everybody's share.
+
+use purser_domain::{Error, Result};
+use tokio::task::JoinSet;
+
+/// How many are under way at most.
+const AT_ONCE: usize = 8;
+
+/// The results of `work` on each item, in the order of the items; the first failure ends the rest.
+pub(crate) async fn several<T, R, F>(items: impl IntoIterator<Item = T>, work: impl Fn(T) -> F) -> Result<Vec<R>>
+where
+    F: Future<Output = Result<R>> + Send + 'static,
+    R: Send + 'static,
+{
+    let mut items = items.into_iter().fuse().enumerate();
+    let mut under_way = JoinSet::new();
+    let mut done = Vec::new();
+    loop {
+        while under_way.len() < AT_ONCE
+            && let Some((index, item)) = items.next()
+        {
+            let work = work(item);
+            under_way.spawn(async move { (index, work.await) });
+        }
+        let Some(joined) = under_way.join_next().await else {
+            break;
+        };
+        let (index, result) = joined.map_err(|error| Error::internal("making several calls", error))?;
+        done.push((index, result?));
+    }
+    done.sort_by_key(|(index, _)| *index);
+    Ok(done.into_iter().map(|(_, result)| result).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::{sync::Arc, time::Duration};
+
+    #[tokio::test]
+    async fn results_keep_the_order_and_only_a_few_are_under_way() {
+        let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let results = several(0_u64..30, |item| {
+            let (now, most) = (Arc::clone(&now), Arc::clone(&most));
+            async move {
+                most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(30 - item)).await;
+                now.fetch_sub(1, Ordering::SeqCst);
+                Ok(item)
+            }
+        });
+        assert_eq!(results.await.unwrap(), (0..30).collect::<Vec<u64>>());
+        assert_eq!(most.load(Ordering::SeqCst), AT_ONCE);
+    }
+
+    #[tokio::test]
+    async fn a_failure_ends_the_rest() {
+        let begun = Arc::new(AtomicUsize::new(0));
+        let results = several(0..100, |item| {
+            let begun = Arc::clone(&begun);
+            async move {
+                begun.fetch_add(1, Ordering::SeqCst);
+                if item == 0 {
+                    Err(Error::internal("testing", "no"))
+                } else {
+                    Ok(())
+                }
+            }
+        });
+        assert!(results.await.is_err());
+        assert!(begun.load(Ordering::SeqCst) < 100);
+    }
+}

@@ -1,0 +1,59 @@
+//! Where the pages are, as browsers know it: the one origin that forms may come from and that sign-ins lead back to.
+
+use axum::http::Extensions;
+use purser_domain::{Error, Result, Url};
+use std::fmt;
+
+/// `https://purser.example` or `http://127.0.0.1:3000`: what a browser sends as `Origin`, to the letter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Origin(String);
+
+impl Origin {
+    /// The origin that a request came to: the configured one, else the gateway's own name, which is only ever served
+    /// over TLS.
+    pub(crate) fn of(configured: Option<&str>, extensions: &Extensions) -> Result<Self> {
+        if let Some(origin) = configured {
+            return Ok(Self(origin.to_owned()));
+        }
+        let host = purser_api::domain_name(extensions).unwrap_or_default();
+        let url = Url::parse(&format!("https://{host}"));
+        let bare = url
+            .ok()
+            .filter(|url| url.origin().ascii_serialization() == url.as_str().trim_end_matches('/'));
+        let origin = bare.map(|url| Self(url.origin().ascii_serialization()));
+        origin.ok_or_else(|| Error::internal("finding the address of the pages", "the gateway tells no name"))
+    }
+
+    /// Whether cookies can be kept from ever going over a line that others can read.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.0.starts_with("https://")
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configured_origin_is_taken_as_it_is_and_only_https_is_secure() {
+        for (text, secure) in [("https://purser.example", true), ("http://127.0.0.1:3000", false)] {
+            let origin = Origin::of(Some(text), &Extensions::new()).unwrap();
+            assert_eq!((origin.as_str(), origin.is_secure()), (text, secure));
+        }
+    }
+
+    #[test]
+    fn without_an_origin_of_its_own_a_request_has_to_have_come_through_the_gateway() {
+        assert!(Origin::of(None, &Extensions::new()).is_err());
+    }
+}

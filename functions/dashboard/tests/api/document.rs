@@ -1,0 +1,45 @@
+//! The group's part of the OpenAPI document.
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+#[test]
+fn every_operation_has_a_name_of_its_own_and_asks_for_a_session_alone() {
+    let document = serde_json::to_value(purser_dashboard::openapi()).unwrap();
+    let mut names = BTreeSet::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods
+            .as_object()
+            .unwrap()
+            .iter()
+            .filter(|(name, _)| *name != "parameters")
+        {
+            let name = operation["operationId"].as_str().unwrap();
+            assert!(names.insert(name.to_owned()), "{name}");
+            assert_eq!(
+                operation["security"],
+                serde_json::json!([{"session": []}]),
+                "{method} {path}"
+            );
+            let is_write = method != "get";
+            let version = operation["parameters"].as_array().into_iter().flatten();
+            let asks_for_version = version.filter(|parameter| parameter["name"] == "If-Match").count() == 1;
+            let has_own_condition = ["create_agent", "approve", "reject"].contains(&name);
+            assert_eq!(asks_for_version, is_write && !has_own_condition, "{name}");
+        }
+    }
+    assert_eq!(names.len(), 26);
+}
+
+#[test]
+fn every_reference_leads_somewhere() {
+    let document = serde_json::to_value(purser_api::document([purser_dashboard::openapi()])).unwrap();
+    let text = document.to_string();
+    let references = text.split("\"#/components/schemas/").skip(1);
+    let references: BTreeSet<&str> = references.map(|rest| rest.split('"').next().unwrap()).collect();
+    let schemas: &Value = &document["components"]["schemas"];
+    for name in &references {
+        assert!(schemas[name].is_object(), "{name}");
+    }
+    assert!(references.contains("OwnAgent") && references.contains("AgentRule"));
+}
