@@ -45,4 +45,4 @@ sam-build: setup ## Builds every function as SAM does, with the release profile,
 
 .PHONY: clean
 clean: ## Removes what was built and installed here.
-	rm -rf target .aws-sam .venv .local infra/local/x402/node_modules
+	rm -rf target .aws-sam .venv .local infra/local/x402/node_modules tests/browser/node_modules

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the stack and the tests need and Cargo does not bring: Node and Python packages always, Debian packages
-# by apt when run as root. Does nothing, quickly, when all is there.
+# by apt where it may (root, or a sudo that asks for no password). Does nothing, quickly, when all is there.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -23,12 +23,32 @@ cargo nextest --version >/dev/null 2>&1 || {
 fresh() { [[ -f $1 && $(<"$1") == "$2" ]]; }
 hash_of() { cat "$@" | sha256sum | cut -d ' ' -f 1; }
 
-x402=infra/local/x402
-want=$(hash_of $x402/package.json $x402/package-lock.json)
-if ! fresh $x402/node_modules/.purser "$want"; then
-  say "installing the x402 SDK and Anvil from npm"
-  (cd $x402 && npm ci --no-progress --loglevel=error)
-  echo "$want" > $x402/node_modules/.purser
+npm_packages() { # npm_packages <folder> <what it brings>
+  local folder=$1 want
+  want=$(hash_of "$folder/package.json" "$folder/package-lock.json")
+  fresh "$folder/node_modules/.purser" "$want" && return
+  say "installing $2 from npm"
+  (cd "$folder" && npm ci --no-progress --loglevel=error)
+  echo "$want" > "$folder/node_modules/.purser"
+}
+npm_packages infra/local/x402 "the x402 SDK and Anvil"
+npm_packages tests/browser "playwright-core, which drives the browser of the tests,"
+
+# apt-get as root: by ourselves, or by a sudo that asks for nothing.
+as_root() { if [[ $(id -u) == 0 ]]; then "$@"; else sudo -n "$@"; fi; }
+apt_usable() { command -v apt-get >/dev/null && as_root true 2>/dev/null; }
+apt_install() {
+  as_root apt-get update -qq &&
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2
+}
+
+# The browser tests need Chromium, and a font to write with. Without them the tests are skipped, and all else works.
+if ! command -v chromium >/dev/null; then
+  if ! apt_usable; then
+    say "chromium is not here, and installing it takes root: the browser tests will be skipped (apt-get install chromium)"
+  elif say "installing Chromium from Debian, for the browser tests" && ! apt_install chromium fonts-liberation; then
+    say "Chromium could not be installed: the browser tests will be skipped"
+  fi
 fi
 
 want=$(hash_of infra/sam/requirements.txt infra/sam/constraints.txt)
@@ -36,9 +56,9 @@ if ! fresh .venv/.purser "$want"; then
   say "installing SAM and cargo-lambda from PyPI"
   rm -rf .venv
   if ! python3 -m venv .venv 2>/dev/null; then
-    if [[ $(id -u) == 0 ]]; then
+    if apt_usable; then
       say "installing python3-venv from Debian"
-      apt-get update -qq && apt-get install -y -qq python3-venv
+      apt_install python3-venv
     else
       say "python3 can't make virtual environments: apt-get install python3-venv"
       exit 1

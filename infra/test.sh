@@ -28,6 +28,7 @@ else
 fi
 step "x402 providers on the official SDK" npm --prefix infra/local/x402 test --silent
 step "Rust tests" cargo nextest run --locked --workspace --no-fail-fast
+[[ -x ${CHROMIUM:-/usr/bin/chromium} ]] || skip "the dashboard in a real browser" "there is no Chromium (apt-get install chromium)"
 step "documentation examples" cargo test --locked --workspace --doc --quiet
 step "planted bugs are caught" tests/planted/plant.py
 step "template: sam validate" infra/sam/check.sh

@@ -1,5 +1,6 @@
 //! The public group: what every caller is told of what can be bought.
 
+use purser_domain::Availability;
 use purser_tests::World;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -82,7 +83,10 @@ async fn the_list_is_filtered_bounded_and_without_what_is_disabled() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_is_told_with_the_fields_of_the_contract() {
-    let world = World::start().await;
+    let world = World::still().await;
+    // What is paid and what is free, the probe says.
+    world.stack.probe.run(std::time::Duration::from_mins(1)).await.unwrap();
+    world.set_clock(world.now().after(purser_domain::Duration::from_secs_u32(6)));
     let found = list(&world, "?slug=lab-weather").await;
     let item = &found["services"][0];
     let fields = [
@@ -193,7 +197,11 @@ async fn a_change_of_the_catalog_is_seen_within_seconds() {
     let before = list(&world, "?slug=lab-search").await;
     let mut service = world.service("lab-search").await;
     service.name = "Renamed".to_owned();
-    world.stack.catalog.put(&service).await.unwrap();
+    service.version += 1;
+    assert_eq!(
+        world.stack.catalog.put(&service).await.unwrap(),
+        purser_store::Listed::Stored
+    );
     assert_eq!(
         list(&world, "?slug=lab-search").await,
         before,
@@ -201,6 +209,50 @@ async fn a_change_of_the_catalog_is_seen_within_seconds() {
     );
     world.set_clock(world.now().after(purser_domain::Duration::from_secs_u32(6)));
     assert_eq!(list(&world, "?slug=lab-search").await["services"][0]["name"], "Renamed");
+}
+
+/// The providers here are on the official SDK, in both versions of the protocol.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_probe_sees_the_real_providers_as_the_catalog_knows_them() {
+    let world = World::still().await;
+    let report = world.stack.probe.run(std::time::Duration::from_mins(1)).await.unwrap();
+    assert_eq!(report.dropped, 0);
+    let mut seen = BTreeSet::new();
+    for (service, record) in world.stack.catalog.load_probed().await.unwrap() {
+        for operation in &service.operations {
+            assert_eq!(record.change(operation), None, "{}", operation.slug);
+            let expected = match (operation.endpoint.host_str(), &operation.payment) {
+                (Some("127.0.0.1"), Some(_)) => Availability::PaidX402,
+                (Some("127.0.0.1"), None) => Availability::FreeVerified,
+                // Names that nobody has, and a service that is left alone.
+                _ => Availability::Unverified,
+            };
+            assert_eq!(operation.availability, expected, "{}", operation.slug);
+            seen.insert((operation.availability.name(), operation.method.clone()));
+        }
+    }
+    for call in [("paid_x402", "GET"), ("paid_x402", "POST"), ("free_verified", "GET")] {
+        assert!(seen.contains(&(call.0, call.1.to_owned())), "{call:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_out_of_the_curated_set_is_shown_and_not_paid() {
+    let world = World::still().await;
+    let agent = world.agent(purser_domain::SpendPolicy::permissive(), vec![]).await;
+    let body = purser_tests::body_of(world.offer(5_000));
+    assert_eq!(world.check(&agent, &body).await.ok()["result"], "allow");
+    let mut service = world.service("lab-search").await;
+    (service.curated, service.version) = (false, service.version + 1);
+    assert_eq!(
+        world.stack.catalog.put(&service).await.unwrap(),
+        purser_store::Listed::Stored
+    );
+    world.set_clock(world.now().after(purser_domain::Duration::from_secs_u32(6)));
+    let body = purser_tests::body_of(world.offer(5_000));
+    world.check(&agent, &body).await.refused(404, "service_not_found");
+    world.authorize(&agent, &body).await.refused(404, "service_not_found");
+    assert_eq!(list(&world, "?slug=lab-search").await["count"], 1);
 }
 
 /// Scopes and limits are judged by the name, so it must be the name of what is called.

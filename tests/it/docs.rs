@@ -4,10 +4,10 @@
 use purser_api::Failure;
 use purser_chain::Pending;
 use purser_domain::{
-    Address, AgentId, Amount, ApprovalId, Block, CheckName, ErrorKind, Fingerprint, Fits, Mismatch, Reason, Refusal,
-    ServiceSlug, SettlementId, TransactionId,
+    Address, AgentId, Amount, ApprovalId, ApprovalStatus, Block, CheckName, ErrorKind, Fingerprint, Fits, Mismatch,
+    Reason, Refusal, ServiceId, ServiceSlug, SettlementId, TransactionId,
 };
-use purser_local::Template;
+use purser_local::{Route, Template};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -40,6 +40,9 @@ fn section_of(kind: &ErrorKind) -> &'static str {
         ErrorKind::FieldRequired(_) => "<field>_required",
         ErrorKind::InvalidAgentKey => "invalid_agent_key",
         ErrorKind::InvalidAuthorizationHeader => "invalid_authorization_header",
+        ErrorKind::InvalidSession => "invalid_session",
+        ErrorKind::InvalidInternalToken => "invalid_internal_token",
+        ErrorKind::CrossSiteRequest => "cross_site_request",
         ErrorKind::Refused(refusal) => match refusal.reason {
             Reason::ServiceNotEnabled { .. } => "service_not_enabled",
             Reason::OperationNotEnabled { .. } => "operation_not_enabled_for_agent",
@@ -56,6 +59,10 @@ fn section_of(kind: &ErrorKind) -> &'static str {
         ErrorKind::IdempotencyKeyReused { .. } => "idempotency_key_reused_for_different_request",
         ErrorKind::IdempotentReplay { .. } => "idempotent_replay",
         ErrorKind::SettlementTransactionAlreadyUsed => "settlement_transaction_already_used",
+        ErrorKind::ApprovalNotPending { .. } => "approval_not_pending",
+        ErrorKind::SlugTaken { .. } => "slug_taken",
+        ErrorKind::VersionConflict { .. } => "version_conflict",
+        ErrorKind::VersionRequired => "version_required",
         ErrorKind::RequestTooLarge { .. } => "request_too_large",
         ErrorKind::ProviderProofRequired => "provider_proof_required",
         ErrorKind::SettlementTransactionHashRequired => "settlement_transaction_hash_required",
@@ -124,11 +131,23 @@ fn every_error() -> Vec<ErrorKind> {
         ErrorKind::InvalidRequest(Vec::new()),
         ErrorKind::InvalidAgentKey,
         ErrorKind::InvalidAuthorizationHeader,
+        ErrorKind::InvalidSession,
+        ErrorKind::InvalidInternalToken,
+        ErrorKind::CrossSiteRequest,
         ErrorKind::ServiceNotFound,
         ErrorKind::NotFound,
         ErrorKind::IdempotencyKeyReused { settlement: None },
         ErrorKind::IdempotentReplay { approval, settlement },
         ErrorKind::SettlementTransactionAlreadyUsed,
+        ErrorKind::ApprovalNotPending {
+            approval,
+            status: ApprovalStatus::Approved,
+        },
+        ErrorKind::SlugTaken {
+            service: ServiceId::from_uuid(nil),
+        },
+        ErrorKind::VersionConflict { version: 1 },
+        ErrorKind::VersionRequired,
         ErrorKind::RequestTooLarge { limit: 1 },
         ErrorKind::ProviderProofRequired,
         ErrorKind::SettlementTransactionHashRequired,
@@ -361,23 +380,41 @@ fn every_citation_leads_somewhere() {
     );
 }
 
-/// Method and path of everything that the template routes to a function, and of everything that the document describes.
+/// Method, path and gate of everything that the template routes to a function, and of everything that the document
+/// describes. Pages for people are in the template alone; their session is in a cookie, which no gate can read.
 #[test]
-fn the_template_and_the_description_of_the_api_name_the_same_routes() {
+fn the_template_and_the_description_of_the_api_name_the_same_routes_and_gates() {
     let template = Template::of_repository().unwrap();
-    let routed: BTreeSet<(String, String)> = template
+    let (pages, routed): (Vec<Route>, Vec<Route>) = template
         .routes()
         .into_iter()
         .filter(|route| route.path != "$default")
-        .map(|route| (route.method.to_ascii_lowercase(), route.path))
+        .partition(|route| route.path == "/dashboard" || route.path.starts_with("/dashboard/"));
+    assert!(pages.iter().all(|route| route.authorizer.is_none()), "{pages:?}");
+    let routed: BTreeSet<(String, String, Option<String>)> = routed
+        .into_iter()
+        .map(|route| (route.method.to_ascii_lowercase(), route.path, route.authorizer))
         .collect();
     let document: Value = serde_json::from_str(&text_of("docs/openapi.json")).unwrap();
+    let gate = |operation: &Value| {
+        let scheme = operation["security"][0]
+            .as_object()
+            .and_then(|schemes| schemes.keys().next());
+        match scheme.map(String::as_str) {
+            None | Some("agentKey") => None,
+            Some("session") => Some("Session".to_owned()),
+            Some("internalToken") => Some("AWS_IAM".to_owned()),
+            Some(other) => panic!("{other} has no gate"),
+        }
+    };
     let paths = document["paths"].as_object().unwrap();
-    let described: BTreeSet<(String, String)> = paths
+    let described: BTreeSet<(String, String, Option<String>)> = paths
         .iter()
         .flat_map(|(path, methods)| {
-            let methods = methods.as_object().unwrap().keys();
-            methods.map(|method| (method.clone(), path.clone()))
+            let methods = methods.as_object().unwrap();
+            methods
+                .iter()
+                .map(|(method, operation)| (method.clone(), path.clone(), gate(operation)))
         })
         .collect();
     assert_eq!(routed, described);

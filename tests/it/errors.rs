@@ -1158,7 +1158,7 @@ async fn what_is_not_there_and_what_is_somebody_elses_are_alike_not_found() {
         format!("/agents/{foreign}/services/lab-search/policy"),
         format!("/agents/{own}/services/lab-weather/policy"),
         format!("/agents/{own}/services/no-such-service/policy"),
-        format!("/agents/{own}"),
+        format!("/agents/{own}/policies"),
         "/nowhere".to_owned(),
         "/".to_owned(),
         "/x402/authorize".to_owned(),

@@ -5,14 +5,14 @@
 
 use lambda_http::{Context, LambdaEvent};
 use purser_api::{GatewayAnswer, GatewayEvent, answer};
-use purser_local::{Options, Template};
+use purser_local::{DEMO_OWNER, DEMO_STRANGER, Options, Template};
 use purser_tests::World;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// File, status, and the `error` of a refusal or the `reason` of a decision.
-const EVENTS: [(&str, u16, &str); 58] = [
+const EVENTS: [(&str, u16, &str); 107] = [
     ("fallback/unknown-route", 404, "not_found"),
     ("fallback/wrong-method", 404, "not_found"),
     // The catalog.
@@ -104,6 +104,58 @@ const EVENTS: [(&str, u16, &str); 58] = [
     ("payments/get-approval", 200, ""),
     ("payments/get-approval-unknown", 404, "not_found"),
     ("payments/get-approval-no-credentials", 401, "invalid_agent_key"),
+    // What a person does with their agents.
+    ("dashboard/list-agents", 200, ""),
+    ("dashboard/list-agents-no-credentials", 401, "invalid_session"),
+    ("dashboard/list-agents-agent-key", 401, "invalid_session"),
+    ("dashboard/create-agent", 201, ""),
+    ("dashboard/create-agent-no-name", 400, "name_required"),
+    ("dashboard/get-agent", 200, ""),
+    ("dashboard/get-agent-other-owner", 404, "not_found"),
+    ("dashboard/edit-agent", 200, ""),
+    ("dashboard/edit-agent-no-version", 428, "version_required"),
+    ("dashboard/edit-agent-stale-version", 412, "version_conflict"),
+    ("dashboard/create-key", 201, ""),
+    ("dashboard/list-keys", 200, ""),
+    ("dashboard/rotate-key", 201, ""),
+    ("dashboard/revoke-key", 200, ""),
+    ("dashboard/list-services", 200, ""),
+    ("dashboard/get-service", 200, ""),
+    ("dashboard/edit-service", 200, ""),
+    ("dashboard/edit-service-bad-values", 400, "invalid_request"),
+    ("dashboard/disable-service", 200, ""),
+    ("dashboard/enable-service-present", 412, "version_conflict"),
+    ("dashboard/enable-service", 200, ""),
+    ("dashboard/enable-service-unknown", 404, "service_not_found"),
+    ("dashboard/create-rule", 201, ""),
+    ("dashboard/list-rules", 200, ""),
+    ("dashboard/replace-rule", 200, ""),
+    ("dashboard/delete-rule", 200, ""),
+    ("dashboard/get-wallet", 200, ""),
+    ("dashboard/list-approvals", 200, ""),
+    ("dashboard/get-approval", 200, ""),
+    ("dashboard/approve-agent-key", 401, "invalid_session"),
+    ("dashboard/approve", 200, ""),
+    ("dashboard/reject-decided", 409, "approval_not_pending"),
+    ("dashboard/list-decisions", 200, ""),
+    ("dashboard/get-decision", 200, ""),
+    ("dashboard/list-settlements", 200, ""),
+    ("dashboard/get-settlement", 200, ""),
+    // Pages.
+    ("dashboard/overview-signed-out", 303, ""),
+    ("dashboard/sign-in", 200, ""),
+    // Operators.
+    ("internal/list-services", 200, ""),
+    ("internal/list-services-no-credentials", 401, "invalid_internal_token"),
+    ("internal/list-services-session", 401, "invalid_internal_token"),
+    ("internal/get-service", 200, ""),
+    ("internal/put-service", 201, ""),
+    ("internal/put-service-no-version", 428, "version_required"),
+    ("internal/put-service-slug-taken", 409, "slug_taken"),
+    ("internal/put-service-bad-values", 400, "invalid_request"),
+    ("internal/set-trust-status", 200, ""),
+    ("internal/set-curated", 200, ""),
+    ("internal/probe-service", 202, ""),
 ];
 
 fn folder() -> PathBuf {
@@ -114,7 +166,13 @@ fn text_of(file: &str) -> String {
     std::fs::read_to_string(folder().join(format!("{file}.json"))).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// Every event by file, placeholders and all.
+/// What is answered in HTML, or leads there.
+const PAGES: [&str; 2] = ["dashboard/overview-signed-out", "dashboard/sign-in"];
+
+/// What EventBridge sends.
+const SCHEDULES: [&str; 1] = ["probe/every-minute"];
+
+/// Every event of the gateway by file, placeholders and all.
 fn events() -> BTreeMap<String, Value> {
     let mut events = BTreeMap::new();
     for group in std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path()) {
@@ -125,6 +183,9 @@ fn events() -> BTreeMap<String, Value> {
             let [group, name] = [&group, &path].map(|path| path.file_stem().unwrap().to_str().unwrap());
             let file = format!("{group}/{name}");
             assert_eq!(path.extension().unwrap(), "json", "{file}");
+            if SCHEDULES.contains(&file.as_str()) {
+                continue;
+            }
             events.insert(file.clone(), serde_json::from_str(&text_of(&file)).expect(&file));
         }
     }
@@ -217,8 +278,12 @@ fn every_event_is_one_that_the_gateway_could_have_sent() {
         if let Some((method, route)) = route_key.split_once(' ') {
             let parameters = event["pathParameters"].as_object().into_iter().flatten();
             let path = parameters.fold(route.to_owned(), |path, (name, value)| {
-                path.replace(&format!("{{{name}}}"), value.as_str().unwrap())
+                let value = value.as_str().unwrap();
+                path.replace(&format!("{{{name}}}"), value)
+                    .replace(&format!("{{{name}+}}"), value)
             });
+            // A route for any method says which one came in its context alone.
+            let method = if method == "ANY" { "GET" } else { method };
             assert_eq!(
                 (&event["rawPath"], &context["http"]["method"]),
                 (&path.into(), &method.into()),
@@ -253,7 +318,7 @@ impl Placeholders {
     }
 
     fn learn(&mut self, answer: &GatewayAnswer, body: &Value) {
-        for name in ["settlement_id", "approval_id"] {
+        for name in ["settlement_id", "approval_id", "transaction_id", "key_id", "rule_id"] {
             if let Some(id) = body[name].as_str() {
                 self.0.insert(name, id.to_owned());
             }
@@ -274,7 +339,15 @@ async fn every_event_is_answered_as_the_table_says() {
     })
     .await;
     let agent = &world.stack.agent;
-    let mut placeholders = Placeholders([("agent_key", agent.key.clone()), ("agent_id", agent.id.to_string())].into());
+    let token = |user| world.stack.issuer.token(user).unwrap();
+    let known = [
+        ("agent_key", agent.key.clone()),
+        ("agent_id", agent.id.to_string()),
+        ("session_token", token(&DEMO_OWNER)),
+        ("stranger_token", token(&DEMO_STRANGER)),
+        ("internal_token", world.stack.internal_token.clone()),
+    ];
+    let mut placeholders = Placeholders(known.into());
 
     let mut others = Vec::new();
     let mut bodies = BTreeMap::new();
@@ -286,7 +359,11 @@ async fn every_event_is_answered_as_the_table_says() {
 
         assert_eq!(answered(&answer, "x-request-id"), format!("request-of-{file}"));
         assert!(!answer.is_base64_encoded, "{file}");
-        let body = if answer.status_code == 304 {
+        let body = if PAGES.contains(&file) {
+            let kind = answered(&answer, "content-type");
+            assert!(status == 303 || kind == "text/html; charset=utf-8", "{file}: {kind}");
+            Value::Null
+        } else if answer.status_code == 304 {
             assert_eq!(answer.body, "", "{file}");
             Value::Null
         } else {
@@ -299,8 +376,13 @@ async fn every_event_is_answered_as_the_table_says() {
         if answer.status_code >= 400 {
             assert!(body["message"].is_string(), "{file}: {body}");
         }
+        let scheme = if file.starts_with("internal/") {
+            "InternalToken"
+        } else {
+            "Bearer"
+        };
         assert_eq!(
-            answered(&answer, "www-authenticate") == "Bearer",
+            answered(&answer, "www-authenticate") == scheme,
             answer.status_code == 401,
             "{file}"
         );
@@ -334,4 +416,23 @@ async fn every_event_is_answered_as_the_table_says() {
         id("payments/authorize-approval-required", "approval_id"),
         id("payments/get-approval", "approval_id")
     );
+}
+
+/// The schedule's event starts a run, whatever is in it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_schedule_probes_what_is_due() {
+    let event: Value = serde_json::from_str(&text_of(SCHEDULES[0])).unwrap();
+    assert_eq!(event["detail-type"], "Scheduled Event");
+    let world = World::start().await;
+    let report = world.stack.probe.run(std::time::Duration::from_secs(55)).await.unwrap();
+    assert!(report.services > 0, "{report:?}");
+    let weather = world.service("lab-weather").await;
+    let seen: Vec<&str> = weather
+        .operations
+        .iter()
+        .map(|operation| operation.availability.name())
+        .collect();
+    assert_eq!(seen, ["paid_x402", "free_verified"]);
+    let again = world.stack.probe.run(std::time::Duration::from_secs(55)).await.unwrap();
+    assert_eq!(again.services, 0, "nothing is due so soon: {again:?}");
 }

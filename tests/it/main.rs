@@ -1,8 +1,10 @@
 //! The integration tests: one binary, one file for each thing that must hold.
 
+mod access;
 mod agents;
 mod approvals;
 mod bad_input;
+mod browser;
 mod catalog;
 mod costs;
 mod docs;

@@ -144,7 +144,7 @@ async fn one_approval_is_executed_once() {
     let resolved = world
         .stack
         .ledger
-        .resolve_approval(approval, Verdict::Approve, world.now())
+        .resolve_approval(approval, Verdict::Approve, &world.ruling())
         .await
         .unwrap();
     assert!(matches!(resolved, Resolved::Done(_)));

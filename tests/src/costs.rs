@@ -55,7 +55,7 @@ pub async fn every_operation() -> Vec<(Measured, Budget)> {
 
     let costly = body_of(world.offer(dollars(30)));
     let (escalate, asked) = measure(&world, "escalate", world.authorize(agent, &costly)).await;
-    costs.push((escalate, budget(3, 6, 3, 2)));
+    costs.push((escalate, budget(3, 7, 3, 2)));
     let approval = asked.refused(402, "approval_required")["approval_id"]
         .as_str()
         .expect("present")
@@ -68,7 +68,7 @@ pub async fn every_operation() -> Vec<(Measured, Budget)> {
         .resolve_approval(
             ApprovalId::parse(&approval).expect("present"),
             Verdict::Approve,
-            world.now(),
+            &world.ruling(),
         )
         .await
         .expect("present");

@@ -5,11 +5,13 @@
 mod costs;
 mod measure;
 mod offers;
+mod person;
 mod transfers;
 mod world;
 
 pub use costs::{Budget, every_operation};
 pub use measure::{Measured, measure};
 pub use offers::{Offered, bare_offer, offer_v1, offer_v2};
+pub use person::Person;
 pub use transfers::{batch_of, transfer_of};
 pub use world::{Answer, Footprint, Rows, TestAgent, World, body_of, dollars, fresh_key, units};

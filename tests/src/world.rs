@@ -4,8 +4,8 @@ use crate::{Offered, offer_v2, transfer_of};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_api::Clock;
 use purser_domain::{
-    Agent, AgentId, AgentStatus, Amount, ApprovalId, EnabledService, NewKey, Rule, Service, SpendPolicy, Timestamp,
-    Wallet,
+    Agent, AgentId, AgentStatus, Amount, ApprovalId, EnabledService, NewKey, Rule, Ruling, Service, SpendPolicy,
+    Timestamp, Wallet,
 };
 use purser_local::{Front, NETWORK, Options, Stack};
 use purser_proxy::{Manners, Proxy};
@@ -15,8 +15,11 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
+
+/// The user who owns the agents that tests make.
+pub const OWNER: &str = "tests";
 
 /// How long a transaction holds its items before a conflicting proxy.
 const HOLD: Duration = Duration::from_millis(4);
@@ -34,7 +37,6 @@ pub struct World {
     still: Arc<AtomicI64>,
     /// The proxy in front of the database, where there is one.
     pub proxy: Option<Proxy>,
-    wallets: AtomicU32,
 }
 
 /// What was answered.
@@ -230,7 +232,6 @@ impl World {
             http,
             still: Arc::default(),
             proxy: None,
-            wallets: AtomicU32::new(1),
         }
     }
 
@@ -263,12 +264,12 @@ impl World {
         let id = AgentId::from_uuid(uuid::Uuid::new_v4());
         let now = self.now();
         let key = NewKey::from_random(id, purser_api::random().expect("chance"), now);
-        let index = self.wallets.fetch_add(1, Ordering::SeqCst);
+        let index = self.stack.ledger.next_wallet_index().await.expect("a number");
         let address = self.stack.seed.wallet(index).expect("a wallet").address();
         let agent = Agent {
             id,
             name: "test agent".to_owned(),
-            owner: "tests".to_owned(),
+            owner: OWNER.to_owned(),
             created_at: now,
             status: AgentStatus::Active,
             wallet: Wallet { index, address },
@@ -414,13 +415,22 @@ impl World {
             .await
     }
 
+    /// What a person says now.
+    pub fn ruling(&self) -> Ruling {
+        Ruling {
+            at: self.now(),
+            by: OWNER.to_owned(),
+            note: None,
+        }
+    }
+
     /// Decides an approval, as a person would.
     pub async fn resolve(&self, approval: &str, verdict: Verdict) {
         let id = ApprovalId::parse(approval).expect("an approval's id");
         let resolved = self
             .stack
             .ledger
-            .resolve_approval(id, verdict, self.now())
+            .resolve_approval(id, verdict, &self.ruling())
             .await
             .expect("stored");
         assert!(matches!(resolved, Resolved::Done(_)), "{resolved:?}");

@@ -4,9 +4,9 @@
 use crate::chain::DevChain;
 use crate::template::Route;
 use axum::extract::{ConnectInfo, Request, State};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodFilter, on, post};
+use axum::routing::{MethodFilter, any, on, post};
 use axum::{Json, Router};
 use lambda_http::request::RequestContext;
 use purser_domain::{Amount, parse_address};
@@ -51,7 +51,12 @@ pub(crate) fn router(
             fallback = Some(handler);
             continue;
         }
+        let path = route.path.replace("{proxy+}", "{*proxy}");
         let method = match route.method.as_str() {
+            "ANY" => {
+                gateway = gateway.route(&path, any(handler));
+                continue;
+            }
             "GET" => MethodFilter::GET,
             "POST" => MethodFilter::POST,
             "PUT" => MethodFilter::PUT,
@@ -59,7 +64,7 @@ pub(crate) fn router(
             "DELETE" => MethodFilter::DELETE,
             _ => return Err(Unrouted(route.clone())),
         };
-        gateway = gateway.route(&route.path, on(method, handler));
+        gateway = gateway.route(&path, on(method, handler));
     }
     // axum answers HEAD by the route for GET; API Gateway knows no such route.
     if let Some(handler) = &fallback {
@@ -84,13 +89,15 @@ pub(crate) fn router(
 }
 
 /// Hands a request to a function with the context that API Gateway adds to it.
-async fn invoke(function: Router, route_key: String, peer: SocketAddr, request: Request) -> Response {
+pub(crate) async fn invoke(function: Router, route_key: String, peer: SocketAddr, request: Request) -> Response {
     // The outer match left its own extensions (the matched path, the original address), which are not the function's.
     let (mut parts, body) = request.into_parts();
     parts.extensions.clear();
+    let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let context = json!({
         "routeKey": route_key,
         "stage": "$default",
+        "domainName": host,
         "http": {
             "method": parts.method.as_str(),
             "path": parts.uri.path(),

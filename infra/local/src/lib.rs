@@ -1,7 +1,7 @@
 //! The local stack: the whole service on one machine, for people who try it and for the tests.
 //!
 //! It runs the same routers that Lambda runs, behind the routes of `template.yaml`, over tables that it creates from
-//! that file. What only exists here: `/_local/clock`, `/_local/fund`, and the demo data.
+//! that file. What only exists here: `/_local/clock`, `/_local/fund`, the issuer where people sign in, and the demo data.
 
 mod chain;
 mod children;
@@ -9,6 +9,7 @@ mod database;
 mod document;
 mod endpoints;
 mod gateway;
+mod issuer;
 mod secrets;
 mod seed;
 mod stack;
@@ -19,7 +20,9 @@ pub use chain::{DevChain, DevChainError};
 pub use children::{ChildError, ProviderPorts, Providers};
 pub use document::openapi;
 pub use gateway::Unrouted;
+pub use issuer::{CLIENT_ID, DEMO_OWNER, DEMO_PASSWORD, DEMO_STRANGER, DemoUser, Issuer};
+pub use purser_probe::Probe;
 pub use seed::{DemoAgent, SeedError};
-pub use stack::{Front, NETWORK, Options, Ports, Stack, StackError, ledger_at};
-pub use stack_file::{StackFile, StackFileError};
+pub use stack::{Front, NETWORK, Options, Ports, Stack, StackError};
+pub use stack_file::{StackAgent, StackFile, StackFileError, StackUser};
 pub use template::{Route, Template, TemplateError};

@@ -1,18 +1,20 @@
 //! What a stack starts with: fresh secrets, the catalog of `catalog.json`, and one agent with a key and a funded
-//! wallet. Everything secret is made anew at every start.
+//! wallet. Everything secret is made anew at every start; everything else goes through the functions, as an operator and an
+//! owner would do it.
 
-use crate::Providers;
+use crate::{Providers, gateway};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::header;
+use http_body_util::BodyExt as _;
 use purser_api::random;
 use purser_chain::{KeyError, WalletSeed};
-use purser_domain::{
-    Address, Agent, AgentId, AgentStatus, Amount, Availability, CatalogPayment, Category, DomainPattern,
-    EnabledService, Error, NewKey, Operation, OperationSlug, OperationUuid, Service, ServiceId, ServiceSlug,
-    SpendPolicy, Timestamp, TrustStatus, Url, Wallet, parse_address,
-};
-use purser_store::{CatalogTable, Ledger};
+use purser_domain::{Address, AgentId, Error, parse_address};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 /// What the demo agent's wallet is given: 1,000 dollars.
 pub(crate) const DEMO_FUNDS: u64 = 1_000_000_000;
@@ -20,6 +22,9 @@ pub(crate) const DEMO_FUNDS: u64 = 1_000_000_000;
 pub(crate) const WALLET_SEED_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:purser/wallet-seed";
 pub(crate) const NONCE_KEY_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:purser/nonce-key";
 pub(crate) const RPC_URL_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:purser/rpc-url";
+pub(crate) const WALLET_XPUB_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:purser/wallet-xpub";
+pub(crate) const INTERNAL_TOKEN_ARN: &str =
+    "arn:aws:secretsmanager:us-east-1:000000000000:secret:purser/internal-token";
 
 /// Why the demo data could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +32,15 @@ pub enum SeedError {
     /// `catalog.json` is not a catalog.
     #[error("catalog.json: {0}")]
     Catalog(String),
-    /// The store or the system's chance.
+    /// A function refused what was to be seeded through it.
+    #[error("seeding {seeding}: {detail}")]
+    Refused {
+        /// What was being seeded.
+        seeding: String,
+        /// The answer.
+        detail: String,
+    },
+    /// The system's chance.
     #[error(transparent)]
     Service(#[from] Error),
     /// The wallet.
@@ -35,11 +48,12 @@ pub enum SeedError {
     Key(#[from] KeyError),
 }
 
-/// The stack's secrets, as hexadecimal text.
+/// The stack's secrets, as text.
 pub(crate) struct SecretValues {
     wallet_seed: String,
     nonce_key: String,
     rpc_url: String,
+    internal_token: String,
 }
 
 pub(crate) fn secrets(rpc_url: &str) -> Result<SecretValues, SeedError> {
@@ -47,6 +61,7 @@ pub(crate) fn secrets(rpc_url: &str) -> Result<SecretValues, SeedError> {
         wallet_seed: hex(&random::<64>()?),
         nonce_key: hex(&random::<32>()?),
         rpc_url: rpc_url.to_owned(),
+        internal_token: hex(&random::<32>()?),
     })
 }
 
@@ -59,15 +74,20 @@ impl SecretValues {
         Ok(WalletSeed::from_hex(&self.wallet_seed)?)
     }
 
-    pub(crate) fn by_arn(self) -> BTreeMap<String, String> {
-        [
+    pub(crate) fn internal_token(&self) -> &str {
+        &self.internal_token
+    }
+
+    pub(crate) fn by_arn(self) -> Result<BTreeMap<String, String>, SeedError> {
+        let wallet_xpub = self.wallet_seed()?.xpub()?.to_text()?;
+        let by_arn = [
             (WALLET_SEED_ARN, self.wallet_seed),
+            (WALLET_XPUB_ARN, wallet_xpub),
             (NONCE_KEY_ARN, self.nonce_key),
             (RPC_URL_ARN, self.rpc_url),
-        ]
-        .into_iter()
-        .map(|(arn, value)| (arn.to_owned(), value))
-        .collect()
+            (INTERNAL_TOKEN_ARN, self.internal_token),
+        ];
+        Ok(by_arn.map(|(arn, value)| (arn.to_owned(), value)).into())
     }
 }
 
@@ -84,182 +104,119 @@ pub struct DemoAgent {
 
 const CATALOG: &str = include_str!("../catalog.json");
 
+/// A line of `catalog.json`.
 #[derive(Deserialize)]
-struct SeededService {
+struct Seeded {
     id: String,
-    slug: String,
-    name: String,
-    description: String,
-    website: String,
-    logo_url: Option<String>,
-    category: String,
-    source: String,
-    trust_status: String,
-    /// Which policy the demo agent starts with.
-    demo_policy: DemoPolicy,
-    operations: Vec<SeededOperation>,
+    /// What the demo owner makes of the permissive policy that a new agent has; null leaves it.
+    demo_policy: Option<Value>,
+    /// What an operator puts.
+    service: Value,
 }
 
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum DemoPolicy {
-    /// As the curated catalog is pre-enabled: in effect no limit.
-    Permissive,
-    /// The column defaults.
-    Defaults,
-    /// The column defaults, and only two hosts.
-    Scrape,
-    /// Room for the premium report, which then needs an approval.
-    Reports,
+fn seeded(providers: &Providers) -> Result<Vec<Seeded>, SeedError> {
+    let text = CATALOG
+        .replace("{provider}", &providers.provider_url)
+        .replace("{provider_v1}", &providers.provider_v1_url)
+        .replace("{pay_to}", &providers.pay_to);
+    serde_json::from_str(&text).map_err(|error| SeedError::Catalog(error.to_string()))
 }
 
-#[derive(Deserialize)]
-struct SeededOperation {
-    id: String,
-    operation_id: String,
-    availability: String,
-    label: String,
-    method: String,
-    endpoint: String,
-    category: String,
-    execution: String,
-    price_model: String,
-    estimated_price_units: u64,
-    max_price_units: Option<u64>,
-    params: Value,
-    paid: bool,
+/// One who calls a function as the gateway lets callers do: an operator or the demo owner.
+pub(crate) struct Caller<'a> {
+    function: &'a Router,
+    credential: (&'static str, String),
+    /// What an edit says of the version that it is for. What does not exist yet has none.
+    if_match: Option<&'static str>,
 }
 
-/// Fills the catalog. Providers of this machine take the place of `{provider}` and `{provider_v1}`.
-pub(crate) async fn catalog(table: &CatalogTable, providers: &Providers) -> Result<(), SeedError> {
-    for seeded in seeded()? {
-        let slug = seeded.slug.clone();
-        let service = service(seeded, providers).ok_or(SeedError::Catalog(slug))?;
-        table.put(&service).await?;
+impl<'a> Caller<'a> {
+    /// An operator, before the internal function.
+    pub(crate) fn operator(function: &'a Router, token: &str) -> Self {
+        Self {
+            function,
+            credential: ("x-internal-token", token.to_owned()),
+            if_match: None,
+        }
+    }
+
+    /// A person, before the dashboard's function.
+    pub(crate) fn person(function: &'a Router, token: &str) -> Self {
+        Self {
+            function,
+            credential: ("authorization", format!("Bearer {token}")),
+            if_match: Some("*"),
+        }
+    }
+
+    /// Sends a request, which has to succeed. `seeding` is what an error says was being done.
+    async fn send(&self, seeding: &str, method: &str, path: &str, body: &Value) -> Result<Value, SeedError> {
+        let refused = |detail: String| SeedError::Refused {
+            seeding: seeding.to_owned(),
+            detail,
+        };
+        let (name, value) = &self.credential;
+        let mut request = Request::builder().method(method).uri(path).header(*name, value);
+        if let Some(version) = self.if_match {
+            request = request.header(header::IF_MATCH, version);
+        }
+        let request = request
+            .body(Body::from(body.to_string()))
+            .map_err(|error| refused(error.to_string()))?;
+        let here = SocketAddr::from(([127, 0, 0, 1], 0));
+        let answer = gateway::invoke(self.function.clone(), format!("{method} {path}"), here, request).await;
+        let status = answer.status();
+        let answer = answer.into_body().collect().await;
+        let bytes = answer.map_err(|error| refused(error.to_string()))?.to_bytes();
+        if !status.is_success() {
+            return Err(refused(format!("{status} {}", String::from_utf8_lossy(&bytes))));
+        }
+        serde_json::from_slice(&bytes).map_err(|error| refused(error.to_string()))
+    }
+}
+
+/// Fills the catalog, as an operator does.
+pub(crate) async fn catalog(operator: &Caller<'_>, providers: &Providers) -> Result<(), SeedError> {
+    for Seeded { id, service, .. } in seeded(providers)? {
+        operator
+            .send("the catalog", "PUT", &format!("/internal/services/{id}"), &service)
+            .await?;
     }
     Ok(())
 }
 
-fn seeded() -> Result<Vec<SeededService>, SeedError> {
-    serde_json::from_str(CATALOG).map_err(|error| SeedError::Catalog(error.to_string()))
-}
-
-fn service(seeded: SeededService, providers: &Providers) -> Option<Service> {
-    let place = |text: &str| {
-        let text = text
-            .replace("{provider}", &providers.provider_url)
-            .replace("{provider_v1}", &providers.provider_v1_url);
-        Url::parse(&text).ok()
+/// Makes the demo agent and its key, and sets its policies, as its owner does.
+pub(crate) async fn agent(owner: &Caller<'_>, providers: &Providers) -> Result<DemoAgent, SeedError> {
+    const SEEDING: &str = "the demo agent";
+    let unreadable = |what: &str| SeedError::Refused {
+        seeding: SEEDING.to_owned(),
+        detail: format!("the answer has no {what}"),
     };
-    let pay_to = parse_address(&providers.pay_to).ok()?;
-    let operations: Option<Vec<Operation>> = seeded
-        .operations
-        .into_iter()
-        .map(|operation| self::operation(operation, pay_to, place))
-        .collect();
-    Some(Service {
-        id: ServiceId::parse(&seeded.id)?,
-        slug: ServiceSlug::parse(&seeded.slug)?,
-        name: seeded.name,
-        description: seeded.description,
-        website: place(&seeded.website)?,
-        logo_url: match seeded.logo_url {
-            Some(url) => Some(place(&url)?),
-            None => None,
-        },
-        category: Category::from_name(&seeded.category)?,
-        source: seeded.source,
-        trust_status: TrustStatus::from_name(&seeded.trust_status)?,
-        operations: operations?,
-    })
-}
-
-fn operation(seeded: SeededOperation, pay_to: Address, place: impl Fn(&str) -> Option<Url>) -> Option<Operation> {
-    let price = Amount::from_units(seeded.estimated_price_units)?;
-    let payment = CatalogPayment {
-        scheme: "exact".to_owned(),
-        network: crate::NETWORK,
-        amount: price,
-        pay_to,
-    };
-    Some(Operation {
-        id: OperationUuid::parse(&seeded.id)?,
-        slug: OperationSlug::parse(&seeded.operation_id)?,
-        availability: Availability::from_name(&seeded.availability)?,
-        label: seeded.label,
-        method: seeded.method,
-        endpoint: place(&seeded.endpoint)?,
-        category: Category::from_name(&seeded.category)?,
-        execution: seeded.execution,
-        price_model: seeded.price_model,
-        estimated_price: price,
-        max_price: match seeded.max_price_units {
-            Some(units) => Some(Amount::from_units(units)?),
-            None => None,
-        },
-        params: seeded.params,
-        payment: seeded.paid.then_some(payment),
-    })
-}
-
-/// Makes the demo agent: the first wallet of the seed, one key, and every service enabled.
-pub(crate) async fn agent(ledger: &Ledger, seed: &WalletSeed, now: Timestamp) -> Result<DemoAgent, SeedError> {
-    let id = AgentId::from_uuid(uuid::Builder::from_random_bytes(random()?).into_uuid());
-    let key = NewKey::from_random(id, random()?, now);
-    let wallet = Wallet {
-        index: 0,
-        address: seed.wallet(0)?.address(),
-    };
-    let agent = Agent {
-        id,
-        name: "Demo agent".to_owned(),
-        owner: "demo-owner".to_owned(),
-        created_at: now,
-        status: AgentStatus::Active,
-        wallet,
-        keys: vec![key.record],
-        rules: Vec::new(),
-        version: 1,
-    };
-    ledger.create_agent(&agent).await?;
-    for seeded in seeded()? {
-        let service = ServiceId::parse(&seeded.id).ok_or_else(|| SeedError::Catalog(seeded.slug.clone()))?;
-        let policy = policy(seeded.demo_policy).ok_or_else(|| SeedError::Catalog(seeded.slug))?;
-        ledger
-            .put_policy(
-                id,
-                &EnabledService {
-                    service,
-                    version: 1,
-                    enabled: true,
-                    policy,
-                },
-            )
-            .await?;
+    let text = |answer: &Value, name: &str| answer.get(name).and_then(Value::as_str).map(str::to_owned);
+    let made = owner
+        .send(SEEDING, "POST", "/agents", &json!({"name": "Demo agent"}))
+        .await?;
+    let id = text(&made, "agent_id").and_then(|id| AgentId::parse(&id));
+    let id = id.ok_or_else(|| unreadable("agent_id"))?;
+    let wallet = text(&made, "wallet_address").and_then(|wallet| parse_address(&wallet).ok());
+    let wallet_address = wallet.ok_or_else(|| unreadable("wallet_address"))?;
+    for Seeded {
+        id: service,
+        demo_policy,
+        ..
+    } in seeded(providers)?
+    {
+        if let Some(policy) = demo_policy {
+            let path = format!("/agents/{id}/services/{service}");
+            owner.send(SEEDING, "PATCH", &path, &policy).await?;
+        }
     }
+    let issued = owner
+        .send(SEEDING, "POST", &format!("/agents/{id}/keys"), &json!({}))
+        .await?;
     Ok(DemoAgent {
         id,
-        key: key.text,
-        wallet_address: wallet.address,
-    })
-}
-
-fn policy(kind: DemoPolicy) -> Option<SpendPolicy> {
-    let defaults = SpendPolicy::column_defaults();
-    Some(match kind {
-        DemoPolicy::Permissive => SpendPolicy::permissive(),
-        DemoPolicy::Defaults => defaults,
-        DemoPolicy::Scrape => {
-            let allowed = ["example.com", "*.docs.example.org"].map(DomainPattern::parse);
-            let [Ok(first), Ok(second)] = allowed else { return None };
-            SpendPolicy {
-                allowed_domains: vec![first, second],
-                ..defaults
-            }
-        }
-        DemoPolicy::Reports => SpendPolicy {
-            max_per_call: Amount::from_units(20_000_000)?,
-            ..defaults
-        },
+        key: text(&issued, "key").ok_or_else(|| unreadable("key"))?,
+        wallet_address,
     })
 }

@@ -4,15 +4,18 @@
 use crate::chain::{DevChain, DevChainError};
 use crate::children::{self, ChildError, ProviderPorts, Providers};
 use crate::database::EmbeddedDynamo;
+use crate::endpoints;
 use crate::gateway::{self, Controls, Unrouted};
+use crate::issuer::{self, DemoUser, Issuer};
+use crate::secrets::Secrets;
 use crate::seed::{self, DemoAgent, SeedError};
 use crate::template::{Template, TemplateError};
-use crate::{endpoints, secrets};
 use aws_sdk_dynamodb::Client;
 use axum::Router;
 use purser_api::{Boot, Clock, Env};
 use purser_chain::WalletSeed;
 use purser_domain::Network;
+use purser_probe::Probe;
 use purser_store::{CatalogTable, Ledger};
 use std::collections::BTreeMap;
 use std::io;
@@ -30,7 +33,7 @@ pub type Front = Box<dyn FnOnce(String) -> Pin<Box<dyn Future<Output = String> +
 pub struct Options {
     /// Where the gateway listens; zero picks a free port.
     pub gateway_port: u16,
-    /// Where the chain, the database and the providers listen; zeros pick free ports.
+    /// Where the chain, the database, the issuer and the providers listen; zeros pick free ports.
     pub ports: Ports,
     /// `THROTTLE_PER_MINUTE` of the functions.
     pub throttle_per_minute: u32,
@@ -49,6 +52,8 @@ pub struct Ports {
     pub rpc: u16,
     /// The database.
     pub dynamodb: u16,
+    /// The issuer, where people sign in.
+    pub issuer: u16,
     /// The providers.
     pub providers: ProviderPorts,
 }
@@ -92,6 +97,9 @@ pub enum StackError {
     /// The demo data.
     #[error(transparent)]
     Seed(#[from] SeedError),
+    /// The issuer's key.
+    #[error("the issuer did not start: {0}")]
+    Issuer(#[source] purser_domain::Error),
     /// A function refused to start.
     #[error("the function {function} did not start: {source}")]
     Function {
@@ -126,8 +134,17 @@ pub struct Stack {
     pub seed: WalletSeed,
     /// The clock that the functions are given.
     pub clock: Clock,
+    /// Where people sign in; it also signs tokens for tests.
+    pub issuer: Issuer,
+    /// The demo agent's owner.
+    pub owner: &'static DemoUser,
+    /// The token of the internal group, as it was at the start: see [`Stack::rotate_internal_token`].
+    pub internal_token: String,
+    /// What EventBridge starts every minute; here whoever holds the stack.
+    pub probe: Probe,
     /// The functions by logical id, as Lambda runs them; agents reach them through the gateway.
     pub functions: BTreeMap<&'static str, Router>,
+    secrets: Secrets,
     _children: [Child; 2],
     _database: EmbeddedDynamo,
 }
@@ -138,8 +155,10 @@ pub const NETWORK: Network = Network::BaseSepolia;
 impl Stack {
     /// Starts everything and seeds it. `say` is told what is going on.
     pub async fn start(options: Options, say: impl Fn(&str)) -> Result<Self, StackError> {
-        // What is taken is told before anything is started.
-        free_port(options.gateway_port).await?;
+        // What is taken is told before anything is started. The gateway's address is the dashboard's, which the issuer
+        // and the functions have to know before there is a gateway.
+        let gateway = Socket::bind(options.gateway_port).await?;
+        let issuer = Socket::bind(options.ports.issuer).await?;
         say("starting the chain (Anvil, posing as Base Sepolia)");
         let rpc_port = free_port(options.ports.rpc).await?;
         let anvil = children::anvil(NETWORK.chain_id(), rpc_port)?;
@@ -161,24 +180,33 @@ impl Stack {
             None => database.url.clone(),
         };
 
-        say("making the secrets and the demo agent");
+        say("making the secrets");
         let secret_values = seed::secrets(&rpc_url)?;
         let seed = secret_values.wallet_seed()?;
-        let secrets_url = serve(0, secrets::endpoint(secret_values.by_arn())).await?;
+        let internal_token = secret_values.internal_token().to_owned();
+        let secrets = Secrets::new(secret_values.by_arn()?);
+        let secrets_url = Socket::bind(0).await?.serve(secrets.router());
         let clock_ahead = Arc::new(AtomicI64::new(0));
         let clock = options
             .clock
             .unwrap_or_else(|| Clock::shifted(Arc::clone(&clock_ahead)));
         let ledger = ledger(db.clone());
         let catalog = CatalogTable::new(db.clone(), "CatalogTable");
-        seed::catalog(&catalog, &providers).await?;
-        let agent = seed::agent(&ledger, &seed, clock.now()).await?;
-        chain
-            .mint(NETWORK.token().address, agent.wallet_address, seed::DEMO_FUNDS)
-            .await?;
+        say("starting the issuer, where people sign in");
+        let issuer = {
+            let known = Issuer::new(&issuer.url, &gateway.url, clock.clone()).map_err(StackError::Issuer)?;
+            issuer.serve(known.router());
+            known
+        };
 
         say("starting the functions behind the gateway");
         let mut environment = environment(options.throttle_per_minute);
+        environment.insert("OIDC_ISSUER".to_owned(), issuer.url().to_owned());
+        environment.insert("DASHBOARD_URL".to_owned(), gateway.url.clone());
+        // The providers of this machine are the only private addresses that a probe may call.
+        let probed = [&providers.provider_url, &providers.provider_v1_url];
+        let probed = probed.map(|url| url.trim_start_matches("http://")).join(",");
+        environment.insert("PROBE_ALLOWED_HOSTS".to_owned(), probed);
         environment.extend(options.environment);
         let aws = endpoints::config(&functions_db, &secrets_url).await;
         let boot = || Boot {
@@ -187,6 +215,16 @@ impl Stack {
             clock: clock.clone(),
         };
         let refused = |function| move |source| StackError::Function { function, source };
+
+        say("filling the catalog");
+        // First, so that the other functions find the catalog filled.
+        let internal = purser_internal::router(boot())
+            .await
+            .map_err(refused("InternalFunction"))?;
+        let operator = seed::Caller::operator(&internal, &internal_token);
+        seed::catalog(&operator, &providers).await?;
+        let probe = Probe::boot(boot()).map_err(refused("ProbeFunction"))?;
+
         let functions: BTreeMap<&'static str, Router> = [
             (
                 "CatalogFunction",
@@ -205,6 +243,13 @@ impl Stack {
                 purser_agents::router(boot()).await.map_err(refused("AgentsFunction"))?,
             ),
             (
+                "DashboardFunction",
+                purser_dashboard::router(boot())
+                    .await
+                    .map_err(refused("DashboardFunction"))?,
+            ),
+            ("InternalFunction", internal),
+            (
                 "FallbackFunction",
                 purser_fallback::router(boot())
                     .await
@@ -212,13 +257,25 @@ impl Stack {
             ),
         ]
         .into();
+
+        say("making the demo owner's agent");
+        let agent = match functions.get("DashboardFunction") {
+            Some(dashboard) => {
+                let token = issuer.token(&issuer::DEMO_OWNER).map_err(StackError::Issuer)?;
+                seed::agent(&seed::Caller::person(dashboard, &token), &providers).await?
+            }
+            None => return Err(TemplateError::Unexpected("no DashboardFunction".to_owned()).into()),
+        };
+        chain
+            .mint(NETWORK.token().address, agent.wallet_address, seed::DEMO_FUNDS)
+            .await?;
+
         let controls = Controls {
             clock_ahead,
             chain: chain.clone(),
             usdc: NETWORK.token().address,
         };
-        let gateway = gateway::router(&template.routes(), &functions, controls)?;
-        let base_url = serve(options.gateway_port, gateway).await?;
+        let base_url = gateway.serve(gateway::router(&template.routes(), &functions, controls)?);
 
         Ok(Self {
             base_url,
@@ -232,16 +289,22 @@ impl Stack {
             catalog,
             seed,
             clock,
+            issuer,
+            owner: &issuer::DEMO_OWNER,
+            internal_token,
+            probe,
             functions,
+            secrets,
             _children: [anvil, node],
             _database: database,
         })
     }
-}
 
-/// The ledger of a running stack, by the address of its database.
-pub async fn ledger_at(dynamodb_url: &str) -> Ledger {
-    ledger(Client::new(&endpoints::config(dynamodb_url, dynamodb_url).await))
+    /// Gives the internal group another token, as a rotation in Secrets Manager does: what was current is the previous one
+    /// now, and what was previous is gone.
+    pub fn rotate_internal_token(&self, token: &str) {
+        self.secrets.rotate(seed::INTERNAL_TOKEN_ARN, token.to_owned());
+    }
 }
 
 /// The ledger in the tables of `template.yaml`.
@@ -260,6 +323,9 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
         ("WALLET_SEED_SECRET_ARN", seed::WALLET_SEED_ARN),
         ("NONCE_KEY_SECRET_ARN", seed::NONCE_KEY_ARN),
         ("RPC_URL_SECRET_ARN", seed::RPC_URL_ARN),
+        ("WALLET_XPUB_SECRET_ARN", seed::WALLET_XPUB_ARN),
+        ("INTERNAL_TOKEN_SECRET_ARN", seed::INTERNAL_TOKEN_ARN),
+        ("OIDC_CLIENT_ID", issuer::CLIENT_ID),
         // The local chain does not reorganize by itself, and mines when there is something to mine.
         ("FINALITY_CONFIRMATIONS", "1"),
     ]
@@ -278,15 +344,32 @@ async fn listen(port: u16) -> Result<TcpListener, StackError> {
         .map_err(|source| StackError::Port { port, source })
 }
 
-/// Serves a router in the background until the runtime ends, and answers its address.
-async fn serve(port: u16, router: Router) -> Result<String, StackError> {
-    let listener = listen(port).await?;
-    let address = listener
-        .local_addr()
-        .map_err(|source| StackError::Port { port, source })?;
-    let service = router.into_make_service_with_connect_info::<SocketAddr>();
-    tokio::spawn(async move { axum::serve(listener, service).await });
-    Ok(format!("http://{address}"))
+/// A loopback port that is ours and has an address, before there is something to serve.
+struct Socket {
+    listener: TcpListener,
+    url: String,
+}
+
+impl Socket {
+    /// Takes a port; zero picks a free one.
+    async fn bind(port: u16) -> Result<Self, StackError> {
+        let listener = listen(port).await?;
+        let address = listener
+            .local_addr()
+            .map_err(|source| StackError::Port { port, source })?;
+        Ok(Self {
+            listener,
+            url: format!("http://{address}"),
+        })
+    }
+
+    /// Serves a router in the background until the runtime ends, and answers its address.
+    fn serve(self, router: Router) -> String {
+        let Self { listener, url } = self;
+        let service = router.into_make_service_with_connect_info::<SocketAddr>();
+        tokio::spawn(async move { axum::serve(listener, service).await });
+        url
+    }
 }
 
 /// The port, or a free one for zero, for a process that will listen there. A port that somebody else listens on is an

@@ -1,17 +1,22 @@
 //! `.local/stack.json`: how tools find a running stack.
 
 use crate::{NETWORK, Stack};
+use purser_domain::Duration;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
+
+/// How long the file's token lives: as far as `/_local/clock` goes in one step (ten years), so that a tool that moves the
+/// clock need not sign in again.
+const TOKEN_LIFE: Duration = Duration::from_secs_u32(10 * 366 * 86_400);
 
 /// What `.local/stack.json` holds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StackFile {
     /// Where agents call.
     pub base_url: String,
-    /// The dashboard; null while there is none.
-    pub dashboard_url: Option<String>,
+    /// The dashboard, for a browser.
+    pub dashboard_url: String,
     /// The paid provider that speaks x402 v2.
     pub provider_url: String,
     /// The chain.
@@ -24,10 +29,19 @@ pub struct StackFile {
     pub usdc_address: String,
     /// The demo agent.
     pub agent: StackAgent,
-    /// The demo owner; null while nobody can sign in.
-    pub user: Option<serde_json::Value>,
-    /// The internal group's token; null while there is no such group.
-    pub internal_token: Option<String>,
+    /// The demo owner.
+    pub user: StackUser,
+    /// The internal group's token.
+    pub internal_token: String,
+}
+
+/// The demo owner in `.local/stack.json`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StackUser {
+    /// Who it is, for the issuer and in the tables.
+    pub sub: String,
+    /// A session: what follows `Authorization: Bearer`.
+    pub token: String,
 }
 
 /// The demo agent in `.local/stack.json`.
@@ -50,14 +64,17 @@ pub enum StackFileError {
     /// Not what a stack writes.
     #[error(".local/stack.json: {0}")]
     Form(#[from] serde_json::Error),
+    /// The owner's token could not be signed.
+    #[error("the demo owner's token: {0}")]
+    Token(#[from] purser_domain::Error),
 }
 
 impl StackFile {
     /// The file of a running stack.
-    pub fn of(stack: &Stack) -> Self {
-        Self {
+    pub fn of(stack: &Stack) -> Result<Self, StackFileError> {
+        Ok(Self {
             base_url: stack.base_url.clone(),
-            dashboard_url: None,
+            dashboard_url: format!("{}/dashboard", stack.base_url),
             provider_url: stack.providers.provider_url.clone(),
             rpc_url: stack.rpc_url.clone(),
             dynamodb_url: stack.dynamodb_url.clone(),
@@ -68,9 +85,12 @@ impl StackFile {
                 key: stack.agent.key.clone(),
                 wallet_address: stack.agent.wallet_address.to_string(),
             },
-            user: None,
-            internal_token: None,
-        }
+            user: StackUser {
+                sub: stack.owner.sub.to_owned(),
+                token: stack.issuer.token_for(stack.owner, TOKEN_LIFE)?,
+            },
+            internal_token: stack.internal_token.clone(),
+        })
     }
 
     fn path() -> PathBuf {

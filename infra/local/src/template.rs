@@ -33,10 +33,12 @@ pub enum TemplateError {
 pub struct Route {
     /// The function's logical id.
     pub function: String,
-    /// `GET`, `POST` or `ANY`.
+    /// `GET`, `POST`, … or `ANY`.
     pub method: String,
     /// `/services/{serviceId}`, or `$default`.
     pub path: String,
+    /// The gateway's own gate in front of the function: `Session` or `AWS_IAM`.
+    pub authorizer: Option<String>,
 }
 
 /// The parsed template.
@@ -81,11 +83,14 @@ impl Template {
                 .and_then(|properties| properties.get("Events"));
             let Some(Value::Mapping(events)) = events else { continue };
             for event in events.values().filter(|event| text(event, "Type") == Some("HttpApi")) {
-                let property = |name| event.get("Properties").and_then(|properties| text(properties, name));
+                let properties = event.get("Properties");
+                let property = |name| properties.and_then(|properties| text(properties, name));
+                let auth = properties.and_then(|properties| properties.get("Auth"));
                 routes.push(Route {
                     function: function.to_owned(),
                     method: property("Method").unwrap_or("ANY").to_ascii_uppercase(),
                     path: property("Path").unwrap_or("$default").to_owned(),
+                    authorizer: auth.and_then(|auth| text(auth, "Authorizer")).map(str::to_owned),
                 });
             }
         }

@@ -7,12 +7,14 @@
 
 use purser_local::{Options, Ports, ProviderPorts, Stack, StackFile};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// The port that agents call; the others are where people expect to find them.
 const GATEWAY: u16 = 3000;
 const PORTS: Ports = Ports {
     rpc: 8545,
     dynamodb: 8000,
+    issuer: 3001,
     providers: ProviderPorts { v2: 4020, v1: 4021 },
 };
 
@@ -35,15 +37,27 @@ async fn main() -> ExitCode {
         Ok(stack) => stack,
         Err(error) => return fail(&error),
     };
-    if let Err(error) = StackFile::of(&stack).write() {
+    if let Err(error) = StackFile::of(&stack).and_then(|file| file.write()) {
         return fail(&error);
     }
     println!("{}", welcome(&stack));
+    tokio::spawn(schedule(stack.probe.clone()));
     // SIGTERM ends the process like any other; the children notice by themselves.
     let _ = tokio::signal::ctrl_c().await;
     StackFile::remove();
     println!("run: stopped");
     ExitCode::SUCCESS
+}
+
+/// What EventBridge does in the cloud: starts the probe every minute.
+async fn schedule(probe: purser_local::Probe) {
+    const MINUTE: Duration = Duration::from_secs(60);
+    loop {
+        if let Err(error) = probe.run(MINUTE).await {
+            tracing::warn!(cause = %error, "probe.failed");
+        }
+        tokio::time::sleep(MINUTE).await;
+    }
 }
 
 fn fail(error: &dyn std::error::Error) -> ExitCode {
@@ -66,6 +80,7 @@ fn welcome(stack: &Stack) -> String {
     format!(
         r#"
 Purser answers at        {base_url}      (the API: {base_url}/openapi.json)
+the dashboard            {base_url}/dashboard      ({email}, password {password})
 paid provider (x402 v2)  {provider}
 paid provider (x402 v1)  {provider_v1}
 chain, DynamoDB          {rpc_url}  {dynamodb_url}
@@ -84,5 +99,7 @@ curl -s {base_url}/x402/settlements/$SETTLEMENT/complete -H "Authorization: Bear
 Ctrl-C stops everything.
 "#,
         provider_v1 = providers.provider_v1_url,
+        email = stack.owner.email,
+        password = purser_local::DEMO_PASSWORD,
     )
 }

@@ -1,0 +1,636 @@
+//! The stack's own OpenID provider, so that people can sign in without an account anywhere: authorization code with PKCE,
+//! ID tokens signed with ES256, and a login page for the demo users.
+//!
+//! The functions know it by `OIDC_ISSUER` alone and treat it as any other provider. It is as strict as a real one, so
+//! that what works here works there; what it does not have is a session of its own: every sign-in asks for the password.
+//! Its time is the stack's, so `/_local/clock` lets codes and tokens expire. Nothing of it is deployed.
+//!
+//! | file | one line |
+//! |---|---|
+//! | `authorize.rs` | `/authorize`: from a client's request, over the login page, to a code |
+//! | `redeem.rs` | `/token`: a code and its verifier become tokens |
+//! | `key.rs` | the signing key, and JWTs |
+//! | `page.rs` | the HTML |
+//! | `parameters.rs` | form-encoded parameters |
+
+mod authorize;
+mod key;
+mod page;
+mod parameters;
+mod redeem;
+
+use axum::extract::{RawQuery, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Redirect, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use key::SigningKey;
+use parameters::Parameters;
+use purser_api::Clock;
+use purser_domain::{Duration, Result, Timestamp};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The dashboard, as the issuer knows it: a public client, which proves itself with PKCE.
+pub const CLIENT_ID: &str = "purser-dashboard";
+
+/// Somebody who can sign in at the local issuer, with [`DEMO_PASSWORD`]. Demo data: the login page tells both.
+#[derive(Debug, PartialEq, Eq)]
+pub struct DemoUser {
+    /// Who it is, for good: the `sub` of the tokens.
+    pub sub: &'static str,
+    /// What is typed into the login page.
+    pub email: &'static str,
+    /// What the dashboard greets with.
+    pub name: &'static str,
+}
+
+/// The owner of the demo agent.
+pub const DEMO_OWNER: DemoUser = DemoUser {
+    sub: "6f1d3c52-8a54-4c0e-9b57-2f6a1f0f7a01",
+    email: "owner@example.test",
+    name: "Olive Owner",
+};
+
+/// Somebody else, who must see nothing of the owner's.
+pub const DEMO_STRANGER: DemoUser = DemoUser {
+    sub: "b84e0a97-51c3-4f9d-a1de-7c90d25e6b02",
+    email: "second@example.test",
+    name: "Sam Second",
+};
+
+/// The password of every demo user.
+pub const DEMO_PASSWORD: &str = "purser";
+
+const USERS: [&DemoUser; 2] = [&DEMO_OWNER, &DEMO_STRANGER];
+
+/// How long an ID token lives: a working day, after which the dashboard asks to sign in again.
+const TOKEN_LIFE: Duration = Duration::from_secs_u32(8 * 3_600);
+
+/// A running issuer. Clones are the same one.
+#[derive(Clone)]
+pub struct Issuer(Arc<Provider>);
+
+struct Provider {
+    url: String,
+    /// Where a code may be sent, to the letter (RFC 9700 §4.1.3); as `template.yaml` registers it.
+    redirect_uris: Vec<String>,
+    /// Where a browser may be sent after signing out.
+    signed_out_uris: Vec<String>,
+    clock: Clock,
+    /// The last one signs; the others are published still, for the tokens that they signed.
+    keys: Mutex<Vec<SigningKey>>,
+    codes: Mutex<HashMap<String, Grant>>,
+}
+
+/// What a code stands for.
+struct Grant {
+    user: &'static DemoUser,
+    redirect_uri: String,
+    /// The PKCE challenge: the hash of a verifier that only the client knows.
+    challenge: String,
+    nonce: String,
+    expires_at: Timestamp,
+}
+
+impl Issuer {
+    /// An issuer at `url` for a dashboard whose pages are below `dashboard`, both without a slash at their end.
+    pub fn new(url: &str, dashboard: &str, clock: Clock) -> Result<Self> {
+        let below = |path: &str| format!("{dashboard}{path}");
+        Ok(Self(Arc::new(Provider {
+            url: url.to_owned(),
+            redirect_uris: vec![below("/dashboard/callback")],
+            signed_out_uris: vec![below("/dashboard/sign-in")],
+            clock,
+            keys: Mutex::new(vec![SigningKey::generate()?]),
+            codes: Mutex::default(),
+        })))
+    }
+
+    /// Its address, which is the `iss` of its tokens.
+    pub fn url(&self) -> &str {
+        &self.0.url
+    }
+
+    /// What it signs for a person who signs in now, for a session of that length. A test changes one thing in it, and has
+    /// it signed all the same.
+    pub fn claims(&self, user: &DemoUser, life: Duration) -> Value {
+        let now = self.0.clock.now();
+        json!({
+            "iss": self.0.url,
+            "sub": user.sub,
+            "aud": CLIENT_ID,
+            "iat": now.secs(),
+            "exp": now.after(life).secs(),
+            "email": user.email,
+            "name": user.name,
+        })
+    }
+
+    /// An ID token with these claims, whatever they are, signed with the present key.
+    pub fn sign(&self, claims: &Value) -> Result<String> {
+        match locked(&self.0.keys).last() {
+            Some(key) => key.sign(claims),
+            None => Err(purser_domain::Error::internal("signing a token", "there is no key")),
+        }
+    }
+
+    /// An ID token as the person gets it who signs in now.
+    pub fn token(&self, user: &DemoUser) -> Result<String> {
+        self.token_for(user, TOKEN_LIFE)
+    }
+
+    /// An ID token of another length.
+    pub fn token_for(&self, user: &DemoUser, life: Duration) -> Result<String> {
+        self.sign(&self.claims(user, life))
+    }
+
+    /// Signs with a new key from now on. The old one stays published, as its tokens are good until they expire.
+    pub fn rotate_key(&self) -> Result<()> {
+        let key = SigningKey::generate()?;
+        locked(&self.0.keys).push(key);
+        Ok(())
+    }
+
+    /// What it serves.
+    pub(crate) fn router(&self) -> Router {
+        Router::new()
+            .route("/.well-known/openid-configuration", get(configuration))
+            .route("/jwks.json", get(keys))
+            .route("/authorize", get(authorize::ask).post(authorize::sign_in))
+            .route("/token", post(redeem::redeem))
+            .route("/end-session", get(end_session))
+            .route("/style.css", get(page::style))
+            .fallback(|| async { page::problem(StatusCode::NOT_FOUND, "there is no such page.") })
+            .with_state(self.clone())
+    }
+}
+
+/// Where everything is (OpenID Connect Discovery 1.0 §3).
+async fn configuration(State(Issuer(provider)): State<Issuer>) -> Json<Value> {
+    let below = |path: &str| format!("{}{path}", provider.url);
+    Json(json!({
+        "issuer": provider.url,
+        "authorization_endpoint": below("/authorize"),
+        "token_endpoint": below("/token"),
+        "jwks_uri": below("/jwks.json"),
+        "end_session_endpoint": below("/end-session"),
+        "response_types_supported": ["code"],
+        "response_modes_supported": ["query"],
+        "grant_types_supported": ["authorization_code"],
+        "subject_types_supported": ["public"],
+        "id_token_signing_alg_values_supported": [key::ALGORITHM],
+        "scopes_supported": ["openid", "email", "profile"],
+        "claims_supported": ["iss", "sub", "aud", "exp", "iat", "nonce", "email", "name"],
+        "token_endpoint_auth_methods_supported": ["none"],
+        "code_challenge_methods_supported": ["S256"],
+        "authorization_response_iss_parameter_supported": true,
+    }))
+}
+
+/// The public keys (RFC 7517 §5).
+async fn keys(State(Issuer(provider)): State<Issuer>) -> Json<Value> {
+    let keys: Vec<Value> = locked(&provider.keys).iter().map(SigningKey::jwk).collect();
+    Json(json!({ "keys": keys }))
+}
+
+/// `GET /end-session` (OpenID Connect RP-Initiated Logout 1.0 §2). There is no session here to end, so it only sends the
+/// browser back to where its client wants it.
+async fn end_session(State(Issuer(provider)): State<Issuer>, RawQuery(query): RawQuery) -> Response {
+    let Some(parameters) = Parameters::parse(query.unwrap_or_default().as_bytes()) else {
+        return page::problem(StatusCode::BAD_REQUEST, "a parameter is given twice.");
+    };
+    match parameters.get("post_logout_redirect_uri") {
+        None => page::signed_out(),
+        Some(uri) if provider.signed_out_uris.iter().any(|allowed| allowed == uri) => {
+            let state = parameters.get("state").map(|state| ("state", state));
+            Redirect::to(&parameters::with(uri, state.into_iter())).into_response()
+        }
+        Some(_) => page::problem(
+            StatusCode::BAD_REQUEST,
+            "post_logout_redirect_uri is not an address that this client registered.",
+        ),
+    }
+}
+
+/// Nothing panics while it holds one of our locks, and a map that is half changed does not exist.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Bytes as JWTs and PKCE write them.
+fn base64url(bytes: impl AsRef<[u8]>) -> String {
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// 256 bits that nobody guesses.
+fn secret() -> Result<String> {
+    Ok(base64url(purser_api::random::<32>()?))
+}
+
+/// Answers that hold a secret, or a form for one, are kept by nobody.
+const NO_STORE: (header::HeaderName, &str) = (header::CACHE_CONTROL, "no-store");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jsonwebtoken::jwk::JwkSet;
+    use jsonwebtoken::{DecodingKey, Validation, decode, decode_header};
+    use reqwest::header::{CONTENT_TYPE, HeaderMap, LOCATION};
+    use reqwest::redirect::Policy;
+    use std::collections::BTreeMap;
+    use std::sync::atomic::{AtomicI64, Ordering};
+    use tokio::net::TcpListener;
+    use url::{Url, form_urlencoded};
+
+    const DASHBOARD: &str = "http://127.0.0.1:3000";
+    const CALLBACK: &str = "http://127.0.0.1:3000/dashboard/callback";
+    /// RFC 7636, appendix B.
+    const VERIFIER: &str = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
+    const CHALLENGE: &str = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
+    const NOW: u32 = 1_780_000_000;
+
+    /// An issuer on a port of its own, whose clock only moves by hand.
+    struct World {
+        issuer: Issuer,
+        http: reqwest::Client,
+        micros: Arc<AtomicI64>,
+    }
+
+    struct Answer {
+        status: u16,
+        headers: HeaderMap,
+        body: String,
+    }
+
+    impl Answer {
+        /// Where the browser is sent, and with what.
+        fn redirect(&self) -> (String, BTreeMap<String, String>) {
+            assert_eq!(self.status, 303, "{}", self.body);
+            let mut url = Url::parse(self.headers[LOCATION].to_str().unwrap()).unwrap();
+            let parameters = url.query_pairs().into_owned().collect();
+            url.set_query(None);
+            (url.into(), parameters)
+        }
+
+        fn json(&self) -> Value {
+            serde_json::from_str(&self.body).unwrap()
+        }
+
+        #[track_caller]
+        fn error(&self, error: &str) {
+            assert_eq!(
+                (self.status, self.json()["error"].as_str()),
+                (400, Some(error)),
+                "{}",
+                self.body
+            );
+            assert_eq!(self.headers["cache-control"], "no-store");
+        }
+    }
+
+    impl World {
+        async fn new() -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("http://{}", listener.local_addr().unwrap());
+            let start = Timestamp::EPOCH.after(Duration::from_secs_u32(NOW));
+            let micros = Arc::new(AtomicI64::new(start.micros()));
+            let issuer = Issuer::new(&url, DASHBOARD, Clock::still(Arc::clone(&micros))).unwrap();
+            let router = issuer.router();
+            tokio::spawn(async move { axum::serve(listener, router).await });
+            let http = reqwest::Client::builder().redirect(Policy::none()).build().unwrap();
+            Self { issuer, http, micros }
+        }
+
+        fn advance(&self, seconds: u32) {
+            let micros = Duration::from_secs_u32(seconds).micros();
+            self.micros.fetch_add(micros, Ordering::SeqCst);
+        }
+
+        async fn send(&self, request: reqwest::RequestBuilder) -> Answer {
+            let response = request.send().await.unwrap();
+            Answer {
+                status: response.status().as_u16(),
+                headers: response.headers().clone(),
+                body: response.text().await.unwrap(),
+            }
+        }
+
+        async fn get(&self, path: &str, query: &[(&str, &str)]) -> Answer {
+            let url = format!("{}{path}?{}", self.issuer.url(), form(query));
+            self.send(self.http.get(url)).await
+        }
+
+        async fn post(&self, path: &str, body: &[(&str, &str)]) -> Answer {
+            let request = self.http.post(format!("{}{path}", self.issuer.url()));
+            let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+            self.send(request.body(form(body))).await
+        }
+
+        /// Fills the login page in.
+        async fn sign_in(&self, query: &[(&str, &str)], email: &str, password: &str) -> Answer {
+            let path = format!("/authorize?{}", form(query));
+            self.post(&path, &[("email", email), ("password", password)]).await
+        }
+
+        /// The code of an owner who signed in.
+        async fn code(&self) -> String {
+            let answer = self.sign_in(&request(), DEMO_OWNER.email, DEMO_PASSWORD).await;
+            answer.redirect().1["code"].clone()
+        }
+
+        async fn claims(&self, token: &str) -> Result<Value, jsonwebtoken::errors::Error> {
+            let keys: JwkSet = serde_json::from_str(&self.get("/jwks.json", &[]).await.body).unwrap();
+            let header = decode_header(token)?;
+            let key = keys.find(&header.kid.unwrap()).unwrap();
+            let mut validation = Validation::new(jsonwebtoken::Algorithm::ES256);
+            validation.set_audience(&[CLIENT_ID]);
+            validation.set_issuer(&[self.issuer.url()]);
+            // The library asks the system's clock.
+            validation.validate_exp = false;
+            Ok(decode(token, &DecodingKey::from_jwk(key)?, &validation)?.claims)
+        }
+    }
+
+    fn form(parameters: &[(&str, &str)]) -> String {
+        form_urlencoded::Serializer::new(String::new())
+            .extend_pairs(parameters)
+            .finish()
+    }
+
+    /// What the dashboard asks.
+    fn request() -> Vec<(&'static str, &'static str)> {
+        vec![
+            ("response_type", "code"),
+            ("client_id", CLIENT_ID),
+            ("redirect_uri", CALLBACK),
+            ("scope", "openid email"),
+            ("state", "a state & more"),
+            ("nonce", "a nonce"),
+            ("code_challenge", CHALLENGE),
+            ("code_challenge_method", "S256"),
+        ]
+    }
+
+    /// The request with a parameter exchanged, or without it.
+    fn changed(name: &'static str, value: Option<&'static str>) -> Vec<(&'static str, &'static str)> {
+        let others = request().into_iter().filter(|(other, _)| *other != name);
+        others.chain(value.map(|value| (name, value))).collect()
+    }
+
+    fn redemption(code: &str) -> Vec<(&'static str, String)> {
+        vec![
+            ("grant_type", "authorization_code".to_owned()),
+            ("client_id", CLIENT_ID.to_owned()),
+            ("redirect_uri", CALLBACK.to_owned()),
+            ("code_verifier", VERIFIER.to_owned()),
+            ("code", code.to_owned()),
+        ]
+    }
+
+    /// Redeems a code, with one parameter exchanged.
+    async fn redeem(world: &World, code: &str, change: Option<(&str, &str)>) -> Answer {
+        let mut parameters = redemption(code);
+        for (name, value) in &mut parameters {
+            if let Some((_, other)) = change.filter(|(changed, _)| changed == name) {
+                other.clone_into(value);
+            }
+        }
+        let parameters: Vec<_> = parameters.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        world.post("/token", &parameters).await
+    }
+
+    #[tokio::test]
+    async fn a_person_signs_in_and_the_client_gets_a_token() {
+        let world = World::new().await;
+        let known = world.get("/.well-known/openid-configuration", &[]).await.json();
+        let url = world.issuer.url().to_owned();
+        for (name, path) in [
+            ("issuer", ""),
+            ("authorization_endpoint", "/authorize"),
+            ("token_endpoint", "/token"),
+            ("jwks_uri", "/jwks.json"),
+            ("end_session_endpoint", "/end-session"),
+        ] {
+            assert_eq!(known[name], format!("{url}{path}"));
+        }
+
+        let page = world.get("/authorize", &request()).await;
+        assert_eq!(page.status, 200);
+        assert_eq!(page.headers["cache-control"], "no-store");
+        for part in [
+            r#"<form method="post">"#,
+            r#"<label for="email">"#,
+            r#"<label for="password">"#,
+            r#"type="password""#,
+        ] {
+            assert!(page.body.contains(part), "{part} in {}", page.body);
+        }
+        assert!(!page.body.contains("role=\"alert\""));
+
+        let answer = world.sign_in(&request(), " Owner@Example.test", "purser").await;
+        let (to, parameters) = answer.redirect();
+        assert_eq!(to, CALLBACK);
+        assert_eq!(parameters["state"], "a state & more");
+        assert_eq!(parameters["iss"], url);
+        assert_eq!(parameters.len(), 3);
+
+        world.advance(59);
+        let answer = redeem(&world, &parameters["code"], None).await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        assert_eq!(answer.headers["cache-control"], "no-store");
+        let tokens = answer.json();
+        assert_eq!(
+            (tokens["token_type"].as_str(), tokens["expires_in"].as_u64()),
+            (Some("Bearer"), Some(28_800))
+        );
+        assert!(tokens["access_token"].is_string());
+        let claims = world.claims(tokens["id_token"].as_str().unwrap()).await.unwrap();
+        let expected = json!({
+            "iss": url, "sub": DEMO_OWNER.sub, "aud": CLIENT_ID, "iat": NOW + 59, "exp": NOW + 59 + 28_800,
+            "nonce": "a nonce", "email": DEMO_OWNER.email, "name": DEMO_OWNER.name,
+        });
+        assert_eq!(claims, expected);
+    }
+
+    #[tokio::test]
+    async fn a_code_is_redeemed_once_in_time_and_by_its_own_client() {
+        let world = World::new().await;
+        let code = world.code().await;
+        assert_eq!(redeem(&world, &code, None).await.status, 200);
+        redeem(&world, &code, None).await.error("invalid_grant");
+
+        let rows = [
+            ("code", "unknown", "invalid_grant"),
+            (
+                "code_verifier",
+                "another-verifier-of-at-least-43-characters.",
+                "invalid_grant",
+            ),
+            // The challenge itself is not a verifier, though the browser has seen it.
+            ("code_verifier", CHALLENGE, "invalid_grant"),
+            ("code_verifier", "short", "invalid_grant"),
+            ("redirect_uri", "http://127.0.0.1:3000/dashboard/other", "invalid_grant"),
+            ("client_id", "another", "invalid_client"),
+            ("grant_type", "refresh_token", "unsupported_grant_type"),
+            ("grant_type", "", "invalid_request"),
+            ("code", "", "invalid_request"),
+            ("code_verifier", "", "invalid_request"),
+        ];
+        for (name, value, error) in rows {
+            redeem(&world, &world.code().await, Some((name, value)))
+                .await
+                .error(error);
+        }
+        world
+            .post("/token", &[("code", "a"), ("code", "b")])
+            .await
+            .error("invalid_request");
+
+        // A code that was presented with a wrong verifier may have been stolen, and is used up.
+        let code = world.code().await;
+        redeem(&world, &code, Some(("code_verifier", CHALLENGE)))
+            .await
+            .error("invalid_grant");
+        redeem(&world, &code, None).await.error("invalid_grant");
+
+        let code = world.code().await;
+        world.advance(60);
+        redeem(&world, &code, None).await.error("invalid_grant");
+    }
+
+    #[tokio::test]
+    async fn nobody_is_redirected_for_a_client_or_an_address_that_is_not_registered() {
+        let world = World::new().await;
+        let twice: Vec<_> = request().into_iter().chain([("redirect_uri", CALLBACK)]).collect();
+        let rows = [
+            changed("redirect_uri", Some("https://evil.example/dashboard/callback")),
+            changed("redirect_uri", Some("http://127.0.0.1:3000/dashboard/callback/")),
+            changed("redirect_uri", Some("http://127.0.0.1:3000/dashboard/callback?a=b")),
+            changed("redirect_uri", Some("http://127.0.0.1:3000/dashboard/callback/../x")),
+            changed("redirect_uri", None),
+            changed("client_id", Some("another")),
+            changed("client_id", None),
+            twice,
+        ];
+        for query in rows {
+            let page = world.get("/authorize", &query).await;
+            let posted = world.sign_in(&query, DEMO_OWNER.email, DEMO_PASSWORD).await;
+            for answer in [page, posted] {
+                assert_eq!(answer.status, 400, "{query:?}");
+                assert!(!answer.headers.contains_key(LOCATION), "{query:?}");
+                assert!(answer.body.contains("<h1>This link does not work</h1>"), "{query:?}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_is_told_what_is_wrong_with_its_request() {
+        let world = World::new().await;
+        let rows = [
+            (changed("response_type", Some("token")), "unsupported_response_type"),
+            (changed("response_type", None), "invalid_request"),
+            (changed("response_mode", Some("fragment")), "invalid_request"),
+            (changed("scope", Some("email openid2")), "invalid_scope"),
+            (changed("scope", None), "invalid_scope"),
+            (changed("code_challenge_method", Some("plain")), "invalid_request"),
+            (changed("code_challenge_method", None), "invalid_request"),
+            (changed("code_challenge", Some("short")), "invalid_request"),
+            (changed("code_challenge", None), "invalid_request"),
+            (changed("nonce", None), "invalid_request"),
+            (changed("state", None), "invalid_request"),
+            (changed("prompt", Some("none")), "login_required"),
+        ];
+        for (query, error) in rows {
+            let page = world.get("/authorize", &query).await;
+            let posted = world.sign_in(&query, DEMO_OWNER.email, DEMO_PASSWORD).await;
+            for answer in [page, posted] {
+                let (to, parameters) = answer.redirect();
+                assert_eq!(
+                    (to.as_str(), parameters["error"].as_str()),
+                    (CALLBACK, error),
+                    "{query:?}"
+                );
+                assert_eq!(parameters["iss"], world.issuer.url());
+                assert!(!parameters.contains_key("code"), "{query:?}");
+                let state = query.iter().find(|(name, _)| *name == "state");
+                assert_eq!(
+                    parameters.get("state").map(String::as_str),
+                    state.map(|(_, state)| *state)
+                );
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_wrong_password_and_an_unknown_person_are_told_alike() {
+        let world = World::new().await;
+        let page = |email: &'static str| {
+            let world = &world;
+            async move {
+                let answer = world.sign_in(&request(), email, "wrong").await;
+                assert_eq!(answer.status, 403);
+                assert!(!answer.headers.contains_key(LOCATION));
+                assert!(answer.body.contains("role=\"alert\""), "{}", answer.body);
+                // What was typed stands there again, but for the password.
+                assert!(answer.body.contains(&format!("value=\"{email}\"")), "{}", answer.body);
+                assert!(!answer.body.contains("value=\"wrong\""));
+                answer.body.replace(&format!("value=\"{email}\""), "")
+            }
+        };
+        assert_eq!(page(DEMO_OWNER.email).await, page("nobody@example.test").await);
+        let answer = world.sign_in(&request(), "\"><script>alert(1)</script>", "wrong").await;
+        assert!(!answer.body.contains("<script>"), "{}", answer.body);
+        assert_eq!(world.sign_in(&request(), "", "").await.status, 403);
+    }
+
+    #[tokio::test]
+    async fn people_keep_their_own_names() {
+        let world = World::new().await;
+        for user in USERS {
+            let answer = world.sign_in(&request(), user.email, DEMO_PASSWORD).await;
+            let answer = redeem(&world, &answer.redirect().1["code"], None).await.json();
+            let claims = world.claims(answer["id_token"].as_str().unwrap()).await.unwrap();
+            assert_eq!(claims["sub"], user.sub);
+            assert!(uuid::Uuid::parse_str(user.sub).is_ok());
+        }
+        assert_ne!(DEMO_OWNER.sub, DEMO_STRANGER.sub);
+    }
+
+    #[tokio::test]
+    async fn a_rotated_key_signs_beside_the_one_before_it() {
+        let world = World::new().await;
+        let before = world.issuer.token(&DEMO_OWNER).unwrap();
+        world.issuer.rotate_key().unwrap();
+        let after = world.issuer.token(&DEMO_OWNER).unwrap();
+        let id = |token: &str| decode_header(token).unwrap().kid.unwrap();
+        assert_ne!(id(&before), id(&after));
+        for token in [&before, &after] {
+            assert_eq!(world.claims(token).await.unwrap()["sub"], DEMO_OWNER.sub);
+        }
+        // And what was not signed so is not ours.
+        let (_, signature) = before.rsplit_once('.').unwrap();
+        let (signed, _) = after.rsplit_once('.').unwrap();
+        assert!(world.claims(&format!("{signed}.{signature}")).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn signing_out_leads_back_to_the_client_and_nowhere_else() {
+        let world = World::new().await;
+        let page = world.get("/end-session", &[]).await;
+        assert_eq!(page.status, 200);
+        assert!(page.body.contains("You are signed out"));
+        let home = format!("{DASHBOARD}/dashboard/sign-in");
+        let query = [("post_logout_redirect_uri", home.as_str()), ("state", "s")];
+        let (to, parameters) = world.get("/end-session", &query).await.redirect();
+        assert_eq!((to, parameters["state"].as_str()), (home, "s"));
+        let foreign = world
+            .get("/end-session", &[("post_logout_redirect_uri", "https://evil.example/")])
+            .await;
+        assert_eq!(foreign.status, 400);
+        assert!(!foreign.headers.contains_key(LOCATION));
+    }
+}

@@ -1,0 +1,275 @@
+//! Who may call what: every route of the API's description, with every kind of credential that must not open it.
+
+use purser_domain::{Duration, SpendPolicy};
+use purser_local::{DEMO_OWNER, DEMO_STRANGER, Issuer};
+use purser_tests::{Answer, World, body_of, dollars, units};
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// One route of the description.
+struct Route {
+    method: Method,
+    path: String,
+    /// The name of its security scheme; `None` where anybody may call.
+    scheme: Option<String>,
+}
+
+fn routes() -> Vec<Route> {
+    let document: Value = serde_json::from_str(&purser_local::openapi().unwrap()).unwrap();
+    let paths = document["paths"].as_object().unwrap();
+    let mut routes = Vec::new();
+    for (path, methods) in paths {
+        for (method, operation) in methods.as_object().unwrap() {
+            let scheme = operation["security"][0].as_object().map(|schemes| {
+                assert_eq!(schemes.len(), 1, "{method} {path}");
+                schemes.keys().next().unwrap().clone()
+            });
+            routes.push(Route {
+                method: method.to_ascii_uppercase().parse().unwrap(),
+                path: path.clone(),
+                scheme,
+            });
+        }
+    }
+    assert!(
+        routes.len() > 40,
+        "only {} routes: is this test still looking?",
+        routes.len()
+    );
+    routes
+}
+
+/// A world in which every parameter of every path names something that exists and belongs to the demo owner.
+async fn world_with_everything() -> (World, BTreeMap<&'static str, String>) {
+    let world = World::start().await;
+    let owner = world.person(&DEMO_OWNER);
+    let demo = world.demo();
+    let agent = format!("/agents/{}", demo.id);
+    let tight = json!({"max_per_call_units": dollars(100), "require_approval_above_units": dollars(5)});
+    world
+        .person_edits(&owner, Method::PATCH, &format!("{agent}/services/lab-search"), &tight)
+        .await
+        .ok();
+    let paid = world.authorize(&demo, &body_of(world.offer(dollars(1)))).await.ok();
+    let asked = world
+        .authorize(&demo, &body_of(world.offer(dollars(6))))
+        .await
+        .refused(402, "approval_required");
+    let rule = json!({"kind": "category_block", "categories": ["finance"]});
+    let rule = world
+        .person_edits(&owner, Method::POST, &format!("{agent}/rules"), &rule)
+        .await;
+    assert_eq!(rule.status, 201, "{}", rule.body);
+    let keys = world.person_gets(&owner, &format!("{agent}/keys")).await.ok();
+    let text = |value: &Value| value.as_str().unwrap_or_else(|| panic!("{value} is a text")).to_owned();
+    let names = [
+        ("agentId", demo.id.to_string()),
+        ("keyId", text(&keys["keys"][0]["key_id"])),
+        ("serviceId", "lab-search".to_owned()),
+        ("ruleId", text(&rule.body["rule_id"])),
+        ("approvalId", text(&asked["approval_id"])),
+        ("id", text(&asked["approval_id"])),
+        ("transactionId", text(&asked["transaction_id"])),
+        ("settlementId", text(&paid["settlement_id"])),
+    ];
+    (world, names.into())
+}
+
+fn filled(path: &str, names: &BTreeMap<&str, String>) -> String {
+    let mut filled = path.to_owned();
+    for (name, value) in names {
+        filled = filled.replace(&format!("{{{name}}}"), value);
+    }
+    assert!(
+        !filled.contains('{'),
+        "{path} has a parameter that this test does not know"
+    );
+    filled
+}
+
+/// Calls a route with these headers and, where it takes one, an empty object as body.
+async fn call(world: &World, route: &Route, path: &str, headers: &[(&str, String)]) -> Answer {
+    let mut request = world
+        .http
+        .request(route.method.clone(), format!("{}{path}", world.stack.base_url));
+    for (name, value) in headers {
+        request = request.header(*name, value);
+    }
+    if matches!(route.method, Method::POST | Method::PUT | Method::PATCH) {
+        request = request.json(&json!({}));
+    }
+    World::send(request).await
+}
+
+/// Session tokens that open nothing, each for one reason.
+fn bad_tokens(world: &World) -> Vec<(&'static str, String)> {
+    let issuer = &world.stack.issuer;
+    let hour = Duration::from_secs_u32(3_600);
+    let changed = |name: &str, value: Value| {
+        let mut claims = issuer.claims(&DEMO_OWNER, hour);
+        claims[name] = value;
+        issuer.sign(&claims).unwrap()
+    };
+    let good = issuer.token(&DEMO_OWNER).unwrap();
+    let [header, payload, signature] = good.split('.').collect::<Vec<_>>()[..] else {
+        panic!("{good}")
+    };
+    let stranger = Issuer::new(issuer.url(), &world.stack.base_url, world.stack.clock.clone()).unwrap();
+    let now = world.now().secs();
+    // {"alg":"none","typ":"JWT"}
+    let none = "eyJhbGciOiJub25lIiwidHlwIjoiSldUIn0";
+    vec![
+        ("expired", changed("exp", json!(now - 3_600))),
+        ("not yet valid", changed("nbf", json!(now + 3_600))),
+        ("without an end", changed("exp", Value::Null)),
+        ("wrong issuer", changed("iss", json!("https://issuer.example"))),
+        ("wrong audience", changed("aud", json!("somebody-else"))),
+        ("wrongly signed", stranger.token(&DEMO_OWNER).unwrap()),
+        ("alg none", format!("{none}.{payload}.")),
+        ("alg none with a signature", format!("{none}.{payload}.{signature}")),
+        ("signature of another text", format!("{header}.{payload}A.{signature}")),
+        ("no token at all", "x".to_owned()),
+    ]
+}
+
+/// Every route, with every credential that is not for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_route_refuses_every_caller_that_is_not_its_own() {
+    let (world, names) = world_with_everything().await;
+    let bearer = |token: &str| vec![("authorization", format!("Bearer {token}"))];
+    let agent_key = bearer(&world.demo().key);
+    let session = bearer(&world.stack.issuer.token(&DEMO_OWNER).unwrap());
+    let stranger = bearer(&world.stack.issuer.token(&DEMO_STRANGER).unwrap());
+    let internal = vec![("x-internal-token", world.stack.internal_token.clone())];
+    let tokens = bad_tokens(&world);
+    let before = world.rows().await;
+
+    for route in routes() {
+        let path = filled(&route.path, &names);
+        let expect = async |why: &str, headers: &[(&str, String)], status: u16, slug: &str| {
+            let answer = call(&world, &route, &path, headers).await;
+            let seen = (answer.status, answer.slug());
+            assert_eq!(seen, (status, slug), "{} {path}, {why}: {}", route.method, answer.body);
+        };
+        match route.scheme.as_deref() {
+            None => {
+                let answer = call(&world, &route, &path, &[]).await;
+                assert_eq!(answer.status, 200, "{} {path}", route.method);
+            }
+            Some("agentKey") => {
+                expect("nothing", &[], 401, "invalid_agent_key").await;
+                expect("a session", &session, 401, "invalid_authorization_header").await;
+                expect("the internal token", &internal, 401, "invalid_agent_key").await;
+            }
+            Some("session") => {
+                expect("nothing", &[], 401, "invalid_session").await;
+                expect("an agent key", &agent_key, 401, "invalid_session").await;
+                expect("the internal token", &internal, 401, "invalid_session").await;
+                for (why, token) in &tokens {
+                    expect(why, &bearer(token), 401, "invalid_session").await;
+                }
+                if route.path.contains("{agentId}") {
+                    expect("somebody else", &stranger, 404, "not_found").await;
+                } else if route.method == Method::GET {
+                    let answer = call(&world, &route, &path, &stranger).await.ok();
+                    assert_eq!(answer["count"], 0, "{path}: {answer}");
+                }
+            }
+            Some("internalToken") => {
+                expect("nothing", &[], 401, "invalid_internal_token").await;
+                expect("an agent key", &agent_key, 401, "invalid_internal_token").await;
+                expect("a session", &session, 401, "invalid_internal_token").await;
+                let wrong = [("x-internal-token", "x".repeat(64))];
+                expect("another token", &wrong, 401, "invalid_internal_token").await;
+            }
+            Some(other) => panic!("{} {path}: nobody knows the scheme {other}", route.method),
+        }
+    }
+    assert_eq!(world.rows().await.changes_since(&before), Vec::<String>::new());
+}
+
+/// The parameters of the walk are good: the owner gets through with them wherever nothing has to be written.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_route_for_reading_answers_its_own_caller() {
+    let (world, names) = world_with_everything().await;
+    let demo = world.demo();
+    let session = world.stack.issuer.token(&DEMO_OWNER).unwrap();
+    for route in routes().iter().filter(|route| route.method == Method::GET) {
+        let path = filled(&route.path, &names);
+        let headers: Vec<(&str, String)> = match route.scheme.as_deref() {
+            None => Vec::new(),
+            Some("agentKey") => vec![("authorization", format!("Bearer {}", demo.key))],
+            Some("session") => vec![("authorization", format!("Bearer {session}"))],
+            Some(_) => vec![("x-internal-token", world.stack.internal_token.clone())],
+        };
+        // Operators name services by UUID.
+        let path = if route.path.starts_with("/internal/") {
+            path.replace("lab-search", &world.service("lab-search").await.id.to_string())
+        } else {
+            path
+        };
+        call(&world, route, &path, &headers).await.ok();
+    }
+}
+
+/// Two keys of the issuer at once, and a key that it has withdrawn.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_outlives_the_rotation_of_the_issuers_key() {
+    let world = World::still().await;
+    let before = world.person(&DEMO_OWNER);
+    world.person_gets(&before, "/agents").await.ok();
+    world.stack.issuer.rotate_key().unwrap();
+    let after = world.person(&DEMO_OWNER);
+    // The function asks for a key that it does not know at most every 30 s.
+    world.set_clock(world.now().after(Duration::from_secs_u32(31)));
+    world.person_gets(&after, "/agents").await.ok();
+    world.person_gets(&before, "/agents").await.ok();
+}
+
+/// Secrets Manager moves the label AWSCURRENT; the value before stays good until the next.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rotated_internal_token_and_the_one_before_it_are_good() {
+    let world = World::still().await;
+    let ask = async |token: &str| {
+        let request = world.http.get(format!("{}/internal/services", world.stack.base_url));
+        World::send(request.header("x-internal-token", token)).await
+    };
+    let first = world.stack.internal_token.clone();
+    ask(&first).await.ok();
+    let second = "s".repeat(64);
+    let later = async || world.set_clock(world.now().after(Duration::from_secs_u32(61)));
+    world.stack.rotate_internal_token(&second);
+    later().await;
+    ask(&second).await.ok();
+    ask(&first).await.ok();
+    world.stack.rotate_internal_token(&"t".repeat(64));
+    later().await;
+    ask(&second).await.ok();
+    ask(&first).await.refused(401, "invalid_internal_token");
+}
+
+/// A caller's own policy still counts after all that.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_of_one_owner_is_nobody_to_another() {
+    let world = World::start().await;
+    let stranger = world.person(&DEMO_STRANGER);
+    let made = world
+        .person_edits(&stranger, Method::POST, "/agents", &json!({"name": "second's own"}))
+        .await;
+    assert_eq!(made.status, 201, "{}", made.body);
+    let owner = world.person(&DEMO_OWNER);
+    let listed = world.person_gets(&owner, "/agents").await.ok();
+    assert_eq!(listed["count"], 1, "{listed}");
+    let own = world.person_gets(&stranger, "/agents").await.ok();
+    assert_eq!(own["agents"][0]["agent_id"], made.body["agent_id"], "{own}");
+    let policy = SpendPolicy {
+        max_per_call: units(1),
+        ..SpendPolicy::permissive()
+    };
+    world.enable(&world.demo(), "lab-search", policy).await;
+    world
+        .authorize(&world.demo(), &body_of(world.offer(2)))
+        .await
+        .refused(402, "amount_exceeds_per_call_limit");
+}
