@@ -2,7 +2,7 @@
 //! envelope, and nothing moves.
 
 use purser_domain::{DomainPattern, SpendPolicy};
-use purser_tests::{Answer, Offered, Rows, TestAgent, World, bare_offer, body_of, dollars, fresh_key, offer_v1};
+use purser_tests::{Answer, Offered, Rows, TestAgent, World, bare_offer, body_of, dollars, fresh_key, offer_v1, paths};
 use reqwest::Method;
 use reqwest::header::HeaderValue;
 use serde_json::{Value, json};
@@ -46,29 +46,6 @@ impl Ground {
         assert_eq!(self.world.rows().await.changes_since(&self.before), NOTHING);
         assert_eq!(self.world.decisions(&self.agent).await, 0);
     }
-}
-
-/// The paths of `details[]`; every entry has a path and words.
-#[track_caller]
-fn paths(answer: Answer, of: &str) -> Vec<String> {
-    let status = answer.status;
-    assert_eq!(
-        (status, answer.slug()),
-        (400, "invalid_request"),
-        "{of}: {}",
-        answer.body
-    );
-    let body = answer.refused(400, "invalid_request");
-    let entry = |entry: &Value| {
-        let members: Vec<&String> = entry.as_object().unwrap().keys().collect();
-        assert_eq!(members, ["message", "path"]);
-        assert!(
-            entry["message"].as_str().is_some_and(|message| !message.is_empty()),
-            "{entry}"
-        );
-        entry["path"].as_str().unwrap().to_owned()
-    };
-    body["details"].as_array().unwrap().iter().map(entry).collect()
 }
 
 /// Puts a value where a JSON Pointer points, making the objects on the way.

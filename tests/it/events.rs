@@ -138,7 +138,7 @@ const EVENTS: [(&str, u16, &str); 107] = [
     ("dashboard/approve", 200, ""),
     ("dashboard/reject-decided", 409, "approval_not_pending"),
     ("dashboard/list-decisions", 200, ""),
-    ("dashboard/get-decision", 200, ""),
+    ("dashboard/get-decision", 200, "approval_required"),
     ("dashboard/list-settlements", 200, ""),
     ("dashboard/get-settlement", 200, ""),
     // Pages.

@@ -11,5 +11,7 @@ mod docs;
 mod errors;
 mod events;
 mod flow;
+mod operators;
+mod people;
 mod races;
 mod windows;

@@ -5,33 +5,12 @@ use alloy::primitives::Address;
 use purser_domain::{ApprovalId, SpendPolicy};
 use purser_local::NETWORK;
 use purser_store::{Resolved, Verdict};
-use purser_tests::{Answer, TestAgent, World, batch_of, body_of, dollars, fresh_key, transfer_of, units};
+use purser_tests::{Answer, World, authorizing, batch_of, body_of, dollars, fresh_key, together, transfer_of, units};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
 
 /// How many callers race.
 const RACERS: usize = 64;
-
-/// Runs calls at the same time and answers theirs in order.
-async fn together<F: Future<Output = Answer> + Send + 'static>(calls: Vec<F>) -> Vec<Answer> {
-    let tasks: Vec<_> = calls.into_iter().map(tokio::spawn).collect();
-    let mut answers = Vec::with_capacity(tasks.len());
-    for task in tasks {
-        answers.push(task.await.expect("a call"));
-    }
-    answers
-}
-
-/// A call that can be sent from another task.
-fn authorizing(world: &World, agent: &TestAgent, body: Value) -> impl Future<Output = Answer> + Send + 'static {
-    let request = world
-        .http
-        .post(format!("{}/x402/authorize", world.stack.base_url))
-        .bearer_auth(&agent.key)
-        .json(&body);
-    World::send(request)
-}
 
 /// How many answers have which status and slug.
 fn tally(answers: &[Answer]) -> BTreeMap<(u16, &str), usize> {

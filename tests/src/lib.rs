@@ -3,15 +3,21 @@
 //! the official SDK, transfers to a real node.
 
 mod costs;
+mod entries;
 mod measure;
 mod offers;
 mod person;
+mod problems;
+mod together;
 mod transfers;
 mod world;
 
 pub use costs::{Budget, every_operation};
+pub use entries::{operation_entry, payment_entry, service_entry};
 pub use measure::{Measured, measure};
 pub use offers::{Offered, bare_offer, offer_v1, offer_v2};
 pub use person::Person;
+pub use problems::paths;
+pub use together::{authorizing, together};
 pub use transfers::{batch_of, transfer_of};
-pub use world::{Answer, Footprint, Rows, TestAgent, World, body_of, dollars, fresh_key, units};
+pub use world::{Answer, Footprint, Rows, TestAgent, World, body_of, dollars, fresh_key, key_id_of, units};

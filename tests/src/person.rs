@@ -1,11 +1,14 @@
-//! People in the tests: they call as a browserless client does, with a session token of the stack's own issuer.
+//! People in the tests: they call as a browserless client does, with a session token of the stack's own issuer. And
+//! operators, who have the internal token.
 
-use crate::{Answer, World};
+use crate::{Answer, TestAgent, World, dollars};
+use purser_domain::AgentId;
 use purser_local::DemoUser;
-use reqwest::Method;
-use serde_json::Value;
+use reqwest::{Method, RequestBuilder};
+use serde_json::{Value, json};
 
 /// A signed-in person.
+#[derive(Clone)]
 pub struct Person {
     /// Their session token.
     pub token: String,
@@ -38,8 +41,77 @@ impl World {
         if_match: &str,
         body: &Value,
     ) -> Answer {
+        Self::send(self.persons_edit(person, method, path, if_match).json(body)).await
+    }
+
+    /// The request of a write, for whoever sends it from another task or with another body.
+    pub fn persons_edit(&self, person: &Person, method: Method, path: &str, if_match: &str) -> RequestBuilder {
+        self.persons_request(person, method, path).header("if-match", if_match)
+    }
+
+    /// The request of a person, with nothing but the session.
+    pub fn persons_request(&self, person: &Person, method: Method, path: &str) -> RequestBuilder {
         let request = self.http.request(method, format!("{}{path}", self.stack.base_url));
-        let request = request.bearer_auth(&person.token).header("if-match", if_match);
+        request.bearer_auth(&person.token)
+    }
+
+    /// An agent that the person makes: with a key, with money, and with the curated services without limits.
+    pub async fn agent_of(&self, person: &Person, name: &str) -> TestAgent {
+        let made = self
+            .person_edits(person, Method::POST, "/agents", &json!({"name": name}))
+            .await
+            .created();
+        let text = |value: &Value| value.as_str().expect("a text").to_owned();
+        let id = text(&made["agent_id"]);
+        let keys = format!("/agents/{id}/keys");
+        let key = self
+            .person_edits(person, Method::POST, &keys, &json!({}))
+            .await
+            .created();
+        let agent = TestAgent {
+            id: AgentId::parse(&id).expect("an id"),
+            key: text(&key["key"]),
+            wallet: text(&made["wallet_address"]),
+        };
+        self.fund(&agent, dollars(10_000)).await;
+        agent
+    }
+
+    /// Everything that a person's list holds, page after page of `limit`, and how many pages it took. `path` may have a
+    /// query already.
+    pub async fn pages_of(&self, person: &Person, path: &str, of: &str, limit: usize) -> (Vec<Value>, usize) {
+        let (mut found, mut pages, mut next) = (Vec::new(), 0, String::new());
+        let sign = if path.contains('?') { '&' } else { '?' };
+        loop {
+            let page = format!("{path}{sign}limit={limit}{next}");
+            let page = self.person_gets(person, &page).await.ok();
+            let items = page[of].as_array().expect("a list");
+            assert_eq!(page["count"], items.len());
+            assert!(items.len() <= limit, "{path}: {} on a page of {limit}", items.len());
+            found.extend(items.iter().cloned());
+            pages += 1;
+            assert!(pages < 1_000, "{path} does not end");
+            match page["next_cursor"].as_str() {
+                Some(cursor) => next = format!("&cursor={cursor}"),
+                None => return (found, pages),
+            }
+        }
+    }
+
+    /// GET as an operator.
+    pub async fn operator_gets(&self, path: &str) -> Answer {
+        Self::send(self.operators_request(Method::GET, path)).await
+    }
+
+    /// A write as an operator, whatever the version is by now.
+    pub async fn operator_edits(&self, method: Method, path: &str, body: &Value) -> Answer {
+        let request = self.operators_request(method, path).header("if-match", "*");
         Self::send(request.json(body)).await
+    }
+
+    /// The request of an operator, with nothing but the internal token.
+    pub fn operators_request(&self, method: Method, path: &str) -> RequestBuilder {
+        let request = self.http.request(method, format!("{}{path}", self.stack.base_url));
+        request.header("x-internal-token", &self.stack.internal_token)
     }
 }

@@ -4,8 +4,8 @@ use crate::{Offered, offer_v2, transfer_of};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_api::Clock;
 use purser_domain::{
-    Agent, AgentId, AgentStatus, Amount, ApprovalId, EnabledService, NewKey, Rule, Ruling, Service, SpendPolicy,
-    Timestamp, Wallet,
+    Agent, AgentId, AgentStatus, Amount, ApprovalId, Duration as Length, EnabledService, NewKey, Rule, Ruling, Service,
+    SpendPolicy, Timestamp, Wallet,
 };
 use purser_local::{Front, NETWORK, Options, Stack};
 use purser_proxy::{Manners, Proxy};
@@ -63,6 +63,19 @@ impl Answer {
         self.body
     }
 
+    /// The answer, which has to be a 201.
+    #[track_caller]
+    pub fn created(self) -> Value {
+        assert_eq!(self.status, 201, "{}", self.body);
+        self.body
+    }
+
+    /// What `If-Match` has to say for an edit of what is answered.
+    #[track_caller]
+    pub fn etag(&self) -> &str {
+        self.headers["etag"].to_str().expect("a text")
+    }
+
     /// The answer, which has to be this error.
     #[track_caller]
     pub fn refused(self, status: u16, slug: &str) -> Value {
@@ -91,7 +104,7 @@ pub struct Footprint {
     pub keys: usize,
 }
 
-/// Every row of the ledger, by its key: what [`Footprint`] counts, and all that it does not.
+/// Every row of a table, by its key; of the ledger what [`Footprint`] counts, and all that it does not.
 #[derive(Clone)]
 pub struct Rows(BTreeMap<[String; 2], String>);
 
@@ -128,6 +141,32 @@ pub struct TestAgent {
     pub key: String,
     /// Its wallet.
     pub wallet: String,
+}
+
+impl TestAgent {
+    /// The path of what is below the agent.
+    pub fn path(&self, below: &str) -> String {
+        format!("/agents/{}{below}", self.id)
+    }
+
+    /// Which of the agent's keys its key is.
+    pub fn key_id(&self) -> &str {
+        key_id_of(&self.key)
+    }
+
+    /// The agent, calling with another key of its own.
+    pub fn with_key(&self, key: &Value) -> Self {
+        Self {
+            key: key.as_str().expect("a key").to_owned(),
+            ..self.clone()
+        }
+    }
+}
+
+/// The number in a key: the last sixteen digits of its public half.
+pub fn key_id_of(key: &str) -> &str {
+    let (public, _) = key.split_once(':').expect("two halves");
+    public.get(public.len() - 16..).expect("sixteen digits")
 }
 
 /// The number of micro-units in so many dollars.
@@ -238,6 +277,11 @@ impl World {
     /// Moves the still clock to an instant.
     pub fn set_clock(&self, at: Timestamp) {
         self.still.store(at.micros(), Ordering::SeqCst);
+    }
+
+    /// Lets so many seconds pass on the still clock.
+    pub fn pass(&self, seconds: u32) {
+        self.set_clock(self.now().after(Length::from_secs_u32(seconds)));
     }
 
     /// The stack's time.
@@ -492,11 +536,19 @@ impl World {
 
     /// Every row of the ledger but the preflights' answers.
     pub async fn rows(&self) -> Rows {
-        let items = self.scan("LedgerTable").await.into_iter().map(|item| {
-            let key = ["pk", "sk"].map(|name| item[name].as_s().expect("a text").clone());
+        let Rows(mut rows) = self.rows_of("LedgerTable").await;
+        rows.retain(|[pk, _], _| !pk.starts_with("R#"));
+        Rows(rows)
+    }
+
+    /// Every row of a table.
+    pub async fn rows_of(&self, table: &str) -> Rows {
+        let text = |value: &AttributeValue| value.as_s().expect("a text").clone();
+        let items = self.scan(table).await.into_iter().map(|item| {
+            let key = ["pk", "sk"].map(|name| item.get(name).map(text).unwrap_or_default());
             (key, plain(&AttributeValue::M(item)))
         });
-        Rows(items.filter(|([pk, _], _)| !pk.starts_with("R#")).collect())
+        Rows(items.collect())
     }
 
     /// The decisions recorded for an agent.

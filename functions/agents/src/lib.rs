@@ -31,8 +31,9 @@ impl Agents {
         let now = self.clock.now();
         let scope = caller.scope();
         let read = async |agent| Ok((self.ledger.agent(agent).await?, ()));
-        let used = |agent, key| self.key_uses.note(agent, key, now);
-        Ok(caller.enter(self.throttle.hit(scope, now), now, read, used).await?.0)
+        let (agent, key, ()) = caller.enter(self.throttle.hit(scope, now), now, read).await?;
+        self.key_uses.note(agent.id, key, now);
+        Ok(agent)
     }
 
     /// The agent behind a call, which has to be the one that the path names.

@@ -314,6 +314,8 @@
   }
 
   enliven(document);
+  // What went wrong is read first, wherever the form is.
+  document.querySelector("[data-problem]")?.focus();
   setInterval(() => tellTimes(document), 20000);
 
   // A notice has been read once it is shown: a reload does not tell it again.

@@ -2,7 +2,7 @@
 
 use crate::Dashboard;
 use crate::owned::Owned;
-use crate::page::{Page, Slice, page};
+use crate::page::{Page, READS, Sifted, Slice, page};
 use crate::several::several;
 use purser_api::Person;
 use purser_domain::{
@@ -12,6 +12,9 @@ use purser_domain::{
 use purser_store::{ApprovalPlace, Resolved, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// The longest that an approval can be open: the most that `APPROVAL_TTL_SECONDS` takes (`functions/payments`).
+const LONGEST_WAIT: Duration = Duration::from_secs_u32(31 * 86_400);
 
 /// An approval with what a person has to know beside it.
 #[derive(Clone, Debug)]
@@ -62,16 +65,22 @@ impl Dashboard {
             self.own_agent(person, agent).await?;
         }
         let now = self.now();
-        let wanted = |approval: &Approval| {
-            filter.agent.is_none_or(|agent| approval.agent == agent)
-                && filter.status.is_none_or(|status| approval.status(now) == status)
+        let only_open = filter.status.is_some_and(ApprovalStatus::is_open);
+        let sift = |approval: &Approval| {
+            if only_open && now.since(approval.created_at) > LONGEST_WAIT {
+                return Sifted::PastTheLast;
+            }
+            Sifted::by(
+                filter.agent.is_none_or(|agent| approval.agent == agent)
+                    && filter.status.is_none_or(|status| approval.status(now) == status),
+            )
         };
         let read = |before, count: u32| {
             let count = u8::try_from(count).unwrap_or(u8::MAX);
             self.ledger.approvals_of(&person.sub, before, count)
         };
         let filtered = filter != ApprovalFilter::default();
-        let page = page(slice, filtered.then_some(wanted), ApprovalPlace::of, read).await?;
+        let page = page(slice, READS, filtered.then_some(sift), ApprovalPlace::of, read).await?;
         Ok(Page {
             items: self.standing(person, page.items).await?,
             next: page.next,

@@ -5,7 +5,7 @@
 
 use crate::Dashboard;
 use crate::owned::Owned;
-use crate::page::{Page, Slice, page};
+use crate::page::{Page, READS, Sifted, Slice, page};
 use crate::several::several;
 use purser_api::Person;
 use purser_domain::{AgentId, ErrorKind, LoggedDecision, Result, ServiceId, Settlement, TransactionId};
@@ -63,9 +63,11 @@ impl Dashboard {
         slice: Slice<Uuid>,
     ) -> Result<Page<LoggedDecision, Uuid>> {
         let agents = self.agents_in(person, filter.agent).await?;
-        let wanted = |decision: &LoggedDecision| {
-            filter.result.is_none_or(|result| decision.result() == result.name())
-                && filter.service.is_none_or(|service| decision.service() == service)
+        let sift = |decision: &LoggedDecision| {
+            Sifted::by(
+                filter.result.is_none_or(|result| decision.result() == result.name())
+                    && filter.service.is_none_or(|service| decision.service() == service),
+            )
         };
         let is_filtered = filter.result.is_some() || filter.service.is_some();
         let read = |before, count| {
@@ -75,7 +77,14 @@ impl Dashboard {
             });
             async move { Ok(newest(logs.await?, LoggedDecision::place, count)) }
         };
-        page(slice, is_filtered.then_some(wanted), LoggedDecision::place, read).await
+        page(
+            slice,
+            reads_of(agents.len()),
+            is_filtered.then_some(sift),
+            LoggedDecision::place,
+            read,
+        )
+        .await
     }
 
     /// One decision about the agent, by its audit reference.
@@ -139,6 +148,12 @@ async fn log(
             Ok(refusals.into_iter().map(LoggedDecision::Refused).collect())
         }
     }
+}
+
+/// How many times the lists of so many agents are read for one page: the more there are, the fewer times each.
+pub(crate) fn reads_of(agents: usize) -> u32 {
+    let agents = u32::try_from(agents).unwrap_or(u32::MAX);
+    READS.checked_div(agents).unwrap_or(READS).max(1)
 }
 
 /// The newest rows of several lists. Each list holds its own newest, so these are the newest of all.

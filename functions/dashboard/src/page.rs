@@ -24,36 +24,60 @@ pub(crate) struct Slice<P> {
     pub(crate) limit: u32,
 }
 
+/// What a filter says of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sifted {
+    /// It is asked for.
+    Wanted,
+    /// It is left out.
+    Unwanted,
+    /// It is left out, and so is everything older.
+    PastTheLast,
+}
+
+impl Sifted {
+    /// Wanted or not.
+    pub(crate) const fn by(is_wanted: bool) -> Self {
+        if is_wanted { Self::Wanted } else { Self::Unwanted }
+    }
+}
+
 /// How many rows are read at once, at most.
 pub(crate) const READ_AT_ONCE: u32 = 100;
-/// How many times rows are read for one page.
-const READS: u32 = 10;
+/// How many times rows are read for one page, at most.
+pub(crate) const READS: u32 = 10;
 
-/// The page of `slice` of the rows that are `wanted`; `None` where all are. `read` reads so many of the newest rows before
+/// The page of `slice` of the rows that `sift` lets through; `None` where all are wanted. Rows are read `reads` times at
+/// most. `read` reads so many of the newest rows before
 /// a place, and fewer only where there are no more.
 pub(crate) async fn page<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
     slice: Slice<P>,
-    wanted: Option<impl Fn(&T) -> bool>,
+    reads: u32,
+    sift: Option<impl Fn(&T) -> Sifted>,
     place: impl Fn(&T) -> P,
     read: impl Fn(Option<P>, u32) -> R,
 ) -> Result<Page<T, P>> {
     let limit = usize::try_from(slice.limit).unwrap_or(usize::MAX);
     // One more than is asked for tells whether there is more.
-    let at_once = match wanted {
+    let at_once = match sift {
         Some(_) => READ_AT_ONCE,
         None => slice.limit.saturating_add(1).min(READ_AT_ONCE),
     };
     let mut items = Vec::new();
     let mut seen = slice.before;
-    for _ in 0..READS {
+    for _ in 0..reads {
         let rows = read(seen, at_once).await?;
         let is_last = u32::try_from(rows.len()).is_ok_and(|count| count < at_once);
         for row in rows {
+            let sifted = sift.as_ref().map_or(Sifted::Wanted, |sift| sift(&row));
+            if sifted == Sifted::PastTheLast {
+                return Ok(Page { items, next: None });
+            }
             if items.len() >= limit {
                 return Ok(Page { items, next: seen });
             }
             seen = Some(place(&row));
-            if wanted.as_ref().is_none_or(|wanted| wanted(&row)) {
+            if sifted == Sifted::Wanted {
                 items.push(row);
             }
         }
@@ -71,16 +95,25 @@ pub(crate) async fn page<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
 mod tests {
     use super::*;
 
-    /// Pages through the numbers below `count`, newest first, of those that `step` divides.
-    async fn all(count: u32, step: u32, limit: u32) -> (Vec<u32>, usize) {
+    /// Pages through the numbers below `count`, newest first, down to `last`, of those that `step` divides.
+    async fn all(count: u32, step: u32, last: u32, limit: u32) -> (Vec<u32>, usize) {
         let read = |before: Option<u32>, most: u32| async move {
             let before = before.unwrap_or(count);
             Ok((before.saturating_sub(most)..before).rev().collect())
         };
         let (mut pages, mut before) = (Vec::new(), None);
         loop {
-            let wanted = (step > 1).then_some(|row: &u32| row.is_multiple_of(step));
-            let page = page(Slice { before, limit }, wanted, |row| *row, read).await.unwrap();
+            let sift = |row: &u32| {
+                if *row < last {
+                    Sifted::PastTheLast
+                } else {
+                    Sifted::by(row.is_multiple_of(step))
+                }
+            };
+            let sift = (step > 1 || last > 0).then_some(sift);
+            let page = page(Slice { before, limit }, READS, sift, |row| *row, read)
+                .await
+                .unwrap();
             assert!(u32::try_from(page.items.len()).unwrap() <= limit);
             pages.push(page.items);
             match page.next {
@@ -94,10 +127,10 @@ mod tests {
     async fn pages_hold_every_wanted_row_once_and_in_order() {
         for count in [0, 1, 24, 25, 26, 99, 100, 101, 250] {
             for step in [1, 2, 7] {
-                for limit in [1, 25, 99, 100] {
-                    let (found, _) = all(count, step, limit).await;
-                    let expected: Vec<u32> = (0..count).rev().filter(|row| row % step == 0).collect();
-                    assert_eq!(found, expected, "{count} {step} {limit}");
+                for (last, limit) in [(0, 1), (0, 25), (0, 99), (0, 100), (20, 25)] {
+                    let (found, _) = all(count, step, last, limit).await;
+                    let expected: Vec<u32> = (last..count).rev().filter(|row| row % step == 0).collect();
+                    assert_eq!(found, expected, "{count} {step} {last} {limit}");
                 }
             }
         }
@@ -105,9 +138,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_page_that_is_just_filled_ends_the_list_and_rare_rows_take_several() {
-        assert_eq!(all(25, 1, 25).await.1, 1);
-        assert_eq!(all(26, 1, 25).await.1, 2);
+        assert_eq!(all(25, 1, 0, 25).await.1, 1);
+        assert_eq!(all(26, 1, 0, 25).await.1, 2);
         // 0, 5000 and 10000 of 10,001 rows, a thousand a page.
-        assert_eq!(all(10_001, 5_000, 25).await, (vec![10_000, 5_000, 0], 11));
+        assert_eq!(all(10_001, 5_000, 0, 25).await, (vec![10_000, 5_000, 0], 11));
+        // What comes after the last is not read for it.
+        assert_eq!(all(10_001, 5_000, 9_900, 25).await, (vec![10_000], 1));
     }
 }

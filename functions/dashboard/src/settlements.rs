@@ -1,9 +1,9 @@
 //! Settlements of a person's agents, newest first.
 
 use crate::Dashboard;
-use crate::decisions::newest;
+use crate::decisions::{newest, reads_of};
 use crate::owned::Owned;
-use crate::page::{Page, Slice, page};
+use crate::page::{Page, Sifted, Slice, page};
 use crate::several::several;
 use purser_api::Person;
 use purser_domain::{AgentId, ErrorKind, Result, Settlement, SettlementId, SettlementState};
@@ -69,9 +69,9 @@ impl Dashboard {
         slice: Slice<Uuid>,
     ) -> Result<Page<Settlement, Uuid>> {
         let agents = self.agents_in(person, filter.agent).await?;
-        let wanted = filter
+        let sift = filter
             .status
-            .map(|status| move |settlement: &Settlement| ReceiptStatus::of(&settlement.state) == status);
+            .map(|status| move |settlement: &Settlement| Sifted::by(ReceiptStatus::of(&settlement.state) == status));
         let read = |before, count| {
             let ledger = self.ledger.clone();
             let lists = several(agents.clone(), move |agent| {
@@ -80,7 +80,7 @@ impl Dashboard {
             });
             async move { Ok(newest(lists.await?, place, count)) }
         };
-        page(slice, wanted, place, read).await
+        page(slice, reads_of(agents.len()), sift, place, read).await
     }
 
     /// One settlement of the agent.

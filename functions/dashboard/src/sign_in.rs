@@ -266,8 +266,12 @@ async fn session(dashboard: &Dashboard, origin: &Origin, attempt: &Attempt, code
 /// page that goes on by itself.
 async fn sign_out(State(dashboard): State<Arc<Dashboard>>, parts: Parts, _: SignOut) -> Result<Response, Failure> {
     let origin = origin_of(&dashboard, &parts)?;
-    let provider = dashboard.sessions.provider(dashboard.now()).await?;
-    let answer = match &provider.end_session_endpoint {
+    // Our own session ends, whether or not the issuer can be asked about its.
+    let provider = dashboard.sessions.provider(dashboard.now()).await.ok();
+    let answer = match provider
+        .as_ref()
+        .and_then(|provider| provider.end_session_endpoint.as_ref())
+    {
         Some(endpoint) => {
             leaving_page(farewell(endpoint, dashboard.sessions.client_id(), &origin).as_str()).into_response()
         }

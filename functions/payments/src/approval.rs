@@ -33,7 +33,7 @@ pub(crate) async fn approval(
     Path(id): Path<String>,
 ) -> Result<Json<ApprovalView>, Failure> {
     let approval = ApprovalId::parse(&id);
-    let (agent, snapshot) = payments
+    let (agent, _, snapshot) = payments
         .enter(caller, |agent| Ask {
             approval,
             ..only(agent)

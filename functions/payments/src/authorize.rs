@@ -16,8 +16,8 @@ use axum::response::{IntoResponse as _, Response};
 use purser_api::{Caller, Failure};
 use purser_domain::{
     Agent, AgentId, Approval, ApprovalId, ApprovalStatus, AuthorizeRequest, Block, BoundPayment, Check, Decision,
-    DecisionRecord, Denial, Error, ErrorKind, Eviction, Grant, Offer, PaymentTerms, Purchase, Reason, Refusal, Result,
-    ServiceId, Timestamp, TransactionId,
+    DecisionRecord, Denial, Error, ErrorKind, Eviction, Grant, KeyId, Offer, PaymentTerms, Purchase, Reason, Refusal,
+    Result, ServiceId, Timestamp, TransactionId,
 };
 use purser_store::{Ask, Escalated, Patience, Prior, Reserved, Snapshot, Standing};
 use serde_json::Value;
@@ -55,7 +55,7 @@ pub(crate) async fn authorize(
         Err(_) => Err(ErrorKind::ServiceNotFound.into()),
     };
     let known_service = purchase.as_ref().ok().map(|purchase| purchase.service.id);
-    let (agent, snapshot) = match &request {
+    let (agent, key, snapshot) = match &request {
         Ok((request, _)) => {
             payments
                 .enter(caller, |agent| ask(request, agent, known_service))
@@ -68,6 +68,7 @@ pub(crate) async fn authorize(
     let requirement = body.get("payment_requirement").unwrap_or(&Value::Null);
     Authorizing {
         payments: &payments,
+        key,
         request: &request,
         requirement,
         started,
@@ -88,6 +89,8 @@ fn ask(request: &AuthorizeRequest, agent: AgentId, service: Option<ServiceId>) -
 /// One call of authorize, from the authenticated caller to the answer.
 struct Authorizing<'a> {
     payments: &'a Payments,
+    /// The key that it came with, which was good when it came.
+    key: KeyId,
     request: &'a AuthorizeRequest,
     /// The provider's requirement as it was sent, from which a stored payment's offer is rebuilt.
     requirement: &'a Value,
@@ -137,13 +140,16 @@ impl Authorizing<'_> {
                 return Ok(answer);
             }
             eviction = Eviction::Needed;
-            // Something moved underneath the decision: read and judge anew, the freeze and the approval included.
+            // Something moved underneath the decision: read and judge anew, the key, the freeze and the approval included.
             snapshot = self
                 .payments
                 .ledger
                 .snapshot(&ask(self.request, agent.id, Some(purchase.service.id)))
                 .await?;
             agent = snapshot.agent.take().ok_or(ErrorKind::InvalidAgentKey)?;
+            if !agent.takes(self.key, self.payments.clock.now()) {
+                return Err(ErrorKind::InvalidAgentKey.into());
+            }
             before = self.before(&agent, &snapshot).await?;
         }
     }

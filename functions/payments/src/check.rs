@@ -45,7 +45,7 @@ pub(crate) async fn check(
         Err(_) => Err(ErrorKind::ServiceNotFound.into()),
     };
     let service = purchase.as_ref().ok().map(|purchase| purchase.service.id);
-    let (agent, snapshot) = payments.enter(caller, |agent| Ask { service, ..only(agent) }).await?;
+    let (agent, _, snapshot) = payments.enter(caller, |agent| Ask { service, ..only(agent) }).await?;
     let (request, purchase) = (request?, purchase?);
 
     let case = Case {

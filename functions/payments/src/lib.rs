@@ -18,7 +18,7 @@ use axum::Router;
 use purser_api::{ApiSettings, Boot, BootError, Caller, Clock, Secrets};
 use purser_chain::{Chain, NonceKey, Timeouts, WalletSeed, WalletSigner};
 use purser_domain::{
-    Agent, AgentId, AuthorizeRequest, Duration, Error, Grant, Network, Offer, PaymentHeader, PaymentTerms,
+    Agent, AgentId, AuthorizeRequest, Duration, Error, Grant, KeyId, Network, Offer, PaymentHeader, PaymentTerms,
     ProviderProof, Result, Settlement, SettlementId, Terms, Timestamp, TransactionId, TransferAuthorization,
 };
 use purser_store::{Ask, CatalogCache, CatalogTable, KeyUses, Ledger, Snapshot, Throttle};
@@ -48,16 +48,17 @@ struct Payments {
 }
 
 impl Payments {
-    /// The agent behind a call, and what was read for it in the same round trip.
-    async fn enter(&self, caller: Caller, ask: impl FnOnce(AgentId) -> Ask) -> Result<(Agent, Snapshot)> {
+    /// The agent behind a call, the key that it called with, and what was read for it in the same round trip.
+    async fn enter(&self, caller: Caller, ask: impl FnOnce(AgentId) -> Ask) -> Result<(Agent, KeyId, Snapshot)> {
         let now = self.clock.now();
         let scope = caller.scope();
         let read = async |agent| {
             let mut snapshot = self.ledger.snapshot(&ask(agent)).await?;
             Ok((snapshot.agent.take(), snapshot))
         };
-        let used = |agent, key| self.key_uses.note(agent, key, now);
-        caller.enter(self.throttle.hit(scope, now), now, read, used).await
+        let (agent, key, snapshot) = caller.enter(self.throttle.hit(scope, now), now, read).await?;
+        self.key_uses.note(agent.id, key, now);
+        Ok((agent, key, snapshot))
     }
 
     /// The agent behind a call, and one of its settlements: `None` for an unknown id as for somebody else's.
@@ -77,8 +78,9 @@ impl Payments {
             };
             tokio::try_join!(self.ledger.agent(agent), settlement)
         };
-        let used = |agent, key| self.key_uses.note(agent, key, now);
-        caller.enter(self.throttle.hit(scope, now), now, read, used).await
+        let (agent, key, settlement) = caller.enter(self.throttle.hit(scope, now), now, read).await?;
+        self.key_uses.note(agent.id, key, now);
+        Ok((agent, settlement))
     }
 
     /// The agent's wallet. A seed that does not lead to the address on record must not sign anything.

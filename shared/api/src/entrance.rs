@@ -31,23 +31,21 @@ impl Caller {
         self.scope
     }
 
-    /// The agent whose key this is, and what was read for it in the same round trip.
+    /// The agent whose key this is, which key it is, and what was read in the same round trip.
     ///
     /// `hit` counts the request and says how many seconds to wait, if any; `read` reads the agent's record and whatever
-    /// else the handler needs, and must not write, since it runs beside both checks. `used` is told which key it was,
-    /// once that is known.
+    /// else the handler needs, and must not write, since it runs beside both checks.
     pub async fn enter<T>(
         self,
         hit: impl Future<Output = Result<Option<u64>>>,
         now: Timestamp,
         read: impl AsyncFnOnce(AgentId) -> Result<(Option<Agent>, T)>,
-        used: impl FnOnce(AgentId, KeyId),
-    ) -> Result<(Agent, T)> {
+    ) -> Result<(Agent, KeyId, T)> {
         let known = async {
             let key = self.key?;
             let (agent, rest) = read(key.agent).await?;
             match agent {
-                Some(agent) if key.is_valid_for(Some(&agent), now) => Ok((key.key, (agent, rest))),
+                Some(agent) if key.is_valid_for(Some(&agent), now) => Ok((agent, key.key, rest)),
                 Some(_) => Err(ErrorKind::InvalidAgentKey.into()),
                 None => {
                     // An unknown agent costs the comparison all the same.
@@ -56,8 +54,6 @@ impl Caller {
                 }
             }
         };
-        let (key, (agent, rest)) = admit(hit, known).await?;
-        used(agent.id, key);
-        Ok((agent, rest))
+        admit(hit, known).await
     }
 }

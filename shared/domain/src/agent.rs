@@ -247,6 +247,11 @@ impl Agent {
         self.keys.iter().find(|key| key.id == id)
     }
 
+    /// Whether the key opens anything at `now`, for a call whose secret was compared before.
+    pub fn takes(&self, id: KeyId, now: Timestamp) -> bool {
+        self.key(id).is_some_and(|key| !key.has_ended(now))
+    }
+
     fn with_key_ending(self, id: KeyId, end: Timestamp) -> Self {
         let keys = self.keys.into_iter();
         let keys = keys.map(|key| if key.id == id { key.ending(end) } else { key });
@@ -478,6 +483,20 @@ mod tests {
             );
         }
         assert_eq!(agent(vec![]).with_revoked_key(KeyId(1), now), Err(KeyRefusal::Unknown));
+    }
+
+    #[test]
+    fn an_agent_takes_a_key_until_its_end() {
+        let agent = agent(vec![key(1, None), key(2, Some(secs(1_000)))]);
+        for (id, at, taken) in [
+            (1, 1_000, true),
+            (2, 999, true),
+            (2, 1_000, false),
+            (2, 1_001, false),
+            (3, 0, false),
+        ] {
+            assert_eq!(agent.takes(KeyId(id), secs(at)), taken, "{id} {at}");
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
 /// How a proxy behaves. By default it passes everything on.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,6 +51,11 @@ struct Shared {
     held: Mutex<HashSet<String>>,
     lost_answers: AtomicU32,
     lost_requests: AtomicU32,
+    /// So many of the next transactions are stalled.
+    to_stall: AtomicU32,
+    stalled: AtomicU32,
+    /// A permit for each stalled transaction that may go on.
+    gate: Semaphore,
     conflicts: AtomicU32,
     calls: Calls,
 }
@@ -65,6 +71,9 @@ impl Proxy {
             held: Mutex::default(),
             lost_answers: AtomicU32::new(manners.lost_answers),
             lost_requests: AtomicU32::new(manners.lost_requests),
+            to_stall: AtomicU32::new(0),
+            stalled: AtomicU32::new(0),
+            gate: Semaphore::new(0),
             conflicts: AtomicU32::new(0),
             calls: Calls::default(),
         });
@@ -78,6 +87,31 @@ impl Proxy {
     /// How many writes were refused because a transaction held their item.
     pub fn conflicts(&self) -> u32 {
         self.shared.conflicts.load(SeqCst)
+    }
+
+    /// Stalls the next so many transactions: each waits here, decided and not yet written, until [`Proxy::resume`]. The
+    /// SDK waits for a second.
+    pub fn stall(&self, count: u32) {
+        self.shared.to_stall.store(count, SeqCst);
+    }
+
+    /// Waits until so many transactions are stalled.
+    pub async fn stalled(&self, count: u32) {
+        let waiting = async {
+            while self.shared.stalled.load(SeqCst) < count {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(5), waiting)
+            .await
+            .expect("that many transactions arrive");
+    }
+
+    /// Sends the stalled transactions on, and stalls no more.
+    pub fn resume(&self) {
+        self.shared.to_stall.store(0, SeqCst);
+        let stalled = self.shared.stalled.swap(0, SeqCst);
+        self.shared.gate.add_permits(stalled.try_into().expect("few"));
     }
 
     /// The calls that went through.
@@ -104,6 +138,10 @@ impl Shared {
     async fn transact(&self, operation: String, headers: HeaderMap, request: Value) -> Response {
         if take_one(&self.lost_requests) {
             return lost();
+        }
+        if take_one(&self.to_stall) {
+            self.stalled.fetch_add(1, SeqCst);
+            self.gate.acquire().await.expect("it is never closed").forget();
         }
         let answer = match self.hold {
             None => self.pass_on(operation, headers, request).await,

@@ -134,17 +134,32 @@ pub(crate) struct EnableBody {
     /// Slug or UUID of a service in the curated set.
     #[schema(min_length = 1, max_length = 128)]
     service_id: String,
-    #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64, default = 1_000_000)]
+    #[schema(
+        minimum = 0,
+        nullable = false,
+        maximum = 9_007_199_254_740_991_u64,
+        default = 1_000_000
+    )]
     max_per_call_units: Option<u64>,
-    #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64, default = 50_000_000)]
+    #[schema(
+        minimum = 0,
+        nullable = false,
+        maximum = 9_007_199_254_740_991_u64,
+        default = 50_000_000
+    )]
     max_per_day_units: Option<u64>,
-    #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64, default = 10_000_000)]
+    #[schema(
+        minimum = 0,
+        nullable = false,
+        maximum = 9_007_199_254_740_991_u64,
+        default = 10_000_000
+    )]
     require_approval_above_units: Option<u64>,
     /// Slugs of the service's operations; null for every one.
     #[schema(nullable)]
     enabled_operations: Option<Vec<String>>,
     /// Host names, globs, or `*` for any target.
-    #[schema(max_items = 100)]
+    #[schema(nullable = false, max_items = 100)]
     allowed_domains: Option<Vec<String>>,
 }
 
@@ -156,17 +171,17 @@ pub(crate) struct ServiceEditBody {
     /// Disabled, it refuses every call and keeps its policy.
     #[schema(nullable)]
     enabled: Option<bool>,
-    #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
+    #[schema(minimum = 0, nullable = false, maximum = 9_007_199_254_740_991_u64)]
     max_per_call_units: Option<u64>,
-    #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
+    #[schema(minimum = 0, nullable = false, maximum = 9_007_199_254_740_991_u64)]
     max_per_day_units: Option<u64>,
-    #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
+    #[schema(minimum = 0, nullable = false, maximum = 9_007_199_254_740_991_u64)]
     require_approval_above_units: Option<u64>,
     /// Slugs of the service's operations; null for every one.
     #[schema(nullable)]
     enabled_operations: Option<Vec<String>>,
     /// Host names, globs, or `*` for any target.
-    #[schema(max_items = 100)]
+    #[schema(nullable = false, max_items = 100)]
     allowed_domains: Option<Vec<String>>,
 }
 

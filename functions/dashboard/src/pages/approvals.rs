@@ -187,7 +187,7 @@ pub(crate) fn approvals_page(shell: &Shell, queue: &ApprovalQueue<'_>) -> Markup
 
 /// The list of what waits, where the script keeps it up to date.
 pub(super) fn live(shell: &Shell, waiting: &[StandingApproval], catalog: &Catalog) -> Markup {
-    html! { div.live data-live="/dashboard/approvals/waiting" { (waiting_list(shell, waiting, catalog)) } }
+    html! { div.live data-live { (waiting_list(shell, waiting, catalog)) } }
 }
 
 /// The list alone: the answer to the script.

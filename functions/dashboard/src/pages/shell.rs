@@ -109,10 +109,10 @@ impl Shell {
         html! {
             @if let Some(notice) = self.notice { (note(notice)) }
             @if let Some(problem) = &self.problem {
-                div.message.bad role="alert" { p { (problem) } }
+                div.message.bad role="alert" tabindex="-1" data-problem { p { (problem) } }
             }
             @if let Some(form) = wrong {
-                div.message.bad role="alert" {
+                div.message.bad role="alert" tabindex="-1" data-problem {
                     p { strong { "Nothing was saved." } " Please look at this again:" }
                     ul {
                         @for problem in form.problems() {

@@ -1,16 +1,17 @@
 //! Approvals: one word, in time, from the owner.
 
+use crate::store::authorize::Answer as Told;
+use crate::store::sample::OWNER;
 use crate::support::World;
-use crate::support::payment::Told;
 use serde_json::{Value, json};
 
 impl World {
     /// An agent that may spend a hundred a day, and has to ask above ten.
     async fn asking(&self) -> String {
-        let id = self.agent("ann").await;
+        let id = self.agent(OWNER).await;
         let path = format!("/agents/{id}/services/lab");
         let policy = json!({"max_per_day_units": 100, "require_approval_above_units": 10});
-        self.edit("ann", "PATCH", &path, policy).await.ok();
+        self.edit(OWNER, "PATCH", &path, policy).await.ok();
         id
     }
 
@@ -29,7 +30,7 @@ async fn a_person_sees_what_a_decision_rests_on_and_decides_once() {
     world.pay(&agent, 8, "small").await;
     let id = world.asks(&agent, 20, "large").await;
     let path = format!("/agents/{agent}/approvals/{id}");
-    let waiting = world.get("ann", &path).await.ok();
+    let waiting = world.get(OWNER, &path).await.ok();
     let expected = json!({
         "approval_id": id, "status": "pending", "agent_id": agent, "agent_name": "buyer", "agent_status": "active",
         "service_slug": "lab", "service_name": "LAB", "operation_id": null, "amount_units": 20,
@@ -42,12 +43,12 @@ async fn a_person_sees_what_a_decision_rests_on_and_decides_once() {
         assert_eq!(&waiting[name], value, "{name}");
     }
     assert_eq!(
-        world.get("ann", "/approvals?status=pending").await.ok()["approvals"],
+        world.get(OWNER, "/approvals?status=pending").await.ok()["approvals"],
         json!([waiting])
     );
     assert_eq!(world.get("bob", "/approvals").await.ok()["count"], 0);
     let other = world.asking().await;
-    for (who, agent, id) in [("bob", &agent, &*id), ("ann", &other, &id), ("ann", &agent, "x")] {
+    for (who, agent, id) in [("bob", &agent, &*id), (OWNER, &other, &id), (OWNER, &agent, "x")] {
         let path = format!("/agents/{agent}/approvals/{id}");
         world.get(who, &path).await.refused(404, "not_found");
         for verdict in ["approve", "reject"] {
@@ -57,7 +58,7 @@ async fn a_person_sees_what_a_decision_rests_on_and_decides_once() {
     }
     let decide = async |verdict: &str, body| {
         world
-            .call("ann", "POST", &format!("{path}/{verdict}"), None, body)
+            .call(OWNER, "POST", &format!("{path}/{verdict}"), None, body)
             .await
     };
     assert_eq!(
@@ -81,7 +82,7 @@ async fn a_person_sees_what_a_decision_rests_on_and_decides_once() {
     world.advance(86_400);
     let late = decide("reject", None).await.refused(409, "approval_not_pending");
     assert_eq!(late["status"], "expired");
-    let expired = world.get("ann", &path).await.ok();
+    let expired = world.get(OWNER, &path).await.ok();
     assert_eq!(
         (&expired["status"], &expired["remaining_today_units"]),
         (&json!("expired"), &Value::Null)
@@ -95,7 +96,7 @@ async fn of_two_who_decide_at_once_one_is_told_that_it_was_too_late() {
     let id = world.asks(&agent, 20, "large").await;
     let decide = async |verdict: &str| {
         let path = format!("/agents/{agent}/approvals/{id}/{verdict}");
-        world.call("ann", "POST", &path, None, None).await
+        world.call(OWNER, "POST", &path, None, None).await
     };
     let (yes, no) = tokio::join!(decide("approve"), decide("reject"));
     let mut statuses = [yes.status, no.status];
@@ -118,7 +119,7 @@ async fn approvals_are_paged_newest_first_and_filtered() {
     let (rejected, agent) = &ids[2];
     world
         .call(
-            "ann",
+            OWNER,
             "POST",
             &format!("/agents/{agent}/approvals/{rejected}/reject"),
             None,
@@ -130,7 +131,7 @@ async fn approvals_are_paged_newest_first_and_filtered() {
         let (mut found, mut cursor) = (Vec::new(), String::new());
         loop {
             let page = world
-                .get("ann", &format!("/approvals?limit=2{query}{cursor}"))
+                .get(OWNER, &format!("/approvals?limit=2{query}{cursor}"))
                 .await
                 .ok();
             let approvals = page["approvals"].as_array().unwrap();
@@ -161,7 +162,7 @@ async fn approvals_are_paged_newest_first_and_filtered() {
         of(&|_, agent| agent == second)
     );
     let wrong = world
-        .get("ann", "/approvals?status=open&limit=0&cursor=x&agent_id=y")
+        .get(OWNER, "/approvals?status=open&limit=0&cursor=x&agent_id=y")
         .await;
     assert_eq!(wrong.problems(), ["/agent_id", "/cursor", "/limit", "/status"]);
 }

@@ -1,5 +1,6 @@
 //! Keys: a secret is shown once, and an end is an end.
 
+use crate::store::sample::OWNER;
 use crate::support::World;
 use purser_domain::{AgentId, PresentedKey};
 use serde_json::{Value, json};
@@ -13,7 +14,7 @@ impl World {
     }
 
     async fn new_key(&self, agent: &str) -> Value {
-        self.edit("ann", "POST", &format!("/agents/{agent}/keys"), json!({}))
+        self.edit(OWNER, "POST", &format!("/agents/{agent}/keys"), json!({}))
             .await
             .created()
     }
@@ -22,13 +23,13 @@ impl World {
 #[tokio::test]
 async fn a_secret_is_in_the_answer_that_made_it_and_in_no_other() {
     let world = World::start().await;
-    let id = world.agent("ann").await;
+    let id = world.agent(OWNER).await;
     let path = format!("/agents/{id}/keys");
     world
-        .call("ann", "POST", &path, None, None)
+        .call(OWNER, "POST", &path, None, None)
         .await
         .refused(428, "version_required");
-    let made = world.call("ann", "POST", &path, Some("\"1\""), None).await;
+    let made = world.call(OWNER, "POST", &path, Some("\"1\""), None).await;
     assert_eq!(made.version(), 2);
     let made = made.created();
     let text = made["key"].as_str().unwrap();
@@ -38,18 +39,18 @@ async fn a_secret_is_in_the_answer_that_made_it_and_in_no_other() {
         (&made["public_key"], &made["status"]),
         (&json!(public), &json!("active"))
     );
-    let list = world.get("ann", &path).await;
+    let list = world.get(OWNER, &path).await;
     assert_eq!(list.version(), 2);
     let list = list.ok();
     assert_eq!(list["keys"][0]["key_id"], made["key_id"]);
     assert_eq!(list["keys"][0]["last_used_at"], json!(null));
     assert!(!list.to_string().contains(secret.trim_start_matches("gak_sec_")));
     world
-        .call("ann", "POST", &path, Some("\"1\""), None)
+        .call(OWNER, "POST", &path, Some("\"1\""), None)
         .await
         .refused(412, "version_conflict");
     assert_eq!(
-        world.edit("ann", "POST", &path, json!({"name": "x"})).await.problems(),
+        world.edit(OWNER, "POST", &path, json!({"name": "x"})).await.problems(),
         ["/name"]
     );
 }
@@ -57,15 +58,15 @@ async fn a_secret_is_in_the_answer_that_made_it_and_in_no_other() {
 #[tokio::test]
 async fn a_rotated_key_works_until_its_overlap_ends_and_a_revoked_one_ends_at_once() {
     let world = World::start().await;
-    let id = world.agent("ann").await;
+    let id = world.agent(OWNER).await;
     let first = world.new_key(&id).await;
     let path = |key: &Value| format!("/agents/{id}/keys/{}", key["key_id"].as_str().unwrap());
     let rotate = format!("{}/rotate", path(&first));
     world
-        .edit("ann", "POST", &rotate, json!({}))
+        .edit(OWNER, "POST", &rotate, json!({}))
         .await
         .refused(400, "overlap_seconds_required");
-    let rotated = world.edit("ann", "POST", &rotate, json!({"overlap_seconds": 60})).await;
+    let rotated = world.edit(OWNER, "POST", &rotate, json!({"overlap_seconds": 60})).await;
     assert_eq!(rotated.version(), 3);
     let second = rotated.created();
     assert_eq!(second["replaced"]["key_id"], first["key_id"]);
@@ -77,27 +78,27 @@ async fn a_rotated_key_works_until_its_overlap_ends_and_a_revoked_one_ends_at_on
     world.advance(1);
     assert!(!world.works(&old).await && world.works(&new).await);
     // What has ended is over.
-    let again = world.edit("ann", "POST", &rotate, json!({"overlap_seconds": 0})).await;
+    let again = world.edit(OWNER, "POST", &rotate, json!({"overlap_seconds": 0})).await;
     assert_eq!(again.problems(), ["/keyId"]);
-    let revoked = world.call("ann", "DELETE", &path(&second), Some("\"3\""), None).await;
+    let revoked = world.call(OWNER, "DELETE", &path(&second), Some("\"3\""), None).await;
     assert_eq!(revoked.version(), 4);
     assert_eq!(revoked.ok()["status"], "ended");
     assert!(!world.works(&new).await);
-    let revoked = world.call("ann", "DELETE", &path(&first), Some("*"), None).await;
+    let revoked = world.call(OWNER, "DELETE", &path(&first), Some("*"), None).await;
     assert_eq!(revoked.version(), 4);
     assert_eq!(revoked.ok()["ends_at"], "2026-11-21T01:10:00.000000Z");
     for key in ["00000000000000ff", "x"] {
         let path = format!("/agents/{id}/keys/{key}");
         world
-            .call("ann", "DELETE", &path, None, None)
+            .call(OWNER, "DELETE", &path, None, None)
             .await
             .refused(404, "not_found");
         world
-            .call("ann", "POST", &format!("{path}/rotate"), None, None)
+            .call(OWNER, "POST", &format!("{path}/rotate"), None, None)
             .await
             .refused(404, "not_found");
     }
-    let list = world.get("ann", &format!("/agents/{id}/keys")).await.ok();
+    let list = world.get(OWNER, &format!("/agents/{id}/keys")).await.ok();
     let statuses: Vec<&Value> = list["keys"]
         .as_array()
         .unwrap()
@@ -110,18 +111,18 @@ async fn a_rotated_key_works_until_its_overlap_ends_and_a_revoked_one_ends_at_on
 #[tokio::test]
 async fn an_agent_has_twenty_working_keys_at_most() {
     let world = World::start().await;
-    let id = world.agent("ann").await;
+    let id = world.agent(OWNER).await;
     for _ in 0..20 {
         world.new_key(&id).await;
     }
     let path = format!("/agents/{id}/keys");
-    assert_eq!(world.edit("ann", "POST", &path, json!({})).await.problems(), [""]);
+    assert_eq!(world.edit(OWNER, "POST", &path, json!({})).await.problems(), [""]);
 }
 
 #[tokio::test]
 async fn the_last_use_of_a_key_is_listed() {
     let world = World::start().await;
-    let id = world.agent("ann").await;
+    let id = world.agent(OWNER).await;
     let key = world.new_key(&id).await;
     let agent = AgentId::parse(&id).unwrap();
     let record = world.ledger.agent(agent).await.unwrap().unwrap().keys[0].clone();
@@ -129,7 +130,7 @@ async fn the_last_use_of_a_key_is_listed() {
     let path = format!("/agents/{id}/keys");
     // It is noted beside whatever happens next.
     for _ in 0..100 {
-        let list = world.get("ann", &path).await.ok();
+        let list = world.get(OWNER, &path).await.ok();
         assert_eq!(list["keys"][0]["key_id"], key["key_id"]);
         if list["keys"][0]["last_used_at"] == "2026-11-21T01:09:00.000000Z" {
             return;

@@ -1,7 +1,9 @@
 //! The decision log and the settlements: of all of a person's agents, and of nobody else's.
 
+use crate::store::authorize::Answer as Told;
+use crate::store::sample::OWNER;
 use crate::support::World;
-use crate::support::payment::Told;
+use purser_domain::AgentId;
 use serde_json::{Value, json};
 
 impl World {
@@ -9,7 +11,7 @@ impl World {
     async fn rows(&self, list: &str, query: &str) -> Vec<Value> {
         let (mut found, mut cursor) = (Vec::new(), String::new());
         loop {
-            let page = self.get("ann", &format!("/{list}?limit=2{query}{cursor}")).await.ok();
+            let page = self.get(OWNER, &format!("/{list}?limit=2{query}{cursor}")).await.ok();
             let rows = page[list].as_array().unwrap();
             assert!(rows.len() <= 2 && page["count"] == rows.len());
             found.extend(rows.clone());
@@ -22,9 +24,9 @@ impl World {
 
     /// An agent that may spend a hundred a call, and has to ask above ten.
     async fn limited(&self) -> String {
-        let id = self.agent("ann").await;
+        let id = self.agent(OWNER).await;
         let policy = json!({"max_per_call_units": 100, "require_approval_above_units": 10});
-        self.edit("ann", "PATCH", &format!("/agents/{id}/services/lab"), policy)
+        self.edit(OWNER, "PATCH", &format!("/agents/{id}/services/lab"), policy)
             .await
             .ok();
         id
@@ -51,9 +53,10 @@ async fn every_allow_block_and_escalation_of_every_own_agent_is_in_the_log() {
         world.advance(1);
         let agent = &agents[n % 2];
         let result = match world.pay(agent, amount, &n.to_string()).await {
-            Told::Allowed(..) => "allow",
-            Told::Blocked(_) => "block",
+            Told::Allowed(_) => "allow",
+            Told::Blocked => "block",
             Told::Waits(_) => "escalate",
+            other => panic!("{other:?}"),
         };
         expected.insert(0, (agent.clone(), result.to_owned(), amount));
     }
@@ -76,12 +79,12 @@ async fn every_allow_block_and_escalation_of_every_own_agent_is_in_the_log() {
     assert_eq!(world.rows("decisions", "&service_id=lab").await.len(), 7);
     assert_eq!(world.rows("decisions", "&service_id=maps").await.len(), 0);
     world
-        .get("ann", "/decisions?service_id=nowhere")
+        .get(OWNER, "/decisions?service_id=nowhere")
         .await
         .refused(404, "service_not_found");
     assert_eq!(
         world
-            .get("ann", "/decisions?result=deny&cursor=0&limit=101")
+            .get(OWNER, "/decisions?result=deny&cursor=0&limit=101")
             .await
             .problems(),
         ["/cursor", "/limit", "/result"]
@@ -104,7 +107,7 @@ async fn every_allow_block_and_escalation_of_every_own_agent_is_in_the_log() {
         Vec::<Value>::new()
     );
     assert_eq!(
-        world.get("ann", "/settlements?status=done&cursor=-").await.problems(),
+        world.get(OWNER, "/settlements?status=done&cursor=-").await.problems(),
         ["/cursor", "/status"]
     );
 }
@@ -120,17 +123,19 @@ async fn one_decision_is_found_by_its_audit_reference_and_one_settlement_by_its_
     for key in ["a", "b", "c", "d", "e", "f"] {
         allowed.push(world.pay(&agent, 5, key).await);
     }
-    let Told::Blocked(blocked) = world.pay(&agent, 500, "g").await else {
-        panic!()
-    };
+    assert_eq!(world.pay(&agent, 500, "g").await, Told::Blocked);
+    let id = AgentId::parse(&agent).unwrap();
+    let blocked = world.ledger.refusals(id, None, 1).await.unwrap().remove(0).transaction;
     world.advance(1);
     world.pay(&agent, 1, "later").await;
     for told in allowed {
-        let Told::Allowed(settlement, transaction) = told else {
+        let Told::Allowed(settlement) = told else {
             panic!("{told:?}")
         };
+        let stored = world.ledger.settlement(id, settlement).await.unwrap().unwrap();
+        let transaction = stored.terms.transaction;
         let decision = world
-            .get("ann", &format!("/agents/{agent}/decisions/{transaction}"))
+            .get(OWNER, &format!("/agents/{agent}/decisions/{transaction}"))
             .await
             .ok();
         assert_eq!(decision["transaction_id"], transaction.to_string());
@@ -143,9 +148,8 @@ async fn one_decision_is_found_by_its_audit_reference_and_one_settlement_by_its_
             (&decision["latency_ms"], &decision["error"]),
             (&Value::Null, &Value::Null)
         );
-        assert_eq!(decision["checks"].as_array().unwrap().len(), 12);
         let path = format!("/agents/{agent}/settlements/{settlement}");
-        let row = world.get("ann", &path).await.ok();
+        let row = world.get(OWNER, &path).await.ok();
         assert_eq!(row["transaction_id"], transaction.to_string());
         assert_eq!(
             (&row["receipt_status"], &row["tx_hash"]),
@@ -154,16 +158,17 @@ async fn one_decision_is_found_by_its_audit_reference_and_one_settlement_by_its_
         world.get("bob", &path).await.refused(404, "not_found");
         // A settlement is no decision's reference.
         let path = format!("/agents/{agent}/decisions/{settlement}");
-        world.get("ann", &path).await.refused(404, "not_found");
+        world.get(OWNER, &path).await.refused(404, "not_found");
     }
     let path = format!("/agents/{agent}/decisions/{blocked}");
-    let decision = world.get("ann", &path).await.ok();
+    let decision = world.get(OWNER, &path).await.ok();
     assert_eq!(
         (&decision["result"], &decision["latency_ms"]),
-        (&json!("block"), &json!(7))
+        (&json!("block"), &json!(1))
     );
     assert_eq!(decision["error"], "amount_exceeds_per_call_limit");
     assert_eq!(decision["rule_triggered"], "max_per_call_units");
+    assert_eq!(decision["checks"].as_array().unwrap().len(), 12);
     world.get("bob", &path).await.refused(404, "not_found");
     for unknown in [
         "x",
@@ -171,11 +176,11 @@ async fn one_decision_is_found_by_its_audit_reference_and_one_settlement_by_its_
         "ffffffff-ffff-ffff-ffff-ffffffffffff",
     ] {
         world
-            .get("ann", &format!("/agents/{agent}/decisions/{unknown}"))
+            .get(OWNER, &format!("/agents/{agent}/decisions/{unknown}"))
             .await
             .refused(404, "not_found");
         world
-            .get("ann", &format!("/agents/{agent}/settlements/{unknown}"))
+            .get(OWNER, &format!("/agents/{agent}/settlements/{unknown}"))
             .await
             .refused(404, "not_found");
     }

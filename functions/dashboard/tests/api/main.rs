@@ -1,14 +1,26 @@
-//! The group's API over HTTP, a database in the process, and sessions of an issuer of the tests' own.
+//! The group's API and pages over HTTP: a database in the process, and sessions of an issuer of the tests' own.
 //!
 //! Who may ask for what with which token is tested for all functions together (`tests/it/access.rs`).
 
-#![expect(clippy::arithmetic_side_effects, reason = "tests calculate what they expect")]
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test stops where its ground is missing"
+)]
+
+#[expect(dead_code, reason = "the store's tests need more of it")]
+#[path = "../../../../shared/store/tests/support/mod.rs"]
+mod store;
+mod support;
 
 mod agents;
 mod approvals;
 mod document;
 mod keys;
 mod logs;
+mod pages;
 mod rules;
 mod services;
-mod support;
+mod sign_in;

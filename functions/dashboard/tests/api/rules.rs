@@ -1,16 +1,17 @@
 //! Rules: of four kinds, each edit at the agent's version.
 
+use crate::store::authorize::Answer as Told;
+use crate::store::sample::OWNER;
 use crate::support::World;
-use crate::support::payment::Told;
 use serde_json::{Value, json};
 
 #[tokio::test]
 async fn rules_are_added_replaced_by_their_like_and_removed() {
     let world = World::start().await;
-    let id = world.agent("ann").await;
+    let id = world.agent(OWNER).await;
     let path = format!("/agents/{id}/rules");
     let call = async |method: &str, path: &str, version: Option<&str>, body: Value| {
-        world.call("ann", method, path, version, Some(body)).await
+        world.call(OWNER, method, path, version, Some(body)).await
     };
     let block = json!({"kind": "category_block", "categories": ["finance"]});
     call("POST", &path, None, block.clone())
@@ -63,10 +64,10 @@ async fn rules_are_added_replaced_by_their_like_and_removed() {
         call("POST", &path, Some("*"), unknown).await.problems(),
         ["/above", "/services/0"]
     );
-    let list = world.get("ann", &path).await;
+    let list = world.get(OWNER, &path).await;
     assert_eq!(list.version(), 5);
     assert_eq!(list.ok()["count"], 3);
-    let removed = world.call("ann", "DELETE", &rule, Some("\"5\""), None).await;
+    let removed = world.call(OWNER, "DELETE", &rule, Some("\"5\""), None).await;
     assert_eq!(removed.version(), 6);
     for method in ["PUT", "DELETE"] {
         for missing in [&rule, &format!("{path}/x")] {
@@ -78,25 +79,25 @@ async fn rules_are_added_replaced_by_their_like_and_removed() {
 #[tokio::test]
 async fn a_budget_tells_what_is_used_and_left_and_is_kept_to() {
     let world = World::start().await;
-    let id = world.agent("ann").await;
+    let id = world.agent(OWNER).await;
     let path = format!("/agents/{id}/rules");
     let budget = |units: u64| json!({"kind": "budget_limit", "limit_units": units, "window_seconds": 3_600});
-    let rule = world.edit("ann", "POST", &path, budget(100)).await.created();
-    assert!(matches!(world.pay(&id, 60, "a").await, Told::Allowed(..)));
-    assert!(matches!(world.pay(&id, 60, "b").await, Told::Blocked(_)));
-    let listed = world.get("ann", &path).await.ok()["rules"][0].clone();
+    let rule = world.edit(OWNER, "POST", &path, budget(100)).await.created();
+    assert!(matches!(world.pay(&id, 60, "a").await, Told::Allowed(_)));
+    assert!(matches!(world.pay(&id, 60, "b").await, Told::Full { .. }));
+    let listed = world.get(OWNER, &path).await.ok()["rules"][0].clone();
     assert_eq!(
         (&listed["used_units"], &listed["remaining_units"]),
         (&json!(60), &json!(40))
     );
     let path = format!("{path}/{}", rule["rule_id"].as_str().unwrap());
-    let tighter = world.edit("ann", "PUT", &path, budget(50)).await.ok();
+    let tighter = world.edit(OWNER, "PUT", &path, budget(50)).await.ok();
     assert_eq!(
         (&tighter["used_units"], &tighter["remaining_units"]),
         (&json!(60), &json!(0))
     );
     world.advance(3_600);
-    let listed = world.get("ann", &format!("/agents/{id}/rules")).await.ok()["rules"][0].clone();
+    let listed = world.get(OWNER, &format!("/agents/{id}/rules")).await.ok()["rules"][0].clone();
     assert_eq!(
         (&listed["used_units"], &listed["remaining_units"]),
         (&json!(0), &json!(50))

@@ -1,15 +1,16 @@
 //! Services: enabled with column defaults, edited at a version, disabled and kept.
 
-use crate::support::{World, service, service_id};
+use crate::store::sample::{OWNER, service_id};
+use crate::support::{World, service};
 use purser_store::Listed;
 use serde_json::json;
 
 #[tokio::test]
 async fn enabling_takes_column_defaults_and_needs_the_version_of_a_record_that_exists() {
     let world = World::start().await;
-    let id = world.agent("ann").await;
+    let id = world.agent(OWNER).await;
     let path = format!("/agents/{id}/services");
-    let enable = async |version: Option<&str>, body| world.call("ann", "POST", &path, version, Some(body)).await;
+    let enable = async |version: Option<&str>, body| world.call(OWNER, "POST", &path, version, Some(body)).await;
     // It came with the agent.
     let conflict = enable(None, json!({"service_id": "lab"}))
         .await
@@ -59,9 +60,9 @@ async fn enabling_takes_column_defaults_and_needs_the_version_of_a_record_that_e
 #[tokio::test]
 async fn an_edit_keeps_what_it_does_not_name_and_a_disabled_record_keeps_its_policy() {
     let world = World::start().await;
-    let id = world.agent("ann").await;
+    let id = world.agent(OWNER).await;
     let path = format!("/agents/{id}/services/lab");
-    let edit = async |version: Option<&str>, body| world.call("ann", "PATCH", &path, version, Some(body)).await;
+    let edit = async |version: Option<&str>, body| world.call(OWNER, "PATCH", &path, version, Some(body)).await;
     edit(None, json!({"enabled": false}))
         .await
         .refused(428, "version_required");
@@ -78,7 +79,7 @@ async fn an_edit_keeps_what_it_does_not_name_and_a_disabled_record_keeps_its_pol
     edit(Some("\"1\""), json!({"max_per_day_units": 1}))
         .await
         .refused(412, "version_conflict");
-    let disabled = world.call("ann", "DELETE", &path, Some("\"2\""), None).await;
+    let disabled = world.call(OWNER, "DELETE", &path, Some("\"2\""), None).await;
     assert_eq!(disabled.version(), 3);
     let disabled = disabled.ok();
     assert_eq!(
@@ -86,9 +87,9 @@ async fn an_edit_keeps_what_it_does_not_name_and_a_disabled_record_keeps_its_pol
         (&json!(false), &edited["policy"])
     );
     // Again changes nothing.
-    assert_eq!(world.call("ann", "DELETE", &path, Some("*"), None).await.version(), 3);
+    assert_eq!(world.call(OWNER, "DELETE", &path, Some("*"), None).await.version(), 3);
     let by_id = world
-        .get("ann", &format!("/agents/{id}/services/{}", service_id(1)))
+        .get(OWNER, &format!("/agents/{id}/services/{}", service_id(1)))
         .await;
     assert_eq!((by_id.version(), by_id.ok()), (3, disabled));
     let enabled = edit(Some("*"), json!({"enabled": true})).await.ok();
@@ -100,7 +101,7 @@ async fn an_edit_keeps_what_it_does_not_name_and_a_disabled_record_keeps_its_pol
         let path = format!("/agents/{id}/services/{unknown}");
         for method in ["GET", "PATCH", "DELETE"] {
             world
-                .call("ann", method, &path, None, None)
+                .call(OWNER, method, &path, None, None)
                 .await
                 .refused(404, "not_found");
         }
@@ -110,7 +111,7 @@ async fn an_edit_keeps_what_it_does_not_name_and_a_disabled_record_keeps_its_pol
 #[tokio::test]
 async fn what_left_the_curated_set_can_be_tightened_and_not_enabled() {
     let world = World::start().await;
-    let id = world.agent("ann").await;
+    let id = world.agent(OWNER).await;
     let path = format!("/agents/{id}/services/lab");
     let mut uncurated = world.catalog.service(service_id(1)).await.unwrap().unwrap();
     uncurated.curated = false;
@@ -118,12 +119,12 @@ async fn what_left_the_curated_set_can_be_tightened_and_not_enabled() {
     assert_eq!(world.catalog.put(&uncurated).await.unwrap(), Listed::Stored);
     world.advance(6);
     world
-        .edit("ann", "PATCH", &path, json!({"max_per_day_units": 1}))
+        .edit(OWNER, "PATCH", &path, json!({"max_per_day_units": 1}))
         .await
         .ok();
-    world.call("ann", "DELETE", &path, Some("*"), None).await.ok();
+    world.call(OWNER, "DELETE", &path, Some("*"), None).await.ok();
     world
-        .edit("ann", "PATCH", &path, json!({"enabled": true}))
+        .edit(OWNER, "PATCH", &path, json!({"enabled": true}))
         .await
         .refused(404, "service_not_found");
 }
@@ -131,10 +132,10 @@ async fn what_left_the_curated_set_can_be_tightened_and_not_enabled() {
 #[tokio::test]
 async fn what_was_spent_counts_for_a_day() {
     let world = World::start().await;
-    let id = world.agent("ann").await;
+    let id = world.agent(OWNER).await;
     let path = format!("/agents/{id}/services/lab");
     world
-        .edit("ann", "PATCH", &path, json!({"max_per_day_units": 100}))
+        .edit(OWNER, "PATCH", &path, json!({"max_per_day_units": 100}))
         .await
         .ok();
     for n in 0..12 {
@@ -142,14 +143,14 @@ async fn what_was_spent_counts_for_a_day() {
         world.advance(60);
     }
     let spent = async || {
-        let service = world.get("ann", &path).await.ok();
+        let service = world.get(OWNER, &path).await.ok();
         (
             service["spend_today_units"].as_u64().unwrap(),
             service["remaining_today_units"].as_u64().unwrap(),
         )
     };
     assert_eq!(spent().await, (60, 40));
-    let list = world.get("ann", &format!("/agents/{id}/services")).await.ok();
+    let list = world.get(OWNER, &format!("/agents/{id}/services")).await.ok();
     assert_eq!(list["services"][0]["spend_today_units"], 60);
     assert_eq!(list["services"][1]["spend_today_units"], 0);
     world.advance(86_400 - 3 * 60);

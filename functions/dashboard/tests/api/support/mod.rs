@@ -1,21 +1,25 @@
 //! The group over a database of its own, an issuer that signs what it is asked for, and a chain that can't be reached.
 
-mod emulator;
+pub(crate) mod browser;
 mod issuer;
-pub mod payment;
 
+use crate::store::authorize::{Answer as Told, Request as Payment, authorize};
+use crate::store::emulator::{CATALOG, DECISIONS, Emulator, LEDGER, THROTTLE};
+use crate::store::sample;
+use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
+use aws_types::service_config::{LoadServiceConfig, ServiceConfigKey};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, header};
-use emulator::{CATALOG, DECISIONS, LEDGER, THROTTLE};
 use http_body_util::BodyExt as _;
 use issuer::Issuer;
 use purser_api::{Boot, Clock, Env};
 use purser_chain::WalletSeed;
 use purser_domain::{
-    Amount, Availability, Category, Operation, OperationSlug, OperationUuid, Service, ServiceId, ServiceSlug,
-    Timestamp, TrustStatus, Url,
+    AgentId, Amount, Availability, Category, Operation, OperationSlug, OperationUuid, Service, Timestamp, Url,
 };
+use purser_proxy::{Manners, Proxy};
 use purser_store::{CatalogTable, KeyUses, Ledger, Listed};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -23,45 +27,43 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use tower::ServiceExt as _;
 use uuid::Uuid;
 
-/// The instant at which tests begin: 2026-11-21T01:09:00Z.
-pub const START: i64 = 1_795_223_340_000_000;
-
 /// The seed of all wallets here.
 const SEED: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 
-pub struct World {
-    pub router: Router,
-    pub ledger: Ledger,
-    pub catalog: CatalogTable,
-    pub key_uses: KeyUses,
-    pub seed: WalletSeed,
+pub(crate) struct World {
+    pub(crate) router: Router,
+    pub(crate) ledger: Ledger,
+    pub(crate) catalog: CatalogTable,
+    pub(crate) key_uses: KeyUses,
+    pub(crate) seed: WalletSeed,
+    pub(crate) proxy: Proxy,
     issuer: Issuer,
     micros: Arc<AtomicI64>,
 }
 
 /// What was answered.
 #[derive(Clone, Debug)]
-pub struct Answer {
-    pub status: u16,
-    pub headers: HeaderMap,
-    pub body: Value,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Value,
 }
 
 impl Answer {
     #[track_caller]
-    pub fn ok(self) -> Value {
+    pub(crate) fn ok(self) -> Value {
         assert_eq!(self.status, 200, "{}", self.body);
         self.body
     }
 
     #[track_caller]
-    pub fn created(self) -> Value {
+    pub(crate) fn created(self) -> Value {
         assert_eq!(self.status, 201, "{}", self.body);
         self.body
     }
 
     #[track_caller]
-    pub fn refused(self, status: u16, slug: &str) -> Value {
+    pub(crate) fn refused(self, status: u16, slug: &str) -> Value {
         assert_eq!(
             (self.status, self.body["error"].as_str()),
             (status, Some(slug)),
@@ -73,7 +75,7 @@ impl Answer {
 
     /// The paths of all problems.
     #[track_caller]
-    pub fn problems(self) -> Vec<String> {
+    pub(crate) fn problems(self) -> Vec<String> {
         let body = self.refused(400, "invalid_request");
         let details = body["details"].as_array().unwrap().iter();
         details
@@ -83,7 +85,7 @@ impl Answer {
 
     /// The version that the answer's tag tells, which is also in its body.
     #[track_caller]
-    pub fn version(&self) -> u64 {
+    pub(crate) fn version(&self) -> u64 {
         let version = self.body["version"].as_u64().unwrap();
         assert_eq!(self.headers[header::ETAG], format!("\"{version}\""));
         version
@@ -92,21 +94,26 @@ impl Answer {
 
 impl World {
     /// Three services: `lab` and `maps` in the curated set, `shed` not.
-    pub async fn start() -> Self {
-        let emulator = emulator::start().await;
+    pub(crate) async fn start() -> Self {
+        Self::behind(Manners::default()).await
+    }
+
+    /// The same, with a proxy between the group and its database that behaves like that.
+    pub(crate) async fn behind(manners: Manners) -> Self {
+        let emulator = Emulator::start().await;
+        let proxy = Proxy::start(emulator.url.clone(), manners).await;
         let issuer = Issuer::start().await;
         let seed = WalletSeed::from_hex(SEED).unwrap();
         let secrets = issuer::secrets([
             ("xpub", seed.xpub().unwrap().to_text().unwrap()),
             ("rpc", "http://127.0.0.1:9".to_owned()),
         ]);
-        let aws = emulator::config(&emulator, &secrets.await);
-        let db = purser_store::client(&aws);
-        let catalog = CatalogTable::new(db.clone(), CATALOG);
+        let aws = config(&proxy.url, &secrets.await);
+        let catalog = emulator.catalog();
         for (n, slug, curated) in [(1, "lab", true), (2, "maps", true), (3, "shed", false)] {
             assert_eq!(catalog.put(&service(n, slug, curated)).await.unwrap(), Listed::Stored);
         }
-        let micros = Arc::new(AtomicI64::new(START));
+        let micros = Arc::new(AtomicI64::new(sample::start().micros()));
         let env = [
             ("CATALOG_TABLE", CATALOG),
             ("LEDGER_TABLE", LEDGER),
@@ -126,25 +133,26 @@ impl World {
         };
         Self {
             router: purser_dashboard::router(boot).await.unwrap(),
-            ledger: Ledger::new(db.clone(), LEDGER, DECISIONS),
+            ledger: emulator.ledger(),
+            key_uses: emulator.key_uses(),
             catalog,
-            key_uses: KeyUses::new(db, THROTTLE),
+            proxy,
             seed,
             issuer,
             micros,
         }
     }
 
-    pub fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         Timestamp::from_micros(self.micros.load(Ordering::SeqCst)).unwrap()
     }
 
-    pub fn advance(&self, seconds: i64) {
+    pub(crate) fn advance(&self, seconds: i64) {
         self.micros.fetch_add(seconds * 1_000_000, Ordering::SeqCst);
     }
 
     /// A call as that person, with the version that is meant.
-    pub async fn call(
+    pub(crate) async fn call(
         &self,
         who: &str,
         method: &str,
@@ -169,17 +177,27 @@ impl World {
         Answer { status, headers, body }
     }
 
-    pub async fn get(&self, who: &str, path: &str) -> Answer {
+    pub(crate) async fn get(&self, who: &str, path: &str) -> Answer {
         self.call(who, "GET", path, None, None).await
     }
 
     /// A write on whatever is there.
-    pub async fn edit(&self, who: &str, method: &str, path: &str, body: Value) -> Answer {
+    pub(crate) async fn edit(&self, who: &str, method: &str, path: &str, body: Value) -> Answer {
         self.call(who, method, path, Some("*"), Some(body)).await
     }
 
+    /// The agent asks to pay so much to `lab`, under that idempotency key.
+    pub(crate) async fn pay(&self, agent: &str, amount: u64, key: &str) -> Told {
+        let agent = AgentId::parse(agent).unwrap();
+        let payment = Payment {
+            body: key.to_owned(),
+            ..Payment::new(agent, sample::service_id(1), amount, key)
+        };
+        authorize(&self.ledger, &payment, self.now()).await.unwrap()
+    }
+
     /// A new agent of that person.
-    pub async fn agent(&self, who: &str) -> String {
+    pub(crate) async fn agent(&self, who: &str) -> String {
         let agent = self
             .call(who, "POST", "/agents", None, Some(json!({"name": "buyer"})))
             .await;
@@ -187,11 +205,8 @@ impl World {
     }
 }
 
-pub fn service_id(n: u128) -> ServiceId {
-    ServiceId::from_uuid(Uuid::from_u128(0x5000_0000_0000_4000_8000_0000_0000_0000 + n))
-}
-
-pub fn service(n: u128, slug: &str, curated: bool) -> Service {
+/// A service with two operations.
+pub(crate) fn service(n: u128, slug: &str, curated: bool) -> Service {
     let operation = |action: &str| Operation {
         id: OperationUuid::from_uuid(Uuid::from_u128(n)),
         slug: OperationSlug::parse(&format!("{slug}.{action}")).unwrap(),
@@ -208,17 +223,35 @@ pub fn service(n: u128, slug: &str, curated: bool) -> Service {
         payment: None,
     };
     Service {
-        id: service_id(n),
-        version: 1,
         curated,
-        slug: ServiceSlug::parse(slug).unwrap(),
         name: slug.to_uppercase(),
-        description: String::new(),
-        website: Url::parse("https://lab.example/").unwrap(),
-        logo_url: None,
-        category: Category::Data,
-        source: "test".to_owned(),
-        trust_status: TrustStatus::Listed,
         operations: vec![operation("current"), operation("history")],
+        ..sample::service(sample::service_id(n), slug)
     }
+}
+
+#[derive(Debug)]
+struct Endpoints([(&'static str, String); 2]);
+
+impl LoadServiceConfig for Endpoints {
+    fn load_config(&self, key: ServiceConfigKey<'_>) -> Option<String> {
+        let endpoint = self.0.iter().find(|(service, _)| *service == key.service_id());
+        endpoint
+            .filter(|_| key.env() == "AWS_ENDPOINT_URL")
+            .map(|(_, url)| url.clone())
+    }
+}
+
+/// An AWS configuration that reaches these two services alone.
+fn config(dynamodb: &str, secrets: &str) -> SdkConfig {
+    let credentials = Credentials::new("test", "test", None, None, "test");
+    SdkConfig::builder()
+        .behavior_version(BehaviorVersion::v2026_01_12())
+        .region(Region::from_static("eu-west-1"))
+        .credentials_provider(SharedCredentialsProvider::new(credentials))
+        .service_config(Endpoints([
+            ("DynamoDB", dynamodb.to_owned()),
+            ("Secrets Manager", secrets.to_owned()),
+        ]))
+        .build()
 }

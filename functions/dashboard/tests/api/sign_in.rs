@@ -1,0 +1,226 @@
+//! The way in and out: only whoever asked comes in, and comes to our own pages.
+
+use crate::support::World;
+use crate::support::browser::{Browser, ORIGIN};
+use axum::http::Method;
+use purser_domain::Url;
+use std::collections::BTreeMap;
+
+/// What the issuer was asked, by name.
+async fn asked(browser: &mut Browser<'_>, next: &str) -> BTreeMap<String, String> {
+    let start = format!("/dashboard/sign-in/start?next={next}");
+    let seen = browser.get(&start).await;
+    let url = Url::parse(seen.leads()).unwrap();
+    assert_eq!(url.path(), "/authorize");
+    url.query_pairs().into_owned().collect()
+}
+
+/// The issuer's answer for `who`, to that question.
+fn answer(who: &str, asked: &BTreeMap<String, String>) -> String {
+    let (state, nonce, challenge) = (&asked["state"], &asked["nonce"], &asked["code_challenge"]);
+    format!("/dashboard/callback?code={who}.{nonce}.{challenge}&state={state}")
+}
+
+#[tokio::test]
+async fn whoever_signs_in_comes_to_the_page_they_asked_for() {
+    let world = World::start().await;
+    let mut browser = world.stranger();
+    let first = browser.get("/dashboard/decisions?result=block").await;
+    assert_eq!(
+        first.leads(),
+        "/dashboard/sign-in?next=%2Fdashboard%2Fdecisions%3Fresult%3Dblock"
+    );
+    let page = browser.get(first.leads()).await;
+    page.is(
+        200,
+        "href=\"/dashboard/sign-in/start?next=%2Fdashboard%2Fdecisions%3Fresult%3Dblock\"",
+    );
+
+    let question = asked(&mut browser, "%2Fdashboard%2Fdecisions%3Fresult%3Dblock").await;
+    let expected = [
+        ("response_type", "code"),
+        ("client_id", "dashboard"),
+        ("redirect_uri", "http://127.0.0.1:3000/dashboard/callback"),
+        ("code_challenge_method", "S256"),
+    ];
+    for (name, value) in expected {
+        assert_eq!(question[name], value);
+    }
+    let back = browser.get(&answer("ann", &question)).await;
+    assert_eq!(back.leads(), "/dashboard/decisions?result=block");
+    assert_eq!(browser.cookies.keys().collect::<Vec<_>>(), ["purser-session"]);
+    browser
+        .get("/dashboard/decisions?result=block")
+        .await
+        .is(200, "Signed in as");
+}
+
+#[tokio::test]
+async fn an_answer_that_this_browser_did_not_ask_for_signs_nobody_in() {
+    let world = World::start().await;
+    let mut attacker = world.stranger();
+    let theirs = asked(&mut attacker, "").await;
+
+    // The attacker's whole answer, in a browser that asked nothing, and in one that asked something else.
+    let mut victim = world.stranger();
+    assert_eq!(
+        victim.get(&answer("eve", &theirs)).await.leads(),
+        "/dashboard/sign-in?notice=sign_in_stale"
+    );
+    let ours = asked(&mut victim, "").await;
+    assert_eq!(
+        victim.get(&answer("eve", &theirs)).await.leads(),
+        "/dashboard/sign-in?notice=sign_in_stale"
+    );
+
+    // The attacker's code under the victim's state: neither the verifier nor the nonce fits.
+    let ours = if victim.cookies.is_empty() {
+        asked(&mut victim, "").await
+    } else {
+        ours
+    };
+    let mixed = BTreeMap::from([
+        ("state".to_owned(), ours["state"].clone()),
+        ("nonce".to_owned(), theirs["nonce"].clone()),
+        ("code_challenge".to_owned(), theirs["code_challenge"].clone()),
+    ]);
+    assert_eq!(
+        victim.get(&answer("eve", &mixed)).await.leads(),
+        "/dashboard/sign-in?notice=sign_in_failed"
+    );
+
+    let ours = asked(&mut victim, "").await;
+    let other_nonce = BTreeMap::from([
+        ("state".to_owned(), ours["state"].clone()),
+        ("nonce".to_owned(), "x".to_owned()),
+        ("code_challenge".to_owned(), ours["code_challenge"].clone()),
+    ]);
+    assert_eq!(
+        victim.get(&answer("eve", &other_nonce)).await.leads(),
+        "/dashboard/sign-in?notice=sign_in_failed"
+    );
+
+    let ours = asked(&mut victim, "").await;
+    let refused = format!("/dashboard/callback?error=access_denied&state={}", ours["state"]);
+    assert_eq!(
+        victim.get(&refused).await.leads(),
+        "/dashboard/sign-in?notice=sign_in_failed"
+    );
+    assert!(victim.cookies.is_empty());
+    assert_eq!(victim.get("/dashboard").await.leads(), "/dashboard/sign-in");
+}
+
+#[tokio::test]
+async fn an_answer_is_used_once() {
+    let world = World::start().await;
+    let mut browser = world.stranger();
+    let question = asked(&mut browser, "").await;
+    assert_eq!(browser.get(&answer("ann", &question)).await.leads(), "/dashboard");
+    let again = browser.get(&answer("ann", &question)).await;
+    assert_eq!(again.leads(), "/dashboard/sign-in?notice=sign_in_stale");
+}
+
+#[tokio::test]
+async fn nobody_is_led_to_another_site() {
+    let world = World::start().await;
+    for next in [
+        "https%3A%2F%2Fevil.example",
+        "%2F%2Fevil.example",
+        "%2F%5Cevil.example",
+        "%2Fdashboard%2F..%2F..%2Fevil",
+    ] {
+        let mut browser = world.stranger();
+        let question = asked(&mut browser, next).await;
+        assert_eq!(
+            browser.get(&answer("ann", &question)).await.leads(),
+            "/dashboard",
+            "{next}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_session_ends_with_its_token_and_by_signing_out() {
+    let world = World::start().await;
+    let mut ann = world.browser("ann");
+    ann.get("/dashboard").await.is(200, "ann");
+    let out = ann.post("/dashboard", "/dashboard/sign-out", &[]).await;
+    assert_eq!(out.leads(), "/dashboard/sign-in?notice=signed_out");
+    assert!(ann.cookies.is_empty());
+    ann.get(out.leads()).await.is(200, "You have signed out.");
+
+    let mut bob = world.browser("bob");
+    world.advance(3_600 + 61);
+    assert_eq!(bob.get("/dashboard").await.leads(), "/dashboard/sign-in");
+    assert_eq!(bob.get("/dashboard/approvals/waiting").await.status, 401);
+}
+
+#[tokio::test]
+async fn a_cookie_that_is_no_session_is_none() {
+    let world = World::start().await;
+    let token = world.browser("ann").cookies["purser-session"].clone();
+    let (claims, _) = token.rsplit_once('.').unwrap();
+    let unsigned = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbm4ifQ.";
+    for value in [
+        format!("{claims}.AAAA"),
+        unsigned.to_owned(),
+        "x".to_owned(),
+        format!("{token}; purser-session={token}"),
+    ] {
+        let mut browser = world.stranger();
+        browser.cookies.insert("purser-session".to_owned(), value.clone());
+        assert_eq!(browser.get("/dashboard").await.leads(), "/dashboard/sign-in", "{value}");
+    }
+    // Over plain HTTP the name is the plain one, and a session in the header opens no page.
+    let bearer = format!("Bearer {token}");
+    let seen = world
+        .stranger()
+        .send(Method::GET, "/dashboard", &[("authorization", &bearer)], String::new())
+        .await;
+    assert_eq!(seen.leads(), "/dashboard/sign-in");
+}
+
+#[tokio::test]
+async fn a_form_from_elsewhere_does_nothing() {
+    let world = World::start().await;
+    let agent = world.agent("ann").await;
+    let page = format!("/dashboard/agents/{agent}");
+    let freeze = format!("{page}/freeze");
+    let mut ann = world.browser("ann");
+    let token = ann.get(&page).await.input("form_token");
+    world.advance(1);
+    let other_session = world.browser("ann").get(&page).await.input("form_token");
+    assert_ne!(token, other_session);
+
+    let with = |token: &str| format!("form_token={token}");
+    let ours = [("origin", ORIGIN), ("sec-fetch-site", "same-origin")];
+    let rows: [(&[(&str, &str)], String); 7] = [
+        (&[], with(&token)),
+        (&[("origin", "https://evil.example")], with(&token)),
+        (&[("origin", ORIGIN), ("sec-fetch-site", "cross-site")], with(&token)),
+        (&[("origin", "null")], with(&token)),
+        (&ours, String::new()),
+        (&ours, with("x")),
+        (&ours, with(&other_session)),
+    ];
+    for (headers, body) in rows {
+        let seen = ann.send(Method::POST, &freeze, headers, body.clone()).await;
+        seen.is(403, "Nothing was changed");
+        assert_eq!(
+            world.get("ann", &format!("/agents/{agent}")).await.ok()["status"],
+            "active",
+            "{headers:?} {body}"
+        );
+    }
+    let seen = ann.send(Method::POST, &freeze, &ours, with(&token)).await;
+    assert_eq!(seen.leads(), format!("{page}?notice=agent_frozen"));
+    // Without a session there is nothing to check a token by.
+    assert_eq!(
+        world
+            .stranger()
+            .send(Method::POST, &freeze, &ours, with(&token))
+            .await
+            .leads(),
+        "/dashboard/sign-in"
+    );
+}

@@ -1,0 +1,983 @@
+//! What operators do with the catalog, over HTTP, and what it does to those who pay by it. And the probe, which only
+//! looks.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use purser_local::{DEMO_OWNER, Options};
+use purser_tests::{
+    Answer, Offered, TestAgent, World, body_of, fresh_key, offer_v1, offer_v2, operation_entry, paths, payment_entry,
+    service_entry, together,
+};
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const NOTHING: [String; 0] = [];
+
+/// Another payee than the catalog's.
+const STRANGER: &str = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
+
+/// Functions look for another catalog every five seconds.
+const SEEN_AFTER: u32 = 6;
+
+fn at(id: &str) -> String {
+    format!("/internal/services/{id}")
+}
+
+/// An operation that pays the local providers' wallet.
+fn paid_operation(world: &World, slug: &str, units: u64) -> Value {
+    let mut operation = operation_entry(slug, &format!("https://newcomer.example/{slug}"));
+    operation["estimated_price_units"] = json!(units);
+    operation["payment"] = payment_entry(units, &world.stack.providers.pay_to);
+    operation
+}
+
+/// An upsert with this `If-Match` or none.
+async fn put(world: &World, id: &str, if_match: Option<&str>, entry: &Value) -> Answer {
+    let request = world.operators_request(Method::PUT, &at(id)).json(entry);
+    World::send(match if_match {
+        Some(version) => request.header("if-match", version),
+        None => request,
+    })
+    .await
+}
+
+/// The only service of that slug, as everybody is told of it; `None` where there is none.
+async fn public(world: &World, slug: &str) -> Option<Value> {
+    let list = world
+        .call(Method::GET, &format!("/services?slug={slug}"), None, None)
+        .await
+        .ok();
+    assert!(list["count"].as_u64().unwrap() <= 1, "{list}");
+    list["services"].get(0).cloned()
+}
+
+/// An authorize body for a service.
+fn buying(world: &World, slug: &str, units: u64) -> Value {
+    let mut body = body_of(world.offer(units));
+    body["service_id"] = json!(slug);
+    body
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_is_made_read_and_replaced_as_a_whole() {
+    let world = World::still().await;
+    let id = fresh_key();
+    let entry = service_entry("newcomer", &[paid_operation(&world, "news.read", 1_000)]);
+    World::send(world.operators_request(Method::GET, &at(&id)))
+        .await
+        .refused(404, "not_found");
+    let made = put(&world, &id, None, &entry).await;
+    assert_eq!(made.etag(), "\"1\"");
+    let made = made.created();
+    let mut expected = entry.clone();
+    for (name, value) in [
+        ("id", json!(id)),
+        ("version", json!(1)),
+        ("operation_count", json!(1)),
+        ("paid_operation_count", json!(0)),
+        ("free_operation_count", json!(0)),
+        ("min_price_units", json!(1_000)),
+        ("probe_requested_at", Value::Null),
+        ("changed", json!(false)),
+    ] {
+        expected[name] = value;
+    }
+    for (name, value) in [
+        ("availability", json!("unverified")),
+        ("probe", Value::Null),
+        ("change", Value::Null),
+    ] {
+        expected["operations"][0][name] = value;
+    }
+    assert_eq!(made, expected);
+    assert_eq!(world.operator_gets(&at(&id)).await.ok(), expected);
+
+    // The same entry once more is no edit.
+    let before = world.rows_of("CatalogTable").await;
+    assert_eq!(put(&world, &id, Some("\"1\""), &entry).await.ok(), expected);
+    assert_eq!(world.rows_of("CatalogTable").await.changes_since(&before), NOTHING);
+
+    // What is left out of the replacement is gone, but for what is said to stay.
+    let mut next = service_entry(
+        "newcomer",
+        &[entry["operations"][0].clone(), paid_operation(&world, "news.list", 7)],
+    );
+    for name in ["logo_url", "trust_status", "curated"] {
+        next.as_object_mut().unwrap().remove(name);
+    }
+    next["description"] = json!("Changed.");
+    for name in ["params", "payment", "max_price_units"] {
+        next["operations"][0].as_object_mut().unwrap().remove(name);
+    }
+    let replaced = put(&world, &id, Some("\"1\""), &next).await;
+    assert_eq!(replaced.etag(), "\"2\"");
+    let replaced = replaced.ok();
+    assert_eq!(
+        (&replaced["description"], &replaced["operation_count"]),
+        (&json!("Changed."), &json!(2))
+    );
+    assert_eq!(
+        (&replaced["curated"], &replaced["trust_status"]),
+        (&json!(true), &json!("listed"))
+    );
+    let operations = &replaced["operations"];
+    assert_eq!(
+        (&operations[0]["params"], &operations[0]["payment"]),
+        (&json!({}), &entry["operations"][0]["payment"])
+    );
+    assert_eq!(replaced["min_price_units"], 7);
+    next["operations"][0]["payment"] = Value::Null;
+    let unpinned = put(&world, &id, Some("*"), &next).await.ok();
+    assert_eq!(
+        (&unpinned["operations"][0]["payment"], &unpinned["version"]),
+        (&Value::Null, &json!(3))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edit_of_the_catalog_says_which_version_it_is_meant_for() {
+    let world = World::start().await;
+    let entry = service_entry("newcomer", &[]);
+    let (id, _) = world.enter(&entry).await;
+    let mut changed = entry.clone();
+    changed["name"] = json!("Other");
+    let writes = [
+        (at(&id), changed),
+        (
+            format!("{}/trust-status", at(&id)),
+            json!({"trust_status": "platform_verified"}),
+        ),
+        (format!("{}/curated", at(&id)), json!({"curated": false})),
+    ];
+    for (version, (path, body)) in (1..).zip(&writes) {
+        let before = world.rows_of("CatalogTable").await;
+        let send = async |if_match: Option<&str>| {
+            let request = world.operators_request(Method::PUT, path).json(body);
+            World::send(match if_match {
+                Some(version) => request.header("if-match", version),
+                None => request,
+            })
+            .await
+        };
+        send(None).await.refused(428, "version_required");
+        for stale in [version - 1, version + 1] {
+            let told = send(Some(&format!("\"{stale}\"")))
+                .await
+                .refused(412, "version_conflict");
+            assert_eq!(told["version"], version, "{path}");
+        }
+        assert_eq!(paths(send(Some("1")).await, path), ["/If-Match"]);
+        assert_eq!(world.rows_of("CatalogTable").await.changes_since(&before), NOTHING);
+        let done = send(Some(&format!("\"{version}\""))).await;
+        assert_eq!(done.etag(), format!("\"{}\"", version + 1));
+        assert_eq!(done.ok()["version"], version + 1);
+    }
+    // Of what is not there no version is known, and nobody can have seen one.
+    let unknown = fresh_key();
+    for (if_match, status, version) in [("\"1\"", 412, 0), ("*", 412, 0)] {
+        let told = put(&world, &unknown, Some(if_match), &service_entry("other", &[])).await;
+        assert_eq!(told.refused(status, "version_conflict")["version"], version);
+    }
+    for (method, path, body) in [
+        (
+            Method::PUT,
+            format!("{}/trust-status", at(&unknown)),
+            json!({"trust_status": "listed"}),
+        ),
+        (
+            Method::PUT,
+            format!("{}/curated", at(&unknown)),
+            json!({"curated": true}),
+        ),
+        (Method::POST, format!("{}/probe", at(&unknown)), json!({})),
+        (Method::GET, at(&unknown), json!({})),
+        (Method::GET, at("lab-search"), json!({})),
+        (
+            Method::PUT,
+            format!("{}/curated", at("lab-search")),
+            json!({"curated": true}),
+        ),
+        (Method::POST, format!("{}/probe", at("x")), json!({})),
+    ] {
+        world
+            .operator_edits(method, &path, &body)
+            .await
+            .refused(404, "not_found");
+    }
+
+    const RACERS: usize = 12;
+    let edits = (0..RACERS).map(|n| {
+        let mut entry = entry.clone();
+        entry["name"] = json!(format!("name {n}"));
+        let request = world
+            .operators_request(Method::PUT, &at(&id))
+            .header("if-match", "\"4\"");
+        World::send(request.json(&entry))
+    });
+    let answers = together(edits.collect()).await;
+    let (won, lost): (Vec<Answer>, Vec<Answer>) = answers.into_iter().partition(|answer| answer.status == 200);
+    assert_eq!(won.len(), 1);
+    for answer in lost {
+        assert_eq!(answer.refused(412, "version_conflict")["version"], 5);
+    }
+    assert_eq!(world.operator_gets(&at(&id)).await.ok(), won[0].body);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slug_is_the_name_of_one_service() {
+    let world = World::start().await;
+    let search = world.service("lab-search").await.id.to_string();
+    let before = world.rows_of("CatalogTable").await;
+    let told = put(&world, &fresh_key(), None, &service_entry("lab-search", &[]))
+        .await
+        .refused(409, "slug_taken");
+    assert_eq!(told["service_id"], search);
+    let (first, made) = world.enter(&service_entry("first", &[])).await;
+    let (second, _) = world.enter(&service_entry("second", &[])).await;
+    let told = put(&world, &second, Some("*"), &service_entry("first", &[]))
+        .await
+        .refused(409, "slug_taken");
+    assert_eq!(told["service_id"], first);
+    assert_eq!(world.operator_gets(&at(&first)).await.ok(), made);
+    // Each made an entry and a claim, and moved the catalog's version.
+    assert_eq!(world.rows_of("CatalogTable").await.changes_since(&before).len(), 5);
+
+    // Who takes another name gives the old one up.
+    put(&world, &first, Some("*"), &service_entry("renamed", &[]))
+        .await
+        .ok();
+    put(&world, &second, Some("*"), &service_entry("first", &[])).await.ok();
+    world.enter(&service_entry("second", &[])).await;
+
+    const RACERS: usize = 8;
+    let ids: Vec<String> = (0..RACERS).map(|_| fresh_key()).collect();
+    let claims = ids.iter().map(|id| {
+        let request = world.operators_request(Method::PUT, &at(id));
+        World::send(request.json(&service_entry("wanted", &[])))
+    });
+    let answers = together(claims.collect()).await;
+    let won: Vec<&Answer> = answers.iter().filter(|answer| answer.status == 201).collect();
+    assert_eq!(won.len(), 1);
+    for answer in answers.iter().filter(|answer| answer.status != 201) {
+        let told = answer.clone().refused(409, "slug_taken");
+        assert_eq!(told["service_id"], won[0].body["id"]);
+    }
+    let all = world.operator_gets("/internal/services").await.ok();
+    let slugs: Vec<&str> = all["services"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| item["slug"].as_str().unwrap())
+        .collect();
+    assert!(slugs.is_sorted());
+    assert_eq!(slugs.iter().collect::<BTreeSet<_>>().len(), slugs.len());
+    assert_eq!(
+        slugs
+            .iter()
+            .filter(|slug| ["wanted", "first", "second", "renamed"].contains(slug))
+            .count(),
+        4
+    );
+}
+
+/// What nobody may use any more, and what nobody may use yet, is not there for those who pay.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_is_disabled_or_not_curated_is_not_there_for_agents() {
+    let world = World::still().await;
+    let owner = world.person(&DEMO_OWNER);
+    let demo = world.demo();
+    let mut entry = service_entry("newcomer", &[paid_operation(&world, "news.read", 1_000)]);
+    entry["curated"] = json!(false);
+    let (id, _) = world.enter(&entry).await;
+    world.pass(SEEN_AFTER);
+
+    let services = demo.path("/services");
+    let enabling = json!({"service_id": "newcomer"});
+    let absent = async |what: &str| {
+        let before = (world.rows().await, world.decisions(&demo).await);
+        let body = buying(&world, "newcomer", 1_000);
+        world.authorize(&demo, &body).await.refused(404, "service_not_found");
+        world.check(&demo, &body).await.refused(404, "service_not_found");
+        let mut by_id = body.clone();
+        by_id["service_id"] = json!(id);
+        world.authorize(&demo, &by_id).await.refused(404, "service_not_found");
+        // Nor is it found by the address that is called.
+        let mut by_address = body;
+        by_address.as_object_mut().unwrap().remove("service_id");
+        by_address["original_request"] = json!({"method": "GET", "url": "https://newcomer.example/news.read"});
+        world
+            .authorize(&demo, &by_address)
+            .await
+            .refused(404, "service_not_found");
+        world
+            .person_edits(&owner, Method::POST, &services, &enabling)
+            .await
+            .refused(404, "service_not_found");
+        assert_eq!(world.rows().await.changes_since(&before.0), NOTHING, "{what}");
+        assert_eq!(world.decisions(&demo).await, before.1, "{what}");
+    };
+    absent("not curated").await;
+    let agent = world.agent_of(&owner, "made meanwhile").await;
+    world
+        .person_gets(&owner, &agent.path("/services/newcomer"))
+        .await
+        .refused(404, "not_found");
+
+    let set = async |below: &str, body: Value| {
+        let set = world
+            .operator_edits(Method::PUT, &format!("{}/{below}", at(&id)), &body)
+            .await
+            .ok();
+        world.pass(SEEN_AFTER);
+        set
+    };
+    assert_eq!(set("curated", json!({"curated": true})).await["curated"], true);
+    world
+        .person_edits(&owner, Method::POST, &services, &enabling)
+        .await
+        .created();
+    world.authorize(&demo, &buying(&world, "newcomer", 1_000)).await.ok();
+    assert_eq!(public(&world, "newcomer").await.unwrap()["trust_status"], "listed");
+
+    let policy = format!("{services}/newcomer");
+    let tight = json!({"max_per_call_units": 1_500, "enabled": false});
+    for (below, out, back) in [
+        (
+            "trust-status",
+            json!({"trust_status": "disabled"}),
+            json!({"trust_status": "platform_verified"}),
+        ),
+        ("curated", json!({"curated": false}), json!({"curated": true})),
+    ] {
+        set(below, out).await;
+        absent(below).await;
+        // Its record is still its owner's, to look at and to tighten, and not to switch on.
+        world.person_edits(&owner, Method::PATCH, &policy, &tight).await.ok();
+        let on = world
+            .person_edits(&owner, Method::PATCH, &policy, &json!({"enabled": true}))
+            .await;
+        on.refused(404, "service_not_found");
+        if below == "trust-status" {
+            assert_eq!(public(&world, "newcomer").await, None);
+        }
+        set(below, back).await;
+        world
+            .authorize(&demo, &buying(&world, "newcomer", 1_000))
+            .await
+            .refused(403, "service_not_enabled");
+        world
+            .person_edits(&owner, Method::PATCH, &policy, &json!({"enabled": true}))
+            .await
+            .ok();
+        world.authorize(&demo, &buying(&world, "newcomer", 1_000)).await.ok();
+        world
+            .authorize(&demo, &buying(&world, "newcomer", 1_501))
+            .await
+            .refused(402, "amount_exceeds_per_call_limit");
+    }
+    assert_eq!(
+        public(&world, "newcomer").await.unwrap()["trust_status"],
+        "platform_verified"
+    );
+}
+
+/// The counts of a service's operations, as they have to be.
+fn counts_of(operations: &Value) -> Value {
+    let operations = operations.as_array().unwrap();
+    let count = |availability: &str| {
+        operations
+            .iter()
+            .filter(|of| of["availability"] == availability)
+            .count()
+    };
+    let prices = operations
+        .iter()
+        .map(|of| of["estimated_price_units"].as_u64().unwrap());
+    json!({
+        "operation_count": operations.len(),
+        "paid_operation_count": count("paid_x402"),
+        "free_operation_count": count("free_verified"),
+        "min_price_units": prices.min().unwrap_or(0),
+    })
+}
+
+/// The counts that are told of a service.
+fn counts_in(told: &Value) -> Value {
+    let names = [
+        "operation_count",
+        "paid_operation_count",
+        "free_operation_count",
+        "min_price_units",
+    ];
+    names
+        .into_iter()
+        .map(|name| (name.to_owned(), told[name].clone()))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_counts_of_a_service_are_those_of_its_operations_after_every_edit() {
+    let provider = Provider::start().await;
+    let world = provider.world().await;
+    let operation = |n: u64, path: &str, units: u64| {
+        let mut operation = operation_entry(&format!("news.n{n}"), &format!("{}{path}", provider.url));
+        operation["estimated_price_units"] = json!(units);
+        operation
+    };
+    let (free, paid, broken) = (
+        operation(1, "/free", 0),
+        operation(2, "/paid", 30),
+        operation(3, "/broken", 20),
+    );
+    let (id, _) = world.enter(&service_entry("newcomer", &[])).await;
+    for (step, operations) in [
+        vec![],
+        vec![paid.clone()],
+        vec![paid.clone(), broken.clone()],
+        vec![free.clone(), paid.clone(), broken.clone()],
+        vec![paid, broken.clone()],
+        vec![broken],
+        vec![free],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        put(&world, &id, Some("*"), &service_entry("newcomer", &operations))
+            .await
+            .ok();
+        world
+            .operator_edits(Method::POST, &format!("{}/probe", at(&id)), &json!({}))
+            .await;
+        world.stack.probe.run(Duration::from_mins(1)).await.unwrap();
+        world.pass(SEEN_AFTER);
+        let told = world.operator_gets(&at(&id)).await.ok();
+        let expected = counts_of(&told["operations"]);
+        assert_eq!(counts_in(&told), expected, "{step}");
+        assert_eq!(told["operations"].as_array().unwrap().len(), operations.len());
+        let all = world.operator_gets("/internal/services").await.ok();
+        let item = all["services"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|item| item["id"] == id)
+            .unwrap()
+            .clone();
+        assert_eq!(counts_in(&item), expected, "{step}");
+        assert_eq!(
+            counts_in(&public(&world, "newcomer").await.unwrap()),
+            expected,
+            "{step}"
+        );
+        let whole = world.call(Method::GET, "/services/newcomer", None, None).await.ok();
+        assert_eq!(counts_of(&whole["operations"]), expected, "{step}");
+        // So that the counts do tell something.
+        let seen = |name: &str| {
+            operations
+                .iter()
+                .filter(|of| of["endpoint"].as_str().unwrap().ends_with(name))
+                .count()
+        };
+        assert_eq!(
+            (&expected["paid_operation_count"], &expected["free_operation_count"]),
+            (&json!(seen("/paid")), &json!(seen("/free")))
+        );
+    }
+}
+
+/// A provider on this machine, whose answers a test sets.
+struct Provider {
+    address: SocketAddr,
+    url: String,
+    /// What it wants; a status instead of a requirement where it is a number.
+    wants: Arc<Mutex<Value>>,
+}
+
+impl Provider {
+    async fn start() -> Self {
+        let wants = Arc::new(Mutex::new(json!(500)));
+        let (answering, listener) = (
+            Arc::clone(&wants),
+            tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap(),
+        );
+        let address = listener.local_addr().unwrap();
+        let answer = move |request: axum::extract::Request| async move {
+            match request.uri().path() {
+                "/free" => Json(json!({"stations": []})).into_response(),
+                "/broken" => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+                "/paid" => asking(&offer(1_000, STRANGER)),
+                _ => asking(&answering.lock().unwrap()),
+            }
+        };
+        tokio::spawn(async move { axum::serve(listener, axum::Router::new().fallback(answer)).await });
+        Self {
+            address,
+            url: format!("http://{address}"),
+            wants,
+        }
+    }
+
+    fn wants(&self, what: Value) {
+        *self.wants.lock().unwrap() = what;
+    }
+
+    /// A world whose probe may call it, and whose clock stands still.
+    async fn world(&self) -> World {
+        let allowed = ("PROBE_ALLOWED_HOSTS".to_owned(), self.address.to_string());
+        World::still_with(Options {
+            environment: [allowed].into(),
+            ..Options::default()
+        })
+        .await
+    }
+}
+
+fn asking(wanted: &Value) -> Response {
+    match wanted
+        .as_u64()
+        .map(|status| StatusCode::from_u16(status.try_into().unwrap()).unwrap())
+    {
+        Some(status) => status.into_response(),
+        None => (StatusCode::PAYMENT_REQUIRED, Json(wanted.clone())).into_response(),
+    }
+}
+
+fn offer(units: u64, pay_to: &str) -> Value {
+    offer_v1(&Offered {
+        units,
+        pay_to: pay_to.to_owned(),
+        timeout: 60,
+    })
+}
+
+/// A probe of the service that an operator asked for, and what they are told afterwards.
+async fn probed(world: &World, id: &str) -> Value {
+    let asked = world
+        .operator_edits(Method::POST, &format!("{}/probe", at(id)), &json!({}))
+        .await;
+    assert_eq!(asked.status, 202, "{}", asked.body);
+    assert_eq!(asked.body["probe_requested_at"], world.now().to_string());
+    world.pass(1);
+    let report = world.stack.probe.run(Duration::from_mins(1)).await.unwrap();
+    assert_eq!(report.dropped, 0);
+    world.pass(SEEN_AFTER);
+    world.operator_gets(&at(id)).await.ok()
+}
+
+/// An agent's payment for the operation, to whoever the offer names.
+async fn pays(world: &World, agent: &TestAgent, units: u64, pay_to: &str, url: &str) -> Answer {
+    let requirement = offer_v2(&Offered {
+        units,
+        pay_to: pay_to.to_owned(),
+        timeout: 60,
+    });
+    let mut body = body_of(requirement);
+    body["service_id"] = json!("newcomer");
+    body["original_request"] = json!({"method": "GET", "url": url});
+    world.authorize(agent, &body).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_probe_fills_in_what_nobody_said_and_never_changes_what_is_pinned() {
+    let provider = Provider::start().await;
+    let world = provider.world().await;
+    let owner = world.person(&DEMO_OWNER);
+    let payee = world.stack.providers.pay_to.clone();
+    let url = format!("{}/news", provider.url);
+    let entry = service_entry("newcomer", &[operation_entry("news.read", &url)]);
+    let (id, _) = world.enter(&entry).await;
+    world.pass(SEEN_AFTER);
+    let agent = world.agent_of(&owner, "reader").await;
+
+    // Nothing can be seen, so nothing is said.
+    let told = probed(&world, &id).await;
+    let operation = &told["operations"][0];
+    assert_eq!(
+        (&operation["availability"], &operation["payment"]),
+        (&json!("unverified"), &Value::Null)
+    );
+    assert_eq!(
+        (&operation["probe"]["reason"], &told["trust_status"]),
+        (&json!("status_500"), &json!("listed"))
+    );
+
+    // At first sight the catalog names whom it saw.
+    provider.wants(offer(1_000, &payee));
+    let pinned = payment_entry(1_000, &payee);
+    let told = probed(&world, &id).await;
+    let operation = &told["operations"][0];
+    assert_eq!(
+        (&operation["availability"], &operation["payment"]),
+        (&json!("paid_x402"), &pinned)
+    );
+    assert_eq!(
+        (&told["trust_status"], &told["changed"]),
+        (&json!("probe_passed"), &json!(false))
+    );
+    assert_eq!(operation["change"], Value::Null);
+    assert_eq!(
+        public(&world, "newcomer").await.unwrap()["trust_status"],
+        "probe_passed"
+    );
+    pays(&world, &agent, 1_000, &payee, &url).await.ok();
+    let stranger = pays(&world, &agent, 1_000, STRANGER, &url)
+        .await
+        .refused(403, "policy_blocked");
+    assert_eq!(stranger["decision"]["reason"], "vendor_allowlist:pay_to_not_in_catalog");
+
+    // Another payee, and then another price: recorded, shown, and not signed to.
+    let changed = async || world.operator_gets("/internal/services?changed=true").await.ok();
+    let quiet = json!({"services": [], "count": 0});
+    assert_eq!(changed().await, quiet);
+    for (units, pay_to) in [(1_000, STRANGER), (2_000, STRANGER)] {
+        provider.wants(offer(units, pay_to));
+        let told = probed(&world, &id).await;
+        let operation = &told["operations"][0];
+        let seen = payment_entry(units, pay_to);
+        assert_eq!(
+            (&operation["payment"], &operation["change"]["payment"]),
+            (&pinned, &seen)
+        );
+        assert_eq!(
+            (&told["changed"], &told["trust_status"]),
+            (&json!(true), &json!("probe_passed"))
+        );
+        let list = changed().await;
+        let item = &list["services"][0];
+        let change = json!({
+            "id": operation["id"],
+            "operation_id": "news.read",
+            "pinned": pinned,
+            "seen": seen,
+            "since": operation["probe"]["at"],
+        });
+        assert_eq!(
+            (&list["count"], &item["id"], &item["changes"]),
+            (&json!(1), &json!(id), &json!([change]))
+        );
+        let before = world.footprint().await;
+        let refused = pays(&world, &agent, units, pay_to, &url)
+            .await
+            .refused(403, "policy_blocked");
+        assert_eq!(refused["decision"]["reason"], "vendor_allowlist:pay_to_not_in_catalog");
+        assert_eq!(world.footprint().await, before);
+    }
+    // An outage hides nothing.
+    provider.wants(json!(503));
+    let told = probed(&world, &id).await;
+    assert_eq!(
+        (&told["changed"], &told["operations"][0]["probe"]["reason"]),
+        (&json!(true), &json!("status_503"))
+    );
+    assert_eq!(
+        told["operations"][0]["change"]["payment"],
+        payment_entry(2_000, STRANGER)
+    );
+    let unchanged = world.operator_gets("/internal/services?changed=false").await.ok();
+    assert!(
+        unchanged["services"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|item| item["id"] != id)
+    );
+
+    // An operator accepts it by writing it.
+    let mut accepted = entry;
+    accepted["operations"][0]["payment"] = payment_entry(2_000, STRANGER);
+    let version = format!("\"{}\"", told["version"]);
+    let told = put(&world, &id, Some(&version), &accepted).await.ok();
+    assert_eq!(
+        (&told["changed"], &told["operations"][0]["payment"]),
+        (&json!(false), &payment_entry(2_000, STRANGER))
+    );
+    world.pass(SEEN_AFTER);
+    assert_eq!(changed().await, quiet);
+    pays(&world, &agent, 2_000, STRANGER, &url).await.ok();
+    pays(&world, &agent, 2_000, &payee, &url)
+        .await
+        .refused(403, "policy_blocked");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_probe_comes_when_it_is_asked_for_or_due() {
+    let provider = Provider::start().await;
+    let world = provider.world().await;
+    provider.wants(offer(1_000, STRANGER));
+    let url = format!("{}/news", provider.url);
+    let (id, _) = world
+        .enter(&service_entry("newcomer", &[operation_entry("news.read", &url)]))
+        .await;
+    let run = async || world.stack.probe.run(Duration::from_mins(1)).await.unwrap();
+    assert!(run().await.operations > 1, "what was never seen is due");
+    let first = world.operator_gets(&at(&id)).await.ok()["operations"][0]["probe"]["at"].clone();
+    assert_eq!(first, world.now().to_string());
+    assert_eq!(run().await.operations, 0, "and then not so soon again");
+    world.pass(60);
+    let path = format!("{}/probe", at(&id));
+    let asked = World::send(world.operators_request(Method::POST, &path)).await;
+    assert_eq!(
+        (asked.status, asked.etag()),
+        (202, "\"2\""),
+        "neither a body nor a version is needed"
+    );
+    assert_eq!(run().await.operations, 1);
+    assert_eq!(run().await.operations, 0, "once");
+    let told = world.operator_gets(&at(&id)).await.ok();
+    assert_eq!(told["operations"][0]["probe"]["at"], world.now().to_string());
+    // Six hours.
+    world.pass(21_600);
+    assert!(run().await.operations > 1);
+    // A disabled service is left alone.
+    world
+        .operator_edits(
+            Method::PUT,
+            &format!("{}/trust-status", at(&id)),
+            &json!({"trust_status": "disabled"}),
+        )
+        .await
+        .ok();
+    World::send(world.operators_request(Method::POST, &path)).await;
+    world.pass(1);
+    assert_eq!(run().await.operations, 0);
+}
+
+/// What the probe may not call it does not call: this very provider, for one, where nobody has allowed it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_probe_does_not_call_this_machine_unless_it_is_allowed_to() {
+    let provider = Provider::start().await;
+    provider.wants(offer(1_000, STRANGER));
+    let world = World::start().await;
+    let port = provider.address.port();
+    let hosts = [
+        "127.0.0.1",
+        "localhost",
+        "[::1]",
+        "2130706433",
+        "0.0.0.0",
+        "[::ffff:127.0.0.1]",
+        "169.254.169.254",
+    ];
+    let operations: Vec<Value> = (0..)
+        .zip(hosts)
+        .map(|(n, host)| operation_entry(&format!("news.n{n}"), &format!("http://{host}:{port}/news")))
+        .collect();
+    let (id, _) = world.enter(&service_entry("newcomer", &operations)).await;
+    world.stack.probe.run(Duration::from_mins(1)).await.unwrap();
+    let told = world.operator_gets(&at(&id)).await.ok();
+    for operation in told["operations"].as_array().unwrap() {
+        let seen = (
+            &operation["availability"],
+            &operation["probe"]["reason"],
+            &operation["payment"],
+        );
+        let blocked = (&json!("unverified"), &json!("blocked_address"), &Value::Null);
+        assert_eq!(seen, blocked, "{}", operation["endpoint"]);
+    }
+    assert_eq!(told["trust_status"], "listed");
+}
+
+/// Wrong entries, with the paths of what is wrong with them.
+fn wrong_entries(world: &World) -> Vec<(Value, Vec<&'static str>)> {
+    let good = || service_entry("newcomer", &[paid_operation(world, "news.read", 1_000)]);
+    let with = |pointer: &'static str, value: Value| {
+        let mut entry = good();
+        *entry.pointer_mut(pointer).unwrap() = value;
+        (entry, vec![pointer])
+    };
+    let long = |length: usize| json!("x".repeat(length));
+    let mut wrong = Vec::new();
+    let texts = ["/slug", "/name", "/description", "/website", "/category", "/source"];
+    let of_operation = [
+        "/operations/0/id",
+        "/operations/0/operation_id",
+        "/operations/0/label",
+        "/operations/0/method",
+        "/operations/0/endpoint",
+        "/operations/0/category",
+        "/operations/0/execution",
+        "/operations/0/price_model",
+        "/operations/0/payment/scheme",
+        "/operations/0/payment/network",
+        "/operations/0/payment/token",
+        "/operations/0/payment/pay_to",
+    ];
+    for pointer in texts.into_iter().chain(of_operation) {
+        for value in [
+            Value::Null,
+            json!(""),
+            json!(7),
+            json!([]),
+            json!({}),
+            json!(true),
+            json!("a\nb"),
+            json!("\u{0}"),
+            long(2_049),
+        ] {
+            wrong.push(with(pointer, value));
+        }
+    }
+    let amounts = [
+        "/operations/0/estimated_price_units",
+        "/operations/0/max_price_units",
+        "/operations/0/payment/amount_units",
+    ];
+    for pointer in amounts {
+        for value in [
+            json!(-1),
+            json!(0.5),
+            json!(1.0),
+            json!("1"),
+            json!(true),
+            json!(9_007_199_254_740_992_u64),
+            json!(u64::MAX),
+        ] {
+            wrong.push(with(pointer, value));
+        }
+    }
+    wrong.extend([
+        with("/operations/0/payment/amount_units", json!(0)),
+        with(
+            "/operations/0/payment/pay_to",
+            json!("0x0000000000000000000000000000000000000000"),
+        ),
+        with(
+            "/operations/0/payment/pay_to",
+            json!("0x70997970c51812dc3a010C7d01b50e0d17dc79C8"),
+        ),
+        with("/operations/0/payment/network", json!("ethereum")),
+        with("/operations/0/payment", json!("exact")),
+        with("/operations/0/params", json!([])),
+        with("/operations/0", json!(7)),
+        with("/operations/0/endpoint", json!("https://user:secret@newcomer.example/")),
+        with("/operations/0/endpoint", json!("file:///etc/passwd")),
+        with("/website", json!("javascript:alert(1)")),
+        with("/logo_url", json!("data:image/png;base64,AA==")),
+        with("/logo_url", json!(7)),
+        with("/trust_status", json!("verified")),
+        with("/curated", json!("true")),
+        with("/slug", json!("New-comer")),
+        with("/slug", json!("../x")),
+        with("/operations", json!({})),
+        with("/operations", Value::Null),
+    ]);
+    let twice = paid_operation(world, "news.read", 1_000);
+    let mut all = service_entry("!", &[twice.clone(), twice, json!({"id": 1}), json!("x")]);
+    all["version"] = json!(1);
+    all["operation_count"] = json!(1);
+    all["website"] = json!("x");
+    all["operations"][0]["availability"] = json!("paid_x402");
+    wrong.push((
+        all,
+        vec![
+            "/operation_count",
+            "/operations/0/availability",
+            "/operations/1/id",
+            "/operations/1/operation_id",
+            "/operations/2/category",
+            "/operations/2/endpoint",
+            "/operations/2/estimated_price_units",
+            "/operations/2/execution",
+            "/operations/2/id",
+            "/operations/2/label",
+            "/operations/2/method",
+            "/operations/2/operation_id",
+            "/operations/2/price_model",
+            "/operations/3",
+            "/slug",
+            "/version",
+            "/website",
+        ],
+    ));
+    wrong.push((
+        json!({}),
+        vec![
+            "/category",
+            "/description",
+            "/name",
+            "/operations",
+            "/slug",
+            "/source",
+            "/website",
+        ],
+    ));
+    wrong
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_body_of_an_operator_is_told_every_problem_at_once_and_changes_nothing() {
+    let world = World::start().await;
+    let (id, _) = world.enter(&service_entry("newcomer", &[])).await;
+    let before = world.rows_of("CatalogTable").await;
+    let new = fresh_key();
+    let entries = wrong_entries(&world);
+    assert!(entries.len() > 150, "{}", entries.len());
+    for (entry, expected) in &entries {
+        let answer = put(&world, &id, Some("*"), entry).await;
+        assert_eq!(paths(answer, &entry.to_string()), *expected, "{entry}");
+    }
+    for (entry, expected) in entries.iter().step_by(7) {
+        assert_eq!(paths(put(&world, &new, None, entry).await, "a new one"), *expected);
+    }
+    let no_id = put(&world, "lab-search", Some("*"), &service_entry("newcomer", &[])).await;
+    assert_eq!(paths(no_id, "a slug in the path"), ["/serviceId"]);
+
+    let trust = format!("{}/trust-status", at(&id));
+    let curated = format!("{}/curated", at(&id));
+    let rows = [
+        (&trust, json!({}), vec!["/trust_status"]),
+        (&trust, json!({"trust_status": null}), vec!["/trust_status"]),
+        (&trust, json!({"trust_status": "Disabled"}), vec!["/trust_status"]),
+        (
+            &trust,
+            json!({"trust_status": 7, "curated": true, "reason": "x"}),
+            vec!["/curated", "/reason", "/trust_status"],
+        ),
+        (&curated, json!({}), vec!["/curated"]),
+        (
+            &curated,
+            json!({"curated": "true", "trust_status": "listed"}),
+            vec!["/curated", "/trust_status"],
+        ),
+        (&curated, json!({"curated": 1}), vec!["/curated"]),
+        (&curated, json!({"curated": null}), vec!["/curated"]),
+    ];
+    for (path, body, expected) in rows {
+        let answer = world.operator_edits(Method::PUT, path, &body).await;
+        assert_eq!(paths(answer, &body.to_string()), expected, "{path} {body}");
+    }
+    for path in [&at(&id), &trust, &curated] {
+        let documents = [
+            "",
+            "null",
+            "[]",
+            "7",
+            "\"x\"",
+            "{",
+            "{}{}",
+            r#"{"curated": 1e400}"#,
+            r#"{"slug": "a", "slug": "a"}"#,
+        ];
+        for document in documents {
+            let request = world.operators_request(Method::PUT, path).header("if-match", "*");
+            assert_eq!(
+                paths(World::send(request.body(document)).await, document),
+                [""],
+                "{path} {document}"
+            );
+        }
+        let request = world.operators_request(Method::PUT, path).header("if-match", "*");
+        let huge = format!("{{}}{}", " ".repeat(65_536));
+        World::send(request.body(huge)).await.refused(413, "request_too_large");
+    }
+    for query in ["changed=yes", "changed=", "changed=true&changed=true", "changed=1"] {
+        let answer = world.operator_gets(&format!("/internal/services?{query}")).await;
+        assert_eq!(paths(answer, query), ["/changed"]);
+    }
+    assert_eq!(world.rows_of("CatalogTable").await.changes_since(&before), NOTHING);
+}

@@ -1,0 +1,86 @@
+//! What people do with their agents, over HTTP: that it is done, who may do it, and that it holds from its answer on.
+
+mod agents;
+mod approvals;
+mod bodies;
+mod edits;
+mod keys;
+mod log;
+mod services;
+mod versions;
+
+use purser_local::DemoUser;
+use purser_tests::{Answer, Person, TestAgent, World};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+/// Somebody who owns nothing yet.
+const KIM: DemoUser = DemoUser {
+    sub: "0b0c6a2e-7d1f-4f0e-8f5d-5a1f3c9e4d03",
+    email: "kim@example.test",
+    name: "Kim Third",
+};
+
+/// Somebody else, who owns nothing either.
+const LEE: DemoUser = DemoUser {
+    sub: "c3f6d1a8-2b94-4e07-a6c1-91e0b7d85f04",
+    email: "lee@example.test",
+    name: "Lee Fourth",
+};
+
+/// A change that nobody made.
+const NOTHING: [String; 0] = [];
+
+/// A world, a person in it, and the agent that they made.
+struct Household {
+    world: World,
+    kim: Person,
+    agent: TestAgent,
+}
+
+impl Household {
+    async fn in_world(world: World) -> Self {
+        let kim = world.person(&KIM);
+        let agent = world.agent_of(&kim, "errand runner").await;
+        Self { world, kim, agent }
+    }
+
+    /// What Kim is told of what is below the agent.
+    async fn read(&self, below: &str) -> Value {
+        self.world.person_gets(&self.kim, &self.agent.path(below)).await.ok()
+    }
+
+    /// What Kim makes of what is below the agent, whatever its version is.
+    async fn edit(&self, method: Method, below: &str, body: Value) -> Answer {
+        let path = self.agent.path(below);
+        self.world.person_edits(&self.kim, method, &path, &body).await
+    }
+
+    /// Edits the agent's policy for `lab-search`.
+    async fn set_policy(&self, policy: Value) -> Value {
+        self.edit(Method::PATCH, "/services/lab-search", policy).await.ok()
+    }
+
+    /// Freezes or unfreezes the agent.
+    async fn set_status(&self, status: &str) -> Value {
+        self.edit(Method::PATCH, "", json!({"status": status})).await.ok()
+    }
+
+    /// Lets a day pass on the still clock. Sessions are shorter, so Kim signs in again.
+    fn pass_a_day(&mut self) {
+        self.world.pass(24 * 3_600);
+        self.kim = self.world.person(&KIM);
+    }
+}
+
+/// The body once more, with the approval that lets it run.
+fn carrying(body: &Value, approval: &Value) -> Value {
+    let mut body = body.clone();
+    body["approval_id"] = approval.clone();
+    body
+}
+
+/// The names of an object's members.
+fn members(object: &Value) -> Vec<&String> {
+    object.as_object().expect("an object").keys().collect()
+}

@@ -1,0 +1,237 @@
+//! Agents: made, listed, renamed, frozen.
+
+use super::{Household, KIM, LEE, NOTHING, carrying};
+use purser_tests::{World, body_of, dollars, together};
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// The permissive values of `docs/spec.md` §2.6.
+const NO_LIMIT: u64 = 10_000_000_000_000;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_agent_has_a_wallet_of_its_own_and_the_curated_services_without_limits() {
+    let world = World::still().await;
+    let kim = world.person(&KIM);
+    let nobody = json!({"agents": [], "count": 0});
+    assert_eq!(world.person_gets(&kim, "/agents").await.ok(), nobody);
+    let curated = world.operator_gets("/internal/services").await.ok();
+    let curated = curated["services"].as_array().unwrap().clone();
+    let search = world.service("lab-search").await.id;
+    let uncurated = format!("/internal/services/{search}/curated");
+    world
+        .operator_edits(Method::PUT, &uncurated, &json!({"curated": false}))
+        .await
+        .ok();
+    // Functions look for another catalog every five seconds.
+    world.pass(6);
+
+    let make = async |name: &str| {
+        let request = world.persons_request(&kim, Method::POST, "/agents");
+        World::send(request.json(&json!({"name": name}))).await
+    };
+    let made = make("  Errand runner ").await;
+    assert_eq!(made.etag(), "\"1\"");
+    let made = made.created();
+    let wallet = |index| world.stack.seed.wallet(index).unwrap().address().to_string();
+    // The demo agent has the wallet before.
+    let expected = json!({
+        "agent_id": made["agent_id"],
+        "name": "Errand runner",
+        "status": "active",
+        "wallet_address": wallet(1),
+        "created_at": world.now().to_string(),
+        "version": 1,
+    });
+    assert_eq!(made, expected);
+    let path = |below: &str| format!("/agents/{}{below}", made["agent_id"].as_str().unwrap());
+    let read = async |below: &str| world.person_gets(&kim, &path(below)).await.ok();
+    assert_eq!(read("").await, made);
+    for of in ["keys", "rules"] {
+        let none = json!({"agent_id": made["agent_id"], "version": 1, of: [], "count": 0});
+        assert_eq!(read(&format!("/{of}")).await, none);
+    }
+
+    let services = read("/services").await;
+    let open = curated.iter().filter(|service| service["trust_status"] != "disabled");
+    let open: Vec<&Value> = open.filter(|service| service["slug"] != "lab-search").collect();
+    assert!(open.len() >= 12, "{}", open.len());
+    assert_eq!(services["count"], open.len());
+    for (told, service) in services["services"].as_array().unwrap().iter().zip(open) {
+        let expected = json!({
+            "agent_id": made["agent_id"],
+            "service_id": service["id"],
+            "slug": service["slug"],
+            "name": service["name"],
+            "category": service["category"],
+            "trust_status": service["trust_status"],
+            "enabled": true,
+            "version": 1,
+            "policy": {
+                "max_per_call_units": NO_LIMIT,
+                "max_per_day_units": NO_LIMIT,
+                "require_approval_above_units": NO_LIMIT,
+                "enabled_operations": null,
+                "allowed_domains": ["*"],
+            },
+            "permissive": true,
+            "spend_today_units": 0,
+            "remaining_today_units": NO_LIMIT,
+        });
+        assert_eq!(*told, expected);
+    }
+
+    world.pass(1);
+    // However many are made at once, no two have one wallet.
+    let more = (0..8).map(|n| {
+        let request = world.persons_request(&kim, Method::POST, "/agents");
+        World::send(request.json(&json!({"name": format!("helper {n}")})))
+    });
+    let more: Vec<Value> = together(more.collect())
+        .await
+        .into_iter()
+        .map(|made| made.created())
+        .collect();
+    let wallets: BTreeSet<&str> = more
+        .iter()
+        .map(|made| made["wallet_address"].as_str().unwrap())
+        .collect();
+    let expected: Vec<String> = (2..10).map(wallet).collect();
+    assert_eq!(wallets, expected.iter().map(String::as_str).collect());
+
+    let listed = world.person_gets(&kim, "/agents").await.ok();
+    assert_eq!(
+        (&listed["count"], &listed["agents"][0]),
+        (&json!(9), &made),
+        "oldest first"
+    );
+    for agent in &more {
+        assert!(listed["agents"].as_array().unwrap().contains(agent), "{agent}");
+    }
+    assert_eq!(world.person_gets(&world.person(&LEE), "/agents").await.ok(), nobody);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wallet_is_told_with_what_it_holds_now() {
+    let home = Household::in_world(World::start().await).await;
+    let (world, agent) = (&home.world, &home.agent);
+    let token = purser_local::NETWORK.token();
+    let holding = |units: u64, usdc: &str| {
+        json!({
+            "agent_id": agent.id.to_string(),
+            "wallet_address": agent.wallet,
+            "network": "base-sepolia",
+            "token": "USDC",
+            "token_address": token.address.to_string(),
+            "balance_units": units,
+            "balance_usdc": usdc,
+            "balance_reason": null,
+        })
+    };
+    assert_eq!(home.read("/wallet").await, holding(dollars(10_000), "10000"));
+    let paid = world.authorize(agent, &body_of(world.offer(250_000))).await.ok();
+    assert_eq!(
+        home.read("/wallet").await,
+        holding(dollars(10_000), "10000"),
+        "signed is not paid"
+    );
+    world.settle(&paid).await;
+    assert_eq!(
+        home.read("/wallet").await,
+        holding(dollars(10_000) - 250_000, "9999.75")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_is_renamed_by_its_owner_and_by_nobody_else() {
+    let home = Household::in_world(World::still().await).await;
+    let (world, agent) = (&home.world, &home.agent);
+    let before = home.read("").await;
+    let longest = "\u{1f4a1}".repeat(100);
+    let renamed = home.edit(Method::PATCH, "", json!({"name": longest})).await;
+    // The key was the second version.
+    assert_eq!(renamed.etag(), "\"3\"");
+    let mut expected = before;
+    expected["name"] = json!(longest);
+    expected["version"] = json!(3);
+    assert_eq!(renamed.ok(), expected);
+    assert_eq!(world.get(agent, "/mcp/agents/me").await.ok()["name"], json!(longest));
+
+    // What is so already is no edit.
+    let rows = world.rows().await;
+    let same = json!({"name": format!(" {longest} "), "status": "active"});
+    assert_eq!(home.edit(Method::PATCH, "", same).await.ok(), expected);
+    let lee = world.person(&LEE);
+    let stolen = json!({"name": "Lee's now", "status": "frozen"});
+    let path = agent.path("");
+    world
+        .person_edits(&lee, Method::PATCH, &path, &stolen)
+        .await
+        .refused(404, "not_found");
+    world.person_gets(&lee, &path).await.refused(404, "not_found");
+    // The owner's id is not told by the answer's order of judgment either.
+    world
+        .person_edits(&lee, Method::PATCH, &path, &json!({}))
+        .await
+        .refused(404, "not_found");
+    assert_eq!(world.rows().await.changes_since(&rows), NOTHING);
+    assert_eq!(home.read("").await, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_agent_pays_nothing_not_even_what_was_approved() {
+    let home = Household::in_world(World::start().await).await;
+    let (world, agent) = (&home.world, &home.agent);
+    home.set_policy(json!({"require_approval_above_units": dollars(5)}))
+        .await;
+    let small = body_of(world.offer(dollars(1)));
+    let large = body_of(world.offer(dollars(6)));
+    let asked = world.authorize(agent, &large).await.refused(402, "approval_required");
+    let approval = asked["approval_id"].clone();
+    let below = format!("/approvals/{}", approval.as_str().unwrap());
+    home.edit(Method::POST, &format!("{below}/approve"), json!({}))
+        .await
+        .ok();
+
+    assert_eq!(home.set_status("frozen").await["status"], "frozen");
+    let before = world.rows().await;
+    for body in [&carrying(&large, &approval), &small] {
+        let refused = world.authorize(agent, body).await.refused(403, "policy_blocked");
+        let decision = &refused["decision"];
+        assert_eq!(
+            (&decision["reason"], &decision["rule_triggered"]),
+            (&json!("agent_frozen"), &json!("agent_frozen"))
+        );
+        let foreseen = world.check(agent, body).await.ok();
+        assert_eq!(
+            (&foreseen["result"], &foreseen["reason"]),
+            (&json!("block"), &json!("agent_frozen"))
+        );
+    }
+    assert_eq!(
+        world.rows().await.changes_since(&before),
+        NOTHING,
+        "nothing is reserved, and the approval not used"
+    );
+    world.authorize(&world.demo(), &small).await.ok();
+    let waiting = home.read(&below).await;
+    assert_eq!(
+        (&waiting["status"], &waiting["agent_status"]),
+        (&json!("approved"), &json!("frozen"))
+    );
+
+    home.set_status("active").await;
+    let paid = world.authorize(agent, &carrying(&large, &approval)).await.ok();
+    let again = world
+        .authorize(agent, &carrying(&large, &approval))
+        .await
+        .refused(409, "idempotent_replay");
+    assert_eq!(again["settlement_id"], paid["settlement_id"]);
+    let after = world.footprint().await;
+    assert_eq!(
+        (after.settlements, after.total),
+        (2, dollars(6 + 1)),
+        "with the other agent's"
+    );
+    assert_eq!(home.read(&below).await["status"], "executed");
+}

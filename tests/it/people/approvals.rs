@@ -1,0 +1,400 @@
+//! Approvals, as the person sees them who decides.
+
+use super::{Household, KIM, LEE, NOTHING, carrying, members};
+use purser_domain::{Duration, Timestamp};
+use purser_tests::{World, authorizing, body_of, dollars, fresh_key, paths, together};
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// A household whose agent has to ask above five dollars, within twenty a day.
+async fn asking(world: World) -> Household {
+    let home = Household::in_world(world).await;
+    home.set_policy(json!({"require_approval_above_units": dollars(5), "max_per_day_units": dollars(20)}))
+        .await;
+    home
+}
+
+impl Household {
+    /// Lets the agent ask for so many dollars and answers what it sent and the approval's id.
+    async fn ask(&self, price: u64) -> (Value, Value) {
+        let body = body_of(self.world.offer(dollars(price)));
+        let asked = self
+            .world
+            .authorize(&self.agent, &body)
+            .await
+            .refused(402, "approval_required");
+        (body, asked["approval_id"].clone())
+    }
+
+    async fn approval(&self, id: &Value) -> Value {
+        self.read(&below(id)).await
+    }
+
+    async fn queue(&self, query: &str) -> Value {
+        self.world
+            .person_gets(&self.kim, &format!("/approvals?{query}"))
+            .await
+            .ok()
+    }
+}
+
+fn below(approval: &Value) -> String {
+    format!("/approvals/{}", approval.as_str().unwrap())
+}
+
+fn approve(approval: &Value) -> String {
+    format!("{}/approve", below(approval))
+}
+
+fn reject(approval: &Value) -> String {
+    format!("{}/reject", below(approval))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_is_told_what_they_decide_about_and_what_they_said() {
+    let home = asking(World::still().await).await;
+    let (world, agent) = (&home.world, &home.agent);
+    let search = world.service("lab-search").await;
+    world.authorize(agent, &body_of(world.offer(dollars(4)))).await.ok();
+    home.set_policy(json!({"require_approval_above_units": 1})).await;
+    let operation = &search.operations[0];
+    let mut body = body_of(world.offer(100_000));
+    body["operation_id"] = json!(operation.slug.as_str());
+    body["original_request"] = json!({"method": operation.method, "url": operation.endpoint.as_str()});
+    let asked = world.authorize(agent, &body).await.refused(402, "approval_required");
+    let id = &asked["approval_id"];
+    let pending = home.approval(id).await;
+    let expected = json!({
+        "approval_id": id,
+        "status": "pending",
+        "agent_id": agent.id.to_string(),
+        "agent_name": "errand runner",
+        "agent_status": "active",
+        "transaction_id": asked["transaction_id"],
+        "service_id": search.id.to_string(),
+        "service_slug": "lab-search",
+        "service_name": search.name,
+        "operation_id": "web.search",
+        "amount_units": 100_000,
+        "pay_to": world.stack.providers.pay_to,
+        "threshold_units": 1,
+        "rule_id": null,
+        "max_per_day_units": dollars(20),
+        "spend_today_units": dollars(4),
+        "remaining_today_units": dollars(16),
+        "created_at": world.now().to_string(),
+        "expires_at": world.now().after(Duration::DAY).to_string(),
+        "resolved_at": null,
+        "note": null,
+        "settlement_id": null,
+    });
+    assert_eq!(pending, expected);
+    assert_eq!(
+        home.queue("").await,
+        json!({"approvals": [pending], "count": 1, "next_cursor": null})
+    );
+
+    world.pass(60);
+    let note = json!({"note": "  Go ahead,\r\nbut only once. \u{1f44d} "});
+    let approved = home.edit(Method::POST, &approve(id), note).await.ok();
+    let mut expected = expected;
+    expected["status"] = json!("approved");
+    expected["resolved_at"] = json!(world.now().to_string());
+    expected["note"] = json!("Go ahead,\nbut only once. \u{1f44d}");
+    assert_eq!(approved, expected);
+    assert_eq!(home.approval(id).await, expected);
+
+    let paid = world.authorize(agent, &carrying(&body, id)).await.ok();
+    expected["status"] = json!("executed");
+    expected["settlement_id"] = paid["settlement_id"].clone();
+    // No payment can follow, so there is no room to tell.
+    for name in ["max_per_day_units", "spend_today_units", "remaining_today_units"] {
+        expected[name] = Value::Null;
+    }
+    assert_eq!(home.approval(id).await, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rejected_payment_is_not_made() {
+    let home = asking(World::start().await).await;
+    let (world, agent) = (&home.world, &home.agent);
+    let (body, id) = home.ask(6).await;
+    // A verdict needs no word, and no body either.
+    let request = world.persons_request(&home.kim, Method::POST, &agent.path(&reject(&id)));
+    let rejected = World::send(request).await.ok();
+    assert_eq!(
+        (&rejected["status"], &rejected["note"]),
+        (&json!("rejected"), &Value::Null)
+    );
+    let before = world.footprint().await;
+    for body in [&body, &carrying(&body, &id)] {
+        let refused = world.authorize(agent, body).await.refused(403, "policy_blocked");
+        assert_eq!(refused["decision"]["reason"], "approval_rejected");
+    }
+    assert_eq!(world.footprint().await, before);
+    for again in [approve(&id), reject(&id)] {
+        let told = home
+            .edit(Method::POST, &again, json!({}))
+            .await
+            .refused(409, "approval_not_pending");
+        assert_eq!((&told["approval_id"], &told["status"]), (&id, &json!("rejected")));
+    }
+    assert_eq!(home.approval(&id).await, rejected);
+}
+
+/// Two people with one account, each signed in on their own.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_people_who_decide_at_once_one_decides_and_the_other_is_told() {
+    let home = asking(World::conflicted().await).await;
+    let (world, agent) = (&home.world, &home.agent);
+    let other = world.person(&KIM);
+    assert_ne!(other.token, home.kim.token);
+    for price in 6..14 {
+        let (_, id) = home.ask(price).await;
+        let verdicts = [(&home.kim, approve(&id), "yes"), (&other, reject(&id), "no")];
+        let calls = verdicts.into_iter().map(|(person, below, note)| {
+            let request = world.persons_request(person, Method::POST, &agent.path(&below));
+            World::send(request.json(&json!({"note": note})))
+        });
+        let answers = together(calls.collect()).await;
+        let (first, second) = if answers[0].status == 200 {
+            (&answers[0], &answers[1])
+        } else {
+            (&answers[1], &answers[0])
+        };
+        let won = first.clone().ok();
+        let words = (won["status"].as_str().unwrap(), won["note"].as_str().unwrap());
+        assert!([("approved", "yes"), ("rejected", "no")].contains(&words), "{won}");
+        let told = second.clone().refused(409, "approval_not_pending");
+        assert_eq!((&told["approval_id"], &told["status"]), (&id, &won["status"]));
+        assert_eq!(home.approval(&id).await, won, "the first word stays");
+    }
+    let after = world.footprint().await;
+    assert_eq!(after.approvals.values().sum::<usize>(), 8);
+    assert_eq!(after.approvals.get("pending"), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_verdict_comes_within_a_day_or_not_at_all() {
+    let mut home = asking(World::still().await).await;
+    let start = home.world.now();
+    let (body, late) = home.ask(6).await;
+    let (_, in_time) = home.ask(7).await;
+    home.pass_a_day();
+    let (world, agent) = (&home.world, &home.agent);
+    let end = start.after(Duration::DAY);
+    assert_eq!(world.now(), end);
+    world.set_clock(Timestamp::from_micros(end.micros() - 1).unwrap());
+    assert_eq!(home.queue("status=pending").await["count"], 2);
+    home.edit(Method::POST, &approve(&in_time), json!({})).await.ok();
+
+    world.set_clock(end);
+    let before = world.rows().await;
+    for verdict in [approve(&late), reject(&late), approve(&in_time)] {
+        let told = home
+            .edit(Method::POST, &verdict, json!({}))
+            .await
+            .refused(409, "approval_not_pending");
+        assert_eq!(told["status"], "expired");
+    }
+    assert_eq!(world.rows().await.changes_since(&before), NOTHING);
+    let void = home.approval(&late).await;
+    assert_eq!(
+        (&void["status"], &void["resolved_at"]),
+        (&json!("expired"), &Value::Null)
+    );
+    assert_eq!(home.queue("status=pending").await["count"], 0);
+    assert_eq!(home.queue("status=expired").await["count"], 2);
+    let refused = world
+        .authorize(agent, &carrying(&body, &late))
+        .await
+        .refused(403, "policy_blocked");
+    assert_eq!(refused["decision"]["reason"], "approval_expired");
+    assert_eq!(world.footprint().await.settlements, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_but_the_owner_decides_or_reads_an_approval() {
+    let home = asking(World::start().await).await;
+    let (world, agent) = (&home.world, &home.agent);
+    let (_, id) = home.ask(6).await;
+    let lee = world.person(&LEE);
+    let lees = world.agent_of(&lee, "Lee's").await;
+    let sibling = world.agent_of(&home.kim, "sibling").await;
+    let before = world.rows().await;
+
+    for below in [approve(&id), reject(&id)] {
+        // The key of the agent that asks opens no route of its owner's.
+        let with_its_key = world.post(agent, &agent.path(&below), &json!({})).await;
+        with_its_key.refused(401, "invalid_session");
+        let others = [(&lee, agent), (&lee, &lees), (&home.kim, &lees), (&home.kim, &sibling)];
+        for (person, agent) in others {
+            let answer = world
+                .person_edits(person, Method::POST, &agent.path(&below), &json!({"note": 7}))
+                .await;
+            answer.refused(404, "not_found");
+        }
+    }
+    for (person, agent) in [(&lee, agent), (&lee, &lees), (&home.kim, &sibling)] {
+        world
+            .person_gets(person, &agent.path(&below(&id)))
+            .await
+            .refused(404, "not_found");
+    }
+    let unknown = json!(fresh_key());
+    for id in [&unknown, &json!("x")] {
+        home.edit(Method::POST, &approve(id), json!({}))
+            .await
+            .refused(404, "not_found");
+    }
+    assert_eq!(world.person_gets(&lee, "/approvals").await.ok()["count"], 0);
+    let narrowed = format!("/approvals?agent_id={}", agent.id);
+    world.person_gets(&lee, &narrowed).await.refused(404, "not_found");
+    assert_eq!(world.rows().await.changes_since(&before), NOTHING);
+    assert_eq!(home.approval(&id).await["status"], "pending");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn identical_open_requests_are_one_question_and_one_payment() {
+    const RACERS: usize = 16;
+    let home = asking(World::conflicted().await).await;
+    let (world, agent) = (&home.world, &home.agent);
+    let second = home.edit(Method::POST, "/keys", json!({})).await.created();
+    let second = agent.with_key(&second["key"]);
+    let offer = world.offer(dollars(6));
+    let bodies: Vec<Value> = (0..RACERS).map(|_| body_of(offer.clone())).collect();
+    // Both of the agent's keys ask, each request under an idempotency key of its own.
+    let asking = bodies.iter().enumerate().map(|(n, body)| {
+        let caller = if n % 2 == 0 { agent } else { &second };
+        authorizing(world, caller, body.clone())
+    });
+    let asked = together(asking.collect()).await.into_iter();
+    let asked = asked.map(|answer| {
+        answer.refused(402, "approval_required")["approval_id"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    });
+    let ids: BTreeSet<String> = asked.collect();
+    assert_eq!(ids.len(), 1);
+    let id = json!(ids.first().unwrap());
+    let queue = home.queue("status=pending").await;
+    assert_eq!(
+        (&queue["count"], &queue["approvals"][0]["approval_id"]),
+        (&json!(1), &id)
+    );
+
+    home.edit(Method::POST, &approve(&id), json!({})).await.ok();
+    let retries = bodies
+        .iter()
+        .map(|body| authorizing(world, &second, carrying(body, &id)));
+    let answers = together(retries.collect()).await;
+    let paid = answers.iter().filter(|answer| answer.status == 200).count();
+    let told = answers
+        .iter()
+        .filter(|answer| answer.slug() == "idempotent_replay")
+        .count();
+    assert_eq!((paid, told), (1, RACERS - 1));
+    let after = world.footprint().await;
+    assert_eq!((after.settlements, after.total), (1, dollars(6)));
+    // What was settled is not open: the same purchase is another question.
+    let (_, next) = home.ask(6).await;
+    assert_ne!(next, id);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_queue_shows_every_approval_once_by_status_by_agent_and_page_by_page() {
+    let mut home = asking(World::still().await).await;
+    let (_, void) = home.ask(6).await;
+    home.pass_a_day();
+    let (world, kim) = (&home.world, &home.kim);
+    let sibling = world.agent_of(kim, "sibling").await;
+    world
+        .person_edits(
+            kim,
+            Method::PATCH,
+            &sibling.path("/services/lab-search"),
+            &json!({"require_approval_above_units": 0}),
+        )
+        .await
+        .ok();
+    let (body, executed) = home.ask(6).await;
+    home.edit(Method::POST, &approve(&executed), json!({})).await.ok();
+    world.authorize(&home.agent, &carrying(&body, &executed)).await.ok();
+    let (_, approved) = home.ask(7).await;
+    home.edit(Method::POST, &approve(&approved), json!({})).await.ok();
+    let (_, rejected) = home.ask(8).await;
+    home.edit(Method::POST, &reject(&rejected), json!({})).await.ok();
+    // Several at one instant, so that the time alone tells no place.
+    let mut siblings = Vec::new();
+    for price in 1..10 {
+        let body = body_of(world.offer(dollars(price)));
+        let asked = world.authorize(&sibling, &body).await.refused(402, "approval_required");
+        siblings.push(asked["approval_id"].clone());
+        if price % 3 == 0 {
+            world.pass(1);
+        }
+    }
+
+    let ids =
+        |approvals: &[Value]| -> Vec<Value> { approvals.iter().map(|told| told["approval_id"].clone()).collect() };
+    let set = |ids: &[Value]| -> BTreeSet<String> { ids.iter().map(ToString::to_string).collect() };
+    let own = [void.clone(), executed.clone(), approved.clone(), rejected.clone()];
+    let all = [own.as_slice(), &siblings].concat();
+    let (whole, pages) = world.pages_of(kim, "/approvals", "approvals", 100).await;
+    assert_eq!((pages, whole.len(), set(&ids(&whole))), (1, all.len(), set(&all)));
+    let times: Vec<&str> = whole.iter().map(|told| told["created_at"].as_str().unwrap()).collect();
+    assert!(times.is_sorted_by(|a, b| a >= b), "newest first: {times:?}");
+    for limit in [1, 2, 5, all.len()] {
+        let (paged, pages) = world.pages_of(kim, "/approvals", "approvals", limit).await;
+        assert_eq!(
+            (ids(&paged), pages),
+            (ids(&whole), all.len().div_ceil(limit)),
+            "{limit} a page"
+        );
+    }
+
+    let sibling_only = format!("agent_id={}", sibling.id);
+    let own_only = format!("agent_id={}", home.agent.id);
+    let rows = [
+        ("status=pending", &siblings[..]),
+        ("status=approved", &[approved]),
+        ("status=rejected", &[rejected]),
+        ("status=executed", &[executed]),
+        ("status=expired", &[void]),
+        (&sibling_only, &siblings[..]),
+        (&own_only, &own),
+        (&format!("{own_only}&status=pending"), &[]),
+    ];
+    for (query, expected) in rows {
+        for limit in [2, 100] {
+            let (found, _) = world
+                .pages_of(kim, &format!("/approvals?{query}"), "approvals", limit)
+                .await;
+            assert_eq!(
+                (set(&ids(&found)), found.len()),
+                (set(expected), expected.len()),
+                "{query}"
+            );
+        }
+    }
+    for (query, wrong) in [
+        ("status=open", vec!["/status"]),
+        (
+            "agent_id=x&cursor=x&limit=0&status=Pending",
+            vec!["/agent_id", "/cursor", "/limit", "/status"],
+        ),
+        ("limit=101", vec!["/limit"]),
+        ("cursor=", vec!["/cursor"]),
+    ] {
+        assert_eq!(
+            paths(world.person_gets(kim, &format!("/approvals?{query}")).await, query),
+            wrong
+        );
+    }
+    assert_eq!(
+        members(&home.queue("limit=1").await),
+        ["approvals", "count", "next_cursor"]
+    );
+}

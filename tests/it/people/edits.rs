@@ -1,0 +1,332 @@
+//! An edit that has been answered holds: whatever was under way before is judged by it, or was committed before.
+
+use super::Household;
+use aws_sdk_dynamodb::types::AttributeValue;
+use purser_proxy::Manners;
+use purser_tests::{Answer, TestAgent, World, authorizing, body_of, dollars, fresh_key, together};
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// An edit, and what becomes of a payment that was decided before it and is written after it.
+struct Narrowing {
+    method: Method,
+    below: &'static str,
+    body: Value,
+    status: u16,
+    slug: &'static str,
+    /// `decision.reason`; empty where there was no decision.
+    reason: &'static str,
+}
+
+fn narrowings() -> Vec<Narrowing> {
+    let to = |method, below, body, status, slug, reason| Narrowing {
+        method,
+        below,
+        body,
+        status,
+        slug,
+        reason,
+    };
+    let rule = |body, reason| to(Method::POST, "/rules", body, 403, "policy_blocked", reason);
+    let policy = |body, status, slug| to(Method::PATCH, "/services/lab-search", body, status, slug, slug);
+    vec![
+        to(
+            Method::PATCH,
+            "",
+            json!({"status": "frozen"}),
+            403,
+            "policy_blocked",
+            "agent_frozen",
+        ),
+        to(Method::DELETE, "/keys/{key}", json!({}), 401, "invalid_agent_key", ""),
+        to(
+            Method::POST,
+            "/keys/{key}/rotate",
+            json!({"overlap_seconds": 0}),
+            401,
+            "invalid_agent_key",
+            "",
+        ),
+        rule(
+            json!({"kind": "category_block", "categories": ["search"]}),
+            "category_block:search",
+        ),
+        rule(
+            json!({"kind": "vendor_allowlist", "services": ["lab-weather"]}),
+            "vendor_allowlist:lab-search",
+        ),
+        rule(
+            json!({"kind": "budget_limit", "limit_units": 999_999, "window_seconds": 3_600}),
+            "budget_limit:{rule}",
+        ),
+        to(
+            Method::POST,
+            "/rules",
+            json!({"kind": "approval_required"}),
+            402,
+            "approval_required",
+            "approval_required",
+        ),
+        policy(
+            json!({"max_per_call_units": 999_999}),
+            402,
+            "amount_exceeds_per_call_limit",
+        ),
+        policy(json!({"max_per_day_units": 999_999}), 402, "daily_spend_limit_exceeded"),
+        policy(
+            json!({"require_approval_above_units": 999_999}),
+            402,
+            "approval_required",
+        ),
+        policy(
+            json!({"enabled_operations": []}),
+            403,
+            "operation_not_enabled_for_agent",
+        ),
+        policy(json!({"enabled": false}), 403, "service_not_enabled"),
+        to(
+            Method::DELETE,
+            "/services/lab-search",
+            json!({}),
+            403,
+            "service_not_enabled",
+            "service_not_enabled",
+        ),
+    ]
+}
+
+/// The sharpest case, without chance: the decision is made and on its way to the database while the edit is answered.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_under_way_when_an_edit_is_answered_is_judged_by_the_edit() {
+    let home = Household::in_world(World::proxied(Manners::default()).await).await;
+    let (world, agent) = (&home.world, &home.agent);
+    for edit in narrowings() {
+        let second = home.edit(Method::POST, "/keys", json!({})).await.created();
+        let caller = agent.with_key(&second["key"]);
+        let policy = json!({
+            "enabled": true,
+            "max_per_call_units": dollars(1_000),
+            "max_per_day_units": dollars(1_000),
+            "require_approval_above_units": dollars(1_000),
+            "enabled_operations": null,
+        });
+        home.set_policy(policy).await;
+
+        let (answer, edited, before) = overtaken(&home, &caller, body_of(world.offer(dollars(1))), &edit).await;
+        let shown = format!("{} {} {}: {}", edit.method, edit.below, edit.body, answer.body);
+        assert_eq!((answer.status, answer.slug()), (edit.status, edit.slug), "{shown}");
+        let reason = edit
+            .reason
+            .replace("{rule}", edited["rule_id"].as_str().unwrap_or_default());
+        assert_eq!(
+            answer.body["decision"]["reason"].as_str().unwrap_or_default(),
+            reason,
+            "{shown}"
+        );
+        let after = world.footprint().await;
+        assert_eq!((after.settlements, after.entries, after.total), before, "{shown}");
+
+        // As if nothing had been, for the next.
+        home.set_status("active").await;
+        if let Some(rule) = edited["rule_id"].as_str() {
+            home.edit(Method::DELETE, &format!("/rules/{rule}"), json!({}))
+                .await
+                .ok();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approved_payment_under_way_when_the_freeze_is_answered_is_refused() {
+    let home = Household::in_world(World::proxied(Manners::default()).await).await;
+    let (world, agent) = (&home.world, &home.agent);
+    home.set_policy(json!({"require_approval_above_units": 0})).await;
+    let mut body = body_of(world.offer(dollars(1)));
+    let asked = world.authorize(agent, &body).await.refused(402, "approval_required");
+    body["approval_id"] = asked["approval_id"].clone();
+    let below = format!("/approvals/{}", asked["approval_id"].as_str().unwrap());
+    home.edit(Method::POST, &format!("{below}/approve"), json!({}))
+        .await
+        .ok();
+
+    let freeze = narrowings().remove(0);
+    let (answer, _, before) = overtaken(&home, agent, body, &freeze).await;
+    let refused = answer.refused(403, "policy_blocked");
+    assert_eq!(refused["decision"]["reason"], "agent_frozen");
+    let after = world.footprint().await;
+    assert_eq!((after.settlements, after.entries, after.total), before);
+    assert_eq!(home.read(&below).await["status"], "approved");
+}
+
+/// Stops a payment between its decision and its write, makes the edit, and lets the payment go on. Answers what became
+/// of both, and the settlements, entries and totals before the payment went on.
+async fn overtaken(
+    home: &Household,
+    caller: &TestAgent,
+    body: Value,
+    edit: &Narrowing,
+) -> (Answer, Value, (usize, usize, u64)) {
+    let world = &home.world;
+    let proxy = world.proxy.as_ref().unwrap();
+    proxy.stall(1);
+    let paying = tokio::spawn(authorizing(world, caller, body));
+    proxy.stalled(1).await;
+    let below = edit.below.replace("{key}", caller.key_id());
+    let edited = home.edit(edit.method.clone(), &below, edit.body.clone()).await;
+    assert!([200, 201].contains(&edited.status), "{}", edited.body);
+    let before = world.footprint().await;
+    proxy.resume();
+    let answer = paying.await.unwrap();
+    (answer, edited.body, (before.settlements, before.entries, before.total))
+}
+
+/// How many callers race.
+const CALLERS: usize = 8;
+
+/// How many calls each of them makes after the edit.
+const CALLS_AFTER: usize = 3;
+
+/// What calls were answered that were made all the time while something was edited.
+struct Race {
+    /// Those that were sent before the edit had been answered.
+    before: Vec<Answer>,
+    /// Those that were sent afterwards.
+    after: Vec<Answer>,
+    /// The settlements by the policy version that they were judged by, right after the edit had been answered.
+    at_the_answer: BTreeMap<u64, usize>,
+    /// The same when every call had been answered.
+    in_the_end: BTreeMap<u64, usize>,
+    /// What the edit was answered.
+    edited: Value,
+}
+
+/// Lets the agent pay again and again, from several callers at once, until some time after the edit.
+async fn race(home: &Household, edit: impl Future<Output = Answer>) -> Race {
+    let (world, agent) = (&home.world, &home.agent);
+    let offer = world.offer(dollars(1));
+    let request = world
+        .http
+        .post(format!("{}/x402/authorize", world.stack.base_url))
+        .bearer_auth(&agent.key);
+    let answered: Arc<AtomicBool> = Arc::default();
+    let callers = (0..CALLERS).map(|_| {
+        let (request, offer, answered) = (request.try_clone().unwrap(), offer.clone(), Arc::clone(&answered));
+        async move {
+            let (mut before, mut after) = (Vec::new(), Vec::new());
+            while after.len() < CALLS_AFTER {
+                let mut body = body_of(offer.clone());
+                body["idempotency_key"] = fresh_key().into();
+                let is_late = answered.load(Ordering::SeqCst);
+                let answer = World::send(request.try_clone().unwrap().json(&body)).await;
+                if is_late { &mut after } else { &mut before }.push(answer);
+            }
+            (before, after)
+        }
+    });
+    let calls = tokio::spawn(together(callers.collect()));
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    let edited = edit.await;
+    answered.store(true, Ordering::SeqCst);
+    let at_the_answer = settlements_by_version(world, agent).await;
+    let (before, after): (Vec<_>, Vec<_>) = calls.await.unwrap().into_iter().unzip();
+    Race {
+        before: before.concat(),
+        after: after.concat(),
+        at_the_answer,
+        in_the_end: settlements_by_version(world, agent).await,
+        edited: edited.ok(),
+    }
+}
+
+/// The agent's settlements by the policy version that they were judged by, as they are stored.
+async fn settlements_by_version(world: &World, agent: &TestAgent) -> BTreeMap<u64, usize> {
+    let mut versions = BTreeMap::new();
+    let pk = AttributeValue::S(format!("A#{}", agent.id));
+    for item in world.scan("LedgerTable").await {
+        if item["pk"] == pk && item["sk"].as_s().unwrap().starts_with("S#") {
+            let version = item["pver"].as_n().unwrap().parse().unwrap();
+            *versions.entry(version).or_default() += 1;
+        }
+    }
+    versions
+}
+
+impl Race {
+    /// Nobody was let through who called after the edit's answer, and nothing was committed after it.
+    fn was_won_by_the_edit(&self, status: u16, slug: &str, reason: &str) {
+        assert!(
+            self.before.iter().any(|answer| answer.status == 200),
+            "payments were under way"
+        );
+        assert_eq!(self.after.len(), CALLERS * CALLS_AFTER);
+        for answer in &self.after {
+            let answer = answer.clone().refused(status, slug);
+            assert_eq!(answer["decision"]["reason"], reason);
+        }
+        for answer in &self.before {
+            assert!(answer.status == 200 || answer.slug() == slug, "{}", answer.body);
+        }
+        assert_eq!(
+            self.in_the_end, self.at_the_answer,
+            "nothing was committed after the edit was answered"
+        );
+        let allowed = self.before.iter().filter(|answer| answer.status == 200).count();
+        assert_eq!(self.in_the_end.values().sum::<usize>(), allowed);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_freeze_that_was_answered_is_followed_by_no_payment() {
+    let home = Household::in_world(World::conflicted().await).await;
+    let race = race(&home, home.edit(Method::PATCH, "", json!({"status": "frozen"}))).await;
+    race.was_won_by_the_edit(403, "policy_blocked", "agent_frozen");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rule_that_was_answered_is_followed_by_no_payment_that_it_blocks() {
+    let home = Household::in_world(World::conflicted().await).await;
+    let rule = json!({"kind": "category_block", "categories": ["finance"]});
+    let rule = home.edit(Method::POST, "/rules", rule).await.created();
+    let below = format!("/rules/{}", rule["rule_id"].as_str().unwrap());
+    let wider = json!({"kind": "category_block", "categories": ["finance", "search"]});
+    let race = race(&home, home.edit(Method::PUT, &below, wider)).await;
+    race.was_won_by_the_edit(403, "policy_blocked", "category_block:search");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lower_cap_that_was_answered_is_followed_by_no_payment_above_it() {
+    let home = Household::in_world(World::conflicted().await).await;
+    let lower = json!({"max_per_call_units": dollars(1) - 1});
+    let race = race(&home, home.edit(Method::PATCH, "/services/lab-search", lower)).await;
+    race.was_won_by_the_edit(402, "amount_exceeds_per_call_limit", "amount_exceeds_per_call_limit");
+}
+
+/// Edits that allow as much as before: what is judged by an earlier one is still not committed after their answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_payment_is_committed_by_a_policy_that_was_edited_before() {
+    let home = Household::in_world(World::conflicted().await).await;
+    for version in 2..4 {
+        let edit = home.edit(
+            Method::PATCH,
+            "/services/lab-search",
+            json!({"max_per_day_units": dollars(1_000 + version)}),
+        );
+        let race = race(&home, edit).await;
+        assert_eq!(race.edited["version"], version);
+        for answer in race.before.iter().chain(&race.after) {
+            answer.clone().ok();
+        }
+        let judged_before =
+            |settlements: &BTreeMap<u64, usize>| settlements.range(..version).map(|(_, count)| count).sum::<usize>();
+        assert_eq!(judged_before(&race.in_the_end), judged_before(&race.at_the_answer));
+        assert!(
+            race.in_the_end[&version] >= CALLERS * CALLS_AFTER,
+            "{:?}",
+            race.in_the_end
+        );
+    }
+}

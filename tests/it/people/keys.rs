@@ -1,0 +1,303 @@
+//! Keys: shown once, listed without their secrets, rotated with an overlap, ended for good.
+
+use super::{Household, LEE, NOTHING, members};
+use purser_domain::{Agent, Duration, Timestamp};
+use purser_tests::{TestAgent, World, key_id_of, paths};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+/// Whether the key opens anything; one that does not is refused as every other.
+async fn works(world: &World, agent: &TestAgent) -> bool {
+    let answer = world.get(agent, "/mcp/agents/me").await;
+    if answer.status != 200 {
+        answer.refused(401, "invalid_agent_key");
+        return false;
+    }
+    true
+}
+
+/// The entry of a key in the list.
+async fn listed(home: &Household, key: &TestAgent) -> Value {
+    let keys = home.read("/keys").await;
+    let keys = keys["keys"].as_array().unwrap();
+    keys.iter()
+        .find(|listed| listed["key_id"] == key.key_id())
+        .unwrap()
+        .clone()
+}
+
+async fn rotate(home: &Household, key: &TestAgent, overlap: u32) -> (TestAgent, Value) {
+    let below = format!("/keys/{}/rotate", key.key_id());
+    let rotated = home
+        .edit(Method::POST, &below, json!({"overlap_seconds": overlap}))
+        .await
+        .created();
+    (key.with_key(&rotated["key"]), rotated)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_is_in_the_answer_that_made_the_key_and_in_no_other() {
+    let home = Household::in_world(World::still().await).await;
+    let (world, first) = (&home.world, &home.agent);
+    let request = world.persons_edit(&home.kim, Method::POST, &first.path("/keys"), "\"2\"");
+    let made = World::send(request).await;
+    assert_eq!(
+        (made.etag(), &made.headers["cache-control"]),
+        ("\"3\"", &"no-store".parse().unwrap())
+    );
+    let made = made.created();
+    let key = made["key"].as_str().unwrap().to_owned();
+    let (public, secret) = key.split_once(':').unwrap();
+    assert_eq!(
+        public,
+        format!("gak_pub_{}{}", first.id.uuid().simple(), key_id_of(&key))
+    );
+    assert!(
+        secret.starts_with("gak_sec_") && secret.len() == 8 + 64,
+        "{}",
+        secret.len()
+    );
+    let expected = json!({
+        "agent_id": first.id.to_string(),
+        "version": 3,
+        "key": key,
+        "key_id": key_id_of(&key),
+        "public_key": public,
+        "status": "active",
+        "created_at": world.now().to_string(),
+        "ends_at": null,
+    });
+    assert_eq!(made, expected);
+
+    let second = first.with_key(&made["key"]);
+    assert!(works(world, &second).await && works(world, first).await);
+    let (third, _) = rotate(&home, &second, 60).await;
+    let secrets: Vec<&str> = [first, &second, &third]
+        .map(|agent| agent.key.split_once(':').unwrap().1)
+        .into();
+    assert!(secrets[0] != secrets[1] && secrets[1] != secrets[2]);
+    for below in ["", "/keys", "/services", "/rules", "/wallet"] {
+        let told = home.read(below).await.to_string();
+        assert!(!told.contains("gak_sec_"), "{below}: {told}");
+    }
+    let keys = home.read("/keys").await;
+    let ids: Vec<&str> = keys["keys"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|key| key["key_id"].as_str().unwrap())
+        .collect();
+    assert_eq!(ids, [third.key_id(), second.key_id(), first.key_id()], "newest first");
+    assert_eq!(
+        members(&keys["keys"][0]),
+        [
+            "created_at",
+            "ends_at",
+            "key_id",
+            "last_used_at",
+            "public_key",
+            "status"
+        ]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_keys_last_use_is_told_to_the_minute() {
+    let home = Household::in_world(World::still().await).await;
+    let (world, agent) = (&home.world, &home.agent);
+    let unused = home.edit(Method::POST, "/keys", json!({})).await.created();
+    let unused = agent.with_key(&unused["key"]);
+    assert_eq!(listed(&home, agent).await["last_used_at"], Value::Null);
+    let shows = async |at: Timestamp| {
+        // It is written beside the answer.
+        for _ in 0..100 {
+            if listed(&home, agent).await["last_used_at"] == at.to_string() {
+                return true;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        false
+    };
+    let first = world.now();
+    assert!(works(world, agent).await);
+    assert!(shows(first).await, "{}", listed(&home, agent).await);
+    world.pass(59);
+    assert!(works(world, agent).await);
+    world.pass(1);
+    let second = world.now();
+    assert!(works(world, agent).await);
+    assert!(shows(second).await, "{}", listed(&home, agent).await);
+    // A key that was refused was not used.
+    let mut forged = unused.clone();
+    forged.key.replace_range(forged.key.len() - 4.., "0000");
+    world
+        .get(&forged, "/mcp/agents/me")
+        .await
+        .refused(401, "invalid_agent_key");
+    assert_eq!(listed(&home, &unused).await["last_used_at"], Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rotated_key_works_until_its_overlap_ends_and_not_at_that_instant() {
+    let home = Household::in_world(World::still().await).await;
+    let (world, old) = (&home.world, &home.agent);
+    let end = world.now().after(Duration::from_secs_u32(3_600));
+    let (new, rotated) = rotate(&home, old, 3_600).await;
+    let replaced = json!({
+        "key_id": old.key_id(),
+        "public_key": old.key.split_once(':').unwrap().0,
+        "status": "ending",
+        "created_at": world.now().to_string(),
+        "ends_at": end.to_string(),
+    });
+    assert_eq!(rotated["replaced"], replaced);
+    assert_eq!(
+        (&rotated["status"], &rotated["ends_at"]),
+        (&json!("active"), &Value::Null)
+    );
+    assert!(works(world, old).await && works(world, &new).await);
+
+    world.set_clock(Timestamp::from_micros(end.micros() - 1).unwrap());
+    assert!(works(world, old).await && works(world, &new).await);
+    assert_eq!(listed(&home, old).await["status"], "ending");
+    world.set_clock(end);
+    assert!(!works(world, old).await && works(world, &new).await);
+    assert_eq!(listed(&home, old).await["status"], "ended");
+    world
+        .authorize(old, &purser_tests::body_of(world.offer(1)))
+        .await
+        .refused(401, "invalid_agent_key");
+
+    // What has ended never comes back, and its end does not move.
+    let before = world.rows().await;
+    let below = format!("/keys/{}", old.key_id());
+    let rotating = home
+        .edit(Method::POST, &format!("{below}/rotate"), json!({"overlap_seconds": 60}))
+        .await;
+    assert_eq!(paths(rotating, "an ended key"), ["/keyId"]);
+    let revoked = home.edit(Method::DELETE, &below, json!({})).await.ok();
+    assert_eq!(
+        (&revoked["status"], &revoked["ends_at"]),
+        (&json!("ended"), &json!(end.to_string()))
+    );
+    assert_eq!(world.rows().await.changes_since(&before), NOTHING);
+    assert!(!works(world, old).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_keys_end_moves_earlier_and_never_later() {
+    let home = Household::in_world(World::still().await).await;
+    let (world, old) = (&home.world, &home.agent);
+    let in_seconds = |seconds| json!(world.now().after(Duration::from_secs_u32(seconds)).to_string());
+    rotate(&home, old, 100).await;
+    let (_, later) = rotate(&home, old, 2_592_000).await;
+    assert_eq!(later["replaced"]["ends_at"], in_seconds(100));
+    let (_, sooner) = rotate(&home, old, 10).await;
+    assert_eq!(sooner["replaced"]["ends_at"], in_seconds(10));
+    assert!(works(world, old).await);
+    let below = format!("/keys/{}", old.key_id());
+    let revoked = home.edit(Method::DELETE, &below, json!({})).await;
+    assert_eq!(revoked.etag(), "\"6\"");
+    let revoked = revoked.ok();
+    assert_eq!(
+        (&revoked["status"], &revoked["ends_at"]),
+        (&json!("ended"), &in_seconds(0))
+    );
+    assert_eq!(
+        members(&revoked),
+        [
+            "agent_id",
+            "created_at",
+            "ends_at",
+            "key_id",
+            "public_key",
+            "status",
+            "version"
+        ]
+    );
+    assert!(!works(world, old).await, "at once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_an_overlap_the_old_key_ends_with_the_answer() {
+    let home = Household::in_world(World::still().await).await;
+    let (world, old) = (&home.world, &home.agent);
+    let (new, rotated) = rotate(&home, old, 0).await;
+    let replaced = &rotated["replaced"];
+    assert_eq!(
+        (&replaced["status"], &replaced["ends_at"]),
+        (&json!("ended"), &json!(world.now().to_string()))
+    );
+    assert!(!works(world, old).await && works(world, &new).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_the_agent_does_not_have_is_not_found() {
+    let home = Household::in_world(World::start().await).await;
+    let (world, agent) = (&home.world, &home.agent);
+    let sibling = world.agent_of(&home.kim, "sibling").await;
+    let lee = world.person(&LEE);
+    let before = world.rows().await;
+    let unknown = [
+        "0123456789abcdef",
+        sibling.key_id(),
+        "0123456789ABCDEF",
+        "x",
+        "..",
+        &agent.key_id()[1..],
+    ];
+    for id in unknown {
+        for (method, below) in [(Method::POST, "/rotate"), (Method::DELETE, "")] {
+            let answer = home
+                .edit(method, &format!("/keys/{id}{below}"), json!({"nonsense": 1}))
+                .await;
+            answer.refused(404, "not_found");
+        }
+    }
+    let key = agent.path(&format!("/keys/{}", agent.key_id()));
+    let body = json!({"overlap_seconds": 0});
+    let all = [
+        (Method::GET, agent.path("/keys")),
+        (Method::POST, agent.path("/keys")),
+        (Method::POST, format!("{key}/rotate")),
+        (Method::DELETE, key),
+    ];
+    for (method, path) in all {
+        world
+            .person_edits(&lee, method, &path, &body)
+            .await
+            .refused(404, "not_found");
+    }
+    assert_eq!(world.rows().await.changes_since(&before), NOTHING);
+    assert!(works(world, agent).await && works(world, &sibling).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_has_twenty_working_keys_at_most() {
+    let home = Household::in_world(World::still().await).await;
+    let (world, first) = (&home.world, &home.agent);
+    for _ in 1..Agent::MOST_KEYS {
+        home.edit(Method::POST, "/keys", json!({})).await.created();
+    }
+    let before = world.rows().await;
+    let create = async || home.edit(Method::POST, "/keys", json!({})).await;
+    assert_eq!(paths(create().await, "one too many"), [""]);
+    // While the old one goes on working, the new one is one too many as well.
+    let rotate_below = format!("/keys/{}/rotate", first.key_id());
+    let overlapping = home
+        .edit(Method::POST, &rotate_below, json!({"overlap_seconds": 1}))
+        .await;
+    assert_eq!(paths(overlapping, "one too many"), [""]);
+    assert_eq!(world.rows().await.changes_since(&before), NOTHING);
+    let (second, _) = rotate(&home, first, 0).await;
+    assert!(works(world, &second).await && !works(world, first).await);
+    home.edit(Method::DELETE, &format!("/keys/{}", second.key_id()), json!({}))
+        .await
+        .ok();
+    create().await.created();
+    assert_eq!(
+        home.read("/keys").await["count"],
+        Agent::MOST_KEYS + 2,
+        "the ended ones are shown"
+    );
+}

@@ -1,0 +1,444 @@
+//! The log: every decision with its checks, and every settlement, of one's own agents alone.
+
+use super::{Household, LEE, NOTHING, carrying};
+use purser_tests::{TestAgent, World, body_of, dollars, fresh_key, paths};
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+impl Household {
+    async fn log(&self, query: &str) -> Vec<Value> {
+        let log = self
+            .world
+            .person_gets(&self.kim, &format!("/decisions?{query}"))
+            .await
+            .ok();
+        assert_eq!(log["count"], log["decisions"].as_array().unwrap().len());
+        log["decisions"].as_array().unwrap().clone()
+    }
+
+    async fn decision(&self, transaction: &Value) -> Value {
+        self.read(&format!("/decisions/{}", transaction.as_str().unwrap()))
+            .await
+    }
+}
+
+/// The values of one member, of all of these.
+fn each<'a>(rows: &'a [Value], name: &str) -> Vec<&'a str> {
+    rows.iter().map(|row| row[name].as_str().unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_allow_block_and_escalation_is_told_with_its_checks_and_numbers() {
+    let home = Household::in_world(World::still().await).await;
+    let (world, agent) = (&home.world, &home.agent);
+    let policy = json!({
+        "max_per_call_units": dollars(50),
+        "max_per_day_units": dollars(20),
+        "require_approval_above_units": dollars(5),
+    });
+    home.set_policy(policy).await;
+    let service = world.service("lab-search").await;
+    let common = |result: &str, reason: &str, units: u64| {
+        json!({
+            "agent_id": agent.id.to_string(),
+            "service_id": service.id.to_string(),
+            "service_slug": "lab-search",
+            "service_name": service.name,
+            "operation_id": null,
+            "amount_units": units,
+            "pay_to": world.stack.providers.pay_to,
+            "decided_at": world.now().to_string(),
+            "result": result,
+            "reason": reason,
+            "error": null,
+            "rule_triggered": null,
+            "hostname": null,
+            "policy_version": 2,
+            "approval_id": null,
+            "settlement_id": null,
+            "receipt_status": null,
+            "latency_ms": null,
+        })
+    };
+    let with = |mut common: Value, members: Value| {
+        for (name, value) in members.as_object().unwrap() {
+            common[name] = value.clone();
+        }
+        common
+    };
+    let number = |checks: &Value, name: &str| {
+        let check = checks
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|check| check["name"] == name)
+            .unwrap()
+            .clone();
+        (
+            check["outcome"].clone(),
+            check["limit"].clone(),
+            check["used"].clone(),
+            check["remaining"].clone(),
+        )
+    };
+
+    // An allow has the checks that the preflight foresaw.
+    let body = body_of(world.offer(dollars(4)));
+    let foreseen = world.check(agent, &body).await.ok();
+    let paid = world.authorize(agent, &body).await.ok();
+    let allow = home.decision(&paid["transaction_id"]).await;
+    let expected = with(
+        common("allow", "x402_authorized", dollars(4)),
+        json!({
+            "transaction_id": paid["transaction_id"],
+            "settlement_id": paid["settlement_id"],
+            "receipt_status": "authorized",
+            "checks": foreseen["checks"],
+        }),
+    );
+    assert_eq!(allow, expected);
+    let day = (json!("passed"), json!(dollars(20)), json!(0), json!(dollars(20)));
+    assert_eq!(number(&allow["checks"], "max_per_day_units"), day);
+
+    // A refusal has those that the agent was told.
+    world.pass(1);
+    let refused = world.authorize(agent, &body_of(world.offer(dollars(17)))).await;
+    let refused = refused.refused(402, "daily_spend_limit_exceeded");
+    let block = home.decision(&refused["transaction_id"]).await;
+    let expected = with(
+        common("block", "daily_spend_limit_exceeded", dollars(17)),
+        json!({
+            "transaction_id": refused["transaction_id"],
+            "error": "daily_spend_limit_exceeded",
+            "rule_triggered": "max_per_day_units",
+            "latency_ms": 0,
+            "checks": refused["decision"]["checks"],
+        }),
+    );
+    assert_eq!(block, expected);
+    let day = (
+        json!("failed"),
+        json!(dollars(20)),
+        json!(dollars(4)),
+        json!(dollars(16)),
+    );
+    assert_eq!(number(&block["checks"], "max_per_day_units"), day);
+
+    world.pass(1);
+    let body = body_of(world.offer(dollars(6)));
+    let asked = world.authorize(agent, &body).await.refused(402, "approval_required");
+    let escalation = home.decision(&asked["transaction_id"]).await;
+    let expected = with(
+        common("escalate", "approval_required", dollars(6)),
+        json!({
+            "transaction_id": asked["transaction_id"],
+            "error": "approval_required",
+            "rule_triggered": "require_approval_above_units",
+            "approval_id": asked["approval_id"],
+            "latency_ms": 0,
+            "checks": asked["decision"]["checks"],
+        }),
+    );
+    assert_eq!(escalation, expected);
+
+    world.pass(1);
+    let below = format!("/approvals/{}/approve", asked["approval_id"].as_str().unwrap());
+    home.edit(Method::POST, &below, json!({})).await.ok();
+    let executed = world
+        .authorize(agent, &carrying(&body, &asked["approval_id"]))
+        .await
+        .ok();
+    let lifted = home.decision(&executed["transaction_id"]).await;
+    assert_eq!(
+        (&lifted["approval_id"], &lifted["result"]),
+        (&asked["approval_id"], &json!("allow"))
+    );
+    let approval = (json!("lifted"), json!(dollars(5)), Value::Null, Value::Null);
+    assert_eq!(number(&lifted["checks"], "approval"), approval);
+
+    world.pass(1);
+    let rule = json!({"kind": "category_block", "categories": ["search"]});
+    home.edit(Method::POST, "/rules", rule).await.created();
+    let blocked = world
+        .authorize(agent, &body_of(world.offer(1)))
+        .await
+        .refused(403, "policy_blocked");
+    let told = home.decision(&blocked["transaction_id"]).await;
+    assert_eq!(
+        (&told["error"], &told["reason"]),
+        (&json!("policy_blocked"), &json!("category_block:search"))
+    );
+    assert_eq!(
+        (&told["rule_triggered"], &told["result"]),
+        (&json!("category_block"), &json!("block"))
+    );
+
+    // The log is all of these, newest first, and nothing else: a preflight and a replay decide nothing.
+    world
+        .authorize(agent, &carrying(&body, &asked["approval_id"]))
+        .await
+        .refused(409, "idempotent_replay");
+    let whole = [told, lifted, escalation, block, allow];
+    assert_eq!(home.log("").await, whole);
+    for (query, expected) in [
+        ("result=allow", vec![&whole[1], &whole[4]]),
+        ("result=block", vec![&whole[0], &whole[3]]),
+        ("result=escalate", vec![&whole[2]]),
+        ("service_id=lab-search&result=block", vec![&whole[0], &whole[3]]),
+        ("service_id=lab-weather", vec![]),
+        (&format!("service_id={}", service.id), whole.iter().collect()),
+    ] {
+        assert_eq!(home.log(query).await.iter().collect::<Vec<_>>(), expected, "{query}");
+    }
+}
+
+/// So many decisions of two agents about two services, several of them at one instant. Answers the transaction ids by
+/// what they were.
+async fn busy(
+    home: &Household,
+    sibling: &TestAgent,
+) -> BTreeMap<(&'static str, &'static str, &'static str), BTreeSet<String>> {
+    let world = &home.world;
+    let asking = json!({"require_approval_above_units": dollars(5), "max_per_call_units": dollars(9)});
+    for agent in [&home.agent, sibling] {
+        for service in ["lab-search", "lab-weather"] {
+            let path = agent.path(&format!("/services/{service}"));
+            world.person_edits(&home.kim, Method::PATCH, &path, &asking).await.ok();
+        }
+    }
+    let mut made: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
+    for round in 0..3_u64 {
+        for (whose, agent) in [("own", &home.agent), ("sibling", sibling)] {
+            for service in ["lab-search", "lab-weather"] {
+                for (result, price) in [("allow", 1), ("block", 10), ("escalate", 6 + round)] {
+                    let mut body = body_of(world.offer(dollars(price)));
+                    body["service_id"] = json!(service);
+                    let answer = world.authorize(agent, &body).await;
+                    let transaction = answer.body["transaction_id"].as_str().unwrap().to_owned();
+                    made.entry((whose, service, result)).or_default().insert(transaction);
+                }
+            }
+        }
+        world.pass(1);
+    }
+    made
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_shows_every_decision_once_filtered_and_page_by_page() {
+    let home = Household::in_world(World::still().await).await;
+    let (world, kim) = (&home.world, &home.kim);
+    let sibling = world.agent_of(kim, "sibling").await;
+    let made = busy(&home, &sibling).await;
+    let all = made.values().map(BTreeSet::len).sum::<usize>();
+    assert_eq!(all, 36);
+    let (whole, pages) = world.pages_of(kim, "/decisions", "decisions", 100).await;
+    assert_eq!((whole.len(), pages), (all, 1));
+    assert!(each(&whole, "decided_at").is_sorted_by(|a, b| a >= b), "newest first");
+
+    let agents = [("own", &home.agent), ("sibling", &sibling)].map(|(name, agent)| (name, agent.id.to_string()));
+    let mut filters = Vec::new();
+    for (whose, agent) in [None, Some(&agents[0]), Some(&agents[1])].map(|agent| agent.cloned().unzip()) {
+        for service in [None, Some("lab-search"), Some("lab-weather")] {
+            for result in [None, Some("allow"), Some("block"), Some("escalate")] {
+                filters.push((whose, agent.clone(), service, result));
+            }
+        }
+    }
+    for (whose, agent, service, result) in filters {
+        let of = |wanted: Option<&str>, is: &str| wanted.is_none_or(|wanted| wanted == is);
+        let wanted = made
+            .iter()
+            .filter(|((a, s, r), _)| of(whose, a) && of(service, s) && of(result, r));
+        let wanted: BTreeSet<&str> = wanted.flat_map(|(_, ids)| ids).map(String::as_str).collect();
+        let parameters = [
+            ("agent_id", agent.as_deref()),
+            ("service_id", service),
+            ("result", result),
+        ];
+        let query: Vec<String> = parameters
+            .iter()
+            .filter_map(|(name, value)| Some(format!("{name}={}", (*value)?)))
+            .collect();
+        let path = format!("/decisions?{}", query.join("&"));
+        for limit in [5, 100] {
+            let (found, pages) = world.pages_of(kim, &path, "decisions", limit).await;
+            let ids = each(&found, "transaction_id");
+            assert_eq!(
+                (ids.iter().copied().collect::<BTreeSet<_>>(), ids.len()),
+                (wanted.clone(), wanted.len()),
+                "{path}"
+            );
+            assert!(each(&found, "decided_at").is_sorted_by(|a, b| a >= b), "{path}");
+            let least = wanted.len().div_ceil(limit);
+            assert!(pages >= least && pages <= least + 1, "{path}: {pages} pages of {limit}");
+        }
+    }
+    // Whatever is shown in the log is found by itself, under its own agent alone.
+    for row in whole.iter().step_by(5) {
+        let of = |agent: &str| format!("/agents/{agent}/decisions/{}", row["transaction_id"].as_str().unwrap());
+        let own = row["agent_id"].as_str().unwrap();
+        assert_eq!(world.person_gets(kim, &of(own)).await.ok(), *row);
+        let other = agents.iter().find(|(_, id)| id != own).unwrap();
+        world.person_gets(kim, &of(&other.1)).await.refused(404, "not_found");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_settlement_is_told_whole_from_its_authorization_to_its_receipt() {
+    let home = Household::in_world(World::start().await).await;
+    let (world, kim, agent) = (&home.world, &home.kim, &home.agent);
+    let sibling = world.agent_of(kim, "sibling").await;
+    let mut settlements = Vec::new();
+    for n in 1..=6 {
+        let payer = if n % 3 == 0 { &sibling } else { agent };
+        settlements.push(world.authorize(payer, &body_of(world.offer(n * 1_000))).await.ok());
+    }
+    let hash = world.settle(&settlements[0]).await;
+    let id = settlements[0]["settlement_id"].as_str().unwrap();
+    let proof = json!({"payment_response_header": "e30=", "tx_hash": hash});
+    let receipt = world.complete(agent, id, &proof).await.ok();
+
+    let told = home.read(&format!("/settlements/{id}")).await;
+    let expected = json!({
+        "id": id,
+        "transaction_id": settlements[0]["transaction_id"],
+        "agent_id": agent.id.to_string(),
+        "service_id": world.service("lab-search").await.id.to_string(),
+        "operation_id": null,
+        "network": "base-sepolia",
+        "token": "USDC",
+        "amount_units": 1_000,
+        "pay_to": world.stack.providers.pay_to,
+        "wallet_address": agent.wallet,
+        "receipt_status": "confirmed",
+        "tx_hash": hash,
+        "authorized_at": receipt["authorized_at"],
+        "expires_at": settlements[0]["expires_at"],
+        "settled_at": receipt["settled_at"],
+        "approval_id": null,
+        "policy_version": 1,
+    });
+    assert_eq!(told, expected);
+    assert!(told["settled_at"].is_string() && told["authorized_at"].is_string());
+    let decision = home.decision(&settlements[0]["transaction_id"]).await;
+    assert_eq!(decision["receipt_status"], "confirmed");
+
+    let ids: Vec<&str> = settlements
+        .iter()
+        .rev()
+        .map(|paid| paid["settlement_id"].as_str().unwrap())
+        .collect();
+    for limit in [1, 2, 6, 100] {
+        let (found, pages) = world.pages_of(kim, "/settlements", "settlements", limit).await;
+        assert_eq!(
+            (each(&found, "id"), pages),
+            (ids.clone(), 6_usize.div_ceil(limit)),
+            "newest first, {limit} a page"
+        );
+        assert_eq!(found[5], told);
+    }
+    let own = [ids[1], ids[2], ids[4], ids[5]];
+    for (query, expected) in [
+        (format!("agent_id={}", agent.id), own.to_vec()),
+        (format!("agent_id={}", sibling.id), vec![ids[0], ids[3]]),
+        ("status=confirmed".to_owned(), vec![id]),
+        ("status=authorized".to_owned(), ids[..5].to_vec()),
+        ("status=expired".to_owned(), vec![]),
+        (format!("agent_id={}&status=authorized", agent.id), own[..3].to_vec()),
+    ] {
+        let (found, _) = world
+            .pages_of(kim, &format!("/settlements?{query}"), "settlements", 2)
+            .await;
+        assert_eq!(each(&found, "id"), expected, "{query}");
+    }
+    let elsewhere = sibling.path(&format!("/settlements/{id}"));
+    world.person_gets(kim, &elsewhere).await.refused(404, "not_found");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_owners_log_is_empty_and_their_rows_are_not_found() {
+    let home = Household::in_world(World::start().await).await;
+    let (world, agent) = (&home.world, &home.agent);
+    let paid = world.authorize(agent, &body_of(world.offer(1_000))).await.ok();
+    home.set_policy(json!({"max_per_call_units": 1})).await;
+    let blocked = world.authorize(agent, &body_of(world.offer(1_000))).await;
+    let blocked = blocked.refused(402, "amount_exceeds_per_call_limit");
+    let lee = world.person(&LEE);
+    let lees = world.agent_of(&lee, "Lee's").await;
+    for list in ["decisions", "settlements"] {
+        let empty = json!({list: [], "count": 0, "next_cursor": null});
+        assert_eq!(world.person_gets(&lee, &format!("/{list}")).await.ok(), empty);
+        let narrowed = format!("/{list}?agent_id={}", agent.id);
+        world.person_gets(&lee, &narrowed).await.refused(404, "not_found");
+    }
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    for below in [
+        format!("/decisions/{}", text(&paid["transaction_id"])),
+        format!("/decisions/{}", text(&blocked["transaction_id"])),
+        format!("/settlements/{}", text(&paid["settlement_id"])),
+    ] {
+        home.read(&below).await;
+        for agent in [agent, &lees] {
+            world
+                .person_gets(&lee, &agent.path(&below))
+                .await
+                .refused(404, "not_found");
+        }
+    }
+    for below in [
+        "/decisions/x",
+        "/settlements/x",
+        &format!("/decisions/{}", fresh_key()),
+        "/settlements/..%2f",
+    ] {
+        world
+            .person_gets(&home.kim, &agent.path(below))
+            .await
+            .refused(404, "not_found");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_says_what_it_can_not_be_asked() {
+    let home = Household::in_world(World::start().await).await;
+    let (world, kim) = (&home.world, &home.kim);
+    let before = world.rows().await;
+    for (path, query, wrong) in [
+        (
+            "/decisions",
+            "agent_id=x&cursor=x&limit=101&result=allowed",
+            vec!["/agent_id", "/cursor", "/limit", "/result"],
+        ),
+        ("/decisions", "result=allow&result=block", vec!["/result"]),
+        ("/decisions", "limit=0", vec!["/limit"]),
+        (
+            "/decisions",
+            "cursor=018f2f6e-0c00-7000-8000-000000000001",
+            vec!["/cursor"],
+        ),
+        (
+            "/settlements",
+            "agent_id=&cursor=&limit=&status=",
+            vec!["/agent_id", "/cursor", "/limit", "/status"],
+        ),
+        ("/settlements", "status=pending", vec!["/status"]),
+        ("/settlements", "limit=-1&limit=1", vec!["/limit"]),
+    ] {
+        assert_eq!(
+            paths(world.person_gets(kim, &format!("{path}?{query}")).await, query),
+            wrong
+        );
+    }
+    for path in ["/decisions", "/settlements", "/approvals"] {
+        let unknown = format!("{path}?agent_id={}", fresh_key());
+        world.person_gets(kim, &unknown).await.refused(404, "not_found");
+    }
+    let unknown = "/decisions?service_id=no-such-service";
+    world.person_gets(kim, unknown).await.refused(404, "service_not_found");
+    // A service that has left the catalog is known by its id alone.
+    let left = format!("/decisions?service_id={}", fresh_key());
+    assert_eq!(world.person_gets(kim, &left).await.ok()["count"], 0);
+    assert_eq!(world.rows().await.changes_since(&before), NOTHING);
+}
