@@ -169,7 +169,7 @@ fn text_of(file: &str) -> String {
 /// What is answered in HTML, or leads there.
 const PAGES: [&str; 2] = ["dashboard/overview-signed-out", "dashboard/sign-in"];
 
-/// What EventBridge sends.
+/// What the schedule sends.
 const SCHEDULES: [&str; 1] = ["probe/every-minute"];
 
 /// Every event of the gateway by file, placeholders and all.

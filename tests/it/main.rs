@@ -14,4 +14,5 @@ mod flow;
 mod operators;
 mod people;
 mod races;
+mod secrets;
 mod windows;

@@ -43,6 +43,14 @@ impl Secrets {
         versions.previous = versions.current.replace(value);
     }
 
+    /// Every value, the previous ones included.
+    pub(crate) fn values(&self) -> Vec<String> {
+        let secrets = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let versions = secrets.values();
+        let values = versions.flat_map(|versions| [versions.current.clone(), versions.previous.clone()]);
+        values.flatten().collect()
+    }
+
     /// A secret's value at a stage.
     fn value(&self, arn: &str, stage: &str) -> Option<String> {
         let secrets = self.0.read().unwrap_or_else(PoisonError::into_inner);

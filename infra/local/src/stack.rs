@@ -140,7 +140,7 @@ pub struct Stack {
     pub owner: &'static DemoUser,
     /// The token of the internal group, as it was at the start: see [`Stack::rotate_internal_token`].
     pub internal_token: String,
-    /// What EventBridge starts every minute; here whoever holds the stack.
+    /// What a schedule starts every minute; here whoever holds the stack does.
     pub probe: Probe,
     /// The functions by logical id, as Lambda runs them; agents reach them through the gateway.
     pub functions: BTreeMap<&'static str, Router>,
@@ -304,6 +304,11 @@ impl Stack {
     /// now, and what was previous is gone.
     pub fn rotate_internal_token(&self, token: &str) {
         self.secrets.rotate(seed::INTERNAL_TOKEN_ARN, token.to_owned());
+    }
+
+    /// Every value that Secrets Manager holds for the functions, for looking whether one of them got out.
+    pub fn secret_values(&self) -> Vec<String> {
+        self.secrets.values()
     }
 }
 

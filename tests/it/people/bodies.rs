@@ -370,8 +370,7 @@ async fn ground() -> (Household, Vec<Write>) {
         rule["rule_id"].as_str().unwrap(),
     );
     let good = json!({"kind": "category_block", "categories": ["ai"]});
-    let mut of_other_kinds = rules();
-    of_other_kinds.push((json!({"kind": "approval_required"}), vec!["/kind"]));
+    let other_kind = (json!({"kind": "approval_required"}), vec!["/kind"]);
     let writes = vec![
         agents(),
         agent(),
@@ -389,7 +388,7 @@ async fn ground() -> (Household, Vec<Write>) {
             method: Method::PUT,
             below: format!("/rules/{rule}"),
             good,
-            wrong: of_other_kinds,
+            wrong: [vec![other_kind], rules()].concat(),
         },
         verdict(approval, "approve"),
         verdict(approval, "reject"),

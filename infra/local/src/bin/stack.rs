@@ -49,9 +49,9 @@ async fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What EventBridge does in the cloud: starts the probe every minute.
+/// What the schedule does in the cloud: starts the probe every minute.
 async fn schedule(probe: purser_local::Probe) {
-    const MINUTE: Duration = Duration::from_secs(60);
+    const MINUTE: Duration = Duration::from_mins(1);
     loop {
         if let Err(error) = probe.run(MINUTE).await {
             tracing::warn!(cause = %error, "probe.failed");
