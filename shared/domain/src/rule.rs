@@ -102,7 +102,8 @@ impl RuleKind {
             let known = catalog
                 .by_reference(slug.as_str())
                 .is_some_and(|service| service.slug == *slug);
-            (!known).then(|| format!("`{slug}` is not the slug of a service in the catalog"))
+            // Not told back: a key that was pasted here by mistake has the form of a slug.
+            (!known).then(|| "is not the slug of a service in the catalog".to_owned())
         };
         match self {
             Self::CategoryBlock { categories } => listed("/categories", categories, at_least_one, |_| None),
