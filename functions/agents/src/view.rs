@@ -1,6 +1,7 @@
 //! The wire shapes of this group.
 
-use purser_domain::{Agent, EnabledService, Service, SpendPolicy};
+use purser_api::PolicyView;
+use purser_domain::{Agent, EnabledService, Service};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -20,36 +21,6 @@ impl From<&Agent> for AgentInfo {
             agent_id: agent.id.to_string(),
             name: agent.name.clone(),
             created_at: agent.created_at.to_string(),
-        }
-    }
-}
-
-/// What the agent may spend on one service.
-#[derive(Serialize, ToSchema)]
-#[schema(as = SpendPolicy)]
-pub(crate) struct PolicyView {
-    /// Cap per call, in micro-units.
-    max_per_call_units: u64,
-    /// Cap on everything authorized less than 24 hours ago.
-    max_per_day_units: u64,
-    /// Calls above this go to a person first.
-    require_approval_above_units: u64,
-    /// Null: every operation of the service.
-    #[schema(required)]
-    enabled_operations: Option<Vec<String>>,
-    /// Which hosts scrape and crawl operations may be pointed at.
-    allowed_domains: Vec<String>,
-}
-
-impl From<&SpendPolicy> for PolicyView {
-    fn from(policy: &SpendPolicy) -> Self {
-        let operations = policy.enabled_operations.as_ref();
-        Self {
-            max_per_call_units: policy.max_per_call.units(),
-            max_per_day_units: policy.max_per_day.units(),
-            require_approval_above_units: policy.require_approval_above.units(),
-            enabled_operations: operations.map(|slugs| slugs.iter().map(ToString::to_string).collect()),
-            allowed_domains: policy.allowed_domains.iter().map(ToString::to_string).collect(),
         }
     }
 }

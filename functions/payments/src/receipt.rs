@@ -1,10 +1,9 @@
 //! `GET /x402/settlements/{settlementId}`: one receipt. Another agent's, and an unknown one, are alike not found.
 
 use crate::Payments;
-use crate::view::SettlementRow;
 use axum::Json;
 use axum::extract::{Path, State};
-use purser_api::{Caller, Failure};
+use purser_api::{Caller, Failure, SettlementRow};
 use purser_domain::{ErrorKind, SettlementId};
 use std::sync::Arc;
 

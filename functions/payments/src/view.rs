@@ -3,7 +3,7 @@
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-use purser_api::CheckView;
+use purser_api::{CheckView, SettlementRow};
 use purser_domain::{
     Approval, PaymentHeader, PaymentTerms, Preflight, Settlement, SettlementState, Timestamp, X402Version,
 };
@@ -234,67 +234,6 @@ impl From<Preflight> for CheckAnswer {
     }
 }
 
-/// A settlement, as receipts are fetched.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Settlement)]
-pub(crate) struct SettlementRow {
-    /// The settlement id.
-    #[schema(value_type = Uuid)]
-    id: String,
-    /// The audit reference.
-    #[schema(value_type = Uuid)]
-    transaction_id: String,
-    agent_id: String,
-    #[schema(value_type = Uuid)]
-    service_id: String,
-    /// Operation slug; null when the call matched no operation of the catalog.
-    #[schema(required)]
-    operation_id: Option<String>,
-    network: &'static str,
-    token: &'static str,
-    amount_units: u64,
-    pay_to: String,
-    /// `authorized`, `confirmed` or `expired`.
-    receipt_status: &'static str,
-    /// Null until confirmed.
-    #[schema(required)]
-    tx_hash: Option<String>,
-    #[schema(format = DateTime)]
-    authorized_at: String,
-    /// Null until confirmed.
-    #[schema(format = DateTime, required)]
-    settled_at: Option<String>,
-}
-
-impl From<&Settlement> for SettlementRow {
-    fn from(settlement: &Settlement) -> Self {
-        let terms = &settlement.terms;
-        let (tx_hash, settled_at) = settled(settlement);
-        Self {
-            id: terms.id.to_string(),
-            transaction_id: terms.transaction.to_string(),
-            agent_id: terms.agent.to_string(),
-            service_id: terms.service.to_string(),
-            operation_id: terms.operation.as_ref().map(ToString::to_string),
-            network: terms.network.name(),
-            token: terms.network.token_symbol(),
-            amount_units: terms.amount.units(),
-            pay_to: terms.pay_to.to_string(),
-            receipt_status: settlement.state.name(),
-            tx_hash,
-            authorized_at: terms.authorized_at.to_string(),
-            settled_at,
-        }
-    }
-}
-
-fn settled(settlement: &Settlement) -> (Option<String>, Option<String>) {
-    match &settlement.state {
-        SettlementState::Confirmed { tx_hash, settled_at } => (Some(tx_hash.to_string()), Some(settled_at.to_string())),
-        SettlementState::Authorized | SettlementState::Expired => (None, None),
-    }
-}
-
 /// A confirmed settlement, as complete answers it.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Completed {
@@ -345,7 +284,7 @@ impl From<&Settlement> for SettlementItem {
             amount_units: terms.amount.units(),
             receipt_status: settlement.state.name(),
             authorized_at: terms.authorized_at.to_string(),
-            settled_at: settled(settlement).1,
+            settled_at: settlement.settled_at().map(|at| at.to_string()),
         }
     }
 }

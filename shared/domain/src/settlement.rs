@@ -88,6 +88,22 @@ impl Settlement {
         self.terms.id
     }
 
+    /// The transaction that paid it; `None` until confirmed.
+    pub const fn tx_hash(&self) -> Option<TxHash> {
+        match self.state {
+            SettlementState::Confirmed { tx_hash, .. } => Some(tx_hash),
+            SettlementState::Authorized | SettlementState::Expired => None,
+        }
+    }
+
+    /// When we recorded that it was paid; `None` until confirmed.
+    pub const fn settled_at(&self) -> Option<Timestamp> {
+        match self.state {
+            SettlementState::Confirmed { settled_at, .. } => Some(settled_at),
+            SettlementState::Authorized | SettlementState::Expired => None,
+        }
+    }
+
     /// The settlement after its transfer was seen. The transfer can only have come from the matcher.
     #[must_use]
     pub fn confirmed(self, transfer: &Transfer, settled_at: Timestamp) -> Self {

@@ -10,8 +10,8 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use purser_api::{Failure, IfMatch, SessionToken, json_body, versioned};
-use purser_domain::{AgentId, Catalog, EnableService, ServiceEdit, SpendPolicy};
+use purser_api::{Failure, IfMatch, PolicyView, SessionToken, json_body, versioned};
+use purser_domain::{AgentId, Catalog, EnableService, ServiceEdit};
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
@@ -23,36 +23,6 @@ purser_api::error_responses! {
     pub(crate) EnableErrors: 400, 401, 404, 412, 413, 500;
     /// What a write on a service's record may be refused with.
     pub(crate) WriteErrors: 400, 401, 404, 412, 413, 428, 500;
-}
-
-/// Caps and scopes.
-#[derive(Serialize, ToSchema)]
-#[schema(as = OwnSpendPolicy)]
-pub(crate) struct PolicyView {
-    /// Cap per call, in micro-units.
-    max_per_call_units: u64,
-    /// Cap on everything authorized less than 24 hours ago.
-    max_per_day_units: u64,
-    /// Calls above this go to a person first.
-    require_approval_above_units: u64,
-    /// Null: every operation of the service.
-    #[schema(required)]
-    enabled_operations: Option<Vec<String>>,
-    /// Which hosts scrape and crawl operations may be pointed at.
-    allowed_domains: Vec<String>,
-}
-
-impl From<&SpendPolicy> for PolicyView {
-    fn from(policy: &SpendPolicy) -> Self {
-        let operations = policy.enabled_operations.as_ref();
-        Self {
-            max_per_call_units: policy.max_per_call.units(),
-            max_per_day_units: policy.max_per_day.units(),
-            require_approval_above_units: policy.require_approval_above.units(),
-            enabled_operations: operations.map(|slugs| slugs.iter().map(ToString::to_string).collect()),
-            allowed_domains: policy.allowed_domains.iter().map(ToString::to_string).collect(),
-        }
-    }
 }
 
 /// A service's record on an agent of the caller's.

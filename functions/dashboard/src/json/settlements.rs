@@ -7,8 +7,8 @@ use crate::settlements::{ReceiptStatus, SettlementFilter};
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::Uri;
-use purser_api::{Failure, Query, SessionToken};
-use purser_domain::{Settlement, SettlementId, SettlementState};
+use purser_api::{Failure, Query, SessionToken, SettlementRow};
+use purser_domain::{Settlement, SettlementId};
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
@@ -24,41 +24,13 @@ purser_api::error_responses! {
 #[derive(Serialize, ToSchema)]
 #[schema(as = OwnSettlement)]
 pub(crate) struct SettlementView {
-    /// The settlement id.
-    #[schema(value_type = uuid::Uuid)]
-    id: String,
-    /// The audit reference.
-    #[schema(value_type = uuid::Uuid)]
-    transaction_id: String,
-    #[schema(value_type = uuid::Uuid)]
-    agent_id: String,
-    #[schema(value_type = uuid::Uuid)]
-    service_id: String,
-    /// Operation slug; null when the call matched no operation of the catalog.
-    #[schema(required)]
-    operation_id: Option<String>,
-    #[schema(value_type = String, example = "base")]
-    network: &'static str,
-    #[schema(value_type = String, example = "USDC")]
-    token: &'static str,
-    amount_units: u64,
-    pay_to: String,
+    #[serde(flatten)]
+    row: SettlementRow,
     /// The wallet that pays.
     wallet_address: String,
-    /// `authorized`, `confirmed` or `expired`.
-    #[schema(value_type = String, example = "confirmed")]
-    receipt_status: &'static str,
-    /// Null until confirmed.
-    #[schema(required)]
-    tx_hash: Option<String>,
-    #[schema(format = DateTime)]
-    authorized_at: String,
     /// The chain takes the payment only in blocks before this instant.
     #[schema(format = DateTime)]
     expires_at: String,
-    /// Null until confirmed.
-    #[schema(format = DateTime, required)]
-    settled_at: Option<String>,
     /// The approval that it used.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     approval_id: Option<String>,
@@ -69,28 +41,10 @@ pub(crate) struct SettlementView {
 impl From<&Settlement> for SettlementView {
     fn from(settlement: &Settlement) -> Self {
         let terms = &settlement.terms;
-        let (tx_hash, settled_at) = match &settlement.state {
-            SettlementState::Confirmed { tx_hash, settled_at } => {
-                (Some(tx_hash.to_string()), Some(settled_at.to_string()))
-            }
-            SettlementState::Authorized | SettlementState::Expired => (None, None),
-        };
         Self {
-            id: terms.id.to_string(),
-            transaction_id: terms.transaction.to_string(),
-            agent_id: terms.agent.to_string(),
-            service_id: terms.service.to_string(),
-            operation_id: terms.operation.as_ref().map(ToString::to_string),
-            network: terms.network.name(),
-            token: terms.network.token_symbol(),
-            amount_units: terms.amount.units(),
-            pay_to: terms.pay_to.to_string(),
+            row: settlement.into(),
             wallet_address: terms.wallet.to_string(),
-            receipt_status: settlement.state.name(),
-            tx_hash,
-            authorized_at: terms.authorized_at.to_string(),
             expires_at: terms.valid_before.to_string(),
-            settled_at,
             approval_id: terms.approval.map(|id| id.to_string()),
             policy_version: terms.policy_version,
         }

@@ -1,0 +1,35 @@
+//! How a spend policy is told, to agents and to people alike.
+
+use purser_domain::SpendPolicy;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// Caps and scopes (`docs/spec.md` §2.6).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = SpendPolicy)]
+pub struct PolicyView {
+    /// Cap per call, in micro-units.
+    pub max_per_call_units: u64,
+    /// Cap on everything authorized less than 24 hours ago.
+    pub max_per_day_units: u64,
+    /// Calls above this go to a person first.
+    pub require_approval_above_units: u64,
+    /// Null: every operation of the service.
+    #[schema(required)]
+    pub enabled_operations: Option<Vec<String>>,
+    /// Which hosts scrape and crawl operations may be pointed at.
+    pub allowed_domains: Vec<String>,
+}
+
+impl From<&SpendPolicy> for PolicyView {
+    fn from(policy: &SpendPolicy) -> Self {
+        let operations = policy.enabled_operations.as_ref();
+        Self {
+            max_per_call_units: policy.max_per_call.units(),
+            max_per_day_units: policy.max_per_day.units(),
+            require_approval_above_units: policy.require_approval_above.units(),
+            enabled_operations: operations.map(|slugs| slugs.iter().map(ToString::to_string).collect()),
+            allowed_domains: policy.allowed_domains.iter().map(ToString::to_string).collect(),
+        }
+    }
+}

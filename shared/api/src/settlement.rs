@@ -1,0 +1,68 @@
+//! How a settlement is told, to agents and to people alike.
+
+use purser_domain::Settlement;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// A settlement, as receipts are fetched (`docs/spec.md` §2.4).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Settlement)]
+pub struct SettlementRow {
+    /// The settlement id.
+    #[schema(value_type = Uuid)]
+    pub id: String,
+    /// The audit reference.
+    #[schema(value_type = Uuid)]
+    pub transaction_id: String,
+    /// Who pays.
+    pub agent_id: String,
+    /// Whose service.
+    #[schema(value_type = Uuid)]
+    pub service_id: String,
+    /// Operation slug; null when the call matched no operation of the catalog.
+    #[schema(required)]
+    pub operation_id: Option<String>,
+    /// The chain.
+    #[schema(value_type = String, example = "base")]
+    pub network: &'static str,
+    /// The token.
+    #[schema(value_type = String, example = "USDC")]
+    pub token: &'static str,
+    /// How much, in micro-units.
+    pub amount_units: u64,
+    /// To whom.
+    pub pay_to: String,
+    /// `authorized`, `confirmed` or `expired`.
+    #[schema(value_type = String, example = "confirmed")]
+    pub receipt_status: &'static str,
+    /// Null until confirmed.
+    #[schema(required)]
+    pub tx_hash: Option<String>,
+    /// When it was authorized.
+    #[schema(format = DateTime)]
+    pub authorized_at: String,
+    /// Null until confirmed.
+    #[schema(format = DateTime, required)]
+    pub settled_at: Option<String>,
+}
+
+impl From<&Settlement> for SettlementRow {
+    fn from(settlement: &Settlement) -> Self {
+        let terms = &settlement.terms;
+        Self {
+            id: terms.id.to_string(),
+            transaction_id: terms.transaction.to_string(),
+            agent_id: terms.agent.to_string(),
+            service_id: terms.service.to_string(),
+            operation_id: terms.operation.as_ref().map(ToString::to_string),
+            network: terms.network.name(),
+            token: terms.network.token_symbol(),
+            amount_units: terms.amount.units(),
+            pay_to: terms.pay_to.to_string(),
+            receipt_status: settlement.state.name(),
+            tx_hash: settlement.tx_hash().map(|hash| hash.to_string()),
+            authorized_at: terms.authorized_at.to_string(),
+            settled_at: settlement.settled_at().map(|at| at.to_string()),
+        }
+    }
+}
