@@ -526,14 +526,26 @@ impl Provider {
         *self.wants.lock().unwrap() = what;
     }
 
-    /// A world whose probe may call it, and whose clock stands still.
+    /// A world whose clock stands still, and whose probe may call it and has nobody else to call.
     async fn world(&self) -> World {
         let allowed = ("PROBE_ALLOWED_HOSTS".to_owned(), self.address.to_string());
-        World::still_with(Options {
+        let world = World::still_with(Options {
             environment: [allowed].into(),
             ..Options::default()
         })
-        .await
+        .await;
+        disable_all(&world).await;
+        world
+    }
+}
+
+/// Disables every service, so that no probe looks for its provider.
+async fn disable_all(world: &World) {
+    let seeded = world.operator_gets("/internal/services").await.ok();
+    for service in seeded["services"].as_array().unwrap() {
+        let path = format!("{}/trust-status", at(service["id"].as_str().unwrap()));
+        let disabled = json!({"trust_status": "disabled"});
+        world.operator_edits(Method::PUT, &path, &disabled).await.ok();
     }
 }
 
@@ -714,7 +726,7 @@ async fn a_probe_comes_when_it_is_asked_for_or_due() {
         .enter(&service_entry("newcomer", &[operation_entry("news.read", &url)]))
         .await;
     let run = async || world.stack.probe.run(Duration::from_mins(1)).await.unwrap();
-    assert!(run().await.operations > 1, "what was never seen is due");
+    assert_eq!(run().await.operations, 1, "what was never seen is due");
     let first = world.operator_gets(&at(&id)).await.ok()["operations"][0]["probe"]["at"].clone();
     assert_eq!(first, world.now().to_string());
     assert_eq!(run().await.operations, 0, "and then not so soon again");
@@ -731,8 +743,10 @@ async fn a_probe_comes_when_it_is_asked_for_or_due() {
     let told = world.operator_gets(&at(&id)).await.ok();
     assert_eq!(told["operations"][0]["probe"]["at"], world.now().to_string());
     // Six hours.
-    world.pass(21_600);
-    assert!(run().await.operations > 1);
+    world.pass(21_599);
+    assert_eq!(run().await.operations, 0);
+    world.pass(1);
+    assert_eq!(run().await.operations, 1);
     // A disabled service is left alone.
     world
         .operator_edits(
@@ -753,6 +767,7 @@ async fn a_probe_does_not_call_this_machine_unless_it_is_allowed_to() {
     let provider = Provider::start().await;
     provider.wants(offer(1_000, STRANGER));
     let world = World::start().await;
+    disable_all(&world).await;
     let port = provider.address.port();
     let hosts = [
         "127.0.0.1",

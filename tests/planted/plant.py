@@ -37,8 +37,8 @@ BUGS = [
     Bug(
         "the cap's condition dropped",
         "shared/store/src/window.rs",
-        'condition_expression("pver = :stamp AND hz <= :horizon AND #total <= :room")',
-        'condition_expression("pver = :stamp AND hz <= :horizon AND (#total <= :room OR attribute_exists(pk))")',
+        'format!("{STAMPS} AND hz <= :horizon AND #total <= :room")',
+        'format!("{STAMPS} AND hz <= :horizon AND (#total <= :room OR attribute_exists(pk))")',
         "package(purser-tests) and test(=races::a_cap_that_fits_forty_allows_exactly_forty)",
     ),
     Bug(
@@ -68,6 +68,45 @@ BUGS = [
         "transaction.update(Role::Approval, self.use_up(approval, terms, fingerprint))?;",
         "let _ = self.use_up(approval, terms, fingerprint);",
         "package(purser-tests) and test(=races::one_approval_is_executed_once)",
+    ),
+    Bug(
+        "a payment not held to the agent's record that it was judged by",
+        "shared/store/src/window.rs",
+        "(attribute_not_exists(aver) OR aver <= :agent)",
+        "(attribute_exists(pk) OR aver <= :agent)",
+        "package(purser-tests) and test(=people::edits::a_freeze_that_was_answered_is_followed_by_no_payment)",
+    ),
+    Bug(
+        "the key not judged again with the decision",
+        "functions/payments/src/authorize.rs",
+        "if !agent.takes(",
+        "if false && !agent.takes(",
+        "package(purser-tests) and "
+        "test(=people::edits::a_payment_under_way_when_an_edit_is_answered_is_judged_by_the_edit)",
+    ),
+    Bug(
+        "whose agent it is not asked",
+        "functions/dashboard/src/owned.rs",
+        "(agent.owner == person.sub).then_some(",
+        "(agent.owner == person.sub || true).then_some(",
+        "package(purser-tests) and test(=people::agents::an_agent_is_renamed_by_its_owner_and_by_nobody_else)",
+    ),
+    Bug(
+        "an approval decided though it was decided",
+        "shared/store/src/approval.rs",
+        '"st = :pending AND ends > :now"',
+        '"(st = :pending OR attribute_exists(pk)) AND ends > :now"',
+        "package(purser-tests) and "
+        "test(=people::approvals::of_two_people_who_decide_at_once_one_decides_and_the_other_is_told)",
+    ),
+    Bug(
+        "the payee that a probe saw put in the place of the pinned one",
+        "shared/domain/src/probe.rs",
+        "            if let (Ok(Quote::Paid(payment)), None) = (&seen, &before)\n"
+        "                && self.may_pin(operation, payment.pay_to)\n",
+        "            if let Ok(Quote::Paid(payment)) = &seen\n",
+        "package(purser-tests) and "
+        "test(=operators::a_probe_fills_in_what_nobody_said_and_never_changes_what_is_pinned)",
     ),
 ]
 

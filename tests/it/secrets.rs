@@ -1,0 +1,598 @@
+//! No secret gets out: a whole story is told with everything that can go wrong in it, and then every secret of it is
+//! looked for in the logs, in every table and in every answer.
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use purser_domain::{AgentId, Duration as Length, SecretDigest};
+use purser_local::{DEMO_OWNER, DEMO_PASSWORD};
+use purser_tests::{TestAgent, World, body_of, dollars, fresh_key, operation_entry, service_entry};
+use reqwest::header::{HeaderMap, LOCATION, SET_COOKIE};
+use reqwest::{Method, RequestBuilder};
+use serde_json::{Value, json};
+use std::cell::RefCell;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const TABLES: [&str; 4] = ["LedgerTable", "DecisionsTable", "CatalogTable", "ThrottleTable"];
+
+/// Everything that was logged.
+#[derive(Clone, Default)]
+struct Logs(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Logs {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(line);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Logs {
+    /// Logs everything of this process from now on, as a function does whose `LOG_LEVEL` is `trace`.
+    fn capture() -> Self {
+        let logs = Self::default();
+        let writer = logs.clone();
+        tracing_subscriber::fmt()
+            .json()
+            .with_env_filter("warn,purser=trace")
+            .with_writer(move || writer.clone())
+            .init();
+        logs
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+/// A secret, what it is called here, and in how many answers it has to be found.
+struct Secret {
+    name: &'static str,
+    text: String,
+    /// `None`: in as many as there are that hand the payment out.
+    told: Option<usize>,
+}
+
+/// What was answered: to what, with which status, and all of it.
+struct Told {
+    asked: String,
+    status: u16,
+    text: String,
+}
+
+/// The story, and who is in it.
+struct Story {
+    world: World,
+    /// It follows no redirect, so that every answer on the way is seen.
+    http: reqwest::Client,
+    told: RefCell<Vec<Told>>,
+    secrets: RefCell<Vec<Secret>>,
+}
+
+impl Story {
+    async fn begin() -> Self {
+        let world = World::start().await;
+        let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
+        let story = Self {
+            http: http.timeout(Duration::from_secs(60)).build().unwrap(),
+            world,
+            told: RefCell::default(),
+            secrets: RefCell::default(),
+        };
+        for value in story.world.stack.secret_values() {
+            story.is_secret("a value of Secrets Manager", &value, Some(0));
+        }
+        story.is_secret_key(&story.world.demo().key, 0);
+        story
+    }
+
+    fn is_secret(&self, name: &'static str, text: &str, told: Option<usize>) {
+        assert!(
+            text.len() >= 20,
+            "{name}: {} letters may be anywhere by chance",
+            text.len()
+        );
+        let text = text.to_owned();
+        self.secrets.borrow_mut().push(Secret { name, text, told });
+    }
+
+    /// Of a key the digits of its secret half.
+    fn is_secret_key(&self, key: &str, told: usize) {
+        let (_, digits) = key.split_once(":gak_sec_").unwrap();
+        self.is_secret("an agent key", digits, Some(told));
+    }
+
+    /// Of a token its signature, without which it is nothing.
+    fn is_secret_token(&self, token: &str) {
+        let (_, signature) = token.rsplit_once('.').unwrap();
+        self.is_secret("a session", signature, Some(0));
+    }
+
+    fn is_secret_payment(&self, authorized: &Value) {
+        let payload = &authorized["payment"]["payload"]["payload"];
+        let signature = payload["signature"].as_str().unwrap().trim_start_matches("0x");
+        self.is_secret("a payment's signature", signature, None);
+        self.is_secret(
+            "a payment",
+            authorized["payment"]["header_value"].as_str().unwrap(),
+            None,
+        );
+        let nonce = payload["authorization"]["nonce"]
+            .as_str()
+            .unwrap()
+            .trim_start_matches("0x");
+        self.is_secret("a payment's nonce", nonce, None);
+    }
+
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http
+            .request(method, format!("{}{path}", self.world.stack.base_url))
+    }
+
+    /// Sends a request and keeps what is answered.
+    async fn send(&self, request: RequestBuilder) -> (u16, HeaderMap, String) {
+        let asked = request.try_clone().unwrap().build().unwrap();
+        let response = request.send().await.unwrap();
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let text = response.text().await.unwrap();
+        self.told.borrow_mut().push(Told {
+            asked: format!("{} {}", asked.method(), asked.url().path()),
+            status,
+            text: text.clone(),
+        });
+        (status, headers, text)
+    }
+
+    /// The same, for an answer that has to be JSON of this status.
+    async fn json(&self, status: u16, request: RequestBuilder) -> Value {
+        let (answered, _, text) = self.send(request).await;
+        assert_eq!(answered, status, "{text}");
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// Signs in as a browser does, and answers the cookie.
+    async fn sign_in(&self) -> String {
+        let cookie = |headers: &HeaderMap| {
+            let set = headers.get_all(SET_COOKIE).iter().map(|value| value.to_str().unwrap());
+            set.filter_map(|set| set.split(';').next())
+                .find(|pair| !pair.ends_with('='))
+                .unwrap()
+                .to_owned()
+        };
+        let (_, headers, _) = self.send(self.request(Method::GET, "/dashboard/sign-in/start")).await;
+        let attempt = cookie(&headers);
+        for part in attempt
+            .split_once('=')
+            .unwrap()
+            .1
+            .split('.')
+            .filter(|part| part.len() >= 20)
+        {
+            self.is_secret("a sign-in under way", part, Some(0));
+        }
+        let form = format!(
+            "email={}&password={DEMO_PASSWORD}",
+            DEMO_OWNER.email.replace('@', "%40")
+        );
+        let issuer = self.http.post(headers[LOCATION].to_str().unwrap());
+        let issuer = issuer
+            .header("content-type", "application/x-www-form-urlencoded")
+            .body(form);
+        let (_, headers, _) = self.send(issuer).await;
+        let back = headers[LOCATION].to_str().unwrap().to_owned();
+        let (_, code) = back.split_once("code=").unwrap();
+        self.is_secret("an authorization code", code.split('&').next().unwrap(), Some(0));
+        let (status, headers, text) = self.send(self.http.get(&back).header("cookie", &attempt)).await;
+        assert_eq!(status, 303, "{text}");
+        let session = cookie(&headers);
+        self.is_secret_token(&session);
+        // The code once more is worth nothing, and neither is it without the attempt.
+        self.send(self.http.get(&back).header("cookie", &attempt)).await;
+        self.send(self.http.get(&back)).await;
+        session
+    }
+
+    /// A page.
+    async fn page(&self, session: &str, path: &str) -> String {
+        let (status, _, text) = self
+            .send(self.request(Method::GET, path).header("cookie", session))
+            .await;
+        assert_eq!(status, 200, "{path}");
+        text
+    }
+
+    /// A form that one of the pages holds.
+    fn form(&self, session: &str, page: &str, path: &str, more: &str) -> RequestBuilder {
+        let (_, token) = page.split_once("name=\"form_token\" value=\"").unwrap();
+        let token = token.split('"').next().unwrap();
+        self.request(Method::POST, path)
+            .header("cookie", session)
+            .header("origin", &self.world.stack.base_url)
+            .header("content-type", "application/x-www-form-urlencoded")
+            .body(format!("form_token={token}&{more}"))
+    }
+}
+
+/// A person governs an agent, by JSON and by pages; the agent pays, asks, is refused.
+async fn people_and_their_agent(story: &Story) -> TestAgent {
+    let world = &story.world;
+    let session = story.sign_in().await;
+    let owner = world.person(&DEMO_OWNER);
+    story.is_secret_token(&owner.token);
+    let as_owner = |method, path: &str| {
+        story
+            .request(method, path)
+            .bearer_auth(&owner.token)
+            .header("if-match", "*")
+    };
+    let made = story
+        .json(
+            201,
+            as_owner(Method::POST, "/agents").json(&json!({"name": "errand runner"})),
+        )
+        .await;
+    let id = made["agent_id"].as_str().unwrap().to_owned();
+    let path = |below: &str| format!("/agents/{id}{below}");
+
+    let first = story.json(201, as_owner(Method::POST, &path("/keys"))).await;
+    let rotate = path(&format!("/keys/{}/rotate", first["key_id"].as_str().unwrap()));
+    let second = story
+        .json(
+            201,
+            as_owner(Method::POST, &rotate).json(&json!({"overlap_seconds": 60})),
+        )
+        .await;
+    let revoke = path(&format!("/keys/{}", first["key_id"].as_str().unwrap()));
+    story.json(200, as_owner(Method::DELETE, &revoke)).await;
+    for made in [&first, &second] {
+        story.is_secret_key(made["key"].as_str().unwrap(), 1);
+    }
+    let agent = TestAgent {
+        id: AgentId::parse(&id).unwrap(),
+        key: second["key"].as_str().unwrap().to_owned(),
+        wallet: made["wallet_address"].as_str().unwrap().to_owned(),
+    };
+    world.fund(&agent, dollars(100)).await;
+    let tight = json!({"require_approval_above_units": dollars(5), "max_per_call_units": dollars(50)});
+    story
+        .json(200, as_owner(Method::PATCH, &path("/services/lab-search")).json(&tight))
+        .await;
+    let rule = json!({"kind": "category_block", "categories": ["finance"]});
+    story
+        .json(201, as_owner(Method::POST, &path("/rules")).json(&rule))
+        .await;
+
+    let as_agent = |method, path: &str| story.request(method, path).bearer_auth(&agent.key);
+    let authorize = |body: &Value| as_agent(Method::POST, "/x402/authorize").json(body);
+    let small = body_of(world.offer(dollars(1)));
+    let paid = story.json(200, authorize(&small)).await;
+    assert_eq!(story.json(200, authorize(&small)).await, paid, "a replay");
+    story.is_secret_payment(&paid);
+    let hash = world.settle(&paid).await;
+    let receipt = format!("/x402/settlements/{}", paid["settlement_id"].as_str().unwrap());
+    let proof = json!({"payment_response_header": {"payment-response": {"transaction": hash}}, "tx_hash": hash});
+    // A payment that stands where its receipt belongs is not told back.
+    let misplaced = json!({"payment_response_header": paid["payment"]["header_value"]});
+    story
+        .json(
+            422,
+            as_agent(Method::POST, &format!("{receipt}/complete")).json(&misplaced),
+        )
+        .await;
+    story
+        .json(200, as_agent(Method::POST, &format!("{receipt}/complete")).json(&proof))
+        .await;
+    story.json(200, as_agent(Method::GET, &receipt)).await;
+    let mut large = body_of(world.offer(dollars(6)));
+    let asked = story.json(402, authorize(&large)).await;
+    let approval = asked["approval_id"].as_str().unwrap();
+    let approve = path(&format!("/approvals/{approval}/approve"));
+    story
+        .json(200, as_owner(Method::POST, &approve).json(&json!({"note": "fine"})))
+        .await;
+    story.json(409, as_owner(Method::POST, &approve)).await;
+    large["approval_id"] = approval.into();
+    let executed = story.json(200, authorize(&large)).await;
+    story.is_secret_payment(&executed);
+    story.json(409, authorize(&large)).await;
+    story.json(402, authorize(&body_of(world.offer(dollars(51))))).await;
+    let mut reports = body_of(world.offer(1_000));
+    reports["service_id"] = json!("lab-reports");
+    story.json(403, authorize(&reports)).await;
+
+    for path in [
+        "/agents",
+        &path("/keys"),
+        &path("/services"),
+        "/approvals",
+        "/decisions",
+        "/settlements",
+    ] {
+        story.json(200, as_owner(Method::GET, path)).await;
+    }
+    let settlement = paid["settlement_id"].as_str().unwrap();
+    for page in [
+        "/dashboard",
+        "/dashboard/approvals",
+        "/dashboard/decisions",
+        &format!("/dashboard/receipts/{id}/{settlement}"),
+    ] {
+        story.page(&session, page).await;
+    }
+    // A key that a page made is shown on that page.
+    let page = format!("/dashboard{}", path(""));
+    let html = story.page(&session, &page).await;
+    let version = story.json(200, as_owner(Method::GET, &path(""))).await["version"].clone();
+    let (status, _, shown) = story
+        .send(story.form(&session, &html, &format!("{page}/keys"), &format!("version={version}")))
+        .await;
+    assert_eq!(status, 200, "{shown}");
+    let (_, third) = shown.split_once("gak_sec_").unwrap();
+    story.is_secret("an agent key", &third[..64], Some(1));
+    // The same form from another site, without its token, and without a session.
+    let form = || story.form(&session, &html, &format!("{page}/keys"), "version=1");
+    story.send(form().header("sec-fetch-site", "cross-site")).await;
+    story.send(form().body("version=1")).await;
+    story
+        .send(story.form("purser-session=x.y.z", &html, &format!("{page}/keys"), "version=1"))
+        .await;
+    story.page(&session, &page).await;
+    agent
+}
+
+/// Operators edit the catalog, and their token is rotated.
+async fn operators(story: &Story) {
+    let world = &story.world;
+    let as_operator = |method, path: &str| {
+        let request = story
+            .request(method, path)
+            .header("x-internal-token", &world.stack.internal_token);
+        request.header("if-match", "*")
+    };
+    let id = fresh_key();
+    let path = format!("/internal/services/{id}");
+    let entry = service_entry(
+        "newcomer",
+        &[operation_entry("news.read", "https://newcomer.example/read")],
+    );
+    let new = story
+        .request(Method::PUT, &path)
+        .header("x-internal-token", &world.stack.internal_token);
+    story.json(201, new.json(&entry)).await;
+    let trusted = json!({"trust_status": "platform_verified"});
+    story
+        .json(
+            200,
+            as_operator(Method::PUT, &format!("{path}/trust-status")).json(&trusted),
+        )
+        .await;
+    story
+        .json(202, as_operator(Method::POST, &format!("{path}/probe")))
+        .await;
+    world.stack.probe.run(Duration::from_mins(1)).await.unwrap();
+    let mut misplaced = entry;
+    misplaced["token"] = json!(world.stack.internal_token);
+    misplaced["source"] = json!(world.stack.internal_token);
+    story.json(400, as_operator(Method::PUT, &path).json(&misplaced)).await;
+    for wrong in [
+        format!("{}x", world.stack.internal_token),
+        world.stack.internal_token[..63].to_owned(),
+    ] {
+        let request = story
+            .request(Method::GET, "/internal/services")
+            .header("x-internal-token", wrong);
+        story.json(401, request).await;
+    }
+    story
+        .json(200, as_operator(Method::GET, "/internal/services?changed=true"))
+        .await;
+    world.stack.rotate_internal_token(&"r".repeat(64));
+    story.json(200, as_operator(Method::GET, &path)).await;
+}
+
+/// Everything in the wrong place, and half of everything.
+async fn mistakes(story: &Story, agent: &TestAgent) {
+    let world = &story.world;
+    let owner = world.person(&DEMO_OWNER);
+    story.is_secret_token(&owner.token);
+    let (key, token) = (agent.key.as_str(), owner.token.as_str());
+    let (public, secret) = key.split_once(':').unwrap();
+    let get = |path: &str| story.request(Method::GET, path);
+    let swapped = format!("{secret}:{public}");
+    let forged = format!("{}AAAA", &token[..token.len() - 4]);
+    let mut expired = world.stack.issuer.claims(&DEMO_OWNER, Length::DAY);
+    expired["exp"] = json!(world.now().secs() - 3_600);
+    let expired = world.stack.issuer.sign(&expired).unwrap();
+    story.is_secret_token(&expired);
+    for (path, bearer) in [
+        ("/mcp/agents/me", secret),
+        ("/mcp/agents/me", &swapped),
+        ("/mcp/agents/me", token),
+        ("/agents", key),
+        ("/agents", secret),
+        ("/agents", &forged),
+        ("/agents", &expired),
+        ("/internal/services", token),
+        ("/internal/services", key),
+    ] {
+        story.json(401, get(path).bearer_auth(bearer)).await;
+    }
+    story
+        .json(401, get("/mcp/agents/me").basic_auth(public, Some(secret)))
+        .await;
+    story
+        .json(401, get(&format!("/mcp/agents/me?key={key}&token={token}")))
+        .await;
+    story
+        .json(401, get("/agents").header("cookie", format!("purser-session={token}")))
+        .await;
+    story
+        .json(
+            401,
+            get("/agents").header("x-internal-token", &world.stack.internal_token),
+        )
+        .await;
+    story
+        .json(404, get(&format!("/approvals/{key}")).bearer_auth(key))
+        .await;
+    story.json(404, get(&format!("/agents/{key}")).bearer_auth(token)).await;
+    story
+        .json(
+            404,
+            get(&format!("/agents/{}/keys/{secret}", agent.id)).bearer_auth(token),
+        )
+        .await;
+    story.json(404, get(&format!("/nowhere/{token}/{key}"))).await;
+    story.json(404, get(&format!("/services/{secret}"))).await;
+    story
+        .send(get(&format!("/dashboard/callback?code={secret}&state={secret}")))
+        .await;
+    for query in ["limit", "cursor", "agent_id", "status"] {
+        story
+            .json(400, get(&format!("/approvals?{query}={key}")).bearer_auth(token))
+            .await;
+    }
+
+    let mut body = body_of(world.offer(1_000));
+    body["api_key"] = json!(key);
+    body["payment_requirement"] = json!(token);
+    body["idempotency_key"] = json!([secret]);
+    let authorize = || story.request(Method::POST, "/x402/authorize").bearer_auth(key);
+    story.json(400, authorize().json(&body)).await;
+    story
+        .json(400, authorize().body(format!("{{\"key\": \"{key}\", ")))
+        .await;
+    story.json(400, authorize().body(format!("{key} {token}"))).await;
+    let path = agent.path("");
+    let edit = |method, below: &str| story.request(method, &format!("{path}{below}")).bearer_auth(token);
+    let named = json!({"name": {"key": key}, "status": token, "key": key});
+    story
+        .json(400, edit(Method::PATCH, "").header("if-match", key).json(&named))
+        .await;
+    story
+        .json(428, edit(Method::PATCH, "").json(&json!({"name": "x"})))
+        .await;
+    story
+        .json(
+            412,
+            edit(Method::PATCH, "")
+                .header("if-match", "\"0\"")
+                .json(&json!({"name": "x"})),
+        )
+        .await;
+    let listed = json!({"kind": "vendor_allowlist", "services": [secret], "wallets": [token]});
+    story
+        .json(400, edit(Method::POST, "/rules").header("if-match", "*").json(&listed))
+        .await;
+
+    // And something that is our own fault: a record that can't be read.
+    let key_of_record = |sk: &str| [("pk", format!("A#{}", agent.id)), ("sk", sk.to_owned())];
+    let record = key_of_record("#").map(|(name, text)| (name.to_owned(), AttributeValue::S(text)));
+    let broken = world
+        .stack
+        .db
+        .update_item()
+        .table_name("LedgerTable")
+        .set_key(Some(record.into()));
+    let broken = broken
+        .update_expression("SET #keys = :key")
+        .expression_attribute_names("#keys", "keys");
+    let read = world.stack.db.get_item().table_name("LedgerTable");
+    let before = key_of_record("#").map(|(name, text)| (name.to_owned(), AttributeValue::S(text)));
+    let before = read.set_key(Some(before.into())).send().await.unwrap().item.unwrap()["keys"].clone();
+    let keys = |value| broken.clone().expression_attribute_values(":key", value).send();
+    keys(AttributeValue::S("no list".to_owned())).await.unwrap();
+    story.json(500, authorize().json(&body_of(world.offer(1_000)))).await;
+    story.json(500, get(&agent.path("/keys")).bearer_auth(token)).await;
+    keys(before).await.unwrap();
+    story.json(200, get("/mcp/agents/me").bearer_auth(key)).await;
+}
+
+/// A value as text: bytes both as they are and in hexadecimal.
+fn text_of(value: &AttributeValue) -> String {
+    match value {
+        AttributeValue::B(bytes) => {
+            let bytes = bytes.as_ref();
+            let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("{digits} {}", String::from_utf8_lossy(bytes))
+        }
+        AttributeValue::L(values) => values.iter().map(text_of).collect::<Vec<_>>().join(" "),
+        AttributeValue::M(members) => members
+            .iter()
+            .map(|(name, value)| format!("{name} {}", text_of(value)))
+            .collect::<Vec<_>>()
+            .join(" "),
+        AttributeValue::S(text) | AttributeValue::N(text) => text.clone(),
+        other => format!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_secret_is_found_in_the_logs_the_tables_or_an_error() {
+    let logs = Logs::capture();
+    let story = Story::begin().await;
+    let agent = people_and_their_agent(&story).await;
+    operators(&story).await;
+    mistakes(&story, &agent).await;
+
+    let log = logs.text();
+    for event in [
+        "payment.authorized",
+        "payment.refused",
+        "payment.escalated",
+        "catalog.edited",
+        "probe.call",
+        "request.failed",
+    ] {
+        assert!(
+            log.contains(event),
+            "nobody logged {event}: is this test still listening?"
+        );
+    }
+    let mut tables = String::new();
+    for table in TABLES {
+        let items = story.world.scan(table).await;
+        assert!(!items.is_empty(), "{table} is empty: is this test still looking?");
+        tables.extend(items.into_iter().map(|item| text_of(&AttributeValue::M(item)) + "\n"));
+    }
+    // Of a key the digest is kept, in bytes.
+    let (_, secret) = agent.key.split_once(':').unwrap();
+    let digest: String = SecretDigest::of(secret)
+        .0
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    assert!(tables.contains(&digest), "bytes are not looked at");
+
+    let (secrets, told) = (story.secrets.take(), story.told.take());
+    assert!(secrets.len() > 20 && told.iter().filter(|told| told.status >= 400).count() > 40);
+    let holds = |text: &str, secret: &Secret| text.to_lowercase().contains(&secret.text.to_lowercase());
+    let line = |text: &str, secret: &Secret| text.lines().find(|line| holds(line, secret)).map(str::to_owned);
+    for secret in &secrets {
+        let name = secret.name;
+        assert_eq!(line(&log, secret), None, "{name} was logged");
+        assert_eq!(line(&tables, secret), None, "{name} was stored");
+        let told: Vec<&Told> = told.iter().filter(|told| holds(&told.text, secret)).collect();
+        for told in &told {
+            assert!(
+                told.status < 400,
+                "{name} is in the error {} of {}: {}",
+                told.status,
+                told.asked,
+                told.text
+            );
+        }
+        match secret.told {
+            Some(times) => assert_eq!(
+                told.len(),
+                times,
+                "{name}, told by {:?}",
+                told.iter().map(|told| &told.asked).collect::<Vec<_>>()
+            ),
+            None => assert!(told.iter().all(|told| told.asked == "POST /x402/authorize"), "{name}"),
+        }
+    }
+}
