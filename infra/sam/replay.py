@@ -3,6 +3,8 @@
  1. Golden events through the runtime emulator: the fallback's, and the API description, which needs no AWS.
  2. Without its variables a function ends before it asks for work, with one line that names every one of them; and the
     template gives each function exactly those.
+ 3. So it does with a secret that is not what it should be; the line does not repeat the secret. Which ones there are is
+    infra/local/tests/boot.rs.
 
 What the functions answer to every other event is tests/it/events.rs. No AWS is reachable from here: endpoints point at
 a closed port. Exit status: 0, all is well; 1, something is not; 2, there is nothing to run.
@@ -13,7 +15,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import emulate
 from samcli.yamlhelper import yaml_parse
@@ -22,6 +26,8 @@ EVENTS = emulate.ROOT / "events"
 BUILD = emulate.ROOT / ".aws-sam" / "build"
 # Nothing listens on port 1, and nobody may without being root.
 NOWHERE = "127.0.0.1:1"
+# What is counted has a default in the code, and so has the dashboard's address; what else is named has not.
+OPTIONAL = ("_BYTES", "_CONFIRMATIONS", "_PER_MINUTE", "_SECONDS", "DASHBOARD_URL")
 # All of it for one function, start included; a few seconds suffice.
 PATIENCE = 30
 
@@ -56,6 +62,8 @@ def main():
 
     for name, variables in functions.items():
         refuses_to_start_without(name, bootstraps[name], variables)
+    for name, variables in functions.items():
+        refuses_to_start_with_bad_secrets(name, bootstraps[name], variables)
 
     print(f"replay: {len(problems)} problems" if problems else "replay: all is well", flush=True)
     return 1 if problems else 0
@@ -77,7 +85,8 @@ def surroundings(**variables):
         "AWS_SECRET_ACCESS_KEY": "local",
         "AWS_SESSION_TOKEN": "local",
         "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_ENDPOINT_URL": f"http://{NOWHERE}",
+        "DYNAMODB_ENDPOINT": f"http://{NOWHERE}",
+        "SECRETS_ENDPOINT": f"http://{NOWHERE}",
         "AWS_LAMBDA_FUNCTION_TIMEOUT": str(PATIENCE - 1),
         **variables,
     }
@@ -100,22 +109,66 @@ def replay(emulator, bootstrap, event, variables):
 
 
 def refuses_to_start_without(name, bootstrap, variables):
-    # What is counted has a default in the code; what is named has not, but the one that the template may leave empty.
-    counted = ("_BYTES", "_CONFIRMATIONS", "_PER_MINUTE", "_SECONDS")
-    optional = {"DASHBOARD_URL"}
-    needed = sorted(variable for variable in variables if not variable.endswith(counted) and variable not in optional)
+    needed = sorted(variable for variable in variables if not variable.endswith(OPTIONAL))
     if not needed:
         return
     print(f"replay: {name} without {', '.join(needed)}", flush=True)
+    line = refusal(bootstrap, {})
+    if line is None:
+        return
+    named = sorted(part.split("`")[1] for part in line.get("cause", "").split("; ") if part.endswith("` is not set"))
+    expect("names exactly the variables that template.yaml sets", named == needed, f"{named}, not {needed}")
+
+
+def refuses_to_start_with_bad_secrets(name, bootstrap, variables):
+    if not any(variable.endswith("_SECRET_ARN") for variable in variables):
+        return
+    print(f"replay: {name} with secrets that are none", flush=True)
+    words = "hunter2"
+    manager = ThreadingHTTPServer(("127.0.0.1", 0), secrets_manager(words))
+    threading.Thread(target=manager.serve_forever, daemon=True).start()
+    plain = {"NETWORK": "base-sepolia", "OIDC_ISSUER": f"http://{NOWHERE}"}
+    values = {variable: plain.get(variable, "x") for variable in variables if not variable.endswith(OPTIONAL)}
+    try:
+        line = refusal(bootstrap, {**values, "SECRETS_ENDPOINT": f"http://127.0.0.1:{manager.server_port}"})
+    finally:
+        manager.shutdown()
+    if line is not None:
+        expect("does not repeat the secret", words not in json.dumps(line), line)
+
+
+def secrets_manager(text):
+    """Secrets Manager, where every secret is that text."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["content-length"]))
+            body = json.dumps({"SecretString": text}).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    return Handler
+
+
+def refusal(bootstrap, variables):
+    """Starts a function that must not start; answers its one line, or nothing when there is another problem."""
     # Were it to ask for work, it would be refused, and that would be the line.
     environment = surroundings(
         AWS_LAMBDA_RUNTIME_API=NOWHERE,
-        AWS_LAMBDA_FUNCTION_NAME=name,
+        AWS_LAMBDA_FUNCTION_NAME=bootstrap.parent.name,
         AWS_LAMBDA_FUNCTION_MEMORY_SIZE="256",
         AWS_LAMBDA_FUNCTION_VERSION="1",
         AWS_LAMBDA_LOG_STREAM_NAME="replay",
         AWS_LAMBDA_LOG_GROUP_NAME="replay",
+        # The issuer that does not answer is a warning, and not what is looked at here.
+        LOG_LEVEL="error",
     )
+    environment.update(variables)
     try:
         ended = subprocess.run(
             [bootstrap], cwd=bootstrap.parent, env=environment, stdin=subprocess.DEVNULL,
@@ -123,15 +176,11 @@ def refuses_to_start_without(name, bootstrap, variables):
         )
     except subprocess.TimeoutExpired as late:
         expect("ends", False, late)
-        return
+        return None
     output = ended.stdout + ended.stderr
     expect("ends with a failure", ended.returncode > 0, ended.returncode)
     lines = output.splitlines()
-    if not expect_one_line(lines, output):
-        return
-    line = json.loads(lines[0])
-    named = sorted(part.split("`")[1] for part in line.get("cause", "").split("; ") if part.endswith("` is not set"))
-    expect("names exactly the variables that template.yaml sets", named == needed, f"{named}, not {needed}")
+    return json.loads(lines[0]) if expect_one_line(lines, output) else None
 
 
 def expect_one_line(lines, output):

@@ -9,7 +9,7 @@ use std::{process::ExitCode, time::Duration};
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let served = async {
-        let probe = Probe::boot(purser_api::start().await)?;
+        let probe = Probe::boot(purser_api::start())?;
         // What the event says makes no difference: what is due, the catalog tells.
         lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
             let deadline = Duration::from_millis(event.context.deadline);

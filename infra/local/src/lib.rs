@@ -3,11 +3,11 @@
 //! It runs the same routers that Lambda runs, behind the routes of `template.yaml`, over tables that it creates from
 //! that file. What only exists here: `/_local/clock`, `/_local/fund`, the issuer where people sign in, and the demo data.
 
+mod bridge;
 mod chain;
 mod children;
 mod database;
 mod document;
-mod endpoints;
 mod gateway;
 mod issuer;
 mod secrets;
@@ -24,5 +24,5 @@ pub use issuer::{CLIENT_ID, DEMO_OWNER, DEMO_PASSWORD, DEMO_STRANGER, DemoUser, 
 pub use purser_probe::Probe;
 pub use seed::{DemoAgent, SeedError};
 pub use stack::{Front, NETWORK, Options, Ports, Stack, StackError};
-pub use stack_file::{StackAgent, StackFile, StackFileError, StackUser};
+pub use stack_file::{SamFile, StackAgent, StackFile, StackFileError, StackUser, stack_folder};
 pub use template::{Route, Template, TemplateError};

@@ -1,10 +1,10 @@
 //! The whole service on one machine: every function behind one gateway, over an embedded DynamoDB, a local chain, and
 //! paid providers on the official SDK. Everything listens on loopback and ends with the [`Stack`].
 
+use crate::bridge;
 use crate::chain::{DevChain, DevChainError};
 use crate::children::{self, ChildError, ProviderPorts, Providers};
 use crate::database::EmbeddedDynamo;
-use crate::endpoints;
 use crate::gateway::{self, Controls, Unrouted};
 use crate::issuer::{self, DemoUser, Issuer};
 use crate::secrets::Secrets;
@@ -19,7 +19,7 @@ use purser_probe::Probe;
 use purser_store::{CatalogTable, Ledger};
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
@@ -43,6 +43,8 @@ pub struct Options {
     pub front: Option<Front>,
     /// The functions' clock; the system's, moved by `/_local/clock`, unless given.
     pub clock: Option<Clock>,
+    /// An address of this machine at which containers reach what functions call: the gateway of a Docker bridge.
+    pub bridge: Option<IpAddr>,
 }
 
 /// Ports of the processes around the functions.
@@ -67,6 +69,7 @@ impl Default for Options {
             environment: BTreeMap::new(),
             front: None,
             clock: None,
+            bridge: None,
         }
     }
 }
@@ -79,6 +82,14 @@ pub enum StackError {
     Port {
         /// The port; zero where any would have done.
         port: u16,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The same for the bridge.
+    #[error("{address}: {source}")]
+    Bridge {
+        /// The address and the port.
+        address: SocketAddr,
         /// What the system says.
         source: io::Error,
     },
@@ -145,6 +156,8 @@ pub struct Stack {
     /// The functions by logical id, as Lambda runs them; agents reach them through the gateway.
     pub functions: BTreeMap<&'static str, Router>,
     secrets: Secrets,
+    /// The functions' variables in containers, where there is a bridge.
+    pub in_containers: Option<BTreeMap<String, String>>,
     _children: [Child; 2],
     _database: EmbeddedDynamo,
 }
@@ -173,7 +186,9 @@ impl Stack {
         let port = options.ports.dynamodb;
         let database = EmbeddedDynamo::start(port).map_err(|source| StackError::Port { port, source })?;
         let template = Template::of_repository()?;
-        let db = Client::new(&endpoints::config(&database.url, &database.url).await);
+        // As the functions are configured, so that nothing but the stack is ever called.
+        let env = surroundings(&database.url, &database.url).into_iter().collect::<Env>();
+        let db = Client::new(&Boot::new(env, Clock::system()).aws);
         template.create_tables(&db).await?;
         let functions_db = match options.front {
             Some(front) => front(database.url.clone()).await,
@@ -181,7 +196,11 @@ impl Stack {
         };
 
         say("making the secrets");
-        let secret_values = seed::secrets(&rpc_url)?;
+        // A secret is the same text in containers, so where there is a bridge, all functions reach the chain over it.
+        let secret_values = seed::secrets(&match options.bridge {
+            Some(bridge) => bridge::open(bridge, &rpc_url).await?,
+            None => rpc_url.clone(),
+        })?;
         let seed = secret_values.wallet_seed()?;
         let internal_token = secret_values.internal_token().to_owned();
         let secrets = Secrets::new(secret_values.by_arn()?);
@@ -207,13 +226,20 @@ impl Stack {
         let probed = [&providers.provider_url, &providers.provider_v1_url];
         let probed = probed.map(|url| url.trim_start_matches("http://")).join(",");
         environment.insert("PROBE_ALLOWED_HOSTS".to_owned(), probed);
+        environment.extend(surroundings(&functions_db, &secrets_url));
         environment.extend(options.environment);
-        let aws = endpoints::config(&functions_db, &secrets_url).await;
-        let boot = || Boot {
-            env: environment.clone().into_iter().collect::<Env>(),
-            aws: aws.clone(),
-            clock: clock.clone(),
+        let in_containers = match options.bridge {
+            Some(bridge) => {
+                let mut environment = environment.clone();
+                environment.extend(surroundings(
+                    &bridge::open(bridge, &functions_db).await?,
+                    &bridge::open(bridge, &secrets_url).await?,
+                ));
+                Some(environment)
+            }
+            None => None,
         };
+        let boot = || Boot::new(environment.clone().into_iter().collect(), clock.clone());
         let refused = |function| move |source| StackError::Function { function, source };
 
         say("filling the catalog");
@@ -295,6 +321,7 @@ impl Stack {
             probe,
             functions,
             secrets,
+            in_containers,
             _children: [anvil, node],
             _database: database,
         })
@@ -315,6 +342,20 @@ impl Stack {
 /// The ledger in the tables of `template.yaml`.
 fn ledger(db: Client) -> Ledger {
     Ledger::new(db, "LedgerTable", "DecisionsTable")
+}
+
+/// Where the AWS of this stack is, with credentials that open nothing else.
+fn surroundings(dynamodb: &str, secrets: &str) -> BTreeMap<String, String> {
+    [
+        ("AWS_REGION", "us-east-1"),
+        ("AWS_ACCESS_KEY_ID", "local"),
+        ("AWS_SECRET_ACCESS_KEY", "local"),
+        ("DYNAMODB_ENDPOINT", dynamodb),
+        ("SECRETS_ENDPOINT", secrets),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .collect()
 }
 
 /// The functions' variables, as `template.yaml` sets them in the cloud.

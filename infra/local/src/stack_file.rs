@@ -1,8 +1,11 @@
-//! `.local/stack.json`: how tools find a running stack.
+//! `.local/stack.json`: how tools find a running stack; and `.local/sam-local.json`, where there is a bridge: what
+//! `sam local --env-vars` takes.
 
 use crate::{NETWORK, Stack};
+use purser_api::Env;
 use purser_domain::Duration;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -59,10 +62,10 @@ pub struct StackAgent {
 #[derive(Debug, thiserror::Error)]
 pub enum StackFileError {
     /// The file system.
-    #[error(".local/stack.json: {0}")]
+    #[error(".local: {0}")]
     File(#[from] io::Error),
     /// Not what a stack writes.
-    #[error(".local/stack.json: {0}")]
+    #[error(".local: {0}")]
     Form(#[from] serde_json::Error),
     /// The owner's token could not be signed.
     #[error("the demo owner's token: {0}")]
@@ -93,35 +96,66 @@ impl StackFile {
         })
     }
 
-    fn path() -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.local/stack.json")
-    }
-
     /// Writes the file, readable by its owner alone.
-    pub fn write(&self) -> Result<(), StackFileError> {
-        use std::io::Write as _;
-        use std::os::unix::fs::OpenOptionsExt as _;
-        let path = Self::path();
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder)?;
-        }
-        let _ = std::fs::remove_file(&path);
-        let mut file = std::fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path)?;
-        file.write_all(&serde_json::to_vec_pretty(self)?)?;
-        Ok(())
+    pub fn write(&self, folder: &Path) -> Result<(), StackFileError> {
+        write(folder, STACK, &serde_json::to_vec_pretty(self)?)
     }
 
     /// Reads the file of the stack that was started last.
-    pub fn read() -> Result<Self, StackFileError> {
-        Ok(serde_json::from_slice(&std::fs::read(Self::path())?)?)
+    pub fn read(folder: &Path) -> Result<Self, StackFileError> {
+        Ok(serde_json::from_slice(&std::fs::read(folder.join(STACK))?)?)
     }
 
     /// Removes the file of a stack that ends.
-    pub fn remove() {
-        let _ = std::fs::remove_file(Self::path());
+    pub fn remove(folder: &Path) {
+        let _ = std::fs::remove_file(folder.join(STACK));
     }
+}
+
+/// Where a stack leaves its files: `.local`, unless `STACK_FOLDER` names another place. Scripts that start a stack of
+/// their own leave the files of a running one alone.
+pub fn stack_folder(env: &Env) -> PathBuf {
+    env.get("STACK_FOLDER").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.local"),
+        PathBuf::from,
+    )
+}
+
+/// `.local/sam-local.json`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct SamFile<'a> {
+    /// For every function; `sam local` gives each those that `template.yaml` declares for it.
+    parameters: &'a BTreeMap<String, String>,
+}
+
+impl SamFile<'_> {
+    /// Writes the file, readable by its owner alone.
+    pub fn write(folder: &Path, variables: &BTreeMap<String, String>) -> Result<(), StackFileError> {
+        let file = SamFile { parameters: variables };
+        write(folder, SAM, &serde_json::to_vec_pretty(&file)?)
+    }
+
+    /// Removes the file of a stack that ends.
+    pub fn remove(folder: &Path) {
+        let _ = std::fs::remove_file(folder.join(SAM));
+    }
+}
+
+const STACK: &str = "stack.json";
+const SAM: &str = "sam-local.json";
+
+fn write(folder: &Path, name: &str, text: &[u8]) -> Result<(), StackFileError> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    std::fs::create_dir_all(folder)?;
+    let path = folder.join(name);
+    let _ = std::fs::remove_file(&path);
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path)?;
+    file.write_all(text)?;
+    Ok(())
 }

@@ -1,10 +1,10 @@
 //! The start of a function: logs, configuration, and then requests until the environment is frozen for good.
 
-use crate::{Clock, Env, answer};
-use aws_config::{BehaviorVersion, ConfigLoader, SdkConfig, retry::RetryConfig, timeout::TimeoutConfig};
+use crate::{Clock, Env, answer, aws};
+use aws_types::SdkConfig;
 use axum::Router;
 use lambda_http::lambda_runtime::{self, service_fn};
-use std::{convert::Infallible, process::ExitCode, time::Duration};
+use std::{convert::Infallible, process::ExitCode};
 use tracing::{Subscriber, error};
 use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
@@ -21,13 +21,21 @@ pub struct Boot {
     pub clock: Clock,
 }
 
+impl Boot {
+    /// What these variables say. What is wrong with them is told by [`Env::finish`], together with the function's own.
+    pub fn new(mut env: Env, clock: Clock) -> Self {
+        let aws = aws::config(&mut env);
+        Self { env, aws, clock }
+    }
+}
+
 /// Runs a function that answers HTTP: starts it, builds its router, and serves until the end.
 ///
 /// The router has been through [`crate::finish`] in `build`, so that the local stack, which builds it with its own
 /// [`Boot`], answers the same.
 pub async fn serve(build: impl AsyncFnOnce(Boot) -> Result<Router, BootError>) -> ExitCode {
     let served = async {
-        let router = build(start().await).await?;
+        let router = build(start()).await?;
         lambda_runtime::run(service_fn(async |event| {
             Ok::<_, Infallible>(answer(router.clone(), event).await)
         }))
@@ -43,14 +51,10 @@ pub async fn serve(build: impl AsyncFnOnce(Boot) -> Result<Router, BootError>) -
 }
 
 /// Starts logging and reads the surroundings: what [`serve`] does first, for functions that answer no HTTP.
-pub async fn start() -> Boot {
+pub fn start() -> Boot {
     let env = Env::process();
     start_logging(&env);
-    Boot {
-        env,
-        aws: sdk_loader().load().await,
-        clock: Clock::system(),
-    }
+    Boot::new(env, Clock::system())
 }
 
 /// Sends log lines to standard output, one JSON object each, from now on.
@@ -58,22 +62,6 @@ pub fn start_logging(env: &Env) {
     // Tests may have installed another subscriber; the first one stays.
     let _ = tracing::subscriber::set_global_default(subscriber(&directives(env), std::io::stdout));
     log_panics();
-}
-
-/// How we call AWS. Endpoints follow `AWS_ENDPOINT_URL` and `AWS_ENDPOINT_URL_<SERVICE>`, plain HTTP included.
-///
-/// An answer takes milliseconds, so a second without one is a lost request. Three attempts of a second are three seconds,
-/// and the longest handler makes three calls in a row: nine seconds of the fifteen that a function has.
-pub fn sdk_loader() -> ConfigLoader {
-    let timeouts = TimeoutConfig::builder()
-        .connect_timeout(Duration::from_millis(500))
-        .operation_attempt_timeout(Duration::from_secs(1))
-        .operation_timeout(Duration::from_secs(3))
-        .build();
-    // Pinned, so that a new version of the SDK changes neither retries nor timeouts by itself.
-    aws_config::defaults(BehaviorVersion::v2026_01_12())
-        .timeout_config(timeouts)
-        .retry_config(RetryConfig::standard().with_max_attempts(3))
 }
 
 /// Which lines are logged: ours at the configured level, everybody else's from WARN on. The SDKs' debug lines show

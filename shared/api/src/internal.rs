@@ -176,9 +176,7 @@ impl InternalCaller {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sdk_loader;
-    use aws_config::Region;
-    use aws_sdk_secretsmanager::config::{Credentials, SharedCredentialsProvider};
+    use crate::{Boot, Clock};
     use axum::{
         Json, Router,
         http::StatusCode,
@@ -222,13 +220,13 @@ mod tests {
                 let router = Router::new().route("/", post(answer));
                 axum::serve(listener, router).await.unwrap();
             });
-            let credentials = Credentials::new("id", "key", None, None, "test");
-            let config = sdk_loader()
-                .region(Region::new("us-east-1"))
-                .credentials_provider(SharedCredentialsProvider::new(credentials))
-                .endpoint_url(endpoint)
-                .load()
-                .await;
+            let env = [
+                ("AWS_REGION", "us-east-1"),
+                ("AWS_ACCESS_KEY_ID", "id"),
+                ("AWS_SECRET_ACCESS_KEY", "key"),
+                ("SECRETS_ENDPOINT", &endpoint),
+            ];
+            let Boot { aws: config, .. } = Boot::new(env.into_iter().collect(), Clock::system());
             (manager, Secrets::new(&config))
         }
 

@@ -11,6 +11,7 @@
 )]
 
 mod admit;
+mod aws;
 mod body;
 mod boot;
 mod caller;
@@ -41,7 +42,7 @@ mod test_issuer;
 
 pub use admit::admit;
 pub use body::json_body;
-pub use boot::{Boot, BootError, sdk_loader, serve, start, start_logging};
+pub use boot::{Boot, BootError, serve, start, start_logging};
 pub use caller::presented_key;
 pub use clock::Clock;
 pub use decision::{CheckView, DecisionView};

@@ -1,7 +1,7 @@
 //! Secrets, from Secrets Manager. They live in memory only, and wipe it when they go.
 
-use aws_config::SdkConfig;
 use aws_sdk_secretsmanager::{Client, operation::get_secret_value::GetSecretValueError};
+use aws_types::SdkConfig;
 use purser_domain::{Error, Result};
 use std::error::Error as StdError;
 use zeroize::Zeroizing;
@@ -65,8 +65,7 @@ fn words(error: &dyn StdError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use aws_config::{BehaviorVersion, Region};
-    use aws_sdk_secretsmanager::config::{Credentials, SharedCredentialsProvider};
+    use crate::{Boot, Clock};
     use std::{
         io::{BufRead as _, BufReader, Read as _, Write as _},
         net::TcpListener,
@@ -93,14 +92,13 @@ mod tests {
             request.read_exact(&mut vec![0; length]).unwrap();
             request.get_mut().write_all(answer.as_bytes()).unwrap();
         });
-        let config = SdkConfig::builder()
-            .behavior_version(BehaviorVersion::v2026_01_12())
-            .region(Region::new("us-east-1"))
-            .credentials_provider(SharedCredentialsProvider::new(Credentials::new(
-                "id", "key", None, None, "test",
-            )))
-            .endpoint_url(endpoint)
-            .build();
+        let env = [
+            ("AWS_REGION", "us-east-1"),
+            ("AWS_ACCESS_KEY_ID", "id"),
+            ("AWS_SECRET_ACCESS_KEY", "key"),
+            ("SECRETS_ENDPOINT", &endpoint),
+        ];
+        let Boot { aws: config, .. } = Boot::new(env.into_iter().collect(), Clock::system());
         let text = Secrets::new(&config).text("arn:seed").await;
         server.join().unwrap();
         text.map(|text| text.to_string())

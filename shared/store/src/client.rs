@@ -1,7 +1,10 @@
 //! The connection to DynamoDB.
 
-use aws_config::{SdkConfig, retry::RetryConfig, timeout::TimeoutConfig};
 use aws_sdk_dynamodb::{Client, config::Builder};
+use aws_types::{
+    SdkConfig,
+    sdk_config::{RetryConfig, TimeoutConfig},
+};
 use std::time::Duration;
 
 /// A client that gives up in time for its caller to answer.

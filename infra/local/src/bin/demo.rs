@@ -6,7 +6,7 @@
 )]
 #![expect(clippy::indexing_slicing, reason = "a JSON value answers null for what it has not")]
 
-use purser_local::StackFile;
+use purser_local::{StackFile, stack_folder};
 use reqwest::{Client, RequestBuilder};
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -25,8 +25,11 @@ async fn main() -> ExitCode {
 }
 
 async fn run() -> Result<(), Failed> {
-    let stack = StackFile::read().map_err(|error| format!("{error}; is `make run` running?"))?;
-    let (base, provider) = (&stack.base_url, &stack.provider_url);
+    let env = purser_api::Env::process();
+    let stack = StackFile::read(&stack_folder(&env)).map_err(|error| format!("{error}; is `make run` running?"))?;
+    // The same tables and chain may be behind another gateway too: `sam local`'s.
+    let base = env.get("BASE_URL").unwrap_or(&stack.base_url);
+    let provider = &stack.provider_url;
     let http = Client::new();
     let agent = |request: RequestBuilder| request.bearer_auth(&stack.agent.key);
 

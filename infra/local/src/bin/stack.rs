@@ -5,7 +5,8 @@
     reason = "a program for people at a terminal"
 )]
 
-use purser_local::{Options, Ports, ProviderPorts, Stack, StackFile};
+use purser_local::{Options, Ports, ProviderPorts, SamFile, Stack, StackFile, stack_folder};
+use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -23,30 +24,58 @@ async fn main() -> ExitCode {
     let mut env = purser_api::Env::process();
     purser_api::start_logging(&env);
     let throttle = env.number("THROTTLE_PER_MINUTE", 1_200, 1..=1_000_000);
+    let bridge = bridge(&mut env);
+    let folder = stack_folder(&env);
+    // Scripts that start a stack of their own take whatever ports are free, and read them in its files.
+    let (gateway_port, ports) = match env.get("PORTS") {
+        Some("free") => (0, Ports::default()),
+        _ => (GATEWAY, PORTS),
+    };
     let throttle_per_minute = match env.finish(throttle) {
         Ok(limit) => limit,
         Err(error) => return fail(&error),
     };
     let options = Options {
-        gateway_port: GATEWAY,
-        ports: PORTS,
+        gateway_port,
+        ports,
         throttle_per_minute,
+        bridge,
         ..Options::default()
     };
     let stack = match Stack::start(options, |step| println!("run: {step}")).await {
         Ok(stack) => stack,
         Err(error) => return fail(&error),
     };
-    if let Err(error) = StackFile::of(&stack).and_then(|file| file.write()) {
+    if let Err(error) = StackFile::of(&stack).and_then(|file| file.write(&folder)) {
         return fail(&error);
+    }
+    if let Some(variables) = &stack.in_containers {
+        if let Err(error) = SamFile::write(&folder, variables) {
+            return fail(&error);
+        }
+        println!(
+            "run: containers reach the stack's tables, secrets and chain; their variables are in .local/sam-local.json"
+        );
     }
     println!("{}", welcome(&stack));
     tokio::spawn(schedule(stack.probe.clone()));
     // SIGTERM ends the process like any other; the children notice by themselves.
     let _ = tokio::signal::ctrl_c().await;
-    StackFile::remove();
+    StackFile::remove(&folder);
+    SamFile::remove(&folder);
     println!("run: stopped");
     ExitCode::SUCCESS
+}
+
+/// `BIND`: an address of this machine at which containers reach the stack. Loopback, which a container has for itself, and
+/// an address that stands for all of them, which would open the stack to the network, are refused.
+fn bridge(env: &mut purser_api::Env) -> Option<IpAddr> {
+    let address = env.get("BIND")?.parse().ok();
+    let address = address.filter(|address: &IpAddr| !address.is_loopback() && !address.is_unspecified());
+    if address.is_none() {
+        env.wrong("BIND", "must be an address of a Docker bridge, such as 172.17.0.1");
+    }
+    address
 }
 
 /// What the schedule does in the cloud: starts the probe every minute.

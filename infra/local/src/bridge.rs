@@ -1,0 +1,73 @@
+//! The way in for containers: what functions call listens on loopback, where a container finds only itself, so its ports
+//! are opened once more at an address that containers reach. Nothing does that unless asked to.
+
+use crate::StackError;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use url::Url;
+
+/// What listens at this loopback address, as containers reach it.
+pub(crate) fn across(bridge: IpAddr, loopback: &str) -> Result<String, StackError> {
+    let moved = |mut url: Url| url.set_ip_host(bridge).is_ok().then_some(url);
+    let url = Url::parse(loopback).ok().and_then(moved);
+    // Addresses of ours have no path; a `Url` shows an empty one as a slash.
+    url.map(|url| url.as_str().trim_end_matches('/').to_owned())
+        .ok_or_else(|| StackError::Bridge {
+            address: SocketAddr::from((bridge, 0)),
+            source: std::io::Error::other(format!("`{loopback}` is no address")),
+        })
+}
+
+/// Opens the port of a loopback address at the bridge, until the runtime ends; answers the address there.
+pub(crate) async fn open(bridge: IpAddr, loopback: &str) -> Result<String, StackError> {
+    let url = across(bridge, loopback)?;
+    let port = Url::parse(loopback).ok().and_then(|url| url.port()).unwrap_or_default();
+    let address = SocketAddr::from((bridge, port));
+    let listener = TcpListener::bind(address)
+        .await
+        .map_err(|source| StackError::Bridge { address, source })?;
+    tokio::spawn(async move {
+        while let Ok((mut caller, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut service = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+                copy_bidirectional(&mut caller, &mut service).await
+            });
+        }
+    });
+    Ok(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    #[tokio::test]
+    async fn what_is_sent_to_the_bridge_arrives_on_loopback_and_back() {
+        // Any address of this machine will do; this one is loopback too, and not the one that is listened on.
+        let bridge = IpAddr::from([127, 0, 0, 2]);
+        let service = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = service.local_addr().unwrap().port();
+        let url = open(bridge, &format!("http://127.0.0.1:{port}")).await.unwrap();
+        assert_eq!(url, format!("http://127.0.0.2:{port}"));
+        let mut caller = TcpStream::connect((bridge, port)).await.unwrap();
+        let (mut far_end, _) = service.accept().await.unwrap();
+        let mut heard = [0; 4];
+        caller.write_all(b"ping").await.unwrap();
+        far_end.read_exact(&mut heard).await.unwrap();
+        assert_eq!(&heard, b"ping");
+        far_end.write_all(b"pong").await.unwrap();
+        caller.read_exact(&mut heard).await.unwrap();
+        assert_eq!(&heard, b"pong");
+    }
+
+    #[tokio::test]
+    async fn a_bridge_that_this_machine_does_not_have_is_told() {
+        // RFC 5737 §3: an address of documentation.
+        let error = open(IpAddr::from([192, 0, 2, 1]), "http://127.0.0.1:9")
+            .await
+            .unwrap_err();
+        assert!(error.to_string().starts_with("192.0.2.1:9: "), "{error}");
+    }
+}

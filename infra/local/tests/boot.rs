@@ -1,0 +1,280 @@
+//! What is wrong with a function's surroundings stops it when it starts, not at the first payment: one message that says
+//! what is wrong, and repeats no value of a secret.
+
+#![expect(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test stops where its ground is missing"
+)]
+
+use axum::{
+    Json, Router,
+    http::StatusCode,
+    response::{IntoResponse as _, Response},
+};
+use purser_api::{Boot, BootError, Clock};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Nothing listens there.
+const NOWHERE: &str = "http://127.0.0.1:1";
+/// Of BIP-32's test vectors and unlike them: it opens nothing.
+const SEED: &str = "000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f";
+/// The public half of [`SEED`].
+fn xpub() -> String {
+    let seed = purser_chain::WalletSeed::from_hex(SEED).unwrap();
+    seed.xpub().unwrap().to_text().unwrap()
+}
+
+type Texts = BTreeMap<String, String>;
+
+fn texts<const N: usize>(pairs: [(&str, &str); N]) -> Texts {
+    pairs
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+/// All variables of all functions, as `template.yaml` sets them.
+fn variables() -> Texts {
+    texts([
+        ("AWS_REGION", "us-east-1"),
+        ("AWS_ACCESS_KEY_ID", "id"),
+        ("AWS_SECRET_ACCESS_KEY", "key"),
+        ("DYNAMODB_ENDPOINT", NOWHERE),
+        ("CATALOG_TABLE", "catalog"),
+        ("LEDGER_TABLE", "ledger"),
+        ("DECISIONS_TABLE", "decisions"),
+        ("THROTTLE_TABLE", "throttle"),
+        ("NETWORK", "base-sepolia"),
+        ("OIDC_ISSUER", NOWHERE),
+        ("OIDC_CLIENT_ID", "client"),
+        ("WALLET_SEED_SECRET_ARN", "arn:seed"),
+        ("NONCE_KEY_SECRET_ARN", "arn:nonce"),
+        ("RPC_URL_SECRET_ARN", "arn:rpc"),
+        ("WALLET_XPUB_SECRET_ARN", "arn:xpub"),
+        ("INTERNAL_TOKEN_SECRET_ARN", "arn:token"),
+    ])
+}
+
+fn secrets() -> Texts {
+    texts([
+        ("arn:seed", SEED),
+        ("arn:nonce", "0123456789abcdef0123456789abcdef"),
+        ("arn:rpc", NOWHERE),
+        ("arn:xpub", &xpub()),
+        ("arn:token", "0123456789abcdef0123456789abcdef"),
+    ])
+}
+
+/// Secrets Manager with these secrets, none of which was ever rotated.
+async fn manager(secrets: Texts) -> String {
+    let answer = move |body: String| {
+        let request: Value = serde_json::from_str(&body).unwrap();
+        let current = request["VersionStage"] == "AWSCURRENT";
+        let id = request["SecretId"].as_str().unwrap();
+        let value = secrets.get(id).filter(|_| current);
+        let answer: Response = if let Some(text) = value {
+            Json(json!({"SecretString": text})).into_response()
+        } else {
+            let body = Json(json!({"__type": "ResourceNotFoundException"}));
+            (StatusCode::BAD_REQUEST, body).into_response()
+        };
+        async move { answer }
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async { axum::serve(listener, Router::new().fallback(answer)).await });
+    url
+}
+
+/// What a function says when it is started like this; `None` when it starts.
+async fn said(function: &str, variables: Texts, secrets: Texts) -> Option<String> {
+    let mut all = texts([("SECRETS_ENDPOINT", &manager(secrets).await)]);
+    all.extend(variables);
+    let boot = Boot::new(all.into_iter().collect(), Clock::system());
+    let started: Result<(), BootError> = match function {
+        "agents" => purser_agents::router(boot).await.map(drop),
+        "catalog" => purser_catalog::router(boot).await.map(drop),
+        "dashboard" => purser_dashboard::router(boot).await.map(drop),
+        "fallback" => purser_fallback::router(boot).await.map(drop),
+        "internal" => purser_internal::router(boot).await.map(drop),
+        "payments" => purser_payments::router(boot).await.map(drop),
+        "probe" => purser_local::Probe::boot(boot).map(drop),
+        other => panic!("{other}"),
+    };
+    started.err().map(|error| {
+        let (mut text, mut source) = (error.to_string(), error.source());
+        while let Some(cause) = source {
+            text = format!("{text}: {cause}");
+            source = cause.source();
+        }
+        text
+    })
+}
+
+#[tokio::test]
+async fn every_function_starts_in_these_surroundings() {
+    let functions = [
+        "agents",
+        "catalog",
+        "dashboard",
+        "fallback",
+        "internal",
+        "payments",
+        "probe",
+    ];
+    for function in functions {
+        assert_eq!(said(function, variables(), secrets()).await, None, "{function}");
+    }
+}
+
+#[tokio::test]
+async fn a_malformed_variable_stops_the_function() {
+    let word = "must be an integer from";
+    let rows = [
+        ("agents", "THROTTLE_PER_MINUTE", "0", format!("{word} 1 to 1000000")),
+        ("catalog", "BODY_LIMIT_BYTES", "64k", format!("{word} 1024 to 1048576")),
+        ("fallback", "BODY_LIMIT_BYTES", "-1", format!("{word} 1024 to 1048576")),
+        (
+            "payments",
+            "NETWORK",
+            "mainnet",
+            "must be one of: base, base-sepolia".to_owned(),
+        ),
+        ("payments", "FINALITY_CONFIRMATIONS", "0", format!("{word} 1 to 10000")),
+        (
+            "payments",
+            "MAX_AUTHORIZATION_SECONDS",
+            "1h",
+            format!("{word} 30 to 3600"),
+        ),
+        ("payments", "APPROVAL_TTL_SECONDS", "1", format!("{word} 60 to 2678400")),
+        (
+            "payments",
+            "ACCEPT_PROVIDER_OK",
+            "yes",
+            "must be `true` or `false`".to_owned(),
+        ),
+        (
+            "payments",
+            "DYNAMODB_ENDPOINT",
+            "localhost:8000",
+            "must be empty, or an address: http://<host>:<port>".to_owned(),
+        ),
+        (
+            "internal",
+            "SECRETS_ENDPOINT",
+            "nowhere",
+            "must be empty, or an address: http://<host>:<port>".to_owned(),
+        ),
+        ("internal", "AWS_REGION", "", "is not set".to_owned()),
+        (
+            "dashboard",
+            "OIDC_ISSUER",
+            "http://issuer.example",
+            "must be an https address without query or fragment, or http on a loopback host".to_owned(),
+        ),
+        (
+            "dashboard",
+            "DASHBOARD_URL",
+            "https://purser.example/",
+            "must be an origin: https://<host>, or http://<host>:<port>".to_owned(),
+        ),
+        ("probe", "PROBE_INTERVAL_SECONDS", "1", format!("{word} 60 to 604800")),
+        (
+            "probe",
+            "PROBE_ALLOWED_HOSTS",
+            "http://a",
+            "must be a list of `host:port`".to_owned(),
+        ),
+    ];
+    for (function, name, value, words) in rows {
+        let mut variables = variables();
+        variables.insert(name.to_owned(), value.to_owned());
+        let said = said(function, variables, secrets()).await;
+        assert_eq!(said, Some(format!("`{name}` {words}")), "{function}, {name}");
+    }
+}
+
+#[tokio::test]
+async fn a_missing_or_malformed_secret_stops_the_function() {
+    const SEED_FORM: &str = "the wallet seed must be 64 to 128 hexadecimal digits, two for each byte";
+    const XPUB_FORM: &str =
+        "the wallet xpub must be the extended public key of m/44'/60'/0'/0, as `xpub` and 107 more characters";
+    const RPC_FORM: &str = "the RPC address is not an http or https URL";
+    let root = "xpub661MyMwAqRbcFtXgS5sYJABqqG9YLmC4Q1Rdap9gSE8NqtwybGhePY2gZ29ESFjqJoCu1Rupje8YtGqsefD265TMg7usUDFdp6W1EGMcet8";
+    let seed = xpub().replace("xpub", "xprv");
+    let missing = |arn: &str| format!("reading a secret: `{arn}`: does not exist");
+    let rows: [(&str, &str, Option<&str>, String); 20] = [
+        ("payments", "arn:seed", None, missing("arn:seed")),
+        ("payments", "arn:seed", Some(""), SEED_FORM.to_owned()),
+        (
+            "payments",
+            "arn:seed",
+            Some("hunter2hunter2hunter2hunter2hunter2"),
+            SEED_FORM.to_owned(),
+        ),
+        ("payments", "arn:seed", Some(SEED.split_at(62).0), SEED_FORM.to_owned()),
+        ("payments", "arn:seed", Some(SEED.split_at(63).0), SEED_FORM.to_owned()),
+        ("payments", "arn:nonce", None, missing("arn:nonce")),
+        (
+            "payments",
+            "arn:nonce",
+            Some("hunter2"),
+            "the nonce key must have at least 32 characters".to_owned(),
+        ),
+        ("payments", "arn:rpc", None, missing("arn:rpc")),
+        ("payments", "arn:rpc", Some(""), RPC_FORM.to_owned()),
+        (
+            "payments",
+            "arn:rpc",
+            Some("hunter2.example/v2/key"),
+            RPC_FORM.to_owned(),
+        ),
+        (
+            "payments",
+            "arn:rpc",
+            Some("wss://hunter2.example"),
+            RPC_FORM.to_owned(),
+        ),
+        ("dashboard", "arn:rpc", None, missing("arn:rpc")),
+        ("dashboard", "arn:rpc", Some("file:///hunter2"), RPC_FORM.to_owned()),
+        ("dashboard", "arn:xpub", None, missing("arn:xpub")),
+        ("dashboard", "arn:xpub", Some("hunter2"), XPUB_FORM.to_owned()),
+        // Of the root, and no extended public key at all.
+        ("dashboard", "arn:xpub", Some(root), XPUB_FORM.to_owned()),
+        ("dashboard", "arn:xpub", Some(&seed), XPUB_FORM.to_owned()),
+        ("internal", "arn:token", None, missing("arn:token")),
+        ("internal", "arn:token", Some(""), token_form()),
+        ("internal", "arn:token", Some("hunter2"), token_form()),
+    ];
+    for (function, arn, value, words) in rows {
+        let mut secrets = secrets();
+        match value {
+            Some(value) => secrets.insert(arn.to_owned(), value.to_owned()),
+            None => secrets.remove(arn),
+        };
+        let said = said(function, variables(), secrets).await.unwrap_or_default();
+        assert!(said.contains(&words), "{function}, {arn}, {value:?}: {said}");
+        assert!(
+            value.is_none_or(|value| value.is_empty() || !said.contains(value)),
+            "{said}"
+        );
+    }
+}
+
+fn token_form() -> String {
+    "`arn:token`: must be 32 or more letters, digits or signs of ASCII, without spaces".to_owned()
+}
+
+#[tokio::test]
+async fn secrets_that_cannot_be_read_stop_the_function() {
+    let mut variables = variables();
+    variables.insert("SECRETS_ENDPOINT".to_owned(), NOWHERE.to_owned());
+    for function in ["payments", "dashboard", "internal"] {
+        let said = said(function, variables.clone(), secrets()).await.unwrap_or_default();
+        assert!(said.contains("reading a secret"), "{function}: {said}");
+    }
+}

@@ -1,0 +1,144 @@
+//! How we call AWS: region and credentials as Lambda hands them to a function, and where the services are.
+//!
+//! Everything comes from [`Env`], so that a variable that is missing is told with the function's own. Lambda knows no
+//! profiles, no metadata service and no single sign-on, so none of them is asked: that spares a function a megabyte
+//! (`docs/decisions.md` §11).
+
+use crate::Env;
+use aws_sdk_secretsmanager::config::{BehaviorVersion, Credentials, SharedCredentialsProvider};
+use aws_types::{
+    SdkConfig,
+    region::Region,
+    sdk_config::{RetryConfig, TimeoutConfig},
+    service_config::{LoadServiceConfig, ServiceConfigKey},
+};
+use axum::http::Uri;
+use std::time::Duration;
+
+/// Reads `AWS_REGION` and the credentials, which Lambda sets, and `DYNAMODB_ENDPOINT` and `SECRETS_ENDPOINT`, which are
+/// empty in the cloud. They have names of our own since the SDK takes its own `AWS_ENDPOINT_URL_…` for an address when they
+/// are empty, and `sam local` sets only what the template declares.
+///
+/// An answer takes milliseconds, so a second without one is a lost request. Three attempts of a second are three seconds,
+/// and the longest handler makes three calls in a row: nine seconds of the fifteen that a function has.
+pub(crate) fn config(env: &mut Env) -> SdkConfig {
+    let timeouts = TimeoutConfig::builder()
+        .connect_timeout(Duration::from_millis(500))
+        .operation_attempt_timeout(Duration::from_secs(1))
+        .operation_timeout(Duration::from_secs(3))
+        .build();
+    // Pinned, so that a new version of the SDK changes neither retries nor timeouts by itself.
+    let config = SdkConfig::builder()
+        .behavior_version(BehaviorVersion::v2026_01_12())
+        .timeout_config(timeouts)
+        .retry_config(RetryConfig::standard().with_max_attempts(3))
+        .service_config(Endpoints {
+            dynamodb: endpoint(env, "DYNAMODB_ENDPOINT"),
+            secrets: endpoint(env, "SECRETS_ENDPOINT"),
+        });
+    // What is missing is noted in `env`, which then lets no function start.
+    let region = env.text("AWS_REGION").map(Region::new);
+    let keys = [env.text("AWS_ACCESS_KEY_ID"), env.text("AWS_SECRET_ACCESS_KEY")];
+    let session = env.get("AWS_SESSION_TOKEN").map(str::to_owned);
+    let [Some(id), Some(secret)] = keys else {
+        return config.build();
+    };
+    // They are good for longer than Lambda keeps an environment.
+    let credentials = Credentials::new(id, secret, session, None, "environment");
+    config
+        .region(region)
+        .credentials_provider(SharedCredentialsProvider::new(credentials))
+        .build()
+}
+
+/// An address to call instead of AWS's own.
+fn endpoint(env: &mut Env, name: &str) -> Option<String> {
+    let text = env.get(name)?.to_owned();
+    let is_address = text.parse::<Uri>().is_ok_and(|uri| {
+        matches!(uri.scheme_str(), Some("http" | "https")) && uri.authority().is_some() && uri.query().is_none()
+    });
+    if is_address {
+        Some(text)
+    } else {
+        env.wrong(name, "must be empty, or an address: http://<host>:<port>");
+        None
+    }
+}
+
+/// Where each service is, if not at AWS.
+#[derive(Debug)]
+struct Endpoints {
+    dynamodb: Option<String>,
+    secrets: Option<String>,
+}
+
+impl LoadServiceConfig for Endpoints {
+    fn load_config(&self, key: ServiceConfigKey<'_>) -> Option<String> {
+        match (key.env(), key.service_id()) {
+            ("AWS_ENDPOINT_URL", "DynamoDB") => self.dynamodb.clone(),
+            ("AWS_ENDPOINT_URL", "Secrets Manager") => self.secrets.clone(),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LAMBDA: [(&str, &str); 3] = [
+        ("AWS_REGION", "eu-west-1"),
+        ("AWS_ACCESS_KEY_ID", "id"),
+        ("AWS_SECRET_ACCESS_KEY", "secret"),
+    ];
+
+    /// The two addresses that the clients would call, and what is wrong.
+    fn check(variables: &[(&str, &str)]) -> ([Option<String>; 2], Option<String>) {
+        let mut env: Env = variables.iter().copied().collect();
+        let config = config(&mut env);
+        let told = |id| {
+            let key = ServiceConfigKey::builder().service_id(id).profile("endpoint_url");
+            let key = key.env("AWS_ENDPOINT_URL").build().unwrap();
+            config.service_config().unwrap().load_config(key)
+        };
+        let told = ["DynamoDB", "Secrets Manager"].map(told);
+        (told, env.finish(Some(())).err().map(|error| error.to_string()))
+    }
+
+    #[test]
+    fn an_endpoint_is_the_one_that_is_set_and_an_empty_one_is_none() {
+        let with = |more: &[(&'static str, &'static str)]| check(&[&LAMBDA, more].concat());
+        assert_eq!(with(&[]), ([None, None], None));
+        assert_eq!(
+            with(&[("DYNAMODB_ENDPOINT", ""), ("SECRETS_ENDPOINT", "")]),
+            ([None, None], None)
+        );
+        assert_eq!(
+            with(&[
+                ("DYNAMODB_ENDPOINT", "http://172.17.0.1:8000"),
+                ("SECRETS_ENDPOINT", "https://secrets.example")
+            ]),
+            (
+                [
+                    Some("http://172.17.0.1:8000".to_owned()),
+                    Some("https://secrets.example".to_owned())
+                ],
+                None
+            )
+        );
+        for text in ["127.0.0.1:8000", "ftp://a", "http://", "http://a?b", "/x"] {
+            let (told, wrong) = with(&[("DYNAMODB_ENDPOINT", text)]);
+            assert_eq!(told, [None, None], "{text}");
+            let words = "`DYNAMODB_ENDPOINT` must be empty, or an address: http://<host>:<port>";
+            assert_eq!(wrong.as_deref(), Some(words), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_lambda_always_sets_is_missed_like_anything_else() {
+        assert_eq!(
+            check(&[]).1.unwrap(),
+            "`AWS_REGION` is not set; `AWS_ACCESS_KEY_ID` is not set; `AWS_SECRET_ACCESS_KEY` is not set"
+        );
+    }
+}
