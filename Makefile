@@ -43,6 +43,10 @@ bench: setup ## Prints the capacity units, calls and round trips of every operat
 sam-build: setup ## Builds every function as SAM does, with the release profile, for x86_64.
 	infra/sam/build.sh --full
 
+.PHONY: sam-local
+sam-local: setup ## Serves the functions in Lambda's containers (needs Docker), over a local stack; answers on 127.0.0.1:3010.
+	@infra/sam/local.sh
+
 .PHONY: clean
 clean: ## Removes what was built and installed here.
 	rm -rf target .aws-sam .venv .local infra/local/x402/node_modules tests/browser/node_modules

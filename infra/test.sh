@@ -34,6 +34,11 @@ step "planted bugs are caught" tests/planted/plant.py
 step "template: sam validate" infra/sam/check.sh
 step "template: sam build" infra/sam/build.sh
 step "events under the Lambda runtime emulator" infra/sam/replay.sh
+if why=$(infra/sam/local-test.sh --why-not); then
+  skip "sam local with a Docker engine" "$why"
+else
+  step "sam local with a Docker engine" infra/sam/local-test.sh
+fi
 
 printf '\n=== summary\n'
 for name in "${passed[@]}"; do printf 'ran      %s\n' "$name"; done

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Makes sure that Docker has Lambda's base image for x86_64: pulls it; or, where no registry can be reached, makes a
+# stand-in under the same name out of files of this machine, as much as SAM and a Rust function need of it.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+source infra/sam/docker.sh
+
+base_image=$(base_image)
+docker image inspect "$base_image" >/dev/null 2>&1 && exit 0
+if timeout 120 docker pull --quiet "$base_image" >/dev/null 2>&1; then
+  echo "base image: pulled $base_image"
+  exit 0
+fi
+
+root=$(mktemp -d)
+trap 'rm -rf "$root"' EXIT
+put() { # put <file> <its path in the image>
+  install -D -m "$(stat -L -c %a "$1")" "$(readlink -f "$1")" "$root$2"
+}
+# A program with the libraries that it is linked with, the loader among them, each where the loader looks for it.
+put_program() { # put_program <name>
+  local program library
+  program=$(command -v "$1")
+  put "$program" "/bin/$1"
+  for library in $(ldd "$program" | grep -oE '/[^ ]+'); do put "$library" "$library"; done
+}
+# SAM adds the runtime emulator to the image with these three.
+for program in sh mv chmod; do put_program "$program"; done
+# What a Rust function is linked with beyond the C library (infra/sam/build.sh looks at that one's version).
+for library in libm.so.6 libgcc_s.so.1; do
+  path=$(ldconfig -p | sed -n "s|.*$library (libc6,x86-64) => ||p" | head -n 1)
+  put "$path" "$path"
+done
+# Root certificates, where Amazon Linux and where Debian have them.
+put /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
+put /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt
+mkdir -p "$root"/{tmp,usr,var/task,var/runtime,var/rapid,proc,sys,dev}
+chmod 1777 "$root/tmp"
+ln -s /bin "$root/usr/bin"
+tar -C "$root" -c . | docker import \
+  --change 'WORKDIR /var/task' \
+  --change 'ENV PATH=/bin:/var/task LAMBDA_TASK_ROOT=/var/task LAMBDA_RUNTIME_DIR=/var/runtime' \
+  --change 'LABEL purser=stand-in' \
+  - "$base_image" >/dev/null
+echo "base image: no registry, so a stand-in was made of this machine's files"

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# `make sam-local`: the built functions in Lambda's own containers behind SAM's gateway, over a local stack's tables,
+# secrets and chain, until Ctrl-C.
+#
+#   PORT=3010   where SAM's gateway listens, on loopback
+#
+# A stack that was started with `make run BIND=<gateway of the Docker bridge>` is used; without one, one is started for
+# it and stopped after. SAM emulates neither the JWT nor the IAM authorizer: every function judges its callers itself.
+# People's routes are refused here, since a container does not reach the issuer on this machine's loopback.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+source infra/sam/docker.sh
+
+if why=$(why_no_docker); then echo "sam-local: $why" >&2; exit 1; fi
+trap 'stop_stack; stop_docker' EXIT
+start_docker
+infra/sam/base-image.sh
+# Never a cached build: after an edit in shared/ it would be the old one.
+infra/sam/build.sh
+folder=.local
+if ! [[ -f .local/sam-local.json && -f .local/stack.json ]]; then
+  echo "sam-local: no stack that containers reach is running; starting one"
+  cargo build --locked --package purser-local --bins
+  folder=.local/sam
+  start_stack "$folder"
+fi
+
+sam_surroundings
+port=${PORT:-3010}
+cat <<TEXT
+
+sam-local: the API will answer at http://127.0.0.1:$port; the first call of each function starts its container
+  the demo agent's key      $(from_stack "$folder" agent key)
+  a paid provider           $(from_stack "$folder" provider_url)
+  a whole payment           BASE_URL=http://127.0.0.1:$port STACK_FOLDER=$folder target/debug/demo
+  one recorded event        STACK_FOLDER=$folder infra/sam/invoke.sh events/agents/get-me.json
+
+TEXT
+.venv/bin/sam local start-api --skip-pull-image --port "$port" --env-vars "$folder/sam-local.json"
