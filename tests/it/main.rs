@@ -11,6 +11,7 @@ mod docs;
 mod errors;
 mod events;
 mod flow;
+mod metrics;
 mod operators;
 mod people;
 mod races;

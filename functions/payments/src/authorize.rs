@@ -299,7 +299,16 @@ impl Authorizing<'_> {
         }
         let terms = PaymentTerms::of(&terms);
         let payment = self.payments.payment(&wallet, &terms, offer)?;
-        tracing::info!(settlement.id = %terms.settlement, agent.id = %case.agent.id, amount = %terms.amount, "payment.authorized");
+        tracing::info!(
+            result = "allow",
+            rule = "none",
+            settlement.id = %terms.settlement,
+            transaction.id = %terms.transaction,
+            agent.id = %case.agent.id,
+            amount = %terms.amount,
+            latency_ms = self.latency_ms(),
+            "payment.decided"
+        );
         Ok(Some(
             Authorized::with_payment(&terms, offer.version(), payment).into_response(),
         ))
@@ -323,7 +332,12 @@ impl Authorizing<'_> {
             let settlement = settlement.ok_or_else(|| Error::internal("replaying a settlement", "it is gone"))?;
             Authorized::without_payment(&settlement)
         };
-        tracing::info!(settlement.id = %bound.settlement, agent.id = %agent.id, "payment.replayed");
+        tracing::info!(
+            settlement.id = %bound.settlement,
+            agent.id = %agent.id,
+            latency_ms = self.latency_ms(),
+            "payment.replayed"
+        );
         let mut answer = answer.into_response();
         let replayed = axum::http::HeaderValue::from_static("true");
         answer.headers_mut().insert("idempotent-replayed", replayed);
@@ -341,12 +355,36 @@ impl Authorizing<'_> {
             .escalate(&self.request.idempotency_key, &decision, expires_at)
             .await?
         {
-            Escalated::Staged(approval) | Escalated::Joined(approval) => {
-                tracing::info!(approval.id = %approval.id, agent.id = %case.agent.id, amount = %approval.amount, "payment.escalated");
+            Escalated::Staged(approval) => {
+                tracing::info!(
+                    approval.id = %approval.id,
+                    agent.id = %approval.agent,
+                    amount = %approval.amount,
+                    "approval.staged"
+                );
+                self.log_refusal(&decision);
+                Err(self.waiting(&approval, decision.transaction, &checks).into())
+            }
+            Escalated::Joined(approval) => {
+                self.log_refusal(&decision);
                 Err(self.waiting(&approval, decision.transaction, &checks).into())
             }
             Escalated::Prior(_) => Ok(None),
         }
+    }
+
+    fn log_refusal(&self, decision: &DecisionRecord) {
+        let reason = &decision.reason;
+        tracing::info!(
+            result = reason.result(),
+            rule = reason.rule(),
+            reason = reason.text(),
+            transaction.id = %decision.transaction,
+            agent.id = %decision.agent,
+            amount = %decision.amount,
+            latency_ms = self.latency_ms(),
+            "payment.decided"
+        );
     }
 
     fn decision(&self, case: Case<'_>, denial: Denial) -> Result<DecisionRecord> {
@@ -376,13 +414,13 @@ impl Authorizing<'_> {
     /// Writes the decision row, and only then refuses.
     async fn record(&self, record: DecisionRecord) -> Result<Error> {
         self.payments.ledger.record(&record).await?;
+        self.log_refusal(&record);
         let DecisionRecord {
             transaction,
             reason,
             checks,
             ..
         } = record;
-        tracing::info!(transaction.id = %transaction, agent.id = %record.agent, reason = reason.text(), "payment.refused");
         Ok(self.refused(transaction, reason, checks))
     }
 

@@ -48,7 +48,9 @@ pub(crate) async fn complete(
     let CompleteRequest { tx_hash } = request?;
     let settlement = settlement.ok_or(ErrorKind::NotFound)?;
 
+    let log = |outcome, failure| log(&settlement, tx_hash, outcome, failure);
     if matches!(&settlement.state, SettlementState::Confirmed { tx_hash: known, .. } if *known == tx_hash) {
+        log("already", None);
         return Ok(Json(Completed::from(&settlement)));
     }
     let transfer = verify(&payments, &settlement, tx_hash).await?;
@@ -58,14 +60,35 @@ pub(crate) async fn complete(
         .await?
     {
         Confirmed::Done(settlement) => {
-            tracing::info!(settlement.id = %settlement.id(), tx.hash = %tx_hash, "payment.confirmed");
+            log("confirmed", None);
             Ok(Json(Completed::from(&settlement)))
         }
         // Nothing expires yet that the chain has not shown to be unusable, so a transfer seen now contradicts it.
-        Confirmed::Expired(_) => Err(Error::internal("confirming a settlement", "it has expired").into()),
-        Confirmed::Already(settlement) => Ok(Json(Completed::from(&settlement))),
-        Confirmed::TransactionUsed { .. } => Err(ErrorKind::SettlementTransactionAlreadyUsed.into()),
+        Confirmed::Expired(_) => {
+            log("expired", Some("expired"));
+            Err(Error::internal("confirming a settlement", "it has expired").into())
+        }
+        Confirmed::Already(settlement) => {
+            log("already", None);
+            Ok(Json(Completed::from(&settlement)))
+        }
+        Confirmed::TransactionUsed { .. } => {
+            log("transaction_used", Some("transaction_used"));
+            Err(ErrorKind::SettlementTransactionAlreadyUsed.into())
+        }
     }
+}
+
+/// One line for each proof that was looked at. A failure is what waiting does not mend.
+fn log(settlement: &Settlement, tx_hash: TxHash, outcome: &'static str, failure: Option<&'static str>) {
+    tracing::info!(
+        outcome,
+        failure,
+        settlement.id = %settlement.id(),
+        agent.id = %settlement.terms.agent,
+        tx.hash = %tx_hash,
+        "payment.completed"
+    );
 }
 
 /// Looks for the settlement's own transfer in that transaction, waiting a moment for it to become final.
@@ -77,14 +100,20 @@ async fn verify(payments: &Payments, settlement: &Settlement, tx_hash: TxHash) -
         .await
     {
         Ok(Evidence::Final(transfer)) => Ok(transfer),
-        Ok(Evidence::Mismatch(mismatch)) => Err(ErrorKind::SettlementNotVerified {
-            reason: mismatch.reason(),
+        Ok(Evidence::Mismatch(mismatch)) => {
+            let reason = mismatch.reason();
+            log(settlement, tx_hash, "mismatch", Some(reason));
+            Err(ErrorKind::SettlementNotVerified { reason }.into())
         }
-        .into()),
-        Ok(Evidence::Pending(pending)) => Err(ErrorKind::SettlementNotYetVerified {
-            reason: pending.reason(),
+        Ok(Evidence::Pending(pending)) => {
+            let reason = pending.reason();
+            log(settlement, tx_hash, "not_yet", None);
+            Err(ErrorKind::SettlementNotYetVerified { reason }.into())
         }
-        .into()),
-        Err(error) => Err(Error::not_yet_verified("chain_unavailable", error)),
+        Err(error) => {
+            const REASON: &str = "chain_unavailable";
+            log(settlement, tx_hash, "not_yet", Some(REASON));
+            Err(Error::not_yet_verified(REASON, error))
+        }
     }
 }

@@ -19,6 +19,7 @@ use purser_domain::{
 use purser_store::{CatalogTable, Listed};
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tokio::{task::JoinSet, time::Instant};
+use tracing::Instrument as _;
 
 /// The most operations of one run. With [`SERVICES_AT_ONCE`] times [`CALLS_PER_SERVICE`] calls at once of ten seconds
 /// each, 100 are done in 40 s at the worst where they belong to many services.
@@ -216,7 +217,8 @@ async fn at_most<T: Send + 'static>(
         if running.len() >= limit {
             done.extend(running.join_next().await.and_then(Result::ok));
         }
-        running.spawn(work);
+        // Its lines belong to the same run.
+        running.spawn(work.in_current_span());
     }
     while let Some(finished) = running.join_next().await {
         done.extend(finished);

@@ -1,11 +1,11 @@
 //! The start of a function: logs, configuration, and then requests until the environment is frozen for good.
 
-use crate::{Clock, Env, answer, aws};
+use crate::{Clock, Env, answer, aws, metrics::Lines};
 use aws_types::SdkConfig;
 use axum::Router;
 use lambda_http::lambda_runtime::{self, service_fn};
-use std::{convert::Infallible, process::ExitCode};
-use tracing::{Subscriber, error};
+use std::{convert::Infallible, process::ExitCode, time::Instant};
+use tracing::{Subscriber, error, info};
 use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
 /// Why a function can't start.
@@ -35,7 +35,10 @@ impl Boot {
 /// [`Boot`], answers the same.
 pub async fn serve(build: impl AsyncFnOnce(Boot) -> Result<Router, BootError>) -> ExitCode {
     let served = async {
-        let router = build(start()).await?;
+        let boot = start();
+        let cold_start = ColdStart::of(&boot);
+        let router = build(boot).await?;
+        cold_start.over();
         lambda_runtime::run(service_fn(async |event| {
             Ok::<_, Infallible>(answer(router.clone(), event).await)
         }))
@@ -57,11 +60,40 @@ pub fn start() -> Boot {
     Boot::new(env, Clock::system())
 }
 
+/// The start of one environment of a function, which [`serve`] tells; for functions that answer no HTTP.
+pub struct ColdStart {
+    function: String,
+    began: Instant,
+}
+
+impl ColdStart {
+    /// A function that is about to start.
+    pub fn of(boot: &Boot) -> Self {
+        Self {
+            function: boot.env.get("AWS_LAMBDA_FUNCTION_NAME").unwrap_or("local").to_owned(),
+            began: Instant::now(),
+        }
+    }
+
+    /// It has started, and waits for work.
+    pub fn over(self) {
+        let boot_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        info!(function = self.function, boot_ms, "function.started");
+    }
+}
+
 /// Sends log lines to standard output, one JSON object each, from now on.
 pub fn start_logging(env: &Env) {
-    // Tests may have installed another subscriber; the first one stays.
-    let _ = tracing::subscriber::set_global_default(subscriber(&directives(env), std::io::stdout));
+    log_to(&directives(env), std::io::stdout);
     log_panics();
+}
+
+/// Sends log lines to a writer, one JSON object each, from now on. Tests may have done so before; the first one stays.
+pub fn log_to<W>(directives: &str, writer: W)
+where
+    W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
+{
+    let _ = tracing::subscriber::set_global_default(subscriber(directives, writer));
 }
 
 /// Which lines are logged: ours at the configured level, everybody else's from WARN on. The SDKs' debug lines show
@@ -83,18 +115,21 @@ fn directives(env: &Env) -> String {
     format!("warn,purser={}", level.to_ascii_lowercase())
 }
 
-/// One JSON object per line. Lambda's own filter reads `level` and `timestamp` at the top; without either, a line counts
-/// as INFO (Lambda developer guide, "Log-level filtering").
+/// One JSON object per line, metrics among them. Lambda's own filter reads `level` and `timestamp` at the top; without
+/// either, a line counts as INFO (Lambda developer guide, "Log-level filtering").
 pub(crate) fn subscriber<W>(directives: &str, writer: W) -> impl Subscriber + Send + Sync + 'static
 where
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
 {
     let filter = EnvFilter::try_new(directives).unwrap_or_else(|_| EnvFilter::new("warn,purser=info"));
-    tracing_subscriber::fmt()
+    let lines = tracing_subscriber::fmt::format()
         .json()
         .flatten_event(true)
         .with_current_span(true)
-        .with_span_list(false)
+        .with_span_list(false);
+    tracing_subscriber::fmt()
+        .json()
+        .event_format(Lines(lines))
         .with_env_filter(filter)
         .with_writer(writer)
         .finish()
@@ -118,6 +153,20 @@ fn causes(error: &(dyn std::error::Error + 'static)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_issuer::Logged;
+
+    #[test]
+    fn a_cold_start_is_told_and_counted() {
+        let logged = Logged::start();
+        let env: Env = [("AWS_LAMBDA_FUNCTION_NAME", "purser-PaymentsFunction-1")]
+            .into_iter()
+            .collect();
+        ColdStart::of(&Boot::new(env, Clock::system())).over();
+        let line: serde_json::Value = serde_json::from_str(&logged.take()).unwrap();
+        assert_eq!(line["ColdStarts"], 1);
+        assert_eq!(line["Function"], "purser-PaymentsFunction-1");
+        assert!(line["boot_ms"].is_u64(), "{line}");
+    }
 
     #[test]
     fn a_level_is_ours_alone_and_directives_are_taken_as_they_are() {

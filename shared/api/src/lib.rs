@@ -25,6 +25,7 @@ mod failure;
 mod gateway;
 mod internal;
 mod issuer;
+mod metrics;
 mod openapi;
 mod policy;
 mod precondition;
@@ -39,10 +40,11 @@ mod settlement;
 mod source;
 #[cfg(test)]
 mod test_issuer;
+mod trace_id;
 
 pub use admit::admit;
 pub use body::json_body;
-pub use boot::{Boot, BootError, serve, start, start_logging};
+pub use boot::{Boot, BootError, ColdStart, log_to, serve, start, start_logging};
 pub use caller::presented_key;
 pub use clock::Clock;
 pub use decision::{CheckView, DecisionView};
@@ -66,3 +68,4 @@ pub use secrets::Secrets;
 pub use session::{AuthorizationCode, Person, SessionSettings, SessionToken, Sessions};
 pub use settlement::SettlementRow;
 pub use source::{ThrottleScope, domain_name, source_ip};
+pub use trace_id::TraceId;

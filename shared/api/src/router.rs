@@ -3,7 +3,7 @@
 //! A request has a name, a body of bounded size, and a deadline; whatever happens to it, it gets an answer in our
 //! envelope, and it is logged once, here, where it ends. Bodies, headers and keys are never logged.
 
-use crate::{Clock, Env, Failure, RequestId, envelope::ErrorBody};
+use crate::{Clock, Env, Failure, RequestId, TraceId, envelope::ErrorBody};
 use axum::{
     Router,
     body::Body,
@@ -66,18 +66,19 @@ async fn not_found() -> Failure {
 async fn around(State(settings): State<ApiSettings>, mut request: Request, next: Next) -> Response {
     let started = Instant::now();
     let id = RequestId::of(request.extensions());
+    let trace = TraceId::of(request.extensions(), request.headers(), Clock::system().now());
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
     let deadline = time_left(request.extensions());
     request.extensions_mut().insert(id.clone());
 
-    let span = info_span!("request", request.id = %id);
+    let span = info_span!("request", request.id = %id, trace.id = %trace);
     async {
         let work = async { Ok(next.run(sized(request, settings.body_limit).await?).await) };
         let answer = within(deadline, contained(work)).await;
         let mut response = answer.unwrap_or_else(|error| Failure::from(error).into_response());
-        complete(&mut response, &id);
+        complete(&mut response, &id, &trace);
         let failure = response.extensions().get::<Failure>();
         let slug = failure.map(|failure| failure.error().kind().slug());
         let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -153,7 +154,7 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 }
 
 /// Adds what every answer carries. What a handler has set itself stays.
-fn complete(response: &mut Response, id: &RequestId) {
+fn complete(response: &mut Response, id: &RequestId, trace: &TraceId) {
     // A page that tells of a failure in its own words stays (`Failure::page`).
     let is_json = |headers: &HeaderMap| {
         headers
@@ -171,6 +172,9 @@ fn complete(response: &mut Response, id: &RequestId) {
     let headers = response.headers_mut();
     if let Ok(id) = HeaderValue::from_str(id.as_str()) {
         headers.insert(HeaderName::from_static("x-request-id"), id);
+    }
+    if let Ok(root) = HeaderValue::try_from(format!("Root={trace}")) {
+        headers.insert(HeaderName::from_static("x-amzn-trace-id"), root);
     }
     if is_json(headers) {
         headers.insert(
@@ -307,9 +311,12 @@ mod tests {
             .unwrap()
     }
 
+    const TRACE: &str = "1-68a8f5c0-000000000000000000000087";
+
     fn in_lambda(request: Request, deadline_in: Duration) -> Request {
         let mut context = Context::default();
         context.request_id = "lambda-1".to_owned();
+        context.xray_trace_id = Some(format!("Root={TRACE};Parent=53995c3f42cd8ad8;Sampled=0"));
         let now = Duration::from_micros(Clock::system().now().micros().unsigned_abs());
         context.deadline = u64::try_from(now.saturating_add(deadline_in).as_millis()).unwrap();
         request.with_lambda_context(context)
@@ -330,6 +337,7 @@ mod tests {
             assert_eq!(response.status().as_u16(), status);
             let headers = response.headers();
             assert_eq!(headers["x-request-id"], "lambda-1");
+            assert_eq!(headers["x-amzn-trace-id"], format!("Root={TRACE}"));
             assert_eq!(headers[header::CONTENT_TYPE], "application/json; charset=utf-8");
             assert_eq!(headers[header::CACHE_CONTROL], "no-store");
             assert_eq!(headers[header::X_CONTENT_TYPE_OPTIONS], "nosniff");
@@ -493,7 +501,7 @@ mod tests {
                 .insert(header::AUTHORIZATION, HeaderValue::from_static("secret"));
             send(request).await;
         }
-        let span = json!({"name": "request", "request.id": "lambda-1"});
+        let span = json!({"name": "request", "request.id": "lambda-1", "trace.id": TRACE});
         let line = |level: &str, message: &str, rest: Value| {
             let mut line = json!({
                 "level": level, "target": "purser_api::router", "span": span, "message": message,

@@ -8,7 +8,7 @@
 
 use crate::{
     ChainError,
-    rpc::{Mined, Quantity, Rpc, WireBlock, WireReceipt},
+    rpc::{Mined, Quantity, Rpc, WireBlock, WireReceipt, log_failure},
 };
 use alloy::primitives::{Address, Bytes, U256};
 use alloy::sol_types::SolCall as _;
@@ -190,7 +190,9 @@ impl Chain {
         let Quantity(found) = self.rpc.call("eth_chainId", json!([])).await?;
         let expected = self.network.chain_id();
         if found != expected {
-            return Err(ChainError::WrongChain { expected, found });
+            let wrong = ChainError::WrongChain { expected, found };
+            log_failure(&wrong);
+            return Err(wrong);
         }
         self.verified.store(true, Ordering::Relaxed);
         Ok(())

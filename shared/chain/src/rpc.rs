@@ -41,6 +41,14 @@ impl Rpc {
 
     /// Calls one method.
     pub(crate) async fn call<T: DeserializeOwned>(&self, method: &'static str, params: Value) -> Result<T, ChainError> {
+        let answer = self.answer(method, params).await;
+        if let Err(error) = &answer {
+            log_failure(error);
+        }
+        answer
+    }
+
+    async fn answer<T: DeserializeOwned>(&self, method: &'static str, params: Value) -> Result<T, ChainError> {
         let body = self
             .exchange(
                 method,
@@ -97,6 +105,12 @@ impl Rpc {
         }
         Ok(body)
     }
+}
+
+/// One line for each thing that the node did not do. The texts hold no address.
+pub(crate) fn log_failure(error: &ChainError) {
+    let cause = std::error::Error::source(error).map(tracing::field::display);
+    tracing::warn!(%error, cause, "rpc.failed");
 }
 
 /// One call at a time goes over a request, so one id is enough.

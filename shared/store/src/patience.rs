@@ -53,6 +53,15 @@ impl Patience {
     }
 }
 
+/// What it cost is told once, when the operation is over.
+impl Drop for Patience {
+    fn drop(&mut self) {
+        if self.attempts > 0 {
+            tracing::info!(attempts = self.attempts, "store.contended");
+        }
+    }
+}
+
 /// A random number from zero to `most`; `most` when the operating system has no randomness.
 fn up_to(most: u64) -> u64 {
     getrandom::u64()

@@ -1,0 +1,253 @@
+//! What happens is counted: every metric is provoked over HTTP, and its line read as CloudWatch reads it.
+
+use purser_domain::SpendPolicy;
+use purser_local::{NETWORK, Options};
+use purser_tests::{TestAgent, World, body_of, dollars, fresh_key, units};
+use serde_json::{Value, json};
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// What is logged by this process.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    fn start() -> Self {
+        let log = Self::default();
+        let writer = log.clone();
+        purser_api::log_to("warn,purser=info", move || writer.clone());
+        log
+    }
+
+    /// The lines so far, each of which is a log line, and a document of the embedded metric format if it claims to be one.
+    fn lines(&self) -> Vec<Value> {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+        lines.inspect(check).collect()
+    }
+
+    /// The one line that counts this metric, of those that are about the agent.
+    fn one(&self, agent: &TestAgent, metric: &str, dimensions: &[(&str, &str)]) -> Value {
+        let lines = self.lines().into_iter().filter(|line| {
+            let about = line["agent.id"] == agent.id.to_string();
+            let fits = dimensions.iter().all(|(name, value)| line[name] == *value);
+            about && fits && counts(line, metric).is_some()
+        });
+        let lines: Vec<Value> = lines.collect();
+        assert_eq!(lines.len(), 1, "{metric} {dimensions:?}: {lines:?}");
+        lines[0].clone()
+    }
+
+    /// What all lines add to this metric.
+    fn sum(&self, metric: &str) -> u64 {
+        self.lines().iter().filter_map(|line| counts(line, metric)).sum()
+    }
+}
+
+/// What a line adds to a metric that it declares.
+fn counts(line: &Value, metric: &str) -> Option<u64> {
+    let directives = line["_aws"]["CloudWatchMetrics"].as_array()?;
+    let declared = directives
+        .iter()
+        .flat_map(|directive| directive["Metrics"].as_array().unwrap());
+    declared
+        .into_iter()
+        .find(|declared| declared["Name"] == metric)
+        .map(|_| line[metric].as_u64().unwrap())
+}
+
+/// CloudWatch user guide, "Specification: Embedded metric format".
+fn check(line: &Value) {
+    assert!(
+        ["INFO", "WARN", "ERROR"].contains(&line["level"].as_str().unwrap()),
+        "{line}"
+    );
+    assert!(line["timestamp"].as_str().unwrap().ends_with('Z'), "{line}");
+    let Some(aws) = line.get("_aws") else { return };
+    assert!(aws["Timestamp"].is_u64(), "{line}");
+    for directive in aws["CloudWatchMetrics"].as_array().unwrap() {
+        assert_eq!(directive["Namespace"], "Purser");
+        for set in directive["Dimensions"].as_array().unwrap() {
+            for name in set.as_array().unwrap() {
+                let value = line[name.as_str().unwrap()].as_str().unwrap();
+                let is_word = value.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+                assert!(
+                    is_word && !value.is_empty(),
+                    "a dimension takes words, and no id: {line}"
+                );
+            }
+        }
+        for metric in directive["Metrics"].as_array().unwrap() {
+            assert!(["Count", "Milliseconds"].contains(&metric["Unit"].as_str().unwrap()));
+            assert!(line[metric["Name"].as_str().unwrap()].is_number(), "{line}");
+        }
+    }
+}
+
+fn environment<const N: usize>(pairs: [(&str, &str); N]) -> Options {
+    let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    Options {
+        environment: pairs.into(),
+        ..Options::default()
+    }
+}
+
+fn policy() -> SpendPolicy {
+    SpendPolicy {
+        max_per_call: units(dollars(100)),
+        max_per_day: units(dollars(1_000)),
+        require_approval_above: units(dollars(50)),
+        ..SpendPolicy::column_defaults()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_outcome_of_a_payment_is_counted_once_with_its_ids() {
+    let log = Log::start();
+    let world = World::with(environment([("FINALITY_PATIENCE_SECONDS", "0")])).await;
+    let agent = world.agent(policy(), vec![]).await;
+
+    // Allowed, and the same again.
+    let body = body_of(world.offer(5_000));
+    let paid = world.authorize(&agent, &body).await;
+    let request = paid.headers["x-request-id"].to_str().unwrap().to_owned();
+    let trace = paid.headers["x-amzn-trace-id"].to_str().unwrap().to_owned();
+    let paid = paid.ok();
+    let line = log.one(&agent, "Decisions", &[("Result", "allow"), ("Rule", "none")]);
+    assert_eq!(line["settlement.id"], paid["settlement_id"]);
+    assert_eq!(line["transaction.id"], paid["transaction_id"]);
+    assert_eq!(line["span"]["request.id"], request);
+    assert_eq!(format!("Root={}", line["span"]["trace.id"].as_str().unwrap()), trace);
+    assert!(line["AuthorizeLatencyMs"].is_u64());
+    assert_eq!(log.sum("Replays"), 0);
+    world.authorize(&agent, &body).await.ok();
+    assert_eq!(log.one(&agent, "Replays", &[])["settlement.id"], paid["settlement_id"]);
+    assert_eq!(log.sum("Decisions"), 1, "a replay decides nothing");
+
+    // Refused.
+    let refused = world.authorize(&agent, &body_of(world.offer(dollars(101)))).await;
+    let refused = refused.refused(402, "amount_exceeds_per_call_limit");
+    let line = log.one(
+        &agent,
+        "Decisions",
+        &[("Result", "block"), ("Rule", "max_per_call_units")],
+    );
+    assert_eq!(line["transaction.id"], refused["transaction_id"]);
+
+    // Escalated; the same question is joined and staged once.
+    let mut costly = body_of(world.offer(dollars(60)));
+    world.authorize(&agent, &costly).await.refused(402, "approval_required");
+    let staged = log.one(&agent, "ApprovalsStaged", &[]);
+    log.one(
+        &agent,
+        "Decisions",
+        &[("Result", "escalate"), ("Rule", "require_approval_above_units")],
+    );
+    costly["idempotency_key"] = fresh_key().into();
+    let joined = world.authorize(&agent, &costly).await.refused(402, "approval_required");
+    assert_eq!(log.sum("ApprovalsStaged"), 1);
+    assert_eq!(staged["approval.id"], joined["approval_id"]);
+    assert_eq!(log.sum("Decisions"), 4);
+
+    // Proven: not yet, then confirmed, then known; and never by somebody else's transaction.
+    let settlement = paid["settlement_id"].as_str().unwrap();
+    let proof = |hash: &str| json!({"payment_response_header": "", "tx_hash": hash});
+    let unmined = format!("0x{}", "1".repeat(64));
+    world.complete(&agent, settlement, &proof(&unmined)).await;
+    let line = log.one(&agent, "Confirmations", &[("Outcome", "not_yet")]);
+    assert_eq!(line["settlement.id"], paid["settlement_id"]);
+    let hash = world.settle(&paid).await;
+    world.complete(&agent, settlement, &proof(&hash)).await.ok();
+    log.one(&agent, "Confirmations", &[("Outcome", "confirmed")]);
+    world.complete(&agent, settlement, &proof(&hash)).await.ok();
+    log.one(&agent, "Confirmations", &[("Outcome", "already")]);
+    assert_eq!(log.sum("ConfirmationFailures"), 0);
+    let other = world.authorize(&agent, &body_of(world.offer(6_000))).await.ok();
+    let other = other["settlement_id"].as_str().unwrap();
+    let refused = world.complete(&agent, other, &proof(&hash)).await;
+    refused.refused(422, "onchain_settlement_not_verified");
+    let line = log.one(&agent, "Confirmations", &[("Outcome", "mismatch")]);
+    assert_eq!(counts(&line, "ConfirmationFailures"), Some(1));
+    assert_eq!(log.sum("ConfirmationFailures"), 1);
+
+    // What the catalog's operations don't answer.
+    assert_eq!(log.sum("ThrottleUnavailable"), 0);
+    world.stack.probe.run(Duration::from_secs(55)).await.unwrap();
+    assert!(log.sum("ProbeObstacles") > 0, "the seeded providers don't exist");
+
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    for secret in [agent.key.as_str(), &world.stack.internal_token] {
+        let secret = secret.rsplit(':').next().unwrap();
+        assert!(!text.contains(secret), "nothing that opens anything is logged");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_out_of_order_is_counted() {
+    let log = Log::start();
+    let world = World::with(environment([
+        ("FINALITY_PATIENCE_SECONDS", "0"),
+        ("THROTTLE_TABLE", "Missing"),
+    ]))
+    .await;
+    let agent = world.agent(policy(), vec![]).await;
+    assert_eq!((log.sum("RpcFailures"), log.sum("BalanceUnavailable")), (0, 0));
+
+    // A node of another chain is as good as none.
+    let chain = &world.stack.chain;
+    chain.call("anvil_setChainId", json!([1])).await.unwrap();
+    let paid = world.authorize(&agent, &body_of(world.offer(5_000))).await.ok();
+    log.one(&agent, "BalanceUnavailable", &[]);
+    assert!(log.sum("RpcFailures") > 0);
+    let settlement = paid["settlement_id"].as_str().unwrap();
+    let proof = json!({"payment_response_header": "", "tx_hash": format!("0x{}", "1".repeat(64))});
+    world.complete(&agent, settlement, &proof).await;
+    let line = log.one(&agent, "ConfirmationFailures", &[("Outcome", "not_yet")]);
+    assert_eq!(line["failure"], "chain_unavailable");
+    chain
+        .call("anvil_setChainId", json!([NETWORK.chain_id()]))
+        .await
+        .unwrap();
+
+    // Requests go on without the throttle.
+    assert!(log.sum("ThrottleUnavailable") >= 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_contention_costs_is_counted_once_for_each_operation() {
+    let log = Log::start();
+    let world = World::conflicted().await;
+    let agent = world.agent(policy(), vec![]).await;
+    let calls = (0..16).map(|_| {
+        let request = world
+            .http
+            .post(format!("{}/x402/authorize", world.stack.base_url))
+            .bearer_auth(&agent.key)
+            .json(&body_of(world.offer(5_000)));
+        tokio::spawn(World::send(request))
+    });
+    for call in calls.collect::<Vec<_>>() {
+        call.await.unwrap().ok();
+    }
+    let contended: Vec<Value> = log
+        .lines()
+        .into_iter()
+        .filter(|line| line["message"] == "store.contended")
+        .collect();
+    assert!(!contended.is_empty(), "transactions did meet");
+    for line in &contended {
+        assert_eq!(counts(line, "Conflicts"), line["attempts"].as_u64());
+        assert!(line["span"]["request.id"].is_string(), "{line}");
+    }
+    assert_eq!(log.sum("Decisions"), 16);
+}
