@@ -39,6 +39,10 @@ openapi: ## Writes docs/openapi.json from the code.
 bench: setup ## Prints the capacity units, calls and round trips of every operation.
 	cargo bench --locked --profile dev --package purser-tests --bench costs
 
+.PHONY: bench-cold
+bench-cold: setup ## Prints size, boot, first call and memory of every function, beside a hello-world function.
+	.venv/bin/python infra/sam/bench_cold.py
+
 .PHONY: sam-build
 sam-build: setup ## Builds every function as SAM does, with the release profile, for x86_64.
 	infra/sam/build.sh --full

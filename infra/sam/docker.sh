@@ -26,7 +26,8 @@ why_no_docker() {
 start_docker() {
   docker info >/dev/null 2>&1 && return
   docker_folder=$(mktemp -d)
-  dockerd --data-root "$docker_folder/data" --exec-root "$docker_folder/exec" --pidfile "$docker_folder/pid" \
+  # In a session of its own: Ctrl-C at a terminal must reach SAM first, whose containers it still has to remove.
+  setsid dockerd --data-root "$docker_folder/data" --exec-root "$docker_folder/exec" --pidfile "$docker_folder/pid" \
     > "$docker_folder/log" 2>&1 &
   docker_pid=$!
   for _ in $(seq 120); do
@@ -61,10 +62,10 @@ start_stack() { # start_stack <folder>
   rm -f "$1/stack.json"
   local gateway
   gateway=$(docker_gateway)
-  PORTS=free STACK_FOLDER=$1 BIND=$gateway target/debug/stack > "$1/stack.log" 2>&1 &
+  PORTS=free STACK_FOLDER=$1 BIND=$gateway setsid target/debug/stack > "$1/stack.log" 2>&1 &
   stack_pid=$!
   for _ in $(seq 240); do
-    [[ -f $1/stack.json && -f $1/sam-local.json ]] && return
+    [[ -f $1/stack.json ]] && return
     kill -0 "$stack_pid" 2>/dev/null || break
     sleep 0.5
   done

@@ -14,7 +14,7 @@ source infra/sam/docker.sh
 event=${1:?which event? infra/sam/invoke.sh events/<function>/<name>.json}
 group=$(basename "$(dirname "$event")")
 folder=${STACK_FOLDER:-.local}
-[[ -f $folder/sam-local.json ]] || { echo "invoke: no stack that containers reach: make run BIND=$(docker_gateway)" >&2; exit 2; }
+grep -qsF "http://$(docker_gateway):" "$folder/functions.json" || { echo "invoke: no stack that containers reach: make run BIND=$(docker_gateway)" >&2; exit 2; }
 
 sam_surroundings
 python3 - "$event" "$folder/stack.json" <<'PYTHON' |
@@ -29,4 +29,4 @@ known = {
 fill = lambda found: os.environ.get(found[1].upper()) or known.get(found[1]) or sys.exit(f"invoke: {found[1].upper()} is not set")
 print(re.sub(r"\{\{(\w+)\}\}", fill, open(sys.argv[1]).read()))
 PYTHON
-  .venv/bin/sam local invoke "${group^}Function" --event - --skip-pull-image --env-vars "$folder/sam-local.json"
+  .venv/bin/sam local invoke "${group^}Function" --event - --skip-pull-image --env-vars "$folder/functions.json"

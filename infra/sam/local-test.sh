@@ -32,7 +32,7 @@ start_stack "$folder"
 
 sam_surroundings
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-.venv/bin/sam local start-api --skip-pull-image --port "$port" --env-vars "$folder/sam-local.json" > "$folder/sam.log" 2>&1 &
+.venv/bin/sam local start-api --skip-pull-image --port "$port" --env-vars "$folder/functions.json" > "$folder/sam.log" 2>&1 &
 sam_pid=$!
 url=http://127.0.0.1:$port
 for _ in $(seq 120); do

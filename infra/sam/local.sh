@@ -18,7 +18,7 @@ infra/sam/base-image.sh
 # Never a cached build: after an edit in shared/ it would be the old one.
 infra/sam/build.sh
 folder=.local
-if ! [[ -f .local/sam-local.json && -f .local/stack.json ]]; then
+if ! grep -qsF "http://$(docker_gateway):" .local/functions.json; then
   echo "sam-local: no stack that containers reach is running; starting one"
   cargo build --locked --package purser-local --bins
   folder=.local/sam
@@ -36,4 +36,4 @@ sam-local: the API will answer at http://127.0.0.1:$port; the first call of each
   one recorded event        STACK_FOLDER=$folder infra/sam/invoke.sh events/agents/get-me.json
 
 TEXT
-.venv/bin/sam local start-api --skip-pull-image --port "$port" --env-vars "$folder/sam-local.json"
+.venv/bin/sam local start-api --skip-pull-image --port "$port" --env-vars "$folder/functions.json"

@@ -540,9 +540,9 @@ async fn no_secret_is_found_in_the_logs_the_tables_or_an_error() {
 
     let log = logs.text();
     for event in [
-        "payment.authorized",
-        "payment.refused",
-        "payment.escalated",
+        "payment.decided",
+        "payment.completed",
+        "approval.staged",
         "catalog.edited",
         "probe.call",
         "request.failed",

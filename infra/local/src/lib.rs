@@ -24,5 +24,5 @@ pub use issuer::{CLIENT_ID, DEMO_OWNER, DEMO_PASSWORD, DEMO_STRANGER, DemoUser, 
 pub use purser_probe::Probe;
 pub use seed::{DemoAgent, SeedError};
 pub use stack::{Front, NETWORK, Options, Ports, Stack, StackError};
-pub use stack_file::{SamFile, StackAgent, StackFile, StackFileError, StackUser, stack_folder};
+pub use stack_file::{FunctionsFile, StackAgent, StackFile, StackFileError, StackUser, stack_folder};
 pub use template::{Route, Template, TemplateError};

@@ -156,8 +156,8 @@ pub struct Stack {
     /// The functions by logical id, as Lambda runs them; agents reach them through the gateway.
     pub functions: BTreeMap<&'static str, Router>,
     secrets: Secrets,
-    /// The functions' variables in containers, where there is a bridge.
-    pub in_containers: Option<BTreeMap<String, String>>,
+    /// The functions' variables; where there is a bridge, with its addresses.
+    pub environment: BTreeMap<String, String>,
     _children: [Child; 2],
     _database: EmbeddedDynamo,
 }
@@ -228,56 +228,58 @@ impl Stack {
         environment.insert("PROBE_ALLOWED_HOSTS".to_owned(), probed);
         environment.extend(surroundings(&functions_db, &secrets_url));
         environment.extend(options.environment);
-        let in_containers = match options.bridge {
-            Some(bridge) => {
-                let mut environment = environment.clone();
-                environment.extend(surroundings(
-                    &bridge::open(bridge, &functions_db).await?,
-                    &bridge::open(bridge, &secrets_url).await?,
-                ));
-                Some(environment)
-            }
-            None => None,
+        if let Some(bridge) = options.bridge {
+            environment.extend(surroundings(
+                &bridge::open(bridge, &functions_db).await?,
+                &bridge::open(bridge, &secrets_url).await?,
+            ));
+        }
+        // Each calls AWS under its own name, which the services of this stack take for what it is.
+        let boot = |function: &str| {
+            let mut environment = environment.clone();
+            environment.insert("AWS_ACCESS_KEY_ID".to_owned(), function.to_owned());
+            Boot::new(environment.into_iter().collect(), clock.clone())
         };
-        let boot = || Boot::new(environment.clone().into_iter().collect(), clock.clone());
         let refused = |function| move |source| StackError::Function { function, source };
 
         say("filling the catalog");
         // First, so that the other functions find the catalog filled.
-        let internal = purser_internal::router(boot())
+        let internal = purser_internal::router(boot("InternalFunction"))
             .await
             .map_err(refused("InternalFunction"))?;
         let operator = seed::Caller::operator(&internal, &internal_token);
         seed::catalog(&operator, &providers).await?;
-        let probe = Probe::boot(boot()).map_err(refused("ProbeFunction"))?;
+        let probe = Probe::boot(boot("ProbeFunction")).map_err(refused("ProbeFunction"))?;
 
         let functions: BTreeMap<&'static str, Router> = [
             (
                 "CatalogFunction",
-                purser_catalog::router(boot())
+                purser_catalog::router(boot("CatalogFunction"))
                     .await
                     .map_err(refused("CatalogFunction"))?,
             ),
             (
                 "PaymentsFunction",
-                purser_payments::router(boot())
+                purser_payments::router(boot("PaymentsFunction"))
                     .await
                     .map_err(refused("PaymentsFunction"))?,
             ),
             (
                 "AgentsFunction",
-                purser_agents::router(boot()).await.map_err(refused("AgentsFunction"))?,
+                purser_agents::router(boot("AgentsFunction"))
+                    .await
+                    .map_err(refused("AgentsFunction"))?,
             ),
             (
                 "DashboardFunction",
-                purser_dashboard::router(boot())
+                purser_dashboard::router(boot("DashboardFunction"))
                     .await
                     .map_err(refused("DashboardFunction"))?,
             ),
             ("InternalFunction", internal),
             (
                 "FallbackFunction",
-                purser_fallback::router(boot())
+                purser_fallback::router(boot("FallbackFunction"))
                     .await
                     .map_err(refused("FallbackFunction"))?,
             ),
@@ -321,7 +323,7 @@ impl Stack {
             probe,
             functions,
             secrets,
-            in_containers,
+            environment,
             _children: [anvil, node],
             _database: database,
         })

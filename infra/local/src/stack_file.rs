@@ -1,5 +1,5 @@
-//! `.local/stack.json`: how tools find a running stack; and `.local/sam-local.json`, where there is a bridge: what
-//! `sam local --env-vars` takes.
+//! `.local/stack.json`: how tools find a running stack; and `.local/functions.json`: what its functions are given, as
+//! `sam local --env-vars` takes it.
 
 use crate::{NETWORK, Stack};
 use purser_api::Env;
@@ -121,29 +121,29 @@ pub fn stack_folder(env: &Env) -> PathBuf {
     )
 }
 
-/// `.local/sam-local.json`.
+/// `.local/functions.json`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct SamFile<'a> {
+pub struct FunctionsFile<'a> {
     /// For every function; `sam local` gives each those that `template.yaml` declares for it.
     parameters: &'a BTreeMap<String, String>,
 }
 
-impl SamFile<'_> {
+impl FunctionsFile<'_> {
     /// Writes the file, readable by its owner alone.
     pub fn write(folder: &Path, variables: &BTreeMap<String, String>) -> Result<(), StackFileError> {
-        let file = SamFile { parameters: variables };
-        write(folder, SAM, &serde_json::to_vec_pretty(&file)?)
+        let file = FunctionsFile { parameters: variables };
+        write(folder, FUNCTIONS, &serde_json::to_vec_pretty(&file)?)
     }
 
     /// Removes the file of a stack that ends.
     pub fn remove(folder: &Path) {
-        let _ = std::fs::remove_file(folder.join(SAM));
+        let _ = std::fs::remove_file(folder.join(FUNCTIONS));
     }
 }
 
 const STACK: &str = "stack.json";
-const SAM: &str = "sam-local.json";
+const FUNCTIONS: &str = "functions.json";
 
 fn write(folder: &Path, name: &str, text: &[u8]) -> Result<(), StackFileError> {
     use std::io::Write as _;

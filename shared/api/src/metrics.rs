@@ -338,4 +338,27 @@ mod tests {
                 .all(|name| name.starts_with(|first: char| first.is_ascii_uppercase()))
         );
     }
+
+    #[test]
+    fn the_operators_page_has_a_row_for_every_metric_and_no_other() {
+        let page = include_str!("../../../docs/operations.md");
+        let (_, section) = page.split_once("## Metrics").unwrap();
+        let (section, _) = section.split_once("\n## ").unwrap();
+        let rows = section.lines().filter(|line| line.starts_with("| `"));
+        let rows: Vec<Vec<&str>> = rows.map(|row| row.split('|').map(str::trim).collect()).collect();
+        for metric in METRICS {
+            let (name, event) = (format!("`{}`", metric.name), format!("`{}`", metric.event));
+            let row = rows.iter().find(|row| row[1] == name);
+            let row = row.unwrap_or_else(|| panic!("{name} is not on the page"));
+            assert!(row[3].contains(&event), "{name} is counted of {event}");
+            let sets = metric.dimensions.iter().filter(|set| !set.is_empty()).map(|set| {
+                let names: Vec<String> = set.iter().map(|dimension| format!("`{}`", dimension.name)).collect();
+                names.join(", ")
+            });
+            let sets = sets.collect::<Vec<_>>().join("; ");
+            assert_eq!(row[2], if sets.is_empty() { "none" } else { &sets }, "{name}");
+        }
+        let names: BTreeSet<&str> = METRICS.iter().map(|metric| metric.name).collect();
+        assert_eq!(rows.len(), names.len());
+    }
 }

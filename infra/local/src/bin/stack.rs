@@ -5,7 +5,7 @@
     reason = "a program for people at a terminal"
 )]
 
-use purser_local::{Options, Ports, ProviderPorts, SamFile, Stack, StackFile, stack_folder};
+use purser_local::{FunctionsFile, Options, Ports, ProviderPorts, Stack, StackFile, stack_folder};
 use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -46,23 +46,16 @@ async fn main() -> ExitCode {
         Ok(stack) => stack,
         Err(error) => return fail(&error),
     };
-    if let Err(error) = StackFile::of(&stack).and_then(|file| file.write(&folder)) {
+    let written = FunctionsFile::write(&folder, &stack.environment);
+    if let Err(error) = written.and_then(|()| StackFile::of(&stack)?.write(&folder)) {
         return fail(&error);
-    }
-    if let Some(variables) = &stack.in_containers {
-        if let Err(error) = SamFile::write(&folder, variables) {
-            return fail(&error);
-        }
-        println!(
-            "run: containers reach the stack's tables, secrets and chain; their variables are in .local/sam-local.json"
-        );
     }
     println!("{}", welcome(&stack));
     tokio::spawn(schedule(stack.probe.clone()));
     // SIGTERM ends the process like any other; the children notice by themselves.
     let _ = tokio::signal::ctrl_c().await;
     StackFile::remove(&folder);
-    SamFile::remove(&folder);
+    FunctionsFile::remove(&folder);
     println!("run: stopped");
     ExitCode::SUCCESS
 }

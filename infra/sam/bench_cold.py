@@ -1,0 +1,278 @@
+"""Measures how the built functions start, beside a hello-world function of the same build; run by `make bench-cold`.
+
+ 1. Builds all functions with the release profile, as SAM does, and infra/sam/hello (`--no-build`: measures what is there).
+ 2. Starts a local stack of its own, whose tables and secrets the functions read.
+ 3. Starts each function a number of times in a new process, against a Runtime API of its own: SAM's emulator does not
+    tell when a function first asks for work. Boot is from the start of the process until then, and the first call from
+    there to its answer; an answer that is an error ends the run.
+
+Wall time is the median, since this machine does other things too; CPU time is what a small Lambda pays for, boot and
+first call together. Memory is the most that the process ever held. AWS is plain HTTP here, so that the first TLS
+handshake is in none of the figures (docs/decisions.md §11).
+
+Exit status: 0; 1, something failed or grew beyond its limit; 2, there is nothing to measure.
+"""
+
+import argparse
+import gzip
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import emulate
+from samcli.yamlhelper import yaml_parse
+
+ROOT = emulate.ROOT
+BUILD = ROOT / ".aws-sam" / "build"
+# The first call of each function: what its callers do most.
+EVENTS = {
+    "CatalogFunction": "catalog/list-services",
+    "PaymentsFunction": "payments/authorize",
+    "AgentsFunction": "agents/get-me",
+    "DashboardFunction": "dashboard/list-agents",
+    "InternalFunction": "internal/list-services",
+    "ProbeFunction": "probe/every-minute",
+    "FallbackFunction": "fallback/unknown-route",
+}
+# Bytes of gzip, as a deployment package is sent.
+LIMITS = {"PaymentsFunction": 4_000_000}
+PATIENCE = 30
+
+
+class Runtime:
+    """The Runtime API for one process: hands out one event, and keeps what came and when."""
+
+    def __init__(self, event):
+        runtime = self
+        self.asked = threading.Event()
+        self.answered = threading.Event()
+        self.asked_at = self.answered_at = self.answer = None
+        self.closed = threading.Event()
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self):
+                if runtime.asked.is_set():
+                    # One call is enough; whoever asks again waits for the end.
+                    runtime.closed.wait()
+                    return
+                runtime.asked_at = time.perf_counter()
+                runtime.asked.set()
+                self.send_response(200)
+                self.send_header("lambda-runtime-aws-request-id", str(uuid.uuid4()))
+                self.send_header("lambda-runtime-deadline-ms", str(int((time.time() + PATIENCE) * 1000)))
+                self.send_header("lambda-runtime-invoked-function-arn", "arn:aws:lambda:us-east-1:123456789012:function:bench")
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(event)))
+                self.end_headers()
+                self.wfile.write(event)
+
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["content-length"]))
+                runtime.answered_at = time.perf_counter()
+                runtime.answer = body if self.path.endswith("/response") else None
+                self.send_response(202)
+                self.send_header("content-length", "0")
+                self.end_headers()
+                runtime.answered.set()
+
+            def log_message(self, *_):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        # Whoever is ended while asking again breaks off.
+        self.server.handle_error = lambda *_: None
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self):
+        self.closed.set()
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--no-build", action="store_true", help="measure what was built before")
+    parser.add_argument("--runs", type=int, default=9, help="starts of each function (default 9)")
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    if not arguments.no_build:
+        build()
+    try:
+        functions = variables_of_template()
+        bootstraps = {name: emulate.find_bootstrap(BUILD, name) for name in functions}
+        bootstraps["hello"] = emulate.find_bootstrap(ROOT / "target" / "lambda", "hello")
+    except emulate.Absent as absent:
+        print(f"bench-cold: {absent}", file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory() as folder:
+        stack = start_stack(folder)
+        try:
+            known = json.loads((Path(folder) / "stack.json").read_text())
+            given = json.loads((Path(folder) / "functions.json").read_text())["Parameters"]
+            starts = {"hello": [], **{name: [] for name in functions}}
+            # In turns, so that what else this machine does meets them all alike.
+            for _ in range(arguments.runs + 1):
+                for name in starts:
+                    given_to = {variable: given.get(variable, "") for variable in functions.get(name, [])}
+                    event = event_of(name, known) if name in EVENTS else b"{}"
+                    starts[name].append(start(bootstraps[name], given_to, event))
+        except Failed as failed:
+            print(f"bench-cold: {failed}", file=sys.stderr)
+            return 1
+        finally:
+            stack.send_signal(signal.SIGINT)
+            stack.wait()
+    # The first of each finds a cold disk, which tells nothing of Lambda's.
+    rows = {name: measured(bootstraps[name], starts[name][1:]) for name in starts}
+    table(rows)
+    grown = [name for name, limit in LIMITS.items() if rows[name]["gzip"] >= limit]
+    for name in grown:
+        print(f"bench-cold: {name} is {rows[name]['gzip']} bytes of gzip; {LIMITS[name]} is its limit", file=sys.stderr)
+    return 1 if grown else 0
+
+
+class Failed(Exception):
+    """A function did not start, or its first call failed."""
+
+
+def build():
+    subprocess.run([ROOT / "infra/sam/build.sh", "--full"], check=True)
+    # As build.sh has SAM do it for the others.
+    environment = {
+        **os.environ,
+        "PATH": f"{ROOT / '.venv/bin'}:{os.environ['PATH']}",
+        "CARGO_LAMBDA_COMPILER": "cargo",
+        "CARGO_LAMBDA_COMPILER_EXTRA_ARGS": "--locked",
+    }
+    command = ["cargo", "lambda", "build", "--release", "--package", "purser-hello", "--bin", "hello"]
+    subprocess.run(command, cwd=ROOT, env=environment, check=True)
+    subprocess.run(["cargo", "build", "--locked", "--package", "purser-local", "--bins"], cwd=ROOT, check=True)
+
+
+def variables_of_template():
+    template = yaml_parse((ROOT / "template.yaml").read_text())
+    common = template["Globals"]["Function"].get("Environment", {}).get("Variables", {})
+    return {
+        name: [*common, *resource["Properties"].get("Environment", {}).get("Variables", {})]
+        for name, resource in template["Resources"].items()
+        if resource["Type"] == "AWS::Serverless::Function"
+    }
+
+
+def start_stack(folder):
+    log = open(Path(folder) / "stack.log", "w")
+    environment = {**os.environ, "PORTS": "free", "STACK_FOLDER": folder}
+    stack = subprocess.Popen([ROOT / "target/debug/stack"], env=environment, stdout=log, stderr=log)
+    for _ in range(240):
+        # The last of its files.
+        if (Path(folder) / "stack.json").exists():
+            # Its own schedule probes at once; what it does then is not measured.
+            time.sleep(3)
+            return stack
+        if stack.poll() is not None:
+            break
+        time.sleep(0.5)
+    stack.kill()
+    sys.exit(f"bench-cold: the local stack did not start: {(Path(folder) / 'stack.log').read_text()[-2000:]}")
+
+
+def event_of(function, stack):
+    text = (ROOT / "events" / f"{EVENTS[function]}.json").read_text()
+    fields = {
+        "agent_key": stack["agent"]["key"],
+        "agent_id": stack["agent"]["agent_id"],
+        "session_token": stack["user"]["token"],
+        "internal_token": stack["internal_token"],
+    }
+    for name, value in fields.items():
+        text = text.replace("{{%s}}" % name, value)
+    event = json.loads(text)
+    # A payment of its own for every start.
+    if function == "PaymentsFunction":
+        event["body"] = json.dumps({**json.loads(event["body"]), "idempotency_key": str(uuid.uuid4())})
+    return json.dumps(event).encode()
+
+
+def measured(bootstrap, starts):
+    middle = {name: statistics.median(start[name] for start in starts) for name in starts[0]}
+    data = bootstrap.read_bytes()
+    # Level 6, as `zip` does it.
+    return {"binary": len(data), "gzip": len(gzip.compress(data, 6)), **middle}
+
+
+def start(bootstrap, variables, event):
+    runtime = Runtime(event)
+    name = bootstrap.parent.name
+    environment = {
+        "PATH": os.environ.get("PATH", ""),
+        "AWS_LAMBDA_RUNTIME_API": f"127.0.0.1:{runtime.server.server_port}",
+        "AWS_LAMBDA_FUNCTION_NAME": name,
+        "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "256",
+        "AWS_LAMBDA_FUNCTION_VERSION": "1",
+        "AWS_LAMBDA_LOG_STREAM_NAME": "bench",
+        "AWS_LAMBDA_LOG_GROUP_NAME": "bench",
+        "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "local",
+        "AWS_SECRET_ACCESS_KEY": "local",
+        **variables,
+    }
+    began = time.perf_counter()
+    process = subprocess.Popen(
+        [bootstrap], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    try:
+        if not (runtime.asked.wait(PATIENCE) and runtime.answered.wait(PATIENCE)):
+            process.kill()
+            raise Failed(f"{name} did not answer: {process.stdout.read().decode(errors='replace')[-2000:]}")
+        answer = runtime.answer and json.loads(runtime.answer)
+        status = answer.get("statusCode") if isinstance(answer, dict) else 200
+        if runtime.answer is None or status not in (200, 404):
+            raise Failed(f"{name} answered {answer}")
+        held = Path(f"/proc/{process.pid}/status").read_text().split("VmHWM:")[1].split()[0]
+        process.kill()
+        # What it took until then: exactly, where /proc counts in hundredths of a second. (Of memory it tells what we
+        # held when the process was made of us.)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        return {
+            "boot": (runtime.asked_at - began) * 1000,
+            "first": (runtime.answered_at - runtime.asked_at) * 1000,
+            "cpu": (used.ru_utime + used.ru_stime) * 1000,
+            # In kilobytes of 1024.
+            "memory": int(held) * 1024,
+        }
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        runtime.close()
+
+
+def table(rows):
+    columns = [("binary", "binary MB", 1e6), ("gzip", "gzip MB", 1e6), ("boot", "boot ms", 1),
+               ("first", "first call ms", 1), ("cpu", "CPU ms", 1), ("memory", "memory MB", 1e6)]
+    print(f"\n{'':<18}" + "".join(f"{title:>22}" for _, title, _ in columns))
+    hello = rows["hello"]
+    for name, row in rows.items():
+        cells = []
+        for key, _, unit in columns:
+            times = f"{row[key] / hello[key]:.1f} x" if hello[key] else "-"
+            cells.append(f"{f'{row[key] / unit:.2f} ({times})':>22}")
+        print(f"{name.removesuffix('Function').lower():<18}" + "".join(cells))
+    print("(… x): as many times hello-world's\n", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
