@@ -63,18 +63,18 @@ pub fn openapi() -> OpenApi {
 pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let Boot { mut env, aws, clock } = boot;
     let api = ApiSettings::from_env(&mut env);
-    let tables = ["CATALOG_TABLE", "LEDGER_TABLE", "DECISIONS_TABLE", "THROTTLE_TABLE"].map(|name| env.text(name));
+    let tables = ["CATALOG_TABLE", "LEDGER_TABLE", "THROTTLE_TABLE"].map(|name| env.text(name));
     let throttle_per_minute = env.number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000);
     let tables = match tables {
-        [Some(catalog), Some(ledger), Some(decisions), Some(throttle)] => Some((catalog, ledger, decisions, throttle)),
+        [Some(catalog), Some(ledger), Some(throttle)] => Some((catalog, ledger, throttle)),
         _ => None,
     };
     let settings = api.zip(tables).zip(throttle_per_minute);
-    let ((api, (catalog, ledger, decisions, throttle)), throttle_per_minute) = env.finish(settings)?;
+    let ((api, (catalog, ledger, throttle)), throttle_per_minute) = env.finish(settings)?;
 
     let db = purser_store::client(&aws);
     let agents = Arc::new(Agents {
-        ledger: Ledger::new(db.clone(), ledger, decisions),
+        ledger: Ledger::without_decisions(db.clone(), ledger),
         catalog: CatalogCache::new(CatalogTable::new(db.clone(), catalog)),
         key_uses: KeyUses::new(db.clone(), throttle.as_str()),
         throttle: Throttle::new(db, throttle, throttle_per_minute),

@@ -21,7 +21,7 @@ impl Ledger {
         let put = self
             .db
             .put_item()
-            .table_name(&*self.decisions)
+            .table_name(self.decisions_table()?)
             .set_item(Some(write_decision(decision)))
             .condition_expression("attribute_not_exists(pk)");
         match put.send().await {
@@ -51,21 +51,23 @@ impl Ledger {
 
     /// One block or escalation of the agent.
     pub async fn refusal(&self, agent: AgentId, id: TransactionId) -> Result<Option<LoggedRefusal>> {
+        let table = self.decisions_table()?;
         let get = self
             .db
             .get_item()
-            .table_name(&*self.decisions)
+            .table_name(table)
             .set_key(Some(Key::decision(agent, id).attributes()))
             .consistent_read(true);
         let item = get.send().await.map_err(failed("reading a decision"))?.item;
-        item.map(|item| read_refusal(agent, Row::new(&self.decisions, &item), &item))
+        item.map(|item| read_refusal(agent, Row::new(table, &item), &item))
             .transpose()
     }
 
     /// The agent's blocks and escalations, newest first: those before `before`, or the newest.
     pub async fn refusals(&self, agent: AgentId, before: Option<Uuid>, limit: u32) -> Result<Vec<LoggedRefusal>> {
+        let table = self.decisions_table()?;
         let query = key::newest(
-            self.db.query().table_name(&*self.decisions),
+            self.db.query().table_name(self.decisions_table()?),
             agent,
             key::DECISIONS,
             before,
@@ -74,7 +76,7 @@ impl Ledger {
         let answer = query.send().await.map_err(failed("listing decisions"))?;
         let items = answer.items().iter();
         items
-            .map(|item| read_refusal(agent, Row::new(&self.decisions, item), item))
+            .map(|item| read_refusal(agent, Row::new(table, item), item))
             .collect()
     }
 }

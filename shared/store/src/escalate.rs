@@ -117,7 +117,7 @@ impl Ledger {
             ..decision.clone()
         };
         let record = PutBuilder::default()
-            .table_name(&*self.decisions)
+            .table_name(self.decisions_table()?)
             .set_item(Some(write_decision(&decision)))
             .condition_expression("attribute_not_exists(pk)");
         let mut transaction = Transaction::new();

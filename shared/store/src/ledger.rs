@@ -3,7 +3,7 @@
 //! Its operations are one file each. Here is only what they share.
 
 use crate::{
-    fault::failed,
+    fault::{Fault, failed},
     item::{Item, Row},
     key::Key,
     patience::Patience,
@@ -23,7 +23,8 @@ use std::{collections::HashMap, sync::Arc};
 pub struct Ledger {
     pub(crate) db: Client,
     pub(crate) table: Arc<str>,
-    pub(crate) decisions: Arc<str>,
+    /// Where decisions are; none for whoever neither adds nor reads them.
+    decisions: Option<Arc<str>>,
 }
 
 /// What became of an edit that names the version it was made on.
@@ -43,8 +44,25 @@ impl Ledger {
         Self {
             db,
             table: ledger.into(),
-            decisions: decisions.into(),
+            decisions: Some(decisions.into()),
         }
+    }
+
+    /// The ledger in this table, for whoever has to do with no decision: what adds or reads one fails.
+    pub fn without_decisions(db: Client, ledger: impl Into<Arc<str>>) -> Self {
+        Self {
+            db,
+            table: ledger.into(),
+            decisions: None,
+        }
+    }
+
+    /// The decisions table.
+    pub(crate) fn decisions_table(&self) -> Result<&str> {
+        let words = "this ledger was opened without its decisions";
+        self.decisions
+            .as_deref()
+            .ok_or_else(|| Error::internal("finding the decisions", Fault::new(words)))
     }
 
     /// An item of the ledger, for reading.
