@@ -2,7 +2,7 @@
 
 use crate::{Offered, offer_v2, transfer_of};
 use aws_sdk_dynamodb::types::AttributeValue;
-use purser_api::Clock;
+use purser_api::{Clock, Env};
 use purser_domain::{
     Agent, AgentId, AgentStatus, Amount, ApprovalId, Duration as Length, EnabledService, NewKey, Rule, Ruling, Service,
     SpendPolicy, Timestamp, Wallet,
@@ -14,6 +14,7 @@ use reqwest::header::HeaderMap;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -256,9 +257,10 @@ impl World {
         }
     }
 
-    /// A stack with these options.
+    /// A stack with these options. Where `PURSER_RECORD` names a file, what its functions call is written there.
     pub async fn with(options: Options) -> Self {
-        let stack = Stack::start(options, |_| {})
+        let record = Env::process().get("PURSER_RECORD").map(PathBuf::from);
+        let stack = Stack::start(Options { record, ..options }, |_| {})
             .await
             .expect("the stack starts; `make setup` installs what it needs");
         let http = reqwest::Client::builder()

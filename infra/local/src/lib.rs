@@ -10,6 +10,7 @@ mod database;
 mod document;
 mod gateway;
 mod issuer;
+mod recorder;
 mod secrets;
 mod seed;
 mod stack;

@@ -1,6 +1,7 @@
 //! A Secrets Manager endpoint that knows the stack's few secrets: `GetSecretValue` of the real wire protocol, with the
 //! two stages that a rotation moves.
 
+use crate::recorder::Recorder;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -62,13 +63,17 @@ impl Secrets {
         }
     }
 
-    /// The endpoint.
-    pub(crate) fn router(&self) -> Router {
-        Router::new().route("/", post(answer)).with_state(self.clone())
+    /// The endpoint. Where there is a recorder, it is told who asks for what.
+    pub(crate) fn router(&self, recorder: Option<Recorder>) -> Router {
+        Router::new()
+            .route("/", post(answer))
+            .with_state((self.clone(), recorder))
     }
 }
 
-async fn answer(State(secrets): State<Secrets>, headers: HeaderMap, body: Bytes) -> Response {
+type Answering = (Secrets, Option<Recorder>);
+
+async fn answer(State((secrets, recorder)): State<Answering>, headers: HeaderMap, body: Bytes) -> Response {
     let target = headers.get("x-amz-target").and_then(|value| value.to_str().ok());
     if target != Some("secretsmanager.GetSecretValue") {
         return reply(StatusCode::BAD_REQUEST, &json!({"__type": "UnknownOperationException"}));
@@ -77,6 +82,9 @@ async fn answer(State(secrets): State<Secrets>, headers: HeaderMap, body: Bytes)
     let id = request.get("SecretId").and_then(Value::as_str).unwrap_or_default();
     let stage = request.get("VersionStage").and_then(Value::as_str);
     let stage = stage.unwrap_or("AWSCURRENT");
+    if let Some(recorder) = recorder {
+        recorder.secret(&headers, id);
+    }
     match secrets.value(id, stage) {
         Some(value) => reply(
             StatusCode::OK,

@@ -19,12 +19,12 @@ use std::net::SocketAddr;
 /// What the demo agent's wallet is given: 1,000 dollars.
 pub(crate) const DEMO_FUNDS: u64 = 1_000_000_000;
 
-pub(crate) const WALLET_SEED_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:purser/wallet-seed";
-pub(crate) const NONCE_KEY_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:purser/nonce-key";
-pub(crate) const RPC_URL_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:purser/rpc-url";
-pub(crate) const WALLET_XPUB_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:purser/wallet-xpub";
-pub(crate) const INTERNAL_TOKEN_ARN: &str =
-    "arn:aws:secretsmanager:us-east-1:000000000000:secret:purser/internal-token";
+// Named by the logical ids of `template.yaml`, like the tables.
+pub(crate) const WALLET_SEED_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:WalletSeedSecret";
+pub(crate) const NONCE_KEY_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:NonceKeySecret";
+pub(crate) const RPC_URL_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:RpcUrlSecret";
+pub(crate) const WALLET_XPUB_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:WalletXpubSecret";
+pub(crate) const INTERNAL_TOKEN_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:InternalTokenSecret";
 
 /// Why the demo data could not be made.
 #[derive(Debug, thiserror::Error)]

@@ -7,6 +7,7 @@ use crate::children::{self, ChildError, ProviderPorts, Providers};
 use crate::database::EmbeddedDynamo;
 use crate::gateway::{self, Controls, Unrouted};
 use crate::issuer::{self, DemoUser, Issuer};
+use crate::recorder::Recorder;
 use crate::secrets::Secrets;
 use crate::seed::{self, DemoAgent, SeedError};
 use crate::template::{Template, TemplateError};
@@ -20,6 +21,7 @@ use purser_store::{CatalogTable, Ledger};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
@@ -45,6 +47,8 @@ pub struct Options {
     pub clock: Option<Clock>,
     /// An address of this machine at which containers reach what functions call: the gateway of a Docker bridge.
     pub bridge: Option<IpAddr>,
+    /// A file to which every call of AWS that a function makes is added, as the permission that it needs.
+    pub record: Option<PathBuf>,
 }
 
 /// Ports of the processes around the functions.
@@ -70,6 +74,7 @@ impl Default for Options {
             front: None,
             clock: None,
             bridge: None,
+            record: None,
         }
     }
 }
@@ -105,6 +110,14 @@ pub enum StackError {
     /// A route without its function.
     #[error(transparent)]
     Unrouted(#[from] Unrouted),
+    /// The file of the calls.
+    #[error("{path} can't be written: {source}", path = .path.display())]
+    Record {
+        /// Where it should be.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
     /// The demo data.
     #[error(transparent)]
     Seed(#[from] SeedError),
@@ -190,9 +203,17 @@ impl Stack {
         let env = surroundings(&database.url, &database.url).into_iter().collect::<Env>();
         let db = Client::new(&Boot::new(env, Clock::system()).aws);
         template.create_tables(&db).await?;
+        let recorder = match options.record {
+            Some(path) => Some(Recorder::open(&path).map_err(|source| StackError::Record { path, source })?),
+            None => None,
+        };
         let functions_db = match options.front {
             Some(front) => front(database.url.clone()).await,
             None => database.url.clone(),
+        };
+        let functions_db = match &recorder {
+            Some(recorder) => Socket::bind(0).await?.serve(recorder.in_front_of(functions_db)),
+            None => functions_db,
         };
 
         say("making the secrets");
@@ -204,7 +225,7 @@ impl Stack {
         let seed = secret_values.wallet_seed()?;
         let internal_token = secret_values.internal_token().to_owned();
         let secrets = Secrets::new(secret_values.by_arn()?);
-        let secrets_url = Socket::bind(0).await?.serve(secrets.router());
+        let secrets_url = Socket::bind(0).await?.serve(secrets.router(recorder));
         let clock_ahead = Arc::new(AtomicI64::new(0));
         let clock = options
             .clock
@@ -234,7 +255,7 @@ impl Stack {
                 &bridge::open(bridge, &secrets_url).await?,
             ));
         }
-        // Each calls AWS under its own name, which the services of this stack take for what it is.
+        // Each signs with an access key that is its own name: so the recorder knows whose call it sees.
         let boot = |function: &str| {
             let mut environment = environment.clone();
             environment.insert("AWS_ACCESS_KEY_ID".to_owned(), function.to_owned());
