@@ -51,6 +51,15 @@ sam-build: setup ## Builds every function as SAM does, with the release profile,
 sam-local: setup ## Serves the functions in Lambda's containers (needs Docker), over a local stack; answers on 127.0.0.1:3010.
 	@infra/sam/local.sh
 
+.PHONY: build-arm64
+build-arm64: setup ## Builds what a deployment ships, for arm64, and prints the sizes.
+	infra/sam/build.sh --arm64
+
+# ENV is an environment of samconfig.toml: default, dev or prod.
+.PHONY: deploy
+deploy: setup ## Deploys to the account that the AWS credentials open: make deploy ENV=dev (docs/deploy.md).
+	infra/sam/deploy.sh $(or $(ENV),default)
+
 .PHONY: clean
 clean: ## Removes what was built and installed here.
 	rm -rf target .aws-sam .venv .local infra/local/x402/node_modules tests/browser/node_modules

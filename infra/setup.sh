@@ -51,11 +51,13 @@ if ! command -v chromium >/dev/null; then
   fi
 fi
 
-want=$(hash_of infra/sam/requirements.txt infra/sam/constraints.txt)
-if ! fresh .venv/.purser "$want"; then
-  say "installing SAM and cargo-lambda from PyPI"
-  rm -rf .venv
-  if ! python3 -m venv .venv 2>/dev/null; then
+python_packages() { # python_packages <environment> <folder of requirements.txt> <what it brings>
+  local environment=$1 folder=$2 want
+  want=$(hash_of "$folder/requirements.txt" "$folder/constraints.txt")
+  fresh "$environment/.purser" "$want" && return
+  say "installing $3 from PyPI"
+  rm -rf "$environment"
+  if ! python3 -m venv "$environment" 2>/dev/null; then
     if apt_usable; then
       say "installing python3-venv from Debian"
       apt_install python3-venv
@@ -63,8 +65,11 @@ if ! fresh .venv/.purser "$want"; then
       say "python3 can't make virtual environments: apt-get install python3-venv"
       exit 1
     fi
-    python3 -m venv .venv
+    python3 -m venv "$environment"
   fi
-  .venv/bin/pip install --quiet --disable-pip-version-check --requirement infra/sam/requirements.txt
-  echo "$want" > .venv/.purser
-fi
+  "$environment/bin/pip" install --quiet --disable-pip-version-check --requirement "$folder/requirements.txt"
+  echo "$want" > "$environment/.purser"
+}
+python_packages .venv infra/sam "SAM and cargo-lambda"
+# Within the other, which is removed with it.
+python_packages .venv/checkov infra/sam/checkov "checkov"

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Builds every function of template.yaml into .aws-sam/build/<LogicalId>/bootstrap, for x86_64 and without Docker.
+# Builds every function of template.yaml as SAM does, without Docker, into .aws-sam/build/<LogicalId>/bootstrap.
 #
-#   infra/sam/build.sh         quick: what CI does, to prove that the template builds and to run infra/sam/emulate.py
-#   infra/sam/build.sh --full  with the release profile of Cargo.toml, as it is shipped
+#   infra/sam/build.sh          quick: what CI does, to prove that the template builds and to run infra/sam/emulate.py
+#   infra/sam/build.sh --full   with the release profile of Cargo.toml, as it is shipped
+#   infra/sam/build.sh --arm64  the same for the template's default architecture, through zig, into .aws-sam/arm64:
+#                               what a deployment ships; prints the sizes that docs/deploy.md has
 #
-# Neither is for deploying: a deployment is `sam build && sam deploy`, which follows the template's Architecture
-# (arm64 by default, through zig; once: `rustup target add aarch64-unknown-linux-gnu`).
+# None is for deploying: that is `make deploy`, or `sam build && sam deploy`.
 #
 # What SAM runs for each function is `cargo lambda build --release --bin <Binary>` in the workspace root, one after
 # the other; cargo's target folder is shared, so that dependencies are compiled once and a second run takes seconds.
@@ -13,6 +14,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 mode=${1:---quick}
+architecture=x86_64 into=.aws-sam/build
 case $mode in
   --quick)
     # Fat LTO and one codegen unit optimise the whole of each function once more, on one core, to make it small and
@@ -24,6 +26,10 @@ case $mode in
     export CARGO_PROFILE_RELEASE_OPT_LEVEL=${CARGO_PROFILE_RELEASE_OPT_LEVEL:-1}
     ;;
   --full) ;;
+  --arm64)
+    architecture=arm64 into=.aws-sam/arm64
+    rustup target add aarch64-unknown-linux-gnu
+    ;;
   *) echo "build: unknown argument \`$mode\`" >&2; exit 2 ;;
 esac
 
@@ -37,15 +43,17 @@ unset AWS_PROFILE AWS_DEFAULT_PROFILE
 export AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_SESSION_TOKEN=local AWS_DEFAULT_REGION=us-east-1
 export AWS_EC2_METADATA_DISABLED=true SAM_CLI_TELEMETRY=0
 
-# The host's own linker instead of zig: the architecture is the host's. --locked, because SAM has no way to say it.
-export CARGO_LAMBDA_COMPILER=cargo CARGO_LAMBDA_COMPILER_EXTRA_ARGS=--locked
+# --locked, because SAM has no way to say it.
+export CARGO_LAMBDA_COMPILER_EXTRA_ARGS=--locked
+# The host's own linker instead of zig, where the architecture is the host's.
+[[ $architecture == arm64 ]] || export CARGO_LAMBDA_COMPILER=cargo
 
-sam build --no-cached --template-file template.yaml --parameter-overrides Architecture=x86_64
+sam build --no-cached --template-file template.yaml --build-dir "$into" --parameter-overrides "Architecture=$architecture"
 
 # SAM fails when a build fails; these are the two things that it does not look at.
 functions=$(grep -c 'Type: AWS::Serverless::Function$' template.yaml)
 built=0
-for bootstrap in .aws-sam/build/*/bootstrap; do
+for bootstrap in "$into"/*/bootstrap; do
   [[ -x $bootstrap ]] || { echo "build: $bootstrap is not executable" >&2; exit 1; }
   # Linked against the host's C library; Amazon Linux 2023 has glibc 2.34 and would not start anything newer.
   needs=$(grep -aoE 'GLIBC_2\.[0-9]+' "$bootstrap" | sort -Vu | tail -n 1 || true)
@@ -53,7 +61,8 @@ for bootstrap in .aws-sam/build/*/bootstrap; do
     echo "build: $bootstrap needs $needs, Lambda has GLIBC_2.34" >&2
     exit 1
   fi
-  printf '%-60s %9d bytes  %s\n' "$bootstrap" "$(stat -c %s "$bootstrap")" "$needs"
+  printf '%-44s %9d bytes  %9d gzipped  %s\n' \
+    "$bootstrap" "$(stat -c %s "$bootstrap")" "$(gzip -6 --stdout "$bootstrap" | wc -c)" "$needs"
   built=$((built + 1))
 done
 [[ $built -eq $functions ]] || { echo "build: $built of $functions functions were built" >&2; exit 1; }

@@ -3,12 +3,14 @@
 #   1. SAM can translate it;
 #   2. cfn-lint accepts it as written (`--lint` replaces the translation, so both are needed);
 #   3. cfn-lint accepts what SAM makes of it. As written, cfn-lint does not look into Policies and Environment:
-#      only there does it see a reference to a table that does not exist, or an action that IAM does not know.
+#      only there does it see a reference to a table that does not exist, or an action that IAM does not know;
+#   4. checkov misses nothing but what infra/sam/checkov/checkov.yaml says why to do without;
+#   5. it holds what infra/sam/template_test.py says of it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-[[ -x .venv/bin/sam && -x .venv/bin/cfn-lint ]] \
-  || { echo "check: no SAM in .venv; pip install -r infra/sam/requirements.txt" >&2; exit 2; }
+[[ -x .venv/bin/sam && -x .venv/bin/cfn-lint && -x .venv/checkov/bin/checkov ]] \
+  || { echo "check: no SAM or no checkov in .venv; run infra/setup.sh" >&2; exit 2; }
 
 # Whatever the caller's profile is, nothing here may reach an account.
 unset AWS_PROFILE AWS_DEFAULT_PROFILE
@@ -22,3 +24,8 @@ mkdir -p .aws-sam
 .venv/bin/python infra/sam/translate.py template.yaml > .aws-sam/translated.json
 .venv/bin/cfn-lint --regions us-east-1 --template .aws-sam/translated.json
 echo ".aws-sam/translated.json is valid CloudFormation"
+
+.venv/checkov/bin/checkov --config-file infra/sam/checkov/checkov.yaml --file .aws-sam/translated.json
+echo ".aws-sam/translated.json passes checkov"
+
+.venv/bin/python infra/sam/template_test.py

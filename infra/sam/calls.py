@@ -1,0 +1,81 @@
+"""Compares what the functions called over the whole suite with what their roles allow, in both directions.
+
+    infra/sam/calls.py <file>
+
+The file is what the tests wrote, where PURSER_RECORD named it (infra/local/src/recorder.rs). A call that no permission
+allows would fail in the cloud. A permission that no call used is one too many, or misses its test; so is one that allows
+a write anywhere and was only used in transactions. Logs and keys are not called by functions, so they follow from the
+rest: template_test.py has them.
+
+Exit status: 0, calls and roles agree; 1, they do not; 2, there is nothing to compare.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import roles
+from translate import translated
+
+WRITES = {"dynamodb:DeleteItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}
+# It answers 404 and calls nothing.
+SILENT = {"FallbackFunction"}
+
+
+def main():
+    path = Path(sys.argv[1])
+    if not path.is_file():
+        print(f"calls: `{path}` is not there: run the tests with PURSER_RECORD={path}", file=sys.stderr)
+        return 2
+    calls = [json.loads(line) for line in sorted(set(path.read_text().splitlines()))]
+    template = translated()
+    problems = []
+    for function in roles.functions(template):
+        _, role = roles.role_of(template, function)
+        problems += compare(function, roles.permissions(role), [call for call in calls if call["function"] == function])
+    strangers = {call["function"] for call in calls} - set(roles.functions(template))
+    problems += [f"`{name}` called AWS and is no function of the template" for name in sorted(strangers)]
+    for problem in problems:
+        print(f"calls: {problem}", file=sys.stderr)
+    if not problems:
+        print(f"calls: {len(calls)} kinds of calls, and every permission was used")
+    return 1 if problems else 0
+
+
+def compare(function, permissions, calls):
+    """What is wrong between a role and its function's calls."""
+    problems = []
+    if bool(calls) == (function in SILENT):
+        problems.append(f"{function}: {'called' if calls else 'never called'} AWS")
+    for call in calls:
+        if not any(permission.allows(call) for permission in permissions):
+            problems.append(f"{function} may not, and did: {told(call)}")
+        if call["resource"] == "DecisionsTable" and call["action"] == "dynamodb:PutItem" and not call["only_if_new"]:
+            problems.append(f"{function} could overwrite a decision: {told(call)}")
+    for permission in permissions:
+        if permission.action.split(":")[0] in ("logs", "kms"):
+            continue
+        used = [call for call in calls if permission.allows(call)]
+        if not used:
+            problems.append(f"{function} may, and never did: {permission}")
+            continue
+        unused = [
+            pattern for pattern in permission.keys
+            if not any(roles.Permission(permission.action, permission.resource, (pattern,)).allows(
+                {**call, "keys": [key]}) for call in used for key in call["keys"])
+        ]
+        if unused:
+            problems.append(f"{function} may, and never did with {' '.join(unused)}: {permission}")
+        transacted = all(call.get("within") for call in used)
+        if permission.action in WRITES and transacted and not permission.within:
+            problems.append(f"{function} did this in transactions alone, and may elsewhere: {permission}")
+    return problems
+
+
+def told(call):
+    within = f" in {call['within']}" if call.get("within") else ""
+    return " ".join([call["action"], call["resource"], *call.get("keys", [])]) + within
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Builds and deploys: infra/sam/deploy.sh [<environment of samconfig.toml>]. It is `sam build && sam deploy` with the tools
+# of .venv, the lock file held to, and the target for arm64 there. docs/deploy.md is the guide.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+environment=${1:-default}
+grep -qF "[$environment.deploy.parameters]" samconfig.toml \
+  || { echo "deploy: samconfig.toml has no environment \`$environment\`" >&2; exit 2; }
+[[ -x .venv/bin/sam ]] || { echo "deploy: no SAM in .venv; run infra/setup.sh" >&2; exit 2; }
+export PATH="$PWD/.venv/bin:$PATH" CARGO_LAMBDA_COMPILER_EXTRA_ARGS=--locked
+rustup target add aarch64-unknown-linux-gnu
+
+sam build --config-env "$environment"
+exec sam deploy --config-env "$environment"

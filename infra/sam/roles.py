@@ -1,0 +1,95 @@
+"""The functions' roles in the translated template, one permission at a time.
+
+A permission is one action on one resource, named by its logical id, perhaps only for some keys or within a transaction.
+What is not of that form is refused here: a role that says more than this file understands is one that nobody checks.
+"""
+
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+KEYS = ("ForAllValues:StringLike", "dynamodb:LeadingKeys")
+WITHIN = ("ForAnyValue:StringEquals", "dynamodb:EnclosingOperation")
+VIA = ("StringEquals", "kms:ViaService")
+
+
+@dataclass(frozen=True, order=True)
+class Permission:
+    action: str
+    resource: str
+    keys: tuple = ()  # patterns of partition keys; none for any
+    within: tuple = ()  # the only operations around it; none for any
+    via: tuple = ()  # the only services through which it is used
+
+    def allows(self, call):
+        """Whether a recorded call (infra/local/src/recorder.rs) is allowed by this permission."""
+        if (call["action"], call["resource"]) != (self.action, self.resource):
+            return False
+        keys = call.get("keys", [])
+        if self.keys and not all(any(fnmatchcase(key, pattern) for pattern in self.keys) for key in keys):
+            return False
+        return not self.within or call.get("within") in self.within
+
+    def __str__(self):
+        conditions = [" ".join(self.keys), "in " + " ".join(self.within) if self.within else "",
+                      "via " + " ".join(self.via) if self.via else ""]
+        return " ".join([self.action, self.resource, *filter(None, conditions)])
+
+
+def functions(template):
+    """Every function by its logical id, with its properties."""
+    resources = template["Resources"].items()
+    return {name: resource["Properties"] for name, resource in resources if resource["Type"] == "AWS::Lambda::Function"}
+
+
+def role_of(template, function):
+    """The logical id of a function's role, and the role's properties."""
+    name = logical_id(functions(template)[function]["Role"])
+    role = template["Resources"][name]
+    assert role["Type"] == "AWS::IAM::Role", name
+    return name, role["Properties"]
+
+
+def permissions(role):
+    """All that a role allows, in the order in which it stands there."""
+    assert "ManagedPolicyArns" not in role, "a managed policy says what AWS wants it to say"
+    found = []
+    for policy in role["Policies"]:
+        assert policy["PolicyDocument"]["Version"] == "2012-10-17"
+        for statement in policy["PolicyDocument"]["Statement"]:
+            assert statement["Effect"] == "Allow", statement
+            assert set(statement) <= {"Sid", "Effect", "Action", "Resource", "Condition"}, statement
+            conditions = {
+                (operator, key): tuple(text_of(value) for value in many(values))
+                for operator, keys in statement.get("Condition", {}).items()
+                for key, values in keys.items()
+            }
+            assert set(conditions) <= {KEYS, WITHIN, VIA}, conditions
+            found += [
+                Permission(action, logical_id(resource), conditions.get(KEYS, ()), conditions.get(WITHIN, ()),
+                           conditions.get(VIA, ()))
+                for action in many(statement["Action"])
+                for resource in many(statement["Resource"])
+            ]
+    return found
+
+
+def many(value):
+    return value if isinstance(value, list) else [value]
+
+
+def logical_id(value):
+    """What a reference refers to: `Table` of its ARN, `Table/index/name` of an index's."""
+    match value:
+        case {"Ref": name} | {"Fn::GetAtt": [name, "Arn"]}:
+            return name
+        case {"Fn::Sub": text} if found := re.fullmatch(r"\$\{(\w+)\.Arn\}(/index/\w+)", text):
+            return found[1] + found[2]
+    raise AssertionError(f"`{value}` is not a reference to one resource of this template")
+
+
+def text_of(value):
+    """A text; of a service's address in a region, the service's name."""
+    if isinstance(value, str):
+        return value
+    return value["Fn::Sub"].removesuffix(".${AWS::Region}.${AWS::URLSuffix}")

@@ -1,0 +1,329 @@
+"""What the template has to say, asked of the CloudFormation that SAM makes of it; run by infra/sam/check.sh.
+
+Routes and their gates are tests/it/docs.rs. That the roles are what the functions need is infra/sam/calls.py; here they
+are written out once more, so that whoever changes one sees a table change.
+"""
+
+import json
+import re
+import unittest
+
+import calls
+import roles
+from translate import TEMPLATE, translated
+
+ROOT = TEMPLATE.parent
+TRANSACTIONS = ("TransactWriteItems",)
+
+READS_CATALOG = """
+    dynamodb:GetItem                    CatalogTable               VERSION
+    dynamodb:Scan                       CatalogTable
+"""
+COUNTS_REQUESTS = """
+    dynamodb:UpdateItem                 ThrottleTable              K#* RL#*
+"""
+
+# Action, resource, keys; `*` before the action of what is allowed in a transaction alone. What follows from the rest is
+# added by `expected`: every function writes its own log, and decrypts through the services that it calls.
+ROLES = {
+    "AgentsFunction": READS_CATALOG + COUNTS_REQUESTS + """
+    dynamodb:BatchGetItem               LedgerTable                L#*
+    dynamodb:GetItem                    LedgerTable                A#*
+    dynamodb:GetItem                    LedgerTable                L#*
+    dynamodb:Query                      LedgerTable                A#*
+    """,
+    "CatalogFunction": READS_CATALOG,
+    "DashboardFunction": READS_CATALOG + """
+    dynamodb:BatchGetItem               LedgerTable                A#* AP#* L#*
+    dynamodb:BatchGetItem               LedgerTable                B#*
+    dynamodb:GetItem                    LedgerTable                A#* AP#* L#*
+    dynamodb:Query                      LedgerTable                A#* B#* L#*
+    dynamodb:Query                      LedgerTable/index/owner
+    dynamodb:UpdateItem                 LedgerTable                AP#* L#* WALLETS
+    * dynamodb:PutItem                  LedgerTable                A#* L#*
+    * dynamodb:UpdateItem               LedgerTable                B#*
+    dynamodb:GetItem                    DecisionsTable             A#*
+    dynamodb:Query                      DecisionsTable             A#*
+    dynamodb:BatchGetItem               ThrottleTable              K#*
+    secretsmanager:GetSecretValue       RpcUrlSecret
+    secretsmanager:GetSecretValue       WalletXpubSecret
+    """,
+    "FallbackFunction": "",
+    "InternalFunction": """
+    dynamodb:GetItem                    CatalogTable               PROBE#* SVC#*
+    dynamodb:Scan                       CatalogTable
+    dynamodb:UpdateItem                 CatalogTable               PROBE#*
+    * dynamodb:DeleteItem               CatalogTable               SLUG#*
+    * dynamodb:PutItem                  CatalogTable               SLUG#* SVC#*
+    * dynamodb:UpdateItem               CatalogTable               VERSION
+    secretsmanager:GetSecretValue       InternalTokenSecret
+    """,
+    "PaymentsFunction": READS_CATALOG + COUNTS_REQUESTS + """
+    dynamodb:BatchGetItem               LedgerTable                A#* AP#*
+    dynamodb:GetItem                    LedgerTable                A#* AP#* B#* L#*
+    dynamodb:PutItem                    LedgerTable                R#*
+    dynamodb:Query                      LedgerTable                A#* AP#* B#* L#*
+    * dynamodb:DeleteItem               LedgerTable                B#* L#*
+    * dynamodb:PutItem                  LedgerTable                A#* AP#* B#* L#*
+    * dynamodb:PutItem                  LedgerTable                X#*
+    * dynamodb:UpdateItem               LedgerTable                A#* AP#* B#* L#*
+    dynamodb:PutItem                    DecisionsTable             A#*
+    secretsmanager:GetSecretValue       NonceKeySecret
+    secretsmanager:GetSecretValue       RpcUrlSecret
+    secretsmanager:GetSecretValue       WalletSeedSecret
+    """,
+    "ProbeFunction": """
+    dynamodb:GetItem                    CatalogTable               SVC#*
+    dynamodb:Scan                       CatalogTable
+    * dynamodb:ConditionCheckItem       CatalogTable               SVC#*
+    * dynamodb:PutItem                  CatalogTable               SVC#*
+    * dynamodb:UpdateItem               CatalogTable               PROBE#* VERSION
+    """,
+}
+
+# What holds what cannot be made again.
+RETAINED = (
+    "AWS::Cognito::UserPool",
+    "AWS::DynamoDB::Table",
+    "AWS::KMS::Key",
+    "AWS::Logs::LogGroup",
+    "AWS::SecretsManager::Secret",
+)
+
+
+def expected(function):
+    """The permissions of a function's rows in the table, and those that follow from them."""
+    group = function.removesuffix("Function")
+    found = {roles.Permission(action, f"{group}Logs") for action in ("logs:CreateLogStream", "logs:PutLogEvents")}
+    for row in ROLES[function].splitlines():
+        if not row.strip():
+            continue
+        transacted = row.strip().startswith("* ")
+        action, resource, *keys = row.strip().removeprefix("* ").split()
+        found.add(roles.Permission(action, resource, tuple(keys), TRANSACTIONS if transacted else ()))
+    services = {permission.action.split(":")[0] for permission in found} - {"logs"}
+    if services:
+        found.add(roles.Permission("kms:Decrypt", "DataKey", via=tuple(sorted(services))))
+    return found
+
+
+class Template(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.template = translated()
+        cls.resources = cls.template["Resources"]
+        cls.functions = roles.functions(cls.template)
+
+    def of_type(self, *kinds):
+        found = {name: resource for name, resource in self.resources.items() if resource["Type"] in kinds}
+        self.assertTrue(found, kinds)
+        return found
+
+    def permissions(self, function):
+        return roles.permissions(roles.role_of(self.template, function)[1])
+
+    def test_each_role_allows_exactly_what_the_table_says(self):
+        self.assertEqual(set(self.functions), set(ROLES))
+        for function in self.functions:
+            found = self.permissions(function)
+            with self.subTest(function):
+                self.assertEqual(sorted(map(str, found)), sorted(map(str, expected(function))))
+                self.assertEqual(len(found), len(set(found)), "a permission stands there twice")
+
+    def test_each_function_has_a_role_of_its_own_that_only_lambda_takes_on(self):
+        taken = [roles.role_of(self.template, function) for function in self.functions]
+        self.assertEqual(len({name for name, _ in taken}), len(self.functions))
+        for name, role in taken:
+            statements = role["AssumeRolePolicyDocument"]["Statement"]
+            lambdas = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "lambda.amazonaws.com"}}
+            self.assertEqual(statements, [lambdas], name)
+
+    def test_every_other_role_starts_one_function_on_a_schedule(self):
+        of_functions = {roles.role_of(self.template, function)[0] for function in self.functions}
+        for name, role in self.of_type("AWS::IAM::Role").items():
+            if name in of_functions:
+                continue
+            trusted = role["Properties"]["AssumeRolePolicyDocument"]["Statement"][0]["Principal"]["Service"]
+            self.assertEqual(trusted, ["scheduler.amazonaws.com"], name)
+            [policy] = role["Properties"]["Policies"]
+            [statement] = policy["PolicyDocument"]["Statement"]
+            self.assertEqual(statement["Action"], "lambda:InvokeFunction", name)
+            self.assertIn(roles.logical_id(statement["Resource"]), self.functions, name)
+        for kind in ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy", "AWS::IAM::User"):
+            self.assertFalse([name for name, resource in self.resources.items() if resource["Type"] == kind], kind)
+
+    def test_catalog_and_fallback_see_no_ledger_and_no_secret(self):
+        for function in ("CatalogFunction", "FallbackFunction"):
+            for permission in self.permissions(function):
+                self.assertNotIn("Secret", permission.resource + permission.action, function)
+                self.assertNotIn("LedgerTable", permission.resource, function)
+                self.assertNotIn("secretsmanager", permission.via, function)
+
+    def test_only_payments_reads_what_signs(self):
+        for secret in ("WalletSeedSecret", "NonceKeySecret"):
+            readers = [
+                function for function in self.functions
+                for permission in self.permissions(function) if permission.resource == secret
+            ]
+            self.assertEqual(readers, ["PaymentsFunction"], secret)
+            [policy] = [
+                resource["Properties"] for resource in self.of_type("AWS::SecretsManager::ResourcePolicy").values()
+                if resource["Properties"]["SecretId"] == {"Ref": secret}
+            ]
+            [statement] = policy["ResourcePolicy"]["Statement"]
+            payments = {"Fn::GetAtt": ["PaymentsRole", "Arn"]}
+            self.assertEqual(
+                (statement["Effect"], statement["Principal"], statement["Action"], statement["Condition"]),
+                ("Deny", "*", "secretsmanager:GetSecretValue", {"ArnNotEquals": {"aws:PrincipalArn": payments}}),
+            )
+
+    def test_decisions_are_added_and_never_changed(self):
+        for function in self.functions:
+            actions = {p.action for p in self.permissions(function) if p.resource == "DecisionsTable"}
+            self.assertLessEqual(actions, {"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:Query"}, function)
+        table = self.resources["DecisionsTable"]["Properties"]
+        [statement] = table["ResourcePolicy"]["PolicyDocument"]["Statement"]
+        self.assertEqual((statement["Effect"], statement["Principal"]), ("Deny", "*"))
+        self.assertNotIn("Condition", statement)
+        for action in ("BatchWriteItem", "DeleteItem", "PartiQLDelete", "PartiQLUpdate", "UpdateItem"):
+            self.assertIn(f"dynamodb:{action}", statement["Action"])
+        self.assertNotIn("TimeToLiveSpecification", table, "rows would go by themselves")
+
+    def test_what_cannot_be_made_again_outlives_the_stack(self):
+        for name, resource in self.of_type(*RETAINED).items():
+            self.assertEqual(resource.get("DeletionPolicy"), "Retain", name)
+            self.assertEqual(resource.get("UpdateReplacePolicy"), "Retain", name)
+
+    def test_every_table_can_be_restored_and_not_be_deleted(self):
+        for name, table in self.of_type("AWS::DynamoDB::Table").items():
+            properties = table["Properties"]
+            self.assertNotIn("TableName", properties, f"{name}: an account holds several stacks")
+            self.assertEqual(properties["BillingMode"], "PAY_PER_REQUEST", name)
+            self.assertTrue(properties["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"], name)
+            self.assertTrue(properties["DeletionProtectionEnabled"], name)
+            self.assertEqual(properties["SSESpecification"]["KMSMasterKeyId"], {"Fn::GetAtt": ["DataKey", "Arn"]}, name)
+
+    def test_secrets_and_logs_are_encrypted_by_the_key(self):
+        for name, resource in self.of_type("AWS::SecretsManager::Secret", "AWS::Logs::LogGroup").items():
+            self.assertEqual(resource["Properties"]["KmsKeyId"], {"Fn::GetAtt": ["DataKey", "Arn"]}, name)
+        self.assertTrue(self.resources["DataKey"]["Properties"]["EnableKeyRotation"])
+
+    def test_every_function_has_a_log_group_that_forgets_and_a_count_of_its_errors(self):
+        filters = self.of_type("AWS::Logs::MetricFilter").values()
+        filtered = [each["Properties"]["LogGroupName"]["Ref"] for each in filters]
+        for function, properties in self.functions.items():
+            logs = properties["LoggingConfig"]["LogGroup"]["Ref"]
+            self.assertEqual(logs, function.removesuffix("Function") + "Logs")
+            self.assertIn("RetentionInDays", self.resources[logs]["Properties"], function)
+            self.assertIn(logs, filtered)
+
+    def test_no_variable_of_a_function_holds_a_secret(self):
+        for function, properties in self.functions.items():
+            for name, value in properties.get("Environment", {}).get("Variables", {}).items():
+                self.assertNotIn("resolve:", json.dumps(value), f"{function} {name}")
+                if isinstance(value, dict) and "Secret" in value.get("Ref", ""):
+                    self.assertTrue(name.endswith("_ARN"), f"{function} {name}")
+
+    def test_the_schedules_are_those_of_the_events(self):
+        scheduled = [
+            roles.logical_id(schedule["Properties"]["Target"]["Arn"])
+            for schedule in self.of_type("AWS::Scheduler::Schedule").values()
+        ]
+        folders = [name.removesuffix("Function").lower() for name in scheduled]
+        for folder in folders:
+            self.assertTrue(list((ROOT / "events" / folder).glob("every-*.json")), folder)
+
+    def test_every_alarm_has_a_section_in_the_runbook_and_the_reverse(self):
+        named = set()
+        for name, alarm in self.of_type("AWS::CloudWatch::Alarm").items():
+            properties = alarm["Properties"]
+            section = properties["AlarmName"]["Fn::Sub"].removeprefix("${AWS::StackName}-")
+            self.assertEqual(section, re.sub(r"(?<!^)([A-Z])", r"-\1", name.removesuffix("Alarm")).lower())
+            self.assertIn(f"(docs/runbook.md, {section})", properties["AlarmDescription"])
+            self.assertIn("TreatMissingData", properties, name)
+            self.assertIn("HasAlarmEmail", json.dumps(properties["AlarmActions"]), name)
+            named.add(section)
+        runbook = (ROOT / "docs" / "runbook.md").read_text()
+        # One section may be about the same alarm of each function: `<function>-errors`.
+        groups = "|".join(function.removesuffix("Function").lower() for function in self.functions)
+        general = {re.sub(f"^({groups})-(errors|throttled)$", r"<function>-\2", section) for section in named}
+        self.assertEqual(set(re.findall(r"^### `([^`]+)`$", runbook, re.MULTILINE)), general)
+
+    def test_every_function_has_its_alarms(self):
+        alarms = self.of_type("AWS::CloudWatch::Alarm")
+        for function in self.functions:
+            group = function.removesuffix("Function")
+            for kind, metric in (("Errors", "Errors"), ("Throttled", "Throttles")):
+                properties = alarms[f"{group}{kind}Alarm"]["Properties"]
+                self.assertEqual(properties["MetricName"], metric)
+                self.assertEqual(properties["Dimensions"], [{"Name": "FunctionName", "Value": {"Ref": function}}])
+
+    def test_every_table_is_watched(self):
+        for alarm in ("TablesFailingAlarm", "TablesThrottledAlarm"):
+            query = self.resources[alarm]["Properties"]["Metrics"][0]["Expression"]["Fn::Sub"]
+            for table in self.of_type("AWS::DynamoDB::Table"):
+                self.assertIn(f"'${{{table}}}'", query, alarm)
+
+    def test_the_dashboard_is_json_and_shows_every_alarm_and_function(self):
+        text = self.resources["Overview"]["Properties"]["DashboardBody"]["Fn::Sub"]
+        json.loads(text)
+        for name in [*self.of_type("AWS::CloudWatch::Alarm"), *self.functions]:
+            self.assertIn(f"${{{name}", text)
+
+    @unittest.skipUnless((ROOT / "shared/api/src/metrics.rs").is_file(), "nothing is counted yet")
+    def test_every_metric_of_ours_is_one_that_the_code_counts(self):
+        counted = (ROOT / "shared/api/src/metrics.rs").read_text()
+        metrics = {
+            alarm["Properties"]["MetricName"] for alarm in self.of_type("AWS::CloudWatch::Alarm").values()
+            if alarm["Properties"].get("Namespace") == "Purser"
+        }
+        shown = self.resources["Overview"]["Properties"]["DashboardBody"]["Fn::Sub"]
+        metrics |= set(re.findall(r'"Purser", "(\w+)"', shown)) | set(re.findall(r'\{Purser[^}]*\} MetricName=\\"(\w+)', shown))
+        self.assertTrue(metrics)
+        for metric in metrics:
+            self.assertIn(f'"{metric}"', counted)
+
+
+class Calls(unittest.TestCase):
+    """That calls.py sees what it is there to see."""
+
+    PUT = roles.Permission("dynamodb:PutItem", "LedgerTable", ("A#*", "L#*"), TRANSACTIONS)
+
+    def check(self, permissions, called, *problems):
+        found = calls.compare("PaymentsFunction", permissions, called)
+        self.assertEqual(len(found), len(problems), found)
+        for problem, words in zip(found, problems):
+            self.assertIn(words, problem)
+
+    @staticmethod
+    def put(*keys, within="TransactWriteItems", table="LedgerTable", only_if_new=True):
+        return {"action": "dynamodb:PutItem", "resource": table, "keys": list(keys), "within": within,
+                "only_if_new": only_if_new}
+
+    def test_what_was_called_is_what_is_allowed(self):
+        self.check([self.PUT], [self.put("A#"), self.put("L#")])
+
+    def test_a_call_that_no_permission_allows_is_seen(self):
+        for call in (self.put("X#"), self.put("A#", "X#"), self.put("A#", within=None), self.put("A#", table="Other")):
+            self.check([self.PUT], [self.put("A#"), self.put("L#"), call], "may not, and did")
+
+    def test_a_permission_that_no_call_used_is_seen(self):
+        unused = roles.Permission("dynamodb:DeleteItem", "LedgerTable", ("A#*",), TRANSACTIONS)
+        self.check([self.PUT, unused], [self.put("A#"), self.put("L#")], "may, and never did: dynamodb:DeleteItem")
+        self.check([self.PUT], [self.put("A#")], "may, and never did with L#*")
+
+    def test_a_write_that_is_only_made_in_transactions_is_held_to_them(self):
+        anywhere = roles.Permission("dynamodb:PutItem", "LedgerTable", ("A#*",))
+        self.check([anywhere], [self.put("A#")], "in transactions alone")
+        self.check([anywhere], [self.put("A#"), self.put("A#", within=None)])
+
+    def test_a_decision_that_could_be_overwritten_is_seen(self):
+        decisions = roles.Permission("dynamodb:PutItem", "DecisionsTable", ("A#*",), TRANSACTIONS)
+        self.check([decisions], [self.put("A#", table="DecisionsTable", only_if_new=False)], "could overwrite")
+
+    def test_a_function_that_calls_nothing_is_seen(self):
+        self.check([], [], "never called")
+
+
+if __name__ == "__main__":
+    unittest.main()
