@@ -27,11 +27,14 @@ else
   skip "dependencies: licences, sources, bans" "cargo-deny is not installed (cargo install --locked cargo-deny)"
 fi
 step "x402 providers on the official SDK" npm --prefix infra/local/x402 test --silent
-step "Rust tests" cargo nextest run --locked --workspace --no-fail-fast
+# What the functions call of AWS meanwhile is written down, and compared with their roles.
+rm -f target/calls.jsonl
+step "Rust tests" env PURSER_RECORD="$PWD/target/calls.jsonl" cargo nextest run --locked --workspace --no-fail-fast
+step "roles allow what was called, and nothing else" .venv/bin/python infra/sam/calls.py target/calls.jsonl
 [[ -x ${CHROMIUM:-/usr/bin/chromium} ]] || skip "the dashboard in a real browser" "there is no Chromium (apt-get install chromium)"
 step "documentation examples" cargo test --locked --workspace --doc --quiet
 step "planted bugs are caught" tests/planted/plant.py
-step "template: sam validate" infra/sam/check.sh
+step "template: sam validate, cfn-lint, checkov, what it has to say" infra/sam/check.sh
 step "template: sam build" infra/sam/build.sh
 step "events under the Lambda runtime emulator" infra/sam/replay.sh
 if why=$(infra/sam/local-test.sh --why-not); then

@@ -14,6 +14,7 @@ mod flow;
 mod metrics;
 mod operators;
 mod people;
+mod permissions;
 mod races;
 mod secrets;
 mod windows;
