@@ -257,9 +257,14 @@ impl World {
         }
     }
 
-    /// A stack with these options. Where `PURSER_RECORD` names a file, what its functions call is written there.
+    /// A stack with these options. Where `PURSER_RECORD` names a file, what its functions call is written there, unless
+    /// they are given other tables than the template's.
     pub async fn with(options: Options) -> Self {
-        let record = Env::process().get("PURSER_RECORD").map(PathBuf::from);
+        let tables_differ = options.environment.keys().any(|name| name.ends_with("_TABLE"));
+        let record = Env::process()
+            .get("PURSER_RECORD")
+            .filter(|_| !tables_differ)
+            .map(PathBuf::from);
         let stack = Stack::start(Options { record, ..options }, |_| {})
             .await
             .expect("the stack starts; `make setup` installs what it needs");
