@@ -41,6 +41,7 @@ EVENTS = {
     "DashboardFunction": "dashboard/list-agents",
     "InternalFunction": "internal/list-services",
     "ProbeFunction": "probe/every-minute",
+    "ReconcileFunction": "reconcile/every-minute",
     "FallbackFunction": "fallback/unknown-route",
 }
 # Bytes of gzip, as a deployment package is sent.
@@ -178,7 +179,7 @@ def start_stack(folder):
     for _ in range(240):
         # The last of its files.
         if (Path(folder) / "stack.json").exists():
-            # Its own schedule probes at once; what it does then is not measured.
+            # Its own schedule probes and reconciles at once; what that does is not measured.
             time.sleep(3)
             return stack
         if stack.poll() is not None:

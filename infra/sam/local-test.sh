@@ -98,8 +98,10 @@ for pair in agents/get-me:200 payments/authorize:200 payments/complete-settlemen
   fi
 done
 # The schedule's event has no answer but null.
-answer=$(STACK_FOLDER=$folder infra/sam/invoke.sh events/probe/every-minute.json 2>> "$folder/sam.log" | tail -n 1)
-if [[ $answer == null ]]; then echo "  ok      probe/every-minute"; else fail "probe/every-minute: ${answer:0:300}"; fi
+for event in probe/every-minute reconcile/every-minute; do
+  answer=$(STACK_FOLDER=$folder infra/sam/invoke.sh "events/$event.json" 2>> "$folder/sam.log" | tail -n 1)
+  if [[ $answer == null ]]; then echo "  ok      $event"; else fail "$event: ${answer:0:300}"; fi
+done
 
 if [[ $failed != 0 ]]; then
   echo "local-test: the last lines of SAM's log:"

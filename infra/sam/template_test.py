@@ -40,6 +40,7 @@ ROLES = {
     dynamodb:Query                      LedgerTable                A#* B#* L#*
     dynamodb:Query                      LedgerTable/index/owner
     dynamodb:UpdateItem                 LedgerTable                AP#* L#* WALLETS
+    * dynamodb:ConditionCheckItem       LedgerTable                A#*
     * dynamodb:PutItem                  LedgerTable                A#* L#*
     * dynamodb:UpdateItem               LedgerTable                B#*
     dynamodb:GetItem                    DecisionsTable             A#*
@@ -56,6 +57,8 @@ ROLES = {
     * dynamodb:DeleteItem               CatalogTable               SLUG#*
     * dynamodb:PutItem                  CatalogTable               SLUG#* SVC#*
     * dynamodb:UpdateItem               CatalogTable               VERSION
+    dynamodb:GetItem                    LedgerTable                A#*
+    dynamodb:PutItem                    LedgerTable                MARKS
     secretsmanager:GetSecretValue       InternalTokenSecret
     """,
     "PaymentsFunction": READS_CATALOG + COUNTS_REQUESTS + """
@@ -78,6 +81,22 @@ ROLES = {
     * dynamodb:ConditionCheckItem       CatalogTable               SVC#*
     * dynamodb:PutItem                  CatalogTable               SVC#*
     * dynamodb:UpdateItem               CatalogTable               PROBE#* VERSION
+    """,
+    "ReconcileFunction": """
+    dynamodb:BatchGetItem               LedgerTable                A#*
+    dynamodb:DeleteItem                 LedgerTable                MARKS
+    dynamodb:GetItem                    LedgerTable                A#* B#* L#* RECONCILE
+    dynamodb:PutItem                    LedgerTable                RECONCILE
+    dynamodb:Query                      LedgerTable                MARKS
+    dynamodb:Scan                       LedgerTable/index/hold
+    dynamodb:UpdateItem                 LedgerTable                A#*
+    * dynamodb:DeleteItem               LedgerTable                B#* L#* X#*
+    * dynamodb:PutItem                  LedgerTable                B#* L#*
+    * dynamodb:PutItem                  LedgerTable                X#*
+    * dynamodb:UpdateItem               LedgerTable                B#* L#*
+    * dynamodb:PutItem                  DecisionsTable             A#*
+    secretsmanager:GetSecretValue       NonceKeySecret
+    secretsmanager:GetSecretValue       RpcUrlSecret
     """,
 }
 
@@ -159,23 +178,25 @@ class Template(unittest.TestCase):
                 self.assertNotIn("LedgerTable", permission.resource, function)
                 self.assertNotIn("secretsmanager", permission.via, function)
 
-    def test_only_payments_reads_what_signs(self):
-        for secret in ("WalletSeedSecret", "NonceKeySecret"):
+    def test_only_payments_reads_what_signs_and_reconcile_what_payments_are_known_by(self):
+        for secret, allowed in (("WalletSeedSecret", ["Payments"]), ("NonceKeySecret", ["Payments", "Reconcile"])):
             readers = [
                 function for function in self.functions
                 for permission in self.permissions(function) if permission.resource == secret
             ]
-            self.assertEqual(readers, ["PaymentsFunction"], secret)
+            self.assertEqual(readers, [f"{name}Function" for name in allowed], secret)
             [policy] = [
                 resource["Properties"] for resource in self.of_type("AWS::SecretsManager::ResourcePolicy").values()
                 if resource["Properties"]["SecretId"] == {"Ref": secret}
             ]
             [statement] = policy["ResourcePolicy"]["Statement"]
-            payments = {"Fn::GetAtt": ["PaymentsRole", "Arn"]}
             self.assertEqual(
-                (statement["Effect"], statement["Principal"], statement["Action"], statement["Condition"]),
-                ("Deny", "*", "secretsmanager:GetSecretValue", {"ArnNotEquals": {"aws:PrincipalArn": payments}}),
+                (statement["Effect"], statement["Principal"], statement["Action"], set(statement["Condition"])),
+                ("Deny", "*", "secretsmanager:GetSecretValue", {"ArnNotEquals"}),
             )
+            [(key, principals)] = statement["Condition"]["ArnNotEquals"].items()
+            self.assertEqual(key, "aws:PrincipalArn")
+            self.assertEqual(roles.many(principals), [{"Fn::GetAtt": [f"{name}Role", "Arn"]} for name in allowed])
 
     def test_decisions_are_added_and_never_changed(self):
         for function in self.functions:

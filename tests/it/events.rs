@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// File, status, and the `error` of a refusal or the `reason` of a decision.
-const EVENTS: [(&str, u16, &str); 107] = [
+const EVENTS: [(&str, u16, &str); 109] = [
     ("fallback/unknown-route", 404, "not_found"),
     ("fallback/wrong-method", 404, "not_found"),
     // The catalog.
@@ -156,6 +156,8 @@ const EVENTS: [(&str, u16, &str); 107] = [
     ("internal/set-trust-status", 200, ""),
     ("internal/set-curated", 200, ""),
     ("internal/probe-service", 202, ""),
+    ("internal/reconcile-settlement", 202, ""),
+    ("internal/reconcile-settlement-unknown", 404, "not_found"),
 ];
 
 fn folder() -> PathBuf {
@@ -169,8 +171,8 @@ fn text_of(file: &str) -> String {
 /// What is answered in HTML, or leads there.
 const PAGES: [&str; 2] = ["dashboard/overview-signed-out", "dashboard/sign-in"];
 
-/// What the schedule sends.
-const SCHEDULES: [&str; 1] = ["probe/every-minute"];
+/// What the schedules send.
+const SCHEDULES: [&str; 2] = ["probe/every-minute", "reconcile/every-minute"];
 
 /// Every event of the gateway by file, placeholders and all.
 fn events() -> BTreeMap<String, Value> {
@@ -418,11 +420,39 @@ async fn every_event_is_answered_as_the_table_says() {
     );
 }
 
-/// The schedule's event starts a run, whatever is in it.
+/// A schedule's event starts a run, whatever is in it.
+#[test]
+fn the_schedules_send_what_a_schedule_sends() {
+    for file in SCHEDULES {
+        let event: Value = serde_json::from_str(&text_of(file)).unwrap();
+        assert_eq!(event["detail-type"], "Scheduled Event");
+        let named = event["resources"][0].as_str().unwrap();
+        assert!(
+            named.ends_with(&format!("purser-{}EveryMinute", function_of(file))),
+            "{named}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_schedule_reconciles_what_is_held() {
+    let world = World::start().await;
+    let paid = world
+        .authorize(&world.demo(), &purser_tests::body_of(world.offer(5_000)))
+        .await
+        .ok();
+    world.settle(&paid).await;
+    let run = world
+        .stack
+        .reconcile
+        .run(std::time::Duration::from_secs(55))
+        .await
+        .unwrap();
+    assert_eq!(run.outcomes(), [purser_local::Outcome::Confirmed]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_schedule_probes_what_is_due() {
-    let event: Value = serde_json::from_str(&text_of(SCHEDULES[0])).unwrap();
-    assert_eq!(event["detail-type"], "Scheduled Event");
     let world = World::start().await;
     let report = world.stack.probe.run(std::time::Duration::from_secs(55)).await.unwrap();
     assert!(report.services > 0, "{report:?}");

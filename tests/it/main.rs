@@ -16,5 +16,6 @@ mod operators;
 mod people;
 mod permissions;
 mod races;
+mod reconcile;
 mod secrets;
 mod windows;

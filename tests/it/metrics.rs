@@ -88,7 +88,7 @@ fn check(line: &Value) {
             }
         }
         for metric in directive["Metrics"].as_array().unwrap() {
-            assert!(["Count", "Milliseconds"].contains(&metric["Unit"].as_str().unwrap()));
+            assert!(["Count", "Milliseconds", "Seconds"].contains(&metric["Unit"].as_str().unwrap()));
             assert!(line[metric["Name"].as_str().unwrap()].is_number(), "{line}");
         }
     }
@@ -250,4 +250,46 @@ async fn what_contention_costs_is_counted_once_for_each_operation() {
         assert!(line["span"]["request.id"].is_string(), "{line}");
     }
     assert_eq!(log.sum("Decisions"), 16);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_becomes_of_a_payment_by_itself_is_counted() {
+    let log = Log::start();
+    let world = World::with(environment([])).await;
+    let agent = world.agent(policy(), vec![]).await;
+    let chain = &world.stack.chain;
+    chain.stand_still().await.unwrap();
+    let paid = world.authorize(&agent, &body_of(world.offer(5_000))).await.ok();
+    let run = async || world.stack.reconcile.run(Duration::from_secs(55)).await.unwrap();
+    run().await;
+    assert_eq!((log.sum("HoldsWaiting"), log.sum("Reconciliations")), (1, 0));
+
+    let before = chain.snapshot().await.unwrap();
+    let hash = world.settle(&paid).await;
+    run().await;
+    let line = log.one(&agent, "Reconciliations", &[("Outcome", "confirmed")]);
+    assert_eq!(
+        (&line["settlement.id"], &line["tx.hash"], &line["level"]),
+        (&paid["settlement_id"], &json!(hash), &json!("INFO"))
+    );
+    chain.revert(&before).await.unwrap();
+    chain.mine(1).await.unwrap();
+    run().await;
+    let line = log.one(&agent, "Reconciliations", &[("Outcome", "taken_back")]);
+    assert_eq!((&line["tx.hash"], &line["level"]), (&json!(hash), &json!("WARN")));
+
+    // A node of another chain: the run has failed, and says nothing of any payment.
+    chain.call("anvil_setChainId", json!([1])).await.unwrap();
+    assert!(world.stack.reconcile.run(Duration::from_secs(55)).await.is_err());
+    chain
+        .call("anvil_setChainId", json!([NETWORK.chain_id()]))
+        .await
+        .unwrap();
+    chain.advance(10_000).await.unwrap();
+    let late = world.stack.reconcile.run(Duration::ZERO).await.unwrap();
+    assert!(late.outcomes().is_empty(), "there was no time for a look: {late:?}");
+    assert!(log.sum("ReconcileLagSeconds") > 9_000);
+    run().await;
+    log.one(&agent, "Reconciliations", &[("Outcome", "released")]);
+    assert_eq!(log.sum("ReconcileFailures"), 0);
 }

@@ -373,6 +373,8 @@ async fn operators(story: &Story) {
         .json(202, as_operator(Method::POST, &format!("{path}/probe")))
         .await;
     world.stack.probe.run(Duration::from_mins(1)).await.unwrap();
+    let run = world.stack.reconcile.run(Duration::from_mins(1)).await.unwrap();
+    assert!(!run.outcomes().is_empty(), "nothing was held");
     let mut misplaced = entry;
     misplaced["token"] = json!(world.stack.internal_token);
     misplaced["source"] = json!(world.stack.internal_token);
@@ -545,6 +547,7 @@ async fn no_secret_is_found_in_the_logs_the_tables_or_an_error() {
         "approval.staged",
         "catalog.edited",
         "probe.call",
+        "reconcile.run",
         "request.failed",
     ] {
         assert!(

@@ -113,7 +113,7 @@ pub async fn every_operation() -> Vec<(Measured, Budget)> {
     let proof = json!({"payment_response_header": "e30=", "tx_hash": hash});
     let (complete, answer) = measure(&world, "complete", world.complete(agent, &settlement, &proof)).await;
     answer.ok();
-    costs.push((complete, budget(2, 5, 3, 2)));
+    costs.push((complete, budget(2, 6, 3, 2)));
     let (me, _) = measure(&world, "me", world.get(agent, "/mcp/agents/me")).await;
     costs.push((me, budget(1, 0, 1, 1)));
     costs

@@ -1,4 +1,5 @@
-//! The decision log: every allow, block and escalation of a person's agents, newest first.
+//! The decision log: every allow, block and escalation of a person's agents, and every confirmation that was taken back,
+//! newest first.
 //!
 //! A decision has its place in the log from its `UUIDv7`: the settlement's id where a payment was authorized, else the
 //! decision's own. So the logs of several agents become one by merging, and a place leads on from page to page.
@@ -8,7 +9,7 @@ use crate::owned::Owned;
 use crate::page::{Page, READS, Sifted, Slice, page};
 use crate::several::several;
 use purser_api::Person;
-use purser_domain::{AgentId, ErrorKind, LoggedDecision, Result, ServiceId, Settlement, TransactionId};
+use purser_domain::{AgentId, ErrorKind, LoggedDecision, Result, ServiceId, Settlement, TakenBack, TransactionId};
 use purser_store::Ledger;
 use std::cmp::Reverse;
 use uuid::Uuid;
@@ -22,11 +23,13 @@ pub(crate) enum DecisionResult {
     Block,
     /// A person was asked.
     Escalate,
+    /// The payment was confirmed, and then was not on the chain any more.
+    TakeBack,
 }
 
 impl DecisionResult {
     /// Every result.
-    pub(crate) const ALL: [Self; 3] = [Self::Allow, Self::Block, Self::Escalate];
+    pub(crate) const ALL: [Self; 4] = [Self::Allow, Self::Block, Self::Escalate, Self::TakeBack];
 
     /// The result in our API.
     pub(crate) const fn name(self) -> &'static str {
@@ -34,6 +37,7 @@ impl DecisionResult {
             Self::Allow => "allow",
             Self::Block => "block",
             Self::Escalate => "escalate",
+            Self::TakeBack => TakenBack::RESULT,
         }
     }
 
@@ -93,9 +97,8 @@ impl Dashboard {
     /// is needed: both were made of the same instant, which is the first half of each.
     pub(crate) async fn decision(&self, owned: &Owned, id: TransactionId) -> Result<LoggedDecision> {
         let agent = owned.agent().id;
-        let (refused, allowed) = tokio::try_join!(self.ledger.refusal(agent, id), self.allowed(agent, id))?;
-        let refused = refused.map(LoggedDecision::Refused);
-        let decision = refused.or(allowed.map(LoggedDecision::Allowed));
+        let (recorded, allowed) = tokio::try_join!(self.ledger.recorded_decision(agent, id), self.allowed(agent, id))?;
+        let decision = recorded.or(allowed.map(LoggedDecision::Allowed));
         decision.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
@@ -143,9 +146,8 @@ async fn log(
             let settlements = ledger.settlements(agent, before, count).await?;
             Ok(settlements.into_iter().map(LoggedDecision::Allowed).collect())
         }
-        Some(DecisionResult::Block | DecisionResult::Escalate) => {
-            let refusals = ledger.refusals(agent, before, count).await?;
-            Ok(refusals.into_iter().map(LoggedDecision::Refused).collect())
+        Some(DecisionResult::Block | DecisionResult::Escalate | DecisionResult::TakeBack) => {
+            ledger.recorded(agent, before, count).await
         }
     }
 }

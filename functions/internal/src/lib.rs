@@ -1,4 +1,4 @@
-//! The internal group: how operators keep the catalog true.
+//! The internal group: how operators keep the catalog true, and have a payment looked at.
 //!
 //! Every caller carries the internal token, and is refused before anything else is looked at. An edit is made on the
 //! version that its operator saw (`If-Match`), one at a time. What probes see is shown here and changes nothing by itself
@@ -9,6 +9,7 @@ mod edit;
 mod entry;
 mod list;
 mod probe;
+mod reconcile;
 mod service;
 mod trust_status;
 mod upsert;
@@ -17,7 +18,7 @@ mod view;
 use axum::Router;
 use purser_api::{ApiSettings, Boot, BootError, Clock, InternalCaller, InternalTokens, Secrets};
 use purser_domain::{ErrorKind, Result, ServiceId};
-use purser_store::CatalogTable;
+use purser_store::{CatalogTable, Ledger};
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -26,6 +27,7 @@ use utoipa_axum::routes;
 /// What the handlers work with; shared by all of them.
 struct Operators {
     catalog: CatalogTable,
+    ledger: Ledger,
     tokens: InternalTokens,
     clock: Clock,
 }
@@ -49,6 +51,7 @@ fn routes() -> OpenApiRouter<Arc<Operators>> {
         .routes(routes!(trust_status::trust_status))
         .routes(routes!(curated::curated))
         .routes(routes!(probe::probe))
+        .routes(routes!(reconcile::reconcile))
 }
 
 /// The group's part of the OpenAPI document.
@@ -60,14 +63,16 @@ pub fn openapi() -> OpenApi {
 pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let Boot { mut env, aws, clock } = boot;
     let api = ApiSettings::from_env(&mut env);
-    let names = ["CATALOG_TABLE", "INTERNAL_TOKEN_SECRET_ARN"].map(|name| env.text(name));
+    let names = ["CATALOG_TABLE", "LEDGER_TABLE", "INTERNAL_TOKEN_SECRET_ARN"].map(|name| env.text(name));
     let names = match names {
-        [Some(table), Some(token_arn)] => Some((table, token_arn)),
+        [Some(catalog), Some(ledger), Some(token_arn)] => Some((catalog, ledger, token_arn)),
         _ => None,
     };
-    let (api, (table, token_arn)) = env.finish(api.zip(names))?;
+    let (api, (catalog, ledger, token_arn)) = env.finish(api.zip(names))?;
+    let db = purser_store::client(&aws);
     let operators = Arc::new(Operators {
-        catalog: CatalogTable::new(purser_store::client(&aws), table),
+        catalog: CatalogTable::new(db.clone(), catalog),
+        ledger: Ledger::without_decisions(db, ledger),
         tokens: InternalTokens::load(Secrets::new(&aws), token_arn, clock.now()).await?,
         clock,
     });

@@ -3,10 +3,38 @@
 //! The body of an upsert is written out for the document alone; `entry.rs` reads it, and a test holds the two together.
 
 use purser_domain::{
-    Aggregates, Amount, Answer, Availability, CatalogPayment, Operation, Probe, ProbeRecord, Quote, Service, Url,
+    Aggregates, Amount, Answer, Availability, CatalogPayment, Operation, Probe, ProbeRecord, Quote, Service,
+    Settlement, Url,
 };
+use purser_store::Mark;
 use serde::Serialize;
 use utoipa::ToSchema;
+
+/// A settlement that is to be reconciled out of turn.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct MarkedSettlement {
+    #[schema(value_type = uuid::Uuid)]
+    agent_id: String,
+    #[schema(value_type = uuid::Uuid)]
+    settlement_id: String,
+    /// Where it stands before it is looked at: `authorized`, `confirmed` or `expired`.
+    #[schema(value_type = String, example = "authorized")]
+    receipt_status: &'static str,
+    /// When it was asked for.
+    #[schema(format = DateTime)]
+    reconcile_requested_at: String,
+}
+
+impl MarkedSettlement {
+    pub(crate) fn of(settlement: &Settlement, mark: &Mark) -> Self {
+        Self {
+            agent_id: mark.agent.to_string(),
+            settlement_id: mark.settlement.to_string(),
+            receipt_status: settlement.state.name(),
+            reconcile_requested_at: mark.asked_at.to_string(),
+        }
+    }
+}
 
 /// One entry of the catalog, with what probes have seen of it.
 #[derive(Serialize, ToSchema)]

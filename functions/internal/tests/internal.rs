@@ -107,7 +107,11 @@ impl Desk {
             .build();
         create_table(&purser_store::client(&aws)).await;
         let table = CatalogTable::new(purser_store::client(&aws), "catalog");
-        let env = [("CATALOG_TABLE", "catalog"), ("INTERNAL_TOKEN_SECRET_ARN", "arn")];
+        let env = [
+            ("CATALOG_TABLE", "catalog"),
+            ("LEDGER_TABLE", "ledger"),
+            ("INTERNAL_TOKEN_SECRET_ARN", "arn"),
+        ];
         let boot = Boot {
             env: env.into_iter().collect(),
             aws,
@@ -263,6 +267,7 @@ async fn nobody_gets_in_without_the_token() {
         ("PUT", path(LAB, "/trust-status")),
         ("PUT", path(LAB, "/curated")),
         ("POST", path(LAB, "/probe")),
+        ("POST", format!("/internal/agents/{LAB}/settlements/{OTHER}/reconcile")),
     ];
     let wrong = "0123456789abcdef0123456789abcdeX";
     let bearer = format!("Bearer {TOKEN}");

@@ -63,11 +63,6 @@ pub(crate) async fn complete(
             log("confirmed", None);
             Ok(Json(Completed::from(&settlement)))
         }
-        // Nothing expires yet that the chain has not shown to be unusable, so a transfer seen now contradicts it.
-        Confirmed::Expired(_) => {
-            log("expired", Some("expired"));
-            Err(Error::internal("confirming a settlement", "it has expired").into())
-        }
         Confirmed::Already(settlement) => {
             log("already", None);
             Ok(Json(Completed::from(&settlement)))

@@ -11,15 +11,14 @@ mod address;
 mod call;
 
 use call::{Caller, LONGEST_CALL};
-use purser_api::{Boot, BootError, Clock};
+use purser_api::{Boot, BootError, Clock, at_most};
 use purser_domain::{
     CatalogPayment, Duration as Length, Network, Operation, OperationUuid, ProbeRecord, Quote, Result, Service,
     Sighting, Timestamp, TrustStatus,
 };
 use purser_store::{CatalogTable, Listed};
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
-use tokio::{task::JoinSet, time::Instant};
-use tracing::Instrument as _;
+use tokio::time::Instant;
 
 /// The most operations of one run. With [`SERVICES_AT_ONCE`] times [`CALLS_PER_SERVICE`] calls at once of ten seconds
 /// each, 100 are done in 40 s at the worst where they belong to many services.
@@ -207,25 +206,6 @@ impl Due {
     }
 }
 
-/// Runs all of these, no more than `limit` at once, each begun only when there is room for it; a panic costs its one.
-async fn at_most<T: Send + 'static>(
-    limit: usize,
-    work: impl Iterator<Item = impl Future<Output = T> + Send + 'static>,
-) -> Vec<T> {
-    let (mut running, mut done) = (JoinSet::new(), Vec::new());
-    for work in work {
-        if running.len() >= limit {
-            done.extend(running.join_next().await.and_then(Result::ok));
-        }
-        // Its lines belong to the same run.
-        running.spawn(work.in_current_span());
-    }
-    while let Some(finished) = running.join_next().await {
-        done.extend(finished);
-    }
-    done
-}
-
 /// One line per call: what was seen, and nothing of what was said.
 fn log(service: purser_domain::ServiceId, operation: &Operation, seen: &Sighting, latency_ms: u64) {
     let payment = match seen {
@@ -274,10 +254,4 @@ fn log_changes(entry: &Service, before: &ProbeRecord, after: &ProbeRecord, at: T
             "probe.changed"
         );
     }
-}
-
-/// How long it is until that time since the epoch: Lambda's deadlines are in real time.
-pub fn time_until(deadline: Duration) -> Duration {
-    let now = Duration::from_micros(Clock::system().now().micros().unsigned_abs());
-    deadline.saturating_sub(now)
 }

@@ -80,6 +80,40 @@ impl DevChain {
         self.call("evm_mine", json!([])).await.map(|_| ())
     }
 
+    /// Stops the blocks that come by themselves: from now on each is mined by a transaction, or by hand.
+    pub async fn stand_still(&self) -> Result<(), DevChainError> {
+        self.call("evm_setIntervalMining", json!([0])).await?;
+        self.call("evm_setAutomine", json!([true])).await.map(|_| ())
+    }
+
+    /// Makes the next block one of that time, in seconds; it has to be later than the newest.
+    pub async fn next_block_at(&self, seconds: u64) -> Result<(), DevChainError> {
+        self.call("evm_setNextBlockTimestamp", json!([seconds]))
+            .await
+            .map(|_| ())
+    }
+
+    /// Mines a block of that time.
+    pub async fn mine_at(&self, seconds: u64) -> Result<(), DevChainError> {
+        self.next_block_at(seconds).await?;
+        self.mine(1).await
+    }
+
+    /// Mines so many blocks.
+    pub async fn mine(&self, blocks: u64) -> Result<(), DevChainError> {
+        self.call("anvil_mine", json!([blocks])).await.map(|_| ())
+    }
+
+    /// A state of the chain to come back to, once.
+    pub async fn snapshot(&self) -> Result<Value, DevChainError> {
+        self.call("evm_snapshot", json!([])).await
+    }
+
+    /// Goes back to that state, as after a reorganization: what was mined since has never been.
+    pub async fn revert(&self, snapshot: &Value) -> Result<(), DevChainError> {
+        self.call("evm_revert", json!([snapshot])).await.map(|_| ())
+    }
+
     /// Mints `units` of the test token to a wallet.
     pub async fn mint(&self, token: Address, wallet: Address, units: u64) -> Result<(), DevChainError> {
         let call = mintCall {

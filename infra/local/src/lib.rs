@@ -23,6 +23,7 @@ pub use document::openapi;
 pub use gateway::Unrouted;
 pub use issuer::{CLIENT_ID, DEMO_OWNER, DEMO_PASSWORD, DEMO_STRANGER, DemoUser, Issuer};
 pub use purser_probe::Probe;
+pub use purser_reconcile::{Outcome, Reconcile, Run};
 pub use seed::{DemoAgent, SeedError};
 pub use stack::{Front, NETWORK, Options, Ports, Stack, StackError};
 pub use stack_file::{FunctionsFile, StackAgent, StackFile, StackFileError, StackUser, stack_folder};

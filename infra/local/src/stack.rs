@@ -17,6 +17,7 @@ use purser_api::{Boot, Clock, Env};
 use purser_chain::WalletSeed;
 use purser_domain::Network;
 use purser_probe::Probe;
+use purser_reconcile::Reconcile;
 use purser_store::{CatalogTable, Ledger};
 use std::collections::BTreeMap;
 use std::io;
@@ -166,6 +167,8 @@ pub struct Stack {
     pub internal_token: String,
     /// What a schedule starts every minute; here whoever holds the stack does.
     pub probe: Probe,
+    /// The same.
+    pub reconcile: Reconcile,
     /// The functions by logical id, as Lambda runs them; agents reach them through the gateway.
     pub functions: BTreeMap<&'static str, Router>,
     secrets: Secrets,
@@ -271,6 +274,9 @@ impl Stack {
         let operator = seed::Caller::operator(&internal, &internal_token);
         seed::catalog(&operator, &providers).await?;
         let probe = Probe::boot(boot("ProbeFunction")).map_err(refused("ProbeFunction"))?;
+        let reconcile = Reconcile::boot(boot("ReconcileFunction"))
+            .await
+            .map_err(refused("ReconcileFunction"))?;
 
         let functions: BTreeMap<&'static str, Router> = [
             (
@@ -342,6 +348,7 @@ impl Stack {
             owner: &issuer::DEMO_OWNER,
             internal_token,
             probe,
+            reconcile,
             functions,
             secrets,
             environment,
@@ -397,6 +404,7 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
         ("OIDC_CLIENT_ID", issuer::CLIENT_ID),
         // The local chain does not reorganize by itself, and mines when there is something to mine.
         ("FINALITY_CONFIRMATIONS", "1"),
+        ("WATCH_CONFIRMATIONS", "1"),
     ]
     .into_iter()
     .map(|(name, value)| (name.to_owned(), value.to_owned()))

@@ -102,6 +102,7 @@ async fn said(function: &str, variables: Texts, secrets: Texts) -> Option<String
         "internal" => purser_internal::router(boot).await.map(drop),
         "payments" => purser_payments::router(boot).await.map(drop),
         "probe" => purser_local::Probe::boot(boot).map(drop),
+        "reconcile" => purser_local::Reconcile::boot(boot).await.map(drop),
         other => panic!("{other}"),
     };
     started.err().map(|error| {
@@ -124,6 +125,7 @@ async fn every_function_starts_in_these_surroundings() {
         "internal",
         "payments",
         "probe",
+        "reconcile",
     ];
     for function in functions {
         assert_eq!(said(function, variables(), secrets()).await, None, "{function}");
@@ -189,6 +191,14 @@ async fn a_malformed_variable_stops_the_function() {
             "http://a",
             "must be a list of `host:port`".to_owned(),
         ),
+        ("reconcile", "WATCH_CONFIRMATIONS", "0", format!("{word} 1 to 100000")),
+        ("reconcile", "LOG_BLOCK_RANGE", "all", format!("{word} 1 to 100000")),
+        (
+            "reconcile",
+            "RECONCILE_MOST_SETTLEMENTS",
+            "0",
+            format!("{word} 1 to 100000"),
+        ),
     ];
     for (function, name, value, words) in rows {
         let mut variables = variables();
@@ -207,7 +217,7 @@ async fn a_missing_or_malformed_secret_stops_the_function() {
     let root = "xpub661MyMwAqRbcFtXgS5sYJABqqG9YLmC4Q1Rdap9gSE8NqtwybGhePY2gZ29ESFjqJoCu1Rupje8YtGqsefD265TMg7usUDFdp6W1EGMcet8";
     let seed = xpub().replace("xpub", "xprv");
     let missing = |arn: &str| format!("reading a secret: `{arn}`: does not exist");
-    let rows: [(&str, &str, Option<&str>, String); 20] = [
+    let rows: [(&str, &str, Option<&str>, String); 24] = [
         ("payments", "arn:seed", None, missing("arn:seed")),
         ("payments", "arn:seed", Some(""), SEED_FORM.to_owned()),
         (
@@ -239,6 +249,15 @@ async fn a_missing_or_malformed_secret_stops_the_function() {
             Some("wss://hunter2.example"),
             RPC_FORM.to_owned(),
         ),
+        ("reconcile", "arn:nonce", None, missing("arn:nonce")),
+        (
+            "reconcile",
+            "arn:nonce",
+            Some("hunter2"),
+            "the nonce key must have at least 32 characters".to_owned(),
+        ),
+        ("reconcile", "arn:rpc", None, missing("arn:rpc")),
+        ("reconcile", "arn:rpc", Some("hunter2"), RPC_FORM.to_owned()),
         ("dashboard", "arn:rpc", None, missing("arn:rpc")),
         ("dashboard", "arn:rpc", Some("file:///hunter2"), RPC_FORM.to_owned()),
         ("dashboard", "arn:xpub", None, missing("arn:xpub")),
@@ -273,7 +292,7 @@ fn token_form() -> String {
 async fn secrets_that_cannot_be_read_stop_the_function() {
     let mut variables = variables();
     variables.insert("SECRETS_ENDPOINT".to_owned(), NOWHERE.to_owned());
-    for function in ["payments", "dashboard", "internal"] {
+    for function in ["payments", "dashboard", "internal", "reconcile"] {
         let said = said(function, variables.clone(), secrets()).await.unwrap_or_default();
         assert!(said.contains("reading a secret"), "{function}: {said}");
     }

@@ -53,22 +53,22 @@ pub async fn serve(build: impl AsyncFnOnce(Boot) -> Result<Router, BootError>) -
     }
 }
 
-/// Starts logging and reads the surroundings: what [`serve`] does first, for functions that answer no HTTP.
-pub fn start() -> Boot {
+/// Starts logging and reads the surroundings: what every function does first.
+pub(crate) fn start() -> Boot {
     let env = Env::process();
     start_logging(&env);
     Boot::new(env, Clock::system())
 }
 
-/// The start of one environment of a function, which [`serve`] tells; for functions that answer no HTTP.
-pub struct ColdStart {
+/// The start of one environment of a function.
+pub(crate) struct ColdStart {
     function: String,
     began: Instant,
 }
 
 impl ColdStart {
     /// A function that is about to start.
-    pub fn of(boot: &Boot) -> Self {
+    pub(crate) fn of(boot: &Boot) -> Self {
         Self {
             function: boot.env.get("AWS_LAMBDA_FUNCTION_NAME").unwrap_or("local").to_owned(),
             began: Instant::now(),
@@ -76,7 +76,7 @@ impl ColdStart {
     }
 
     /// It has started, and waits for work.
-    pub fn over(self) {
+    pub(crate) fn over(self) {
         let boot_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         info!(function = self.function, boot_ms, "function.started");
     }
@@ -143,7 +143,7 @@ fn log_panics() {
     }));
 }
 
-fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+pub(crate) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     std::iter::successors(Some(error), |error| error.source())
         .map(ToString::to_string)
         .collect::<Vec<_>>()

@@ -11,6 +11,7 @@
 )]
 
 mod admit;
+mod at_most;
 mod aws;
 mod body;
 mod boot;
@@ -34,6 +35,7 @@ mod random;
 mod request_id;
 mod router;
 mod same_origin;
+mod schedule;
 mod secrets;
 mod session;
 mod settlement;
@@ -43,8 +45,9 @@ mod test_issuer;
 mod trace_id;
 
 pub use admit::admit;
+pub use at_most::at_most;
 pub use body::json_body;
-pub use boot::{Boot, BootError, ColdStart, log_to, serve, start, start_logging};
+pub use boot::{Boot, BootError, log_to, serve, start_logging};
 pub use caller::presented_key;
 pub use clock::Clock;
 pub use decision::{CheckView, DecisionView};
@@ -64,6 +67,7 @@ pub use random::random;
 pub use request_id::RequestId;
 pub use router::{ApiSettings, finish};
 pub use same_origin::same_origin;
+pub use schedule::serve_schedule;
 pub use secrets::Secrets;
 pub use session::{AuthorizationCode, Person, SessionSettings, SessionToken, Sessions};
 pub use settlement::SettlementRow;

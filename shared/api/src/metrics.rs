@@ -43,6 +43,8 @@ enum Count {
     Number(&'static str),
     /// The same, in milliseconds.
     Milliseconds(&'static str),
+    /// The same, in seconds.
+    Seconds(&'static str),
 }
 
 /// A dimension and the field that has its value.
@@ -70,7 +72,7 @@ const FUNCTION: Dimension = Dimension {
 };
 const ALL: &[&[Dimension]] = &[&[]];
 
-const METRICS: [Metric; 13] = [
+const METRICS: [Metric; 17] = [
     metric(
         "payment.decided",
         "Decisions",
@@ -103,6 +105,15 @@ const METRICS: [Metric; 13] = [
     metric("balance.unavailable", "BalanceUnavailable", Count::Line, ALL),
     metric("throttle.unavailable", "ThrottleUnavailable", Count::Line, ALL),
     metric("probe.call", "ProbeObstacles", Count::LineWith("obstacle"), ALL),
+    metric("reconcile.settlement", "Reconciliations", Count::Line, &[&[OUTCOME]]),
+    metric("reconcile.run", "HoldsWaiting", Count::Number("not_yet"), ALL),
+    metric("reconcile.run", "ReconcileFailures", Count::Number("failed"), ALL),
+    metric(
+        "reconcile.run",
+        "ReconcileLagSeconds",
+        Count::Seconds("lag_seconds"),
+        ALL,
+    ),
     metric("function.started", "ColdStarts", Count::Line, &[&[FUNCTION]]),
 ];
 
@@ -126,7 +137,7 @@ impl Metric {
         match self.count {
             Count::Line => Some(1.into()),
             Count::LineWith(field) => line.get(field).map(|_| 1.into()),
-            Count::Number(field) | Count::Milliseconds(field) => {
+            Count::Number(field) | Count::Milliseconds(field) | Count::Seconds(field) => {
                 line.get(field).filter(|value| value.is_number()).cloned()
             }
         }
@@ -136,6 +147,7 @@ impl Metric {
         match self.count {
             Count::Line | Count::LineWith(_) | Count::Number(_) => "Count",
             Count::Milliseconds(_) => "Milliseconds",
+            Count::Seconds(_) => "Seconds",
         }
     }
 
@@ -236,7 +248,7 @@ mod tests {
                 }
             }
             for metric in directive["Metrics"].as_array().unwrap() {
-                assert!(["Count", "Milliseconds"].contains(&metric["Unit"].as_str().unwrap()));
+                assert!(["Count", "Milliseconds", "Seconds"].contains(&metric["Unit"].as_str().unwrap()));
                 assert!(line[metric["Name"].as_str().unwrap()].is_number(), "{metric}");
             }
         }
@@ -315,6 +327,10 @@ mod tests {
         warn!("throttle.unavailable");
         seen.push(line(&logged));
         info!(obstacle = "timeout", "probe.call");
+        seen.push(line(&logged));
+        info!(outcome = "released", "reconcile.settlement");
+        seen.push(line(&logged));
+        info!(not_yet = 1, failed = 0, lag_seconds = 2, "reconcile.run");
         seen.push(line(&logged));
         info!(function = "PaymentsFunction", "function.started");
         seen.push(line(&logged));

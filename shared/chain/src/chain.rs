@@ -92,7 +92,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub struct Chain {
     network: Network,
-    finality: Finality,
+    pub(crate) finality: Finality,
     pub(crate) rpc: Rpc,
     /// Whether the node was seen to serve this network. Only ever set.
     verified: AtomicBool,
@@ -187,6 +187,11 @@ impl Chain {
         if self.verified.load(Ordering::Relaxed) {
             return Ok(());
         }
+        self.ask_chain().await
+    }
+
+    /// Asks the node which chain it serves, whatever it said before.
+    pub(crate) async fn ask_chain(&self) -> Result<(), ChainError> {
         let Quantity(found) = self.rpc.call("eth_chainId", json!([])).await?;
         let expected = self.network.chain_id();
         if found != expected {
@@ -198,14 +203,14 @@ impl Chain {
         Ok(())
     }
 
-    async fn head(&self) -> Result<u64, ChainError> {
+    pub(crate) async fn head(&self) -> Result<u64, ChainError> {
         self.rpc
             .call("eth_blockNumber", json!([]))
             .await
             .map(|Quantity(number)| number)
     }
 
-    async fn receipt(&self, tx_hash: TxHash) -> Result<Option<Mined>, ChainError> {
+    pub(crate) async fn receipt(&self, tx_hash: TxHash) -> Result<Option<Mined>, ChainError> {
         const METHOD: &str = "eth_getTransactionReceipt";
         let Some(receipt) = self
             .rpc
@@ -219,7 +224,7 @@ impl Chain {
             .map_err(|what| ChainError::Malformed { method: METHOD, what })
     }
 
-    async fn block_at(&self, number: u64) -> Result<Option<WireBlock>, ChainError> {
+    pub(crate) async fn block_at(&self, number: u64) -> Result<Option<WireBlock>, ChainError> {
         self.rpc
             .call("eth_getBlockByNumber", json!([format!("{number:#x}"), false]))
             .await

@@ -6,6 +6,7 @@
 //! | `signer.rs` | EIP-3009 transfers signed under the pinned token's EIP-712 domain |
 //! | `nonce.rs` | the nonce of a payment, derived from its settlement |
 //! | `chain.rs` | balances, and whether a transaction is, finally, the payment that was authorized |
+//! | `sight.rs` | the final block, and what the chain shows of an authorization at it |
 //! | `rpc.rs` | JSON-RPC over HTTP, and the few shapes that are read |
 //! | `development.rs` | telling a local node from a real chain |
 //! | `error.rs` | why the chain could not be asked |
@@ -23,6 +24,7 @@ mod nonce;
 mod rpc;
 #[cfg(test)]
 mod scripted;
+mod sight;
 mod signer;
 mod wallet;
 

@@ -147,6 +147,26 @@ pub(crate) struct WireBlock {
     pub(crate) hash: B256,
 }
 
+/// What is read of a block to know when it was.
+#[derive(Debug, Deserialize)]
+pub(crate) struct WireHeader {
+    pub(crate) hash: B256,
+    pub(crate) number: Quantity,
+    /// In seconds.
+    pub(crate) timestamp: Quantity,
+}
+
+/// What is read of a log that was searched for.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct WireFound {
+    pub(crate) address: Address,
+    pub(crate) topics: Vec<B256>,
+    pub(crate) transaction_hash: B256,
+    #[serde(default)]
+    pub(crate) removed: bool,
+}
+
 /// What is read of a receipt. A transaction that is not in a block yet has no receipt, or one without a block.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]

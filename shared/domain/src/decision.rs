@@ -1,8 +1,8 @@
 //! What is kept of a decision, for the people who govern the agent.
 
 use crate::{
-    Address, AgentId, Amount, ApprovalId, Check, Fingerprint, OperationSlug, Reason, ServiceId, Settlement, Timestamp,
-    TransactionId,
+    Address, AgentId, Amount, ApprovalId, Check, Fingerprint, OperationSlug, Reason, ServiceId, Settlement,
+    SettlementId, Timestamp, TransactionId, TxHash, Vanished,
 };
 use uuid::Uuid;
 
@@ -46,6 +46,8 @@ pub enum LoggedDecision {
     Allowed(Settlement),
     /// It was not.
     Refused(LoggedRefusal),
+    /// A payment was held for made, and no longer is.
+    TakenBack(TakenBack),
 }
 
 /// A block or an escalation as the log keeps it: what was said to the caller, in words, and the numbers it rests on.
@@ -85,12 +87,62 @@ pub struct LoggedRefusal {
     pub latency_ms: u64,
 }
 
+/// The audit row of a confirmation that was taken back: the transfer it rested on is not on the chain any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TakenBack {
+    /// Its own audit reference.
+    pub transaction: TransactionId,
+    /// Whose payment.
+    pub agent: AgentId,
+    /// For which service.
+    pub service: ServiceId,
+    /// For which operation.
+    pub operation: Option<OperationSlug>,
+    /// How much.
+    pub amount: Amount,
+    /// To whom.
+    pub pay_to: Address,
+    /// When it was taken back.
+    pub at: Timestamp,
+    /// The payment.
+    pub settlement: SettlementId,
+    /// The transaction that had confirmed it.
+    pub tx_hash: TxHash,
+    /// Which policy version had allowed it.
+    pub policy_version: u64,
+}
+
+impl TakenBack {
+    /// `result` in the log.
+    pub const RESULT: &str = "take_back";
+    /// `reason` in the log.
+    pub const REASON: &str = "confirmation_vanished";
+
+    /// What is kept of taking back that settlement's confirmation.
+    pub fn of(settlement: &Settlement, vanished: &Vanished, transaction: TransactionId, at: Timestamp) -> Self {
+        let terms = &settlement.terms;
+        Self {
+            transaction,
+            agent: terms.agent,
+            service: terms.service,
+            operation: terms.operation.clone(),
+            amount: terms.amount,
+            pay_to: terms.pay_to,
+            at,
+            settlement: terms.id,
+            tx_hash: vanished.tx_hash(),
+            policy_version: terms.policy_version,
+        }
+    }
+}
+
 impl LoggedDecision {
     /// Its place in the log: a `UUIDv7` of the decision's time, unique over all agents. Text order is time order.
     pub const fn place(&self) -> Uuid {
         match self {
             Self::Allowed(settlement) => settlement.terms.id.uuid(),
             Self::Refused(refusal) => refusal.transaction.uuid(),
+            Self::TakenBack(taken_back) => taken_back.transaction.uuid(),
         }
     }
 
@@ -99,6 +151,7 @@ impl LoggedDecision {
         match self {
             Self::Allowed(settlement) => settlement.terms.transaction,
             Self::Refused(refusal) => refusal.transaction,
+            Self::TakenBack(taken_back) => taken_back.transaction,
         }
     }
 
@@ -107,14 +160,16 @@ impl LoggedDecision {
         match self {
             Self::Allowed(settlement) => settlement.terms.service,
             Self::Refused(refusal) => refusal.service,
+            Self::TakenBack(taken_back) => taken_back.service,
         }
     }
 
-    /// `allow`, `block` or `escalate`.
+    /// `allow`, `block`, `escalate` or `take_back`.
     pub fn result(&self) -> &str {
         match self {
             Self::Allowed(_) => "allow",
             Self::Refused(refusal) => &refusal.result,
+            Self::TakenBack(_) => TakenBack::RESULT,
         }
     }
 }

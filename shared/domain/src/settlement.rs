@@ -2,7 +2,7 @@
 
 use crate::{
     Address, AgentId, Amount, ApprovalId, Check, Fingerprint, Network, OperationSlug, RuleId, ServiceId, SettlementId,
-    Timestamp, TransactionId, Transfer, TxHash, X402Version,
+    Timestamp, TransactionId, Transfer, TxHash, Unusable, Vanished, X402Version,
 };
 
 /// One row: what was authorized, and what became of it.
@@ -12,6 +12,9 @@ pub struct Settlement {
     pub terms: Terms,
     /// Where it stands.
     pub state: SettlementState,
+    /// The time by which the windows count it: that of its authorization, or, if it was only proven after its spend had
+    /// been given back, that of its confirmation.
+    pub counted_at: Timestamp,
 }
 
 /// What was authorized. Everything that is signed can be derived from this and our keys, and nothing else.
@@ -64,6 +67,8 @@ pub enum SettlementState {
     Confirmed {
         /// The transaction.
         tx_hash: TxHash,
+        /// The block that it was seen in.
+        block_number: u64,
         /// When we recorded it.
         settled_at: Timestamp,
     },
@@ -83,7 +88,7 @@ impl SettlementState {
 }
 
 impl Settlement {
-    /// What must be seen on chain for this settlement to be paid.
+    /// The settlement's id.
     pub const fn id(&self) -> SettlementId {
         self.terms.id
     }
@@ -110,8 +115,27 @@ impl Settlement {
         Self {
             state: SettlementState::Confirmed {
                 tx_hash: transfer.tx_hash(),
+                block_number: transfer.block_number(),
                 settled_at,
             },
+            ..self
+        }
+    }
+
+    /// The settlement after its spend was given back.
+    #[must_use]
+    pub fn expired(self, _unusable: &Unusable) -> Self {
+        Self {
+            state: SettlementState::Expired,
+            ..self
+        }
+    }
+
+    /// The settlement after its confirmation was taken back: held, as it was before.
+    #[must_use]
+    pub fn taken_back(self, _vanished: &Vanished) -> Self {
+        Self {
+            state: SettlementState::Authorized,
             ..self
         }
     }

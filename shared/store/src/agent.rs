@@ -163,7 +163,7 @@ impl Ledger {
                 agent: agent.id,
                 rule: rule.id,
             };
-            transaction.update(Role::Window, self.stamp(scope, rule.version, horizon))?;
+            transaction.update(Role::Window, self.stamp(scope, rule.version, agent.version, horizon))?;
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
-//! Decisions: what was blocked or escalated, and why, for the people who govern the agent.
+//! Decisions: what was blocked or escalated, and why, and which confirmations were taken back, for the people who govern
+//! the agent.
 //!
-//! A row is added once and never changed. It keeps the numbers of every check, which say more than the one reason does.
-//! An allow leaves its settlement instead, which keeps them too; the log ([`Ledger::decisions`]) shows both.
+//! A row is added once and never changed. That of a refusal keeps the numbers of every check, which say more than the one
+//! reason does. An allow leaves its settlement instead, which keeps them too; the log ([`Ledger::decisions`]) shows all.
 
 use crate::{
     attribute::text,
@@ -12,7 +13,9 @@ use crate::{
     ledger::Ledger,
 };
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
-use purser_domain::{AgentId, DecisionRecord, Error, LoggedDecision, LoggedRefusal, Reason, Result, TransactionId};
+use purser_domain::{
+    AgentId, DecisionRecord, Error, LoggedDecision, LoggedRefusal, Reason, Result, TakenBack, TransactionId,
+};
 use uuid::Uuid;
 
 impl Ledger {
@@ -36,21 +39,19 @@ impl Ledger {
 
     /// The agent's decisions, newest first: those whose place in the log is before `before`, or the newest.
     pub async fn decisions(&self, agent: AgentId, before: Option<Uuid>, limit: u32) -> Result<Vec<LoggedDecision>> {
-        let (allowed, refused) = tokio::try_join!(
+        let (allowed, recorded) = tokio::try_join!(
             self.settlements(agent, before, limit),
-            self.refusals(agent, before, limit)
+            self.recorded(agent, before, limit)
         )?;
         let allowed = allowed.into_iter().map(LoggedDecision::Allowed);
-        let mut log: Vec<LoggedDecision> = allowed
-            .chain(refused.into_iter().map(LoggedDecision::Refused))
-            .collect();
+        let mut log: Vec<LoggedDecision> = allowed.chain(recorded).collect();
         log.sort_by_key(|decision| std::cmp::Reverse(decision.place()));
         log.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         Ok(log)
     }
 
-    /// One block or escalation of the agent.
-    pub async fn refusal(&self, agent: AgentId, id: TransactionId) -> Result<Option<LoggedRefusal>> {
+    /// One decision of the agent's that has a row of its own.
+    pub async fn recorded_decision(&self, agent: AgentId, id: TransactionId) -> Result<Option<LoggedDecision>> {
         let table = self.decisions_table()?;
         let get = self
             .db
@@ -59,12 +60,13 @@ impl Ledger {
             .set_key(Some(Key::decision(agent, id).attributes()))
             .consistent_read(true);
         let item = get.send().await.map_err(failed("reading a decision"))?.item;
-        item.map(|item| read_refusal(agent, Row::new(table, &item), &item))
+        item.map(|item| read_decision(agent, Row::new(table, &item), &item))
             .transpose()
     }
 
-    /// The agent's blocks and escalations, newest first: those before `before`, or the newest.
-    pub async fn refusals(&self, agent: AgentId, before: Option<Uuid>, limit: u32) -> Result<Vec<LoggedRefusal>> {
+    /// The agent's decisions that have rows of their own, all but the allows, newest first: those before `before`, or the
+    /// newest.
+    pub async fn recorded(&self, agent: AgentId, before: Option<Uuid>, limit: u32) -> Result<Vec<LoggedDecision>> {
         let table = self.decisions_table()?;
         let query = key::newest(
             self.db.query().table_name(self.decisions_table()?),
@@ -76,17 +78,56 @@ impl Ledger {
         let answer = query.send().await.map_err(failed("listing decisions"))?;
         let items = answer.items().iter();
         items
-            .map(|item| read_refusal(agent, Row::new(table, item), item))
+            .map(|item| read_decision(agent, Row::new(table, item), item))
             .collect()
     }
 }
 
-fn read_refusal(agent: AgentId, row: Row<'_>, item: &Item) -> Result<LoggedRefusal> {
+fn read_decision(agent: AgentId, row: Row<'_>, item: &Item) -> Result<LoggedDecision> {
     let id = key::sort_key(item)
         .strip_prefix(key::DECISIONS)
         .and_then(TransactionId::parse);
+    let id = id.ok_or_else(|| row.corrupt("sk"))?;
+    if row.get::<String>("result")? == TakenBack::RESULT {
+        read_taken_back(agent, id, row).map(LoggedDecision::TakenBack)
+    } else {
+        read_refusal(agent, id, row).map(LoggedDecision::Refused)
+    }
+}
+
+fn read_taken_back(agent: AgentId, id: TransactionId, row: Row<'_>) -> Result<TakenBack> {
+    Ok(TakenBack {
+        transaction: id,
+        agent,
+        service: row.get("svc")?,
+        operation: row.get_optional("op")?,
+        amount: row.get("amt")?,
+        pay_to: row.get("payto")?,
+        at: row.get("t")?,
+        settlement: row.get("sid")?,
+        tx_hash: row.get("txh")?,
+        policy_version: row.get("pver")?,
+    })
+}
+
+/// The row of a confirmation that is taken back.
+pub(crate) fn write_taken_back(taken_back: &TakenBack) -> Item {
+    Draft::of(&Key::decision(taken_back.agent, taken_back.transaction))
+        .with("svc", &taken_back.service)
+        .with_optional("op", taken_back.operation.as_ref())
+        .with("amt", &taken_back.amount)
+        .with("payto", &taken_back.pay_to)
+        .with("t", &taken_back.at)
+        .with_value("result", text(TakenBack::RESULT))
+        .with("sid", &taken_back.settlement)
+        .with("txh", &taken_back.tx_hash)
+        .with("pver", &taken_back.policy_version)
+        .into_item()
+}
+
+fn read_refusal(agent: AgentId, id: TransactionId, row: Row<'_>) -> Result<LoggedRefusal> {
     Ok(LoggedRefusal {
-        transaction: id.ok_or_else(|| row.corrupt("sk"))?,
+        transaction: id,
         agent,
         service: row.get("svc")?,
         operation: row.get_optional("op")?,

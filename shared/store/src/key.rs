@@ -97,6 +97,16 @@ impl Key {
         Self::new(format!("R#{agent}#{replay_key}"), ONLY)
     }
 
+    /// Where the reconciliation of all holds stands.
+    pub(crate) fn position() -> Self {
+        Self::new("RECONCILE".to_owned(), ONLY)
+    }
+
+    /// The mark on a settlement that is to be reconciled out of turn.
+    pub(crate) fn mark(agent: AgentId, id: SettlementId) -> Self {
+        Self::new(MARKED.to_owned(), format!("{agent}#{id}"))
+    }
+
     /// The number of wallets that were given out.
     pub(crate) fn wallets() -> Self {
         Self::new("WALLETS".to_owned(), ONLY)
@@ -155,12 +165,57 @@ pub(crate) fn approval_of(item: &Item) -> Option<ApprovalId> {
     ApprovalId::of_lineage(lineage, sort_key(item).parse().ok()?)
 }
 
-/// Where an open hold stands in the index: the window's partition, and the order in which holds can be released.
-pub(crate) fn hold(agent: AgentId, service: ServiceId, valid_before: Timestamp, id: SettlementId) -> (String, String) {
-    (
-        window_partition(WindowScope::Day { agent, service }),
-        format!("{:012}#{id}", valid_before.secs()),
-    )
+/// The partition of all marks.
+pub(crate) const MARKED: &str = "MARKS";
+
+/// The agent and the settlement in a mark's sort key.
+pub(crate) fn parse_mark(sk: &str) -> Option<(AgentId, SettlementId)> {
+    let (agent, settlement) = sk.split_once('#')?;
+    Some((AgentId::parse(agent)?, SettlementId::parse(settlement)?))
+}
+
+/// The index of what the chain still has to decide, or may still undecide.
+pub(crate) mod hold {
+    use super::{SettlementId, Timestamp};
+
+    /// The index.
+    pub(crate) const INDEX: &str = "hold";
+    /// What the places of confirmed settlements begin with, and those of holds don't.
+    const WATCHED: &str = "C#";
+
+    /// What a settlement is in the index for.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Place {
+        /// Its spend is held. From that time on it may be releasable: the payment's `validBefore`.
+        Held(Timestamp),
+        /// It is confirmed, by a transfer in this block, and watched.
+        Watched(u64),
+    }
+
+    /// The partition of a settlement, of 256 that are filled alike: the last two digits of its id, which are random. The
+    /// index is written with every payment, and one partition takes 1,000 writes a second. Short, since it is a part of the
+    /// settlement's row, which has to stay below 1 KB.
+    pub(crate) fn partition(id: SettlementId) -> String {
+        format!("{:02x}", id.uuid().as_u128() & 0xff)
+    }
+
+    impl Place {
+        /// The place as a text; several settlements may have the same.
+        pub(crate) fn text(self) -> String {
+            match self {
+                Self::Held(valid_before) => format!("{:012}", valid_before.secs()),
+                Self::Watched(block) => format!("{WATCHED}{block:012}"),
+            }
+        }
+
+        /// The place in that text.
+        pub(crate) fn parse(text: &str) -> Option<Self> {
+            match text.strip_prefix(WATCHED) {
+                Some(block) => block.parse().ok().map(Self::Watched),
+                None => Timestamp::from_secs(text.parse().ok()?).map(Self::Held),
+            }
+        }
+    }
 }
 
 /// The index of what a user owns: agents and approvals, each in the order of their creation.
@@ -323,5 +378,31 @@ mod tests {
         let keys = [0, 9, 10, u32::MAX].map(|n| Key::approval(ApprovalId::of(agent, &Fingerprint::of_text("x"), n)));
         assert!(keys.iter().all(|key| key.pk == keys[0].pk && key.sk.len() == 10));
         assert!(keys.map(|key| key.sk).is_sorted());
+    }
+
+    #[test]
+    fn a_place_in_the_index_tells_a_hold_from_a_confirmed_one() {
+        let at = Timestamp::from_secs(1_795_223_340).unwrap();
+        for place in [
+            hold::Place::Held(at),
+            hold::Place::Watched(0),
+            hold::Place::Watched(31_415_926),
+        ] {
+            assert_eq!(hold::Place::parse(&place.text()), Some(place));
+        }
+        for other in ["", "C#", "D#1", "1#", "C##1", "-1"] {
+            assert_eq!(hold::Place::parse(other), None, "{other}");
+        }
+        let ids = [0, 0x0f, 0x1ff].map(|id| SettlementId::from_uuid(Uuid::from_u128(id)));
+        assert_eq!(ids.map(hold::partition), ["00", "0f", "ff"]);
+    }
+
+    #[test]
+    fn a_mark_names_its_settlement() {
+        let (agent, id) = (AgentId::from_uuid(Uuid::nil()), SettlementId::from_uuid(Uuid::max()));
+        assert_eq!(parse_mark(&Key::mark(agent, id).sk), Some((agent, id)));
+        for other in ["", "#", "x#y"] {
+            assert_eq!(parse_mark(other), None, "{other}");
+        }
     }
 }

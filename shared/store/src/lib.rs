@@ -9,9 +9,10 @@
 //! - nothing that money depends on expires by TTL, and no decision reads an index.
 //!
 //! ```text
-//! snapshot ─(evaluate)─▶ reserve ─▶ confirm        key.rs      every key, spelled once
-//!             └────────▶ escalate ─▶ resolve       item.rs     an item becomes a domain type, or is `Corrupt`
-//!             └────────▶ record                    transact.rs what a cancelled transaction says
+//! snapshot ─(evaluate)─▶ reserve ─▶ confirm ─▶ take_back   key.rs      every key, spelled once
+//!             │              └────▶ release                item.rs     an item becomes a domain type, or is `Corrupt`
+//!             ├────────▶ escalate ─▶ resolve               transact.rs what a cancelled transaction says
+//!             └────────▶ record
 //! ```
 //!
 //! Tables: the ledger (`pk`, `sk`, indexes `hold` and `owner`), the decisions (`pk`, `sk`), the catalog (`pk`) and the throttle (`pk`).
@@ -27,6 +28,7 @@ mod client;
 mod decision;
 mod escalate;
 mod fault;
+mod holds;
 mod item;
 mod key;
 mod key_use;
@@ -35,10 +37,12 @@ mod owned;
 mod patience;
 mod policy;
 mod preflight;
+mod release;
 mod reserve;
 mod settle;
 mod settlement;
 mod snapshot;
+mod take_back;
 mod throttle;
 mod transact;
 mod wallet;
@@ -51,13 +55,15 @@ pub use catalog::{CatalogTable, Listed};
 pub use client::client;
 pub use escalate::Escalated;
 pub use fault::Fault;
+pub use holds::{Held, Mark, Position};
 pub use item::Corrupt;
+pub use key::hold::Place;
 pub use key_use::KeyUses;
 pub use ledger::{Edited, Ledger};
 pub use owned::ApprovalPlace;
 pub use patience::Patience;
 pub use preflight::Remembered;
 pub use reserve::Reserved;
-pub use settle::Confirmed;
+pub use settle::{Confirmed, Moved};
 pub use snapshot::{Ask, Prior, Snapshot, Standing};
 pub use throttle::Throttle;

@@ -14,10 +14,12 @@ use crate::{
     transact::Transaction,
     window::Horizon,
 };
+use aws_sdk_dynamodb::types::builders::ConditionCheckBuilder;
 use purser_domain::{AgentId, EnabledService, Result, ServiceId, SpendPolicy, WindowScope};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
+    Agent,
     Policy,
     Window,
     Marker,
@@ -25,34 +27,59 @@ enum Role {
 
 impl Ledger {
     /// Stores a service's record on an agent: the first version, or the one after the version that is stored.
+    ///
+    /// The first version makes the window too, and is held to the version of the agent's record that the window is shut by:
+    /// else an edit of the agent, answered meanwhile, would not hold for this window.
     pub async fn put_policy(&self, agent: AgentId, enabled: &EnabledService) -> Result<Edited> {
-        let service = enabled.service;
-        let put = match enabled.version {
-            1 => self.put_new(write_policy(agent, enabled)),
-            later => self
-                .put(write_policy(agent, enabled))
-                .condition_expression("ver = :old")
-                .expression_attribute_values(":old", later.saturating_sub(1).write()),
-        };
-        let mut transaction = Transaction::new();
-        transaction.put(Role::Policy, put)?;
-        let stamp = self.stamp(WindowScope::Day { agent, service }, enabled.version, Horizon::Keep);
-        transaction.update(Role::Window, stamp)?;
-        transaction.put(Role::Marker, self.put(Key::marker(agent, service).attributes()))?;
-        match transaction.settle(&self.db, &mut Patience::new()).await? {
-            Ok(()) => Ok(Edited::Stored),
-            Err(refusal) => {
+        let mut patience = Patience::new();
+        loop {
+            let transaction = self.policy_edit(agent, enabled).await?;
+            let Err(refusal) = transaction.settle(&self.db, &mut patience).await? else {
+                return Ok(Edited::Stored);
+            };
+            if refusal.names(Role::Policy) {
                 let met = refusal
                     .met(Role::Policy)
                     .map(|item| self.read_policy(item))
                     .transpose()?;
-                Ok(if met.as_ref() == Some(enabled) {
+                return Ok(if met.as_ref() == Some(enabled) {
                     Edited::Stored
                 } else {
                     Edited::Conflict
-                })
+                });
             }
+            // The agent was edited in between.
+            patience.pause().await?;
         }
+    }
+
+    async fn policy_edit(&self, agent: AgentId, enabled: &EnabledService) -> Result<Transaction<Role>> {
+        let service = enabled.service;
+        let mut transaction = Transaction::new();
+        // Of an agent that is about to be made, the record begins with version 1.
+        let mut agent_version = 1;
+        let put = if enabled.version == 1 {
+            if let Some(record) = self.agent(agent).await? {
+                agent_version = record.version;
+                let unchanged = ConditionCheckBuilder::default()
+                    .table_name(&*self.table)
+                    .set_key(Some(Key::agent(agent).attributes()))
+                    .condition_expression("ver = :agent")
+                    .expression_attribute_values(":agent", agent_version.write());
+                transaction.check(Role::Agent, unchanged)?;
+            }
+            self.put_new(write_policy(agent, enabled))
+        } else {
+            self.put(write_policy(agent, enabled))
+                .condition_expression("ver = :old")
+                .expression_attribute_values(":old", enabled.version.saturating_sub(1).write())
+        };
+        transaction.put(Role::Policy, put)?;
+        let scope = WindowScope::Day { agent, service };
+        let stamp = self.stamp(scope, enabled.version, agent_version, Horizon::Keep);
+        transaction.update(Role::Window, stamp)?;
+        transaction.put(Role::Marker, self.put(Key::marker(agent, service).attributes()))?;
+        Ok(transaction)
     }
 
     /// One service's record on an agent, as of now.

@@ -1,14 +1,15 @@
 //! Settlements: one row each in the agent's partition, whose id sorts by time.
 //!
 //! A row stays below 1 KB, so that each of its writes costs one unit: neither the payment header nor the nonce is kept, as
-//! both are derived from the row. While the spend is held, and only then, the row is in the index `hold`.
+//! both are derived from the row. While the spend is held, and while a confirmation is watched, and only then, the row is
+//! in the index `hold`.
 
 use crate::{
     attribute::text,
     checks::Checks,
     fault::failed,
     item::{Draft, Item},
-    key::{self, Key},
+    key::{self, Key, hold::Place},
     ledger::Ledger,
 };
 use purser_domain::{AgentId, Result, Settlement, SettlementId, SettlementState, Terms};
@@ -17,7 +18,7 @@ use uuid::Uuid;
 /// The `rs` of each state.
 pub(crate) const AUTHORIZED: &str = "authorized";
 pub(crate) const CONFIRMED: &str = "confirmed";
-const EXPIRED: &str = "expired";
+pub(crate) const EXPIRED: &str = "expired";
 
 impl Ledger {
     /// A settlement of the agent as of now.
@@ -49,6 +50,7 @@ impl Ledger {
             AUTHORIZED => SettlementState::Authorized,
             CONFIRMED => SettlementState::Confirmed {
                 tx_hash: row.get("txh")?,
+                block_number: row.get("blk")?,
                 settled_at: row.get("settled")?,
             },
             EXPIRED => SettlementState::Expired,
@@ -74,13 +76,17 @@ impl Ledger {
             approval: row.get_optional("apid")?,
             checks: row.get::<Checks>("checks")?.0,
         };
-        Ok(Settlement { terms, state })
+        let counted_at = row.get_optional("ct")?.unwrap_or(terms.authorized_at);
+        Ok(Settlement {
+            terms,
+            state,
+            counted_at,
+        })
     }
 }
 
 /// The row of a payment that has just been authorized.
 pub(crate) fn write_settlement(terms: &Terms) -> Item {
-    let (hold, order) = key::hold(terms.agent, terms.service, terms.valid_before, terms.id);
     Draft::of(&Key::settlement(terms.agent, terms.id))
         .with("txid", &terms.transaction)
         .with("wallet", &terms.wallet)
@@ -99,7 +105,7 @@ pub(crate) fn write_settlement(terms: &Terms) -> Item {
         .with_optional("apid", terms.approval.as_ref())
         .with("checks", &Checks(terms.checks.clone()))
         .with_value("rs", text(AUTHORIZED))
-        .with("hp", &hold)
-        .with("hs", &order)
+        .with("hp", &key::hold::partition(terms.id))
+        .with("hs", &Place::Held(terms.valid_before).text())
         .into_item()
 }

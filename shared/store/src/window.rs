@@ -244,22 +244,31 @@ impl Ledger {
         }
     }
 
-    /// The update that creates a window's totals, or stamps a new version of its policy or rule on them.
-    pub(crate) fn stamp(&self, scope: WindowScope, version: u64, horizon: Horizon) -> UpdateBuilder {
+    /// The update that creates a window's totals, or stamps a new version of its policy or rule on them. A window that comes
+    /// to be is shut for decisions on earlier versions of the agent's record than that one: an edit that was answered before
+    /// could not shut it.
+    pub(crate) fn stamp(
+        &self,
+        scope: WindowScope,
+        version: u64,
+        agent_version: u64,
+        horizon: Horizon,
+    ) -> UpdateBuilder {
         let update = match horizon {
             Horizon::Keep => {
                 "SET pver = :stamp, #total = if_not_exists(#total, :zero), hz = if_not_exists(hz, :zero), \
-                 ver = if_not_exists(ver, :zero) + :one"
+                 ver = if_not_exists(ver, :zero) + :one, aver = if_not_exists(aver, :agent)"
             }
             Horizon::Reset => {
                 "SET pver = :stamp, #total = if_not_exists(#total, :zero), hz = :zero, \
-                 ver = if_not_exists(ver, :zero) + :one"
+                 ver = if_not_exists(ver, :zero) + :one, aver = if_not_exists(aver, :agent)"
             }
         };
         self.update(&Key::window(scope))
             .update_expression(update)
             .expression_attribute_names("#total", "total")
             .expression_attribute_values(":stamp", version.write())
+            .expression_attribute_values(":agent", agent_version.write())
             .expression_attribute_values(":zero", 0_u32.write())
             .expression_attribute_values(":one", 1_u32.write())
     }
@@ -293,7 +302,7 @@ impl Ledger {
     }
 }
 
-fn write_entry(scope: WindowScope, at: Timestamp, settlement: SettlementId, amount: Amount) -> Item {
+pub(crate) fn write_entry(scope: WindowScope, at: Timestamp, settlement: SettlementId, amount: Amount) -> Item {
     Draft::of(&Key::entry(scope, at, settlement))
         .with("amt", &amount)
         .into_item()
@@ -314,6 +323,6 @@ const fn empty(scope: WindowScope, length: Duration, complete: bool) -> Window {
 }
 
 /// A running sum that may fall below zero. Amounts are below 2^53 and a hundred of them below 2^60, so nothing saturates.
-fn add(sum: i64, amount: Amount) -> i64 {
+pub(crate) fn add(sum: i64, amount: Amount) -> i64 {
     sum.saturating_add_unsigned(amount.units())
 }

@@ -10,7 +10,7 @@ use axum::http::Uri;
 use purser_api::{CheckView, Failure, Query, SessionToken};
 use purser_domain::{
     Address, AgentId, Amount, ApprovalId, Catalog, ErrorKind, LoggedDecision, LoggedRefusal, OperationSlug, ServiceId,
-    Settlement, Timestamp, TransactionId,
+    Settlement, TakenBack, Timestamp, TransactionId,
 };
 use serde::Serialize;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ purser_api::error_responses! {
 #[derive(Serialize, ToSchema)]
 #[schema(as = LoggedDecision)]
 pub(crate) struct DecisionView {
-    /// The audit reference that the agent was given.
+    /// The audit reference that the agent was given; of a confirmation that was taken back, its own.
     #[schema(value_type = uuid::Uuid)]
     transaction_id: String,
     #[schema(value_type = uuid::Uuid)]
@@ -46,16 +46,16 @@ pub(crate) struct DecisionView {
     pay_to: String,
     #[schema(format = DateTime)]
     decided_at: String,
-    /// `allow`, `block` or `escalate`.
+    /// `allow`, `block`, `escalate`, or `take_back` for a payment that was confirmed and is not on the chain any more.
     #[schema(example = "block")]
     result: String,
-    /// `x402_authorized`, the slug that was answered, or a rule's own reason.
+    /// `x402_authorized`, the slug that was answered, a rule's own reason, or `confirmation_vanished`.
     #[schema(example = "category_block:finance")]
     reason: String,
-    /// The slug that was answered; null for an allow.
+    /// The slug that was answered to a block or an escalation.
     #[schema(required, example = "policy_blocked")]
     error: Option<String>,
-    /// The rule or cap that refused; null for an allow.
+    /// The rule or cap that refused.
     #[schema(required, example = "category_block")]
     rule_triggered: Option<String>,
     /// The host that was not allowed.
@@ -67,13 +67,13 @@ pub(crate) struct DecisionView {
     /// The approval that was asked for or used.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     approval_id: Option<String>,
-    /// What was authorized; null for a block or an escalation.
+    /// What was authorized, or taken back; null for a block or an escalation.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     settlement_id: Option<String>,
-    /// Where the settlement stands.
+    /// Where the settlement of an allow stands.
     #[schema(value_type = Option<String>, required)]
     receipt_status: Option<&'static str>,
-    /// How long the decision took; null for an allow.
+    /// How long a block or an escalation took.
     #[schema(required)]
     latency_ms: Option<u64>,
     /// Every check, in the order in which they were made.
@@ -97,6 +97,7 @@ impl DecisionView {
         match decision {
             LoggedDecision::Allowed(settlement) => Self::allowed(settlement, catalog),
             LoggedDecision::Refused(refusal) => Self::refused(refusal, catalog),
+            LoggedDecision::TakenBack(taken_back) => Self::taken_back(taken_back, catalog),
         }
     }
 
@@ -140,6 +141,24 @@ impl DecisionView {
             latency_ms: Some(refusal.latency_ms),
             checks: CheckView::all(&refusal.checks),
             ..Self::common(&common, catalog, &refusal.result, &refusal.reason)
+        }
+    }
+
+    fn taken_back(taken_back: &TakenBack, catalog: &Catalog) -> Self {
+        let common = Common {
+            transaction: taken_back.transaction,
+            agent: taken_back.agent,
+            service: taken_back.service,
+            operation: taken_back.operation.as_ref(),
+            amount: taken_back.amount,
+            pay_to: taken_back.pay_to,
+            at: taken_back.at,
+            approval: None,
+        };
+        Self {
+            policy_version: Some(taken_back.policy_version),
+            settlement_id: Some(taken_back.settlement.to_string()),
+            ..Self::common(&common, catalog, TakenBack::RESULT, TakenBack::REASON)
         }
     }
 
@@ -191,7 +210,7 @@ pub(crate) struct DecisionList {
     security(("session" = [])),
     params(
         ("agent_id" = Option<uuid::Uuid>, Query, description = "One of your agents."),
-        ("result" = Option<String>, Query, pattern = "^(allow|block|escalate)$", description = "Those with this result."),
+        ("result" = Option<String>, Query, pattern = "^(allow|block|escalate|take_back)$", description = "Those with this result."),
         ("service_id" = Option<String>, Query, description = "Those for this service: slug or UUID."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
         ("cursor" = Option<String>, Query, description = "The `next_cursor` of an earlier answer."),

@@ -1,4 +1,4 @@
-//! The decision log: every allow, block and escalation, with its checks.
+//! The decision log: every allow, block and escalation with its checks, and every confirmation that was taken back.
 
 use super::moment::{exact, relative};
 use super::money::money;
@@ -18,8 +18,8 @@ use axum::{
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
 use purser_domain::{
-    AgentId, Amount, Catalog, Check, LoggedDecision, OperationSlug, ServiceId, SettlementState, Timestamp,
-    TransactionId,
+    AgentId, Amount, Catalog, Check, LoggedDecision, OperationSlug, ServiceId, SettlementId, SettlementState,
+    Timestamp, TransactionId,
 };
 use std::sync::Arc;
 use url::form_urlencoded;
@@ -58,6 +58,7 @@ const fn label(result: DecisionResult) -> &'static str {
         DecisionResult::Allow => "Allowed",
         DecisionResult::Block => "Blocked",
         DecisionResult::Escalate => "Sent to a person",
+        DecisionResult::TakeBack => "Taken back",
     }
 }
 
@@ -252,6 +253,17 @@ fn common(decision: &LoggedDecision) -> Common<'_> {
             checks: &refusal.checks,
             policy_version: refusal.policy_version,
         },
+        LoggedDecision::TakenBack(taken_back) => Common {
+            agent: taken_back.agent,
+            at: taken_back.at,
+            transaction: taken_back.transaction,
+            service: taken_back.service,
+            operation: taken_back.operation.as_ref(),
+            amount: taken_back.amount,
+            pay_to: taken_back.pay_to,
+            checks: &[],
+            policy_version: Some(taken_back.policy_version),
+        },
     }
 }
 
@@ -279,7 +291,7 @@ fn log_row(shell: &Shell, row: &LogRow, catalog: &Catalog) -> Markup {
                         @if let Some(version) = facts.policy_version { div { dt { "Policy" } dd { "version " (version) } } }
                         (more(&row.decision))
                     }
-                    (words::checks(facts.checks))
+                    @if let LoggedDecision::Allowed(_) | LoggedDecision::Refused(_) = row.decision { (words::checks(facts.checks)) }
                 }
             }
         }
@@ -288,11 +300,10 @@ fn log_row(shell: &Shell, row: &LogRow, catalog: &Catalog) -> Markup {
 
 fn more(decision: &LoggedDecision) -> Markup {
     match decision {
-        LoggedDecision::Allowed(settlement) => html! {
-            div {
-                dt { "Receipt" }
-                dd { a href=(super::receipt::path(settlement.terms.agent, settlement.id())) { "Show the receipt" } }
-            }
+        LoggedDecision::Allowed(settlement) => receipt(settlement.terms.agent, settlement.id()),
+        LoggedDecision::TakenBack(taken_back) => html! {
+            div { dt { "Transaction" } dd { code.long { (taken_back.tx_hash) } } }
+            (receipt(taken_back.agent, taken_back.settlement))
         },
         LoggedDecision::Refused(refusal) => html! {
             div { dt { "Took" } dd { (refusal.latency_ms) " ms" } }
@@ -303,11 +314,16 @@ fn more(decision: &LoggedDecision) -> Markup {
     }
 }
 
+fn receipt(agent: AgentId, settlement: SettlementId) -> Markup {
+    html! { div { dt { "Receipt" } dd { a href=(super::receipt::path(agent, settlement)) { "Show the receipt" } } } }
+}
+
 fn chip(decision: &LoggedDecision) -> Markup {
     match decision {
         LoggedDecision::Allowed(_) => html! { span.chip.good { "allowed" } },
         LoggedDecision::Refused(refusal) if refusal.result == "escalate" => html! { span.chip.wait { "asked" } },
         LoggedDecision::Refused(_) => html! { span.chip.bad { "blocked" } },
+        LoggedDecision::TakenBack(_) => html! { span.chip.wait { "taken back" } },
     }
 }
 
@@ -319,5 +335,8 @@ fn told(decision: &LoggedDecision) -> Markup {
             SettlementState::Expired => html! { "Never paid; the amount was given back." },
         },
         LoggedDecision::Refused(refusal) => words::why(refusal),
+        LoggedDecision::TakenBack(_) => {
+            html! { "Its confirmation vanished from the chain and was taken back; the receipt tells where it stands now." }
+        }
     }
 }

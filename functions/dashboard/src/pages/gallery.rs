@@ -27,7 +27,7 @@ use purser_domain::{
     Check, CheckName, CheckOutcome, DomainPattern, Duration, EnabledService, Fingerprint, KeyId, LoggedDecision,
     LoggedRefusal, Network, NewKey, Operation, OperationSlug, OperationUuid, Resolution, Rule, RuleId, RuleKind,
     Ruling, SecretDigest, Service, ServiceId, ServiceSlug, Settlement, SettlementId, SettlementState, SpendPolicy,
-    Terms, Timestamp, TransactionId, TrustStatus, TxHash, Url, Vendor, Wallet, X402Version,
+    TakenBack, Terms, Timestamp, TransactionId, TrustStatus, TxHash, Url, Vendor, Wallet, X402Version,
 };
 use std::sync::Arc;
 use uuid::Uuid;
@@ -404,6 +404,7 @@ fn settlement(state: SettlementState) -> Settlement {
                 .collect(),
         },
         state,
+        counted_at: ago(90),
     }
 }
 
@@ -414,6 +415,7 @@ fn hash() -> TxHash {
 fn confirmed() -> SettlementState {
     SettlementState::Confirmed {
         tx_hash: hash(),
+        block_number: 31_415_926,
         settled_at: ago(60),
     }
 }
@@ -464,6 +466,18 @@ fn log_rows() -> Vec<LogRow> {
         blocked(12, "operation_not_enabled_for_agent", CheckName::OperationEnabled),
         LoggedDecision::Allowed(settlement(SettlementState::Authorized)),
         LoggedDecision::Allowed(settlement(SettlementState::Expired)),
+        LoggedDecision::TakenBack(TakenBack {
+            transaction: TransactionId::from_uuid(uuid(120)),
+            agent: agent_id(1),
+            service: ServiceId::from_uuid(uuid(10)),
+            operation: OperationSlug::parse("weather.current"),
+            amount: units(2_500_000),
+            pay_to: payee(),
+            at: ago(30),
+            settlement: SettlementId::from_uuid(uuid(50)),
+            tx_hash: hash(),
+            policy_version: 3,
+        }),
     ];
     LogRow::of(decisions, &[research_bot()])
 }

@@ -125,7 +125,13 @@ async fn one_decision_is_found_by_its_audit_reference_and_one_settlement_by_its_
     }
     assert_eq!(world.pay(&agent, 500, "g").await, Told::Blocked);
     let id = AgentId::parse(&agent).unwrap();
-    let blocked = world.ledger.refusals(id, None, 1).await.unwrap().remove(0).transaction;
+    let blocked = world
+        .ledger
+        .recorded(id, None, 1)
+        .await
+        .unwrap()
+        .remove(0)
+        .transaction();
     world.advance(1);
     world.pay(&agent, 1, "later").await;
     for told in allowed {

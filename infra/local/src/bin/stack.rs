@@ -51,7 +51,13 @@ async fn main() -> ExitCode {
         return fail(&error);
     }
     println!("{}", welcome(&stack));
-    tokio::spawn(schedule(stack.probe.clone()));
+    let (probe, reconcile) = (stack.probe.clone(), stack.reconcile.clone());
+    tokio::spawn(every_minute("probe.failed", async move || {
+        probe.run(MINUTE).await.map(|_| ())
+    }));
+    tokio::spawn(every_minute("reconcile.failed", async move || {
+        reconcile.run(MINUTE).await.map(|_| ())
+    }));
     // SIGTERM ends the process like any other; the children notice by themselves.
     let _ = tokio::signal::ctrl_c().await;
     StackFile::remove(&folder);
@@ -71,12 +77,13 @@ fn bridge(env: &mut purser_api::Env) -> Option<IpAddr> {
     address
 }
 
-/// What the schedule does in the cloud: starts the probe every minute.
-async fn schedule(probe: purser_local::Probe) {
-    const MINUTE: Duration = Duration::from_mins(1);
+const MINUTE: Duration = Duration::from_mins(1);
+
+/// What the schedule does in the cloud.
+async fn every_minute(failure: &'static str, run: impl AsyncFn() -> purser_domain::Result<()>) {
     loop {
-        if let Err(error) = probe.run(MINUTE).await {
-            tracing::warn!(cause = %error, "probe.failed");
+        if let Err(error) = run().await {
+            tracing::warn!(cause = %error, "{failure}");
         }
         tokio::time::sleep(MINUTE).await;
     }

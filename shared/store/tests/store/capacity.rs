@@ -70,7 +70,7 @@ async fn everything_else_costs_what_the_design_says() {
         .confirm(&paid, &sample::transfer(&paid, sample::tx_hash(1)), sample::start())
         .await
         .unwrap();
-    assert_eq!(units(), (0, 5, 1), "complete");
+    assert_eq!(units(), (0, 6, 1), "complete");
     ledger.settlements(agent, None, 25).await.unwrap();
     assert_eq!(units(), (1, 0, 1), "list");
     ledger.agent(agent).await.unwrap();
@@ -79,7 +79,7 @@ async fn everything_else_costs_what_the_design_says() {
         .put_policy(agent, &sample::enabled(sample::service_id(2), 1, 1))
         .await
         .unwrap();
-    assert_eq!(units(), (0, 6, 1), "policy");
+    assert_eq!(units(), (1, 8, 2), "policy of a new service");
     let budget = sample::budget(1, 100, sample::secs(3_600));
     let agent = purser_domain::Agent {
         version: 2,

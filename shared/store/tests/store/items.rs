@@ -177,6 +177,7 @@ async fn the_longest_settlement_returns_and_costs_one_unit() {
     let confirmed = ledger.settlement(terms.agent, terms.id).await.unwrap().unwrap();
     let state = SettlementState::Confirmed {
         tx_hash: sample::tx_hash(0xee),
+        block_number: sample::BLOCK,
         settled_at: sample::start(),
     };
     assert_eq!((&confirmed.terms, &confirmed.state), (&terms, &state));
@@ -277,18 +278,12 @@ async fn a_decision_is_kept_with_its_numbers_and_only_once() {
     let failed = failed.unwrap();
     assert_eq!(failed.name, CheckName::PerCall);
     assert_eq!(failed.limit.map(Amount::units), Some(100));
+    let recorded = async |agent| ledger.recorded_decision(agent, logged.transaction).await.unwrap();
     assert_eq!(
-        ledger
-            .refusal(sample::agent_id(1), logged.transaction)
-            .await
-            .unwrap()
-            .as_ref(),
-        Some(logged)
+        recorded(sample::agent_id(1)).await,
+        Some(LoggedDecision::Refused(logged.clone()))
     );
-    assert_eq!(
-        ledger.refusal(sample::agent_id(2), logged.transaction).await.unwrap(),
-        None
-    );
+    assert_eq!(recorded(sample::agent_id(2)).await, None);
     assert!(text("sk").starts_with("T#"));
     assert_sound(&emulator).await;
 }

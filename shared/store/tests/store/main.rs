@@ -18,6 +18,7 @@ mod faults;
 mod items;
 mod owners;
 mod races;
+mod reconciling;
 mod settlements;
 mod windows;
 

@@ -32,6 +32,7 @@ async fn a_confirmation_is_final_and_can_be_repeated() {
     };
     let state = SettlementState::Confirmed {
         tx_hash: sample::tx_hash(1),
+        block_number: sample::BLOCK,
         settled_at: sample::start(),
     };
     assert_eq!(confirmed, Settlement { state, ..paid.clone() });

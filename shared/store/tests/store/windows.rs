@@ -318,3 +318,46 @@ async fn whether_a_window_held_still_is_seen() {
     };
     assert!(ledger.held_still(&never).await.unwrap());
 }
+
+/// A decision reads the agent's record and the policy in two reads. The one may be of before a freeze, and the other of a
+/// policy that came after it, whose window the freeze could not shut.
+#[tokio::test]
+async fn a_window_that_comes_after_an_edit_is_shut_for_decisions_from_before_it() {
+    let request = request(10, "late");
+    let (elsewhere, same) = ledger_with(1_000, 1_000).await;
+    let (grant, terms) = grant(&same, &request, sample::start()).await;
+    let frozen = Agent {
+        status: AgentStatus::Frozen,
+        version: 2,
+        ..sample::agent(1, Vec::new())
+    };
+    let enabled = sample::enabled(sample::service_id(1), 1_000, 1_000);
+    for overtaken in [false, true] {
+        let emulator = Emulator::start().await;
+        let ledger = emulator.ledger();
+        ledger.create_agent(&sample::agent(1, Vec::new())).await.unwrap();
+        let (proxied, proxy) = emulator.ledger_behind(purser_proxy::Manners::default()).await;
+        if overtaken {
+            // The policy is on its way when the agent is frozen.
+            proxy.stall(1);
+            let policy = {
+                let (ledger, enabled) = (proxied.clone(), enabled.clone());
+                tokio::spawn(async move { ledger.put_policy(sample::agent_id(1), &enabled).await.unwrap() })
+            };
+            proxy.stalled(1).await;
+            assert_eq!(ledger.put_agent(&frozen).await.unwrap(), Edited::Stored);
+            proxy.resume();
+            assert_eq!(policy.await.unwrap(), Edited::Stored);
+        } else {
+            assert_eq!(ledger.put_agent(&frozen).await.unwrap(), Edited::Stored);
+            let stored = ledger.put_policy(sample::agent_id(1), &enabled).await.unwrap();
+            assert_eq!(stored, Edited::Stored);
+        }
+        let fingerprint = request.fingerprint();
+        let mut patience = Patience::new();
+        let reserved = ledger.reserve(&grant, &terms, &fingerprint, &mut patience).await;
+        assert_eq!(reserved.unwrap(), Reserved::Raced, "overtaken: {overtaken}");
+        assert_sound(&emulator).await;
+    }
+    assert_sound(&elsewhere).await;
+}

@@ -30,15 +30,7 @@ pub async fn violations(db: &Client, table: &str) -> Vec<String> {
         .iter()
         .map(|item| text(item, "sk").to_owned())
         .collect();
-    let open: BTreeSet<String> = ledger
-        .settlements
-        .iter()
-        .filter(|item| text(item, "rs") == "authorized")
-        .map(|item| text(item, "sk").to_owned())
-        .collect();
-    if indexed != open {
-        found.push(format!("I14 the index holds {indexed:?}, open are {open:?}"));
-    }
+    ledger.the_index_names(&indexed, &mut found);
     found
 }
 
@@ -149,7 +141,7 @@ impl<'a> Parsed<'a> {
                     && text(settlement, "rs") != "expired"
                     && *entry
                         == Entry {
-                            at: number(settlement, "t"),
+                            at: counted_at(settlement),
                             amount: number(settlement, "amt"),
                         }
             });
@@ -169,7 +161,7 @@ impl<'a> Parsed<'a> {
             );
             let day = format!("L#{agent}#{}", text(settlement, "svc"));
             let cleared = self.windows.get(day.as_str()).map_or(0, |window| number(window, "hz"));
-            if number(settlement, "t") > cleared && !self.entries.contains_key(&(day, id.to_owned())) {
+            if counted_at(settlement) > cleared && !self.entries.contains_key(&(day, id.to_owned())) {
                 found.push(format!("I9 settlement {id} is not counted"));
             }
         }
@@ -242,6 +234,37 @@ impl<'a> Parsed<'a> {
             found.push(format!("I5 settlement and transaction do not name each other: {odd:?}"));
         }
     }
+
+    /// I14: the index names every settlement that is authorized, none that has expired, and of the confirmed those that are
+    /// watched, in the place of their block.
+    fn the_index_names(&self, indexed: &BTreeSet<String>, found: &mut Vec<String>) {
+        for settlement in &self.settlements {
+            let id = text(settlement, "sk");
+            let (state, place) = (text(settlement, "rs"), text(settlement, "hs"));
+            let right = match state {
+                "authorized" => place == format!("{:012}", number(settlement, "vb") / 1_000_000),
+                "confirmed" => place.is_empty() || place == format!("C#{:012}", number(settlement, "blk")),
+                _ => place.is_empty(),
+            };
+            if !right || indexed.contains(id) == place.is_empty() {
+                found.push(format!(
+                    "I14 settlement {id} is {state} and stands in the index at {place:?}"
+                ));
+            }
+        }
+        if indexed
+            .iter()
+            .any(|id| !self.settlements.iter().any(|item| text(item, "sk") == id))
+        {
+            found.push(format!("I14 the index names what is no settlement: {indexed:?}"));
+        }
+    }
+}
+
+/// When the windows count a settlement.
+fn counted_at(settlement: &Item) -> i64 {
+    let name = if settlement.contains_key("ct") { "ct" } else { "t" };
+    number(settlement, name)
 }
 
 /// The rules of a settlement, as hexadecimal digits.

@@ -2,9 +2,9 @@
 
 use purser_domain::{
     Address, Agent, AgentId, AgentKey, AgentStatus, Amount, B256, Category, DomainPattern, Duration, EnabledService,
-    Expected, Fingerprint, Intent, KeyId, Log, Network, Offer, OperationSlug, ProviderRequest, Receipt, Rule, RuleId,
-    RuleKind, Ruling, SecretDigest, Service, ServiceId, ServiceSlug, Settlement, SpendPolicy, Timestamp, Transfer,
-    TrustStatus, TxHash, Url, Vendor, Wallet, match_transfer,
+    Expected, FinalBlock, Fingerprint, Intent, KeyId, Log, Network, Offer, OperationSlug, ProviderRequest, Receipt,
+    Rule, RuleId, RuleKind, Ruling, SecretDigest, Service, ServiceId, ServiceSlug, Settlement, Sight, SpendPolicy,
+    Timestamp, Transfer, TrustStatus, TxHash, Unusable, Url, Vanished, Vendor, Verdict, Wallet, judge, match_transfer,
 };
 use serde_json::json;
 use uuid::Uuid;
@@ -207,9 +207,22 @@ pub fn tx_hash(byte: u8) -> TxHash {
     TxHash::from_b256(B256::repeat_byte(byte))
 }
 
+/// The block that transfers are in.
+pub const BLOCK: u64 = 1_000;
+
+/// What has to be seen for a settlement.
+pub fn expected(settlement: &Settlement) -> Expected {
+    Expected::of(&settlement.terms, B256::repeat_byte(0x11))
+}
+
 /// The transfer of a settlement in that transaction, by way of the matcher, as there is no other.
 pub fn transfer(settlement: &Settlement, tx_hash: TxHash) -> Transfer {
-    let expected = Expected::of(&settlement.terms, B256::repeat_byte(0x11));
+    match_transfer(&expected(settlement), &receipt(settlement, tx_hash)).unwrap()
+}
+
+/// The receipt of that transaction, which pays the settlement.
+pub fn receipt(settlement: &Settlement, tx_hash: TxHash) -> Receipt {
+    let expected = expected(settlement);
     let word = |address: Address| address.into_word();
     let log = |index, topics, data| Log {
         address: expected.token,
@@ -220,10 +233,10 @@ pub fn transfer(settlement: &Settlement, tx_hash: TxHash) -> Transfer {
     };
     let mut value = vec![0; 24];
     value.extend(expected.amount.units().to_be_bytes());
-    let receipt = Receipt {
+    Receipt {
         tx_hash,
         succeeded: true,
-        block_number: 1,
+        block_number: BLOCK,
         logs: vec![
             log(
                 0,
@@ -236,6 +249,32 @@ pub fn transfer(settlement: &Settlement, tx_hash: TxHash) -> Transfer {
                 value,
             ),
         ],
-    };
-    match_transfer(&expected, &receipt).unwrap()
+    }
+}
+
+/// Final blocks: one in which the settlement can be used for the last time, and one from which on it can't.
+pub fn last_block_and_next(settlement: &Settlement) -> [FinalBlock; 2] {
+    [1, 0].map(|before| FinalBlock {
+        number: BLOCK + 1 - u64::from(before),
+        hash: B256::repeat_byte(0xb0),
+        at: settlement.terms.valid_before.before(secs(before)),
+    })
+}
+
+/// Evidence that a settlement can never be paid, by way of the judge, as there is no other.
+pub fn unusable(settlement: &Settlement) -> Unusable {
+    let [_, past] = last_block_and_next(settlement);
+    match judge(settlement, &expected(settlement), &past, &Sight::Unused) {
+        Verdict::Release(unusable) => unusable,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Evidence that the transfer of a confirmed settlement is gone.
+pub fn vanished(settlement: &Settlement) -> Vanished {
+    let [_, past] = last_block_and_next(settlement);
+    match judge(settlement, &expected(settlement), &past, &Sight::Unused) {
+        Verdict::TakeBack(vanished) => vanished,
+        other => panic!("{other:?}"),
+    }
 }

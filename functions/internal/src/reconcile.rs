@@ -1,0 +1,53 @@
+//! `POST /internal/agents/{agentId}/settlements/{settlementId}/reconcile`: asks for a look at the chain now rather than in
+//! turn, whatever the settlement's state: also at one that was given back, or confirmed long ago.
+
+use crate::Operators;
+use crate::view::MarkedSettlement;
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use purser_api::{Failure, InternalCaller};
+use purser_domain::{AgentId, ErrorKind, SettlementId};
+use purser_store::Mark;
+use std::sync::Arc;
+
+purser_api::error_responses! {
+    /// What this endpoint may be refused with.
+    pub(crate) ReconcileErrors: 401, 404, 413, 500;
+}
+
+/// Ask for a settlement to be reconciled with the chain.
+#[utoipa::path(
+    post,
+    path = "/internal/agents/{agentId}/settlements/{settlementId}/reconcile",
+    tag = "internal",
+    security(("internalToken" = [])),
+    params(
+        ("agentId" = uuid::Uuid, Path, description = "The agent."),
+        ("settlementId" = uuid::Uuid, Path, description = "One of its settlements."),
+    ),
+    responses(
+        (status = 202, body = MarkedSettlement, description = "Asked for: the next run, within a minute or so, judges it first."),
+        ReconcileErrors,
+    )
+)]
+pub(crate) async fn reconcile(
+    State(operators): State<Arc<Operators>>,
+    caller: InternalCaller,
+    Path((agent, settlement)): Path<(String, String)>,
+) -> Result<Response, Failure> {
+    operators.enter(caller).await?;
+    let ids = AgentId::parse(&agent).zip(SettlementId::parse(&settlement));
+    let (agent, id) = ids.ok_or(ErrorKind::NotFound)?;
+    let settlement = operators.ledger.settlement(agent, id).await?;
+    let settlement = settlement.ok_or(ErrorKind::NotFound)?;
+    let mark = Mark {
+        agent,
+        settlement: id,
+        asked_at: operators.clock.now(),
+    };
+    operators.ledger.mark(&mark).await?;
+    let marked = MarkedSettlement::of(&settlement, &mark);
+    Ok((StatusCode::ACCEPTED, Json(marked)).into_response())
+}

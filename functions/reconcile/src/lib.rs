@@ -1,0 +1,97 @@
+//! Reconcile: every payment that was signed ends in confirmed or expired, by evidence of the chain alone.
+//!
+//! A schedule calls it every minute. Each run reads one final block, and looks at what is held: used for our transfer, it is
+//! confirmed, whoever submitted it and whether or not anybody told us; unused at a block from whose time on it never can be
+//! used, or canceled, its spend is given back. A confirmation is looked at once more when its block lies deep, and is taken
+//! back where the chain does not bear it out any more.
+//!
+//! It is safe to run twice at once, or to be cut off: a look ends in one conditional transaction, or in none, and what was
+//! not looked at is looked at by the next run. When the chain can't be asked nothing is written.
+//!
+//! Deliberately elsewhere: what follows from what is seen (`shared/domain/src/reconcile.rs`), what is final
+//! (`shared/chain`), and the transactions (`shared/store`).
+
+mod look;
+mod run;
+mod settings;
+mod tour;
+
+use look::LONGEST_LOOK;
+use purser_api::{Boot, BootError, Clock, Secrets};
+use purser_chain::{Chain, NonceKey, Timeouts};
+use purser_domain::{Error, FinalBlock, Result};
+use purser_store::Ledger;
+pub use run::{Outcome, Run};
+use settings::Settings;
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+use tour::Tour;
+
+/// What a write takes at most, when it meets others: longer, and the run is cut off, which is safe.
+const RECORDING: Duration = Duration::from_secs(5);
+
+/// The reconciliation, ready to run. Clones share everything.
+#[derive(Clone)]
+pub struct Reconcile(Arc<Shared>);
+
+struct Shared {
+    ledger: Ledger,
+    chain: Chain,
+    nonce_key: NonceKey,
+    clock: Clock,
+    /// How deep final blocks are, and how deep confirmations are watched.
+    confirmations: u64,
+    watch: u64,
+    most: usize,
+    log_range: u64,
+}
+
+impl Reconcile {
+    /// The reconciliation with this configuration (`settings.rs`). The seed is none of its business.
+    pub async fn boot(boot: Boot) -> Result<Self, BootError> {
+        let Boot { mut env, aws, clock } = boot;
+        let settings = Settings::from_env(&mut env);
+        let settings = env.finish(settings)?;
+        let secrets = Secrets::new(&aws);
+        let (nonce_key, rpc_url) = tokio::try_join!(
+            secrets.text(&settings.nonce_key_secret),
+            secrets.text(&settings.rpc_url_secret),
+        )?;
+        let ledger = Ledger::new(
+            purser_store::client(&aws),
+            settings.ledger_table,
+            settings.decisions_table,
+        );
+        Ok(Self(Arc::new(Shared {
+            ledger,
+            chain: Chain::new(settings.network, &rpc_url, settings.finality, Timeouts::default())?,
+            nonce_key: NonceKey::from_text(&nonce_key)?,
+            clock,
+            confirmations: settings.finality.confirmations,
+            watch: settings.watch,
+            most: usize::try_from(settings.most).unwrap_or(usize::MAX),
+            log_range: settings.log_range,
+        })))
+    }
+
+    /// Looks at what is due, within that time. An error means that the chain or the ledger could not be asked.
+    pub async fn run(&self, time_left: Duration) -> Result<Run> {
+        let now = Instant::now();
+        let left = time_left.saturating_sub(LONGEST_LOOK.saturating_add(RECORDING));
+        let last_start = now.checked_add(left).unwrap_or(now);
+        let block = self.0.chain.final_block().await;
+        let block = block.map_err(|error| Error::internal("reading the final block", error))?;
+        let (run, gone) = Tour::new(Arc::clone(&self.0), block, last_start).go().await;
+        run.log();
+        gone.map(|()| run)
+    }
+}
+
+impl Shared {
+    /// Whether a block is so deep that what is in it is not looked at any more.
+    fn is_deep(&self, number: u64, block: &FinalBlock) -> bool {
+        // The final block's own depth is `confirmations`, and each block below it is one deeper.
+        let below = block.number.checked_sub(number);
+        below.is_some_and(|below| below.saturating_add(self.confirmations) >= self.watch)
+    }
+}

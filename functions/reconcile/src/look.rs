@@ -1,0 +1,161 @@
+//! One look at one settlement: what the chain shows of it, what follows, and the write.
+//!
+//! Always true: a write is the consequence of a verdict of the domain's, on evidence of the run's one final block; and
+//! whatever is written is held to its conditions by the ledger, so that two looks at once, or a look and a `complete`, move
+//! a settlement once.
+
+use crate::{Shared, run::Outcome};
+use purser_domain::{
+    Expected, FinalBlock, Mismatch, Result, Settlement, Sight, TransactionId, Transfer, TxHash, Verdict, judge,
+};
+use purser_store::{Confirmed, Moved};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// What a look may take of the chain: a node that answers each call in its last moment gets five.
+pub(crate) const LONGEST_LOOK: Duration = Duration::from_secs(10);
+
+/// One step of a look, and what the log is told of it.
+struct Step {
+    outcome: Outcome,
+    reason: Option<&'static str>,
+    tx_hash: Option<TxHash>,
+}
+
+impl From<Outcome> for Step {
+    fn from(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            reason: None,
+            tx_hash: None,
+        }
+    }
+}
+
+impl Shared {
+    /// Looks at a settlement, writes down what follows, and tells every outcome.
+    pub(crate) async fn look(&self, settlement: Settlement, block: &FinalBlock) -> Vec<Outcome> {
+        let mut outcomes = Vec::new();
+        if let Err(error) = self.try_look(&settlement, block, &mut outcomes).await {
+            tracing::error!(settlement.id = %settlement.id(), cause = %error, "reconcile.failed");
+            note(&mut outcomes, &settlement, &failed("ledger_unavailable"));
+        }
+        outcomes
+    }
+
+    async fn try_look(&self, settlement: &Settlement, block: &FinalBlock, outcomes: &mut Vec<Outcome>) -> Result<()> {
+        let expected = Expected::of(&settlement.terms, self.nonce_key.nonce(settlement.id()));
+        let sight = self.chain.sight(settlement, &expected, block, self.log_range);
+        let sight = match timeout(LONGEST_LOOK, sight).await {
+            Ok(Ok(sight)) => sight,
+            // Its cause has a line of its own.
+            Ok(Err(_)) => {
+                note(outcomes, settlement, &failed("chain_unavailable"));
+                return Ok(());
+            }
+            Err(_) => {
+                note(outcomes, settlement, &failed("chain_too_slow"));
+                return Ok(());
+            }
+        };
+        let mut settlement = settlement.clone();
+        loop {
+            let step: Step = match judge(&settlement, &expected, block, &sight) {
+                Verdict::Confirm(transfer) => self.confirm(&settlement, &transfer).await?,
+                Verdict::Release(unusable) => match self.ledger.release(&settlement, &unusable).await? {
+                    Moved::Done(_) => Outcome::Released.into(),
+                    Moved::Overtaken(_) => Outcome::Overtaken.into(),
+                },
+                Verdict::TakeBack(vanished) => {
+                    let now = self.clock.now();
+                    let decision = TransactionId::at(now, purser_api::random()?);
+                    match self.ledger.take_back(&settlement, &vanished, decision, now).await? {
+                        Moved::Done(held) => {
+                            let tx_hash = Some(vanished.tx_hash());
+                            let outcome = Outcome::TakenBack;
+                            note(
+                                outcomes,
+                                &settlement,
+                                &Step {
+                                    tx_hash,
+                                    ..outcome.into()
+                                },
+                            );
+                            // It is a hold like any other now, and judged as one.
+                            settlement = held;
+                            continue;
+                        }
+                        Moved::Overtaken(_) => Outcome::Overtaken.into(),
+                    }
+                }
+                Verdict::StillPaid(transfer) if self.is_deep(transfer.block_number(), block) => {
+                    self.ledger.stop_watching(&settlement).await?;
+                    Outcome::WatchedOut.into()
+                }
+                Verdict::StillPaid(_) | Verdict::StillUnpaid => Outcome::Unchanged.into(),
+                Verdict::NotYet => Outcome::NotYet.into(),
+                Verdict::Contradicted(mismatch) => contradicted(mismatch, &sight),
+                Verdict::Untraced => Outcome::Untraced.into(),
+            };
+            note(outcomes, &settlement, &step);
+            return Ok(());
+        }
+    }
+
+    async fn confirm(&self, settlement: &Settlement, transfer: &Transfer) -> Result<Step> {
+        let confirmed = self.ledger.confirm(settlement, transfer, self.clock.now()).await?;
+        let outcome = match confirmed {
+            Confirmed::Done(_) => Outcome::Confirmed,
+            Confirmed::Already(_) => Outcome::Overtaken,
+            Confirmed::TransactionUsed { .. } => Outcome::TransactionUsed,
+        };
+        let tx_hash = Some(transfer.tx_hash());
+        Ok(Step {
+            tx_hash,
+            ..outcome.into()
+        })
+    }
+}
+
+const fn failed(reason: &'static str) -> Step {
+    Step {
+        outcome: Outcome::Failed,
+        reason: Some(reason),
+        tx_hash: None,
+    }
+}
+
+fn contradicted(mismatch: Mismatch, sight: &Sight) -> Step {
+    let tx_hash = match sight {
+        Sight::UsedUp(receipt) => Some(receipt.tx_hash),
+        Sight::Unused | Sight::Untraced => None,
+    };
+    Step {
+        outcome: Outcome::Contradicted,
+        reason: Some(mismatch.reason()),
+        tx_hash,
+    }
+}
+
+/// One line for each outcome, at a level by which those that come every minute are left out.
+fn note(outcomes: &mut Vec<Outcome>, settlement: &Settlement, step: &Step) {
+    outcomes.push(step.outcome);
+    macro_rules! line {
+        ($level:ident) => {
+            tracing::$level!(
+                outcome = step.outcome.name(),
+                reason = step.reason,
+                settlement.id = %settlement.id(),
+                agent.id = %settlement.terms.agent,
+                tx.hash = step.tx_hash.map(tracing::field::display),
+                "reconcile.settlement"
+            )
+        };
+    }
+    match step.outcome {
+        Outcome::NotYet | Outcome::Unchanged => line!(debug),
+        Outcome::Confirmed | Outcome::Released | Outcome::WatchedOut | Outcome::Overtaken => line!(info),
+        Outcome::TakenBack | Outcome::Untraced | Outcome::TransactionUsed | Outcome::Failed => line!(warn),
+        Outcome::Contradicted => line!(error),
+    }
+}

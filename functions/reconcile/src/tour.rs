@@ -1,0 +1,224 @@
+//! One run's way through what is to be looked at: first what operators asked for, then what the index names, from where the
+//! last run stopped to the end and from the beginning on.
+//!
+//! Always true: nothing is looked at twice in a run; where a run stops, nothing before that place was left out, so the next
+//! one goes on there; and no look is begun that could not be finished in time.
+
+use crate::{Shared, run::Outcome, run::Run};
+use purser_api::at_most;
+use purser_domain::{AgentId, Error, FinalBlock, Result, Settlement, SettlementId, SettlementState, Timestamp};
+use purser_store::{Held, Mark, Place, Position};
+use std::{collections::HashMap, collections::HashSet, sync::Arc};
+use tokio::time::Instant;
+
+/// How many of the index's keys are read at once: as many rows as one `BatchGetItem` reads.
+const PAGE: u8 = 100;
+/// How many settlements are looked at at once: what a hosted node lets one caller ask.
+const AT_ONCE: usize = 8;
+
+pub(crate) struct Tour {
+    shared: Arc<Shared>,
+    block: FinalBlock,
+    /// What is begun later than that might not be finished.
+    last_start: Instant,
+    seen: HashSet<SettlementId>,
+    /// How many settlements may still be looked at.
+    room: usize,
+    run: Run,
+}
+
+impl Tour {
+    pub(crate) fn new(shared: Arc<Shared>, block: FinalBlock, last_start: Instant) -> Self {
+        Self {
+            room: shared.most,
+            shared,
+            block,
+            last_start,
+            seen: HashSet::new(),
+            run: Run::new(),
+        }
+    }
+
+    /// Looks at everything there is, within its limits.
+    pub(crate) async fn go(mut self) -> (Run, Result<()>) {
+        if let Err(error) = self.marked().await {
+            tracing::error!(cause = %error, "reconcile.marks_failed");
+        }
+        let gone = self.held().await;
+        (self.run, gone)
+    }
+
+    /// What was asked for, whatever its state.
+    async fn marked(&mut self) -> Result<()> {
+        let marks = self.shared.ledger.marks().await?;
+        if marks.is_empty() {
+            return Ok(());
+        }
+        let wanted: Vec<(AgentId, SettlementId)> = marks.iter().map(|mark| (mark.agent, mark.settlement)).collect();
+        let mut settlements = self.settlements(&wanted).await?;
+        let (there, gone): (Vec<Mark>, Vec<Mark>) = marks
+            .into_iter()
+            .partition(|mark| settlements.contains_key(&mark.settlement));
+        let wanted = there.iter().filter_map(|mark| settlements.remove(&mark.settlement));
+        let looks = self.look_at(wanted.collect()).await;
+        let done = there.into_iter().zip(looks);
+        let done = done.filter(|(_, outcomes)| !outcomes.contains(&Outcome::Failed));
+        for mark in done.map(|(mark, _)| mark).chain(gone) {
+            self.shared.ledger.unmark(&mark).await?;
+        }
+        Ok(())
+    }
+
+    /// What the index names.
+    async fn held(&mut self) -> Result<()> {
+        let began = self.shared.ledger.position().await?;
+        let mut from = began.clone();
+        let mut from_the_beginning = began.is_none();
+        let stopped = loop {
+            let (page, next) = self.shared.ledger.holds(from.as_ref(), PAGE).await?;
+            if let Some(stopped) = self.page(page, from.as_ref()).await? {
+                break stopped;
+            }
+            from = next;
+            if from.is_none() && from_the_beginning {
+                self.run.is_complete = true;
+                break None;
+            }
+            from_the_beginning |= from.is_none();
+        };
+        if stopped != began {
+            self.shared.ledger.keep_position(stopped.as_ref()).await?;
+        }
+        Ok(())
+    }
+
+    /// Looks at what a page of the index names; answers where it stopped, if that is not at the page's end.
+    async fn page(&mut self, page: Vec<Result<Held>>, start: Option<&Position>) -> Result<Option<Option<Position>>> {
+        let mut wanted = Vec::new();
+        for held in page {
+            match held {
+                Ok(held) if self.is_due(&held) => wanted.push(held),
+                Ok(_) => {}
+                Err(error) => self.unreadable(&error),
+            }
+        }
+        let keys: Vec<(AgentId, SettlementId)> = wanted.iter().map(|held| (held.agent, held.settlement)).collect();
+        let mut settlements = self.settlements(&keys).await?;
+        // The index may lag: what has moved on is no longer due.
+        wanted.retain(|held| {
+            let settlement = settlements.get(&held.settlement);
+            settlement.is_some_and(|settlement| self.is_open(settlement))
+        });
+        let rows = wanted.iter().filter_map(|held| settlements.remove(&held.settlement));
+        let looks = self.look_at(rows.collect()).await;
+        for (index, held) in wanted.iter().enumerate() {
+            let last = looks.get(index).and_then(|outcomes| outcomes.last());
+            if let Place::Held(valid_before) = held.place
+                && last.is_none_or(|outcome| outcome.waits())
+            {
+                self.waits_since(valid_before);
+            }
+        }
+        self.ask_after(&looks).await?;
+        let stopped = looks.len() < wanted.len();
+        let position = || {
+            let last = looks.len().checked_sub(1).and_then(|last| wanted.get(last));
+            last.map_or(start, |held| Some(held.position())).cloned()
+        };
+        Ok(stopped.then(position))
+    }
+
+    /// Whether a look may move it, as far as the index tells.
+    fn is_due(&self, held: &Held) -> bool {
+        let may_move = match held.place {
+            Place::Held(_) => true,
+            Place::Watched(block_number) => self.shared.is_deep(block_number, &self.block),
+        };
+        may_move && !self.seen.contains(&held.settlement)
+    }
+
+    /// The same, as the settlement itself tells.
+    fn is_open(&self, settlement: &Settlement) -> bool {
+        match settlement.state {
+            SettlementState::Authorized => true,
+            SettlementState::Confirmed { block_number, .. } => self.shared.is_deep(block_number, &self.block),
+            SettlementState::Expired => false,
+        }
+    }
+
+    /// The settlements that are there and can be read.
+    async fn settlements(&mut self, wanted: &[(AgentId, SettlementId)]) -> Result<HashMap<SettlementId, Settlement>> {
+        let mut settlements = HashMap::new();
+        if wanted.is_empty() {
+            return Ok(settlements);
+        }
+        for settlement in self.shared.ledger.settlements_of(wanted).await? {
+            match settlement {
+                Ok(settlement) => {
+                    settlements.insert(settlement.id(), settlement);
+                }
+                Err(error) => self.unreadable(&error),
+            }
+        }
+        Ok(settlements)
+    }
+
+    /// Looks at these, in their order, as many as there is time and room for. Of each that was begun, all its outcomes.
+    async fn look_at(&mut self, settlements: Vec<Settlement>) -> Vec<Vec<Outcome>> {
+        let (count, block, last_start) = (settlements.len().min(self.room), self.block, self.last_start);
+        let looks = settlements
+            .into_iter()
+            .take(count)
+            .enumerate()
+            .map(|(index, settlement)| {
+                let shared = Arc::clone(&self.shared);
+                async move {
+                    let id = settlement.id();
+                    let outcomes = if Instant::now() <= last_start {
+                        Some(shared.look(settlement, &block).await)
+                    } else {
+                        None
+                    };
+                    (index, id, outcomes)
+                }
+            });
+        // One that ended in a panic has left nothing to tell.
+        let mut begun: Vec<Option<Vec<Outcome>>> = vec![Some(vec![Outcome::Failed]); count];
+        for (index, id, outcomes) in at_most(AT_ONCE, looks).await {
+            if outcomes.is_some() {
+                self.seen.insert(id);
+            }
+            if let Some(slot) = begun.get_mut(index) {
+                *slot = outcomes;
+            }
+        }
+        // They are begun in order, so what follows the first that was not begun was not begun either.
+        let begun: Vec<Vec<Outcome>> = begun.into_iter().map_while(|outcomes| outcomes).collect();
+        self.room = self.room.saturating_sub(begun.len());
+        for outcome in begun.iter().flatten() {
+            self.run.note(*outcome);
+        }
+        begun
+    }
+
+    /// Where all looks of a page failed, it may be the node: then this run is over.
+    async fn ask_after(&self, looks: &[Vec<Outcome>]) -> Result<()> {
+        let failed = |outcomes: &Vec<Outcome>| outcomes.contains(&Outcome::Failed);
+        if looks.is_empty() || !looks.iter().all(failed) {
+            return Ok(());
+        }
+        let block = self.shared.chain.final_block().await;
+        block
+            .map(|_| ())
+            .map_err(|error| Error::internal("asking after the chain", error))
+    }
+
+    fn waits_since(&mut self, valid_before: Timestamp) {
+        self.run.lag = self.run.lag.max(self.block.at.since(valid_before));
+    }
+
+    fn unreadable(&mut self, error: &Error) {
+        tracing::error!(cause = %error, "reconcile.failed");
+        self.run.note(Outcome::Failed);
+    }
+}

@@ -1,0 +1,408 @@
+//! What became of an authorization, judged by what the chain shows of it at one final block.
+//!
+//! Always true: a spend is given back on an [`Unusable`] alone, and a confirmation taken back on a [`Vanished`] alone, and
+//! only [`judge`] makes them. Both rest on the token's own state at a final block, or on its own event in one: never on a
+//! clock, on a provider's word, or on not having found something.
+//!
+//! Why that suffices: EIP-3009 takes an authorization only in a block whose time is before `validBefore`, and times never
+//! fall along a chain. So one that is unused at a block of that time or later stays unused on every chain that extends it.
+//!
+//! Deliberately elsewhere: which block is final and what it shows (`shared/chain`), and the writes (`shared/store`).
+
+use crate::{
+    B256, Expected, Log, Mismatch, Receipt, Settlement, SettlementId, SettlementState, Timestamp, Transfer, TxHash,
+    match_transfer,
+};
+use alloy_primitives::b256;
+
+/// `AuthorizationCanceled(address indexed authorizer, bytes32 indexed nonce)`, EIP-3009.
+pub const AUTHORIZATION_CANCELED: B256 = b256!("0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81");
+
+/// A block that is deep enough for what it shows to count. Number, hash and time are of one and the same block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FinalBlock {
+    /// Its number.
+    pub number: u64,
+    /// Its hash: whoever asks by it can't be answered from another block.
+    pub hash: B256,
+    /// Its time.
+    pub at: Timestamp,
+}
+
+/// What the chain shows of one authorization at a final block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// The token has not seen its nonce.
+    Unused,
+    /// The token has, in this transaction: to transfer, or to cancel.
+    UsedUp(Receipt),
+    /// The token has, and the transaction was not found.
+    Untraced,
+}
+
+/// What has to be done about a settlement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It was paid by this transfer: confirm it, be it held or given back.
+    Confirm(Transfer),
+    /// It never will be paid: give its spend back.
+    Release(Unusable),
+    /// It is confirmed by a transfer that the chain does not show any more: it is held again.
+    TakeBack(Vanished),
+    /// It is confirmed, by this transfer.
+    StillPaid(Transfer),
+    /// Its spend was given back, rightly.
+    StillUnpaid,
+    /// Nothing can be said yet.
+    NotYet,
+    /// Its nonce was used, and not for the payment: what no token of this kind does.
+    Contradicted(Mismatch),
+    /// Its nonce was used, nobody can say how.
+    Untraced,
+}
+
+/// Proof that an authorization can never be used. Only [`judge`] makes one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unusable {
+    settlement: SettlementId,
+}
+
+impl Unusable {
+    /// Whose authorization.
+    pub const fn settlement(&self) -> SettlementId {
+        self.settlement
+    }
+}
+
+/// Proof that the transfer that confirmed a settlement is not on the chain. Only [`judge`] makes one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vanished {
+    settlement: SettlementId,
+    tx_hash: TxHash,
+}
+
+impl Vanished {
+    /// Whose transfer.
+    pub const fn settlement(&self) -> SettlementId {
+        self.settlement
+    }
+
+    /// The transaction in which it was seen.
+    pub const fn tx_hash(&self) -> TxHash {
+        self.tx_hash
+    }
+}
+
+/// Judges a settlement by what the chain shows at a final block.
+pub fn judge(settlement: &Settlement, expected: &Expected, block: &FinalBlock, sight: &Sight) -> Verdict {
+    match sight {
+        Sight::Unused => unused(settlement, block),
+        // A node that is ahead of the block; what it shows is not final.
+        Sight::UsedUp(receipt) if receipt.block_number > block.number => Verdict::NotYet,
+        Sight::UsedUp(receipt) => match match_transfer(expected, receipt) {
+            Ok(transfer) => paid(settlement, transfer),
+            Err(Mismatch::AuthorizationNotUsed) if cancels(expected, receipt) => never_to_be_paid(settlement),
+            Err(mismatch) => Verdict::Contradicted(mismatch),
+        },
+        Sight::Untraced => Verdict::Untraced,
+    }
+}
+
+fn unused(settlement: &Settlement, block: &FinalBlock) -> Verdict {
+    match settlement.state {
+        SettlementState::Authorized if block.at < settlement.terms.valid_before => Verdict::NotYet,
+        // A chain that has not come as far as the transfer's block says nothing against it.
+        SettlementState::Confirmed { block_number, .. } if block.number < block_number => Verdict::NotYet,
+        SettlementState::Authorized | SettlementState::Confirmed { .. } | SettlementState::Expired => {
+            never_to_be_paid(settlement)
+        }
+    }
+}
+
+fn paid(settlement: &Settlement, transfer: Transfer) -> Verdict {
+    match settlement.state {
+        SettlementState::Authorized | SettlementState::Expired => Verdict::Confirm(transfer),
+        SettlementState::Confirmed { tx_hash, .. } if tx_hash == transfer.tx_hash() => Verdict::StillPaid(transfer),
+        SettlementState::Confirmed { tx_hash, .. } => vanished(settlement, tx_hash),
+    }
+}
+
+/// What follows when the payment is not on the chain. A confirmed one is held again before anything else is judged.
+fn never_to_be_paid(settlement: &Settlement) -> Verdict {
+    match settlement.state {
+        SettlementState::Authorized => Verdict::Release(Unusable {
+            settlement: settlement.id(),
+        }),
+        SettlementState::Confirmed { tx_hash, .. } => vanished(settlement, tx_hash),
+        SettlementState::Expired => Verdict::StillUnpaid,
+    }
+}
+
+fn vanished(settlement: &Settlement, tx_hash: TxHash) -> Verdict {
+    Verdict::TakeBack(Vanished {
+        settlement: settlement.id(),
+        tx_hash,
+    })
+}
+
+/// Whether a transaction that did not use the authorization canceled it.
+fn cancels(expected: &Expected, receipt: &Receipt) -> bool {
+    let topics = [AUTHORIZATION_CANCELED, expected.from.into_word(), expected.nonce];
+    let is_ours = |log: &Log| !log.removed && log.address == expected.token && log.topics == topics;
+    receipt.logs.iter().any(is_ours)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        AUTHORIZATION_USED, Address, AgentId, Amount, Duration, Fingerprint, Network, ServiceId, TRANSFER, Terms,
+        TransactionId, X402Version,
+    };
+    use alloy_primitives::{U256, keccak256};
+    use uuid::Uuid;
+
+    const BLOCK: u64 = 100;
+
+    fn at(secs: u64) -> Timestamp {
+        Timestamp::from_secs(secs).unwrap()
+    }
+
+    fn hash(byte: u8) -> TxHash {
+        TxHash::from_b256(B256::repeat_byte(byte))
+    }
+
+    fn terms() -> Terms {
+        Terms {
+            id: SettlementId::from_uuid(Uuid::max()),
+            transaction: TransactionId::from_uuid(Uuid::nil()),
+            agent: AgentId::from_uuid(Uuid::nil()),
+            wallet: Address::repeat_byte(0x20),
+            service: ServiceId::from_uuid(Uuid::nil()),
+            operation: None,
+            network: Network::BaseSepolia,
+            amount: Amount::from_units(10_000).unwrap(),
+            pay_to: Address::repeat_byte(0x30),
+            authorized_at: at(1_000),
+            valid_before: at(1_060),
+            x402_version: X402Version::V2,
+            offer_index: 0,
+            policy_version: 1,
+            budgets: vec![],
+            idempotency_key: Fingerprint::of_text("k"),
+            approval: None,
+            checks: vec![],
+        }
+    }
+
+    fn expected() -> Expected {
+        Expected::of(&terms(), B256::repeat_byte(0x40))
+    }
+
+    fn settlement(state: SettlementState) -> Settlement {
+        Settlement {
+            terms: terms(),
+            state,
+            counted_at: at(1_000),
+        }
+    }
+
+    fn confirmed(tx_hash: TxHash) -> SettlementState {
+        SettlementState::Confirmed {
+            tx_hash,
+            block_number: BLOCK,
+            settled_at: at(1_010),
+        }
+    }
+
+    /// Final blocks: of the payment's own number, at that time.
+    fn block(secs: u64) -> FinalBlock {
+        FinalBlock {
+            number: BLOCK,
+            hash: B256::repeat_byte(0xb0),
+            at: at(secs),
+        }
+    }
+
+    fn log(index: u64, topics: Vec<B256>, data: Vec<u8>) -> Log {
+        Log {
+            address: expected().token,
+            topics,
+            data,
+            index,
+            removed: false,
+        }
+    }
+
+    fn by(tx_hash: TxHash, block_number: u64, logs: Vec<Log>) -> Sight {
+        Sight::UsedUp(Receipt {
+            tx_hash,
+            succeeded: true,
+            block_number,
+            logs,
+        })
+    }
+
+    fn event(signature: B256) -> Log {
+        log(
+            0,
+            vec![signature, expected().from.into_word(), expected().nonce],
+            vec![],
+        )
+    }
+
+    fn transfer(units: u64) -> Log {
+        let Expected { from, to, .. } = expected();
+        let topics = vec![TRANSFER, from.into_word(), to.into_word()];
+        log(1, topics, U256::from(units).to_be_bytes::<32>().to_vec())
+    }
+
+    fn paid(tx_hash: TxHash) -> Sight {
+        by(tx_hash, BLOCK, vec![event(AUTHORIZATION_USED), transfer(10_000)])
+    }
+
+    fn canceled() -> Sight {
+        by(hash(9), BLOCK, vec![event(AUTHORIZATION_CANCELED)])
+    }
+
+    #[test]
+    fn the_hash_of_the_event_is_that_of_its_signature() {
+        assert_eq!(
+            AUTHORIZATION_CANCELED,
+            keccak256("AuthorizationCanceled(address,bytes32)")
+        );
+    }
+
+    fn told(state: SettlementState, block: &FinalBlock, sight: &Sight) -> &'static str {
+        match judge(&settlement(state), &expected(), block, sight) {
+            Verdict::Confirm(_) => "confirm",
+            Verdict::Release(_) => "release",
+            Verdict::TakeBack(vanished) if vanished.tx_hash() == hash(1) => "take back",
+            Verdict::TakeBack(_) => "take back another's",
+            Verdict::StillPaid(_) => "still paid",
+            Verdict::StillUnpaid => "still unpaid",
+            Verdict::NotYet => "not yet",
+            Verdict::Contradicted(mismatch) => mismatch.reason(),
+            Verdict::Untraced => "untraced",
+        }
+    }
+
+    #[test]
+    fn what_follows_from_each_sight_in_each_state() {
+        let early = block(1_030);
+        let late = block(2_000);
+        let other_amount = || by(hash(1), BLOCK, vec![event(AUTHORIZATION_USED), transfer(9_999)]);
+        let above = || by(hash(1), BLOCK + 1, vec![event(AUTHORIZATION_USED), transfer(10_000)]);
+        let nothing = || by(hash(1), BLOCK, vec![]);
+        let both = || {
+            by(
+                hash(1),
+                BLOCK,
+                vec![event(AUTHORIZATION_USED), event(AUTHORIZATION_CANCELED)],
+            )
+        };
+        // The sight; what follows for a held, a confirmed and an expired one.
+        let rows: [(&str, Sight, FinalBlock, [&str; 3]); 12] = [
+            (
+                "unused, in time",
+                Sight::Unused,
+                early,
+                ["not yet", "take back", "still unpaid"],
+            ),
+            (
+                "unused, too late",
+                Sight::Unused,
+                late,
+                ["release", "take back", "still unpaid"],
+            ),
+            ("paid", paid(hash(1)), late, ["confirm", "still paid", "confirm"]),
+            (
+                "paid, early",
+                paid(hash(1)),
+                early,
+                ["confirm", "still paid", "confirm"],
+            ),
+            (
+                "paid by another",
+                paid(hash(2)),
+                late,
+                ["confirm", "take back", "confirm"],
+            ),
+            ("canceled", canceled(), late, ["release", "take back", "still unpaid"]),
+            (
+                "canceled, in time",
+                canceled(),
+                early,
+                ["release", "take back", "still unpaid"],
+            ),
+            ("above the block", above(), late, ["not yet"; 3]),
+            ("another amount", other_amount(), late, ["usdc_transfer_mismatch"; 3]),
+            ("another thing", nothing(), late, ["authorization_not_used"; 3]),
+            ("used and canceled", both(), late, ["usdc_transfer_mismatch"; 3]),
+            ("untraced", Sight::Untraced, late, ["untraced"; 3]),
+        ];
+        for (name, sight, block, follows) in rows {
+            let states = [
+                SettlementState::Authorized,
+                confirmed(hash(1)),
+                SettlementState::Expired,
+            ];
+            assert_eq!(states.map(|state| told(state, &block, &sight)), follows, "{name}");
+        }
+    }
+
+    /// EIP-3009: `require(block.timestamp < validBefore)`.
+    #[test]
+    fn a_hold_is_released_from_the_first_block_in_which_it_cannot_be_used() {
+        let rows = [(1_059, "not yet"), (1_060, "release"), (1_061, "release")];
+        for (secs, follows) in rows {
+            assert_eq!(told(SettlementState::Authorized, &block(secs), &Sight::Unused), follows);
+        }
+        // Whole seconds, as the chain counts: never a part of one early.
+        let nearly = FinalBlock {
+            at: at(1_060).before(Duration::from_secs_u32(1)),
+            ..block(0)
+        };
+        assert_eq!(told(SettlementState::Authorized, &nearly, &Sight::Unused), "not yet");
+    }
+
+    #[test]
+    fn a_chain_that_is_behind_the_transfer_takes_nothing_back() {
+        for (number, follows) in [(BLOCK - 1, "not yet"), (BLOCK, "take back")] {
+            let block = FinalBlock { number, ..block(2_000) };
+            assert_eq!(told(confirmed(hash(1)), &block, &Sight::Unused), follows);
+        }
+    }
+
+    #[test]
+    fn a_look_alike_cancels_nothing() {
+        let strange: [fn(&mut Log); 4] = [
+            |log| log.address = Address::repeat_byte(0x11),
+            |log| log.topics[1] = Address::repeat_byte(0x21).into_word(),
+            |log| log.topics[2] = B256::repeat_byte(0x41),
+            |log| log.removed = true,
+        ];
+        for change in strange {
+            let mut log = event(AUTHORIZATION_CANCELED);
+            change(&mut log);
+            let sight = by(hash(9), BLOCK, vec![log]);
+            let follows = told(SettlementState::Authorized, &block(2_000), &sight);
+            assert_eq!(follows, "authorization_not_used");
+        }
+    }
+
+    #[test]
+    fn each_move_leads_to_its_state_and_keeps_the_terms() {
+        let held = settlement(SettlementState::Authorized);
+        let Verdict::Release(unusable) = judge(&held, &expected(), &block(1_060), &Sight::Unused) else {
+            panic!()
+        };
+        assert_eq!(held.clone().expired(&unusable), settlement(SettlementState::Expired));
+        let paid_once = settlement(confirmed(hash(1)));
+        let Verdict::TakeBack(vanished) = judge(&paid_once, &expected(), &block(1_060), &Sight::Unused) else {
+            panic!()
+        };
+        assert_eq!(paid_once.taken_back(&vanished), held);
+        assert_eq!((unusable.settlement(), vanished.settlement()), (held.id(), held.id()));
+    }
+}
