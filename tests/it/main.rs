@@ -10,6 +10,7 @@ mod costs;
 mod docs;
 mod errors;
 mod events;
+mod faults;
 mod flow;
 mod metrics;
 mod operators;
@@ -19,3 +20,8 @@ mod races;
 mod reconcile;
 mod secrets;
 mod windows;
+
+/// The laws of `docs/data-model.md`, as the store's own tests check them.
+#[path = "../../shared/store/tests/support/invariants.rs"]
+#[expect(dead_code, reason = "the store's tests use more of it")]
+mod invariants;

@@ -108,6 +108,30 @@ BUGS = [
         "package(purser-tests) and "
         "test(=operators::a_probe_fills_in_what_nobody_said_and_never_changes_what_is_pinned)",
     ),
+    Bug(
+        "a transaction whose answers were lost told as failed, without looking",
+        "shared/store/src/reserve.rs",
+        "                Sent::Unknown(error) if lost_before => return Err(error),\n"
+        "                Sent::Unknown(_) => lost_before = true,\n",
+        "                Sent::Unknown(error) => return Err(error),\n",
+        "package(purser-tests) and test(=faults::database::a_fault_of_the_database_that_passes_is_nobodys_error)",
+    ),
+    Bug(
+        "a payment signed anew each time it is asked for",
+        "functions/payments/src/lib.rs",
+        "self.nonce_key.nonce(terms.settlement)",
+        "self.nonce_key.nonce(SettlementId::at(self.clock.now(), purser_api::random()?))",
+        "package(purser-tests) and "
+        "test(=faults::kills::a_payment_whose_process_is_killed_at_any_two_steps_is_made_once)",
+    ),
+    Bug(
+        "a payment final in its first block",
+        "shared/chain/src/chain.rs",
+        "if depth < self.finality.confirmations {",
+        "if depth < 1 {",
+        "package(purser-tests) and "
+        "test(=faults::node::a_payment_that_is_reorganized_away_before_it_is_deep_enough_is_not_confirmed)",
+    ),
 ]
 
 

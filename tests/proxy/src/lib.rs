@@ -1,26 +1,38 @@
-//! A proxy in front of a DynamoDB endpoint, for tests. It adds what the emulator lacks - transactions that meet on an
-//! item, answers and requests that are lost - and tells what each call cost.
+//! A proxy in front of what a function calls, for tests: a DynamoDB endpoint, a node's JSON-RPC, Secrets Manager. Before
+//! DynamoDB it adds what the emulator lacks, transactions that meet on an item, and tells what each call cost. Before
+//! each of them it does to a call what a script says: fails it before or after it took effect, slows it down, never
+//! answers, hangs up, or tells something else.
+//!
+//! Always true: a call that was sent on takes effect, whether its caller still waits or not.
 //!
 //! The conflict rule is that of USENIX ATC'23 "Distributed Transactions at Scale in Amazon DynamoDB", listing 3, and of
 //! the developer guide, "Transaction conflict handling": an item takes part in one transaction at a time; another
 //! transaction or single write on it is refused at once; reads never are.
 
 mod calls;
+mod line;
+mod script;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::extract::{ConnectInfo, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 pub use calls::{Call, Calls, Units};
-use serde_json::{Value, json};
+use line::{Line, Lines};
+pub use script::{Fate, Moment, Step};
+use script::{Script, name_of};
+use serde_json::Value;
 use std::collections::HashSet;
+use std::future::pending;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
 
 /// How a proxy behaves. By default it passes everything on.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,6 +52,7 @@ pub struct Manners {
 pub struct Proxy {
     /// Where it listens.
     pub url: String,
+    address: SocketAddr,
     shared: Arc<Shared>,
 }
 
@@ -49,8 +62,11 @@ struct Shared {
     hold: Option<Duration>,
     latency: Duration,
     held: Mutex<HashSet<String>>,
-    lost_answers: AtomicU32,
-    lost_requests: AtomicU32,
+    script: Mutex<Script>,
+    /// How many calls are being handled.
+    in_hand: AtomicU32,
+    /// Whoever listens; none while the proxy is down.
+    listening: Mutex<Option<AbortHandle>>,
     /// So many of the next transactions are stalled.
     to_stall: AtomicU32,
     stalled: AtomicU32,
@@ -69,19 +85,77 @@ impl Proxy {
             hold: manners.hold,
             latency: manners.latency,
             held: Mutex::default(),
-            lost_answers: AtomicU32::new(manners.lost_answers),
-            lost_requests: AtomicU32::new(manners.lost_requests),
+            script: Mutex::new(script::losing(manners.lost_requests, manners.lost_answers)),
+            in_hand: AtomicU32::new(0),
+            listening: Mutex::default(),
             to_stall: AtomicU32::new(0),
             stalled: AtomicU32::new(0),
             gate: Semaphore::new(0),
             conflicts: AtomicU32::new(0),
             calls: Calls::default(),
         });
-        let router = Router::new().route("/", post(answer)).with_state(Arc::clone(&shared));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let url = format!("http://{}", listener.local_addr().expect("an address"));
-        tokio::spawn(async move { axum::serve(listener, router).await });
-        Self { url, shared }
+        let address = listener.local_addr().expect("an address");
+        let proxy = Self {
+            url: format!("http://{address}"),
+            address,
+            shared,
+        };
+        proxy.serve(listener);
+        proxy
+    }
+
+    fn serve(&self, listener: TcpListener) {
+        let router = Router::new()
+            .route("/", post(answer))
+            .with_state(Arc::clone(&self.shared));
+        let service = router.into_make_service_with_connect_info::<Line>();
+        let serving = tokio::spawn(async move { axum::serve(Lines(listener), service).await });
+        *self.shared.listening.lock().expect("not poisoned") = Some(serving.abort_handle());
+    }
+
+    /// From now on does to each call what `script` says, at each of its moments.
+    pub fn follow(&self, script: impl FnMut(&Step<'_>) -> Fate + Send + 'static) {
+        *self.shared.script.lock().expect("not poisoned") = Box::new(script);
+    }
+
+    /// From now on passes every call on.
+    pub fn behave(&self) {
+        self.follow(|_| Fate::PassOn);
+    }
+
+    /// Waits until no call is being handled: those of a process that died go on without it.
+    pub async fn quiet(&self) {
+        let over = async {
+            while self.shared.in_hand.load(SeqCst) > 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), over)
+            .await
+            .expect("calls that were sent on come to an end");
+    }
+
+    /// Stops listening: who calls is refused, and who has a connection is hung up on.
+    pub fn go_down(&self) {
+        if let Some(listening) = self.shared.listening.lock().expect("not poisoned").take() {
+            listening.abort();
+        }
+    }
+
+    /// Listens again, where it did before.
+    pub async fn come_up(&self) {
+        let again = async {
+            // The listener is closed by the task that was told to end, which takes a moment.
+            loop {
+                match TcpListener::bind(self.address).await {
+                    Ok(listener) => break listener,
+                    Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+                }
+            }
+        };
+        let listener = tokio::time::timeout(Duration::from_secs(5), again).await;
+        self.serve(listener.expect("the port is free again"));
     }
 
     /// How many writes were refused because a transaction held their item.
@@ -120,43 +194,102 @@ impl Proxy {
     }
 }
 
-async fn answer(State(proxy): State<Arc<Shared>>, headers: HeaderMap, body: Bytes) -> Response {
-    let target = headers
-        .get("x-amz-target")
-        .and_then(|target| target.to_str().ok())
-        .unwrap_or_default();
-    let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
-    let request: Value = serde_json::from_slice(&body).expect("the SDK writes JSON");
-    match operation.as_str() {
-        "TransactWriteItems" => proxy.transact(operation, headers, request).await,
-        "PutItem" | "UpdateItem" | "DeleteItem" => proxy.write(operation, headers, request).await,
-        _ => proxy.pass_on(operation, headers, request).await,
+async fn answer(
+    State(proxy): State<Arc<Shared>>,
+    ConnectInfo(line): ConnectInfo<Line>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    // In a task of its own: what was sent on takes effect, also when the caller dies meanwhile.
+    let handled = tokio::spawn(async move {
+        proxy.in_hand.fetch_add(1, SeqCst);
+        let outcome = proxy.handle(headers, &body).await;
+        proxy.in_hand.fetch_sub(1, SeqCst);
+        outcome
+    });
+    match handled.await.expect("the proxy does not panic") {
+        Outcome::Answered(response) => response,
+        Outcome::CutOff(response) => {
+            line.cut_off();
+            response
+        }
+        Outcome::HungUp => {
+            line.hang_up();
+            StatusCode::BAD_GATEWAY.into_response()
+        }
+        Outcome::Silent => pending().await,
     }
 }
 
+/// What the caller comes to see.
+enum Outcome {
+    Answered(Response),
+    /// Half of the answer, and the connection breaks.
+    CutOff(Response),
+    /// The connection breaks.
+    HungUp,
+    /// Nothing, for as long as it waits.
+    Silent,
+}
+
 impl Shared {
-    async fn transact(&self, operation: String, headers: HeaderMap, request: Value) -> Response {
-        if take_one(&self.lost_requests) {
-            return lost();
+    async fn handle(&self, headers: HeaderMap, body: &[u8]) -> Outcome {
+        let request: Value = serde_json::from_slice(body).expect("whoever calls writes JSON");
+        let target = headers.get("x-amz-target").and_then(|target| target.to_str().ok());
+        let operation = match target {
+            Some(target) => target.rsplit('.').next().unwrap_or_default(),
+            None => request["method"].as_str().unwrap_or_default(),
+        };
+        let operation = operation.to_owned();
+        let call = name_of(&operation, &request);
+        let mut edit = None;
+        match self.fate(&call, Moment::Arrived, &request) {
+            Fate::PassOn => {}
+            Fate::Wait(time) => tokio::time::sleep(time).await,
+            Fate::Answer(status, body) => return Outcome::Answered(error(status, &body)),
+            // There is nothing to cut yet.
+            Fate::HangUp | Fate::CutOff => return Outcome::HungUp,
+            Fate::Silence => return Outcome::Silent,
+            Fate::Edit(change) => edit = Some(change),
         }
+        let done = match operation.as_str() {
+            "TransactWriteItems" => self.transact(operation, headers, request.clone()).await,
+            "PutItem" | "UpdateItem" | "DeleteItem" => self.write(operation, headers, request.clone()).await,
+            _ => self.pass_on(operation, headers, request.clone()).await,
+        };
+        let done = edit.into_iter().fold(done, Done::edited);
+        match self.fate(&call, Moment::CarriedOut, &request) {
+            Fate::PassOn => {}
+            Fate::Wait(time) => tokio::time::sleep(time).await,
+            Fate::Answer(status, body) => return Outcome::Answered(error(status, &body)),
+            Fate::HangUp => return Outcome::HungUp,
+            Fate::CutOff => return Outcome::CutOff(done.into_response()),
+            Fate::Silence => return Outcome::Silent,
+            Fate::Edit(change) => return Outcome::Answered(done.edited(change).into_response()),
+        }
+        Outcome::Answered(done.into_response())
+    }
+
+    fn fate(&self, call: &str, moment: Moment, request: &Value) -> Fate {
+        if self.listening.lock().expect("not poisoned").is_none() {
+            return Fate::HangUp;
+        }
+        let step = Step { call, moment, request };
+        (self.script.lock().expect("not poisoned"))(&step)
+    }
+
+    async fn transact(&self, operation: String, headers: HeaderMap, request: Value) -> Done {
         if take_one(&self.to_stall) {
             self.stalled.fetch_add(1, SeqCst);
             self.gate.acquire().await.expect("it is never closed").forget();
         }
-        let answer = match self.hold {
+        match self.hold {
             None => self.pass_on(operation, headers, request).await,
             Some(hold) => self.transact_holding(hold, operation, headers, request).await,
-        };
-        if take_one(&self.lost_answers) { lost() } else { answer }
+        }
     }
 
-    async fn transact_holding(
-        &self,
-        hold: Duration,
-        operation: String,
-        headers: HeaderMap,
-        request: Value,
-    ) -> Response {
+    async fn transact_holding(&self, hold: Duration, operation: String, headers: HeaderMap, request: Value) -> Done {
         let actions = request["TransactItems"].as_array().expect("actions");
         let keys: Vec<String> = actions
             .iter()
@@ -167,7 +300,7 @@ impl Shared {
         let taken = self.take(&keys);
         if taken.contains(&true) {
             self.conflicts.fetch_add(1, SeqCst);
-            return cancelled(&taken);
+            return Done::refused(&script::cancelled(&taken));
         }
         tokio::time::sleep(hold / 2).await;
         let answer = self.pass_on(operation, headers, request).await;
@@ -189,22 +322,16 @@ impl Shared {
         taken
     }
 
-    async fn write(&self, operation: String, headers: HeaderMap, request: Value) -> Response {
+    async fn write(&self, operation: String, headers: HeaderMap, request: Value) -> Done {
         if self.held.lock().expect("not poisoned").contains(&item_key(&request)) {
             self.conflicts.fetch_add(1, SeqCst);
-            return error(
-                StatusCode::BAD_REQUEST,
-                &json!({
-                    "__type": "com.amazonaws.dynamodb.v20120810#TransactionConflictException",
-                    "message": "Transaction is ongoing for the item",
-                }),
-            );
+            return Done::refused(&script::conflict());
         }
         self.pass_on(operation, headers, request).await
     }
 
     /// Sends a call on, asking what it costs, and notes it.
-    async fn pass_on(&self, operation: String, mut headers: HeaderMap, mut request: Value) -> Response {
+    async fn pass_on(&self, operation: String, mut headers: HeaderMap, mut request: Value) -> Done {
         headers.remove(header::HOST);
         headers.remove(header::CONTENT_LENGTH);
         if calls::is_metered(&operation) {
@@ -218,17 +345,54 @@ impl Shared {
             .headers(headers)
             .body(request.to_string())
             .send();
-        let answer = answer.await.expect("the database answers");
-        let (status, headers) = (answer.status(), answer.headers().clone());
+        let answer = answer.await.expect("what is behind the proxy answers");
+        let (status, mut headers) = (answer.status(), answer.headers().clone());
         let body = answer.bytes().await.expect("a body");
         self.calls.note(operation, started, &body);
-        let mut passed = (status, body).into_response();
-        for name in ["content-type", "x-amz-crc32", "x-amzn-requestid"] {
-            if let Some(value) = headers.get(name) {
-                passed.headers_mut().insert(name, value.clone());
-            }
+        let kept = ["content-type", "x-amz-crc32", "x-amzn-requestid"];
+        let headers = kept.into_iter().filter_map(|name| Some((name, headers.remove(name)?)));
+        Done {
+            status,
+            headers: headers
+                .map(|(name, value)| (HeaderName::from_static(name), value))
+                .collect(),
+            body,
         }
-        passed
+    }
+}
+
+/// What was answered behind the proxy.
+struct Done {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Done {
+    /// Refused in the place of what is behind.
+    fn refused(body: &Value) -> Self {
+        let kind = HeaderValue::from_static("application/x-amz-json-1.0");
+        Self {
+            status: StatusCode::BAD_REQUEST,
+            headers: HeaderMap::from_iter([(header::CONTENT_TYPE, kind)]),
+            body: body.to_string().into(),
+        }
+    }
+
+    /// The same, with another body.
+    fn edited(mut self, change: Box<dyn FnOnce(&mut Value) + Send>) -> Self {
+        let mut body = serde_json::from_slice(&self.body).expect("answers are JSON");
+        change(&mut body);
+        self.body = body.to_string().into();
+        // It is the checksum of the body that was.
+        self.headers.remove("x-amz-crc32");
+        self
+    }
+}
+
+impl IntoResponse for Done {
+    fn into_response(self) -> Response {
+        (self.status, self.headers, self.body).into_response()
     }
 }
 
@@ -242,32 +406,9 @@ fn item_key(write: &Value) -> String {
     format!("{} {} {}", write["TableName"], key["pk"], key["sk"])
 }
 
-fn cancelled(taken: &[bool]) -> Response {
-    let code = |taken: &bool| if *taken { "TransactionConflict" } else { "None" };
-    let codes: Vec<&str> = taken.iter().map(code).collect();
-    let reasons: Vec<Value> = codes.iter().map(|code| json!({"Code": code})).collect();
-    error(
-        StatusCode::BAD_REQUEST,
-        &json!({
-            "__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
-            "Message": format!("Transaction cancelled, please refer cancellation reasons for specific reasons [{}]", codes.join(", ")),
-            "CancellationReasons": reasons,
-        }),
-    )
-}
-
-fn lost() -> Response {
-    error(
-        StatusCode::INTERNAL_SERVER_ERROR,
-        &json!({"__type": "com.amazonaws.dynamodb.v20120810#InternalServerError", "message": "the answer was lost"}),
-    )
-}
-
-fn error(status: StatusCode, body: &Value) -> Response {
-    (
-        status,
-        [(header::CONTENT_TYPE, "application/x-amz-json-1.0")],
-        body.to_string(),
-    )
-        .into_response()
+fn error(status: u16, body: &Value) -> Response {
+    let status = StatusCode::from_u16(status).expect("a status");
+    // A text stands for a body that is no JSON.
+    let body = body.as_str().map_or_else(|| body.to_string(), str::to_owned);
+    (status, [(header::CONTENT_TYPE, "application/x-amz-json-1.0")], body).into_response()
 }

@@ -1,0 +1,177 @@
+//! The function's process is killed at each step of an operation, started again, and asked the same again.
+//!
+//! Each payment takes several kills: the first attempt dies at one place, the second at another, and only a third is let
+//! live. Whatever the two were, before the commit or after it, there is one payment and one receipt. The processes die at no
+//! fewer than 500 places in all (here, and in `concurrent_kills.rs`); how often at which is printed.
+
+use super::steps::{ASK_AGAIN, AUTHORIZE, COMPLETE, ESCALATE, Kills, REPLAY, Stop, stops};
+use super::{authorizing, completing, confirmed, made_once, payments, policy};
+use purser_store::Verdict;
+use purser_tests::{Answer, Process, Request, TestAgent, World, body_of, dollars};
+use serde_json::Value;
+
+/// The first attempt's place, and a second one that moves on with each payment, so that all places meet.
+fn pair(places: &[Stop], payment: usize) -> [Stop; 2] {
+    let turn = payment / places.len();
+    // 7 is prime to the number of places of every operation here, so the second goes through all of them.
+    [payment, payment * 7 + turn * 3].map(|at| places[at % places.len()])
+}
+
+/// Asks until a process lives to answer, being killed at these places first. What was answered on the way is told.
+async fn ask(
+    kills: &Kills,
+    process: &Process,
+    operation: &'static str,
+    stops: [Stop; 2],
+    request: &Request,
+    told: &mut Vec<Answer>,
+) -> Answer {
+    for stop in stops {
+        told.extend(kills.send(process, operation, stop, request).await);
+    }
+    process.insist(request).await
+}
+
+/// Asks once more for what has taken effect, being killed on the way.
+async fn ask_again(
+    kills: &Kills,
+    process: &Process,
+    operation: &'static str,
+    calls: &[&'static str],
+    payment: usize,
+    request: &Request,
+) -> Option<Answer> {
+    process.stop().await;
+    let places = stops(calls);
+    kills
+        .send(process, operation, places[payment % places.len()], request)
+        .await
+}
+
+/// Completes a payment under kills, and asks for its receipt.
+async fn complete(kills: &Kills, process: &Process, agent: &TestAgent, authorized: &Value, hash: &str, payment: usize) {
+    let request = completing(agent, authorized, hash);
+    let places = pair(&stops(&COMPLETE), payment);
+    let mut told = Vec::new();
+    let receipt = confirmed(ask(kills, process, "complete", places, &request, &mut told).await, hash);
+    for answer in told {
+        assert_eq!(answer.ok(), receipt, "the same receipt, whoever asks");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_whose_process_is_killed_at_any_two_steps_is_made_once() {
+    const PAYMENTS: usize = 57;
+    let world = World::start().await;
+    let agent = world.agent(policy(dollars(1_000)), vec![]).await;
+    let process = payments(&world, &[]).await;
+    let kills = Kills::default();
+    let places = stops(&AUTHORIZE);
+    for payment in 0..PAYMENTS {
+        process.stop().await;
+        let request = authorizing(&agent, &body_of(world.offer(dollars(1))));
+        let mut told = Vec::new();
+        let places = pair(&places, payment);
+        let authorized = ask(&kills, &process, "authorize", places, &request, &mut told)
+            .await
+            .ok();
+        told.extend(ask_again(&kills, &process, "replay", &REPLAY, payment, &request).await);
+        for answer in told {
+            assert_eq!(answer.ok(), authorized, "the same payment, byte for byte");
+        }
+        let hash = world.settle(&authorized).await;
+        complete(&kills, &process, &agent, &authorized, &hash, payment).await;
+        let made = payment + 1;
+        let units = u64::try_from(made).unwrap() * dollars(1);
+        let after = world.footprint().await;
+        assert_eq!(
+            (after.settlements, after.entries, after.keys, after.total),
+            (made, made, made, units),
+            "{places:?}"
+        );
+    }
+    made_once(&world, &agent, PAYMENTS, dollars(1)).await;
+    kills.assert_everywhere("authorize", &AUTHORIZE, &REPLAY);
+    kills.assert_everywhere("replay", &REPLAY, &REPLAY);
+    kills.assert_everywhere("complete", &COMPLETE, &COMPLETE);
+    println!("{} kills", kills.total());
+    assert!(kills.total() >= 240, "{} kills", kills.total());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approved_payment_whose_process_is_killed_at_any_two_steps_is_asked_for_once_and_made_once() {
+    const PAYMENTS: usize = 38;
+    let world = World::start().await;
+    let agent = world.agent(policy(dollars(10_000)), vec![]).await;
+    let process = payments(&world, &[]).await;
+    let kills = Kills::default();
+    let (asking, retrying) = (stops(&ESCALATE), stops(&AUTHORIZE));
+    for payment in 0..PAYMENTS {
+        process.stop().await;
+        let body = body_of(world.offer(dollars(25)));
+        let request = authorizing(&agent, &body);
+        let mut told = Vec::new();
+        let waiting = ask(
+            &kills,
+            &process,
+            "escalate",
+            pair(&asking, payment),
+            &request,
+            &mut told,
+        )
+        .await;
+        let approval = waiting.refused(402, "approval_required")["approval_id"].clone();
+        told.extend(ask_again(&kills, &process, "ask again", &ASK_AGAIN, payment, &request).await);
+        for answer in told {
+            assert_eq!(
+                answer.refused(402, "approval_required")["approval_id"],
+                approval,
+                "one question"
+            );
+        }
+        world.resolve(approval.as_str().unwrap(), Verdict::Approve).await;
+
+        let mut retry = body;
+        retry["approval_id"] = approval;
+        let retry = authorizing(&agent, &retry);
+        let mut told = Vec::new();
+        process.stop().await;
+        let last = ask(
+            &kills,
+            &process,
+            "approved retry",
+            pair(&retrying, payment),
+            &retry,
+            &mut told,
+        )
+        .await;
+        told.push(last);
+        // Whoever missed the answer is told that the approval was used, and asks without it (docs/errors.md).
+        let authorized = process.insist(&request).await.ok();
+        for answer in told {
+            if answer.status == 409 {
+                let used = answer.refused(409, "idempotent_replay");
+                assert_eq!(used["settlement_id"], authorized["settlement_id"]);
+            } else {
+                assert_eq!(answer.ok(), authorized, "the same payment, byte for byte");
+            }
+        }
+        let hash = world.settle(&authorized).await;
+        // Other places than the first test's, as far as there are others.
+        complete(&kills, &process, &agent, &authorized, &hash, payment * 5 + 1).await;
+        let made = payment + 1;
+        let after = world.footprint().await;
+        assert_eq!((after.settlements, after.keys), (made, made));
+        assert_eq!(
+            after.approvals,
+            [("executed".to_owned(), made)].into(),
+            "asked once, used once"
+        );
+    }
+    made_once(&world, &agent, PAYMENTS, dollars(25)).await;
+    kills.assert_everywhere("escalate", &ESCALATE, &ASK_AGAIN);
+    kills.assert_everywhere("ask again", &ASK_AGAIN, &ASK_AGAIN);
+    kills.assert_everywhere("approved retry", &AUTHORIZE, &REPLAY);
+    println!("{} kills", kills.total());
+    assert!(kills.total() >= 210, "{} kills", kills.total());
+}

@@ -1,0 +1,241 @@
+//! The chain's node fails, lies, lags and reorganizes. Authorize answers whatever the node does; complete says "not yet",
+//! with a reason, until the chain shows the payment deep enough, and confirms nothing else.
+
+use super::{authorizing, completing, confirmed, nonces_used, payments, policy};
+use purser_local::NETWORK;
+use purser_proxy::{Fate, Moment, Step};
+use purser_tests::{Process, Request, TestAgent, World, body_of, dollars, transfer_of};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Nothing is waited for within a call; three blocks make a payment final.
+const SETTINGS: [(&str, &str); 2] = [("FINALITY_PATIENCE_SECONDS", "0"), ("FINALITY_CONFIRMATIONS", "3")];
+
+/// Says "not yet" and why, and leaves everything as it is.
+async fn not_yet(world: &World, process: &Process, request: &Request, reason: &str, fault: &str) {
+    let before = world.rows().await;
+    let answer = process
+        .send(request)
+        .await
+        .expect("an answer within the function's time");
+    assert_eq!(answer.status, 503, "{fault}: {}", answer.body);
+    assert_eq!(answer.headers["retry-after"], "2");
+    let told = answer.refused(503, "onchain_settlement_not_verified");
+    assert_eq!(
+        (&told["reason"], &told["retryable"]),
+        (&json!(reason), &json!(true)),
+        "{fault}"
+    );
+    let changes = world.rows().await.changes_since(&before);
+    assert!(changes.is_empty(), "{fault}: {changes:#?}");
+}
+
+/// What a node does to every call, or to those of one method.
+fn answering(method: Option<&'static str>, moment: Moment, fate: fn() -> Fate) -> impl FnMut(&Step<'_>) -> Fate {
+    move |step| {
+        let meant = method.is_none_or(|method| method == step.call);
+        if meant && step.moment == moment {
+            fate()
+        } else {
+            Fate::PassOn
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_the_node_does_authorize_answers_and_complete_comes_back_to_it() {
+    const UNAVAILABLE: &str = "chain_unavailable";
+    const NOT_FINAL: &str = "transaction_not_final";
+    let world = World::start().await;
+    let agent = world.agent(policy(dollars(1_000)), vec![]).await;
+    let process = payments(&world, &SETTINGS).await;
+    let asked = |fate: fn() -> Fate| (None, Moment::Arrived, fate);
+    let told = |method, fate: fn() -> Fate| (Some(method), Moment::CarriedOut, fate);
+    type Row = (&'static str, &'static str, (Option<&'static str>, Moment, fn() -> Fate));
+    let rows: [Row; 18] = [
+        ("it never answers", UNAVAILABLE, asked(|| Fate::Silence)),
+        (
+            "it is slow",
+            UNAVAILABLE,
+            asked(|| Fate::Wait(Duration::from_millis(2_500))),
+        ),
+        ("it hangs up", UNAVAILABLE, asked(|| Fate::HangUp)),
+        (
+            "its answers break off",
+            UNAVAILABLE,
+            (None, Moment::CarriedOut, || Fate::CutOff),
+        ),
+        (
+            "it has enough of us",
+            UNAVAILABLE,
+            asked(|| Fate::Answer(429, "Too Many Requests".into())),
+        ),
+        ("it fails", UNAVAILABLE, asked(|| Fate::Answer(500, json!({})))),
+        (
+            "its gateway fails",
+            UNAVAILABLE,
+            asked(|| Fate::Answer(502, "<html>Bad Gateway</html>".into())),
+        ),
+        (
+            "it is being repaired",
+            UNAVAILABLE,
+            asked(|| Fate::Answer(503, "".into())),
+        ),
+        (
+            "it sends us elsewhere",
+            UNAVAILABLE,
+            asked(|| Fate::Answer(302, "".into())),
+        ),
+        (
+            "it says no JSON",
+            UNAVAILABLE,
+            asked(|| Fate::Answer(200, "<html>Welcome</html>".into())),
+        ),
+        (
+            "it answers another call",
+            UNAVAILABLE,
+            asked(|| Fate::Answer(200, json!({"jsonrpc": "2.0", "id": 2, "result": "0x1"}))),
+        ),
+        (
+            "it refuses",
+            UNAVAILABLE,
+            asked(|| {
+                let error = json!({"code": -32_005, "message": "limit exceeded"});
+                Fate::Answer(200, json!({"jsonrpc": "2.0", "id": 1, "error": error}))
+            }),
+        ),
+        (
+            "its results are nonsense",
+            UNAVAILABLE,
+            (None, Moment::CarriedOut, || Fate::result(json!({"a": 1}))),
+        ),
+        (
+            "it serves another chain",
+            UNAVAILABLE,
+            told("eth_chainId", || Fate::result(json!("0x2105"))),
+        ),
+        (
+            "it does not know the transaction yet",
+            "transaction_not_mined",
+            told("eth_getTransactionReceipt", || Fate::result(Value::Null)),
+        ),
+        (
+            "its head is old",
+            NOT_FINAL,
+            told("eth_blockNumber", || Fate::result(json!("0x1"))),
+        ),
+        (
+            "another node has fewer blocks",
+            NOT_FINAL,
+            told("eth_getBlockByNumber", || Fate::result(Value::Null)),
+        ),
+        (
+            "another node has another block",
+            "transaction_reorganized",
+            told("eth_getBlockByNumber", || {
+                Fate::Edit(Box::new(|reply| {
+                    reply["result"]["hash"] = format!("0x{}", "5a".repeat(32)).into()
+                }))
+            }),
+        ),
+    ];
+    let mut paid = 0;
+    for (fault, reason, (method, moment, fate)) in rows {
+        println!("{fault}");
+        // A node is trusted once it was seen to serve the right chain; so each of them meets a function that is new.
+        process.stop().await;
+        process.node.follow(answering(method, moment, fate));
+        let body = body_of(world.offer(dollars(1)));
+        let authorized = process
+            .send(&authorizing(&agent, &body))
+            .await
+            .expect("an answer in time")
+            .ok();
+        let hash = world.settle(&authorized).await;
+        world.stack.chain.mine(2).await.unwrap();
+        let request = completing(&agent, &authorized, &hash);
+        not_yet(&world, &process, &request, reason, fault).await;
+
+        process.spare();
+        confirmed(process.send(&request).await.unwrap(), &hash);
+        paid += 1;
+        assert_eq!(nonces_used(&world, &agent).await.len(), paid);
+    }
+
+    // Nothing listens where the node was; then it does again.
+    process.stop().await;
+    process.node.go_down();
+    let body = body_of(world.offer(dollars(1)));
+    let authorized = process
+        .send(&authorizing(&agent, &body))
+        .await
+        .expect("an answer in time")
+        .ok();
+    let hash = world.settle(&authorized).await;
+    world.stack.chain.mine(2).await.unwrap();
+    let request = completing(&agent, &authorized, &hash);
+    not_yet(&world, &process, &request, UNAVAILABLE, "it is down").await;
+    process.node.come_up().await;
+    confirmed(process.send(&request).await.unwrap(), &hash);
+    crate::invariants::assert_hold(&world.stack.db, "LedgerTable").await;
+}
+
+/// Pays, is reorganized away at depth 2, and is neither confirmed nor released; then pays again with the same signature.
+async fn reorganized(world: &World, agent: &TestAgent, process: &Process, undo: impl AsyncFn()) {
+    let chain = &world.stack.chain;
+    let token = NETWORK.token().address;
+    let body = body_of(world.offer(dollars(1)));
+    let authorized = process.send(&authorizing(agent, &body)).await.unwrap().ok();
+    let before = nonces_used(world, agent).await.len();
+    let hash = chain.send(token, transfer_of(&authorized).to_vec()).await.unwrap();
+    let request = completing(agent, &authorized, &hash);
+    not_yet(world, process, &request, "transaction_not_final", "one block").await;
+    chain.mine(1).await.unwrap();
+    not_yet(world, process, &request, "transaction_not_final", "two blocks").await;
+    assert_eq!(nonces_used(world, agent).await.len(), before + 1);
+
+    undo().await;
+    chain.mine(4).await.unwrap();
+    assert_eq!(nonces_used(world, agent).await.len(), before, "the payment is gone");
+    not_yet(
+        world,
+        process,
+        &request,
+        "transaction_not_mined",
+        "it was reorganized away",
+    )
+    .await;
+    let path = format!("/x402/settlements/{}", authorized["settlement_id"].as_str().unwrap());
+    let receipt = process.send(&Request::get(&agent.key, &path)).await.unwrap().ok();
+    assert_eq!(
+        [&receipt["receipt_status"], &receipt["tx_hash"]],
+        [&json!("authorized"), &Value::Null]
+    );
+
+    // Who asks again is given the same payment, and the chain takes it once more: once.
+    let again = process.send(&authorizing(agent, &body)).await.unwrap().ok();
+    assert_eq!(again, authorized, "the same payment, byte for byte");
+    let hash = chain.send(token, transfer_of(&again).to_vec()).await.unwrap();
+    chain.mine(2).await.unwrap();
+    confirmed(process.send(&completing(agent, &again, &hash)).await.unwrap(), &hash);
+    assert_eq!(nonces_used(world, agent).await.len(), before + 1);
+    crate::invariants::assert_hold(&world.stack.db, "LedgerTable").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_that_is_reorganized_away_before_it_is_deep_enough_is_not_confirmed() {
+    let world = World::start().await;
+    let agent = world.agent(policy(dollars(1_000)), vec![]).await;
+    let process = payments(&world, &SETTINGS).await;
+    let chain = &world.stack.chain;
+    chain.stand_still().await.unwrap();
+    let snapshot = chain.snapshot().await.unwrap();
+    reorganized(&world, &agent, &process, async || {
+        chain.revert(&snapshot).await.unwrap();
+    })
+    .await;
+    reorganized(&world, &agent, &process, async || {
+        chain.call("anvil_reorg", json!([2, []])).await.unwrap();
+    })
+    .await;
+}

@@ -1,0 +1,250 @@
+//! Providers that fail and lie about the payment, in the flow that an agent goes through: it authorizes, calls the provider
+//! with the payment, and completes with whatever came back. A receipt is confirmed exactly when the chain shows our
+//! transfer; what was said makes no difference, and neither does the time that passes.
+
+use super::{authorizations_used, confirmed, nonces_used, policy};
+use alloy::primitives::Bytes;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use purser_local::{DevChain, NETWORK, Options, Outcome, Run};
+use purser_tests::{TestAgent, World, body_of, dollars, transfer_of};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::net::TcpListener;
+
+/// What the provider knows: the chain, and a payment of somebody else's to it, of the same amount.
+#[derive(Clone)]
+struct Provider {
+    chain: DevChain,
+    foreign: String,
+}
+
+/// The official SDK's words for it (docs/x402.md §3.5).
+fn response(success: bool, reason: Option<&str>, transaction: &str) -> String {
+    let mut response = json!({"success": success, "transaction": transaction, "network": NETWORK.caip2()});
+    if let Some(reason) = reason {
+        response["errorReason"] = reason.into();
+    }
+    STANDARD.encode(response.to_string())
+}
+
+/// Takes the payment as its path says, and says what its path says of it.
+async fn serve(State(provider): State<Provider>, Path(story): Path<String>, headers: HeaderMap) -> impl IntoResponse {
+    let payment = STANDARD.decode(&headers["payment-signature"]).unwrap();
+    let payment: Value = serde_json::from_slice(&payment).unwrap();
+    let transfer = transfer_of(&json!({"payment": {"payload": payment}}));
+    let settle = async || provider.submit(transfer.clone()).await;
+    let made_up = format!("0x{}", "ab".repeat(32));
+    let (status, said) = match story.as_str() {
+        "fails-after-settling" => {
+            settle().await;
+            (500, None)
+        }
+        "pending" => {
+            provider.chain.call("evm_setIntervalMining", json!([0])).await.unwrap();
+            let hash = provider.send(transfer.clone()).await;
+            (402, Some(response(false, Some("settlement_pending"), &hash)))
+        }
+        "says-yes-made-up" => (200, Some(response(true, None, &made_up))),
+        "says-yes-foreign" => (200, Some(response(true, None, &provider.foreign))),
+        "says-yes-reverted" => {
+            // A payment once more, and somebody else's: the token refuses it.
+            let hash = provider.submit(Bytes::from_static(&[1, 2, 3, 4])).await;
+            (200, Some(response(true, None, &hash)))
+        }
+        "says-no-with-the-hash" => {
+            let hash = settle().await;
+            (402, Some(response(false, Some("unexpected_settle_error"), &hash)))
+        }
+        "says-no" => {
+            settle().await;
+            (402, Some(response(false, Some("unexpected_settle_error"), "")))
+        }
+        other => panic!("no such story: {other}"),
+    };
+    let header = said.map(|said| ("payment-response", said));
+    let headers: HeaderMap = header
+        .into_iter()
+        .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
+        .collect();
+    (StatusCode::from_u16(status).unwrap(), headers, "")
+}
+
+impl Provider {
+    async fn submit(&self, transfer: Bytes) -> String {
+        self.chain
+            .send(NETWORK.token().address, transfer.to_vec())
+            .await
+            .unwrap()
+    }
+
+    /// As [`Provider::submit`], without waiting for a block.
+    async fn send(&self, transfer: Bytes) -> String {
+        let accounts = self.chain.call("eth_accounts", json!([])).await.unwrap();
+        let transaction = json!({
+            "from": accounts[0], "to": NETWORK.token().address, "data": transfer, "gas": "0x1c9c380",
+        });
+        let hash = self
+            .chain
+            .call("eth_sendTransaction", json!([transaction]))
+            .await
+            .unwrap();
+        hash.as_str().unwrap().to_owned()
+    }
+}
+
+/// The transaction of the agent's last payment.
+async fn last_payment(world: &World, agent: &TestAgent) -> String {
+    let logs = authorizations_used(world, agent).await;
+    logs.last().unwrap()["transactionHash"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receipt_is_confirmed_when_the_chain_shows_the_payment_whatever_the_provider_says() {
+    let price = dollars(1);
+    let world = World::still_with(Options {
+        environment: [("FINALITY_PATIENCE_SECONDS".to_owned(), "0".to_owned())].into(),
+        ..Options::default()
+    })
+    .await;
+    let agent = world.agent(policy(dollars(100)), vec![]).await;
+    let other = world.agent(policy(dollars(100)), vec![]).await;
+    let others = world.authorize(&other, &body_of(world.offer(price))).await.ok();
+    let foreign = world.settle(&others).await;
+    let chain = world.stack.chain.clone();
+    let provider = Provider {
+        chain: chain.clone(),
+        foreign: foreign.clone(),
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let routes = axum::Router::new().route("/{story}", get(serve)).with_state(provider);
+    tokio::spawn(async move { axum::serve(listener, routes).await });
+
+    // The story, the status that the provider answers, what completing with its words alone is answered, and whether the
+    // payment was made.
+    let rows = [
+        ("fails-after-settling", 500, (422, "provider_proof_required", ""), true),
+        (
+            "pending",
+            402,
+            (503, "onchain_settlement_not_verified", "transaction_not_mined"),
+            true,
+        ),
+        (
+            "says-yes-made-up",
+            200,
+            (503, "onchain_settlement_not_verified", "transaction_not_mined"),
+            false,
+        ),
+        (
+            "says-yes-foreign",
+            200,
+            (422, "onchain_settlement_not_verified", "authorization_not_used"),
+            false,
+        ),
+        (
+            "says-yes-reverted",
+            200,
+            (422, "onchain_settlement_not_verified", "transaction_reverted"),
+            false,
+        ),
+        ("says-no-with-the-hash", 402, (200, "", ""), true),
+        ("says-no", 402, (422, "settlement_transaction_hash_required", ""), true),
+    ];
+    let (mut paid, mut unpaid) = (Vec::new(), Vec::new());
+    for (story, provider_status, (status, slug, reason), made) in rows {
+        println!("{story}");
+        let authorized = world.authorize(&agent, &body_of(world.offer(price))).await.ok();
+        let payment = &authorized["payment"]["header_value"];
+        let call = world.http.get(format!("{url}/{story}"));
+        let answer = call
+            .header("payment-signature", payment.as_str().unwrap())
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(answer.status(), provider_status);
+        let said = answer
+            .headers()
+            .get("payment-response")
+            .map(|said| said.to_str().unwrap().to_owned());
+        let proof = said.map_or(json!({}), |said| json!({"payment_response_header": said}));
+        let settlement = authorized["settlement_id"].as_str().unwrap().to_owned();
+
+        let before = world.rows().await;
+        let answer = world.complete(&agent, &settlement, &proof).await;
+        if status == 200 {
+            answer.ok();
+        } else {
+            let told = answer.refused(status, slug);
+            assert_eq!(told["reason"].as_str().unwrap_or_default(), reason, "{story}");
+            let changes = world.rows().await.changes_since(&before);
+            assert!(changes.is_empty(), "{story}: {changes:#?}");
+        }
+        if story == "pending" {
+            chain.stand_still().await.unwrap();
+            chain.mine(1).await.unwrap();
+            // The same words once more: now the chain agrees with them.
+            world.complete(&agent, &settlement, &proof).await.ok();
+        }
+        if made {
+            let hash = last_payment(&world, &agent).await;
+            if story != "says-no" {
+                // Whoever has looked at the chain may name what the provider did not.
+                let found = json!({"payment_response_header": {}, "tx_hash": hash});
+                confirmed(world.complete(&agent, &settlement, &found).await, &hash);
+            }
+            paid.push((settlement, hash));
+        } else {
+            unpaid.push((settlement, proof));
+        }
+    }
+
+    // Whose payment it is can still say so: a false claim locked nothing.
+    let theirs = others["settlement_id"].as_str().unwrap();
+    let proof = json!({"payment_response_header": {"payment-response": response(true, None, &foreign)}});
+    confirmed(world.complete(&other, theirs, &proof).await, &foreign);
+
+    // Time alone releases nothing, and lets no lie through: by our clock the payments have long expired.
+    world.pass(3_600);
+    let total = |payments: usize| price * u64::try_from(payments).unwrap();
+    assert_eq!(world.footprint().await.total, total(rows.len() + 1));
+    for (settlement, proof) in &unpaid {
+        let answer = world.complete(&agent, settlement, proof).await;
+        assert!(matches!(answer.status, 422 | 503), "{}", answer.body);
+    }
+    // A payment that its provider denied becomes a receipt by itself; one that was claimed falsely stays held for as long
+    // as the chain would take it.
+    let run = async || world.stack.reconcile.run(Duration::from_secs(55)).await.unwrap();
+    let seen = run().await;
+    let expected = [1, unpaid.len(), 0];
+    let counts = |run: &Run| [Outcome::Confirmed, Outcome::NotYet, Outcome::Released].map(|outcome| run.count(outcome));
+    assert_eq!(counts(&seen), expected, "{seen:?}");
+    chain.advance(400).await.unwrap();
+    let seen = run().await;
+    assert_eq!(counts(&seen), [0, 0, unpaid.len()], "{seen:?}");
+
+    let receipt = async |settlement: &str| world.get(&agent, &format!("/x402/settlements/{settlement}")).await.ok();
+    for (settlement, hash) in &paid {
+        let receipt = receipt(settlement).await;
+        assert_eq!(
+            [&receipt["receipt_status"], &receipt["tx_hash"]],
+            [&json!("confirmed"), &json!(hash)]
+        );
+    }
+    for (settlement, _) in &unpaid {
+        let receipt = receipt(settlement).await;
+        assert_eq!(
+            [&receipt["receipt_status"], &receipt["tx_hash"]],
+            [&json!("expired"), &Value::Null]
+        );
+    }
+    assert_eq!(world.footprint().await.total, total(paid.len() + 1));
+    assert_eq!(nonces_used(&world, &agent).await.len(), paid.len());
+    assert_eq!(nonces_used(&world, &other).await.len(), 1);
+    crate::invariants::assert_hold(&world.stack.db, "LedgerTable").await;
+}

@@ -1,0 +1,96 @@
+//! The run that ends what is held is killed at each of its steps, and run again: what was paid is confirmed once, what never
+//! will be is given back once.
+
+use super::{nonces_used, policy, process};
+use purser_proxy::Moment;
+use purser_tests::{Process, TestAgent, World, body_of, dollars};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// A call by its name, which of that name it is, and a moment of it.
+type Place = (String, u32, Moment);
+
+/// Lets a run go through, or kills it at a place; answers all the places that it came by.
+async fn run(reconcile: &Process, kill_at: Option<&Place>) -> Vec<Place> {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (places, kill_at) = (Arc::clone(&seen), kill_at.cloned());
+    let mut calls: BTreeMap<(String, Moment), u32> = BTreeMap::new();
+    reconcile.quiet().await;
+    reconcile.kill_where(move |call, moment| {
+        let times = calls.entry((call.to_owned(), moment)).or_default();
+        *times += 1;
+        let place = (call.to_owned(), *times, moment);
+        let here = kill_at.as_ref() == Some(&place);
+        places.lock().unwrap().push(place);
+        here
+    });
+    if let Some(run) = reconcile.invoke(json!({"detail-type": "Scheduled Event"})).await {
+        assert_eq!(run, Ok(Value::Null), "a run that did what it could");
+    }
+    reconcile.spare();
+    seen.lock().unwrap().clone()
+}
+
+/// What happens in the world between two runs: one payment is made and never reported, another is authorized and never
+/// made, and the chain goes on until it can't be.
+async fn happen(world: &World, agent: &TestAgent) -> (Value, Value) {
+    world.pass(1_000);
+    let seconds = world.now().secs();
+    world.stack.chain.mine_at(seconds).await.unwrap();
+    let paid = world.authorize(agent, &body_of(world.offer(1_000))).await.ok();
+    let unpaid = world.authorize(agent, &body_of(world.offer(10_000))).await.ok();
+    world.settle(&paid).await;
+    world.stack.chain.mine_at(seconds + 301).await.unwrap();
+    (paid, unpaid)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_is_killed_at_any_step_is_finished_by_the_next() {
+    let world = World::still().await;
+    world.stack.chain.stand_still().await.unwrap();
+    let agent = world.agent(policy(dollars(1_000)), vec![]).await;
+    let reconcile = process(&world, "reconcile", &[]).await;
+    happen(&world, &agent).await;
+    let places = run(&reconcile, None).await;
+    assert!(
+        places
+            .iter()
+            .filter(|(call, ..)| call.starts_with("TransactWriteItems"))
+            .count()
+            >= 4,
+        "{places:?}"
+    );
+
+    let mut rounds = 1;
+    for place in &places {
+        let (paid, unpaid) = happen(&world, &agent).await;
+        rounds += 1;
+        reconcile.stop().await;
+        run(&reconcile, Some(place)).await;
+        run(&reconcile, None).await;
+        for (authorized, status) in [(&paid, "confirmed"), (&unpaid, "expired")] {
+            let path = format!("/x402/settlements/{}", authorized["settlement_id"].as_str().unwrap());
+            assert_eq!(
+                world.get(&agent, &path).await.ok()["receipt_status"],
+                status,
+                "killed at {place:?}"
+            );
+        }
+        let after = world.footprint().await;
+        assert_eq!(
+            (after.entries, after.total),
+            (rounds, u64::try_from(rounds).unwrap() * 1_000),
+            "killed at {place:?}"
+        );
+        crate::invariants::assert_hold(&world.stack.db, "LedgerTable").await;
+    }
+    assert_eq!(nonces_used(&world, &agent).await.len(), rounds);
+    let kills = reconcile.killer().kills();
+    println!("{kills} kills");
+    assert!(
+        usize::try_from(kills).unwrap() > places.len(),
+        "{kills} kills at {} places",
+        places.len()
+    );
+}

@@ -1,0 +1,156 @@
+//! The steps of an operation, the kills at each of them, and the table of the kills that really happened.
+
+use purser_proxy::Moment;
+use purser_tests::{Answer, Process, Request};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+/// What a process calls while it starts.
+const START: [&str; 2] = ["GetItem CatalogTable", "Scan CatalogTable"];
+
+/// What each operation calls in a process that has just started. A second call of one name has a number; calls that go
+/// out side by side come in any order.
+pub(super) const AUTHORIZE: [&str; 7] = [
+    "UpdateItem ThrottleTable",
+    "BatchGetItem LedgerTable",
+    "Query LedgerTable",
+    // When the key was used last; nobody waits for it.
+    "UpdateItem ThrottleTable 2",
+    "eth_chainId",
+    "eth_call",
+    "TransactWriteItems LedgerTable",
+];
+// It is over before it comes to the write that nobody waits for.
+pub(super) const REPLAY: [&str; 3] = [
+    "UpdateItem ThrottleTable",
+    "BatchGetItem LedgerTable",
+    "Query LedgerTable",
+];
+pub(super) const ESCALATE: [&str; 5] = [
+    "UpdateItem ThrottleTable",
+    "BatchGetItem LedgerTable",
+    "Query LedgerTable",
+    "UpdateItem ThrottleTable 2",
+    "TransactWriteItems DecisionsTable+LedgerTable",
+];
+pub(super) const ASK_AGAIN: [&str; 5] = [
+    "UpdateItem ThrottleTable",
+    "BatchGetItem LedgerTable",
+    "Query LedgerTable",
+    "UpdateItem ThrottleTable 2",
+    // The approval that the key waits for.
+    "GetItem LedgerTable",
+];
+pub(super) const COMPLETE: [&str; 9] = [
+    "UpdateItem ThrottleTable",
+    "GetItem LedgerTable",
+    "GetItem LedgerTable 2",
+    "UpdateItem ThrottleTable 2",
+    "eth_getTransactionReceipt",
+    "eth_chainId",
+    "eth_blockNumber",
+    "eth_getBlockByNumber",
+    "TransactWriteItems LedgerTable",
+];
+
+/// Where a process is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stop {
+    /// At a call: before it is sent on, or when it took effect and before its answer is handed back.
+    Call(&'static str, Moment),
+    /// When all is done, and before the reply leaves.
+    Reply,
+}
+
+/// Every place at which an operation can be killed.
+pub(super) fn stops(operation: &[&'static str]) -> Vec<Stop> {
+    let calls = START.iter().chain(operation);
+    let both = |call: &&'static str| [Moment::Arrived, Moment::CarriedOut].map(|moment| Stop::Call(call, moment));
+    calls.flat_map(both).chain([Stop::Reply]).collect()
+}
+
+/// The kills that happened, by operation and place.
+#[derive(Clone, Default)]
+pub(super) struct Kills {
+    hit: Arc<Mutex<BTreeMap<(&'static str, Stop), u32>>>,
+    /// What was called in an operation.
+    seen: Arc<Mutex<BTreeSet<(&'static str, String)>>>,
+}
+
+impl Kills {
+    /// Sends a request to a process that is killed at that place, if it gets there.
+    pub(super) async fn send(
+        &self,
+        process: &Process,
+        operation: &'static str,
+        stop: Stop,
+        request: &Request,
+    ) -> Option<Answer> {
+        let mut calls: BTreeMap<(String, Moment), u32> = BTreeMap::new();
+        let kills = self.clone();
+        // The calls of the process that was killed last are no steps of this one.
+        process.quiet().await;
+        let mut armed = true;
+        process.kill_where(move |call, moment| {
+            let times = calls.entry((call.to_owned(), moment)).or_default();
+            *times += 1;
+            let name = match times {
+                1 => call.to_owned(),
+                times => format!("{call} {times}"),
+            };
+            let here = armed && matches!(stop, Stop::Call(at, when) if at == name && when == moment);
+            kills.seen.lock().unwrap().insert((operation, call.to_owned()));
+            if here {
+                armed = false;
+                kills.count(operation, stop);
+            }
+            here
+        });
+        let before = process.killer().kills();
+        if stop == Stop::Reply {
+            process.kill_before_the_reply();
+        }
+        let answer = process.send(request).await;
+        if stop == Stop::Reply && process.killer().kills() > before {
+            self.count(operation, stop);
+        }
+        process.spare();
+        answer
+    }
+
+    fn count(&self, operation: &'static str, stop: Stop) {
+        *self.hit.lock().unwrap().entry((operation, stop)).or_default() += 1;
+    }
+
+    /// How many there were.
+    pub(super) fn total(&self) -> u32 {
+        self.hit.lock().unwrap().values().sum()
+    }
+
+    /// The operation was killed at each of its places, and what it calls is one of them, or one of those of `repeated`,
+    /// as which it goes on once it has taken effect.
+    pub(super) fn assert_everywhere(&self, operation: &'static str, calls: &[&'static str], repeated: &[&'static str]) {
+        let hit = self.hit.lock().unwrap();
+        let times = |stop| hit.get(&(operation, stop)).copied().unwrap_or_default();
+        println!("{operation:<16} {:<48} before   after", "killed at");
+        for call in START.iter().chain(calls) {
+            let both = [Moment::Arrived, Moment::CarriedOut].map(|moment| times(Stop::Call(call, moment)));
+            println!("{:<16} {call:<48} {:>6} {:>7}", "", both[0], both[1]);
+        }
+        println!("{:<16} {:<48} {:>6}", "", "the reply", times(Stop::Reply));
+        let missed: Vec<Stop> = stops(calls).into_iter().filter(|stop| times(*stop) == 0).collect();
+        assert!(missed.is_empty(), "{operation} was never killed at {missed:?}");
+        let known: Vec<&str> = START
+            .iter()
+            .chain(calls)
+            .chain(repeated)
+            .map(|call| call.trim_end_matches(" 2"))
+            .collect();
+        let seen = self.seen.lock().unwrap();
+        let unknown: Vec<_> = seen
+            .iter()
+            .filter(|(of, call)| *of == operation && !known.contains(&call.as_str()))
+            .collect();
+        assert!(unknown.is_empty(), "calls that are no step of {operation}: {unknown:?}");
+    }
+}

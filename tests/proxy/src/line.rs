@@ -1,0 +1,95 @@
+//! Connections that can be broken in the middle of an answer, which an HTTP server never does by itself.
+
+use axum::extract::connect_info::Connected;
+use axum::serve::{IncomingStream, Listener};
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+
+/// How a connection goes on, as whoever answers over it says.
+#[derive(Clone, Default)]
+pub(crate) struct Line(Arc<AtomicU8>);
+
+const WHOLE: u8 = 0;
+/// The next write ends in its middle.
+const CUT: u8 = 1;
+/// There is no next write.
+const GONE: u8 = 2;
+
+impl Line {
+    /// Lets half of what is written next through, and breaks.
+    pub(crate) fn cut_off(&self) {
+        self.0.store(CUT, SeqCst);
+    }
+
+    /// Breaks before anything more is written.
+    pub(crate) fn hang_up(&self) {
+        self.0.store(GONE, SeqCst);
+    }
+}
+
+/// A listener whose connections are [`Line`]s.
+pub(crate) struct Lines(pub(crate) TcpListener);
+
+impl Listener for Lines {
+    type Io = Connection;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Connection, SocketAddr) {
+        let (stream, address) = Listener::accept(&mut self.0).await;
+        let line = Line::default();
+        (Connection { stream, line }, address)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+}
+
+impl Connected<IncomingStream<'_, Lines>> for Line {
+    fn connect_info(stream: IncomingStream<'_, Lines>) -> Self {
+        stream.io().line.clone()
+    }
+}
+
+pub(crate) struct Connection {
+    stream: TcpStream,
+    line: Line,
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.line.0.load(SeqCst) {
+            WHOLE => Pin::new(&mut self.stream).poll_write(context, bytes),
+            CUT => {
+                self.line.hang_up();
+                let half = bytes.get(..bytes.len() / 2).unwrap_or_default();
+                Pin::new(&mut self.stream).poll_write(context, half)
+            }
+            _ => Poll::Ready(Err(ErrorKind::ConnectionReset.into())),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

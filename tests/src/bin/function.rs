@@ -1,0 +1,21 @@
+//! A function as its own `main.rs` runs it, under Lambda's runtime: what the fault tests start, kill and start again.
+
+use purser_reconcile::Reconcile;
+use std::process::ExitCode;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let name = std::env::args().nth(1);
+    match name.as_deref() {
+        Some("payments") => purser_api::serve(purser_payments::router).await,
+        Some("dashboard") => purser_api::serve(purser_dashboard::router).await,
+        Some("reconcile") => {
+            let run = async |reconcile: &Reconcile, time_left| reconcile.run(time_left).await.map(|_| ());
+            purser_api::serve_schedule(Reconcile::boot, run).await
+        }
+        _ => {
+            eprintln!("function: payments, dashboard or reconcile, and not {name:?}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! A function in a process of its own, as Lambda runs it: the function's real `main`, which asks Lambda's runtime API for
+//! events one at a time and hands each answer back there. It can be killed at any moment; the next event starts it again.
+//!
+//! All that it calls, it calls over proxies of its own. They see each call before it takes effect and after, and can kill
+//! the process there: by SIGKILL, so that nothing of it is cleaned up and nobody is told.
+//!
+//! Deliberately elsewhere: what is around the function, which is the stack's (`World`).
+
+use crate::{Answer, World};
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::IntoResponse;
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use purser_api::Clock;
+use purser_proxy::{Fate, Manners, Moment, Proxy, Step};
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::process::Command;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::AbortHandle;
+
+/// Which function, and the program that runs it: `env!("CARGO_BIN_EXE_function")` of whoever tests.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The built `tests/src/bin/function.rs`.
+    pub path: PathBuf,
+    /// `payments`, `dashboard` or `reconcile`.
+    pub function: &'static str,
+    /// What the template gives it for one event.
+    pub time: Duration,
+    /// The function's variables that differ from the stack's.
+    pub environment: Vec<(&'static str, &'static str)>,
+}
+
+/// A request, as the gateway puts it into an event.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The method.
+    pub method: Method,
+    /// The path.
+    pub path: String,
+    /// What follows `Bearer`.
+    pub bearer: String,
+    /// `If-Match`.
+    pub if_match: Option<String>,
+    /// The body.
+    pub body: Option<Value>,
+}
+
+impl Request {
+    /// POST with a key.
+    pub fn post(bearer: &str, path: &str, body: &Value) -> Self {
+        Self {
+            method: Method::POST,
+            path: path.to_owned(),
+            bearer: bearer.to_owned(),
+            if_match: None,
+            body: Some(body.clone()),
+        }
+    }
+
+    /// The request as a write of what has this version.
+    pub fn editing(self, method: Method, if_match: &str) -> Self {
+        Self {
+            method,
+            if_match: Some(if_match.to_owned()),
+            ..self
+        }
+    }
+
+    /// GET with a key.
+    pub fn get(bearer: &str, path: &str) -> Self {
+        Self {
+            method: Method::GET,
+            body: None,
+            ..Self::post(bearer, path, &Value::Null)
+        }
+    }
+
+    fn event(&self) -> Value {
+        let mut headers = json!({
+            "authorization": format!("Bearer {}", self.bearer),
+            "content-type": "application/json",
+        });
+        if let Some(version) = &self.if_match {
+            headers["if-match"] = version.as_str().into();
+        }
+        json!({
+            "version": "2.0",
+            "routeKey": "$default",
+            "rawPath": self.path,
+            "rawQueryString": "",
+            "headers": headers,
+            "requestContext": {
+                "routeKey": "$default",
+                "stage": "$default",
+                "http": {
+                    "method": self.method.as_str(),
+                    "path": self.path,
+                    "protocol": "HTTP/1.1",
+                    "sourceIp": "127.0.0.1",
+                },
+            },
+            "body": self.body.as_ref().map(Value::to_string),
+            "isBase64Encoded": false,
+        })
+    }
+}
+
+/// A function, its process while it has one, and what it calls.
+pub struct Process {
+    /// The database.
+    pub db: Proxy,
+    /// The chain's node.
+    pub node: Proxy,
+    program: Program,
+    environment: BTreeMap<String, String>,
+    running: tokio::sync::Mutex<Option<Running>>,
+    killer: Arc<Killer>,
+    /// Whether the next answer is lost, and the process with it.
+    loses_answer: Arc<AtomicBool>,
+}
+
+/// How a process is killed.
+#[derive(Debug, Default)]
+pub struct Killer {
+    running: Mutex<Option<oneshot::Sender<()>>>,
+    kills: AtomicU32,
+}
+
+impl Killer {
+    /// Kills the process that runs now. Whatever it waits for is never answered.
+    pub fn kill(&self) {
+        if let Some(running) = self.running.lock().expect("not poisoned").take() {
+            // It may have been killed just before.
+            let _ = running.send(());
+        }
+    }
+
+    /// How many processes were killed so far.
+    pub fn kills(&self) -> u32 {
+        self.kills.load(SeqCst)
+    }
+}
+
+/// One process, and its end of the runtime API.
+struct Running {
+    events: mpsc::Sender<Invocation>,
+    dead: watch::Receiver<bool>,
+    api: AbortHandle,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.api.abort();
+    }
+}
+
+/// What a function made of an event: its answer, or the error that the call failed with.
+type Made = Result<Value, Value>;
+
+struct Invocation {
+    event: Value,
+    made: oneshot::Sender<Made>,
+}
+
+impl Process {
+    /// The function in this world. Its process starts with the first event.
+    pub async fn of(world: &World, program: Program) -> Self {
+        let stack = &world.stack;
+        let proxy = async |upstream: &str| Proxy::start(upstream.to_owned(), Manners::default()).await;
+        let db = proxy(&stack.environment["DYNAMODB_ENDPOINT"]).await;
+        let node = proxy(&stack.rpc_url).await;
+        let secrets = proxy(&stack.environment["SECRETS_ENDPOINT"]).await;
+        // The node's address is a secret; here it is the proxy's.
+        let (there, here) = (stack.rpc_url.clone(), node.url.clone());
+        secrets.follow(move |_| {
+            let (there, here) = (there.clone(), here.clone());
+            Fate::Edit(Box::new(move |answer| {
+                if answer["SecretString"] == there.as_str() {
+                    answer["SecretString"] = here.into();
+                }
+            }))
+        });
+        let mut environment = stack.environment.clone();
+        let name = format!(
+            "{}{}Function",
+            program.function[..1].to_uppercase(),
+            &program.function[1..]
+        );
+        let own = [
+            ("DYNAMODB_ENDPOINT", db.url.as_str()),
+            ("SECRETS_ENDPOINT", &secrets.url),
+            ("AWS_ACCESS_KEY_ID", &name),
+            ("AWS_LAMBDA_FUNCTION_NAME", &name),
+            ("AWS_LAMBDA_FUNCTION_VERSION", "$LATEST"),
+            ("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "256"),
+            ("LOG_LEVEL", "off"),
+        ];
+        environment.extend(own.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let more = program.environment.iter().copied();
+        environment.extend(more.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        Self {
+            db,
+            node,
+            program,
+            environment,
+            running: tokio::sync::Mutex::default(),
+            killer: Arc::default(),
+            loses_answer: Arc::default(),
+        }
+    }
+
+    /// What kills the process.
+    pub fn killer(&self) -> Arc<Killer> {
+        Arc::clone(&self.killer)
+    }
+
+    /// Kills the process instead of letting its next answer out.
+    pub fn kill_before_the_reply(&self) {
+        self.loses_answer.store(true, SeqCst);
+    }
+
+    /// Kills the process at each moment of a call to the database or the node that `choose` picks.
+    pub fn kill_where(&self, choose: impl FnMut(&str, Moment) -> bool + Send + 'static) {
+        let choose = Arc::new(Mutex::new(choose));
+        for proxy in [&self.db, &self.node] {
+            let (choose, killer) = (Arc::clone(&choose), self.killer());
+            proxy.follow(move |step: &Step<'_>| {
+                if (choose.lock().expect("not poisoned"))(step.call, step.moment) {
+                    killer.kill();
+                    return Fate::Silence;
+                }
+                Fate::PassOn
+            });
+        }
+    }
+
+    /// Waits until nothing that a process called is still under way: what was sent on goes on after its death.
+    pub async fn quiet(&self) {
+        self.db.quiet().await;
+        self.node.quiet().await;
+    }
+
+    /// Kills no more, and lets everything through.
+    pub fn spare(&self) {
+        self.loses_answer.store(false, SeqCst);
+        self.db.behave();
+        self.node.behave();
+    }
+
+    /// Sends a request to the function, starting it where it does not run; `None` when it died over it, be it for having
+    /// overrun its time, as in Lambda.
+    pub async fn send(&self, request: &Request) -> Option<Answer> {
+        let made = self.invoke(request.event()).await?;
+        Some(answer_of(
+            &made.expect("a function that answers every event fails none"),
+        ))
+    }
+
+    /// The same with any event, for a function that a schedule starts.
+    pub async fn invoke(&self, event: Value) -> Option<Made> {
+        let mut running = self.running.lock().await;
+        if running.as_ref().is_none_or(|running| *running.dead.borrow()) {
+            *running = Some(self.start().await);
+        }
+        let running = running.as_mut().expect("it was started");
+        let (made, told) = oneshot::channel();
+        let invocation = Invocation { event, made };
+        running.events.send(invocation).await.expect("the API is there");
+        let died = async {
+            let _ = running.dead.wait_for(|dead| *dead).await;
+        };
+        let told = async {
+            // What is never handed over is of a process that died.
+            match told.await {
+                Ok(made) => made,
+                Err(_) => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            made = told => Some(made),
+            () = died => None,
+            () = tokio::time::sleep(self.program.time) => {
+                self.killer.kill();
+                None
+            }
+        }
+    }
+
+    /// Kills the process while it has nothing to do.
+    pub async fn stop(&self) {
+        if let Some(mut running) = self.running.lock().await.take() {
+            self.killer.kill();
+            let _ = running.dead.wait_for(|dead| *dead).await;
+        }
+    }
+
+    /// Sends a request until it is answered by a process that lives long enough.
+    pub async fn insist(&self, request: &Request) -> Answer {
+        for _ in 0..100 {
+            if let Some(answer) = self.send(request).await {
+                return answer;
+            }
+        }
+        panic!("a process that lives long enough to answer");
+    }
+
+    async fn start(&self) -> Running {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let (events, coming) = mpsc::channel(1);
+        let desk = Arc::new(Desk {
+            coming: tokio::sync::Mutex::new(coming),
+            waiting: Mutex::default(),
+            loses_answer: Arc::clone(&self.loses_answer),
+            killer: self.killer(),
+            time: self.program.time,
+        });
+        let routes = Router::new()
+            .route("/2018-06-01/runtime/invocation/next", get(next))
+            .route("/2018-06-01/runtime/invocation/{id}/response", post(response))
+            .route("/2018-06-01/runtime/invocation/{id}/error", post(failure))
+            .route("/2018-06-01/runtime/init/error", post(refusal))
+            .with_state(desk);
+        let api = tokio::spawn(async move { axum::serve(listener, routes).await }).abort_handle();
+        let child = Command::new(&self.program.path)
+            .arg(self.program.function)
+            .env_clear()
+            .envs(&self.environment)
+            .env("AWS_LAMBDA_RUNTIME_API", address)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .kill_on_drop(true)
+            .spawn();
+        let mut child = child.expect("the function's program starts");
+        let (died, dead) = watch::channel(false);
+        let (kill, killed) = oneshot::channel();
+        let killer = self.killer();
+        *killer.running.lock().expect("not poisoned") = Some(kill);
+        tokio::spawn(async move {
+            tokio::select! {
+                ended = child.wait() => panic!("the function ended by itself: {ended:?}"),
+                Ok(()) = killed => {
+                    child.kill().await.expect("SIGKILL is sent");
+                    killer.kills.fetch_add(1, SeqCst);
+                }
+                // Nobody has the process any more.
+                () = died.closed() => {}
+            }
+            let _ = died.send(true);
+        });
+        Running { events, dead, api }
+    }
+}
+
+fn answer_of(answer: &Value) -> Answer {
+    let headers: HeaderMap = answer["headers"]
+        .as_object()
+        .expect("headers")
+        .iter()
+        .map(|(name, value)| {
+            let (name, value) = (name.parse().expect("a name"), value.as_str().expect("a text"));
+            (name, value.parse().expect("a value"))
+        })
+        .collect();
+    let body = answer["body"].as_str().expect("a body");
+    Answer {
+        status: answer["statusCode"]
+            .as_u64()
+            .and_then(|code| code.try_into().ok())
+            .expect("a status"),
+        headers,
+        body: if body.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_str(body).expect("a JSON body")
+        },
+    }
+}
+
+/// The runtime API of one process (Lambda developer guide, "Using the Lambda runtime API").
+struct Desk {
+    coming: tokio::sync::Mutex<mpsc::Receiver<Invocation>>,
+    waiting: Mutex<Option<oneshot::Sender<Made>>>,
+    loses_answer: Arc<AtomicBool>,
+    killer: Arc<Killer>,
+    time: Duration,
+}
+
+async fn next(State(desk): State<Arc<Desk>>) -> impl IntoResponse {
+    let Some(Invocation { event, made }) = desk.coming.lock().await.recv().await else {
+        return (StatusCode::GONE, HeaderMap::new(), Json(Value::Null));
+    };
+    *desk.waiting.lock().expect("not poisoned") = Some(made);
+    let deadline = Clock::system().now().micros() / 1_000 + i64::try_from(desk.time.as_millis()).expect("short");
+    let headers = [
+        ("lambda-runtime-aws-request-id", uuid::Uuid::new_v4().to_string()),
+        ("lambda-runtime-deadline-ms", deadline.to_string()),
+        (
+            "lambda-runtime-invoked-function-arn",
+            "arn:aws:lambda:us-east-1:000000000000:function:local".to_owned(),
+        ),
+    ];
+    let headers = headers.map(|(name, value)| (name.parse().expect("a name"), value.parse().expect("a value")));
+    (StatusCode::OK, HeaderMap::from_iter(headers), Json(event))
+}
+
+async fn response(State(desk): State<Arc<Desk>>, body: Bytes) -> StatusCode {
+    desk.hand_over(Ok(serde_json::from_slice(&body).expect("an answer")))
+        .await
+}
+
+async fn failure(State(desk): State<Arc<Desk>>, body: Bytes) -> StatusCode {
+    desk.hand_over(Err(serde_json::from_slice(&body).expect("an error")))
+        .await
+}
+
+/// A function that can't start says so before it ends.
+async fn refusal(body: String) {
+    panic!("the function did not start: {body}");
+}
+
+impl Desk {
+    async fn hand_over(&self, made: Made) -> StatusCode {
+        if self.loses_answer.swap(false, SeqCst) {
+            self.killer.kill();
+            std::future::pending::<()>().await;
+        }
+        if let Some(waiting) = self.waiting.lock().expect("not poisoned").take() {
+            // Whoever asked may have given up.
+            let _ = waiting.send(made);
+        }
+        StatusCode::ACCEPTED
+    }
+}
