@@ -195,14 +195,14 @@ fn needs(operation: &str, request: &Value) -> Vec<Need> {
             };
             tables.into_iter().flatten().map(need).collect()
         }
-        "Query" => {
+        "Query" | "Scan" => {
             let table = text(request, "TableName");
-            vec![match text_of(request, "IndexName") {
-                Some(index) => Need::of(operation, format!("{table}/index/{index}"), []),
-                None => Need::of(operation, table, [queried(request)]),
+            vec![match (text_of(request, "IndexName"), operation) {
+                (Some(index), _) => Need::of(operation, format!("{table}/index/{index}"), []),
+                (None, "Query") => Need::of(operation, table, [queried(request)]),
+                (None, _) => Need::of(operation, table, []),
             }]
         }
-        "Scan" => vec![Need::of(operation, text(request, "TableName"), [])],
         _ => vec![Need::of_item(operation, request)],
     }
 }
@@ -310,6 +310,8 @@ mod tests {
             &[("Query", "T/index/owner", &[])],
         );
         check("Scan", &json!({"TableName": "T"}), &[("Scan", "T", &[])]);
+        let on_index = json!({"TableName": "T", "IndexName": "hold"});
+        check("Scan", &on_index, &[("Scan", "T/index/hold", &[])]);
         // What is not understood is allowed by no role.
         check(
             "ExecuteStatement",
