@@ -18,6 +18,11 @@ cargo nextest --version >/dev/null 2>&1 || {
   say "installing cargo-nextest, which runs the tests"
   cargo install --locked cargo-nextest
 }
+# Unoptimized it is built in a minute instead of many, and looks at everything in three seconds.
+cargo deny --version >/dev/null 2>&1 || {
+  say "installing cargo-deny, which judges the dependencies"
+  cargo install --locked --debug cargo-deny@0.20.2
+}
 
 # A marker holds the hash of what was installed from, so that an unchanged package list costs nothing.
 fresh() { [[ -f $1 && $(<"$1") == "$2" ]]; }
