@@ -21,16 +21,22 @@ infra/setup.sh || { echo "test: setup failed"; exit 1; }
 
 step "formatting" cargo fmt --all --check
 step "lints" cargo clippy --locked --workspace --all-targets --quiet -- --deny warnings
-if command -v cargo-deny >/dev/null; then
-  step "dependencies: licences, sources, bans" cargo deny --locked check bans licenses sources
+step "dependencies: licences, sources, bans" cargo deny --locked check bans licenses sources
+# The database is a git repository on a host of its own, which is not within reach from everywhere.
+if why=$(timeout 120 cargo deny --locked fetch db 2>&1); then
+  step "dependencies: known vulnerabilities" cargo deny --locked check advisories
 else
-  skip "dependencies: licences, sources, bans" "cargo-deny is not installed (cargo install --locked cargo-deny)"
+  skip "dependencies: known vulnerabilities" "RustSec's database can't be had: ${why##*$'\n'}"
 fi
 step "x402 providers on the official SDK" npm --prefix infra/local/x402 test --silent
 # What the functions call of AWS meanwhile is written down, and compared with their roles.
-rm -f target/calls.jsonl
-step "Rust tests" env PURSER_RECORD="$PWD/target/calls.jsonl" cargo nextest run --locked --workspace --no-fail-fast
+# So is what they log, and what they must not.
+rm -rf target/calls.jsonl target/logs
+step "Rust tests" env PURSER_RECORD="$PWD/target/calls.jsonl" PURSER_LOGS="$PWD/target/logs" \
+  cargo nextest run --locked --workspace --no-fail-fast
 step "roles allow what was called, and nothing else" .venv/bin/python infra/sam/calls.py target/calls.jsonl
+step "secrets in logs would be found" tests/logs/check_test.py
+step "no secret was logged" tests/logs/check.py target/logs
 [[ -x ${CHROMIUM:-/usr/bin/chromium} ]] || skip "the dashboard in a real browser" "there is no Chromium (apt-get install chromium)"
 step "documentation examples" cargo test --locked --workspace --doc --quiet
 step "planted bugs are caught" tests/planted/plant.py

@@ -8,14 +8,33 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// One route of the description.
-struct Route {
-    method: Method,
-    path: String,
+#[derive(Clone)]
+pub(crate) struct Route {
+    pub(crate) method: Method,
+    pub(crate) path: String,
     /// The name of its security scheme; `None` where anybody may call.
-    scheme: Option<String>,
+    pub(crate) scheme: Option<String>,
+    /// All that the description says of it.
+    pub(crate) operation: Value,
 }
 
-fn routes() -> Vec<Route> {
+impl Route {
+    /// The parameters of its path.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        let parts = self.path.split('/');
+        parts
+            .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
+            .collect()
+    }
+
+    /// Whether it has this query parameter.
+    pub(crate) fn takes(&self, name: &str) -> bool {
+        let mut parameters = self.operation["parameters"].as_array().into_iter().flatten();
+        parameters.any(|parameter| parameter["in"] == "query" && parameter["name"] == name)
+    }
+}
+
+pub(crate) fn routes() -> Vec<Route> {
     let document: Value = serde_json::from_str(&purser_local::openapi().unwrap()).unwrap();
     let paths = document["paths"].as_object().unwrap();
     let mut routes = Vec::new();
@@ -29,6 +48,7 @@ fn routes() -> Vec<Route> {
                 method: method.to_ascii_uppercase().parse().unwrap(),
                 path: path.clone(),
                 scheme,
+                operation: operation.clone(),
             });
         }
     }

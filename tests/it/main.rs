@@ -12,6 +12,7 @@ mod errors;
 mod events;
 mod faults;
 mod flow;
+mod isolation;
 mod metrics;
 mod operators;
 mod people;

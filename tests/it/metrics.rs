@@ -2,36 +2,21 @@
 
 use purser_domain::SpendPolicy;
 use purser_local::{NETWORK, Options};
-use purser_tests::{TestAgent, World, body_of, dollars, fresh_key, units};
+use purser_tests::{Log, TestAgent, World, body_of, dollars, fresh_key, units};
 use serde_json::{Value, json};
-use std::io;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What is logged by this process.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+/// The lines of this process, as production logs them.
+struct Lines(Log);
 
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Log {
+impl Lines {
     fn start() -> Self {
-        let log = Self::default();
-        let writer = log.clone();
-        purser_api::log_to("warn,purser=info", move || writer.clone());
-        log
+        Self(Log::start("warn,purser=info"))
     }
 
     /// The lines so far, each of which is a log line, and a document of the embedded metric format if it claims to be one.
     fn lines(&self) -> Vec<Value> {
-        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        let text = self.0.text();
         let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
         lines.inspect(check).collect()
     }
@@ -113,7 +98,7 @@ fn policy() -> SpendPolicy {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_outcome_of_a_payment_is_counted_once_with_its_ids() {
-    let log = Log::start();
+    let log = Lines::start();
     let world = World::with(environment([("FINALITY_PATIENCE_SECONDS", "0")])).await;
     let agent = world.agent(policy(), vec![]).await;
 
@@ -185,7 +170,7 @@ async fn every_outcome_of_a_payment_is_counted_once_with_its_ids() {
     world.stack.probe.run(Duration::from_secs(55)).await.unwrap();
     assert!(log.sum("ProbeObstacles") > 0, "the seeded providers don't exist");
 
-    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let text = log.0.text();
     for secret in [agent.key.as_str(), &world.stack.internal_token] {
         let secret = secret.rsplit(':').next().unwrap();
         assert!(!text.contains(secret), "nothing that opens anything is logged");
@@ -194,7 +179,7 @@ async fn every_outcome_of_a_payment_is_counted_once_with_its_ids() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_out_of_order_is_counted() {
-    let log = Log::start();
+    let log = Lines::start();
     let world = World::with(environment([
         ("FINALITY_PATIENCE_SECONDS", "0"),
         ("THROTTLE_TABLE", "Missing"),
@@ -225,7 +210,7 @@ async fn what_is_out_of_order_is_counted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_contention_costs_is_counted_once_for_each_operation() {
-    let log = Log::start();
+    let log = Lines::start();
     let world = World::conflicted().await;
     let agent = world.agent(policy(), vec![]).await;
     let calls = (0..16).map(|_| {
@@ -254,7 +239,7 @@ async fn what_contention_costs_is_counted_once_for_each_operation() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_becomes_of_a_payment_by_itself_is_counted() {
-    let log = Log::start();
+    let log = Lines::start();
     let world = World::with(environment([])).await;
     let agent = world.agent(policy(), vec![]).await;
     let chain = &world.stack.chain;

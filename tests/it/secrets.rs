@@ -4,49 +4,14 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{AgentId, Duration as Length, SecretDigest};
 use purser_local::{DEMO_OWNER, DEMO_PASSWORD};
-use purser_tests::{TestAgent, World, body_of, dollars, fresh_key, operation_entry, service_entry};
+use purser_tests::{Log, TestAgent, World, body_of, dollars, fresh_key, operation_entry, service_entry};
 use reqwest::header::{HeaderMap, LOCATION, SET_COOKIE};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use std::cell::RefCell;
-use std::io;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const TABLES: [&str; 4] = ["LedgerTable", "DecisionsTable", "CatalogTable", "ThrottleTable"];
-
-/// Everything that was logged.
-#[derive(Clone, Default)]
-struct Logs(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Logs {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(line);
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Logs {
-    /// Logs everything of this process from now on, as a function does whose `LOG_LEVEL` is `trace`.
-    fn capture() -> Self {
-        let logs = Self::default();
-        let writer = logs.clone();
-        tracing_subscriber::fmt()
-            .json()
-            .with_env_filter("warn,purser=trace")
-            .with_writer(move || writer.clone())
-            .init();
-        logs
-    }
-
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-}
 
 /// A secret, what it is called here, and in how many answers it has to be found.
 struct Secret {
@@ -534,13 +499,13 @@ fn text_of(value: &AttributeValue) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_secret_is_found_in_the_logs_the_tables_or_an_error() {
-    let logs = Logs::capture();
+    let log = Log::start("warn,purser=trace");
     let story = Story::begin().await;
     let agent = people_and_their_agent(&story).await;
     operators(&story).await;
     mistakes(&story, &agent).await;
 
-    let log = logs.text();
+    let log = log.text();
     for event in [
         "payment.decided",
         "payment.completed",
@@ -564,7 +529,7 @@ async fn no_secret_is_found_in_the_logs_the_tables_or_an_error() {
     // Of a key the digest is kept, in bytes.
     let (_, secret) = agent.key.split_once(':').unwrap();
     let digest: String = SecretDigest::of(secret)
-        .0
+        .as_bytes()
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect();

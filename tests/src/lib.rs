@@ -4,6 +4,7 @@
 
 mod costs;
 mod entries;
+mod log;
 mod measure;
 mod offers;
 mod person;
@@ -15,6 +16,7 @@ mod world;
 
 pub use costs::{Budget, every_operation};
 pub use entries::{operation_entry, payment_entry, service_entry};
+pub use log::Log;
 pub use measure::{Measured, measure};
 pub use offers::{Offered, bare_offer, offer_v1, offer_v2};
 pub use person::Person;

@@ -7,7 +7,7 @@ use purser_domain::{
     Agent, AgentId, AgentStatus, Amount, ApprovalId, Duration as Length, EnabledService, NewKey, Rule, Ruling, Service,
     SpendPolicy, Timestamp, Wallet,
 };
-use purser_local::{Front, NETWORK, Options, Stack};
+use purser_local::{Front, Listener, NETWORK, Options, Stack};
 use purser_proxy::{Manners, Proxy};
 use purser_store::{Created, Edited, Resolved, Verdict};
 use reqwest::header::HeaderMap;
@@ -209,12 +209,17 @@ impl World {
 
     /// As [`World::still`], with these options.
     pub async fn still_with(options: Options) -> Self {
-        let still = Arc::new(AtomicI64::new(Clock::system().now().micros()));
-        let clock = Some(Clock::still(Arc::clone(&still)));
+        let (still, clock) = Self::still_clock();
         Self {
             still,
             ..Self::with(Options { clock, ..options }).await
         }
+    }
+
+    fn still_clock() -> (Arc<AtomicI64>, Option<Clock>) {
+        let still = Arc::new(AtomicI64::new(Clock::system().now().micros()));
+        let clock = Clock::still(Arc::clone(&still));
+        (still, Some(clock))
     }
 
     /// A stack whose database answers as DynamoDB does when transactions meet.
@@ -237,6 +242,26 @@ impl World {
 
     /// A stack with a proxy of these manners between the functions and the database.
     pub async fn proxied(manners: Manners) -> Self {
+        Self::proxied_with(manners, Options::default()).await
+    }
+
+    /// A stack whose calls of the database can be counted and whose clock stands still, so that nothing but requests calls.
+    pub async fn watched() -> Self {
+        let (still, clock) = Self::still_clock();
+        Self {
+            still,
+            ..Self::proxied_with(
+                Manners::default(),
+                Options {
+                    clock,
+                    ..Options::default()
+                },
+            )
+            .await
+        }
+    }
+
+    async fn proxied_with(manners: Manners, options: Options) -> Self {
         let (sender, receiver) = tokio::sync::oneshot::channel();
         let front: Front = Box::new(move |upstream| {
             Box::pin(async move {
@@ -248,7 +273,7 @@ impl World {
         });
         let world = Self::with(Options {
             front: Some(front),
-            ..Options::default()
+            ..options
         })
         .await;
         Self {
@@ -258,14 +283,24 @@ impl World {
     }
 
     /// A stack with these options. Where `PURSER_RECORD` names a file, what its functions call is written there, unless
-    /// they are given other tables than the template's.
+    /// they are given other tables than the template's; where `PURSER_LOGS` names a folder, what they log and what they
+    /// must not.
     pub async fn with(options: Options) -> Self {
         let tables_differ = options.environment.keys().any(|name| name.ends_with("_TABLE"));
         let record = Env::process()
             .get("PURSER_RECORD")
             .filter(|_| !tables_differ)
             .map(PathBuf::from);
-        let stack = Stack::start(Options { record, ..options }, |_| {})
+        let listener = Listener::of_process();
+        if let Some(listener) = &listener {
+            listener.listen();
+        }
+        let options = Options {
+            record,
+            listener,
+            ..options
+        };
+        let stack = Stack::start(options, |_| {})
             .await
             .expect("the stack starts; `make setup` installs what it needs");
         let http = reqwest::Client::builder()

@@ -9,7 +9,7 @@ mod view;
 
 use axum::Router;
 use purser_api::{ApiSettings, Boot, BootError, Caller, Clock};
-use purser_domain::{Agent, AgentId, ErrorKind, Result};
+use purser_domain::{Agent, AgentId, ErrorKind, PresentedKey, Result};
 use purser_store::{CatalogCache, CatalogTable, KeyUses, Ledger, Throttle};
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
@@ -30,7 +30,7 @@ impl Agents {
     async fn enter(&self, caller: Caller) -> Result<Agent> {
         let now = self.clock.now();
         let scope = caller.scope();
-        let read = async |agent| Ok((self.ledger.agent(agent).await?, ()));
+        let read = async |key: &PresentedKey| Ok((self.ledger.agent(key.agent).await?, ()));
         let (agent, key, ()) = caller.enter(self.throttle.hit(scope, now), now, read).await?;
         self.key_uses.note(agent.id, key, now);
         Ok(agent)

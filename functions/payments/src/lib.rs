@@ -19,7 +19,8 @@ use purser_api::{ApiSettings, Boot, BootError, Caller, Clock, Secrets};
 use purser_chain::{Chain, NonceKey, Timeouts, WalletSeed, WalletSigner};
 use purser_domain::{
     Agent, AgentId, AuthorizeRequest, Duration, Error, Grant, KeyId, Network, Offer, PaymentHeader, PaymentTerms,
-    ProviderProof, Result, Settlement, SettlementId, Terms, Timestamp, TransactionId, TransferAuthorization,
+    PresentedKey, ProviderProof, Result, Settlement, SettlementId, Terms, Timestamp, TransactionId,
+    TransferAuthorization,
 };
 use purser_store::{Ask, CatalogCache, CatalogTable, KeyUses, Ledger, Snapshot, Throttle};
 use settings::Settings;
@@ -52,8 +53,9 @@ impl Payments {
     async fn enter(&self, caller: Caller, ask: impl FnOnce(AgentId) -> Ask) -> Result<(Agent, KeyId, Snapshot)> {
         let now = self.clock.now();
         let scope = caller.scope();
-        let read = async |agent| {
-            let mut snapshot = self.ledger.snapshot(&ask(agent)).await?;
+        let read = async |key: &PresentedKey| {
+            let knows = |agent: &Agent| key.is_valid_for(Some(agent), now);
+            let mut snapshot = self.ledger.snapshot_for(&ask(key.agent), knows).await?;
             Ok((snapshot.agent.take(), snapshot))
         };
         let (agent, key, snapshot) = caller.enter(self.throttle.hit(scope, now), now, read).await?;
@@ -69,14 +71,14 @@ impl Payments {
     ) -> Result<(Agent, Option<Settlement>)> {
         let now = self.clock.now();
         let scope = caller.scope();
-        let read = async |agent| {
+        let read = async |key: &PresentedKey| {
             let settlement = async {
                 match id {
-                    Some(id) => self.ledger.settlement(agent, id).await,
+                    Some(id) => self.ledger.settlement(key.agent, id).await,
                     None => Ok(None),
                 }
             };
-            tokio::try_join!(self.ledger.agent(agent), settlement)
+            tokio::try_join!(self.ledger.agent(key.agent), settlement)
         };
         let (agent, key, settlement) = caller.enter(self.throttle.hit(scope, now), now, read).await?;
         self.key_uses.note(agent.id, key, now);

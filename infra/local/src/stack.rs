@@ -7,12 +7,14 @@ use crate::children::{self, ChildError, ProviderPorts, Providers};
 use crate::database::EmbeddedDynamo;
 use crate::gateway::{self, Controls, Unrouted};
 use crate::issuer::{self, DemoUser, Issuer};
+use crate::listener::{self, Listener};
 use crate::recorder::Recorder;
 use crate::secrets::Secrets;
 use crate::seed::{self, DemoAgent, SeedError};
 use crate::template::{Template, TemplateError};
 use aws_sdk_dynamodb::Client;
 use axum::Router;
+use axum::middleware::from_fn_with_state;
 use purser_api::{Boot, Clock, Env};
 use purser_chain::WalletSeed;
 use purser_domain::Network;
@@ -50,6 +52,8 @@ pub struct Options {
     pub bridge: Option<IpAddr>,
     /// A file to which every call of AWS that a function makes is added, as the permission that it needs.
     pub record: Option<PathBuf>,
+    /// Who is told what must not be logged.
+    pub listener: Option<Listener>,
 }
 
 /// Ports of the processes around the functions.
@@ -76,6 +80,7 @@ impl Default for Options {
             clock: None,
             bridge: None,
             record: None,
+            listener: None,
         }
     }
 }
@@ -172,6 +177,7 @@ pub struct Stack {
     /// The functions by logical id, as Lambda runs them; agents reach them through the gateway.
     pub functions: BTreeMap<&'static str, Router>,
     secrets: Secrets,
+    listener: Option<Listener>,
     /// The functions' variables; where there is a bridge, with its addresses.
     pub environment: BTreeMap<String, String>,
     _children: [Child; 2],
@@ -228,6 +234,11 @@ impl Stack {
         let seed = secret_values.wallet_seed()?;
         let internal_token = secret_values.internal_token().to_owned();
         let secrets = Secrets::new(secret_values.by_arn()?);
+        if let Some(listener) = &options.listener {
+            for value in secrets.values() {
+                listener.must_not_log("a value of Secrets Manager", &value);
+            }
+        }
         let secrets_url = Socket::bind(0).await?.serve(secrets.router(recorder));
         let clock_ahead = Arc::new(AtomicI64::new(0));
         let clock = options
@@ -330,7 +341,14 @@ impl Stack {
             chain: chain.clone(),
             usdc: NETWORK.token().address,
         };
-        let base_url = gateway.serve(gateway::router(&template.routes(), &functions, controls)?);
+        let router = gateway::router(&template.routes(), &functions, controls)?;
+        let base_url = gateway.serve(match &options.listener {
+            Some(listener) => {
+                listener.credential("an agent key", &agent.key);
+                router.layer(from_fn_with_state(listener.clone(), listener::listen))
+            }
+            None => router,
+        });
 
         Ok(Self {
             base_url,
@@ -351,6 +369,7 @@ impl Stack {
             reconcile,
             functions,
             secrets,
+            listener: options.listener,
             environment,
             _children: [anvil, node],
             _database: database,
@@ -360,6 +379,9 @@ impl Stack {
     /// Gives the internal group another token, as a rotation in Secrets Manager does: what was current is the previous one
     /// now, and what was previous is gone.
     pub fn rotate_internal_token(&self, token: &str) {
+        if let Some(listener) = &self.listener {
+            listener.must_not_log("an internal token", token);
+        }
         self.secrets.rotate(seed::INTERNAL_TOKEN_ARN, token.to_owned());
     }
 

@@ -14,6 +14,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use purser_api::{Boot, BootError, Clock};
+use purser_local::Listener;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -91,6 +92,13 @@ async fn manager(secrets: Texts) -> String {
 
 /// What a function says when it is started like this; `None` when it starts.
 async fn said(function: &str, variables: Texts, secrets: Texts) -> Option<String> {
+    let listener = Listener::of_process();
+    if let Some(listener) = &listener {
+        listener.listen();
+        for value in secrets.values().filter(|value| *value != NOWHERE) {
+            listener.must_not_log("a secret at the start", value);
+        }
+    }
     let mut all = texts([("SECRETS_ENDPOINT", &manager(secrets).await)]);
     all.extend(variables);
     let boot = Boot::new(all.into_iter().collect(), Clock::system());
@@ -106,6 +114,7 @@ async fn said(function: &str, variables: Texts, secrets: Texts) -> Option<String
         other => panic!("{other}"),
     };
     started.err().map(|error| {
+        purser_api::stopped(&*error);
         let (mut text, mut source) = (error.to_string(), error.source());
         while let Some(cause) = source {
             text = format!("{text}: {cause}");

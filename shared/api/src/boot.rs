@@ -4,7 +4,7 @@ use crate::{Clock, Env, answer, aws, metrics::Lines};
 use aws_types::SdkConfig;
 use axum::Router;
 use lambda_http::lambda_runtime::{self, service_fn};
-use std::{convert::Infallible, process::ExitCode, time::Instant};
+use std::{any::Any, convert::Infallible, process::ExitCode, time::Instant};
 use tracing::{Subscriber, error, info};
 use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
@@ -46,11 +46,14 @@ pub async fn serve(build: impl AsyncFnOnce(Boot) -> Result<Router, BootError>) -
     };
     match served.await {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            error!(cause = %causes(&*error), "function.stopped");
-            ExitCode::FAILURE
-        }
+        Err(error) => stopped(&*error),
     }
+}
+
+/// Tells why a function can't start, or go on: what every function ends with.
+pub fn stopped(error: &(dyn std::error::Error + 'static)) -> ExitCode {
+    error!(cause = %causes(error), "function.stopped");
+    ExitCode::FAILURE
 }
 
 /// Starts logging and reads the surroundings: what every function does first.
@@ -139,11 +142,17 @@ where
 fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let at = panic.location().map(ToString::to_string);
-        error!(panic.at = at, panic.message = panic.payload_as_str(), "panic");
+        error!(panic.at = at, panic.message = panic_text(panic.payload()), "panic");
     }));
 }
 
-pub(crate) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+/// What a panic says of itself, if it says the same of every request. A text that was put together may hold anything:
+/// the standard library's own name what was sliced or unwrapped.
+pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> Option<&'static str> {
+    payload.downcast_ref::<&'static str>().copied()
+}
+
+fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     std::iter::successors(Some(error), |error| error.source())
         .map(ToString::to_string)
         .collect::<Vec<_>>()
@@ -166,6 +175,29 @@ mod tests {
         assert_eq!(line["ColdStarts"], 1);
         assert_eq!(line["Function"], "purser-PaymentsFunction-1");
         assert!(line["boot_ms"].is_u64(), "{line}");
+    }
+
+    #[test]
+    fn a_panic_is_a_line_without_what_it_was_handling() {
+        let logged = Logged::start();
+        let before = std::panic::take_hook();
+        log_panics();
+        let told = |panics: fn()| -> serde_json::Value {
+            std::panic::catch_unwind(panics).unwrap_err();
+            serde_json::from_str(&logged.take()).unwrap()
+        };
+        let fixed = told(|| panic!("a bug"));
+        let put_together = told(|| {
+            let key = "gak_sec_0123".to_owned();
+            panic!("no key: {key}")
+        });
+        std::panic::set_hook(before);
+        for line in [&fixed, &put_together] {
+            assert_eq!((&line["level"], &line["message"]), (&"ERROR".into(), &"panic".into()));
+            assert!(line["panic.at"].as_str().unwrap().contains("boot.rs:"), "{line}");
+        }
+        assert_eq!(fixed["panic.message"], "a bug");
+        assert!(!put_together.to_string().contains("0123"), "{put_together}");
     }
 
     #[test]

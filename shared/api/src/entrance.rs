@@ -3,7 +3,7 @@
 use crate::{ThrottleScope, admit, presented_key};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use purser_domain::{Agent, AgentId, ErrorKind, KeyId, PresentedKey, Result, Timestamp};
+use purser_domain::{Agent, ErrorKind, KeyId, PresentedKey, Result, Timestamp};
 use std::convert::Infallible;
 use std::future::Future;
 
@@ -34,16 +34,17 @@ impl Caller {
     /// The agent whose key this is, which key it is, and what was read in the same round trip.
     ///
     /// `hit` counts the request and says how many seconds to wait, if any; `read` reads the agent's record and whatever
-    /// else the handler needs, and must not write, since it runs beside both checks.
+    /// else the handler needs, and must not write, since it runs beside both checks. Nor may its work tell whether there is
+    /// such an agent, unless the key is its own.
     pub async fn enter<T>(
         self,
         hit: impl Future<Output = Result<Option<u64>>>,
         now: Timestamp,
-        read: impl AsyncFnOnce(AgentId) -> Result<(Option<Agent>, T)>,
+        read: impl AsyncFnOnce(&PresentedKey) -> Result<(Option<Agent>, T)>,
     ) -> Result<(Agent, KeyId, T)> {
         let known = async {
             let key = self.key?;
-            let (agent, rest) = read(key.agent).await?;
+            let (agent, rest) = read(&key).await?;
             match agent {
                 Some(agent) if key.is_valid_for(Some(&agent), now) => Ok((agent, key.key, rest)),
                 Some(_) => Err(ErrorKind::InvalidAgentKey.into()),

@@ -9,8 +9,7 @@ use axum::{
     extract::FromRequestParts,
     http::{HeaderMap, HeaderName, HeaderValue, request::Parts},
 };
-use purser_domain::{Duration, Error, ErrorKind, Result, Timestamp};
-use sha2::{Digest as _, Sha256};
+use purser_domain::{Duration, Error, ErrorKind, Result, SecretDigest, Timestamp};
 use std::{
     convert::Infallible,
     sync::{PoisonError, RwLock},
@@ -47,8 +46,8 @@ struct Held {
 /// SHA-256 of the tokens that are good.
 #[derive(Clone, Copy)]
 struct Good {
-    current: [u8; 32],
-    previous: Option<[u8; 32]>,
+    current: SecretDigest,
+    previous: Option<SecretDigest>,
 }
 
 impl Good {
@@ -67,7 +66,7 @@ impl Good {
     }
 
     /// Looks at both, so that the time tells nothing of either.
-    fn include(&self, presented: &[u8; 32]) -> bool {
+    fn include(&self, presented: &SecretDigest) -> bool {
         let current = self.current.ct_eq(presented);
         let previous = self
             .previous
@@ -77,9 +76,9 @@ impl Good {
 }
 
 /// The digest of a token that may be one.
-fn digest_of(token: &str) -> Option<[u8; 32]> {
+fn digest_of(token: &str) -> Option<SecretDigest> {
     let may_be = token.len() >= SHORTEST && token.bytes().all(|byte| byte.is_ascii_graphic());
-    may_be.then(|| Sha256::digest(token).into())
+    may_be.then(|| SecretDigest::of(token))
 }
 
 impl InternalTokens {
@@ -105,7 +104,7 @@ impl InternalTokens {
 
     async fn check_presented(&self, presented: Option<&HeaderValue>, now: Timestamp) -> Result<()> {
         let presented = presented.ok_or(ErrorKind::InvalidInternalToken)?;
-        let digest = Sha256::digest(presented).into();
+        let digest = SecretDigest::of(presented);
         let held = self.held();
         let is_fresh = now.since(held.read_at) < FRESH;
         if is_fresh && held.good.include(&digest) || self.ask(now).await.include(&digest) {
@@ -186,6 +185,10 @@ mod tests {
     use serde_json::{Value, json};
     use std::sync::{Arc, Mutex as StdMutex};
     use tokio::net::TcpListener;
+
+    static_assertions::assert_not_impl_any!(Good: PartialEq, std::fmt::Debug);
+    static_assertions::assert_not_impl_any!(InternalTokens: PartialEq, std::fmt::Debug);
+    static_assertions::assert_not_impl_any!(InternalCaller: PartialEq, std::fmt::Debug);
 
     const A: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
     const B: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";

@@ -47,7 +47,7 @@ mod trace_id;
 pub use admit::admit;
 pub use at_most::at_most;
 pub use body::json_body;
-pub use boot::{Boot, BootError, log_to, serve, start_logging};
+pub use boot::{Boot, BootError, log_to, serve, start_logging, stopped};
 pub use caller::presented_key;
 pub use clock::Clock;
 pub use decision::{CheckView, DecisionView};

@@ -3,7 +3,7 @@
 //! A request has a name, a body of bounded size, and a deadline; whatever happens to it, it gets an answer in our
 //! envelope, and it is logged once, here, where it ends. Bodies, headers and keys are never logged.
 
-use crate::{Clock, Env, Failure, RequestId, TraceId, envelope::ErrorBody};
+use crate::{Clock, Env, Failure, RequestId, TraceId, boot::panic_text, envelope::ErrorBody};
 use axum::{
     Router,
     body::Body,
@@ -19,6 +19,7 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use lambda_http::RequestExt as _;
 use purser_domain::{Error, ErrorKind, Problem, Result};
 use std::{
+    any::Any,
     future::{Future, poll_fn},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::pin,
@@ -140,17 +141,13 @@ async fn contained(work: impl Future<Output = Result<Response>>) -> Result<Respo
     poll_fn(|context| {
         // The future is dropped after a panic, so nothing sees what it left half done.
         catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)))
-            .unwrap_or_else(|panic| Poll::Ready(Err(Error::internal("handling the request", panic_text(&*panic)))))
+            .unwrap_or_else(|panic| Poll::Ready(Err(Error::internal("handling the request", panicked(&*panic)))))
     })
     .await
 }
 
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("panicked: {}", text.unwrap_or("no message"))
+fn panicked(panic: &(dyn Any + Send)) -> String {
+    format!("panicked: {}", panic_text(panic).unwrap_or("see the line `panic`"))
 }
 
 /// Adds what every answer carries. What a handler has set itself stays.
@@ -250,6 +247,7 @@ mod tests {
             .route("/things/{id}", get(|Path(id): Path<String>| async move { id }))
             .route("/late", get(late))
             .route("/panics", get(panics))
+            .route("/panics/{text}", get(panics_with))
             .route("/broken", get(broken))
             .merge(pages());
         finish(routes, ApiSettings { body_limit: 16 })
@@ -297,6 +295,10 @@ mod tests {
 
     async fn panics() -> Reply {
         panic!("a bug")
+    }
+
+    async fn panics_with(Path(text): Path<String>) -> Reply {
+        panic!("a bug with {text}")
     }
 
     async fn broken() -> Reply<()> {
@@ -494,7 +496,13 @@ mod tests {
         let lines = Lines::default();
         let writer = lines.clone();
         let _guard = tracing::subscriber::set_default(subscriber("warn,purser=info", move || writer.clone()));
-        for path in ["/things/secret?x=secret", "/nowhere/secret", "/broken", "/page/broken"] {
+        for path in [
+            "/things/secret?x=secret",
+            "/nowhere/secret",
+            "/broken",
+            "/page/broken",
+            "/panics/secret",
+        ] {
             let mut request = in_lambda(request("GET", path, "secret"), Duration::from_secs(10));
             request
                 .headers_mut()
@@ -547,6 +555,19 @@ mod tests {
                 json!({
                     "route": "/page/broken",
                     "cause": "internal_error while reading the policy: connection reset",
+                }),
+            ),
+            line(
+                "INFO",
+                "request",
+                json!({"method": "GET", "route": "/panics/{text}", "status": 500, "error": "internal_error"}),
+            ),
+            line(
+                "ERROR",
+                "request.failed",
+                json!({
+                    "route": "/panics/{text}",
+                    "cause": "internal_error while handling the request: panicked: see the line `panic`",
                 }),
             ),
         ];

@@ -2,7 +2,7 @@
 
 use crate::{
     Boot, BootError, Clock, TraceId,
-    boot::{ColdStart, causes, start},
+    boot::{ColdStart, start, stopped},
 };
 use lambda_http::lambda_runtime::{self, LambdaEvent, service_fn};
 use purser_domain::Result;
@@ -32,10 +32,7 @@ pub async fn serve_schedule<F>(
     };
     match served.await {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!(cause = %causes(&*error), "function.stopped");
-            ExitCode::FAILURE
-        }
+        Err(error) => stopped(&*error),
     }
 }
 

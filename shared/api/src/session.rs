@@ -337,6 +337,9 @@ mod tests {
     use serde_json::json;
     use uuid::Uuid;
 
+    static_assertions::assert_not_impl_any!(SessionToken: PartialEq, std::fmt::Debug);
+    static_assertions::assert_not_impl_any!(WireTokens: PartialEq, std::fmt::Debug);
+
     const NOW_SECS: u64 = 1_795_223_340;
 
     fn now() -> Timestamp {

@@ -53,6 +53,9 @@ mod tests {
     use super::*;
     use uuid::Uuid;
 
+    // What `Debug` writes of it stands above.
+    static_assertions::assert_not_impl_any!(NonceKey: PartialEq, fmt::Display);
+
     const KEY: &str = "0123456789abcdef0123456789abcdef";
 
     fn settlement(number: u128) -> SettlementId {

@@ -178,6 +178,11 @@ mod tests {
     use super::*;
     use coins_bip32::enc::{TestnetEncoder, decode_b58_check, encode_b58_check};
 
+    // What `Debug` writes of them stands above.
+    static_assertions::assert_not_impl_any!(WalletSeed: PartialEq, fmt::Display);
+    static_assertions::assert_not_impl_any!(WalletSigner: PartialEq, fmt::Display);
+    static_assertions::assert_not_impl_any!(WalletXpub: PartialEq, fmt::Display);
+
     /// The accounts that Anvil and Hardhat print at start.
     #[test]
     fn wallets_are_those_that_every_bip44_wallet_derives() {

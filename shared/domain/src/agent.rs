@@ -3,7 +3,7 @@
 use crate::{Address, AgentId, Duration, Rule, Timestamp, catalog::named};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
-use subtle::ConstantTimeEq as _;
+use subtle::{Choice, ConstantTimeEq};
 
 /// An agent: the one that pays, and the scope of every limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,9 +102,9 @@ impl fmt::Display for KeyId {
     }
 }
 
-/// SHA-256 of a key's secret half.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct SecretDigest(pub [u8; 32]);
+/// SHA-256 of a secret, such as a key's secret half. There is no way to compare two but in constant time.
+#[derive(Clone, Copy)]
+pub struct SecretDigest([u8; 32]);
 
 /// Nothing of the digest: debug output may reach a log.
 impl fmt::Debug for SecretDigest {
@@ -113,10 +113,34 @@ impl fmt::Debug for SecretDigest {
     }
 }
 
+impl ConstantTimeEq for SecretDigest {
+    fn ct_eq(&self, other: &Self) -> Choice {
+        self.0.ct_eq(&other.0)
+    }
+}
+
+impl PartialEq for SecretDigest {
+    fn eq(&self, other: &Self) -> bool {
+        self.ct_eq(other).into()
+    }
+}
+
+impl Eq for SecretDigest {}
+
 impl SecretDigest {
-    /// The digest of a secret half, prefix included.
-    pub fn of(secret: &str) -> Self {
-        Self(Sha256::digest(secret.as_bytes()).into())
+    /// The digest of a secret; of a key's secret half the prefix is part.
+    pub fn of(secret: impl AsRef<[u8]>) -> Self {
+        Self(Sha256::digest(secret).into())
+    }
+
+    /// A digest that was stored.
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// What is stored of it.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
     }
 }
 
@@ -325,7 +349,7 @@ impl PresentedKey {
             .filter(|agent| agent.id == self.agent)
             .and_then(|agent| agent.keys.iter().find(|key| key.id == self.key));
         let expected = key.map_or(NO_SUCH_KEY, |key| key.digest);
-        let same_secret: bool = self.digest.0.ct_eq(&expected.0).into();
+        let same_secret: bool = self.digest.ct_eq(&expected).into();
         let in_force = key.is_some_and(|key| key.ends_at.is_none_or(|ends_at| now < ends_at));
         same_secret & in_force
     }
@@ -365,6 +389,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use uuid::Uuid;
+
+    // No `==` that tells by its time how much was right, and nothing that a log could print. A digest has both, and both
+    // are written by hand above.
+    static_assertions::assert_not_impl_any!(PresentedKey: PartialEq, fmt::Debug, fmt::Display);
+    static_assertions::assert_not_impl_any!(NewKey: PartialEq, fmt::Debug, fmt::Display);
 
     fn agent(keys: Vec<AgentKey>) -> Agent {
         Agent {

@@ -134,7 +134,7 @@ macro_rules! written_as_bytes {
 }
 written_as_bytes! {
     Fingerprint, |fingerprint| fingerprint.as_bytes().to_vec(), Self::from_bytes;
-    SecretDigest, |digest| digest.0.to_vec(), Self;
+    SecretDigest, |digest| digest.as_bytes().to_vec(), Self::from_bytes;
     // A settlement lists up to twenty of them and must stay below 1 KB: 16 bytes rather than 36.
     RuleId, |id| id.uuid().as_bytes().to_vec(), |bytes| Self::from_uuid(Uuid::from_bytes(bytes));
 }

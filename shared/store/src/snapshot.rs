@@ -116,9 +116,15 @@ pub(crate) const ESCALATE: &str = "esc";
 impl Ledger {
     /// Reads all of it: 3 read units, 4 with an approval, and one more for each budget, which take a second round trip.
     pub async fn snapshot(&self, ask: &Ask) -> Result<Snapshot> {
+        self.snapshot_for(ask, |_| true).await
+    }
+
+    /// The same for a caller who is not known yet: unless `knows` them by the agent's record, no budget is read, so that
+    /// the work for a wrong secret is the work for an agent that does not exist.
+    pub async fn snapshot_for(&self, ask: &Ask, knows: impl Fn(&Agent) -> bool) -> Result<Snapshot> {
         let mut patience = Patience::new();
         loop {
-            if let Some(snapshot) = self.read_once(ask).await? {
+            if let Some(snapshot) = self.read_once(ask, &knows).await? {
                 return Ok(snapshot);
             }
             patience.pause().await.map_err(|_| {
@@ -131,7 +137,7 @@ impl Ledger {
     }
 
     /// One reading; `None` when a policy or budget and its window are of two instants.
-    async fn read_once(&self, ask: &Ask) -> Result<Option<Snapshot>> {
+    async fn read_once(&self, ask: &Ask, knows: impl Fn(&Agent) -> bool) -> Result<Option<Snapshot>> {
         let (rows, head) = tokio::try_join!(self.single_rows(ask), self.day(ask))?;
         let SingleRows { agent, prior, approval } = rows;
         let Some(Head {
@@ -149,7 +155,7 @@ impl Ledger {
         if enabled.as_ref().is_some_and(|enabled| enabled.version != day.stamp) {
             return Ok(None);
         }
-        let Some(budgets) = self.budgets(agent.as_ref()).await? else {
+        let Some(budgets) = self.budgets(agent.as_ref().filter(|agent| knows(agent))).await? else {
             return Ok(None);
         };
         Ok(Some(Snapshot {

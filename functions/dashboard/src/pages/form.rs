@@ -250,7 +250,7 @@ impl Form {
 
 /// What ties a form to the session that it was made for (with `SameSite` and the request's own origin, the third
 /// guard against forms that other sites post).
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct FormToken(String);
 
 impl FormToken {
@@ -458,6 +458,8 @@ pub(super) struct BoxOption {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    static_assertions::assert_not_impl_any!(FormToken: PartialEq, fmt::Debug);
 
     fn form(body: &str) -> Form {
         Form::of(FormName::Enable, body.as_bytes())

@@ -522,7 +522,7 @@ fn agent_sample<'a>(agent: &'a Agent, catalog: &'a Catalog) -> AgentPage<'a> {
     let key = |n, created, ends_at, last_used_at| {
         let key = AgentKey {
             id: KeyId(n),
-            digest: SecretDigest([0; 32]),
+            digest: SecretDigest::from_bytes([0; 32]),
             created_at: ago(created),
             ends_at,
         };

@@ -10,7 +10,6 @@ use purser_api::Query;
 use purser_domain::Timestamp;
 
 /// What a page knows besides its own data.
-#[derive(Debug)]
 pub(crate) struct Shell {
     /// Who is signed in, as the issuer names them.
     pub(crate) person: String,

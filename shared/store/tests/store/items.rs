@@ -24,7 +24,7 @@ async fn an_agent_returns_with_its_keys_and_rules() {
     let mut agent = sample::agent(1, sample::rules());
     agent.keys.push(AgentKey {
         id: KeyId(u64::MAX),
-        digest: SecretDigest([0xff; 32]),
+        digest: SecretDigest::from_bytes([0xff; 32]),
         created_at: sample::start(),
         ends_at: Some(sample::start().after(sample::secs(1))),
     });

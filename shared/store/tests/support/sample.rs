@@ -64,7 +64,7 @@ pub fn agent(n: u128, rules: Vec<Rule>) -> Agent {
         },
         keys: vec![AgentKey {
             id: KeyId(1),
-            digest: SecretDigest([9; 32]),
+            digest: SecretDigest::from_bytes([9; 32]),
             created_at: start(),
             ends_at: None,
         }],

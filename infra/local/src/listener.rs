@@ -1,0 +1,284 @@
+//! Writes down what the functions log and, beside it, what must not stand there, so that logs can be held to it
+//! (`tests/logs/check.py`).
+//!
+//! A process has two files of its own: its log lines, as `CloudWatch` would get them at the lowest level, and a line of JSON
+//! for each text that must not be in them. Secrets of a stack are told by the stack; what callers send and are handed is
+//! seen at the gateway: credentials, sessions, signed payments, and the texts of request bodies.
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, header};
+use axum::middleware::Next;
+use axum::response::Response;
+use http_body_util::{BodyExt as _, Collected};
+use purser_api::{Env, log_to};
+use serde_json::{Value, json};
+use std::collections::HashSet;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// What our own crates log at the most, and everybody else's warnings: each line of a higher level is among them.
+const EVERYTHING: &str = "warn,purser=trace";
+
+/// Shorter texts may be anywhere by chance.
+const LONG_ENOUGH: usize = 16;
+
+/// Listens to this process. Clones share its files.
+#[derive(Clone)]
+pub struct Listener(Arc<Heard>);
+
+struct Heard {
+    lines: Arc<File>,
+    secrets: Mutex<(File, HashSet<String>)>,
+}
+
+impl Listener {
+    /// The listener of this process, where `PURSER_LOGS` names a folder.
+    pub fn of_process() -> Option<Self> {
+        static OF_PROCESS: OnceLock<Option<Listener>> = OnceLock::new();
+        let open = || {
+            let folder = Env::process().get("PURSER_LOGS").map(str::to_owned)?;
+            match Self::open(Path::new(&folder)) {
+                Ok(listener) => Some(listener),
+                // The check misses it then: too little was heard.
+                Err(error) => {
+                    tracing::error!(cause = %error, "listener.not_opened");
+                    None
+                }
+            }
+        };
+        OF_PROCESS.get_or_init(open).clone()
+    }
+
+    fn open(folder: &Path) -> io::Result<Self> {
+        std::fs::create_dir_all(folder)?;
+        let process = uuid::Uuid::new_v4();
+        let open = |kind| {
+            let path = folder.join(format!("{process}.{kind}"));
+            OpenOptions::new().create_new(true).append(true).open(path)
+        };
+        Ok(Self(Arc::new(Heard {
+            lines: Arc::new(open("log")?),
+            secrets: Mutex::new((open("secrets")?, HashSet::new())),
+        })))
+    }
+
+    /// Writes down all that is logged from now on, unless the process has sent its lines somewhere already.
+    pub fn listen(&self) {
+        log_to(EVERYTHING, self.lines());
+    }
+
+    /// Where lines are written, for whoever listens too: a line is one write.
+    pub fn lines(&self) -> Arc<File> {
+        Arc::clone(&self.0.lines)
+    }
+
+    /// This must not be logged. What is too short to be looked for is passed over.
+    pub fn must_not_log(&self, what: &str, text: &str) {
+        if text.len() < LONG_ENOUGH {
+            return;
+        }
+        let mut secrets = self.0.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        let (file, known) = &mut *secrets;
+        if known.insert(text.to_owned()) {
+            let line = format!("{}\n", json!({"what": what, "text": text}));
+            if let Err(error) = file.write_all(line.as_bytes()) {
+                tracing::error!(cause = %error, "listener.not_written");
+            }
+        }
+    }
+
+    /// Each half of an agent's key, and each part of a token.
+    pub(crate) fn credential(&self, what: &str, text: &str) {
+        for part in text.split([':', '.', ' ', '=', ';']) {
+            self.must_not_log(what, part.trim_start_matches("gak_sec_"));
+        }
+    }
+
+    fn body(&self, asked: &str, body: &[u8]) {
+        let Ok(text) = std::str::from_utf8(body) else { return };
+        let what = format!("the body of {asked}");
+        match serde_json::from_slice::<Value>(body) {
+            Ok(value) => self.texts(&what, &value),
+            Err(_) => {
+                for part in text.split(['&', '=']) {
+                    self.text(&what, part);
+                }
+            }
+        }
+    }
+
+    fn text(&self, what: &str, text: &str) {
+        if !is_name(text) {
+            self.must_not_log(what, text);
+        }
+    }
+
+    fn texts(&self, what: &str, value: &Value) {
+        match value {
+            Value::String(text) => self.text(what, text),
+            Value::Array(values) => values.iter().for_each(|value| self.texts(what, value)),
+            Value::Object(members) => {
+                for (name, value) in members {
+                    self.texts(&format!("{what}, {name}"), value);
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    fn answer(&self, headers: &HeaderMap, body: &[u8]) {
+        for cookie in texts(headers, &header::SET_COOKIE) {
+            let pair = cookie.split(';').next().unwrap_or_default();
+            self.credential("a cookie", pair);
+        }
+        for address in texts(headers, &header::LOCATION) {
+            for pair in address.split(['?', '&']) {
+                self.must_not_log("a sign-in", pair.split_once('=').unwrap_or_default().1);
+            }
+        }
+        let text = String::from_utf8_lossy(body);
+        for rest in text.split("gak_sec_").skip(1) {
+            self.must_not_log("an agent key", &hexadecimal(rest));
+        }
+        for rest in text.split("name=\"form_token\" value=\"").skip(1) {
+            self.must_not_log("a form's token", rest.split('"').next().unwrap_or_default());
+        }
+        let Ok(answer) = serde_json::from_slice::<Value>(body) else {
+            return;
+        };
+        let Some(payment) = answer.get("payment") else { return };
+        let text_at = |pointer| payment.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        self.must_not_log("a signed payment", text_at("/header_value"));
+        for part in ["/payload/payload/signature", "/payload/payload/authorization/nonce"] {
+            self.must_not_log("a payment's signature or nonce", text_at(part).trim_start_matches("0x"));
+        }
+    }
+}
+
+/// Passes a request on and its answer back, and notes what must not be logged of them.
+pub(crate) async fn listen(State(listener): State<Listener>, request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    for (what, name) in [
+        ("an authorization", header::AUTHORIZATION),
+        ("a cookie", header::COOKIE),
+        ("an internal token", HeaderName::from_static("x-internal-token")),
+    ] {
+        for text in texts(headers, &name) {
+            listener.credential(what, text);
+        }
+    }
+    let asked = format!("{} {}", request.method(), request.uri().path());
+    // Frame by frame on its way: a body that never ends is the function's concern.
+    let read = Arc::new(Mutex::new(Vec::new()));
+    let request = request.map(|body| {
+        let read = Arc::clone(&read);
+        Body::new(body.map_frame(move |frame| {
+            if let Some(bytes) = frame.data_ref() {
+                read.lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .extend_from_slice(bytes);
+            }
+            frame
+        }))
+    });
+    let (parts, body) = next.run(request).await.into_parts();
+    listener.body(&asked, &read.lock().unwrap_or_else(PoisonError::into_inner));
+    // The routers' answers are in memory, so there is nothing that could fail.
+    let body = body.collect().await.map_or_else(|_| Bytes::new(), Collected::to_bytes);
+    listener.answer(&parts.headers, &body);
+    Response::from_parts(parts, Body::from(body))
+}
+
+fn texts<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    headers.get_all(name).iter().filter_map(|value| value.to_str().ok())
+}
+
+/// Whether a text of a body only names something, as log lines do too: an id, an address, a hash, a word of the API.
+fn is_name(text: &str) -> bool {
+    let is_word = text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    let is_hash = text
+        .strip_prefix("0x")
+        .is_some_and(|digits| hexadecimal(digits).len() == digits.len());
+    is_word || is_hash || uuid::Uuid::try_parse(text).is_ok()
+}
+
+fn hexadecimal(text: &str) -> String {
+    text.chars().take_while(char::is_ascii_hexdigit).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a listener was told must not be logged.
+    fn check(tell: impl FnOnce(&Listener), expected: &[&str]) {
+        let folder = std::env::temp_dir().join(format!("purser-listener-{}", uuid::Uuid::new_v4()));
+        let listener = Listener::open(&folder).unwrap();
+        tell(&listener);
+        let files = std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path());
+        let secrets = files.filter(|path| path.extension().is_some_and(|kind| kind == "secrets"));
+        let secrets: String = secrets.map(|path| std::fs::read_to_string(path).unwrap()).collect();
+        std::fs::remove_dir_all(&folder).unwrap();
+        let texts = secrets.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let texts: Vec<String> = texts.map(|line| line["text"].as_str().unwrap().to_owned()).collect();
+        assert_eq!(texts, expected);
+    }
+
+    #[test]
+    fn of_credentials_every_part_is_secret_and_told_once() {
+        let (public, secret) = (format!("gak_pub_{}", "1".repeat(48)), "2".repeat(64));
+        let key = format!("Bearer {public}:gak_sec_{secret}");
+        let told = |listener: &Listener| {
+            listener.credential("an authorization", &key);
+            listener.credential("an authorization", &key);
+        };
+        check(told, &[&public, &secret]);
+        let (payload, signature) = ("p".repeat(30), "s".repeat(30));
+        let cookie = format!("purser-session=short.{payload}.{signature}; other=x");
+        check(
+            |listener| listener.credential("a cookie", &cookie),
+            &[&payload, &signature],
+        );
+    }
+
+    #[test]
+    fn of_a_body_every_text_is_secret_that_is_no_name() {
+        let body = json!({
+            "url": "https://provider.example/x",
+            "list": [{"note": "please pay this soon"}],
+            "approval_id": "816a3780-09c3-8db1-b2d4-de3900000001",
+            "to": "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC",
+            "kind": "vendor_allowlist_of_all",
+            "number": 12,
+        });
+        let told = |listener: &Listener| listener.body("POST /", body.to_string().as_bytes());
+        check(told, &["please pay this soon", "https://provider.example/x"]);
+        let form = b"form_token=0123456789abcdefABCD&note=x";
+        check(|listener| listener.body("POST /", form), &["0123456789abcdefABCD"]);
+    }
+
+    #[test]
+    fn of_an_answer_keys_cookies_forms_and_payments_are_secret() {
+        let (cookie, state, key) = ("c".repeat(20), "s".repeat(20), "3".repeat(64));
+        let headers: HeaderMap = [
+            (header::SET_COOKIE, format!("attempt={cookie}; Path=/")),
+            (header::LOCATION, format!("/authorize?state={state}&x=y")),
+        ]
+        .into_iter()
+        .map(|(name, value)| (name, value.parse().unwrap()))
+        .collect();
+        let page =
+            format!(r#"<code>gak_pub_1:gak_sec_{key}</code><input name="form_token" value="0123456789abcdefABCD">"#);
+        let told = |listener: &Listener| listener.answer(&headers, page.as_bytes());
+        check(told, &[&cookie, &state, &key, "0123456789abcdefABCD"]);
+        let authorization = json!({"nonce": format!("0x{}", "4".repeat(64))});
+        let payload =
+            json!({"payload": {"signature": format!("0x{}", "5".repeat(130)), "authorization": authorization}});
+        let paid = json!({"payment": {"header_value": "e30=e30=e30=e30=", "payload": payload}}).to_string();
+        let told = |listener: &Listener| listener.answer(&HeaderMap::new(), paid.as_bytes());
+        check(told, &["e30=e30=e30=e30=", &"5".repeat(130), &"4".repeat(64)]);
+    }
+}

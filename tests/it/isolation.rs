@@ -1,0 +1,659 @@
+//! Nobody reads or moves what is somebody else's: every route of the API's description is walked with every kind of id
+//! that it takes, of another agent of the same owner and of an agent of another owner. What is somebody else's is
+//! answered like what does not exist, in every byte, and nothing is stored.
+//!
+//! A route, a query parameter or an id in a body that this walk does not know fails it, so whoever adds one says here
+//! whose it is. Which kind of caller may call a route at all is `access.rs`.
+
+use crate::access::{Route, routes};
+use purser_local::{DEMO_OWNER, DEMO_STRANGER, openapi};
+use purser_tests::{Person, Rows, TestAgent, World, body_of, dollars, fresh_key};
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Path parameters that name something of an agent.
+const OWNED: [&str; 7] = [
+    "agentId",
+    "approvalId",
+    "id",
+    "keyId",
+    "ruleId",
+    "settlementId",
+    "transactionId",
+];
+/// Path parameters that name something of everybody.
+const SHARED: [&str; 1] = ["serviceId"];
+/// Query parameters that name nothing of an agent.
+const FILTERS: [&str; 8] = [
+    "category",
+    "changed",
+    "limit",
+    "result",
+    "service_id",
+    "slug",
+    "status",
+    "trust_status",
+];
+/// Members of request bodies that name something: the first five have tests of their own below.
+const REFERENCES: [&str; 8] = [
+    "approval_id",
+    "idempotency_key",
+    "payment_response_header",
+    "replay_key",
+    "tx_hash",
+    // Of the catalog, which is everybody's.
+    "operation_id",
+    "service_id",
+    "trust_status",
+];
+const LISTS: [&str; 3] = ["approvals", "decisions", "settlements"];
+
+type Names = BTreeMap<&'static str, String>;
+type Headers = Vec<(&'static str, String)>;
+
+/// An agent, its owner, and everything that an agent can have.
+struct Home {
+    owner: Person,
+    agent: TestAgent,
+    /// A value for each path parameter.
+    names: Names,
+    /// A request that waits for a person.
+    question: Value,
+    /// The transaction of a payment that nobody has reported yet.
+    hash: String,
+}
+
+impl Home {
+    async fn of(world: &World, owner: &Person, name: &str) -> Self {
+        let agent = world.agent_of(owner, name).await;
+        let edit =
+            async |method, below: &str, body: Value| world.person_edits(owner, method, &agent.path(below), &body).await;
+        let tight = json!({"max_per_call_units": dollars(100), "require_approval_above_units": dollars(5)});
+        edit(Method::PATCH, "/services/lab-search", tight).await.ok();
+        let rule = json!({"kind": "category_block", "categories": ["finance"]});
+        let rule = edit(Method::POST, "/rules", rule).await.created();
+        // Two of everything that is listed.
+        world.authorize(&agent, &body_of(world.offer(1))).await.ok();
+        let paid = world.authorize(&agent, &body_of(world.offer(dollars(1)))).await.ok();
+        let question = body_of(world.offer(dollars(6)));
+        let other = body_of(world.offer(dollars(7)));
+        world.authorize(&agent, &other).await.refused(402, "approval_required");
+        let asked = world
+            .authorize(&agent, &question)
+            .await
+            .refused(402, "approval_required");
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let names = [
+            ("agentId", agent.id.to_string()),
+            ("approvalId", text(&asked["approval_id"])),
+            ("id", text(&asked["approval_id"])),
+            ("keyId", agent.key_id().to_owned()),
+            ("ruleId", text(&rule["rule_id"])),
+            ("serviceId", "lab-search".to_owned()),
+            ("settlementId", text(&paid["settlement_id"])),
+            ("transactionId", text(&asked["transaction_id"])),
+        ];
+        Self {
+            owner: owner.clone(),
+            hash: world.settle(&paid).await,
+            names: names.into(),
+            question,
+            agent,
+        }
+    }
+
+    fn session(&self) -> Headers {
+        let token = format!("Bearer {}", self.owner.token);
+        vec![("authorization", token), ("if-match", "*".to_owned())]
+    }
+
+    fn key(&self) -> Headers {
+        vec![("authorization", format!("Bearer {}", self.agent.key))]
+    }
+
+    /// What is nobody else's business.
+    fn marks(&self) -> Vec<&str> {
+        let names = self.names.iter().filter(|(name, _)| **name != "serviceId");
+        let names = names.map(|(_, value)| value.as_str());
+        names.chain([self.agent.wallet.as_str(), self.hash.as_str()]).collect()
+    }
+}
+
+/// Two agents of one owner, and one of another.
+struct Town {
+    world: World,
+    first: Home,
+    second: Home,
+    elsewhere: Home,
+}
+
+impl Town {
+    async fn start() -> Self {
+        Self::of(World::start().await).await
+    }
+
+    async fn of(world: World) -> Self {
+        let (owner, stranger) = (world.person(&DEMO_OWNER), world.person(&DEMO_STRANGER));
+        Self {
+            first: Home::of(&world, &owner, "first").await,
+            second: Home::of(&world, &owner, "second").await,
+            elsewhere: Home::of(&world, &stranger, "elsewhere").await,
+            world,
+        }
+    }
+
+    async fn tables(&self) -> [Rows; 3] {
+        let world = &self.world;
+        [
+            world.rows_of("LedgerTable").await,
+            world.rows_of("DecisionsTable").await,
+            world.rows_of("CatalogTable").await,
+        ]
+    }
+
+    async fn is_as_it_was(&self, before: &[Rows; 3]) {
+        for (is, was) in self.tables().await.iter().zip(before) {
+            assert_eq!(is.changes_since(was), Vec::<String>::new());
+        }
+    }
+
+    async fn send(&self, method: &Method, path: &str, headers: &Headers, body: Option<&Value>) -> Told {
+        let url = format!("{}{path}", self.world.stack.base_url);
+        let mut request = self.world.http.request(method.clone(), url);
+        for (name, value) in headers {
+            request = request.header(*name, value);
+        }
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let answer = request.send().await.unwrap();
+        let mut headers = answer.headers().clone();
+        let id = headers.remove("x-request-id").unwrap();
+        for name in ["date", "x-amzn-trace-id"] {
+            headers.remove(name);
+        }
+        let headers = headers.iter().map(|(name, value)| format!("{name}: {value:?}"));
+        Told {
+            status: answer.status().as_u16(),
+            headers: headers.collect(),
+            text: answer.text().await.unwrap().replace(id.to_str().unwrap(), ""),
+        }
+    }
+
+    /// What is somebody else's, by these names, is answered like what does not exist.
+    async fn is_nothing(
+        &self,
+        route: &Route,
+        headers: &Headers,
+        theirs: &Names,
+        nobodys: &Names,
+        body: Option<&Value>,
+    ) {
+        let asked = format!("{} {}", route.method, path_of(route, theirs));
+        let told = self.send(&route.method, &path_of(route, theirs), headers, body).await;
+        told.refused(404, "not_found", &asked);
+        let unknown = self.send(&route.method, &path_of(route, nobodys), headers, body).await;
+        assert_eq!(told, unknown, "{asked}");
+    }
+
+    /// Every path that names something of `theirs`, and whatever can be mixed of both.
+    async fn walk(&self, scheme: &str, caller: &Headers, own: &Home, theirs: &Home) -> usize {
+        let mut walked = 0;
+        let owns_both = scheme == "session" && own.owner.token == theirs.owner.token;
+        for route in routes().iter().filter(|route| route.scheme.as_deref() == Some(scheme)) {
+            let body = body_for(route, theirs);
+            let body = body.as_ref();
+            let named = route.names();
+            let with = |base: &Names, name: &str, value: &str| {
+                let mut names = base.clone();
+                *names.get_mut(name).unwrap() = value.to_owned();
+                names
+            };
+            for name in named.iter().filter(|name| OWNED.contains(name)) {
+                if *name == "agentId" && owns_both {
+                    continue;
+                }
+                let theirs = &theirs.names[name];
+                let (mixed, unknown) = (with(&own.names, name, theirs), with(&own.names, name, &unlike(theirs)));
+                self.is_nothing(route, caller, &mixed, &unknown, body).await;
+                walked += 1;
+            }
+            if named.contains(&"agentId") && !owns_both {
+                let nobodys = theirs.names.iter().map(|(name, value)| (*name, unlike(value)));
+                self.is_nothing(route, caller, &theirs.names, &nobodys.collect(), body)
+                    .await;
+                walked += 1;
+            }
+        }
+        walked
+    }
+}
+
+/// What was answered, but for the name of the request.
+#[derive(Debug, PartialEq)]
+struct Told {
+    status: u16,
+    headers: BTreeSet<String>,
+    text: String,
+}
+
+impl Told {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_default()
+    }
+
+    #[track_caller]
+    fn refused(&self, status: u16, slug: &str, asked: &str) {
+        assert_eq!(
+            (self.status, &self.json()["error"]),
+            (status, &json!(slug)),
+            "{asked}: {self:?}"
+        );
+    }
+
+    #[track_caller]
+    fn says_nothing_of(&self, home: &Home, asked: &str) {
+        for mark in home.marks() {
+            assert!(!self.text.contains(mark), "{asked} tells {mark}: {}", self.text);
+        }
+    }
+}
+
+fn path_of(route: &Route, names: &Names) -> String {
+    let filled = |path: String, name: &&str| path.replace(&format!("{{{name}}}"), &names[name]);
+    route.names().iter().fold(route.path.clone(), filled)
+}
+
+/// An id of the same form that nobody has.
+fn unlike(id: &str) -> String {
+    let (rest, last) = id.split_at(id.len() - 1);
+    format!("{rest}{}", if last == "e" { "f" } else { "e" })
+}
+
+/// A body that the route takes, so that nothing but the owner is in the way.
+fn body_for(route: &Route, home: &Home) -> Option<Value> {
+    let body = match (route.method.as_str(), route.path.as_str()) {
+        ("POST", "/agents") | ("PATCH", "/agents/{agentId}") => json!({"name": "renamed"}),
+        ("POST", "/agents/{agentId}/keys/{keyId}/rotate") => json!({"overlap_seconds": 60}),
+        ("POST", "/agents/{agentId}/rules") | ("PUT", "/agents/{agentId}/rules/{ruleId}") => {
+            json!({"kind": "category_block", "categories": ["data"]})
+        }
+        ("POST", "/agents/{agentId}/services") => json!({"service_id": "lab-reports"}),
+        ("PATCH", "/agents/{agentId}/services/{serviceId}") => json!({"max_per_call_units": 1}),
+        (
+            "POST",
+            "/agents/{agentId}/approvals/{approvalId}/approve" | "/agents/{agentId}/approvals/{approvalId}/reject",
+        ) => {
+            json!({"note": "mine"})
+        }
+        ("POST", "/agents/{agentId}/keys") => json!({}),
+        ("POST", "/x402/authorize") => home.question.clone(),
+        ("POST", "/x402/check") => {
+            let mut body = home.question.clone();
+            body.as_object_mut().unwrap().remove("idempotency_key");
+            body["replay_key"] = fresh_key().into();
+            body
+        }
+        ("POST", "/x402/settlements/{settlementId}/complete") => {
+            json!({"payment_response_header": "e30=", "tx_hash": home.hash})
+        }
+        _ => {
+            let takes_one = route.operation.get("requestBody").is_some();
+            assert!(
+                !takes_one,
+                "{} {} has a body that this test does not know",
+                route.method, route.path
+            );
+            return None;
+        }
+    };
+    Some(body)
+}
+
+/// What the walk does not know, it can't have walked.
+#[test]
+fn every_name_in_a_path_a_query_or_a_body_is_known_to_this_walk() {
+    let known: BTreeSet<&str> = OWNED.into_iter().chain(SHARED).collect();
+    for route in routes() {
+        let asked = format!("{} {}", route.method, route.path);
+        assert!(
+            route.names().iter().all(|name| known.contains(name)),
+            "{asked}: whose is it?"
+        );
+        let parameters = route.operation["parameters"].as_array().into_iter().flatten();
+        for parameter in parameters.filter(|parameter| parameter["in"] == "query") {
+            let name = parameter["name"].as_str().unwrap();
+            let is_known = FILTERS.contains(&name) || ["agent_id", "cursor"].contains(&name);
+            assert!(is_known, "{asked}: whose is {name}?");
+        }
+    }
+    // Members of all that a body may hold; `_status` is there because a name may end like one.
+    let document: Value = serde_json::from_str(&openapi().unwrap()).unwrap();
+    let schemas = document["components"]["schemas"].as_object().unwrap();
+    let bodies = schemas
+        .iter()
+        .filter(|(name, _)| name.ends_with("Body") && *name != "ErrorBody");
+    let members = bodies.flat_map(|(_, schema)| schema["properties"].as_object().into_iter().flatten());
+    let members = members.map(|(name, _)| name.as_str());
+    let names_something = |name: &&str| {
+        let ends = ["_id", "_ids", "_key", "_hash", "_header", "_status"];
+        ends.iter().any(|end| name.ends_with(end))
+    };
+    let members: BTreeSet<&str> = members.filter(names_something).collect();
+    assert_eq!(members, REFERENCES.into());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_somebody_elses_is_answered_like_what_does_not_exist() {
+    let town = Town::start().await;
+    let before = town.tables().await;
+    let (first, second, elsewhere) = (&town.first, &town.second, &town.elsewhere);
+    for theirs in [second, elsewhere] {
+        assert!(town.walk("agentKey", &first.key(), first, theirs).await >= 9);
+    }
+    assert!(town.walk("session", &elsewhere.session(), elsewhere, first).await >= 50);
+    assert!(town.walk("session", &first.session(), first, second).await >= 9);
+    town.is_as_it_was(&before).await;
+
+    let operator = vec![("x-internal-token", town.world.stack.internal_token.clone())];
+    // Each path was good: its own caller gets through, and is told of nobody else. What removes something comes last.
+    let mut all = routes();
+    all.sort_by_key(|route| (route.method != Method::GET, route.method == Method::DELETE));
+    for route in all
+        .iter()
+        .filter(|route| route.names().iter().any(|name| OWNED.contains(name)))
+    {
+        let asked = format!("{} {}", route.method, route.path);
+        let (headers, others): (_, &[&Home]) = match route.scheme.as_deref() {
+            Some("agentKey") => (second.key(), &[first, elsewhere]),
+            Some("internalToken") => (operator.clone(), &[first, elsewhere]),
+            _ => (second.session(), &[elsewhere]),
+        };
+        let path = path_of(route, &second.names);
+        let told = town
+            .send(&route.method, &path, &headers, body_for(route, second).as_ref())
+            .await;
+        // A question is answered once, and what is only asked for is accepted.
+        let fine = if path.ends_with("/reject") { 409 } else { 202 };
+        assert!(told.status <= 201 || told.status == fine, "{asked}: {told:?}");
+        for other in others {
+            told.says_nothing_of(other, &asked);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_wrong_kind_of_caller_learns_of_no_id_whether_it_exists() {
+    let town = Town::start().await;
+    let before = town.tables().await;
+    let operator = vec![("x-internal-token", town.world.stack.internal_token.clone())];
+    let (key, session) = (town.first.key(), town.first.session());
+    let nobodys: Names = town
+        .first
+        .names
+        .iter()
+        .map(|(name, value)| (*name, unlike(value)))
+        .collect();
+    for route in routes() {
+        let wrong: [(&Headers, &str); 2] = match route.scheme.as_deref() {
+            Some("agentKey") => [
+                (&session, "invalid_authorization_header"),
+                (&operator, "invalid_agent_key"),
+            ],
+            Some("session") => [(&key, "invalid_session"), (&operator, "invalid_session")],
+            Some("internalToken") => [(&key, "invalid_internal_token"), (&session, "invalid_internal_token")],
+            _ => continue,
+        };
+        let body = match route.scheme.as_deref() {
+            Some("internalToken") => None,
+            _ => body_for(&route, &town.first),
+        };
+        for (caller, slug) in wrong {
+            let path = path_of(&route, &town.first.names);
+            let told = town.send(&route.method, &path, caller, body.as_ref()).await;
+            told.refused(401, slug, &format!("{} {path}", route.method));
+            let path = path_of(&route, &nobodys);
+            let unknown = town.send(&route.method, &path, caller, body.as_ref()).await;
+            assert_eq!(told, unknown, "{} {path}", route.method);
+        }
+    }
+    town.is_as_it_was(&before).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_tells_of_nobody_else_whatever_it_is_asked_for() {
+    let town = Town::start().await;
+    let (first, second, elsewhere) = (&town.first, &town.second, &town.elsewhere);
+    let asks = routes()
+        .into_iter()
+        .filter(|route| route.takes("cursor") || route.takes("agent_id"));
+    let asks: BTreeSet<String> = asks.map(|route| route.path).collect();
+    assert_eq!(
+        asks,
+        LISTS.map(|list| format!("/{list}")).into(),
+        "a list that is not walked"
+    );
+    let get = async |path: String, headers: &Headers| town.send(&Method::GET, &path, headers, None).await;
+    for list in LISTS {
+        // Another owner's agent is one that does not exist.
+        let agent = &first.names["agentId"];
+        let told = get(format!("/{list}?agent_id={agent}"), &elsewhere.session()).await;
+        let unknown = get(format!("/{list}?agent_id={}", unlike(agent)), &elsewhere.session()).await;
+        assert_eq!(told, unknown, "{list}");
+        told.says_nothing_of(first, list);
+
+        // A page of somebody else's list begins a page of one's own.
+        for (owner, of) in [(first, ""), (second, &*format!("&agent_id={}", second.agent.id))] {
+            let page = get(format!("/{list}?limit=1{of}"), &owner.session()).await.json();
+            let cursor = page["next_cursor"]
+                .as_str()
+                .unwrap_or_else(|| panic!("{list}{of} has a second page"));
+            let told = get(format!("/{list}?cursor={cursor}"), &elsewhere.session()).await;
+            assert_eq!(told.status, 200, "{told:?}");
+            let next = get(format!("/{list}?cursor={}", unlike(cursor)), &elsewhere.session()).await;
+            assert_eq!(told, next, "{list}: a place is a place, whoever was there");
+            for other in [first, second] {
+                told.says_nothing_of(other, list);
+            }
+            let told = get(format!("/{list}?cursor={cursor}&agent_id={agent}"), &first.session()).await;
+            assert_eq!(told.status, 200, "{told:?}");
+            told.says_nothing_of(second, list);
+        }
+        let own = get(format!("/{list}"), &elsewhere.session()).await;
+        assert!(own.json()["count"].as_u64().unwrap() >= 2, "{own:?}");
+        for other in [first, second] {
+            own.says_nothing_of(other, list);
+        }
+    }
+    let agents = get("/agents".to_owned(), &elsewhere.session()).await;
+    assert_eq!(agents.json()["count"], 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approval_lets_nobody_elses_call_run_though_it_is_the_same_call() {
+    let town = Town::start().await;
+    let (world, first) = (&town.world, &town.first);
+    for (theirs, approve) in [(&town.second, false), (&town.elsewhere, false), (&town.second, true)] {
+        let approval = &theirs.names["approvalId"];
+        if approve {
+            let path = theirs.agent.path(&format!("/approvals/{approval}/approve"));
+            world
+                .person_edits(&theirs.owner, Method::POST, &path, &json!({}))
+                .await
+                .ok();
+        }
+        let before = town.tables().await;
+        // Under the very key of the other, and under one of its own.
+        for key in [theirs.question["idempotency_key"].clone(), fresh_key().into()] {
+            let mut body = theirs.question.clone();
+            body["idempotency_key"] = key;
+            body["approval_id"] = json!(approval);
+            let told = town
+                .send(&Method::POST, "/x402/authorize", &first.key(), Some(&body))
+                .await;
+            told.refused(404, "not_found", "another agent's approval");
+            body["approval_id"] = json!(unlike(approval));
+            let unknown = town
+                .send(&Method::POST, "/x402/authorize", &first.key(), Some(&body))
+                .await;
+            assert_eq!(told, unknown);
+        }
+        town.is_as_it_was(&before).await;
+    }
+    // It was good all the while.
+    let mut body = town.second.question.clone();
+    body["approval_id"] = json!(town.second.names["approvalId"]);
+    world.authorize(&town.second.agent, &body).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_key_of_two_agents_is_two_keys() {
+    let world = World::start().await;
+    let (owner, stranger) = (world.person(&DEMO_OWNER), world.person(&DEMO_STRANGER));
+    let agents = [
+        world.agent_of(&owner, "first").await,
+        world.agent_of(&owner, "second").await,
+        world.agent_of(&stranger, "elsewhere").await,
+    ];
+    let body = body_of(world.offer(dollars(1)));
+    let mut other = body.clone();
+    other["max_payment_units"] = json!(dollars(2));
+    let mut paid = Vec::new();
+    for agent in &agents {
+        let first = world.authorize(agent, &body).await;
+        assert!(!first.headers.contains_key("idempotent-replayed"), "{}", first.body);
+        paid.push(first.ok());
+    }
+    for (agent, paid) in agents.iter().zip(&paid) {
+        let again = world.authorize(agent, &body).await;
+        assert_eq!(again.headers["idempotent-replayed"], "true");
+        assert_eq!(&again.ok(), paid);
+        let reused = world.authorize(agent, &other).await;
+        let reused = reused.refused(409, "idempotency_key_reused_for_different_request");
+        assert_eq!(reused["settlement_id"], paid["settlement_id"]);
+    }
+    for name in ["settlement_id", "transaction_id", "wallet_address"] {
+        let all: BTreeSet<&str> = paid.iter().map(|paid| paid[name].as_str().unwrap()).collect();
+        assert_eq!(all.len(), agents.len(), "{name}");
+    }
+
+    // And a preflight's key.
+    let mut body = body;
+    body.as_object_mut().unwrap().remove("idempotency_key");
+    body["replay_key"] = fresh_key().into();
+    let mut other = body.clone();
+    other["max_payment_units"] = json!(1);
+    let [first, second, _] = &agents;
+    let allowed = world.post(first, "/x402/check", &body).await.ok();
+    let blocked = world.post(second, "/x402/check", &other).await.ok();
+    assert_eq!(
+        (&allowed["result"], &blocked["result"]),
+        (&json!("allow"), &json!("block"))
+    );
+    assert_eq!(world.post(first, "/x402/check", &body).await.ok(), allowed);
+    world
+        .post(second, "/x402/check", &body)
+        .await
+        .refused(409, "idempotency_key_reused_for_different_request");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_of_one_agent_completes_no_settlement_of_another() {
+    let town = Town::start().await;
+    let world = &town.world;
+    let complete = async |home: &Home, hash: &str| {
+        let proof = json!({"payment_response_header": "e30=", "tx_hash": hash});
+        world.complete(&home.agent, &home.names["settlementId"], &proof).await
+    };
+    // The same amount to the same payee, in a transaction that is real and final.
+    for (mine, theirs) in [(&town.first, &town.second), (&town.elsewhere, &town.first)] {
+        let before = town.tables().await;
+        let refused = complete(mine, &theirs.hash).await;
+        let refused = refused.refused(422, "onchain_settlement_not_verified");
+        assert_eq!(refused["retryable"], false, "{refused}");
+        town.is_as_it_was(&before).await;
+    }
+    // It claimed nothing: the payers' own proofs hold.
+    for home in [&town.first, &town.second, &town.elsewhere] {
+        let row = complete(home, &home.hash).await.ok();
+        assert_eq!(
+            (&row["receipt_status"], &row["tx_hash"]),
+            (&json!("confirmed"), &json!(home.hash))
+        );
+    }
+}
+
+/// What an answer tells, and what was done for it: the calls of the database, by name, in the order of their names.
+async fn work(town: &Town, route: &Route, names: &Names, key: &str, body: Option<&Value>) -> (Told, Vec<String>) {
+    let calls = town.world.proxy.as_ref().unwrap().calls();
+    calls.take();
+    let headers = vec![("authorization", format!("Bearer {key}"))];
+    let told = town.send(&route.method, &path_of(route, names), &headers, body).await;
+    let mut calls: Vec<String> = calls.take().into_iter().map(|call| call.operation).collect();
+    calls.sort();
+    (told, calls)
+}
+
+/// Time follows from work, and is not measured here: for whatever is wrong with a key, the same is read.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_secret_an_ended_key_and_an_unknown_agent_are_the_same_answer_for_the_same_work() {
+    let town = Town::of(World::watched().await).await;
+    let (world, home) = (&town.world, &town.first);
+    // Somebody has more to read of than nobody: budgets, which take reads of their own.
+    let budget = json!({"kind": "budget_limit", "limit_units": dollars(1_000), "window_seconds": 86_400});
+    let edit = async |method, below: &str, body: Value| {
+        world
+            .person_edits(&home.owner, method, &home.agent.path(below), &body)
+            .await
+    };
+    edit(Method::POST, "/rules", budget).await.created();
+    let ended = edit(Method::POST, "/keys", json!({})).await.created();
+    let below = format!("/keys/{}", ended["key_id"].as_str().unwrap());
+    edit(Method::DELETE, &below, json!({})).await.ok();
+
+    let good = home.agent.key.as_str();
+    let (public, secret) = good.split_once(':').unwrap();
+    let nobody = unlike(&town.elsewhere.agent.id.uuid().simple().to_string());
+    let number = home.agent.key_id();
+    let wrong = [
+        ("another secret", unlike(good)),
+        (
+            "another agent's secret",
+            format!("{public}:{}", town.second.agent.key.split_once(':').unwrap().1),
+        ),
+        ("another number", format!("{}:{secret}", unlike(public))),
+        ("an ended key", ended["key"].as_str().unwrap().to_owned()),
+        ("no such agent", format!("gak_pub_{nobody}{number}:{secret}")),
+    ];
+    let mut work_for_nobody = Vec::new();
+    for route in routes()
+        .iter()
+        .filter(|route| route.scheme.as_deref() == Some("agentKey"))
+    {
+        let asked = format!("{} {}", route.method, route.path);
+        let body = body_for(route, home);
+        let mut seen = Vec::new();
+        for (why, key) in &wrong {
+            let (told, calls) = work(&town, route, &home.names, key, body.as_ref()).await;
+            told.refused(401, "invalid_agent_key", &format!("{asked}, {why}"));
+            assert!(!calls.is_empty(), "{asked}: is anybody counting?");
+            seen.push((*why, told, calls));
+        }
+        let (_, told, calls) = &seen[0];
+        for (why, other, others) in &seen {
+            assert_eq!((other, others), (told, calls), "{asked}, {why}");
+        }
+        work_for_nobody.push((route.clone(), calls.clone()));
+    }
+    // Whom the service knows, it reads more for: so the counting would tell. That a key was used is written beside the
+    // answer, so this comes last.
+    let mut told_apart = 0;
+    for (route, for_nobody) in work_for_nobody {
+        let body = body_for(&route, home);
+        let (told, calls) = work(&town, &route, &home.names, good, body.as_ref()).await;
+        assert_ne!(told.status, 401);
+        told_apart += usize::from(calls != for_nobody);
+    }
+    assert!(told_apart >= 4, "{told_apart}");
+}

@@ -1,0 +1,38 @@
+//! What this process logs, for tests that read it.
+
+use purser_local::Listener;
+use std::io;
+use std::sync::{Arc, Mutex};
+
+/// The lines so far.
+#[derive(Clone, Default)]
+pub struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    /// Keeps all that is logged from now on. `directives` are those of `LOG_LEVEL`.
+    pub fn start(directives: &str) -> Self {
+        let log = Self::default();
+        let writer = log.clone();
+        purser_api::log_to(directives, move || writer.clone());
+        log
+    }
+
+    /// All of it.
+    pub fn text(&self) -> String {
+        String::from_utf8(self.0.lock().expect("not poisoned").clone()).expect("UTF-8")
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if let Some(listener) = Listener::of_process() {
+            (&*listener.lines()).write_all(line)?;
+        }
+        self.0.lock().expect("not poisoned").extend_from_slice(line);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
