@@ -34,6 +34,16 @@ openapi: ## Writes docs/openapi.json from the code.
 	cargo run --locked --quiet --package purser-local --bin openapi > docs/openapi.json.new
 	mv docs/openapi.json.new docs/openapi.json
 
+# More cases than `make test` has; SEED makes others.
+.PHONY: hostile
+hostile: setup ## Calls every route of a local stack with what the API's description allows and what it does not.
+	@infra/hostile/run.sh $(or $(EXAMPLES),100) $(if $(SEED),--seed $(SEED))
+
+# TARGET is one of fuzz/fuzz_targets, each of them unless given; SECONDS is for each. Takes a C++ compiler.
+.PHONY: fuzz
+fuzz: ## Fuzzes what reads bytes of strangers: make fuzz TARGET=hosts SECONDS=600.
+	@fuzz/run.sh $(or $(SECONDS),600) $(TARGET)
+
 # It counts and does not time, so the tests' own build will do.
 .PHONY: bench
 bench: setup ## Prints the capacity units, calls and round trips of every operation.
@@ -62,4 +72,4 @@ deploy: setup ## Deploys to the account that the AWS credentials open: make depl
 
 .PHONY: clean
 clean: ## Removes what was built and installed here.
-	rm -rf target .aws-sam .venv .local infra/local/x402/node_modules tests/browser/node_modules
+	rm -rf target .aws-sam .venv .venv-hostile .local fuzz/artifacts infra/local/x402/node_modules tests/browser/node_modules

@@ -78,3 +78,4 @@ python_packages() { # python_packages <environment> <folder of requirements.txt>
 python_packages .venv infra/sam "SAM and cargo-lambda"
 # Within the other, which is removed with it.
 python_packages .venv/checkov infra/sam/checkov "checkov"
+python_packages .venv-hostile infra/hostile "schemathesis"

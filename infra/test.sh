@@ -37,6 +37,8 @@ step "Rust tests" env PURSER_RECORD="$PWD/target/calls.jsonl" PURSER_LOGS="$PWD/
 step "roles allow what was called, and nothing else" .venv/bin/python infra/sam/calls.py target/calls.jsonl
 step "secrets in logs would be found" tests/logs/check_test.py
 step "no secret was logged" tests/logs/check.py target/logs
+# A few cases of each kind for each route; `make hostile` has more.
+step "schemathesis: the API is what its description says" infra/hostile/run.sh 10
 [[ -x ${CHROMIUM:-/usr/bin/chromium} ]] || skip "the dashboard in a real browser" "there is no Chromium (apt-get install chromium)"
 step "documentation examples" cargo test --locked --workspace --doc --quiet
 step "planted bugs are caught" tests/planted/plant.py

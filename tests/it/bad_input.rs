@@ -1129,6 +1129,108 @@ async fn a_hostile_path_names_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn no_header_makes_another_request_of_a_request() {
+    let ground = Ground::new().await;
+    let base = &ground.world.stack.base_url;
+    let me = || {
+        ground
+            .world
+            .http
+            .get(format!("{base}/mcp/agents/me"))
+            .bearer_auth(&ground.agent.key)
+    };
+    let expected = World::send(me()).await.ok();
+    let long = "x".repeat(16_000);
+    for (name, value) in [
+        ("x-http-method-override", "DELETE"),
+        ("x-method-override", "POST"),
+        ("x-original-url", "/internal/services"),
+        ("x-rewrite-url", "/agents"),
+        ("x-forwarded-host", "evil.example"),
+        ("x-forwarded-for", "203.0.113.1, 127.0.0.1"),
+        ("forwarded", "for=203.0.113.1;host=evil.example;proto=http"),
+        (
+            "x-amzn-trace-id",
+            "Root=1-68a8f5c0-000000000000000000000087\tx;{\"level\":\"ERROR\"}",
+        ),
+        ("x-request-id", "00000000-0000-0000-0000-000000000000"),
+        ("x-amzn-request-context", "{\"http\":{\"sourceIp\":\"203.0.113.1\"}}"),
+        ("accept", "text/html;q=1, application/xml"),
+        ("accept-encoding", "gzip, br, identity;q=0"),
+        ("accept-language", "*;q=\u{e9}"),
+        ("range", "bytes=0-0"),
+        ("expect", "100-continue"),
+        ("if-match", "\"1\", W/\"2\""),
+        ("if-none-match", "*"),
+        ("cookie", "session=x; __Host-session=\u{e9}"),
+        ("origin", "null"),
+        ("x-internal-token", "x"),
+        ("content-type", "application/json; charset=utf-7"),
+        ("content-encoding", "gzip"),
+        ("x-long", &long),
+    ] {
+        let value = HeaderValue::from_bytes(value.as_bytes()).unwrap();
+        let answer = World::send(me().header(name, value)).await;
+        assert_ne!(answer.headers["x-request-id"], "00000000-0000-0000-0000-000000000000");
+        assert_eq!(
+            answer.headers["content-type"], "application/json; charset=utf-8",
+            "{name}"
+        );
+        assert!(!answer.headers.contains_key("content-encoding"), "{name}");
+        assert_eq!(answer.ok(), expected, "{name}");
+    }
+    // A body is what its bytes are, whatever is said of them.
+    let authorize = ground.world.http.post(format!("{base}/x402/authorize"));
+    let gzip = [
+        0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 0xab, 0xae, 5, 0, 0x43, 0xbf, 0xa6, 0xa3, 2, 0, 0, 0,
+    ];
+    let zipped = authorize
+        .bearer_auth(&ground.agent.key)
+        .header("content-encoding", "gzip")
+        .body(gzip.to_vec());
+    assert_eq!(paths(World::send(zipped).await, "gzip"), [""]);
+    ground.untouched().await;
+}
+
+/// `HEAD` and `OPTIONS` are methods like any other: no route has them, and no preflight of another site is granted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_method_that_no_route_has_is_not_found_and_invites_no_other_site() {
+    let ground = Ground::new().await;
+    let agent = ground.agent.id;
+    for path in [
+        "/services".to_owned(),
+        "/openapi.json".to_owned(),
+        "/x402/authorize".to_owned(),
+        "/mcp/agents/me".to_owned(),
+        "/agents".to_owned(),
+        format!("/agents/{agent}/keys"),
+        "/internal/services".to_owned(),
+        "/nowhere".to_owned(),
+    ] {
+        for method in ["HEAD", "OPTIONS", "TRACE", "PATCHY"] {
+            let method = Method::from_bytes(method.as_bytes()).unwrap();
+            let request = ground
+                .world
+                .http
+                .request(method.clone(), format!("{}{path}", ground.world.stack.base_url));
+            let request = request
+                .bearer_auth(&ground.agent.key)
+                .header("origin", "https://evil.example")
+                .header("access-control-request-method", "POST");
+            let answer = World::send(request).await;
+            assert_eq!(answer.status, 404, "{method} {path}");
+            for header in ["access-control-allow-origin", "access-control-allow-methods"] {
+                assert!(!answer.headers.contains_key(header), "{method} {path}: {header}");
+            }
+            if method != Method::HEAD {
+                answer.refused(404, "not_found");
+            }
+        }
+    }
+    ground.untouched().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_malformed_key_is_no_key() {
     let ground = Ground::new().await;
     let key = ground.agent.key.clone();

@@ -428,3 +428,92 @@ fn the_description_of_the_api_is_written_from_the_code() {
         "docs/openapi.json is not what the code says: run `make openapi`"
     );
 }
+
+#[test]
+fn every_operation_has_a_name_of_its_own_and_every_link_names_one() {
+    let document: Value = serde_json::from_str(&text_of("docs/openapi.json")).unwrap();
+    let paths = document["paths"].as_object().unwrap().values();
+    let operations: Vec<&Value> = paths
+        .flat_map(|methods| methods.as_object().unwrap().values())
+        .collect();
+    let names: BTreeSet<&str> = operations
+        .iter()
+        .map(|operation| operation["operationId"].as_str().unwrap())
+        .collect();
+    assert_eq!(names.len(), operations.len(), "{names:?}");
+    let responses = operations
+        .iter()
+        .flat_map(|operation| operation["responses"].as_object().unwrap().values());
+    let links: Vec<&Value> = responses
+        .filter_map(|response| response["links"].as_object())
+        .flat_map(|links| links.values())
+        .collect();
+    assert!(!links.is_empty());
+    for link in links {
+        assert!(names.contains(link["operationId"].as_str().unwrap()), "{link}");
+    }
+}
+
+/// Nothing is two things at once: what is wanted by all of several schemas has one type in each of them.
+#[test]
+fn no_schema_contradicts_itself() {
+    fn walk(value: &Value) {
+        if let Some(all) = value["allOf"].as_array() {
+            let types: BTreeSet<String> = all
+                .iter()
+                .map(|schema| &schema["type"])
+                .filter(|kind| !kind.is_null())
+                .map(Value::to_string)
+                .collect();
+            assert!(types.len() <= 1, "{value}");
+        }
+        match value {
+            Value::Object(members) => members.values().for_each(walk),
+            Value::Array(items) => items.iter().for_each(walk),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    walk(&serde_json::from_str(&text_of("docs/openapi.json")).unwrap());
+}
+
+/// A text that is described as any text, and is then refused for what is in it, was described wrongly.
+#[test]
+fn every_text_in_a_body_says_which_texts_it_takes() {
+    fn walk<'a>(document: &'a Value, schema: &'a Value, at: &str, loose: &mut BTreeSet<String>) {
+        match schema {
+            Value::Object(members) => {
+                if let Some(pointer) = members.get("$ref").and_then(Value::as_str) {
+                    let name = pointer.trim_start_matches('#');
+                    walk(document, document.pointer(name).unwrap(), name, loose);
+                }
+                let kind = &schema["type"];
+                let is_text = kind == "string" || kind.as_array().is_some_and(|kinds| kinds.contains(&"string".into()));
+                if is_text
+                    && !["pattern", "format", "enum"]
+                        .iter()
+                        .any(|word| members.contains_key(*word))
+                {
+                    loose.insert(at.to_owned());
+                }
+                for (name, member) in members {
+                    walk(document, member, &format!("{at}/{name}"), loose);
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| walk(document, item, at, loose)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    let document: Value = serde_json::from_str(&text_of("docs/openapi.json")).unwrap();
+    let mut loose = BTreeSet::new();
+    for methods in document["paths"].as_object().unwrap().values() {
+        for operation in methods.as_object().unwrap().values() {
+            walk(&document, &operation["requestBody"], "", &mut loose);
+        }
+    }
+    // Whatever a provider wrote may be handed on, under whatever names; what it proves is looked at later.
+    let proof = "/components/schemas/ProviderProof/oneOf";
+    assert_eq!(
+        Vec::from_iter(loose),
+        [proof.to_owned(), format!("{proof}/propertyNames")]
+    );
+}

@@ -132,6 +132,36 @@ BUGS = [
         "package(purser-tests) and "
         "test(=faults::node::a_payment_that_is_reorganized_away_before_it_is_deep_enough_is_not_confirmed)",
     ),
+    Bug(
+        "a bare domain that covers its look-alikes",
+        "shared/domain/src/target.rs",
+        ".is_some_and(|rest| rest.ends_with('.'))",
+        ".is_some()",
+        "package(purser-domain) and test(=a_bare_domain_covers_no_look_alike)",
+    ),
+    Bug(
+        "a budget passed over whose window is not known",
+        "shared/domain/src/evaluate.rs",
+        "        let (limit, window) = budget_of(rule, facts)?;\n        charge(window, limit)\n    });\n",
+        "        let (limit, window) = budget_of(rule, facts).unwrap_or((Amount::MAX, facts.day));\n"
+        "        charge(window, limit)\n    });\n",
+        "package(purser-domain) and test(=the_first_line_of_the_table_that_holds_answers)",
+    ),
+    Bug(
+        "an amount taken with a point",
+        "shared/domain/src/intent.rs",
+        "                .as_u64()\n                .and_then(Amount::from_units)\n",
+        "                .as_u64()\n                .or_else(|| value.as_f64()?.to_string().parse().ok())\n"
+        "                .and_then(Amount::from_units)\n",
+        "package(purser-fuzz) and test(=every_file_of_the_corpus_holds)",
+    ),
+    Bug(
+        "a panic on a short header",
+        "shared/api/src/precondition.rs",
+        "text.strip_prefix('\"')?.strip_suffix('\"')?",
+        "text.get(1..text.len() - 1)?",
+        "package(purser-fuzz) and test(=every_file_of_the_corpus_holds)",
+    ),
 ]
 
 

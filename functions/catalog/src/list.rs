@@ -25,6 +25,7 @@ purser_api::error_responses! {
 #[utoipa::path(
     get,
     path = "/services",
+    operation_id = "list_services",
     tag = "catalog",
     params(
         ("category" = inline(Option<CategoryName>), Query, description = "Only this category."),

@@ -18,6 +18,7 @@ purser_api::error_responses! {
 #[utoipa::path(
     get,
     path = "/services/{serviceId}",
+    operation_id = "read_service",
     tag = "catalog",
     params(("serviceId" = String, Path, description = "Slug or UUID.")),
     responses(

@@ -65,7 +65,6 @@ pub(crate) struct OperationView<'a> {
     id: String,
     /// The slug that agents send as `operation_id`.
     operation_id: &'a str,
-    /// Taken from the latest live probe.
     #[schema(inline, value_type = AvailabilityName)]
     availability: &'static str,
     label: &'a str,

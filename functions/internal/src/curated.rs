@@ -6,7 +6,7 @@ use crate::{Operators, id_in_path};
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use purser_api::{Failure, IfMatch, InternalCaller};
+use purser_api::{Failure, IfMatch, InternalCaller, VersionTag};
 use purser_domain::{Error, Fields, Result, Service};
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ purser_api::error_responses! {
     security(("internalToken" = [])),
     params(
         ("serviceId" = uuid::Uuid, Path, description = "The service's UUID."),
-        ("If-Match" = String, Header, description = "The `ETag` of what was read, or `*`."),
+        ("If-Match" = inline(VersionTag), Header, description = "The `ETag` of what was read, or `*`."),
     ),
     request_body = CuratedBody,
     responses(

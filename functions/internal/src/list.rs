@@ -17,6 +17,7 @@ purser_api::error_responses! {
 #[utoipa::path(
     get,
     path = "/internal/services",
+    operation_id = "list_internal_services",
     tag = "internal",
     security(("internalToken" = [])),
     params((

@@ -17,6 +17,7 @@ purser_api::error_responses! {
 #[utoipa::path(
     get,
     path = "/internal/services/{serviceId}",
+    operation_id = "read_internal_service",
     tag = "internal",
     security(("internalToken" = [])),
     params(("serviceId" = uuid::Uuid, Path, description = "The service's UUID.")),

@@ -12,7 +12,7 @@ use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
-use purser_api::{Failure, IfMatch, InternalCaller};
+use purser_api::{Failure, IfMatch, InternalCaller, VersionTag};
 use purser_domain::{Error, Problem, ServiceId};
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ purser_api::error_responses! {
     params(
         ("serviceId" = uuid::Uuid, Path, description = "The service's UUID; of a new one, any that is not taken."),
         (
-            "If-Match" = Option<String>, Header,
+            "If-Match" = inline(Option<VersionTag>), Header, nullable = false,
             description = "The `ETag` of what was read, or `*`; required unless the service is new.",
         ),
     ),

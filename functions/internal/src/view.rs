@@ -350,28 +350,36 @@ fn wanted(quote: &Quote) -> Option<InternalPayment> {
 /// An entry of the catalog, whole. Fields that are not named here are refused.
 #[derive(ToSchema)]
 #[schema(as = InternalServiceBody)]
+#[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "a schema; `entry.rs` reads the body")]
 pub(crate) struct ServiceBody {
     /// Lower-case letters, digits, `-` and `_`; unique in the catalog.
-    #[schema(max_length = 128, example = "lab-weather")]
+    #[schema(pattern = "^[a-z0-9_-]{1,128}$", example = "lab-weather")]
     slug: String,
-    #[schema(max_length = 128)]
+    #[schema(min_length = 1, max_length = 128, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$")]
     name: String,
-    #[schema(max_length = 2048)]
+    #[schema(min_length = 1, max_length = 2048, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$")]
     description: String,
-    #[schema(format = Uri, max_length = 2048)]
+    #[schema(format = Uri, pattern = "^https?://[A-Za-z0-9]", max_length = 2048)]
     website: String,
-    #[schema(format = Uri, max_length = 2048)]
+    #[schema(format = Uri, pattern = "^https?://[A-Za-z0-9]", max_length = 2048)]
     logo_url: Option<String>,
     /// `search`, `scrape`, `ai`, `data`, `infrastructure`, `security`, `finance` or `creative`.
-    #[schema(example = "data")]
+    #[schema(
+        pattern = "^(search|scrape|ai|data|infrastructure|security|finance|creative)$",
+        example = "data"
+    )]
     category: String,
     /// Where the entry came from.
-    #[schema(max_length = 32)]
+    #[schema(min_length = 1, max_length = 32, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$")]
     source: String,
     /// `listed`, `discovered`, `probe_passed`, `platform_verified` or `disabled`. Left out, it stays as it is; of a new
     /// service it is `listed`.
-    #[schema(example = "listed")]
+    #[schema(
+        nullable,
+        pattern = "^(listed|discovered|probe_passed|platform_verified|disabled)$",
+        example = "listed"
+    )]
     trust_status: Option<String>,
     /// Left out, it stays as it is; of a new service it is false.
     curated: Option<bool>,
@@ -382,30 +390,48 @@ pub(crate) struct ServiceBody {
 /// An operation, as an operator writes it. Its availability is for probes to say.
 #[derive(ToSchema)]
 #[schema(as = InternalOperationBody)]
+#[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "a schema; `entry.rs` reads the body")]
 pub(crate) struct OperationBody {
     /// Unique in the service. What probes saw belongs to it.
     id: uuid::Uuid,
     /// The slug that agents send, `<domain>.<action>`; unique in the service.
-    #[schema(max_length = 128, example = "weather.current")]
+    #[schema(
+        max_length = 128,
+        pattern = "^[a-z0-9_-]+(\\.[a-z0-9_-]+)+$",
+        example = "weather.current"
+    )]
     operation_id: String,
-    #[schema(max_length = 128)]
+    #[schema(min_length = 1, max_length = 128, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$")]
     label: String,
-    #[schema(example = "GET")]
+    #[schema(pattern = "^[A-Za-z]{1,16}$", example = "GET")]
     method: String,
-    #[schema(format = Uri, max_length = 2048)]
+    #[schema(format = Uri, pattern = "^https?://[A-Za-z0-9]", max_length = 2048)]
     endpoint: String,
     /// As of the service.
-    #[schema(example = "data")]
+    #[schema(
+        pattern = "^(search|scrape|ai|data|infrastructure|security|finance|creative)$",
+        example = "data"
+    )]
     category: String,
-    #[schema(max_length = 32, example = "sync")]
+    #[schema(
+        min_length = 1,
+        max_length = 32,
+        pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$",
+        example = "sync"
+    )]
     execution: String,
-    #[schema(max_length = 32, example = "fixed")]
+    #[schema(
+        min_length = 1,
+        max_length = 32,
+        pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$",
+        example = "fixed"
+    )]
     price_model: String,
-    #[schema(minimum = 0)]
+    #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
     estimated_price_units: u64,
     /// Authorize refuses to pay more.
-    #[schema(minimum = 0)]
+    #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
     max_price_units: Option<u64>,
     /// Parameter descriptor, as the provider gives it.
     #[schema(value_type = Option<Object>)]
@@ -417,32 +443,39 @@ pub(crate) struct OperationBody {
 /// How an operation is paid, as an operator writes it.
 #[derive(ToSchema)]
 #[schema(as = InternalPaymentBody)]
+#[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "a schema; `entry.rs` reads the body")]
 pub(crate) struct PaymentBody {
-    #[schema(example = "exact")]
+    #[schema(pattern = "^exact$", example = "exact")]
     scheme: String,
     /// `base` or `base-sepolia`.
-    #[schema(example = "base-sepolia")]
+    #[schema(pattern = "^(base|base-sepolia)$", example = "base-sepolia")]
     network: String,
-    #[schema(example = "USDC")]
+    #[schema(pattern = "^USDC$", example = "USDC")]
     token: String,
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, maximum = 9_007_199_254_740_991_u64)]
     amount_units: u64,
-    /// The provider's wallet: the only payee that authorize will pay.
+    /// The provider's wallet: the only payee that authorize will pay. Mixed case has to be the EIP-55 checksum.
+    #[schema(format = "evm-address", pattern = "^0x[0-9a-fA-F]{40}$")]
     pay_to: String,
 }
 
 /// How far a service has been checked.
 #[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "a schema; `trust_status.rs` reads the body")]
 pub(crate) struct TrustStatusBody {
     /// `listed`, `discovered`, `probe_passed`, `platform_verified` or `disabled`.
-    #[schema(example = "disabled")]
+    #[schema(
+        pattern = "^(listed|discovered|probe_passed|platform_verified|disabled)$",
+        example = "disabled"
+    )]
     trust_status: String,
 }
 
 /// Whether agents may use a service at all.
 #[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "a schema; `curated.rs` reads the body")]
 pub(crate) struct CuratedBody {
     curated: bool,

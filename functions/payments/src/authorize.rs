@@ -37,7 +37,11 @@ purser_api::error_responses! {
     request_body = AuthorizeBody,
     responses(
         (status = 200, body = Authorized, description = "Authorized: send `payment.header_value` as the header `payment.header_name` of the \
-            provider call. With the header `Idempotent-Replayed: true`, the stored outcome of an earlier call."),
+            provider call. With the header `Idempotent-Replayed: true`, the stored outcome of an earlier call.",
+                links(
+                    ("complete" = (operation_id = "complete", parameters(("settlementId" = "$response.body#/settlement_id")))),
+                    ("receipt" = (operation_id = "receipt", parameters(("settlementId" = "$response.body#/settlement_id")))),
+                )),
         AuthorizeErrors,
     )
 )]

@@ -17,13 +17,13 @@ use uuid::Uuid;
 #[expect(dead_code, reason = "a schema; the body is read by `Intent`")]
 pub(crate) struct OriginalRequest {
     /// HTTP method.
-    #[schema(example = "GET")]
+    #[schema(pattern = "^[A-Za-z]{1,16}$", example = "GET")]
     method: String,
     /// Where the provider is called.
-    #[schema(format = Uri, example = "http://127.0.0.1:4020/weather")]
+    #[schema(format = Uri, pattern = "^https?://[A-Za-z0-9]", max_length = 8192, example = "http://127.0.0.1:4020/weather")]
     url: String,
     /// Hash of the exact request body; binds the decision to it.
-    #[schema(nullable)]
+    #[schema(nullable, min_length = 1, max_length = 255, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$")]
     body_hash: Option<String>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct OriginalRequest {
 #[expect(dead_code, reason = "a schema; the body is read by `Intent`")]
 pub(crate) struct Metadata {
     /// The page that a scrape or crawl operation fetches; its host is checked against `allowed_domains`.
-    #[schema(format = Uri, nullable)]
+    #[schema(format = Uri, pattern = "^https?://[A-Za-z0-9]", max_length = 8192, nullable)]
     target_url: Option<String>,
 }
 
@@ -50,13 +50,13 @@ pub(crate) struct AuthorizeBody {
     max_payment_units: u64,
     original_request: OriginalRequest,
     /// The same key with the same request answers with the same payment; with another request, with a conflict.
-    #[schema(min_length = 1, max_length = 255)]
+    #[schema(min_length = 1, max_length = 255, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$")]
     idempotency_key: String,
     /// Slug or UUID; found by `original_request.url` when absent.
-    #[schema(nullable, min_length = 1, max_length = 128)]
+    #[schema(nullable, min_length = 1, max_length = 128, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$")]
     service_id: Option<String>,
     /// Operation slug; found by `original_request.url` when absent.
-    #[schema(nullable)]
+    #[schema(nullable, max_length = 128, pattern = "^[a-z0-9_-]+(\\.[a-z0-9_-]+)+$")]
     operation_id: Option<String>,
     /// On the retry after a person approved.
     #[schema(nullable)]
@@ -78,13 +78,13 @@ pub(crate) struct CheckBody {
     max_payment_units: u64,
     original_request: OriginalRequest,
     /// The same key with the same request answers the same for a day; with another request, with a conflict.
-    #[schema(min_length = 1, max_length = 255)]
+    #[schema(min_length = 1, max_length = 255, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$")]
     replay_key: String,
     /// Slug or UUID; found by `original_request.url` when absent.
-    #[schema(nullable, min_length = 1, max_length = 128)]
+    #[schema(nullable, min_length = 1, max_length = 128, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$")]
     service_id: Option<String>,
     /// Operation slug; found by `original_request.url` when absent.
-    #[schema(nullable)]
+    #[schema(nullable, max_length = 128, pattern = "^[a-z0-9_-]+(\\.[a-z0-9_-]+)+$")]
     operation_id: Option<String>,
     #[schema(nullable)]
     metadata: Option<Metadata>,

@@ -61,7 +61,7 @@ pub use internal::{InternalCaller, InternalTokens};
 pub use issuer::Provider;
 pub use openapi::{AGENT_KEY, INTERNAL_TOKEN, SESSION, describe_errors, document, is_error_status};
 pub use policy::PolicyView;
-pub use precondition::{IfMatch, Precondition, versioned};
+pub use precondition::{IfMatch, Precondition, VersionTag, versioned};
 pub use query::Query;
 pub use random::random;
 pub use request_id::RequestId;

@@ -7,9 +7,9 @@ use crate::{
 };
 use std::collections::BTreeMap;
 use utoipa::openapi::{
-    Components, ContentBuilder, HeaderBuilder, InfoBuilder, LicenseBuilder, ObjectBuilder, OpenApi, Ref, RefOr,
+    Components, ContentBuilder, HeaderBuilder, InfoBuilder, LicenseBuilder, ObjectBuilder, OneOf, OpenApi, Ref, RefOr,
     Response, ResponseBuilder, Schema, Server, Type,
-    path::Paths,
+    path::{Operation, Paths},
     security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme},
 };
 
@@ -53,7 +53,27 @@ pub fn document(parts: impl IntoIterator<Item = OpenApi>) -> OpenApi {
     for part in parts {
         document.merge(part);
     }
+    for item in document.paths.paths.values_mut() {
+        let operations = [&mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
+        operations.into_iter().flatten().for_each(left_out_is_not_null);
+    }
     document
+}
+
+/// A body that may be left out is described as `Option`, which utoipa writes as "this or null". But `null` is a document,
+/// and no object.
+fn left_out_is_not_null(operation: &mut Operation) {
+    let Some(RefOr::T(body)) = &mut operation.request_body else {
+        return;
+    };
+    for content in body.content.values_mut() {
+        let RefOr::T(content) = content else { continue };
+        if let Some(RefOr::T(Schema::OneOf(OneOf { items, .. }))) = &content.schema
+            && let [thing @ RefOr::Ref(_), RefOr::T(_)] = items.as_slice()
+        {
+            content.schema = Some(thing.clone());
+        }
+    }
 }
 
 fn named<T: utoipa::ToSchema>() -> (String, RefOr<Schema>) {
@@ -172,8 +192,16 @@ mod tests {
         Err(Failure::from(ErrorKind::NotFound))
     }
 
+    #[utoipa::path(post, path = "/things", request_body = Option<CheckView>, responses((status = 200, body = CheckView)))]
+    async fn make_thing() -> Reply {
+        Err(Failure::from(ErrorKind::NotFound))
+    }
+
     fn parts() -> Value {
-        let part = || OpenApiRouter::<()>::new().routes(routes!(get_thing)).into_openapi();
+        let part = || {
+            let router = OpenApiRouter::<()>::new().routes(routes!(get_thing));
+            router.routes(routes!(make_thing)).into_openapi()
+        };
         serde_json::to_value(document([part(), part()])).unwrap()
     }
 
@@ -217,6 +245,14 @@ mod tests {
         );
         assert_eq!(operation["responses"]["429"]["content"], error);
         assert!(operation["responses"]["429"]["headers"]["Retry-After"].is_object());
+    }
+
+    #[test]
+    fn a_body_may_be_left_out_and_is_never_null() {
+        let body = &parts()["paths"]["/things"]["post"]["requestBody"];
+        assert_ne!(body["required"], true);
+        let schema = &body["content"]["application/json"]["schema"];
+        assert_eq!(*schema, json!({"$ref": "#/components/schemas/Check"}));
     }
 
     #[test]

@@ -516,9 +516,10 @@ fn decide(trail: Trail, facts: &Facts<'_>) -> Decision {
     };
     let amount = facts.offer.amount();
     let charge = |window: &Window, cap| window.charge(amount, cap, facts.at, facts.eviction);
-    let budgets = facts.agent.rules.iter().filter_map(|rule| {
+    let is_budget = |rule: &&Rule| matches!(rule.kind, RuleKind::BudgetLimit { .. });
+    let budgets = facts.agent.rules.iter().filter(is_budget).map(|rule| {
         let (limit, window) = budget_of(rule, facts)?;
-        Some(charge(window, limit))
+        charge(window, limit)
     });
     let day = charge(facts.day, enabled.policy.max_per_day);
     let charges: Option<Vec<Charge>> = std::iter::once(day).chain(budgets).collect();
@@ -646,7 +647,7 @@ fn vendor(facts: &Facts<'_>) -> Option<Block> {
         .map(|max| Block::PriceAboveCatalog { max })
 }
 
-/// The limit and window of a budget rule; `None` for other rules.
+/// The limit and window of a budget rule; `None` for other rules, and where the window is not among the facts.
 fn budget_of<'a>(rule: &Rule, facts: &Facts<'a>) -> Option<(Amount, &'a Window)> {
     let RuleKind::BudgetLimit { limit, .. } = rule.kind else {
         return None;

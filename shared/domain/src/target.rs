@@ -121,8 +121,10 @@ impl DomainPattern {
             .collect();
         let labels = labels?;
         // `*` alone is the only pattern of one label: a glob without a literal label would match whole top-level domains.
-        (labels.len() > 1 && labels.last().is_some_and(|last| !last.contains('*'))).then(|| Self {
-            text: labels.join("."),
+        let ends_literally = labels.len() > 1 && labels.last().is_some_and(|last| !last.contains('*'));
+        let text = labels.join(".");
+        (ends_literally && text.len() <= MAX_HOST_BYTES).then_some(Self {
+            text,
             shape: Shape::Glob,
         })
     }
@@ -185,8 +187,11 @@ fn label_matches(label: &str, pattern: &str) -> bool {
     remaining.len() >= tail.len() && remaining.ends_with(tail)
 }
 
+/// The longest host name (RFC 1035 §2.3.4, as text); a longer entry would cover nothing.
+const MAX_HOST_BYTES: usize = 253;
+
 fn is_host_name(host: &str) -> bool {
-    host.len() <= 253 && host.split('.').all(|label| is_label(label, false))
+    host.len() <= MAX_HOST_BYTES && host.split('.').all(|label| is_label(label, false))
 }
 
 /// RFC 1123 labels, and the underscore that real hosts use.
@@ -273,6 +278,7 @@ mod tests {
             "*.",
             ".example.com",
             "exa*",
+            &format!("*.{}com", "example.".repeat(32)),
         ] {
             assert!(DomainPattern::parse(entry).is_err(), "{entry:?}");
         }

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use purser_api::{Failure, IfMatch, SessionToken, json_body, versioned};
+use purser_api::{Failure, IfMatch, SessionToken, VersionTag, json_body, versioned};
 use purser_domain::{Agent, AgentEdit, NewAgent};
 use serde::Serialize;
 use std::sync::Arc;
@@ -69,7 +69,11 @@ pub(crate) struct AgentList {
 #[expect(dead_code, reason = "a schema; the body is read by `NewAgent`")]
 pub(crate) struct NewAgentBody {
     /// For people. The space around it is dropped.
-    #[schema(min_length = 1, max_length = 100)]
+    #[schema(
+        min_length = 1,
+        max_length = 100,
+        pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\s\\x00-\\x1f\\x7f-\\x9f][^\\x00-\\x1f\\x7f-\\x9f]*$"
+    )]
     name: String,
 }
 
@@ -78,7 +82,12 @@ pub(crate) struct NewAgentBody {
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "a schema; the body is read by `AgentEdit`")]
 pub(crate) struct AgentEditBody {
-    #[schema(nullable, min_length = 1, max_length = 100)]
+    #[schema(
+        nullable,
+        min_length = 1,
+        max_length = 100,
+        pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\s\\x00-\\x1f\\x7f-\\x9f][^\\x00-\\x1f\\x7f-\\x9f]*$"
+    )]
     name: Option<String>,
     /// `frozen` refuses every call from this answer on; `active` lets the policies decide again.
     #[schema(nullable, pattern = "^(active|frozen)$")]
@@ -123,7 +132,15 @@ pub(crate) async fn list(
     security(("session" = [])),
     request_body = NewAgentBody,
     responses(
-        (status = 201, body = AgentView, description = "The agent.", headers(("ETag" = String, description = "Its version."))),
+        (status = 201, body = AgentView, description = "The agent.", headers(("ETag" = String, description = "Its version.")),
+            links(
+                ("read" = (operation_id = "read_agent", parameters(("agentId" = "$response.body#/agent_id")))),
+                ("edit" = (operation_id = "edit_agent", parameters(("agentId" = "$response.body#/agent_id"), ("If-Match" = "$response.header.ETag")))),
+                ("createKey" = (operation_id = "create_key", parameters(("agentId" = "$response.body#/agent_id"), ("If-Match" = "$response.header.ETag")))),
+                ("enableService" = (operation_id = "enable_service", parameters(("agentId" = "$response.body#/agent_id")))),
+                ("addRule" = (operation_id = "add_rule", parameters(("agentId" = "$response.body#/agent_id"), ("If-Match" = "$response.header.ETag")))),
+                ("wallet" = (operation_id = "read_wallet", parameters(("agentId" = "$response.body#/agent_id")))),
+            )),
         CreateErrors,
     )
 )]
@@ -169,7 +186,7 @@ pub(crate) async fn read(
     security(("session" = [])),
     params(
         ("agentId" = String, Path, description = "One of your agents."),
-        ("If-Match" = String, Header, description = "The agent's version in quotation marks, or `*`."),
+        ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
     ),
     request_body = AgentEditBody,
     responses(

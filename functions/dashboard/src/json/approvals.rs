@@ -141,8 +141,8 @@ pub(crate) struct ApprovalList {
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "a schema; the body is read by `Note`")]
 pub(crate) struct VerdictBody {
-    /// For yourself and for the agent.
-    #[schema(nullable, max_length = 500)]
+    /// For yourself and for the agent. The space around it is dropped; line breaks are its only control characters.
+    #[schema(nullable, max_length = 500, pattern = "^([^\\x00-\\x1f\\x7f-\\x9f]|\\r?\\n)*$")]
     note: Option<String>,
 }
 
@@ -157,7 +157,7 @@ pub(crate) struct VerdictBody {
         ("status" = Option<String>, Query, pattern = "^(pending|approved|rejected|expired|executed)$", description = "Those that stand so now."),
         ("agent_id" = Option<uuid::Uuid>, Query, description = "One of your agents."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
-        ("cursor" = Option<String>, Query, description = "The `next_cursor` of an earlier answer."),
+        ("cursor" = Option<String>, Query, pattern = "^0[0-2][0-9a-f]{46}$", description = "The `next_cursor` of an earlier answer."),
     ),
     responses((status = 200, body = ApprovalList, description = "Newest first."), ListErrors)
 )]

@@ -213,7 +213,7 @@ pub(crate) struct DecisionList {
         ("result" = Option<String>, Query, pattern = "^(allow|block|escalate|take_back)$", description = "Those with this result."),
         ("service_id" = Option<String>, Query, description = "Those for this service: slug or UUID."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
-        ("cursor" = Option<String>, Query, description = "The `next_cursor` of an earlier answer."),
+        ("cursor" = Option<String>, Query, pattern = "^[0-9a-f]{32}$", description = "The `next_cursor` of an earlier answer."),
     ),
     responses((status = 200, body = DecisionList, description = "Newest first."), ListErrors)
 )]

@@ -7,7 +7,7 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use purser_api::{Failure, IfMatch, SessionToken, json_body, versioned};
+use purser_api::{Failure, IfMatch, SessionToken, VersionTag, json_body, versioned};
 use purser_domain::{Agent, AgentId, AgentKey, KeyId, KeyStatus, NoFields, Rotate, Timestamp};
 use serde::Serialize;
 use std::sync::Arc;
@@ -188,11 +188,15 @@ pub(crate) async fn list(
     security(("session" = [])),
     params(
         ("agentId" = String, Path, description = "One of your agents."),
-        ("If-Match" = String, Header, description = "The agent's version in quotation marks, or `*`."),
+        ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
     ),
     request_body = Option<EmptyBody>,
     responses(
-        (status = 201, body = NewKeyView, description = "The key.", headers(("ETag" = String, description = "The agent's version."))),
+        (status = 201, body = NewKeyView, description = "The key.", headers(("ETag" = String, description = "The agent's version.")),
+            links(
+                ("rotate" = (operation_id = "rotate_key", parameters(("agentId" = "$response.body#/agent_id"), ("keyId" = "$response.body#/key_id"), ("If-Match" = "$response.header.ETag")))),
+                ("revoke" = (operation_id = "revoke_key", parameters(("agentId" = "$response.body#/agent_id"), ("keyId" = "$response.body#/key_id"), ("If-Match" = "$response.header.ETag")))),
+            )),
         WriteErrors,
     )
 )]
@@ -223,7 +227,7 @@ pub(crate) async fn create(
     params(
         ("agentId" = String, Path, description = "One of your agents."),
         ("keyId" = String, Path, description = "The `key_id` of a key that works."),
-        ("If-Match" = String, Header, description = "The agent's version in quotation marks, or `*`."),
+        ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
     ),
     request_body = RotateBody,
     responses(
@@ -262,7 +266,7 @@ pub(crate) async fn rotate(
     params(
         ("agentId" = String, Path, description = "One of your agents."),
         ("keyId" = String, Path, description = "The `key_id` of a key."),
-        ("If-Match" = String, Header, description = "The agent's version in quotation marks, or `*`."),
+        ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
     ),
     responses(
         (status = 200, body = RevokedKeyView, description = "The key, ended.", headers(("ETag" = String, description = "The agent's version."))),

@@ -8,7 +8,7 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use purser_api::{Failure, IfMatch, SessionToken, json_body, versioned};
+use purser_api::{Failure, IfMatch, SessionToken, VersionTag, json_body, versioned};
 use purser_domain::{Agent, Amount, Category, Error, RuleId, RuleKind, ServiceSlug, Vendor};
 use serde::Serialize;
 use std::sync::Arc;
@@ -167,16 +167,16 @@ pub(crate) enum RuleBody {
     CategoryBlock {
         /// One at least.
         #[schema(min_items = 1)]
-        categories: Vec<String>,
+        categories: Vec<NamedCategory>,
     },
     /// Only these vendors are paid; one at least.
     VendorAllowlist {
         /// Slugs of services in the catalog.
         #[schema(max_items = 50)]
-        services: Option<Vec<String>>,
-        /// `0x` and forty hexadecimal digits; mixed case has to be the EIP-55 checksum.
+        services: Option<Vec<NamedService>>,
+        /// Addresses.
         #[schema(max_items = 50)]
-        wallets: Option<Vec<String>>,
+        wallets: Option<Vec<NamedWallet>>,
     },
     /// At most so much within every window of this length, over all services.
     BudgetLimit {
@@ -190,15 +190,37 @@ pub(crate) enum RuleBody {
     ApprovalRequired {
         /// Only for these services, by slug.
         #[schema(min_items = 1, max_items = 50)]
-        services: Option<Vec<String>>,
+        services: Option<Vec<NamedService>>,
         /// Only in these categories.
         #[schema(min_items = 1)]
-        categories: Option<Vec<String>>,
+        categories: Option<Vec<NamedCategory>>,
         /// Only above this amount.
         #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
         above_units: Option<u64>,
     },
 }
+
+/// A category of the catalog.
+#[derive(ToSchema)]
+#[schema(
+    value_type = String,
+    pattern = "^(search|scrape|ai|data|infrastructure|security|finance|creative)$",
+    example = "data"
+)]
+#[expect(dead_code, reason = "a schema; the body is read by `RuleKind`")]
+pub(crate) struct NamedCategory(String);
+
+/// The slug of a service in the catalog.
+#[derive(ToSchema)]
+#[schema(value_type = String, pattern = "^[a-z0-9_-]{1,128}$", example = "lab-search")]
+#[expect(dead_code, reason = "a schema; the body is read by `RuleKind`")]
+pub(crate) struct NamedService(String);
+
+/// `0x` and forty hexadecimal digits; mixed case has to be the EIP-55 checksum.
+#[derive(ToSchema)]
+#[schema(value_type = String, format = "evm-address", pattern = "^0x[0-9a-fA-F]{40}$")]
+#[expect(dead_code, reason = "a schema; the body is read by `RuleKind`")]
+pub(crate) struct NamedWallet(String);
 
 /// List an agent's rules; budgets with what is used and left.
 #[utoipa::path(
@@ -239,11 +261,15 @@ pub(crate) async fn list(
     security(("session" = [])),
     params(
         ("agentId" = String, Path, description = "One of your agents."),
-        ("If-Match" = String, Header, description = "The agent's version in quotation marks, or `*`."),
+        ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
     ),
     request_body = RuleBody,
     responses(
-        (status = 201, body = WrittenRule, description = "The rule.", headers(("ETag" = String, description = "The agent's version."))),
+        (status = 201, body = WrittenRule, description = "The rule.", headers(("ETag" = String, description = "The agent's version.")),
+            links(
+                ("replace" = (operation_id = "replace_rule", parameters(("agentId" = "$response.body#/agent_id"), ("ruleId" = "$response.body#/rule_id"), ("If-Match" = "$response.header.ETag")))),
+                ("remove" = (operation_id = "remove_rule", parameters(("agentId" = "$response.body#/agent_id"), ("ruleId" = "$response.body#/rule_id"), ("If-Match" = "$response.header.ETag")))),
+            )),
         WriteErrors,
     )
 )]
@@ -272,7 +298,7 @@ pub(crate) async fn add(
     params(
         ("agentId" = String, Path, description = "One of your agents."),
         ("ruleId" = String, Path, description = "The `rule_id` of a rule."),
-        ("If-Match" = String, Header, description = "The agent's version in quotation marks, or `*`."),
+        ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
     ),
     request_body = RuleBody,
     responses(
@@ -306,7 +332,7 @@ pub(crate) async fn replace(
     params(
         ("agentId" = String, Path, description = "One of your agents."),
         ("ruleId" = String, Path, description = "The `rule_id` of a rule."),
-        ("If-Match" = String, Header, description = "The agent's version in quotation marks, or `*`."),
+        ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
     ),
     responses(
         (status = 200, body = RemovedRule, description = "It is no more.", headers(("ETag" = String, description = "The agent's version."))),

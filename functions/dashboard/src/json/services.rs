@@ -10,7 +10,7 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use purser_api::{Failure, IfMatch, PolicyView, SessionToken, json_body, versioned};
+use purser_api::{Failure, IfMatch, PolicyView, SessionToken, VersionTag, json_body, versioned};
 use purser_domain::{AgentId, Catalog, EnableService, ServiceEdit};
 use serde::Serialize;
 use std::sync::Arc;
@@ -102,7 +102,7 @@ pub(crate) struct ServiceList {
 #[expect(dead_code, reason = "a schema; the body is read by `EnableService`")]
 pub(crate) struct EnableBody {
     /// Slug or UUID of a service in the curated set.
-    #[schema(min_length = 1, max_length = 128)]
+    #[schema(min_length = 1, max_length = 128, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$")]
     service_id: String,
     #[schema(
         minimum = 0,
@@ -127,11 +127,23 @@ pub(crate) struct EnableBody {
     require_approval_above_units: Option<u64>,
     /// Slugs of the service's operations; null for every one.
     #[schema(nullable)]
-    enabled_operations: Option<Vec<String>>,
+    enabled_operations: Option<Vec<NamedOperation>>,
     /// Host names, globs, or `*` for any target.
     #[schema(nullable = false, max_items = 100)]
-    allowed_domains: Option<Vec<String>>,
+    allowed_domains: Option<Vec<HostPattern>>,
 }
+
+/// The slug of an operation of the service.
+#[derive(ToSchema)]
+#[schema(value_type = String, max_length = 128, pattern = "^[a-z0-9_-]+(\\.[a-z0-9_-]+)+$", example = "web.search")]
+#[expect(dead_code, reason = "a schema; the body is read by `EnableService`")]
+pub(crate) struct NamedOperation(String);
+
+/// A host name, a glob such as `*.example.com`, an IP address, or `*`.
+#[derive(ToSchema)]
+#[schema(value_type = String, format = "host-pattern", min_length = 1, example = "*.example.com")]
+#[expect(dead_code, reason = "a schema; the body is read by `EnableService`")]
+pub(crate) struct HostPattern(String);
 
 /// New values for some of these; one at least.
 #[derive(ToSchema)]
@@ -149,10 +161,10 @@ pub(crate) struct ServiceEditBody {
     require_approval_above_units: Option<u64>,
     /// Slugs of the service's operations; null for every one.
     #[schema(nullable)]
-    enabled_operations: Option<Vec<String>>,
+    enabled_operations: Option<Vec<NamedOperation>>,
     /// Host names, globs, or `*` for any target.
     #[schema(nullable = false, max_items = 100)]
-    allowed_domains: Option<Vec<String>>,
+    allowed_domains: Option<Vec<HostPattern>>,
 }
 
 /// List the services on an agent, with what was spent and what is left.
@@ -200,11 +212,15 @@ pub(crate) async fn list(
     security(("session" = [])),
     params(
         ("agentId" = String, Path, description = "One of your agents."),
-        ("If-Match" = Option<String>, Header, description = "To start a record anew: its version in quotation marks, or `*`."),
+        ("If-Match" = inline(Option<VersionTag>), Header, nullable = false, description = "To start a record anew: its version in quotation marks, or `*`."),
     ),
     request_body = EnableBody,
     responses(
-        (status = 201, body = ServiceView, description = "The new record.", headers(("ETag" = String, description = "Its version."))),
+        (status = 201, body = ServiceView, description = "The new record.", headers(("ETag" = String, description = "Its version.")),
+            links(
+                ("edit" = (operation_id = "edit_agent_service", parameters(("agentId" = "$response.body#/agent_id"), ("serviceId" = "$response.body#/service_id"), ("If-Match" = "$response.header.ETag")))),
+                ("disable" = (operation_id = "disable_service", parameters(("agentId" = "$response.body#/agent_id"), ("serviceId" = "$response.body#/service_id"), ("If-Match" = "$response.header.ETag")))),
+            )),
         (status = 200, body = ServiceView, description = "The record, started anew.", headers(("ETag" = String, description = "Its version."))),
         EnableErrors,
     )
@@ -266,7 +282,7 @@ pub(crate) async fn read(
     params(
         ("agentId" = String, Path, description = "One of your agents."),
         ("serviceId" = String, Path, description = "Slug or UUID."),
-        ("If-Match" = String, Header, description = "The record's version in quotation marks, or `*`."),
+        ("If-Match" = inline(VersionTag), Header, description = "The record's version in quotation marks, or `*`."),
     ),
     request_body = ServiceEditBody,
     responses(
@@ -303,7 +319,7 @@ pub(crate) async fn edit(
     params(
         ("agentId" = String, Path, description = "One of your agents."),
         ("serviceId" = String, Path, description = "Slug or UUID."),
-        ("If-Match" = String, Header, description = "The record's version in quotation marks, or `*`."),
+        ("If-Match" = inline(VersionTag), Header, description = "The record's version in quotation marks, or `*`."),
     ),
     responses(
         (status = 200, body = ServiceView, description = "The record, disabled.", headers(("ETag" = String, description = "Its version."))),

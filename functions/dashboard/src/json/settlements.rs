@@ -74,7 +74,7 @@ pub(crate) struct SettlementList {
         ("agent_id" = Option<uuid::Uuid>, Query, description = "One of your agents."),
         ("status" = Option<String>, Query, pattern = "^(authorized|confirmed|expired)$", description = "Those that stand so now."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
-        ("cursor" = Option<String>, Query, description = "The `next_cursor` of an earlier answer."),
+        ("cursor" = Option<String>, Query, pattern = "^[0-9a-f]{32}$", description = "The `next_cursor` of an earlier answer."),
     ),
     responses((status = 200, body = SettlementList, description = "Newest first by `authorized_at`."), ListErrors)
 )]

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Fuzzes one target, or each in turn, for a number of seconds. Everything that is written is in target/fuzz: the build, the
+# inputs that reached something new, and those that failed. What is worth keeping is copied by hand to fuzz/corpus/<target>,
+# where `make test` replays it.
+#
+#   fuzz/run.sh <seconds> [<target>]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+seconds=$1
+shift
+targets=("$@")
+[[ ${#targets[@]} != 0 ]] || targets=($(cd fuzz/fuzz_targets && ls -- *.rs | sed 's/\.rs$//'))
+
+tools=$PWD/target/tools
+version=0.13.1
+if ! "$tools/bin/cargo-fuzz" --version 2>/dev/null | grep -q " $version\$"; then
+  echo "fuzz: installing cargo-fuzz $version"
+  cargo install --locked --quiet --root "$tools" --version "=$version" cargo-fuzz
+fi
+
+# What is fuzzed is safe Rust, so the sanitizers, which take a nightly compiler, would find nothing that a panic does not
+# say. The release profile is made for size and one fat binary; here speed of both builds counts.
+export CARGO_PROFILE_RELEASE_OPT_LEVEL=2 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+export CARGO_PROFILE_RELEASE_STRIP=none
+for target in "${targets[@]}"; do
+  found=target/fuzz/corpus/$target
+  failed=target/fuzz/failed/$target
+  mkdir -p "$found" "$failed"
+  printf '\n=== %s, %s s\n' "$target" "$seconds"
+  "$tools/bin/cargo-fuzz" run --sanitizer none --features libfuzzer --target-dir target/fuzz/build "$target" \
+    "$found" "fuzz/corpus/$target" -- \
+    -artifact_prefix="$failed/" -max_total_time="$seconds" -max_len=8192 -timeout=10 -print_final_stats=1
+done

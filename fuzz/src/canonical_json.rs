@@ -1,0 +1,165 @@
+//! What counts as the same request: `parse_json` and `Fingerprint::of_request`.
+//!
+//! The input is one JSON document, or two on lines of their own. Two documents have one fingerprint exactly when they are
+//! equal up to spelling: order of members, escapes, white space, and the notation of a number (RFC 8785: numbers are
+//! IEEE doubles). Beyond 2^53 integers stay apart by value, and there a respelled number may be another request, which
+//! costs a conflict and never a payment.
+
+use purser_domain::{Fingerprint, parse_json};
+use serde_json::{Map, Value};
+use std::fmt::Write as _;
+
+/// See the module's documentation.
+pub fn canonical_json(bytes: &[u8]) {
+    let mut lines = bytes.splitn(2, |byte| *byte == b'\n');
+    let Some(one) = lines.next().and_then(|line| parse_json(line).ok()) else {
+        return;
+    };
+    let print = fingerprint(&one);
+
+    // Written again by the parser's own writer, and read again: nothing is lost on the way.
+    let again = parse_json(one.to_string().as_bytes()).expect("what was written can be read");
+    assert_eq!(fingerprint(&again), print, "{one}");
+
+    if !has_large_integer(&one) {
+        let mut respelled = String::new();
+        respell(&one, &mut respelled);
+        let respelled = parse_json(respelled.as_bytes()).unwrap_or_else(|problem| panic!("{respelled}: {problem:?}"));
+        assert_eq!(fingerprint(&respelled), print, "{one} {respelled}");
+    }
+    a_repeated_key_is_refused(&one);
+    attempts_are_left_out(&one);
+
+    if let Some(other) = lines.next().and_then(|line| parse_json(line).ok()) {
+        let same_print = fingerprint(&other) == print;
+        if same_print {
+            assert!(equal(&one, &other), "{one} and {other} have one fingerprint");
+        } else if !has_large_integer(&one) && !has_large_integer(&other) {
+            assert!(!equal(&one, &other), "{one} and {other} have two fingerprints");
+        }
+    }
+}
+
+fn fingerprint(value: &Value) -> Fingerprint {
+    Fingerprint::of_request(value, &[])
+}
+
+/// Equality up to spelling, told by looking rather than by writing.
+fn equal(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => {
+            let both = |number: &serde_json::Number| (number.as_i64(), number.as_u64());
+            match (both(one), both(other)) {
+                // Integers are compared as integers, so that those beyond 2^53 stay apart.
+                ((Some(one), _), (Some(other), _)) => one == other,
+                ((_, Some(one)), (_, Some(other))) => one == other,
+                _ => one.as_f64() == other.as_f64(),
+            }
+        }
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| equal(one, other))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            one.len() == other.len()
+                && one
+                    .iter()
+                    .all(|(name, value)| other.get(name).is_some_and(|other| equal(value, other)))
+        }
+        _ => one == other,
+    }
+}
+
+fn has_large_integer(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => {
+            let size = number.as_u64().or_else(|| number.as_i64().map(i64::unsigned_abs));
+            size.is_some_and(|size| size >= 1 << 53)
+        }
+        Value::Array(items) => items.iter().any(has_large_integer),
+        Value::Object(members) => members.values().any(has_large_integer),
+        Value::Null | Value::Bool(_) | Value::String(_) => false,
+    }
+}
+
+/// The same document as somebody else would write it: members backwards, every character escaped, numbers in scientific
+/// notation, white space wherever it may stand.
+fn respell(value: &Value, into: &mut String) {
+    into.push_str(" \t");
+    match value {
+        Value::Number(number) => match number.as_f64() {
+            Some(double) => write!(into, "{double:e}").unwrap(),
+            None => into.push_str(&number.to_string()),
+        },
+        Value::String(text) => respell_text(text, into),
+        Value::Array(items) => {
+            into.push('[');
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    into.push(',');
+                }
+                respell(item, into);
+            }
+            into.push(']');
+        }
+        Value::Object(members) => {
+            into.push('{');
+            for (index, (name, member)) in members.iter().rev().enumerate() {
+                if index > 0 {
+                    into.push(',');
+                }
+                respell_text(name, into);
+                into.push_str(" :");
+                respell(member, into);
+            }
+            into.push('}');
+        }
+        Value::Null | Value::Bool(_) => into.push_str(&value.to_string()),
+    }
+    into.push_str("\r ");
+}
+
+fn respell_text(text: &str, into: &mut String) {
+    into.push('"');
+    for unit in text.encode_utf16() {
+        write!(into, "\\u{unit:04X}").unwrap();
+    }
+    into.push('"');
+}
+
+/// Two equal keys are two documents in one text, however the second is spelled.
+fn a_repeated_key_is_refused(value: &Value) {
+    let Value::Object(members) = value else { return };
+    let Some((name, member)) = members.iter().next() else {
+        return;
+    };
+    for spell_again in [
+        |name: &str, text: &mut String| respell_text(name, text),
+        |name: &str, text: &mut String| text.push_str(&Value::from(name).to_string()),
+    ] {
+        let written = value.to_string();
+        let mut repeated = written.strip_suffix('}').unwrap().to_owned() + ",";
+        spell_again(name, &mut repeated);
+        write!(repeated, ":{member}}}").unwrap();
+        assert!(parse_json(repeated.as_bytes()).is_err(), "{repeated}");
+        // However deep it stands.
+        assert!(
+            parse_json(format!("[{{\"a\":{repeated}}}]").as_bytes()).is_err(),
+            "{repeated}"
+        );
+    }
+}
+
+/// The members that name an attempt count nowhere at the top, and everywhere below it.
+fn attempts_are_left_out(value: &Value) {
+    const KEY: &str = "idempotency_key";
+    let Value::Object(members) = value else { return };
+    let with = |text: &str| {
+        let mut members: Map<String, Value> = members.clone();
+        members.insert(KEY.to_owned(), Value::from(text));
+        Value::Object(members)
+    };
+    let of = |value: &Value| Fingerprint::of_request(value, &[KEY]);
+    assert_eq!(of(&with("a")), of(&with("b")));
+    let inside = |text: &str| Value::Object(Map::from_iter([("x".to_owned(), with(text))]));
+    assert_ne!(of(&inside("a")), of(&inside("b")));
+}

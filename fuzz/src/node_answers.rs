@@ -1,0 +1,215 @@
+//! What a node answers: receipts, logs and blocks, through `Chain::look_up` and a node on loopback that says the input.
+//!
+//! The input is three lines: the answers to `eth_getTransactionReceipt`, `eth_blockNumber` and `eth_getBlockByNumber`,
+//! each a whole JSON-RPC reply or its result alone. A payment is seen only where a plain reading of the same lines finds
+//! it, deep enough and on the chain; and nothing final is said about a block that is not.
+
+use purser_chain::{Chain, Evidence, Finality, Timeouts};
+use purser_domain::{AUTHORIZATION_USED, Amount, B256, Expected, Network, TRANSFER, TxHash, parse_address};
+use serde_json::{Value, json};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, Runtime};
+
+const NETWORK: Network = Network::BaseSepolia;
+const CONFIRMATIONS: u64 = 3;
+
+/// What the node says: a receipt, the newest block's number, and a block.
+type Lines = [String; 3];
+
+static SAYS: Mutex<Lines> = Mutex::new([const { String::new() }; 3]);
+
+fn says() -> MutexGuard<'static, Lines> {
+    SAYS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Bench {
+    runtime: Runtime,
+    chain: Chain,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        runtime.spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                tokio::spawn(serve(socket));
+            }
+        });
+        let finality = Finality {
+            confirmations: CONFIRMATIONS,
+        };
+        // A minute on a machine that does other things as well: a slow moment must not look like a finding.
+        let timeouts = Timeouts {
+            connect: Duration::from_mins(1),
+            total: Duration::from_mins(1),
+        };
+        let chain = Chain::new(NETWORK, &url, finality, timeouts).expect("an address");
+        Self { runtime, chain }
+    }
+}
+
+/// See the module's documentation.
+pub fn node_answers(bytes: &[u8]) {
+    static BENCH: LazyLock<Mutex<Bench>> = LazyLock::new(|| Mutex::new(Bench::new()));
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let mut lines = text.splitn(3, '\n').map(str::to_owned);
+    let lines: Lines = std::array::from_fn(|_| lines.next().unwrap_or_default());
+    let bench = BENCH.lock().unwrap_or_else(PoisonError::into_inner);
+    says().clone_from(&lines);
+    let looked_up = bench.runtime.block_on(bench.chain.look_up(&expected(), tx_hash()));
+    match looked_up {
+        Ok(Evidence::Final(transfer)) => {
+            let receipt = is_final(&lines);
+            assert_eq!(transfer.tx_hash(), tx_hash());
+            assert_eq!(Some(transfer.block_number()), quantity(&receipt["blockNumber"]));
+            is_paid(&receipt);
+        }
+        Ok(Evidence::Mismatch(_)) => {
+            is_final(&lines);
+        }
+        Ok(Evidence::Pending(_)) => {}
+        Err(error) => assert!(
+            !error.to_string().contains("http://"),
+            "no error repeats the address: {error}"
+        ),
+    }
+}
+
+fn tx_hash() -> TxHash {
+    TxHash::from_b256(B256::repeat_byte(0x77))
+}
+
+fn expected() -> Expected {
+    let address = |digits: &str| parse_address(&format!("0x{}", digits.repeat(20))).expect("an address");
+    Expected {
+        token: NETWORK.token().address,
+        from: address("20"),
+        to: address("30"),
+        amount: Amount::from_units(10_000).expect("an amount"),
+        nonce: B256::repeat_byte(0x40),
+    }
+}
+
+/// The receipt, of which these lines say that it is deep enough, and that its block is on the chain.
+fn is_final(lines: &Lines) -> Value {
+    let [receipt, head, block] = lines.each_ref().map(|line| result_of(line));
+    assert!(same_word(&receipt["transactionHash"], tx_hash().b256()));
+    let number = quantity(&receipt["blockNumber"]).expect("the receipt is in a block");
+    let head = quantity(&head).expect("there is a newest block");
+    assert!(
+        head >= number + (CONFIRMATIONS - 1),
+        "{head} is not deep enough above {number}"
+    );
+    let text = |value: &Value| value.as_str().map(str::to_ascii_lowercase);
+    assert!(text(&receipt["blockHash"]).is_some() && text(&receipt["blockHash"]) == text(&block["hash"]));
+    receipt
+}
+
+/// One use of our nonce, and right behind it exactly our transfer.
+fn is_paid(receipt: &Value) {
+    let Expected {
+        token,
+        from,
+        to,
+        amount,
+        nonce,
+    } = expected();
+    assert_eq!(quantity(&receipt["status"]), Some(1));
+    let logs = receipt["logs"].as_array().expect("logs");
+    let all = |topics: [B256; 3]| -> Vec<&Value> {
+        let is = |log: &&Value| {
+            let found = log["topics"].as_array().expect("topics");
+            log["address"]
+                .as_str()
+                .is_some_and(|text| text.eq_ignore_ascii_case(&token.to_string()))
+                && found.len() == topics.len()
+                && found.iter().zip(topics).all(|(found, topic)| same_word(found, topic))
+        };
+        logs.iter().filter(is).collect()
+    };
+    let used = all([AUTHORIZATION_USED, from.into_word(), nonce]);
+    assert_eq!(used.len(), 1, "{receipt}");
+    let behind = quantity(&used[0]["logIndex"]).map(|index| index + 1);
+    let transfers = all([TRANSFER, from.into_word(), to.into_word()]);
+    let data = format!("{:064x}", amount.units());
+    let is_ours = |log: &&Value| {
+        quantity(&log["logIndex"]) == behind
+            && log["data"]
+                .as_str()
+                .is_some_and(|text| text.trim_start_matches("0x") == data)
+    };
+    assert_eq!(transfers.into_iter().filter(is_ours).count(), 1, "{receipt}");
+}
+
+fn same_word(value: &Value, word: B256) -> bool {
+    let digits = value
+        .as_str()
+        .map(|text| text.trim_start_matches("0x").to_ascii_lowercase());
+    digits.is_some_and(|digits| format!("0x{digits}") == word.to_string())
+}
+
+fn quantity(value: &Value) -> Option<u64> {
+    u64::from_str_radix(value.as_str()?.strip_prefix("0x")?, 16).ok()
+}
+
+fn reply_of(line: &str) -> Option<Value> {
+    let reply: Value = serde_json::from_str(line).ok()?;
+    reply.get("jsonrpc").is_some().then_some(reply)
+}
+
+fn result_of(line: &str) -> Value {
+    match reply_of(line) {
+        Some(mut reply) => reply["result"].take(),
+        None => serde_json::from_str(line).expect("what was made sense of is JSON"),
+    }
+}
+
+/// One connection, call after call.
+async fn serve(mut socket: TcpStream) {
+    let mut bytes = Vec::new();
+    loop {
+        let Some(call) = next_call(&mut socket, &mut bytes).await else {
+            return;
+        };
+        let line = match call["method"].as_str() {
+            Some("eth_getTransactionReceipt") => says()[0].clone(),
+            Some("eth_blockNumber") => says()[1].clone(),
+            Some("eth_getBlockByNumber") => says()[2].clone(),
+            _ => json!(format!("{:#x}", NETWORK.chain_id())).to_string(),
+        };
+        let body = if reply_of(&line).is_some() {
+            line
+        } else {
+            format!(r#"{{"jsonrpc":"2.0","id":{},"result":{line}}}"#, call["id"])
+        };
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+        if socket.write_all(format!("{head}{body}").as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn next_call(socket: &mut TcpStream, bytes: &mut Vec<u8>) -> Option<Value> {
+    loop {
+        if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
+            let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
+            let length: usize = head
+                .lines()
+                .find_map(|line| line.strip_prefix("content-length: ")?.parse().ok())?;
+            let (start, end) = (end + 4, end + 4 + length);
+            if bytes.len() >= end {
+                let call = serde_json::from_slice(&bytes[start..end]).ok();
+                bytes.drain(..end);
+                return call;
+            }
+        }
+        if socket.read_buf(bytes).await.ok()? == 0 {
+            return None;
+        }
+    }
+}

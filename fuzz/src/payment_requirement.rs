@@ -1,0 +1,150 @@
+//! What a provider asks for: `Offer::choose` over decoded bodies and headers, v1 and v2.
+//!
+//! The input is the requirement as a response body has it (JSON) or as the header of v2 has it (base64 of JSON). Whatever
+//! it says, what is chosen is an entry of it, on our chain, for the pinned token, to nobody but its payee, for exactly its
+//! price, and none that could be paid is cheaper.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use purser_domain::{
+    Amount, AuthorizeRequest, B256, Network, Offer, PaymentHeader, PaymentTerms, Problem, SettlementId, Timestamp,
+    TransactionId, TransferAuthorization, X402Version, parse_address, parse_json,
+};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+/// See the module's documentation.
+pub fn payment_requirement(bytes: &[u8]) {
+    let decoded = STANDARD.decode(bytes.trim_ascii());
+    let text = decoded.as_deref().unwrap_or(bytes);
+    let Ok(requirement) = parse_json(text) else { return };
+    let offers = [Network::Base, Network::BaseSepolia].map(|network| {
+        let chosen = Offer::choose(&requirement, network);
+        match &chosen {
+            Ok(offer) => {
+                an_offer_is_an_entry_that_can_be_paid(&requirement, network, offer);
+                nothing_payable_is_cheaper(&requirement, network, offer);
+                a_payment_says_what_was_offered(network, offer);
+            }
+            Err(problems) => problems_are_told(&requirement, problems),
+        }
+        a_request_is_as_good_as_its_offer(&requirement, network, &chosen);
+        chosen
+    });
+    if let [Ok(one), Ok(other)] = offers {
+        assert_ne!(one.entry(), other.entry(), "one entry can't be paid on two chains");
+    }
+}
+
+fn is_bare(requirement: &Value) -> bool {
+    requirement.get("accepts").is_none_or(Value::is_null)
+}
+
+fn an_offer_is_an_entry_that_can_be_paid(requirement: &Value, network: Network, offer: &Offer) {
+    let entry = if is_bare(requirement) {
+        assert_eq!(offer.index(), 0);
+        requirement
+    } else {
+        assert_eq!(
+            requirement["x402Version"].as_f64(),
+            Some(f64::from(offer.version().number()))
+        );
+        &requirement["accepts"][usize::try_from(offer.index()).unwrap()]
+    };
+    assert_eq!(entry, offer.entry(), "what is echoed is what was offered");
+    let (price, other_price, name) = match offer.version() {
+        X402Version::V1 => ("maxAmountRequired", "amount", network.name()),
+        X402Version::V2 => ("amount", "maxAmountRequired", network.caip2()),
+    };
+    assert!(!is_bare(requirement) || entry.get(other_price).is_none_or(Value::is_null));
+    assert_eq!(entry["scheme"], "exact");
+    assert_eq!(entry["network"], name);
+    // The price is that very text: no sign, no point, no exponent, no zero in front.
+    assert_eq!(entry[price].as_str(), Some(offer.amount().units().to_string().as_str()));
+    assert!(offer.amount() > Amount::ZERO && offer.amount() <= Amount::MAX);
+    let token = network.token();
+    let same = |member: &str, address: String| entry[member].as_str().unwrap().eq_ignore_ascii_case(&address);
+    assert!(same("asset", token.address.to_string()));
+    assert!(same("payTo", offer.pay_to().to_string()));
+    assert_ne!(offer.pay_to(), token.address);
+    assert!(!offer.pay_to().is_zero());
+    assert!(offer.max_timeout_secs() > 0);
+    assert_eq!(
+        entry["maxTimeoutSeconds"].as_f64(),
+        Some(f64::from(offer.max_timeout_secs()))
+    );
+    let extra = &entry["extra"];
+    for (name, pinned, required) in [
+        ("name", token.name, offer.version() == X402Version::V2),
+        ("version", token.version, offer.version() == X402Version::V2),
+        ("assetTransferMethod", "eip3009", false),
+        ("paymentFlow", "authorization", false),
+    ] {
+        assert!(
+            extra[name] == pinned || (!required && extra[name].is_null()),
+            "{name}: {extra}"
+        );
+    }
+}
+
+fn nothing_payable_is_cheaper(requirement: &Value, network: Network, offer: &Offer) {
+    let entries = requirement["accepts"].as_array().map_or(1, Vec::len);
+    assert_eq!(Offer::at(requirement, network, offer.index()).as_ref(), Some(offer));
+    for index in 0..u32::try_from(entries).unwrap() {
+        let Some(other) = Offer::at(requirement, network, index) else {
+            continue;
+        };
+        assert!(other.amount() >= offer.amount(), "entry {index} is cheaper");
+        assert!(
+            other.amount() > offer.amount() || index >= offer.index(),
+            "entry {index} stands before it"
+        );
+    }
+    assert_eq!(Offer::at(requirement, network, u32::try_from(entries).unwrap()), None);
+}
+
+fn a_payment_says_what_was_offered(network: Network, offer: &Offer) {
+    let terms = PaymentTerms {
+        settlement: SettlementId::from_uuid(Uuid::from_u128(1)),
+        transaction: TransactionId::from_uuid(Uuid::from_u128(2)),
+        wallet: parse_address("0x70997970C51812dc3A010C7d01b50e0d17dc79C8").unwrap(),
+        network,
+        amount: offer.amount(),
+        pay_to: offer.pay_to(),
+        authorized_at: Timestamp::EPOCH,
+        valid_before: Timestamp::from_secs(60).unwrap(),
+    };
+    let transfer = TransferAuthorization::of(&terms, B256::repeat_byte(7));
+    let header = PaymentHeader::new(offer, network, &transfer, [9; 65]);
+    let sent = parse_json(&STANDARD.decode(&header.value).unwrap()).expect("the header is JSON");
+    assert_eq!(sent, header.payload);
+    assert_eq!(sent["x402Version"], offer.version().number());
+    let authorization = &sent["payload"]["authorization"];
+    assert_eq!(authorization["value"], offer.amount().to_string());
+    assert_eq!(authorization["to"], offer.pay_to().to_string());
+    match offer.version() {
+        X402Version::V1 => assert_eq!(sent["network"], network.name()),
+        X402Version::V2 => assert_eq!(&sent["accepted"], offer.entry()),
+    }
+    assert!(header.value.is_ascii(), "it goes into an HTTP header");
+}
+
+fn problems_are_told(requirement: &Value, problems: &[Problem]) {
+    assert!(!problems.is_empty(), "{requirement}");
+    for problem in problems {
+        assert!(problem.path.starts_with("/payment_requirement"), "{problem:?}");
+        assert!(!problem.message.is_empty(), "{problem:?}");
+    }
+}
+
+/// A whole request around it is taken exactly when the offer is, and then pays that offer.
+fn a_request_is_as_good_as_its_offer(requirement: &Value, network: Network, chosen: &Result<Offer, Vec<Problem>>) {
+    let body = json!({
+        "payment_requirement": requirement, "max_payment_units": 1, "idempotency_key": "x",
+        "original_request": {"method": "GET", "url": "https://provider.example/"},
+    });
+    match (AuthorizeRequest::parse(&body, network), chosen) {
+        (Ok(request), Ok(offer)) => assert_eq!(request.intent.offer, *offer),
+        (Err(_), Err(_)) => {}
+        (request, offer) => panic!("{requirement}: {request:?} for {offer:?}"),
+    }
+}

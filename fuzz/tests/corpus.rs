@@ -1,0 +1,47 @@
+//! Every file of the corpus, replayed through the function that libFuzzer calls.
+
+use purser_fuzz::TARGETS;
+use std::collections::BTreeSet;
+use std::fs;
+use std::panic::catch_unwind;
+use std::path::{Path, PathBuf};
+
+fn corpus() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus")
+}
+
+fn names_in(folder: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect()
+}
+
+#[test]
+fn every_file_of_the_corpus_holds() {
+    let mut failed = Vec::new();
+    for (name, target) in TARGETS {
+        let folder = corpus().join(name);
+        let files = names_in(&folder);
+        assert!(files.len() >= 5, "{name}: what is kept of it?");
+        for file in files {
+            let bytes = fs::read(folder.join(&file)).unwrap();
+            if catch_unwind(|| target(&bytes)).is_err() {
+                failed.push(format!("{name}/{file}"));
+            }
+        }
+    }
+    assert_eq!(failed, [""; 0], "the panics above say why");
+}
+
+#[test]
+fn every_target_has_a_binary_and_a_corpus_and_the_other_way_round() {
+    let targets: BTreeSet<String> = TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(names_in(&corpus()), targets);
+    let sources = names_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz_targets"));
+    let sources: BTreeSet<String> = sources
+        .iter()
+        .map(|file| file.trim_end_matches(".rs").to_owned())
+        .collect();
+    assert_eq!(sources, targets);
+}

@@ -1,0 +1,85 @@
+"""What the calls are about: an agent that has paid, was refused and waits for a person, and what may be broken in its
+stead. Made over HTTP in a running stack, whose files lie in $STACK_FOLDER."""
+
+import base64
+import json
+import os
+import random
+import urllib.error
+import urllib.request
+import uuid
+
+# The same ids and the same choices in every run.
+CHANCE = random.Random(5)
+
+
+class World:
+    BUDGET = {"kind": "budget_limit", "limit_units": 1, "window_seconds": 3600}
+
+    def __init__(self):
+        with open(os.path.join(os.environ["STACK_FOLDER"], "stack.json")) as file:
+            stack = json.load(file)
+        self.base, self.provider = stack["base_url"], stack["provider_url"]
+        self.agent, self.key = stack["agent"]["agent_id"], stack["agent"]["key"]
+        self.session, self.internal_token = stack["user"]["token"], stack["internal_token"]
+        # Whatever is sent, none of these is ever answered.
+        self.secrets = [self.key.split(":")[1], self.session, self.internal_token]
+
+        # A second agent, and an entry of the catalog that nobody buys from: what ends keys, agents and services ends theirs.
+        self.spare_agent = self.own("POST", "/agents", {"name": "spare"})["agent_id"]
+        at_spare = f"/agents/{self.spare_agent}"
+        self.spare_keys = [self.own("POST", f"{at_spare}/keys", {})["key_id"] for _ in range(8)]
+        self.spare_rules = [self.own("POST", f"{at_spare}/rules", self.BUDGET)["rule_id"] for _ in range(8)]
+        self.spare_service = str(uuid.UUID(int=CHANCE.getrandbits(128), version=4))
+        self.call("PUT", f"/internal/services/{self.spare_service}", self.entry(), {"X-Internal-Token": self.internal_token})
+
+        # Every agent has the curated services.
+        self.services = [service["slug"] for service in self.own("GET", f"{at_spare}/services")["services"]]
+        # Searches go to a person first.
+        self.own("PATCH", f"/agents/{self.agent}/services/lab-search", {"require_approval_above_units": 0})
+        self.weather = self.offer("/weather")
+        search = self.offer("/search")
+        self.approvals = [self.authorize("/search", search)["approval_id"] for _ in range(24)]
+        self.settlements = [self.authorize("/weather", self.weather)["settlement_id"] for _ in range(4)]
+        rows = self.own("GET", f"/settlements?agent_id={self.agent}&status=confirmed")["settlements"]
+        # `make demo` has left a payment that is proven.
+        self.confirmed, self.tx_hash = rows[0]["id"], rows[0]["tx_hash"]
+        self.decisions = [row["transaction_id"] for row in self.own("GET", f"/decisions?agent_id={self.agent}&result=escalate")["decisions"]]
+
+    def call(self, method, path, body=None, headers=None):
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.base + path, data, headers or {}, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as response:
+                return json.load(response)
+        except urllib.error.HTTPError as error:
+            # A payment that waits for a person is refused with 402, and says which approval it waits for.
+            answer = json.load(error)
+            if error.code != 402:
+                raise RuntimeError(f"{method} {path}: {error.code} {answer}") from None
+            return answer
+
+    def own(self, method, path, body=None):
+        return self.call(method, path, body, {"Authorization": f"Bearer {self.session}", "If-Match": "*"})
+
+    def offer(self, path):
+        try:
+            urllib.request.urlopen(self.provider + path, timeout=30)
+        except urllib.error.HTTPError as error:
+            return json.loads(base64.b64decode(error.headers["PAYMENT-REQUIRED"]))
+        raise RuntimeError(f"{path} is not paid")
+
+    def authorize(self, path, offer):
+        body = {
+            "payment_requirement": offer,
+            "max_payment_units": 1_000_000,
+            "original_request": {"method": "GET", "url": self.provider + path, "body_hash": str(CHANCE.random())},
+            "idempotency_key": str(CHANCE.random()),
+        }
+        return self.call("POST", "/x402/authorize", body, {"Authorization": f"Bearer {self.key}"})
+
+    @staticmethod
+    def entry():
+        web = "https://spare.example/"
+        return {"slug": "spare", "name": "Spare", "description": "For nobody.", "website": web, "category": "data",
+                "source": "test", "operations": []}

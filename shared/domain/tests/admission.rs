@@ -1,0 +1,535 @@
+//! What is never admitted, over whole agents, catalogs, policies, rules and windows: the evaluation is held against each
+//! line of the contract's error table (`docs/spec.md` §7), stated by itself, and against their order.
+//!
+//! `decisions.rs` breaks one check at a time in a small case; here everything varies at once, and each statement is read
+//! off the contract and not off the code.
+#![expect(
+    clippy::unwrap_used,
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "tests calculate what they expect"
+)]
+
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use purser_domain::*;
+use serde_json::json;
+use uuid::Uuid;
+
+const PAYEES: [&str; 3] = [
+    "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC",
+    "0x90F79bf6EB2c4f870365E785982E1f101E93b906",
+    WALLET,
+];
+const WALLET: &str = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
+const SLUGS: [&str; 4] = ["web.search", "web.scrape", "lab.crawl-deep", "scrape.web"];
+const SERVICES: [&str; 2] = ["lab", "other"];
+const CATEGORIES: [Category; 3] = [Category::Search, Category::Scrape, Category::Finance];
+
+/// The table of `docs/spec.md` §4.10 over these hosts: which of them an entry covers.
+const HOSTS: [&str; 8] = [
+    "example.com",
+    "a.example.com",
+    "a.b.example.com",
+    "evil-example.com",
+    "example.com.evil.org",
+    "api-eu.example.com",
+    "api-.x.example.com",
+    "127.0.0.1",
+];
+const ENTRIES: [(&str, [bool; 8]); 5] = [
+    ("example.com", [true, true, true, false, false, true, true, false]),
+    ("*.example.com", [false, true, false, false, false, true, false, false]),
+    (
+        "api-*.example.com",
+        [false, false, false, false, false, true, false, false],
+    ),
+    ("evil.org", [false, false, false, false, true, false, false, false]),
+    ("127.0.0.1", [false, false, false, false, false, false, false, true]),
+];
+
+const NOW: u64 = 10_000_000;
+
+fn units(units: u64) -> Amount {
+    Amount::from_units(units).unwrap()
+}
+
+fn address(payee: usize) -> Address {
+    parse_address(PAYEES[payee]).unwrap()
+}
+
+/// An operation of the catalog: its slug, category, the payee of its payment, and its highest price.
+type CatalogOperation = (usize, Category, Option<usize>, Option<u64>);
+
+/// What an agent spent lately: how long ago in microseconds, and how much.
+type Spent = Vec<(i64, u64)>;
+
+#[derive(Clone, Debug)]
+enum Said {
+    Categories(Vec<Category>),
+    Vendors {
+        services: Vec<usize>,
+        wallets: Vec<usize>,
+    },
+    /// Limit, hours, what was spent, and whether the window is among the facts.
+    Budget(u64, u32, Spent, bool),
+    Approval {
+        services: Option<Vec<usize>>,
+        categories: Option<Vec<Category>>,
+        above: Option<u64>,
+    },
+}
+
+#[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, in every combination")]
+struct Case {
+    enabled: Option<bool>,
+    frozen: bool,
+    service_category: Category,
+    operations: Vec<CatalogOperation>,
+    /// Which operation is called, if the catalog has it.
+    called: Option<usize>,
+    /// A name that the catalog does not know.
+    named_unknown: bool,
+    enabled_operations: Option<Vec<usize>>,
+    /// `None` is `*`.
+    domains: Option<Vec<usize>>,
+    target: Option<usize>,
+    price: u64,
+    pay_to: usize,
+    ceiling: u64,
+    per_call: u64,
+    per_day: u64,
+    threshold: u64,
+    day: Spent,
+    rules: Vec<Said>,
+    approval: bool,
+    balance: Option<u64>,
+    eager: bool,
+}
+
+const HOUR: i64 = 3_600_000_000;
+
+/// Ages around the ends of windows, to the microsecond, and anything between.
+fn spent(hours: i64) -> impl Strategy<Value = Spent> {
+    let end = hours * HOUR;
+    let age = prop_oneof![Just(0), Just(end - 1), Just(end), Just(end + 1), 0..end * 2];
+    prop::collection::vec((age, 1_u64..60), 0..4)
+}
+
+fn some_categories() -> impl Strategy<Value = Vec<Category>> {
+    prop::collection::vec(select(CATEGORIES.to_vec()), 1..3)
+}
+
+fn rule() -> impl Strategy<Value = Said> {
+    let some_services = || prop::collection::vec(0..SERVICES.len(), 0..3);
+    let budget = (1_u32..48).prop_flat_map(|hours| {
+        let limit = prop_oneof![4 => 60_u64..400, 1 => 1_u64..60];
+        (limit, Just(hours), spent(i64::from(hours)), prop::bool::weighted(0.95))
+    });
+    prop_oneof![
+        1 => some_categories().prop_map(Said::Categories),
+        2 => (some_services(), prop::collection::vec(0..PAYEES.len(), 0..3))
+            .prop_map(|(services, wallets)| Said::Vendors { services, wallets }),
+        3 => budget.prop_map(|(limit, hours, spent, known)| Said::Budget(limit, hours, spent, known)),
+        2 => (prop::option::of(some_services()), prop::option::of(some_categories()), prop::option::of(1_u64..80))
+            .prop_map(|(services, categories, above)| Said::Approval { services, categories, above }),
+    ]
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    let often = |p: f64| prop::bool::weighted(p);
+    let operation = (
+        0..SLUGS.len(),
+        select(CATEGORIES.to_vec()),
+        prop::option::weighted(0.8, select(vec![0_usize, 0, 0, 1])),
+        prop::option::weighted(0.3, 20_u64..90),
+    );
+    let catalog = (
+        select(CATEGORIES.to_vec()),
+        prop::collection::vec(operation, 1..3),
+        any::<Index>(),
+        often(0.85),
+        often(0.05),
+    );
+    let scope = (
+        prop::option::weighted(0.3, prop::collection::vec(0..SLUGS.len(), 0..4)),
+        prop::option::weighted(0.4, prop::collection::vec(0..ENTRIES.len(), 0..3)),
+        prop::option::weighted(0.8, 0..HOSTS.len()),
+    );
+    let high = || prop_oneof![4 => 60_u64..400, 1 => 1_u64..60];
+    let prices = (1_u64..60, high(), high(), high(), high(), spent(24));
+    let parties = (
+        prop::option::weighted(0.97, often(0.97)),
+        often(0.03),
+        select(vec![0_usize, 0, 0, 0, 0, 0, 1, 2]),
+        prop::collection::vec(rule(), 0..3),
+        often(0.4),
+        prop::option::weighted(0.8, high()),
+        any::<bool>(),
+    );
+    (catalog, scope, prices, parties).prop_map(
+        |(
+            (service_category, operations, which, is_called, named_unknown),
+            (enabled_operations, domains, target),
+            (price, ceiling, per_call, per_day, threshold, day),
+            (enabled, frozen, pay_to, rules, approval, balance, eager),
+        )| Case {
+            called: (is_called && !named_unknown).then(|| which.index(operations.len())),
+            enabled,
+            frozen,
+            service_category,
+            operations,
+            named_unknown,
+            enabled_operations,
+            domains,
+            target,
+            price,
+            pay_to,
+            ceiling,
+            per_call,
+            per_day,
+            threshold,
+            day,
+            rules,
+            approval,
+            balance,
+            eager,
+        },
+    )
+}
+
+fn rule_id(index: usize) -> RuleId {
+    RuleId::from_uuid(Uuid::from_u128(100 + u128::try_from(index).unwrap()))
+}
+
+fn window(scope: WindowScope, length: Duration, spent: &Spent) -> Window {
+    let now = Timestamp::from_secs(NOW).unwrap();
+    let mut oldest: Vec<Entry> = spent
+        .iter()
+        .map(|(age, amount)| Entry {
+            at: Timestamp::from_micros(now.micros() - age).unwrap(),
+            amount: units(*amount),
+            settlement: SettlementId::from_uuid(Uuid::nil()),
+        })
+        .collect();
+    oldest.sort_by_key(|entry| entry.at);
+    Window {
+        scope,
+        length,
+        total: units(spent.iter().map(|(_, amount)| amount).sum()),
+        version: 1,
+        stamp: 7,
+        horizon: Timestamp::EPOCH,
+        oldest,
+        complete: true,
+    }
+}
+
+impl Case {
+    fn decide(&self) -> (Decision, Vec<Window>) {
+        let agent_id = AgentId::from_uuid(Uuid::from_u128(1));
+        let service_id = ServiceId::from_uuid(Uuid::from_u128(2));
+        let url = Url::parse("https://lab.example/x").unwrap();
+        let slug = |index: usize| OperationSlug::parse(SLUGS[index]).unwrap();
+        let service_slug = |index: &usize| ServiceSlug::parse(SERVICES[*index]).unwrap();
+        let operations = self.operations.iter().map(|(name, category, payee, max)| Operation {
+            id: OperationUuid::from_uuid(Uuid::from_u128(3)),
+            slug: slug(*name),
+            availability: Availability::PaidX402,
+            label: String::new(),
+            method: "GET".into(),
+            endpoint: url.clone(),
+            category: *category,
+            execution: "sync".into(),
+            price_model: "fixed".into(),
+            estimated_price: units(1),
+            max_price: max.map(units),
+            params: json!({}),
+            payment: payee.map(|payee| CatalogPayment {
+                scheme: "exact".into(),
+                network: Network::BaseSepolia,
+                amount: units(1),
+                pay_to: address(payee),
+            }),
+        });
+        let service = Service {
+            id: service_id,
+            version: 1,
+            slug: service_slug(&0),
+            name: String::new(),
+            description: String::new(),
+            website: url.clone(),
+            logo_url: None,
+            category: self.service_category,
+            source: "test".into(),
+            trust_status: TrustStatus::Listed,
+            curated: true,
+            operations: operations.collect(),
+        };
+        let mut budgets = Vec::new();
+        let rules = self.rules.iter().enumerate().map(|(index, said)| {
+            let kind = match said {
+                Said::Categories(categories) => RuleKind::CategoryBlock {
+                    categories: categories.clone(),
+                },
+                Said::Vendors { services, wallets } => {
+                    let services = services.iter().map(service_slug).map(Vendor::Service);
+                    let wallets = wallets.iter().map(|wallet| Vendor::Wallet(address(*wallet)));
+                    RuleKind::VendorAllowlist {
+                        vendors: services.chain(wallets).collect(),
+                    }
+                }
+                Said::Budget(limit, hours, spent, known) => {
+                    let length = Duration::from_secs_u32(hours * 3_600);
+                    let scope = WindowScope::Budget {
+                        agent: agent_id,
+                        rule: rule_id(index),
+                    };
+                    if *known {
+                        budgets.push((rule_id(index), window(scope, length, spent)));
+                    }
+                    RuleKind::BudgetLimit {
+                        limit: units(*limit),
+                        window: length,
+                    }
+                }
+                Said::Approval {
+                    services,
+                    categories,
+                    above,
+                } => RuleKind::ApprovalRequired {
+                    services: services
+                        .as_ref()
+                        .map(|services| services.iter().map(service_slug).collect()),
+                    categories: categories.clone(),
+                    above: above.map(units),
+                },
+            };
+            Rule {
+                id: rule_id(index),
+                version: 1,
+                kind,
+            }
+        });
+        let agent = Agent {
+            id: agent_id,
+            name: String::new(),
+            owner: String::new(),
+            created_at: Timestamp::EPOCH,
+            status: if self.frozen {
+                AgentStatus::Frozen
+            } else {
+                AgentStatus::Active
+            },
+            wallet: Wallet {
+                index: 0,
+                address: parse_address(WALLET).unwrap(),
+            },
+            keys: vec![],
+            rules: rules.collect(),
+            version: 1,
+        };
+        let allowed = self.domains.as_ref().map_or_else(
+            || vec![DomainPattern::any()],
+            |entries| {
+                entries
+                    .iter()
+                    .map(|entry| DomainPattern::parse(ENTRIES[*entry].0).unwrap())
+                    .collect()
+            },
+        );
+        let enabled = self.enabled.map(|enabled| EnabledService {
+            service: service_id,
+            version: 7,
+            enabled,
+            policy: SpendPolicy {
+                max_per_call: units(self.per_call),
+                max_per_day: units(self.per_day),
+                require_approval_above: units(self.threshold),
+                enabled_operations: self
+                    .enabled_operations
+                    .as_ref()
+                    .map(|list| list.iter().map(|index| slug(*index)).collect()),
+                allowed_domains: allowed,
+            },
+        });
+        let token = Network::BaseSepolia.token();
+        let requirement = json!({
+            "scheme": "exact", "network": "eip155:84532", "amount": self.price.to_string(),
+            "asset": token.address.to_string(), "payTo": PAYEES[self.pay_to], "maxTimeoutSeconds": 60,
+            "extra": {"name": token.name, "version": token.version},
+        });
+        let offer = Offer::choose(&requirement, Network::BaseSepolia).unwrap();
+        let operation = self.called.map(|index| &service.operations[index]);
+        let unknown = OperationSlug::parse("nobody.knows").unwrap();
+        let intent = Intent {
+            offer: offer.clone(),
+            max_payment: units(self.ceiling),
+            request: ProviderRequest {
+                method: "GET".into(),
+                url,
+            },
+            service: None,
+            operation: self.named_unknown.then_some(unknown),
+            target: self
+                .target
+                .map(|host| Target::parse(&format!("https://{}/", HOSTS[host])).unwrap()),
+            fingerprint: Fingerprint::of_text("x"),
+        };
+        let day = window(
+            WindowScope::Day {
+                agent: agent_id,
+                service: service_id,
+            },
+            Duration::DAY,
+            &self.day,
+        );
+        let decision = evaluate(&Facts {
+            agent: &agent,
+            intent: &intent,
+            offer: &offer,
+            service: &service,
+            operation,
+            enabled: enabled.as_ref(),
+            day: &day,
+            budgets: &budgets,
+            approval: self.approval.then(|| ApprovalId::of(agent_id, &intent.fingerprint, 0)),
+            balance: self.balance.map(units),
+            at: Timestamp::from_secs(NOW).unwrap(),
+            eviction: if self.eager { Eviction::Eager } else { Eviction::Needed },
+        });
+        let windows = std::iter::once(day).chain(budgets.into_iter().map(|(_, window)| window));
+        (decision, windows.collect())
+    }
+
+    /// Everything that stands against the payment, in the order of `docs/errors.md`; each line by itself.
+    fn against(&self) -> Vec<&'static str> {
+        let operation = self.called.map(|index| &self.operations[index]);
+        let categories = || std::iter::once(self.service_category).chain(operation.map(|operation| operation.1));
+        let live = |spent: &Spent, hours: i64| -> u64 {
+            spent
+                .iter()
+                .filter(|(age, _)| *age < hours * HOUR)
+                .map(|(_, amount)| amount)
+                .sum()
+        };
+        let enabled = self.enabled == Some(true);
+        let mut against = Vec::new();
+        let mut say = |stands: bool, slug| {
+            if stands {
+                against.push(slug);
+            }
+        };
+        say(!enabled, "service_not_enabled");
+        say(self.frozen, "agent_frozen");
+        let listed = self.enabled_operations.as_ref().is_none_or(|list| {
+            operation.is_some_and(|operation| list.iter().any(|index| SLUGS[*index] == SLUGS[operation.0]))
+        });
+        say(
+            enabled && (self.named_unknown || !listed),
+            "operation_not_enabled_for_agent",
+        );
+
+        let fetches = categories().any(|category| category == Category::Scrape)
+            || operation.is_some_and(|operation| matches!(SLUGS[operation.0], "web.scrape" | "lab.crawl-deep"));
+        if let (true, true, Some(entries)) = (enabled, fetches, &self.domains) {
+            let covered = |host: usize| entries.iter().any(|entry| ENTRIES[*entry].1[host]);
+            say(self.target.is_none(), "target_url_required");
+            say(self.target.is_some_and(|host| !covered(host)), "domain_not_allowed");
+        }
+        say(self.price > self.ceiling, "amount_exceeds_max");
+        say(enabled && self.price > self.per_call, "amount_exceeds_per_call_limit");
+
+        let blocks =
+            |said: &Said| matches!(said, Said::Categories(list) if categories().any(|one| list.contains(&one)));
+        say(self.rules.iter().any(blocks), "category_block");
+        let names_nobody = |said: &Said| matches!(said, Said::Vendors { services, wallets } if !services.contains(&0) && !wallets.contains(&self.pay_to));
+        let of_service: Vec<usize> = self.operations.iter().filter_map(|operation| operation.2).collect();
+        let stranger = match operation.and_then(|operation| operation.2) {
+            Some(payee) => payee != self.pay_to,
+            None => !of_service.is_empty() && !of_service.contains(&self.pay_to),
+        };
+        let too_dear = operation
+            .and_then(|operation| operation.3)
+            .is_some_and(|max| self.price > max);
+        let redirected = PAYEES[self.pay_to] == WALLET || stranger || too_dear;
+        say(self.rules.iter().any(names_nobody) || redirected, "vendor_allowlist");
+        let used_up = |said: &Said| matches!(said, Said::Budget(limit, hours, spent, true) if live(spent, i64::from(*hours)) + self.price > *limit);
+        say(self.rules.iter().any(used_up), "budget_limit");
+        say(
+            enabled && live(&self.day, 24) + self.price > self.per_day,
+            "max_per_day_units",
+        );
+
+        let asks = |said: &Said| {
+            matches!(said, Said::Approval { services, categories: listed, above }
+                if services.as_ref().is_none_or(|services| services.contains(&0))
+                    && listed.as_ref().is_none_or(|list| categories().any(|one| list.contains(&one)))
+                    && self.price > above.unwrap_or(0))
+        };
+        let asked = self.price > self.threshold || self.rules.iter().any(asks);
+        say(enabled && asked && !self.approval, "approval");
+        say(self.balance.is_some_and(|balance| self.price > balance), "usdc_balance");
+        // A budget that nobody knows the state of is none that has room.
+        say(
+            self.rules.iter().any(|said| matches!(said, Said::Budget(.., false))),
+            "max_per_day_units",
+        );
+        against
+    }
+}
+
+/// Which check answered, by the name that the decision gives it.
+fn answered(decision: &Decision) -> Option<&'static str> {
+    match decision {
+        Decision::Allow(_) => None,
+        Decision::NeedsTarget => Some("target_url_required"),
+        Decision::Refuse(denial) => Some(match denial.reason.rule() {
+            "service_enabled" => "service_not_enabled",
+            "enabled_operations" => "operation_not_enabled_for_agent",
+            "allowed_domains" => "domain_not_allowed",
+            "max_payment_units" => "amount_exceeds_max",
+            "max_per_call_units" => "amount_exceeds_per_call_limit",
+            "require_approval_above_units" | "approval_required" => "approval",
+            other => other,
+        }),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4_096))]
+
+    /// The first thing that stands against a payment answers; and if nothing does, it is allowed.
+    #[test]
+    fn the_first_line_of_the_table_that_holds_answers(case in case()) {
+        let (decision, _) = case.decide();
+        let against = case.against();
+        prop_assert_eq!(answered(&decision), against.first().copied(), "{:?}", against);
+    }
+
+    /// What is granted is the payment that was asked for, charged to every window there is, and leaves each within its cap
+    /// by what is stored and not only by what still counts.
+    #[test]
+    fn a_grant_leaves_every_window_within_its_cap(case in case()) {
+        let (decision, windows) = case.decide();
+        let Decision::Allow(grant) = decision else { return Ok(()) };
+        prop_assert_eq!(case.against(), Vec::<&str>::new());
+        prop_assert_eq!(grant.amount(), units(case.price));
+        prop_assert_eq!(grant.approval().is_some(), case.approval);
+        prop_assert_eq!(grant.charges().len(), windows.len());
+        let now = Timestamp::from_secs(NOW).unwrap();
+        for window in &windows {
+            let charges: Vec<&Charge> = grant.charges().iter().filter(|charge| charge.scope == window.scope).collect();
+            prop_assert_eq!(charges.len(), 1, "each window is charged once");
+            let charge = charges[0];
+            prop_assert_eq!(charge.amount, grant.amount());
+            let evicted: u64 = charge.evict.iter().map(|entry| entry.amount.units()).sum();
+            prop_assert_eq!(charge.evicted, units(evicted));
+            prop_assert!(window.total.units() - evicted + case.price <= charge.cap.units());
+            // Nothing that still counts is let go.
+            let still_counts = |entry: &Entry| now.since(entry.at) < window.length;
+            prop_assert!(!charge.evict.iter().any(still_counts));
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The table of `docs/spec.md` §4.10, row by row: hosts that a row covers and hosts that it does not, made from the entry.
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
+
+use proptest::prelude::*;
+use purser_domain::{DomainPattern, Target};
+
+fn label() -> impl Strategy<Value = String> {
+    "[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?".prop_filter("an IDNA prefix asks for more", |label| {
+        !label.starts_with("xn--") && label.get(2..4) != Some("--")
+    })
+}
+
+/// A domain of two or three labels, whose last is no number: that would be an address.
+fn domain() -> impl Strategy<Value = String> {
+    (prop::collection::vec(label(), 1..3), "[a-z]{2,6}").prop_map(|(labels, top)| format!("{}.{top}", labels.join(".")))
+}
+
+/// The host in some spelling that connects to the same place.
+fn spelled(host: &str, how: u8) -> String {
+    let host = match how % 3 {
+        0 => host.to_owned(),
+        1 => host.to_uppercase(),
+        _ => format!(
+            "%{:02x}{}",
+            host.as_bytes().first().copied().unwrap_or(b'a'),
+            host.get(1..).unwrap()
+        ),
+    };
+    let dot = if how & 4 == 0 { "" } else { "." };
+    let (user, port) = match how >> 3 & 3 {
+        0 => ("", ""),
+        1 => ("user:pass@", ""),
+        2 => ("", ":8443"),
+        _ => ("example.com@", ":80"),
+    };
+    format!("https://{user}{host}{dot}{port}/path?q=a.example.com#b.example.com")
+}
+
+fn covers(entry: &str, host: &str, how: u8) -> bool {
+    let pattern = DomainPattern::parse(entry).unwrap();
+    pattern.matches(&Target::parse(&spelled(host, how)).unwrap())
+}
+
+proptest! {
+    #[test]
+    fn a_bare_domain_covers_the_apex_and_every_level_below(domain in domain(), below in prop::collection::vec(label(), 0..4), how: u8) {
+        let host = below.iter().chain([&domain]).cloned().collect::<Vec<_>>().join(".");
+        prop_assert!(covers(&domain, &host, how));
+    }
+
+    #[test]
+    fn a_bare_domain_covers_no_look_alike(domain in domain(), other in label(), how: u8) {
+        let parent = domain.split_once('.').unwrap().1.to_owned();
+        for host in [format!("{other}{domain}"), format!("{other}-{domain}"), format!("{domain}.{other}.org"), parent] {
+            prop_assert!(!covers(&domain, &host, how), "{}", host);
+        }
+    }
+
+    #[test]
+    fn a_glob_covers_exactly_one_level(domain in domain(), one in label(), two in label(), how: u8) {
+        let entry = format!("*.{domain}");
+        let below = format!("{one}.{domain}");
+        prop_assert!(covers(&entry, &below, how));
+        for host in [
+            domain.clone(),
+            format!("{one}.{two}.{domain}"),
+            format!("{one}{domain}"),
+            format!("{one}.{domain}.{two}.org"),
+            format!("{one}.{two}{domain}"),
+        ] {
+            prop_assert!(!covers(&entry, &host, how), "{}", host);
+        }
+    }
+
+    #[test]
+    fn a_partial_label_covers_the_labels_that_fit_it(
+        domain in domain(), head in "[a-z]{1,4}", tail in "[a-z]{1,4}", middle in "[0-9]{0,6}", other in label(), how: u8
+    ) {
+        let fitting = format!("{head}{middle}{tail}.{domain}");
+        let (begins, ends) = (format!("{head}*.{domain}"), format!("*{tail}.{domain}"));
+        let both = format!("{head}*{tail}.{domain}");
+        let rows = [
+            (&both, fitting.clone(), true),
+            (&begins, fitting.clone(), true),
+            (&ends, fitting.clone(), true),
+            // Anchored at both ends, and a star is no dot.
+            (&begins, format!("0{fitting}"), false),
+            (&ends, format!("{head}{middle}{tail}0.{domain}"), false),
+            (&both, format!("{other}.{fitting}"), false),
+            (&both, format!("{head}.{tail}.{domain}"), false),
+            (&both, format!("{head}{tail}.{domain}.{other}.org"), false),
+        ];
+        for (entry, host, covered) in rows {
+            prop_assert_eq!(covers(entry, &host, how), covered, "{} {}", entry, host);
+        }
+    }
+
+    #[test]
+    fn the_single_star_covers_whatever_is_a_host(domain in domain(), address: std::net::Ipv4Addr, how: u8) {
+        prop_assert!(covers("*", &domain, how));
+        let at_address = Target::parse(&format!("http://{address}/")).unwrap();
+        prop_assert!(DomainPattern::any().matches(&at_address));
+    }
+
+    /// A name covers no address, not even where a glob's labels would fit its digits.
+    #[test]
+    fn an_address_is_covered_by_itself_alone(address: std::net::Ipv4Addr, other: std::net::Ipv4Addr) {
+        let target = Target::parse(&format!("http://{}/", u32::from(address))).unwrap();
+        prop_assert!(DomainPattern::parse(&address.to_string()).unwrap().matches(&target));
+        let by_other = DomainPattern::parse(&other.to_string()).unwrap().matches(&target);
+        prop_assert_eq!(by_other, address == other);
+        let [a, b, c, d] = address.octets();
+        for entry in [format!("*.{b}.{c}.{d}"), format!("{a}.*.{c}.{d}"), format!("*.{c}.{d}"), format!("{a}.{b}.{c}.*")] {
+            let covers = DomainPattern::parse(&entry).is_ok_and(|pattern| pattern.matches(&target));
+            prop_assert!(!covers, "{}", entry);
+        }
+    }
+}
