@@ -429,6 +429,26 @@ fn the_description_of_the_api_is_written_from_the_code() {
     );
 }
 
+/// The promises name tests, and a promise whose test is gone is a promise no more.
+#[test]
+fn every_test_that_the_guarantees_name_is_there() {
+    let sources: String = written_files()
+        .iter()
+        .filter(|file| file.extension().is_some_and(|kind| kind == "rs"))
+        .map(|file| fs::read_to_string(file).unwrap())
+        .collect();
+    let page = text_of("docs/guarantees.md");
+    let words = page.split('`').skip(1).step_by(2);
+    // A test is named as a fact, so its name has many words; nothing else in backticks has.
+    let named: BTreeSet<&str> = words.filter(|word| word.matches('_').count() > 3).collect();
+    let missing: Vec<&&str> = named
+        .iter()
+        .filter(|name| !sources.contains(&format!("fn {name}(")))
+        .collect();
+    assert!(missing.is_empty(), "{missing:#?}");
+    assert!(named.len() > 20, "only {} tests are named", named.len());
+}
+
 #[test]
 fn every_operation_has_a_name_of_its_own_and_every_link_names_one() {
     let document: Value = serde_json::from_str(&text_of("docs/openapi.json")).unwrap();
