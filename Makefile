@@ -4,7 +4,7 @@ SHELL := /bin/bash
 
 .PHONY: help
 help: ## Lists the targets.
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 .PHONY: setup
 setup: ## Installs what the other targets need (npm and Python packages; Debian packages when run as root).
@@ -23,6 +23,15 @@ demo: ## Pays the local provider through the whole flow, against a running stack
 .PHONY: test
 test: ## Runs everything that CI runs, and says what ran and what was skipped.
 	@infra/test.sh
+
+# make simulate SEEDS=10000, make simulate SEED=119 (docs/simulation.md).
+.PHONY: simulate
+simulate: ## Runs 2,000 seeds of the simulation, or SEEDS many, or the one that SEED says.
+	cargo run --locked --quiet --package purser-sim -- $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),2000))
+
+.PHONY: simulate-planted
+simulate-planted: ## Plants bugs, one at a time, and sees the simulation find each within its number of seeds.
+	tests/planted/plant.py --simulation
 
 .PHONY: lint
 lint: ## Formatting and lints.

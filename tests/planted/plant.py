@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Plants known bugs, one at a time, in a copy of the tree, and sees the tests that must catch each of them fail.
 
-    tests/planted/plant.py            every bug
-    tests/planted/plant.py NAME …     only these
+    tests/planted/plant.py                         every bug that a test must catch
+    tests/planted/plant.py --simulation            every bug that the simulation must find, within its number of seeds
+    tests/planted/plant.py [--simulation] NAME …   only these
 
 A bug is one text of a source file replaced by another. The text has to stand there exactly once, so that a bug that no
 longer applies is noticed instead of passing. The copy is what git tracks or would track, in target/planted/tree, with a
@@ -12,6 +13,7 @@ Exit status: 0, every bug was caught; 1, one was not, or could not be planted.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 TREE = ROOT / "target" / "planted" / "tree"
 # cargo-nextest's exit status when tests ran and some failed; a build that fails has another.
 TESTS_FAILED = 100
+# What `simulate` says where it found something; its exit status is also that of a panic.
+SEED_FAILS = re.compile(r"^(seed \d+) fails:\n +(.{1,100})", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class Bug:
     file: str
     text: str
     instead: str
-    caught_by: str  # a nextest filter expression
+    caught_by: str | int  # a nextest filter expression; or the number of seeds within which the simulation finds it
 
 
 BUGS = [
@@ -85,6 +89,13 @@ BUGS = [
         "test(=people::edits::a_payment_under_way_when_an_edit_is_answered_is_judged_by_the_edit)",
     ),
     Bug(
+        "a key judged as of before its agent was read",
+        "shared/api/src/entrance.rs",
+        "            let (agent, rest) = read(key.agent).await?;\n            let now = clock.now();\n",
+        "            let now = clock.now();\n            let (agent, rest) = read(key.agent).await?;\n",
+        "package(purser-api) and test(=entrance::tests::a_key_that_ends_while_its_agent_is_read_does_not_get_in)",
+    ),
+    Bug(
         "whose agent it is not asked",
         "functions/dashboard/src/owned.rs",
         "(agent.owner == person.sub).then_some(",
@@ -120,7 +131,7 @@ BUGS = [
         "a payment signed anew each time it is asked for",
         "functions/payments/src/lib.rs",
         "self.nonce_key.nonce(terms.settlement)",
-        "self.nonce_key.nonce(SettlementId::at(self.clock.now(), purser_api::random()?))",
+        "self.nonce_key.nonce(SettlementId::at(self.clock.now(), self.chance.bytes()?))",
         "package(purser-tests) and "
         "test(=faults::kills::a_payment_whose_process_is_killed_at_any_two_steps_is_made_once)",
     ),
@@ -162,14 +173,139 @@ BUGS = [
         "text.get(1..text.len() - 1)?",
         "package(purser-fuzz) and test(=every_file_of_the_corpus_holds)",
     ),
+    Bug(
+        "a hold released by a block in which it can still be used",
+        "shared/domain/src/reconcile.rs",
+        "SettlementState::Authorized if block.at < settlement.terms.valid_before => Verdict::NotYet,",
+        "SettlementState::Authorized if block.at < settlement.terms.authorized_at => Verdict::NotYet,",
+        "package(purser-tests) and test(=reconcile::"
+        "an_unused_spend_is_given_back_by_the_first_final_block_past_its_time_and_not_before)",
+    ),
+    Bug(
+        "a spend given back though it was given back, or paid",
+        "shared/store/src/release.rs",
+        '.condition_expression("rs = :authorized")',
+        '.condition_expression("rs = :authorized OR attribute_exists(pk)")',
+        "package(purser-store) and test(=reconciling::releases_and_confirmations_at_once_move_a_settlement_once)",
+    ),
+]
+
+SIMULATED = [
+    Bug(
+        "the cap's condition dropped",
+        "shared/store/src/window.rs",
+        'format!("{STAMPS} AND hz <= :horizon AND #total <= :room")',
+        'format!("{STAMPS} AND hz <= :horizon AND (#total <= :room OR attribute_exists(pk))")',
+        200,
+    ),
+    Bug(
+        "a time recorded before what the window was cleared to",
+        "shared/store/src/window.rs",
+        'format!("{STAMPS} AND hz <= :horizon AND #total <= :room")',
+        'format!("{STAMPS} AND (hz <= :horizon OR attribute_exists(pk)) AND #total <= :room")',
+        200,
+    ),
+    Bug(
+        "the policy's stamp ignored",
+        "shared/store/src/window.rs",
+        '"pver = :stamp AND (',
+        '"(pver = :stamp OR attribute_exists(pk)) AND (',
+        200,
+    ),
+    Bug(
+        "the agent's stamp ignored",
+        "shared/store/src/window.rs",
+        "(attribute_not_exists(aver) OR aver <= :agent)",
+        "(attribute_exists(pk) OR aver <= :agent)",
+        "package(purser-sim) and "
+        "test(=reproductions::a_freeze_that_is_answered_while_a_payment_is_under_way_is_followed_by_none)",
+    ),
+    Bug(
+        "an entry evicted though another had evicted it",
+        "shared/store/src/transact.rs",
+        'condition_expression("attribute_exists(pk)")',
+        'condition_expression("attribute_exists(pk) OR attribute_not_exists(pk)")',
+        200,
+    ),
+    Bug(
+        "the approval not used up with the reservation",
+        "shared/store/src/reserve.rs",
+        "transaction.update(Role::Approval, self.use_up(approval, terms, fingerprint))?;",
+        "let _ = self.use_up(approval, terms, fingerprint);",
+        200,
+    ),
+    Bug(
+        "the key bound by whoever comes last",
+        "shared/store/src/reserve.rs",
+        "            None => self.put_new(row),\n",
+        "            None => self.put(row),\n",
+        200,
+    ),
+    Bug(
+        "a lost answer taken for a failure",
+        "shared/store/src/reserve.rs",
+        "                Sent::Unknown(_) => lost_before = true,\n",
+        "                Sent::Unknown(_) => return Ok(Reserved::Raced),\n",
+        200,
+    ),
+    Bug(
+        "a refusal not looked at again",
+        "functions/payments/src/authorize.rs",
+        "if !self\n                        .payments\n                        .ledger\n                        .held_still(",
+        "if false && !self\n                        .payments\n                        .ledger\n                        .held_still(",
+        200,
+    ),
+    Bug(
+        "a confirmation without the claim on its transaction",
+        "shared/store/src/settle.rs",
+        "            transaction.put(Role::Transaction, self.claim(&settlement, transfer))?;\n",
+        "            let _ = self.claim(&settlement, transfer);\n",
+        200,
+    ),
+    Bug(
+        "a release whatever became of the settlement",
+        "shared/store/src/release.rs",
+        '.condition_expression("rs = :authorized")',
+        '.condition_expression("rs = :authorized OR attribute_exists(pk)")',
+        200,
+    ),
+    Bug(
+        "a release before the payment's time is over",
+        "shared/domain/src/reconcile.rs",
+        "SettlementState::Authorized if block.at < settlement.terms.valid_before => Verdict::NotYet,",
+        "SettlementState::Authorized if block.at < Timestamp::EPOCH => Verdict::NotYet,",
+        200,
+    ),
+    Bug(
+        "a release that leaves the entry",
+        "shared/store/src/release.rs",
+        "            transaction.delete_existing(Role::Entry(*scope), &self.table, entry.attributes())?;\n",
+        "            let _ = (Role::Entry(*scope), entry);\n",
+        200,
+    ),
+    Bug(
+        "a release by a block that is not final",
+        "shared/chain/src/sight.rs",
+        "head?.saturating_add(1).saturating_sub(self.finality.confirmations)",
+        "head?.saturating_add(self.finality.confirmations).saturating_sub(self.finality.confirmations)",
+        200,
+    ),
+    Bug(
+        "a late payment that is not counted again",
+        "shared/store/src/settle.rs",
+        "        for (scope, length) in windows {\n",
+        "        for (scope, length) in windows.into_iter().take(0) {\n",
+        200,
+    ),
 ]
 
 
 def main():
-    wanted = sys.argv[1:]
-    bugs = [bug for bug in BUGS if not wanted or bug.name in wanted]
+    simulated = sys.argv[1:2] == ["--simulation"]
+    known, wanted = (SIMULATED, sys.argv[2:]) if simulated else (BUGS, sys.argv[1:])
+    bugs = [bug for bug in known if not wanted or bug.name in wanted]
     if not bugs:
-        sys.exit(f"plant: no such bug; there are: {'; '.join(bug.name for bug in BUGS)}")
+        sys.exit(f"plant: no such bug; there are: {'; '.join(bug.name for bug in known)}")
     copy_tree()
     missed = [bug for bug in bugs if not caught(bug)]
     print(f"{len(bugs) - len(missed)} of {len(bugs)} planted bugs were caught")
@@ -187,12 +323,15 @@ def copy_tree():
         if (ROOT / name).is_file():
             (TREE / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, TREE / name)
+    # cargo goes by times: what an earlier run had planted has to be seen to be gone.
+    for bug in (*BUGS, *SIMULATED):
+        (TREE / bug.file).touch()
     modules = "infra/local/x402/node_modules"
     (TREE / modules).symlink_to(ROOT / modules)
 
 
 def caught(bug):
-    """Whether the tests fail with the bug in place."""
+    """Whether the tests fail, or the simulation finds something, with the bug in place."""
     path = TREE / bug.file
     source = path.read_text()
     if source.count(bug.text) != 1:
@@ -200,18 +339,30 @@ def caught(bug):
         return False
     path.write_text(source.replace(bug.text, bug.instead))
     try:
-        run = subprocess.run(
-            ["cargo", "nextest", "run", "--locked", "--workspace", "--filterset", bug.caught_by],
-            cwd=TREE, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=1200,
-            env={**os.environ, "CARGO_TARGET_DIR": str(TREE.parent / "build"), "CARGO_TERM_COLOR": "never"},
-        )
+        run = cargo(*looking_for(bug))
     finally:
         path.write_text(source)
-    if run.returncode == TESTS_FAILED:
-        print(f"caught  {bug.name}")
+    seed = SEED_FAILS.search(run.stdout)
+    if run.returncode == TESTS_FAILED or seed:
+        print(f"caught  {bug.name}{f' by {seed[1]}: {seed[2]}' if seed else ''}", flush=True)
         return True
-    print(f"MISSED  {bug.name}: cargo nextest ended with {run.returncode}\n{run.stderr[-2000:]}")
+    print(f"MISSED  {bug.name}: cargo ended with {run.returncode}\n{run.stdout[-500:]}{run.stderr[-2000:]}", flush=True)
     return False
+
+
+def looking_for(bug):
+    """What is run to catch a bug."""
+    if isinstance(bug.caught_by, str):
+        return ["nextest", "run", "--locked", "--workspace", "--filterset", bug.caught_by]
+    return ["run", "--locked", "--package", "purser-sim", "--", "--seeds", str(bug.caught_by), "--shrink", "0"]
+
+
+def cargo(*arguments):
+    return subprocess.run(
+        ["cargo", *arguments],
+        cwd=TREE, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=1200,
+        env={**os.environ, "CARGO_TARGET_DIR": str(TREE.parent / "build"), "CARGO_TERM_COLOR": "never"},
+    )
 
 
 if __name__ == "__main__":

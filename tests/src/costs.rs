@@ -85,7 +85,7 @@ pub async fn every_operation() -> Vec<(Measured, Budget)> {
     )
     .await;
     answer.refused(402, "daily_spend_limit_exceeded");
-    costs.push((denial, budget(4, 1, 4, 3)));
+    costs.push((denial, budget(5, 1, 5, 3)));
 
     let (block, answer) = measure(
         &world,

@@ -31,7 +31,7 @@ impl Agents {
         let now = self.clock.now();
         let scope = caller.scope();
         let read = async |key: &PresentedKey| Ok((self.ledger.agent(key.agent).await?, ()));
-        let (agent, key, ()) = caller.enter(self.throttle.hit(scope, now), now, read).await?;
+        let (agent, key, ()) = caller.enter(self.throttle.hit(scope, now), &self.clock, read).await?;
         self.key_uses.note(agent.id, key, now);
         Ok(agent)
     }
@@ -61,7 +61,9 @@ pub fn openapi() -> OpenApi {
 
 /// The group, ready to serve.
 pub async fn router(boot: Boot) -> Result<Router, BootError> {
-    let Boot { mut env, aws, clock } = boot;
+    let Boot {
+        mut env, aws, clock, ..
+    } = boot;
     let api = ApiSettings::from_env(&mut env);
     let tables = ["CATALOG_TABLE", "LEDGER_TABLE", "THROTTLE_TABLE"].map(|name| env.text(name));
     let throttle_per_minute = env.number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000);

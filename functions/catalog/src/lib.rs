@@ -39,7 +39,9 @@ pub fn openapi() -> OpenApi {
 
 /// The group, ready to serve.
 pub async fn router(boot: Boot) -> Result<Router, BootError> {
-    let Boot { mut env, aws, clock } = boot;
+    let Boot {
+        mut env, aws, clock, ..
+    } = boot;
     let api = ApiSettings::from_env(&mut env);
     let table = env.text("CATALOG_TABLE");
     let (api, table) = env.finish(api.zip(table))?;

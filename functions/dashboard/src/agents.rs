@@ -3,7 +3,7 @@
 use crate::Dashboard;
 use crate::owned::Owned;
 use crate::several::several;
-use purser_api::{Person, Precondition, random};
+use purser_api::{Person, Precondition};
 use purser_domain::{
     Agent, AgentEdit, AgentId, AgentName, AgentStatus, Catalog, EnabledService, Error, Result, SpendPolicy, Wallet,
 };
@@ -31,7 +31,7 @@ impl Dashboard {
             .xpub
             .address(index)
             .map_err(|error| Error::internal(DOING, error))?;
-        let id = AgentId::from_uuid(uuid::Builder::from_random_bytes(random()?).into_uuid());
+        let id = AgentId::from_uuid(uuid::Builder::from_random_bytes(self.chance.bytes()?).into_uuid());
         several(pre_enabled(&edition.catalog), |record| {
             let ledger = self.ledger.clone();
             async move {

@@ -4,7 +4,7 @@
 
 use crate::Dashboard;
 use crate::owned::Owned;
-use purser_api::{Precondition, random};
+use purser_api::Precondition;
 use purser_domain::{
     Agent, AgentKey, Duration, Error, ErrorKind, KeyId, KeyRefusal, KeyStatus, NewKey, Problem, Result, Timestamp,
 };
@@ -60,7 +60,7 @@ impl Dashboard {
     /// One more key.
     pub(crate) async fn create_key(&self, owned: Owned, meant: Precondition) -> Result<IssuedKey> {
         let now = self.now();
-        let new = NewKey::from_random(owned.agent().id, random()?, now);
+        let new = NewKey::from_random(owned.agent().id, self.chance.bytes()?, now);
         let add = |agent: Agent| agent.with_key(new.record.clone(), now).map_err(refused);
         let agent = self.change(owned, meant, add).await?;
         Ok(issued(agent, new))
@@ -75,7 +75,7 @@ impl Dashboard {
         overlap: Duration,
     ) -> Result<Rotation> {
         let now = self.now();
-        let new = NewKey::from_random(owned.agent().id, random()?, now);
+        let new = NewKey::from_random(owned.agent().id, self.chance.bytes()?, now);
         let rotate = |agent: Agent| {
             let rotated = agent.with_rotated_key(old, new.record.clone(), overlap, now);
             rotated.map_err(refused)

@@ -27,7 +27,7 @@ mod sign_in;
 mod wallet;
 
 use axum::Router;
-use purser_api::{ApiSettings, Boot, BootError, Clock, Secrets, Sessions};
+use purser_api::{ApiSettings, Boot, BootError, Chance, Clock, Secrets, Sessions};
 use purser_chain::{Chain, Finality, Timeouts, WalletXpub};
 use purser_domain::{Network, Result, Timestamp};
 use purser_store::{CatalogCache, CatalogTable, Edition, KeyUses, Ledger};
@@ -46,6 +46,7 @@ struct Dashboard {
     xpub: WalletXpub,
     sessions: Sessions,
     clock: Clock,
+    chance: Chance,
     network: Network,
     /// The origin of the pages; `None` where the gateway's own name is.
     dashboard_url: Option<String>,
@@ -71,7 +72,12 @@ pub fn openapi() -> OpenApi {
 /// The group, ready to serve: configuration and secrets are read, the issuer's keys asked for, and the first connections
 /// opened, before the first request is there.
 pub async fn router(boot: Boot) -> Result<Router, BootError> {
-    let Boot { mut env, aws, clock } = boot;
+    let Boot {
+        mut env,
+        aws,
+        clock,
+        chance,
+    } = boot;
     let api = ApiSettings::from_env(&mut env);
     let settings = Settings::from_env(&mut env);
     let (api, settings) = env.finish(api.zip(settings))?;
@@ -97,6 +103,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         xpub: WalletXpub::from_text(xpub.trim())?,
         sessions,
         clock,
+        chance,
         network: settings.network,
         dashboard_url: settings.dashboard_url,
     });

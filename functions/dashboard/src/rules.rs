@@ -2,7 +2,7 @@
 
 use crate::Dashboard;
 use crate::owned::Owned;
-use purser_api::{Precondition, random};
+use purser_api::Precondition;
 use purser_domain::{
     Agent, Amount, Duration, Error, ErrorKind, Problem, Result, Rule, RuleId, RuleKind, RuleRefusal, WindowScope,
 };
@@ -43,7 +43,7 @@ impl Dashboard {
     /// One more rule, and its id.
     pub(crate) async fn add_rule(&self, owned: Owned, meant: Precondition, kind: &RuleKind) -> Result<(Owned, RuleId)> {
         self.judge_rule(kind).await?;
-        let id = RuleId::from_uuid(uuid::Builder::from_random_bytes(random()?).into_uuid());
+        let id = RuleId::from_uuid(uuid::Builder::from_random_bytes(self.chance.bytes()?).into_uuid());
         let add = |agent: Agent| agent.with_rule(id, kind.clone()).map_err(refused);
         Ok((self.change(owned, meant, add).await?, id))
     }

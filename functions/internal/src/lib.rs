@@ -61,7 +61,9 @@ pub fn openapi() -> OpenApi {
 
 /// The group, ready to serve.
 pub async fn router(boot: Boot) -> Result<Router, BootError> {
-    let Boot { mut env, aws, clock } = boot;
+    let Boot {
+        mut env, aws, clock, ..
+    } = boot;
     let api = ApiSettings::from_env(&mut env);
     let names = ["CATALOG_TABLE", "LEDGER_TABLE", "INTERNAL_TOKEN_SECRET_ARN"].map(|name| env.text(name));
     let names = match names {

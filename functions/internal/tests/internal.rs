@@ -22,7 +22,7 @@ use axum::{
 };
 use dynoxide::Database;
 use http_body_util::BodyExt as _;
-use purser_api::{Boot, Clock};
+use purser_api::{Boot, Chance, Clock};
 use purser_domain::{
     Availability, CatalogPayment, Network, Obstacle, Operation, Quote, Service, ServiceId, Sighting, Timestamp,
     TrustStatus, parse_address,
@@ -116,6 +116,7 @@ impl Desk {
             env: env.into_iter().collect(),
             aws,
             clock: Clock::still(Arc::new(AtomicI64::new(NOW))),
+            chance: Chance::system(),
         };
         Self {
             router: purser_internal::router(boot).await.unwrap(),

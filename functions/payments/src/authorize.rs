@@ -232,7 +232,7 @@ impl Authorizing<'_> {
     async fn void(&self, approval: &Approval, block: Block) -> Result<Error> {
         let at = self.payments.clock.now();
         let record = DecisionRecord {
-            transaction: TransactionId::at(at, purser_api::random()?),
+            transaction: TransactionId::at(at, self.payments.chance.bytes()?),
             agent: approval.agent,
             owner: approval.owner.clone(),
             service: approval.service,
@@ -277,7 +277,13 @@ impl Authorizing<'_> {
                 }
                 (Exactness::NeedsMore, Some(_)) => self.payments.read_further(&denial.reason, standing).await?,
                 // A refusal is as exact as an allow: nothing was written between reading the window and now.
-                (Exactness::Exact, Some((window, _))) if !self.payments.ledger.held_still(window).await? => {
+                (Exactness::Exact, Some((window, _)))
+                    if !self
+                        .payments
+                        .ledger
+                        .held_still(window, &self.request.idempotency_key)
+                        .await? =>
+                {
                     patience.pause().await?;
                     return Ok(None);
                 }
@@ -394,7 +400,7 @@ impl Authorizing<'_> {
     fn decision(&self, case: Case<'_>, denial: Denial) -> Result<DecisionRecord> {
         let named = case.intent.operation.clone();
         Ok(DecisionRecord {
-            transaction: TransactionId::at(denial.at, purser_api::random()?),
+            transaction: TransactionId::at(denial.at, self.payments.chance.bytes()?),
             agent: case.agent.id,
             owner: case.agent.owner.clone(),
             service: case.purchase.service.id,

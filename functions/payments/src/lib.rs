@@ -15,8 +15,8 @@ mod settings;
 mod view;
 
 use axum::Router;
-use purser_api::{ApiSettings, Boot, BootError, Caller, Clock, Secrets};
-use purser_chain::{Chain, NonceKey, Timeouts, WalletSeed, WalletSigner};
+use purser_api::{ApiSettings, Boot, BootError, Caller, Chance, Clock, Secrets};
+use purser_chain::{Chain, ChainError, Finality, NonceKey, Timeouts, WalletSeed, WalletSigner};
 use purser_domain::{
     Agent, AgentId, AuthorizeRequest, Duration, Error, Grant, KeyId, Network, Offer, PaymentHeader, PaymentTerms,
     PresentedKey, ProviderProof, Result, Settlement, SettlementId, Terms, Timestamp, TransactionId,
@@ -39,6 +39,7 @@ struct Payments {
     seed: WalletSeed,
     nonce_key: NonceKey,
     clock: Clock,
+    chance: Chance,
     network: Network,
     /// The longest that a signed payment stays usable, whatever the provider asks for.
     max_authorization: Duration,
@@ -54,11 +55,11 @@ impl Payments {
         let now = self.clock.now();
         let scope = caller.scope();
         let read = async |key: &PresentedKey| {
-            let knows = |agent: &Agent| key.is_valid_for(Some(agent), now);
+            let knows = |agent: &Agent| key.is_valid_for(Some(agent), self.clock.now());
             let mut snapshot = self.ledger.snapshot_for(&ask(key.agent), knows).await?;
             Ok((snapshot.agent.take(), snapshot))
         };
-        let (agent, key, snapshot) = caller.enter(self.throttle.hit(scope, now), now, read).await?;
+        let (agent, key, snapshot) = caller.enter(self.throttle.hit(scope, now), &self.clock, read).await?;
         self.key_uses.note(agent.id, key, now);
         Ok((agent, key, snapshot))
     }
@@ -80,7 +81,7 @@ impl Payments {
             };
             tokio::try_join!(self.ledger.agent(key.agent), settlement)
         };
-        let (agent, key, settlement) = caller.enter(self.throttle.hit(scope, now), now, read).await?;
+        let (agent, key, settlement) = caller.enter(self.throttle.hit(scope, now), &self.clock, read).await?;
         self.key_uses.note(agent.id, key, now);
         Ok((agent, settlement))
     }
@@ -105,7 +106,7 @@ impl Payments {
     fn terms(&self, agent: &Agent, request: &AuthorizeRequest, grant: &Grant) -> Result<Terms> {
         let offer = &request.intent.offer;
         let window = Duration::from_secs_u32(offer.max_timeout_secs()).min(self.max_authorization);
-        let random: [u8; 16] = purser_api::random()?;
+        let random: [u8; 16] = self.chance.bytes()?;
         let [settlement, transaction] =
             [random.first_chunk::<8>(), random.last_chunk::<8>()].map(|half| half.copied().unwrap_or_default());
         let valid_before = Timestamp::from_secs(grant.at().secs())
@@ -176,7 +177,24 @@ pub fn openapi() -> OpenApi {
 /// The group, ready to serve: configuration and secrets are read, and the first connections opened, before the first
 /// request is there.
 pub async fn router(boot: Boot) -> Result<Router, BootError> {
-    let Boot { mut env, aws, clock } = boot;
+    router_over(boot, |network, rpc_url, finality| {
+        Chain::new(network, rpc_url, finality, Timeouts::default())
+    })
+    .await
+}
+
+/// As [`router`], over the chain that `chain` makes of the network, the node's address and the finality: the simulation
+/// has one of its own.
+pub async fn router_over(
+    boot: Boot,
+    chain: impl FnOnce(Network, &str, Finality) -> Result<Chain, ChainError>,
+) -> Result<Router, BootError> {
+    let Boot {
+        mut env,
+        aws,
+        clock,
+        chance,
+    } = boot;
     let api = ApiSettings::from_env(&mut env);
     let settings = Settings::from_env(&mut env);
     let (api, settings) = env.finish(api.zip(settings))?;
@@ -191,7 +209,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         // The first read opens the connection; a catalog that can't be read yet is asked for again by the first call.
         async { Ok(catalog.current(clock.now()).await.ok()) },
     )?;
-    let chain = Chain::new(settings.network, &rpc_url, settings.finality, Timeouts::default())?;
+    let chain = chain(settings.network, &rpc_url, settings.finality)?;
     if settings.provider_proof == ProviderProof::OrAssertion && !chain.is_development_node().await? {
         return Err("`ACCEPT_PROVIDER_OK` is for local chains alone".into());
     }
@@ -204,6 +222,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         seed: WalletSeed::from_hex(&seed)?,
         nonce_key: NonceKey::from_text(&nonce_key)?,
         clock,
+        chance,
         network: settings.network,
         max_authorization: settings.max_authorization,
         approval_ttl: settings.approval_ttl,

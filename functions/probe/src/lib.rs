@@ -63,7 +63,9 @@ impl Probe {
     /// The probe with this configuration: `CATALOG_TABLE`, `NETWORK`, `PROBE_INTERVAL_SECONDS`, `PROBE_ALLOWED_HOSTS`.
     pub fn boot(boot: Boot) -> Result<Self, BootError> {
         const DEFAULT_INTERVAL_SECONDS: u32 = 21_600;
-        let Boot { mut env, aws, clock } = boot;
+        let Boot {
+            mut env, aws, clock, ..
+        } = boot;
         let table = env.text("CATALOG_TABLE");
         let network = env.choice("NETWORK", &Network::ALL, Network::name);
         let interval = env.number("PROBE_INTERVAL_SECONDS", DEFAULT_INTERVAL_SECONDS, 60..=604_800);

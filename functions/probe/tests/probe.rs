@@ -13,7 +13,7 @@ use aws_sdk_dynamodb::{
 };
 use axum::{Router, extract::Path, extract::State, http::StatusCode, response::IntoResponse as _, response::Response};
 use dynoxide::Database;
-use purser_api::{Boot, Clock};
+use purser_api::{Boot, Chance, Clock};
 use purser_domain::{
     Address, Amount, Availability, CatalogPayment, Category, Network, Obstacle, Operation, OperationSlug,
     OperationUuid, ProbeRecord, Quote, Service, ServiceId, ServiceSlug, Timestamp, TrustStatus, Url,
@@ -150,6 +150,7 @@ impl World {
             env: environment.iter().copied().collect(),
             aws: self.aws.clone(),
             clock: Clock::still(self.micros.clone()),
+            chance: Chance::system(),
         };
         Probe::boot(boot).map_err(|error| error.to_string())
     }

@@ -17,9 +17,9 @@ mod settings;
 mod tour;
 
 use look::LONGEST_LOOK;
-use purser_api::{Boot, BootError, Clock, Secrets};
-use purser_chain::{Chain, NonceKey, Timeouts};
-use purser_domain::{Error, FinalBlock, Result};
+use purser_api::{Boot, BootError, Chance, Clock, Secrets};
+use purser_chain::{Chain, ChainError, Finality, NonceKey, Timeouts};
+use purser_domain::{Error, FinalBlock, Network, Result};
 use purser_store::Ledger;
 pub use run::{Outcome, Run};
 use settings::Settings;
@@ -39,6 +39,7 @@ struct Shared {
     chain: Chain,
     nonce_key: NonceKey,
     clock: Clock,
+    chance: Chance,
     /// How deep final blocks are, and how deep confirmations are watched.
     confirmations: u64,
     watch: u64,
@@ -49,7 +50,24 @@ struct Shared {
 impl Reconcile {
     /// The reconciliation with this configuration (`settings.rs`). The seed is none of its business.
     pub async fn boot(boot: Boot) -> Result<Self, BootError> {
-        let Boot { mut env, aws, clock } = boot;
+        Self::boot_over(boot, |network, rpc_url, finality| {
+            Chain::new(network, rpc_url, finality, Timeouts::default())
+        })
+        .await
+    }
+
+    /// As [`Self::boot`], over the chain that `chain` makes of the network, the node's address and the finality: the
+    /// simulation has one of its own.
+    pub async fn boot_over(
+        boot: Boot,
+        chain: impl FnOnce(Network, &str, Finality) -> Result<Chain, ChainError>,
+    ) -> Result<Self, BootError> {
+        let Boot {
+            mut env,
+            aws,
+            clock,
+            chance,
+        } = boot;
         let settings = Settings::from_env(&mut env);
         let settings = env.finish(settings)?;
         let secrets = Secrets::new(&aws);
@@ -64,9 +82,10 @@ impl Reconcile {
         );
         Ok(Self(Arc::new(Shared {
             ledger,
-            chain: Chain::new(settings.network, &rpc_url, settings.finality, Timeouts::default())?,
+            chain: chain(settings.network, &rpc_url, settings.finality)?,
             nonce_key: NonceKey::from_text(&nonce_key)?,
             clock,
+            chance,
             confirmations: settings.finality.confirmations,
             watch: settings.watch,
             most: usize::try_from(settings.most).unwrap_or(usize::MAX),

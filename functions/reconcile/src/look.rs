@@ -68,7 +68,7 @@ impl Shared {
                 },
                 Verdict::TakeBack(vanished) => {
                     let now = self.clock.now();
-                    let decision = TransactionId::at(now, purser_api::random()?);
+                    let decision = TransactionId::at(now, self.chance.bytes()?);
                     match self.ledger.take_back(&settlement, &vanished, decision, now).await? {
                         Moved::Done(held) => {
                             let tx_hash = Some(vanished.tx_hash());

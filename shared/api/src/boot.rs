@@ -1,6 +1,6 @@
 //! The start of a function: logs, configuration, and then requests until the environment is frozen for good.
 
-use crate::{Clock, Env, answer, aws, metrics::Lines};
+use crate::{Chance, Clock, Env, answer, aws, metrics::Lines};
 use aws_types::SdkConfig;
 use axum::Router;
 use lambda_http::lambda_runtime::{self, service_fn};
@@ -19,13 +19,20 @@ pub struct Boot {
     pub aws: SdkConfig,
     /// Its time.
     pub clock: Clock,
+    /// Its chance.
+    pub chance: Chance,
 }
 
 impl Boot {
     /// What these variables say. What is wrong with them is told by [`Env::finish`], together with the function's own.
     pub fn new(mut env: Env, clock: Clock) -> Self {
         let aws = aws::config(&mut env);
-        Self { env, aws, clock }
+        Self {
+            env,
+            aws,
+            clock,
+            chance: Chance::system(),
+        }
     }
 }
 

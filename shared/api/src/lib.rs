@@ -63,7 +63,7 @@ pub use openapi::{AGENT_KEY, INTERNAL_TOKEN, SESSION, describe_errors, document,
 pub use policy::PolicyView;
 pub use precondition::{IfMatch, Precondition, VersionTag, versioned};
 pub use query::Query;
-pub use random::random;
+pub use random::{Chance, random};
 pub use request_id::RequestId;
 pub use router::{ApiSettings, finish};
 pub use same_origin::same_origin;

@@ -1,10 +1,66 @@
-//! Chance, from the operating system.
+//! Chance, from the operating system; handlers are given it as they are given the clock.
 
 use purser_domain::{Error, Result};
+use std::{fmt, sync::Arc};
 
 /// Random bytes for identifiers and key secrets.
 pub fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| Error::internal("reading random bytes", error))?;
     Ok(bytes)
+}
+
+/// Where a handler's random bytes come from. Clones draw from the same source.
+#[derive(Clone)]
+pub struct Chance(Source);
+
+#[derive(Clone)]
+enum Source {
+    System,
+    Drawn(Arc<Draw>),
+}
+
+type Draw = dyn Fn(&mut [u8]) + Send + Sync;
+
+impl Chance {
+    /// The operating system's.
+    pub const fn system() -> Self {
+        Self(Source::System)
+    }
+
+    /// What `draw` fills in: the simulation's, which has to give the same bytes again.
+    pub fn drawn(draw: impl Fn(&mut [u8]) + Send + Sync + 'static) -> Self {
+        Self(Source::Drawn(Arc::new(draw)))
+    }
+
+    /// Random bytes for identifiers and key secrets.
+    pub fn bytes<const N: usize>(&self) -> Result<[u8; N]> {
+        match &self.0 {
+            Source::System => random(),
+            Source::Drawn(draw) => {
+                let mut bytes = [0; N];
+                draw(&mut bytes);
+                Ok(bytes)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Chance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Chance(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_drawn_is_what_a_handler_gets_and_the_system_never_repeats_itself() {
+        let drawn = Chance::drawn(|bytes| bytes.fill(7));
+        assert_eq!(drawn.clone().bytes::<3>().unwrap(), [7; 3]);
+        let [first, second] = [(); 2].map(|()| Chance::system().bytes::<16>().unwrap());
+        assert_ne!(first, second);
+    }
 }

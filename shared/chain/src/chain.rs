@@ -8,14 +8,17 @@
 
 use crate::{
     ChainError,
-    rpc::{Mined, Quantity, Rpc, WireBlock, WireReceipt, log_failure},
+    rpc::{HttpNode, Mined, Node, Quantity, Rpc, WireBlock, WireReceipt, log_failure},
 };
 use alloy::primitives::{Address, Bytes, U256};
 use alloy::sol_types::SolCall as _;
 use purser_domain::{Amount, Expected, Mismatch, Network, Transfer, TxHash, match_transfer};
 use serde_json::json;
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 use tokio::time::{sleep, timeout};
@@ -101,16 +104,21 @@ pub struct Chain {
 impl Chain {
     /// The network's chain through the node at `rpc_url`. Nothing is called yet.
     pub fn new(network: Network, rpc_url: &str, finality: Finality, timeouts: Timeouts) -> Result<Self, ChainError> {
-        let rpc = Rpc::new(rpc_url, timeouts.connect, timeouts.total)?;
+        let node = HttpNode::new(rpc_url, timeouts.connect, timeouts.total)?;
+        Ok(Self::of_node(network, Arc::new(node), finality))
+    }
+
+    /// The network's chain through this node.
+    pub fn of_node(network: Network, node: Arc<dyn Node>, finality: Finality) -> Self {
         let finality = Finality {
             confirmations: finality.confirmations.max(1),
         };
-        Ok(Self {
+        Self {
             network,
             finality,
-            rpc,
+            rpc: Rpc::new(node),
             verified: AtomicBool::new(false),
-        })
+        }
     }
 
     /// The chain's network.

@@ -19,7 +19,7 @@ pub enum ChainError {
         method: &'static str,
         /// Why, without the address.
         #[source]
-        source: reqwest::Error,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The HTTP answer was not a success.
     #[error("`{method}` was answered with HTTP status {status}")]

@@ -7,7 +7,7 @@
 //! | `nonce.rs` | the nonce of a payment, derived from its settlement |
 //! | `chain.rs` | balances, and whether a transaction is, finally, the payment that was authorized |
 //! | `sight.rs` | the final block, and what the chain shows of an authorization at it |
-//! | `rpc.rs` | JSON-RPC over HTTP, and the few shapes that are read |
+//! | `rpc.rs` | JSON-RPC, the few shapes that are read, and the node over HTTP |
 //! | `development.rs` | telling a local node from a real chain |
 //! | `error.rs` | why the chain could not be asked |
 //!
@@ -31,5 +31,6 @@ mod wallet;
 pub use chain::{Chain, Evidence, Finality, Pending, Timeouts};
 pub use error::ChainError;
 pub use nonce::NonceKey;
+pub use rpc::{Exchange, Node};
 pub use signer::SignError;
 pub use wallet::{KeyError, WalletSeed, WalletSigner, WalletXpub};

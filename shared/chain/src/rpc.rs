@@ -1,4 +1,4 @@
-//! JSON-RPC over HTTP, and the few shapes that are read of it.
+//! JSON-RPC, the few shapes that are read of it, and the node that speaks it over HTTP.
 //!
 //! The client is small on purpose. alloy's own writes the address, and with it the API key, into its tracing spans, and
 //! reads answers of any size; and its receipt type knows Ethereum's transaction types only, while a deposit transaction
@@ -11,32 +11,28 @@ use purser_domain::{Log, Receipt, TxHash};
 use reqwest::{Client, Url, redirect::Policy};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned, de::Error as _};
 use serde_json::{Value, json};
-use std::{fmt, time::Duration};
+use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
 /// The largest answer that is read. A log is about 600 bytes of JSON and a batch that fills a block some thousand logs.
 const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
 
-/// One node.
-pub(crate) struct Rpc {
-    client: Client,
-    url: Url,
+/// Who is asked: a node over HTTP, or the simulation's chain (`tests/sim`).
+///
+/// Its errors hold no address.
+pub trait Node: Send + Sync {
+    /// Sends one request and answers the bytes of its reply, as many as are read of one at most.
+    fn exchange<'a>(&'a self, method: &'static str, request: &'a Value) -> Exchange<'a>;
 }
 
+/// The reply to one request.
+pub type Exchange<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, ChainError>> + Send + 'a>>;
+
+/// Calls of one node.
+pub(crate) struct Rpc(Arc<dyn Node>);
+
 impl Rpc {
-    /// `total` bounds one call from its first byte to its last.
-    pub(crate) fn new(url: &str, connect: Duration, total: Duration) -> Result<Self, ChainError> {
-        let url = Url::parse(url)
-            .ok()
-            .filter(|url| matches!(url.scheme(), "http" | "https"))
-            .ok_or(ChainError::Address)?;
-        let builder = Client::builder()
-            .connect_timeout(connect)
-            .timeout(total)
-            .redirect(Policy::none());
-        let client = builder
-            .build()
-            .map_err(|error| ChainError::Client(error.without_url()))?;
-        Ok(Self { client, url })
+    pub(crate) fn new(node: Arc<dyn Node>) -> Self {
+        Self(node)
     }
 
     /// Calls one method.
@@ -49,12 +45,8 @@ impl Rpc {
     }
 
     async fn answer<T: DeserializeOwned>(&self, method: &'static str, params: Value) -> Result<T, ChainError> {
-        let body = self
-            .exchange(
-                method,
-                &json!({"jsonrpc": "2.0", "id": ID, "method": method, "params": params}),
-            )
-            .await?;
+        let request = json!({"jsonrpc": "2.0", "id": ID, "method": method, "params": params});
+        let body = self.0.exchange(method, &request).await?;
         let malformed = |what| ChainError::Malformed { method, what };
         let mut reply: Value = serde_json::from_slice(&body).map_err(|_| malformed("something that is not JSON"))?;
         if reply.get("id").and_then(Value::as_u64) != Some(ID) {
@@ -73,11 +65,35 @@ impl Rpc {
             .ok_or_else(|| malformed("neither a result nor an error"))?;
         serde_json::from_value(result).map_err(|_| malformed("a result of another shape"))
     }
+}
 
-    async fn exchange(&self, method: &'static str, request: &Value) -> Result<Vec<u8>, ChainError> {
+/// A node over HTTP.
+pub(crate) struct HttpNode {
+    client: Client,
+    url: Url,
+}
+
+impl HttpNode {
+    /// `total` bounds one call from its first byte to its last.
+    pub(crate) fn new(url: &str, connect: Duration, total: Duration) -> Result<Self, ChainError> {
+        let url = Url::parse(url)
+            .ok()
+            .filter(|url| matches!(url.scheme(), "http" | "https"))
+            .ok_or(ChainError::Address)?;
+        let builder = Client::builder()
+            .connect_timeout(connect)
+            .timeout(total)
+            .redirect(Policy::none());
+        let client = builder
+            .build()
+            .map_err(|error| ChainError::Client(error.without_url()))?;
+        Ok(Self { client, url })
+    }
+
+    async fn post(&self, method: &'static str, request: &Value) -> Result<Vec<u8>, ChainError> {
         let unreachable = |error: reqwest::Error| ChainError::Unreachable {
             method,
-            source: error.without_url(),
+            source: error.without_url().into(),
         };
         let mut response = self
             .client
@@ -104,6 +120,12 @@ impl Rpc {
             }
         }
         Ok(body)
+    }
+}
+
+impl Node for HttpNode {
+    fn exchange<'a>(&'a self, method: &'static str, request: &'a Value) -> Exchange<'a> {
+        Box::pin(self.post(method, request))
     }
 }
 

@@ -62,13 +62,10 @@ impl Drop for Patience {
     }
 }
 
-/// A random number from zero to `most`; `most` when the operating system has no randomness.
+/// A random number from zero to `most`. Nobody gains by foreseeing it, so it comes from the thread's generator that the
+/// SDK draws its own pauses from: the simulation seeds that, and meets the same pauses again.
 fn up_to(most: u64) -> u64 {
-    getrandom::u64()
-        .ok()
-        .zip(most.checked_add(1))
-        .and_then(|(random, count)| random.checked_rem(count))
-        .unwrap_or(most)
+    fastrand::u64(..=most)
 }
 
 #[cfg(test)]

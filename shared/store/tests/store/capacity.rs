@@ -50,7 +50,7 @@ async fn an_authorization_costs_what_the_design_says() {
     assert_eq!(escalated, (3, 7, 3), "escalate");
     assert_eq!(resolved, (0, 1, 1), "verdict");
     assert_eq!(executed, (4, 11, 3), "approved retry");
-    assert_eq!(denied, (4, 1, 4), "daily denial");
+    assert_eq!(denied, (5, 1, 5), "daily denial");
     assert_eq!(evicted, (3, 13, 3), "allow that evicts two");
 }
 

@@ -10,7 +10,7 @@ use crate::{
     },
 };
 use aws_sdk_dynamodb::types::AttributeValue;
-use purser_domain::{Agent, AgentStatus, Duration, Fits, Timestamp};
+use purser_domain::{Agent, AgentStatus, Duration, Fingerprint, Fits, Timestamp};
 use purser_store::{Ask, Edited, Ledger, Patience, Reserved};
 use std::time;
 
@@ -304,9 +304,14 @@ async fn whether_a_window_held_still_is_seen() {
         approval: None,
     };
     let window = ledger.snapshot(&ask).await.unwrap().standing.unwrap().day;
-    assert!(ledger.held_still(&window).await.unwrap());
+    let key = |text| Fingerprint::of_text(text);
+    assert!(ledger.held_still(&window, &key("k")).await.unwrap());
     pay(&ledger, 1, "k", sample::start()).await;
-    assert!(!ledger.held_still(&window).await.unwrap());
+    assert!(!ledger.held_still(&window, &key("other")).await.unwrap());
+    // Read again, it holds still; but what takes the room is this very purchase.
+    let window_now = ledger.snapshot(&ask).await.unwrap().standing.unwrap().day;
+    assert!(ledger.held_still(&window_now, &key("other")).await.unwrap());
+    assert!(!ledger.held_still(&window_now, &key("k")).await.unwrap());
     let never = purser_domain::WindowScope::Day {
         agent: sample::agent_id(1),
         service: sample::service_id(9),
@@ -316,7 +321,7 @@ async fn whether_a_window_held_still_is_seen() {
         version: 0,
         ..window
     };
-    assert!(ledger.held_still(&never).await.unwrap());
+    assert!(ledger.held_still(&never, &key("other")).await.unwrap());
 }
 
 /// A decision reads the agent's record and the policy in two reads. The one may be of before a freeze, and the other of a

@@ -252,7 +252,7 @@ async fn refused(
         (live, fits) = (day.live(at), day.fits(sample::units(request.amount), cap, at));
     }
     for window in windows(standing) {
-        if !ledger.held_still(window).await? {
+        if !ledger.held_still(window, &Fingerprint::of_text(&request.key)).await? {
             return Ok(None);
         }
     }

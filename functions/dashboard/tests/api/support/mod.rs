@@ -14,7 +14,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Request, header};
 use http_body_util::BodyExt as _;
 use issuer::Issuer;
-use purser_api::{Boot, Clock, Env};
+use purser_api::{Boot, Chance, Clock, Env};
 use purser_chain::WalletSeed;
 use purser_domain::{
     AgentId, Amount, Availability, Category, Operation, OperationSlug, OperationUuid, Service, Timestamp, Url,
@@ -130,6 +130,7 @@ impl World {
             env: env.into_iter().collect::<Env>(),
             aws,
             clock: Clock::still(Arc::clone(&micros)),
+            chance: Chance::system(),
         };
         Self {
             router: purser_dashboard::router(boot).await.unwrap(),

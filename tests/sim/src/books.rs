@@ -1,0 +1,187 @@
+//! What is stored, as of one instant: the rows of the ledger and of the decisions, read by the simulation itself and not
+//! with the code under test.
+
+use crate::tables::{DECISIONS, Item, Key, LEDGER, Rows, Tables, bytes, list, number, text};
+use dynoxide::types::AttributeValue;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// A day, in microseconds.
+pub(crate) const DAY: i64 = 86_400_000_000;
+
+/// Everything that is stored. Cheap to clone: rows are shared.
+#[derive(Clone, Default, PartialEq)]
+pub(crate) struct Books {
+    pub(crate) ledger: Rows,
+    pub(crate) decisions: Rows,
+}
+
+/// One authorization that counts in a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Entry<'a> {
+    pub(crate) at: i64,
+    pub(crate) amount: i64,
+    pub(crate) settlement: &'a str,
+}
+
+/// A `budget_limit` rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Budget {
+    /// Hyphenated, as in keys.
+    pub(crate) id: String,
+    pub(crate) limit: i64,
+    /// In microseconds.
+    pub(crate) length: i64,
+}
+
+impl Books {
+    pub(crate) fn read(tables: &Tables) -> Self {
+        Self {
+            ledger: tables.rows(LEDGER, None),
+            decisions: tables.rows(DECISIONS, None),
+        }
+    }
+
+    /// With those rows as they are stored now.
+    pub(crate) fn refreshed(&self, tables: &Tables, keys: &[(String, Key)]) -> Self {
+        let mut books = self.clone();
+        for (table, key) in keys {
+            let rows = match table.as_str() {
+                LEDGER => &mut books.ledger,
+                DECISIONS => &mut books.decisions,
+                _ => continue,
+            };
+            match tables.row(table, key) {
+                Some(row) => rows.insert(key.clone(), row),
+                None => rows.remove(key),
+            };
+        }
+        books
+    }
+
+    pub(crate) fn row(&self, pk: &str, sk: &str) -> Option<&Item> {
+        self.ledger.get(&(pk.to_owned(), sk.to_owned())).map(|row| &**row)
+    }
+
+    /// Rows whose sort keys begin like that, in their order.
+    pub(crate) fn within<'a>(
+        &'a self,
+        pk: &'a str,
+        sk: &'a str,
+    ) -> impl DoubleEndedIterator<Item = (&'a str, &'a Item)> {
+        let from = (pk.to_owned(), sk.to_owned());
+        let rows = self.ledger.range((Bound::Included(from), Bound::Unbounded));
+        let rows = rows.take_while(move |(key, _)| key.0 == pk && key.1.starts_with(sk));
+        rows.map(|(key, row)| (&key.1[sk.len()..], &**row))
+            .collect::<Vec<_>>()
+            .into_iter()
+    }
+
+    /// Rows of every partition that begins like that, whose sort key does too.
+    pub(crate) fn all<'a>(&'a self, pk: &'a str, sk: &'a str) -> impl Iterator<Item = (&'a Key, &'a Item)> {
+        let rows = self.ledger.range((pk.to_owned(), String::new())..);
+        let rows = rows.take_while(move |(key, _)| key.0.starts_with(pk));
+        rows.filter(move |(key, _)| key.1.starts_with(sk))
+            .map(|(key, row)| (key, &**row))
+    }
+
+    pub(crate) fn agent(&self, agent: &str) -> Option<&Item> {
+        self.row(&format!("A#{agent}"), "#")
+    }
+
+    pub(crate) fn settlement(&self, agent: &str, id: &str) -> Option<&Item> {
+        self.row(&format!("A#{agent}"), &format!("S#{id}"))
+    }
+
+    /// Every settlement, with its agent and id.
+    pub(crate) fn settlements(&self) -> impl Iterator<Item = (&str, &str, &Item)> {
+        self.all("A#", "S#").map(|(key, row)| (&key.0[2..], &key.1[2..], row))
+    }
+
+    /// A window's entries, oldest first.
+    pub(crate) fn entries<'a>(&'a self, window: &'a str) -> Vec<Entry<'a>> {
+        let entries = self.within(window, "E#").map(|(rest, row)| entry(rest, row));
+        entries.collect()
+    }
+
+    /// What counts in a window at an instant.
+    pub(crate) fn live(&self, window: &str, length: i64, at: i64) -> i64 {
+        let live = self.entries(window).into_iter().filter(|entry| at - entry.at < length);
+        live.map(|entry| entry.amount).sum()
+    }
+
+    /// The first instant from `at` on at which so much fits into a window, if nothing else comes.
+    pub(crate) fn fits_at(&self, window: &str, length: i64, amount: i64, cap: i64, at: i64) -> Option<i64> {
+        let rolls_off = self.entries(window).into_iter().map(|entry| entry.at + length);
+        let instants = std::iter::once(at).chain(rolls_off.filter(|instant| *instant > at));
+        let mut fitting: Vec<i64> = instants
+            .filter(|at| self.live(window, length, *at) + amount <= cap)
+            .collect();
+        fitting.sort_unstable();
+        fitting.first().copied()
+    }
+
+    /// What a window was cleared to.
+    pub(crate) fn horizon(&self, window: &str) -> i64 {
+        self.row(window, "#W").map_or(0, |row| number(row, "hz"))
+    }
+
+    /// The agent's budgets.
+    pub(crate) fn budgets(&self, agent: &str) -> Vec<Budget> {
+        let rules = self.agent(agent).map(|row| list(row, "rules")).unwrap_or_default();
+        let budgets = rules.iter().filter_map(|rule| match rule {
+            AttributeValue::M(rule) if text(rule, "kind") == "budget_limit" => Some(Budget {
+                id: uuid_text(bytes(rule, "id"), text(rule, "id")),
+                limit: number(rule, "limit"),
+                length: number(rule, "window") * 1_000_000,
+            }),
+            _ => None,
+        });
+        budgets.collect()
+    }
+}
+
+/// When a settlement counts from: when it was authorized, or confirmed after its release.
+pub(crate) fn counted_at(settlement: &Item) -> i64 {
+    number(settlement, if settlement.contains_key("ct") { "ct" } else { "t" })
+}
+
+/// The rules that a settlement was charged to.
+pub(crate) fn budgets_of(settlement: &Item) -> Vec<String> {
+    let ids = list(settlement, "budgets").iter().map(|id| match id {
+        AttributeValue::B(bytes) => uuid_text(bytes, ""),
+        AttributeValue::S(text) => text.clone(),
+        other => panic!("not an id: {other:?}"),
+    });
+    ids.collect()
+}
+
+pub(crate) fn day_window(agent: &str, service: &str) -> String {
+    format!("L#{agent}#{service}")
+}
+
+pub(crate) fn budget_window(agent: &str, rule: &str) -> String {
+    format!("B#{agent}#{rule}")
+}
+
+/// The entry of a row, by what follows `E#` in its sort key.
+pub(crate) fn entry<'a>(rest: &'a str, row: &Item) -> Entry<'a> {
+    let (at, settlement) = rest.split_once('#').expect("a time and a settlement");
+    Entry {
+        at: at.parse().expect("a time"),
+        amount: number(row, "amt"),
+        settlement,
+    }
+}
+
+fn uuid_text(bytes: &[u8], text: &str) -> String {
+    uuid::Uuid::from_slice(bytes).map_or_else(|_| text.to_owned(), |id| id.to_string())
+}
+
+pub(crate) fn same(a: Option<&Arc<Item>>, b: Option<&Arc<Item>>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => Arc::ptr_eq(a, b) || a == b,
+        (None, None) => true,
+        _ => false,
+    }
+}

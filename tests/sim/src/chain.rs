@@ -1,0 +1,507 @@
+//! A chain with one token on it, as much of EIP-3009 as the service can see: blocks with times, receipts, logs, balances,
+//! used and canceled authorizations, and reorganizations. It answers the JSON-RPC that `shared/chain` speaks.
+//!
+//! Always true: every block is derived from the one before it, so a state is that of its block and of no other; a
+//! transfer is carried out when its block's time lies before its `validBefore`, its nonce was not used, and the money is
+//! there; else its transaction reverts, and is in the block all the same.
+
+use crate::dice::Dice;
+use purser_domain::{AUTHORIZATION_CANCELED, AUTHORIZATION_USED, Address, B256, Network, TRANSFER};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub(crate) const NETWORK: Network = Network::BaseSepolia;
+
+/// Base makes a block every two seconds.
+const BLOCK_SECS: u64 = 2;
+/// However long a leap of time, so many blocks tell of it at most.
+const MOST_BLOCKS_AT_ONCE: u64 = 24;
+
+/// The selectors of `balanceOf(address)` and `authorizationState(address,bytes32)`.
+const BALANCE_OF: &str = "70a08231";
+const AUTHORIZATION_STATE: &str = "e94a0102";
+
+/// What an authorization allows, as it was signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Signed {
+    pub(crate) from: Address,
+    pub(crate) to: Address,
+    pub(crate) value: u64,
+    pub(crate) valid_before: u64,
+    pub(crate) nonce: B256,
+}
+
+/// One call of the token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    /// `transferWithAuthorization`.
+    Use(Signed),
+    /// `cancelAuthorization`.
+    Cancel(Address, B256),
+    /// A plain transfer of somebody else's, of as much as was asked for.
+    Plain { from: Address, to: Address, value: u64 },
+}
+
+/// A transaction: its calls happen all or none.
+#[derive(Clone, Debug)]
+pub(crate) struct Tx {
+    pub(crate) hash: B256,
+    pub(crate) calls: Vec<Call>,
+    /// No block before this time holds it, and the first one at or after it does. A block is made for that very second.
+    pub(crate) at: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Mined {
+    tx: Tx,
+    succeeded: bool,
+    first_log: u64,
+}
+
+/// How an authorization ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Used(B256),
+    Canceled,
+}
+
+#[derive(Clone, Debug, Default)]
+struct State {
+    balances: BTreeMap<Address, u64>,
+    ended: BTreeMap<(Address, B256), Fate>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Block {
+    number: u64,
+    hash: B256,
+    parent: B256,
+    pub(crate) time: u64,
+    mined: Vec<Mined>,
+    state: Arc<State>,
+}
+
+impl Block {
+    /// How an authorization had ended by this block.
+    pub(crate) fn fate(&self, from: Address, nonce: B256) -> Option<Fate> {
+        self.state.ended.get(&(from, nonce)).copied()
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Chain {
+    blocks: Vec<Arc<Block>>,
+    waiting: Vec<Tx>,
+    /// Taken back, and in no block since; another reorganization may bring them again.
+    lost: Vec<Tx>,
+    dice: Dice,
+    confirmations: u64,
+    /// Every block that was ever so deep that it counted as final.
+    finals: BTreeMap<B256, Arc<Block>>,
+    /// Every block that ever was the newest.
+    known: BTreeMap<B256, Arc<Block>>,
+    transactions: u64,
+}
+
+impl Chain {
+    pub(crate) fn new(dice: Dice, confirmations: u64, now: u64, balances: BTreeMap<Address, u64>) -> Self {
+        let mut chain = Self {
+            blocks: Vec::new(),
+            waiting: Vec::new(),
+            lost: Vec::new(),
+            dice,
+            confirmations,
+            finals: BTreeMap::new(),
+            known: BTreeMap::new(),
+            transactions: 0,
+        };
+        let state = Arc::new(State {
+            balances,
+            ended: BTreeMap::new(),
+        });
+        // The number of a block says nothing; that of the first is not zero, as on a chain that has been there before us.
+        chain.append(1_000, B256::ZERO, now - 2 * BLOCK_SECS, Vec::new(), state);
+        chain.advance(now);
+        chain
+    }
+
+    fn append(&mut self, number: u64, parent: B256, time: u64, mined: Vec<Mined>, state: Arc<State>) {
+        let mut hash = B256::ZERO;
+        self.dice.fill(hash.as_mut_slice());
+        let block = Arc::new(Block {
+            number,
+            hash,
+            parent,
+            time,
+            mined,
+            state,
+        });
+        self.known.insert(hash, Arc::clone(&block));
+        self.blocks.push(block);
+        let depth = usize::try_from(self.confirmations).expect("few");
+        if let Some(index) = self.blocks.len().checked_sub(depth) {
+            let settled = Arc::clone(&self.blocks[index]);
+            self.finals.insert(settled.hash, settled);
+        }
+    }
+
+    fn head(&self) -> &Arc<Block> {
+        self.blocks.last().expect("the first block")
+    }
+
+    /// The newest block's time.
+    pub(crate) fn time(&self) -> u64 {
+        self.head().time
+    }
+
+    /// Makes the blocks up to `now`.
+    pub(crate) fn advance(&mut self, now: u64) {
+        let gap = now.saturating_sub(self.time());
+        let step = (gap / MOST_BLOCKS_AT_ONCE).max(BLOCK_SECS);
+        loop {
+            let last = self.time();
+            // A transaction that is to be in a block of one second makes that block.
+            let wanted = self.waiting.iter().map(|tx| tx.at.max(last + 1)).min();
+            let regular = last + step;
+            let next = wanted.map_or(regular, |wanted| wanted.min(regular));
+            if next > now {
+                return;
+            }
+            self.mine(next);
+        }
+    }
+
+    /// Adds a block of that time.
+    fn mine(&mut self, time: u64) {
+        let head = Arc::clone(self.head());
+        let (due, later): (Vec<Tx>, Vec<Tx>) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition(|tx| tx.at <= time);
+        self.waiting = later;
+        let mut state = Arc::clone(&head.state);
+        let mut logs = 0;
+        let mut mined = Vec::new();
+        for tx in due {
+            let mut after = (*state).clone();
+            let succeeded = tx.calls.iter().all(|call| after.apply(call, tx.hash, time));
+            let first_log = logs;
+            if succeeded {
+                state = Arc::new(after);
+                logs += tx.calls.iter().map(Call::logs).sum::<u64>();
+            }
+            mined.push(Mined {
+                tx,
+                succeeded,
+                first_log,
+            });
+        }
+        self.append(head.number + 1, head.hash, time, mined, state);
+    }
+
+    /// A hash that no transaction has had.
+    pub(crate) fn new_hash(&mut self) -> B256 {
+        self.transactions += 1;
+        let mut hash = B256::ZERO;
+        Dice::of(self.transactions).fill(hash.as_mut_slice());
+        hash
+    }
+
+    pub(crate) fn submit(&mut self, tx: Tx) {
+        self.waiting.push(tx);
+    }
+
+    /// Takes the newest `depth` blocks back and makes others in their place, one more than there were. Of their
+    /// transactions some come again, at once or some blocks later; some are lost, until another reorganization.
+    pub(crate) fn reorganize(&mut self, depth: u64) {
+        let depth = usize::try_from(depth).expect("few").min(self.blocks.len() - 1);
+        let gone = self.blocks.split_off(self.blocks.len() - depth);
+        let now = gone.last().map_or(0, |block| block.time);
+        let times: Vec<u64> = gone.iter().map(|block| block.time).collect();
+        let taken_back = gone.iter().flat_map(|block| &block.mined).map(|mined| mined.tx.clone());
+        let homeless: Vec<Tx> = std::mem::take(&mut self.lost).into_iter().chain(taken_back).collect();
+        for tx in homeless {
+            match self.dice.below(3) {
+                0 => self.lost.push(tx),
+                1 => self.waiting.push(tx),
+                _ => {
+                    let at = tx.at.max(self.time() + 1 + self.dice.below(3) * BLOCK_SECS);
+                    self.waiting.push(Tx { at, ..tx });
+                }
+            }
+        }
+        for time in times {
+            let time = time.max(self.time() + 1);
+            self.mine(time);
+        }
+        let last = now.max(self.time()) + 1;
+        self.mine(last);
+    }
+
+    pub(crate) fn balance(&self, of: Address) -> u64 {
+        self.head().state.balances.get(&of).copied().unwrap_or(0)
+    }
+
+    /// How an authorization has ended as of the newest block.
+    pub(crate) fn fate(&self, from: Address, nonce: B256) -> Option<Fate> {
+        self.head().fate(from, nonce)
+    }
+
+    /// Whether a transaction ever was in a block that counted as final, and carried out this transfer there.
+    pub(crate) fn was_finally_paid(&self, signed: &Signed, hash: B256) -> bool {
+        self.finals.values().any(|block| {
+            let in_it = block
+                .mined
+                .iter()
+                .any(|mined| mined.succeeded && mined.tx.hash == hash && mined.tx.calls.contains(&Call::Use(*signed)));
+            in_it && block.fate(signed.from, signed.nonce) == Some(Fate::Used(hash))
+        })
+    }
+
+    /// Whether a block that counted as final ever showed that an authorization can't be used any more and was not.
+    pub(crate) fn was_finally_unused(&self, from: Address, nonce: B256, valid_before: u64) -> bool {
+        self.finals.values().any(|block| match block.fate(from, nonce) {
+            Some(Fate::Canceled) => true,
+            Some(Fate::Used(_)) => false,
+            None => block.time >= valid_before,
+        })
+    }
+
+    /// The newest block that counts as final.
+    pub(crate) fn final_block(&self) -> &Arc<Block> {
+        let depth = usize::try_from(self.confirmations).expect("few");
+        &self.blocks[self.blocks.len().saturating_sub(depth)]
+    }
+
+    /// Whether the block of that number holds a transaction.
+    pub(crate) fn holds_at(&self, hash: B256, number: u64) -> bool {
+        let block = self.blocks.iter().find(|block| block.number == number);
+        block.is_some_and(|block| block.mined.iter().any(|mined| mined.succeeded && mined.tx.hash == hash))
+    }
+
+    /// What `complete` can find out about a transaction from the newest block: the reference for a node that is up to date.
+    pub(crate) fn shows(&self, signed: &Signed, hash: B256) -> Shown {
+        let found = self.blocks.iter().find_map(|block| {
+            let mined = block.mined.iter().find(|mined| mined.tx.hash == hash)?;
+            Some((block, mined))
+        });
+        let Some((block, mined)) = found else {
+            return Shown::NotYet;
+        };
+        if self.head().number - block.number + 1 < self.confirmations {
+            return Shown::NotYet;
+        }
+        if mined.succeeded && mined.tx.calls.contains(&Call::Use(*signed)) {
+            Shown::Paid
+        } else {
+            Shown::Other
+        }
+    }
+
+    /// The answer of a node whose newest block is `behind` blocks old, as a JSON-RPC result.
+    pub(crate) fn answer(&self, method: &str, params: &Value, behind: u64) -> Result<Value, i64> {
+        let shown = self.blocks.len() - usize::try_from(behind).expect("few").min(self.blocks.len() - 1);
+        let blocks = &self.blocks[..shown];
+        let head = blocks.last().expect("the first block");
+        Ok(match method {
+            "eth_chainId" => quantity(NETWORK.chain_id()),
+            "eth_blockNumber" => quantity(head.number),
+            "eth_getTransactionReceipt" => receipt(blocks, &hash(&params[0])),
+            "eth_getBlockByNumber" => by_number(blocks, &params[0]).map_or(Value::Null, |block| header(block)),
+            "eth_getBlockByHash" => {
+                let wanted = hash(&params[0]);
+                blocks
+                    .iter()
+                    .find(|block| block.hash == wanted)
+                    .map_or(Value::Null, |block| header(block))
+            }
+            "eth_call" => call(blocks, params).ok_or(-32_000)?,
+            "eth_getLogs" => logs(blocks, &params[0]).ok_or(-32_000)?,
+            other => panic!("the simulation's chain knows no method {other}"),
+        })
+    }
+}
+
+/// What the newest blocks say about a transaction that is said to be a payment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    NotYet,
+    Paid,
+    Other,
+}
+
+impl State {
+    /// Whether the call goes through; what it has changed when it does not is to be thrown away.
+    fn apply(&mut self, call: &Call, hash: B256, time: u64) -> bool {
+        match call {
+            Call::Use(signed) => {
+                let ended = self.ended.insert((signed.from, signed.nonce), Fate::Used(hash));
+                ended.is_none() && time < signed.valid_before && self.transfer(signed.from, signed.to, signed.value)
+            }
+            Call::Cancel(from, nonce) => self.ended.insert((*from, *nonce), Fate::Canceled).is_none(),
+            Call::Plain { from, to, value } => self.transfer(*from, *to, *value),
+        }
+    }
+
+    fn transfer(&mut self, from: Address, to: Address, value: u64) -> bool {
+        let Some(left) = self.balances.get(&from).copied().unwrap_or(0).checked_sub(value) else {
+            return false;
+        };
+        self.balances.insert(from, left);
+        *self.balances.entry(to).or_default() += value;
+        true
+    }
+}
+
+impl Call {
+    const fn logs(&self) -> u64 {
+        match self {
+            Self::Use(_) => 2,
+            Self::Cancel(..) | Self::Plain { .. } => 1,
+        }
+    }
+
+    /// The events, as they are told.
+    fn events(&self) -> Vec<(Vec<String>, String)> {
+        let word = |address: Address| address.into_word().to_string();
+        let moved = |from, to, value: u64| {
+            (
+                vec![TRANSFER.to_string(), word(from), word(to)],
+                format!("0x{value:064x}"),
+            )
+        };
+        match *self {
+            Self::Use(Signed {
+                from, to, value, nonce, ..
+            }) => vec![
+                (
+                    vec![AUTHORIZATION_USED.to_string(), word(from), nonce.to_string()],
+                    "0x".to_owned(),
+                ),
+                moved(from, to, value),
+            ],
+            Self::Cancel(from, nonce) => {
+                vec![(
+                    vec![AUTHORIZATION_CANCELED.to_string(), word(from), nonce.to_string()],
+                    "0x".to_owned(),
+                )]
+            }
+            Self::Plain { from, to, value } => vec![moved(from, to, value)],
+        }
+    }
+}
+
+fn quantity(number: u64) -> Value {
+    format!("{number:#x}").into()
+}
+
+fn hash(value: &Value) -> B256 {
+    value.as_str().and_then(|text| text.parse().ok()).expect("a hash")
+}
+
+fn read_quantity(value: &Value) -> Option<u64> {
+    u64::from_str_radix(value.as_str()?.strip_prefix("0x")?, 16).ok()
+}
+
+fn by_number<'a>(blocks: &'a [Arc<Block>], which: &Value) -> Option<&'a Arc<Block>> {
+    if let Some("latest" | "pending") = which.as_str() {
+        return blocks.last();
+    }
+    let number = read_quantity(which)?;
+    blocks.iter().find(|block| block.number == number)
+}
+
+fn header(block: &Block) -> Value {
+    json!({
+        "number": quantity(block.number),
+        "hash": block.hash.to_string(),
+        "parentHash": block.parent.to_string(),
+        "timestamp": quantity(block.time),
+    })
+}
+
+fn logs_of(block: &Block, mined: &Mined) -> Vec<Value> {
+    if !mined.succeeded {
+        return Vec::new();
+    }
+    let events = mined.tx.calls.iter().flat_map(Call::events);
+    let log = |(place, (topics, data)): (u64, (Vec<String>, String))| {
+        json!({
+            "address": NETWORK.token().address.to_string(),
+            "topics": topics,
+            "data": data,
+            "logIndex": quantity(mined.first_log + place),
+            "transactionHash": mined.tx.hash.to_string(),
+            "transactionIndex": "0x0",
+            "blockHash": block.hash.to_string(),
+            "blockNumber": quantity(block.number),
+            "removed": false,
+        })
+    };
+    (0..).zip(events).map(log).collect()
+}
+
+fn receipt(blocks: &[Arc<Block>], wanted: &B256) -> Value {
+    for block in blocks {
+        if let Some(mined) = block.mined.iter().find(|mined| mined.tx.hash == *wanted) {
+            return json!({
+                "transactionHash": wanted.to_string(),
+                "blockHash": block.hash.to_string(),
+                "blockNumber": quantity(block.number),
+                "status": quantity(mined.succeeded.into()),
+                "logs": logs_of(block, mined),
+            });
+        }
+    }
+    Value::Null
+}
+
+/// `eth_call` at a block by tag, number or hash (EIP-1898); refused where the block is not there.
+fn call(blocks: &[Arc<Block>], params: &Value) -> Option<Value> {
+    let data = params[0]["data"].as_str().or_else(|| params[0]["input"].as_str())?;
+    let at = &params[1];
+    let block = if let Some(wanted) = at.get("blockHash") {
+        let wanted = hash(wanted);
+        blocks.iter().find(|block| block.hash == wanted)?
+    } else {
+        by_number(blocks, at.get("blockNumber").unwrap_or(at))?
+    };
+    let data = data.strip_prefix("0x")?;
+    let (selector, words) = data.split_at_checked(8)?;
+    let address = |word: &str| -> Option<Address> { word.get(24..64)?.parse().ok() };
+    let answer = match selector {
+        BALANCE_OF => block.state.balances.get(&address(words)?).copied().unwrap_or(0),
+        AUTHORIZATION_STATE => {
+            let nonce: B256 = words.get(64..128)?.parse().ok()?;
+            u64::from(block.fate(address(words)?, nonce).is_some())
+        }
+        other => panic!("the simulation's token knows no function {other}"),
+    };
+    Some(format!("0x{answer:064x}").into())
+}
+
+/// `eth_getLogs` by address, topics and a range of blocks.
+fn logs(blocks: &[Arc<Block>], filter: &Value) -> Option<Value> {
+    let bound = |name: &str| by_number(blocks, &filter[name]).map(|block| block.number);
+    let (first, last) = (read_quantity(&filter["fromBlock"])?, bound("toBlock")?);
+    let fits = |log: &Value| {
+        let topics = filter["topics"].as_array();
+        let same = |(wanted, is): (&Value, &Value)| match wanted {
+            Value::Null => true,
+            Value::Array(any) => any.iter().any(|one| same_hex(one, is)),
+            one => same_hex(one, is),
+        };
+        let is = log["topics"].as_array().expect("topics");
+        same_hex(&filter["address"], &log["address"])
+            && topics.is_none_or(|wanted| wanted.len() <= is.len() && wanted.iter().zip(is).all(same))
+    };
+    let within = blocks.iter().filter(|block| (first..=last).contains(&block.number));
+    let all = within.flat_map(|block| block.mined.iter().flat_map(|mined| logs_of(block, mined)));
+    Some(Value::Array(all.filter(fits).collect()))
+}
+
+fn same_hex(a: &Value, b: &Value) -> bool {
+    a.as_str()
+        .zip(b.as_str())
+        .is_some_and(|(a, b)| a.eq_ignore_ascii_case(b))
+}

@@ -1,0 +1,259 @@
+//! What authorize has to answer, said as plainly as it can be: a second reading of `docs/decisions.md` §4 and §5 and of
+//! `docs/errors.md`, made from what is stored and sharing no code with the first.
+//!
+//! An answer is one line of words, such as `policy_blocked:agent_frozen` or `daily_spend_limit_exceeded:950`. Where a call
+//! ran alone and undisturbed its answer must be the first that is expected of the one state there was. Where others
+//! wrote meanwhile it must be expected of one of the states that there were, and need not be the first: its reads may be
+//! of two instants, but each of them was true.
+
+use crate::books::{Books, DAY, budget_window, day_window};
+use crate::laws::{approval_id, hex};
+use crate::plan::{Buy, Twist};
+use crate::tables::{Item, bytes, list, number, text};
+use dynoxide::types::AttributeValue;
+use purser_domain::{AgentId, ApprovalId, Fingerprint};
+
+/// A request, as far as the answer depends on it.
+pub(crate) struct Asked<'a> {
+    pub(crate) agent: &'a str,
+    pub(crate) service: &'a str,
+    pub(crate) category: &'a str,
+    /// Which of the agent's keys calls: the last sixteen digits of its public half.
+    pub(crate) caller: &'a str,
+    pub(crate) fingerprint: Fingerprint,
+    /// Of the idempotency key.
+    pub(crate) key: Fingerprint,
+    pub(crate) carried: Option<ApprovalId>,
+    pub(crate) buy: Buy,
+}
+
+/// The instants that a call may have judged by: its own clock, and what the chain told it of the balance.
+pub(crate) struct Instant<'a> {
+    /// When it came.
+    pub(crate) from: i64,
+    /// When it was answered.
+    pub(crate) until: i64,
+    /// The time that it recorded, where it did.
+    pub(crate) recorded: Option<i64>,
+    pub(crate) balances: &'a [u64],
+}
+
+/// All answers that a state leads to, the first that applies first.
+pub(crate) fn answers(books: &Books, asked: &Asked<'_>, instant: &Instant<'_>) -> Vec<String> {
+    let mut answers = Vec::new();
+    if !takes(books, asked, instant) {
+        answers.push("invalid_agent_key".to_owned());
+    }
+    if let Some(answer) = before(books, asked, instant) {
+        answers.extend(answer);
+        return answers;
+    }
+    answers.extend(refusals(books, asked, instant));
+    answers.push("allow".to_owned());
+    answers
+}
+
+/// Whether the key works, at one instant of the call's at least.
+fn takes(books: &Books, asked: &Asked<'_>, instant: &Instant<'_>) -> bool {
+    key_ends(books, asked).is_some_and(|ends| ends.is_none_or(|ends| instant.from < ends))
+}
+
+/// Whether the key had ended at one instant of the call's at least.
+pub(crate) fn may_have_ended(books: &Books, asked: &Asked<'_>, until: i64) -> bool {
+    key_ends(books, asked).is_none_or(|ends| ends.is_some_and(|ends| until >= ends))
+}
+
+#[expect(
+    clippy::option_option,
+    reason = "no such key, and a key without an end, are two things"
+)]
+fn key_ends(books: &Books, asked: &Asked<'_>) -> Option<Option<i64>> {
+    let keys = list(books.agent(asked.agent)?, "keys");
+    keys.iter().find_map(|key| match key {
+        AttributeValue::M(key) if key_id(key) == asked.caller => {
+            Some(key.contains_key("ends").then(|| number(key, "ends")))
+        }
+        _ => None,
+    })
+}
+
+/// Key ids are stored as text, or as bytes.
+fn key_id(key: &Item) -> String {
+    match bytes(key, "id") {
+        [] => text(key, "id").to_owned(),
+        bytes => hex(bytes),
+    }
+}
+
+/// What earlier calls and people have settled. More than one answer where the time may have run out meanwhile.
+fn before(books: &Books, asked: &Asked<'_>, instant: &Instant<'_>) -> Option<Vec<String>> {
+    let approval = |id: &str| {
+        books
+            .all("AP#", "")
+            .find(|(key, _)| approval_id(key) == id)
+            .map(|(_, row)| row)
+    };
+    let carried = match asked.carried {
+        None => None,
+        Some(id) => match approval(&id.to_string()) {
+            Some(row) if text(row, "agent") == asked.agent => Some((id.to_string(), row)),
+            _ => return Some(vec!["not_found".to_owned()]),
+        },
+    };
+    if let Some((id, row)) = &carried
+        && text(row, "st") == "executed"
+    {
+        return Some(vec![format!("idempotent_replay:{id}:{}", text(row, "sid"))]);
+    }
+    let same = |row: &Item| bytes(row, "rh") == asked.fingerprint.as_bytes();
+    let prior = books.row(&format!("A#{}", asked.agent), &format!("I#{}", asked.key));
+    match prior.map(|row| (text(row, "kind"), row)) {
+        Some(("allow", row)) if same(row) => return Some(vec![format!("replay:{}", text(row, "sid"))]),
+        Some(("allow", row)) => {
+            return Some(vec![format!(
+                "idempotency_key_reused_for_different_request:{}",
+                text(row, "sid")
+            )]);
+        }
+        Some((_, row)) if !same(row) => return Some(vec!["idempotency_key_reused_for_different_request:".to_owned()]),
+        Some((_, row)) if carried.is_none() => {
+            let id = text(row, "apid");
+            let row = approval(id).expect("what a key waits for is there");
+            return Some(standing(id, row, instant, true));
+        }
+        _ => {}
+    }
+    let (id, row) = carried?;
+    if !same(row) {
+        return Some(vec!["policy_blocked:approval_request_mismatch".to_owned()]);
+    }
+    let mut answers = standing(&id, row, instant, false);
+    let runs = answers.iter().position(|answer| answer == "runs");
+    match runs {
+        Some(0) if answers.len() == 1 => None,
+        Some(place) => {
+            // It may run, and the time may have run out.
+            answers.remove(place);
+            answers.extend(refusals(books, asked, instant));
+            answers.push("allow".to_owned());
+            Some(answers)
+        }
+        None => Some(answers),
+    }
+}
+
+/// What an approval lets a call answer; `pinned`, where the call does not carry it.
+fn standing(id: &str, row: &Item, instant: &Instant<'_>, pinned: bool) -> Vec<String> {
+    let waits = || format!("approval_required:{id}");
+    let open = match text(row, "st") {
+        "executed" => return vec![format!("idempotent_replay:{id}:{}", text(row, "sid"))],
+        "rejected" => return vec!["policy_blocked:approval_rejected".to_owned()],
+        "approved" if !pinned => "runs".to_owned(),
+        _ => waits(),
+    };
+    let ends = number(row, "ends");
+    let mut answers = Vec::new();
+    if instant.from < ends {
+        answers.push(open);
+    }
+    if instant.until >= ends {
+        answers.push("policy_blocked:approval_expired".to_owned());
+    }
+    answers
+}
+
+/// Every check that fails, in the order in which they are made.
+fn refusals(books: &Books, asked: &Asked<'_>, instant: &Instant<'_>) -> Vec<String> {
+    let mut refused = Vec::new();
+    let Asked {
+        agent, service, buy, ..
+    } = *asked;
+    let amount = i64::from(buy.units);
+    let windows = std::iter::once((day_window(agent, service), DAY));
+    let budgets = books.budgets(agent);
+    let windows = windows.chain(
+        budgets
+            .iter()
+            .map(|budget| (budget_window(agent, &budget.id), budget.length)),
+    );
+    let cleared = windows
+        .map(|(window, length)| books.horizon(&window) + length)
+        .max()
+        .unwrap_or(0);
+    let at = instant.recorded.unwrap_or(instant.from).max(cleared);
+    let policy = books.row(&day_window(agent, service), "#P");
+    let policy = policy.filter(|row| matches!(row.get("on"), Some(AttributeValue::BOOL(true))));
+    if policy.is_none() {
+        refused.push("service_not_enabled".to_owned());
+    }
+    if books.agent(agent).is_some_and(|row| text(row, "st") == "frozen") {
+        refused.push("policy_blocked:agent_frozen".to_owned());
+    }
+    if buy.twist == Twist::OverCeiling {
+        refused.push("amount_exceeds_max".to_owned());
+    }
+    if policy.is_some_and(|policy| amount > number(policy, "mpc")) {
+        refused.push("amount_exceeds_per_call_limit".to_owned());
+    }
+    let rules = books.agent(agent).map(|row| list(row, "rules")).unwrap_or_default();
+    let rules: Vec<&Item> = rules
+        .iter()
+        .filter_map(|rule| match rule {
+            AttributeValue::M(rule) => Some(rule),
+            _ => None,
+        })
+        .collect();
+    let names = |rule: &Item, list_name: &str, wanted: &str| {
+        list(rule, list_name)
+            .iter()
+            .any(|one| matches!(one, AttributeValue::S(text) if text == wanted))
+    };
+    for rule in &rules {
+        if text(rule, "kind") == "category_block" && names(rule, "categories", asked.category) {
+            refused.push(format!("policy_blocked:category_block:{}", asked.category));
+        }
+    }
+    if buy.twist == Twist::Stranger {
+        refused.push("policy_blocked:vendor_allowlist:pay_to_not_in_catalog".to_owned());
+    }
+    for budget in &budgets {
+        if books.live(&budget_window(agent, &budget.id), budget.length, at) + amount > budget.limit {
+            refused.push(format!("policy_blocked:budget_limit:{}", budget.id));
+        }
+    }
+    if let Some(policy) = policy {
+        let live = books.live(&day_window(agent, service), DAY, at);
+        if live + amount > number(policy, "mpd") {
+            refused.push(format!("daily_spend_limit_exceeded:{live}"));
+        }
+    }
+    let asks = |rule: &&Item| text(rule, "kind") == "approval_required" && amount > number(rule, "above");
+    let above = policy.is_some_and(|policy| amount > number(policy, "raa"));
+    if asked.carried.is_none() && (above || rules.iter().any(asks)) {
+        refused.push(format!("approval_required:{}", next_approval(books, asked, at)));
+    }
+    if instant.balances.iter().any(|balance| *balance < u64::from(buy.units)) {
+        refused.push("insufficient_usdc_balance".to_owned());
+    }
+    refused
+}
+
+/// The approval that this request waits for, or would.
+fn next_approval(books: &Books, asked: &Asked<'_>, at: i64) -> ApprovalId {
+    let agent = AgentId::parse(asked.agent).expect("an id");
+    let of = |sequence| ApprovalId::of(agent, &asked.fingerprint, sequence);
+    let partition = format!("AP#{}", of(0).lineage());
+    let newest = books.within(&partition, "").next_back();
+    newest.map_or(of(0), |(sequence, row)| {
+        let sequence: u32 = sequence.parse().expect("a number");
+        let open = matches!(text(row, "st"), "pending" | "approved") && at < number(row, "ends");
+        of(if open { sequence } else { sequence + 1 })
+    })
+}
+
+/// The instant at which a call that the day's window refused fits, as it has to be told.
+pub(crate) fn retry_at(books: &Books, asked: &Asked<'_>, at: i64) -> Option<i64> {
+    let window = day_window(asked.agent, asked.service);
+    let cap = number(books.row(&window, "#P")?, "mpd");
+    books.fits_at(&window, DAY, i64::from(asked.buy.units), cap, at)
+}

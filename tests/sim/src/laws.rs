@@ -1,0 +1,536 @@
+//! The laws of `docs/data-model.md` §7, and what follows from the chain: of every state that is stored, and of every step
+//! from one to the next. They are asked after each write, so none is broken for an instant.
+//!
+//! I8 and I13 are about answers: see `expect.rs` and `run.rs`.
+
+use crate::books::{Books, DAY, budget_window, budgets_of, counted_at, day_window, entry, same};
+use crate::chain::{Chain, Signed};
+use crate::tables::{Item, Key, bytes, number, text};
+use purser_chain::NonceKey;
+use purser_domain::{Address, SettlementId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What the laws need to know besides what is stored.
+pub(crate) struct Known {
+    pub(crate) nonces: NonceKey,
+    /// The catalog's payee of each service.
+    pub(crate) payees: BTreeMap<String, Address>,
+    /// Agents whose freeze was answered, and whose thawing has not begun since.
+    pub(crate) frozen: BTreeSet<String>,
+    /// Keys whose end was answered, as the last sixteen digits of the public half.
+    pub(crate) ended: BTreeMap<String, End>,
+    /// Agents and their budgets whose coming was answered, and whose going has not begun since.
+    pub(crate) standing: BTreeSet<(String, String)>,
+    /// With which key a step calls.
+    pub(crate) callers: BTreeMap<usize, Caller>,
+}
+
+/// The end of a key.
+#[derive(Clone, Copy)]
+pub(crate) struct End {
+    pub(crate) at: i64,
+    /// The true time at which the edit began.
+    pub(crate) since: i64,
+}
+
+/// Who calls.
+pub(crate) struct Caller {
+    /// The last sixteen digits of the key's public half.
+    pub(crate) key: String,
+    /// What its environment's clock showed when it called.
+    pub(crate) from: i64,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self {
+            nonces: NonceKey::from_text(crate::run::NONCE_KEY).expect("a key"),
+            payees: BTreeMap::new(),
+            frozen: BTreeSet::new(),
+            ended: BTreeMap::new(),
+            standing: BTreeSet::new(),
+            callers: BTreeMap::new(),
+        }
+    }
+}
+
+impl Known {
+    /// What a settlement has had signed.
+    pub(crate) fn signed(&self, id: &str, settlement: &Item) -> Signed {
+        let address = |name| text(settlement, name).parse().expect("an address");
+        Signed {
+            from: address("wallet"),
+            to: address("payto"),
+            value: number(settlement, "amt").unsigned_abs(),
+            valid_before: number(settlement, "vb").unsigned_abs() / 1_000_000,
+            nonce: self.nonces.nonce(SettlementId::parse(id).expect("an id")),
+        }
+    }
+}
+
+/// What is wrong with a state.
+pub(crate) fn of_state(books: &Books) -> Vec<String> {
+    let mut found = Vec::new();
+    totals_are_sums(books, &mut found);
+    entries_and_settlements_agree(books, &mut found);
+    keys_name_settlements(books, &mut found);
+    approvals_are_used_once(books, &mut found);
+    transactions_confirm_once(books, &mut found);
+    found
+}
+
+/// I1, first half, and I10: no entry is older than what its window was cleared to.
+fn totals_are_sums(books: &Books, found: &mut Vec<String>) {
+    for prefix in ["L#", "B#"] {
+        let mut sums: BTreeMap<&str, i64> = BTreeMap::new();
+        for ((window, rest), row) in books.all(prefix, "E#") {
+            *sums.entry(window).or_default() += number(row, "amt");
+            let (entry, cleared) = (entry(&rest[2..], row), books.horizon(window));
+            if entry.at < cleared {
+                found.push(format!("I10 {window}: {entry:?} is older than {cleared}"));
+            }
+        }
+        for ((window, _), row) in books.all(prefix, "#W") {
+            let (sum, total) = (sums.remove(window.as_str()).unwrap_or(0), number(row, "total"));
+            if sum != total {
+                found.push(format!("I1 {window}: the total is {total}, the entries sum to {sum}"));
+            }
+        }
+        for (window, sum) in sums {
+            found.push(format!("I1 {window}: entries of {sum} without a total"));
+        }
+    }
+}
+
+/// I1, second half, I7 and I9: an entry exists exactly while its settlement counts and has not rolled out.
+fn entries_and_settlements_agree(books: &Books, found: &mut Vec<String>) {
+    for prefix in ["L#", "B#"] {
+        for ((window, rest), row) in books.all(prefix, "E#") {
+            let entry = entry(&rest[2..], row);
+            let (agent, scope) = window[2..].split_once('#').expect("an agent and a scope");
+            let fits = books.settlement(agent, entry.settlement).is_some_and(|settlement| {
+                let charged = if prefix == "L#" {
+                    text(settlement, "svc") == scope
+                } else {
+                    budgets_of(settlement).iter().any(|budget| budget == scope)
+                };
+                let same = counted_at(settlement) == entry.at && number(settlement, "amt") == entry.amount;
+                charged && same && text(settlement, "rs") != "expired"
+            });
+            if !fits {
+                found.push(format!("I1 {window}: {entry:?} has no settlement that it counts for"));
+            }
+        }
+    }
+    for (agent, id, settlement) in books.settlements() {
+        let day = day_window(agent, text(settlement, "svc"));
+        let counted = books.entries(&day).iter().any(|entry| entry.settlement == id);
+        let expired = text(settlement, "rs") == "expired";
+        if !expired && counted_at(settlement) > books.horizon(&day) && !counted {
+            found.push(format!("I9 settlement {id} is not counted"));
+        }
+        if expired && counted {
+            found.push(format!("I7 settlement {id} has expired and counts"));
+        }
+        let (indexed, watched) = (settlement.contains_key("hp"), text(settlement, "rs") == "confirmed");
+        if indexed != (text(settlement, "rs") == "authorized") && !(indexed && watched) {
+            found.push(format!(
+                "I14 settlement {id} is {} and in the index: {indexed}",
+                text(settlement, "rs")
+            ));
+        }
+    }
+}
+
+/// I3 and I9: settlements and keys that authorized name each other.
+fn keys_name_settlements(books: &Books, found: &mut Vec<String>) {
+    let allows = books.all("A#", "I#").filter(|(_, row)| text(row, "kind") == "allow");
+    let from_keys: BTreeSet<_> = allows
+        .map(|(key, row)| {
+            (
+                key.0[2..].to_owned(),
+                key.1[2..].to_owned(),
+                text(row, "sid").to_owned(),
+            )
+        })
+        .collect();
+    let from_settlements: BTreeSet<_> = books
+        .settlements()
+        .map(|(agent, id, row)| (agent.to_owned(), hex(bytes(row, "idem")), id.to_owned()))
+        .collect();
+    for odd in from_keys.symmetric_difference(&from_settlements) {
+        found.push(format!("I3 key and settlement do not name each other: {odd:?}"));
+    }
+}
+
+/// I4: an approval is executed exactly when one settlement used it, and names that one.
+fn approvals_are_used_once(books: &Books, found: &mut Vec<String>) {
+    let executed = books.all("AP#", "").filter(|(_, row)| text(row, "st") == "executed");
+    let named: BTreeSet<&str> = executed.map(|(_, row)| text(row, "sid")).collect();
+    let using: Vec<_> = books
+        .settlements()
+        .filter(|(_, _, row)| row.contains_key("apid"))
+        .collect();
+    let approvals: BTreeSet<&str> = using.iter().map(|(_, _, row)| text(row, "apid")).collect();
+    let users: BTreeSet<&str> = using.iter().map(|(_, id, _)| *id).collect();
+    if approvals.len() != using.len() || named != users {
+        found.push(format!(
+            "I4 approvals name {named:?}; settlements that used one are {users:?}"
+        ));
+    }
+}
+
+/// I5: a settlement is confirmed exactly when the claim on its transaction names it.
+fn transactions_confirm_once(books: &Books, found: &mut Vec<String>) {
+    let confirmed = books.settlements().filter(|(_, _, row)| text(row, "rs") == "confirmed");
+    let confirmed: BTreeSet<_> = confirmed.map(|(_, id, row)| (id, text(row, "txh"))).collect();
+    let claims = books.all("X#", "");
+    let claims: BTreeSet<_> = claims
+        .map(|(key, row)| (text(row, "sid"), key.0.rsplit('#').next().unwrap_or_default()))
+        .collect();
+    for odd in confirmed.symmetric_difference(&claims) {
+        found.push(format!("I5 settlement and transaction do not name each other: {odd:?}"));
+    }
+}
+
+/// Whether a settlement was confirmed whose spend had been given back.
+pub(crate) fn confirms_late(before: &Books, after: &Books) -> bool {
+    after.settlements().any(|(agent, id, is)| {
+        text(is, "rs") == "confirmed"
+            && before
+                .settlement(agent, id)
+                .is_some_and(|was| text(was, "rs") == "expired")
+    })
+}
+
+/// A write under judgement.
+struct Change<'a> {
+    before: &'a Books,
+    after: &'a Books,
+    known: &'a Known,
+    chain: &'a Chain,
+    step: usize,
+    /// By how much the writer's clock is ahead.
+    skew: i64,
+    found: Vec<String>,
+}
+
+/// What is wrong with a step from one state to the next.
+pub(crate) fn of_change(
+    before: &Books,
+    after: &Books,
+    known: &Known,
+    chain: &Chain,
+    step: usize,
+    skew: i64,
+) -> Vec<String> {
+    let mut change = Change {
+        before,
+        after,
+        known,
+        chain,
+        step,
+        skew,
+        found: Vec::new(),
+    };
+    for key in changed(&before.ledger, &after.ledger) {
+        let (was, is) = (before.ledger.get(key), after.ledger.get(key));
+        change.row(key, was.map(|row| &**row), is.map(|row| &**row));
+    }
+    for key in changed(&before.decisions, &after.decisions) {
+        if before.decisions.contains_key(key) {
+            change
+                .found
+                .push(format!("the decision {key:?} was changed or removed"));
+        }
+    }
+    change.found
+}
+
+fn changed<'a>(before: &'a BTreeMap<Key, Arc<Item>>, after: &'a BTreeMap<Key, Arc<Item>>) -> BTreeSet<&'a Key> {
+    let keys = before.keys().chain(after.keys());
+    keys.filter(|key| !same(before.get(*key), after.get(*key))).collect()
+}
+
+impl Change<'_> {
+    fn wrong(&mut self, what: impl Into<String>) {
+        self.found.push(what.into());
+    }
+
+    fn row(&mut self, key: &Key, was: Option<&Item>, is: Option<&Item>) {
+        let (pk, sk) = (key.0.as_str(), key.1.as_str());
+        match (
+            pk.split('#').next().unwrap_or_default(),
+            sk.split('#').next().unwrap_or_default(),
+        ) {
+            ("A", "S") => self.settlement(&pk[2..], &sk[2..], was, is),
+            ("A", "I") => self.key(key, was, is),
+            ("L" | "B", "E") => self.entry(pk, &sk[2..], was, is),
+            ("L" | "B", "") if sk == "#W" => self.window(pk, was, is),
+            ("AP", _) => self.approval(key, was, is),
+            ("X", _) => self.claim(key, was, is),
+            _ => {}
+        }
+    }
+
+    fn settlement(&mut self, agent: &str, id: &str, was: Option<&Item>, is: Option<&Item>) {
+        let Some(is) = is else {
+            return self.wrong(format!("settlement {id} was removed"));
+        };
+        let Some(was) = was else {
+            return self.authorized(agent, id, is);
+        };
+        const MOVES: [&str; 7] = ["rs", "txh", "blk", "settled", "hp", "hs", "ct"];
+        let terms = |row: &Item| -> BTreeMap<String, String> {
+            let kept = row.iter().filter(|(name, _)| !MOVES.contains(&name.as_str()));
+            kept.map(|(name, value)| (name.clone(), format!("{value:?}"))).collect()
+        };
+        if terms(was) != terms(is) {
+            self.wrong(format!("the terms of settlement {id} were changed"));
+        }
+        let signed = self.known.signed(id, is);
+        match (text(was, "rs"), text(is, "rs")) {
+            ("authorized" | "expired", "confirmed") => {
+                let hash = text(is, "txh").parse().expect("a hash");
+                if !self.chain.was_finally_paid(&signed, hash) {
+                    self.wrong(format!(
+                        "settlement {id} is confirmed by {hash}, which never was its payment in a final block"
+                    ));
+                }
+                if text(was, "rs") == "expired" && !self.has_entry(agent, is, id) {
+                    self.wrong(format!(
+                        "settlement {id} is confirmed after its release and does not count again"
+                    ));
+                }
+            }
+            ("authorized", "expired") if self.has_entry(agent, is, id) => {
+                self.wrong(format!("I7 settlement {id} is released and counts"));
+            }
+            ("authorized", "expired") => {
+                if !self
+                    .chain
+                    .was_finally_unused(signed.from, signed.nonce, signed.valid_before)
+                {
+                    self.wrong(format!(
+                        "settlement {id} is released, though no final block shows that it can't be used"
+                    ));
+                }
+            }
+            ("confirmed", "authorized") => {
+                let hash = text(was, "txh").parse().expect("a hash");
+                if self.chain.holds_at(hash, number(was, "blk").unsigned_abs()) {
+                    self.wrong(format!("settlement {id} is taken back, though its payment stands"));
+                }
+                if self.after.decisions.len() <= self.before.decisions.len() {
+                    self.wrong(format!("settlement {id} is taken back, and no decision says so"));
+                }
+            }
+            ("confirmed", "confirmed") if text(was, "txh") == text(is, "txh") => {}
+            (from, to) if from == to && from != "confirmed" => {}
+            (from, to) => self.wrong(format!("I6 settlement {id} went from {from} to {to}")),
+        }
+    }
+
+    fn has_entry(&self, agent: &str, settlement: &Item, id: &str) -> bool {
+        let day = day_window(agent, text(settlement, "svc"));
+        self.after.entries(&day).iter().any(|entry| entry.settlement == id)
+    }
+
+    /// A new settlement: I2, I9, I10, I11, and everything that it was held to.
+    fn authorized(&mut self, agent: &str, id: &str, is: &Item) {
+        let (at, amount, service) = (number(is, "t"), number(is, "amt"), text(is, "svc").to_owned());
+        if text(is, "rs") != "authorized" {
+            self.wrong(format!("I6 settlement {id} began as {}", text(is, "rs")));
+        }
+        if self.known.payees.get(&service).copied() != text(is, "payto").parse().ok() {
+            self.wrong(format!("settlement {id} pays a stranger: {}", text(is, "payto")));
+        }
+        let policy = self.after.row(&format!("L#{agent}#{service}"), "#P").cloned();
+        let Some(policy) = policy else {
+            return self.wrong(format!("I11 settlement {id} has no policy"));
+        };
+        if number(&policy, "ver") != number(is, "pver")
+            || !matches!(policy.get("on"), Some(dynoxide::types::AttributeValue::BOOL(true)))
+        {
+            self.wrong(format!(
+                "I11 settlement {id} was judged by a policy that is not the current one"
+            ));
+        }
+        if amount > number(&policy, "mpc") {
+            self.wrong(format!("settlement {id} of {amount} is above the cap per call"));
+        }
+        if self.known.frozen.contains(agent) {
+            self.wrong(format!("settlement {id} was authorized after its agent was frozen"));
+        }
+        // What is reserved after an edit was answered was judged by a record of after it; and a key may end between the
+        // judgement and the reservation.
+        if let Some(caller) = self.known.callers.get(&self.step)
+            && let Some(end) = self.known.ended.get(&caller.key)
+            && caller.from.max(end.since + self.skew) >= end.at
+        {
+            self.wrong(format!("settlement {id} was authorized with a key that had ended"));
+        }
+        let day = (day_window(agent, &service), DAY, number(&policy, "mpd"), None);
+        let budgets = self.after.budgets(agent).into_iter();
+        let budgets: Vec<_> = budgets
+            .map(|budget| {
+                (
+                    budget_window(agent, &budget.id),
+                    budget.length,
+                    budget.limit,
+                    Some(budget.id),
+                )
+            })
+            .collect();
+        let charged: BTreeSet<String> = budgets_of(is).into_iter().collect();
+        for (_, rule) in self.known.standing.iter().filter(|(whose, _)| whose == agent) {
+            if !charged.contains(rule) {
+                self.found.push(format!(
+                    "settlement {id} is not charged to the budget {rule}, which was there"
+                ));
+            }
+        }
+        for (window, length, cap, budget) in std::iter::once(day).chain(budgets) {
+            if budget.as_ref().is_some_and(|budget| !charged.contains(budget)) {
+                continue;
+            }
+            if at < self.before.horizon(&window) + length {
+                self.wrong(format!(
+                    "I10 settlement {id} at {at} lies before what {window} was cleared to"
+                ));
+            }
+            let counted = self.after.settlements().filter(|(whose, _, other)| {
+                *whose == agent
+                    && text(other, "rs") != "expired"
+                    && counted_at(other) > at - length
+                    && match &budget {
+                        None => text(other, "svc") == service,
+                        Some(budget) => budgets_of(other).contains(budget),
+                    }
+            });
+            let sum: i64 = counted.map(|(_, _, other)| number(other, "amt")).sum();
+            // A longer or new budget does not count what had left its window before; its own entries do.
+            let live = self.after.live(&window, length, at);
+            if live > cap || (budget.is_none() && sum > cap) {
+                self.wrong(format!(
+                    "I2 settlement {id}: {live} (of all {sum}) of {cap} in {window}"
+                ));
+            }
+            if !self
+                .after
+                .entries(&window)
+                .iter()
+                .any(|entry| entry.settlement == id && entry.at == at)
+            {
+                self.wrong(format!("I9 settlement {id} has no entry in {window}"));
+            }
+        }
+        if !text(is, "apid").is_empty() {
+            let approval = self
+                .before
+                .all("AP#", "")
+                .find(|(key, _)| approval_id(key) == text(is, "apid"));
+            match approval {
+                Some((_, row)) if text(row, "st") == "approved" && number(row, "ends") > at => {}
+                _ => self.wrong(format!("settlement {id} used an approval that was not open")),
+            }
+        }
+    }
+
+    fn key(&mut self, key: &Key, was: Option<&Item>, is: Option<&Item>) {
+        match (was.map(|row| text(row, "kind")), is.map(|row| text(row, "kind"))) {
+            (None, Some("allow" | "esc")) => {}
+            (Some("esc"), Some("allow")) if was.map(|row| bytes(row, "rh")) == is.map(|row| bytes(row, "rh")) => {}
+            (from, to) => self.wrong(format!("I3 key {key:?} went from {from:?} to {to:?}")),
+        }
+    }
+
+    fn entry(&mut self, window: &str, rest: &str, was: Option<&Item>, is: Option<&Item>) {
+        match (was, is) {
+            (None, Some(_)) => {}
+            (Some(was), None) => {
+                let entry = entry(rest, was);
+                let agent = window[2..].split('#').next().unwrap_or_default();
+                let state = |books: &Books| {
+                    books
+                        .settlement(agent, entry.settlement)
+                        .map(|row| text(row, "rs").to_owned())
+                };
+                let released =
+                    state(self.before) != state(self.after) && state(self.after).as_deref() == Some("expired");
+                if !released && entry.at > self.after.horizon(window) {
+                    let what = format!("{window}: {entry:?} was removed, neither released nor rolled out");
+                    self.wrong(what);
+                }
+            }
+            _ => self.wrong(format!("{window}: the entry {rest} was changed")),
+        }
+    }
+
+    fn window(&mut self, window: &str, was: Option<&Item>, is: Option<&Item>) {
+        let Some(is) = is else {
+            return self.wrong(format!("{window} was removed"));
+        };
+        let Some(was) = was else { return };
+        let restamped = number(was, "pver") != number(is, "pver");
+        if number(is, "hz") < number(was, "hz") && !(restamped && window.starts_with("B#")) {
+            self.wrong(format!("I10 {window}: hz went back"));
+        }
+        for name in ["pver", "aver", "ver"] {
+            if number(is, name) < number(was, name) {
+                self.wrong(format!("{window}: {name} went back"));
+            }
+        }
+        if number(is, "total") != number(was, "total") && number(is, "ver") == number(was, "ver") {
+            self.wrong(format!("{window}: the total changed and the version did not"));
+        }
+    }
+
+    fn approval(&mut self, key: &Key, was: Option<&Item>, is: Option<&Item>) {
+        let open_before = self.before.within(&key.0, "").any(|(_, row)| {
+            matches!(text(row, "st"), "pending" | "approved")
+                && number(row, "ends") > is.map_or(0, |is| number(is, "t"))
+        });
+        match (was.map(|row| text(row, "st")), is.map(|row| text(row, "st"))) {
+            (None, Some("pending")) if open_before => {
+                self.wrong(format!("a second open approval of one request: {key:?}"));
+            }
+            (None, Some("pending"))
+            | (Some("pending"), Some("approved" | "rejected"))
+            | (Some("approved"), Some("executed")) => {}
+            (from, to) => self.wrong(format!("approval {key:?} went from {from:?} to {to:?}")),
+        }
+    }
+
+    fn claim(&mut self, key: &Key, was: Option<&Item>, is: Option<&Item>) {
+        match (was, is) {
+            (None, Some(_)) => {}
+            (Some(was), None) => {
+                let (agent, id) = (text(was, "agent"), text(was, "sid"));
+                let taken_back = self
+                    .after
+                    .settlement(agent, id)
+                    .is_some_and(|row| text(row, "rs") == "authorized");
+                if !taken_back {
+                    self.wrong(format!(
+                        "the claim {key:?} was removed, and its settlement not taken back"
+                    ));
+                }
+            }
+            _ => self.wrong(format!("the claim {key:?} was changed")),
+        }
+    }
+}
+
+/// The id of the approval in a row, by its key: `ApprovalId::of_lineage`.
+pub(crate) fn approval_id(key: &Key) -> String {
+    let (lineage, sequence) = (&key.0[3..], key.1.parse::<u32>().expect("a number"));
+    uuid::Uuid::try_parse(&format!("{lineage}{sequence:08x}"))
+        .expect("an id")
+        .to_string()
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

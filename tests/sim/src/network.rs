@@ -1,0 +1,635 @@
+//! The network between the functions and what they call, and the world around it: time, the tables, the chain.
+//!
+//! Every call that a function makes comes through [`Link::pass`], which lets it be on its way for as long as its step's
+//! pace says, so that calls of several environments meet in an order that the plan alone decides; there the step's faults
+//! befall it. What has been sent goes on without its sender: a caller that gave up, or died, may still be heard.
+//!
+//! Transactions hold their items from when they arrive until they are written, and whatever else wants one of those is
+//! refused, as DynamoDB does it (see `tests/proxy`, which does the same over HTTP).
+
+use crate::books::Books;
+use crate::chain::Chain;
+use crate::dice::Dice;
+use crate::laws;
+use crate::plan::{Fault, Silence, WORKERS};
+use crate::tables::{Key, Tables, written};
+use crate::tally::Tally;
+use aws_smithy_runtime_api::client::http::{
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::result::ConnectorError;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::body::SdkBody;
+use purser_chain::{ChainError, Exchange, Node};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, sleep};
+
+/// What is around the functions.
+pub(crate) struct World {
+    pub(crate) tables: Tables,
+    pub(crate) chain: Mutex<Chain>,
+    pub(crate) record: Mutex<Record>,
+    pub(crate) secrets: BTreeMap<&'static str, String>,
+    began: Instant,
+    /// Microseconds since the epoch when the run began, and what was leapt over since.
+    epoch: AtomicI64,
+    clocks: [(Arc<AtomicI64>, i64); WORKERS],
+}
+
+/// What has happened.
+#[derive(Default)]
+pub(crate) struct Record {
+    /// What is stored now.
+    pub(crate) books: Books,
+    /// What was stored since the round began, oldest first.
+    pub(crate) moments: Vec<Moment>,
+    /// What was found wrong.
+    pub(crate) complaints: Vec<String>,
+    pub(crate) tally: Tally,
+    pub(crate) events: Vec<Event>,
+    pub(crate) known: laws::Known,
+    /// Calls that were sent and have not taken effect, or whose answer is on its way.
+    pub(crate) flying: usize,
+    held: BTreeSet<(String, Key)>,
+}
+
+/// What was stored from an instant on.
+#[derive(Clone)]
+pub(crate) struct Moment {
+    pub(crate) books: Books,
+    /// The step that wrote it.
+    pub(crate) step: usize,
+}
+
+/// One call, for the trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Event {
+    pub(crate) at: i64,
+    pub(crate) step: usize,
+    pub(crate) worker: usize,
+    pub(crate) call: u8,
+    pub(crate) what: String,
+    pub(crate) fault: Option<Fault>,
+    pub(crate) status: u16,
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            at,
+            step,
+            worker,
+            call,
+            what,
+            fault,
+            status,
+        } = self;
+        write!(f, "{at} step {step} on {worker}, call {call}: {what} -> {status}")?;
+        fault.map_or(Ok(()), |fault| write!(f, " {fault:?}"))
+    }
+}
+
+impl World {
+    pub(crate) fn new(
+        chain: Chain,
+        secrets: BTreeMap<&'static str, String>,
+        epoch: i64,
+        skews: [i32; WORKERS],
+    ) -> Arc<Self> {
+        let clock = |skew: i32| (Arc::new(AtomicI64::new(epoch)), i64::from(skew) * 1_000_000);
+        Arc::new(Self {
+            tables: Tables::new(),
+            chain: Mutex::new(chain),
+            record: Mutex::default(),
+            secrets,
+            began: Instant::now(),
+            epoch: AtomicI64::new(epoch),
+            clocks: skews.map(clock),
+        })
+    }
+
+    pub(crate) fn record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock().expect("not poisoned")
+    }
+
+    pub(crate) fn chain(&self) -> MutexGuard<'_, Chain> {
+        self.chain.lock().expect("not poisoned")
+    }
+
+    /// The true time, in microseconds. All clocks and the chain follow it.
+    pub(crate) fn now(&self) -> i64 {
+        let elapsed = i64::try_from(self.began.elapsed().as_micros()).expect("hours");
+        let now = self.epoch.load(SeqCst) + elapsed;
+        for (clock, skew) in &self.clocks {
+            clock.store(now + skew, SeqCst);
+        }
+        self.chain()
+            .advance(u64::try_from(now / 1_000_000).expect("after the epoch"));
+        now
+    }
+
+    /// Leaps over so many microseconds.
+    pub(crate) fn leap(&self, micros: i64) {
+        self.epoch.fetch_add(micros.max(0), SeqCst);
+        self.now();
+    }
+
+    /// What a worker's clock shows.
+    pub(crate) fn clock(&self, worker: usize) -> Arc<AtomicI64> {
+        Arc::clone(&self.clocks[worker].0)
+    }
+
+    pub(crate) fn clock_of(&self, worker: usize) -> i64 {
+        self.now() + self.clocks[worker].1
+    }
+
+    pub(crate) fn skew(&self, worker: usize) -> i64 {
+        self.clocks[worker].1
+    }
+
+    pub(crate) fn complain(&self, what: impl Into<String>) {
+        self.record().complaints.push(what.into());
+    }
+
+    pub(crate) fn count(&self, what: impl Into<String>) {
+        self.record().tally.count(what);
+    }
+
+    /// Carries a call out, and looks at what it has changed.
+    fn carry_out(
+        &self,
+        step: usize,
+        worker: usize,
+        operation: &str,
+        body: &[u8],
+        keys: &[(String, Key)],
+    ) -> (u16, Vec<u8>) {
+        let answer = self.tables.call(operation, body);
+        if answer.0 == 200 && !keys.is_empty() {
+            self.look(step, worker, keys);
+        }
+        answer
+    }
+
+    fn look(&self, step: usize, worker: usize, keys: &[(String, Key)]) {
+        let skew = self.skew(worker);
+        let mut record = self.record();
+        let before = record.books.clone();
+        let after = before.refreshed(&self.tables, keys);
+        if after == before {
+            return;
+        }
+        let chain = self.chain();
+        let mut found = laws::of_change(&before, &after, &record.known, &chain, step, skew);
+        found.extend(laws::of_state(&after));
+        if laws::confirms_late(&before, &after) {
+            record.tally.count("confirmed after its release");
+        }
+        record.complaints.extend(found);
+        record.books = after.clone();
+        record.moments.push(Moment { books: after, step });
+    }
+}
+
+/// What one environment is about.
+#[derive(Default)]
+struct Errand {
+    step: usize,
+    pace: u16,
+    faults: Vec<(u8, Fault)>,
+    calls: u8,
+    /// Balances that the chain told.
+    balances: Vec<u64>,
+    /// The faults that came to pass.
+    befell: Vec<Fault>,
+}
+
+/// What became of a step's calls.
+#[derive(Debug, Default)]
+pub(crate) struct Befell {
+    pub(crate) faults: Vec<Fault>,
+    pub(crate) balances: Vec<u64>,
+}
+
+/// The way from one environment to everything that it calls.
+pub(crate) struct Link {
+    pub(crate) world: Arc<World>,
+    pub(crate) worker: usize,
+    errand: Mutex<Errand>,
+    crash: Notify,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Link({})", self.worker)
+    }
+}
+
+/// What a caller gets to see.
+enum Reply {
+    Answer(u16, Vec<u8>),
+    Broken,
+    /// Nothing, ever.
+    Silent,
+}
+
+enum Call {
+    Table { operation: String, body: Vec<u8> },
+    Chain { method: &'static str, params: Value },
+}
+
+impl Call {
+    fn name(&self) -> &str {
+        match self {
+            Self::Table { operation, .. } => operation,
+            Self::Chain { method, .. } => method,
+        }
+    }
+}
+
+impl Link {
+    pub(crate) fn new(world: &Arc<World>, worker: usize) -> Arc<Self> {
+        Arc::new(Self {
+            world: Arc::clone(world),
+            worker,
+            errand: Mutex::default(),
+            crash: Notify::new(),
+        })
+    }
+
+    fn errand(&self) -> MutexGuard<'_, Errand> {
+        self.errand.lock().expect("not poisoned")
+    }
+
+    /// From now on the environment's calls belong to this step.
+    pub(crate) fn begin(&self, step: usize, pace: u16, faults: Vec<(u8, Fault)>) {
+        *self.errand() = Errand {
+            step,
+            pace,
+            faults,
+            ..Errand::default()
+        };
+    }
+
+    /// From now on nothing befalls the environment's calls.
+    pub(crate) fn end(&self) -> Befell {
+        let Errand { balances, befell, .. } = std::mem::take(&mut *self.errand());
+        Befell {
+            faults: befell,
+            balances,
+        }
+    }
+
+    /// Waits for the environment's death.
+    pub(crate) async fn crashed(&self) {
+        self.crash.notified().await;
+    }
+
+    async fn pass(self: Arc<Self>, call: Call) -> Reply {
+        let (step, number, pace, fault) = {
+            let mut errand = self.errand();
+            let number = errand.calls;
+            errand.calls = number.saturating_add(1);
+            let is_chain = matches!(call, Call::Chain { .. });
+            let meant = |fault: &Fault| is_chain || !matches!(fault, Fault::OldHead(_) | Fault::OtherChain);
+            let fault = errand
+                .faults
+                .iter()
+                .find(|(at, fault)| *at == number && meant(fault))
+                .map(|(_, fault)| *fault);
+            errand.befell.extend(fault);
+            (errand.step, number, errand.pace, fault)
+        };
+        let mut dice = Dice::of(u64::from(pace) << 8 | u64::from(number));
+        let mut on_its_way = |most: u64| Duration::from_millis(if pace == 0 { 0 } else { dice.below(most) });
+        let [mut to, hold, back] = [on_its_way(6), on_its_way(4), on_its_way(3)];
+        let send = |to| self.send(&call, step, number, fault, [to, hold, back]);
+        let reply = match fault {
+            Some(Fault::CrashBefore) => self.die().await,
+            Some(Fault::CrashAfter) => {
+                let _heard = send(to).await;
+                self.die().await
+            }
+            Some(Fault::LostRequest(silence)) => {
+                sleep(to + back).await;
+                lost(silence, &call)
+            }
+            Some(Fault::LostAnswer(silence)) => {
+                let _unheard = send(to).await;
+                lost(silence, &call)
+            }
+            Some(Fault::Late(millis)) => {
+                drop(send(Duration::from_millis(millis.into())));
+                Reply::Silent
+            }
+            Some(Fault::Conflict) => {
+                sleep(to + back).await;
+                conflict(&call)
+            }
+            Some(Fault::Throttled) => {
+                sleep(to + back).await;
+                throttled(&call)
+            }
+            Some(Fault::Slow(_) | Fault::OldHead(_) | Fault::OtherChain) | None => {
+                if let Some(Fault::Slow(millis)) = fault {
+                    to += Duration::from_millis(millis.into());
+                }
+                match send(to).await {
+                    Ok((status, body)) => Reply::Answer(status, body),
+                    Err(_) => Reply::Broken,
+                }
+            }
+        };
+        let status = match &reply {
+            Reply::Answer(status, _) => *status,
+            Reply::Broken => 1,
+            Reply::Silent => 2,
+        };
+        let event = Event {
+            at: self.world.now(),
+            step,
+            worker: self.worker,
+            call: number,
+            what: call.name().to_owned(),
+            fault,
+            status,
+        };
+        self.world.record().events.push(event);
+        reply
+    }
+
+    async fn die(&self) -> Reply {
+        self.crash.notify_one();
+        Reply::Silent
+    }
+
+    /// Sends a call: from here on it takes its way whatever becomes of its sender.
+    fn send(
+        self: &Arc<Self>,
+        call: &Call,
+        step: usize,
+        number: u8,
+        fault: Option<Fault>,
+        [to, hold, back]: [Duration; 3],
+    ) -> oneshot::Receiver<(u16, Vec<u8>)> {
+        let (sender, receiver) = oneshot::channel();
+        let link = Arc::clone(self);
+        self.world.record().flying += 1;
+        match call {
+            Call::Table { operation, body } => {
+                let (operation, body) = (operation.clone(), body.clone());
+                tokio::spawn(async move {
+                    pause(to).await;
+                    let answer = link.arrive(step, &operation, &body, hold).await;
+                    pause(back).await;
+                    link.world.record().flying -= 1;
+                    // Whether anybody still listens is not the table's business.
+                    let _ = sender.send(answer);
+                });
+            }
+            Call::Chain { method, params } => {
+                let (method, params) = (*method, params.clone());
+                tokio::spawn(async move {
+                    pause(to).await;
+                    let answer = link.ask(method, &params, fault);
+                    pause(back).await;
+                    link.world.record().flying -= 1;
+                    let _ = sender.send(answer);
+                });
+            }
+        }
+        let _ = number;
+        receiver
+    }
+
+    /// A call of storage takes effect, unless it meets a transaction.
+    async fn arrive(&self, step: usize, operation: &str, body: &[u8], hold: Duration) -> (u16, Vec<u8>) {
+        let world = &self.world;
+        if !matches!(
+            operation,
+            "PutItem" | "UpdateItem" | "DeleteItem" | "TransactWriteItems"
+        ) {
+            world.now();
+            return world.carry_out(step, self.worker, operation, body, &[]);
+        }
+        let request: Value = serde_json::from_slice(body).expect("the SDK writes JSON");
+        let keys = written(operation, &request);
+        let taken: Vec<bool> = {
+            let record = world.record();
+            keys.iter().map(|key| record.held.contains(key)).collect()
+        };
+        if taken.contains(&true) {
+            world.count("met another transaction");
+            return if operation == "TransactWriteItems" {
+                cancelled(&taken)
+            } else {
+                conflicted()
+            };
+        }
+        if operation == "TransactWriteItems" {
+            world.record().held.extend(keys.iter().cloned());
+            pause(hold).await;
+        }
+        world.now();
+        let answer = world.carry_out(step, self.worker, operation, body, &keys);
+        if operation == "TransactWriteItems" {
+            world.record().held.retain(|key| !keys.contains(key));
+        }
+        answer
+    }
+
+    /// A call of the chain.
+    fn ask(&self, method: &'static str, params: &Value, fault: Option<Fault>) -> (u16, Vec<u8>) {
+        self.world.now();
+        let behind = match fault {
+            Some(Fault::OldHead(blocks)) => blocks.into(),
+            _ => 0,
+        };
+        let answer = if fault == Some(Fault::OtherChain) && method == "eth_chainId" {
+            Ok("0x1".into())
+        } else {
+            self.world.chain().answer(method, params, behind)
+        };
+        if let (Ok(Value::String(word)), "eth_call") = (&answer, method)
+            && let Ok(balance) = u64::from_str_radix(&word[word.len() - 16..], 16)
+        {
+            self.errand().balances.push(balance);
+        }
+        let reply = match answer {
+            Ok(result) => json!({"jsonrpc": "2.0", "id": 1, "result": result}),
+            Err(code) => json!({"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": "no"}}),
+        };
+        (200, reply.to_string().into_bytes())
+    }
+
+    fn secret(&self, body: &[u8]) -> (u16, Vec<u8>) {
+        let request: Value = serde_json::from_slice(body).expect("the SDK writes JSON");
+        let id = request["SecretId"].as_str().expect("an id");
+        let secret = &self.world.secrets[id];
+        (
+            200,
+            json!({"ARN": id, "Name": id, "SecretString": secret})
+                .to_string()
+                .into_bytes(),
+        )
+    }
+}
+
+async fn pause(length: Duration) {
+    if length.is_zero() {
+        tokio::task::yield_now().await;
+    } else {
+        sleep(length).await;
+    }
+}
+
+fn lost(silence: Silence, call: &Call) -> Reply {
+    match (silence, call) {
+        (Silence::Broken, _) => Reply::Broken,
+        (Silence::Nothing, _) => Reply::Silent,
+        (Silence::Error, Call::Chain { .. }) => Reply::Answer(503, Vec::new()),
+        (Silence::Error, Call::Table { .. }) => of_error(500, "InternalServerError", "the simulation lost it"),
+    }
+}
+
+fn conflict(call: &Call) -> Reply {
+    match call {
+        Call::Chain { .. } => Reply::Answer(429, Vec::new()),
+        Call::Table { operation, body } => match operation.as_str() {
+            "TransactWriteItems" => {
+                let request: Value = serde_json::from_slice(body).expect("the SDK writes JSON");
+                let mut taken = vec![false; request["TransactItems"].as_array().map_or(0, Vec::len)];
+                if let Some(first) = taken.first_mut() {
+                    *first = true;
+                }
+                let (status, body) = cancelled(&taken);
+                Reply::Answer(status, body)
+            }
+            "PutItem" | "UpdateItem" | "DeleteItem" => {
+                let (status, body) = conflicted();
+                Reply::Answer(status, body)
+            }
+            // Reads meet nobody.
+            _ => lost(Silence::Error, call),
+        },
+    }
+}
+
+fn throttled(call: &Call) -> Reply {
+    match call {
+        Call::Chain { .. } => Reply::Answer(429, Vec::new()),
+        // What could not be read within the table's means is left to ask again.
+        Call::Table { operation, body } if operation == "BatchGetItem" => {
+            let request: Value = serde_json::from_slice(body).expect("the SDK writes JSON");
+            let answer = json!({"Responses": {}, "UnprocessedKeys": request["RequestItems"]});
+            Reply::Answer(200, answer.to_string().into_bytes())
+        }
+        Call::Table { .. } => of_error(400, "ProvisionedThroughputExceededException", "too fast"),
+    }
+}
+
+fn of_error(status: u16, kind: &str, message: &str) -> Reply {
+    let (status, body) = error(status, kind, message);
+    Reply::Answer(status, body)
+}
+
+fn error(status: u16, kind: &str, message: &str) -> (u16, Vec<u8>) {
+    let body = json!({"__type": format!("com.amazonaws.dynamodb.v20120810#{kind}"), "message": message});
+    (status, body.to_string().into_bytes())
+}
+
+fn conflicted() -> (u16, Vec<u8>) {
+    error(
+        400,
+        "TransactionConflictException",
+        "Transaction is ongoing for the item",
+    )
+}
+
+fn cancelled(taken: &[bool]) -> (u16, Vec<u8>) {
+    let reason = |taken: &bool| json!({"Code": if *taken { "TransactionConflict" } else { "None" }});
+    let body = json!({
+        "__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
+        "Message": "Transaction cancelled",
+        "CancellationReasons": taken.iter().map(reason).collect::<Vec<_>>(),
+    });
+    (400, body.to_string().into_bytes())
+}
+
+/// What carries the SDK's requests.
+#[derive(Clone, Debug)]
+pub(crate) struct Wire(pub(crate) Arc<Link>);
+
+impl HttpClient for Wire {
+    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+        SharedHttpConnector::new(self.clone())
+    }
+}
+
+impl HttpConnector for Wire {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let link = Arc::clone(&self.0);
+        let target = request.headers().get("x-amz-target").unwrap_or_default();
+        let (service, operation) = target.split_once('.').expect("a service and an operation");
+        let body = request.body().bytes().expect("a body in memory").to_vec();
+        let is_secret = service == "secretsmanager";
+        let operation = operation.to_owned();
+        HttpConnectorFuture::new(async move {
+            let reply = if is_secret {
+                let (status, body) = link.secret(&body);
+                Reply::Answer(status, body)
+            } else {
+                link.pass(Call::Table { operation, body }).await
+            };
+            match reply {
+                Reply::Answer(status, body) => {
+                    let status = status.try_into().expect("a status");
+                    Ok(HttpResponse::new(status, SdkBody::from(body)))
+                }
+                Reply::Broken => Err(ConnectorError::io("the simulation broke the connection".into())),
+                Reply::Silent => std::future::pending().await,
+            }
+        })
+    }
+}
+
+/// The node, as an environment sees it.
+pub(crate) struct SimNode(pub(crate) Arc<Link>);
+
+/// How long the node's callers wait: as `Timeouts::default` has it.
+const NODE_TIMEOUT: Duration = Duration::from_secs(2);
+
+impl Node for SimNode {
+    fn exchange<'a>(&'a self, method: &'static str, request: &'a Value) -> Exchange<'a> {
+        let call = Call::Chain {
+            method,
+            params: request["params"].clone(),
+        };
+        let link = Arc::clone(&self.0);
+        Box::pin(async move {
+            let unreachable = |why: &'static str| ChainError::Unreachable {
+                method,
+                source: why.into(),
+            };
+            let reply = tokio::time::timeout(NODE_TIMEOUT, async {
+                match link.pass(call).await {
+                    Reply::Silent => std::future::pending().await,
+                    reply => reply,
+                }
+            });
+            match reply.await {
+                Ok(Reply::Answer(200, body)) => Ok(body),
+                Ok(Reply::Answer(status, _)) => Err(ChainError::Status { method, status }),
+                Ok(Reply::Broken | Reply::Silent) => Err(unreachable("the connection broke")),
+                Err(_) => Err(unreachable("no answer in time")),
+            }
+        })
+    }
+}

@@ -1,0 +1,391 @@
+//! What people and operators have set up, and what people may change it to. They act through the store's operations, as
+//! the dashboard does: its sessions need an issuer, which has no place here.
+
+use crate::laws::End;
+use crate::plan::{AGENTS, SERVICES};
+use crate::run::Run;
+use purser_domain::{
+    Address, Agent, AgentId, AgentStatus, Amount, Availability, CatalogPayment, Category, DomainPattern, Duration,
+    EnabledService, KeyId, NewKey, Operation, OperationSlug, OperationUuid, Result, Rule, RuleId, RuleKind, Ruling,
+    Service, ServiceId, ServiceSlug, SpendPolicy, Timestamp, TrustStatus, Wallet,
+};
+use purser_store::{Created, Edited, Ledger, Listed, Resolved, Verdict};
+use uuid::Uuid;
+
+const CATEGORIES: [Category; SERVICES as usize] = [Category::Search, Category::Data];
+
+/// Per call, per day, and from where on a person is asked.
+const CAPS: [(u64, u64, u64); crate::plan::CAPS as usize] = [
+    (500, 1_000, 240),
+    (450, 600, 450),
+    (300, 900, 100),
+    (1_000, 10_000, 1_000),
+];
+
+pub(crate) fn agent_id(agent: u8) -> AgentId {
+    AgentId::from_uuid(Uuid::from_u128(
+        0xa9e4_0000_0000_4000_8000_0000_0000_0000 | u128::from(agent),
+    ))
+}
+
+pub(crate) fn service_id(service: u8) -> ServiceId {
+    ServiceId::from_uuid(Uuid::from_u128(
+        0x5e4f_1ce0_0000_4000_8000_0000_0000_0000 | u128::from(service),
+    ))
+}
+
+pub(crate) fn slug(service: u8) -> String {
+    format!("lab-{service}")
+}
+
+pub(crate) fn category(service: u8) -> &'static str {
+    CATEGORIES[usize::from(service)].name()
+}
+
+pub(crate) fn endpoint(service: u8) -> String {
+    format!("https://lab-{service}.example/buy")
+}
+
+/// Who is paid for a service.
+pub(crate) fn payee(service: u8) -> Address {
+    Address::repeat_byte(0xb0 + service)
+}
+
+fn units(units: u64) -> Amount {
+    Amount::from_units(units).expect("an amount")
+}
+
+pub(crate) fn service(service: u8) -> Service {
+    let operation = Operation {
+        id: OperationUuid::from_uuid(Uuid::from_u128(u128::from(service))),
+        slug: OperationSlug::parse(&format!("lab.buy-{service}")).expect("a slug"),
+        availability: Availability::PaidX402,
+        label: "Buy".to_owned(),
+        method: "GET".to_owned(),
+        endpoint: endpoint(service).parse().expect("an address"),
+        category: CATEGORIES[usize::from(service)],
+        execution: "sync".to_owned(),
+        price_model: "fixed".to_owned(),
+        estimated_price: units(100),
+        max_price: None,
+        params: serde_json::json!({}),
+        payment: Some(CatalogPayment {
+            scheme: "exact".to_owned(),
+            network: crate::chain::NETWORK,
+            amount: units(100),
+            pay_to: payee(service),
+        }),
+    };
+    Service {
+        id: service_id(service),
+        version: 1,
+        slug: ServiceSlug::parse(&slug(service)).expect("a slug"),
+        name: "Lab".to_owned(),
+        description: "What is bought in the simulation.".to_owned(),
+        website: "https://lab.example".parse().expect("an address"),
+        logo_url: None,
+        category: CATEGORIES[usize::from(service)],
+        source: "simulation".to_owned(),
+        trust_status: TrustStatus::Listed,
+        curated: true,
+        operations: vec![operation],
+    }
+}
+
+fn policy(service: u8, caps: u8, on: bool, version: u64) -> EnabledService {
+    let (per_call, per_day, above) = CAPS[usize::from(caps)];
+    EnabledService {
+        service: service_id(service),
+        version,
+        enabled: on,
+        policy: SpendPolicy {
+            max_per_call: units(per_call),
+            max_per_day: units(per_day),
+            require_approval_above: units(above),
+            enabled_operations: None,
+            allowed_domains: vec![DomainPattern::any()],
+        },
+    }
+}
+
+/// What a rule of the plan says, and in which place it stands: two that share one take turns.
+fn rule(rule: u8) -> (u8, RuleKind) {
+    let budget = |limit, hours: u32| RuleKind::BudgetLimit {
+        limit: units(limit),
+        window: Duration::from_secs_u32(hours * 3_600),
+    };
+    match rule {
+        0 => (0, budget(700, 6)),
+        1 => (0, budget(1_200, 30)),
+        2 => (1, budget(1_500, 48)),
+        3 => (
+            2,
+            RuleKind::CategoryBlock {
+                categories: vec![Category::Data],
+            },
+        ),
+        _ => (
+            3,
+            RuleKind::ApprovalRequired {
+                services: None,
+                categories: None,
+                above: Some(units(120)),
+            },
+        ),
+    }
+}
+
+/// Fills the tables, undisturbed.
+pub(crate) async fn set_up(run: &Run, ledger: &Ledger, now: Timestamp) {
+    for number in 0..SERVICES {
+        let listed = run.catalog.put(&service(number)).await.expect("a catalog");
+        assert_eq!(listed, Listed::Stored);
+    }
+    for number in 0..AGENTS {
+        let id = agent_id(number);
+        let new = new_key(run, id, now);
+        let agent = Agent {
+            id,
+            name: format!("agent {number}"),
+            owner: "simulation".to_owned(),
+            created_at: now,
+            status: AgentStatus::Active,
+            wallet: Wallet {
+                index: number.into(),
+                address: run.wallet(number),
+            },
+            keys: vec![new],
+            // One agent has a budget from the beginning.
+            rules: if number == 1 {
+                let (place, kind) = rule(2);
+                let id = run.new_rule(number, place);
+                vec![Rule { id, version: 1, kind }]
+            } else {
+                Vec::new()
+            },
+            version: 1,
+        };
+        assert_eq!(ledger.create_agent(&agent).await.expect("an agent"), Created::Stored);
+        for service in 0..SERVICES {
+            let stored = ledger.put_policy(id, &policy(service, service, true, 1)).await;
+            assert_eq!(stored.expect("a policy"), Edited::Stored);
+        }
+    }
+}
+
+/// A new key of an agent; the agent knows of it from now on.
+fn new_key(run: &Run, id: AgentId, now: Timestamp) -> purser_domain::AgentKey {
+    let mut bytes = [0; 40];
+    run.dice().fill(&mut bytes);
+    let new = NewKey::from_random(id, bytes, now);
+    run.hand_out(id, new.text);
+    new.record
+}
+
+/// What became of a person's doing.
+pub(crate) type Done = Result<&'static str>;
+
+const fn edited(edited: Edited) -> &'static str {
+    match edited {
+        Edited::Stored => "stored",
+        Edited::Conflict => "conflict",
+    }
+}
+
+pub(crate) async fn put_policy(ledger: &Ledger, agent: u8, service: u8, caps: u8, on: bool) -> Done {
+    let id = agent_id(agent);
+    let before = ledger.enabled_service(id, service_id(service)).await?;
+    let version = before.map_or(1, |before| before.version + 1);
+    ledger
+        .put_policy(id, &policy(service, caps, on, version))
+        .await
+        .map(edited)
+}
+
+async fn edit(ledger: &Ledger, agent: u8, change: impl FnOnce(Agent) -> Option<Agent>) -> Done {
+    let read = ledger.agent(agent_id(agent)).await?.expect("an agent");
+    let Some(mut next) = change(read.clone()).filter(|next| *next != read) else {
+        return Ok("nothing to do");
+    };
+    next.version += 1;
+    ledger.put_agent(&next).await.map(edited)
+}
+
+pub(crate) async fn freeze(run: &Run, ledger: &Ledger, agent: u8, frozen: bool) -> Done {
+    let id = agent_id(agent).to_string();
+    if !frozen {
+        run.world.record().known.frozen.remove(&id);
+    }
+    let status = if frozen {
+        AgentStatus::Frozen
+    } else {
+        AgentStatus::Active
+    };
+    let done = edit(ledger, agent, |agent| Some(Agent { status, ..agent })).await?;
+    // Somebody may have thawed it meanwhile, and been answered before.
+    let is_frozen = run
+        .world
+        .record()
+        .books
+        .agent(&id)
+        .is_some_and(|row| crate::tables::text(row, "st") == "frozen");
+    if frozen && done == "stored" && is_frozen && !run.thawing(agent) {
+        run.world.record().known.frozen.insert(id);
+    }
+    Ok(done)
+}
+
+pub(crate) async fn set_rule(run: &Run, ledger: &Ledger, agent: u8, number: u8, on: bool) -> Done {
+    let (place, kind) = rule(number);
+    let id = agent_id(agent).to_string();
+    let present = run.rule_in(agent, place);
+    if let (false, Some(rule)) = (on, present) {
+        run.world
+            .record()
+            .known
+            .standing
+            .remove(&(id.clone(), rule.to_string()));
+    }
+    let mut chosen = None;
+    let is_budget = matches!(kind, RuleKind::BudgetLimit { .. });
+    let done = edit(ledger, agent, |agent| {
+        let present = present.filter(|rule| agent.rules.iter().any(|known| known.id == *rule));
+        match (on, present) {
+            (true, Some(rule)) => {
+                chosen = Some(rule);
+                agent.with_changed_rule(rule, kind).ok()
+            }
+            (true, None) => {
+                let number = u8::try_from(agent.id.uuid().as_u128() & 0xff).expect("small");
+                let rule = run.new_rule(number, place);
+                chosen = Some(rule);
+                agent.with_rule(rule, kind).ok()
+            }
+            (false, Some(rule)) => agent.without_rule(rule).ok(),
+            (false, None) => None,
+        }
+    })
+    .await?;
+    if let ("stored", true, Some(rule)) = (done, is_budget, chosen) {
+        let still = run
+            .world
+            .record()
+            .books
+            .budgets(&id)
+            .iter()
+            .any(|budget| budget.id == rule.to_string());
+        if still {
+            run.world.record().known.standing.insert((id, rule.to_string()));
+        }
+    }
+    Ok(done)
+}
+
+pub(crate) async fn rotate(run: &Run, ledger: &Ledger, agent: u8, secs: u16, now: Timestamp) -> Done {
+    let (id, since) = (agent_id(agent), run.world.now());
+    let mut text = None;
+    let mut bytes = [0; 40];
+    run.dice().fill(&mut bytes);
+    let mut ended = None;
+    let done = edit(ledger, agent, |agent| {
+        let new = NewKey::from_random(id, bytes, now);
+        text = Some(new.text);
+        let old = agent
+            .keys
+            .iter()
+            .rev()
+            .find(|key| key.ends_at.is_none_or(|end| now < end))?
+            .id;
+        ended = Some(old);
+        agent
+            .with_rotated_key(old, new.record, Duration::from_secs_u32(secs.into()), now)
+            .ok()
+    })
+    .await?;
+    if let ("stored", Some(text), Some(old)) = (done, text, ended) {
+        run.hand_out(id, text);
+        note_ends(run, agent, &[old], since);
+    }
+    Ok(done)
+}
+
+pub(crate) async fn revoke(run: &Run, ledger: &Ledger, agent: u8, now: Timestamp) -> Done {
+    let (since, mut ended) = (run.world.now(), Vec::new());
+    let done = edit(ledger, agent, |agent| {
+        let mut agent = agent;
+        let newest = agent.keys.last()?.id;
+        let working: Vec<KeyId> = agent
+            .keys
+            .iter()
+            .filter(|key| key.id != newest && key.ends_at.is_none_or(|end| now < end))
+            .map(|key| key.id)
+            .collect();
+        for key in working {
+            ended.push(key);
+            agent = agent.with_revoked_key(key, now).ok()?;
+        }
+        Some(agent)
+    })
+    .await?;
+    if done == "stored" {
+        note_ends(run, agent, &ended, since);
+    }
+    Ok(done)
+}
+
+/// From now on nothing may be authorized with these keys once their time is over.
+fn note_ends(run: &Run, agent: u8, keys: &[KeyId], since: i64) {
+    use dynoxide::types::AttributeValue;
+    let mut record = run.world.record();
+    let books = record.books.clone();
+    let Some(row) = books.agent(&agent_id(agent).to_string()) else {
+        return;
+    };
+    for key in crate::tables::list(row, "keys") {
+        if let AttributeValue::M(key) = key
+            && keys
+                .iter()
+                .any(|ended| ended.to_string() == crate::tables::text(key, "id"))
+        {
+            let end = End {
+                at: crate::tables::number(key, "ends"),
+                since,
+            };
+            record
+                .known
+                .ended
+                .insert(crate::tables::text(key, "id").to_owned(), end);
+        }
+    }
+}
+
+pub(crate) async fn resolve(ledger: &Ledger, approval: purser_domain::ApprovalId, yes: bool, now: Timestamp) -> Done {
+    let verdict = if yes { Verdict::Approve } else { Verdict::Reject };
+    let ruling = Ruling {
+        at: now,
+        by: "simulation".to_owned(),
+        note: None,
+    };
+    Ok(match ledger.resolve_approval(approval, verdict, &ruling).await? {
+        Resolved::Done(_) => "done",
+        Resolved::Already(_) => "already",
+        Resolved::NotFound => "not found",
+    })
+}
+
+/// The id of a rule, by which rule of the run it is.
+pub(crate) fn rule_id(number: u64) -> RuleId {
+    RuleId::from_uuid(Uuid::from_u128(
+        0x441e_0000_0000_4000_8000_0000_0000_0000 | u128::from(number),
+    ))
+}
+
+pub(crate) async fn mark(ledger: &Ledger, agent: u8, settlement: &str, now: Timestamp) -> Done {
+    let settlement = purser_domain::SettlementId::parse(settlement).expect("an id");
+    let mark = purser_store::Mark {
+        agent: agent_id(agent),
+        settlement,
+        asked_at: now,
+    };
+    ledger.mark(&mark).await.map(|()| "asked")
+}

@@ -1,0 +1,768 @@
+//! What a run does, as data: so that it can be drawn from a seed, shrunk, printed, and kept as an ordinary test.
+//!
+//! A plan refers to nothing by an id. An agent, a service, a key is its number; "the settlement of key 3" is whatever the
+//! agent was told under that key. A step whose referent is not there does nothing, so any step can be left out.
+
+use crate::dice::Dice;
+use std::fmt;
+
+/// How many environments run at the same time; each has a clock of its own.
+pub const WORKERS: usize = 3;
+/// How many agents there are.
+pub const AGENTS: u8 = 2;
+/// How many services each of them may use.
+pub const SERVICES: u8 = 2;
+/// How many idempotency keys an agent has.
+pub const KEYS: u8 = 7;
+/// How many sets of caps there are: see `people.rs`.
+pub const CAPS: u8 = 4;
+/// How many rules there are: see `people.rs`.
+pub const RULES: u8 = 5;
+
+/// A run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// What the run's own chance begins with.
+    pub seed: u64,
+    /// How far each environment's clock is ahead, in seconds.
+    pub skews: [i32; WORKERS],
+    /// What happens together; one after the other.
+    pub rounds: Vec<Vec<Step>>,
+}
+
+/// One operation, and what befalls it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// On which environment it runs.
+    pub worker: u8,
+    /// Draws how long each of its calls is on its way; zero is not at all.
+    pub pace: u16,
+    /// What is done.
+    pub op: Op,
+    /// Which of its calls of storage and chain go wrong, and how.
+    pub faults: Vec<(u8, Fault)>,
+}
+
+/// What an agent wants to buy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buy {
+    /// Who.
+    pub agent: u8,
+    /// Under which idempotency key.
+    pub key: u8,
+    /// Of which service.
+    pub service: u8,
+    /// For how much.
+    pub units: u16,
+    /// How long the provider wants the payment to be good.
+    pub secs: u16,
+    /// What is odd about it.
+    pub twist: Twist,
+}
+
+/// What is odd about a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Twist {
+    /// Nothing.
+    Plain,
+    /// Another body than usual is bought under this key.
+    OtherBody,
+    /// It costs more than the request's own ceiling.
+    OverCeiling,
+    /// The offer pays a stranger.
+    Stranger,
+}
+
+/// What is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Authorizes, with the approval that was asked for under another key or this one.
+    Authorize {
+        /// What.
+        buy: Buy,
+        /// The approval that this key heard of is carried.
+        carry: Option<u8>,
+        /// The agent uses the key that it had at first.
+        first_key: bool,
+    },
+    /// Authorizes many small purchases, each under a key of its own.
+    Burst {
+        /// Who.
+        agent: u8,
+        /// Of which service.
+        service: u8,
+        /// For how much each.
+        units: u16,
+        /// How many.
+        count: u8,
+    },
+    /// Asks what authorize would say.
+    Check {
+        /// What.
+        buy: Buy,
+        /// Under which replay key.
+        replay: u8,
+    },
+    /// Asks where an approval stands.
+    Poll {
+        /// Who.
+        agent: u8,
+        /// The approval that this key heard of.
+        key: u8,
+    },
+    /// Completes the settlement of a key.
+    Complete {
+        /// Who.
+        agent: u8,
+        /// Whose settlement.
+        key: u8,
+        /// With what proof.
+        proof: Proof,
+    },
+    /// Lists the receipts.
+    Receipts {
+        /// Whose.
+        agent: u8,
+    },
+    /// Brings the signed payment of a key before the chain.
+    Pay {
+        /// Who.
+        agent: u8,
+        /// Which payment.
+        key: u8,
+        /// How.
+        how: Pay,
+    },
+    /// Cancels the authorization of a key on the chain.
+    Cancel {
+        /// Who.
+        agent: u8,
+        /// Which payment.
+        key: u8,
+    },
+    /// A person answers the approval that a key heard of.
+    Resolve {
+        /// Who asked.
+        agent: u8,
+        /// Under which key.
+        key: u8,
+        /// What is answered.
+        yes: bool,
+    },
+    /// A person gives a service these caps, or switches it off.
+    Policy {
+        /// For whom.
+        agent: u8,
+        /// Which service.
+        service: u8,
+        /// Which caps.
+        caps: u8,
+        /// Whether it is on.
+        on: bool,
+    },
+    /// A person freezes an agent, or thaws it.
+    Freeze {
+        /// Whom.
+        agent: u8,
+        /// Which of the two.
+        frozen: bool,
+    },
+    /// A person adds a rule, changes it, or takes it away.
+    Rule {
+        /// For whom.
+        agent: u8,
+        /// Which rule.
+        rule: u8,
+        /// Whether it is to be there.
+        on: bool,
+    },
+    /// A person gives an agent another key; the last one works for so many seconds more.
+    Rotate {
+        /// Whom.
+        agent: u8,
+        /// The overlap.
+        secs: u16,
+    },
+    /// A person ends every key but the newest.
+    Revoke {
+        /// Whose.
+        agent: u8,
+    },
+    /// An operator asks for a look at a settlement.
+    Mark {
+        /// Whose.
+        agent: u8,
+        /// The settlement of this key.
+        key: u8,
+    },
+    /// Reconciles, with so many seconds left.
+    Reconcile {
+        /// The time.
+        secs: u8,
+    },
+    /// Time passes for everybody.
+    Pass {
+        /// So many seconds.
+        secs: u32,
+    },
+    /// Time passes to the microsecond at which an entry rolls out of the day's window, as the fastest clock tells it.
+    PassToRollOff {
+        /// Whose window.
+        agent: u8,
+        /// Of which service.
+        service: u8,
+        /// One microsecond short of it.
+        early: bool,
+    },
+    /// Time passes to the second in which the payment of a key ends.
+    PassToDeadline {
+        /// Who.
+        agent: u8,
+        /// Which payment.
+        key: u8,
+        /// One second short of it.
+        early: bool,
+    },
+    /// The chain takes its newest blocks back.
+    Reorganize {
+        /// How many.
+        depth: u8,
+    },
+    /// The wallet loses its money.
+    Drain {
+        /// Whose.
+        agent: u8,
+    },
+    /// The wallet gets money.
+    Fund {
+        /// Whose.
+        agent: u8,
+    },
+}
+
+/// What complete is given for a proof.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// The transaction that brought the payment before the chain.
+    True,
+    /// A hash that is none.
+    False,
+    /// A transfer of the same amount between the same two that somebody else made.
+    Foreign,
+    /// The transaction of another key's payment.
+    Of(u8),
+}
+
+/// How a payment comes before the chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pay {
+    /// Soon.
+    Soon,
+    /// In the last second in which it can be.
+    LastSecond,
+    /// In the first second in which it can't be any more.
+    TooLate,
+    /// Twice, by two who do not know of each other.
+    Twice,
+    /// Together with every other payment of the agent that is still open, in one transaction.
+    Batched,
+}
+
+/// What befalls a call of storage or chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The environment dies before it calls.
+    CrashBefore,
+    /// The environment dies when the call has taken effect.
+    CrashAfter,
+    /// The call does not arrive.
+    LostRequest(Silence),
+    /// The call takes effect, and nobody hears of it.
+    LostAnswer(Silence),
+    /// The call takes effect so many milliseconds later, when its caller has given up.
+    Late(u16),
+    /// It meets another transaction.
+    Conflict,
+    /// There is not enough capacity.
+    Throttled,
+    /// It takes so many milliseconds longer.
+    Slow(u16),
+    /// The node's newest block is so many blocks old. Nothing to a call of storage.
+    OldHead(u8),
+    /// The node serves another chain. Nothing to a call of storage.
+    OtherChain,
+}
+
+/// What a caller sees of a call that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Silence {
+    /// The connection breaks.
+    Broken,
+    /// A status 500.
+    Error,
+    /// Nothing, until it gives up.
+    Nothing,
+}
+
+impl Step {
+    /// A step without faults.
+    pub const fn on(worker: u8, pace: u16, op: Op) -> Self {
+        Self {
+            worker,
+            pace,
+            op,
+            faults: Vec::new(),
+        }
+    }
+
+    /// With a fault at that call.
+    #[must_use]
+    pub fn but(mut self, call: u8, fault: Fault) -> Self {
+        self.faults.push((call, fault));
+        self
+    }
+}
+
+/// As it is written in a test.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "Plan {{")?;
+        writeln!(f, "    seed: {},", self.seed)?;
+        writeln!(f, "    skews: {:?},", self.skews)?;
+        writeln!(f, "    rounds: vec![")?;
+        for round in &self.rounds {
+            writeln!(f, "        vec![")?;
+            for step in round {
+                write!(f, "            Step::on({}, {}, {:?})", step.worker, step.pace, step.op)?;
+                for (call, fault) in &step.faults {
+                    write!(f, ".but({call}, {fault:?})")?;
+                }
+                writeln!(f, ",")?;
+            }
+            writeln!(f, "        ],")?;
+        }
+        writeln!(f, "    ],")?;
+        write!(f, "}}")
+    }
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn of(seed: u64) -> Self {
+        let mut dice = Dice::of(seed);
+        let most: i32 = dice.weighted(&[(3, 0), (3, 3), (3, 40), (2, 1_800)]);
+        let mut skew = || i32::try_from(dice.below(2 * u64::from(most.unsigned_abs()) + 1)).expect("small") - most;
+        let skews = [skew(), skew(), skew()];
+        let mut drawing = Drawing {
+            // Some runs see many faults, some none.
+            one_fault_in: dice.weighted(&[(3, 2), (4, 4), (2, 12), (1, 1_000_000)]),
+            most_together: dice.weighted(&[(2, 1), (3, 3), (3, 5)]),
+            usual: [[None; KEYS as usize]; AGENTS as usize],
+            agenda: Vec::new(),
+            rush: None,
+            dice,
+        };
+        let rounds = 16 + drawing.dice.below(14);
+        Self {
+            seed,
+            skews,
+            rounds: (0..rounds).map(|_| drawing.round()).collect(),
+        }
+    }
+
+    /// How many steps there are.
+    pub fn len(&self) -> usize {
+        self.rounds.iter().map(Vec::len).sum()
+    }
+
+    /// Whether nothing is done at all.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+struct Drawing {
+    dice: Dice,
+    one_fault_in: u64,
+    most_together: u64,
+    /// What is usually bought under each key.
+    usual: [[Option<Buy>; KEYS as usize]; AGENTS as usize],
+    /// What is likely to come of what has been done.
+    agenda: Vec<Vec<Op>>,
+    /// An agent's window in which there is room from now on, as some clocks have it.
+    rush: Option<(u8, u8)>,
+}
+
+impl Drawing {
+    fn round(&mut self) -> Vec<Step> {
+        if let Some((agent, service)) = self.rush.take() {
+            return self.rush(agent, service);
+        }
+        let together = 1 + self.dice.below(self.most_together);
+        // Those who meet are those who want the same.
+        let agent = self.dice.small(AGENTS);
+        let key = self.dice.small(KEYS);
+        (0..together).map(|_| self.step(agent, key)).collect()
+    }
+
+    /// Every environment wants the same room at once.
+    fn rush(&mut self, agent: u8, service: u8) -> Vec<Step> {
+        let workers = 0..u8::try_from(WORKERS).expect("few");
+        let step = |worker| {
+            let units = *self.dice.pick(&[60, 240, 450]);
+            let pace = u16::try_from(self.dice.below(60_000)).expect("below 65,536");
+            Step::on(
+                worker,
+                pace,
+                Op::Burst {
+                    agent,
+                    service,
+                    units,
+                    count: 3,
+                },
+            )
+        };
+        workers.map(step).collect()
+    }
+
+    /// The next chapter of some story, or something else.
+    fn next(&mut self, agent: u8, key: u8) -> Op {
+        if self.agenda.is_empty() || self.dice.one_in(3) {
+            return self.op(agent, key);
+        }
+        let story = usize::try_from(self.dice.below(self.agenda.len() as u64)).expect("few");
+        let op = self.agenda[story].remove(0);
+        if self.agenda[story].is_empty() {
+            self.agenda.remove(story);
+        }
+        op
+    }
+
+    /// What mostly comes of a purchase: a person is asked, it is paid, it is completed; or nobody ever hears of it again.
+    fn tell(&mut self, buy: Buy) {
+        let Buy { agent, key, .. } = buy;
+        let retry = |carry| Op::Authorize {
+            buy,
+            carry,
+            first_key: false,
+        };
+        let mut story = Vec::new();
+        if self.dice.one_in(4) {
+            story.push(retry(None));
+        }
+        if self.dice.one_in(2) {
+            let yes = !self.dice.one_in(5);
+            story.extend([Op::Resolve { agent, key, yes }, retry(Some(key))]);
+            if self.dice.one_in(3) {
+                story.push(retry(Some(key)));
+            }
+        }
+        if self.dice.one_in(5) {
+            story.extend(self.two_pasts(agent, key));
+        } else if !self.dice.one_in(4) {
+            let how = self.pay();
+            story.push(Op::Pay { agent, key, how });
+            if self.dice.one_in(6) {
+                story.push(Op::Reorganize {
+                    depth: 1 + self.dice.small(6),
+                });
+            }
+            if !self.dice.one_in(3) {
+                let pause = if how == Pay::Soon {
+                    Op::Pass { secs: 10 }
+                } else {
+                    Op::PassToDeadline {
+                        agent,
+                        key,
+                        early: false,
+                    }
+                };
+                story.extend([
+                    pause,
+                    Op::Complete {
+                        agent,
+                        key,
+                        proof: Proof::True,
+                    },
+                ]);
+            }
+        }
+        match self.dice.below(4) {
+            0 => story.push(Op::PassToDeadline {
+                agent,
+                key,
+                early: true,
+            }),
+            1 => story.push(Op::PassToDeadline {
+                agent,
+                key,
+                early: false,
+            }),
+            _ => {}
+        }
+        story.push(Op::Reconcile { secs: 60 });
+        self.agenda.push(story);
+    }
+
+    /// The chain forgets a payment until its spend is given back, and then remembers it after all.
+    fn two_pasts(&mut self, agent: u8, key: u8) -> [Op; 8] {
+        let (short, long) = (1 + self.dice.small(3), 5 + self.dice.small(4));
+        [
+            Op::PassToDeadline {
+                agent,
+                key,
+                early: true,
+            },
+            Op::Pay {
+                agent,
+                key,
+                how: Pay::LastSecond,
+            },
+            Op::Reorganize { depth: short },
+            Op::Pass { secs: 10 },
+            Op::Reconcile { secs: 60 },
+            Op::Reorganize { depth: long },
+            Op::Pass { secs: 10 },
+            Op::Complete {
+                agent,
+                key,
+                proof: Proof::True,
+            },
+        ]
+    }
+
+    fn pay(&mut self) -> Pay {
+        self.dice.weighted(&[
+            (8, Pay::Soon),
+            (3, Pay::LastSecond),
+            (2, Pay::TooLate),
+            (2, Pay::Twice),
+            (1, Pay::Batched),
+        ])
+    }
+
+    fn step(&mut self, agent: u8, key: u8) -> Step {
+        let agent = if self.dice.one_in(6) {
+            self.dice.small(AGENTS)
+        } else {
+            agent
+        };
+        let key = if self.dice.one_in(2) {
+            self.dice.small(KEYS)
+        } else {
+            key
+        };
+        let op = self.next(agent, key);
+        let worker = self.dice.small(u8::try_from(WORKERS).expect("few"));
+        let pace = u16::try_from(self.dice.below(60_000)).expect("below 65,536");
+        let mut step = Step::on(worker, pace, op);
+        while self.dice.one_in(self.one_fault_in) && step.faults.len() < 6 {
+            self.fault(&mut step);
+        }
+        step
+    }
+
+    fn fault(&mut self, step: &mut Step) {
+        let silence = *self.dice.pick(&[Silence::Broken, Silence::Error, Silence::Nothing]);
+        let late = 2_000 + u16::try_from(self.dice.below(8_000)).expect("small");
+        let slow = u16::try_from(1 + self.dice.below(1_500)).expect("small");
+        let behind = 1 + self.dice.small(6);
+        let fault = self.dice.weighted(&[
+            (3, Fault::CrashBefore),
+            (4, Fault::CrashAfter),
+            (4, Fault::LostRequest(silence)),
+            (6, Fault::LostAnswer(silence)),
+            (3, Fault::Late(late)),
+            (4, Fault::Conflict),
+            (2, Fault::Throttled),
+            (3, Fault::Slow(slow)),
+            (2, Fault::OldHead(behind)),
+            (1, Fault::OtherChain),
+        ]);
+        let first = self.dice.small(9);
+        // The SDK tries three times, so what fails for longer is what the caller gets to see.
+        let length = if self.dice.one_in(2) { 1 } else { 1 + self.dice.small(8) };
+        let again = !matches!(fault, Fault::CrashBefore | Fault::CrashAfter);
+        let calls = first..first + if again { length } else { 1 };
+        step.faults.extend(calls.map(|call| (call, fault)));
+    }
+
+    fn buy(&mut self, agent: u8, key: u8) -> Buy {
+        let (row, column) = (usize::from(agent), usize::from(key));
+        let twist = self.dice.weighted(&[
+            (40, Twist::Plain),
+            (2, Twist::OtherBody),
+            (1, Twist::OverCeiling),
+            (1, Twist::Stranger),
+        ]);
+        let usual = self.usual[row][column].unwrap_or_else(|| Buy {
+            agent,
+            key,
+            service: self.dice.small(SERVICES),
+            units: *self.dice.pick(&[1, 100, 150, 250, 300, 450]),
+            secs: *self.dice.pick(&[30, 60, 300, 900]),
+            twist: Twist::Plain,
+        });
+        if self.usual[row][column].is_none() {
+            self.usual[row][column] = Some(usual);
+            self.tell(usual);
+        }
+        Buy { twist, ..usual }
+    }
+
+    fn op(&mut self, agent: u8, key: u8) -> Op {
+        #[derive(Clone, Copy)]
+        enum Kind {
+            Authorize,
+            Retry,
+            Burst,
+            Check,
+            Poll,
+            Complete,
+            Receipts,
+            Pay,
+            Cancel,
+            Resolve,
+            Policy,
+            Freeze,
+            Rule,
+            Rotate,
+            Revoke,
+            Mark,
+            Reconcile,
+            Pass,
+            RollOff,
+            Deadline,
+            Reorganize,
+            Drain,
+            Fund,
+        }
+        let kind = self.dice.weighted(&[
+            (40, Kind::Authorize),
+            (4, Kind::Retry),
+            (2, Kind::Burst),
+            (4, Kind::Check),
+            (2, Kind::Poll),
+            (6, Kind::Complete),
+            (2, Kind::Receipts),
+            (4, Kind::Pay),
+            (2, Kind::Cancel),
+            (2, Kind::Resolve),
+            (3, Kind::Policy),
+            (2, Kind::Freeze),
+            (3, Kind::Rule),
+            (1, Kind::Rotate),
+            (1, Kind::Revoke),
+            (1, Kind::Mark),
+            (9, Kind::Reconcile),
+            (5, Kind::Pass),
+            (4, Kind::RollOff),
+            (3, Kind::Deadline),
+            (2, Kind::Reorganize),
+            (1, Kind::Drain),
+            (1, Kind::Fund),
+        ]);
+        let early = self.dice.one_in(3);
+        match kind {
+            Kind::Authorize => Op::Authorize {
+                buy: self.buy(agent, key),
+                carry: None,
+                first_key: self.dice.one_in(12),
+            },
+            Kind::Retry => Op::Authorize {
+                buy: self.buy(agent, key),
+                carry: Some(if self.dice.one_in(6) {
+                    self.dice.small(KEYS)
+                } else {
+                    key
+                }),
+                first_key: false,
+            },
+            Kind::Burst => {
+                let service = self.dice.small(SERVICES);
+                let units = *self.dice.pick(&[1, 60, 90]);
+                let burst = Op::Burst {
+                    agent,
+                    service,
+                    units,
+                    count: 9 + self.dice.small(3),
+                };
+                // What has rolled out is more than one look at the window shows.
+                let secs = *self.dice.pick(&[40_000, 86_400, 90_000]);
+                let again = Op::Burst {
+                    agent,
+                    service,
+                    units: 240,
+                    count: 4,
+                };
+                self.agenda.push(vec![Op::Pass { secs }, again]);
+                burst
+            }
+            Kind::Check => Op::Check {
+                buy: self.buy(agent, key),
+                replay: self.dice.small(4),
+            },
+            Kind::Poll => Op::Poll { agent, key },
+            Kind::Complete => Op::Complete {
+                agent,
+                key,
+                proof: match self.dice.below(8) {
+                    0 => Proof::False,
+                    1 => Proof::Foreign,
+                    2 => Proof::Of(self.dice.small(KEYS)),
+                    _ => Proof::True,
+                },
+            },
+            Kind::Receipts => Op::Receipts { agent },
+            Kind::Pay => Op::Pay {
+                agent,
+                key,
+                how: self.pay(),
+            },
+            Kind::Cancel => Op::Cancel { agent, key },
+            Kind::Resolve => Op::Resolve {
+                agent,
+                key,
+                yes: !self.dice.one_in(4),
+            },
+            Kind::Policy => Op::Policy {
+                agent,
+                service: self.dice.small(SERVICES),
+                caps: self.dice.small(CAPS),
+                on: !self.dice.one_in(6),
+            },
+            Kind::Freeze => Op::Freeze {
+                agent,
+                frozen: self.dice.one_in(2),
+            },
+            Kind::Rule => Op::Rule {
+                agent,
+                rule: self.dice.small(RULES),
+                on: !self.dice.one_in(3),
+            },
+            Kind::Rotate => Op::Rotate {
+                agent,
+                secs: *self.dice.pick(&[0, 1, 60]),
+            },
+            Kind::Revoke => Op::Revoke { agent },
+            Kind::Mark => Op::Mark { agent, key },
+            Kind::Reconcile => Op::Reconcile {
+                secs: *self.dice.pick(&[15, 16, 60]),
+            },
+            Kind::Pass => Op::Pass {
+                secs: *self.dice.pick(&[1, 3, 10, 60, 400, 3_600, 20_000, 50_000]),
+            },
+            Kind::RollOff => {
+                let service = self.dice.small(SERVICES);
+                self.rush = Some((agent, service));
+                Op::PassToRollOff { agent, service, early }
+            }
+            Kind::Deadline => Op::PassToDeadline { agent, key, early },
+            Kind::Reorganize => Op::Reorganize {
+                depth: 1 + self.dice.small(6),
+            },
+            Kind::Drain => Op::Drain { agent },
+            Kind::Fund => Op::Fund { agent },
+        }
+    }
+}

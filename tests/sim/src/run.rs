@@ -1,0 +1,1444 @@
+//! A run: the plan's rounds over the real functions, every answer held against what is expected of it, and at the end
+//! everything brought to rest.
+//!
+//! One thread, paused time: nothing moves but by the plan. The runtime goes to the next instant that somebody waits for as
+//! soon as everybody waits.
+
+use crate::books::Books;
+use crate::chain::{Call, Chain, Fate, NETWORK, Shown, Signed, Tx};
+use crate::dice::Dice;
+use crate::expect::{self, Asked};
+use crate::laws::Caller;
+use crate::network::{Befell, Link, Moment, SimNode, Wire, World};
+use crate::people::{self, agent_id, payee, service_id};
+use crate::plan::{AGENTS, Buy, KEYS, Op, Pay, Plan, Proof, SERVICES, Step, Twist, WORKERS};
+use crate::tables::{CATALOG, DECISIONS, LEDGER, THROTTLE, number, text};
+use crate::tally::Tally;
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, header};
+use purser_api::{Boot, Chance, Clock};
+use purser_chain::Node;
+use purser_domain::{Address, AgentId, ApprovalId, AuthorizeRequest, B256, Fingerprint, RuleId, Timestamp};
+use purser_local::Template;
+use purser_reconcile::Outcome as Outcomes;
+use purser_reconcile::Reconcile;
+use purser_store::{CatalogTable, Ledger};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tower::ServiceExt as _;
+
+const WALLET_SEED: &str = "000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f";
+pub(crate) const NONCE_KEY: &str = "0123456789abcdef0123456789abcdef";
+/// When every run begins: 2026-11-21T00:00:00Z.
+const EPOCH: i64 = 1_795_219_200_000_000;
+const CONFIRMATIONS: u64 = 3;
+/// The agents' keys, those of bursts included.
+const KEYS_IN_ALL: usize = 256;
+/// What a wallet has at first.
+const FUNDS: u64 = 20_000;
+
+static TEMPLATE: LazyLock<Template> = LazyLock::new(|| Template::of_repository().expect("template.yaml"));
+
+/// The wallets of the agents: deriving them takes longer than anything else of a run's beginning.
+static WALLETS: LazyLock<Vec<Address>> = LazyLock::new(|| {
+    let seed = purser_chain::WalletSeed::from_hex(WALLET_SEED).expect("a seed");
+    (0..AGENTS)
+        .map(|number| seed.wallet(number.into()).expect("a wallet").address())
+        .collect()
+});
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What was found wrong; empty where nothing was.
+    pub complaints: Vec<String>,
+    /// What was exercised.
+    pub tally: Tally,
+    /// Every call in its order, as far as it may be looked at.
+    pub trace: Vec<String>,
+    /// One number for everything that happened: the same for the same plan.
+    pub print: u64,
+}
+
+/// Runs a plan. A panic, of the functions' or of the simulation's own, is something found wrong like any other.
+pub fn run(plan: &Plan) -> Outcome {
+    // The store's pauses, and the SDK's, come from this thread's generator.
+    fastrand::seed(plan.seed);
+    let watched = panics::watch(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build();
+        runtime.expect("a runtime").block_on(async {
+            let run = Run::begin(plan).await;
+            run.play(plan).await;
+            run.outcome()
+        })
+    });
+    let (outcome, panics) = watched;
+    let mut outcome = outcome.unwrap_or_else(|| Outcome {
+        complaints: Vec::new(),
+        tally: Tally::default(),
+        trace: Vec::new(),
+        print: 0,
+    });
+    outcome.complaints.extend(panics);
+    outcome
+}
+
+/// Panics are noted where they happen: a task that nobody waits for ends in silence, and the functions contain theirs.
+mod panics {
+    use std::cell::RefCell;
+    use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+    use std::sync::Once;
+
+    thread_local! {
+        static NOTED: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
+    }
+
+    pub(super) fn watch<T>(work: impl FnOnce() -> T) -> (Option<T>, Vec<String>) {
+        static HOOK: Once = Once::new();
+        HOOK.call_once(|| {
+            let usual = take_hook();
+            set_hook(Box::new(move |panic| {
+                let unwatched = NOTED.with_borrow_mut(|noted| match noted {
+                    Some(noted) => {
+                        noted.push(format!("panicked: {panic}"));
+                        false
+                    }
+                    None => true,
+                });
+                if unwatched {
+                    usual(panic);
+                }
+            }));
+        });
+        NOTED.set(Some(Vec::new()));
+        let done = catch_unwind(AssertUnwindSafe(work)).ok();
+        (done, NOTED.take().unwrap_or_default())
+    }
+}
+
+/// An environment of the functions.
+struct Worker {
+    link: Arc<Link>,
+    payments: Router,
+    reconcile: Reconcile,
+    ledger: Ledger,
+}
+
+/// What an agent remembers of a key.
+#[derive(Clone, Default)]
+struct Memory {
+    buy: Option<Buy>,
+    settlement: Option<String>,
+    approval: Option<ApprovalId>,
+    /// The signed payment, and the header that carried it.
+    payment: Option<(Signed, String)>,
+    transaction: Option<B256>,
+    /// Whether the last call went without an answer that says what became of it.
+    in_doubt: bool,
+}
+
+struct AgentCard {
+    id: AgentId,
+    keys: Vec<String>,
+    memory: Vec<Memory>,
+    rules: BTreeMap<u8, RuleId>,
+}
+
+pub(crate) struct Run {
+    pub(crate) world: Arc<World>,
+    workers: Vec<Worker>,
+    pub(crate) catalog: CatalogTable,
+    agents: Mutex<Vec<AgentCard>>,
+    dice: Arc<Mutex<Dice>>,
+    rules: AtomicU64,
+    thaws: Mutex<BTreeMap<u8, usize>>,
+}
+
+struct Answer {
+    status: u16,
+    replayed: bool,
+    body: Value,
+}
+
+/// What a step began with.
+struct Begun {
+    /// The first of the moments that it may have seen.
+    moment: usize,
+    /// The environment's clock.
+    clock: i64,
+    /// Whether nobody else is about anything.
+    alone: bool,
+}
+
+impl Run {
+    async fn begin(plan: &Plan) -> Arc<Self> {
+        static RUNS: AtomicU64 = AtomicU64::new(0);
+        let number = RUNS.fetch_add(1, SeqCst);
+        let balances = (0..AGENTS).map(|agent| (WALLETS[usize::from(agent)], FUNDS));
+        let balances = balances.chain([(faucet(), 1_000_000_000)]).collect();
+        let chain = Chain::new(Dice::of(plan.seed ^ 1), CONFIRMATIONS, 1_795_219_200, balances);
+        let secrets = [("seed", WALLET_SEED), ("nonces", NONCE_KEY), ("rpc", "http://node.sim")];
+        let secrets = secrets.map(|(name, value)| (name, value.to_owned())).into();
+        let world = World::new(chain, secrets, EPOCH, plan.skews);
+        let dice = Arc::new(Mutex::new(Dice::of(plan.seed ^ 2)));
+
+        let operator = Link::new(&world, 0);
+        let db = purser_store::client(&boot(&operator, number, &dice).aws);
+        TEMPLATE.create_tables(&db).await.expect("tables");
+        let card = |agent| AgentCard {
+            id: agent_id(agent),
+            keys: Vec::new(),
+            memory: vec![Memory::default(); KEYS_IN_ALL],
+            rules: BTreeMap::new(),
+        };
+        let mut run = Self {
+            world: Arc::clone(&world),
+            workers: Vec::new(),
+            catalog: CatalogTable::new(db.clone(), CATALOG),
+            agents: Mutex::new((0..AGENTS).map(card).collect()),
+            dice: Arc::clone(&dice),
+            rules: AtomicU64::new(0),
+            thaws: Mutex::default(),
+        };
+        for service in 0..SERVICES {
+            world
+                .record()
+                .known
+                .payees
+                .insert(service_id(service).to_string(), payee(service));
+        }
+        let ledger = Ledger::new(db, LEDGER, DECISIONS);
+        people::set_up(&run, &ledger, Timestamp::from_micros(EPOCH).expect("an instant")).await;
+        for worker in 0..WORKERS {
+            let link = Link::new(&world, worker);
+            let over = |node: &Arc<Link>| {
+                let node: Arc<dyn Node> = Arc::new(SimNode(Arc::clone(node)));
+                move |network, _: &str, finality| Ok(purser_chain::Chain::of_node(network, node, finality))
+            };
+            let payments = purser_payments::router_over(boot(&link, number, &dice), over(&link)).await;
+            let reconcile = Reconcile::boot_over(boot(&link, number, &dice), over(&link)).await;
+            let db = purser_store::client(&boot(&link, number, &dice).aws);
+            run.workers.push(Worker {
+                payments: payments.expect("the function starts"),
+                reconcile: reconcile.expect("the function starts"),
+                ledger: Ledger::new(db, LEDGER, DECISIONS),
+                link,
+            });
+        }
+        let mut record = world.record();
+        record.books = Books::read(&world.tables);
+        record.complaints.clear();
+        record.events.clear();
+        drop(record);
+        Arc::new(run)
+    }
+
+    async fn play(self: &Arc<Self>, plan: &Plan) {
+        let mut number = 1;
+        for round in &plan.rounds {
+            self.round(number, round).await;
+            number += round.len();
+            if !self.world.record().complaints.is_empty() {
+                return;
+            }
+        }
+        self.conclude(number).await;
+    }
+
+    fn outcome(&self) -> Outcome {
+        let mut record = self.world.record();
+        let mut hasher = DefaultHasher::new();
+        let trace: Vec<String> = record.events.iter().map(ToString::to_string).collect();
+        trace.hash(&mut hasher);
+        for (key, row) in record.books.ledger.iter().chain(&record.books.decisions) {
+            (key, crate::tables::words(row)).hash(&mut hasher);
+        }
+        Outcome {
+            complaints: std::mem::take(&mut record.complaints),
+            tally: std::mem::take(&mut record.tally),
+            trace,
+            print: hasher.finish(),
+        }
+    }
+
+    pub(crate) fn dice(&self) -> MutexGuard<'_, Dice> {
+        self.dice.lock().expect("not poisoned")
+    }
+
+    fn agents(&self) -> MutexGuard<'_, Vec<AgentCard>> {
+        self.agents.lock().expect("not poisoned")
+    }
+
+    fn memory<T>(&self, agent: u8, key: u8, of: impl FnOnce(&mut Memory) -> T) -> T {
+        of(&mut self.agents()[usize::from(agent)].memory[usize::from(key)])
+    }
+
+    pub(crate) fn wallet(&self, agent: u8) -> Address {
+        WALLETS[usize::from(agent)]
+    }
+
+    /// Gives an agent a key.
+    pub(crate) fn hand_out(&self, id: AgentId, key: String) {
+        let mut agents = self.agents();
+        let card = agents.iter_mut().find(|card| card.id == id).expect("an agent");
+        card.keys.push(key);
+    }
+
+    /// A rule that there was not, in that place.
+    pub(crate) fn new_rule(&self, agent: u8, place: u8) -> RuleId {
+        let id = people::rule_id(self.rules.fetch_add(1, SeqCst));
+        self.agents()[usize::from(agent)].rules.insert(place, id);
+        id
+    }
+
+    pub(crate) fn rule_in(&self, agent: u8, place: u8) -> Option<RuleId> {
+        self.agents()[usize::from(agent)].rules.get(&place).copied()
+    }
+
+    /// Whether somebody is about to thaw the agent.
+    pub(crate) fn thawing(&self, agent: u8) -> bool {
+        self.thaws
+            .lock()
+            .expect("not poisoned")
+            .get(&agent)
+            .is_some_and(|count| *count > 0)
+    }
+
+    /// Everything in a round happens together; what is on one environment, in its order.
+    async fn round(self: &Arc<Self>, first: usize, steps: &[Step]) {
+        self.open_round();
+        let alone = steps.len() == 1 && self.world.record().flying == 0;
+        let mut together = JoinSet::new();
+        let mut lanes: BTreeMap<usize, Vec<(usize, Step)>> = BTreeMap::new();
+        for (number, step) in (first..).zip(steps) {
+            let lane = if step.op.is_of_the_world() {
+                WORKERS + number
+            } else {
+                step.worker.into()
+            };
+            lanes.entry(lane).or_default().push((number, step.clone()));
+        }
+        for steps in lanes.into_values() {
+            let run = Arc::clone(self);
+            together.spawn(async move {
+                for (number, step) in steps {
+                    run.step(number, &step, alone).await;
+                }
+            });
+        }
+        while let Some(done) = together.join_next().await {
+            if let Err(error) = done {
+                self.world.complain(format!("the simulation itself failed: {error}"));
+            }
+        }
+        self.close_round();
+    }
+
+    fn open_round(&self) {
+        let mut record = self.world.record();
+        let books = record.books.clone();
+        record.moments = vec![Moment { books, step: 0 }];
+    }
+
+    /// What is stored is what every single write has led to.
+    fn close_round(&self) {
+        let stored = Books::read(&self.world.tables);
+        let indexed = self.world.tables.rows(LEDGER, Some("hold"));
+        let indexed: BTreeSet<_> = indexed.into_keys().collect();
+        let record = self.world.record();
+        let mut found = Vec::new();
+        if stored != record.books {
+            found.push("the simulation lost track of what is stored".to_owned());
+        }
+        let holding = stored.ledger.iter().filter(|(_, row)| row.contains_key("hp"));
+        let holding: BTreeSet<_> = holding.map(|(key, _)| key.clone()).collect();
+        if indexed != holding {
+            found.push(format!("I14 the index holds {indexed:?}, the rows say {holding:?}"));
+        }
+        drop(record);
+        for what in found {
+            self.world.complain(what);
+        }
+    }
+
+    async fn step(self: &Arc<Self>, number: usize, step: &Step, alone: bool) {
+        let Step { worker, pace, op, .. } = *step;
+        self.world.count(format!("operation {}", op.name()));
+        if op.is_of_the_world() {
+            sleep(Duration::from_millis(u64::from(pace) % 40)).await;
+            let what = self.happen(op);
+            self.world.count(format!("{} {what}", op.name()));
+            return;
+        }
+        let worker = usize::from(worker) % WORKERS;
+        let link = &self.workers[worker].link;
+        link.begin(number, pace, step.faults.clone());
+        let begun = Begun {
+            moment: self.world.record().moments.len() - 1,
+            clock: self.world.clock_of(worker),
+            alone,
+        };
+        let what = self.act(number, worker, op, begun).await;
+        self.world.count(format!("{} {what}", op.name()));
+    }
+
+    /// Ends a step: what befell it, and whether anything was not as usual.
+    fn ended(&self, worker: usize) -> Befell {
+        let befell = self.workers[worker].link.end();
+        for fault in &befell.faults {
+            let name = format!("{fault:?}");
+            let name = name.split('(').next().unwrap_or_default();
+            self.world.count(format!("fault {name}"));
+        }
+        befell
+    }
+
+    async fn act(self: &Arc<Self>, number: usize, worker: usize, op: Op, begun: Begun) -> String {
+        match op {
+            Op::Authorize { buy, carry, first_key } => {
+                self.authorize(number, worker, buy, carry, first_key, begun).await
+            }
+            Op::Burst {
+                agent,
+                service,
+                units,
+                count,
+            } => {
+                let mut last = String::new();
+                for _ in 0..count {
+                    let Some(key) = self.unused_key(agent) else { break };
+                    let buy = Buy {
+                        agent,
+                        key,
+                        service,
+                        units,
+                        secs: 60,
+                        twist: Twist::Plain,
+                    };
+                    let begun = Begun {
+                        moment: self.world.record().moments.len() - 1,
+                        clock: self.world.clock_of(worker),
+                        alone: begun.alone,
+                    };
+                    last = self.authorize(number, worker, buy, None, false, begun).await;
+                    self.workers[worker].link.begin(number, count.into(), Vec::new());
+                }
+                self.ended(worker);
+                last
+            }
+            Op::Check { buy, replay } => self.check(worker, buy, replay, begun).await,
+            Op::Poll { agent, key } => self.poll(worker, agent, key, begun).await,
+            Op::Complete { agent, key, proof } => self.complete(worker, agent, key, proof, begun).await,
+            Op::Receipts { agent } => self.receipts(worker, agent, begun).await,
+            Op::Reconcile { secs } => self.reconcile(worker, secs, begun).await,
+            Op::Mark { agent, key } if self.memory(agent, key, |memory| memory.settlement.is_none()) => {
+                self.ended(worker);
+                "nothing authorized".to_owned()
+            }
+            Op::Resolve { agent, key, .. } if self.memory(agent, key, |memory| memory.approval.is_none()) => {
+                self.ended(worker);
+                "nothing asked".to_owned()
+            }
+            _ => self.person(worker, op).await,
+        }
+    }
+
+    /// What a person does, on a worker that is the dashboard's now.
+    async fn person(self: &Arc<Self>, worker: usize, op: Op) -> String {
+        let Worker { link, ledger, .. } = &self.workers[worker];
+        let now = Timestamp::from_micros(self.world.clock_of(worker)).expect("an instant");
+        let thaws = matches!(op, Op::Freeze { frozen: false, .. });
+        let thawing = |agent: u8, begins: bool| {
+            let mut thaws = self.thaws.lock().expect("not poisoned");
+            let count = thaws.entry(agent).or_default();
+            *count = if begins { *count + 1 } else { *count - 1 };
+        };
+        if let Op::Freeze { agent, frozen: false } = op {
+            thawing(agent, true);
+        }
+        let doing = async {
+            match op {
+                Op::Resolve { agent, key, yes } => {
+                    let approval = self
+                        .memory(agent, key, |memory| memory.approval)
+                        .expect("looked at before");
+                    people::resolve(ledger, approval, yes, now).await
+                }
+                Op::Policy {
+                    agent,
+                    service,
+                    caps,
+                    on,
+                } => people::put_policy(ledger, agent, service, caps, on).await,
+                Op::Freeze { agent, frozen } => people::freeze(self, ledger, agent, frozen).await,
+                Op::Rule { agent, rule, on } => people::set_rule(self, ledger, agent, rule, on).await,
+                Op::Rotate { agent, secs } => people::rotate(self, ledger, agent, secs, now).await,
+                Op::Revoke { agent } => people::revoke(self, ledger, agent, now).await,
+                Op::Mark { agent, key } => {
+                    let settlement = self.memory(agent, key, |memory| memory.settlement.clone());
+                    people::mark(ledger, agent, &settlement.expect("looked at before"), now).await
+                }
+                other => unreachable!("{other:?} is nothing that a person does"),
+            }
+        };
+        let done = tokio::select! {
+            biased;
+            () = link.crashed() => Ok("crashed"),
+            done = doing => done,
+        };
+        if let (true, Op::Freeze { agent, .. }) = (thaws, op) {
+            thawing(agent, false);
+        }
+        let befell = self.ended(worker);
+        match done {
+            Ok(what) => what.to_owned(),
+            Err(error) => {
+                if befell.faults.is_empty() {
+                    self.world.complain(format!("{op:?} failed without cause: {error}"));
+                }
+                "failed".to_owned()
+            }
+        }
+    }
+
+    async fn call(&self, worker: usize, key: &str, method: &str, path: &str, body: Option<&Value>) -> Option<Answer> {
+        let Worker { link, payments, .. } = &self.workers[worker];
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::AUTHORIZATION, format!("Bearer {key}"));
+        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
+        let request = request.body(body).expect("a request");
+        let calling = async {
+            let response = payments.clone().oneshot(request).await.expect("infallible");
+            let (parts, body) = response.into_parts();
+            let bytes = axum::body::to_bytes(body, usize::MAX).await.expect("a body");
+            Answer {
+                status: parts.status.as_u16(),
+                replayed: parts.headers.contains_key("idempotent-replayed"),
+                body: serde_json::from_slice(&bytes).unwrap_or_default(),
+            }
+        };
+        tokio::select! {
+            biased;
+            () = link.crashed() => None,
+            answer = calling => Some(answer),
+        }
+    }
+
+    /// The key that an agent calls with.
+    fn key_of(&self, agent: u8, first: bool) -> String {
+        let agents = self.agents();
+        let keys = &agents[usize::from(agent)].keys;
+        if first { keys.first() } else { keys.last() }.expect("a key").clone()
+    }
+
+    /// A key of an agent's that no step of the plan names, taken for one purchase.
+    fn unused_key(&self, agent: u8) -> Option<u8> {
+        let agents = self.agents();
+        let card = &agents[usize::from(agent)];
+        let key = (KEYS..=u8::MAX).find(|key| card.memory[usize::from(*key)].buy.is_none())?;
+        Some(key)
+    }
+
+    /// Whether a step was disturbed by nothing and nobody.
+    fn undisturbed(&self, begun: &Begun, befell: &Befell) -> bool {
+        begun.alone && befell.faults.is_empty() && self.world.record().flying == 0
+    }
+
+    /// The states that a step may have seen.
+    fn moments(&self, begun: &Begun) -> Vec<Moment> {
+        self.world.record().moments[begun.moment..].to_vec()
+    }
+
+    async fn authorize(
+        &self,
+        number: usize,
+        worker: usize,
+        buy: Buy,
+        carry: Option<u8>,
+        first_key: bool,
+        begun: Begun,
+    ) -> String {
+        let carried = carry.and_then(|key| self.memory(buy.agent, key, |memory| memory.approval));
+        let caller = self.key_of(buy.agent, first_key);
+        let body = authorize_body(buy, carried);
+        let parsed = AuthorizeRequest::parse(&body, NETWORK).expect("a request");
+        let caller_id = key_id(&caller);
+        let who = Caller {
+            key: caller_id.clone(),
+            from: begun.clock,
+        };
+        self.world.record().known.callers.insert(number, who);
+        self.memory(buy.agent, buy.key, |memory| {
+            memory.in_doubt = true;
+            memory.buy = memory.buy.or(Some(buy));
+        });
+        let answer = self.call(worker, &caller, "POST", "/x402/authorize", Some(&body)).await;
+        let befell = self.ended(worker);
+        let Some(answer) = answer else {
+            return "crashed".to_owned();
+        };
+        let until = self.world.clock_of(worker);
+        let agent = agent_id(buy.agent).to_string();
+        let service = service_id(buy.service).to_string();
+        let asked = Asked {
+            agent: &agent,
+            service: &service,
+            category: people::category(buy.service),
+            caller: &caller_id,
+            fingerprint: parsed.intent.fingerprint,
+            key: parsed.idempotency_key,
+            carried,
+            buy,
+        };
+        let words = words_of(&answer);
+        if words == "5xx" {
+            if befell.faults.is_empty() {
+                self.world.complain(format!(
+                    "step {number}: {} without cause: {}",
+                    answer.status, answer.body
+                ));
+            }
+            return words;
+        }
+        self.memory(buy.agent, buy.key, |memory| memory.in_doubt = false);
+        let strict = self.undisturbed(&begun, &befell);
+        if let Err(what) = self.judge(number, &answer, &words, &asked, &begun, until, &befell, strict) {
+            self.world.complain(format!(
+                "step {number}: {what}; the answer was {words}: {}",
+                answer.body
+            ));
+        }
+        if let Some(id) = answer.body["approval_id"].as_str().and_then(ApprovalId::parse) {
+            self.memory(buy.agent, buy.key, |memory| memory.approval = Some(id));
+        }
+        let kind = words.split(':').take(2).collect::<Vec<_>>();
+        match kind.as_slice() {
+            ["policy_blocked", reason] => format!("policy_blocked {reason}"),
+            [kind, ..] => (*kind).to_owned(),
+            [] => String::new(),
+        }
+    }
+
+    /// Whether an answer of authorize is one that had to be given.
+    #[expect(clippy::too_many_arguments, reason = "an answer, and everything that it depends on")]
+    fn judge(
+        &self,
+        number: usize,
+        answer: &Answer,
+        words: &str,
+        asked: &Asked<'_>,
+        begun: &Begun,
+        until: i64,
+        befell: &Befell,
+        strict: bool,
+    ) -> Result<(), String> {
+        let moments = self.moments(begun);
+        let now = moments.last().expect("the first moment").books.clone();
+        let recorded = match (answer.status, answer.body["transaction_id"].as_str()) {
+            (402 | 403, Some(id)) => {
+                let row = now.decisions.get(&(format!("A#{}", asked.agent), format!("T#{id}")));
+                let at = row
+                    .map(|row| number_of(row, "t"))
+                    .ok_or("its decision was not recorded")?;
+                (at >= begun.clock).then_some(at)
+            }
+            _ => None,
+        };
+        let instant = expect::Instant {
+            from: begun.clock,
+            until,
+            recorded,
+            balances: &befell.balances,
+        };
+        if answer.status == 200 {
+            self.judge_payment(number, answer, asked, &moments)?;
+        }
+        let expected = |moment: &Moment| expect::answers(&moment.books, asked, &instant);
+        if strict {
+            let first = &moments[0];
+            let expected = expected(first);
+            if expected[0] != words {
+                return Err(format!("expected {expected:?}"));
+            }
+            if words.starts_with("daily_spend_limit_exceeded") {
+                let at = recorded.ok_or("a refusal has its time")?;
+                let told = answer.body["retry_at"].as_str().map(str::to_owned);
+                let fits = expect::retry_at(&first.books, asked, at);
+                let fits = fits.and_then(Timestamp::from_micros).map(|at| at.to_string());
+                if told != fits {
+                    return Err(format!("retry_at is {told:?} and should be {fits:?}"));
+                }
+            }
+            return Ok(());
+        }
+        let ended = words == "invalid_agent_key"
+            && moments
+                .iter()
+                .any(|moment| expect::may_have_ended(&moment.books, asked, until));
+        if ended
+            || words == "allow"
+            || moments
+                .iter()
+                .any(|moment| expected(moment).iter().any(|one| one == words))
+        {
+            return Ok(());
+        }
+        let all: Vec<_> = moments.iter().map(expected).collect();
+        Err(format!(
+            "refused without cause; expected of the states that there were: {all:?}"
+        ))
+    }
+
+    /// An answer with a settlement: it is stored, it is what was asked for, and its payment is the one and only.
+    fn judge_payment(
+        &self,
+        number: usize,
+        answer: &Answer,
+        asked: &Asked<'_>,
+        moments: &[Moment],
+    ) -> Result<(), String> {
+        let id = answer.body["settlement_id"].as_str().ok_or("no settlement")?;
+        let books = &moments.last().expect("the first moment").books;
+        let row = books
+            .settlement(asked.agent, id)
+            .ok_or("its settlement is not stored")?;
+        if number_of(row, "amt") != i64::from(asked.buy.units) || text(row, "svc") != asked.service {
+            return Err("its settlement is of another payment".to_owned());
+        }
+        if bytes_of(row) != asked.key.as_bytes() {
+            return Err("its settlement is of another key".to_owned());
+        }
+        // The commit need not have been heard; it has to have been made by this very step.
+        let made_here = moments.windows(2).any(|pair| {
+            let [before, after] = pair else { return false };
+            before.books.settlement(asked.agent, id).is_none()
+                && after.books.settlement(asked.agent, id).is_some()
+                && after.step == number
+        });
+        if answer.replayed == made_here {
+            return Err(format!(
+                "told as {}",
+                if made_here {
+                    "a replay of itself"
+                } else {
+                    "new, though it is not"
+                }
+            ));
+        }
+        let signed = self.world.record().known.signed(id, row);
+        let known = self.memory(asked.buy.agent, asked.buy.key, |memory| {
+            let known = memory.settlement.get_or_insert_with(|| id.to_owned());
+            (known == id, memory.payment.clone())
+        });
+        if !known.0 {
+            return Err("another settlement under the same key".to_owned());
+        }
+        let payment = &answer.body["payment"];
+        if payment.is_null() {
+            return Ok(());
+        }
+        let header = payment["header_value"].as_str().ok_or("no payment")?.to_owned();
+        let told = signed_in(&payment["payload"]).ok_or("a payload without an authorization")?;
+        if told != signed {
+            return Err(format!("what is signed is {told:?}, what is held {signed:?}"));
+        }
+        if known.1.is_some_and(|(_, before)| before != header) {
+            return Err("a second signature for one settlement".to_owned());
+        }
+        if text(row, "rs") == "expired" {
+            let over = self
+                .world
+                .chain()
+                .was_finally_unused(signed.from, signed.nonce, signed.valid_before);
+            if !over {
+                return Err("a payment that nothing is held for".to_owned());
+            }
+        }
+        self.memory(asked.buy.agent, asked.buy.key, |memory| {
+            memory.payment = Some((signed, header))
+        });
+        Ok(())
+    }
+
+    async fn check(&self, worker: usize, buy: Buy, replay: u8, begun: Begun) -> String {
+        let mut body = authorize_body(buy, None);
+        let members = body.as_object_mut().expect("an object");
+        members.remove("idempotency_key");
+        members.insert("replay_key".to_owned(), format!("replay {replay}").into());
+        let caller = self.key_of(buy.agent, false);
+        let answer = self.call(worker, &caller, "POST", "/x402/check", Some(&body)).await;
+        let befell = self.ended(worker);
+        let Some(answer) = answer else {
+            return "crashed".to_owned();
+        };
+        if answer.status >= 500 && befell.faults.is_empty() {
+            self.world
+                .complain(format!("check: {} without cause: {}", answer.status, answer.body));
+        }
+        let result = answer.body["result"].as_str().unwrap_or_default().to_owned();
+        if self.undisturbed(&begun, &befell) && answer.status == 200 {
+            let agent = agent_id(buy.agent).to_string();
+            let moments = self.moments(&begun);
+            let replay_key = Fingerprint::of_text(&format!("replay {replay}"));
+            let remembered = moments[0].books.row(&format!("R#{agent}#{replay_key}"), "#");
+            if remembered.is_none_or(|row| number(row, "ttl") <= begun.clock / 1_000_000) {
+                let asked = Asked {
+                    agent: &agent,
+                    service: &service_id(buy.service).to_string(),
+                    category: people::category(buy.service),
+                    caller: &key_id(&caller),
+                    fingerprint: Fingerprint::of_text(""),
+                    key: Fingerprint::of_text(""),
+                    carried: None,
+                    buy,
+                };
+                let instant = expect::Instant {
+                    from: begun.clock,
+                    until: self.world.clock_of(worker),
+                    recorded: None,
+                    balances: &befell.balances,
+                };
+                let expected = expect::answers(&moments[0].books, &asked, &instant);
+                let reason = answer.body["reason"].as_str().unwrap_or_default();
+                // The numbers of a refusal and the id of an approval are authorize's to tell.
+                let first = match expected[0].split_once(':') {
+                    Some(("policy_blocked", reason)) => reason,
+                    Some((slug, _)) => slug,
+                    None if expected[0] == "allow" => "x402_authorized",
+                    None => &expected[0],
+                };
+                if reason != first {
+                    self.world
+                        .complain(format!("the preflight says {reason}; expected {expected:?}"));
+                }
+            }
+        }
+        if result.is_empty() {
+            answer.status.to_string()
+        } else {
+            result
+        }
+    }
+
+    async fn poll(&self, worker: usize, agent: u8, key: u8, begun: Begun) -> String {
+        let Some(approval) = self.memory(agent, key, |memory| memory.approval) else {
+            self.ended(worker);
+            return "nothing asked".to_owned();
+        };
+        let caller = self.key_of(agent, false);
+        let answer = self
+            .call(worker, &caller, "GET", &format!("/approvals/{approval}"), None)
+            .await;
+        let befell = self.ended(worker);
+        let Some(answer) = answer else {
+            return "crashed".to_owned();
+        };
+        if answer.status != 200 {
+            if befell.faults.is_empty() && answer.status != 401 {
+                self.world
+                    .complain(format!("an approval can't be seen: {}", answer.body));
+            }
+            return answer.status.to_string();
+        }
+        let status = answer.body["status"].as_str().unwrap_or_default().to_owned();
+        let was = |moment: &Moment| {
+            let row = moment
+                .books
+                .all("AP#", "")
+                .find(|(key, _)| crate::laws::approval_id(key) == approval.to_string());
+            let row = row.map(|(_, row)| row);
+            row.is_some_and(|row| {
+                let late = status == "expired"
+                    && matches!(text(row, "st"), "pending" | "approved")
+                    && number(row, "ends") <= self.world.clock_of(worker);
+                text(row, "st") == status || late
+            })
+        };
+        if !self.moments(&begun).iter().any(was) {
+            self.world
+                .complain(format!("the approval {approval} never was {status}"));
+        }
+        status
+    }
+
+    async fn complete(&self, worker: usize, agent: u8, key: u8, proof: Proof, begun: Begun) -> String {
+        let memory = self.memory(agent, key, |memory| memory.clone());
+        let (Some(id), Some((signed, _))) = (memory.settlement, memory.payment) else {
+            self.ended(worker);
+            return "nothing authorized".to_owned();
+        };
+        let hash = match proof {
+            Proof::True => memory.transaction,
+            Proof::False => Some(B256::repeat_byte(0xee)),
+            Proof::Foreign => Some(self.foreign(&signed)),
+            Proof::Of(other) => self.memory(agent, other, |memory| memory.transaction),
+        };
+        let Some(hash) = hash else {
+            self.ended(worker);
+            return "nothing to show".to_owned();
+        };
+        let before = self.world.chain().shows(&signed, hash);
+        let response = json!({"success": true, "transaction": hash.to_string(), "network": NETWORK.caip2()});
+        let body = json!({"payment_response_header": response.to_string()});
+        let path = format!("/x402/settlements/{id}/complete");
+        let caller = self.key_of(agent, false);
+        let answer = self.call(worker, &caller, "POST", &path, Some(&body)).await;
+        let befell = self.ended(worker);
+        let Some(answer) = answer else {
+            return "crashed".to_owned();
+        };
+        let after = self.world.chain().shows(&signed, hash);
+        if let Err(what) = self.judge_completion(&answer, agent, &id, hash, [before, after], &begun, &befell) {
+            self.world.complain(format!(
+                "completing {id} with {hash} ({before:?}, {after:?}): {what}: {}",
+                answer.body
+            ));
+        }
+        let status = answer.status;
+        answer.body["error"]
+            .as_str()
+            .map_or_else(|| "confirmed".to_owned(), |slug| format!("{status} {slug}"))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "an answer, and everything that it depends on")]
+    fn judge_completion(
+        &self,
+        answer: &Answer,
+        agent: u8,
+        id: &str,
+        hash: B256,
+        shown: [Shown; 2],
+        begun: &Begun,
+        befell: &Befell,
+    ) -> Result<(), String> {
+        let agent = agent_id(agent).to_string();
+        let moments = self.moments(begun);
+        let confirmed = |moment: &Moment| {
+            moment
+                .books
+                .settlement(&agent, id)
+                .is_some_and(|row| text(row, "rs") == "confirmed")
+        };
+        match answer.status {
+            200 if moments.iter().any(confirmed) => Ok(()),
+            200 => Err("it is not confirmed".to_owned()),
+            401 => Ok(()),
+            409 => {
+                let claim = format!("X#{}#{hash}", NETWORK.name());
+                let by = |moment: &Moment| moment.books.row(&claim, "#").is_some_and(|row| text(row, "sid") != id);
+                if moments.iter().any(by) {
+                    Ok(())
+                } else {
+                    Err("nobody else has this transaction".to_owned())
+                }
+            }
+            422 if shown == [Shown::Paid; 2] => Err("it is the payment".to_owned()),
+            422 if self.undisturbed(begun, befell) && !shown.contains(&Shown::Other) => {
+                Err("it is not final".to_owned())
+            }
+            422 => Ok(()),
+            503 if self.undisturbed(begun, befell) && !shown.contains(&Shown::NotYet) => Err("it is final".to_owned()),
+            503 => Ok(()),
+            _ if befell.faults.is_empty() => Err("an error without cause".to_owned()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The hash of a final transfer of the same money between the same two that is none of ours.
+    fn foreign(&self, signed: &Signed) -> B256 {
+        let mut chain = self.world.chain();
+        let hash = chain.new_hash();
+        let at = chain.time();
+        let Signed { from, to, value, .. } = *signed;
+        // Nobody else can move the wallet's money; so somebody pays into it what is moved on.
+        let calls = vec![
+            Call::Plain {
+                from: faucet(),
+                to: from,
+                value,
+            },
+            Call::Plain { from, to, value },
+        ];
+        chain.submit(Tx { hash, calls, at });
+        hash
+    }
+
+    async fn receipts(&self, worker: usize, agent: u8, begun: Begun) -> String {
+        let id = agent_id(agent).to_string();
+        let caller = self.key_of(agent, false);
+        let answer = self
+            .call(
+                worker,
+                &caller,
+                "GET",
+                &format!("/agents/{id}/settlements?limit=100"),
+                None,
+            )
+            .await;
+        let befell = self.ended(worker);
+        let Some(answer) = answer else {
+            return "crashed".to_owned();
+        };
+        if answer.status != 200 {
+            if befell.faults.is_empty() && answer.status != 401 {
+                self.world
+                    .complain(format!("receipts can't be listed: {}", answer.body));
+            }
+            return answer.status.to_string();
+        }
+        let listed = answer.body["settlements"].as_array().cloned().unwrap_or_default();
+        let pair = |item: &Value, name: &str| item[name].as_str().unwrap_or_default().to_owned();
+        let listed: Vec<_> = listed
+            .iter()
+            .map(|item| (pair(item, "id"), pair(item, "receipt_status")))
+            .collect();
+        let stored = |moment: &Moment| {
+            let partition = format!("A#{id}");
+            let rows = moment.books.within(&partition, "S#").rev();
+            rows.map(|(id, row)| (id.to_owned(), text(row, "rs").to_owned()))
+                .collect::<Vec<_>>()
+        };
+        if !self.moments(&begun).iter().any(|moment| stored(moment) == listed) {
+            self.world
+                .complain(format!("I13 the list of receipts never was {listed:?}"));
+        }
+        "listed".to_owned()
+    }
+
+    /// Reconciles. Undisturbed and at its end, it leaves nothing open that the chain had decided before it began.
+    async fn reconcile(&self, worker: usize, secs: u8, begun: Begun) -> String {
+        let Worker { link, reconcile, .. } = &self.workers[worker];
+        let block = Arc::clone(self.world.chain().final_block());
+        let running = reconcile.run(Duration::from_secs(secs.into()));
+        let ran = tokio::select! {
+            biased;
+            () = link.crashed() => return { self.ended(worker); "crashed".to_owned() },
+            ran = running => ran,
+        };
+        let befell = self.ended(worker);
+        let ran = match ran {
+            Ok(ran) => ran,
+            Err(error) => {
+                if befell.faults.is_empty() && begun.alone {
+                    self.world
+                        .complain(format!("reconciling failed without cause: {error}"));
+                }
+                return "failed".to_owned();
+            }
+        };
+        for outcome in Outcomes::ALL {
+            for _ in 0..ran.count(outcome) {
+                self.world.count(format!("reconciled: {}", outcome.name()));
+            }
+        }
+        if !ran.is_complete {
+            return "in part".to_owned();
+        }
+        if self.undisturbed(&begun, &befell) {
+            let mut left = Vec::new();
+            let record = self.world.record();
+            for (_, id, row) in record
+                .books
+                .settlements()
+                .filter(|(_, _, row)| text(row, "rs") == "authorized")
+            {
+                let signed = record.known.signed(id, row);
+                let decided = match block.fate(signed.from, signed.nonce) {
+                    None => block.time >= signed.valid_before,
+                    Some(Fate::Canceled) => true,
+                    Some(Fate::Used(hash)) => claimed_by(&record.books, hash).is_none_or(|by| by == id),
+                };
+                if decided {
+                    left.push(id.to_owned());
+                }
+            }
+            drop(record);
+            if !left.is_empty() {
+                self.world
+                    .complain(format!("a whole run left open what the chain has decided: {left:?}"));
+            }
+        }
+        "to the end".to_owned()
+    }
+
+    /// What happens around the functions.
+    fn happen(&self, op: Op) -> &'static str {
+        let second = 1_000_000;
+        match op {
+            Op::Pass { secs } => {
+                self.world.leap(i64::from(secs) * second);
+                "passed"
+            }
+            Op::PassToRollOff { agent, service, early } => {
+                let window = crate::books::day_window(&agent_id(agent).to_string(), &service_id(service).to_string());
+                let now = self.world.now();
+                let books = self.world.record().books.clone();
+                let skew = (0..WORKERS).map(|worker| self.world.skew(worker)).max().unwrap_or(0);
+                let entries = books.entries(&window).into_iter();
+                let next = entries
+                    .map(|entry| entry.at + crate::books::DAY - skew - i64::from(early))
+                    .find(|at| *at > now);
+                let Some(next) = next else { return "nothing rolls off" };
+                self.world.leap(next - now);
+                if early { "just before" } else { "at it" }
+            }
+            Op::PassToDeadline { agent, key, early } => {
+                let Some((signed, _)) = self.memory(agent, key, |memory| memory.payment.clone()) else {
+                    return "nothing authorized";
+                };
+                let at = i64::try_from(signed.valid_before).expect("a time") * second - i64::from(early) * second;
+                let now = self.world.now();
+                if at <= now {
+                    return "over";
+                }
+                self.world.leap(at - now);
+                if early { "just before" } else { "at it" }
+            }
+            Op::Reorganize { depth } => {
+                self.world.chain().reorganize(depth.into());
+                if u64::from(depth) < CONFIRMATIONS {
+                    "shallow"
+                } else {
+                    "deep"
+                }
+            }
+            Op::Pay { agent, key, how } => self.pay(agent, key, how),
+            Op::Cancel { agent, key } => {
+                let Some((signed, _)) = self.memory(agent, key, |memory| memory.payment.clone()) else {
+                    return "nothing authorized";
+                };
+                let mut chain = self.world.chain();
+                let (hash, at) = (chain.new_hash(), chain.time());
+                chain.submit(Tx {
+                    hash,
+                    calls: vec![Call::Cancel(signed.from, signed.nonce)],
+                    at,
+                });
+                "sent"
+            }
+            Op::Drain { agent } => self.transfer(self.wallet(agent), faucet(), |balance, _| balance),
+            Op::Fund { agent } => self.transfer(faucet(), self.wallet(agent), |_, _| FUNDS),
+            other => unreachable!("{other:?} is nothing of the world"),
+        }
+    }
+
+    fn transfer(&self, from: Address, to: Address, value: impl FnOnce(u64, u64) -> u64) -> &'static str {
+        let mut chain = self.world.chain();
+        let value = value(chain.balance(from), chain.balance(to));
+        let (hash, at) = (chain.new_hash(), chain.time());
+        chain.submit(Tx {
+            hash,
+            calls: vec![Call::Plain { from, to, value }],
+            at,
+        });
+        "sent"
+    }
+
+    fn pay(&self, agent: u8, key: u8, how: Pay) -> &'static str {
+        let memory = self.memory(agent, key, |memory| memory.clone());
+        let Some((signed, _)) = memory.payment else {
+            return "nothing authorized";
+        };
+        let mut chain = self.world.chain();
+        let now = chain.time();
+        let hash = chain.new_hash();
+        let tx = |hash, calls, at| Tx { hash, calls, at };
+        let (what, at) = match how {
+            Pay::Soon | Pay::Twice | Pay::Batched => ("soon", now),
+            Pay::LastSecond => ("last second", signed.valid_before - 1),
+            Pay::TooLate => ("too late", signed.valid_before),
+        };
+        let mut calls = vec![Call::Use(signed)];
+        if how == Pay::Batched {
+            let mut agents = self.agents();
+            for other in &mut agents[usize::from(agent)].memory {
+                if let Some((another, _)) = other.payment
+                    && another != signed
+                    && chain.fate(another.from, another.nonce).is_none()
+                    && now + 10 < another.valid_before
+                {
+                    calls.push(Call::Use(another));
+                    other.transaction = Some(hash);
+                }
+            }
+        }
+        chain.submit(tx(hash, calls.clone(), at));
+        if how == Pay::Twice {
+            let second = chain.new_hash();
+            chain.submit(tx(second, calls, at + 1));
+        }
+        drop(chain);
+        self.memory(agent, key, |memory| memory.transaction = Some(hash));
+        what
+    }
+
+    /// The faults stop, time and chain go on, and everybody who has no answer asks again: then everything has come to its
+    /// end, and agrees with the chain.
+    async fn conclude(self: &Arc<Self>, first: usize) {
+        // What is still on its way arrives.
+        while self.world.record().flying > 0 {
+            sleep(Duration::from_secs(1)).await;
+        }
+        let mut number = first;
+        let mut alone = async |op| {
+            let step = Step::on(0, 0, op);
+            self.round(number, &[step]).await;
+            number += 1;
+        };
+        for agent in 0..AGENTS {
+            for key in 0..=u8::MAX {
+                let (in_doubt, buy) = self.memory(agent, key, |memory| (memory.in_doubt, memory.buy));
+                if let (true, Some(buy)) = (in_doubt, buy) {
+                    alone(Op::Authorize {
+                        buy,
+                        carry: None,
+                        first_key: false,
+                    })
+                    .await;
+                }
+            }
+        }
+        // Longer than any payment is good, and deep enough.
+        self.world.leap(2_000_000_000);
+        self.world.leap(60_000_000);
+        // Four at a time, and what was confirmed is watched for a while.
+        for _ in 0..12 {
+            self.world.leap(60_000_000);
+            alone(Op::Reconcile { secs: 60 }).await;
+            if self.is_at_rest() {
+                break;
+            }
+        }
+        // What was given back, and paid in a block that came later, is for the agent to tell.
+        for agent in 0..AGENTS {
+            for key in 0..KEYS {
+                if self.memory(agent, key, |memory| memory.transaction.is_some()) {
+                    alone(Op::Complete {
+                        agent,
+                        key,
+                        proof: Proof::True,
+                    })
+                    .await;
+                }
+            }
+        }
+        self.settled();
+    }
+
+    /// Whether nothing is held or watched any more, but what can't be confirmed.
+    fn is_at_rest(&self) -> bool {
+        let record = self.world.record();
+        let chain = self.world.chain();
+        record
+            .books
+            .settlements()
+            .filter(|(_, _, row)| row.contains_key("hp"))
+            .all(|(_, id, row)| {
+                let signed = record.known.signed(id, row);
+                matches!(chain.fate(signed.from, signed.nonce), Some(Fate::Used(hash))
+                if claimed_by(&record.books, hash).is_some_and(|by| by != id))
+            })
+    }
+
+    /// A settlement is confirmed exactly when the chain shows its payment.
+    fn settled(&self) {
+        let mut found = Vec::new();
+        {
+            let record = self.world.record();
+            let chain = self.world.chain();
+            for (_, id, row) in record.books.settlements() {
+                let signed = record.known.signed(id, row);
+                let fate = chain.fate(signed.from, signed.nonce);
+                let fits = match (fate, text(row, "rs")) {
+                    (Some(Fate::Used(hash)), "confirmed") => hash.to_string() == text(row, "txh"),
+                    // One transaction paid several, and can confirm one.
+                    (Some(Fate::Used(hash)), _) => claimed_by(&record.books, hash).is_some_and(|by| by != id),
+                    (Some(Fate::Canceled) | None, "expired") => true,
+                    _ => false,
+                };
+                if !fits {
+                    found.push(format!(
+                        "settlement {id} ended as {}, the chain says {fate:?}",
+                        text(row, "rs")
+                    ));
+                }
+            }
+        }
+        for what in found {
+            self.world.complain(what);
+        }
+    }
+}
+
+impl Op {
+    /// Whether it happens around the functions, not in one of them.
+    fn is_of_the_world(self) -> bool {
+        matches!(
+            self,
+            Self::Pay { .. }
+                | Self::Cancel { .. }
+                | Self::Pass { .. }
+                | Self::PassToRollOff { .. }
+                | Self::PassToDeadline { .. }
+                | Self::Reorganize { .. }
+                | Self::Drain { .. }
+                | Self::Fund { .. }
+        )
+    }
+
+    fn name(self) -> String {
+        let name = format!("{self:?}");
+        name.split([' ', '{']).next().unwrap_or_default().to_owned()
+    }
+}
+
+/// The settlement that a transaction confirmed.
+fn claimed_by(books: &Books, hash: B256) -> Option<&str> {
+    books
+        .row(&format!("X#{}#{hash}", NETWORK.name()), "#")
+        .map(|row| text(row, "sid"))
+}
+
+/// Somebody with money who has nothing to do with us.
+fn faucet() -> Address {
+    Address::repeat_byte(0xfa)
+}
+
+fn boot(link: &Arc<Link>, run: u64, dice: &Arc<Mutex<Dice>>) -> Boot {
+    // Retries are rationed by service and region, over the whole process: each environment has its own here.
+    let region = format!("sim-{run}-{}", link.worker);
+    let variables = [
+        ("AWS_REGION", region.as_str()),
+        ("AWS_ACCESS_KEY_ID", "sim"),
+        ("AWS_SECRET_ACCESS_KEY", "sim"),
+        ("DYNAMODB_ENDPOINT", "http://dynamodb.sim"),
+        ("SECRETS_ENDPOINT", "http://secrets.sim"),
+        ("LEDGER_TABLE", LEDGER),
+        ("DECISIONS_TABLE", DECISIONS),
+        ("CATALOG_TABLE", CATALOG),
+        ("THROTTLE_TABLE", THROTTLE),
+        ("THROTTLE_PER_MINUTE", "1000000"),
+        ("NETWORK", NETWORK.name()),
+        ("WALLET_SEED_SECRET_ARN", "seed"),
+        ("NONCE_KEY_SECRET_ARN", "nonces"),
+        ("RPC_URL_SECRET_ARN", "rpc"),
+        ("FINALITY_CONFIRMATIONS", "3"),
+        ("FINALITY_PATIENCE_SECONDS", "1"),
+        // Small, so that everything takes more than one go.
+        ("WATCH_CONFIRMATIONS", "9"),
+        ("RECONCILE_MOST_SETTLEMENTS", "4"),
+        ("LOG_BLOCK_RANGE", "10"),
+        ("APPROVAL_TTL_SECONDS", "7200"),
+    ];
+    let boot = Boot::new(
+        variables.into_iter().collect(),
+        Clock::still(link.world.clock(link.worker)),
+    );
+    let dice = Arc::clone(dice);
+    Boot {
+        aws: boot.aws.to_builder().http_client(Wire(Arc::clone(link))).build(),
+        chance: Chance::drawn(move |bytes| dice.lock().expect("not poisoned").fill(bytes)),
+        ..boot
+    }
+}
+
+fn authorize_body(buy: Buy, carried: Option<ApprovalId>) -> Value {
+    let Buy {
+        service,
+        units,
+        secs,
+        twist,
+        key,
+        ..
+    } = buy;
+    let token = NETWORK.token();
+    let payee = if twist == Twist::Stranger {
+        Address::repeat_byte(0x66)
+    } else {
+        payee(service)
+    };
+    let mut body = json!({
+        "payment_requirement": {
+            "x402Version": 2,
+            "resource": {"url": people::endpoint(service)},
+            "accepts": [{
+                "scheme": "exact",
+                "network": NETWORK.caip2(),
+                "amount": units.to_string(),
+                "asset": token.address.to_string(),
+                "payTo": payee.to_string(),
+                "maxTimeoutSeconds": secs,
+                "extra": {"name": token.name, "version": token.version},
+            }],
+        },
+        "max_payment_units": if twist == Twist::OverCeiling { units - 1 } else { units },
+        "original_request": {
+            "method": "GET",
+            "url": people::endpoint(service),
+            "body_hash": if twist == Twist::OtherBody { "other" } else { "usual" },
+        },
+        "service_id": people::slug(service),
+        "idempotency_key": format!("key {key}"),
+    });
+    if let Some(id) = carried {
+        body["approval_id"] = id.to_string().into();
+    }
+    body
+}
+
+/// What an answer of authorize says, in the words of `expect.rs`.
+fn words_of(answer: &Answer) -> String {
+    let body = &answer.body;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let slug = text(&body["error"]);
+    match (answer.status, slug.as_str()) {
+        (200, _) if answer.replayed => format!("replay:{}", text(&body["settlement_id"])),
+        (200, _) => "allow".to_owned(),
+        (500.., _) => "5xx".to_owned(),
+        (_, "policy_blocked") => format!("policy_blocked:{}", text(&body["decision"]["reason"])),
+        (_, "daily_spend_limit_exceeded") => format!("{slug}:{}", body["spend_today"]),
+        (_, "approval_required") => format!("{slug}:{}", text(&body["approval_id"])),
+        (_, "idempotent_replay") => format!("{slug}:{}:{}", text(&body["approval_id"]), text(&body["settlement_id"])),
+        (_, "idempotency_key_reused_for_different_request") => format!("{slug}:{}", text(&body["settlement_id"])),
+        (_, _) => slug,
+    }
+}
+
+/// The authorization in a payment's payload.
+fn signed_in(payload: &Value) -> Option<Signed> {
+    let authorization = &payload["payload"]["authorization"];
+    let text = |name: &str| authorization[name].as_str();
+    Some(Signed {
+        from: text("from")?.parse().ok()?,
+        to: text("to")?.parse().ok()?,
+        value: text("value")?.parse().ok()?,
+        valid_before: text("validBefore")?.parse().ok()?,
+        nonce: text("nonce")?.parse().ok()?,
+    })
+}
+
+/// The number of a key: the last sixteen digits of its public half.
+fn key_id(key: &str) -> String {
+    let (public, _) = key.split_once(':').expect("two halves");
+    public[public.len() - 16..].to_owned()
+}
+
+fn number_of(row: &crate::tables::Item, name: &str) -> i64 {
+    number(row, name)
+}
+
+fn bytes_of(row: &crate::tables::Item) -> &[u8] {
+    crate::tables::bytes(row, "idem")
+}

@@ -1,0 +1,140 @@
+//! DynamoDB, in the process: the embedded engine, called with the bodies that the SDK writes. A fresh one for each run,
+//! since the engine keeps every transaction's token for ten minutes and looks at all of them each time.
+
+use dynoxide::types::AttributeValue;
+use dynoxide::{Database, errors::DynoxideError};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+pub(crate) const LEDGER: &str = "LedgerTable";
+pub(crate) const DECISIONS: &str = "DecisionsTable";
+pub(crate) const CATALOG: &str = "CatalogTable";
+pub(crate) const THROTTLE: &str = "ThrottleTable";
+
+/// An item as it is stored.
+pub(crate) type Item = HashMap<String, AttributeValue>;
+
+/// `pk` and `sk`.
+pub(crate) type Key = (String, String);
+
+/// A table, by key.
+pub(crate) type Rows = BTreeMap<Key, Arc<Item>>;
+
+/// Status and body.
+pub(crate) type Answer = (u16, Vec<u8>);
+
+pub(crate) struct Tables(Database);
+
+impl Tables {
+    /// Without any table.
+    pub(crate) fn new() -> Self {
+        Self(Database::memory().expect("a database"))
+    }
+
+    /// Carries out one call.
+    pub(crate) fn call(&self, operation: &str, body: &[u8]) -> Answer {
+        let db = &self.0;
+        match operation {
+            "GetItem" => answered(body, |request| db.get_item(request)),
+            "BatchGetItem" => answered(body, |request| db.batch_get_item(request)),
+            "Query" => answered(body, |request| db.query(request)),
+            "Scan" => answered(body, |request| db.scan(request)),
+            "PutItem" => answered(body, |request| db.put_item(request)),
+            "UpdateItem" => answered(body, |request| db.update_item(request)),
+            "DeleteItem" => answered(body, |request| db.delete_item(request)),
+            "TransactWriteItems" => answered(body, |request| db.transact_write_items(request)),
+            "CreateTable" => answered(body, |request| db.create_table(request)),
+            "UpdateTimeToLive" => answered(body, |request| db.update_time_to_live(request)),
+            other => panic!("the simulation knows no operation {other}"),
+        }
+    }
+
+    /// Every row of a table or an index that has sort keys.
+    pub(crate) fn rows(&self, table: &str, index: Option<&str>) -> Rows {
+        let request = json!({"TableName": table, "IndexName": index, "ConsistentRead": index.is_none()});
+        let request = serde_json::from_value(request).expect("a request");
+        let answer = self.0.scan(request).expect("a scan");
+        assert!(
+            answer.last_evaluated_key.is_none(),
+            "one page holds all that a run writes"
+        );
+        let items = answer.items.unwrap_or_default();
+        items.into_iter().map(|item| (key_of(&item), Arc::new(item))).collect()
+    }
+
+    pub(crate) fn row(&self, table: &str, (pk, sk): &Key) -> Option<Arc<Item>> {
+        let request = json!({"TableName": table, "Key": {"pk": {"S": pk}, "sk": {"S": sk}}, "ConsistentRead": true});
+        let request = serde_json::from_value(request).expect("a request");
+        self.0.get_item(request).expect("a row or none").item.map(Arc::new)
+    }
+}
+
+fn answered<Q: DeserializeOwned, R: serde::Serialize>(
+    body: &[u8],
+    carry_out: impl FnOnce(Q) -> Result<R, DynoxideError>,
+) -> Answer {
+    let request = serde_json::from_slice(body).expect("what the SDK writes");
+    match carry_out(request) {
+        Ok(answer) => (200, serde_json::to_vec(&answer).expect("an answer")),
+        Err(error) => (error.status_code(), error.to_json().into_bytes()),
+    }
+}
+
+fn key_of(item: &Item) -> Key {
+    (text(item, "pk").to_owned(), text(item, "sk").to_owned())
+}
+
+/// The tables and keys that a call may write.
+pub(crate) fn written(operation: &str, body: &Value) -> Vec<(String, Key)> {
+    let of = |write: &Value| {
+        let key = write.get("Item").or_else(|| write.get("Key"))?;
+        let part = |name: &str| key[name]["S"].as_str().unwrap_or_default().to_owned();
+        Some((write["TableName"].as_str()?.to_owned(), (part("pk"), part("sk"))))
+    };
+    match operation {
+        "PutItem" | "UpdateItem" | "DeleteItem" => of(body).into_iter().collect(),
+        "TransactWriteItems" => {
+            let actions = body["TransactItems"].as_array().into_iter().flatten();
+            let actions = actions.flat_map(|action| action.as_object().into_iter().flat_map(|action| action.values()));
+            actions.filter_map(of).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+pub(crate) fn text<'a>(item: &'a Item, name: &str) -> &'a str {
+    match item.get(name) {
+        Some(AttributeValue::S(text)) => text,
+        _ => "",
+    }
+}
+
+/// Zero where there is none.
+pub(crate) fn number(item: &Item, name: &str) -> i64 {
+    match item.get(name) {
+        Some(AttributeValue::N(digits)) => digits.parse().expect("a whole number"),
+        _ => 0,
+    }
+}
+
+pub(crate) fn bytes<'a>(item: &'a Item, name: &str) -> &'a [u8] {
+    match item.get(name) {
+        Some(AttributeValue::B(bytes)) => bytes,
+        _ => &[],
+    }
+}
+
+pub(crate) fn list<'a>(item: &'a Item, name: &str) -> &'a [AttributeValue] {
+    match item.get(name) {
+        Some(AttributeValue::L(values)) => values,
+        _ => &[],
+    }
+}
+
+/// A row in words that are the same for the same row.
+pub(crate) fn words(item: &Item) -> String {
+    let sorted: BTreeMap<&String, &AttributeValue> = item.iter().collect();
+    format!("{sorted:?}")
+}

@@ -1,0 +1,114 @@
+//! What a run has exercised. A simulation that exercises nothing finds nothing, so whoever runs it is told.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// How often each thing has happened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally(BTreeMap<String, u64>);
+
+impl Tally {
+    pub(crate) fn count(&mut self, what: impl Into<String>) {
+        *self.0.entry(what.into()).or_default() += 1;
+    }
+
+    /// Adds another run's.
+    pub fn add(&mut self, other: Self) {
+        for (what, count) in other.0 {
+            *self.0.entry(what).or_default() += count;
+        }
+    }
+
+    /// How often it has happened.
+    pub fn of(&self, what: &str) -> u64 {
+        self.0.get(what).copied().unwrap_or(0)
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (what, count) in &self.0 {
+            writeln!(f, "{count:>9}  {what}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What has to have happened in a long run.
+pub const EXERCISED: &[&str] = &[
+    "Authorize 5xx",
+    "Authorize allow",
+    "Authorize amount_exceeds_max",
+    "Authorize amount_exceeds_per_call_limit",
+    "Authorize approval_required",
+    "Authorize crashed",
+    "Authorize daily_spend_limit_exceeded",
+    "Authorize idempotency_key_reused_for_different_request",
+    "Authorize idempotent_replay",
+    "Authorize insufficient_usdc_balance",
+    "Authorize invalid_agent_key",
+    "Authorize policy_blocked agent_frozen",
+    "Authorize policy_blocked approval_expired",
+    "Authorize policy_blocked approval_rejected",
+    "Authorize policy_blocked approval_request_mismatch",
+    "Authorize policy_blocked budget_limit",
+    "Authorize policy_blocked category_block",
+    "Authorize policy_blocked vendor_allowlist",
+    "Authorize replay",
+    "Authorize service_not_enabled",
+    "Cancel sent",
+    "Check 409",
+    "Check allow",
+    "Check block",
+    "Check escalate",
+    "Complete 409 settlement_transaction_already_used",
+    "Complete 422 onchain_settlement_not_verified",
+    "Complete 503 onchain_settlement_not_verified",
+    "Complete confirmed",
+    "Complete crashed",
+    "Drain sent",
+    "Freeze stored",
+    "Fund sent",
+    "Mark asked",
+    "Pass passed",
+    "PassToDeadline at it",
+    "PassToDeadline just before",
+    "PassToRollOff at it",
+    "PassToRollOff just before",
+    "Pay last second",
+    "Pay soon",
+    "Pay too late",
+    "Policy stored",
+    "Poll approved",
+    "Poll pending",
+    "Receipts listed",
+    "Reconcile crashed",
+    "Reconcile failed",
+    "Reconcile in part",
+    "Reconcile to the end",
+    "Reorganize deep",
+    "Reorganize shallow",
+    "Resolve already",
+    "Resolve done",
+    "Revoke stored",
+    "Rotate stored",
+    "Rule stored",
+    "confirmed after its release",
+    "fault Conflict",
+    "fault CrashAfter",
+    "fault CrashBefore",
+    "fault Late",
+    "fault LostAnswer",
+    "fault LostRequest",
+    "fault OldHead",
+    "fault OtherChain",
+    "fault Slow",
+    "fault Throttled",
+    "met another transaction",
+    "reconciled: confirmed",
+    "reconciled: overtaken",
+    "reconciled: released",
+    "reconciled: taken_back",
+    "reconciled: transaction_used",
+    "reconciled: watched_out",
+];

@@ -1,0 +1,42 @@
+//! The simulation, as far as `make test` takes it; `make simulate` goes on.
+
+mod reproductions;
+
+use purser_sim::{Plan, run, shrink};
+
+/// Runs a stretch of seeds.
+fn check(seeds: std::ops::Range<u64>) {
+    for seed in seeds {
+        let outcome = run(&Plan::of(seed));
+        if !outcome.complaints.is_empty() {
+            let plan = shrink(&Plan::of(seed), 100);
+            panic!("seed {seed}: {:#?}\nshrunk: {plan}", outcome.complaints);
+        }
+    }
+}
+
+#[test]
+fn nothing_is_found_in_the_first_seeds() {
+    check(0..50);
+}
+
+#[test]
+fn nothing_is_found_in_the_next_seeds() {
+    check(50..100);
+}
+
+#[test]
+fn a_seed_is_the_same_run_every_time() {
+    for seed in [3, 11, 40] {
+        let [first, second] = [(); 2].map(|()| run(&Plan::of(seed)));
+        assert!(first.trace.len() > 50, "seed {seed}");
+        for (first, second) in first.trace.iter().zip(&second.trace) {
+            assert_eq!(first, second, "seed {seed}");
+        }
+        assert_eq!(
+            (first.trace.len(), first.print),
+            (second.trace.len(), second.print),
+            "seed {seed}"
+        );
+    }
+}

@@ -1,0 +1,171 @@
+//! Kept plans: what the simulation has found, shrunk, and schedules that are worth looking at every time.
+//!
+//! Each says what must hold; what it needs to be about that at all is asserted beside it.
+
+use Fault::{CrashAfter, Late, LostAnswer, Slow};
+use Op::{Authorize, Complete, Freeze, Pass, PassToDeadline, Reconcile, Reorganize};
+use Silence::Nothing;
+use Twist::Plain;
+use purser_sim::{Buy, Fault, Op, Pay, Plan, Proof, Silence, Step, Twist, run};
+
+/// Runs a plan, in which nothing must be found and each of these must have happened.
+fn check(plan: &Plan, happened: &[&str]) {
+    let outcome = run(plan);
+    assert!(outcome.complaints.is_empty(), "{:#?}", outcome.complaints);
+    for what in happened {
+        assert!(outcome.tally.of(what) > 0, "{what} did not happen:\n{}", outcome.tally);
+    }
+}
+
+fn buy(key: u8, service: u8, units: u16, secs: u16) -> Op {
+    let buy = Buy {
+        agent: 0,
+        key,
+        service,
+        units,
+        secs,
+        twist: Plain,
+    };
+    Authorize {
+        buy,
+        carry: None,
+        first_key: false,
+    }
+}
+
+fn plan(seed: u64, rounds: Vec<Vec<Step>>) -> Plan {
+    Plan {
+        seed,
+        skews: [0; 3],
+        rounds,
+    }
+}
+
+/// Found by seed 119: the twin reads the key, then waits for the window; meanwhile the other call takes the room.
+#[test]
+fn a_call_that_is_sent_twice_is_not_refused_for_the_room_that_it_has_taken() {
+    let rounds = vec![
+        vec![Step::on(0, 0, Pass { secs: 10 })],
+        vec![Step::on(0, 0, buy(6, 1, 450, 60))],
+        vec![
+            Step::on(2, 0, buy(5, 1, 100, 900)).but(3, LostAnswer(Nothing)),
+            Step::on(1, 0, buy(5, 1, 100, 900)),
+        ],
+    ];
+    check(&plan(119, rounds), &["Authorize allow", "Authorize replay"]);
+}
+
+#[test]
+fn a_reservation_that_arrives_after_its_caller_died_and_asked_again_is_made_once() {
+    let rounds = vec![
+        vec![
+            Step::on(0, 0, buy(0, 0, 100, 300))
+                .but(4, Late(4_000))
+                .but(5, CrashAfter),
+        ],
+        vec![Step::on(1, 0, buy(0, 0, 100, 300)), Step::on(2, 7, buy(0, 0, 100, 300))],
+        vec![Step::on(0, 0, Pass { secs: 5 })],
+        vec![Step::on(2, 0, buy(0, 0, 100, 300))],
+    ];
+    check(
+        &plan(1, rounds),
+        &["Authorize crashed", "Authorize replay", "fault Late"],
+    );
+}
+
+#[test]
+fn a_payment_of_the_last_second_is_confirmed_though_two_reconcile_and_one_completes() {
+    let paid = Op::Pay {
+        agent: 0,
+        key: 0,
+        how: Pay::LastSecond,
+    };
+    let rounds = vec![
+        vec![Step::on(0, 0, buy(0, 0, 100, 30))],
+        vec![Step::on(0, 0, paid)],
+        vec![Step::on(
+            0,
+            0,
+            PassToDeadline {
+                agent: 0,
+                key: 0,
+                early: false,
+            },
+        )],
+        vec![Step::on(0, 0, Reconcile { secs: 60 })],
+        vec![Step::on(0, 0, Pass { secs: 8 })],
+        vec![
+            Step::on(0, 3, Reconcile { secs: 60 }),
+            Step::on(1, 5, Reconcile { secs: 60 }),
+            Step::on(
+                2,
+                9,
+                Complete {
+                    agent: 0,
+                    key: 0,
+                    proof: Proof::True,
+                },
+            ),
+        ],
+    ];
+    check(&plan(2, rounds), &["reconciled: not_yet", "Complete confirmed"]);
+}
+
+#[test]
+fn a_freeze_that_is_answered_while_a_payment_is_under_way_is_followed_by_none() {
+    let rounds = vec![vec![
+        Step::on(0, 0, buy(0, 0, 100, 300)).but(4, Slow(900)),
+        Step::on(1, 0, Freeze { agent: 0, frozen: true }),
+    ]];
+    check(
+        &plan(3, rounds),
+        &["Freeze stored", "Authorize policy_blocked agent_frozen"],
+    );
+}
+
+#[test]
+fn a_spend_that_was_given_back_counts_again_when_the_chain_remembers_the_payment() {
+    let rounds = |depth| {
+        let paid = Op::Pay {
+            agent: 0,
+            key: 0,
+            how: Pay::LastSecond,
+        };
+        let steps = [
+            buy(0, 0, 100, 30),
+            PassToDeadline {
+                agent: 0,
+                key: 0,
+                early: true,
+            },
+            paid,
+            PassToDeadline {
+                agent: 0,
+                key: 0,
+                early: false,
+            },
+            Reorganize { depth: 2 },
+            Pass { secs: 10 },
+            Reconcile { secs: 60 },
+            Reorganize { depth },
+            Pass { secs: 10 },
+            Complete {
+                agent: 0,
+                key: 0,
+                proof: Proof::True,
+            },
+        ];
+        steps.into_iter().map(|step| vec![Step::on(0, 0, step)]).collect()
+    };
+    // Which transactions a reorganization loses, and brings again, is the seed's to say.
+    let late = |seed| run(&plan(seed, rounds(8)));
+    let outcomes: Vec<_> = (0..40).map(late).collect();
+    for outcome in &outcomes {
+        assert!(outcome.complaints.is_empty(), "{:#?}", outcome.complaints);
+    }
+    let so_often = outcomes
+        .iter()
+        .filter(|outcome| outcome.tally.of("confirmed after its release") > 0)
+        .count();
+    assert!(so_often > 0, "it never came to that");
+}
