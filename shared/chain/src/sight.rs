@@ -27,8 +27,18 @@ alloy::sol! {
 /// the clock that recorded it may have been ahead.
 const CLOCKS_APART: Duration = Duration::from_secs_u32(3_600);
 /// The most searches before `validBefore`, and after it. Of 1,000 blocks each, 64 are 35 hours of Base, and a payment of an
-/// hour takes four; a cancellation that came later is not found.
+/// hour takes four; a cancellation that came later is known by the state before it, or not found.
 const MOST_SEARCHES: u32 = 64;
+
+/// How an authorization came to be used.
+enum Trace {
+    /// By this transaction.
+    Transaction(TxHash),
+    /// Not by a transfer: it was unused in a final block in which its time was over.
+    UnusedInTime,
+    /// That was not found.
+    None,
+}
 
 impl Chain {
     /// The newest block of the configured depth. The node is asked once more which chain it serves.
@@ -63,11 +73,14 @@ impl Chain {
         if !self.is_used(expected, block).await? {
             return Ok(Sight::Unused);
         }
-        let Some(tx_hash) = self.trace(&settlement.terms, expected, block, log_range).await? else {
-            return Ok(Sight::Untraced);
-        };
-        let receipt = self.receipt_up_to(block, tx_hash).await?;
-        Ok(receipt.map_or(Sight::Untraced, Sight::UsedUp))
+        match self.trace(&settlement.terms, expected, block, log_range).await? {
+            Trace::Transaction(tx_hash) => {
+                let receipt = self.receipt_up_to(block, tx_hash).await?;
+                Ok(receipt.map_or(Sight::Untraced, Sight::UsedUp))
+            }
+            Trace::UnusedInTime => Ok(Sight::Unused),
+            Trace::None => Ok(Sight::Untraced),
+        }
     }
 
     /// Whether the nonce is used, or canceled, as of that block.
@@ -106,17 +119,18 @@ impl Chain {
             .then_some(receipt))
     }
 
-    /// The transaction that used or canceled an authorization, in a block up to that one.
+    /// What used or canceled an authorization, in a block up to that one.
     ///
     /// A transfer lies before `validBefore`, so the search goes back from there, or from the block itself: mostly the first
-    /// look finds it. Only a cancellation can come later.
+    /// look finds it. Only a cancellation can come later: then it was unused when its time was over, which is as good, where
+    /// the node still has that state; else the search goes on from there.
     async fn trace(
         &self,
         terms: &Terms,
         expected: &Expected,
         block: &FinalBlock,
         log_range: u64,
-    ) -> Result<Option<TxHash>, ChainError> {
+    ) -> Result<Trace, ChainError> {
         let beyond_first = log_range.saturating_sub(1);
         let too_late = self.first_past(terms.valid_before, block, log_range).await?;
         let earliest = terms.authorized_at.before(CLOCKS_APART);
@@ -124,12 +138,15 @@ impl Chain {
         for _ in 0..MOST_SEARCHES {
             let first = last.saturating_sub(beyond_first);
             if let Some(found) = self.search(expected, first, last).await? {
-                return Ok(Some(found));
+                return Ok(Trace::Transaction(found));
             }
             if first == 0 || self.is_before(first, earliest).await? {
                 break;
             }
             last = first.saturating_sub(1);
+        }
+        if too_late < block.number && self.is_known_unused(expected, too_late).await? {
+            return Ok(Trace::UnusedInTime);
         }
         let mut first = too_late.saturating_add(1);
         for _ in 0..MOST_SEARCHES {
@@ -138,11 +155,20 @@ impl Chain {
             }
             let last = first.saturating_add(beyond_first).min(block.number);
             if let Some(found) = self.search(expected, first, last).await? {
-                return Ok(Some(found));
+                return Ok(Trace::Transaction(found));
             }
             first = last.saturating_add(1);
         }
-        Ok(None)
+        Ok(Trace::None)
+    }
+
+    /// Whether the node says that the nonce was unused as of that block. Few nodes have the states of long ago, and none has
+    /// to: one that can't say has not said it.
+    async fn is_known_unused(&self, expected: &Expected, number: u64) -> Result<bool, ChainError> {
+        let Some(block) = self.header(number).await? else {
+            return Ok(false);
+        };
+        Ok(self.is_used(expected, &block).await.is_ok_and(|used| !used))
     }
 
     /// A block at or past that time, at most `near` blocks after the first one; `block` itself where it is earlier.
@@ -316,7 +342,10 @@ mod tests {
             Answer::Result(match method {
                 "eth_chainId" => json!("0x14a34"),
                 "eth_blockNumber" => json!(format!("{HEAD:#x}")),
-                "eth_call" => json!(format!("0x{:064x}", 1)),
+                "eth_call" => {
+                    let asked: B256 = serde_json::from_value(params[1]["blockHash"].clone()).unwrap();
+                    json!(format!("0x{:064x}", u8::from(asked >= hash_of(block))))
+                }
                 "eth_getBlockByNumber" => {
                     let number = number(&params[0]);
                     json!({"hash": hash_of(number), "number": params[0], "timestamp": format!("{:#x}", time_of(number))})
@@ -500,8 +529,6 @@ mod tests {
             // Its clock was half an hour ahead.
             (FINAL - 20, FINAL - 920, 1, 0),
             (FINAL - 20, FINAL - 1_700, 2, 1),
-            // Canceled a day after it had expired.
-            (FINAL - 50_000, FINAL - 7_000, 48, 16),
         ];
         for (authorized, used, searches, headers) in rows {
             let node = Node::start(used_in(used)).await;
@@ -516,6 +543,26 @@ mod tests {
             let asked = node.count("eth_getBlockByNumber") - 1;
             assert!(asked <= headers, "{name}: {asked}");
         }
+    }
+
+    /// Nobody looked for a day, and then it was canceled.
+    #[tokio::test]
+    async fn a_late_cancellation_is_known_by_the_state_before_it_or_found() {
+        let (authorized, canceled) = (FINAL - 50_000, FINAL - 7_000);
+        let node = Node::start(used_in(canceled)).await;
+        assert_eq!(seen(&node, &held(authorized)).await, "unused");
+        assert!(node.count("eth_getLogs") <= 3, "{}", node.count("eth_getLogs"));
+        // A node without states that old refuses, and so it may for others.
+        let mut full = used_in(canceled);
+        let node = Node::start(move |method: &str, params: &Value| {
+            if method == "eth_call" && params[1]["blockHash"] != json!(hash_of(FINAL)) {
+                return Answer::Refused(-32_000);
+            }
+            full(method, params)
+        })
+        .await;
+        assert_eq!(seen(&node, &held(authorized)).await, tx_hash(7).to_string());
+        assert!(node.count("eth_getLogs") <= 48, "{}", node.count("eth_getLogs"));
     }
 
     #[tokio::test]

@@ -111,6 +111,21 @@ fn a_payment_of_the_last_second_is_confirmed_though_two_reconcile_and_one_comple
     check(&plan(2, rounds), &["reconciled: not_yet", "Complete confirmed"]);
 }
 
+/// From seed 653: nobody looked while it was unused, and then there was something to trace, on a young chain.
+#[test]
+fn a_payment_that_is_canceled_long_after_its_time_gives_its_spend_back() {
+    let rounds = vec![
+        vec![Step::on(0, 0, Reorganize { depth: 5 })],
+        vec![Step::on(0, 0, buy(0, 1, 1, 900))],
+        vec![Step::on(0, 0, Pass { secs: 90_000 })],
+        vec![Step::on(0, 0, Op::Cancel { agent: 0, key: 0 })],
+    ];
+    check(
+        &plan(653, rounds),
+        &["Authorize allow", "Cancel sent", "reconciled: released"],
+    );
+}
+
 #[test]
 fn a_freeze_that_is_answered_while_a_payment_is_under_way_is_followed_by_none() {
     let rounds = vec![vec![
