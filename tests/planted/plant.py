@@ -91,8 +91,8 @@ BUGS = [
     Bug(
         "a key judged as of before its agent was read",
         "shared/api/src/entrance.rs",
-        "            let (agent, rest) = read(key.agent).await?;\n            let now = clock.now();\n",
-        "            let now = clock.now();\n            let (agent, rest) = read(key.agent).await?;\n",
+        "            let (agent, rest) = read(&key).await?;\n            let now = clock.now();\n",
+        "            let now = clock.now();\n            let (agent, rest) = read(&key).await?;\n",
         "package(purser-api) and test(=entrance::tests::a_key_that_ends_while_its_agent_is_read_does_not_get_in)",
     ),
     Bug(
@@ -300,6 +300,10 @@ def main():
     bugs = [bug for bug in known if not wanted or bug.name in wanted]
     if not bugs:
         sys.exit(f"plant: no such bug; there are: {'; '.join(bug.name for bug in known)}")
+    # Before anything is built: one that can't be planted proves nothing.
+    stale = [bug.name for bug in (*BUGS, *SIMULATED) if (ROOT / bug.file).read_text().count(bug.text) != 1]
+    if stale:
+        sys.exit(f"plant: no longer stands where it is to be planted, exactly once: {'; '.join(stale)}")
     copy_tree()
     missed = [bug for bug in bugs if not caught(bug)]
     print(f"{len(bugs) - len(missed)} of {len(bugs)} planted bugs were caught")
@@ -328,9 +332,6 @@ def caught(bug):
     """Whether the tests fail, or the simulation finds something, with the bug in place."""
     path = TREE / bug.file
     source = path.read_text()
-    if source.count(bug.text) != 1:
-        print(f"MISSED  {bug.name}: its text stands {source.count(bug.text)} times in {bug.file}")
-        return False
     path.write_text(source.replace(bug.text, bug.instead))
     try:
         run = cargo(*looking_for(bug))
