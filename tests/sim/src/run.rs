@@ -30,6 +30,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tower::ServiceExt as _;
@@ -39,6 +40,10 @@ pub(crate) const NONCE_KEY: &str = "0123456789abcdef0123456789abcdef";
 /// When every run begins: 2026-11-21T00:00:00Z.
 const EPOCH: i64 = 1_795_219_200_000_000;
 const CONFIRMATIONS: u64 = 3;
+/// In microseconds, like all times here.
+const SECOND: i64 = 1_000_000;
+/// No function has more time for a call.
+const LONGEST_CALL: i64 = 30 * SECOND;
 /// The agents' keys, those of bursts included.
 const KEYS_IN_ALL: usize = 256;
 /// What a wallet has at first.
@@ -162,6 +167,8 @@ pub(crate) struct Run {
     dice: Arc<Mutex<Dice>>,
     rules: AtomicU64,
     thaws: Mutex<BTreeMap<u8, usize>>,
+    /// How many steps are under way on environments.
+    under_way: watch::Sender<usize>,
 }
 
 struct Answer {
@@ -209,6 +216,7 @@ impl Run {
             dice: Arc::clone(&dice),
             rules: AtomicU64::new(0),
             thaws: Mutex::default(),
+            under_way: watch::Sender::default(),
         };
         for service in 0..SERVICES {
             world
@@ -376,7 +384,10 @@ impl Run {
         self.world.count(format!("operation {}", op.name()));
         if op.is_of_the_world() {
             sleep(Duration::from_millis(u64::from(pace) % 40)).await;
-            let what = self.happen(op);
+            let what = match op {
+                Op::Pass { .. } | Op::PassToRollOff { .. } | Op::PassToDeadline { .. } => self.pass(op).await,
+                _ => self.happen(op),
+            };
             self.world.count(format!("{} {what}", op.name()));
             return;
         }
@@ -388,7 +399,9 @@ impl Run {
             clock: self.world.clock_of(worker),
             alone,
         };
+        self.under_way.send_modify(|count| *count += 1);
         let what = self.act(number, worker, op, begun).await;
+        self.under_way.send_modify(|count| *count -= 1);
         self.world.count(format!("{} {what}", op.name()));
     }
 
@@ -1073,39 +1086,53 @@ impl Run {
         "to the end".to_owned()
     }
 
-    /// What happens around the functions.
-    fn happen(&self, op: Op) -> &'static str {
-        let second = 1_000_000;
-        match op {
-            Op::Pass { secs } => {
-                self.world.leap(i64::from(secs) * second);
-                "passed"
+    /// Lets time pass. A call is over within half a minute, whatever becomes of it, so more than that passes between calls.
+    async fn pass(&self, op: Op) -> &'static str {
+        if self.leap(op).is_ok_and(|(micros, _)| micros > LONGEST_CALL) {
+            let mut under_way = self.under_way.subscribe();
+            under_way
+                .wait_for(|count| *count == 0)
+                .await
+                .expect("its sender is here");
+        }
+        match self.leap(op) {
+            Ok((micros, what)) => {
+                self.world.leap(micros);
+                what
             }
+            Err(why) => why,
+        }
+    }
+
+    /// How much time a step lets pass, and to when; or why it lets none.
+    fn leap(&self, op: Op) -> Result<(i64, &'static str), &'static str> {
+        let now = self.world.now();
+        let to = |early| if early { "just before" } else { "at it" };
+        match op {
+            Op::Pass { secs } => Ok((i64::from(secs) * SECOND, "passed")),
             Op::PassToRollOff { agent, service, early } => {
                 let window = crate::books::day_window(&agent_id(agent).to_string(), &service_id(service).to_string());
-                let now = self.world.now();
                 let books = self.world.record().books.clone();
                 let skew = (0..WORKERS).map(|worker| self.world.skew(worker)).max().unwrap_or(0);
                 let entries = books.entries(&window).into_iter();
                 let next = entries
                     .map(|entry| entry.at + crate::books::DAY - skew - i64::from(early))
                     .find(|at| *at > now);
-                let Some(next) = next else { return "nothing rolls off" };
-                self.world.leap(next - now);
-                if early { "just before" } else { "at it" }
+                next.map(|at| (at - now, to(early))).ok_or("nothing rolls off")
             }
             Op::PassToDeadline { agent, key, early } => {
-                let Some((signed, _)) = self.memory(agent, key, |memory| memory.payment.clone()) else {
-                    return "nothing authorized";
-                };
-                let at = i64::try_from(signed.valid_before).expect("a time") * second - i64::from(early) * second;
-                let now = self.world.now();
-                if at <= now {
-                    return "over";
-                }
-                self.world.leap(at - now);
-                if early { "just before" } else { "at it" }
+                let payment = self.memory(agent, key, |memory| memory.payment.clone());
+                let (signed, _) = payment.ok_or("nothing authorized")?;
+                let at = i64::try_from(signed.valid_before).expect("a time") * SECOND - i64::from(early) * SECOND;
+                (at > now).then_some((at - now, to(early))).ok_or("over")
             }
+            other => unreachable!("{other:?} lets no time pass"),
+        }
+    }
+
+    /// What happens around the functions.
+    fn happen(&self, op: Op) -> &'static str {
+        match op {
             Op::Reorganize { depth } => {
                 self.world.chain().reorganize(depth.into());
                 if u64::from(depth) < CONFIRMATIONS {
