@@ -58,6 +58,8 @@ pub(crate) struct Record {
     /// Calls that were sent and have not taken effect, or whose answer is on its way.
     pub(crate) flying: usize,
     held: BTreeSet<(String, Key)>,
+    /// The tokens of the transactions that were made.
+    made: BTreeSet<String>,
 }
 
 /// What was stored from an instant on.
@@ -329,7 +331,7 @@ impl Link {
                 drop(send(Duration::from_millis(millis.into())));
                 Reply::Silent
             }
-            Some(Fault::Conflict) => {
+            Some(Fault::Conflict) if !self.was_made(&call) => {
                 sleep(to + back).await;
                 conflict(&call)
             }
@@ -337,7 +339,7 @@ impl Link {
                 sleep(to + back).await;
                 throttled(&call)
             }
-            Some(Fault::Slow(_) | Fault::OldHead(_) | Fault::OtherChain) | None => {
+            Some(Fault::Slow(_) | Fault::OldHead(_) | Fault::OtherChain | Fault::Conflict) | None => {
                 if let Some(Fault::Slow(millis)) = fault {
                     to += Duration::from_millis(millis.into());
                 }
@@ -363,6 +365,16 @@ impl Link {
         };
         self.world.record().events.push(event);
         reply
+    }
+
+    /// Whether the call repeats a transaction that was made: then it meets nobody, and is told that it was (DynamoDB API
+    /// reference, `TransactWriteItems`, `ClientRequestToken`).
+    fn was_made(&self, call: &Call) -> bool {
+        let Call::Table { operation, body } = call else {
+            return false;
+        };
+        let token = token_of(operation, &serde_json::from_slice(body).expect("the SDK writes JSON"));
+        token.is_some_and(|token| self.world.record().made.contains(&token))
     }
 
     async fn die(&self) -> Reply {
@@ -421,6 +433,11 @@ impl Link {
         }
         let request: Value = serde_json::from_slice(body).expect("the SDK writes JSON");
         let keys = written(operation, &request);
+        let token = token_of(operation, &request);
+        if token.as_ref().is_some_and(|token| world.record().made.contains(token)) {
+            world.now();
+            return world.carry_out(step, self.worker, operation, body, &keys);
+        }
         let taken: Vec<bool> = {
             let record = world.record();
             keys.iter().map(|key| record.held.contains(key)).collect()
@@ -440,7 +457,11 @@ impl Link {
         world.now();
         let answer = world.carry_out(step, self.worker, operation, body, &keys);
         if operation == "TransactWriteItems" {
-            world.record().held.retain(|key| !keys.contains(key));
+            let mut record = world.record();
+            record.held.retain(|key| !keys.contains(key));
+            if answer.0 == 200 {
+                record.made.extend(token);
+            }
         }
         answer
     }
@@ -497,6 +518,12 @@ fn lost(silence: Silence, call: &Call) -> Reply {
         (Silence::Error, Call::Chain { .. }) => Reply::Answer(503, Vec::new()),
         (Silence::Error, Call::Table { .. }) => of_error(500, "InternalServerError", "the simulation lost it"),
     }
+}
+
+/// By what a transaction is known when it is sent again.
+fn token_of(operation: &str, request: &Value) -> Option<String> {
+    let token = request["ClientRequestToken"].as_str();
+    token.filter(|_| operation == "TransactWriteItems").map(str::to_owned)
 }
 
 fn conflict(call: &Call) -> Reply {

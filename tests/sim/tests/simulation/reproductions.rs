@@ -2,9 +2,9 @@
 //!
 //! Each says what must hold; what it needs to be about that at all is asserted beside it.
 
-use Fault::{CrashAfter, Late, LostAnswer, Slow};
+use Fault::{Conflict, CrashAfter, Late, LostAnswer, Slow};
 use Op::{Authorize, Complete, Freeze, Pass, PassToDeadline, Reconcile, Reorganize};
-use Silence::Nothing;
+use Silence::{Broken, Nothing};
 use Twist::Plain;
 use purser_sim::{Buy, Fault, Op, Pay, Plan, Proof, Silence, Step, Twist, run};
 
@@ -109,6 +109,16 @@ fn a_payment_of_the_last_second_is_confirmed_though_two_reconcile_and_one_comple
         ],
     ];
     check(&plan(2, rounds), &["reconciled: not_yet", "Complete confirmed"]);
+}
+
+/// Seed 1881: the SDK sends the transaction again by itself, and finds it made.
+#[test]
+fn a_payment_whose_answer_is_lost_and_that_then_meets_others_is_no_replay_of_itself() {
+    let mut step = Step::on(0, 0, buy(1, 1, 250, 30)).but(6, LostAnswer(Broken));
+    for call in 7..11 {
+        step = step.but(call, Conflict);
+    }
+    check(&plan(1_881, vec![vec![step]]), &["Authorize allow"]);
 }
 
 /// From seed 653: nobody looked while it was unused, and then there was something to trace, on a young chain.
