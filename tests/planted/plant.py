@@ -253,7 +253,8 @@ SIMULATED = [
         "functions/payments/src/authorize.rs",
         "if !self\n                        .payments\n                        .ledger\n                        .held_still(",
         "if false && !self\n                        .payments\n                        .ledger\n                        .held_still(",
-        200,
+        "package(purser-sim) and "
+        "test(=reproductions::a_call_that_is_sent_twice_is_not_refused_for_the_room_that_it_has_taken)",
     ),
     Bug(
         "a confirmation without the claim on its transaction",
