@@ -30,7 +30,7 @@ simulate: ## Runs 2,000 seeds of the simulation, or SEEDS many, or the one that 
 	cargo run --locked --quiet --package purser-sim -- $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),2000))
 
 .PHONY: simulate-planted
-simulate-planted: ## Plants bugs, one at a time, and sees the simulation find each within its number of seeds.
+simulate-planted: ## Plants bugs, one at a time, and sees the simulation find each, by a seed or a kept schedule.
 	tests/planted/plant.py --simulation
 
 .PHONY: lint

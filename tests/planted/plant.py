@@ -2,7 +2,7 @@
 """Plants known bugs, one at a time, in a copy of the tree, and sees the tests that must catch each of them fail.
 
     tests/planted/plant.py                         every bug that a test must catch
-    tests/planted/plant.py --simulation            every bug that the simulation must find, within its number of seeds
+    tests/planted/plant.py --simulation            every bug that the simulation must find: by a seed, or a kept plan
     tests/planted/plant.py [--simulation] NAME …   only these
 
 A bug is one text of a source file replaced by another. The text has to stand there exactly once, so that a bug that no

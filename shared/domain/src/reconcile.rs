@@ -32,7 +32,7 @@ pub struct FinalBlock {
 /// What the chain shows of one authorization at a final block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sight {
-    /// The token has not seen its nonce.
+    /// The token has not seen its nonce, or had not in a final block in which the payment's time was over.
     Unused,
     /// The token has, in this transaction: to transfer, or to cancel.
     UsedUp(Receipt),

@@ -312,7 +312,7 @@ impl Link {
         let mut dice = Dice::of(u64::from(pace) << 8 | u64::from(number));
         let mut on_its_way = |most: u64| Duration::from_millis(if pace == 0 { 0 } else { dice.below(most) });
         let [mut to, hold, back] = [on_its_way(6), on_its_way(4), on_its_way(3)];
-        let send = |to| self.send(&call, step, number, fault, [to, hold, back]);
+        let send = |to| self.send(&call, step, fault, [to, hold, back]);
         let reply = match fault {
             Some(Fault::CrashBefore) => self.die().await,
             Some(Fault::CrashAfter) => {
@@ -387,7 +387,6 @@ impl Link {
         self: &Arc<Self>,
         call: &Call,
         step: usize,
-        number: u8,
         fault: Option<Fault>,
         [to, hold, back]: [Duration; 3],
     ) -> oneshot::Receiver<(u16, Vec<u8>)> {
@@ -417,7 +416,6 @@ impl Link {
                 });
             }
         }
-        let _ = number;
         receiver
     }
 
