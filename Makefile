@@ -36,6 +36,7 @@ simulate-planted: ## Plants bugs, one at a time, and sees the simulation find ea
 .PHONY: lint
 lint: ## Formatting and lints.
 	cargo fmt --all --check
+	cargo fmt --manifest-path tests/bench/references/Cargo.toml --check
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
 
 .PHONY: openapi
@@ -53,10 +54,12 @@ hostile: setup ## Calls every route of a local stack with what the API's descrip
 fuzz: ## Fuzzes what reads bytes of strangers: make fuzz TARGET=hosts SECONDS=600.
 	@fuzz/run.sh $(or $(SECONDS),600) $(TARGET)
 
-# It counts and does not time, so the tests' own build will do.
+# What counts and does not time is content with the tests' own build.
 .PHONY: bench
-bench: setup ## Prints the capacity units, calls and round trips of every operation.
+bench: setup ## Prints the capacity units, calls and round trips of every operation, and what the code takes beside references.
 	cargo bench --locked --profile dev --package purser-tests --bench costs
+	cargo bench --locked --package purser-bench --bench code
+	cargo bench --locked --manifest-path tests/bench/references/Cargo.toml --target-dir target/references
 
 .PHONY: bench-cold
 bench-cold: setup ## Prints size, boot, first call and memory of every function, beside a hello-world function.

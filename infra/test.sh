@@ -20,6 +20,7 @@ skip() { # skip <name> <why>
 infra/setup.sh || { echo "test: setup failed"; exit 1; }
 
 step "formatting" cargo fmt --all --check
+step "formatting of what is outside of the workspace" cargo fmt --manifest-path tests/bench/references/Cargo.toml --check
 step "lints" cargo clippy --locked --workspace --all-targets --quiet -- --deny warnings
 step "dependencies: licences, sources, bans" cargo deny --locked check bans licenses sources
 # The database is a git repository on a host of its own, which is not within reach from everywhere.

@@ -169,7 +169,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn of(value: &'a Value, path: &str) -> Result<Self, Vec<Problem>> {
-        let fields = Fields::of(value, path).map_err(|problem| vec![problem])?;
+        let fields = Fields::of(value, path.to_owned()).map_err(|problem| vec![problem])?;
         Ok(Self { fields, value })
     }
 

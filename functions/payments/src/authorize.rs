@@ -293,7 +293,7 @@ impl Authorizing<'_> {
     }
 
     /// Reserves and signs. The wallet is derived first, so that a seed that does not fit leaves no hold behind.
-    async fn reserve(&self, case: Case<'_>, grant: &Grant, patience: &mut Patience) -> Result<Option<Response>> {
+    async fn reserve(&self, case: Case<'_>, grant: &Grant<'_>, patience: &mut Patience) -> Result<Option<Response>> {
         let offer = &case.intent.offer;
         let wallet = self.payments.wallet(case.agent)?;
         let terms = self.payments.terms(case.agent, self.request, grant)?;

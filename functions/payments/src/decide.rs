@@ -30,7 +30,7 @@ pub(crate) enum Exactness {
 
 impl Payments {
     /// Decides. The wallet is only asked for its balance when everything else is in favour.
-    pub(crate) async fn decide(&self, case: Case<'_>, standing: &Standing) -> Decision {
+    pub(crate) async fn decide<'a>(&self, case: Case<'a>, standing: &'a Standing) -> Decision<'a> {
         let without_balance = Facts {
             agent: case.agent,
             intent: case.intent,

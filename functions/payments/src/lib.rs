@@ -103,7 +103,7 @@ impl Payments {
     }
 
     /// The terms of a grant: what will be stored, and all that will be signed.
-    fn terms(&self, agent: &Agent, request: &AuthorizeRequest, grant: &Grant) -> Result<Terms> {
+    fn terms(&self, agent: &Agent, request: &AuthorizeRequest, grant: &Grant<'_>) -> Result<Terms> {
         let offer = &request.intent.offer;
         let window = Duration::from_secs_u32(offer.max_timeout_secs()).min(self.max_authorization);
         let random: [u8; 16] = self.chance.bytes()?;
@@ -127,11 +127,7 @@ impl Payments {
             x402_version: offer.version(),
             offer_index: offer.index(),
             policy_version: grant.policy_version(),
-            budgets: grant
-                .charges()
-                .iter()
-                .filter_map(|charge| charge.scope.budget())
-                .collect(),
+            budgets: grant.charges().filter_map(|charge| charge.scope.budget()).collect(),
             idempotency_key: request.idempotency_key,
             approval: grant.approval(),
             checks: grant.checks().to_vec(),

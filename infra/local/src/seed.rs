@@ -79,7 +79,7 @@ impl SecretValues {
     }
 
     pub(crate) fn by_arn(self) -> Result<BTreeMap<String, String>, SeedError> {
-        let wallet_xpub = self.wallet_seed()?.xpub()?.to_text()?;
+        let wallet_xpub = self.wallet_seed()?.xpub().to_text()?;
         let by_arn = [
             (WALLET_SEED_ARN, self.wallet_seed),
             (WALLET_XPUB_ARN, wallet_xpub),

@@ -25,7 +25,7 @@ const SEED: &str = "000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d
 /// The public half of [`SEED`].
 fn xpub() -> String {
     let seed = purser_chain::WalletSeed::from_hex(SEED).unwrap();
-    seed.xpub().unwrap().to_text().unwrap()
+    seed.xpub().to_text().unwrap()
 }
 
 type Texts = BTreeMap<String, String>;

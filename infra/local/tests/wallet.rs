@@ -68,7 +68,7 @@ fn the_seed_goes_into_the_secret_and_one_copy_and_is_never_shown() {
     assert_eq!((text.len(), account.read("copy")), (128, text.clone()));
     assert_eq!(fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o600);
     let seed = WalletSeed::from_hex(&text).unwrap();
-    assert_eq!(account.read("xpub"), seed.xpub().unwrap().to_text().unwrap());
+    assert_eq!(account.read("xpub"), seed.xpub().to_text().unwrap());
     assert!(WalletXpub::from_text(&account.read("xpub")).is_ok());
 
     let shown = printed(&ended) + &account.read("calls");

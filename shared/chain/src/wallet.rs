@@ -33,8 +33,10 @@ pub enum KeyError {
     Nonce,
 }
 
-/// The secret that all wallets are derived from: 32 to 64 bytes, overwritten when dropped.
-pub struct WalletSeed(Zeroizing<Vec<u8>>);
+/// The secret that all wallets are derived from. Of the seed itself nothing is kept but the key of m/44'/60'/0'/0, one
+/// step above the wallets: a wallet then takes one derivation, and the memory holds no more than wallets need. The key is
+/// overwritten when it is dropped.
+pub struct WalletSeed(XPriv);
 
 /// m/44'/60'/0'/0, the external accounts of Ethereum (BIP-44, SLIP-44 coin type 60). BIP-32 counts hardened steps
 /// from 2^31.
@@ -42,35 +44,31 @@ const ACCOUNTS: [u32; 4] = [HARDENED + 44, HARDENED + 60, HARDENED, 0];
 const HARDENED: u32 = 1 << 31;
 
 impl WalletSeed {
-    /// Reads the seed from hexadecimal digits, with or without `0x`; a BIP-39 seed is 128 of them.
+    /// Reads the seed from hexadecimal digits, with or without `0x`: 32 to 64 bytes; a BIP-39 seed is 64.
     pub fn from_hex(text: &str) -> Result<Self, KeyError> {
         let bytes = Zeroizing::new(hex::decode(text).map_err(|_| KeyError::Seed)?);
-        if (32..=64).contains(&bytes.len()) {
-            Ok(Self(bytes))
-        } else {
-            Err(KeyError::Seed)
+        if !(32..=64).contains(&bytes.len()) {
+            return Err(KeyError::Seed);
         }
+        // The hint becomes the version bytes of the text: `xpub`, and not the `zpub` of Bitcoin's newer addresses.
+        let root = XPriv::root_from_seed(&bytes, Some(Hint::Legacy));
+        ACCOUNTS
+            .into_iter()
+            .try_fold(root.map_err(|_| KeyError::Seed)?, |key, step| key.derive_child(step))
+            .map(Self)
+            .map_err(|_| KeyError::Seed)
     }
 
     /// The wallet at m/44'/60'/0'/0/`index`.
     pub fn wallet(&self, index: u32) -> Result<WalletSigner, KeyError> {
-        let key = child(&self.accounts()?, index)?;
+        let key = child(&self.0, index)?;
         let key: &SigningKey = key.as_ref();
         Ok(WalletSigner(PrivateKeySigner::from_signing_key(key.clone())))
     }
 
     /// The public half of m/44'/60'/0'/0: the addresses of all wallets, and nothing that signs.
-    pub fn xpub(&self) -> Result<WalletXpub, KeyError> {
-        Ok(WalletXpub(self.accounts()?.verify_key()))
-    }
-
-    fn accounts(&self) -> Result<XPriv, KeyError> {
-        // The hint becomes the version bytes of the text: `xpub`, and not the `zpub` of Bitcoin's newer addresses.
-        let root = XPriv::root_from_seed(&self.0, Some(Hint::Legacy));
-        ACCOUNTS
-            .into_iter()
-            .try_fold(root.map_err(|_| KeyError::Seed)?, |key, step| key.derive_child(step))
-            .map_err(|_| KeyError::Seed)
+    pub fn xpub(&self) -> WalletXpub {
+        WalletXpub(self.0.verify_key())
     }
 }
 
@@ -204,7 +202,7 @@ mod tests {
         let seeds = [TEST_SEED.to_owned(), "ab".repeat(32), "0123456789abcdef".repeat(4)];
         for seed in seeds {
             let seed = WalletSeed::from_hex(&seed).unwrap();
-            let xpub = WalletXpub::from_text(&seed.xpub().unwrap().to_text().unwrap()).unwrap();
+            let xpub = WalletXpub::from_text(&seed.xpub().to_text().unwrap()).unwrap();
             for index in [0, 1, 2, 255, 256, 65_536, HARDENED - 1] {
                 let (address, wallet) = (xpub.address(index).unwrap(), seed.wallet(index).unwrap());
                 assert_eq!(address, wallet.address(), "{index}");
@@ -218,7 +216,7 @@ mod tests {
     #[test]
     fn the_text_is_the_one_that_other_wallets_export() {
         let xpub = WalletXpub::from_text(TEST_XPUB).unwrap();
-        let exported = WalletSeed::from_hex(TEST_SEED).unwrap().xpub().unwrap();
+        let exported = WalletSeed::from_hex(TEST_SEED).unwrap().xpub();
         assert_eq!(exported.to_text().unwrap(), TEST_XPUB);
         for (index, address) in [
             (0, "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266"),
@@ -306,7 +304,7 @@ mod tests {
     fn debug_output_shows_no_secret() {
         let seed = WalletSeed::from_hex(TEST_SEED).unwrap();
         assert_eq!(format!("{seed:?}"), "WalletSeed(..)");
-        assert_eq!(format!("{:?}", seed.xpub().unwrap()), "WalletXpub(..)");
+        assert_eq!(format!("{:?}", seed.xpub()), "WalletXpub(..)");
         let wallet = format!("{:?}", seed.wallet(0).unwrap());
         assert_eq!(
             wallet.to_lowercase(),

@@ -4,6 +4,7 @@ use crate::{
     Address, Amount, Network, Offer, OperationSlug, OperationUuid, ServiceId, ServiceSlug, requirement::SCHEME,
 };
 use serde_json::Value;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use url::Url;
 
 /// Declares an enum whose values have one name each, in JSON, in queries and in storage.
@@ -227,7 +228,7 @@ impl Operation {
         self.endpoint.scheme() == url.scheme()
             && self.endpoint.host() == url.host()
             && self.endpoint.port_or_known_default() == url.port_or_known_default()
-            && self.endpoint.path().trim_end_matches('/') == url.path().trim_end_matches('/')
+            && path_of(&self.endpoint) == path_of(url)
     }
 
     /// Whether the caller names the page to fetch, so that `allowed_domains` applies (`docs/decisions.md` §9).
@@ -236,17 +237,36 @@ impl Operation {
     }
 }
 
-/// The whole catalog, as of one read; found in by UUID, by slug and by provider address.
+/// The whole catalog, as of one read; found in by UUID, by slug and by provider address, however large it is.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
+    /// In the order of their slugs.
     services: Vec<Service>,
+    /// Their places, in the order of their ids.
+    by_id: Vec<(ServiceId, usize)>,
+    /// The places of services and of their operations, in the order of the addresses' digests.
+    by_address: Vec<(u64, usize, usize)>,
 }
 
 impl Catalog {
     /// A catalog of these services, in the order of their slugs.
     pub fn new(mut services: Vec<Service>) -> Self {
         services.sort_by(|a, b| a.slug.cmp(&b.slug));
-        Self { services }
+        let places = || services.iter().enumerate();
+        let mut by_id: Vec<_> = places().map(|(place, service)| (service.id, place)).collect();
+        by_id.sort_unstable();
+        let mut by_address: Vec<_> = places()
+            .flat_map(|(place, service)| {
+                let operations = service.operations.iter().enumerate();
+                operations.map(move |(index, operation)| (address_digest(&operation.endpoint), place, index))
+            })
+            .collect();
+        by_address.sort_unstable();
+        Self {
+            services,
+            by_id,
+            by_address,
+        }
     }
 
     /// Every service, by slug.
@@ -256,7 +276,9 @@ impl Catalog {
 
     /// The service of that UUID.
     pub fn by_id(&self, id: ServiceId) -> Option<&Service> {
-        self.services.iter().find(|service| service.id == id)
+        let first = self.by_id.partition_point(|(other, _)| *other < id);
+        let (_, place) = self.by_id.get(first).filter(|(other, _)| *other == id)?;
+        self.services.get(*place)
     }
 
     /// The service of that slug or, where the text is one, UUID.
@@ -271,11 +293,113 @@ impl Catalog {
         }
     }
 
-    /// The operations at an address, each with its service.
-    pub fn at(&self, url: &Url) -> impl Iterator<Item = (&Service, &Operation)> {
-        self.services
+    /// The operations at an address, each with its service, in the order of the catalog.
+    pub fn at(&self, url: &Url) -> impl Iterator<Item = (&Service, &Operation)> + Clone {
+        let digest = address_digest(url);
+        let first = self.by_address.partition_point(|(other, ..)| *other < digest);
+        let alike = self
+            .by_address
             .iter()
-            .flat_map(|service| service.operations.iter().map(move |operation| (service, operation)))
+            .skip(first)
+            .take_while(move |(other, ..)| *other == digest);
+        alike
+            .filter_map(|(_, place, index)| {
+                let service = self.services.get(*place)?;
+                Some((service, service.operations.get(*index)?))
+            })
             .filter(move |(_, operation)| operation.is_at(url))
+    }
+}
+
+/// What equal addresses have in common ([`Operation::is_at`]); others hardly ever do.
+fn address_digest(url: &Url) -> u64 {
+    let mut digest = DefaultHasher::new();
+    url.scheme().hash(&mut digest);
+    url.host().hash(&mut digest);
+    url.port_or_known_default().hash(&mut digest);
+    path_of(url).hash(&mut digest);
+    digest.finish()
+}
+
+/// The path by which addresses are compared.
+fn path_of(url: &Url) -> &str {
+    url.path().trim_end_matches('/')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use uuid::Uuid;
+
+    /// A service with an operation at each address.
+    fn service(n: usize, addresses: &[&str]) -> Service {
+        let id = u128::try_from(n).unwrap();
+        let operation = |address: &&str| Operation {
+            id: OperationUuid::from_uuid(Uuid::nil()),
+            slug: OperationSlug::parse("a.b").unwrap(),
+            availability: Availability::Unverified,
+            label: String::new(),
+            method: "GET".to_owned(),
+            endpoint: Url::parse(address).unwrap(),
+            category: Category::Data,
+            execution: String::new(),
+            price_model: String::new(),
+            estimated_price: Amount::ZERO,
+            max_price: None,
+            params: Value::Null,
+            payment: None,
+        };
+        Service {
+            id: ServiceId::from_uuid(Uuid::from_u128(id ^ 0b101)),
+            version: 1,
+            slug: ServiceSlug::parse(&format!("s{n}")).unwrap(),
+            name: String::new(),
+            description: String::new(),
+            website: Url::parse("https://a.example").unwrap(),
+            logo_url: None,
+            category: Category::Data,
+            source: String::new(),
+            trust_status: TrustStatus::Listed,
+            curated: true,
+            operations: addresses.iter().map(operation).collect(),
+        }
+    }
+
+    fn addresses() -> impl Strategy<Value = Vec<&'static str>> {
+        let known = vec![
+            "https://a.example/x",
+            "https://a.example/x/",
+            "https://A.example:443/x?q=1",
+            "https://a.example/X",
+            "http://a.example/x",
+            "https://a.example:444/x",
+            "https://b.example/x",
+            "https://a.example",
+            "http://127.0.0.1/x",
+            "http://2130706433/x#f",
+        ];
+        prop::collection::vec(prop::sample::select(known), 0..5)
+    }
+
+    proptest! {
+        /// What is found by an index is what a look at every entry finds, in the same order.
+        #[test]
+        fn an_index_finds_what_a_search_finds(catalog in prop::collection::vec(addresses(), 0..8), asked in addresses()) {
+            let services = catalog.iter().enumerate().map(|(n, addresses)| service(n, addresses)).collect();
+            let catalog = Catalog::new(services);
+            for address in asked {
+                let url = Url::parse(address).unwrap();
+                let every = catalog.services().iter();
+                let every = every.flat_map(|service| service.operations.iter().map(move |operation| (service, operation)));
+                let searched: Vec<_> = every.filter(|(_, operation)| operation.is_at(&url)).collect();
+                prop_assert_eq!(catalog.at(&url).collect::<Vec<_>>(), searched);
+            }
+            for id in (0..10).map(|n| ServiceId::from_uuid(Uuid::from_u128(n))) {
+                let searched = catalog.services().iter().find(|service| service.id == id);
+                prop_assert_eq!(catalog.by_id(id), searched);
+                prop_assert_eq!(catalog.by_reference(&id.to_string()), searched);
+            }
+        }
     }
 }

@@ -5,14 +5,17 @@
 //! so that a refused agent sees at once everything that stands in its way. The first failed check is the answer.
 //! An approval lifts the approval check alone: caps, scopes and freezes still win.
 //!
+//! An allow takes no memory: the checks are an array, and a grant borrows the facts it rests on. Only what a refusal has
+//! to say is copied (`tests/bench/tests/allocations.rs` counts).
+//!
 //! A [`Grant`] can only be made here. What is deliberately elsewhere: authentication, idempotency and the state of an
 //! approval, which are answered before (`functions/payments`), and the reservation, which holds the grant to what it
 //! was decided on (`shared/store`).
 
 use crate::{
     Agent, AgentId, AgentStatus, Amount, ApprovalId, Charge, DomainPattern, EnabledService, Eviction, Fits, Intent,
-    Offer, Operation, OperationSlug, Rule, RuleId, RuleKind, Service, ServiceId, ServiceSlug, Target, Timestamp,
-    Vendor, Window, catalog::named,
+    Offer, Operation, OperationSlug, Rule, RuleId, RuleKind, Service, ServiceId, ServiceSlug, SpendPolicy, Target,
+    Timestamp, Vendor, Window, catalog::named,
 };
 
 /// Everything a decision rests on.
@@ -50,10 +53,14 @@ pub fn recorded_time<'a>(now: Timestamp, windows: impl IntoIterator<Item = &'a W
 }
 
 /// What is decided.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
+#[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a boxed grant would be the one allocation of an allow"
+)]
+pub enum Decision<'a> {
     /// The payment may be reserved and signed.
-    Allow(Box<Grant>),
+    Allow(Grant<'a>),
     /// It may not, or a person decides first.
     Refuse(Denial),
     /// The request lacks something that this policy needs: `metadata.target_url`.
@@ -61,59 +68,52 @@ pub enum Decision {
 }
 
 /// Leave to reserve exactly this payment. Only [`evaluate`] makes one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Grant {
-    at: Timestamp,
-    agent: AgentId,
-    service: ServiceId,
-    operation: Option<OperationSlug>,
-    amount: Amount,
-    agent_version: u64,
-    policy_version: u64,
-    charges: Vec<Charge>,
-    approval: Option<ApprovalId>,
-    checks: Vec<Check>,
+#[derive(Clone, Debug)]
+pub struct Grant<'a> {
+    facts: Facts<'a>,
+    enabled: &'a EnabledService,
+    checks: Checks,
 }
 
-impl Grant {
+impl<'a> Grant<'a> {
     /// The recorded time: the settlement's `authorized_at`.
     pub const fn at(&self) -> Timestamp {
-        self.at
+        self.facts.at
     }
     /// Who may pay.
     pub const fn agent(&self) -> AgentId {
-        self.agent
+        self.facts.agent.id
     }
     /// For whose service.
     pub const fn service(&self) -> ServiceId {
-        self.service
+        self.facts.service.id
     }
     /// For which operation, where the catalog knows it.
-    pub const fn operation(&self) -> Option<&OperationSlug> {
-        self.operation.as_ref()
+    pub fn operation(&self) -> Option<&'a OperationSlug> {
+        self.facts.operation.map(|operation| &operation.slug)
     }
     /// How much.
     pub const fn amount(&self) -> Amount {
-        self.amount
+        self.facts.offer.amount()
     }
     /// The version of the agent's record (status, keys, rules) that allowed it.
     pub const fn agent_version(&self) -> u64 {
-        self.agent_version
+        self.facts.agent.version
     }
     /// The policy version that allowed it.
     pub const fn policy_version(&self) -> u64 {
-        self.policy_version
+        self.enabled.version
     }
-    /// What the reservation adds to which window, the day's first.
-    pub fn charges(&self) -> &[Charge] {
-        &self.charges
+    /// What the reservation adds to which window, the day's first. None is unknown, and each of them fits.
+    pub fn charges(&self) -> impl Iterator<Item = Charge<'a>> {
+        charges(self.facts, self.enabled).flatten()
     }
     /// The approval that the reservation uses up.
     pub const fn approval(&self) -> Option<ApprovalId> {
-        self.approval
+        self.facts.approval
     }
     /// Every check, in order.
-    pub fn checks(&self) -> &[Check] {
+    pub const fn checks(&self) -> &[Check] {
         &self.checks
     }
 }
@@ -411,171 +411,157 @@ pub struct Check {
     pub remaining: Option<Amount>,
 }
 
+/// All of them, in the order of [`CheckName::ALL`].
+type Checks = [Check; CheckName::ALL.len()];
+
 /// Decides. See the module's documentation.
-pub fn evaluate(facts: &Facts<'_>) -> Decision {
-    let mut trail = Trail {
-        checks: Vec::with_capacity(CheckName::ALL.len()),
-        first: None,
-    };
-    let Facts {
-        agent,
-        intent,
-        offer,
-        service,
-        at,
-        ..
-    } = *facts;
-    let amount = offer.amount();
+pub fn evaluate<'a>(facts: &Facts<'a>) -> Decision<'a> {
+    let mut trail = Trail { first: None };
+    let amount = facts.offer.amount();
     let enabled = facts.enabled.filter(|enabled| enabled.enabled);
-
-    trail.note(CheckName::ServiceEnabled, enabled.is_some(), || {
-        Finding::Reason(Reason::ServiceNotEnabled {
-            service: service.slug.clone(),
-        })
-    });
-    trail.note(CheckName::AgentActive, agent.status == AgentStatus::Active, || {
-        Block::AgentFrozen.into()
-    });
     let policy = enabled.map(|enabled| &enabled.policy);
-    scope(&mut trail, facts);
 
-    let ceiling = intent.max_payment;
-    trail.compare(CheckName::MaxPayment, amount, Some((ceiling, Amount::ZERO)), || {
-        Finding::Reason(Reason::AmountExceedsMax {
-            amount,
-            max_payment: ceiling,
-        })
+    let service_enabled = trail.note(CheckName::ServiceEnabled, enabled.is_some(), || {
+        service_not_enabled(facts).into()
     });
-    trail.compare(
-        CheckName::PerCall,
-        amount,
-        policy.map(|policy| (policy.max_per_call, Amount::ZERO)),
-        || {
-            let max_per_call = policy.map_or(Amount::ZERO, |policy| policy.max_per_call);
-            Finding::Reason(Reason::PerCallLimit { amount, max_per_call })
-        },
-    );
+    let active = facts.agent.status == AgentStatus::Active;
+    let agent_active = trail.note(CheckName::AgentActive, active, || Block::AgentFrozen.into());
+    let operation = operation(&mut trail, facts, policy);
+    let domain = domain(&mut trail, facts, policy);
 
-    let blocked = agent.rules.iter().any(|rule| blocks_category(rule, facts));
-    trail.note(CheckName::Category, !blocked, || {
+    let ceiling = Some((facts.intent.max_payment, Amount::ZERO));
+    let max_payment = trail.compare(CheckName::MaxPayment, amount, ceiling, |max_payment, _| {
+        Reason::AmountExceedsMax { amount, max_payment }.into()
+    });
+    let cap = policy.map(|policy| (policy.max_per_call, Amount::ZERO));
+    let per_call = trail.compare(CheckName::PerCall, amount, cap, |max_per_call, _| {
+        Reason::PerCallLimit { amount, max_per_call }.into()
+    });
+
+    let blocked = facts.agent.rules.iter().any(|rule| blocks_category(rule, facts));
+    let category = trail.note(CheckName::Category, !blocked, || {
         Block::Category(category(facts)).into()
     });
-    let vendor = vendor(facts);
-    trail.note(CheckName::Vendor, vendor.is_none(), || {
-        vendor.unwrap_or(Block::PayeeNotInCatalog).into()
-    });
-    budgets(&mut trail, facts);
+    let vendor = vendor(&mut trail, facts);
+    let budget = budget(&mut trail, facts);
 
-    let day = policy.map(|policy| (policy.max_per_day, facts.day.live(at)));
-    trail.compare(CheckName::Day, amount, day, || {
-        let max_per_day = policy.map_or(Amount::ZERO, |policy| policy.max_per_day);
-        let retry_at = facts.day.fits(amount, max_per_day, at);
-        Finding::Reason(Reason::DailyLimit {
-            spend_today: facts.day.live(at),
-            amount,
-            max_per_day,
-            retry_at,
-        })
+    let day = policy.map(|policy| (policy.max_per_day, facts.day.live(facts.at)));
+    let day = trail.compare(CheckName::Day, amount, day, |max_per_day, spend_today| {
+        let retry_at = facts.day.fits(amount, max_per_day, facts.at);
+        daily_limit(facts, spend_today, max_per_day, retry_at).into()
     });
-    approval(&mut trail, facts);
-    trail.compare(
-        CheckName::Balance,
-        amount,
-        facts.balance.map(|balance| (balance, Amount::ZERO)),
-        || {
-            let balance = facts.balance.unwrap_or(Amount::ZERO);
-            Finding::Reason(Reason::InsufficientBalance {
-                balance,
-                required: amount,
-                wallet: agent.wallet.address,
-            })
-        },
-    );
+    let approval = approval(&mut trail, facts, policy);
+    let balance = facts.balance.map(|balance| (balance, Amount::ZERO));
+    let balance = trail.compare(CheckName::Balance, amount, balance, |balance, _| {
+        let (required, wallet) = (amount, facts.agent.wallet.address);
+        Reason::InsufficientBalance {
+            balance,
+            required,
+            wallet,
+        }
+        .into()
+    });
 
-    decide(trail, facts)
+    let checks = [
+        service_enabled,
+        agent_active,
+        operation,
+        domain,
+        max_payment,
+        per_call,
+        category,
+        vendor,
+        budget,
+        day,
+        approval,
+        balance,
+    ];
+    decide(trail, &checks, facts)
 }
 
-fn decide(trail: Trail, facts: &Facts<'_>) -> Decision {
-    let Trail { checks, first } = trail;
-    let denial = |reason| Denial {
-        reason,
-        checks: checks.clone(),
-        policy_version: facts.enabled.map(|e| e.version),
-        at: facts.at,
+fn decide<'a>(trail: Trail, checks: &Checks, facts: &Facts<'a>) -> Decision<'a> {
+    let refuse = |reason| {
+        Decision::Refuse(Denial {
+            reason,
+            checks: checks.to_vec(),
+            policy_version: facts.enabled.map(|enabled| enabled.version),
+            at: facts.at,
+        })
     };
-    match first {
+    match trail.first {
         Some(Finding::TargetMissing) => return Decision::NeedsTarget,
-        Some(Finding::Reason(reason)) => return Decision::Refuse(denial(reason)),
+        Some(Finding::Reason(reason)) => return refuse(reason),
         None => {}
     }
     // Every check passed, so a policy exists and every charge fits; were one missing all the same, nothing is allowed.
     let Some(enabled) = facts.enabled else {
-        return Decision::Refuse(denial(Reason::ServiceNotEnabled {
-            service: facts.service.slug.clone(),
-        }));
+        return refuse(service_not_enabled(facts));
     };
-    let amount = facts.offer.amount();
-    let charge = |window: &Window, cap| window.charge(amount, cap, facts.at, facts.eviction);
-    let is_budget = |rule: &&Rule| matches!(rule.kind, RuleKind::BudgetLimit { .. });
-    let budgets = facts.agent.rules.iter().filter(is_budget).map(|rule| {
-        let (limit, window) = budget_of(rule, facts)?;
-        charge(window, limit)
-    });
-    let day = charge(facts.day, enabled.policy.max_per_day);
-    let charges: Option<Vec<Charge>> = std::iter::once(day).chain(budgets).collect();
-    let Some(mut charges) = charges else {
-        let (spend_today, max_per_day) = (facts.day.live(facts.at), enabled.policy.max_per_day);
-        return Decision::Refuse(denial(Reason::DailyLimit {
-            spend_today,
-            amount,
-            max_per_day,
-            retry_at: Fits::ReadMore,
-        }));
-    };
-    // The day's write is held to the policy that was read, not to the stamp that lay beside it.
-    if let Some(day) = charges.first_mut() {
-        day.stamp = enabled.version;
+    if !charges(*facts, enabled).all(|charge| charge.is_some_and(|charge| charge.fits())) {
+        let (live, max_per_day) = (facts.day.live(facts.at), enabled.policy.max_per_day);
+        return refuse(daily_limit(facts, live, max_per_day, Fits::ReadMore));
     }
-    Decision::Allow(Box::new(Grant {
-        at: facts.at,
-        agent: facts.agent.id,
-        service: facts.service.id,
-        operation: facts.operation.map(|operation| operation.slug.clone()),
-        amount,
-        agent_version: facts.agent.version,
-        policy_version: enabled.version,
-        charges,
-        approval: facts.approval,
-        checks,
-    }))
+    Decision::Allow(Grant {
+        facts: *facts,
+        enabled,
+        checks: *checks,
+    })
 }
 
-/// Checks 6 and 7: the operation and the target.
-fn scope(trail: &mut Trail, facts: &Facts<'_>) {
-    let Some(policy) = facts
-        .enabled
-        .filter(|enabled| enabled.enabled)
-        .map(|enabled| &enabled.policy)
-    else {
-        trail.unknown(CheckName::OperationEnabled);
-        trail.unknown(CheckName::Domain);
-        return;
+/// What a payment adds to which window, the day's first; `None` for a budget whose window is not among the facts.
+fn charges<'a>(facts: Facts<'a>, enabled: &'a EnabledService) -> impl Iterator<Item = Option<Charge<'a>>> {
+    let charge = move |window: &'a Window, cap| window.charge(facts.offer.amount(), cap, facts.at, facts.eviction);
+    // The day's write is held to the policy that was read, not to the stamp that lay beside it.
+    let day = Charge {
+        stamp: enabled.version,
+        ..charge(facts.day, enabled.policy.max_per_day)
+    };
+    let is_budget = |rule: &&Rule| matches!(rule.kind, RuleKind::BudgetLimit { .. });
+    let budgets = facts.agent.rules.iter().filter(is_budget).map(move |rule| {
+        let (limit, window) = budget_of(rule, &facts)?;
+        Some(charge(window, limit))
+    });
+    std::iter::once(Some(day)).chain(budgets)
+}
+
+fn service_not_enabled(facts: &Facts<'_>) -> Reason {
+    let service = facts.service.slug.clone();
+    Reason::ServiceNotEnabled { service }
+}
+
+fn daily_limit(facts: &Facts<'_>, spend_today: Amount, max_per_day: Amount, retry_at: Fits) -> Reason {
+    Reason::DailyLimit {
+        spend_today,
+        amount: facts.offer.amount(),
+        max_per_day,
+        retry_at,
+    }
+}
+
+/// Check 6: the operation is in scope.
+fn operation(trail: &mut Trail, facts: &Facts<'_>, policy: Option<&SpendPolicy>) -> Check {
+    let Some(policy) = policy else {
+        return Check::unknown(CheckName::OperationEnabled);
     };
     let operation = facts.operation.map(|operation| &operation.slug);
+    let named = facts.intent.operation.as_ref();
     // A named operation that the catalog does not know can't be enabled, whatever the list says.
-    let known = facts.intent.operation.is_none() || operation.is_some();
-    trail.note(
-        CheckName::OperationEnabled,
-        known && policy.allows_operation(operation),
-        || {
-            let operation = operation.or(facts.intent.operation.as_ref()).cloned();
-            Finding::Reason(Reason::OperationNotEnabled {
-                operation,
-                enabled: policy.enabled_operations.clone(),
-            })
-        },
-    );
+    let known = named.is_none() || operation.is_some();
+    let in_scope = known && policy.allows_operation(operation);
+    trail.note(CheckName::OperationEnabled, in_scope, || {
+        Reason::OperationNotEnabled {
+            operation: operation.or(named).cloned(),
+            enabled: policy.enabled_operations.clone(),
+        }
+        .into()
+    })
+}
 
+/// Check 7: what a scrape or crawl is pointed at.
+fn domain(trail: &mut Trail, facts: &Facts<'_>, policy: Option<&SpendPolicy>) -> Check {
+    let Some(policy) = policy else {
+        return Check::unknown(CheckName::Domain);
+    };
     // Of an operation that is not known, the service's category and the name it was given are what there is to go by.
     let fetches = match facts.operation {
         Some(operation) => operation.fetches_targets(),
@@ -586,8 +572,7 @@ fn scope(trail: &mut Trail, facts: &Facts<'_>) {
             .is_some_and(OperationSlug::fetches_targets),
     } || facts.service.category == crate::Category::Scrape;
     if !fetches || policy.allows_any_domain() {
-        trail.note(CheckName::Domain, true, || Finding::TargetMissing);
-        return;
+        return Check::passed(CheckName::Domain);
     }
     let target = facts.intent.target.as_ref();
     let allowed = |target: &Target| policy.allowed_domains.iter().any(|pattern| pattern.matches(target));
@@ -597,7 +582,7 @@ fn scope(trail: &mut Trail, facts: &Facts<'_>) {
             hostname: target.host().to_owned(),
             allowed: policy.allowed_domains.clone(),
         }),
-    });
+    })
 }
 
 /// The category that rules see: the operation's own, else its service's.
@@ -613,7 +598,14 @@ fn blocks_category(rule: &Rule, facts: &Facts<'_>) -> bool {
 }
 
 /// Check 10, the vendor: every allowlist names it, and the money goes where the catalog says, at the catalog's price.
-fn vendor(facts: &Facts<'_>) -> Option<Block> {
+fn vendor(trail: &mut Trail, facts: &Facts<'_>) -> Check {
+    let wrong = wrong_vendor(facts);
+    trail.note(CheckName::Vendor, wrong.is_none(), || {
+        wrong.unwrap_or(Block::PayeeNotInCatalog).into()
+    })
+}
+
+fn wrong_vendor(facts: &Facts<'_>) -> Option<Block> {
     let pay_to = facts.offer.pay_to();
     let listed = facts.agent.rules.iter().all(|rule| match &rule.kind {
         RuleKind::VendorAllowlist { vendors } => vendors.iter().any(|vendor| match vendor {
@@ -660,7 +652,7 @@ fn budget_of<'a>(rule: &Rule, facts: &Facts<'a>) -> Option<(Amount, &'a Window)>
 }
 
 /// Check 10, the budgets: the fullest one tells the numbers.
-fn budgets(trail: &mut Trail, facts: &Facts<'_>) {
+fn budget(trail: &mut Trail, facts: &Facts<'_>) -> Check {
     let amount = facts.offer.amount();
     let tightest = facts
         .agent
@@ -669,11 +661,10 @@ fn budgets(trail: &mut Trail, facts: &Facts<'_>) {
         .filter_map(|rule| budget_of(rule, facts).map(|(limit, window)| (rule.id, limit, window)))
         .min_by_key(|(_, limit, window)| window.remaining(*limit, facts.at));
     let Some((rule, limit, window)) = tightest else {
-        trail.note(CheckName::Budget, true, || Finding::TargetMissing);
-        return;
+        return Check::passed(CheckName::Budget);
     };
     let used = window.live(facts.at);
-    trail.compare(CheckName::Budget, amount, Some((limit, used)), || {
+    trail.compare(CheckName::Budget, amount, Some((limit, used)), |limit, used| {
         Block::Budget {
             rule,
             limit,
@@ -681,48 +672,39 @@ fn budgets(trail: &mut Trail, facts: &Facts<'_>) {
             retry_at: window.fits(amount, limit, facts.at),
         }
         .into()
-    });
+    })
 }
 
 /// Check 12: the threshold, then the rules.
-fn approval(trail: &mut Trail, facts: &Facts<'_>) {
-    let Some(enabled) = facts.enabled.filter(|enabled| enabled.enabled) else {
-        trail.unknown(CheckName::Approval);
-        return;
+fn approval(trail: &mut Trail, facts: &Facts<'_>, policy: Option<&SpendPolicy>) -> Check {
+    let Some(policy) = policy else {
+        return Check::unknown(CheckName::Approval);
     };
     let amount = facts.offer.amount();
-    let threshold = enabled.policy.require_approval_above;
+    let threshold = policy.require_approval_above;
     let by_threshold = (amount > threshold).then_some((threshold, None));
     let asked = by_threshold.or_else(|| {
-        facts
-            .agent
-            .rules
-            .iter()
-            .find_map(|rule| asks_for_approval(rule, facts).map(|above| (above, Some(rule.id))))
+        let mut rules = facts.agent.rules.iter();
+        rules.find_map(|rule| asks_for_approval(rule, facts).map(|above| (above, Some(rule.id))))
     });
-    let outcome = match (asked, facts.approval) {
-        (None, _) => CheckOutcome::Passed,
-        (Some(_), Some(_)) => CheckOutcome::Lifted,
-        (Some((threshold, rule)), None) => {
-            trail.fail_first(|| {
-                Finding::Reason(Reason::ApprovalRequired {
-                    approval: None,
-                    amount,
-                    threshold,
-                    rule,
-                })
-            });
-            CheckOutcome::Failed
-        }
+    let check = match (asked, facts.approval) {
+        (None, _) => Check::passed(CheckName::Approval),
+        (Some(_), Some(_)) => Check::without_numbers(CheckName::Approval, CheckOutcome::Lifted),
+        (Some((threshold, rule)), None) => trail.note(CheckName::Approval, false, || {
+            Reason::ApprovalRequired {
+                approval: None,
+                amount,
+                threshold,
+                rule,
+            }
+            .into()
+        }),
     };
     let limit = asked.map_or(threshold, |(limit, _)| limit);
-    trail.checks.push(Check {
-        name: CheckName::Approval,
-        outcome,
+    Check {
         limit: Some(limit),
-        used: None,
-        remaining: None,
-    });
+        ..check
+    }
 }
 
 /// The amount above which an `approval_required` rule asks about this payment; `None` when it does not.
@@ -750,51 +732,53 @@ enum Finding {
     TargetMissing,
 }
 
+impl From<Reason> for Finding {
+    fn from(reason: Reason) -> Self {
+        Self::Reason(reason)
+    }
+}
+
 impl From<Block> for Finding {
     fn from(block: Block) -> Self {
         Self::Reason(Reason::PolicyBlocked(block))
     }
 }
 
-/// The checks so far, and the first failure.
-struct Trail {
-    checks: Vec<Check>,
-    first: Option<Finding>,
-}
-
-impl Trail {
-    fn fail_first(&mut self, finding: impl FnOnce() -> Finding) {
-        if self.first.is_none() {
-            self.first = Some(finding());
-        }
-    }
-
-    fn note(&mut self, name: CheckName, passed: bool, finding: impl FnOnce() -> Finding) {
-        if !passed {
-            self.fail_first(finding);
-        }
-        let outcome = if passed {
-            CheckOutcome::Passed
-        } else {
-            CheckOutcome::Failed
-        };
-        self.checks.push(Check {
+impl Check {
+    const fn without_numbers(name: CheckName, outcome: CheckOutcome) -> Self {
+        Self {
             name,
             outcome,
             limit: None,
             used: None,
             remaining: None,
-        });
+        }
     }
 
-    fn unknown(&mut self, name: CheckName) {
-        self.checks.push(Check {
-            name,
-            outcome: CheckOutcome::Unknown,
-            limit: None,
-            used: None,
-            remaining: None,
-        });
+    const fn passed(name: CheckName) -> Self {
+        Self::without_numbers(name, CheckOutcome::Passed)
+    }
+
+    const fn unknown(name: CheckName) -> Self {
+        Self::without_numbers(name, CheckOutcome::Unknown)
+    }
+}
+
+/// The first failure of the checks so far. A finding is only made where it is the first, since making one may copy.
+struct Trail {
+    first: Option<Finding>,
+}
+
+impl Trail {
+    /// Notes whether a check holds.
+    fn note(&mut self, name: CheckName, holds: bool, finding: impl FnOnce() -> Finding) -> Check {
+        if holds {
+            return Check::passed(name);
+        }
+        if self.first.is_none() {
+            self.first = Some(finding());
+        }
+        Check::without_numbers(name, CheckOutcome::Failed)
     }
 
     /// Notes whether `amount` fits into what `(limit, used)` leaves; unknown without a limit.
@@ -803,27 +787,17 @@ impl Trail {
         name: CheckName,
         amount: Amount,
         limit_and_used: Option<(Amount, Amount)>,
-        finding: impl FnOnce() -> Finding,
-    ) {
+        finding: impl FnOnce(Amount, Amount) -> Finding,
+    ) -> Check {
         let Some((limit, used)) = limit_and_used else {
-            self.unknown(name);
-            return;
+            return Check::unknown(name);
         };
-        let passed = used.plus(amount).is_some_and(|sum| sum <= limit);
-        if !passed {
-            self.fail_first(finding);
-        }
-        let outcome = if passed {
-            CheckOutcome::Passed
-        } else {
-            CheckOutcome::Failed
-        };
-        self.checks.push(Check {
-            name,
-            outcome,
+        let fits = used.plus(amount).is_some_and(|sum| sum <= limit);
+        Check {
             limit: Some(limit),
             used: Some(used),
             remaining: Some(limit.above(used)),
-        });
+            ..self.note(name, fits, || finding(limit, used))
+        }
     }
 }

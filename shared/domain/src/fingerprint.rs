@@ -1,5 +1,6 @@
 //! What makes two requests the same request.
 
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use std::fmt;
@@ -15,19 +16,16 @@ impl Fingerprint {
     /// RFC 8785 writes numbers as IEEE doubles do, so integers beyond 2^53 would fall together. A request with such a
     /// number is therefore hashed over its plain serialization, in which they stay apart.
     pub fn of_request(body: &Value, leave_out: &[&str]) -> Self {
+        if !has_unsafe_integer(body)
+            && let Ok(canonical) = serde_json_canonicalizer::to_vec(&WithoutMembers { body, leave_out })
+        {
+            return Self::of_bytes(b"rfc8785\0", &canonical);
+        }
         let mut body = body.clone();
         if let Value::Object(object) = &mut body {
             object.retain(|key, _| !leave_out.contains(&key.as_str()));
         }
-        let canonical = if has_unsafe_integer(&body) {
-            None
-        } else {
-            serde_json_canonicalizer::to_vec(&body).ok()
-        };
-        match canonical {
-            Some(bytes) => Self::of_bytes(b"rfc8785\0", &bytes),
-            None => Self::of_bytes(b"plain\0", body.to_string().as_bytes()),
-        }
+        Self::of_bytes(b"plain\0", body.to_string().as_bytes())
     }
 
     /// The fingerprint of one text, such as an idempotency key, so that stored keys have one length.
@@ -50,6 +48,25 @@ impl Fingerprint {
     /// The hash.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
+    }
+}
+
+/// A value that is written without some of its own members, so that nobody copies it to drop them.
+struct WithoutMembers<'a> {
+    body: &'a Value,
+    leave_out: &'a [&'a str],
+}
+
+impl Serialize for WithoutMembers<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.body {
+            Value::Object(members) => serializer.collect_map(
+                members
+                    .iter()
+                    .filter(|(name, _)| !self.leave_out.contains(&name.as_str())),
+            ),
+            other => other.serialize(serializer),
+        }
     }
 }
 

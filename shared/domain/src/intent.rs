@@ -248,8 +248,7 @@ impl Reader<'_> {
     /// fingerprint.
     fn provider_request(&mut self) -> Option<ProviderRequest> {
         let value = self.fields.get("original_request")?;
-        let path = self.fields.path_of("original_request");
-        let mut descriptor = match Fields::of(value, &path) {
+        let mut descriptor = match Fields::of(value, self.fields.path_of("original_request")) {
             Ok(descriptor) => descriptor,
             Err(problem) => {
                 self.fields.extend([problem]);
@@ -285,8 +284,7 @@ impl Reader<'_> {
 
     fn target(&mut self) -> Option<Target> {
         let value = self.fields.get("metadata")?;
-        let path = self.fields.path_of("metadata");
-        let (target, problems) = match Fields::of(value, &path) {
+        let (target, problems) = match Fields::of(value, self.fields.path_of("metadata")) {
             Ok(mut metadata) => {
                 metadata.refuse_unknown(&["target_url"]);
                 let target = metadata.read("target_url", |value| match value.as_str() {
@@ -320,21 +318,22 @@ impl<'a> Purchase<'a> {
     /// the name, so the two must agree. An address that the catalog does not know agrees with any name.
     pub fn of(intent: &Intent, catalog: &'a Catalog) -> Result<Self> {
         let ProviderRequest { method, url } = &intent.request;
-        let at_address: Vec<(&Service, &Operation)> = catalog.at(url).collect();
-        let called = || at_address.iter().filter(|(_, operation)| operation.takes(method));
+        let at_address = catalog.at(url);
+        let called = || at_address.clone().filter(|(_, operation)| operation.takes(method));
         let service = match &intent.service {
             Some(reference) => catalog.by_reference(reference),
             None => called()
                 .filter(|(service, _)| service.is_open())
                 .find(|(_, operation)| intent.operation.as_ref().is_none_or(|named| operation.slug == *named))
-                .map(|(service, _)| *service),
+                .map(|(service, _)| service),
         };
         let service = service
             .filter(|service| service.is_open())
             .ok_or(ErrorKind::ServiceNotFound)?;
 
         let mismatch = |path, message| Err(ErrorKind::InvalidRequest(vec![Problem::at(path, message)]).into());
-        if !at_address.is_empty() && !at_address.iter().any(|(owner, _)| owner.id == service.id) {
+        let mut owners = at_address.clone().map(|(owner, _)| owner.id).peekable();
+        if owners.peek().is_some() && !owners.any(|owner| owner == service.id) {
             return mismatch(
                 "/service_id",
                 "names another service than the one that `original_request` calls",
@@ -342,7 +341,7 @@ impl<'a> Purchase<'a> {
         }
         let mut called = called()
             .filter(|(owner, _)| owner.id == service.id)
-            .map(|(_, operation)| *operation)
+            .map(|(_, operation)| operation)
             .peekable();
         let operation = match &intent.operation {
             Some(named) => {

@@ -5,8 +5,8 @@
 //! the form of `details[]`.
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value};
-use std::fmt;
+use serde_json::{Map, Number, Value, map::Entry};
+use std::{borrow::Cow, fmt};
 
 /// One entry of `details[]`: where (JSON Pointer, RFC 6901) and what.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,10 +111,14 @@ impl<'de> Visitor<'de> for Strict {
         let mut object = Map::new();
         while let Some(key) = members.next_key::<String>()? {
             let value = members.next_value_seed(Self)?;
-            if object.contains_key(&key) {
-                return Err(A::Error::custom(format!("{REPEATED_KEY} `{key}`")));
+            match object.entry(key) {
+                Entry::Vacant(place) => {
+                    place.insert(value);
+                }
+                Entry::Occupied(place) => {
+                    return Err(A::Error::custom(format!("{REPEATED_KEY} `{}`", place.key())));
+                }
             }
-            object.insert(key, value);
         }
         Ok(Value::Object(object))
     }
@@ -126,20 +130,20 @@ impl<'de> Visitor<'de> for Strict {
 /// the value only after [`Fields::finish`] found none.
 pub struct Fields<'a> {
     object: &'a Map<String, Value>,
-    path: String,
+    path: Cow<'a, str>,
     problems: Vec<Problem>,
 }
 
 impl<'a> Fields<'a> {
     /// The members of `value` at `path`.
-    pub fn of(value: &'a Value, path: &str) -> Result<Self, Problem> {
+    pub fn of(value: &'a Value, path: impl Into<Cow<'a, str>>) -> Result<Self, Problem> {
         match value {
             Value::Object(object) => Ok(Self {
                 object,
-                path: path.to_owned(),
+                path: path.into(),
                 problems: Vec::new(),
             }),
-            _ => Err(Problem::at(path, "must be an object")),
+            _ => Err(Problem::at(path.into(), "must be an object")),
         }
     }
 

@@ -10,6 +10,7 @@
 use crate::{Problem, TxHash, parse_json};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 
 /// The response headers of x402 v2 and v1; compared without regard to case, as header names are (RFC 9110 §5.1).
 const HEADERS: [&str; 2] = ["PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE"];
@@ -62,9 +63,9 @@ fn in_text(text: &str, path: &str) -> Result<Option<TxHash>, Problem> {
     }
     // No base64 text begins with a brace, so the two forms can't be confused.
     let json = if text.trim_start().starts_with('{') {
-        Some(text.as_bytes().to_vec())
+        Some(Cow::Borrowed(text.as_bytes()))
     } else {
-        STANDARD.decode(text).ok()
+        STANDARD.decode(text).ok().map(Cow::Owned)
     };
     let response = json.and_then(|json| parse_json(&json).ok());
     Ok(response.as_ref().and_then(Value::as_object).and_then(in_response))

@@ -10,6 +10,7 @@
 
 use crate::{Address, Amount, Fields, Network, Problem, parse_address};
 use serde_json::Value;
+use std::borrow::Cow;
 
 /// The version of the x402 protocol that a provider speaks; the payment has to be written in the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -89,25 +90,28 @@ impl Offer {
     /// paid and does not spoil the others.
     pub fn choose(requirement: &Value, network: Network) -> Result<Self, Vec<Problem>> {
         let requirement = Requirement::read(requirement)?;
-        let mut payable = Vec::new();
+        let mut cheapest: Option<(usize, EntryTerms)> = None;
         let mut problems = Vec::new();
         for index in 0..requirement.entries.len() {
-            match requirement.offer(index, network) {
-                Ok(offer) => payable.push(offer),
+            match requirement.terms(index, network) {
+                Ok(terms) => {
+                    if cheapest.as_ref().is_none_or(|(_, best)| terms.amount < best.amount) {
+                        cheapest = Some((index, terms));
+                    }
+                }
                 Err(found) => problems.extend(found),
             }
         }
-        // Of several equally cheap entries `min_by_key` answers the first.
-        payable.into_iter().min_by_key(Self::amount).ok_or(problems)
+        cheapest
+            .and_then(|(index, terms)| requirement.offer(index, &terms))
+            .ok_or(problems)
     }
 
     /// The entry that was chosen before, for a replay of the same requirement; `None` when it is not there or can't be
     /// paid.
     pub fn at(requirement: &Value, network: Network, index: u32) -> Option<Self> {
-        Requirement::read(requirement)
-            .ok()?
-            .offer(usize::try_from(index).ok()?, network)
-            .ok()
+        let (requirement, index) = (Requirement::read(requirement).ok()?, usize::try_from(index).ok()?);
+        requirement.offer(index, &requirement.terms(index, network).ok()?)
     }
 
     /// The protocol version of the requirement.
@@ -247,24 +251,28 @@ impl<'a> Requirement<'a> {
         })
     }
 
-    /// The offer that an entry makes, or every reason why it can't be paid.
-    fn offer(&self, index: usize, network: Network) -> Result<Offer, Vec<Problem>> {
+    /// The terms that an entry makes, or every reason why it can't be paid.
+    fn terms(&self, index: usize, network: Network) -> Result<EntryTerms, Vec<Problem>> {
         let path = if self.bare {
-            ROOT.to_owned()
+            Cow::Borrowed(ROOT)
         } else {
-            format!("{ROOT}/accepts/{index}")
+            Cow::Owned(format!("{ROOT}/accepts/{index}"))
         };
-        let nowhere = || vec![Problem::at(path.as_str(), "is not there")];
-        let entry = self.entries.get(index).ok_or_else(nowhere)?;
-        let index = u32::try_from(index).map_err(|_| nowhere())?;
-        let terms = EntryTerms::read(entry, &path, self.version, network)?;
-        Ok(Offer {
+        match self.entries.get(index) {
+            Some(entry) => EntryTerms::read(entry, &path, self.version, network),
+            None => Err(vec![Problem::at(path, "is not there")]),
+        }
+    }
+
+    /// The offer of an entry, from its terms.
+    fn offer(&self, index: usize, terms: &EntryTerms) -> Option<Offer> {
+        Some(Offer {
             version: self.version,
-            index,
+            index: u32::try_from(index).ok()?,
             amount: terms.amount,
             pay_to: terms.pay_to,
             max_timeout_secs: terms.max_timeout_secs,
-            entry: entry.clone(),
+            entry: self.entries.get(index)?.clone(),
             resource: self.resource.cloned(),
             extensions: self.extensions.cloned(),
         })
@@ -346,7 +354,7 @@ fn read_extra(entry: &mut Fields<'_>, version: X402Version, network: Network) {
         }
         return;
     };
-    let mut fields = match Fields::of(extra, &entry.path_of("extra")) {
+    let mut fields = match Fields::of(extra, entry.path_of("extra")) {
         Ok(fields) => fields,
         Err(problem) => return entry.extend([problem]),
     };

@@ -175,10 +175,9 @@ fn label_matches(label: &str, pattern: &str) -> bool {
     let Some(mut remaining) = label.strip_prefix(head) else {
         return false;
     };
-    let mut parts: Vec<&str> = rest.split('*').collect();
-    let tail = parts.pop().unwrap_or_default();
+    let (middle, tail) = rest.rsplit_once('*').unwrap_or(("", rest));
     // Leftmost is best for the middle parts: it leaves the most for those that follow.
-    for part in parts {
+    for part in middle.split('*') {
         match remaining.split_once(part) {
             Some((_, after)) => remaining = after,
             None => return false,

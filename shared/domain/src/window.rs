@@ -81,22 +81,32 @@ pub enum Fits {
 }
 
 /// An amount to be added to a window, with what the write has to hold to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Charge {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Charge<'a> {
     /// Which window.
     pub scope: WindowScope,
     /// The amount that is added.
     pub amount: Amount,
     /// The cap that the new total is held to.
     pub cap: Amount,
+    /// The window's total, as it was read.
+    pub total: Amount,
     /// The policy or rule version that the decision was made on.
     pub stamp: u64,
     /// No entry newer than this may have been deleted: the recorded time less the window's length.
     pub horizon: Timestamp,
     /// Entries that have rolled out and are deleted in the same write.
-    pub evict: Vec<Entry>,
+    pub evict: &'a [Entry],
     /// Their sum.
     pub evicted: Amount,
+}
+
+impl Charge<'_> {
+    /// Whether the new total is within the cap.
+    pub fn fits(&self) -> bool {
+        let kept = self.total.above(self.evicted);
+        kept.plus(self.amount).is_some_and(|total| total <= self.cap)
+    }
 }
 
 /// How many of the expired entries a write takes along.
@@ -158,34 +168,35 @@ impl Window {
         if self.complete { Fits::Never } else { Fits::ReadMore }
     }
 
-    /// The charge of `amount` at `at`; `None` when it does not fit.
-    pub fn charge(&self, amount: Amount, cap: Amount, at: Timestamp, eviction: Eviction) -> Option<Charge> {
+    /// The charge of `amount` at `at`, to be made if it [fits](Charge::fits).
+    pub fn charge(&self, amount: Amount, cap: Amount, at: Timestamp, eviction: Eviction) -> Charge<'_> {
         let expired = self.expired(at);
-        let evict: Vec<Entry> = match eviction {
-            Eviction::Eager => expired.to_vec(),
-            Eviction::Needed => {
-                let excess = self.total.plus(amount)?.above(cap);
-                let mut freed = Amount::ZERO;
-                let needed = expired.iter().take_while(|entry| {
-                    let wanted = freed < excess;
-                    freed = freed.plus(entry.amount).unwrap_or(Amount::MAX);
-                    wanted
-                });
-                needed.copied().collect()
-            }
+        let evict = match eviction {
+            Eviction::Eager => expired,
+            Eviction::Needed => first_that_sum_to(expired, self.total.plus(amount).unwrap_or(Amount::MAX).above(cap)),
         };
-        let evicted = sum(&evict);
-        let fits = self.total.above(evicted).plus(amount).is_some_and(|total| total <= cap);
-        fits.then(|| Charge {
+        Charge {
             scope: self.scope,
             amount,
             cap,
+            total: self.total,
             stamp: self.stamp,
             horizon: at.before(self.length),
             evict,
-            evicted,
-        })
+            evicted: sum(evict),
+        }
     }
+}
+
+/// As few of the first entries as hold `wanted`; all, where they hold less.
+fn first_that_sum_to(entries: &[Entry], wanted: Amount) -> &[Entry] {
+    let mut held = Amount::ZERO;
+    let count = entries.iter().take_while(|entry| {
+        let more = held < wanted;
+        held = held.plus(entry.amount).unwrap_or(Amount::MAX);
+        more
+    });
+    entries.get(..count.count()).unwrap_or_default()
 }
 
 fn sum(entries: &[Entry]) -> Amount {
@@ -240,14 +251,9 @@ mod tests {
         assert_eq!(window.live(before), amount(60));
         assert_eq!(window.live(free), Amount::ZERO);
         assert_eq!(window.fits(amount(50), amount(100), before), Fits::At(free));
-        assert_eq!(window.charge(amount(50), amount(100), before, Eviction::Eager), None);
-        assert_eq!(
-            window
-                .charge(amount(50), amount(100), free, Eviction::Eager)
-                .unwrap()
-                .evicted,
-            amount(60)
-        );
+        assert!(!window.charge(amount(50), amount(100), before, Eviction::Eager).fits());
+        let charge = window.charge(amount(50), amount(100), free, Eviction::Eager);
+        assert_eq!((charge.fits(), charge.evicted), (true, amount(60)));
     }
 
     #[test]
@@ -262,30 +268,16 @@ mod tests {
     fn a_retry_evicts_no_more_than_it_needs() {
         let window = window(vec![entry(1, 10), entry(2, 10), entry(3, 10)], 8);
         let late = Timestamp::EPOCH.after(LENGTH).after(LENGTH);
-        assert_eq!(
-            window
-                .charge(amount(10), amount(35), late, Eviction::Needed)
-                .unwrap()
-                .evict
-                .len(),
-            1
-        );
-        assert_eq!(
-            window
-                .charge(amount(5), amount(35), late, Eviction::Needed)
-                .unwrap()
-                .evict
-                .len(),
-            0
-        );
-        assert_eq!(
-            window
-                .charge(amount(5), amount(35), late, Eviction::Eager)
-                .unwrap()
-                .evict
-                .len(),
-            3
-        );
+        for (wanted, eviction, evicted) in [
+            (10, Eviction::Needed, 1),
+            (5, Eviction::Needed, 0),
+            (5, Eviction::Eager, 3),
+            (36, Eviction::Needed, 3),
+        ] {
+            let charge = window.charge(amount(wanted), amount(35), late, eviction);
+            assert_eq!(charge.evict, &window.oldest[..evicted], "{wanted} {eviction:?}");
+            assert_eq!(charge.fits(), wanted <= 35, "{wanted} {eviction:?}");
+        }
     }
 
     proptest! {
@@ -313,10 +305,10 @@ mod tests {
             let (cap, wanted) = (amount(100), amount(wanted));
             let now = Timestamp::from_micros(LENGTH.micros() - 1).unwrap();
             let Fits::At(first) = window.fits(wanted, cap, now) else { return Err(TestCaseError::fail("must fit")) };
-            prop_assert!(window.charge(wanted, cap, first, Eviction::Needed).is_some());
+            prop_assert!(window.charge(wanted, cap, first, Eviction::Needed).fits());
             if first > now {
                 let earlier = Timestamp::from_micros(first.micros() - 1).unwrap();
-                prop_assert!(window.charge(wanted, cap, earlier, Eviction::Eager).is_none());
+                prop_assert!(!window.charge(wanted, cap, earlier, Eviction::Eager).fits());
             }
         }
 

@@ -10,6 +10,9 @@
     reason = "tests calculate what they expect"
 )]
 
+mod given;
+
+use given::Given;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use purser_domain::*;
@@ -227,7 +230,7 @@ fn window(scope: WindowScope, length: Duration, spent: &Spent) -> Window {
 }
 
 impl Case {
-    fn decide(&self) -> (Decision, Vec<Window>) {
+    fn given(&self) -> Given {
         let agent_id = AgentId::from_uuid(Uuid::from_u128(1));
         let service_id = ServiceId::from_uuid(Uuid::from_u128(2));
         let url = Url::parse("https://lab.example/x").unwrap();
@@ -360,11 +363,9 @@ impl Case {
             "asset": token.address.to_string(), "payTo": PAYEES[self.pay_to], "maxTimeoutSeconds": 60,
             "extra": {"name": token.name, "version": token.version},
         });
-        let offer = Offer::choose(&requirement, Network::BaseSepolia).unwrap();
-        let operation = self.called.map(|index| &service.operations[index]);
         let unknown = OperationSlug::parse("nobody.knows").unwrap();
         let intent = Intent {
-            offer: offer.clone(),
+            offer: Offer::choose(&requirement, Network::BaseSepolia).unwrap(),
             max_payment: units(self.ceiling),
             request: ProviderRequest {
                 method: "GET".into(),
@@ -385,22 +386,19 @@ impl Case {
             Duration::DAY,
             &self.day,
         );
-        let decision = evaluate(&Facts {
-            agent: &agent,
-            intent: &intent,
-            offer: &offer,
-            service: &service,
-            operation,
-            enabled: enabled.as_ref(),
-            day: &day,
-            budgets: &budgets,
+        Given {
+            operation: self.called.map(|index| service.operations[index].clone()),
             approval: self.approval.then(|| ApprovalId::of(agent_id, &intent.fingerprint, 0)),
             balance: self.balance.map(units),
+            agent,
+            intent,
+            service,
+            enabled,
+            day,
+            budgets,
             at: Timestamp::from_secs(NOW).unwrap(),
             eviction: if self.eager { Eviction::Eager } else { Eviction::Needed },
-        });
-        let windows = std::iter::once(day).chain(budgets.into_iter().map(|(_, window)| window));
-        (decision, windows.collect())
+        }
     }
 
     /// Everything that stands against the payment, in the order of `docs/errors.md`; each line by itself.
@@ -481,7 +479,7 @@ impl Case {
 }
 
 /// Which check answered, by the name that the decision gives it.
-fn answered(decision: &Decision) -> Option<&'static str> {
+fn answered(decision: &Decision<'_>) -> Option<&'static str> {
     match decision {
         Decision::Allow(_) => None,
         Decision::NeedsTarget => Some("target_url_required"),
@@ -503,26 +501,27 @@ proptest! {
     /// The first thing that stands against a payment answers; and if nothing does, it is allowed.
     #[test]
     fn the_first_line_of_the_table_that_holds_answers(case in case()) {
-        let (decision, _) = case.decide();
         let against = case.against();
-        prop_assert_eq!(answered(&decision), against.first().copied(), "{:?}", against);
+        prop_assert_eq!(answered(&case.given().decide()), against.first().copied(), "{:?}", against);
     }
 
     /// What is granted is the payment that was asked for, charged to every window there is, and leaves each within its cap
     /// by what is stored and not only by what still counts.
     #[test]
     fn a_grant_leaves_every_window_within_its_cap(case in case()) {
-        let (decision, windows) = case.decide();
-        let Decision::Allow(grant) = decision else { return Ok(()) };
+        let given = case.given();
+        let Decision::Allow(grant) = given.decide() else { return Ok(()) };
+        let budgets = given.budgets.iter().map(|(_, window)| window);
+        let windows: Vec<&Window> = std::iter::once(&given.day).chain(budgets).collect();
         prop_assert_eq!(case.against(), Vec::<&str>::new());
         prop_assert_eq!(grant.amount(), units(case.price));
         prop_assert_eq!(grant.approval().is_some(), case.approval);
-        prop_assert_eq!(grant.charges().len(), windows.len());
+        prop_assert_eq!(grant.charges().count(), windows.len());
         let now = Timestamp::from_secs(NOW).unwrap();
-        for window in &windows {
-            let charges: Vec<&Charge> = grant.charges().iter().filter(|charge| charge.scope == window.scope).collect();
+        for window in windows {
+            let charges: Vec<Charge<'_>> = grant.charges().filter(|charge| charge.scope == window.scope).collect();
             prop_assert_eq!(charges.len(), 1, "each window is charged once");
-            let charge = charges[0];
+            let charge = &charges[0];
             prop_assert_eq!(charge.amount, grant.amount());
             let evicted: u64 = charge.evict.iter().map(|entry| entry.amount.units()).sum();
             prop_assert_eq!(charge.evicted, units(evicted));

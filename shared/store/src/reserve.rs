@@ -53,7 +53,7 @@ impl Ledger {
     /// fresh look; `patience` counts over all of that and ends it with an error, leaving nothing behind.
     pub async fn reserve(
         &self,
-        grant: &Grant,
+        grant: &Grant<'_>,
         terms: &Terms,
         fingerprint: &Fingerprint,
         patience: &mut Patience,
@@ -62,7 +62,7 @@ impl Ledger {
         if transaction.len() > MOST_ACTIONS {
             // Many budgets, each with much that rolled out: clear them first, and the next attempt is small.
             for charge in grant.charges() {
-                self.evict(charge.scope, &charge.evict).await?;
+                self.evict(charge.scope, charge.evict).await?;
             }
             patience.pause().await?;
             return Ok(Reserved::Raced);
@@ -90,10 +90,10 @@ impl Ledger {
         }
     }
 
-    fn reservation(&self, grant: &Grant, terms: &Terms, fingerprint: &Fingerprint) -> Result<Transaction<Role>> {
+    fn reservation(&self, grant: &Grant<'_>, terms: &Terms, fingerprint: &Fingerprint) -> Result<Transaction<Role>> {
         let mut transaction = Transaction::new();
         for charge in grant.charges() {
-            self.charge(&mut transaction, Role::Basis, charge, grant.agent_version(), terms)?;
+            self.charge(&mut transaction, Role::Basis, &charge, grant.agent_version(), terms)?;
         }
         transaction.put(Role::Basis, self.put_new(write_settlement(terms)))?;
         transaction.put(Role::Key, self.bind_key(terms, fingerprint, grant.approval()))?;

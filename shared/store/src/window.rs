@@ -186,7 +186,7 @@ impl Ledger {
         &self,
         transaction: &mut Transaction<R>,
         role: R,
-        charge: &Charge,
+        charge: &Charge<'_>,
         agent_version: u64,
         terms: &Terms,
     ) -> Result<()> {
@@ -217,7 +217,7 @@ impl Ledger {
             role,
             self.put_new(write_entry(charge.scope, terms.authorized_at, terms.id, charge.amount)),
         )?;
-        for entry in &charge.evict {
+        for entry in charge.evict {
             transaction.delete_existing(role, &self.table, key::of_entry(charge.scope, entry).attributes())?;
         }
         Ok(())

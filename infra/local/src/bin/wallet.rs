@@ -83,7 +83,7 @@ fn run(stack: &str, source: &Source) -> Result<(), Failed> {
     };
     let seed = WalletSeed::from_hex(&text)?;
     // Should the second one fail, the secret of the first says that nothing is there yet, and all is done again.
-    put(&xpub_arn, &seed.xpub()?.to_text()?)?;
+    put(&xpub_arn, &seed.xpub().to_text()?)?;
     put(&seed_arn, &text)?;
     println!("wallet: the seed and its public half are stored");
     println!("wallet: the first agent's wallet will be {}", seed.wallet(0)?.address());

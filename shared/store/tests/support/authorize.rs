@@ -4,8 +4,8 @@
 use super::sample;
 use purser_domain::{
     AgentId, Amount, ApprovalId, ApprovalStatus, Decision, DecisionRecord, Denial, Duration, Eviction, Facts,
-    Fingerprint, Fits, Grant, Network, Reason, ServiceId, SettlementId, Terms, Timestamp, TransactionId, Window,
-    evaluate, recorded_time,
+    Fingerprint, Fits, Grant, Intent, Network, Reason, Service, ServiceId, SettlementId, Terms, Timestamp,
+    TransactionId, Window, evaluate, recorded_time,
 };
 use purser_store::{Ask, Escalated, Ledger, Patience, Prior, Reserved, Snapshot, Standing};
 
@@ -55,6 +55,13 @@ impl Request {
     pub fn fingerprint(&self) -> Fingerprint {
         sample::intent(self.amount, &self.body).fingerprint
     }
+
+    fn purchase(&self) -> (Intent, Service) {
+        (
+            sample::intent(self.amount, &self.body),
+            sample::service(self.service, "lab"),
+        )
+    }
 }
 
 /// Carries a request out, as often as it takes.
@@ -68,6 +75,7 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
     };
     let mut patience = Patience::new();
     let mut eviction = Eviction::Eager;
+    let purchase = request.purchase();
     loop {
         let snapshot = ledger.snapshot(&ask).await?;
         if let Some(answer) = replay(&snapshot, request, now) {
@@ -75,7 +83,7 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
         }
         let standing = snapshot.standing.as_ref().unwrap();
         let at = recorded_time(now, windows(standing));
-        match decide(&snapshot, standing, request, at, eviction) {
+        match decide(&snapshot, standing, request, &purchase, at, eviction) {
             Decision::NeedsTarget => return Ok(Answer::Blocked),
             Decision::Allow(grant) => {
                 let terms = terms(&snapshot, standing, request, at, key);
@@ -105,8 +113,8 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
     }
 }
 
-/// Leave to make a payment, decided now and not yet used.
-pub async fn grant(ledger: &Ledger, request: &Request, now: Timestamp) -> (Grant, Terms) {
+/// Leave to make a payment, decided now and not yet used. What it rests on is kept for the rest of the test's process.
+pub async fn grant(ledger: &Ledger, request: &Request, now: Timestamp) -> (Grant<'static>, Terms) {
     let key = Fingerprint::of_text(&request.key);
     let ask = Ask {
         agent: request.agent,
@@ -114,11 +122,12 @@ pub async fn grant(ledger: &Ledger, request: &Request, now: Timestamp) -> (Grant
         key: Some(key),
         approval: request.approval,
     };
-    let snapshot = ledger.snapshot(&ask).await.unwrap();
+    let snapshot = Box::leak(Box::new(ledger.snapshot(&ask).await.unwrap()));
+    let purchase = Box::leak(Box::new(request.purchase()));
     let standing = snapshot.standing.as_ref().unwrap();
     let at = recorded_time(now, windows(standing));
-    match decide(&snapshot, standing, request, at, Eviction::Eager) {
-        Decision::Allow(grant) => (*grant, terms(&snapshot, standing, request, at, key)),
+    match decide(snapshot, standing, request, purchase, at, Eviction::Eager) {
+        Decision::Allow(grant) => (grant, terms(snapshot, standing, request, at, key)),
         other => panic!("{other:?}"),
     }
 }
@@ -153,13 +162,19 @@ fn bound(prior: &Prior, request: &Request) -> Answer {
     }
 }
 
-fn decide(snapshot: &Snapshot, standing: &Standing, request: &Request, at: Timestamp, eviction: Eviction) -> Decision {
-    let intent = sample::intent(request.amount, &request.body);
+fn decide<'a>(
+    snapshot: &'a Snapshot,
+    standing: &'a Standing,
+    request: &Request,
+    (intent, service): &'a (Intent, Service),
+    at: Timestamp,
+    eviction: Eviction,
+) -> Decision<'a> {
     evaluate(&Facts {
         agent: snapshot.agent.as_ref().unwrap(),
-        intent: &intent,
+        intent,
         offer: &intent.offer,
-        service: &sample::service(request.service, "lab"),
+        service,
         operation: None,
         enabled: standing.enabled.as_ref(),
         day: &standing.day,

@@ -105,7 +105,7 @@ impl World {
         let issuer = Issuer::start().await;
         let seed = WalletSeed::from_hex(SEED).unwrap();
         let secrets = issuer::secrets([
-            ("xpub", seed.xpub().unwrap().to_text().unwrap()),
+            ("xpub", seed.xpub().to_text().unwrap()),
             ("rpc", "http://127.0.0.1:9".to_owned()),
         ]);
         let aws = config(&proxy.url, &secrets.await);

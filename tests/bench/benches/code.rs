@@ -1,0 +1,234 @@
+//! What one call costs in code: reading it, finding what it is about, hashing it, signing it, and reading its proof.
+//!
+//! The references are the least that must be done anyway: the same bytes read by bare `serde_json`, hashed by bare SHA-256,
+//! the same digest signed by bare `k256`.
+
+use alloy::primitives::hex;
+use alloy::signers::k256::ecdsa::SigningKey;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use purser_bench::{Case, NETWORK, Table, World, authorize_body, offer_v1, offer_v2};
+use purser_chain::{NonceKey, WalletSeed};
+use purser_domain::{
+    AUTHORIZATION_USED, Amount, AuthorizeRequest, B256, Catalog, CompleteRequest, Expected, Fingerprint, Log, Offer,
+    PaymentHeader, ProviderProof, Receipt, SettlementId, TRANSFER, Timestamp, TransferAuthorization, TxHash,
+    match_transfer, parse_json,
+};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use std::hint::black_box;
+use uuid::Uuid;
+
+fn main() -> std::io::Result<()> {
+    let mut table = Table::new("code")?;
+    reading(&mut table);
+    finding(&mut table);
+    hashing(&mut table);
+    signing(&mut table);
+    proof(&mut table);
+    table.write()
+}
+
+fn bare_parse(bytes: &[u8]) {
+    black_box(serde_json::from_slice::<Value>(black_box(bytes)).unwrap());
+}
+
+fn reading(table: &mut Table) {
+    let world = World::with_services(1);
+    let v2 = authorize_body(&world);
+    let payee = world.agent.wallet.address;
+    let mut v1 = v2.clone();
+    *v1.get_mut("payment_requirement").unwrap() = offer_v1(100_000, payee);
+    for (name, body) in [("v1", v1), ("v2", v2)] {
+        let bytes = body.to_string().into_bytes();
+        table.compare(
+            "read a body of authorize",
+            name,
+            || AuthorizeRequest::parse(&parse_json(black_box(&bytes)).unwrap(), NETWORK).unwrap(),
+            &mut [("serde_json to a value", &mut || bare_parse(&bytes))],
+        );
+        table.compare(
+            "read JSON strictly",
+            name,
+            || parse_json(black_box(&bytes)).unwrap(),
+            &mut [("serde_json to a value", &mut || bare_parse(&bytes))],
+        );
+    }
+    for (name, offer) in [("v1", offer_v1(100_000, payee)), ("v2", offer_v2(100_000, payee))] {
+        let bytes = offer.to_string().into_bytes();
+        table.compare(
+            "choose from three ways to pay",
+            name,
+            || Offer::choose(black_box(&offer), NETWORK).unwrap(),
+            &mut [("serde_json to a value", &mut || bare_parse(&bytes))],
+        );
+    }
+}
+
+fn finding(table: &mut Table) {
+    let alone = Case::allow(1);
+    let find = |case: &Case| {
+        black_box(black_box(case).purchase());
+    };
+    for services in [100, 10_000] {
+        let case = Case::allow(services);
+        table.compare(
+            "find in a catalog",
+            &format!("{services} services"),
+            || find(&case),
+            &mut [("in a catalog of one", &mut || find(&alone))],
+        );
+        let entries = case.world.catalog.services();
+        table.compare(
+            "prepare a catalog",
+            &format!("{services} services"),
+            || Catalog::new(black_box(entries).to_vec()),
+            &mut [("cloning it", &mut || drop(black_box(entries).to_vec()))],
+        );
+    }
+}
+
+fn hashing(table: &mut Table) {
+    let body = authorize_body(&World::with_services(1));
+    let bytes = body.to_string().into_bytes();
+    table.compare(
+        "fingerprint",
+        "a body of authorize",
+        || Fingerprint::of_request(black_box(&body), &["idempotency_key", "approval_id"]),
+        &mut [("sha-256 of the same bytes", &mut || {
+            black_box(Sha256::digest(black_box(&bytes)));
+        })],
+    );
+}
+
+fn signing(table: &mut Table) {
+    let seed = WalletSeed::from_hex(&"5e".repeat(64)).unwrap();
+    let nonces = NonceKey::from_text(&"n0nce-key".repeat(5)).unwrap();
+    let wallet = seed.wallet(7).unwrap();
+    let offer = Offer::choose(
+        &offer_v2(100_000, "0x1111111111111111111111111111111111111111".parse().unwrap()),
+        NETWORK,
+    )
+    .unwrap();
+    let settlement = SettlementId::from_uuid(Uuid::from_u128(0x018f_2f6e_0c00_7000_8000_0000_0000_0001));
+    let authorization = TransferAuthorization {
+        from: wallet.address(),
+        to: offer.pay_to(),
+        value: offer.amount(),
+        valid_before: Timestamp::from_secs(1_795_223_400).unwrap(),
+        nonce: nonces.nonce(settlement),
+    };
+    let key = SigningKey::from_slice(&hex::decode("5e".repeat(32)).unwrap()).unwrap();
+    let scalar = key.to_bytes();
+    let digest = B256::repeat_byte(7);
+    let mut bare = || {
+        black_box(key.sign_prehash_recoverable(black_box(digest.as_slice())).unwrap());
+    };
+    table.compare(
+        "derive",
+        "a wallet",
+        || seed.wallet(black_box(7)).unwrap(),
+        &mut [("bare k256, one public key", &mut || {
+            drop(black_box(SigningKey::from_bytes(black_box(&scalar)).unwrap()))
+        })],
+    );
+    table.compare(
+        "derive",
+        "a nonce",
+        || nonces.nonce(black_box(settlement)),
+        &mut [("sha-256 of a block", &mut || {
+            black_box(Sha256::digest(black_box([7; 55])));
+        })],
+    );
+    table.compare(
+        "sign",
+        "a transfer",
+        || wallet.sign(NETWORK, black_box(&authorization)).unwrap(),
+        &mut [("bare k256, of a digest", &mut bare)],
+    );
+    let signature = wallet.sign(NETWORK, &authorization).unwrap();
+    let payload = PaymentHeader::new(&offer, NETWORK, &authorization, signature).payload;
+    table.compare(
+        "sign",
+        "the header around a signature",
+        || PaymentHeader::new(black_box(&offer), NETWORK, &authorization, signature),
+        &mut [("writing the same JSON in base64", &mut || {
+            black_box(in_base64(black_box(&payload)));
+        })],
+    );
+    let payment = || {
+        let wallet = seed.wallet(black_box(7)).unwrap();
+        let authorization = TransferAuthorization {
+            nonce: nonces.nonce(settlement),
+            ..authorization
+        };
+        let signature = wallet.sign(NETWORK, &authorization).unwrap();
+        PaymentHeader::new(&offer, NETWORK, &authorization, signature)
+    };
+    table.compare(
+        "sign",
+        "a payment, from seed to header",
+        payment,
+        &mut [("bare k256, one signature", &mut bare)],
+    );
+}
+
+fn proof(table: &mut Table) {
+    let hash = format!("0x{}", "7014".repeat(16));
+    let response = json!({"success": true, "transaction": hash, "network": NETWORK.name(), "payer": "0x7099"});
+    let bodies = [
+        (
+            "as an object",
+            json!({"payment_response_header": {"payment-response": response}}),
+        ),
+        ("in base64", json!({"payment_response_header": in_base64(&response)})),
+    ];
+    for (name, body) in bodies {
+        let bytes = body.to_string().into_bytes();
+        table.compare(
+            "read a payment response",
+            name,
+            || CompleteRequest::parse(&parse_json(black_box(&bytes)).unwrap(), ProviderProof::Required).unwrap(),
+            &mut [("serde_json to a value", &mut || bare_parse(&bytes))],
+        );
+    }
+
+    let address = |byte: u8| purser_domain::Address::repeat_byte(byte);
+    let expected = Expected {
+        token: NETWORK.token().address,
+        from: address(2),
+        to: address(3),
+        amount: Amount::from_units(100_000).unwrap(),
+        nonce: B256::repeat_byte(4),
+    };
+    let log = |index: u64, topics: [B256; 3], units: Option<u64>| Log {
+        address: expected.token,
+        topics: topics.to_vec(),
+        data: units.map_or_else(Vec::new, |units| B256::left_padding_from(&units.to_be_bytes()).to_vec()),
+        index,
+        removed: false,
+    };
+    let (from, to, other) = (
+        expected.from.into_word(),
+        expected.to.into_word(),
+        address(9).into_word(),
+    );
+    let mut logs: Vec<Log> = (0..6).map(|index| log(index, [TRANSFER, other, to], Some(5))).collect();
+    logs.push(log(6, [AUTHORIZATION_USED, from, expected.nonce], None));
+    logs.push(log(7, [TRANSFER, from, to], Some(100_000)));
+    let receipt = Receipt {
+        tx_hash: TxHash::parse(&hash).unwrap(),
+        succeeded: true,
+        block_number: 9,
+        logs,
+    };
+    table.compare(
+        "match a receipt",
+        "of eight logs",
+        || match_transfer(black_box(&expected), black_box(&receipt)).unwrap(),
+        &mut [("cloning it", &mut || drop(black_box(&receipt).clone()))],
+    );
+}
+
+fn in_base64(value: &Value) -> String {
+    STANDARD.encode(value.to_string())
+}

@@ -1,0 +1,78 @@
+//! The decision beside Cedar and Rego: the same cases, from the same data, with the same answers.
+//!
+//! What is timed is the decision alone. Ours is [`evaluate`] on facts that were read before. Cedar is `is_authorized` on a
+//! parsed policy set, prepared entities and a prepared request. Rego is regorus' virtual machine on a compiled program,
+//! with data and input already its own values; handing over the input is a counted reference. All three are given what
+//! counts in each window and the parents of the host name, so what the other two could not say costs them nothing; ours
+//! takes the expired entries out by itself, and prepares the charges of the reservation.
+//!
+//! Before anything is timed, all three must answer every case with the same set of failed checks.
+
+mod cedar;
+mod rego;
+
+use cedar::Cedar;
+use purser_bench::{Case, Table};
+use purser_domain::evaluate;
+use rego::Rego;
+use std::hint::black_box;
+
+/// At least twenty times as fast.
+const RATIO: f64 = 0.05;
+/// The same time, within what a machine that is not idle makes of it.
+const SAME: f64 = 1.25;
+
+fn main() -> std::io::Result<()> {
+    let mut table = Table::new("evaluation")?;
+    for case in Case::all() {
+        compare(&mut table, "decide", case.name, &case);
+    }
+    let alone = Case::allow(1);
+    let facts = alone.facts();
+    for services in [100, 10_000] {
+        let case = Case::allow(services);
+        let name = format!("{services} services");
+        compare(&mut table, "decide, by services of the agent", &name, &case);
+        let many = case.facts();
+        table.hold(
+            SAME,
+            "decide, by services",
+            &name,
+            || evaluate(black_box(&many)),
+            &mut [("of an agent with one", &mut || {
+                drop(black_box(evaluate(black_box(&facts))))
+            })],
+        );
+        table.compare(
+            "find and decide, by services of the catalog",
+            &name,
+            || evaluate(&black_box(&case).facts()),
+            &mut [("in a catalog of one", &mut || {
+                drop(black_box(evaluate(&black_box(&alone).facts())))
+            })],
+        );
+    }
+    table.write()
+}
+
+fn compare(table: &mut Table, group: &str, name: &str, case: &Case) {
+    let cedar = Cedar::prepare(case);
+    let mut rego = Rego::prepare(case);
+    let ours = case.decide();
+    assert_eq!(ours.is_empty(), case.name == "allow", "{name}");
+    assert!(case.name == "allow" || ours.contains(case.name), "{name}: {ours:?}");
+    assert_eq!(cedar.decide(), ours, "Cedar, {name}");
+    assert_eq!(rego.decide(), ours, "Rego, {name}");
+
+    let facts = case.facts();
+    table.hold(
+        RATIO,
+        group,
+        name,
+        || evaluate(black_box(&facts)),
+        &mut [
+            ("cedar-policy", &mut || drop(black_box(cedar.run()))),
+            ("regorus", &mut || drop(black_box(rego.run()))),
+        ],
+    );
+}

@@ -1,0 +1,119 @@
+//! Measures, and writes down what was measured: one JSON line for each comparison.
+//!
+//! Ours and its references are measured one after the other, in one process and with the same settings. A row's ratio is
+//! our median divided by the reference's: below 1 we are faster.
+
+use criterion::Criterion;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fs, io};
+
+/// What a run of one bench has measured so far.
+pub struct Table {
+    file: PathBuf,
+    raw: PathBuf,
+    criterion: Criterion,
+    rows: Vec<Value>,
+}
+
+impl Table {
+    /// The table of the bench of that name, still empty. What an earlier run left is forgotten, so that no old figure is
+    /// taken for a new one.
+    pub fn new(bench: &str) -> io::Result<Self> {
+        let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench");
+        let raw = target.join("criterion").join(bench);
+        if raw.exists() {
+            fs::remove_dir_all(&raw)?;
+        }
+        fs::create_dir_all(&raw)?;
+        Ok(Self {
+            file: target.join(format!("{bench}.jsonl")),
+            criterion: Criterion::default()
+                .output_directory(&raw)
+                .warm_up_time(Duration::from_millis(300))
+                .measurement_time(Duration::from_secs(1))
+                .sample_size(50)
+                .configure_from_args(),
+            raw,
+            rows: Vec::new(),
+        })
+    }
+
+    /// Measures `ours` and each reference. The names become those of directories, so they are plain words.
+    pub fn compare<T>(
+        &mut self,
+        group: &str,
+        name: &str,
+        ours: impl FnMut() -> T,
+        references: &mut [(&str, &mut dyn FnMut())],
+    ) {
+        self.measure_all(group, name, None, ours, references);
+    }
+
+    /// Measures, and says what no ratio may exceed.
+    pub fn hold<T>(
+        &mut self,
+        limit: f64,
+        group: &str,
+        name: &str,
+        ours: impl FnMut() -> T,
+        references: &mut [(&str, &mut dyn FnMut())],
+    ) {
+        self.measure_all(group, name, Some(limit), ours, references);
+    }
+
+    fn measure_all<T>(
+        &mut self,
+        group: &str,
+        name: &str,
+        limit: Option<f64>,
+        mut ours: impl FnMut() -> T,
+        references: &mut [(&str, &mut dyn FnMut())],
+    ) {
+        let median = self.measure(group, name, "ours", &mut ours);
+        let several = references.len() > 1;
+        for (reference, run) in references {
+            let other = self.measure(group, name, reference, run);
+            let (Some(median), Some(other)) = (median, other) else {
+                continue;
+            };
+            // A row is told by its group and its name.
+            let group = if several {
+                format!("{group}, beside {reference}")
+            } else {
+                group.to_owned()
+            };
+            let mut row = json!({
+                "group": group, "name": name, "median_ns": median,
+                "reference": reference, "reference_ns": other, "ratio": median / other,
+            });
+            if let Some(limit) = limit {
+                row["limit"] = json!(limit);
+            }
+            self.rows.push(row);
+        }
+    }
+
+    /// The median in nanoseconds; `None` where the command line left this one out.
+    fn measure<T>(&mut self, group: &str, name: &str, whose: &str, run: &mut dyn FnMut() -> T) -> Option<f64> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || " ,-_".contains(c);
+        let row = format!("{group}, {name}");
+        // Criterion cuts the names of directories after 64 bytes.
+        for directory in [row.as_str(), whose] {
+            assert!(directory.len() <= 64 && directory.chars().all(plain), "{directory}");
+        }
+        let mut measured = self.criterion.benchmark_group(&row);
+        let _ = measured.bench_function(whose, |bencher| bencher.iter(&mut *run));
+        measured.finish();
+        let estimates = self.raw.join(row).join(whose).join("new/estimates.json");
+        let estimates: Value = serde_json::from_slice(&fs::read(estimates).ok()?).ok()?;
+        estimates.pointer("/median/point_estimate")?.as_f64()
+    }
+
+    /// Writes the table to `target/bench/<bench>.jsonl`.
+    pub fn write(self) -> io::Result<()> {
+        let lines: String = self.rows.iter().map(|row| format!("{row}\n")).collect();
+        fs::write(self.file, lines)
+    }
+}

@@ -1,0 +1,283 @@
+//! An agent with rules of every kind, a catalog of any size, and what the agent asks.
+
+use purser_domain::{
+    Address, Agent, AgentId, AgentStatus, Amount, Availability, Catalog, CatalogPayment, Category, DomainPattern,
+    Duration, EnabledService, Entry, Network, Operation, OperationSlug, OperationUuid, Rule, RuleId, RuleKind, Service,
+    ServiceId, ServiceSlug, SettlementId, SpendPolicy, Timestamp, TrustStatus, Url, Vendor, Wallet, Window,
+    WindowScope,
+};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+/// The network that everything here is paid on.
+pub const NETWORK: Network = Network::BaseSepolia;
+
+/// What a decision rests on, besides the request.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// The agent, with rules of every kind.
+    pub agent: Agent,
+    /// The catalog.
+    pub catalog: Catalog,
+    /// The policy of the service in the middle of the catalog; `None` where it is not enabled.
+    pub enabled: Option<EnabledService>,
+    /// The day's window, of which three entries have rolled out.
+    pub day: Window,
+    /// The windows of the agent's three budgets.
+    pub budgets: Vec<(RuleId, Window)>,
+    /// What the wallet holds.
+    pub balance: Amount,
+    /// The time.
+    pub at: Timestamp,
+}
+
+pub(crate) fn units(units: u64) -> Amount {
+    Amount::from_units(units).unwrap()
+}
+
+fn uuid(kind: u128, n: usize) -> Uuid {
+    Uuid::from_u128((kind << 96) | u128::try_from(n).unwrap())
+}
+
+impl World {
+    /// A world whose catalog has that many services, of five operations each.
+    pub fn with_services(count: usize) -> Self {
+        let at = Timestamp::from_secs(1_795_223_340).unwrap();
+        let bought = count / 2;
+        let agent = agent(bought);
+        let id = agent.id;
+        let service = ServiceId::from_uuid(uuid(2, bought));
+        let budgets = agent.rules.iter().filter_map(|rule| match rule.kind {
+            RuleKind::BudgetLimit { window: length, .. } => {
+                let scope = WindowScope::Budget {
+                    agent: id,
+                    rule: rule.id,
+                };
+                Some((rule.id, window(scope, length, rule.version, at)))
+            }
+            RuleKind::CategoryBlock { .. } | RuleKind::VendorAllowlist { .. } | RuleKind::ApprovalRequired { .. } => {
+                None
+            }
+        });
+        Self {
+            catalog: Catalog::new((0..count).map(service_of).collect()),
+            enabled: Some(EnabledService {
+                service,
+                version: 7,
+                enabled: true,
+                policy: policy(),
+            }),
+            day: window(WindowScope::Day { agent: id, service }, Duration::DAY, 7, at),
+            budgets: budgets.collect(),
+            balance: units(25_000_000),
+            agent,
+            at,
+        }
+    }
+
+    /// Which service is bought from: one in the middle of the catalog.
+    pub fn bought(&self) -> usize {
+        self.catalog.services().len() / 2
+    }
+}
+
+fn slug(n: usize) -> String {
+    format!("service-{n:05}")
+}
+
+fn payee(n: usize) -> Address {
+    let mut bytes = [0x11; 20];
+    for (byte, digit) in bytes.iter_mut().zip(n.to_be_bytes()) {
+        *byte ^= digit;
+    }
+    Address::from(bytes)
+}
+
+fn service_of(n: usize) -> Service {
+    let actions = ["search", "scrape", "crawl", "rank", "watch"];
+    let operation = |(index, action): (usize, &&str)| Operation {
+        id: OperationUuid::from_uuid(uuid(3, n * 8 + index)),
+        slug: OperationSlug::parse(&format!("web.{action}")).unwrap(),
+        availability: Availability::PaidX402,
+        label: String::new(),
+        method: "POST".to_owned(),
+        endpoint: Url::parse(&format!("https://{}.example/v1/{action}", slug(n))).unwrap(),
+        category: if *action == "scrape" {
+            Category::Scrape
+        } else {
+            Category::Search
+        },
+        execution: "sync".to_owned(),
+        price_model: "fixed".to_owned(),
+        estimated_price: units(10_000),
+        max_price: Some(units(900_000)),
+        params: json!({}),
+        payment: Some(CatalogPayment {
+            scheme: "exact".to_owned(),
+            network: NETWORK,
+            amount: units(10_000),
+            pay_to: payee(n),
+        }),
+    };
+    Service {
+        id: ServiceId::from_uuid(uuid(2, n)),
+        version: 1,
+        slug: ServiceSlug::parse(&slug(n)).unwrap(),
+        name: String::new(),
+        description: String::new(),
+        website: Url::parse(&format!("https://{}.example/", slug(n))).unwrap(),
+        logo_url: None,
+        category: Category::Search,
+        source: String::new(),
+        trust_status: TrustStatus::PlatformVerified,
+        curated: true,
+        operations: actions.iter().enumerate().map(operation).collect(),
+    }
+}
+
+fn agent(bought: usize) -> Agent {
+    let service = |n| ServiceSlug::parse(&slug(n)).unwrap();
+    let vendor = |n| Vendor::Service(service(n));
+    let budget = |units: u64, hours: u32| RuleKind::BudgetLimit {
+        limit: self::units(units),
+        window: Duration::from_secs_u32(hours * 3_600),
+    };
+    let kinds = [
+        RuleKind::CategoryBlock {
+            categories: vec![Category::Finance, Category::Security],
+        },
+        RuleKind::VendorAllowlist {
+            vendors: [90_001, 90_002, 90_003, bought].map(vendor).to_vec(),
+        },
+        budget(2_000_000, 1),
+        budget(20_000_000, 24),
+        budget(90_000_000, 24 * 30),
+        RuleKind::ApprovalRequired {
+            services: Some([90_004, 90_005].map(service).to_vec()),
+            categories: None,
+            above: None,
+        },
+        RuleKind::ApprovalRequired {
+            services: None,
+            categories: Some(vec![Category::Search, Category::Scrape]),
+            above: Some(units(500_000)),
+        },
+    ];
+    let rules = kinds.into_iter().enumerate().map(|(n, kind)| Rule {
+        id: RuleId::from_uuid(uuid(4, n)),
+        version: 1,
+        kind,
+    });
+    Agent {
+        id: AgentId::from_uuid(uuid(1, 1)),
+        name: "buyer".to_owned(),
+        owner: "owner".to_owned(),
+        created_at: Timestamp::EPOCH,
+        status: AgentStatus::Active,
+        wallet: Wallet {
+            index: 0,
+            address: "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266".parse().unwrap(),
+        },
+        keys: Vec::new(),
+        rules: rules.collect(),
+        version: 3,
+    }
+}
+
+fn policy() -> SpendPolicy {
+    let domains = ["example.net", "docs.example.org", "example.edu", "example.com"];
+    SpendPolicy {
+        max_per_call: units(800_000),
+        max_per_day: units(10_000_000),
+        require_approval_above: units(400_000),
+        enabled_operations: Some(
+            ["web.rank", "web.search", "web.scrape"]
+                .map(|slug| OperationSlug::parse(slug).unwrap())
+                .to_vec(),
+        ),
+        allowed_domains: domains.map(|domain| DomainPattern::parse(domain).unwrap()).to_vec(),
+    }
+}
+
+/// A window with eight entries read, three of which have rolled out, and more behind them.
+fn window(scope: WindowScope, length: Duration, stamp: u64, at: Timestamp) -> Window {
+    let entry = |n: usize| {
+        let age = length.micros() / 6 * i64::try_from(8 - n).unwrap();
+        Entry {
+            at: Timestamp::from_micros(at.micros() - age).unwrap(),
+            amount: units(100_000),
+            settlement: SettlementId::from_uuid(uuid(5, n)),
+        }
+    };
+    Window {
+        scope,
+        length,
+        total: units(1_000_000),
+        version: 40,
+        stamp,
+        horizon: Timestamp::EPOCH,
+        oldest: (0..8).map(entry).collect(),
+        complete: false,
+    }
+}
+
+/// One entry of a v2 requirement.
+fn entry_v2(price: u64, pay_to: Address) -> Value {
+    let token = NETWORK.token();
+    json!({
+        "scheme": "exact", "network": NETWORK.caip2(), "amount": price.to_string(), "asset": token.address.to_string(),
+        "payTo": pay_to.to_string(), "maxTimeoutSeconds": 60,
+        "extra": {"name": token.name, "version": token.version},
+    })
+}
+
+/// A v2 requirement as providers write it: the dearer way to pay first, and one on a chain that we don't pay on.
+pub fn offer_v2(price: u64, pay_to: Address) -> Value {
+    let mut elsewhere = entry_v2(price, pay_to);
+    if let Some(network) = elsewhere.get_mut("network") {
+        *network = json!("eip155:1");
+    }
+    json!({
+        "x402Version": 2, "error": "Payment required",
+        "resource": {
+            "url": "https://provider.example/v1/scrape", "description": "One page, extracted", "mimeType": "application/json",
+        },
+        "accepts": [elsewhere, entry_v2(price * 2, pay_to), entry_v2(price, pay_to)],
+    })
+}
+
+/// The same as a v1 requirement.
+pub fn offer_v1(price: u64, pay_to: Address) -> Value {
+    let token = NETWORK.token();
+    let entry = |network: &str, price: u64| {
+        json!({
+            "scheme": "exact", "network": network, "maxAmountRequired": price.to_string(),
+            "resource": "https://provider.example/v1/scrape", "description": "One page, extracted",
+            "mimeType": "application/json", "payTo": pay_to.to_string(), "maxTimeoutSeconds": 60,
+            "asset": token.address.to_string(),
+            "outputSchema": {"input": {"type": "http", "method": "POST", "discoverable": true}},
+            "extra": {"name": token.name, "version": token.version},
+        })
+    };
+    json!({
+        "x402Version": 1, "error": "X-PAYMENT header is required",
+        "accepts": [entry("ethereum", price), entry(NETWORK.name(), price * 2), entry(NETWORK.name(), price)],
+    })
+}
+
+/// A body of authorize that buys the scrape of a page from the service in the middle of the catalog.
+pub fn authorize_body(world: &World) -> Value {
+    let bought = world.bought();
+    json!({
+        "payment_requirement": offer_v2(100_000, payee(bought)),
+        "max_payment_units": 300_000,
+        "original_request": {
+            "method": "POST", "url": format!("https://{}.example/v1/scrape?depth=1", slug(bought)),
+            "body_hash": "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        },
+        "service_id": slug(bought),
+        "operation_id": "web.scrape",
+        "metadata": {"target_url": "https://www.docs.example.com/guide?page=7"},
+        "idempotency_key": "run-4711-step-12-attempt-1",
+    })
+}

@@ -1,0 +1,97 @@
+//! An allow takes no memory: neither finding what it is about, nor deciding, nor telling what is to be reserved.
+//!
+//! The counter is the allocator of this one test binary, and counts each thread by itself.
+
+use purser_bench::Case;
+use purser_domain::{
+    Agent, Amount, ApprovalId, Decision, DomainPattern, Duration, Eviction, Facts, Rule, RuleId, RuleKind, Window,
+    WindowScope, evaluate,
+};
+use uuid::Uuid;
+
+/// How often the decision allocates; it must be an allow.
+fn allocations(facts: &Facts<'_>) -> u64 {
+    let mut charged = 0;
+    let counted = allocation_counter::measure(|| {
+        let Decision::Allow(grant) = evaluate(facts) else {
+            return;
+        };
+        charged = grant.charges().filter(|charge| charge.fits()).count();
+    });
+    assert_eq!(
+        charged,
+        1 + facts.budgets.len(),
+        "it is an allow, with every budget charged"
+    );
+    counted.count_total
+}
+
+#[test]
+fn an_allow_allocates_nothing() {
+    let case = Case::allow(100);
+    let eager = case.facts();
+    let kinds: std::collections::BTreeSet<&str> = case.world.agent.rules.iter().map(|rule| rule.kind.name()).collect();
+    assert_eq!(kinds.len(), 4, "rules of every kind are in play");
+    assert!(!eager.day.expired(eager.at).is_empty(), "and entries to evict");
+    assert!(
+        eager.operation.unwrap().fetches_targets() && !case.world.enabled.iter().any(|e| e.policy.allows_any_domain())
+    );
+    let needed = Facts {
+        eviction: Eviction::Needed,
+        ..eager
+    };
+    let unknown_balance = Facts { balance: None, ..eager };
+    let unknown_operation = Facts {
+        operation: None,
+        ..eager
+    };
+    for facts in [eager, needed, unknown_balance] {
+        assert_eq!(allocations(&facts), 0);
+    }
+    // The counter counts: a refusal copies what it has to say.
+    assert!(allocation_counter::measure(|| drop(evaluate(&unknown_operation))).count_total > 0);
+}
+
+#[test]
+fn neither_the_most_rules_nor_a_lifted_approval_nor_a_pattern_takes_memory() {
+    let mut case = Case::allow(1);
+    let agent = case.world.agent.clone();
+    let budget = |n: u128| {
+        let id = RuleId::from_uuid(Uuid::from_u128(n));
+        let (limit, length) = (Amount::MAX, Duration::DAY);
+        let kind = RuleKind::BudgetLimit { limit, window: length };
+        let scope = WindowScope::Budget {
+            agent: agent.id,
+            rule: id,
+        };
+        let window = Window {
+            scope,
+            length,
+            ..case.world.day.clone()
+        };
+        (Rule { id, version: 1, kind }, (id, window))
+    };
+    let (rules, budgets): (Vec<_>, Vec<_>) = (100..).take(Agent::MOST_BUDGETS).map(budget).unzip();
+    let others = agent.rules.iter().filter(|rule| rule.kind.name() != "budget_limit");
+    case.world.agent.rules = others
+        .cloned()
+        .cycle()
+        .take(Agent::MOST_RULES - rules.len())
+        .chain(rules)
+        .collect();
+    case.world.budgets = budgets;
+    let policy = &mut case.world.enabled.as_mut().unwrap().policy;
+    policy.allowed_domains = vec![DomainPattern::parse("w*w.d*c*s.example.com").unwrap()];
+    policy.require_approval_above = Amount::ZERO;
+    let approval = ApprovalId::of(case.world.agent.id, &case.intent.fingerprint, 0);
+    assert_eq!(allocations(&case.facts_about(case.purchase(), Some(approval))), 0);
+}
+
+#[test]
+fn finding_what_is_bought_allocates_nothing() {
+    let mut case = Case::allow(100);
+    let found = |case: &Case| allocation_counter::measure(|| assert!(case.purchase().operation.is_some())).count_total;
+    assert_eq!(found(&case), 0, "by name");
+    (case.intent.service, case.intent.operation) = (None, None);
+    assert_eq!(found(&case), 0, "by address");
+}
