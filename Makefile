@@ -54,12 +54,9 @@ hostile: setup ## Calls every route of a local stack with what the API's descrip
 fuzz: ## Fuzzes what reads bytes of strangers: make fuzz TARGET=hosts SECONDS=600.
 	@fuzz/run.sh $(or $(SECONDS),600) $(TARGET)
 
-# What counts and does not time is content with the tests' own build.
 .PHONY: bench
-bench: setup ## Prints the capacity units, calls and round trips of every operation, and what the code takes beside references.
-	cargo bench --locked --profile dev --package purser-tests --bench costs
-	cargo bench --locked --package purser-bench --bench code
-	cargo bench --locked --manifest-path tests/bench/references/Cargo.toml --target-dir target/references
+bench: setup ## Measures speed, growth, costs and starts, beside references of the same run, into docs/performance.md.
+	@python3 infra/bench.py
 
 .PHONY: bench-cold
 bench-cold: setup ## Prints size, boot, first call and memory of every function, beside a hello-world function.

@@ -1,23 +1,29 @@
 """Measures how the built functions start, beside a hello-world function of the same build; run by `make bench-cold`.
 
  1. Builds all functions with the release profile, as SAM does, and infra/sam/hello (`--no-build`: measures what is there).
- 2. Starts a local stack of its own, whose tables and secrets the functions read.
+ 2. Starts a local stack of its own, whose tables and secrets the functions read, and in front of its AWS somebody who
+    speaks TLS.
  3. Starts each function a number of times in a new process, against a Runtime API of its own: SAM's emulator does not
     tell when a function first asks for work. Boot is from the start of the process until then, and the first call from
     there to its answer; an answer that is an error ends the run.
 
 Wall time is the median, since this machine does other things too; CPU time is what a small Lambda pays for, boot and
-first call together. Memory is the most that the process ever held. AWS is plain HTTP here, so that the first TLS
-handshake is in none of the figures (docs/decisions.md §11).
+first call together. Memory is the most that the process ever held. AWS is plain HTTP here, but for two that are started
+once more with TLS: `hello-tls`, which makes one call and nothing else, and payments, whose first authorization is held
+to three times a hello-world's boot and such a call. The figures go to target/bench/cold.jsonl.
 
 Exit status: 0; 1, something failed or grew beyond its limit; 2, there is nothing to measure.
 """
 
 import argparse
+import asyncio
+import datetime
 import gzip
+import ipaddress
 import json
 import os
 import signal
+import ssl
 import statistics
 import subprocess
 import sys
@@ -29,6 +35,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import emulate
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from samcli.yamlhelper import yaml_parse
 
 ROOT = emulate.ROOT
@@ -45,7 +55,12 @@ EVENTS = {
     "FallbackFunction": "fallback/unknown-route",
 }
 # Bytes of gzip, as a deployment package is sent.
-LIMITS = {"PaymentsFunction": 4_000_000}
+LIMITS = {"PaymentsFunction": 4_000_000, "CatalogFunction": 3_000_000}
+# A first authorization, in boots of a hello-world with one TLS call.
+LIMIT_OF_FIRST = 3
+# What Amazon Linux has; this machine's may be elsewhere.
+AUTHORITIES = ["/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/certs/ca-certificates.crt"]
+FIGURES = ROOT / "target" / "bench" / "cold.jsonl"
 PATIENCE = 30
 
 
@@ -113,7 +128,9 @@ def main():
     try:
         functions = variables_of_template()
         bootstraps = {name: emulate.find_bootstrap(BUILD, name) for name in functions}
-        bootstraps["hello"] = emulate.find_bootstrap(ROOT / "target" / "lambda", "hello")
+        for name in ("hello", "hello-tls"):
+            bootstraps[name] = emulate.find_bootstrap(ROOT / "target" / "lambda", name)
+        bootstraps[OVER_TLS] = bootstraps["PaymentsFunction"]
     except emulate.Absent as absent:
         print(f"bench-cold: {absent}", file=sys.stderr)
         return 2
@@ -122,12 +139,20 @@ def main():
         try:
             known = json.loads((Path(folder) / "stack.json").read_text())
             given = json.loads((Path(folder) / "functions.json").read_text())["Parameters"]
-            starts = {"hello": [], **{name: [] for name in functions}}
+            tls = Tls(folder, [given["DYNAMODB_ENDPOINT"], given["SECRETS_ENDPOINT"]])
+            dynamodb, secrets = tls.urls
+            over_tls = {"DYNAMODB_ENDPOINT": dynamodb, "SECRETS_ENDPOINT": secrets, **tls.trust}
+            starts = {"hello": [], "hello-tls": [], **{name: [] for name in functions}, OVER_TLS: []}
             # In turns, so that what else this machine does meets them all alike.
             for _ in range(arguments.runs + 1):
                 for name in starts:
-                    given_to = {variable: given.get(variable, "") for variable in functions.get(name, [])}
-                    event = event_of(name, known) if name in EVENTS else b"{}"
+                    function = "PaymentsFunction" if name == OVER_TLS else name
+                    given_to = {variable: given.get(variable, "") for variable in functions.get(function, [])}
+                    if name == OVER_TLS:
+                        given_to |= over_tls
+                    if name == "hello-tls":
+                        given_to = {"TLS_URL": dynamodb, **tls.trust}
+                    event = event_of(function, known) if function in EVENTS else b"{}"
                     starts[name].append(start(bootstraps[name], given_to, event))
         except Failed as failed:
             print(f"bench-cold: {failed}", file=sys.stderr)
@@ -138,10 +163,85 @@ def main():
     # The first of each finds a cold disk, which tells nothing of Lambda's.
     rows = {name: measured(bootstraps[name], starts[name][1:]) for name in starts}
     table(rows)
+    late = write(rows)
+    if late:
+        print(f"bench-cold: {late}", file=sys.stderr)
     grown = [name for name, limit in LIMITS.items() if rows[name]["gzip"] >= limit]
     for name in grown:
         print(f"bench-cold: {name} is {rows[name]['gzip']} bytes of gzip; {LIMITS[name]} is its limit", file=sys.stderr)
-    return 1 if grown else 0
+    return 1 if grown or late else 0
+
+
+# Payments once more, with TLS between it and AWS.
+OVER_TLS = "payments over TLS"
+
+
+class Tls:
+    """Speaks TLS in front of these addresses, with a certificate that `trust` makes a function believe."""
+
+    def __init__(self, folder, upstreams):
+        certificate, key = Path(folder) / "tls.pem", Path(folder) / "tls.key"
+        make_certificate(certificate, key)
+        # Beside the authorities of the system, which a function has to read as well.
+        authorities = [Path(path).read_text() for path in AUTHORITIES if Path(path).exists()][:1]
+        bundle = Path(folder) / "authorities.pem"
+        bundle.write_text("".join([*authorities, certificate.read_text()]))
+        self.trust = {"SSL_CERT_FILE": str(bundle)}
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        self.urls = []
+        ready = threading.Event()
+
+        async def serve():
+            for upstream in upstreams:
+                host, port = upstream.removeprefix("http://").rsplit(":", 1)
+                server = await asyncio.start_server(pipe_to(host, int(port)), "127.0.0.1", 0, ssl=context)
+                self.urls.append(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+            ready.set()
+            await asyncio.Event().wait()
+
+        threading.Thread(target=lambda: asyncio.run(serve()), daemon=True).start()
+        ready.wait(PATIENCE)
+
+
+def pipe_to(host, port):
+    async def pipe(reader, writer):
+        while data := await reader.read(65_536):
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+    async def connected(reader, writer):
+        upstream_reader, upstream_writer = await asyncio.open_connection(host, port)
+        both = pipe(reader, upstream_writer), pipe(upstream_reader, writer)
+        # Whoever is ended breaks off.
+        await asyncio.gather(*both, return_exceptions=True)
+
+    return connected
+
+
+def make_certificate(certificate, key):
+    """A certificate for 127.0.0.1 that signs itself."""
+    private = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "bench-cold")])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(private.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .sign(private, hashes.SHA256())
+    )
+    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    key.write_bytes(
+        private.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
 
 
 class Failed(Exception):
@@ -157,7 +257,7 @@ def build():
         "CARGO_LAMBDA_COMPILER": "cargo",
         "CARGO_LAMBDA_COMPILER_EXTRA_ARGS": "--locked",
     }
-    command = ["cargo", "lambda", "build", "--release", "--package", "purser-hello", "--bin", "hello"]
+    command = ["cargo", "lambda", "build", "--release", "--package", "purser-hello"]
     subprocess.run(command, cwd=ROOT, env=environment, check=True)
     subprocess.run(["cargo", "build", "--locked", "--package", "purser-local", "--bins"], cwd=ROOT, check=True)
 
@@ -273,6 +373,32 @@ def table(rows):
             cells.append(f"{f'{row[key] / unit:.2f} ({times})':>22}")
         print(f"{name.removesuffix('Function').lower():<18}" + "".join(cells))
     print("(… x): as many times hello-world's\n", flush=True)
+
+
+def write(rows):
+    """Writes the figures for `make bench`; answers what is later than it may be, if anything."""
+    lines = []
+    for name, row in rows.items():
+        line = {"group": "starts", "name": name.removesuffix("Function").lower(), **row}
+        if name in LIMITS:
+            line["gzip_limit"] = LIMITS[name]
+        lines.append(line)
+    first = rows[OVER_TLS]["boot"] + rows[OVER_TLS]["first"]
+    floor = rows["hello-tls"]["boot"] + rows["hello-tls"]["first"]
+    ratio = first / floor
+    lines.append({
+        "group": "first authorization",
+        "name": "payments: boot and first authorize, over TLS",
+        "median_ns": round(first * 1e6),
+        "reference": "boot of a hello-world and one TLS call",
+        "reference_ns": round(floor * 1e6),
+        "ratio": round(ratio, 3),
+        "limit": LIMIT_OF_FIRST,
+    })
+    FIGURES.parent.mkdir(parents=True, exist_ok=True)
+    FIGURES.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    print(f"first authorization over TLS: {first:.1f} ms, {ratio:.2f} x a hello-world with one TLS call\n", flush=True)
+    return f"that is more than {LIMIT_OF_FIRST} x" if ratio > LIMIT_OF_FIRST else None
 
 
 if __name__ == "__main__":

@@ -1,22 +1,36 @@
-//! `make bench`: what each operation consumes, beside what it may.
+//! `make bench`: what each operation consumes, beside what it may. It counts and does not time, so any build will do. The
+//! figures go to `target/bench/costs.jsonl`.
 
-use purser_tests::every_operation;
+use purser_tests::{Cost, World, every_operation, judged_policy};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
 
 #[tokio::main]
 async fn main() {
-    println!(
-        "{:<16} {:>10} {:>10} {:>7} {:>12}",
-        "operation", "read units", "write units", "calls", "round trips"
-    );
-    for (measured, budget) in every_operation().await {
-        let tenths = |tenths: u64, of: u64| format!("{}.{} of {of}", tenths / 10, tenths % 10);
-        println!(
-            "{:<16} {:>10} {:>10} {:>7} {:>12}",
-            measured.name,
-            tenths(measured.units.read, budget.read),
-            tenths(measured.units.write, budget.write),
-            format!("{} of {}", measured.calls, budget.calls),
-            format!("{} of {}", measured.rounds, budget.rounds),
-        );
-    }
+    let world = World::metered().await;
+    let agent = world.agent(judged_policy(), vec![]).await;
+    let costs = every_operation(&world, &agent).await;
+    let lines: Vec<String> = costs.iter().map(|cost| line(cost).to_string()).collect();
+    let text = lines.join("\n") + "\n";
+    print!("{text}");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench");
+    fs::create_dir_all(&folder).expect("a folder");
+    fs::write(folder.join("costs.jsonl"), text).expect("written");
+    let excess: Vec<String> = costs.iter().filter_map(Cost::excess).collect();
+    assert!(excess.is_empty(), "{excess:#?}");
+}
+
+fn line(cost: &Cost) -> Value {
+    let Cost { name, measured, budget } = cost;
+    let units = |tenths: u64| f64::from(u32::try_from(tenths).expect("few")) / 10.0;
+    json!({
+        "group": "costs",
+        "name": name,
+        "read": units(measured.units.read),
+        "read_budget": budget.read,
+        "write": units(measured.units.write),
+        "write_budget": budget.write,
+        "sequence": measured.sequence(),
+    })
 }

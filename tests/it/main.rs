@@ -20,6 +20,7 @@ mod permissions;
 mod races;
 mod reconcile;
 mod secrets;
+mod side_by_side;
 mod windows;
 
 /// The laws of `docs/data-model.md`, as the store's own tests check them.

@@ -88,6 +88,20 @@ BUGS = [
         "package(purser-tests) and test(=people::edits::a_freeze_that_was_answered_is_followed_by_no_payment)",
     ),
     Bug(
+        "a balance that was asked for another wallet",
+        "functions/payments/src/early_balance.rs",
+        "if self.wallet != wallet {",
+        "if self.wallet != wallet && false {",
+        "package(purser-tests) and test(=side_by_side::a_balance_counts_for_the_wallet_that_it_was_asked_for)",
+    ),
+    Bug(
+        "a service judged by what was read for another",
+        "functions/payments/src/lib.rs",
+        "if service != guess {",
+        "if service != guess && false {",
+        "package(purser-tests) and test(=side_by_side::a_service_that_has_changed_meanwhile_is_judged_by_its_own_policy)",
+    ),
+    Bug(
         "the key not judged again with the decision",
         "functions/payments/src/authorize.rs",
         "if !agent.takes(",

@@ -1,34 +1,132 @@
 //! What each operation costs through the real functions, and what it may cost: the budgets of `docs/data-model.md`.
 
-use crate::{Measured, World, body_of, dollars, measure, units};
+use crate::{Answer, Measured, TestAgent, World, body_of, dollars, measure, units};
 use purser_domain::{ApprovalId, SpendPolicy};
+use purser_local::DEMO_OWNER;
 use purser_store::Verdict;
-use serde_json::json;
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
 
-/// What one operation may cost, the throttle's counter included: one write unit and one call beside the first reads, on
-/// every agent endpoint.
+/// What one operation may cost.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     /// Read units.
     pub read: u64,
-    /// Write units.
+    /// Write units, the throttle's counter included.
     pub write: u64,
-    /// Calls of the database.
-    pub calls: usize,
-    /// Round trips one after another.
-    pub rounds: usize,
+    /// Every call of the database and of the node, in rounds: those of one round are made side by side, and a round waits
+    /// for the one before it. The throttle's counter is an `UpdateItem` of the first round.
+    pub rounds: &'static [&'static [&'static str]],
 }
 
-const fn budget(read: u64, write: u64, calls: usize, rounds: usize) -> Budget {
-    Budget {
-        read,
-        write: write + 1,
-        calls: calls + 1,
-        rounds,
+/// An operation: what it cost, and what it may cost.
+pub struct Cost {
+    /// Its name.
+    pub name: &'static str,
+    /// What it cost.
+    pub measured: Measured,
+    /// What it may cost.
+    pub budget: Budget,
+}
+
+impl Cost {
+    /// What is over the budget, in words; `None` when nothing is. A call may be missing, or be made in an earlier round
+    /// than it may be; no call may be added or made later.
+    pub fn excess(&self) -> Option<String> {
+        let Budget { read, write, rounds } = self.budget;
+        let (units, found) = (self.measured.units, self.measured.sequence());
+        let mut left: Vec<&str> = Vec::new();
+        let fits = found.len() <= rounds.len()
+            && rounds.iter().enumerate().rev().all(|(n, allowed)| {
+                left.extend(*allowed);
+                found
+                    .get(n)
+                    .is_none_or(|round| round.iter().all(|call| take(&mut left, call)))
+            });
+        let within = fits && units.read <= read * 10 && units.write <= write * 10;
+        (!within).then(|| {
+            format!(
+                "{}: {units:?} in tenths, {found:?}; the budget is {:?}",
+                self.name, self.budget
+            )
+        })
     }
 }
 
-fn policy() -> SpendPolicy {
+/// Takes one such call off the list; false when there is none.
+fn take(left: &mut Vec<&str>, call: &str) -> bool {
+    let at = left.iter().position(|allowed| *allowed == call);
+    at.map(|at| left.swap_remove(at)).is_some()
+}
+
+const fn budget(read: u64, write: u64, rounds: &'static [&'static [&'static str]]) -> Budget {
+    Budget { read, write, rounds }
+}
+
+/// What a decision reads.
+const READS: &[&str] = &["BatchGetItem", "Query", "UpdateItem"];
+/// The same where the agent's last call came down to its balance, which is therefore asked for beside it.
+const READS_AND_BALANCE: &[&str] = &["BatchGetItem", "Query", "UpdateItem", "eth_call"];
+/// What tells who calls, and one item more.
+const TWO_ITEMS: &[&str] = &["GetItem", "GetItem", "UpdateItem"];
+
+const FIRST_ALLOW: Budget = budget(
+    3,
+    9 + 2,
+    // The node is asked for its chain once, and the use of a key is noted once a minute, beside whatever goes on.
+    &[
+        READS,
+        &["eth_call", "eth_chainId"],
+        &["TransactWriteItems", "UpdateItem"],
+    ],
+);
+const ALLOW: Budget = budget(3, 9 + 1, &[READS_AND_BALANCE, &["TransactWriteItems"]]);
+/// Of a call after which another was to be expected; of the ones that follow, without the balance.
+const REPLAY: Budget = budget(3, 1, &[READS_AND_BALANCE]);
+const REPLAY_AGAIN: Budget = budget(3, 1, &[READS]);
+const ESCALATION: Budget = budget(3, 7 + 1, &[READS, &["TransactWriteItems"]]);
+const APPROVED_RETRY: Budget = budget(4, 11 + 1, &[READS, &["eth_call"], &["TransactWriteItems"]]);
+/// The window and the idempotency key are looked at again before it is said.
+const DAILY_DENIAL: Budget = budget(5, 1 + 1, &[READS_AND_BALANCE, &["GetItem", "GetItem"], &["PutItem"]]);
+/// The same where more than a thousand payments would have to leave the window first: a page more, however many they are.
+pub const LONG_DENIAL: Budget = budget(
+    5 + 45,
+    1 + 1,
+    &[READS_AND_BALANCE, &["Query"], &["GetItem", "GetItem"], &["PutItem"]],
+);
+const BLOCK: Budget = budget(3, 1 + 1, &[READS, &["PutItem"]]);
+const CHECK: Budget = budget(2, 1 + 1, &[READS_AND_BALANCE, &["PutItem"]]);
+const COMPLETE: Budget = budget(
+    2,
+    6 + 1,
+    &[
+        TWO_ITEMS,
+        &["eth_blockNumber", "eth_getTransactionReceipt"],
+        &["eth_getBlockByNumber"],
+        &["TransactWriteItems"],
+    ],
+);
+const COMPLETE_AGAIN: Budget = budget(2, 1, &[TWO_ITEMS]);
+const RECEIPT: Budget = budget(2, 1, &[TWO_ITEMS]);
+/// A page of receipts is some four units where rows are half a kilobyte. A stranger makes nobody read them.
+const LIST: Budget = budget(5, 1, &[&["BatchGetItem", "UpdateItem"], &["Query"]]);
+const POLL: Budget = budget(2, 1, &[&["BatchGetItem", "UpdateItem"]]);
+const ME: Budget = budget(1, 1, &[&["GetItem", "UpdateItem"]]);
+/// A hundred markers and policies: a unit for each policy, since a batch counts items one by one.
+const SERVICES: Budget = budget(105, 1, &[&["GetItem", "UpdateItem"], &["Query"], &["BatchGetItem"]]);
+const POLICY: Budget = budget(2, 1, &[TWO_ITEMS]);
+/// Nothing at all: the copy in memory.
+const CATALOG: Budget = budget(0, 0, &[]);
+/// The list of what waits, which an open page asks for every few seconds: the index, the approval, and beside one another
+/// its agent, its policy and its window, in which nothing counts.
+const WAITING: Budget = budget(
+    6,
+    0,
+    &[&["Query"], &["BatchGetItem"], &["BatchGetItem", "GetItem", "GetItem"]],
+);
+
+/// The policy of [`every_operation`]'s agent.
+pub fn judged_policy() -> SpendPolicy {
     SpendPolicy {
         max_per_call: units(dollars(100)),
         max_per_day: units(dollars(100)),
@@ -37,84 +135,141 @@ fn policy() -> SpendPolicy {
     }
 }
 
-/// Runs every operation of an agent once and tells what it cost.
-pub async fn every_operation() -> Vec<(Measured, Budget)> {
-    let mut costs = Vec::new();
-    let world = World::metered().await;
-    let agent = world.agent(policy(), vec![]).await;
-    let agent = &agent;
-    // The catalog's copy is read once and then asked for its version at most every five seconds; that is nobody's call.
-    world.authorize(agent, &body_of(world.offer(1))).await.ok();
+/// Operations that are being carried out, and what they cost.
+struct Bill<'a> {
+    world: &'a World,
+    costs: Vec<Cost>,
+}
 
+impl Bill<'_> {
+    async fn add<T>(&mut self, name: &'static str, budget: Budget, request: impl Future<Output = T>) -> T {
+        let (measured, answer) = measure(self.world, request).await;
+        self.costs.push(Cost { name, measured, budget });
+        answer
+    }
+}
+
+/// Runs every operation of an agent, of the catalog, and of a page that polls, and tells what each cost. The world has to
+/// be a metered one, and the agent, which nobody has called as yet, under [`judged_policy`].
+pub async fn every_operation(world: &World, agent: &TestAgent) -> Vec<Cost> {
+    let costs = Vec::new();
+    let mut bill = Bill { world, costs };
+    let first = body_of(world.offer(1));
+    bill.add("first allow", FIRST_ALLOW, world.authorize(agent, &first))
+        .await
+        .ok();
+    payments(&mut bill, agent).await;
+    receipts_and_services(&mut bill, agent).await;
+    catalog(&mut bill).await;
+    polled_page(&mut bill).await;
+    bill.costs
+}
+
+async fn payments(bill: &mut Bill<'_>, agent: &TestAgent) {
+    let world = bill.world;
     let body = body_of(world.offer(dollars(1)));
-    let (allow, allowed) = measure(&world, "allow", world.authorize(agent, &body)).await;
-    let settlement = allowed.ok()["settlement_id"].as_str().expect("present").to_owned();
-    costs.push((allow, budget(3, 9, 3, 2)));
-    let (replay, _) = measure(&world, "replay", world.authorize(agent, &body)).await;
-    costs.push((replay, budget(3, 0, 2, 1)));
+    let allowed = bill.add("allow", ALLOW, world.authorize(agent, &body)).await.ok();
+    let asked = body_of(world.offer(dollars(1)));
+    bill.add("check", CHECK, world.check(agent, &asked)).await.ok();
+    bill.add("replay", REPLAY, world.authorize(agent, &body)).await.ok();
+    bill.add("replay, again", REPLAY_AGAIN, world.authorize(agent, &body))
+        .await
+        .ok();
 
     let costly = body_of(world.offer(dollars(30)));
-    let (escalate, asked) = measure(&world, "escalate", world.authorize(agent, &costly)).await;
-    costs.push((escalate, budget(3, 7, 3, 2)));
-    let approval = asked.refused(402, "approval_required")["approval_id"]
-        .as_str()
-        .expect("present")
-        .to_owned();
-    let (poll, _) = measure(&world, "poll", world.get(agent, &format!("/approvals/{approval}"))).await;
-    costs.push((poll, budget(2, 0, 1, 1)));
-    world
-        .stack
-        .ledger
-        .resolve_approval(
-            ApprovalId::parse(&approval).expect("present"),
-            Verdict::Approve,
-            &world.ruling(),
-        )
+    let asked = bill
+        .add("escalation", ESCALATION, world.authorize(agent, &costly))
+        .await;
+    let approval = text(&asked.refused(402, "approval_required")["approval_id"]);
+    let path = format!("/approvals/{approval}");
+    bill.add("poll of an approval", POLL, world.get(agent, &path))
         .await
-        .expect("present");
+        .ok();
+    let id = ApprovalId::parse(&approval).expect("an id");
+    let ruling = world.ruling();
+    let ruled = world.stack.ledger.resolve_approval(id, Verdict::Approve, &ruling);
+    ruled.await.expect("a verdict");
     let mut retry = costly;
     retry["approval_id"] = approval.into();
-    let (approved, answer) = measure(&world, "approved retry", world.authorize(agent, &retry)).await;
-    answer.ok();
-    costs.push((approved, budget(4, 11, 3, 2)));
+    bill.add("approved retry", APPROVED_RETRY, world.authorize(agent, &retry))
+        .await
+        .ok();
 
-    let (denial, answer) = measure(
-        &world,
-        "daily denial",
-        world.authorize(agent, &body_of(world.offer(dollars(90)))),
-    )
-    .await;
-    answer.refused(402, "daily_spend_limit_exceeded");
-    costs.push((denial, budget(5, 1, 5, 3)));
+    let body = body_of(world.offer(dollars(90)));
+    let denied = bill
+        .add("daily denial", DAILY_DENIAL, world.authorize(agent, &body))
+        .await;
+    denied.refused(402, "daily_spend_limit_exceeded");
+    let body = body_of(world.offer(dollars(101)));
+    let blocked = bill.add("any other block", BLOCK, world.authorize(agent, &body)).await;
+    blocked.refused(402, "amount_exceeds_per_call_limit");
 
-    let (block, answer) = measure(
-        &world,
-        "block",
-        world.authorize(agent, &body_of(world.offer(dollars(101)))),
-    )
-    .await;
-    answer.refused(402, "amount_exceeds_per_call_limit");
-    costs.push((block, budget(3, 1, 3, 2)));
-
-    let (preflight, _) = measure(&world, "check", world.check(agent, &body_of(world.offer(dollars(1))))).await;
-    costs.push((preflight, budget(2, 1, 3, 2)));
-    let path = format!("/x402/settlements/{settlement}");
-    let (receipt, _) = measure(&world, "receipt", world.get(agent, &path)).await;
-    costs.push((receipt, budget(2, 0, 2, 1)));
-    let (list, _) = measure(
-        &world,
-        "list",
-        world.get(agent, &format!("/agents/{}/settlements", agent.id)),
-    )
-    .await;
-    costs.push((list, budget(2, 0, 2, 2)));
-
-    let hash = world.settle(&world.authorize(agent, &body).await.ok()).await;
+    let settlement = text(&allowed["settlement_id"]);
+    let hash = world.settle(&allowed).await;
     let proof = json!({"payment_response_header": "e30=", "tx_hash": hash});
-    let (complete, answer) = measure(&world, "complete", world.complete(agent, &settlement, &proof)).await;
-    answer.ok();
-    costs.push((complete, budget(2, 6, 3, 2)));
-    let (me, _) = measure(&world, "me", world.get(agent, "/mcp/agents/me")).await;
-    costs.push((me, budget(1, 0, 1, 1)));
-    costs
+    bill.add("complete", COMPLETE, world.complete(agent, &settlement, &proof))
+        .await
+        .ok();
+    let again = world.complete(agent, &settlement, &proof);
+    bill.add("complete, again", COMPLETE_AGAIN, again).await.ok();
+    let path = format!("/x402/settlements/{settlement}");
+    bill.add("receipt", RECEIPT, world.get(agent, &path)).await.ok();
+}
+
+async fn receipts_and_services(bill: &mut Bill<'_>, agent: &TestAgent) {
+    let world = bill.world;
+    bill.add("list of receipts", LIST, world.get(agent, &agent.path("/settlements")))
+        .await
+        .ok();
+    // This function, too, notes the use of a key once a minute, beside the counter and the read, and nobody waits for that.
+    let calls = world.proxy.as_ref().expect("a metered world").calls();
+    calls.take();
+    world.get(agent, "/mcp/agents/me").await.ok();
+    calls.reach(3).await;
+    bill.add("who am I", ME, world.get(agent, "/mcp/agents/me")).await.ok();
+    let path = format!("/mcp/agents/{}/services", agent.id);
+    bill.add("my services", SERVICES, world.get(agent, &path)).await.ok();
+    let path = agent.path("/services/lab-search/policy");
+    bill.add("my policy", POLICY, world.get(agent, &path)).await.ok();
+}
+
+async fn catalog(bill: &mut Bill<'_>) {
+    let world = bill.world;
+    let get = |path: &'static str| world.call(Method::GET, path, None, None);
+    let known = get("/services").await;
+    let known = known.headers["etag"].clone();
+    bill.add("catalog, warm", CATALOG, get("/services")).await.ok();
+    bill.add("one service, warm", CATALOG, get("/services/lab-weather"))
+        .await
+        .ok();
+    let asked = world.http.get(format!("{}/services", world.stack.base_url));
+    let asked = asked.header("if-none-match", known);
+    let unchanged: Answer = bill.add("catalog, not changed", CATALOG, World::send(asked)).await;
+    assert_eq!(unchanged.status, 304);
+}
+
+async fn polled_page(bill: &mut Bill<'_>) {
+    let world = bill.world;
+    let person = world.person(&DEMO_OWNER);
+    let agent = world.agent_of(&person, "polled").await;
+    world.put_policy(&agent, "lab-search", true, judged_policy()).await;
+    let costly = body_of(world.offer(dollars(30)));
+    world.authorize(&agent, &costly).await.refused(402, "approval_required");
+    let request = || {
+        let url = format!("{}/dashboard/approvals/waiting", world.stack.base_url);
+        world
+            .http
+            .get(url)
+            .header("cookie", format!("purser-session={}", person.token))
+    };
+    // The issuer's keys and the catalog's version are read by whoever comes first.
+    request().send().await.expect("an answer");
+    let page = bill.add("poll of what waits", WAITING, request().send()).await;
+    let page = page.expect("an answer");
+    assert_eq!(page.status(), StatusCode::OK);
+    assert!(page.text().await.expect("a page").contains("data-waiting=\"1\""));
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().expect("a text").to_owned()
 }

@@ -4,6 +4,7 @@
 
 mod costs;
 mod entries;
+mod history;
 mod log;
 mod measure;
 mod offers;
@@ -14,10 +15,11 @@ mod together;
 mod transfers;
 mod world;
 
-pub use costs::{Budget, every_operation};
+pub use costs::{Budget, Cost, LONG_DENIAL, every_operation, judged_policy};
 pub use entries::{operation_entry, payment_entry, service_entry};
+pub use history::first_of_history;
 pub use log::Log;
-pub use measure::{Measured, measure};
+pub use measure::{Measured, in_rounds, measure};
 pub use offers::{Offered, bare_offer, offer_v1, offer_v2};
 pub use person::Person;
 pub use problems::paths;

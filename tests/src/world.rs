@@ -15,9 +15,11 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// The user who owns the agents that tests make.
 pub const OWNER: &str = "tests";
@@ -38,6 +40,8 @@ pub struct World {
     still: Arc<AtomicI64>,
     /// The proxy in front of the database, where there is one.
     pub proxy: Option<Proxy>,
+    /// The proxy in front of the chain's node, where there is one.
+    pub node_proxy: Option<Proxy>,
 }
 
 /// What was answered.
@@ -196,6 +200,20 @@ pub fn body_of(requirement: Value) -> Value {
     })
 }
 
+/// A proxy of these manners for a stack to put in front of something, and where it will be found.
+fn front(manners: Manners) -> (Front, oneshot::Receiver<Proxy>) {
+    let (sender, receiver) = oneshot::channel();
+    let front = move |upstream: String| -> Pin<Box<dyn Future<Output = String> + Send>> {
+        Box::pin(async move {
+            let proxy = Proxy::start(upstream, manners).await;
+            let url = proxy.url.clone();
+            let _ = sender.send(proxy);
+            url
+        })
+    };
+    (Box::new(front), receiver)
+}
+
 impl World {
     /// A stack whose clock runs.
     pub async fn start() -> Self {
@@ -231,13 +249,26 @@ impl World {
         .await
     }
 
-    /// A stack whose calls of the database can be counted: see [`crate::measure`].
+    /// A stack whose calls of the database and of the node can be counted: see [`crate::measure`]. Its clock stands still,
+    /// so that nothing is due in between.
     pub async fn metered() -> Self {
-        Self::proxied(Manners {
+        let manners = Manners {
             latency: LATENCY,
             ..Manners::default()
-        })
-        .await
+        };
+        let (node_front, node_proxy) = front(manners);
+        let (still, clock) = Self::still_clock();
+        let options = Options {
+            node_front: Some(node_front),
+            clock,
+            ..Options::default()
+        };
+        let world = Self::proxied_with(manners, options).await;
+        Self {
+            node_proxy: node_proxy.await.ok(),
+            still,
+            ..world
+        }
     }
 
     /// A stack with a proxy of these manners between the functions and the database.
@@ -262,22 +293,14 @@ impl World {
     }
 
     async fn proxied_with(manners: Manners, options: Options) -> Self {
-        let (sender, receiver) = tokio::sync::oneshot::channel();
-        let front: Front = Box::new(move |upstream| {
-            Box::pin(async move {
-                let proxy = Proxy::start(upstream, manners).await;
-                let url = proxy.url.clone();
-                let _ = sender.send(proxy);
-                url
-            })
-        });
+        let (front, proxy) = front(manners);
         let world = Self::with(Options {
             front: Some(front),
             ..options
         })
         .await;
         Self {
-            proxy: receiver.await.ok(),
+            proxy: proxy.await.ok(),
             ..world
         }
     }
@@ -313,6 +336,7 @@ impl World {
             http,
             still: Arc::default(),
             proxy: None,
+            node_proxy: None,
         }
     }
 

@@ -28,22 +28,32 @@ struct Agents {
 impl Agents {
     /// The agent behind a call.
     async fn enter(&self, caller: Caller) -> Result<Agent> {
-        let now = self.clock.now();
-        let scope = caller.scope();
-        let read = async |key: &PresentedKey| Ok((self.ledger.agent(key.agent).await?, ()));
-        let (agent, key, ()) = caller.enter(self.throttle.hit(scope, now), &self.clock, read).await?;
-        self.key_uses.note(agent.id, key, now);
+        let (agent, ()) = self.enter_reading(caller, async |_| Ok(())).await?;
         Ok(agent)
     }
 
-    /// The agent behind a call, which has to be the one that the path names.
-    async fn enter_as(&self, caller: Caller, named: &str) -> Result<Agent> {
-        let agent = self.enter(caller).await?;
-        if AgentId::parse(named) == Some(agent.id) {
-            Ok(agent)
-        } else {
-            Err(ErrorKind::NotFound.into())
-        }
+    /// The agent behind a call, and what `read` reads for it in the same round trip. Whether the key is good is not known
+    /// by then, so `read` may only read what is the agent's, by the same calls where there is no such agent.
+    async fn enter_reading<T>(
+        &self,
+        caller: Caller,
+        read: impl AsyncFnOnce(AgentId) -> Result<T>,
+    ) -> Result<(Agent, T)> {
+        let now = self.clock.now();
+        let scope = caller.scope();
+        let read = async |key: &PresentedKey| tokio::try_join!(self.ledger.agent(key.agent), read(key.agent));
+        let (agent, key, found) = caller.enter(self.throttle.hit(scope, now), &self.clock, read).await?;
+        self.key_uses.note(agent.id, key, now);
+        Ok((agent, found))
+    }
+}
+
+/// Nothing, if the path names the agent that calls.
+fn own(agent: &Agent, named: &str) -> Result<()> {
+    if AgentId::parse(named) == Some(agent.id) {
+        Ok(())
+    } else {
+        Err(ErrorKind::NotFound.into())
     }
 }
 

@@ -1,7 +1,7 @@
 //! `GET /agents/{agentId}/services/{serviceId}/policy`: what the agent may spend on one service.
 
-use crate::Agents;
 use crate::view::EnabledServiceView;
+use crate::{Agents, own};
 use axum::Json;
 use axum::extract::{Path, State};
 use purser_api::{Caller, Failure};
@@ -33,18 +33,18 @@ pub(crate) async fn policy(
     caller: Caller,
     Path((agent, reference)): Path<(String, String)>,
 ) -> Result<Json<EnabledServiceView>, Failure> {
-    let agent = agents.enter_as(caller, &agent).await?;
     let edition = agents.catalog.current(agents.clock.now()).await?;
     let service = edition.catalog.by_reference(&reference);
     // A record outlives its service's catalog entry, and is then found by UUID alone.
     let id = service
         .map(|service| service.id)
-        .or_else(|| ServiceId::parse(&reference))
-        .ok_or(ErrorKind::NotFound)?;
-    let record = agents
-        .ledger
-        .enabled_service(agent.id, id)
-        .await?
-        .ok_or(ErrorKind::NotFound)?;
+        .or_else(|| ServiceId::parse(&reference));
+    let read = async |caller| match id {
+        Some(id) => agents.ledger.enabled_service(caller, id).await,
+        None => Ok(None),
+    };
+    let (caller, record) = agents.enter_reading(caller, read).await?;
+    own(&caller, &agent)?;
+    let record = record.ok_or(ErrorKind::NotFound)?;
     Ok(Json(EnabledServiceView::of(&record, service)))
 }

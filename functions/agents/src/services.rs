@@ -1,7 +1,7 @@
 //! `GET /mcp/agents/{agentId}/services`: the services enabled for the agent, each with its policy.
 
-use crate::Agents;
 use crate::view::{EnabledServiceList, EnabledServiceView};
+use crate::{Agents, own};
 use axum::Json;
 use axum::extract::{Path, State};
 use purser_api::{Caller, Failure};
@@ -29,9 +29,10 @@ pub(crate) async fn services(
     caller: Caller,
     Path(agent): Path<String>,
 ) -> Result<Json<EnabledServiceList>, Failure> {
-    let agent = agents.enter_as(caller, &agent).await?;
+    let caller = agents.enter(caller).await?;
+    own(&caller, &agent)?;
     let (records, edition) = tokio::try_join!(
-        agents.ledger.enabled_services(agent.id),
+        agents.ledger.enabled_services(caller.id),
         agents.catalog.current(agents.clock.now())
     )?;
     let mut services: Vec<EnabledServiceView> = records
@@ -41,7 +42,7 @@ pub(crate) async fn services(
         .collect();
     services.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
     Ok(Json(EnabledServiceList {
-        agent_id: agent.id.to_string(),
+        agent_id: caller.id.to_string(),
         count: services.len(),
         services,
     }))

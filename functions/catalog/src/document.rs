@@ -6,8 +6,10 @@
 use crate::CACHE_CONTROL;
 use axum::http::HeaderMap;
 use axum::response::Response;
+use purser_api::Cacheable;
+use std::sync::LazyLock;
 
-const DOCUMENT: &str = include_str!("../../../docs/openapi.json");
+static DOCUMENT: LazyLock<Cacheable> = LazyLock::new(|| Cacheable::new(include_str!("../../../docs/openapi.json")));
 
 purser_api::error_responses! {
     /// What this endpoint may be refused with.
@@ -26,5 +28,5 @@ purser_api::error_responses! {
     )
 )]
 pub(crate) async fn document(headers: HeaderMap) -> Response {
-    purser_api::cacheable(&headers, DOCUMENT, CACHE_CONTROL)
+    DOCUMENT.clone().answer(&headers, CACHE_CONTROL)
 }

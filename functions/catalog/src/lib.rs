@@ -1,14 +1,16 @@
 //! The public group: what agents can buy, and the description of the API.
 //!
 //! Every caller gets the same answer, so that it can be cached; nothing here knows who asks. The catalog is served
-//! from a copy in memory that follows the table within seconds.
+//! from a copy in memory that follows the table within seconds, and its lists are written once for each edition.
 
 mod document;
 mod list;
+mod prepared;
 mod service;
 mod view;
 
 use axum::Router;
+use prepared::Prepared;
 use purser_api::{ApiSettings, Boot, BootError, Clock};
 use purser_store::{CatalogCache, CatalogTable};
 use std::sync::Arc;
@@ -22,6 +24,7 @@ const CACHE_CONTROL: &str = "public, max-age=30";
 /// What the handlers work with; shared by all of them.
 struct Shop {
     catalog: CatalogCache,
+    prepared: Prepared,
     clock: Clock,
 }
 
@@ -47,6 +50,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let (api, table) = env.finish(api.zip(table))?;
     let shop = Arc::new(Shop {
         catalog: CatalogCache::new(CatalogTable::new(purser_store::client(&aws), table)),
+        prepared: Prepared::default(),
         clock,
     });
     // The first read opens the connection; a catalog that can't be read yet is asked for again by the first call.

@@ -3,13 +3,14 @@
 //! Without a `trust_status` filter disabled services are left out; `slug` answers the list shape with one or no
 //! service.
 
+use crate::prepared::Listing;
 use crate::view::{CategoryName, ServiceItem, ServiceList, TrustStatusName};
 use crate::{CACHE_CONTROL, Shop};
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
-use purser_api::{Failure, Query};
-use purser_domain::{Category, Error, Service, TrustStatus};
+use purser_api::{Cacheable, Failure, Query};
+use purser_domain::{Catalog, Category, Error, Result, Service, TrustStatus};
 use std::sync::Arc;
 
 /// How many services are listed unless the caller says, and at most (`docs/spec.md` §8).
@@ -48,21 +49,35 @@ pub(crate) async fn list(State(shop): State<Arc<Shop>>, headers: HeaderMap, uri:
     query.finish()?;
 
     let edition = shop.catalog.current(shop.clock.now()).await?;
-    let wanted = |service: &&Service| {
-        category.is_none_or(|category| service.category == category)
-            && slug.as_deref().is_none_or(|slug| service.slug.as_str() == slug)
-            && match trust_status {
+    let listing = Listing {
+        category,
+        trust_status,
+        limit: usize::try_from(limit).unwrap_or(usize::MAX),
+    };
+    let list = match slug {
+        // As many lists as slugs are not worth keeping, and one service is quickly written.
+        Some(slug) => write(&edition.catalog, listing, |service| service.slug.as_str() == slug)?,
+        None => shop
+            .prepared
+            .list(&edition, listing, || write(&edition.catalog, listing, |_| true))?,
+    };
+    Ok(list.answer(&headers, CACHE_CONTROL))
+}
+
+fn write(catalog: &Catalog, listing: Listing, wanted: impl Fn(&Service) -> bool) -> Result<Cacheable> {
+    let listed = |service: &&Service| {
+        listing.category.is_none_or(|category| service.category == category)
+            && wanted(service)
+            && match listing.trust_status {
                 Some(status) => service.trust_status == status,
                 None => service.trust_status != TrustStatus::Disabled,
             }
     };
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let services: Vec<ServiceItem<'_>> = edition
-        .catalog
+    let services: Vec<ServiceItem<'_>> = catalog
         .services()
         .iter()
-        .filter(wanted)
-        .take(limit)
+        .filter(listed)
+        .take(listing.limit)
         .map(ServiceItem::from)
         .collect();
     let list = ServiceList {
@@ -70,5 +85,5 @@ pub(crate) async fn list(State(shop): State<Arc<Shop>>, headers: HeaderMap, uri:
         services,
     };
     let body = serde_json::to_vec(&list).map_err(|error| Error::internal("writing the catalog", error))?;
-    Ok(purser_api::cacheable(&headers, body, CACHE_CONTROL))
+    Ok(Cacheable::new(body))
 }

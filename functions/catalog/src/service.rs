@@ -5,7 +5,7 @@ use crate::{CACHE_CONTROL, Shop};
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
-use purser_api::Failure;
+use purser_api::{Cacheable, Failure};
 use purser_domain::{Error, ErrorKind};
 use std::sync::Arc;
 
@@ -39,5 +39,5 @@ pub(crate) async fn service(
         .ok_or(ErrorKind::ServiceNotFound)?;
     let body = serde_json::to_vec(&ServiceDetail::from(service))
         .map_err(|error| Error::internal("writing a service", error))?;
-    Ok(purser_api::cacheable(&headers, body, CACHE_CONTROL))
+    Ok(Cacheable::new(body).answer(&headers, CACHE_CONTROL))
 }

@@ -8,8 +8,9 @@
 //! (`shared/store/src/reserve.rs`), the signature (`shared/chain/src/signer.rs`).
 
 use crate::decide::{Case, Exactness, exactness, refusing_window};
+use crate::early_balance::EarlyBalance;
 use crate::view::{AuthorizeBody, Authorized};
-use crate::{Payments, only};
+use crate::{Opening, Payments, only};
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
@@ -53,22 +54,18 @@ pub(crate) async fn authorize(
     let started = payments.clock.now();
     let body = purser_api::json_body(&body);
     let request = body.and_then(|body| Ok((AuthorizeRequest::parse(&body, payments.network)?, body)));
-    let edition = payments.catalog.current(started).await?;
-    let purchase = match &request {
-        Ok((request, _)) => Purchase::of(&request.intent, &edition.catalog),
-        Err(_) => Err(ErrorKind::ServiceNotFound.into()),
-    };
-    let known_service = purchase.as_ref().ok().map(|purchase| purchase.service.id);
-    let (agent, key, snapshot) = match &request {
-        Ok((request, _)) => {
-            payments
-                .enter(caller, |agent| ask(request, agent, known_service))
-                .await?
-        }
-        // The key is judged before the body, so a malformed body reads no more than it takes to judge the key.
-        Err(_) => payments.enter(caller, only).await?,
-    };
+    let known = request.as_ref().ok().map(|(request, _)| request);
+    // The key is judged before the body, so a malformed body reads no more than it takes to judge the key.
+    let ask = |agent, service| known.map_or_else(|| only(agent), |request| ask(request, agent, service));
+    let Opening {
+        edition,
+        agent,
+        key,
+        snapshot,
+        balance,
+    } = payments.open(caller, known.map(|request| &request.intent), ask).await?;
     let (request, body) = request?;
+    let purchase = Purchase::of(&request.intent, &edition.catalog);
     let requirement = body.get("payment_requirement").unwrap_or(&Value::Null);
     Authorizing {
         payments: &payments,
@@ -77,7 +74,7 @@ pub(crate) async fn authorize(
         requirement,
         started,
     }
-    .run(agent, purchase, snapshot)
+    .run(agent, purchase, snapshot, balance)
     .await
 }
 
@@ -92,7 +89,7 @@ fn ask(request: &AuthorizeRequest, agent: AgentId, service: Option<ServiceId>) -
 
 /// One call of authorize, from the authenticated caller to the answer.
 struct Authorizing<'a> {
-    payments: &'a Payments,
+    payments: &'a Arc<Payments>,
     /// The key that it came with, which was good when it came.
     key: KeyId,
     request: &'a AuthorizeRequest,
@@ -115,6 +112,7 @@ impl Authorizing<'_> {
         mut agent: Agent,
         purchase: Result<Purchase<'_>>,
         mut snapshot: Snapshot,
+        mut balance: Option<EarlyBalance>,
     ) -> Result<Response, Failure> {
         let mut before = self.before(&agent, &snapshot).await?;
         let purchase = match &before {
@@ -139,12 +137,13 @@ impl Authorizing<'_> {
                 eviction,
             };
             if let Some(standing) = &mut snapshot.standing
-                && let Some(answer) = self.attempt(case, standing, &mut patience).await?
+                && let Some(answer) = self.attempt(case, standing, balance.take(), &mut patience).await?
             {
                 return Ok(answer);
             }
             eviction = Eviction::Needed;
             // Something moved underneath the decision: read and judge anew, the key, the freeze and the approval included.
+            balance = Some(EarlyBalance::of_agent(self.payments, &agent));
             snapshot = self
                 .payments
                 .ledger
@@ -255,10 +254,11 @@ impl Authorizing<'_> {
         &self,
         case: Case<'_>,
         standing: &mut Standing,
+        mut balance: Option<EarlyBalance>,
         patience: &mut Patience,
     ) -> Result<Option<Response>, Failure> {
         loop {
-            let denial = match self.payments.decide(case, standing).await {
+            let denial = match self.payments.decide(case, standing, balance.take()).await {
                 Decision::NeedsTarget => return Err(ErrorKind::FieldRequired("target_url").into()),
                 Decision::Allow(grant) => return Ok(self.reserve(case, &grant, patience).await?),
                 Decision::Refuse(denial) => denial,

@@ -5,6 +5,7 @@
 //! under its replay key for a day: the same request is told the same again, another one is a conflict.
 
 use crate::decide::{Case, Exactness, exactness};
+use crate::early_balance::EarlyBalance;
 use crate::view::{CheckAnswer, CheckBody};
 use crate::{Payments, only};
 use axum::Json;
@@ -39,26 +40,24 @@ pub(crate) async fn check(
 ) -> Result<Json<CheckAnswer>, Failure> {
     let now = payments.clock.now();
     let request = purser_api::json_body(&body).and_then(|body| CheckRequest::parse(&body, payments.network));
-    let edition = payments.catalog.current(now).await?;
-    let purchase = match &request {
-        Ok(request) => Purchase::of(&request.intent, &edition.catalog),
-        Err(_) => Err(ErrorKind::ServiceNotFound.into()),
-    };
-    let service = purchase.as_ref().ok().map(|purchase| purchase.service.id);
-    let (agent, _, snapshot) = payments.enter(caller, |agent| Ask { service, ..only(agent) }).await?;
-    let (request, purchase) = (request?, purchase?);
+    let intent = request.as_ref().ok().map(|request| &request.intent);
+    let ask = |agent, service| Ask { service, ..only(agent) };
+    let opening = payments.open(caller, intent, ask).await?;
+    let (request, agent) = (request?, &opening.agent);
+    let purchase = Purchase::of(&request.intent, &opening.edition.catalog)?;
 
     let case = Case {
-        agent: &agent,
+        agent,
         intent: &request.intent,
         purchase,
         approval: None,
         eviction: Eviction::Eager,
     };
-    let mut standing = snapshot
+    let mut standing = opening
+        .snapshot
         .standing
         .ok_or_else(|| Error::internal("reading the standing", "it was not answered"))?;
-    let answer = foresee(&payments, case, &mut standing).await?;
+    let answer = foresee(&payments, case, &mut standing, opening.balance).await?;
 
     let CheckRequest { intent, replay_key } = &request;
     match payments
@@ -73,10 +72,15 @@ pub(crate) async fn check(
 }
 
 /// The decision, read as exactly as authorize would, with reads alone.
-async fn foresee(payments: &Payments, case: Case<'_>, standing: &mut Standing) -> Result<Preflight> {
+async fn foresee(
+    payments: &Payments,
+    case: Case<'_>,
+    standing: &mut Standing,
+    mut balance: Option<EarlyBalance>,
+) -> Result<Preflight> {
     let amount = case.intent.offer.amount();
     loop {
-        match payments.decide(case, standing).await {
+        match payments.decide(case, standing, balance.take()).await {
             Decision::NeedsTarget => return Err(ErrorKind::FieldRequired("target_url").into()),
             Decision::Allow(grant) => {
                 let (result, reason) = ("allow".to_owned(), "x402_authorized".to_owned());
@@ -88,10 +92,9 @@ async fn foresee(payments: &Payments, case: Case<'_>, standing: &mut Standing) -
                 });
             }
             Decision::Refuse(denial) => match exactness(&denial.reason, standing, denial.at) {
-                Exactness::HidesExpired | Exactness::NeedsMore => {
-                    payments.read_further(&denial.reason, standing).await?;
-                }
-                Exactness::Exact => {
+                Exactness::HidesExpired => payments.read_further(&denial.reason, standing).await?,
+                // Its answer does not say when the call fits.
+                Exactness::NeedsMore | Exactness::Exact => {
                     let (result, reason) = (denial.reason.result().to_owned(), denial.reason.text());
                     return Ok(Preflight {
                         result,

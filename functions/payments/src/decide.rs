@@ -1,9 +1,10 @@
 //! From facts to a decision: what authorize and the preflight have in common.
 
 use crate::Payments;
+use crate::early_balance::EarlyBalance;
 use purser_domain::{
-    Agent, Amount, ApprovalId, Block, Decision, Eviction, Facts, Fits, Intent, Purchase, Reason, Result, Timestamp,
-    Window, evaluate, recorded_time,
+    Address, Agent, AgentId, Amount, ApprovalId, Block, Decision, Eviction, Facts, Fits, Intent, Purchase, Reason,
+    Result, Timestamp, Window, evaluate, recorded_time,
 };
 use purser_store::Standing;
 
@@ -24,13 +25,19 @@ pub(crate) enum Exactness {
     Exact,
     /// There may be more entries that no longer count: the refusal may be wrong.
     HidesExpired,
-    /// More entries are needed to say when the call fits.
+    /// The refusal holds; more entries are needed to say when the call fits.
     NeedsMore,
 }
 
 impl Payments {
-    /// Decides. The wallet is only asked for its balance when everything else is in favour.
-    pub(crate) async fn decide<'a>(&self, case: Case<'a>, standing: &'a Standing) -> Decision<'a> {
+    /// Decides. The wallet's balance is waited for only when everything else is in favour; unless it was asked for early,
+    /// it is asked for then.
+    pub(crate) async fn decide<'a>(
+        &self,
+        case: Case<'a>,
+        standing: &'a Standing,
+        early: Option<EarlyBalance>,
+    ) -> Decision<'a> {
         let without_balance = Facts {
             agent: case.agent,
             intent: case.intent,
@@ -46,24 +53,39 @@ impl Payments {
             eviction: case.eviction,
         };
         match evaluate(&without_balance) {
-            Decision::Allow(grant) => match self.balance(case.agent).await {
-                Some(balance) => evaluate(&Facts {
-                    balance: Some(balance),
-                    ..without_balance
-                }),
-                None => Decision::Allow(grant),
-            },
+            Decision::Allow(grant) => {
+                self.seen.remember(case.agent);
+                match self.balance_of(case.agent, early).await {
+                    Some(balance) => evaluate(&Facts {
+                        balance: Some(balance),
+                        ..without_balance
+                    }),
+                    None => Decision::Allow(grant),
+                }
+            }
             decided @ (Decision::Refuse(_) | Decision::NeedsTarget) => decided,
         }
     }
 
-    /// The wallet's balance, or `None` when the chain can't be asked: the chain enforces balances itself, and
+    async fn balance_of(&self, agent: &Agent, early: Option<EarlyBalance>) -> Option<Amount> {
+        let wallet = agent.wallet.address;
+        let early = match early {
+            Some(early) => early.of_wallet(wallet).await,
+            None => None,
+        };
+        match early {
+            Some(answered) => answered,
+            None => self.balance(agent.id, wallet).await,
+        }
+    }
+
+    /// The agent's wallet's balance, or `None` when the chain can't be asked: the chain enforces balances itself, and
     /// authorizing must outlive an outage of the RPC node.
-    async fn balance(&self, agent: &Agent) -> Option<Amount> {
-        match self.chain.balance(agent.wallet.address).await {
+    pub(crate) async fn balance(&self, agent: AgentId, wallet: Address) -> Option<Amount> {
+        match self.chain.balance(wallet).await {
             Ok(balance) => Some(balance),
             Err(error) => {
-                tracing::warn!(agent.id = %agent.id, %error, "balance.unavailable");
+                tracing::warn!(agent.id = %agent, %error, "balance.unavailable");
                 None
             }
         }
@@ -105,7 +127,7 @@ pub(crate) fn refusing_window<'a>(reason: &Reason, standing: &'a mut Standing) -
 pub(crate) fn exactness(reason: &Reason, standing: &mut Standing, at: Timestamp) -> Exactness {
     match refusing_window(reason, standing) {
         Some((window, _)) if window.hides_expired(at) => Exactness::HidesExpired,
-        Some((_, Fits::ReadMore)) => Exactness::NeedsMore,
+        Some((window, fits)) if window.tells_more(fits) => Exactness::NeedsMore,
         Some(_) | None => Exactness::Exact,
     }
 }

@@ -1,28 +1,30 @@
 //! The agent-key group that moves money: preflight, authorize, complete, receipts and approvals.
 //!
-//! One file per endpoint, each with its contract in its header; `decide.rs` is what preflight and authorize share, and
-//! `view.rs` the wire shapes. Every handler goes parse, decide, commit, reply. Only this function holds the wallet seed
-//! and the nonce key.
+//! One file per endpoint, each with its contract in its header; `decide.rs` and `early_balance.rs` are what preflight and
+//! authorize share, and `view.rs` the wire shapes. Every handler goes parse, decide, commit, reply. Only this function
+//! holds the wallet seed and the nonce key.
 
 mod approval;
 mod authorize;
 mod check;
 mod complete;
 mod decide;
+mod early_balance;
 mod receipt;
 mod receipts;
 mod settings;
 mod view;
 
 use axum::Router;
+use early_balance::{EarlyBalance, SeenAgents};
 use purser_api::{ApiSettings, Boot, BootError, Caller, Chance, Clock, Secrets};
 use purser_chain::{Chain, ChainError, Finality, NonceKey, Timeouts, WalletSeed, WalletSigner};
 use purser_domain::{
-    Agent, AgentId, AuthorizeRequest, Duration, Error, Grant, KeyId, Network, Offer, PaymentHeader, PaymentTerms,
-    PresentedKey, ProviderProof, Result, Settlement, SettlementId, Terms, Timestamp, TransactionId,
-    TransferAuthorization,
+    Agent, AgentId, AuthorizeRequest, Duration, Error, ErrorKind, Grant, Intent, KeyId, Network, Offer, PaymentHeader,
+    PaymentTerms, PresentedKey, ProviderProof, Purchase, Result, ServiceId, Settlement, SettlementId, Terms, Timestamp,
+    TransactionId, TransferAuthorization,
 };
-use purser_store::{Ask, CatalogCache, CatalogTable, KeyUses, Ledger, Snapshot, Throttle};
+use purser_store::{Ask, CatalogCache, CatalogTable, Edition, KeyUses, Ledger, Snapshot, Throttle};
 use settings::Settings;
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
@@ -36,6 +38,7 @@ struct Payments {
     throttle: Throttle,
     key_uses: KeyUses,
     chain: Chain,
+    seen: SeenAgents,
     seed: WalletSeed,
     nonce_key: NonceKey,
     clock: Clock,
@@ -64,6 +67,46 @@ impl Payments {
         Ok((agent, key, snapshot))
     }
 
+    /// What a decision begins with, in one round trip: who calls, what it is about, and what is read for it. Beside these
+    /// reads the catalog's copy is confirmed, which they go by, and the wallet's balance is asked for where it will most likely
+    /// count ([`EarlyBalance`]). What is read for a stranger is the same, whether there is such an agent or not.
+    async fn open(
+        self: &Arc<Self>,
+        caller: Caller,
+        intent: Option<&Intent>,
+        ask: impl Fn(AgentId, Option<ServiceId>) -> Ask,
+    ) -> Result<Opening> {
+        let service_in = |edition: &Edition| {
+            let purchase = Purchase::of(intent?, &edition.catalog).ok()?;
+            Some(purchase.service.id)
+        };
+        let guess = self.catalog.latest();
+        let guess = guess.as_deref().and_then(service_in);
+        let balance = intent.and_then(|_| EarlyBalance::of_caller(self, &caller));
+        let (edition, entered) = tokio::join!(
+            Box::pin(self.catalog.current(self.clock.now())),
+            Box::pin(self.enter(caller, |agent| ask(agent, guess)))
+        );
+        let edition = edition?;
+        let (mut agent, key, mut snapshot) = entered?;
+        let service = service_in(&edition);
+        if service != guess {
+            // The catalog has changed underneath the guess, or there was none.
+            snapshot = self.ledger.snapshot(&ask(agent.id, service)).await?;
+            agent = snapshot.agent.take().ok_or(ErrorKind::InvalidAgentKey)?;
+            if !agent.takes(key, self.clock.now()) {
+                return Err(ErrorKind::InvalidAgentKey.into());
+            }
+        }
+        Ok(Opening {
+            edition,
+            agent,
+            key,
+            snapshot,
+            balance,
+        })
+    }
+
     /// The agent behind a call, and one of its settlements: `None` for an unknown id as for somebody else's.
     async fn enter_for_settlement(
         &self,
@@ -87,7 +130,7 @@ impl Payments {
     }
 
     /// The agent's wallet. A seed that does not lead to the address on record must not sign anything.
-    fn wallet(&self, agent: &Agent) -> Result<WalletSigner> {
+    fn wallet(&self, agent: &Agent) -> Result<Arc<WalletSigner>> {
         let wallet = self
             .seed
             .wallet(agent.wallet.index)
@@ -142,6 +185,18 @@ impl Payments {
             .map_err(|error| Error::internal("signing a payment", error))?;
         Ok(PaymentHeader::new(offer, terms.network, &authorization, signature))
     }
+}
+
+/// What a decision begins with.
+struct Opening {
+    /// The catalog, as of now.
+    edition: Arc<Edition>,
+    agent: Agent,
+    /// The key that it called with, which was good when it came.
+    key: KeyId,
+    snapshot: Snapshot,
+    /// The wallet's balance, where it is being asked for already.
+    balance: Option<EarlyBalance>,
 }
 
 /// A reading of the agent alone.
@@ -215,6 +270,7 @@ pub async fn router_over(
         key_uses: KeyUses::new(db.clone(), settings.throttle_table.as_str()),
         throttle: Throttle::new(db, settings.throttle_table, settings.throttle_per_minute),
         chain,
+        seen: SeenAgents::default(),
         seed: WalletSeed::from_hex(&seed)?,
         nonce_key: NonceKey::from_text(&nonce_key)?,
         clock,

@@ -31,7 +31,8 @@ use std::sync::atomic::AtomicI64;
 use tokio::net::TcpListener;
 use tokio::process::Child;
 
-/// What is put between the functions and the database: from its address to the address that the functions are given.
+/// What is put between the functions and the database or the node: from its address to the address that the functions are
+/// given.
 pub type Front = Box<dyn FnOnce(String) -> Pin<Box<dyn Future<Output = String> + Send>> + Send>;
 
 /// How a stack is started.
@@ -46,6 +47,8 @@ pub struct Options {
     pub environment: BTreeMap<String, String>,
     /// Something in front of the database, such as a proxy that injects conflicts.
     pub front: Option<Front>,
+    /// Something in front of the chain's node, such as a proxy that counts.
+    pub node_front: Option<Front>,
     /// The functions' clock; the system's, moved by `/_local/clock`, unless given.
     pub clock: Option<Clock>,
     /// An address of this machine at which containers reach what functions call: the gateway of a Docker bridge.
@@ -77,6 +80,7 @@ impl Default for Options {
             throttle_per_minute: 1_200,
             environment: BTreeMap::new(),
             front: None,
+            node_front: None,
             clock: None,
             bridge: None,
             record: None,
@@ -226,10 +230,14 @@ impl Stack {
         };
 
         say("making the secrets");
+        let functions_rpc = match options.node_front {
+            Some(front) => front(rpc_url.clone()).await,
+            None => rpc_url.clone(),
+        };
         // A secret is the same text in containers, so where there is a bridge, all functions reach the chain over it.
         let secret_values = seed::secrets(&match options.bridge {
-            Some(bridge) => bridge::open(bridge, &rpc_url).await?,
-            None => rpc_url.clone(),
+            Some(bridge) => bridge::open(bridge, &functions_rpc).await?,
+            None => functions_rpc,
         })?;
         let seed = secret_values.wallet_seed()?;
         let internal_token = secret_values.internal_token().to_owned();

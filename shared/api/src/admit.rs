@@ -12,7 +12,8 @@ pub async fn admit<T>(
     hit: impl Future<Output = Result<Option<u64>>>,
     work: impl Future<Output = Result<T>>,
 ) -> Result<T> {
-    let (hit, work) = tokio::join!(hit, work);
+    // Boxed, since joining copies a future that is over, and those of the SDK take kilobytes.
+    let (hit, work) = tokio::join!(Box::pin(hit), Box::pin(work));
     match hit {
         Ok(None) => work,
         Ok(Some(retry_after)) => Err(ErrorKind::TooManyRequests {

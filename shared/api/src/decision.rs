@@ -64,7 +64,7 @@ pub struct DecisionView {
     pub rule_triggered: &'static str,
     /// How long the decision took.
     pub latency_ms: u64,
-    /// When the same call fits into the budget; only for budgets, and null when it never does.
+    /// When the same call fits into the budget at the earliest; only for budgets, and null when it never does.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub retry_at: Option<OrNull<String>>,
@@ -91,8 +91,8 @@ impl From<&Refusal> for DecisionView {
 /// The instant at which the call fits; `None` when it never does, or when only a longer look could tell.
 pub(crate) fn instant(fits: Fits) -> Option<String> {
     match fits {
-        Fits::At(at) => Some(at.to_string()),
-        Fits::Never | Fits::ReadMore => None,
+        Fits::At(at) | Fits::NotBefore(at) => Some(at.to_string()),
+        Fits::Never => None,
     }
 }
 

@@ -26,6 +26,14 @@ impl<S: Sync> FromRequestParts<S> for Caller {
 }
 
 impl Caller {
+    /// The key that it presents, not yet checked against anything.
+    pub const fn presented_key(&self) -> Option<&PresentedKey> {
+        match &self.key {
+            Ok(key) => Some(key),
+            Err(_) => None,
+        }
+    }
+
     /// Whose requests the throttle counts this one with.
     pub const fn scope(&self) -> ThrottleScope {
         self.scope

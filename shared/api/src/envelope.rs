@@ -85,7 +85,7 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub max_per_day_units: Option<u64>,
-    /// When the same call fits; null when it never does.
+    /// When the same call fits at the earliest; null when it never does.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub retry_at: Option<OrNull<String>>,

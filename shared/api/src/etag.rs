@@ -9,22 +9,36 @@ use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 
-/// A JSON answer with its `ETag`; 304 without a body where the caller already has this very one.
-pub fn cacheable(request_headers: &HeaderMap, body: impl Into<Bytes>, cache_control: &'static str) -> Response {
-    let body = body.into();
-    let tag = tag_of(&body);
-    let mut response = if holds(request_headers, &tag) {
-        // RFC 9110 §15.4.5: a 304 repeats the headers that the 200 would have had for caches.
-        StatusCode::NOT_MODIFIED.into_response()
-    } else {
-        ([(header::CONTENT_TYPE, "application/json")], Body::from(body)).into_response()
-    };
-    let headers = response.headers_mut();
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(cache_control));
-    if let Ok(tag) = HeaderValue::from_str(&tag) {
-        headers.insert(header::ETAG, tag);
+/// A JSON body with its `ETag`, made once and handed out as often as it is asked for.
+#[derive(Clone, Debug)]
+pub struct Cacheable {
+    body: Bytes,
+    tag: String,
+}
+
+impl Cacheable {
+    /// The body, as it will be sent.
+    pub fn new(body: impl Into<Bytes>) -> Self {
+        let body = body.into();
+        let tag = tag_of(&body);
+        Self { body, tag }
     }
-    response
+
+    /// The answer; 304 without a body where the caller already has this very one.
+    pub fn answer(self, request_headers: &HeaderMap, cache_control: &'static str) -> Response {
+        let mut response = if holds(request_headers, &self.tag) {
+            // RFC 9110 §15.4.5: a 304 repeats the headers that the 200 would have had for caches.
+            StatusCode::NOT_MODIFIED.into_response()
+        } else {
+            ([(header::CONTENT_TYPE, "application/json")], Body::from(self.body)).into_response()
+        };
+        let headers = response.headers_mut();
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(cache_control));
+        if let Ok(tag) = HeaderValue::try_from(self.tag) {
+            headers.insert(header::ETAG, tag);
+        }
+        response
+    }
 }
 
 /// A strong tag: half of the SHA-256 of the body. 128 bits tell any two bodies apart.
@@ -74,7 +88,7 @@ mod tests {
             for value in values {
                 headers.append(header::IF_NONE_MATCH, HeaderValue::from_str(value).unwrap());
             }
-            let response = cacheable(&headers, "{}", "public, max-age=60");
+            let response = Cacheable::new("{}").answer(&headers, "public, max-age=60");
             assert_eq!(response.status().as_u16(), status, "{values:?}");
             assert_eq!(response.headers()[header::ETAG], TAG);
             assert_eq!(response.headers()[header::CACHE_CONTROL], "public, max-age=60");

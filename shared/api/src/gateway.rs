@@ -143,9 +143,9 @@ async fn answer_of(response: Response) -> GatewayAnswer {
     }
     // Our bodies are in memory, so collecting one can't fail.
     let bytes = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
-    let (body, is_base64_encoded) = match std::str::from_utf8(&bytes) {
-        Ok(text) => (text.to_owned(), false),
-        Err(_) => (BASE64_STANDARD.encode(&bytes), true),
+    let (body, is_base64_encoded) = match String::from_utf8(bytes.into()) {
+        Ok(text) => (text, false),
+        Err(other) => (BASE64_STANDARD.encode(other.as_bytes()), true),
     };
     GatewayAnswer {
         status_code: parts.status.as_u16(),

@@ -54,7 +54,7 @@ pub use decision::{CheckView, DecisionView};
 pub use entrance::Caller;
 pub use env::{Env, EnvError};
 pub use envelope::{ErrorBody, ProblemView};
-pub use etag::cacheable;
+pub use etag::Cacheable;
 pub use failure::{Failure, Reply};
 pub use gateway::{GatewayAnswer, GatewayEvent, answer};
 pub use internal::{InternalCaller, InternalTokens};

@@ -98,6 +98,7 @@ mod tests {
     use alloy::primitives::{Signature, hex};
     use purser_domain::{Amount, Timestamp};
     use serde_json::Value;
+    use std::sync::Arc;
 
     /// Made with viem, and accepted by the reference facilitator.
     fn vectors() -> Vec<(Network, Value)> {
@@ -120,7 +121,7 @@ mod tests {
         }
     }
 
-    fn wallet(index: u32) -> WalletSigner {
+    fn wallet(index: u32) -> Arc<WalletSigner> {
         WalletSeed::from_hex(TEST_SEED).unwrap().wallet(index).unwrap()
     }
 

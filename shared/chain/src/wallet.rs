@@ -13,7 +13,9 @@ use alloy::signers::{local::PrivateKeySigner, utils::public_key_to_address};
 use coins_bip32::enc::{MainnetEncoder, XKeyEncoder as _};
 use coins_bip32::primitives::{Hint, XKeyInfo};
 use coins_bip32::xkeys::{Parent, XPriv, XPub};
+use std::collections::HashMap;
 use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 use zeroize::Zeroizing;
 
 /// Why a secret can't be used. The secret is not repeated.
@@ -34,9 +36,15 @@ pub enum KeyError {
 }
 
 /// The secret that all wallets are derived from. Of the seed itself nothing is kept but the key of m/44'/60'/0'/0, one
-/// step above the wallets: a wallet then takes one derivation, and the memory holds no more than wallets need. The key is
-/// overwritten when it is dropped.
-pub struct WalletSeed(XPriv);
+/// step above the wallets: a wallet then takes one derivation, and the memory holds no more than wallets need. The wallets
+/// that were derived are kept, since a derivation costs more than a signature. Keys are overwritten when they are dropped.
+pub struct WalletSeed {
+    accounts: XPriv,
+    derived: Mutex<HashMap<u32, Arc<WalletSigner>>>,
+}
+
+/// How many derived wallets are kept; beyond that it starts anew.
+const MOST_DERIVED: usize = 1_000;
 
 /// m/44'/60'/0'/0, the external accounts of Ethereum (BIP-44, SLIP-44 coin type 60). BIP-32 counts hardened steps
 /// from 2^31.
@@ -55,20 +63,32 @@ impl WalletSeed {
         ACCOUNTS
             .into_iter()
             .try_fold(root.map_err(|_| KeyError::Seed)?, |key, step| key.derive_child(step))
-            .map(Self)
+            .map(|accounts| Self {
+                accounts,
+                derived: Mutex::default(),
+            })
             .map_err(|_| KeyError::Seed)
     }
 
     /// The wallet at m/44'/60'/0'/0/`index`.
-    pub fn wallet(&self, index: u32) -> Result<WalletSigner, KeyError> {
-        let key = child(&self.0, index)?;
+    pub fn wallet(&self, index: u32) -> Result<Arc<WalletSigner>, KeyError> {
+        let mut derived = self.derived.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(wallet) = derived.get(&index) {
+            return Ok(Arc::clone(wallet));
+        }
+        let key = child(&self.accounts, index)?;
         let key: &SigningKey = key.as_ref();
-        Ok(WalletSigner(PrivateKeySigner::from_signing_key(key.clone())))
+        let wallet = Arc::new(WalletSigner(PrivateKeySigner::from_signing_key(key.clone())));
+        if derived.len() >= MOST_DERIVED {
+            derived.clear();
+        }
+        derived.insert(index, Arc::clone(&wallet));
+        Ok(wallet)
     }
 
     /// The public half of m/44'/60'/0'/0: the addresses of all wallets, and nothing that signs.
     pub fn xpub(&self) -> WalletXpub {
-        WalletXpub(self.0.verify_key())
+        WalletXpub(self.accounts.verify_key())
     }
 }
 

@@ -499,7 +499,7 @@ fn decide<'a>(trail: Trail, checks: &Checks, facts: &Facts<'a>) -> Decision<'a> 
     };
     if !charges(*facts, enabled).all(|charge| charge.is_some_and(|charge| charge.fits())) {
         let (live, max_per_day) = (facts.day.live(facts.at), enabled.policy.max_per_day);
-        return refuse(daily_limit(facts, live, max_per_day, Fits::ReadMore));
+        return refuse(daily_limit(facts, live, max_per_day, Fits::NotBefore(facts.at)));
     }
     Decision::Allow(Grant {
         facts: *facts,

@@ -8,6 +8,9 @@
 
 use crate::{AgentId, Amount, Duration, RuleId, ServiceId, SettlementId, Timestamp};
 
+/// How many entries a refusal looks at to say when its amount fits: some 40 read units (`docs/data-model.md`).
+pub const LOOKED_AT: usize = 1_000;
+
 /// What a window limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WindowScope {
@@ -76,8 +79,8 @@ pub enum Fits {
     At(Timestamp),
     /// Never: the amount alone is above the cap.
     Never,
-    /// More entries have to be read to say.
-    ReadMore,
+    /// At this instant at the earliest: more entries would have to be read to say.
+    NotBefore(Timestamp),
 }
 
 /// An amount to be added to a window, with what the write has to hold to.
@@ -165,7 +168,17 @@ impl Window {
                 return Fits::At(from);
             }
         }
-        if self.complete { Fits::Never } else { Fits::ReadMore }
+        if self.complete {
+            Fits::Never
+        } else {
+            Fits::NotBefore(from)
+        }
+    }
+
+    /// Whether more entries are to be read to say when an amount fits. However many have to leave before it does, a refusal
+    /// reads no more than [`LOOKED_AT`] and a few.
+    pub fn tells_more(&self, fits: Fits) -> bool {
+        matches!(fits, Fits::NotBefore(_)) && !self.complete && self.oldest.len() < LOOKED_AT
     }
 
     /// The charge of `amount` at `at`, to be made if it [fits](Charge::fits).

@@ -57,6 +57,12 @@ impl CatalogCache {
         }
     }
 
+    /// The edition held, however old: to guess what will have to be read, while [`CatalogCache::current`] confirms it.
+    /// Nothing is decided by it.
+    pub fn latest(&self) -> Option<Arc<Edition>> {
+        self.held().map(|held| held.edition)
+    }
+
     /// The newest edition that is known.
     pub async fn current(&self, now: Timestamp) -> Result<Arc<Edition>> {
         if let Some(edition) = self.unquestioned(now) {

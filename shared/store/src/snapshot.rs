@@ -138,7 +138,8 @@ impl Ledger {
 
     /// One reading; `None` when a policy or budget and its window are of two instants.
     async fn read_once(&self, ask: &Ask, knows: impl Fn(&Agent) -> bool) -> Result<Option<Snapshot>> {
-        let (rows, head) = tokio::try_join!(self.single_rows(ask), self.day(ask))?;
+        // Boxed, since joining copies a future that is over, and those of the SDK take kilobytes.
+        let (rows, head) = tokio::try_join!(Box::pin(self.single_rows(ask)), Box::pin(self.day(ask)))?;
         let SingleRows { agent, prior, approval } = rows;
         let Some(Head {
             policy: enabled,

@@ -23,8 +23,8 @@ use purser_domain::{
 /// How many of the oldest entries a decision reads. An authorization adds one and evicts up to so many, so what has rolled
 /// out does not pile up; with policy and totals, ten items of some 150 bytes stay within the 4 KB of one read unit.
 const OLDEST: u16 = 8;
-/// How many more are read at once where those don't settle the matter.
-const PAGE: u16 = 100;
+/// How many more are read at once where those don't settle the matter: [`LOOKED_AT`].
+const PAGE: u16 = 1_000;
 /// How many expired entries one transaction drains. Of 100 actions the totals take one; the rest is reserve.
 const DRAIN: u16 = 90;
 
@@ -100,7 +100,7 @@ impl Ledger {
         Ok(version == window.version && !matches!(prior, Some(Prior::Allowed { .. })))
     }
 
-    /// The window with more of its oldest entries, for [`purser_domain::Fits::ReadMore`]. They may be of a later instant
+    /// The window with more of its oldest entries, for [`Window::tells_more`]. They may be of a later instant
     /// than the rest: ask [`Ledger::held_still`] afterwards.
     pub async fn read_further(&self, window: &Window) -> Result<Window> {
         let after = window.oldest.last().map(|last| key::of_entry(window.scope, last));

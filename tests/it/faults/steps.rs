@@ -53,6 +53,10 @@ pub(super) const COMPLETE: [&str; 9] = [
     "TransactWriteItems LedgerTable",
 ];
 
+/// What a process that lives on asks beside the first reads, of a caller whom it has seen before: the balance, whether it
+/// will be needed or not, and once which chain the node is on.
+const EARLY: [&str; 2] = ["eth_chainId", "eth_call"];
+
 /// Where a process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stop {
@@ -128,7 +132,7 @@ impl Kills {
     }
 
     /// The operation was killed at each of its places, and what it calls is one of them, or one of those of `repeated`,
-    /// as which it goes on once it has taken effect.
+    /// as which it goes on once it has taken effect, or asked early.
     pub(super) fn assert_everywhere(&self, operation: &'static str, calls: &[&'static str], repeated: &[&'static str]) {
         let hit = self.hit.lock().unwrap();
         let times = |stop| hit.get(&(operation, stop)).copied().unwrap_or_default();
@@ -144,6 +148,7 @@ impl Kills {
             .iter()
             .chain(calls)
             .chain(repeated)
+            .chain(&EARLY)
             .map(|call| call.trim_end_matches(" 2"))
             .collect();
         let seen = self.seen.lock().unwrap();

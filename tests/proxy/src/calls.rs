@@ -2,13 +2,15 @@
 
 use serde_json::Value;
 use std::sync::Mutex;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-/// One call of the database.
+/// One call of the database, or of the chain's node.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// `TransactWriteItems`, for one.
+    /// `TransactWriteItems`, for one, or `eth_call`.
     pub operation: String,
+    /// What was asked, as it was sent.
+    pub request: Value,
     /// When it was sent on.
     pub started: Instant,
     /// When it was answered.
@@ -36,7 +38,20 @@ impl Calls {
         std::mem::take(&mut *self.0.lock().expect("not poisoned"))
     }
 
-    pub(crate) fn note(&self, operation: String, started: Instant, body: &[u8]) {
+    /// Waits until there are so many calls: also for those that whoever was answered does not wait for.
+    pub async fn reach(&self, count: usize) {
+        let waiting = async {
+            while self.0.lock().expect("not poisoned").len() < count {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(5), waiting)
+            .await
+            .expect("that many calls are made");
+    }
+
+    /// Notes a call that was just answered so.
+    pub fn note(&self, operation: String, request: Value, started: Instant, body: &[u8]) {
         let answer: Value = serde_json::from_slice(body).unwrap_or_default();
         let consumed = match &answer["ConsumedCapacity"] {
             Value::Array(tables) => tables.iter().map(tenths).sum(),
@@ -55,6 +70,7 @@ impl Calls {
         };
         let call = Call {
             operation,
+            request,
             started,
             ended: Instant::now(),
             units,
@@ -64,6 +80,11 @@ impl Calls {
 }
 
 impl Call {
+    /// Whether it was the node that was called.
+    pub fn is_rpc(&self) -> bool {
+        self.operation.starts_with("eth_")
+    }
+
     /// Whether it changes anything.
     pub fn writes(&self) -> bool {
         writes(&self.operation)

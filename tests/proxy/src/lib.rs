@@ -1,7 +1,7 @@
 //! A proxy in front of what a function calls, for tests: a DynamoDB endpoint, a node's JSON-RPC, Secrets Manager. Before
-//! DynamoDB it adds what the emulator lacks, transactions that meet on an item, and tells what each call cost. Before
-//! each of them it does to a call what a script says: fails it before or after it took effect, slows it down, never
-//! answers, hangs up, or tells something else.
+//! DynamoDB it adds what the emulator lacks, transactions that meet on an item. Before each of them it tells what was
+//! asked and when, and of DynamoDB what it cost; and it does to a call what a script says: fails it before or after it
+//! took effect, slows it down, never answers, hangs up, or tells something else.
 //!
 //! Always true: a call that was sent on takes effect, whether its caller still waits or not.
 //!
@@ -348,7 +348,7 @@ impl Shared {
         let answer = answer.await.expect("what is behind the proxy answers");
         let (status, mut headers) = (answer.status(), answer.headers().clone());
         let body = answer.bytes().await.expect("a body");
-        self.calls.note(operation, started, &body);
+        self.calls.note(operation, request, started, &body);
         let kept = ["content-type", "x-amz-crc32", "x-amzn-requestid"];
         let headers = kept.into_iter().filter_map(|name| Some((name, headers.remove(name)?)));
         Done {

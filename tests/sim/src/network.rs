@@ -55,7 +55,8 @@ pub(crate) struct Record {
     pub(crate) tally: Tally,
     pub(crate) events: Vec<Event>,
     pub(crate) known: laws::Known,
-    /// Calls that were sent and have not taken effect, or whose answer is on its way.
+    /// Calls of storage that were sent and have not taken effect, or whose answer is on its way. Calls of the chain change
+    /// nothing, whenever they arrive.
     pub(crate) flying: usize,
     held: BTreeSet<(String, Key)>,
     /// The tokens of the transactions that were made.
@@ -392,9 +393,9 @@ impl Link {
     ) -> oneshot::Receiver<(u16, Vec<u8>)> {
         let (sender, receiver) = oneshot::channel();
         let link = Arc::clone(self);
-        self.world.record().flying += 1;
         match call {
             Call::Table { operation, body } => {
+                self.world.record().flying += 1;
                 let (operation, body) = (operation.clone(), body.clone());
                 tokio::spawn(async move {
                     pause(to).await;
@@ -409,9 +410,8 @@ impl Link {
                 let (method, params) = (*method, params.clone());
                 tokio::spawn(async move {
                     pause(to).await;
-                    let answer = link.ask(method, &params, fault);
+                    let answer = link.ask(step, method, &params, fault);
                     pause(back).await;
-                    link.world.record().flying -= 1;
                     let _ = sender.send(answer);
                 });
             }
@@ -465,7 +465,7 @@ impl Link {
     }
 
     /// A call of the chain.
-    fn ask(&self, method: &'static str, params: &Value, fault: Option<Fault>) -> (u16, Vec<u8>) {
+    fn ask(&self, step: usize, method: &'static str, params: &Value, fault: Option<Fault>) -> (u16, Vec<u8>) {
         self.world.now();
         let behind = match fault {
             Some(Fault::OldHead(blocks)) => blocks.into(),
@@ -479,7 +479,11 @@ impl Link {
         if let (Ok(Value::String(word)), "eth_call") = (&answer, method)
             && let Ok(balance) = u64::from_str_radix(&word[word.len() - 16..], 16)
         {
-            self.errand().balances.push(balance);
+            let mut errand = self.errand();
+            // One that was asked for early, and was not waited for, tells the next step nothing.
+            if errand.step == step {
+                errand.balances.push(balance);
+            }
         }
         let reply = match answer {
             Ok(result) => json!({"jsonrpc": "2.0", "id": 1, "result": result}),

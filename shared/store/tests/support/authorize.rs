@@ -262,7 +262,7 @@ async fn refused(
     };
     let cap = standing.enabled.as_ref().unwrap().policy.max_per_day;
     let mut day = standing.day.clone();
-    while matches!(denial.reason, Reason::DailyLimit { .. }) && fits == Fits::ReadMore {
+    while matches!(denial.reason, Reason::DailyLimit { .. }) && day.tells_more(fits) {
         day = ledger.read_further(&day).await?;
         (live, fits) = (day.live(at), day.fits(sample::units(request.amount), cap, at));
     }

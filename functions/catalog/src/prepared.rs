@@ -1,0 +1,112 @@
+//! Answers that are made once for each edition of the catalog, and handed out as they are.
+//!
+//! Always true: an answer is of the edition that it is asked for, and few are kept. A list costs some hundred microseconds
+//! to write and a hash over a few hundred kilobytes; the same few lists are what nearly every caller asks for.
+
+use purser_api::Cacheable;
+use purser_domain::{Category, Result, TrustStatus};
+use purser_store::Edition;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// How many lists are kept: each takes up to a quarter of a megabyte, and whoever asks for many different ones gets them
+/// made anew.
+const MOST_KEPT: usize = 16;
+
+/// Which list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Listing {
+    pub(crate) category: Option<Category>,
+    pub(crate) trust_status: Option<TrustStatus>,
+    pub(crate) limit: usize,
+}
+
+/// The lists of one edition.
+#[derive(Debug, Default)]
+pub(crate) struct Prepared(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    edition: Option<Arc<Edition>>,
+    lists: HashMap<Listing, Cacheable>,
+}
+
+impl Prepared {
+    /// The list of this edition, made by `make` unless it is kept.
+    pub(crate) fn list(
+        &self,
+        edition: &Arc<Edition>,
+        listing: Listing,
+        make: impl FnOnce() -> Result<Cacheable>,
+    ) -> Result<Cacheable> {
+        if let Some(list) = self.kept(edition, listing) {
+            return Ok(list);
+        }
+        // Outside the lock: two who come at once both make it, and nobody waits.
+        let list = make()?;
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !kept.edition.as_ref().is_some_and(|known| Arc::ptr_eq(known, edition)) {
+            *kept = Kept {
+                edition: Some(Arc::clone(edition)),
+                lists: HashMap::new(),
+            };
+        }
+        if kept.lists.len() < MOST_KEPT {
+            kept.lists.insert(listing, list.clone());
+        }
+        Ok(list)
+    }
+
+    fn kept(&self, edition: &Arc<Edition>, listing: Listing) -> Option<Cacheable> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_this = kept.edition.as_ref().is_some_and(|known| Arc::ptr_eq(known, edition));
+        is_this.then(|| kept.lists.get(&listing).cloned()).flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use purser_domain::Catalog;
+    use std::cell::Cell;
+
+    fn edition(version: u64) -> Arc<Edition> {
+        let catalog = Catalog::default();
+        Arc::new(Edition { version, catalog })
+    }
+
+    const fn listing(limit: usize) -> Listing {
+        Listing {
+            category: None,
+            trust_status: None,
+            limit,
+        }
+    }
+
+    #[test]
+    fn a_list_is_made_once_for_each_edition_and_few_are_kept() {
+        let prepared = Prepared::default();
+        let count = Cell::new(0);
+        let list = |edition: &Arc<Edition>, limit| {
+            let make = || {
+                count.set(count.get() + 1);
+                Ok(Cacheable::new(format!("{} {limit}", edition.version)))
+            };
+            format!("{:?}", prepared.list(edition, listing(limit), make).unwrap())
+        };
+        let [first, second] = [1, 2].map(edition);
+        assert_eq!(
+            [list(&first, 100), list(&first, 100)].map(|text| text.contains("\"1 100\"")),
+            [true; 2]
+        );
+        assert_eq!(count.get(), 1, "the second is the first");
+        assert!(list(&first, 500).contains("\"1 500\""), "another list");
+        assert!(list(&second, 100).contains("\"2 100\""), "another edition");
+        assert!(list(&first, 100).contains("\"1 100\""), "whoever still has the old one");
+        assert_eq!(count.get(), 4);
+        for limit in 0..1_000 {
+            list(&first, limit);
+        }
+        assert_eq!(prepared.0.lock().unwrap().lists.len(), MOST_KEPT);
+    }
+}

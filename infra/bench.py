@@ -1,0 +1,201 @@
+"""Runs every bench, prints one table, and writes it to docs/performance.md; run by `make bench`.
+
+    infra/bench.py                     all of them
+    infra/bench.py stack cold          these alone; the others' figures stay as they are in the document, as do those of
+                                       a bench that gave none
+
+Each bench writes one JSON object to a line of target/bench/<bench>.jsonl. A time is
+
+    {"group", "name", "median_ns", "reference", "ratio"}       and "reference_ns", "limit", "units" where there are any
+
+where the ratio is that of the median to a reference that was measured in the same run, and must not exceed the limit.
+The other shapes are a count (group "costs") and a start (group "starts"); below is what they hold.
+
+What got worse by more than a tenth than in the committed document is marked. So is what is over its limit, and then the
+exit status is 1; it is 2 where a bench could not be run.
+"""
+
+import argparse
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FIGURES = ROOT / "target" / "bench"
+DOCUMENT = ROOT / "docs" / "performance.md"
+BEGIN, END = "<!-- figures: written by make bench -->", "<!-- end of the figures -->"
+TOLERANCE = 1.1
+
+# In the order in which the document has them. What counts needs no optimized build.
+BENCHES = {
+    "stack": ["cargo", "bench", "--locked", "--profile", "load", "--package", "purser-tests", "--bench", "stack"],
+    "code": ["cargo", "bench", "--locked", "--package", "purser-bench", "--bench", "code"],
+    # Beside policy engines that stand in a workspace of their own.
+    "evaluation": ["cargo", "bench", "--locked", "--manifest-path", "tests/bench/references/Cargo.toml",
+                   "--target-dir", "target/references"],
+    "costs": ["cargo", "bench", "--locked", "--profile", "dev", "--package", "purser-tests", "--bench", "costs"],
+    "cold": [".venv/bin/python", "infra/sam/bench_cold.py"],
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("benches", nargs="*", metavar="bench", help=f"of {', '.join(BENCHES)}; all unless given")
+    chosen = parser.parse_args().benches or list(BENCHES)
+    if unknown := set(chosen) - set(BENCHES):
+        parser.error(f"there is no bench {', '.join(unknown)}")
+    before = committed()
+    FIGURES.mkdir(parents=True, exist_ok=True)
+    began = load()
+    failed = [name for name in BENCHES if name in chosen and not run(name)]
+    figures = {name: lines(name) for name in BENCHES if name in chosen}
+    sections = {name: "\n".join(section(name, found, before)) for name, found in figures.items() if found}
+    write(sections, f"{machine()} Load when it began and when it ended: {began}, {load()}.")
+    print("\n\n".join(sections.values()))
+    over = [line for text in sections.values() for line in text.splitlines() if "**over" in line]
+    for line in over:
+        print(f"bench: {line}", file=sys.stderr)
+    if failed:
+        print(f"bench: {', '.join(failed)} failed", file=sys.stderr)
+        return 2
+    return 1 if over else 0
+
+
+def run(name):
+    (FIGURES / f"{name}.jsonl").unlink(missing_ok=True)
+    print(f"bench: {name}", flush=True)
+    started = time.monotonic()
+    done = subprocess.run(BENCHES[name], cwd=ROOT)
+    print(f"bench: {name} took {time.monotonic() - started:.0f} s", flush=True)
+    return done.returncode == 0
+
+
+def lines(name):
+    path = FIGURES / f"{name}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def section(name, figures, before):
+    """The tables of one bench, as Markdown."""
+    text = [f"### {name}"]
+    groups = {}
+    for figure in figures:
+        groups.setdefault(figure["group"], []).append(figure)
+    for group, rows in groups.items():
+        text += ["", f"#### {group}"]
+        table = {"costs": costs, "starts": starts}.get(group, times)
+        text += ["", *table(rows, {name: old for (at, name), old in before.items() if at == group})]
+    return text
+
+
+def times(rows, before):
+    with_units = any("units" in row for row in rows)
+    yield "| | median | beside | ratio | limit | |" + (" read | write |" if with_units else "")
+    yield "|---|---|---|---|---|---|" + ("---|---|" if with_units else "")
+    for row in rows:
+        ratio, limit = row["ratio"], row.get("limit")
+        remarks = []
+        if limit is not None and ratio > limit:
+            remarks.append("**over its limit**")
+        old = before.get(row["name"])
+        if old and ratio > old * TOLERANCE:
+            remarks.append(f"**worse**, was {old:g}")
+        beside = row["reference"]
+        if "reference_ns" in row:
+            beside = f"{duration(row['reference_ns'])}: {beside}"
+        bound = "" if limit is None else f"≤ {limit:g}"
+        cells = [row["name"], duration(row["median_ns"]), beside, f"{ratio:.3g}", bound, ", ".join(remarks)]
+        if with_units:
+            cells += [f"{row['units'][kind]:g}" for kind in ("read", "write")] if "units" in row else ["", ""]
+        yield f"| {' | '.join(cells)} |"
+
+
+def costs(rows, before):
+    """{"group": "costs", "name", "read", "read_budget", "write", "write_budget", "sequence"}"""
+    yield "| | read | write | calls, in rounds |"
+    yield "|---|---|---|---|"
+    for row in rows:
+        rounds = " → ".join(" + ".join(round) for round in row["sequence"]) or "none"
+        read, write = (f"{row[kind]:g} of {row[f'{kind}_budget']}" for kind in ("read", "write"))
+        over = any(row[kind] > row[f"{kind}_budget"] for kind in ("read", "write"))
+        yield f"| {row['name']} | {read} | {write} | {rounds}{' **over its budget**' if over else ''} |"
+
+
+def starts(rows, before):
+    """{"group": "starts", "name", "binary", "gzip", "gzip_limit", "boot", "first", "cpu", "memory"}, of which the first is
+    what the others are compared with; bytes and milliseconds."""
+    units = {"binary": ("MB", 1e6), "gzip": ("MB", 1e6), "boot": ("ms", 1), "first": ("ms", 1), "cpu": ("ms", 1),
+             "memory": ("MB", 1e6)}
+    floor = rows[0]
+    yield "| | binary | gzip | boot | first call | CPU of both | memory |"
+    yield "|---|---|---|---|---|---|---|"
+    for row in rows:
+        cells = []
+        for kind, (unit, size) in units.items():
+            times = f" ({row[kind] / floor[kind]:.1f} ×)" if row is not floor else ""
+            cells.append(f"{row[kind] / size:.2f} {unit}{times}")
+        over = " **over its limit**" if row["gzip"] >= row.get("gzip_limit", float("inf")) else ""
+        yield f"| {row['name']}{over} | {' | '.join(cells)} |"
+
+
+def duration(nanoseconds):
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if nanoseconds >= size:
+            return f"{nanoseconds / size:.3g} {unit}"
+    return f"{nanoseconds:.3g} ns"
+
+
+def committed():
+    """The ratios of the document as it was committed, or as it is where there is no repository, by group and name."""
+    shown = subprocess.run(
+        ["git", "show", f"HEAD:{DOCUMENT.relative_to(ROOT)}"], cwd=ROOT, capture_output=True, text=True
+    )
+    text = shown.stdout if shown.returncode == 0 else DOCUMENT.read_text() if DOCUMENT.exists() else ""
+    ratios, group = {}, None
+    for line in text.splitlines():
+        if heading := re.match(r"(####?) (.*)", line):
+            group = heading[2] if heading[1] == "####" else None
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| ") and len(cells) >= 6 and re.fullmatch(r"[0-9.e+]+", cells[3]):
+            ratios[group, cells[0]] = float(cells[3])
+    return ratios
+
+
+def machine():
+    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    rustc = subprocess.run(["rustc", "--version"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    words = [
+        cpu[1] if cpu else platform.processor(),
+        f"{os.cpu_count()} CPUs",
+        f"{memory:.0f} GiB",
+        f"{platform.system()} {platform.release()} {platform.machine()}",
+        rustc,
+        time.strftime("%Y-%m-%d", time.gmtime()),
+    ]
+    return f"Machine: {', '.join(words)}."
+
+
+def load():
+    return f"{os.getloadavg()[0]:.1f}"
+
+
+def write(sections, machine):
+    text = DOCUMENT.read_text()
+    head, rest = text.split(BEGIN)
+    figures, tail = rest.split(END)
+    # A bench that was not run keeps what it had.
+    kept = dict(re.findall(r"^### (\w+)\n(.*?)(?=^### |\Z)", figures, re.MULTILINE | re.DOTALL))
+    present = [
+        sections.get(name) or f"### {name}\n{kept[name]}".rstrip() for name in BENCHES if name in sections or name in kept
+    ]
+    DOCUMENT.write_text(head + "\n\n".join([BEGIN, machine, *present, END]) + tail)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

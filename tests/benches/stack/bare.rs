@@ -1,0 +1,329 @@
+//! The floor: what a handler was seen to ask of the database and of the node, asked again with nothing around it.
+//!
+//! It is recorded and not written down, so it can't fall behind the code: the same items under the same conditions, side
+//! by side where the handler asks side by side. What has to be new each time, such as the id of a settlement, is exchanged
+//! in the text. Building the inputs is not timed: the floor is the SDK's sending alone, and where the handler signs, one
+//! signature.
+
+use alloy::primitives::B256;
+use alloy::signers::{SignerSync as _, local::PrivateKeySigner};
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::operation::{
+    batch_get_item::{BatchGetItemInput, builders::BatchGetItemInputBuilder},
+    get_item::{GetItemInput, builders::GetItemInputBuilder},
+    put_item::{PutItemInput, builders::PutItemInputBuilder},
+    query::{QueryInput, builders::QueryInputBuilder},
+    transact_write_items::{TransactWriteItemsInput, builders::TransactWriteItemsInputBuilder},
+    update_item::{UpdateItemInput, builders::UpdateItemInputBuilder},
+};
+use aws_sdk_dynamodb::primitives::Blob;
+use aws_sdk_dynamodb::types::{
+    AttributeValue, Delete, KeysAndAttributes, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
+};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use purser_proxy::Call;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+
+/// What a handler was seen to ask, in rounds.
+#[derive(Clone)]
+pub struct Recorded(Vec<Vec<Recording>>);
+
+#[derive(Clone)]
+struct Recording {
+    is_rpc: bool,
+    operation: String,
+    request: String,
+}
+
+/// The same, ready to be asked once.
+pub struct Bare {
+    rounds: Vec<Vec<Request>>,
+    signature: Option<B256>,
+}
+
+enum Request {
+    BatchGetItem(BatchGetItemInputBuilder),
+    GetItem(GetItemInputBuilder),
+    PutItem(PutItemInputBuilder),
+    Query(QueryInputBuilder),
+    TransactWriteItems(TransactWriteItemsInputBuilder),
+    UpdateItem(UpdateItemInputBuilder),
+    Rpc(Vec<u8>),
+}
+
+/// What the floor asks with.
+#[derive(Clone)]
+pub struct Asker {
+    pub db: Client,
+    pub http: reqwest::Client,
+    pub node_url: String,
+    pub signer: PrivateKeySigner,
+}
+
+impl Recorded {
+    pub fn of(rounds: Vec<Vec<Call>>) -> Self {
+        let recording = |call: Call| Recording {
+            is_rpc: call.is_rpc(),
+            operation: call.operation,
+            request: call.request.to_string(),
+        };
+        let round = |calls: Vec<Call>| calls.into_iter().map(recording).collect();
+        Self(rounds.into_iter().map(round).collect())
+    }
+
+    /// Without what was asked of the node: a call that turned out not to need it has no right to its time.
+    pub fn without_node(mut self) -> Self {
+        for round in &mut self.0 {
+            round.retain(|recording| !recording.is_rpc);
+        }
+        self.0.retain(|round| !round.is_empty());
+        self
+    }
+
+    /// The rest of the sort key, or of the key where there is none, of the item that is put and whose key begins so.
+    pub fn put(&self, prefix: &str) -> String {
+        let requests = self.0.iter().flatten().filter(|recording| !recording.is_rpc);
+        for request in requests {
+            let request: Value = serde_json::from_str(&request.request).expect("JSON");
+            let puts = request["TransactItems"].as_array().into_iter().flatten();
+            let items = puts.map(|action| &action["Put"]["Item"]).chain([&request["Item"]]);
+            for item in items {
+                for name in ["sk", "pk"] {
+                    if let Some(rest) = item[name]["S"].as_str().and_then(|key| key.strip_prefix(prefix)) {
+                        return rest.to_owned();
+                    }
+                }
+            }
+        }
+        panic!("nothing is put at {prefix}")
+    }
+
+    /// With these texts exchanged.
+    pub fn with(&self, exchanged: &[(&str, &str)]) -> Self {
+        let mut recorded = self.clone();
+        for recording in recorded.0.iter_mut().flatten() {
+            for (from, to) in exchanged {
+                recording.request = recording.request.replace(from, to);
+            }
+        }
+        recorded
+    }
+
+    /// Ready to be asked once.
+    pub fn bare(&self) -> Bare {
+        let round = |recordings: &Vec<Recording>| recordings.iter().map(Request::of).collect();
+        Bare {
+            rounds: self.0.iter().map(round).collect(),
+            signature: None,
+        }
+    }
+}
+
+impl Bare {
+    /// And sign this once, as the last thing.
+    pub fn and_sign(self, digest: B256) -> Self {
+        Self {
+            signature: Some(digest),
+            ..self
+        }
+    }
+
+    /// Asks all of it.
+    pub async fn ask(self, asker: &Asker) {
+        for round in self.rounds {
+            together(round.into_iter().map(|request| request.ask(asker))).await;
+        }
+        if let Some(digest) = self.signature {
+            let signature = asker.signer.sign_hash_sync(&digest).expect("a signature");
+            std::hint::black_box(signature);
+        }
+    }
+}
+
+/// Waits for all of them, side by side, as `tokio::join!` does for a few.
+async fn together(asked: impl Iterator<Item = impl Future<Output = ()>>) {
+    let mut asked: Vec<Pin<Box<_>>> = asked.map(Box::pin).collect();
+    poll_fn(|context| {
+        asked.retain_mut(|one| one.as_mut().poll(context).is_pending());
+        if asked.is_empty() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
+}
+
+impl Request {
+    fn of(recording: &Recording) -> Self {
+        if recording.is_rpc {
+            return Self::Rpc(recording.request.clone().into_bytes());
+        }
+        let request: Value = serde_json::from_str(&recording.request).expect("JSON");
+        let table = text(&request, "TableName");
+        match recording.operation.as_str() {
+            "BatchGetItem" => {
+                let tables = request["RequestItems"].as_object().expect("tables").iter();
+                let wanted = tables.map(|(table, wanted)| {
+                    let keys = wanted["Keys"].as_array().expect("keys").iter().map(item).collect();
+                    let wanted = KeysAndAttributes::builder()
+                        .set_keys(Some(keys))
+                        .set_consistent_read(wanted["ConsistentRead"].as_bool());
+                    (table.clone(), wanted.build().expect("keys"))
+                });
+                let input = BatchGetItemInput::builder();
+                Self::BatchGetItem(input.set_request_items(Some(wanted.collect())))
+            }
+            "GetItem" => Self::GetItem(
+                GetItemInput::builder()
+                    .set_table_name(table)
+                    .set_key(optional_item(&request["Key"]))
+                    .set_consistent_read(request["ConsistentRead"].as_bool()),
+            ),
+            "PutItem" => Self::PutItem(
+                PutItemInput::builder()
+                    .set_table_name(table)
+                    .set_item(optional_item(&request["Item"]))
+                    .set_condition_expression(text(&request, "ConditionExpression"))
+                    .set_expression_attribute_names(names(&request))
+                    .set_expression_attribute_values(values(&request))
+                    .set_return_values_on_condition_check_failure(on_failure(&request)),
+            ),
+            "Query" => Self::Query(
+                QueryInput::builder()
+                    .set_table_name(table)
+                    .set_key_condition_expression(text(&request, "KeyConditionExpression"))
+                    .set_expression_attribute_names(names(&request))
+                    .set_expression_attribute_values(values(&request))
+                    .set_limit(request["Limit"].as_i64().map(|limit| limit.try_into().expect("few")))
+                    .set_scan_index_forward(request["ScanIndexForward"].as_bool())
+                    .set_consistent_read(request["ConsistentRead"].as_bool()),
+            ),
+            "TransactWriteItems" => {
+                let actions = request["TransactItems"].as_array().expect("actions");
+                let input = TransactWriteItemsInput::builder();
+                Self::TransactWriteItems(input.set_transact_items(Some(actions.iter().map(action).collect())))
+            }
+            "UpdateItem" => Self::UpdateItem(
+                UpdateItemInput::builder()
+                    .set_table_name(table)
+                    .set_key(optional_item(&request["Key"]))
+                    .set_update_expression(text(&request, "UpdateExpression"))
+                    .set_condition_expression(text(&request, "ConditionExpression"))
+                    .set_expression_attribute_names(names(&request))
+                    .set_expression_attribute_values(values(&request)),
+            ),
+            other => panic!("{other} is not among the calls of an agent's operation"),
+        }
+    }
+
+    async fn ask(self, asker: &Asker) {
+        let Asker { db, http, node_url, .. } = asker;
+        match self {
+            Self::BatchGetItem(input) => drop(input.send_with(db).await.expect("an answer")),
+            Self::GetItem(input) => drop(input.send_with(db).await.expect("an answer")),
+            Self::PutItem(input) => drop(input.send_with(db).await.expect("an answer")),
+            Self::Query(input) => drop(input.send_with(db).await.expect("an answer")),
+            Self::TransactWriteItems(input) => drop(input.send_with(db).await.expect("an answer")),
+            Self::UpdateItem(input) => drop(input.send_with(db).await.expect("an answer")),
+            Self::Rpc(body) => {
+                let asked = http
+                    .post(node_url)
+                    .header("content-type", "application/json")
+                    .body(body);
+                let answer = asked.send().await.expect("an answer").bytes().await.expect("a body");
+                let answer: Value = serde_json::from_slice(&answer).expect("JSON");
+                assert!(answer["error"].is_null());
+            }
+        }
+    }
+}
+
+fn action(action: &Value) -> TransactWriteItem {
+    let (kind, action) = action
+        .as_object()
+        .and_then(|action| action.iter().next())
+        .expect("an action");
+    let builder = TransactWriteItem::builder();
+    let (table, condition) = (text(action, "TableName"), text(action, "ConditionExpression"));
+    let (names, values, on_failure) = (names(action), values(action), on_failure(action));
+    match kind.as_str() {
+        "Put" => {
+            let put = Put::builder()
+                .set_table_name(table)
+                .set_item(optional_item(&action["Item"]))
+                .set_condition_expression(condition)
+                .set_expression_attribute_names(names)
+                .set_expression_attribute_values(values)
+                .set_return_values_on_condition_check_failure(on_failure);
+            builder.put(put.build().expect("a put")).build()
+        }
+        "Update" => {
+            let update = Update::builder()
+                .set_table_name(table)
+                .set_key(optional_item(&action["Key"]))
+                .set_update_expression(text(action, "UpdateExpression"))
+                .set_condition_expression(condition)
+                .set_expression_attribute_names(names)
+                .set_expression_attribute_values(values)
+                .set_return_values_on_condition_check_failure(on_failure);
+            builder.update(update.build().expect("an update")).build()
+        }
+        "Delete" => {
+            let delete = Delete::builder()
+                .set_table_name(table)
+                .set_key(optional_item(&action["Key"]))
+                .set_condition_expression(condition);
+            builder.delete(delete.build().expect("a deletion")).build()
+        }
+        other => panic!("{other} is not among the actions of an agent's operation"),
+    }
+}
+
+fn text(value: &Value, name: &str) -> Option<String> {
+    value[name].as_str().map(str::to_owned)
+}
+
+fn on_failure(value: &Value) -> Option<ReturnValuesOnConditionCheckFailure> {
+    value["ReturnValuesOnConditionCheckFailure"].as_str().map(Into::into)
+}
+
+fn names(value: &Value) -> Option<HashMap<String, String>> {
+    let names = value["ExpressionAttributeNames"].as_object()?.iter();
+    let name = |(name, value): (&String, &Value)| (name.clone(), value.as_str().expect("a name").to_owned());
+    Some(names.map(name).collect())
+}
+
+fn values(value: &Value) -> Option<HashMap<String, AttributeValue>> {
+    optional_item(&value["ExpressionAttributeValues"])
+}
+
+fn optional_item(value: &Value) -> Option<HashMap<String, AttributeValue>> {
+    value.is_object().then(|| item(value))
+}
+
+fn item(value: &Value) -> HashMap<String, AttributeValue> {
+    let members = value.as_object().expect("an item").iter();
+    members.map(|(name, value)| (name.clone(), attribute(value))).collect()
+}
+
+fn attribute(value: &Value) -> AttributeValue {
+    let (kind, value) = value
+        .as_object()
+        .and_then(|value| value.iter().next())
+        .expect("an attribute");
+    let text = || value.as_str().expect("a text").to_owned();
+    match kind.as_str() {
+        "S" => AttributeValue::S(text()),
+        "N" => AttributeValue::N(text()),
+        "B" => AttributeValue::B(Blob::new(BASE64_STANDARD.decode(text()).expect("base64"))),
+        "BOOL" => AttributeValue::Bool(value.as_bool().expect("a truth")),
+        "L" => AttributeValue::L(value.as_array().expect("a list").iter().map(attribute).collect()),
+        "M" => AttributeValue::M(item(value)),
+        other => panic!("{other} is not among the attributes of our items"),
+    }
+}

@@ -1,0 +1,140 @@
+//! `make bench`: the operations of the service through the real functions, each beside its floor - the same calls of the
+//! database and of the node, made bare - in the same run and in turns; and how they grow. What is measured, and how to
+//! read it, is in `docs/performance.md`. The figures go to `target/bench/stack.jsonl`.
+//!
+//! Calls enter as Lambda's event in bytes and leave as its answer in bytes. The database is the embedded one, over HTTP,
+//! and the chain a node that answers at once, so that what is ours is not hidden behind what is theirs.
+
+mod bare;
+mod function;
+mod growth;
+mod node;
+mod operations;
+mod place;
+mod shelf;
+mod timing;
+
+use operations::{Completing, Operation, operations};
+use place::{Place, many_threads, one_thread};
+use timing::{Report, Row, Turn, crowded, in_turns};
+
+const FLOOR: &str = "the same calls, bare";
+/// How many callers there are where there are many.
+const CALLERS: usize = 32;
+
+fn main() {
+    // Lines are written as they are in production, to nowhere.
+    purser_api::log_to("warn,purser=info", std::io::sink);
+    let mut report = Report::start();
+    let chosen: Vec<String> = std::env::args().skip(1).filter(|name| !name.starts_with('-')).collect();
+    for (name, part) in PARTS {
+        if chosen.is_empty() || chosen.iter().any(|chosen| chosen == name) {
+            part(&mut report);
+        }
+    }
+}
+
+/// A part of the bench, by its name; named ones run alone: `cargo bench … --bench stack -- one-caller`.
+type Part = (&'static str, fn(&mut Report));
+
+const PARTS: [Part; 7] = [
+    ("one-caller", one_caller),
+    ("many-callers", many_callers),
+    ("shelf", shelf::catalog),
+    ("history", growth::history),
+    ("services", growth::services),
+    ("entries", growth::catalog),
+    ("callers", growth::callers),
+];
+
+fn one_caller(report: &mut Report) {
+    const TURNS: usize = 400;
+    let place = Place::start(1);
+    let agent = &place.agents[0];
+    let add = |report: &mut Report, name: &str, limit, (median, reference_median)| {
+        report.add(&Row {
+            group: "one caller",
+            name: name.to_owned(),
+            median,
+            reference: FLOOR,
+            reference_median,
+            limit,
+            units: None,
+        });
+    };
+    one_thread().block_on(async {
+        let recorded = place.recorded_payments().await;
+        let payments = place.payments(&[]).await;
+        let asker = place.asker();
+        for operation in operations(&place, &recorded).await {
+            in_turns(&payments, &asker, operation.turns(&place, agent, TURNS / 10)).await;
+            let medians = in_turns(&payments, &asker, operation.turns(&place, agent, TURNS)).await;
+            add(report, operation.name, operation.limit, medians);
+        }
+        let completing = Completing::new(&place, &recorded).await;
+        let turns = completing.turns(&place, &payments, agent, TURNS).await;
+        let medians = in_turns(&payments, &asker, turns).await;
+        add(report, Completing::NAME, Some(Completing::LIMIT), medians);
+    });
+}
+
+fn many_callers(report: &mut Report) {
+    const ROUNDS: usize = 11;
+    const TURNS: usize = 8;
+    let place = Place::start(CALLERS);
+    let add = |report: &mut Report, name: &str, limit, (median, reference_median)| {
+        report.add(&Row {
+            group: "32 callers",
+            name: name.to_owned(),
+            median,
+            reference: FLOOR,
+            reference_median,
+            limit,
+            units: None,
+        });
+    };
+    many_threads().block_on(async {
+        let recorded = place.recorded_payments().await;
+        let payments = place.payments(&[]).await;
+        let asker = place.asker();
+        // Each caller is an agent of its own, and has called before.
+        let rounds = |operation: &Operation, rounds, turns| -> Vec<Vec<Vec<Turn>>> {
+            let round = || {
+                place
+                    .agents
+                    .iter()
+                    .map(|agent| operation.turns(&place, agent, turns))
+                    .collect()
+            };
+            (0..rounds).map(|_| round()).collect()
+        };
+        for operation in operations(&place, &recorded)
+            .await
+            .iter()
+            .filter(|known| known.limit.is_some())
+        {
+            crowded(&payments, &asker, rounds(operation, 1, 1)).await;
+            let medians = crowded(&payments, &asker, rounds(operation, ROUNDS, TURNS)).await;
+            add(report, operation.name, operation.limit, medians);
+        }
+    });
+    // The database is slow by now.
+    drop(place);
+    let place = Place::start(CALLERS);
+    many_threads().block_on(async {
+        let recorded = place.recorded_payments().await;
+        let payments = place.payments(&[]).await;
+        let asker = place.asker();
+        let completing = Completing::new(&place, &recorded).await;
+        let mut rounds = Vec::new();
+        for _ in 0..ROUNDS {
+            let mut round = Vec::new();
+            for agent in &place.agents {
+                round.push(completing.turns(&place, &payments, agent, TURNS / 2).await);
+            }
+            rounds.push(round);
+        }
+        let medians = crowded(&payments, &asker, rounds).await;
+        add(report, Completing::NAME, Some(Completing::LIMIT), medians);
+    });
+}

@@ -1,0 +1,250 @@
+//! The operations of an agent, each with the floor under it.
+
+use crate::bare::Recorded;
+use crate::function::Function;
+use crate::place::Place;
+use crate::timing::Turn;
+use alloy::primitives::keccak256;
+use purser_tests::{TestAgent, dollars, fresh_key};
+use serde_json::{Value, json};
+
+/// An operation: how one request of it looks, and what it was seen to ask.
+pub struct Operation {
+    pub name: &'static str,
+    /// The most that it may take, as a multiple of its floor; `None` for those that are only shown.
+    pub limit: Option<f64>,
+    turn: Box<MakeTurn>,
+}
+
+/// What an agent asks there.
+type MakeTurn = dyn Fn(&Place, &TestAgent) -> Turn;
+
+/// What the required operations may take, as a multiple of their floors.
+const LIMIT: f64 = 1.25;
+
+impl Operation {
+    fn new(name: &'static str, limit: Option<f64>, turn: impl Fn(&Place, &TestAgent) -> Turn + 'static) -> Self {
+        let turn = Box::new(turn);
+        Self { name, limit, turn }
+    }
+
+    /// So many requests of that agent.
+    pub fn turns(&self, place: &Place, agent: &TestAgent, count: usize) -> Vec<Turn> {
+        (0..count).map(|_| (self.turn)(place, agent)).collect()
+    }
+}
+
+/// Sixty-four hexadecimal digits that nobody has used.
+fn fresh_hash() -> String {
+    format!("{}{}", fresh_key(), fresh_key()).replace('-', "")
+}
+
+/// The recorded calls, as another agent's.
+fn of_agent(recorded: &Recorded, first: &str, agent: &TestAgent, exchanged: &[(&str, &str)]) -> Recorded {
+    let id = agent.id.to_string();
+    let mut exchanged = exchanged.to_vec();
+    exchanged.push((first, &id));
+    recorded.with(&exchanged)
+}
+
+/// All but complete, which needs something to complete.
+pub async fn operations(place: &Place, function: &Function) -> Vec<Operation> {
+    vec![
+        allow(place, function).await,
+        replay(place, function).await,
+        block(place, function).await,
+        escalate(place, function).await,
+        check(place, function).await,
+        receipt(place, function).await,
+        list(place, function).await,
+    ]
+}
+
+pub async fn allow(place: &Place, function: &Function) -> Operation {
+    let event = place.authorize(&place.agents[0], &place.allowed_body());
+    let (recorded, _) = place.record(function, &event, 200).await;
+    let first = place.agents[0].id.to_string();
+    let (settlement, key) = (recorded.put("S#"), recorded.put("I#"));
+    Operation::new("authorize: allow", Some(LIMIT), move |place, agent| {
+        let exchanged = [(settlement.as_str(), fresh_key()), (key.as_str(), fresh_hash())];
+        let exchanged = exchanged.each_ref().map(|(from, to)| (*from, to.as_str()));
+        Turn {
+            event: place.authorize(agent, &place.allowed_body()),
+            status: 200,
+            floor: of_agent(&recorded, &first, agent, &exchanged)
+                .bare()
+                .and_sign(keccak256(fresh_key())),
+        }
+    })
+}
+
+async fn replay(place: &Place, function: &Function) -> Operation {
+    let body = place.allowed_body();
+    for agent in &place.agents {
+        function.call(&place.authorize(agent, &body)).await.expect(200);
+    }
+    let (recorded, _) = place
+        .record(function, &place.authorize(&place.agents[0], &body), 200)
+        .await;
+    let recorded = recorded.without_node();
+    let first = place.agents[0].id.to_string();
+    Operation::new("authorize: replay", Some(LIMIT), move |place, agent| Turn {
+        event: place.authorize(agent, &body),
+        status: 200,
+        floor: of_agent(&recorded, &first, agent, &[])
+            .bare()
+            .and_sign(keccak256(fresh_key())),
+    })
+}
+
+async fn block(place: &Place, function: &Function) -> Operation {
+    let body = |place: &Place| purser_tests::body_of(place.world.offer(dollars(101)));
+    let event = place.authorize(&place.agents[0], &body(place));
+    let (recorded, _) = place.record(function, &event, 402).await;
+    let recorded = recorded.without_node();
+    let first = place.agents[0].id.to_string();
+    let decision = recorded.put("T#");
+    Operation::new("authorize: block", Some(LIMIT), move |place, agent| Turn {
+        event: place.authorize(agent, &body(place)),
+        status: 402,
+        floor: of_agent(&recorded, &first, agent, &[(&decision, &fresh_key())]).bare(),
+    })
+}
+
+async fn escalate(place: &Place, function: &Function) -> Operation {
+    let body = |place: &Place| {
+        let mut body = purser_tests::body_of(place.world.offer(dollars(30)));
+        // Another request each time: the same one would join the approval that is open.
+        body["original_request"]["url"] = format!("https://provider.example/{}", fresh_key()).into();
+        body
+    };
+    let event = place.authorize(&place.agents[0], &body(place));
+    let (recorded, _) = place.record(function, &event, 402).await;
+    let recorded = recorded.without_node();
+    let first = place.agents[0].id.to_string();
+    let (key, lineage, decision) = (recorded.put("I#"), recorded.put("AP#"), recorded.put("T#"));
+    Operation::new("authorize: escalate", None, move |place, agent| {
+        let fresh_lineage = fresh_hash()[..lineage.len()].to_owned();
+        let exchanged = [
+            (key.as_str(), fresh_hash()),
+            (lineage.as_str(), fresh_lineage),
+            (decision.as_str(), fresh_key()),
+        ];
+        let exchanged = exchanged.each_ref().map(|(from, to)| (*from, to.as_str()));
+        Turn {
+            event: place.authorize(agent, &body(place)),
+            status: 402,
+            floor: of_agent(&recorded, &first, agent, &exchanged).bare(),
+        }
+    })
+}
+
+async fn check(place: &Place, function: &Function) -> Operation {
+    let body = |place: &Place| {
+        let mut body = place.allowed_body();
+        let fields = body.as_object_mut().expect("an object");
+        fields.remove("idempotency_key");
+        fields.insert("replay_key".to_owned(), fresh_key().into());
+        body
+    };
+    let event = place.post(&place.agents[0], "/x402/check", Some(&body(place)));
+    let (recorded, _) = place.record(function, &event, 200).await;
+    let first = place.agents[0].id.to_string();
+    let row = recorded.put("R#");
+    let (_, key) = row.split_once('#').expect("the agent and the key");
+    let key = key.to_owned();
+    Operation::new("check", None, move |place, agent| Turn {
+        event: place.post(agent, "/x402/check", Some(&body(place))),
+        status: 200,
+        floor: of_agent(&recorded, &first, agent, &[(&key, &fresh_hash())]).bare(),
+    })
+}
+
+async fn receipt(place: &Place, function: &Function) -> Operation {
+    let agent = &place.agents[0];
+    let answered = function.call(&place.authorize(agent, &place.allowed_body())).await;
+    let (_, allowed) = answered.read(200);
+    let path = format!(
+        "/x402/settlements/{}",
+        allowed["settlement_id"].as_str().expect("an id")
+    );
+    let (recorded, _) = place.record(function, &place.get(agent, &path), 200).await;
+    // Its own agent's alone; one caller is enough for it.
+    Operation::new("receipt", None, move |place, agent| Turn {
+        event: place.get(agent, &path),
+        status: 200,
+        floor: recorded.bare(),
+    })
+}
+
+async fn list(place: &Place, function: &Function) -> Operation {
+    let agent = &place.agents[0];
+    let event = place.get(agent, &agent.path("/settlements"));
+    let (recorded, _) = place.record(function, &event, 200).await;
+    let first = agent.id.to_string();
+    Operation::new("list of 25 receipts", None, move |place, agent| Turn {
+        event: place.get(agent, &agent.path("/settlements")),
+        status: 200,
+        floor: of_agent(&recorded, &first, agent, &[]).bare(),
+    })
+}
+
+/// Completes for each of these agents so many payments, which are authorized and carried out for it, ours and the floor's.
+pub struct Completing {
+    recorded: Recorded,
+    agent: String,
+    settlement: String,
+    hash: String,
+}
+
+impl Completing {
+    pub const NAME: &'static str = "complete";
+    pub const LIMIT: f64 = LIMIT;
+
+    pub async fn new(place: &Place, function: &Function) -> Self {
+        let agent = &place.agents[0];
+        let (settlement, hash) = authorized(place, function, agent).await;
+        let (recorded, _) = place
+            .record(function, &completion(place, agent, &settlement, &hash), 200)
+            .await;
+        Self {
+            recorded,
+            agent: agent.id.to_string(),
+            settlement,
+            hash,
+        }
+    }
+
+    pub async fn turns(&self, place: &Place, function: &Function, agent: &TestAgent, count: usize) -> Vec<Turn> {
+        let mut turns = Vec::with_capacity(count);
+        for _ in 0..count {
+            let (settlement, hash) = authorized(place, function, agent).await;
+            let (of_floor, hash_of_floor) = authorized(place, function, agent).await;
+            let exchanged = [
+                (self.settlement.as_str(), of_floor.as_str()),
+                (&self.hash, &hash_of_floor),
+            ];
+            turns.push(Turn {
+                event: completion(place, agent, &settlement, &hash),
+                status: 200,
+                floor: of_agent(&self.recorded, &self.agent, agent, &exchanged).bare(),
+            });
+        }
+        turns
+    }
+}
+
+fn completion(place: &Place, agent: &TestAgent, settlement: &str, hash: &str) -> Vec<u8> {
+    let proof: Value = json!({"payment_response_header": "e30=", "tx_hash": hash});
+    place.post(agent, &format!("/x402/settlements/{settlement}/complete"), Some(&proof))
+}
+
+/// A new settlement whose payment was carried out, and the hash of the transaction.
+async fn authorized(place: &Place, function: &Function, agent: &TestAgent) -> (String, String) {
+    let event = place.authorize(agent, &place.allowed_body());
+    let (_, allowed) = function.call(&event).await.read(200);
+    let hash = format!("0x{}", fresh_hash());
+    place.node.carry_out(&hash, &allowed);
+    let settlement = allowed["settlement_id"].as_str().expect("an id");
+    (settlement.to_owned(), hash)
+}

@@ -1,0 +1,153 @@
+//! Where it is measured: a stack of its own with a node that answers at once, agents, and functions to call.
+
+use crate::bare::{Asker, Recorded};
+use crate::function::{Call, Function};
+use crate::node::Node;
+use alloy::signers::local::PrivateKeySigner;
+use purser_api::{Boot, Clock};
+use purser_local::{Front, Options};
+use purser_proxy::{Manners, Proxy, Units};
+use purser_tests::{TestAgent, World, in_rounds, judged_policy};
+use serde_json::Value;
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+
+/// How long calls take while they are recorded: far more than it takes to make several, so that those overlap.
+const LATENCY: Duration = Duration::from_millis(25);
+
+/// A running stack. The database slows down with the transactions of the last ten minutes, so no place is used for long.
+pub struct Place {
+    pub world: World,
+    pub node: Node,
+    pub agents: Vec<TestAgent>,
+    /// In front of the database, for the functions that are recorded.
+    pub proxy: Proxy,
+    /// What all of it runs on.
+    pub runtime: Runtime,
+}
+
+impl Place {
+    /// A place with so many agents, all under the same policy, which nobody has called yet.
+    pub fn start(agents: usize) -> Self {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let node = Node::start();
+        let url = node.url.clone();
+        let (world, agents, proxy) = runtime.block_on(async {
+            let node_front: Front = Box::new(move |_| Box::pin(async move { url }));
+            let world = World::with(Options {
+                node_front: Some(node_front),
+                throttle_per_minute: 1_000_000,
+                ..Options::default()
+            })
+            .await;
+            let mut made = Vec::new();
+            for _ in 0..agents {
+                let agent = world.poor_agent(vec![]).await;
+                world.enable(&agent, "lab-search", judged_policy()).await;
+                made.push(agent);
+            }
+            let manners = Manners {
+                latency: LATENCY,
+                ..Manners::default()
+            };
+            let proxy = Proxy::start(world.stack.dynamodb_url.clone(), manners).await;
+            (world, made, proxy)
+        });
+        Self {
+            world,
+            node,
+            agents,
+            proxy,
+            runtime,
+        }
+    }
+
+    /// The payments function, as it is.
+    pub async fn payments(&self, others: &[(&str, &str)]) -> Function {
+        Function::start(purser_payments::router, &self.world.stack.environment, others).await
+    }
+
+    /// The payments function behind the proxy, which has seen the first agent.
+    pub async fn recorded_payments(&self) -> Function {
+        let function = self.payments(&[("DYNAMODB_ENDPOINT", self.proxy.url.as_str())]).await;
+        // What is only done once a minute or for a first call is done then.
+        for _ in 0..2 {
+            let body = self.allowed_body();
+            function.call(&self.authorize(&self.agents[0], &body)).await.expect(200);
+            tokio::time::sleep(4 * LATENCY).await;
+        }
+        function
+    }
+
+    /// What that function asks of the database and of the node for an event, and what that consumes.
+    pub async fn record(&self, function: &Function, event: &[u8], status: u16) -> (Recorded, Units) {
+        self.node.set_latency(LATENCY);
+        // What earlier calls left behind, such as the note that a key was used, is none of this one's.
+        self.proxy.quiet().await;
+        self.proxy.calls().take();
+        self.node.take();
+        function.call(event).await.expect(status);
+        let mut calls = self.proxy.calls().take();
+        let units = Units::of(&calls);
+        calls.extend(self.node.take());
+        self.node.set_latency(Duration::ZERO);
+        (Recorded::of(in_rounds(calls)), units)
+    }
+
+    /// What the floor asks with: the client that the functions have.
+    pub fn asker(&self) -> Asker {
+        let boot = Boot::new(
+            self.world.stack.environment.clone().into_iter().collect(),
+            Clock::system(),
+        );
+        Asker {
+            db: purser_store::client(&boot.aws),
+            http: reqwest::Client::new(),
+            node_url: self.node.url.clone(),
+            signer: PrivateKeySigner::random(),
+        }
+    }
+
+    pub fn allowed_body(&self) -> Value {
+        purser_tests::body_of(self.world.offer(1))
+    }
+
+    pub fn post(&self, agent: &TestAgent, path: &str, body: Option<&Value>) -> Vec<u8> {
+        let key = format!("Bearer {}", agent.key);
+        let call = Call {
+            method: "POST",
+            path,
+            query: "",
+            header: Some(("authorization", &key)),
+            body,
+        };
+        call.event()
+    }
+
+    pub fn get(&self, agent: &TestAgent, path: &str) -> Vec<u8> {
+        let key = format!("Bearer {}", agent.key);
+        let call = Call {
+            method: "GET",
+            path,
+            query: "",
+            header: Some(("authorization", &key)),
+            body: None,
+        };
+        call.event()
+    }
+
+    pub fn authorize(&self, agent: &TestAgent, body: &Value) -> Vec<u8> {
+        self.post(agent, "/x402/authorize", Some(body))
+    }
+}
+
+/// One caller, as Lambda has it: a function works on one thread and on one request at a time.
+pub fn one_thread() -> Runtime {
+    Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+/// Many callers: on as many threads as the machine has.
+pub fn many_threads() -> Runtime {
+    Builder::new_multi_thread().enable_all().build().expect("a runtime")
+}

@@ -1,0 +1,148 @@
+//! What is read and asked side by side, before it is known what it will be good for: a wallet's balance, and what belongs
+//! to the service that the copy of the catalog names. None of it may decide about anything else.
+
+use purser_domain::{SpendPolicy, Wallet};
+use purser_tests::{World, body_of, fresh_key, measure, operation_entry, payment_entry, service_entry, units};
+use reqwest::Method;
+use serde_json::Value;
+
+/// Longer than the copy of the catalog is used unasked.
+const DUE: u32 = 6;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_balance_counts_for_the_wallet_that_it_was_asked_for() {
+    let world = World::start().await;
+    let agent = world.agent(SpendPolicy::column_defaults(), vec![]).await;
+    let rich = world.stack.ledger.agent(agent.id).await.unwrap().unwrap().wallet;
+    let allowed = async || world.authorize(&agent, &body_of(world.offer(1))).await;
+    allowed().await.ok();
+    // No edit of ours moves a wallet; were there one, what was remembered must not speak for the new wallet.
+    let index = world.stack.ledger.next_wallet_index().await.unwrap();
+    let address = world.stack.seed.wallet(index).unwrap().address();
+    world
+        .edit(&agent, |agent| agent.wallet = Wallet { index, address })
+        .await;
+    allowed().await.refused(402, "insufficient_usdc_balance");
+    world.edit(&agent, |agent| agent.wallet = rich).await;
+    allowed().await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stranger_makes_nobody_ask_for_a_balance() {
+    let world = World::metered().await;
+    let agent = world.agent(SpendPolicy::column_defaults(), vec![]).await;
+    world.authorize(&agent, &body_of(world.offer(1))).await.ok();
+    let (public, _) = agent.key.split_once(':').unwrap();
+    let stranger = agent.with_key(&format!("{public}:gak_sec_{}", "0".repeat(64)).into());
+    let body = body_of(world.offer(1));
+    let (measured, refused) = measure(&world, world.authorize(&stranger, &body)).await;
+    refused.refused(401, "invalid_agent_key");
+    assert_eq!(measured.sequence(), [["BatchGetItem", "Query", "UpdateItem"]]);
+}
+
+/// A call that is repeated, or refused before it comes down to the balance, is asked for in vain once and not twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_balance_is_asked_for_early_where_it_counted_the_last_time() {
+    let world = World::metered().await;
+    let agent = world.agent(SpendPolicy::column_defaults(), vec![]).await;
+    let body = body_of(world.offer(1));
+    let early_in = async |body: &Value| {
+        let (measured, _) = measure(&world, world.authorize(&agent, body)).await;
+        measured
+            .sequence()
+            .first()
+            .is_some_and(|round| round.contains(&"eth_call"))
+    };
+    assert!(!early_in(&body).await, "nobody knows the agent");
+    assert!(early_in(&body).await, "repeated");
+    assert!(!early_in(&body).await, "repeated again");
+    assert!(
+        !early_in(&body_of(world.offer(1))).await,
+        "another payment, after a call that needed no balance"
+    );
+    let mut unaffordable = body_of(world.offer(2));
+    unaffordable["max_payment_units"] = 1.into();
+    assert!(early_in(&unaffordable).await, "after a payment");
+    assert!(!early_in(&unaffordable).await, "after a refusal");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_was_refused_makes_nobody_ask_for_a_balance_again() {
+    let world = World::metered().await;
+    let agent = world.agent(SpendPolicy::column_defaults(), vec![]).await;
+    let authorize = async || measure(&world, world.authorize(&agent, &body_of(world.offer(1)))).await;
+    authorize().await.1.ok();
+    // In this environment nobody knows of it yet.
+    let now = world.now();
+    world
+        .edit(&agent, |agent| {
+            for key in &mut agent.keys {
+                key.ends_at = Some(now);
+            }
+        })
+        .await;
+    let (measured, refused) = authorize().await;
+    refused.refused(401, "invalid_agent_key");
+    assert_eq!(
+        measured.sequence(),
+        [["BatchGetItem", "Query", "UpdateItem", "eth_call"]]
+    );
+    let (measured, refused) = authorize().await;
+    refused.refused(401, "invalid_agent_key");
+    assert_eq!(measured.sequence(), [["BatchGetItem", "Query", "UpdateItem"]]);
+}
+
+/// An address that has gone from one service to another is judged under the other's policy, though the copy of the
+/// catalog, by which the reads began, still named the first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_has_changed_meanwhile_is_judged_by_its_own_policy() {
+    const ADDRESS: &str = "https://moved.example/x";
+    let world = World::still().await;
+    let agent = world.agent(SpendPolicy::column_defaults(), vec![]).await;
+    let pay_to = &world.stack.providers.pay_to;
+    let entry = |slug: &str, address: &str| {
+        let mut operation = operation_entry("news.read", address);
+        operation["payment"] = payment_entry(1, pay_to);
+        service_entry(slug, &[operation])
+    };
+    let (first, _) = world.enter(&entry("first", ADDRESS)).await;
+    world.pass(DUE);
+    world.enable(&agent, "first", SpendPolicy::column_defaults()).await;
+    let body = || {
+        let mut body = body_of(world.offer(1));
+        body["service_id"] = Value::Null;
+        body["original_request"]["url"] = ADDRESS.into();
+        body
+    };
+    world.authorize(&agent, &body()).await.ok();
+
+    let path = format!("/internal/services/{first}");
+    let elsewhere = entry("first", "https://elsewhere.example/x");
+    world.operator_edits(Method::PUT, &path, &elsewhere).await.ok();
+    world.enter(&entry("second", ADDRESS)).await;
+    world.pass(DUE);
+    let refused = world
+        .authorize(&agent, &body())
+        .await
+        .refused(403, "service_not_enabled");
+    assert_eq!(refused["service_id"], "second");
+    world.pass(DUE);
+    let mut checked = body();
+    checked["replay_key"] = fresh_key().into();
+    checked.as_object_mut().unwrap().remove("idempotency_key");
+    let answer = world.post(&agent, "/x402/check", &checked).await.ok();
+    assert_eq!(answer["reason"], "service_not_enabled");
+
+    // A policy with less room than what was paid before: only its own window counts.
+    let small = SpendPolicy {
+        max_per_day: units(1),
+        ..SpendPolicy::column_defaults()
+    };
+    world.enable(&agent, "second", small).await;
+    world.authorize(&agent, &body()).await.ok();
+    let full = world
+        .authorize(&agent, &body())
+        .await
+        .refused(402, "daily_spend_limit_exceeded");
+    assert_eq!(full["spend_today"], 1, "what was paid to the first is not counted");
+}

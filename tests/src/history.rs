@@ -1,0 +1,171 @@
+//! A past, written straight into the tables: what an agent leaves behind with many payments and many services, without
+//! having to make them.
+
+use crate::{TestAgent, World, fresh_key};
+use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
+use purser_domain::{SettlementId, Timestamp};
+use std::collections::HashMap;
+
+type Item = HashMap<String, AttributeValue>;
+
+/// The most items of one `BatchWriteItem` (API reference).
+const BATCH: usize = 25;
+
+impl World {
+    /// Gives the agent so many more settlements in the window of its only service, each a copy of its latest one with its
+    /// key and its entry: they all count, and there is nothing to evict.
+    pub async fn add_settlements(&self, agent: &TestAgent, count: usize) {
+        let rows = self.rows_with(&format!("A#{}", agent.id)).await;
+        let settlement = newest(&rows, "S#");
+        let key = newest(&rows, "I#");
+        let window = format!("L#{}#{}", agent.id, text(&settlement, "svc"));
+        let entry = newest(&self.rows_with(&window).await, "E#");
+        let first = first_of_history(self.now()).micros();
+        let mut items = Vec::with_capacity(BATCH);
+        for n in 0..count {
+            // Older than all that follows, so that an eviction would find them first.
+            let at = Timestamp::from_micros(first + i64::try_from(n).expect("few")).expect("a time");
+            let id = SettlementId::at(at, purser_api::random().expect("chance"));
+            let with = |row: &Item, sk: String| {
+                let mut row = row.clone();
+                row.insert("sk".to_owned(), AttributeValue::S(sk));
+                row
+            };
+            let mut settlement = with(&settlement, format!("S#{id}"));
+            settlement.insert("t".to_owned(), AttributeValue::N(at.micros().to_string()));
+            let place = [
+                ("hp", format!("{:02x}", id.uuid().as_u128() & 0xff)),
+                ("hs", format!("{:012}", at.secs() + 300)),
+            ];
+            settlement.extend(place.map(|(name, value)| (name.to_owned(), AttributeValue::S(value))));
+            let mut key = with(
+                &key,
+                format!("I#{}{}", fresh_key().replace('-', ""), fresh_key().replace('-', "")),
+            );
+            key.insert("sid".to_owned(), AttributeValue::S(id.to_string()));
+            items.extend([settlement, key, with(&entry, format!("E#{:016}#{id}", at.micros()))]);
+            if items.len() + 3 > BATCH {
+                self.write_rows("LedgerTable", std::mem::take(&mut items)).await;
+            }
+        }
+        self.write_rows("LedgerTable", items).await;
+        let amount: u64 = number(&entry, "amt");
+        let sum = amount * u64::try_from(count).expect("few");
+        let update = self.stack.db.update_item().table_name("LedgerTable");
+        let update = update
+            .key("pk", AttributeValue::S(window))
+            .key("sk", AttributeValue::S("#W".to_owned()))
+            .update_expression("ADD #total :sum")
+            .expression_attribute_names("#total", "total")
+            .expression_attribute_values(":sum", AttributeValue::N(sum.to_string()));
+        update.send().await.expect("the window's total");
+    }
+
+    /// Enables so many more services, which are in no catalog, under the policy that the agent has for `slug`.
+    pub async fn add_services(&self, agent: &TestAgent, slug: &str, count: usize) {
+        let service = self.service(slug).await.id;
+        let head = self.rows_with(&format!("L#{}#{service}", agent.id)).await;
+        let policy = newest(&head, "#P");
+        let totals = newest(&head, "#W");
+        let mut items = Vec::with_capacity(BATCH);
+        for _ in 0..count {
+            let id = fresh_key();
+            let partition = AttributeValue::S(format!("L#{}#{id}", agent.id));
+            let mut policy = policy.clone();
+            policy.insert("pk".to_owned(), partition.clone());
+            policy.insert("svc".to_owned(), AttributeValue::S(id.clone()));
+            let mut totals = totals.clone();
+            totals.insert("pk".to_owned(), partition);
+            totals.insert("total".to_owned(), AttributeValue::N("0".to_owned()));
+            let marker = [("pk", format!("A#{}", agent.id)), ("sk", format!("SVC#{id}"))];
+            let marker = marker.map(|(name, value)| (name.to_owned(), AttributeValue::S(value)));
+            items.extend([policy, totals, Item::from(marker)]);
+            if items.len() + 3 > BATCH {
+                self.write_rows("LedgerTable", std::mem::take(&mut items)).await;
+            }
+        }
+        self.write_rows("LedgerTable", items).await;
+    }
+
+    /// Fills a table of the catalog's form with so many copies of a service, each with a slug, an address and ids of its
+    /// own, and with everything that the catalog has.
+    pub async fn fill_catalog(&self, table: &str, slug: &str, count: usize) {
+        let everything = self.scan("CatalogTable").await;
+        let pattern = everything.iter().find(|item| {
+            let is_service = text(item, "pk").starts_with("SVC#");
+            is_service && text(item, "slug") == slug
+        });
+        let pattern = pattern.expect("a seeded service").clone();
+        for items in everything.chunks(BATCH) {
+            self.write_rows(table, items.to_vec()).await;
+        }
+        let mut items = Vec::with_capacity(BATCH);
+        for n in 0..count {
+            let mut copy = pattern.clone();
+            copy.insert("pk".to_owned(), AttributeValue::S(format!("SVC#{}", fresh_key())));
+            copy.insert("slug".to_owned(), AttributeValue::S(format!("copy-{n:05}")));
+            let Some(AttributeValue::L(operations)) = copy.get_mut("operations") else {
+                panic!("a service has operations");
+            };
+            for (m, operation) in operations.iter_mut().enumerate() {
+                let AttributeValue::M(operation) = operation else {
+                    panic!("an operation is a map");
+                };
+                let endpoint = format!("https://copy-{n:05}.example/{m}");
+                operation.insert("id".to_owned(), AttributeValue::S(fresh_key()));
+                operation.insert("endpoint".to_owned(), AttributeValue::S(endpoint));
+            }
+            items.push(copy);
+            if items.len() == BATCH {
+                self.write_rows(table, std::mem::take(&mut items)).await;
+            }
+        }
+        self.write_rows(table, items).await;
+    }
+
+    /// Every row of a partition of the ledger.
+    async fn rows_with(&self, pk: &str) -> Vec<Item> {
+        let query = self.stack.db.query().table_name("LedgerTable");
+        let query = query
+            .key_condition_expression("pk = :pk")
+            .expression_attribute_values(":pk", AttributeValue::S(pk.to_owned()))
+            .consistent_read(true);
+        let items = query.into_paginator().items().send().collect::<Result<_, _>>();
+        items.await.expect("a partition")
+    }
+
+    async fn write_rows(&self, table: &str, items: Vec<Item>) {
+        if items.is_empty() {
+            return;
+        }
+        let put = |item| {
+            let put = PutRequest::builder().set_item(Some(item)).build().expect("an item");
+            WriteRequest::builder().put_request(put).build()
+        };
+        let puts = items.into_iter().map(put).collect();
+        let write = self.stack.db.batch_write_item().request_items(table, puts);
+        write.send().await.expect("rows");
+    }
+}
+
+/// When the first of [`World::add_settlements`] was authorized; each of the others a microsecond after the one before.
+pub fn first_of_history(now: Timestamp) -> Timestamp {
+    Timestamp::from_micros(now.micros() - 3_600_000_000).expect("a time")
+}
+
+/// The last row whose sort key begins so.
+fn newest(rows: &[Item], prefix: &str) -> Item {
+    let found = rows.iter().rev().find(|row| text(row, "sk").starts_with(prefix));
+    found.unwrap_or_else(|| panic!("a row {prefix}")).clone()
+}
+
+fn text<'a>(row: &'a Item, name: &str) -> &'a str {
+    row.get(name)
+        .and_then(|value| value.as_s().ok())
+        .map_or("", String::as_str)
+}
+
+fn number(row: &Item, name: &str) -> u64 {
+    let text = row.get(name).and_then(|value| value.as_n().ok()).expect("a number");
+    text.parse().expect("a whole number")
+}
