@@ -155,13 +155,17 @@ def committed():
     shown = subprocess.run(
         ["git", "show", f"HEAD:{DOCUMENT.relative_to(ROOT)}"], cwd=ROOT, capture_output=True, text=True
     )
-    text = shown.stdout if shown.returncode == 0 else DOCUMENT.read_text() if DOCUMENT.exists() else ""
+    return ratios_of(shown.stdout if shown.returncode == 0 else DOCUMENT.read_text() if DOCUMENT.exists() else "")
+
+
+def ratios_of(text):
+    """The ratios of a document, by group and name."""
     ratios, group = {}, None
     for line in text.splitlines():
         if heading := re.match(r"(####?) (.*)", line):
             group = heading[2] if heading[1] == "####" else None
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if line.startswith("| ") and len(cells) >= 6 and re.fullmatch(r"[0-9.e+]+", cells[3]):
+        if line.startswith("| ") and len(cells) >= 6 and re.fullmatch(r"[0-9.e+-]+", cells[3]):
             ratios[group, cells[0]] = float(cells[3])
     return ratios
 

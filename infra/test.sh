@@ -29,6 +29,7 @@ if why=$(timeout 120 cargo deny --locked fetch db 2>&1); then
 else
   skip "dependencies: known vulnerabilities" "RustSec's database can't be had: ${why##*$'\n'}"
 fi
+step "a bench that got worse shows" infra/bench_test.py
 step "x402 providers on the official SDK" npm --prefix infra/local/x402 test --silent
 # What the functions call of AWS meanwhile is written down, and compared with their roles.
 # So is what they log, and what they must not.
