@@ -259,7 +259,7 @@ def build():
     }
     command = ["cargo", "lambda", "build", "--release", "--package", "purser-hello"]
     subprocess.run(command, cwd=ROOT, env=environment, check=True)
-    subprocess.run(["cargo", "build", "--locked", "--package", "purser-local", "--bins"], cwd=ROOT, check=True)
+    subprocess.run(["cargo", "build", "--locked", "--profile", "load", "--package", "purser-local", "--bin", "stack"], cwd=ROOT, check=True)
 
 
 def variables_of_template():
@@ -275,7 +275,7 @@ def variables_of_template():
 def start_stack(folder):
     log = open(Path(folder) / "stack.log", "w")
     environment = {**os.environ, "PORTS": "free", "STACK_FOLDER": folder}
-    stack = subprocess.Popen([ROOT / "target/debug/stack"], env=environment, stdout=log, stderr=log)
+    stack = subprocess.Popen([ROOT / "target/load/stack"], env=environment, stdout=log, stderr=log)
     for _ in range(240):
         # The last of its files.
         if (Path(folder) / "stack.json").exists():
