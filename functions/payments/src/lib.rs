@@ -83,6 +83,7 @@ impl Payments {
         let guess = self.catalog.latest();
         let guess = guess.as_deref().and_then(service_in);
         let balance = intent.and_then(|_| EarlyBalance::of_caller(self, &caller));
+        // Boxed for the same reason as in `admit` (shared/api).
         let (edition, entered) = tokio::join!(
             Box::pin(self.catalog.current(self.clock.now())),
             Box::pin(self.enter(caller, |agent| ask(agent, guess)))

@@ -34,18 +34,7 @@ pub fn history(report: &mut Report) {
         for (agent, (count, _)) in place.agents.iter().zip(settlements) {
             place.world.add_settlements(agent, count).await;
         }
-        let variants: Vec<Variant<'_>> = place
-            .agents
-            .iter()
-            .zip(settlements)
-            .map(|(agent, (_, name))| Variant {
-                name,
-                function: &function,
-                recorded: &recorded,
-                agent,
-                body: Place::allowed_body,
-            })
-            .collect();
+        let variants = of_each_agent(&place, &function, &recorded, settlements.map(|(_, name)| name));
         compare(&place, report, "history", "after none", Some(1.1), &variants).await;
     });
 }
@@ -63,18 +52,7 @@ pub fn services(report: &mut Report) {
         for (agent, (count, _)) in place.agents.iter().zip(services) {
             place.world.add_services(agent, "lab-search", count - 1).await;
         }
-        let variants: Vec<Variant<'_>> = place
-            .agents
-            .iter()
-            .zip(services)
-            .map(|(agent, (_, name))| Variant {
-                name,
-                function: &function,
-                recorded: &recorded,
-                agent,
-                body: Place::allowed_body,
-            })
-            .collect();
+        let variants = of_each_agent(&place, &function, &recorded, services.map(|(_, name)| name));
         compare(&place, report, "services", "with one", None, &variants).await;
     });
 }
@@ -152,7 +130,7 @@ pub fn callers(report: &mut Report) {
         let allow = allow(&place, &recorded).await;
         for callers in [1, 4, 16, 64] {
             for (windows, where_) in [(1, "one window"), (callers, "windows of their own")] {
-                if callers == 1 && windows == 1 && where_ != "one window" {
+                if callers == 1 && where_ != "one window" {
                     continue;
                 }
                 let round = || -> Vec<Vec<Turn>> {
@@ -161,17 +139,8 @@ pub fn callers(report: &mut Report) {
                         .map(|agent| allow.turns(&place, agent, EACH_ROUND / callers))
                         .collect()
                 };
-                let (median, reference_median) =
-                    crowded(&payments, &asker, (0..ROUNDS).map(|_| round()).collect()).await;
-                report.add(&Row {
-                    group: "callers",
-                    name: format!("authorize, {callers} on {where_}"),
-                    median,
-                    reference: "the same calls, bare",
-                    reference_median,
-                    limit: None,
-                    units: None,
-                });
+                let medians = crowded(&payments, &asker, (0..ROUNDS).map(|_| round()).collect()).await;
+                report.beside_floor("callers", &format!("authorize, {callers} on {where_}"), None, medians);
             }
         }
     });
@@ -190,6 +159,23 @@ async fn warm(place: &Place) -> (Function, Function) {
         }
     }
     (function, recorded)
+}
+
+/// The same request of each agent, by these names.
+fn of_each_agent<'a>(
+    place: &'a Place,
+    function: &'a Function,
+    recorded: &'a Function,
+    names: [&'static str; 3],
+) -> Vec<Variant<'a>> {
+    let variant = |(agent, name)| Variant {
+        name,
+        function,
+        recorded,
+        agent,
+        body: Place::allowed_body,
+    };
+    place.agents.iter().zip(names).map(variant).collect()
 }
 
 /// Times the variants in turns; the first is what the others are compared with.

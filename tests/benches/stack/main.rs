@@ -16,9 +16,8 @@ mod timing;
 
 use operations::{Completing, Operation, operations};
 use place::{Place, many_threads, one_thread};
-use timing::{Report, Row, Turn, crowded, in_turns};
+use timing::{Report, Turn, crowded, in_turns};
 
-const FLOOR: &str = "the same calls, bare";
 /// How many callers there are where there are many.
 const CALLERS: usize = 32;
 
@@ -51,17 +50,6 @@ fn one_caller(report: &mut Report) {
     const TURNS: usize = 400;
     let place = Place::start(1);
     let agent = &place.agents[0];
-    let add = |report: &mut Report, name: &str, limit, (median, reference_median)| {
-        report.add(&Row {
-            group: "one caller",
-            name: name.to_owned(),
-            median,
-            reference: FLOOR,
-            reference_median,
-            limit,
-            units: None,
-        });
-    };
     one_thread().block_on(async {
         let recorded = place.recorded_payments().await;
         let payments = place.payments(&[]).await;
@@ -69,12 +57,12 @@ fn one_caller(report: &mut Report) {
         for operation in operations(&place, &recorded).await {
             in_turns(&payments, &asker, operation.turns(&place, agent, TURNS / 10)).await;
             let medians = in_turns(&payments, &asker, operation.turns(&place, agent, TURNS)).await;
-            add(report, operation.name, operation.limit, medians);
+            report.beside_floor("one caller", operation.name, operation.limit, medians);
         }
         let completing = Completing::new(&place, &recorded).await;
         let turns = completing.turns(&place, &payments, agent, TURNS).await;
         let medians = in_turns(&payments, &asker, turns).await;
-        add(report, Completing::NAME, Some(Completing::LIMIT), medians);
+        report.beside_floor("one caller", Completing::NAME, Some(Completing::LIMIT), medians);
     });
 }
 
@@ -82,17 +70,6 @@ fn many_callers(report: &mut Report) {
     const ROUNDS: usize = 11;
     const TURNS: usize = 8;
     let place = Place::start(CALLERS);
-    let add = |report: &mut Report, name: &str, limit, (median, reference_median)| {
-        report.add(&Row {
-            group: "32 callers",
-            name: name.to_owned(),
-            median,
-            reference: FLOOR,
-            reference_median,
-            limit,
-            units: None,
-        });
-    };
     many_threads().block_on(async {
         let recorded = place.recorded_payments().await;
         let payments = place.payments(&[]).await;
@@ -115,7 +92,7 @@ fn many_callers(report: &mut Report) {
         {
             crowded(&payments, &asker, rounds(operation, 1, 1)).await;
             let medians = crowded(&payments, &asker, rounds(operation, ROUNDS, TURNS)).await;
-            add(report, operation.name, operation.limit, medians);
+            report.beside_floor("32 callers", operation.name, operation.limit, medians);
         }
     });
     // The database is slow by now.
@@ -135,6 +112,6 @@ fn many_callers(report: &mut Report) {
             rounds.push(round);
         }
         let medians = crowded(&payments, &asker, rounds).await;
-        add(report, Completing::NAME, Some(Completing::LIMIT), medians);
+        report.beside_floor("32 callers", Completing::NAME, Some(Completing::LIMIT), medians);
     });
 }

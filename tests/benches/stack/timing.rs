@@ -8,6 +8,9 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+/// What the floor is, in words.
+const FLOOR: &str = "the same calls, bare";
+
 /// One request, and the floor under it.
 pub struct Turn {
     pub event: Vec<u8>,
@@ -61,6 +64,25 @@ impl Report {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench");
         fs::create_dir_all(&folder).expect("a folder");
         Self(File::create(folder.join("stack.jsonl")).expect("a file"))
+    }
+
+    /// Adds what was measured beside the floor: the medians of ours and of the floor.
+    pub fn beside_floor(
+        &mut self,
+        group: &'static str,
+        name: &str,
+        limit: Option<f64>,
+        (median, reference_median): (Duration, Duration),
+    ) {
+        self.add(&Row {
+            group,
+            name: name.to_owned(),
+            median,
+            reference: FLOOR,
+            reference_median,
+            limit,
+            units: None,
+        });
     }
 
     pub fn add(&mut self, row: &Row) {

@@ -53,8 +53,8 @@ pub(super) const COMPLETE: [&str; 9] = [
     "TransactWriteItems LedgerTable",
 ];
 
-/// What a process that lives on asks beside the first reads, of a caller whom it has seen before: the balance, whether it
-/// will be needed or not, and once which chain the node is on.
+/// What a process that lives on asks beside the first reads, of an agent whose last call came down to its balance: the
+/// balance, whether it will be needed or not, and once which chain the node is on.
 const EARLY: [&str; 2] = ["eth_chainId", "eth_call"];
 
 /// Where a process is killed.
