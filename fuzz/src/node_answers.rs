@@ -4,10 +4,11 @@
 //! each a whole JSON-RPC reply or its result alone. A payment is seen only where a plain reading of the same lines finds
 //! it, deep enough and on the chain; and nothing final is said about a block that is not.
 
-use purser_chain::{Chain, Evidence, Finality, Timeouts};
+use purser_api::http;
+use purser_chain::{Chain, Evidence, Finality, HttpNode};
 use purser_domain::{AUTHORIZATION_USED, Amount, B256, Expected, Network, TRANSFER, TxHash, parse_address};
 use serde_json::{Value, json};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -44,11 +45,8 @@ impl Bench {
             confirmations: CONFIRMATIONS,
         };
         // A minute on a machine that does other things as well: a slow moment must not look like a finding.
-        let timeouts = Timeouts {
-            connect: Duration::from_mins(1),
-            total: Duration::from_mins(1),
-        };
-        let chain = Chain::new(NETWORK, &url, finality, timeouts).expect("an address");
+        let node = HttpNode::new(http(), &url, Duration::from_mins(1)).expect("an address");
+        let chain = Chain::of_node(NETWORK, Arc::new(node), finality);
         Self { runtime, chain }
     }
 }

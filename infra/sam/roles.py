@@ -10,6 +10,8 @@ from fnmatch import fnmatchcase
 
 KEYS = ("ForAllValues:StringLike", "dynamodb:LeadingKeys")
 WITHIN = ("ForAnyValue:StringEquals", "dynamodb:EnclosingOperation")
+# What is allowed of nothing in particular: it opens no secret without `GetSecretValue` of that very one.
+OF_NOTHING = {"secretsmanager:BatchGetSecretValue"}
 VIA = ("StringEquals", "kms:ViaService")
 
 
@@ -66,7 +68,7 @@ def permissions(role):
             }
             assert set(conditions) <= {KEYS, WITHIN, VIA}, conditions
             found += [
-                Permission(action, logical_id(resource), conditions.get(KEYS, ()), conditions.get(WITHIN, ()),
+                Permission(action, resource_of(action, resource), conditions.get(KEYS, ()), conditions.get(WITHIN, ()),
                            conditions.get(VIA, ()))
                 for action in many(statement["Action"])
                 for resource in many(statement["Resource"])
@@ -76,6 +78,10 @@ def permissions(role):
 
 def many(value):
     return value if isinstance(value, list) else [value]
+
+
+def resource_of(action, value):
+    return value if action in OF_NOTHING and value == "*" else logical_id(value)
 
 
 def logical_id(value):

@@ -46,6 +46,7 @@ ROLES = {
     dynamodb:GetItem                    DecisionsTable             A#*
     dynamodb:Query                      DecisionsTable             A#*
     dynamodb:BatchGetItem               ThrottleTable              K#*
+    secretsmanager:BatchGetSecretValue  *
     secretsmanager:GetSecretValue       RpcUrlSecret
     secretsmanager:GetSecretValue       WalletXpubSecret
     """,
@@ -71,6 +72,7 @@ ROLES = {
     * dynamodb:PutItem                  LedgerTable                X#*
     * dynamodb:UpdateItem               LedgerTable                A#* AP#* B#* L#*
     dynamodb:PutItem                    DecisionsTable             A#*
+    secretsmanager:BatchGetSecretValue  *
     secretsmanager:GetSecretValue       NonceKeySecret
     secretsmanager:GetSecretValue       RpcUrlSecret
     secretsmanager:GetSecretValue       WalletSeedSecret
@@ -95,6 +97,7 @@ ROLES = {
     * dynamodb:PutItem                  LedgerTable                X#*
     * dynamodb:UpdateItem               LedgerTable                B#* L#*
     * dynamodb:PutItem                  DecisionsTable             A#*
+    secretsmanager:BatchGetSecretValue  *
     secretsmanager:GetSecretValue       NonceKeySecret
     secretsmanager:GetSecretValue       RpcUrlSecret
     """,

@@ -28,7 +28,7 @@ mod wallet;
 
 use axum::Router;
 use purser_api::{ApiSettings, Boot, BootError, Chance, Clock, Secrets, Sessions};
-use purser_chain::{Chain, Finality, Timeouts, WalletXpub};
+use purser_chain::{Chain, Finality, WalletXpub};
 use purser_domain::{Network, Result, Timestamp};
 use purser_store::{CatalogCache, CatalogTable, Edition, KeyUses, Ledger};
 use settings::Settings;
@@ -75,6 +75,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let Boot {
         mut env,
         aws,
+        http,
         clock,
         chance,
     } = boot;
@@ -86,9 +87,9 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let secrets = Secrets::new(&aws);
     let catalog = CatalogCache::new(CatalogTable::new(db.clone(), settings.catalog_table));
     let now = clock.now();
-    let (xpub, rpc_url, sessions, _warm) = tokio::try_join!(
-        async { Ok::<_, BootError>(secrets.text(&settings.wallet_xpub_secret).await?) },
-        async { Ok(secrets.text(&settings.rpc_url_secret).await?) },
+    let arns = [settings.wallet_xpub_secret.as_str(), &settings.rpc_url_secret];
+    let ([xpub, rpc_url], sessions, _warm) = tokio::try_join!(
+        async { Ok::<_, BootError>(secrets.texts(arns).await?) },
         Sessions::new(settings.sessions, now),
         // The first read opens the connection; a catalog that can't be read yet is asked for again by the first call.
         async { Ok(catalog.current(now).await.ok()) },
@@ -99,7 +100,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         ledger: Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table),
         catalog,
         key_uses: KeyUses::new(db, settings.throttle_table),
-        chain: Chain::new(settings.network, &rpc_url, finality, Timeouts::default())?,
+        chain: Chain::new(http, settings.network, &rpc_url, finality)?,
         xpub: WalletXpub::from_text(xpub.trim())?,
         sessions,
         clock,

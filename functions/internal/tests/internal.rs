@@ -115,6 +115,7 @@ impl Desk {
         let boot = Boot {
             env: env.into_iter().collect(),
             aws,
+            http: purser_api::http(),
             clock: Clock::still(Arc::new(AtomicI64::new(NOW))),
             chance: Chance::system(),
         };

@@ -18,7 +18,7 @@ mod view;
 use axum::Router;
 use early_balance::{EarlyBalance, SeenAgents};
 use purser_api::{ApiSettings, Boot, BootError, Caller, Chance, Clock, Secrets};
-use purser_chain::{Chain, ChainError, Finality, NonceKey, Timeouts, WalletSeed, WalletSigner};
+use purser_chain::{Chain, ChainError, Finality, NonceKey, WalletSeed, WalletSigner};
 use purser_domain::{
     Agent, AgentId, AuthorizeRequest, Duration, Error, ErrorKind, Grant, Intent, KeyId, Network, Offer, PaymentHeader,
     PaymentTerms, PresentedKey, ProviderProof, Purchase, Result, ServiceId, Settlement, SettlementId, Terms, Timestamp,
@@ -229,8 +229,9 @@ pub fn openapi() -> OpenApi {
 /// The group, ready to serve: configuration and secrets are read, and the first connections opened, before the first
 /// request is there.
 pub async fn router(boot: Boot) -> Result<Router, BootError> {
+    let http = boot.http.clone();
     router_over(boot, |network, rpc_url, finality| {
-        Chain::new(network, rpc_url, finality, Timeouts::default())
+        Chain::new(http, network, rpc_url, finality)
     })
     .await
 }
@@ -246,6 +247,7 @@ pub async fn router_over(
         aws,
         clock,
         chance,
+        ..
     } = boot;
     let api = ApiSettings::from_env(&mut env);
     let settings = Settings::from_env(&mut env);
@@ -254,10 +256,12 @@ pub async fn router_over(
     let db = purser_store::client(&aws);
     let secrets = Secrets::new(&aws);
     let catalog = CatalogCache::new(CatalogTable::new(db.clone(), settings.catalog_table));
-    let (seed, nonce_key, rpc_url, _warm) = tokio::try_join!(
-        secrets.text(&settings.wallet_seed_secret),
-        secrets.text(&settings.nonce_key_secret),
-        secrets.text(&settings.rpc_url_secret),
+    let ([seed, nonce_key, rpc_url], _warm) = tokio::try_join!(
+        secrets.texts([
+            &settings.wallet_seed_secret,
+            &settings.nonce_key_secret,
+            &settings.rpc_url_secret,
+        ]),
         // The first read opens the connection; a catalog that can't be read yet is asked for again by the first call.
         async { Ok(catalog.current(clock.now()).await.ok()) },
     )?;

@@ -149,6 +149,7 @@ impl World {
         let boot = Boot {
             env: environment.iter().copied().collect(),
             aws: self.aws.clone(),
+            http: purser_api::http(),
             clock: Clock::still(self.micros.clone()),
             chance: Chance::system(),
         };

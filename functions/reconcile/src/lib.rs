@@ -18,7 +18,7 @@ mod tour;
 
 use look::LONGEST_LOOK;
 use purser_api::{Boot, BootError, Chance, Clock, Secrets};
-use purser_chain::{Chain, ChainError, Finality, NonceKey, Timeouts};
+use purser_chain::{Chain, ChainError, Finality, NonceKey};
 use purser_domain::{Error, FinalBlock, Network, Result};
 use purser_store::Ledger;
 pub use run::{Outcome, Run};
@@ -50,8 +50,9 @@ struct Shared {
 impl Reconcile {
     /// The reconciliation with this configuration (`settings.rs`). The seed is none of its business.
     pub async fn boot(boot: Boot) -> Result<Self, BootError> {
+        let http = boot.http.clone();
         Self::boot_over(boot, |network, rpc_url, finality| {
-            Chain::new(network, rpc_url, finality, Timeouts::default())
+            Chain::new(http, network, rpc_url, finality)
         })
         .await
     }
@@ -67,14 +68,13 @@ impl Reconcile {
             aws,
             clock,
             chance,
+            ..
         } = boot;
         let settings = Settings::from_env(&mut env);
         let settings = env.finish(settings)?;
         let secrets = Secrets::new(&aws);
-        let (nonce_key, rpc_url) = tokio::try_join!(
-            secrets.text(&settings.nonce_key_secret),
-            secrets.text(&settings.rpc_url_secret),
-        )?;
+        let arns = [settings.nonce_key_secret.as_str(), &settings.rpc_url_secret];
+        let [nonce_key, rpc_url] = secrets.texts(arns).await?;
         let ledger = Ledger::new(
             purser_store::client(&aws),
             settings.ledger_table,

@@ -50,6 +50,18 @@ impl Recorder {
         Router::new().route("/", post(pass_on)).with_state(Arc::new(front))
     }
 
+    /// Several secrets were asked for in one call, which takes a permission of its own beside theirs.
+    pub(crate) fn secrets(&self, headers: &HeaderMap, arns: &[&str]) {
+        self.write(&json!({
+            "function": function(headers),
+            "action": "secretsmanager:BatchGetSecretValue",
+            "resource": "*",
+        }));
+        for arn in arns {
+            self.secret(headers, arn);
+        }
+    }
+
     /// A secret was asked for.
     pub(crate) fn secret(&self, headers: &HeaderMap, arn: &str) {
         // `arn:aws:secretsmanager:<region>:<account>:secret:<name>`

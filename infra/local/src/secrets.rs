@@ -1,5 +1,5 @@
 //! A Secrets Manager endpoint that knows the stack's few secrets: `GetSecretValue` of the real wire protocol, with the
-//! two stages that a rotation moves.
+//! two stages that a rotation moves, and `BatchGetSecretValue`.
 
 use crate::recorder::Recorder;
 use axum::Router;
@@ -75,21 +75,43 @@ type Answering = (Secrets, Option<Recorder>);
 
 async fn answer(State((secrets, recorder)): State<Answering>, headers: HeaderMap, body: Bytes) -> Response {
     let target = headers.get("x-amz-target").and_then(|value| value.to_str().ok());
-    if target != Some("secretsmanager.GetSecretValue") {
-        return reply(StatusCode::BAD_REQUEST, &json!({"__type": "UnknownOperationException"}));
-    }
     let request: Value = serde_json::from_slice(&body).unwrap_or_default();
+    match target {
+        Some("secretsmanager.GetSecretValue") => one(&secrets, recorder, &headers, &request),
+        Some("secretsmanager.BatchGetSecretValue") => several(&secrets, recorder, &headers, &request),
+        _ => reply(StatusCode::BAD_REQUEST, &json!({"__type": "UnknownOperationException"})),
+    }
+}
+
+fn several(secrets: &Secrets, recorder: Option<Recorder>, headers: &HeaderMap, request: &Value) -> Response {
+    let ids = request.get("SecretIdList").and_then(Value::as_array);
+    let ids: Vec<&str> = ids.into_iter().flatten().filter_map(Value::as_str).collect();
+    if let Some(recorder) = recorder {
+        recorder.secrets(headers, &ids);
+    }
+    let (mut values, mut errors) = (Vec::new(), Vec::new());
+    for id in ids {
+        match secrets.value(id, "AWSCURRENT") {
+            Some(value) => values.push(entry(id, &value, "AWSCURRENT")),
+            None => errors.push(json!({
+                "SecretId": id,
+                "ErrorCode": "ResourceNotFoundException",
+                "Message": "Secrets Manager can't find the specified secret.",
+            })),
+        }
+    }
+    reply(StatusCode::OK, &json!({"SecretValues": values, "Errors": errors}))
+}
+
+fn one(secrets: &Secrets, recorder: Option<Recorder>, headers: &HeaderMap, request: &Value) -> Response {
     let id = request.get("SecretId").and_then(Value::as_str).unwrap_or_default();
     let stage = request.get("VersionStage").and_then(Value::as_str);
     let stage = stage.unwrap_or("AWSCURRENT");
     if let Some(recorder) = recorder {
-        recorder.secret(&headers, id);
+        recorder.secret(headers, id);
     }
     match secrets.value(id, stage) {
-        Some(value) => reply(
-            StatusCode::OK,
-            &json!({"ARN": id, "Name": id, "SecretString": value, "VersionStages": [stage]}),
-        ),
+        Some(value) => reply(StatusCode::OK, &entry(id, &value, stage)),
         // An unknown secret, and a known one without that stage, are the same error in Secrets Manager.
         None => reply(
             StatusCode::BAD_REQUEST,
@@ -99,6 +121,10 @@ async fn answer(State((secrets, recorder)): State<Answering>, headers: HeaderMap
             }),
         ),
     }
+}
+
+fn entry(id: &str, value: &str, stage: &str) -> Value {
+    json!({"ARN": id, "Name": id, "SecretString": value, "VersionStages": [stage]})
 }
 
 fn reply(status: StatusCode, body: &Value) -> Response {

@@ -6,6 +6,7 @@
 
 use crate::Env;
 use aws_sdk_secretsmanager::config::{BehaviorVersion, Credentials, SharedCredentialsProvider};
+use aws_smithy_runtime_api::client::http::{SharedHttpConnector, http_client_fn};
 use aws_types::{
     SdkConfig,
     region::Region,
@@ -21,14 +22,14 @@ use std::time::Duration;
 ///
 /// An answer takes milliseconds, so a second without one is a lost request. Three attempts of a second are three seconds,
 /// and the longest handler makes three calls in a row: nine seconds of the fifteen that a function has.
-pub(crate) fn config(env: &mut Env) -> SdkConfig {
+pub(crate) fn config(env: &mut Env, http: SharedHttpConnector) -> SdkConfig {
     let timeouts = TimeoutConfig::builder()
-        .connect_timeout(Duration::from_millis(500))
         .operation_attempt_timeout(Duration::from_secs(1))
         .operation_timeout(Duration::from_secs(3))
         .build();
     // Pinned, so that a new version of the SDK changes neither retries nor timeouts by itself.
     let config = SdkConfig::builder()
+        .http_client(http_client_fn(move |_, _| http.clone()))
         .behavior_version(BehaviorVersion::v2026_01_12())
         .timeout_config(timeouts)
         .retry_config(RetryConfig::standard().with_max_attempts(3))
@@ -95,7 +96,7 @@ mod tests {
     /// The two addresses that the clients would call, and what is wrong.
     fn check(variables: &[(&str, &str)]) -> ([Option<String>; 2], Option<String>) {
         let mut env: Env = variables.iter().copied().collect();
-        let config = config(&mut env);
+        let config = config(&mut env, crate::http());
         let told = |id| {
             let key = ServiceConfigKey::builder().service_id(id).profile("endpoint_url");
             let key = key.env("AWS_ENDPOINT_URL").build().unwrap();

@@ -1,9 +1,11 @@
 //! The start of a function: logs, configuration, and then requests until the environment is frozen for good.
 
-use crate::{Chance, Clock, Env, answer, aws, metrics::Lines};
+use crate::{Chance, Clock, Env, answer, aws, http, metrics::Lines};
+use aws_smithy_runtime_api::client::http::SharedHttpConnector;
 use aws_types::SdkConfig;
 use axum::Router;
 use lambda_http::lambda_runtime::{self, service_fn};
+use purser_domain::Causes;
 use std::{any::Any, convert::Infallible, process::ExitCode, time::Instant};
 use tracing::{Subscriber, error, info};
 use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
@@ -15,8 +17,10 @@ pub type BootError = lambda_http::Error;
 pub struct Boot {
     /// Its configuration.
     pub env: Env,
-    /// Region, credentials, endpoints, timeouts.
+    /// Region, credentials, endpoints, timeouts; over `http`.
     pub aws: SdkConfig,
+    /// What its calls go over.
+    pub http: SharedHttpConnector,
     /// Its time.
     pub clock: Clock,
     /// Its chance.
@@ -26,10 +30,12 @@ pub struct Boot {
 impl Boot {
     /// What these variables say. What is wrong with them is told by [`Env::finish`], together with the function's own.
     pub fn new(mut env: Env, clock: Clock) -> Self {
-        let aws = aws::config(&mut env);
+        let http = http();
+        let aws = aws::config(&mut env, http.clone());
         Self {
             env,
             aws,
+            http,
             clock,
             chance: Chance::system(),
         }
@@ -59,7 +65,7 @@ pub async fn serve(build: impl AsyncFnOnce(Boot) -> Result<Router, BootError>) -
 
 /// Tells why a function can't start, or go on: what every function ends with.
 pub fn stopped(error: &(dyn std::error::Error + 'static)) -> ExitCode {
-    error!(cause = %causes(error), "function.stopped");
+    error!(cause = %Causes(error), "function.stopped");
     ExitCode::FAILURE
 }
 
@@ -157,13 +163,6 @@ fn log_panics() {
 /// the standard library's own name what was sliced or unwrapped.
 pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> Option<&'static str> {
     payload.downcast_ref::<&'static str>().copied()
-}
-
-fn causes(error: &(dyn std::error::Error + 'static)) -> String {
-    std::iter::successors(Some(error), |error| error.source())
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ")
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! it publishes is https, or on this machine.
 
 use jsonwebtoken::{Algorithm, DecodingKey};
-use purser_domain::{Duration, Error, Result, Timestamp, Url};
+use purser_domain::{Causes, Duration, Error, Result, Timestamp, Url};
 use reqwest::{Client, RequestBuilder, StatusCode, redirect::Policy};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -287,10 +287,7 @@ const ASKING: &str = "asking the issuer of sessions";
 
 /// Status and body of an answer, if it is of a bearable length. The words of an error tell the address and the cause.
 async fn answer(request: RequestBuilder) -> Result<(StatusCode, Vec<u8>), String> {
-    let words = |error: reqwest::Error| {
-        let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
-        causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
-    };
+    let words = |error: reqwest::Error| Causes(&error).to_string();
     let mut response = request.send().await.map_err(words)?;
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(words)? {

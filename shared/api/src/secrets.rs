@@ -1,9 +1,8 @@
 //! Secrets, from Secrets Manager. They live in memory only, and wipe it when they go.
 
-use aws_sdk_secretsmanager::{Client, operation::get_secret_value::GetSecretValueError};
+use aws_sdk_secretsmanager::{Client, operation::get_secret_value::GetSecretValueError, types::ApiErrorType};
 use aws_types::SdkConfig;
-use purser_domain::{Error, Result};
-use std::error::Error as StdError;
+use purser_domain::{Causes, Error, Result};
 use zeroize::Zeroizing;
 
 /// Reads secrets.
@@ -14,6 +13,39 @@ impl Secrets {
     /// Secrets of the configured account.
     pub fn new(config: &SdkConfig) -> Self {
         Self(Client::new(config))
+    }
+
+    /// The current values of several secrets that are texts, in one call: each connection that a start opens costs it a
+    /// handshake. An error names a secret and never holds any of its value.
+    ///
+    /// A role needs `secretsmanager:BatchGetSecretValue`, and `secretsmanager:GetSecretValue` of each (API reference,
+    /// `BatchGetSecretValue`).
+    pub async fn texts<const N: usize>(&self, arns: [&str; N]) -> Result<[Zeroizing<String>; N]> {
+        let ids = arns.map(str::to_owned).to_vec();
+        let answer = self
+            .0
+            .batch_get_secret_value()
+            .set_secret_id_list(Some(ids))
+            .send()
+            .await;
+        let answer = answer.map_err(|error| Error::internal(READING, format!("{arns:?}: {}", Causes(&error))))?;
+        let found = answer.secret_values.into_iter().flatten();
+        let mut found: Vec<_> = found
+            .map(|value| (value.arn, value.secret_string.map(Zeroizing::new)))
+            .collect();
+        let mut texts: [Zeroizing<String>; N] = std::array::from_fn(|_| Zeroizing::default());
+        for (text, arn) in texts.iter_mut().zip(arns) {
+            let failed = |what: &str| Error::internal(READING, format!("`{arn}`: {what}"));
+            // They come in any order, and what could not be read is told beside them.
+            let Some((_, value)) = found.iter_mut().find(|(found, _)| found.as_deref() == Some(arn)) else {
+                let errors = answer.errors.as_deref().unwrap_or_default();
+                let error = errors.iter().find(|error| error.secret_id() == Some(arn));
+                let code = error.and_then(ApiErrorType::error_code);
+                return Err(failed(code.unwrap_or("is not in the answer")));
+            };
+            *text = value.take().ok_or_else(|| failed("is not a text"))?;
+        }
+        Ok(texts)
     }
 
     /// The current value of a secret that is a text. An error names the secret and never holds any of its value.
@@ -41,7 +73,7 @@ impl Secrets {
                 return Ok(None);
             }
             // The SDK's error can hold the whole answer, so only its words are kept.
-            Err(error) => return Err(Error::internal(READING, format!("`{arn}`: {}", words(&error)))),
+            Err(error) => return Err(Error::internal(READING, format!("`{arn}`: {}", Causes(&error)))),
         };
         let text = answer
             .secret_string
@@ -52,28 +84,19 @@ impl Secrets {
 
 const READING: &str = "reading a secret";
 
-fn words(error: &dyn StdError) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{Boot, Clock};
+    use serde_json::{Value, json};
     use std::{
         io::{BufRead as _, BufReader, Read as _, Write as _},
         net::TcpListener,
         thread,
     };
 
-    /// What a service that answers once, with that status and body, is understood to say.
-    async fn check(status: &str, body: &'static str) -> Result<String, String> {
+    /// A service that answers once, with that status and body, and then hands out what it was asked.
+    fn answering(status: &str, body: &'static str) -> (Secrets, thread::JoinHandle<Value>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let answer = format!(
@@ -89,8 +112,10 @@ mod tests {
                     .strip_prefix("content-length: ")
                     .map_or(length, |text| text.trim().parse().unwrap());
             }
-            request.read_exact(&mut vec![0; length]).unwrap();
+            let mut asked = vec![0; length];
+            request.read_exact(&mut asked).unwrap();
             request.get_mut().write_all(answer.as_bytes()).unwrap();
+            serde_json::from_slice(&asked).unwrap()
         });
         let env = [
             ("AWS_REGION", "us-east-1"),
@@ -99,18 +124,28 @@ mod tests {
             ("SECRETS_ENDPOINT", &endpoint),
         ];
         let Boot { aws: config, .. } = Boot::new(env.into_iter().collect(), Clock::system());
-        let text = Secrets::new(&config).text("arn:seed").await;
-        server.join().unwrap();
-        text.map(|text| text.to_string())
-            .map_err(|error| format!("{error} {error:?}"))
+        (Secrets::new(&config), server)
+    }
+
+    fn told(error: &Error) -> String {
+        format!("{error} {error:?}")
     }
 
     #[tokio::test]
     async fn a_secret_is_its_current_text_over_plain_http_too() {
-        assert_eq!(
-            check("200 OK", r#"{"SecretString":"hunter2"}"#).await.unwrap(),
-            "hunter2"
-        );
+        let (secrets, server) = answering("200 OK", r#"{"SecretString":"hunter2"}"#);
+        assert_eq!(*secrets.text("arn:seed").await.unwrap(), "hunter2");
+        let asked = server.join().unwrap();
+        assert_eq!(asked, json!({"SecretId": "arn:seed", "VersionStage": "AWSCURRENT"}));
+    }
+
+    #[tokio::test]
+    async fn several_are_read_in_one_call_whatever_their_order() {
+        let body = r#"{"SecretValues":[{"ARN":"arn:b","SecretString":"two"},{"ARN":"arn:a","SecretString":"one"}]}"#;
+        let (secrets, server) = answering("200 OK", body);
+        let [one, two] = secrets.texts(["arn:a", "arn:b"]).await.unwrap();
+        assert_eq!((one.as_str(), two.as_str()), ("one", "two"));
+        assert_eq!(server.join().unwrap(), json!({"SecretIdList": ["arn:a", "arn:b"]}));
     }
 
     #[tokio::test]
@@ -134,7 +169,46 @@ mod tests {
             ),
         ];
         for (status, body, part) in rows {
-            let error = check(status, body).await.unwrap_err();
+            let (secrets, server) = answering(status, body);
+            let error = told(&secrets.text("arn:seed").await.unwrap_err());
+            server.join().unwrap();
+            assert!(error.contains(part) && !error.contains("hunter2"), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn of_several_an_error_names_the_one_that_is_missing_and_no_value() {
+        let rows = [
+            (
+                "200 OK",
+                r#"{"SecretValues":[{"ARN":"arn:a","SecretString":"hunter2"}],"Errors":[{"SecretId":"arn:b","ErrorCode":"ResourceNotFoundException"}]}"#,
+                "`arn:b`: ResourceNotFoundException",
+            ),
+            (
+                "200 OK",
+                r#"{"SecretValues":[{"ARN":"arn:a","SecretString":"hunter2"}]}"#,
+                "`arn:b`: is not in the answer",
+            ),
+            (
+                "200 OK",
+                r#"{"SecretValues":[{"ARN":"arn:a","SecretString":"hunter2"},{"ARN":"arn:b","SecretBinary":"aHVudGVyMg=="}]}"#,
+                "`arn:b`: is not a text",
+            ),
+            (
+                "200 OK",
+                r#"{"SecretValues":[{"ARN":"arn:a","SecretString":"hunter2"},7]}"#,
+                "arn:b",
+            ),
+            (
+                "400 Bad Request",
+                r#"{"__type":"AccessDeniedException","Message":"no"}"#,
+                "AccessDeniedException",
+            ),
+        ];
+        for (status, body, part) in rows {
+            let (secrets, server) = answering(status, body);
+            let error = told(&secrets.texts(["arn:a", "arn:b"]).await.unwrap_err());
+            server.join().unwrap();
             assert!(error.contains(part) && !error.contains("hunter2"), "{error}");
         }
     }

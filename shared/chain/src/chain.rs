@@ -12,6 +12,7 @@ use crate::{
 };
 use alloy::primitives::{Address, Bytes, U256};
 use alloy::sol_types::SolCall as _;
+use aws_smithy_runtime_api::client::http::SharedHttpConnector;
 use purser_domain::{Amount, Expected, Mismatch, Network, Transfer, TxHash, match_transfer};
 use serde_json::json;
 use std::{
@@ -35,25 +36,10 @@ pub struct Finality {
     pub confirmations: u64,
 }
 
-/// How long one call to the node may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timeouts {
-    /// To connect, TLS included.
-    pub connect: Duration,
-    /// In all. Looking up a transaction takes two calls after one another.
-    pub total: Duration,
-}
-
-impl Default for Timeouts {
-    /// A hosted node answers in 20 to 200 ms, and a handshake takes three times its distance: these leave room for one bad
-    /// moment within the time that a caller waits.
-    fn default() -> Self {
-        Self {
-            connect: Duration::from_millis(500),
-            total: Duration::from_secs(2),
-        }
-    }
-}
+/// How long one call to the node may take, from connecting to the last byte; looking up a transaction takes two calls
+/// after one another. A hosted node answers in 20 to 200 ms: this leaves room for one bad moment within the time that a
+/// caller waits.
+pub const NODE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What the chain shows about one transaction and one authorized payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,9 +88,14 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// The network's chain through the node at `rpc_url`. Nothing is called yet.
-    pub fn new(network: Network, rpc_url: &str, finality: Finality, timeouts: Timeouts) -> Result<Self, ChainError> {
-        let node = HttpNode::new(rpc_url, timeouts.connect, timeouts.total)?;
+    /// The network's chain through the node at `rpc_url`, over this client. Nothing is called yet.
+    pub fn new(
+        http: SharedHttpConnector,
+        network: Network,
+        rpc_url: &str,
+        finality: Finality,
+    ) -> Result<Self, ChainError> {
+        let node = HttpNode::new(http, rpc_url, NODE_TIMEOUT)?;
         Ok(Self::of_node(network, Arc::new(node), finality))
     }
 
@@ -242,8 +233,9 @@ impl Chain {
 /// Whether looking again may help. A wrong chain or address stays wrong.
 const fn unsettled(evidence: &Result<Evidence, ChainError>) -> bool {
     match evidence {
-        Ok(Evidence::Final(_) | Evidence::Mismatch(_))
-        | Err(ChainError::Address | ChainError::Client(_) | ChainError::WrongChain { .. }) => false,
+        Ok(Evidence::Final(_) | Evidence::Mismatch(_)) | Err(ChainError::Address | ChainError::WrongChain { .. }) => {
+            false
+        }
         Ok(Evidence::Pending(_))
         | Err(
             ChainError::Unreachable { .. }
@@ -257,7 +249,7 @@ const fn unsettled(evidence: &Result<Evidence, ChainError>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scripted::{Answer, Node};
+    use crate::scripted::{Answer, Node, http};
     use alloy::primitives::B256;
     use purser_domain::{AUTHORIZATION_USED, TRANSFER};
     use serde_json::Value;
@@ -325,19 +317,11 @@ mod tests {
     }
 
     fn chain(url: &str) -> Chain {
-        let timeouts = Timeouts {
-            connect: Duration::from_millis(500),
-            total: Duration::from_millis(500),
+        let node = HttpNode::new(http(), url, Duration::from_millis(500)).unwrap();
+        let finality = Finality {
+            confirmations: CONFIRMATIONS,
         };
-        Chain::new(
-            NETWORK,
-            url,
-            Finality {
-                confirmations: CONFIRMATIONS,
-            },
-            timeouts,
-        )
-        .unwrap()
+        Chain::of_node(NETWORK, Arc::new(node), finality)
     }
 
     /// The evidence's kind, or the error as the log would show it.
@@ -641,10 +625,10 @@ mod tests {
             assert!(!shown.concat().contains(SECRET), "{shown:?}");
         }
         let unusable = Chain::new(
+            http(),
             NETWORK,
             &format!("ftp://{SECRET}"),
             Finality { confirmations: 1 },
-            Timeouts::default(),
         );
         assert!(!format!("{:?}", unusable.unwrap_err()).contains(SECRET));
     }
@@ -652,7 +636,7 @@ mod tests {
     #[tokio::test]
     async fn no_confirmations_are_taken_for_one() {
         let node = Node::start(except("eth_blockNumber", Answer::Result(json!("0x63")))).await;
-        let chain = Chain::new(NETWORK, &node.url, Finality { confirmations: 0 }, Timeouts::default()).unwrap();
+        let chain = Chain::new(http(), NETWORK, &node.url, Finality { confirmations: 0 }).unwrap();
         let evidence = chain.look_up(&expected(), tx_hash()).await.unwrap();
         assert_eq!(evidence, Evidence::Pending(Pending::NotFinal));
     }

@@ -9,9 +9,6 @@ pub enum ChainError {
     /// The configured address is unusable; it is not repeated here.
     #[error("the RPC address is not an http or https URL")]
     Address,
-    /// The HTTP client could not be set up, for want of root certificates for instance.
-    #[error("the HTTP client could not be set up")]
-    Client(#[source] reqwest::Error),
     /// No complete answer came in time.
     #[error("`{method}` got no answer")]
     Unreachable {

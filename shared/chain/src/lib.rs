@@ -28,9 +28,9 @@ mod sight;
 mod signer;
 mod wallet;
 
-pub use chain::{Chain, Evidence, Finality, Pending, Timeouts};
+pub use chain::{Chain, Evidence, Finality, NODE_TIMEOUT, Pending};
 pub use error::ChainError;
 pub use nonce::NonceKey;
-pub use rpc::{Exchange, Node};
+pub use rpc::{Exchange, HttpNode, Node};
 pub use signer::SignError;
 pub use wallet::{KeyError, WalletSeed, WalletSigner, WalletXpub};

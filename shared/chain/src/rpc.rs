@@ -7,11 +7,20 @@
 
 use crate::ChainError;
 use alloy::primitives::{Address, B256, Bytes};
-use purser_domain::{Log, Receipt, TxHash};
-use reqwest::{Client, Url, redirect::Policy};
+use aws_smithy_runtime_api::client::{
+    http::{HttpConnector as _, SharedHttpConnector},
+    orchestrator::HttpRequest,
+};
+use aws_smithy_types::body::SdkBody;
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use percent_encoding::percent_decode_str;
+use purser_domain::{Causes, Log, Receipt, TxHash};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned, de::Error as _};
 use serde_json::{Value, json};
-use std::{fmt, pin::Pin, sync::Arc, time::Duration};
+use std::{error::Error as StdError, fmt, pin::Pin, sync::Arc, time::Duration};
+use tokio::time::timeout;
+use url::Url;
 
 /// The largest answer that is read. A log is about 600 bytes of JSON and a batch that fills a block some thousand logs.
 const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
@@ -68,40 +77,63 @@ impl Rpc {
 }
 
 /// A node over HTTP.
-pub(crate) struct HttpNode {
-    client: Client,
-    url: Url,
+pub struct HttpNode {
+    http: SharedHttpConnector,
+    /// Without what it is asked as.
+    url: String,
+    /// Who it is asked as, where the address says so (RFC 7617).
+    authorization: Option<String>,
+    timeout: Duration,
 }
 
 impl HttpNode {
-    /// `total` bounds one call from its first byte to its last.
-    pub(crate) fn new(url: &str, connect: Duration, total: Duration) -> Result<Self, ChainError> {
-        let url = Url::parse(url)
+    /// `timeout` bounds one call from its first byte to its last.
+    pub fn new(http: SharedHttpConnector, url: &str, timeout: Duration) -> Result<Self, ChainError> {
+        let mut url = Url::parse(url)
             .ok()
             .filter(|url| matches!(url.scheme(), "http" | "https"))
             .ok_or(ChainError::Address)?;
-        let builder = Client::builder()
-            .connect_timeout(connect)
-            .timeout(total)
-            .redirect(Policy::none());
-        let client = builder
-            .build()
-            .map_err(|error| ChainError::Client(error.without_url()))?;
-        Ok(Self { client, url })
+        let authorization = basic(&url)?;
+        // Neither fails where there is a host.
+        let bare = url.set_username("").and_then(|()| url.set_password(None));
+        bare.map_err(|()| ChainError::Address)?;
+        url.set_fragment(None);
+        Ok(Self {
+            http,
+            url: url.into(),
+            authorization,
+            timeout,
+        })
     }
 
     async fn post(&self, method: &'static str, request: &Value) -> Result<Vec<u8>, ChainError> {
-        let unreachable = |error: reqwest::Error| ChainError::Unreachable {
-            method,
-            source: error.without_url().into(),
-        };
-        let mut response = self
-            .client
-            .post(self.url.clone())
-            .json(request)
-            .send()
+        let request = self.request(request).ok_or(ChainError::Address)?;
+        let unreachable = |source| ChainError::Unreachable { method, source };
+        match timeout(self.timeout, self.answer_to(request, method)).await {
+            Ok(answer) => answer,
+            Err(late) => Err(unreachable(late.into())),
+        }
+    }
+
+    fn request(&self, request: &Value) -> Option<HttpRequest> {
+        let mut post = HttpRequest::new(SdkBody::from(request.to_string()));
+        post.set_method("POST").ok()?;
+        post.set_uri(self.url.clone()).ok()?;
+        let headers = post.headers_mut();
+        headers.insert("content-type", "application/json");
+        if let Some(authorization) = &self.authorization {
+            headers.insert("authorization", authorization.clone());
+        }
+        Some(post)
+    }
+
+    async fn answer_to(&self, request: HttpRequest, method: &'static str) -> Result<Vec<u8>, ChainError> {
+        let unreachable = |source| ChainError::Unreachable { method, source };
+        let response = self
+            .http
+            .call(request)
             .await
-            .map_err(unreachable)?;
+            .map_err(|error| unreachable(error.into()))?;
         let status = response.status();
         if !status.is_success() {
             return Err(ChainError::Status {
@@ -109,17 +141,14 @@ impl HttpNode {
                 status: status.as_u16(),
             });
         }
-        let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
-            body.extend_from_slice(&chunk);
-            if body.len() > MAX_ANSWER_BYTES {
-                return Err(ChainError::Malformed {
-                    method,
-                    what: "more than is read",
-                });
-            }
+        match Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await {
+            Ok(body) => Ok(body.to_bytes().into()),
+            Err(error) if error.is::<LengthLimitError>() => Err(ChainError::Malformed {
+                method,
+                what: "more than is read",
+            }),
+            Err(error) => Err(unreachable(error)),
         }
-        Ok(body)
     }
 }
 
@@ -129,9 +158,20 @@ impl Node for HttpNode {
     }
 }
 
+/// The user and the password that an address holds, as a header says them; `None` where it holds neither.
+fn basic(url: &Url) -> Result<Option<String>, ChainError> {
+    if url.username().is_empty() && url.password().is_none() {
+        return Ok(None);
+    }
+    let decoded = |text| percent_decode_str(text).decode_utf8().map_err(|_| ChainError::Address);
+    let (user, password) = (decoded(url.username())?, decoded(url.password().unwrap_or_default())?);
+    let pair = BASE64_STANDARD.encode(format!("{user}:{password}"));
+    Ok(Some(format!("Basic {pair}")))
+}
+
 /// One line for each thing that the node did not do. The texts hold no address.
 pub(crate) fn log_failure(error: &ChainError) {
-    let cause = std::error::Error::source(error).map(tracing::field::display);
+    let cause = StdError::source(error).map(|cause| tracing::field::display(Causes(cause)));
     tracing::warn!(%error, cause, "rpc.failed");
 }
 
@@ -261,6 +301,39 @@ impl WireReceipt {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scripted::http;
+
+    #[test]
+    fn an_address_may_hold_who_is_asked_as() {
+        let check = |address: &str, url: &str, authorization: Option<&str>| {
+            let node = HttpNode::new(http(), address, Duration::from_secs(1)).unwrap();
+            let request = node.request(&json!({})).unwrap();
+            assert_eq!(request.uri(), url, "{address}");
+            assert_eq!(request.headers().get("authorization"), authorization, "{address}");
+        };
+        check(
+            "https://node.example/v2/key?a=b#c",
+            "https://node.example/v2/key?a=b",
+            None,
+        );
+        check("https://node.example", "https://node.example/", None);
+        // RFC 7617, section 2.
+        let aladdin = Some("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
+        check(
+            "https://Aladdin:open%20sesame@node.example:8545/",
+            "https://node.example:8545/",
+            aladdin,
+        );
+        check(
+            "https://key@node.example/",
+            "https://node.example/",
+            Some("Basic a2V5Og=="),
+        );
+        for address in ["ftp://node.example", "node.example", "https://%ff@node.example", ""] {
+            let refused = HttpNode::new(http(), address, Duration::from_secs(1));
+            assert!(matches!(refused.err(), Some(ChainError::Address)), "{address}");
+        }
+    }
 
     #[test]
     fn quantities_are_read_strictly() {

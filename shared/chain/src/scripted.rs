@@ -1,5 +1,10 @@
 //! A JSON-RPC node for the tests: it speaks just enough HTTP, answers what the test says, and remembers what it was asked.
 
+use aws_smithy_http_client::{
+    Connector,
+    tls::{Provider, rustls_provider::CryptoMode},
+};
+use aws_smithy_runtime_api::client::http::SharedHttpConnector;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use tokio::{
@@ -26,6 +31,12 @@ pub(crate) enum Answer {
 
 /// A call as it came: method and parameters.
 type Call = (String, Value);
+
+/// What it is called over.
+pub(crate) fn http() -> SharedHttpConnector {
+    let tls = Provider::Rustls(CryptoMode::AwsLc);
+    SharedHttpConnector::new(Connector::builder().tls_provider(tls).build())
+}
 
 /// A running node; it ends with the test's runtime.
 pub(crate) struct Node {

@@ -257,8 +257,8 @@ const HEADER: &str = "eth_getBlockByNumber";
 mod tests {
     use super::*;
     use crate::{
-        Finality, Timeouts,
-        scripted::{Answer, Node},
+        Finality,
+        scripted::{Answer, Node, http},
     };
     use alloy::primitives::Address;
     use purser_domain::{
@@ -396,7 +396,7 @@ mod tests {
         let finality = Finality {
             confirmations: CONFIRMATIONS,
         };
-        Chain::new(NETWORK, &node.url, finality, Timeouts::default()).unwrap()
+        Chain::new(http(), NETWORK, &node.url, finality).unwrap()
     }
 
     fn final_block() -> FinalBlock {

@@ -195,14 +195,21 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.kind.slug())?;
         let Some(cause) = &self.cause else { return Ok(()) };
-        write!(f, " while {}: {}", cause.doing, cause.source)?;
-        let mut source = cause.source.source();
-        while let Some(error) = source {
-            write!(f, ": {error}")?;
-            source = error.source();
-        }
-        Ok(())
+        write!(f, " while {}: {}", cause.doing, Causes(cause.source.as_ref()))
     }
 }
 
 impl std::error::Error for Error {}
+
+/// For the log: an error, and the chain of errors underneath.
+pub struct Causes<'a>(pub &'a (dyn std::error::Error + 'static));
+
+impl fmt::Display for Causes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        for cause in std::iter::successors(self.0.source(), |cause| cause.source()) {
+            write!(f, ": {cause}")?;
+        }
+        Ok(())
+    }
+}

@@ -14,7 +14,6 @@ use std::time::Duration;
 /// is meant for services that are slower than DynamoDB.
 pub fn client(config: &SdkConfig) -> Client {
     let timeouts = TimeoutConfig::builder()
-        .connect_timeout(Duration::from_secs(1))
         .operation_attempt_timeout(Duration::from_secs(2))
         .operation_timeout(Duration::from_secs(6))
         .build();

@@ -7,7 +7,7 @@ use aws_sdk_dynamodb::{
     error::{ProvideErrorMetadata, SdkError},
     operation::RequestId as _,
 };
-use purser_domain::Error;
+use purser_domain::{Causes, Error};
 use std::error::Error as StdError;
 
 /// A call to DynamoDB that failed, in words that are safe to log.
@@ -27,7 +27,7 @@ impl Fault {
         E: ProvideErrorMetadata + StdError + 'static,
     {
         let Some(answer) = error.as_service_error() else {
-            return Self(chain(error));
+            return Self(Causes(error).to_string());
         };
         let (code, message) = (
             answer.code().unwrap_or("unknown"),
@@ -44,15 +44,4 @@ where
     E: ProvideErrorMetadata + StdError + 'static,
 {
     move |error| Error::internal(doing, Fault::of(&error))
-}
-
-fn chain(error: &dyn StdError) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
 }

@@ -21,7 +21,7 @@ use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
-use purser_chain::{ChainError, Exchange, Node};
+use purser_chain::{ChainError, Exchange, NODE_TIMEOUT, Node};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -492,16 +492,15 @@ impl Link {
         (200, reply.to_string().into_bytes())
     }
 
-    fn secret(&self, body: &[u8]) -> (u16, Vec<u8>) {
+    fn secrets(&self, body: &[u8]) -> (u16, Vec<u8>) {
         let request: Value = serde_json::from_slice(body).expect("the SDK writes JSON");
-        let id = request["SecretId"].as_str().expect("an id");
-        let secret = &self.world.secrets[id];
-        (
-            200,
+        let ids = request["SecretIdList"].as_array().expect("ids").iter();
+        let values = ids.map(|id| {
+            let secret = &self.world.secrets[id.as_str().expect("an id")];
             json!({"ARN": id, "Name": id, "SecretString": secret})
-                .to_string()
-                .into_bytes(),
-        )
+        });
+        let reply = json!({"SecretValues": values.collect::<Vec<_>>()});
+        (200, reply.to_string().into_bytes())
     }
 }
 
@@ -612,7 +611,7 @@ impl HttpConnector for Wire {
         let operation = operation.to_owned();
         HttpConnectorFuture::new(async move {
             let reply = if is_secret {
-                let (status, body) = link.secret(&body);
+                let (status, body) = link.secrets(&body);
                 Reply::Answer(status, body)
             } else {
                 link.pass(Call::Table { operation, body }).await
@@ -631,9 +630,6 @@ impl HttpConnector for Wire {
 
 /// The node, as an environment sees it.
 pub(crate) struct SimNode(pub(crate) Arc<Link>);
-
-/// How long the node's callers wait: as `Timeouts::default` has it.
-const NODE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Node for SimNode {
     fn exchange<'a>(&'a self, method: &'static str, request: &'a Value) -> Exchange<'a> {

@@ -85,8 +85,9 @@ pub(crate) async fn secrets<const N: usize>(known: [(&'static str, String); N]) 
     let known = BTreeMap::from(known);
     let answer = async move |body: Bytes| {
         let asked: Value = serde_json::from_slice(&body).unwrap();
-        let text = &known[asked["SecretId"].as_str().unwrap()];
-        Json(json!({"SecretString": text}))
+        let ids = asked["SecretIdList"].as_array().unwrap().iter();
+        let values = ids.map(|id| json!({"ARN": id, "SecretString": known[id.as_str().unwrap()]}));
+        Json(json!({"SecretValues": values.collect::<Vec<_>>()}))
     };
     let (listener, url) = listen().await;
     tokio::spawn(async move { axum::serve(listener, Router::new().route("/", post(answer))).await });

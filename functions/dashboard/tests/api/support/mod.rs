@@ -129,6 +129,7 @@ impl World {
         let boot = Boot {
             env: env.into_iter().collect::<Env>(),
             aws,
+            http: purser_api::http(),
             clock: Clock::still(Arc::clone(&micros)),
             chance: Chance::system(),
         };
