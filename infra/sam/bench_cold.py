@@ -16,14 +16,12 @@ Exit status: 0; 1, something failed or grew beyond its limit; 2, there is nothin
 """
 
 import argparse
-import asyncio
 import datetime
 import gzip
 import ipaddress
 import json
 import os
 import signal
-import ssl
 import statistics
 import subprocess
 import sys
@@ -135,7 +133,7 @@ def main():
         print(f"bench-cold: {absent}", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory() as folder:
-        stack = start_stack(folder)
+        stack, tls = start_stack(folder), None
         try:
             known = json.loads((Path(folder) / "stack.json").read_text())
             given = json.loads((Path(folder) / "functions.json").read_text())["Parameters"]
@@ -158,6 +156,8 @@ def main():
             print(f"bench-cold: {failed}", file=sys.stderr)
             return 1
         finally:
+            if tls:
+                tls.close()
             stack.send_signal(signal.SIGINT)
             stack.wait()
     # The first of each finds a cold disk, which tells nothing of Lambda's.
@@ -187,37 +187,15 @@ class Tls:
         bundle = Path(folder) / "authorities.pem"
         bundle.write_text("".join([*authorities, certificate.read_text()]))
         self.trust = {"SSL_CERT_FILE": str(bundle)}
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate, key)
-        self.urls = []
-        ready = threading.Event()
+        upstreams = [upstream.removeprefix("http://") for upstream in upstreams]
+        command = [ROOT / "target/load/tls", certificate, key, *upstreams]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.urls = [f"https://{self.process.stdout.readline().strip()}" for _ in upstreams]
 
-        async def serve():
-            for upstream in upstreams:
-                host, port = upstream.removeprefix("http://").rsplit(":", 1)
-                server = await asyncio.start_server(pipe_to(host, int(port)), "127.0.0.1", 0, ssl=context)
-                self.urls.append(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-            ready.set()
-            await asyncio.Event().wait()
-
-        threading.Thread(target=lambda: asyncio.run(serve()), daemon=True).start()
-        ready.wait(PATIENCE)
-
-
-def pipe_to(host, port):
-    async def pipe(reader, writer):
-        while data := await reader.read(65_536):
-            writer.write(data)
-            await writer.drain()
-        writer.close()
-
-    async def connected(reader, writer):
-        upstream_reader, upstream_writer = await asyncio.open_connection(host, port)
-        both = pipe(reader, upstream_writer), pipe(upstream_reader, writer)
-        # Whoever is ended breaks off.
-        await asyncio.gather(*both, return_exceptions=True)
-
-    return connected
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
 
 
 def make_certificate(certificate, key):
@@ -259,7 +237,7 @@ def build():
     }
     command = ["cargo", "lambda", "build", "--release", "--package", "purser-hello"]
     subprocess.run(command, cwd=ROOT, env=environment, check=True)
-    subprocess.run(["cargo", "build", "--locked", "--profile", "load", "--package", "purser-local", "--bin", "stack"], cwd=ROOT, check=True)
+    subprocess.run(["cargo", "build", "--locked", "--profile", "load", "--package", "purser-local", "--bin", "stack", "--bin", "tls"], cwd=ROOT, check=True)
 
 
 def variables_of_template():

@@ -13,8 +13,6 @@ use purser_domain::{Agent, AgentId, ErrorKind, PresentedKey, Result};
 use purser_store::{CatalogCache, CatalogTable, KeyUses, Ledger, Throttle};
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
 /// What the handlers work with; shared by all of them.
 struct Agents {
@@ -57,16 +55,11 @@ fn own(agent: &Agent, named: &str) -> Result<()> {
     }
 }
 
-fn routes() -> OpenApiRouter<Arc<Agents>> {
-    OpenApiRouter::new()
-        .routes(routes!(me::me))
-        .routes(routes!(services::services))
-        .routes(routes!(policy::policy))
-}
+purser_api::routes!(Arc<Agents>, me::me, services::services, policy::policy,);
 
 /// The group's part of the OpenAPI document.
 pub fn openapi() -> OpenApi {
-    routes().into_openapi()
+    description()
 }
 
 /// The group, ready to serve.
@@ -94,6 +87,5 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     });
     // The first read opens the connection; a catalog that can't be read yet is asked for again by the first call.
     let _ = agents.catalog.current(agents.clock.now()).await;
-    let (router, _) = routes().split_for_parts();
-    Ok(purser_api::finish(router.with_state(agents), api))
+    Ok(purser_api::finish(routes().with_state(agents), api))
 }

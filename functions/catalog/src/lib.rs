@@ -15,8 +15,6 @@ use purser_api::{ApiSettings, Boot, BootError, Clock};
 use purser_store::{CatalogCache, CatalogTable};
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
 /// How long a copy of the catalog's answers may be used without asking again.
 const CACHE_CONTROL: &str = "public, max-age=30";
@@ -28,16 +26,11 @@ struct Shop {
     clock: Clock,
 }
 
-fn routes() -> OpenApiRouter<Arc<Shop>> {
-    OpenApiRouter::new()
-        .routes(routes!(list::list))
-        .routes(routes!(service::service))
-        .routes(routes!(document::document))
-}
+purser_api::routes!(Arc<Shop>, list::list, service::service, document::document,);
 
 /// The group's part of the OpenAPI document.
 pub fn openapi() -> OpenApi {
-    routes().into_openapi()
+    description()
 }
 
 /// The group, ready to serve.
@@ -55,6 +48,5 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     });
     // The first read opens the connection; a catalog that can't be read yet is asked for again by the first call.
     let _ = shop.catalog.current(shop.clock.now()).await;
-    let (router, _) = routes().split_for_parts();
-    Ok(purser_api::finish(router.with_state(shop), api))
+    Ok(purser_api::finish(routes().with_state(shop), api))
 }

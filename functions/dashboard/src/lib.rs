@@ -66,7 +66,7 @@ impl Dashboard {
 
 /// The group's part of the OpenAPI document: the API, without the pages.
 pub fn openapi() -> OpenApi {
-    json::routes().into_openapi()
+    json::description()
 }
 
 /// The group, ready to serve: configuration and secrets are read, the issuer's keys asked for, and the first connections
@@ -108,7 +108,6 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         network: settings.network,
         dashboard_url: settings.dashboard_url,
     });
-    let (api_routes, _) = json::routes().split_for_parts();
-    let router = api_routes.merge(pages::routes());
+    let router = json::routes().merge(pages::routes());
     Ok(purser_api::finish(router.with_state(dashboard), api))
 }

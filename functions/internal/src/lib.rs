@@ -21,8 +21,6 @@ use purser_domain::{ErrorKind, Result, ServiceId};
 use purser_store::{CatalogTable, Ledger};
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
 /// What the handlers work with; shared by all of them.
 struct Operators {
@@ -44,19 +42,20 @@ fn id_in_path(text: &str) -> Result<ServiceId> {
     Ok(ServiceId::parse(text).ok_or(ErrorKind::NotFound)?)
 }
 
-fn routes() -> OpenApiRouter<Arc<Operators>> {
-    OpenApiRouter::new()
-        .routes(routes!(list::list))
-        .routes(routes!(service::service, upsert::upsert))
-        .routes(routes!(trust_status::trust_status))
-        .routes(routes!(curated::curated))
-        .routes(routes!(probe::probe))
-        .routes(routes!(reconcile::reconcile))
-}
+purser_api::routes!(
+    Arc<Operators>,
+    list::list,
+    service::service,
+    upsert::upsert,
+    trust_status::trust_status,
+    curated::curated,
+    probe::probe,
+    reconcile::reconcile,
+);
 
 /// The group's part of the OpenAPI document.
 pub fn openapi() -> OpenApi {
-    routes().into_openapi()
+    description()
 }
 
 /// The group, ready to serve.
@@ -78,6 +77,5 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         tokens: InternalTokens::load(Secrets::new(&aws), token_arn, clock.now()).await?,
         clock,
     });
-    let (router, _) = routes().split_for_parts();
-    Ok(purser_api::finish(router.with_state(operators), api))
+    Ok(purser_api::finish(routes().with_state(operators), api))
 }

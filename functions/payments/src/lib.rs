@@ -28,8 +28,6 @@ use purser_store::{Ask, CatalogCache, CatalogTable, Edition, KeyUses, Ledger, Sn
 use settings::Settings;
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
 /// What the handlers work with; shared by all of them.
 struct Payments {
@@ -210,20 +208,19 @@ const fn only(agent: AgentId) -> Ask {
     }
 }
 
-/// The group's routes and their description.
-fn routes() -> OpenApiRouter<Arc<Payments>> {
-    OpenApiRouter::new()
-        .routes(routes!(check::check))
-        .routes(routes!(authorize::authorize))
-        .routes(routes!(complete::complete))
-        .routes(routes!(receipt::receipt))
-        .routes(routes!(receipts::receipts))
-        .routes(routes!(approval::approval))
-}
+purser_api::routes!(
+    Arc<Payments>,
+    check::check,
+    authorize::authorize,
+    complete::complete,
+    receipt::receipt,
+    receipts::receipts,
+    approval::approval,
+);
 
 /// The group's part of the OpenAPI document.
 pub fn openapi() -> OpenApi {
-    routes().into_openapi()
+    description()
 }
 
 /// The group, ready to serve: configuration and secrets are read, and the first connections opened, before the first
@@ -286,6 +283,5 @@ pub async fn router_over(
         patience: settings.patience,
         provider_proof: settings.provider_proof,
     });
-    let (router, _) = routes().split_for_parts();
-    Ok(purser_api::finish(router.with_state(payments), api))
+    Ok(purser_api::finish(routes().with_state(payments), api))
 }

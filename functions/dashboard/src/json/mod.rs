@@ -25,31 +25,36 @@ use purser_api::{IfMatch, Person, Precondition, Query, SessionToken, json_body};
 use purser_domain::{AgentId, Error, ErrorKind, Result};
 use serde_json::Value;
 use std::sync::Arc;
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
-/// The API's routes and their description.
-pub(crate) fn routes() -> OpenApiRouter<Arc<Dashboard>> {
-    OpenApiRouter::new()
-        .routes(routes!(agents::list, agents::create))
-        .routes(routes!(agents::read, agents::edit))
-        .routes(routes!(keys::list, keys::create))
-        .routes(routes!(keys::rotate))
-        .routes(routes!(keys::revoke))
-        .routes(routes!(services::list, services::enable))
-        .routes(routes!(services::read, services::edit, services::disable))
-        .routes(routes!(rules::list, rules::add))
-        .routes(routes!(rules::replace, rules::remove))
-        .routes(routes!(wallet::read))
-        .routes(routes!(approvals::list))
-        .routes(routes!(approvals::read))
-        .routes(routes!(approvals::approve))
-        .routes(routes!(approvals::reject))
-        .routes(routes!(decisions::list))
-        .routes(routes!(decisions::read))
-        .routes(routes!(settlements::list))
-        .routes(routes!(settlements::read))
-}
+purser_api::routes!(
+    Arc<Dashboard>,
+    agents::list,
+    agents::create,
+    agents::read,
+    agents::edit,
+    keys::list,
+    keys::create,
+    keys::rotate,
+    keys::revoke,
+    services::list,
+    services::enable,
+    services::read,
+    services::edit,
+    services::disable,
+    rules::list,
+    rules::add,
+    rules::replace,
+    rules::remove,
+    wallet::read,
+    approvals::list,
+    approvals::read,
+    approvals::approve,
+    approvals::reject,
+    decisions::list,
+    decisions::read,
+    settlements::list,
+    settlements::read,
+);
 
 impl Dashboard {
     /// The person behind a request.
