@@ -266,9 +266,13 @@ impl CatalogTable {
     /// Every item whose key begins with one of these.
     async fn scan(&self, prefixes: &[&str]) -> Result<Vec<Item>> {
         let scan = self.db.scan().table_name(&*self.table).consistent_read(true);
-        let items: Result<Vec<Item>, _> = scan.into_paginator().items().send().collect().await;
-        let mut items = items.map_err(failed(READING))?;
-        items.retain(|item| prefixes.iter().any(|prefix| partition(item).starts_with(prefix)));
+        // Page by page: the paginator of items goes through the runtime for each of them.
+        let mut pages = scan.into_paginator().send();
+        let mut items = Vec::new();
+        while let Some(page) = pages.next().await {
+            let found = page.map_err(failed(READING))?.items.into_iter().flatten();
+            items.extend(found.filter(|item| prefixes.iter().any(|prefix| partition(item).starts_with(prefix))));
+        }
         Ok(items)
     }
 
