@@ -8,7 +8,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, any, on, post};
 use axum::{Json, Router};
-use lambda_http::request::RequestContext;
+use purser_api::GatewayContext;
 use purser_domain::{Amount, parse_address};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -44,9 +44,8 @@ pub(crate) fn router(
             .get(route.function.as_str())
             .ok_or_else(|| Unrouted(route.clone()))?
             .clone();
-        let key = format!("{} {}", route.method, route.path);
         let handler =
-            move |ConnectInfo(peer): ConnectInfo<SocketAddr>, request: Request| invoke(function, key, peer, request);
+            move |ConnectInfo(peer): ConnectInfo<SocketAddr>, request: Request| invoke(function, peer, request);
         if route.path == "$default" {
             fallback = Some(handler);
             continue;
@@ -89,26 +88,13 @@ pub(crate) fn router(
 }
 
 /// Hands a request to a function with the context that API Gateway adds to it.
-pub(crate) async fn invoke(function: Router, route_key: String, peer: SocketAddr, request: Request) -> Response {
+pub(crate) async fn invoke(function: Router, peer: SocketAddr, request: Request) -> Response {
     // The outer match left its own extensions (the matched path, the original address), which are not the function's.
     let (mut parts, body) = request.into_parts();
     parts.extensions.clear();
     let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    let context = json!({
-        "routeKey": route_key,
-        "stage": "$default",
-        "domainName": host,
-        "http": {
-            "method": parts.method.as_str(),
-            "path": parts.uri.path(),
-            "protocol": "HTTP/1.1",
-            "sourceIp": peer.ip().to_string(),
-        },
-    });
-    match serde_json::from_value(context) {
-        Ok(context) => parts.extensions.insert(RequestContext::ApiGatewayV2(context)),
-        Err(error) => return (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
-    };
+    let context = GatewayContext::new(parts.method.clone(), host, peer.ip());
+    parts.extensions.insert(context);
     let answer = function.oneshot(Request::from_parts(parts, body)).await;
     answer.unwrap_or_else(|never: std::convert::Infallible| match never {})
 }

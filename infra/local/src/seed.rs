@@ -164,7 +164,7 @@ impl<'a> Caller<'a> {
             .body(Body::from(body.to_string()))
             .map_err(|error| refused(error.to_string()))?;
         let here = SocketAddr::from(([127, 0, 0, 1], 0));
-        let answer = gateway::invoke(self.function.clone(), format!("{method} {path}"), here, request).await;
+        let answer = gateway::invoke(self.function.clone(), here, request).await;
         let status = answer.status();
         let answer = answer.into_body().collect().await;
         let bytes = answer.map_err(|error| refused(error.to_string()))?.to_bytes();

@@ -4,6 +4,7 @@
 //! the query, a letter outside ASCII in a header. The gateway would then answer 500 in its own words. Here every event
 //! becomes a request, and the request gets our answer.
 
+use crate::GatewayContext;
 use axum::{
     Router,
     body::Body,
@@ -12,9 +13,7 @@ use axum::{
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http_body_util::{BodyExt as _, Collected};
-use lambda_http::{
-    LambdaEvent, RequestExt as _, aws_lambda_events::apigw::ApiGatewayV2httpRequestContext, request::RequestContext,
-};
+use lambda_http::{LambdaEvent, RequestExt as _};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -33,7 +32,7 @@ pub struct GatewayEvent {
     headers: BTreeMap<String, String>,
     #[serde(default)]
     cookies: Vec<String>,
-    request_context: ApiGatewayV2httpRequestContext,
+    request_context: GatewayContext,
     body: Option<String>,
     #[serde(default)]
     is_base64_encoded: bool,
@@ -66,7 +65,7 @@ pub async fn answer(router: Router, event: LambdaEvent<GatewayEvent>) -> Gateway
 }
 
 fn request_of(event: GatewayEvent) -> Request<Body> {
-    let method = event.request_context.http.method.clone();
+    let method = event.request_context.method().clone();
     let mut headers = headers_of(event.headers);
     // The gateway takes cookies out of the headers and parts them.
     if let Ok(cookies) = HeaderValue::from_str(&event.cookies.join("; "))
@@ -84,7 +83,8 @@ fn request_of(event: GatewayEvent) -> Request<Body> {
     *request.method_mut() = method;
     *request.uri_mut() = uri_of(&event.raw_path, &event.raw_query_string);
     *request.headers_mut() = headers;
-    request.with_request_context(RequestContext::ApiGatewayV2(event.request_context))
+    request.extensions_mut().insert(event.request_context);
+    request
 }
 
 /// Values outside ASCII are kept as bytes: whoever reads such a header judges it.

@@ -75,5 +75,5 @@ pub use schedule::serve_schedule;
 pub use secrets::Secrets;
 pub use session::{AuthorizationCode, Person, SessionSettings, SessionToken, Sessions};
 pub use settlement::SettlementRow;
-pub use source::{ThrottleScope, domain_name, source_ip};
+pub use source::{GatewayContext, ThrottleScope, domain_name, source_ip};
 pub use trace_id::TraceId;

@@ -133,7 +133,7 @@ const fn metric(
 
 impl Metric {
     /// What the line adds, if anything.
-    fn value(&self, line: &Map<String, Value>) -> Option<Value> {
+    fn value(&self, line: &Fields) -> Option<Value> {
         match self.count {
             Count::Line => Some(1.into()),
             Count::LineWith(field) => line.get(field).map(|_| 1.into()),
@@ -151,39 +151,40 @@ impl Metric {
         }
     }
 
-    /// Adds the value and the dimensions to the line, and answers the directive that points at them.
-    fn add_to(&self, line: &mut Map<String, Value>) -> Option<Value> {
+    /// Adds the value and the dimensions to the members, and answers the directive that points at them.
+    fn add_to(&self, members: &mut Map<String, Value>, line: &Fields) -> Option<Value> {
         let value = self.value(line)?;
         let mut sets = Vec::new();
         for set in self.dimensions {
-            let values: Option<Vec<Value>> = set.iter().map(|dimension| line.get(dimension.field).cloned()).collect();
+            let values: Option<Vec<&Value>> = set.iter().map(|dimension| line.get(dimension.field)).collect();
             let Some(values) = values else { continue };
             for (dimension, value) in set.iter().zip(values) {
-                line.insert(dimension.name.to_owned(), value);
+                members.insert(dimension.name.to_owned(), value.clone());
             }
             sets.push(set.iter().map(|dimension| dimension.name).collect::<Vec<_>>());
         }
-        line.insert(self.name.to_owned(), value);
+        members.insert(self.name.to_owned(), value);
         let metrics = [json!({"Name": self.name, "Unit": self.unit()})];
         Some(json!({"Namespace": NAMESPACE, "Dimensions": sets, "Metrics": metrics}))
     }
 }
 
-/// The line as a document of the embedded metric format; `None` when there is nothing to count.
-fn counted(message: &str, line: &str) -> Option<String> {
-    let mut line: Map<String, Value> = serde_json::from_str(line).ok()?;
+/// The members that make a line of these fields a document of the embedded metric format; `None` when there is nothing
+/// to count. They are spelled like no field of ours.
+fn counted(message: &str, line: &Fields) -> Option<Map<String, Value>> {
+    let mut members = Map::new();
     let metrics = METRICS.iter().filter(|metric| metric.event == message);
-    let directives: Vec<Value> = metrics.filter_map(|metric| metric.add_to(&mut line)).collect();
+    let directives: Vec<Value> = metrics.filter_map(|metric| metric.add_to(&mut members, line)).collect();
     if directives.is_empty() {
         return None;
     }
     // When it was counted, in real time, wherever the stack's clock stands.
     let at = Clock::system().now().micros().div_euclid(1_000);
-    line.insert(
+    members.insert(
         "_aws".to_owned(),
         json!({"Timestamp": at, "CloudWatchMetrics": directives}),
     );
-    serde_json::to_string(&line).ok()
+    Some(members)
 }
 
 /// Lines of JSON, metrics among them.
@@ -200,12 +201,55 @@ where
         if !METRICS.iter().any(|metric| metric.event == message.0) {
             return self.0.format_event(context, writer, event);
         }
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let members = counted(&message.0, &fields).and_then(|members| serde_json::to_string(&members).ok());
+        let Some(members) = members else {
+            return self.0.format_event(context, writer, event);
+        };
+        // One object of two: the members before those of the line.
         let mut line = String::new();
         self.0.format_event(context, Writer::new(&mut line), event)?;
-        match counted(&message.0, &line) {
-            Some(counted) => writeln!(writer, "{counted}"),
-            None => writer.write_str(&line),
+        match (members.strip_suffix('}'), line.strip_prefix('{')) {
+            (Some(members), Some(line)) => write!(writer, "{members},{line}"),
+            _ => writer.write_str(&line),
         }
+    }
+}
+
+/// The fields of an event, for those that are counted.
+#[derive(Default)]
+struct Fields(Vec<(&'static str, Value)>);
+
+impl Fields {
+    fn get(&self, name: &str) -> Option<&Value> {
+        self.0.iter().find(|(field, _)| *field == name).map(|(_, value)| value)
+    }
+
+    fn add(&mut self, field: &Field, value: impl Into<Value>) {
+        self.0.push((field.name(), value.into()));
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.add(field, format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.add(field, value);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.add(field, value);
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.add(field, value);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.add(field, value);
     }
 }
 

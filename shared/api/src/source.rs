@@ -1,26 +1,65 @@
 //! Where a request comes from, and whose count it falls under.
 
-use axum::http::Extensions;
-use lambda_http::{RequestExt as _, request::RequestContext};
+use axum::http::{Extensions, Method};
+use serde::{Deserialize, Deserializer, de::Error as _};
 use std::{
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
+/// What is read of the gateway's word about a request: `requestContext` of an HTTP API's payload format 2.0. It is among
+/// the request's extensions.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GatewayContext {
+    domain_name: Option<String>,
+    http: GatewayHttp,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct GatewayHttp {
+    #[serde(deserialize_with = "method")]
+    method: Method,
+    source_ip: Option<String>,
+}
+
+fn method<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Method, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    Method::from_bytes(name.as_bytes()).map_err(D::Error::custom)
+}
+
+impl GatewayContext {
+    /// The word of a gateway that was called by this host, from this address.
+    pub fn new(method: Method, domain_name: Option<&str>, source_ip: IpAddr) -> Self {
+        Self {
+            domain_name: domain_name.map(str::to_owned),
+            http: GatewayHttp {
+                method,
+                source_ip: Some(source_ip.to_string()),
+            },
+        }
+    }
+
+    pub(crate) const fn method(&self) -> &Method {
+        &self.http.method
+    }
+}
+
 /// The caller's address as the gateway saw it; never a header's word for it.
 pub fn source_ip(extensions: &Extensions) -> Option<IpAddr> {
-    let RequestContext::ApiGatewayV2(context) = extensions.request_context_ref()? else {
-        return None;
-    };
-    context.http.source_ip.as_deref()?.parse().ok()
+    extensions
+        .get::<GatewayContext>()?
+        .http
+        .source_ip
+        .as_deref()?
+        .parse()
+        .ok()
 }
 
 /// The host that the gateway was called by, as the gateway knows it.
 pub fn domain_name(extensions: &Extensions) -> Option<&str> {
-    let RequestContext::ApiGatewayV2(context) = extensions.request_context_ref()? else {
-        return None;
-    };
-    context.domain_name.as_deref()
+    extensions.get::<GatewayContext>()?.domain_name.as_deref()
 }
 
 /// Whose requests are counted together.
@@ -72,7 +111,7 @@ mod tests {
         let http = json!({"method": "GET", "sourceIp": source_ip});
         let context = json!({"domainName": "purser.example", "http": http});
         let mut extensions = Extensions::new();
-        extensions.insert(RequestContext::ApiGatewayV2(serde_json::from_value(context).unwrap()));
+        extensions.insert(serde_json::from_value::<GatewayContext>(context).unwrap());
         extensions
     }
 

@@ -4,7 +4,7 @@
 //! anywhere near it. Signatures are deterministic (RFC 6979), so signing twice gives the same bytes.
 
 use crate::WalletSigner;
-use alloy::primitives::{Address, B256, Keccak256, U256};
+use alloy::primitives::{Address, B256, U256, keccak256};
 use alloy::signers::SignerSync as _;
 use alloy::sol_types::{Eip712Domain, SolStruct as _, eip712_domain};
 use purser_domain::{Network, TransferAuthorization};
@@ -63,11 +63,8 @@ fn digest(network: Network, authorization: &TransferAuthorization) -> B256 {
         validBefore: U256::from(authorization.valid_before.secs()),
         nonce: authorization.nonce,
     };
-    let mut hash = Keccak256::new();
-    hash.update([0x19, 0x01]);
-    hash.update(separator(network));
-    hash.update(transfer.eip712_hash_struct());
-    hash.finalize()
+    let (separator, message) = (separator(network), transfer.eip712_hash_struct());
+    keccak256([&[0x19, 0x01], separator.as_slice(), message.as_slice()].concat())
 }
 
 /// The hash of the network's domain, which never changes.
