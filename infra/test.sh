@@ -4,6 +4,9 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# What is built once and thrown away needs no gigabytes to be built again.
+if [[ ${CI:-} == true ]]; then export CARGO_INCREMENTAL=0; fi
+
 passed=() failed=() skipped=()
 
 step() { # step <name> <command …>

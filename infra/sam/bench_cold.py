@@ -118,7 +118,7 @@ class Runtime:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--no-build", action="store_true", help="measure what was built before")
-    parser.add_argument("--runs", type=int, default=9, help="starts of each function (default 9)")
+    parser.add_argument("--runs", type=int, default=15, help="starts of each function (default 15)")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     if not arguments.no_build:

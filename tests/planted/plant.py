@@ -377,7 +377,8 @@ def cargo(*arguments):
     return subprocess.run(
         ["cargo", *arguments],
         cwd=TREE, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=1200,
-        env={**os.environ, "CARGO_TARGET_DIR": str(TREE.parent / "build"), "CARGO_TERM_COLOR": "never"},
+        # Built again for every bug.
+        env={**os.environ, "CARGO_TARGET_DIR": str(TREE.parent / "build"), "CARGO_TERM_COLOR": "never", "CARGO_INCREMENTAL": "1"},
     )
 
 

@@ -186,8 +186,10 @@ impl Process {
         secrets.follow(move |_| {
             let (there, here) = (there.clone(), here.clone());
             Fate::Edit(Box::new(move |answer| {
-                if answer["SecretString"] == there.as_str() {
-                    answer["SecretString"] = here.into();
+                for value in answer["SecretValues"].as_array_mut().into_iter().flatten() {
+                    if value["SecretString"] == there.as_str() {
+                        value["SecretString"] = here.as_str().into();
+                    }
                 }
             }))
         });

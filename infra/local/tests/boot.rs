@@ -73,14 +73,26 @@ fn secrets() -> Texts {
 async fn manager(secrets: Texts) -> String {
     let answer = move |body: String| {
         let request: Value = serde_json::from_str(&body).unwrap();
-        let current = request["VersionStage"] == "AWSCURRENT";
-        let id = request["SecretId"].as_str().unwrap();
-        let value = secrets.get(id).filter(|_| current);
-        let answer: Response = if let Some(text) = value {
-            Json(json!({"SecretString": text})).into_response()
+        let answer: Response = if let Some(ids) = request["SecretIdList"].as_array() {
+            let known = |id: &&Value| secrets.contains_key(id.as_str().unwrap());
+            let (there, missing): (Vec<&Value>, Vec<&Value>) = ids.iter().partition(known);
+            let values = there
+                .iter()
+                .map(|id| json!({"ARN": id, "SecretString": secrets[id.as_str().unwrap()]}));
+            let errors = missing
+                .iter()
+                .map(|id| json!({"SecretId": id, "ErrorCode": "ResourceNotFoundException"}));
+            Json(json!({"SecretValues": values.collect::<Vec<_>>(), "Errors": errors.collect::<Vec<_>>()}))
+                .into_response()
         } else {
-            let body = Json(json!({"__type": "ResourceNotFoundException"}));
-            (StatusCode::BAD_REQUEST, body).into_response()
+            let current = request["VersionStage"] == "AWSCURRENT";
+            let id = request["SecretId"].as_str().unwrap();
+            if let Some(text) = secrets.get(id).filter(|_| current) {
+                Json(json!({"SecretString": text})).into_response()
+            } else {
+                let body = Json(json!({"__type": "ResourceNotFoundException"}));
+                (StatusCode::BAD_REQUEST, body).into_response()
+            }
         };
         async move { answer }
     };

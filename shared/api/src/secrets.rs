@@ -40,8 +40,11 @@ impl Secrets {
             let Some((_, value)) = found.iter_mut().find(|(found, _)| found.as_deref() == Some(arn)) else {
                 let errors = answer.errors.as_deref().unwrap_or_default();
                 let error = errors.iter().find(|error| error.secret_id() == Some(arn));
-                let code = error.and_then(ApiErrorType::error_code);
-                return Err(failed(code.unwrap_or("is not in the answer")));
+                return Err(failed(match error.and_then(ApiErrorType::error_code) {
+                    Some("ResourceNotFoundException") => "does not exist",
+                    Some(code) => code,
+                    None => "is not in the answer",
+                }));
             };
             *text = value.take().ok_or_else(|| failed("is not a text"))?;
         }
@@ -182,7 +185,12 @@ mod tests {
             (
                 "200 OK",
                 r#"{"SecretValues":[{"ARN":"arn:a","SecretString":"hunter2"}],"Errors":[{"SecretId":"arn:b","ErrorCode":"ResourceNotFoundException"}]}"#,
-                "`arn:b`: ResourceNotFoundException",
+                "`arn:b`: does not exist",
+            ),
+            (
+                "200 OK",
+                r#"{"Errors":[{"SecretId":"arn:a","ErrorCode":"AccessDeniedException"}]}"#,
+                "`arn:a`: AccessDeniedException",
             ),
             (
                 "200 OK",

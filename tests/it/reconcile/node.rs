@@ -52,7 +52,7 @@ impl Node {
         });
         let url = serve(Router::new().fallback(node).with_state(Arc::clone(&shared))).await;
         *shared.url.lock().unwrap() = url;
-        let secrets = serve(Router::new().fallback(secret).with_state(Arc::clone(&shared))).await;
+        let secrets = serve(Router::new().fallback(secrets).with_state(Arc::clone(&shared))).await;
         let mut environment = world.stack.environment.clone();
         environment.insert("SECRETS_ENDPOINT".to_owned(), secrets);
         // As the stack's own signs (`infra/local/src/recorder.rs`).
@@ -74,14 +74,15 @@ async fn serve(router: Router) -> String {
 }
 
 /// The stack's secrets, but for the RPC's address.
-async fn secret(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes) -> Response {
-    let asked: Value = serde_json::from_slice(&body).unwrap();
-    if asked["SecretId"].as_str().unwrap().ends_with("RpcUrlSecret") {
-        let url = shared.url.lock().unwrap().clone();
-        return json!({"SecretString": url}).to_string().into_response();
-    }
+async fn secrets(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes) -> Response {
     let answer = shared.client.post(&shared.secrets).headers(headers).body(body).send();
-    answer.await.unwrap().bytes().await.unwrap().into_response()
+    let mut answer: Value = answer.await.unwrap().json().await.unwrap();
+    for value in answer["SecretValues"].as_array_mut().unwrap() {
+        if value["ARN"].as_str().unwrap().ends_with("RpcUrlSecret") {
+            value["SecretString"] = shared.url.lock().unwrap().as_str().into();
+        }
+    }
+    answer.to_string().into_response()
 }
 
 async fn node(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
