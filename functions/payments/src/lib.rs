@@ -253,16 +253,22 @@ pub async fn router_over(
     let db = purser_store::client(&aws);
     let secrets = Secrets::new(&aws);
     let catalog = CatalogCache::new(CatalogTable::new(db.clone(), settings.catalog_table));
-    let ([seed, nonce_key, rpc_url], _warm) = tokio::try_join!(
-        secrets.texts([
-            &settings.wallet_seed_secret,
-            &settings.nonce_key_secret,
-            &settings.rpc_url_secret,
-        ]),
+    let arns = [
+        settings.wallet_seed_secret.as_str(),
+        &settings.nonce_key_secret,
+        &settings.rpc_url_secret,
+    ];
+    // The catalog first: it takes two calls after one another, and the keys are made of the secrets meanwhile.
+    let (_warm, (seed, nonce_key, chain)) = tokio::try_join!(
+        biased;
         // The first read opens the connection; a catalog that can't be read yet is asked for again by the first call.
-        async { Ok(catalog.current(clock.now()).await.ok()) },
+        async { Ok::<_, BootError>(catalog.current(clock.now()).await.ok()) },
+        async {
+            let [seed, nonce_key, rpc_url] = secrets.texts(arns).await?;
+            let chain = chain(settings.network, &rpc_url, settings.finality)?;
+            Ok((WalletSeed::from_hex(&seed)?, NonceKey::from_text(&nonce_key)?, chain))
+        },
     )?;
-    let chain = chain(settings.network, &rpc_url, settings.finality)?;
     if settings.provider_proof == ProviderProof::OrAssertion && !chain.is_development_node().await? {
         return Err("`ACCEPT_PROVIDER_OK` is for local chains alone".into());
     }
@@ -273,8 +279,8 @@ pub async fn router_over(
         throttle: Throttle::new(db, settings.throttle_table, settings.throttle_per_minute),
         chain,
         seen: SeenAgents::default(),
-        seed: WalletSeed::from_hex(&seed)?,
-        nonce_key: NonceKey::from_text(&nonce_key)?,
+        seed,
+        nonce_key,
         clock,
         chance,
         network: settings.network,
