@@ -8,6 +8,7 @@ use purser_domain::{
     SpendPolicy, Timestamp, Vendor,
 };
 use purser_local::{NETWORK, Options};
+use purser_proxy::Manners;
 use purser_store::Verdict;
 use purser_tests::{
     Answer, Offered, Rows, TestAgent, World, batch_of, body_of, dollars, fresh_key, offer_v2, transfer_of, units,
@@ -1436,16 +1437,15 @@ async fn a_chain_that_cannot_be_asked_delays_a_confirmation_and_stops_no_payment
     let environment = environment
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into();
-    let world = World::with(Options {
+    let options = Options {
         environment,
         ..Options::default()
-    })
-    .await;
+    };
+    let world = World::node_proxied(Manners::default(), options).await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
-    let chain = &world.stack.chain;
+    let (chain, node) = (&world.stack.chain, world.node_proxy.as_ref().unwrap());
 
-    // A node of another chain: what it says is about other money, so it is not believed.
-    chain.call("anvil_setChainId", json!([1])).await.unwrap();
+    node.go_down();
     let body = body_of(world.offer(5_000));
     let foreseen = world.check(&agent, &body).await.ok();
     assert_eq!(
@@ -1453,15 +1453,10 @@ async fn a_chain_that_cannot_be_asked_delays_a_confirmation_and_stops_no_payment
         (&json!("allow"), &json!("unknown"))
     );
     let paid = world.authorize(&agent, &body).await.ok();
-    chain
-        .call("anvil_setChainId", json!([NETWORK.chain_id()]))
-        .await
-        .unwrap();
     let settled = chain
         .send(NETWORK.token().address, transfer_of(&paid).to_vec())
         .await
         .unwrap();
-    chain.call("anvil_setChainId", json!([1])).await.unwrap();
     let settlement = paid["settlement_id"].as_str().unwrap();
     let proof = proof_of(&settled);
     let complete = || world.complete(&agent, settlement, &proof);
@@ -1475,10 +1470,7 @@ async fn a_chain_that_cannot_be_asked_delays_a_confirmation_and_stops_no_payment
     nothing_moves(&world, &agent, complete(), pending("chain_unavailable")).await;
 
     // Back again, and not deep enough; then it is.
-    chain
-        .call("anvil_setChainId", json!([NETWORK.chain_id()]))
-        .await
-        .unwrap();
+    node.come_up().await;
     nothing_moves(&world, &agent, complete(), pending("transaction_not_final")).await;
     chain.call("anvil_mine", json!([1_000])).await.unwrap();
     assert_eq!(complete().await.ok()["confirmed_via"], "onchain");

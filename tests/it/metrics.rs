@@ -2,6 +2,7 @@
 
 use purser_domain::SpendPolicy;
 use purser_local::{NETWORK, Options};
+use purser_proxy::Manners;
 use purser_tests::{Log, TestAgent, World, body_of, dollars, fresh_key, units};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -180,17 +181,12 @@ async fn every_outcome_of_a_payment_is_counted_once_with_its_ids() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_out_of_order_is_counted() {
     let log = Lines::start();
-    let world = World::with(environment([
-        ("FINALITY_PATIENCE_SECONDS", "0"),
-        ("THROTTLE_TABLE", "Missing"),
-    ]))
-    .await;
+    let options = environment([("FINALITY_PATIENCE_SECONDS", "0"), ("THROTTLE_TABLE", "Missing")]);
+    let world = World::node_proxied(Manners::default(), options).await;
     let agent = world.agent(policy(), vec![]).await;
     assert_eq!((log.sum("RpcFailures"), log.sum("BalanceUnavailable")), (0, 0));
 
-    // A node of another chain is as good as none.
-    let chain = &world.stack.chain;
-    chain.call("anvil_setChainId", json!([1])).await.unwrap();
+    world.node_proxy.as_ref().unwrap().go_down();
     let paid = world.authorize(&agent, &body_of(world.offer(5_000))).await.ok();
     log.one(&agent, "BalanceUnavailable", &[]);
     assert!(log.sum("RpcFailures") > 0);
@@ -199,10 +195,6 @@ async fn what_is_out_of_order_is_counted() {
     world.complete(&agent, settlement, &proof).await;
     let line = log.one(&agent, "ConfirmationFailures", &[("Outcome", "not_yet")]);
     assert_eq!(line["failure"], "chain_unavailable");
-    chain
-        .call("anvil_setChainId", json!([NETWORK.chain_id()]))
-        .await
-        .unwrap();
 
     // Requests go on without the throttle.
     assert!(log.sum("ThrottleUnavailable") >= 2);

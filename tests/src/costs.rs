@@ -73,12 +73,8 @@ const TWO_ITEMS: &[&str] = &["GetItem", "GetItem", "UpdateItem"];
 const FIRST_ALLOW: Budget = budget(
     3,
     9 + 2,
-    // The node is asked for its chain once, and the use of a key is noted once a minute, beside whatever goes on.
-    &[
-        READS,
-        &["eth_call", "eth_chainId"],
-        &["TransactWriteItems", "UpdateItem"],
-    ],
+    // The use of a key is noted once a minute, beside whatever goes on.
+    &[READS, &["eth_call"], &["TransactWriteItems", "UpdateItem"]],
 );
 const ALLOW: Budget = budget(3, 9 + 1, &[READS_AND_BALANCE, &["TransactWriteItems"]]);
 /// Of a call after which another was to be expected; of the ones that follow, without the balance.

@@ -256,17 +256,31 @@ impl World {
             latency: LATENCY,
             ..Manners::default()
         };
-        let (node_front, node_proxy) = front(manners);
+        let (database, proxy) = front(manners);
         let (still, clock) = Self::still_clock();
         let options = Options {
-            node_front: Some(node_front),
+            front: Some(database),
             clock,
             ..Options::default()
         };
-        let world = Self::proxied_with(manners, options).await;
+        let world = Self::node_proxied(manners, options).await;
+        Self {
+            proxy: proxy.await.ok(),
+            still,
+            ..world
+        }
+    }
+
+    /// A stack with a proxy of these manners between the functions and the node.
+    pub async fn node_proxied(manners: Manners, options: Options) -> Self {
+        let (node_front, node_proxy) = front(manners);
+        let world = Self::with(Options {
+            node_front: Some(node_front),
+            ..options
+        })
+        .await;
         Self {
             node_proxy: node_proxy.await.ok(),
-            still,
             ..world
         }
     }

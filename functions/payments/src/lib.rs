@@ -35,7 +35,7 @@ struct Payments {
     catalog: CatalogCache,
     throttle: Throttle,
     key_uses: KeyUses,
-    chain: Chain,
+    chain: Arc<Chain>,
     seen: SeenAgents,
     seed: WalletSeed,
     nonce_key: NonceKey,
@@ -251,7 +251,6 @@ pub async fn router_over(
     let (api, settings) = env.finish(api.zip(settings))?;
 
     let db = purser_store::client(&aws);
-    let secrets = Secrets::new(&aws);
     let catalog = CatalogCache::new(CatalogTable::new(db.clone(), settings.catalog_table));
     let arns = [
         settings.wallet_seed_secret.as_str(),
@@ -264,8 +263,13 @@ pub async fn router_over(
         // The first read opens the connection; a catalog that can't be read yet is asked for again by the first call.
         async { Ok::<_, BootError>(catalog.current(clock.now()).await.ok()) },
         async {
-            let [seed, nonce_key, rpc_url] = secrets.texts(arns).await?;
-            let chain = chain(settings.network, &rpc_url, settings.finality)?;
+            // A client takes a while to make: not before the catalog's connection is being opened.
+            tokio::task::yield_now().await;
+            let [seed, nonce_key, rpc_url] = Secrets::new(&aws).texts(arns).await?;
+            let chain = Arc::new(chain(settings.network, &rpc_url, settings.finality)?);
+            // Nobody waits for it here: not every call needs the node, and it may be down.
+            let greeted = Arc::clone(&chain);
+            tokio::spawn(async move { greeted.greet().await });
             Ok((WalletSeed::from_hex(&seed)?, NonceKey::from_text(&nonce_key)?, chain))
         },
     )?;

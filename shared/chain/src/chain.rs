@@ -22,7 +22,10 @@ use std::{
     },
     time::Duration,
 };
-use tokio::time::{sleep, timeout};
+use tokio::{
+    sync::RwLock,
+    time::{sleep, timeout},
+};
 
 alloy::sol! {
     /// ERC-20.
@@ -85,6 +88,8 @@ pub struct Chain {
     pub(crate) rpc: Rpc,
     /// Whether the node was seen to serve this network. Only ever set.
     verified: AtomicBool,
+    /// Held while the node is being greeted.
+    greeting: RwLock<()>,
 }
 
 impl Chain {
@@ -109,6 +114,7 @@ impl Chain {
             finality,
             rpc: Rpc::new(node),
             verified: AtomicBool::new(false),
+            greeting: RwLock::default(),
         }
     }
 
@@ -181,8 +187,19 @@ impl Chain {
         evidence
     }
 
+    /// Makes acquaintance with the node before somebody waits for it: opens the connection, and asks which chain it serves.
+    /// A node that can't be asked, or serves another chain, is logged and asked again by whoever needs it.
+    pub async fn greet(&self) {
+        let _greeting = self.greeting.write().await;
+        let _logged = self.ask_chain().await;
+    }
+
     /// Trusts the node once it was seen to serve the right chain: an answer from another one would be about other money.
     async fn check_chain(&self) -> Result<(), ChainError> {
+        if !self.verified.load(Ordering::Relaxed) {
+            // Whoever is greeting it asks the same.
+            drop(self.greeting.read().await);
+        }
         if self.verified.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -554,6 +571,29 @@ mod tests {
             );
         }
         assert_eq!(wrong.count("eth_chainId"), 2);
+    }
+
+    #[tokio::test]
+    async fn a_greeting_is_waited_for_and_one_that_failed_is_made_up_for() {
+        let node = Node::start(honest).await;
+        let chain_ = chain(&node.url);
+        let ((), balance) = tokio::join!(chain_.greet(), chain_.balance(expected().from));
+        balance.unwrap();
+        chain_.balance(expected().from).await.unwrap();
+        assert_eq!(node.count("eth_chainId"), 1);
+
+        let mut greeted = false;
+        let node = Node::start(move |method: &str, params: &Value| {
+            if method == "eth_chainId" && !std::mem::replace(&mut greeted, true) {
+                return Answer::Status(503);
+            }
+            honest(method, params)
+        })
+        .await;
+        let chain_ = chain(&node.url);
+        let ((), balance) = tokio::join!(chain_.greet(), chain_.balance(expected().from));
+        balance.unwrap();
+        assert_eq!(node.count("eth_chainId"), 2);
     }
 
     #[tokio::test]

@@ -53,8 +53,8 @@ pub(super) const COMPLETE: [&str; 9] = [
     "TransactWriteItems LedgerTable",
 ];
 
-/// What a process that lives on asks beside the first reads, of an agent whose last call came down to its balance: the
-/// balance, whether it will be needed or not, and once which chain the node is on.
+/// What the node is asked whether it will be needed or not: which chain it serves, by a process that has just started; and
+/// by one that lives on, the balance of an agent whose last call came down to it.
 const EARLY: [&str; 2] = ["eth_chainId", "eth_call"];
 
 /// Where a process is killed.

@@ -139,7 +139,7 @@ fn a_payment_that_is_canceled_long_after_its_time_gives_its_spend_back() {
 #[test]
 fn a_freeze_that_is_answered_while_a_payment_is_under_way_is_followed_by_none() {
     let rounds = vec![vec![
-        Step::on(0, 0, buy(0, 0, 100, 300)).but(4, Slow(900)),
+        Step::on(0, 0, buy(0, 0, 100, 300)).but(3, Slow(900)),
         Step::on(1, 0, Freeze { agent: 0, frozen: true }),
     ]];
     check(
