@@ -78,18 +78,22 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         http,
         clock,
         chance,
+        aside,
     } = boot;
     let api = ApiSettings::from_env(&mut env);
     let settings = Settings::from_env(&mut env);
     let (api, settings) = env.finish(api.zip(settings))?;
 
+    let arns = [settings.wallet_xpub_secret, settings.rpc_url_secret];
+    let secrets = aside.begin({
+        let aws = aws.clone();
+        async move { Ok(Secrets::new(&aws).texts(arns.each_ref().map(String::as_str)).await?) }
+    });
     let db = purser_store::client(&aws);
-    let secrets = Secrets::new(&aws);
     let catalog = CatalogCache::new(CatalogTable::new(db.clone(), settings.catalog_table));
     let now = clock.now();
-    let arns = [settings.wallet_xpub_secret.as_str(), &settings.rpc_url_secret];
     let ([xpub, rpc_url], sessions, _warm) = tokio::try_join!(
-        async { Ok::<_, BootError>(secrets.texts(arns).await?) },
+        secrets,
         Sessions::new(settings.sessions, now),
         // The first read opens the connection; a catalog that can't be read yet is asked for again by the first call.
         async { Ok(catalog.current(now).await.ok()) },

@@ -22,7 +22,7 @@ use axum::{
 };
 use dynoxide::Database;
 use http_body_util::BodyExt as _;
-use purser_api::{Boot, Chance, Clock};
+use purser_api::{Aside, Boot, Chance, Clock};
 use purser_domain::{
     Availability, CatalogPayment, Network, Obstacle, Operation, Quote, Service, ServiceId, Sighting, Timestamp,
     TrustStatus, parse_address,
@@ -118,6 +118,7 @@ impl Desk {
             http: purser_api::http(),
             clock: Clock::still(Arc::new(AtomicI64::new(NOW))),
             chance: Chance::system(),
+            aside: Aside::Thread,
         };
         Self {
             router: purser_internal::router(boot).await.unwrap(),

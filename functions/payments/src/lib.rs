@@ -244,33 +244,40 @@ pub async fn router_over(
         aws,
         clock,
         chance,
+        aside,
         ..
     } = boot;
     let api = ApiSettings::from_env(&mut env);
     let settings = Settings::from_env(&mut env);
     let (api, settings) = env.finish(api.zip(settings))?;
 
+    // Beside the catalog, which takes two calls after one another.
+    let arns = [
+        settings.wallet_seed_secret,
+        settings.nonce_key_secret,
+        settings.rpc_url_secret,
+    ];
+    let keys = aside.begin({
+        let aws = aws.clone();
+        async move {
+            let arns = arns.each_ref().map(String::as_str);
+            let [seed, nonce_key, rpc_url] = Secrets::new(&aws).texts(arns).await?;
+            Ok((WalletSeed::from_hex(&seed)?, NonceKey::from_text(&nonce_key)?, rpc_url))
+        }
+    });
     let db = purser_store::client(&aws);
     let catalog = CatalogCache::new(CatalogTable::new(db.clone(), settings.catalog_table));
-    let arns = [
-        settings.wallet_seed_secret.as_str(),
-        &settings.nonce_key_secret,
-        &settings.rpc_url_secret,
-    ];
-    // The catalog first: it takes two calls after one another, and the keys are made of the secrets meanwhile.
     let (_warm, (seed, nonce_key, chain)) = tokio::try_join!(
         biased;
         // The first read opens the connection; a catalog that can't be read yet is asked for again by the first call.
         async { Ok::<_, BootError>(catalog.current(clock.now()).await.ok()) },
         async {
-            // A client takes a while to make: not before the catalog's connection is being opened.
-            tokio::task::yield_now().await;
-            let [seed, nonce_key, rpc_url] = Secrets::new(&aws).texts(arns).await?;
+            let (seed, nonce_key, rpc_url) = keys.await?;
             let chain = Arc::new(chain(settings.network, &rpc_url, settings.finality)?);
             // Nobody waits for it here: not every call needs the node, and it may be down.
             let greeted = Arc::clone(&chain);
             tokio::spawn(async move { greeted.greet().await });
-            Ok((WalletSeed::from_hex(&seed)?, NonceKey::from_text(&nonce_key)?, chain))
+            Ok((seed, nonce_key, chain))
         },
     )?;
     if settings.provider_proof == ProviderProof::OrAssertion && !chain.is_development_node().await? {

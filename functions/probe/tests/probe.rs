@@ -13,7 +13,7 @@ use aws_sdk_dynamodb::{
 };
 use axum::{Router, extract::Path, extract::State, http::StatusCode, response::IntoResponse as _, response::Response};
 use dynoxide::Database;
-use purser_api::{Boot, Chance, Clock};
+use purser_api::{Aside, Boot, Chance, Clock};
 use purser_domain::{
     Address, Amount, Availability, CatalogPayment, Category, Network, Obstacle, Operation, OperationSlug,
     OperationUuid, ProbeRecord, Quote, Service, ServiceId, ServiceSlug, Timestamp, TrustStatus, Url,
@@ -152,6 +152,7 @@ impl World {
             http: purser_api::http(),
             clock: Clock::still(self.micros.clone()),
             chance: Chance::system(),
+            aside: Aside::Thread,
         };
         Probe::boot(boot).map_err(|error| error.to_string())
     }

@@ -1,6 +1,6 @@
 //! The start of a function: logs, configuration, and then requests until the environment is frozen for good.
 
-use crate::{Chance, Clock, Env, answer, aws, http, metrics::Lines};
+use crate::{Aside, Chance, Clock, Env, answer, aws, http, metrics::Lines};
 use aws_smithy_runtime_api::client::http::SharedHttpConnector;
 use aws_types::SdkConfig;
 use axum::Router;
@@ -25,6 +25,8 @@ pub struct Boot {
     pub clock: Clock,
     /// Its chance.
     pub chance: Chance,
+    /// Where it does what the rest of its start does not wait for.
+    pub aside: Aside,
 }
 
 impl Boot {
@@ -38,6 +40,7 @@ impl Boot {
             http,
             clock,
             chance: Chance::system(),
+            aside: Aside::Thread,
         }
     }
 }

@@ -11,6 +11,7 @@
 )]
 
 mod admit;
+mod aside;
 mod at_most;
 mod aws;
 mod body;
@@ -47,6 +48,7 @@ mod test_issuer;
 mod trace_id;
 
 pub use admit::admit;
+pub use aside::Aside;
 pub use at_most::at_most;
 pub use body::json_body;
 pub use boot::{Boot, BootError, log_to, serve, start_logging, stopped};

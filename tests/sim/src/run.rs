@@ -17,7 +17,7 @@ use crate::tally::Tally;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, header};
-use purser_api::{Boot, Chance, Clock};
+use purser_api::{Aside, Boot, Chance, Clock};
 use purser_chain::Node;
 use purser_domain::{Address, AgentId, ApprovalId, AuthorizeRequest, B256, Fingerprint, RuleId, Timestamp};
 use purser_local::Template;
@@ -1377,6 +1377,7 @@ fn boot(link: &Arc<Link>, run: u64, dice: &Arc<Mutex<Dice>>) -> Boot {
     Boot {
         aws: boot.aws.to_builder().http_client(Wire(Arc::clone(link))).build(),
         chance: Chance::drawn(move |bytes| dice.lock().expect("not poisoned").fill(bytes)),
+        aside: Aside::Here,
         ..boot
     }
 }

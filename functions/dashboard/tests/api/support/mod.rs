@@ -14,7 +14,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Request, header};
 use http_body_util::BodyExt as _;
 use issuer::Issuer;
-use purser_api::{Boot, Chance, Clock, Env};
+use purser_api::{Aside, Boot, Chance, Clock, Env};
 use purser_chain::WalletSeed;
 use purser_domain::{
     AgentId, Amount, Availability, Category, Operation, OperationSlug, OperationUuid, Service, Timestamp, Url,
@@ -132,6 +132,7 @@ impl World {
             http: purser_api::http(),
             clock: Clock::still(Arc::clone(&micros)),
             chance: Chance::system(),
+            aside: Aside::Thread,
         };
         Self {
             router: purser_dashboard::router(boot).await.unwrap(),

@@ -1,0 +1,74 @@
+//! What a start does beside the rest of it.
+
+use crate::BootError;
+use tokio::{runtime::Handle, task::spawn_blocking};
+
+/// Where that is done.
+///
+/// A client of AWS, a handshake and a wallet's seed are calculated and not waited for: on the one thread of a function they
+/// cost a start their whole time.
+#[derive(Clone, Copy, Debug)]
+pub enum Aside {
+    /// On a thread of its own. Its timers and connections are the runtime's of whoever began it, so a connection stays
+    /// in the pool when the thread is gone.
+    Thread,
+    /// On the same thread, when it is waited for: the simulation has one.
+    Here,
+}
+
+impl Aside {
+    /// Begins it, and answers what waits for it. An error is its own, or tells of a panic.
+    pub fn begin<T: Send + 'static>(
+        self,
+        work: impl Future<Output = Result<T, BootError>> + Send + 'static,
+    ) -> impl Future<Output = Result<T, BootError>> {
+        let begun = match self {
+            Self::Thread => Ok(spawn_blocking(|| Handle::current().block_on(work))),
+            Self::Here => Err(work),
+        };
+        async {
+            match begun {
+                Ok(thread) => thread.await?,
+                Err(work) => work.await,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{thread, time::Duration};
+    use tokio::time::{sleep, timeout};
+
+    async fn whereabouts() -> Result<thread::ThreadId, BootError> {
+        // Its timers run, wherever it is.
+        sleep(Duration::from_millis(1)).await;
+        Ok(thread::current().id())
+    }
+
+    #[tokio::test]
+    async fn it_is_done_on_another_thread_or_on_this_one() {
+        let this = thread::current().id();
+        assert_ne!(Aside::Thread.begin(whereabouts()).await.unwrap(), this);
+        assert_eq!(Aside::Here.begin(whereabouts()).await.unwrap(), this);
+    }
+
+    #[tokio::test]
+    async fn a_thread_does_not_wait_to_be_waited_for() {
+        let (done, told) = tokio::sync::oneshot::channel();
+        let begun = Aside::Thread.begin(async { Ok(done.send(())) });
+        timeout(Duration::from_secs(5), told).await.unwrap().unwrap();
+        begun.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_fails_there_fails_here() {
+        for aside in [Aside::Thread, Aside::Here] {
+            let failed = aside.begin(async { Err::<(), BootError>("no seed".into()) }).await;
+            assert_eq!(failed.unwrap_err().to_string(), "no seed");
+        }
+        let panicked = Aside::Thread.begin::<()>(async { panic!("a bug") }).await;
+        assert!(panicked.unwrap_err().to_string().contains("panicked"));
+    }
+}
