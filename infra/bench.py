@@ -51,11 +51,16 @@ def main():
         parser.error(f"there is no bench {', '.join(unknown)}")
     before = committed()
     FIGURES.mkdir(parents=True, exist_ok=True)
-    began = load()
-    failed = [name for name in BENCHES if name in chosen and not run(name)]
-    figures = {name: lines(name) for name in BENCHES if name in chosen}
-    sections = {name: "\n".join(section(name, found, before)) for name, found in figures.items() if found}
-    write(sections, f"{machine()} Load when it began and when it ended: {began}, {load()}.")
+    failed, sections = [], {}
+    for name in (name for name in BENCHES if name in chosen):
+        began = load()
+        if not run(name):
+            failed.append(name)
+        # Each says where it was measured: they need not be run together.
+        place = f"{machine()} Load when it began and when it ended: {began}, {load()}."
+        if figures := lines(name):
+            sections[name] = "\n".join([f"### {name}", "", place, *section(figures, before)])
+    write(sections)
     print("\n\n".join(sections.values()))
     over = [line for text in sections.values() for line in text.splitlines() if "**over" in line]
     for line in over:
@@ -80,10 +85,9 @@ def lines(name):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def section(name, figures, before):
+def section(figures, before):
     """The tables of one bench, as Markdown."""
-    text = [f"### {name}"]
-    groups = {}
+    text, groups = [], {}
     for figure in figures:
         groups.setdefault(figure["group"], []).append(figure)
     for group, rows in groups.items():
@@ -189,7 +193,7 @@ def load():
     return f"{os.getloadavg()[0]:.1f}"
 
 
-def write(sections, machine):
+def write(sections):
     text = DOCUMENT.read_text()
     head, rest = text.split(BEGIN)
     figures, tail = rest.split(END)
@@ -198,7 +202,7 @@ def write(sections, machine):
     present = [
         sections.get(name) or f"### {name}\n{kept[name]}".rstrip() for name in BENCHES if name in sections or name in kept
     ]
-    DOCUMENT.write_text(head + "\n\n".join([BEGIN, machine, *present, END]) + tail)
+    DOCUMENT.write_text(head + "\n\n".join([BEGIN, *present, END]) + tail)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ def row(name, ratio, **others):
 
 
 def section(rows, before):
-    return "\n".join(bench.section("stack", rows, before))
+    return "\n".join(bench.section(rows, before))
 
 
 def line_of(name, text):

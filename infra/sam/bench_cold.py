@@ -10,7 +10,8 @@
 Wall time is the median, since this machine does other things too; CPU time is what a small Lambda pays for, boot and
 first call together. Memory is the most that the process ever held. AWS is plain HTTP here, but for two that are started
 once more with TLS: `hello-tls`, which makes one call and nothing else, and payments, whose first authorization is held
-to three times a hello-world's boot and such a call. The figures go to target/bench/cold.jsonl.
+to three times a hello-world's boot and such a call. These two are started more often: fifteen starts scatter by a tenth.
+The figures go to target/bench/cold.jsonl.
 
 Exit status: 0; 1, something failed or grew beyond its limit; 2, there is nothing to measure.
 """
@@ -107,7 +108,8 @@ class Runtime:
         self.server.daemon_threads = True
         # Whoever is ended while asking again breaks off.
         self.server.handle_error = lambda *_: None
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        # It looks twenty times a second whether it shall end: half a second, its own pace, would be most of a run.
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
     def close(self):
         self.closed.set()
@@ -119,6 +121,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--no-build", action="store_true", help="measure what was built before")
     parser.add_argument("--runs", type=int, default=15, help="starts of each function (default 15)")
+    parser.add_argument("--compared", type=int, default=100, help="starts of the two whose ratio is judged (default 100)")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     if not arguments.no_build:
@@ -142,8 +145,8 @@ def main():
             over_tls = {"DYNAMODB_ENDPOINT": dynamodb, "SECRETS_ENDPOINT": secrets, **tls.trust}
             starts = {"hello": [], "hello-tls": [], **{name: [] for name in functions}, OVER_TLS: []}
             # In turns, so that what else this machine does meets them all alike.
-            for _ in range(arguments.runs + 1):
-                for name in starts:
+            for turn in range(max(arguments.runs, arguments.compared) + 1):
+                for name in starts if turn <= arguments.runs else ("hello-tls", OVER_TLS):
                     function = "PaymentsFunction" if name == OVER_TLS else name
                     given_to = {variable: given.get(variable, "") for variable in functions.get(function, [])}
                     if name == OVER_TLS:

@@ -1,5 +1,10 @@
 //! Makes one call over TLS, to `TLS_URL`, and answers: the floor under a function's first call of anything.
 
+use aws_smithy_http_client::{
+    Connector,
+    tls::{Provider, rustls_provider::CryptoMode},
+};
+use aws_smithy_runtime_api::client::{http::HttpConnector as _, orchestrator::HttpRequest};
 use lambda_runtime::{Error, LambdaEvent, service_fn};
 use serde_json::{Value, json};
 
@@ -7,8 +12,12 @@ use serde_json::{Value, json};
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
     let hello = async |_: LambdaEvent<Value>| {
-        let url = std::env::var("TLS_URL")?;
-        let status = reqwest::get(url).await?.status().as_u16();
+        let mut get = HttpRequest::empty();
+        get.set_uri(std::env::var("TLS_URL")?)?;
+        let http = Connector::builder()
+            .tls_provider(Provider::Rustls(CryptoMode::AwsLc))
+            .build();
+        let status = http.call(get).await?.status().as_u16();
         Ok::<_, Error>(json!({"statusCode": 200, "body": format!("hello, {status}")}))
     };
     lambda_runtime::run(service_fn(hello)).await
