@@ -39,6 +39,7 @@ impl Aside {
 mod tests {
     use super::*;
     use std::{thread, time::Duration};
+    use tokio::runtime::Builder;
     use tokio::time::{sleep, timeout};
 
     async fn whereabouts() -> Result<thread::ThreadId, BootError> {
@@ -60,6 +61,26 @@ mod tests {
         let begun = Aside::Thread.begin(async { Ok(done.send(())) });
         timeout(Duration::from_secs(5), told).await.unwrap().unwrap();
         begun.await.unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_function_that_stops_does_not_wait_for_it() {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let (begun, told) = std::sync::mpsc::channel();
+        runtime.block_on(async {
+            let _left = Aside::Thread.begin(async move {
+                begun.send(()).unwrap();
+                sleep(Duration::from_hours(1)).await;
+                Ok(())
+            });
+            told.recv().unwrap();
+        });
+        let (ended, end) = std::sync::mpsc::channel();
+        thread::spawn(move || {
+            drop(runtime);
+            ended.send(()).unwrap();
+        });
+        end.recv_timeout(Duration::from_secs(10)).unwrap();
     }
 
     #[tokio::test]
