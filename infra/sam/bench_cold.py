@@ -121,7 +121,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--no-build", action="store_true", help="measure what was built before")
     parser.add_argument("--runs", type=int, default=15, help="starts of each function (default 15)")
-    parser.add_argument("--compared", type=int, default=100, help="starts of the two whose ratio is judged (default 100)")
+    parser.add_argument("--compared", type=int, default=100, help="starts of the two whose ratio is judged, if more than that (default 100)")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     if not arguments.no_build:
