@@ -70,7 +70,8 @@ pub(crate) struct OperationView<'a> {
     label: &'a str,
     /// HTTP method of the provider endpoint.
     method: &'a str,
-    #[schema(format = Uri)]
+    /// May have path parameters, `{name}` (RFC 6570).
+    #[schema(format = "uri-template")]
     endpoint: &'a str,
     #[schema(inline, value_type = CategoryName)]
     category: &'static str,

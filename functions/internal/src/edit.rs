@@ -60,13 +60,16 @@ impl Operators {
     /// The service with what probes have seen of it, and its version.
     pub(crate) async fn show(&self, service: &Service) -> Result<Response> {
         let record = self.catalog.probes(service.id).await?;
-        Ok(shown(service, &record))
+        Ok(self.shown(service, &record))
     }
-}
 
-/// As [`Operators::show`], of what was read.
-pub(crate) fn shown(service: &Service, record: &ProbeRecord) -> Response {
-    versioned(service.version, Json(InternalService::of(service, record)))
+    /// As [`Operators::show`], of what was read.
+    pub(crate) fn shown(&self, service: &Service, record: &ProbeRecord) -> Response {
+        versioned(
+            service.version,
+            Json(InternalService::of(service, record, self.network)),
+        )
+    }
 }
 
 /// What an edit is meant for.

@@ -5,8 +5,8 @@
 //! alike.
 
 use purser_domain::{
-    Amount, Availability, CatalogPayment, Category, Error, Fields, Network, Operation, OperationSlug, OperationUuid,
-    Problem, Result, Service, ServiceId, ServiceSlug, TrustStatus, Url, parse_address, parse_web_url,
+    Amount, Availability, CatalogPayment, Category, Endpoint, Error, Fields, Network, Operation, OperationSlug,
+    OperationUuid, Problem, Result, Service, ServiceId, ServiceSlug, TrustStatus, Url, parse_address, parse_web_url,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -49,14 +49,25 @@ struct OperationEntry {
     slug: OperationSlug,
     label: String,
     method: String,
-    endpoint: Url,
+    endpoint: Endpoint,
     category: Category,
     execution: String,
     price_model: String,
     estimated_price: Amount,
     max_price: Option<Amount>,
     params: Value,
+    fetches_target: FetchesEntry,
     payment: PaymentEntry,
+}
+
+/// What an operator says of whether an operation fetches a target. As with a payment, an entry that is written again
+/// must not take a protection away that it does not name.
+#[derive(Clone, Copy, Debug)]
+enum FetchesEntry {
+    /// Nothing: what the catalog has is kept.
+    Unsaid,
+    /// This, or that category and slug say it.
+    Said(Option<bool>),
 }
 
 /// What an operator says of an operation's payment.
@@ -146,6 +157,7 @@ impl OperationEntry {
             estimated_price: self.estimated_price,
             max_price: self.max_price,
             params: self.params,
+            fetches_target: None,
             payment: None,
         };
         let mut stored = stored.into_iter().flat_map(|stored| &stored.operations);
@@ -153,6 +165,10 @@ impl OperationEntry {
         if let Some(before) = before {
             operation.availability = before.availability;
         }
+        operation.fetches_target = match self.fetches_target {
+            FetchesEntry::Said(fetches) => fetches,
+            FetchesEntry::Unsaid => before.and_then(|before| before.fetches_target),
+        };
         operation.payment = match self.payment {
             PaymentEntry::Said(payment) => payment,
             PaymentEntry::Unsaid => before.and_then(|before| before.payment.clone()),
@@ -265,6 +281,7 @@ impl<'a> Reader<'a> {
             "estimated_price_units",
             "max_price_units",
             "params",
+            "fetches_target",
             "payment",
         ]);
         let id = self.required("id", |text| OperationUuid::parse(text).ok_or("must be a UUID"));
@@ -278,7 +295,7 @@ impl<'a> Reader<'a> {
                 .then(|| text.to_ascii_uppercase())
                 .ok_or("must be an HTTP method")
         });
-        let endpoint = self.required("endpoint", web_address);
+        let endpoint = self.required("endpoint", endpoint);
         let category = self.category();
         let execution = self.text("execution", MAX_WORD_BYTES);
         let price_model = self.text("price_model", MAX_WORD_BYTES);
@@ -288,6 +305,7 @@ impl<'a> Reader<'a> {
         let params = self.fields.read("params", |value| {
             value.is_object().then(|| value.clone()).ok_or("must be an object")
         });
+        let fetches_target = self.fetches_target();
         let payment = self.payment();
         Some(OperationEntry {
             id: id?,
@@ -301,8 +319,20 @@ impl<'a> Reader<'a> {
             estimated_price: estimated_price?,
             max_price,
             params: params.unwrap_or_else(|| json!({})),
+            fetches_target,
             payment: payment?,
         })
+    }
+
+    /// Absent and `null` are two things here: see [`FetchesEntry`].
+    fn fetches_target(&mut self) -> FetchesEntry {
+        if self.value.get("fetches_target").is_none() {
+            return FetchesEntry::Unsaid;
+        }
+        let said = self
+            .fields
+            .read("fetches_target", |value| value.as_bool().ok_or("must be true or false"));
+        FetchesEntry::Said(said)
     }
 
     /// Absent and `null` are two things here: see [`PaymentEntry`].
@@ -396,6 +426,12 @@ fn web_address(text: &str) -> Result<Url, String> {
         .ok_or_else(|| {
             format!("must be an http or https URL of at most {MAX_URL_BYTES} bytes, without user name and backslashes")
         })
+}
+
+/// An address that may have path parameters.
+fn endpoint(text: &str) -> Result<Endpoint, String> {
+    web_address(text)?;
+    Endpoint::parse(text).ok_or_else(|| Endpoint::FORM.to_owned())
 }
 
 fn units(value: &Value, least: u64) -> Result<Amount, String> {
@@ -509,6 +545,7 @@ mod tests {
         let of_operation = [
             "/operations/0/params",
             "/operations/0/max_price_units",
+            "/operations/0/fetches_target",
             "/operations/0/payment",
         ];
         for pointer in members.into_iter().chain(of_operation) {
@@ -589,6 +626,10 @@ mod tests {
             (op("method"), json!(""), false),
             (op("endpoint"), json!("//lab.example/"), false),
             (op("endpoint"), json!("https://u:p@lab.example/"), false),
+            (op("endpoint"), json!("https://lab.example/v1/{id}"), true),
+            (op("endpoint"), json!("https://lab.example/v1/x-{id}"), false),
+            (op("fetches_target"), json!(true), true),
+            (op("fetches_target"), json!("yes"), false),
             (
                 op("endpoint"),
                 json!(format!("https://lab.example/{}", "x".repeat(2_028))),
@@ -720,6 +761,18 @@ mod tests {
             None,
             "another address is another payee's"
         );
+    }
+
+    #[test]
+    fn that_an_operation_fetches_a_target_is_kept_unless_the_operator_says_otherwise() {
+        let pointer = "/operations/0/fetches_target";
+        let said =
+            |value, stored: Option<&Service>| service(&with(pointer, value), stored).operations[0].fetches_target;
+        let stored = service(&with(pointer, Some(json!(true))), None);
+        assert_eq!(said(None, None), None);
+        assert_eq!(said(None, Some(&stored)), Some(true));
+        assert_eq!(said(Some(json!(false)), Some(&stored)), Some(false));
+        assert_eq!(said(Some(Value::Null), Some(&stored)), None);
     }
 
     #[test]

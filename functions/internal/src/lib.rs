@@ -17,7 +17,7 @@ mod view;
 
 use axum::Router;
 use purser_api::{ApiSettings, Boot, BootError, Clock, InternalCaller, InternalTokens, Secrets};
-use purser_domain::{ErrorKind, Result, ServiceId};
+use purser_domain::{ErrorKind, Network, Result, ServiceId};
 use purser_store::{CatalogTable, Ledger};
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
@@ -26,6 +26,8 @@ use utoipa::openapi::OpenApi;
 struct Operators {
     catalog: CatalogTable,
     ledger: Ledger,
+    /// The one network that is paid on.
+    network: Network,
     tokens: InternalTokens,
     clock: Clock,
 }
@@ -65,15 +67,17 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     } = boot;
     let api = ApiSettings::from_env(&mut env);
     let names = ["CATALOG_TABLE", "LEDGER_TABLE", "INTERNAL_TOKEN_SECRET_ARN"].map(|name| env.text(name));
+    let network = env.choice("NETWORK", &Network::ALL, Network::name);
     let names = match names {
         [Some(catalog), Some(ledger), Some(token_arn)] => Some((catalog, ledger, token_arn)),
         _ => None,
     };
-    let (api, (catalog, ledger, token_arn)) = env.finish(api.zip(names))?;
+    let ((api, (catalog, ledger, token_arn)), network) = env.finish(api.zip(names).zip(network))?;
     let db = purser_store::client(&aws);
     let operators = Arc::new(Operators {
         catalog: CatalogTable::new(db.clone(), catalog),
         ledger: Ledger::without_decisions(db, ledger),
+        network,
         tokens: InternalTokens::load(Secrets::new(&aws), token_arn, clock.now()).await?,
         clock,
     });

@@ -42,7 +42,7 @@ pub(crate) async fn list(
     let services = operators.catalog.load_probed().await?;
     let services: Vec<InternalServiceItem> = services
         .iter()
-        .map(|(service, record)| InternalServiceItem::of(service, record))
+        .map(|(service, record)| InternalServiceItem::of(service, record, operators.network))
         .filter(|item| changed.is_none_or(|changed| item.has_changes() == changed))
         .collect();
     Ok(Json(InternalServiceList {

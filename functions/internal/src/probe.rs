@@ -1,6 +1,5 @@
 //! `POST /internal/services/{serviceId}/probe`: asks for a probe now rather than on schedule.
 
-use crate::edit::shown;
 use crate::view::InternalService;
 use crate::{Operators, id_in_path};
 use axum::extract::{Path, State};
@@ -38,5 +37,5 @@ pub(crate) async fn probe(
     let service = operators.catalog.service(id).await?.ok_or(ErrorKind::NotFound)?;
     operators.catalog.request_probe(id, operators.clock.now()).await?;
     let record = operators.catalog.probes(id).await?;
-    Ok((StatusCode::ACCEPTED, shown(&service, &record)).into_response())
+    Ok((StatusCode::ACCEPTED, operators.shown(&service, &record)).into_response())
 }

@@ -3,8 +3,8 @@
 //! The body of an upsert is written out for the document alone; `entry.rs` reads it, and a test holds the two together.
 
 use purser_domain::{
-    Aggregates, Amount, Answer, Availability, CatalogPayment, Operation, Probe, ProbeRecord, Quote, Service,
-    Settlement, Url,
+    Aggregates, Amount, Answer, Availability, CatalogPayment, Network, Operation, Probe, ProbeRecord, Quote, Service,
+    Settlement, Unpayable, Url,
 };
 use purser_store::Mark;
 use serde::Serialize;
@@ -89,7 +89,8 @@ pub(crate) struct InternalOperation {
     availability: &'static str,
     label: String,
     method: String,
-    #[schema(format = Uri)]
+    /// May have path parameters, `{name}`.
+    #[schema(format = "uri-template")]
     endpoint: String,
     category: &'static str,
     execution: String,
@@ -99,9 +100,16 @@ pub(crate) struct InternalOperation {
     max_price_units: Option<u64>,
     #[schema(value_type = Object)]
     params: serde_json::Value,
+    /// Whether callers name a page to fetch, so that agents' `allowed_domains` apply: as was said, else by category and
+    /// slug.
+    fetches_target: bool,
     /// What is pinned: authorize pays this payee and no other.
     #[schema(required)]
     payment: Option<InternalPayment>,
+    /// Why no call of it can be paid: `operation_has_no_payment`, `operation_is_paid_on_another_network` or
+    /// `operation_has_no_maximum_price`; null where calls can be.
+    #[schema(value_type = Option<String>, required)]
+    unpayable_reason: Option<&'static str>,
     /// The latest probe at this method and endpoint; null before the first.
     #[schema(required)]
     probe: Option<ProbeView>,
@@ -173,6 +181,20 @@ pub(crate) struct InternalServiceItem {
     probed_at: Option<String>,
     /// The operations whose providers want something else than the catalog says.
     changes: Vec<ChangeView>,
+    /// The operations of which no call can be paid.
+    unpayable: Vec<UnpayableView>,
+}
+
+/// An operation of which no call can be paid.
+#[derive(Serialize, ToSchema)]
+#[schema(as = InternalUnpayable)]
+pub(crate) struct UnpayableView {
+    #[schema(value_type = uuid::Uuid)]
+    id: String,
+    operation_id: String,
+    /// As `unpayable_reason` of the operation.
+    #[schema(value_type = String, example = "operation_has_no_payment")]
+    reason: &'static str,
 }
 
 /// What the catalog says, and what the provider wants instead.
@@ -202,7 +224,7 @@ pub(crate) struct InternalServiceList {
 }
 
 impl InternalService {
-    pub(crate) fn of(service: &Service, record: &ProbeRecord) -> Self {
+    pub(crate) fn of(service: &Service, record: &ProbeRecord, network: Network) -> Self {
         Self {
             id: service.id.to_string(),
             version: service.version,
@@ -224,14 +246,14 @@ impl InternalService {
             operations: service
                 .operations
                 .iter()
-                .map(|operation| InternalOperation::of(operation, record))
+                .map(|operation| InternalOperation::of(operation, service, record, network))
                 .collect(),
         }
     }
 }
 
 impl InternalOperation {
-    fn of(operation: &Operation, record: &ProbeRecord) -> Self {
+    fn of(operation: &Operation, service: &Service, record: &ProbeRecord, network: Network) -> Self {
         Self {
             id: operation.id.to_string(),
             operation_id: operation.slug.to_string(),
@@ -245,7 +267,9 @@ impl InternalOperation {
             estimated_price_units: operation.estimated_price.units(),
             max_price_units: operation.max_price.map(Amount::units),
             params: operation.params.clone(),
+            fetches_target: operation.fetches_target(service.category),
             payment: operation.payment.as_ref().map(InternalPayment::from),
+            unpayable_reason: operation.payable(network).err().map(Unpayable::name),
             probe: record.of(operation).map(ProbeView::from),
             change: record.change(operation).map(AnswerView::from),
         }
@@ -253,7 +277,7 @@ impl InternalOperation {
 }
 
 impl InternalServiceItem {
-    pub(crate) fn of(service: &Service, record: &ProbeRecord) -> Self {
+    pub(crate) fn of(service: &Service, record: &ProbeRecord, network: Network) -> Self {
         let operations = &service.operations;
         let probed: Option<Vec<_>> = operations
             .iter()
@@ -279,6 +303,10 @@ impl InternalServiceItem {
             trust_status: service.trust_status.name(),
             curated: service.curated,
             counts: service.aggregates().into(),
+            unpayable: operations
+                .iter()
+                .filter_map(|operation| unpayable(operation, network))
+                .collect(),
             probe_requested_at: record.requested_at.map(|at| at.to_string()),
             probed_at: probed
                 .and_then(|times| times.into_iter().min())
@@ -338,6 +366,15 @@ impl From<&Answer> for AnswerView {
             since: answer.since.to_string(),
         }
     }
+}
+
+fn unpayable(operation: &Operation, network: Network) -> Option<UnpayableView> {
+    let reason = operation.payable(network).err()?;
+    Some(UnpayableView {
+        id: operation.id.to_string(),
+        operation_id: operation.slug.to_string(),
+        reason: reason.name(),
+    })
 }
 
 fn wanted(quote: &Quote) -> Option<InternalPayment> {
@@ -406,7 +443,8 @@ pub(crate) struct OperationBody {
     label: String,
     #[schema(pattern = "^[A-Za-z]{1,16}$", example = "GET")]
     method: String,
-    #[schema(format = Uri, pattern = "^https?://[A-Za-z0-9]", max_length = 2048)]
+    /// Whole segments of its path may be parameters: `https://api.example/v1/companies/{id}`.
+    #[schema(format = "uri-template", pattern = "^https?://[A-Za-z0-9]", max_length = 2048)]
     endpoint: String,
     /// As of the service.
     #[schema(
@@ -430,13 +468,17 @@ pub(crate) struct OperationBody {
     price_model: String,
     #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
     estimated_price_units: u64,
-    /// Authorize refuses to pay more.
+    /// Authorize refuses to pay more. Without one a `fixed` price may cost what its payment says, and calls with any other
+    /// price model can't be paid.
     #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
     max_price_units: Option<u64>,
     /// Parameter descriptor, as the provider gives it.
     #[schema(value_type = Option<Object>)]
     params: Option<serde_json::Value>,
-    /// Left out, it stays as it is, such as what a probe filled in at first sight; null says that there is none.
+    /// Whether callers name a page to fetch, so that agents' `allowed_domains` apply. Left out, it stays as it is; null says
+    /// that category and slug tell: `scrape`, and a word that begins with `scrape`, `scraping` or `crawl`.
+    fetches_target: Option<bool>,
+    /// Without one no call can be paid. Left out, it stays as it is, such as what a probe filled in at first sight; null says that there is none.
     payment: Option<PaymentBody>,
 }
 

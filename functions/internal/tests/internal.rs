@@ -110,6 +110,7 @@ impl Desk {
         let env = [
             ("CATALOG_TABLE", "catalog"),
             ("LEDGER_TABLE", "ledger"),
+            ("NETWORK", "base-sepolia"),
             ("INTERNAL_TOKEN_SECRET_ARN", "arn"),
         ];
         let boot = Boot {

@@ -16,9 +16,9 @@ use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use purser_api::{Caller, Failure};
 use purser_domain::{
-    Agent, AgentId, Approval, ApprovalId, ApprovalStatus, AuthorizeRequest, Block, BoundPayment, Check, Decision,
-    DecisionRecord, Denial, Error, ErrorKind, Eviction, Grant, KeyId, Offer, PaymentTerms, Purchase, Reason, Refusal,
-    Result, ServiceId, Timestamp, TransactionId,
+    Agent, AgentId, AgentStatus, Approval, ApprovalId, ApprovalStatus, AuthorizeRequest, Block, BoundPayment,
+    CallDescription, Check, Decision, DecisionRecord, Denial, Error, ErrorKind, Eviction, Grant, KeyId, Offer,
+    OperationSlug, PaymentTerms, Purchase, Reason, Refusal, Result, ServiceId, Settlement, Timestamp, TransactionId,
 };
 use purser_store::{Ask, Escalated, Patience, Prior, Reserved, Snapshot, Standing};
 use serde_json::Value;
@@ -179,6 +179,9 @@ impl Authorizing<'_> {
                     let settlement = Some(payment.settlement);
                     return Err(ErrorKind::IdempotencyKeyReused { settlement }.into());
                 }
+                if agent.status == AgentStatus::Frozen {
+                    return Err(self.frozen(agent, payment).await?.into());
+                }
                 let answer = self.replay(agent, payment).await?;
                 return Ok(Before::Answered(Box::new(answer)));
             }
@@ -190,7 +193,7 @@ impl Authorizing<'_> {
             }) if carried.is_none() => {
                 let pinned = self.payments.ledger.approval(*approval).await?;
                 let pinned = pinned.ok_or_else(|| Error::internal("reading a pinned approval", "it is gone"))?;
-                return Err(self.unresolved(&pinned, *transaction).await?.into());
+                return Err(self.unresolved(agent, &pinned, *transaction).await?.into());
             }
             Some(Prior::Escalated { .. }) | None => {}
         }
@@ -198,20 +201,20 @@ impl Authorizing<'_> {
             return Ok(Before::Open(None));
         };
         if approval.fingerprint != fingerprint {
-            return Err(self.void(approval, Block::ApprovalMismatch).await?.into());
+            return Err(self.void(agent, approval, Block::ApprovalMismatch).await?.into());
         }
         match approval.status(self.payments.clock.now()) {
             ApprovalStatus::Approved => Ok(Before::Open(Some(approval.id))),
-            _ => Err(self.unresolved(approval, approval.transaction).await?.into()),
+            _ => Err(self.unresolved(agent, approval, approval.transaction).await?.into()),
         }
     }
 
     /// The answer to a call whose approval does not let it run: not yet, not any more, or not without being sent along.
-    async fn unresolved(&self, approval: &Approval, transaction: TransactionId) -> Result<Error> {
+    async fn unresolved(&self, agent: &Agent, approval: &Approval, transaction: TransactionId) -> Result<Error> {
         match approval.status(self.payments.clock.now()) {
             ApprovalStatus::Pending | ApprovalStatus::Approved => Ok(self.waiting(approval, transaction, &[])),
-            ApprovalStatus::Rejected => self.void(approval, Block::ApprovalRejected).await,
-            ApprovalStatus::Expired => self.void(approval, Block::ApprovalExpired).await,
+            ApprovalStatus::Rejected => self.void(agent, approval, Block::ApprovalRejected).await,
+            ApprovalStatus::Expired => self.void(agent, approval, Block::ApprovalExpired).await,
             ApprovalStatus::Executed => Ok(executed(approval).unwrap_or(ErrorKind::NotFound).into()),
         }
     }
@@ -228,21 +231,42 @@ impl Authorizing<'_> {
     }
 
     /// Refuses a call whose approval can't be used, and records that it was tried.
-    async fn void(&self, approval: &Approval, block: Block) -> Result<Error> {
+    async fn void(&self, agent: &Agent, approval: &Approval, block: Block) -> Result<Error> {
+        let about = (approval.service, approval.operation.clone());
+        self.refuse_unjudged(agent, about, block, Some(approval.id)).await
+    }
+
+    /// Refuses a frozen agent what it was authorized before: what is signed could still be paid with.
+    async fn frozen(&self, agent: &Agent, bound: &BoundPayment) -> Result<Error> {
+        let Settlement { terms, .. } = self.bound_settlement(agent, bound).await?;
+        let about = (terms.service, terms.operation);
+        self.refuse_unjudged(agent, about, Block::AgentFrozen, None).await
+    }
+
+    /// Records and answers a refusal that no check was needed for.
+    async fn refuse_unjudged(
+        &self,
+        agent: &Agent,
+        (service, operation): (ServiceId, OperationSlug),
+        block: Block,
+        approval: Option<ApprovalId>,
+    ) -> Result<Error> {
         let at = self.payments.clock.now();
+        let intent = &self.request.intent;
         let record = DecisionRecord {
             transaction: TransactionId::at(at, self.payments.chance.bytes()?),
-            agent: approval.agent,
-            owner: approval.owner.clone(),
-            service: approval.service,
-            operation: approval.operation.clone(),
-            amount: self.request.intent.offer.amount(),
-            pay_to: self.request.intent.offer.pay_to(),
-            fingerprint: self.request.intent.fingerprint,
+            agent: agent.id,
+            owner: agent.owner.clone(),
+            service,
+            operation: Some(operation),
+            amount: intent.offer.amount(),
+            pay_to: intent.offer.pay_to(),
+            fingerprint: intent.fingerprint,
+            call: CallDescription::of(intent, None, self.payments.network),
             at,
             reason: Reason::PolicyBlocked(block),
             policy_version: None,
-            approval: Some(approval.id),
+            approval,
             checks: Vec::new(),
             latency_ms: self.latency_ms(),
         };
@@ -338,9 +362,7 @@ impl Authorizing<'_> {
             let payment = self.payments.payment(&wallet, &terms, &offer)?;
             Authorized::with_payment(&terms, offer.version(), payment)
         } else {
-            let settlement = self.payments.ledger.settlement(agent.id, bound.settlement).await?;
-            let settlement = settlement.ok_or_else(|| Error::internal("replaying a settlement", "it is gone"))?;
-            Authorized::without_payment(&settlement)
+            Authorized::without_payment(&self.bound_settlement(agent, bound).await?)
         };
         tracing::info!(
             settlement.id = %bound.settlement,
@@ -352,6 +374,11 @@ impl Authorizing<'_> {
         let replayed = axum::http::HeaderValue::from_static("true");
         answer.headers_mut().insert("idempotent-replayed", replayed);
         Ok(answer)
+    }
+
+    async fn bound_settlement(&self, agent: &Agent, bound: &BoundPayment) -> Result<Settlement> {
+        let settlement = self.payments.ledger.settlement(agent.id, bound.settlement).await?;
+        settlement.ok_or_else(|| Error::internal("replaying a settlement", "it is gone"))
     }
 
     /// Stages the question to a person, or joins the same question that is open already.
@@ -412,6 +439,7 @@ impl Authorizing<'_> {
             amount: case.intent.offer.amount(),
             pay_to: case.intent.offer.pay_to(),
             fingerprint: case.intent.fingerprint,
+            call: CallDescription::of(case.intent, case.purchase.operation, self.payments.network),
             at: denial.at,
             reason: denial.reason,
             policy_version: denial.policy_version,

@@ -44,6 +44,7 @@ impl Payments {
             offer: &case.intent.offer,
             service: case.purchase.service,
             operation: case.purchase.operation,
+            network: self.network,
             enabled: standing.enabled.as_ref(),
             day: &standing.day,
             budgets: &standing.budgets,

@@ -160,7 +160,7 @@ impl Payments {
             agent: agent.id,
             wallet: agent.wallet.address,
             service: grant.service(),
-            operation: grant.operation().cloned(),
+            operation: grant.operation().clone(),
             network: self.network,
             amount: grant.amount(),
             pay_to: offer.pay_to(),

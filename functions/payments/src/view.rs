@@ -262,8 +262,7 @@ pub(crate) struct SettlementItem {
     transaction_id: String,
     #[schema(value_type = Uuid)]
     service_id: String,
-    #[schema(required)]
-    operation_id: Option<String>,
+    operation_id: String,
     amount_units: u64,
     /// `authorized`, `confirmed` or `expired`.
     receipt_status: &'static str,
@@ -280,7 +279,7 @@ impl From<&Settlement> for SettlementItem {
             id: terms.id.to_string(),
             transaction_id: terms.transaction.to_string(),
             service_id: terms.service.to_string(),
-            operation_id: terms.operation.as_ref().map(ToString::to_string),
+            operation_id: terms.operation.to_string(),
             amount_units: terms.amount.units(),
             receipt_status: settlement.state.name(),
             authorized_at: terms.authorized_at.to_string(),
@@ -309,8 +308,7 @@ pub(crate) struct ApprovalView {
     transaction_id: String,
     #[schema(value_type = Uuid)]
     service_id: String,
-    #[schema(required)]
-    operation_id: Option<String>,
+    operation_id: String,
     amount_units: u64,
     pay_to: String,
     #[schema(format = DateTime)]
@@ -332,7 +330,7 @@ impl ApprovalView {
             status: approval.status(now).name(),
             transaction_id: approval.transaction.to_string(),
             service_id: approval.service.to_string(),
-            operation_id: approval.operation.as_ref().map(ToString::to_string),
+            operation_id: approval.operation.to_string(),
             amount_units: approval.amount.units(),
             pay_to: approval.pay_to.to_string(),
             created_at: approval.created_at.to_string(),

@@ -68,7 +68,10 @@ impl Caller {
 
     /// Calls an operation's provider without paying.
     pub(crate) async fn sight(&self, operation: &Operation) -> Sighting {
-        let call = self.call(&operation.method, operation.endpoint.clone());
+        let Some(address) = operation.endpoint.address() else {
+            return Err(Obstacle::PathParameters);
+        };
+        let call = self.call(&operation.method, address.clone());
         tokio::time::timeout(self.longest, call)
             .await
             .unwrap_or(Err(Obstacle::Timeout))

@@ -15,7 +15,7 @@ use axum::{Router, extract::Path, extract::State, http::StatusCode, response::In
 use dynoxide::Database;
 use purser_api::{Aside, Boot, Chance, Clock};
 use purser_domain::{
-    Address, Amount, Availability, CatalogPayment, Category, Network, Obstacle, Operation, OperationSlug,
+    Address, Amount, Availability, CatalogPayment, Category, Endpoint, Network, Obstacle, Operation, OperationSlug,
     OperationUuid, ProbeRecord, Quote, Service, ServiceId, ServiceSlug, Timestamp, TrustStatus, Url,
 };
 use purser_probe::{Probe, Report};
@@ -189,13 +189,14 @@ impl World {
             availability: Availability::Unverified,
             label: "Lab".to_owned(),
             method: "GET".to_owned(),
-            endpoint: Url::parse(&format!("http://{}/{page}", self.authority)).unwrap(),
+            endpoint: Endpoint::parse(&format!("http://{}/{page}", self.authority)).unwrap(),
             category: Category::Data,
             execution: "sync".to_owned(),
             price_model: "fixed".to_owned(),
             estimated_price: Amount::ZERO,
             max_price: None,
             params: json!({}),
+            fetches_target: None,
             payment: None,
         });
         let service = Service {

@@ -4,7 +4,9 @@
 //! are in `failure.rs`.
 
 use crate::decision::{DecisionView, OrNull, instant};
-use purser_domain::{ApprovalStatus, Block, DomainPattern, ErrorKind, OperationSlug, Problem, Reason, Refusal};
+use purser_domain::{
+    ApprovalStatus, Block, DomainPattern, ErrorKind, OperationSlug, Problem, Reason, Refusal, Unpayable,
+};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -89,10 +91,18 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub retry_at: Option<OrNull<String>>,
-    /// The threshold above which a person decides.
+    /// The policy's threshold above which a person decides.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub require_approval_above_units: Option<u64>,
+    /// The rule that asks for a person, where the threshold does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub rule_id: Option<String>,
+    /// The amount above which that rule asks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub rule_above_units: Option<u64>,
     /// What the wallet holds, in USDC.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "0.25")]
@@ -301,11 +311,13 @@ fn reason(reason: &Reason) -> ErrorBody {
             approval,
             amount,
             threshold,
-            rule: _,
+            rule,
         } => ErrorBody {
             approval_id: Some(OrNull(approval.map(|id| id.to_string()))),
             amount_units: Some(amount.units()),
             require_approval_above_units: Some(threshold.units()),
+            rule_id: rule.map(|rule| rule.id.to_string()),
+            rule_above_units: rule.map(|rule| rule.above.units()),
             ..says(
                 "a person has to approve this payment; poll the approval, then repeat the request with `approval_id`",
             )
@@ -339,9 +351,12 @@ fn blocked(block: &Block) -> String {
         Block::AgentFrozen => "this agent is frozen; its owner can unfreeze it in the dashboard".to_owned(),
         Block::Category(category) => format!("a rule blocks the category `{}`", category.name()),
         Block::Vendor(service) => format!("`{service}` is not among the vendors that a rule allows"),
-        Block::PayeeNotInCatalog => "the offer pays another wallet than the one in the catalog".to_owned(),
+        Block::Unpayable(unpayable) => why_unpayable(*unpayable).to_owned(),
+        Block::PayeeNotInCatalog => "the offer pays another wallet than the operation's in the catalog".to_owned(),
         Block::PayeeIsPayer => "the offer pays the agent's own wallet".to_owned(),
-        Block::PriceAboveCatalog { max } => format!("the offer asks more than the catalog's maximum of {max} units"),
+        Block::PriceAboveCatalog { max } => {
+            format!("the offer asks more than the {max} units that the catalog lets it cost")
+        }
         Block::Budget { limit, used, .. } => {
             format!("{used} units of a budget of {limit} are used; this call would exceed it")
         }
@@ -350,6 +365,17 @@ fn blocked(block: &Block) -> String {
             "the approval has expired; ask again with a new `idempotency_key` and without `approval_id`".to_owned()
         }
         Block::ApprovalMismatch => "the approval is for another request; repeat the approved one unchanged".to_owned(),
+        Block::TooManyApprovals { limit } => {
+            format!("{limit} questions of this agent's wait for a person already; wait until some are answered")
+        }
+    }
+}
+
+const fn why_unpayable(unpayable: Unpayable) -> &'static str {
+    match unpayable {
+        Unpayable::NoPayment => "the catalog lists no payment for this operation, so no call of it is paid",
+        Unpayable::OtherNetwork => "the catalog lists a payment on another network for this operation",
+        Unpayable::NoMaximum => "this operation has no fixed price, and the catalog no maximum for it",
     }
 }
 

@@ -184,8 +184,9 @@ mod tests {
     use axum::response::Html;
     use http_body_util::BodyExt as _;
     use purser_domain::{
-        Address, Amount, ApprovalId, ApprovalStatus, Block, Category, Check, CheckName, CheckOutcome, DomainPattern,
-        Fits, OperationSlug, Problem, Refusal, RuleId, ServiceId, ServiceSlug, SettlementId, Timestamp, TransactionId,
+        Address, Amount, ApprovalId, ApprovalStatus, AskingRule, Block, Category, Check, CheckName, CheckOutcome,
+        DomainPattern, Fits, OperationSlug, Problem, Refusal, RuleId, ServiceId, ServiceSlug, SettlementId, Timestamp,
+        TransactionId,
     };
     use serde_json::{Value, json};
     use uuid::Uuid;
@@ -635,7 +636,10 @@ mod tests {
                 }),
             ),
             (
-                escalation(Some(RuleId::from_uuid(ONE))),
+                escalation(Some(AskingRule {
+                    id: RuleId::from_uuid(ONE),
+                    above: units(7),
+                })),
                 402,
                 ["escalate", "approval_required", "approval_required"],
                 json!({
@@ -643,6 +647,8 @@ mod tests {
                     "approval_id": ONE_TEXT,
                     "amount_units": 11,
                     "require_approval_above_units": 10,
+                    "rule_id": ONE_TEXT,
+                    "rule_above_units": 7,
                 }),
             ),
             (

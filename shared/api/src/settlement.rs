@@ -19,9 +19,8 @@ pub struct SettlementRow {
     /// Whose service.
     #[schema(value_type = Uuid)]
     pub service_id: String,
-    /// Operation slug; null when the call matched no operation of the catalog.
-    #[schema(required)]
-    pub operation_id: Option<String>,
+    /// Operation slug.
+    pub operation_id: String,
     /// The chain.
     #[schema(value_type = String, example = "base")]
     pub network: &'static str,
@@ -54,7 +53,7 @@ impl From<&Settlement> for SettlementRow {
             transaction_id: terms.transaction.to_string(),
             agent_id: terms.agent.to_string(),
             service_id: terms.service.to_string(),
-            operation_id: terms.operation.as_ref().map(ToString::to_string),
+            operation_id: terms.operation.to_string(),
             network: terms.network.name(),
             token: terms.network.token_symbol(),
             amount_units: terms.amount.units(),

@@ -10,8 +10,8 @@
 //! `expires_at` on.
 
 use crate::{
-    Address, AgentId, Amount, ApprovalId, Fingerprint, OperationSlug, RuleId, ServiceId, SettlementId, Timestamp,
-    TransactionId,
+    Address, AgentId, Amount, ApprovalId, AskingRule, CallDescription, Fingerprint, OperationSlug, ServiceId,
+    SettlementId, Timestamp, TransactionId,
 };
 
 /// One request to a person, bound to exactly one payment request.
@@ -29,16 +29,18 @@ pub struct Approval {
     pub fingerprint: Fingerprint,
     /// For which service.
     pub service: ServiceId,
-    /// For which operation, where the catalog knows it.
-    pub operation: Option<OperationSlug>,
+    /// For which operation.
+    pub operation: OperationSlug,
     /// How much.
     pub amount: Amount,
     /// To whom.
     pub pay_to: Address,
-    /// The threshold or rule amount that was exceeded, as it was told.
+    /// The call, as the agent describes it.
+    pub call: CallDescription,
+    /// The policy's threshold then, as it was told.
     pub threshold: Amount,
-    /// The rule that asked, where it was not the policy's threshold.
-    pub rule: Option<RuleId>,
+    /// The rule that asked, where the threshold did not.
+    pub rule: Option<AskingRule>,
     /// When it was asked.
     pub created_at: Timestamp,
     /// From when on it is void.
@@ -152,7 +154,7 @@ impl Approval {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Duration;
+    use crate::{Duration, Metadata, ProviderRequest, Url};
     use uuid::Uuid;
 
     #[test]
@@ -194,9 +196,19 @@ mod tests {
                 transaction: TransactionId::from_uuid(Uuid::nil()),
                 fingerprint,
                 service: ServiceId::from_uuid(Uuid::nil()),
-                operation: None,
+                operation: OperationSlug::parse("a.b").unwrap(),
                 amount: Amount::ZERO,
                 pay_to: Address::ZERO,
+                call: CallDescription {
+                    request: ProviderRequest {
+                        method: "GET".to_owned(),
+                        url: Url::parse("https://a.example/").unwrap(),
+                        body_hash: None,
+                    },
+                    target_url: None,
+                    metadata: Metadata::default(),
+                    catalog_price: None,
+                },
                 threshold: Amount::ZERO,
                 rule: None,
                 created_at: created,

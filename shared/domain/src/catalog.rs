@@ -1,10 +1,11 @@
 //! What agents can buy: services and their operations (`docs/spec.md` §2.1 to §2.3).
 
 use crate::{
-    Address, Amount, Network, Offer, OperationSlug, OperationUuid, ServiceId, ServiceSlug, requirement::SCHEME,
+    Address, Amount, Endpoint, Network, Offer, OperationSlug, OperationUuid, ServiceId, ServiceSlug,
+    endpoint::{Parameters, address_digest, host_digest, length_digest},
+    requirement::SCHEME,
 };
 use serde_json::Value;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use url::Url;
 
 /// Declares an enum whose values have one name each, in JSON, in queries and in storage.
@@ -82,6 +83,16 @@ named! {
         /// Not seen working.
         Unverified = "unverified",
     }
+
+    /// Why no call of an operation can be paid.
+    Unpayable {
+        /// The catalog has no payment for it: no payee, network and token.
+        NoPayment = "operation_has_no_payment",
+        /// Its payment is on another network than the one that is paid on.
+        OtherNetwork = "operation_is_paid_on_another_network",
+        /// Its price is not fixed, and the catalog has no maximum for it.
+        NoMaximum = "operation_has_no_maximum_price",
+    }
 }
 
 /// One provider.
@@ -127,23 +138,30 @@ pub struct Operation {
     pub label: String,
     /// HTTP method of the provider endpoint.
     pub method: String,
-    /// The provider's address.
-    pub endpoint: Url,
+    /// The provider's address, which may have path parameters.
+    pub endpoint: Endpoint,
     /// As for the service.
     pub category: Category,
     /// `sync` is a value.
     pub execution: String,
-    /// `fixed` is a value.
+    /// [`FIXED_PRICE`] is a value.
     pub price_model: String,
-    /// What a call is expected to cost.
+    /// What a call is expected to cost. Nothing is judged by it.
     pub estimated_price: Amount,
-    /// What a call may cost at most, where that is known; authorize enforces it.
+    /// What a call may cost at most; authorize enforces it. Without one a fixed price is held to the payment's amount, and
+    /// what has another price model can't be paid.
     pub max_price: Option<Amount>,
     /// Descriptor of the parameters, as the provider gives it.
     pub params: Value,
+    /// Whether the caller names the page to fetch, so that `allowed_domains` applies: an operator's word, or `None` for
+    /// what category and slug say ([`Operation::fetches_target`]).
+    pub fetches_target: Option<bool>,
     /// How it is paid; `None` for operations that are not paid.
     pub payment: Option<CatalogPayment>,
 }
+
+/// The price model of operations whose every call costs the same.
+pub const FIXED_PRICE: &str = "fixed";
 
 /// How an operation is paid, as the catalog knows it. The payee pins what authorize may sign.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -175,12 +193,21 @@ impl CatalogPayment {
 pub struct Aggregates {
     /// All operations.
     pub operations: usize,
-    /// Those with [`Availability::PaidX402`].
+    /// Those that have a payment, or were seen to ask for one.
     pub paid: usize,
-    /// Those with [`Availability::FreeVerified`].
+    /// Those that have none, and were seen to answer without.
     pub free: usize,
-    /// The lowest estimated price; zero without operations.
+    /// The lowest price of an operation; zero without operations.
     pub min_price: Amount,
+}
+
+/// What the catalog lets a call of an operation cost, and whom it pays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Payable {
+    /// The one payee.
+    pub pay_to: Address,
+    /// The highest price.
+    pub most: Amount,
 }
 
 impl Service {
@@ -191,22 +218,13 @@ impl Service {
 
     /// The counts of `docs/spec.md` §2.1.
     pub fn aggregates(&self) -> Aggregates {
-        let count = |wanted| {
-            self.operations
-                .iter()
-                .filter(|operation| operation.availability == wanted)
-                .count()
-        };
+        let count = |is_such: fn(&Operation) -> bool| self.operations.iter().filter(|one| is_such(one)).count();
+        let prices = self.operations.iter().map(Operation::price);
         Aggregates {
             operations: self.operations.len(),
-            paid: count(Availability::PaidX402),
-            free: count(Availability::FreeVerified),
-            min_price: self
-                .operations
-                .iter()
-                .map(|operation| operation.estimated_price)
-                .min()
-                .unwrap_or(Amount::ZERO),
+            paid: count(|one| one.payment.is_some() || one.availability == Availability::PaidX402),
+            free: count(|one| one.payment.is_none() && one.availability == Availability::FreeVerified),
+            min_price: prices.min().unwrap_or(Amount::ZERO),
         }
     }
 
@@ -222,30 +240,49 @@ impl Operation {
         self.method.eq_ignore_ascii_case(method)
     }
 
-    /// Whether this is the operation's address: same scheme, host, port and path. Query strings are the caller's
-    /// parameters.
-    pub fn is_at(&self, url: &Url) -> bool {
-        self.endpoint.scheme() == url.scheme()
-            && self.endpoint.host() == url.host()
-            && self.endpoint.port_or_known_default() == url.port_or_known_default()
-            && path_of(&self.endpoint) == path_of(url)
+    /// What a call costs, as far as the catalog knows: the payment's amount, else the estimate.
+    pub fn price(&self) -> Amount {
+        self.payment
+            .as_ref()
+            .map_or(self.estimated_price, |payment| payment.amount)
     }
 
-    /// Whether the caller names the page to fetch, so that `allowed_domains` applies (`docs/decisions.md` §9).
-    pub fn fetches_targets(&self) -> bool {
-        self.category == Category::Scrape || self.slug.fetches_targets()
+    /// Whom a call on this network pays, and what it may cost; or why no call can be paid.
+    pub fn payable(&self, network: Network) -> Result<Payable, Unpayable> {
+        let payment = self.payment.as_ref().filter(|payment| payment.scheme == SCHEME);
+        let payment = payment.ok_or(Unpayable::NoPayment)?;
+        if payment.network != network {
+            return Err(Unpayable::OtherNetwork);
+        }
+        let fixed = (self.price_model == FIXED_PRICE).then_some(payment.amount);
+        Ok(Payable {
+            pay_to: payment.pay_to,
+            most: self.max_price.or(fixed).ok_or(Unpayable::NoMaximum)?,
+        })
+    }
+
+    /// Whether the caller names the page to fetch, so that `allowed_domains` applies: what an operator has said, else
+    /// whether the operation or its service is of category `scrape`, or its slug says so (`docs/decisions.md` §9).
+    pub fn fetches_target(&self, service: Category) -> bool {
+        self.fetches_target.unwrap_or_else(|| {
+            service == Category::Scrape || self.category == Category::Scrape || self.slug.says_that_it_fetches()
+        })
     }
 }
 
-/// The whole catalog, as of one read; found in by UUID, by slug and by provider address, however large it is.
+/// The whole catalog, as of one read; found in by UUID, by slug and by what is called, however large it is.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     /// In the order of their slugs.
     services: Vec<Service>,
     /// Their places, in the order of their ids.
     by_id: Vec<(ServiceId, usize)>,
-    /// The places of services and of their operations, in the order of the addresses' digests.
-    by_address: Vec<(u64, usize, usize)>,
+    /// The places of services and of their operations, in the order of the endpoints' digests.
+    by_endpoint: Vec<(u64, usize, usize)>,
+    /// Which segments are parameters in endpoints of a place and length, in the order of these, the most literal first.
+    templates: Vec<(u64, (u32, u64), Parameters)>,
+    /// The places of services, in the order of their hosts' digests.
+    by_host: Vec<(u64, usize)>,
 }
 
 impl Catalog {
@@ -253,19 +290,38 @@ impl Catalog {
     pub fn new(mut services: Vec<Service>) -> Self {
         services.sort_by(|a, b| a.slug.cmp(&b.slug));
         let places = || services.iter().enumerate();
+        let endpoints = || {
+            places().flat_map(|(place, service)| {
+                let operations = service.operations.iter().enumerate();
+                operations.map(move |(index, operation)| (place, index, &operation.endpoint))
+            })
+        };
         let mut by_id: Vec<_> = places().map(|(place, service)| (service.id, place)).collect();
         by_id.sort_unstable();
-        let mut by_address: Vec<_> = places()
-            .flat_map(|(place, service)| {
-                let operations = service.operations.iter().enumerate();
-                operations.map(move |(index, operation)| (address_digest(&operation.endpoint), place, index))
+        let mut by_endpoint: Vec<_> = endpoints()
+            .map(|(place, index, endpoint)| (endpoint.digest(), place, index))
+            .collect();
+        by_endpoint.sort_unstable();
+        let with_parameters = endpoints().filter(|(.., endpoint)| endpoint.address().is_none());
+        let mut templates: Vec<_> = with_parameters
+            .map(|(.., endpoint)| {
+                let parameters = endpoint.parameters();
+                (endpoint.length_digest(), parameters.literalness(), parameters)
             })
             .collect();
-        by_address.sort_unstable();
+        templates.sort_unstable_by_key(|(length, literalness, _)| (*length, *literalness));
+        templates.dedup();
+        let mut by_host: Vec<_> = endpoints()
+            .map(|(place, _, endpoint)| (host_digest(endpoint.host()), place))
+            .collect();
+        by_host.sort_unstable();
+        by_host.dedup();
         Self {
             services,
             by_id,
-            by_address,
+            by_endpoint,
+            templates,
+            by_host,
         }
     }
 
@@ -293,12 +349,33 @@ impl Catalog {
         }
     }
 
-    /// The operations at an address, each with its service, in the order of the catalog.
-    pub fn at(&self, url: &Url) -> impl Iterator<Item = (&Service, &Operation)> + Clone {
-        let digest = address_digest(url);
-        let first = self.by_address.partition_point(|(other, ..)| *other < digest);
+    /// The operations of open services that a call with this method to this address is a call of, each with its service, in
+    /// the order of the catalog. Where endpoints of several forms fit, only those of the most literal form are.
+    pub fn called<'a>(
+        &'a self,
+        method: &'a str,
+        url: &'a Url,
+    ) -> impl Iterator<Item = (&'a Service, &'a Operation)> + Clone {
+        let length = length_digest(url);
+        let first = self.templates.partition_point(|(other, ..)| *other < length);
+        let alike = self.templates.iter().skip(first);
+        let alike = alike.take_while(|(other, ..)| *other == length);
+        let mut forms = std::iter::once(Parameters::NONE).chain(alike.map(|(.., parameters)| *parameters));
+        let form = forms.find(|form| self.of_form(*form, method, url).next().is_some());
+        form.into_iter().flat_map(move |form| self.of_form(form, method, url))
+    }
+
+    /// As [`Catalog::called`], of the endpoints of one form.
+    fn of_form<'a>(
+        &'a self,
+        form: Parameters,
+        method: &'a str,
+        url: &'a Url,
+    ) -> impl Iterator<Item = (&'a Service, &'a Operation)> + Clone {
+        let digest = address_digest(url, form);
+        let first = self.by_endpoint.partition_point(|(other, ..)| *other < digest);
         let alike = self
-            .by_address
+            .by_endpoint
             .iter()
             .skip(first)
             .take_while(move |(other, ..)| *other == digest);
@@ -307,23 +384,25 @@ impl Catalog {
                 let service = self.services.get(*place)?;
                 Some((service, service.operations.get(*index)?))
             })
-            .filter(move |(_, operation)| operation.is_at(url))
+            .filter(move |(service, operation)| {
+                service.is_open() && operation.takes(method) && operation.endpoint.is_called_at(url)
+            })
     }
-}
 
-/// What equal addresses have in common ([`Operation::is_at`]); others hardly ever do.
-fn address_digest(url: &Url) -> u64 {
-    let mut digest = DefaultHasher::new();
-    url.scheme().hash(&mut digest);
-    url.host().hash(&mut digest);
-    url.port_or_known_default().hash(&mut digest);
-    path_of(url).hash(&mut digest);
-    digest.finish()
-}
-
-/// The path by which addresses are compared.
-fn path_of(url: &Url) -> &str {
-    url.path().trim_end_matches('/')
+    /// The first open service, in the order of the catalog, that has an operation at the host of this address, whatever the
+    /// port.
+    pub fn at_host(&self, url: &Url) -> Option<&Service> {
+        let digest = host_digest(url.host());
+        let first = self.by_host.partition_point(|(other, _)| *other < digest);
+        let alike = self.by_host.iter().skip(first);
+        let mut services = alike
+            .take_while(|(other, _)| *other == digest)
+            .filter_map(|(_, place)| self.services.get(*place));
+        services.find(|service| {
+            let is_there = |operation: &Operation| operation.endpoint.host() == url.host();
+            service.is_open() && service.operations.iter().any(is_there)
+        })
+    }
 }
 
 #[cfg(test)]
@@ -341,13 +420,14 @@ mod tests {
             availability: Availability::Unverified,
             label: String::new(),
             method: "GET".to_owned(),
-            endpoint: Url::parse(address).unwrap(),
+            endpoint: Endpoint::parse(address).unwrap(),
             category: Category::Data,
             execution: String::new(),
             price_model: String::new(),
             estimated_price: Amount::ZERO,
             max_price: None,
             params: Value::Null,
+            fetches_target: None,
             payment: None,
         };
         Service {
@@ -366,40 +446,184 @@ mod tests {
         }
     }
 
-    fn addresses() -> impl Strategy<Value = Vec<&'static str>> {
-        let known = vec![
-            "https://a.example/x",
-            "https://a.example/x/",
-            "https://A.example:443/x?q=1",
-            "https://a.example/X",
-            "http://a.example/x",
-            "https://a.example:444/x",
-            "https://b.example/x",
-            "https://a.example",
-            "http://127.0.0.1/x",
-            "http://2130706433/x#f",
-        ];
+    fn addresses(known: &'static [&'static str]) -> impl Strategy<Value = Vec<&'static str>> {
         prop::collection::vec(prop::sample::select(known), 0..5)
     }
 
+    const ENDPOINTS: &[&str] = &[
+        "https://a.example/x",
+        "https://a.example/x/",
+        "https://A.example:443/x?q=1",
+        "https://a.example/X",
+        "http://a.example/x",
+        "https://a.example:444/x",
+        "https://b.example/x",
+        "https://a.example",
+        "http://127.0.0.1/x",
+        "https://a.example/{id}",
+        "https://a.example/{other}/",
+        "https://a.example/x/{id}",
+        "https://a.example/{id}/y",
+        "https://a.example/{a}/{b}",
+        "https://a.example/x/y",
+    ];
+    const CALLED: &[&str] = &[
+        "https://a.example/x#f",
+        "https://a.example/z",
+        "https://a.example/",
+        "https://a.example/x/y/",
+        "https://a.example/x/z?q",
+        "https://a.example/z/y",
+        "https://a.example/z/z",
+        "https://a.example/z%2fz",
+        "https://a.example/x/y/z",
+        "http://a.example/x",
+        "https://b.example:444/x",
+        "http://2130706433/x#f",
+        "https://c.example/x",
+    ];
+
     proptest! {
-        /// What is found by an index is what a look at every entry finds, in the same order.
+        /// What is found by an index is what a look at every entry finds, in the same order: of what is called at the address
+        /// the most literal.
         #[test]
-        fn an_index_finds_what_a_search_finds(catalog in prop::collection::vec(addresses(), 0..8), asked in addresses()) {
-            let services = catalog.iter().enumerate().map(|(n, addresses)| service(n, addresses)).collect();
-            let catalog = Catalog::new(services);
+        fn an_index_finds_what_a_search_finds(
+            catalog in prop::collection::vec(addresses(ENDPOINTS), 0..8),
+            asked in addresses(CALLED),
+            closed in prop::collection::vec(any::<bool>(), 8),
+        ) {
+            let services = catalog.iter().enumerate().map(|(n, addresses)| Service {
+                curated: !closed[n],
+                ..service(n, addresses)
+            });
+            let catalog = Catalog::new(services.collect());
             for address in asked {
                 let url = Url::parse(address).unwrap();
-                let every = catalog.services().iter();
+                let every = catalog.services().iter().filter(|service| service.is_open());
                 let every = every.flat_map(|service| service.operations.iter().map(move |operation| (service, operation)));
-                let searched: Vec<_> = every.filter(|(_, operation)| operation.is_at(&url)).collect();
-                prop_assert_eq!(catalog.at(&url).collect::<Vec<_>>(), searched);
+                let at: Vec<_> = every.clone().filter(|(_, operation)| operation.endpoint.is_called_at(&url)).collect();
+                let form = |operation: &Operation| operation.endpoint.parameters().literalness();
+                let most = at.iter().map(|(_, operation)| form(operation)).min();
+                let searched: Vec<_> = at.into_iter().filter(|(_, operation)| Some(form(operation)) == most).collect();
+                prop_assert_eq!(catalog.called("get", &url).collect::<Vec<_>>(), searched);
+                prop_assert_eq!(catalog.called("POST", &url).count(), 0);
+                let mut at_host = every.filter(|(_, operation)| operation.endpoint.host() == url.host());
+                prop_assert_eq!(catalog.at_host(&url), at_host.next().map(|(service, _)| service));
             }
             for id in (0..10).map(|n| ServiceId::from_uuid(Uuid::from_u128(n))) {
                 let searched = catalog.services().iter().find(|service| service.id == id);
                 prop_assert_eq!(catalog.by_id(id), searched);
                 prop_assert_eq!(catalog.by_reference(&id.to_string()), searched);
             }
+        }
+    }
+
+    #[test]
+    fn a_more_literal_endpoint_of_another_method_takes_nothing_from_a_template() {
+        let mut lab = service(0, &["https://a.example/x/count", "https://a.example/x/{id}"]);
+        lab.operations[0].method = "POST".to_owned();
+        let catalog = Catalog::new(vec![lab]);
+        let url = Url::parse("https://a.example/x/count").unwrap();
+        let called = |method| {
+            let called: Vec<String> = catalog
+                .called(method, &url)
+                .map(|(_, one)| one.endpoint.to_string())
+                .collect();
+            called.join(" ")
+        };
+        assert_eq!(called("GET"), "https://a.example/x/{id}");
+        assert_eq!(called("POST"), "https://a.example/x/count");
+        assert_eq!(called("PUT"), "");
+    }
+
+    #[test]
+    fn counts_and_prices_go_by_the_payment_before_what_was_seen_and_estimated() {
+        let mut lab = service(0, &["https://a.example/1"; 5]);
+        let units = |units| Amount::from_units(units).unwrap();
+        let payment = |amount| CatalogPayment {
+            scheme: SCHEME.to_owned(),
+            network: Network::Base,
+            amount: units(amount),
+            pay_to: Address::repeat_byte(1),
+        };
+        let rows = [
+            (Availability::Unverified, Some(payment(7)), 1),
+            (Availability::FreeVerified, Some(payment(9)), 1),
+            (Availability::PaidX402, None, 8),
+            (Availability::FreeVerified, None, 8),
+            (Availability::Unverified, None, 8),
+        ];
+        for (operation, (availability, payment, estimated)) in lab.operations.iter_mut().zip(rows) {
+            operation.availability = availability;
+            operation.payment = payment;
+            operation.estimated_price = units(estimated);
+        }
+        let expected = Aggregates {
+            operations: 5,
+            paid: 3,
+            free: 1,
+            min_price: units(7),
+        };
+        assert_eq!(lab.aggregates(), expected);
+    }
+
+    #[test]
+    fn a_call_is_paid_up_to_the_maximum_or_else_its_fixed_price() {
+        let units = |units| Amount::from_units(units).unwrap();
+        let payee = Address::repeat_byte(1);
+        let paid = |network| {
+            Some(CatalogPayment {
+                scheme: SCHEME.to_owned(),
+                network,
+                amount: units(7),
+                pay_to: payee,
+            })
+        };
+        let up_to = |most| {
+            Ok(Payable {
+                pay_to: payee,
+                most: units(most),
+            })
+        };
+        let rows = [
+            (None, FIXED_PRICE, Some(9), Err(Unpayable::NoPayment)),
+            (
+                paid(Network::BaseSepolia),
+                FIXED_PRICE,
+                Some(9),
+                Err(Unpayable::OtherNetwork),
+            ),
+            (paid(Network::Base), FIXED_PRICE, Some(9), up_to(9)),
+            (paid(Network::Base), FIXED_PRICE, Some(5), up_to(5)),
+            (paid(Network::Base), FIXED_PRICE, None, up_to(7)),
+            (paid(Network::Base), "per_token", Some(9), up_to(9)),
+            (paid(Network::Base), "per_token", None, Err(Unpayable::NoMaximum)),
+        ];
+        for (payment, model, max, expected) in rows {
+            let mut operation = service(0, &["https://a.example/"]).operations.remove(0);
+            operation.payment = payment;
+            operation.price_model = model.to_owned();
+            operation.max_price = max.map(units);
+            assert_eq!(operation.payable(Network::Base), expected, "{operation:?}");
+        }
+    }
+
+    #[test]
+    fn what_fetches_a_target_is_said_by_an_operator_or_by_category_and_slug() {
+        let rows = [
+            ("web.scrape", Category::Search, Category::Data, None, true),
+            ("web.search", Category::Scrape, Category::Data, None, true),
+            ("web.search", Category::Search, Category::Scrape, None, true),
+            ("web.search", Category::Search, Category::Data, None, false),
+            ("web.search", Category::Search, Category::Data, Some(true), true),
+            ("web.scrape", Category::Scrape, Category::Scrape, Some(false), false),
+        ];
+        for (slug, category, of_service, said, expected) in rows {
+            let mut operation = service(0, &["https://a.example/"]).operations.remove(0);
+            operation.slug = OperationSlug::parse(slug).unwrap();
+            operation.category = category;
+            operation.fetches_target = said;
+            assert_eq!(operation.fetches_target(of_service), expected, "{slug} {said:?}");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! What is kept of a decision, for the people who govern the agent.
 
 use crate::{
-    Address, AgentId, Amount, ApprovalId, Check, Fingerprint, OperationSlug, Reason, ServiceId, Settlement,
-    SettlementId, Timestamp, TransactionId, TxHash, Vanished,
+    Address, AgentId, Amount, ApprovalId, CallDescription, Check, Fingerprint, OperationSlug, Reason, ServiceId,
+    Settlement, SettlementId, Timestamp, TransactionId, TxHash, Vanished,
 };
 use uuid::Uuid;
 
@@ -25,6 +25,8 @@ pub struct DecisionRecord {
     pub pay_to: Address,
     /// What was asked, to the byte.
     pub fingerprint: Fingerprint,
+    /// The call, as the agent describes it.
+    pub call: CallDescription,
     /// When.
     pub at: Timestamp,
     /// Why it was refused.
@@ -65,6 +67,8 @@ pub struct LoggedRefusal {
     pub amount: Amount,
     /// To whom.
     pub pay_to: Address,
+    /// The call, as the agent describes it.
+    pub call: CallDescription,
     /// When.
     pub at: Timestamp,
     /// `block` or `escalate`.
@@ -125,7 +129,7 @@ impl TakenBack {
             transaction,
             agent: terms.agent,
             service: terms.service,
-            operation: terms.operation.clone(),
+            operation: Some(terms.operation.clone()),
             amount: terms.amount,
             pay_to: terms.pay_to,
             at,

@@ -384,13 +384,14 @@ mod tests {
             availability: crate::Availability::PaidX402,
             label: "Current".to_owned(),
             method: "GET".to_owned(),
-            endpoint: url(),
+            endpoint: Endpoint::parse("https://lab.example/").unwrap(),
             category: Category::Data,
             execution: "sync".to_owned(),
             price_model: "fixed".to_owned(),
             estimated_price: Amount::ZERO,
             max_price: None,
             params: json!({}),
+            fetches_target: None,
             payment: None,
         };
         Catalog::new(vec![Service {

@@ -13,9 +13,9 @@
 //! was decided on (`shared/store`).
 
 use crate::{
-    Agent, AgentId, AgentStatus, Amount, ApprovalId, Charge, DomainPattern, EnabledService, Eviction, Fits, Intent,
-    Offer, Operation, OperationSlug, Rule, RuleId, RuleKind, Service, ServiceId, ServiceSlug, SpendPolicy, Target,
-    Timestamp, Vendor, Window, catalog::named,
+    Agent, AgentId, AgentStatus, Amount, ApprovalId, CallDescription, Category, Charge, DomainPattern, EnabledService,
+    Eviction, Fits, Intent, Network, Offer, Operation, OperationSlug, Rule, RuleId, RuleKind, Service, ServiceId,
+    ServiceSlug, SpendPolicy, Target, Timestamp, Unpayable, Vendor, Window, catalog::named,
 };
 
 /// Everything a decision rests on.
@@ -29,8 +29,10 @@ pub struct Facts<'a> {
     pub offer: &'a Offer,
     /// Whose service it is.
     pub service: &'a Service,
-    /// Which operation, where the catalog knows it.
+    /// Which operation is called; `None` where what is called is none of the service's.
     pub operation: Option<&'a Operation>,
+    /// The one network that is paid on.
+    pub network: Network,
     /// The service's record on the agent; `None` when it was never enabled.
     pub enabled: Option<&'a EnabledService>,
     /// The day's window of the agent and service.
@@ -71,6 +73,7 @@ pub enum Decision<'a> {
 #[derive(Clone, Debug)]
 pub struct Grant<'a> {
     facts: Facts<'a>,
+    operation: &'a Operation,
     enabled: &'a EnabledService,
     checks: Checks,
 }
@@ -88,13 +91,17 @@ impl<'a> Grant<'a> {
     pub const fn service(&self) -> ServiceId {
         self.facts.service.id
     }
-    /// For which operation, where the catalog knows it.
-    pub fn operation(&self) -> Option<&'a OperationSlug> {
-        self.facts.operation.map(|operation| &operation.slug)
+    /// For which operation.
+    pub const fn operation(&self) -> &'a OperationSlug {
+        &self.operation.slug
     }
     /// How much.
     pub const fn amount(&self) -> Amount {
         self.facts.offer.amount()
+    }
+    /// The call, as its agent describes it.
+    pub fn call(&self) -> CallDescription {
+        CallDescription::of(self.facts.intent, self.facts.operation, self.facts.network)
     }
     /// The version of the agent's record (status, keys, rules) that allowed it.
     pub const fn agent_version(&self) -> u64 {
@@ -169,7 +176,7 @@ pub enum Reason {
     },
     /// 403 `operation_not_enabled_for_agent`.
     OperationNotEnabled {
-        /// What was asked, as it was named.
+        /// What is called or, where that is no operation of the service, what was named.
         operation: Option<OperationSlug>,
         /// What is in scope; `None` means all that the catalog knows.
         enabled: Option<Vec<OperationSlug>>,
@@ -214,10 +221,10 @@ pub enum Reason {
         approval: Option<ApprovalId>,
         /// The provider's price.
         amount: Amount,
-        /// What was exceeded: the policy's threshold, or the rule's.
+        /// The policy's threshold.
         threshold: Amount,
-        /// The rule, where one asked rather than the threshold.
-        rule: Option<RuleId>,
+        /// The rule, where one asked and the threshold did not.
+        rule: Option<AskingRule>,
     },
     /// 402 `insufficient_usdc_balance`.
     InsufficientBalance {
@@ -230,22 +237,33 @@ pub enum Reason {
     },
 }
 
+/// A rule of kind `approval_required` that asks a person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AskingRule {
+    /// The rule.
+    pub id: RuleId,
+    /// The amount above which it asks.
+    pub above: Amount,
+}
+
 /// What `policy_blocked` says in `decision.reason` and `decision.rule_triggered`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Block {
     /// The agent is frozen.
     AgentFrozen,
     /// A category is blocked by a rule.
-    Category(crate::Category),
+    Category(Category),
     /// The vendor is on no allowlist.
     Vendor(ServiceSlug),
-    /// The offer pays somebody else than the catalog's payee.
+    /// The catalog does not say what a call of the operation costs, or whom it pays.
+    Unpayable(Unpayable),
+    /// The offer pays somebody else than the operation's payee.
     PayeeNotInCatalog,
     /// The offer pays the agent's own wallet.
     PayeeIsPayer,
-    /// The offer asks more than the catalog's maximum for the operation.
+    /// The offer asks more than the catalog lets a call of the operation cost.
     PriceAboveCatalog {
-        /// The catalog's maximum.
+        /// The operation's maximum or, without one, its fixed price.
         max: Amount,
     },
     /// A budget over all services is used up.
@@ -265,6 +283,11 @@ pub enum Block {
     ApprovalExpired,
     /// The approval is for another request.
     ApprovalMismatch,
+    /// As many questions of the agent's as may wait for a person wait already.
+    TooManyApprovals {
+        /// How many may.
+        limit: u32,
+    },
 }
 
 impl Block {
@@ -274,6 +297,7 @@ impl Block {
             Self::AgentFrozen => "agent_frozen".to_owned(),
             Self::Category(category) => format!("category_block:{}", category.name()),
             Self::Vendor(service) => format!("vendor_allowlist:{service}"),
+            Self::Unpayable(unpayable) => format!("vendor_allowlist:{}", unpayable.name()),
             Self::PayeeNotInCatalog => "vendor_allowlist:pay_to_not_in_catalog".to_owned(),
             Self::PayeeIsPayer => "vendor_allowlist:pay_to_is_own_wallet".to_owned(),
             Self::PriceAboveCatalog { .. } => "vendor_allowlist:price_above_catalog_maximum".to_owned(),
@@ -281,6 +305,7 @@ impl Block {
             Self::ApprovalRejected => "approval_rejected".to_owned(),
             Self::ApprovalExpired => "approval_expired".to_owned(),
             Self::ApprovalMismatch => "approval_request_mismatch".to_owned(),
+            Self::TooManyApprovals { .. } => "too_many_open_approvals".to_owned(),
         }
     }
 
@@ -289,11 +314,15 @@ impl Block {
         match self {
             Self::AgentFrozen => "agent_frozen",
             Self::Category(_) => "category_block",
-            Self::Vendor(_) | Self::PayeeNotInCatalog | Self::PayeeIsPayer | Self::PriceAboveCatalog { .. } => {
-                "vendor_allowlist"
-            }
+            Self::Vendor(_)
+            | Self::Unpayable(_)
+            | Self::PayeeNotInCatalog
+            | Self::PayeeIsPayer
+            | Self::PriceAboveCatalog { .. } => "vendor_allowlist",
             Self::Budget { .. } => "budget_limit",
-            Self::ApprovalRejected | Self::ApprovalExpired | Self::ApprovalMismatch => "approval_required",
+            Self::ApprovalRejected | Self::ApprovalExpired | Self::ApprovalMismatch | Self::TooManyApprovals { .. } => {
+                "approval_required"
+            }
         }
     }
 }
@@ -438,10 +467,7 @@ pub fn evaluate<'a>(facts: &Facts<'a>) -> Decision<'a> {
         Reason::PerCallLimit { amount, max_per_call }.into()
     });
 
-    let blocked = facts.agent.rules.iter().any(|rule| blocks_category(rule, facts));
-    let category = trail.note(CheckName::Category, !blocked, || {
-        Block::Category(category(facts)).into()
-    });
+    let category = category(&mut trail, facts);
     let vendor = vendor(&mut trail, facts);
     let budget = budget(&mut trail, facts);
 
@@ -493,9 +519,13 @@ fn decide<'a>(trail: Trail, checks: &Checks, facts: &Facts<'a>) -> Decision<'a> 
         Some(Finding::Reason(reason)) => return refuse(reason),
         None => {}
     }
-    // Every check passed, so a policy exists and every charge fits; were one missing all the same, nothing is allowed.
+    // Every check passed, so a policy and an operation exist and every charge fits; were one missing all the same, nothing
+    // is allowed.
     let Some(enabled) = facts.enabled else {
         return refuse(service_not_enabled(facts));
+    };
+    let Some(operation) = facts.operation else {
+        return refuse(operation_not_enabled(facts, &enabled.policy));
     };
     if !charges(*facts, enabled).all(|charge| charge.is_some_and(|charge| charge.fits())) {
         let (live, max_per_day) = (facts.day.live(facts.at), enabled.policy.max_per_day);
@@ -503,6 +533,7 @@ fn decide<'a>(trail: Trail, checks: &Checks, facts: &Facts<'a>) -> Decision<'a> 
     }
     Decision::Allow(Grant {
         facts: *facts,
+        operation,
         enabled,
         checks: *checks,
     })
@@ -538,40 +569,33 @@ fn daily_limit(facts: &Facts<'_>, spend_today: Amount, max_per_day: Amount, retr
     }
 }
 
-/// Check 6: the operation is in scope.
+fn operation_not_enabled(facts: &Facts<'_>, policy: &SpendPolicy) -> Reason {
+    let called = facts.operation.map(|operation| &operation.slug);
+    Reason::OperationNotEnabled {
+        operation: called.or(facts.intent.operation.as_ref()).cloned(),
+        enabled: policy.enabled_operations.clone(),
+    }
+}
+
+/// Check 3: what is called is an operation of the service, and in scope.
 fn operation(trail: &mut Trail, facts: &Facts<'_>, policy: Option<&SpendPolicy>) -> Check {
     let Some(policy) = policy else {
         return Check::unknown(CheckName::OperationEnabled);
     };
-    let operation = facts.operation.map(|operation| &operation.slug);
-    let named = facts.intent.operation.as_ref();
-    // A named operation that the catalog does not know can't be enabled, whatever the list says.
-    let known = named.is_none() || operation.is_some();
-    let in_scope = known && policy.allows_operation(operation);
-    trail.note(CheckName::OperationEnabled, in_scope, || {
-        Reason::OperationNotEnabled {
-            operation: operation.or(named).cloned(),
-            enabled: policy.enabled_operations.clone(),
-        }
-        .into()
-    })
+    let in_scope = |operation: &Operation| policy.allows_operation(&operation.slug);
+    trail.note(
+        CheckName::OperationEnabled,
+        facts.operation.is_some_and(in_scope),
+        || operation_not_enabled(facts, policy).into(),
+    )
 }
 
-/// Check 7: what a scrape or crawl is pointed at.
+/// Check 4: what a scrape or crawl is pointed at.
 fn domain(trail: &mut Trail, facts: &Facts<'_>, policy: Option<&SpendPolicy>) -> Check {
-    let Some(policy) = policy else {
+    let (Some(policy), Some(operation)) = (policy, facts.operation) else {
         return Check::unknown(CheckName::Domain);
     };
-    // Of an operation that is not known, the service's category and the name it was given are what there is to go by.
-    let fetches = match facts.operation {
-        Some(operation) => operation.fetches_targets(),
-        None => facts
-            .intent
-            .operation
-            .as_ref()
-            .is_some_and(OperationSlug::fetches_targets),
-    } || facts.service.category == crate::Category::Scrape;
-    if !fetches || policy.allows_any_domain() {
+    if !operation.fetches_target(facts.service.category) || policy.allows_any_domain() {
         return Check::passed(CheckName::Domain);
     }
     let target = facts.intent.target.as_ref();
@@ -585,19 +609,29 @@ fn domain(trail: &mut Trail, facts: &Facts<'_>, policy: Option<&SpendPolicy>) ->
     })
 }
 
-/// The category that rules see: the operation's own, else its service's.
-fn category(facts: &Facts<'_>) -> crate::Category {
-    facts
-        .operation
-        .map_or(facts.service.category, |operation| operation.category)
+/// The categories that rules see: the operation's own, then its service's.
+fn categories<'a>(facts: &Facts<'a>) -> impl Iterator<Item = Category> + use<'a> {
+    let of_operation = facts.operation.map(|operation| operation.category);
+    of_operation.into_iter().chain(std::iter::once(facts.service.category))
 }
 
-fn blocks_category(rule: &Rule, facts: &Facts<'_>) -> bool {
-    matches!(&rule.kind, RuleKind::CategoryBlock { categories }
-        if categories.contains(&category(facts)) || categories.contains(&facts.service.category))
+/// Check 7: the categories.
+fn category(trail: &mut Trail, facts: &Facts<'_>) -> Check {
+    let blocked = facts.agent.rules.iter().find_map(|rule| blocked_category(rule, facts));
+    trail.note(CheckName::Category, blocked.is_none(), || {
+        Block::Category(blocked.unwrap_or(facts.service.category)).into()
+    })
 }
 
-/// Check 10, the vendor: every allowlist names it, and the money goes where the catalog says, at the catalog's price.
+/// Which of the categories the rule blocks.
+fn blocked_category(rule: &Rule, facts: &Facts<'_>) -> Option<Category> {
+    let RuleKind::CategoryBlock { categories: blocked } = &rule.kind else {
+        return None;
+    };
+    categories(facts).find(|category| blocked.contains(category))
+}
+
+/// Check 8: every allowlist names the vendor, and the money goes to the operation's own payee, at its price.
 fn vendor(trail: &mut Trail, facts: &Facts<'_>) -> Check {
     let wrong = wrong_vendor(facts);
     trail.note(CheckName::Vendor, wrong.is_none(), || {
@@ -620,23 +654,17 @@ fn wrong_vendor(facts: &Facts<'_>) -> Option<Block> {
     if pay_to == facts.agent.wallet.address {
         return Some(Block::PayeeIsPayer);
     }
-    let payee = |operation: &Operation| operation.payment.as_ref().map(|payment| payment.pay_to);
-    // Where the catalog names no payee for the operation, or does not know the operation, any payee of the service will
-    // do, but no stranger. A service without any can't be held to one.
-    let any_of_service = || {
-        let mut payees = facts.service.operations.iter().filter_map(payee).peekable();
-        payees.peek().is_none() || payees.any(|payee| payee == pay_to)
+    // What is called and is no operation is out of scope before its vendor is asked.
+    let payable = facts.operation?.payable(facts.network);
+    let payable = match payable {
+        Ok(payable) => payable,
+        Err(unpayable) => return Some(Block::Unpayable(unpayable)),
     };
-    let paid = facts
-        .operation
-        .and_then(payee)
-        .map_or_else(any_of_service, |payee| payee == pay_to);
-    if !paid {
+    if pay_to != payable.pay_to {
         return Some(Block::PayeeNotInCatalog);
     }
-    let max = facts.operation.and_then(|operation| operation.max_price);
-    max.filter(|max| facts.offer.amount() > *max)
-        .map(|max| Block::PriceAboveCatalog { max })
+    let max = payable.most;
+    (facts.offer.amount() > max).then_some(Block::PriceAboveCatalog { max })
 }
 
 /// The limit and window of a budget rule; `None` for other rules, and where the window is not among the facts.
@@ -651,7 +679,7 @@ fn budget_of<'a>(rule: &Rule, facts: &Facts<'a>) -> Option<(Amount, &'a Window)>
         .map(|(_, window)| (limit, window))
 }
 
-/// Check 10, the budgets: the fullest one tells the numbers.
+/// Check 9: the budgets; the fullest one tells the numbers.
 fn budget(trail: &mut Trail, facts: &Facts<'_>) -> Check {
     let amount = facts.offer.amount();
     let tightest = facts
@@ -675,22 +703,24 @@ fn budget(trail: &mut Trail, facts: &Facts<'_>) -> Check {
     })
 }
 
-/// Check 12: the threshold, then the rules.
+/// Check 11: the threshold, then the rules.
 fn approval(trail: &mut Trail, facts: &Facts<'_>, policy: Option<&SpendPolicy>) -> Check {
     let Some(policy) = policy else {
         return Check::unknown(CheckName::Approval);
     };
     let amount = facts.offer.amount();
     let threshold = policy.require_approval_above;
-    let by_threshold = (amount > threshold).then_some((threshold, None));
-    let asked = by_threshold.or_else(|| {
-        let mut rules = facts.agent.rules.iter();
-        rules.find_map(|rule| asks_for_approval(rule, facts).map(|above| (above, Some(rule.id))))
-    });
-    let check = match (asked, facts.approval) {
-        (None, _) => Check::passed(CheckName::Approval),
-        (Some(_), Some(_)) => Check::without_numbers(CheckName::Approval, CheckOutcome::Lifted),
-        (Some((threshold, rule)), None) => trail.note(CheckName::Approval, false, || {
+    let asks = amount > threshold;
+    let mut rules = facts.agent.rules.iter();
+    let rule = if asks {
+        None
+    } else {
+        rules.find_map(|rule| asking_rule(rule, facts))
+    };
+    let check = match (asks || rule.is_some(), facts.approval) {
+        (false, _) => Check::passed(CheckName::Approval),
+        (true, Some(_)) => Check::without_numbers(CheckName::Approval, CheckOutcome::Lifted),
+        (true, None) => trail.note(CheckName::Approval, false, || {
             Reason::ApprovalRequired {
                 approval: None,
                 amount,
@@ -700,18 +730,17 @@ fn approval(trail: &mut Trail, facts: &Facts<'_>, policy: Option<&SpendPolicy>) 
             .into()
         }),
     };
-    let limit = asked.map_or(threshold, |(limit, _)| limit);
     Check {
-        limit: Some(limit),
+        limit: Some(rule.map_or(threshold, |rule| rule.above)),
         ..check
     }
 }
 
-/// The amount above which an `approval_required` rule asks about this payment; `None` when it does not.
-fn asks_for_approval(rule: &Rule, facts: &Facts<'_>) -> Option<Amount> {
+/// The rule and its amount, if it is one of kind `approval_required` that asks about this payment.
+fn asking_rule(rule: &Rule, facts: &Facts<'_>) -> Option<AskingRule> {
     let RuleKind::ApprovalRequired {
         services,
-        categories,
+        categories: listed,
         above,
     } = &rule.kind
     else {
@@ -720,11 +749,11 @@ fn asks_for_approval(rule: &Rule, facts: &Facts<'_>) -> Option<Amount> {
     let service = services
         .as_ref()
         .is_none_or(|services| services.contains(&facts.service.slug));
-    let category = categories
+    let category = listed
         .as_ref()
-        .is_none_or(|list| list.contains(&category(facts)) || list.contains(&facts.service.category));
+        .is_none_or(|listed| categories(facts).any(|category| listed.contains(&category)));
     let above = above.unwrap_or(Amount::ZERO);
-    (service && category && facts.offer.amount() > above).then_some(above)
+    (service && category && facts.offer.amount() > above).then_some(AskingRule { id: rule.id, above })
 }
 
 enum Finding {

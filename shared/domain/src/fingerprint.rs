@@ -11,21 +11,21 @@ pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
     /// The fingerprint of a request body, leaving out the members that say which attempt this is rather than what is
-    /// asked.
+    /// asked, and members that are null: of the body itself, and of what it says of the call. The provider's own object
+    /// counts as it is.
     ///
     /// RFC 8785 writes numbers as IEEE doubles do, so integers beyond 2^53 would fall together. A request with such a
     /// number is therefore hashed over its plain serialization, in which they stay apart.
     pub fn of_request(body: &Value, leave_out: &[&str]) -> Self {
+        let asked = Asked { body, leave_out };
         if !has_unsafe_integer(body)
-            && let Ok(canonical) = serde_json_canonicalizer::to_vec(&WithoutMembers { body, leave_out })
+            && let Ok(canonical) = serde_json_canonicalizer::to_vec(&asked)
         {
             return Self::of_bytes(b"rfc8785\0", &canonical);
         }
-        let mut body = body.clone();
-        if let Value::Object(object) = &mut body {
-            object.retain(|key, _| !leave_out.contains(&key.as_str()));
-        }
-        Self::of_bytes(b"plain\0", body.to_string().as_bytes())
+        // A value serializes into any writer.
+        let plain = serde_json::to_vec(&asked).unwrap_or_default();
+        Self::of_bytes(b"plain\0", &plain)
     }
 
     /// The fingerprint of one text, such as an idempotency key, so that stored keys have one length.
@@ -51,21 +51,48 @@ impl Fingerprint {
     }
 }
 
-/// A value that is written without some of its own members, so that nobody copies it to drop them.
-struct WithoutMembers<'a> {
+/// A request that is written without what does not count, so that nobody copies it to drop that.
+struct Asked<'a> {
     body: &'a Value,
     leave_out: &'a [&'a str],
 }
 
-impl Serialize for WithoutMembers<'_> {
+/// The members in which null is as good as absent (`docs/decisions.md` §9).
+const OURS: [&str; 2] = ["original_request", "metadata"];
+
+impl Serialize for Asked<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.body {
-            Value::Object(members) => serializer.collect_map(
-                members
-                    .iter()
-                    .filter(|(name, _)| !self.leave_out.contains(&name.as_str())),
-            ),
-            other => other.serialize(serializer),
+        let Value::Object(members) = self.body else {
+            return self.body.serialize(serializer);
+        };
+        let counts = |name: &str, value: &Value| !value.is_null() && !self.leave_out.contains(&name);
+        let members = members.iter().filter(|(name, value)| counts(name, value));
+        serializer.collect_map(members.map(|(name, value)| {
+            let is_ours = OURS.contains(&name.as_str());
+            (
+                name,
+                if is_ours {
+                    Said::WithoutNulls(value)
+                } else {
+                    Said::Whole(value)
+                },
+            )
+        }))
+    }
+}
+
+enum Said<'a> {
+    Whole(&'a Value),
+    WithoutNulls(&'a Value),
+}
+
+impl Serialize for Said<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::WithoutNulls(Value::Object(members)) => {
+                serializer.collect_map(members.iter().filter(|(_, value)| !value.is_null()))
+            }
+            Self::Whole(value) | Self::WithoutNulls(value) => value.serialize(serializer),
         }
     }
 }
@@ -113,6 +140,27 @@ mod tests {
         let one = of(r#"{"a": 1, "b": {"c": "\u00e9", "d": 2.0}, "idempotency_key": "x"}"#);
         let two = of("{\"b\":{\"d\":2,\"c\":\"\u{e9}\"},\"approval_id\":\"y\",\"a\":1}");
         assert_eq!(one, two);
+    }
+
+    #[test]
+    fn null_is_absent() {
+        let base = of(r#"{"a": 1, "metadata": {"b": 1}, "original_request": {}}"#);
+        for same in [
+            r#"{"a": 1, "metadata": {"b": 1, "target_url": null}, "original_request": {"body_hash": null}}"#,
+            r#"{"a": 1, "metadata": {"b": 1}, "original_request": {}, "service_id": null}"#,
+        ] {
+            assert_eq!(of(same), base, "{same}");
+        }
+        assert_eq!(
+            of(r#"{"a": 9007199254740993, "metadata": null}"#),
+            of(r#"{"a": 9007199254740993}"#)
+        );
+        let offered = |text: &str| of(&format!(r#"{{"payment_requirement": {text}}}"#));
+        assert_ne!(
+            offered(r#"{"extensions": null}"#),
+            offered("{}"),
+            "the provider's object is as it is"
+        );
     }
 
     #[test]

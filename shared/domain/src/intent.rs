@@ -1,11 +1,10 @@
 //! What a caller asks: request bodies, parsed once, at the edge. Below this nothing meets a raw body.
 
 use crate::{
-    Amount, ApprovalId, Catalog, ErrorKind, Fields, Fingerprint, Network, Offer, Operation, OperationSlug, Problem,
-    Result, Service, Target, TxHash, target::parse_web_url, transaction_hash_in,
+    Amount, ApprovalId, Catalog, ErrorKind, Fields, Fingerprint, Metadata, Network, Offer, Operation, OperationSlug,
+    Problem, ProviderRequest, Result, Service, Target, TxHash, target::parse_web_url, transaction_hash_in,
 };
 use serde_json::Value;
-use url::Url;
 
 /// A payment that an agent wants to make.
 #[derive(Clone, Debug)]
@@ -20,19 +19,12 @@ pub struct Intent {
     pub service: Option<String>,
     /// The operation as it was named.
     pub operation: Option<OperationSlug>,
-    /// The host that a scrape or crawl is pointed at.
+    /// The page that a scrape or crawl is pointed at.
     pub target: Option<Target>,
+    /// What else the agent says of the call.
+    pub metadata: Metadata,
     /// What makes this request this request.
     pub fingerprint: Fingerprint,
-}
-
-/// The provider call that a payment is for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProviderRequest {
-    /// HTTP method.
-    pub method: String,
-    /// Where the provider is called.
-    pub url: Url,
 }
 
 /// The body of authorize.
@@ -222,7 +214,7 @@ impl Reader<'_> {
         let operation = self.fields.read("operation_id", |value| {
             value.as_str().and_then(OperationSlug::parse).ok_or(OperationSlug::FORM)
         });
-        let target = self.target();
+        let (target, metadata) = self.metadata();
         Some(Intent {
             offer: offer?,
             max_payment: max_payment?,
@@ -230,6 +222,7 @@ impl Reader<'_> {
             service,
             operation,
             target,
+            metadata,
             fingerprint: Fingerprint::of_request(body, left_out),
         })
     }
@@ -272,31 +265,39 @@ impl Reader<'_> {
             let text = value.as_str().filter(|text| text.len() <= MAX_URL_BYTES);
             text.and_then(parse_web_url).ok_or("must be an http or https URL")
         });
-        descriptor.text("body_hash", MAX_KEY_BYTES);
+        let body_hash = descriptor.text("body_hash", MAX_KEY_BYTES).map(str::to_owned);
         if let Err(problems) = descriptor.finish() {
             self.fields.extend(problems);
         }
         Some(ProviderRequest {
             method: method?,
             url: url?,
+            body_hash,
         })
     }
 
-    fn target(&mut self) -> Option<Target> {
-        let value = self.fields.get("metadata")?;
-        let (target, problems) = match Fields::of(value, self.fields.path_of("metadata")) {
-            Ok(mut metadata) => {
-                metadata.refuse_unknown(&["target_url"]);
-                let target = metadata.read("target_url", |value| match value.as_str() {
+    fn metadata(&mut self) -> (Option<Target>, Metadata) {
+        let Some(value) = self.fields.get("metadata") else {
+            return (None, Metadata::default());
+        };
+        let path = self.fields.path_of("metadata");
+        let (target, metadata) = match (Fields::of(value, path.as_str()), value.as_object()) {
+            (Ok(mut fields), Some(members)) => {
+                let target = fields.read(Metadata::TARGET, |value| match value.as_str() {
                     Some(text) if text.len() <= MAX_URL_BYTES => Target::parse(text),
                     _ => Err("must be an http or https URL with a host name"),
                 });
-                (target, metadata.finish().err().unwrap_or_default())
+                self.fields.extend(fields.finish().err().unwrap_or_default());
+                (target, Metadata::parse(members, &path))
             }
-            Err(problem) => (None, vec![problem]),
+            (Err(problem), _) => (None, Err(vec![problem])),
+            (Ok(_), None) => (None, Ok(Metadata::default())),
         };
-        self.fields.extend(problems);
-        target
+        let metadata = metadata.unwrap_or_else(|problems| {
+            self.fields.extend(problems);
+            Metadata::default()
+        });
+        (target, metadata)
     }
 }
 
@@ -305,56 +306,57 @@ impl Reader<'_> {
 pub struct Purchase<'a> {
     /// The service.
     pub service: &'a Service,
-    /// The operation, where the catalog knows it.
+    /// The operation that is called; `None` where what is called is none of the service's, and so can't be paid.
     pub operation: Option<&'a Operation>,
 }
 
 impl<'a> Purchase<'a> {
-    /// Finds what an intent is about: by the names it gives, else by the provider address it calls (`docs/decisions.md`
-    /// §3).
+    /// Finds what an intent is about (`docs/decisions.md` §3). What is called, by method and address, decides; the names that
+    /// the intent gives only narrow it, and must agree.
     ///
-    /// A service that is not in the catalog, not in its curated set, or disabled, is `service_not_found`. Naming one
-    /// service or operation while calling the address of another is a malformed request: scopes and limits are judged by
-    /// the name, so the two must agree. An address that the catalog does not know agrees with any name.
-    pub fn of(intent: &Intent, catalog: &'a Catalog) -> Result<Self> {
-        let ProviderRequest { method, url } = &intent.request;
-        let at_address = catalog.at(url);
-        let called = || at_address.clone().filter(|(_, operation)| operation.takes(method));
-        let service = match &intent.service {
-            Some(reference) => catalog.by_reference(reference),
-            None => called()
-                .filter(|(service, _)| service.is_open())
-                .find(|(_, operation)| intent.operation.as_ref().is_none_or(|named| operation.slug == *named))
-                .map(|(service, _)| service),
+    /// Only services that are in the catalog, in its curated set and not disabled can be bought from: naming another one, or
+    /// calling a host where none of them is, is `service_not_found`. A call of an open service's host, or for a named one,
+    /// that is no operation of any is out of every scope: a purchase without an operation. Names that contradict what is
+    /// called are a malformed request.
+    pub fn of(intent: &'a Intent, catalog: &'a Catalog) -> Result<Self> {
+        let ProviderRequest { method, url, .. } = &intent.request;
+        let named = match &intent.service {
+            None => None,
+            Some(reference) => {
+                let service = catalog.by_reference(reference).filter(|service| service.is_open());
+                Some(service.ok_or(ErrorKind::ServiceNotFound)?)
+            }
         };
-        let service = service
-            .filter(|service| service.is_open())
-            .ok_or(ErrorKind::ServiceNotFound)?;
-
+        let mut called = catalog.called(method, url).peekable();
+        if called.peek().is_none() {
+            let service = named
+                .or_else(|| catalog.at_host(url))
+                .ok_or(ErrorKind::ServiceNotFound)?;
+            return Ok(Self {
+                service,
+                operation: None,
+            });
+        }
+        let mut of_service = called
+            .filter(|(service, _)| named.is_none_or(|named| named.id == service.id))
+            .peekable();
         let mismatch = |path, message| Err(ErrorKind::InvalidRequest(vec![Problem::at(path, message)]).into());
-        let mut owners = at_address.clone().map(|(owner, _)| owner.id).peekable();
-        if owners.peek().is_some() && !owners.any(|owner| owner == service.id) {
+        if of_service.peek().is_none() {
             return mismatch(
                 "/service_id",
                 "names another service than the one that `original_request` calls",
             );
         }
-        let mut called = called()
-            .filter(|(owner, _)| owner.id == service.id)
-            .map(|(_, operation)| operation)
-            .peekable();
-        let operation = match &intent.operation {
-            Some(named) => {
-                if called.peek().is_some() && !called.any(|operation| operation.slug == *named) {
-                    return mismatch(
-                        "/operation_id",
-                        "names another operation than the one that `original_request` calls",
-                    );
-                }
-                service.operation(named)
-            }
-            None => called.next(),
-        };
-        Ok(Self { service, operation })
+        let is_named = |operation: &Operation| intent.operation.as_ref().is_none_or(|named| operation.slug == *named);
+        match of_service.find(|(_, operation)| is_named(operation)) {
+            Some((service, operation)) => Ok(Self {
+                service,
+                operation: Some(operation),
+            }),
+            None => mismatch(
+                "/operation_id",
+                "names another operation than the one that `original_request` calls",
+            ),
+        }
     }
 }

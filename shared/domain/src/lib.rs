@@ -19,9 +19,11 @@ mod address;
 mod agent;
 mod amount;
 mod approval;
+mod call;
 mod catalog;
 mod decision;
 mod edit;
+mod endpoint;
 mod error;
 mod evaluate;
 mod fingerprint;
@@ -48,9 +50,14 @@ pub use agent::*;
 pub use alloy_primitives::B256;
 pub use amount::*;
 pub use approval::*;
-pub use catalog::{Aggregates, Availability, Catalog, CatalogPayment, Category, Operation, Service, TrustStatus};
+pub use call::*;
+pub use catalog::{
+    Aggregates, Availability, Catalog, CatalogPayment, Category, FIXED_PRICE, Operation, Payable, Service, TrustStatus,
+    Unpayable,
+};
 pub use decision::*;
 pub use edit::*;
+pub use endpoint::Endpoint;
 pub use error::*;
 pub use evaluate::*;
 pub use fingerprint::*;

@@ -71,13 +71,11 @@ impl SpendPolicy {
         }
     }
 
-    /// Whether the operation is in scope. An operation that the catalog does not know is in no list.
-    pub fn allows_operation(&self, operation: Option<&OperationSlug>) -> bool {
-        match (&self.enabled_operations, operation) {
-            (None, _) => true,
-            (Some(enabled), Some(operation)) => enabled.contains(operation),
-            (Some(_), None) => false,
-        }
+    /// Whether an operation of the service is in scope.
+    pub fn allows_operation(&self, operation: &OperationSlug) -> bool {
+        self.enabled_operations
+            .as_ref()
+            .is_none_or(|enabled| enabled.contains(operation))
     }
 
     /// Whether every target is allowed, so that none needs to be named.

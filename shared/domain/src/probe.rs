@@ -14,13 +14,13 @@
 //! Deliberately elsewhere: whom a probe may call at all, and reading the answer (`functions/probe`).
 
 use crate::{
-    Address, Availability, CatalogPayment, Duration, Fingerprint, Network, Offer, Operation, OperationUuid, Problem,
-    Service, Timestamp, TrustStatus, requirement::ROOT,
+    Address, Availability, CatalogPayment, Duration, Endpoint, Fingerprint, Network, Offer, Operation, OperationUuid,
+    Problem, Service, Timestamp, TrustStatus, requirement::ROOT,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
-use url::{Host, Url};
+use url::Host;
 
 /// What a provider wants for a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +39,8 @@ pub type Sighting = Result<Quote, Obstacle>;
 pub enum Obstacle {
     /// The method is none that may be sent without knowing what it does.
     MethodNotProbed,
+    /// The address has parameters, for which a probe has no values.
+    PathParameters,
     /// The address, or one that it redirects to, is not on the public internet.
     BlockedAddress,
     /// The name has no address.
@@ -70,6 +72,7 @@ pub enum Obstacle {
 impl Obstacle {
     const WORDS: &'static [(Self, &'static str)] = &[
         (Self::MethodNotProbed, "method_not_probed"),
+        (Self::PathParameters, "path_parameters"),
         (Self::BlockedAddress, "blocked_address"),
         (Self::UnknownHost, "unknown_host"),
         (Self::Unreachable, "unreachable"),
@@ -283,9 +286,8 @@ impl Service {
 
     /// Whether a payee that was seen for the first time may become the one that the catalog names for an operation.
     ///
-    /// Only where it names none yet, and only where naming it takes nothing back: while no payee of the service is named
-    /// any will do, but once one is, strangers are refused (`evaluate.rs`, check 10), and stay refused. And only where
-    /// nobody stands between: over https, or on this machine.
+    /// Only where it names none yet, so that nothing of the operation could be paid; only where that is the payee of the
+    /// rest of the service, if that has one; and only where nobody stands between: over https, or on this machine.
     fn may_pin(&self, operation: &Operation, payee: Address) -> bool {
         let mut named = self
             .operations
@@ -314,7 +316,7 @@ impl TrustStatus {
 }
 
 /// Whether an answer from there can't be somebody else's on the network.
-fn speaks_for_itself(endpoint: &Url) -> bool {
+fn speaks_for_itself(endpoint: &Endpoint) -> bool {
     let loopback = match endpoint.host() {
         Some(Host::Ipv4(ip)) => ip.is_loopback(),
         Some(Host::Ipv6(ip)) => ip.is_loopback(),
@@ -364,13 +366,14 @@ mod tests {
             availability: Availability::Unverified,
             label: String::new(),
             method: "GET".to_owned(),
-            endpoint: Url::parse(endpoint).unwrap(),
+            endpoint: Endpoint::parse(endpoint).unwrap(),
             category: Category::Data,
             execution: "sync".to_owned(),
             price_model: "fixed".to_owned(),
             estimated_price: Amount::ZERO,
             max_price: None,
             params: json!({}),
+            fetches_target: None,
             payment,
         }
     }
@@ -522,7 +525,7 @@ mod tests {
         let (mut entry, record) = after(one(HTTPS, Some(payment(10, 1))), &[Ok(paid(11, 1))]);
         let day = Duration::DAY;
         assert!(!record.is_due(&entry.operations[0], at(20), day));
-        entry.operations[0].endpoint = Url::parse("https://lab.example/other").unwrap();
+        entry.operations[0].endpoint = Endpoint::parse("https://lab.example/other").unwrap();
         let moved = &entry.operations[0];
         assert_eq!((record.of(moved), record.change(moved)), (None, None));
         assert!(record.is_due(moved, at(20), day));

@@ -30,8 +30,8 @@ pub struct Terms {
     pub wallet: Address,
     /// Whose service.
     pub service: ServiceId,
-    /// Which operation, where the catalog knows it.
-    pub operation: Option<OperationSlug>,
+    /// Which operation.
+    pub operation: OperationSlug,
     /// The chain.
     pub network: Network,
     /// How much, of the network's one token.

@@ -41,13 +41,15 @@ slugs! {
 }
 
 impl OperationSlug {
-    /// Whether this operation fetches a page that the caller names: its action part is, or begins with, `scrape` or
-    /// `crawl` (`docs/decisions.md` §9). The category `scrape` says the same of a whole service.
-    pub fn fetches_targets(&self) -> bool {
-        self.0
-            .split('.')
-            .skip(1)
-            .any(|part| part.starts_with("scrape") || part.starts_with("crawl"))
+    /// Whether the name says that the operation fetches a page that the caller names: one of its words begins with `scrape`,
+    /// `scraping` or `crawl` (`docs/decisions.md` §9).
+    pub fn says_that_it_fetches(&self) -> bool {
+        let mut words = self.0.split(['.', '-', '_']);
+        words.any(|word| {
+            ["scrape", "scraping", "crawl"]
+                .iter()
+                .any(|verb| word.starts_with(verb))
+        })
     }
 }
 
@@ -75,20 +77,21 @@ mod tests {
     }
 
     #[test]
-    fn the_action_part_tells_scrape_and_crawl() {
+    fn a_word_of_the_slug_tells_scrape_and_crawl() {
         let rows = [
             ("web.scrape", true),
             ("web.crawl-site", true),
-            ("scrape.status", false),
-            ("web.search", false),
+            ("page.bulk-scrape", true),
+            ("page.bulk_crawler", true),
+            ("page.web-scraping", true),
+            ("scrape.page", true),
             ("web.v2.scrape", true),
+            ("web.search", false),
+            ("sky.skyscraper", false),
         ];
         for (slug, expected) in rows {
-            assert_eq!(
-                OperationSlug::parse(slug).unwrap().fetches_targets(),
-                expected,
-                "{slug}"
-            );
+            let slug = OperationSlug::parse(slug).unwrap();
+            assert_eq!(slug.says_that_it_fetches(), expected, "{slug}");
         }
     }
 }

@@ -3,9 +3,10 @@
 use std::fmt;
 use url::{Host, Url};
 
-/// The host of `metadata.target_url`, as it is compared: ASCII (IDNA), lower case, without a trailing dot.
+/// `metadata.target_url`, with its host as it is compared: ASCII (IDNA), lower case, without a trailing dot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
+    url: Url,
     host: String,
     is_ip: bool,
 }
@@ -16,24 +17,20 @@ impl Target {
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         const WRONG: &str = "must be an http or https URL with a host name";
         let url = parse_web_url(text).ok_or(WRONG)?;
-        match url.host() {
-            Some(Host::Domain(domain)) => {
-                let host = domain.strip_suffix('.').unwrap_or(domain);
-                if is_host_name(host) {
-                    Ok(Self {
-                        host: host.to_owned(),
-                        is_ip: false,
-                    })
-                } else {
-                    Err(WRONG)
-                }
-            }
-            Some(ip) => Ok(Self {
-                host: ip.to_string(),
-                is_ip: true,
-            }),
-            None => Err(WRONG),
+        let (host, is_ip) = match url.host().ok_or(WRONG)? {
+            Host::Domain(domain) => (domain.strip_suffix('.').unwrap_or(domain).to_owned(), false),
+            ip @ (Host::Ipv4(_) | Host::Ipv6(_)) => (ip.to_string(), true),
+        };
+        if is_ip || is_host_name(&host) {
+            Ok(Self { url, host, is_ip })
+        } else {
+            Err(WRONG)
         }
+    }
+
+    /// The whole address.
+    pub const fn url(&self) -> &Url {
+        &self.url
     }
 
     /// The host as compared.

@@ -242,13 +242,14 @@ impl Case {
             availability: Availability::PaidX402,
             label: String::new(),
             method: "GET".into(),
-            endpoint: url.clone(),
+            endpoint: Endpoint::parse(url.as_str()).unwrap(),
             category: *category,
             execution: "sync".into(),
             price_model: "fixed".into(),
             estimated_price: units(1),
             max_price: max.map(units),
             params: json!({}),
+            fetches_target: None,
             payment: payee.map(|payee| CatalogPayment {
                 scheme: "exact".into(),
                 network: Network::BaseSepolia,
@@ -370,12 +371,14 @@ impl Case {
             request: ProviderRequest {
                 method: "GET".into(),
                 url,
+                body_hash: None,
             },
             service: None,
             operation: self.named_unknown.then_some(unknown),
             target: self
                 .target
                 .map(|host| Target::parse(&format!("https://{}/", HOSTS[host])).unwrap()),
+            metadata: Metadata::default(),
             fingerprint: Fingerprint::of_text("x"),
         };
         let day = window(

@@ -104,13 +104,14 @@ impl Case {
             availability: Availability::PaidX402,
             label: String::new(),
             method: "GET".into(),
-            endpoint: url.clone(),
+            endpoint: Endpoint::parse(url.as_str()).unwrap(),
             category: Category::Search,
             execution: "sync".into(),
             price_model: "fixed".into(),
             estimated_price: units(50),
             max_price: self.catalog_max.map(units),
             params: json!({}),
+            fetches_target: None,
             payment: Some(CatalogPayment {
                 scheme: "exact".into(),
                 network: Network::BaseSepolia,
@@ -261,12 +262,14 @@ impl Case {
             request: ProviderRequest {
                 method: "GET".into(),
                 url,
+                body_hash: None,
             },
             service: None,
             operation: (self.operation_known || self.named_unknown_operation).then_some(named),
             target: self
                 .target
                 .map(|host| Target::parse(&format!("https://{host}/")).unwrap()),
+            metadata: Metadata::default(),
             fingerprint: Fingerprint::of_text("x"),
         };
         // Whether a payment is listed for the operation itself or only for another one of the service, the payee is pinned.

@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where its ground is missing")]
 
 use purser_domain::{
-    Address, Amount, Availability, Catalog, Category, CheckRequest, ErrorKind, Network, Operation, OperationSlug,
-    OperationUuid, Purchase, Service, ServiceId, ServiceSlug, TrustStatus, Url,
+    Address, Amount, Availability, Catalog, Category, CheckRequest, Endpoint, ErrorKind, Network, Operation,
+    OperationSlug, OperationUuid, Purchase, Service, ServiceId, ServiceSlug, TrustStatus, Url,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -29,13 +29,14 @@ fn service(n: u128, slug: &str, page: &str, curated: bool, trust_status: TrustSt
             availability: Availability::PaidX402,
             label: String::new(),
             method: "GET".to_owned(),
-            endpoint: Url::parse(&format!("https://lab.example/{page}")).unwrap(),
+            endpoint: Endpoint::parse(&format!("https://lab.example/{page}")).unwrap(),
             category: Category::Data,
             execution: String::new(),
             price_model: String::new(),
             estimated_price: Amount::ZERO,
             max_price: None,
             params: json!({}),
+            fetches_target: None,
             payment: None,
         }],
     }

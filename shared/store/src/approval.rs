@@ -132,9 +132,10 @@ impl Ledger {
             transaction: row.get("txid")?,
             fingerprint: row.get("rh")?,
             service: row.get("svc")?,
-            operation: row.get_optional("op")?,
+            operation: row.get("op")?,
             amount: row.get("amt")?,
             pay_to: row.get("payto")?,
+            call: row.get("call")?,
             threshold: row.get("above")?,
             rule: row.get_optional("rule")?,
             created_at: row.get("t")?,
@@ -160,9 +161,10 @@ pub(crate) fn write_approval(approval: &Approval) -> Item {
         .with("txid", &approval.transaction)
         .with("rh", &approval.fingerprint)
         .with("svc", &approval.service)
-        .with_optional("op", approval.operation.as_ref())
+        .with("op", &approval.operation)
         .with("amt", &approval.amount)
         .with("payto", &approval.pay_to)
+        .with("call", &approval.call)
         .with("above", &approval.threshold)
         .with_optional("rule", approval.rule.as_ref())
         .with("t", &approval.created_at)

@@ -6,10 +6,11 @@
 use crate::item::{Draft, Item, member, optional_member};
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use purser_domain::{
-    Address, AgentId, AgentKey, AgentStatus, Amount, Answer, ApprovalId, Availability, CatalogPayment, Category,
-    DomainPattern, Duration, Fingerprint, KeyId, Network, Obstacle, Operation, OperationSlug, OperationUuid, Probe,
-    Quote, Rule, RuleId, RuleKind, SecretDigest, ServiceId, ServiceSlug, SettlementId, Timestamp, TransactionId,
-    TrustStatus, TxHash, Url, Vendor, Wallet, X402Version,
+    Address, AgentId, AgentKey, AgentStatus, Amount, Answer, ApprovalId, AskingRule, Availability, CallDescription,
+    CatalogPayment, CatalogPrice, Category, DomainPattern, Duration, Endpoint, Fingerprint, KeyId, Metadata, Network,
+    Obstacle, Operation, OperationSlug, OperationUuid, Probe, ProviderRequest, Quote, Rule, RuleId, RuleKind,
+    SecretDigest, ServiceId, ServiceSlug, SettlementId, Timestamp, TransactionId, TrustStatus, TxHash, Url, Vendor,
+    Wallet, X402Version,
 };
 use serde_json::Value;
 use uuid::Uuid;
@@ -103,6 +104,8 @@ written_as_text! {
     Obstacle, ToString::to_string, Self::parse;
     Availability, |availability| availability.name().to_owned(), Self::from_name;
     Url, ToString::to_string, |text| Self::parse(text).ok();
+    Endpoint, ToString::to_string, Self::parse;
+    Metadata, Self::to_json, Self::from_json;
     AgentStatus, |status| agent_status(*status).to_owned(), |text| {
         [Self::Active, Self::Frozen].into_iter().find(|status| agent_status(*status) == text)
     };
@@ -208,6 +211,12 @@ written_as_map! {
     };
 
     Operation, write_operation, read_operation;
+
+    CallDescription, write_call, read_call;
+
+    AskingRule,
+    |rule| Draft::nested().with("id", &rule.id).with("above", &rule.above),
+    |map| Some(Self { id: member(map, "id")?, above: member(map, "above")? });
 
     CatalogPayment,
     |payment| {
@@ -322,6 +331,34 @@ fn read_rule(map: &Item) -> Option<Rule> {
     })
 }
 
+/// Names are short, since the map stands in rows that are to stay below 1 KB.
+fn write_call(call: &CallDescription) -> Draft {
+    let price = call.catalog_price.as_ref();
+    Draft::nested()
+        .with("m", &call.request.method)
+        .with("url", &call.request.url)
+        .with_optional("bh", call.request.body_hash.as_ref())
+        .with_optional("target", call.target_url.as_ref())
+        .with_optional("meta", Some(&call.metadata).filter(|metadata| !metadata.is_empty()))
+        .with_optional("price", price.map(|price| &price.price))
+        .with_optional("most", price.and_then(|price| price.most.as_ref()))
+}
+
+fn read_call(map: &Item) -> Option<CallDescription> {
+    let price: Option<Amount> = optional_member(map, "price")?;
+    let most = optional_member(map, "most")?;
+    Some(CallDescription {
+        request: ProviderRequest {
+            method: member(map, "m")?,
+            url: member(map, "url")?,
+            body_hash: optional_member(map, "bh")?,
+        },
+        target_url: optional_member(map, "target")?,
+        metadata: optional_member(map, "meta")?.unwrap_or_default(),
+        catalog_price: price.map(|price| CatalogPrice { price, most }),
+    })
+}
+
 fn write_operation(operation: &Operation) -> Draft {
     Draft::nested()
         .with("id", &operation.id)
@@ -336,6 +373,7 @@ fn write_operation(operation: &Operation) -> Draft {
         .with("estimated_price", &operation.estimated_price)
         .with_optional("max_price", operation.max_price.as_ref())
         .with("params", &operation.params)
+        .with_optional("fetches_target", operation.fetches_target.as_ref())
         .with_optional("payment", operation.payment.as_ref())
 }
 
@@ -353,6 +391,7 @@ fn read_operation(map: &Item) -> Option<Operation> {
         estimated_price: member(map, "estimated_price")?,
         max_price: optional_member(map, "max_price")?,
         params: member(map, "params")?,
+        fetches_target: optional_member(map, "fetches_target")?,
         payment: optional_member(map, "payment")?,
     })
 }

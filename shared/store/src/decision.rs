@@ -14,8 +14,10 @@ use crate::{
 };
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use purser_domain::{
-    AgentId, DecisionRecord, Error, LoggedDecision, LoggedRefusal, Reason, Result, TakenBack, TransactionId,
+    AgentId, CallDescription, DecisionRecord, Error, LoggedDecision, LoggedRefusal, Reason, Result, Settlement,
+    SettlementId, TakenBack, TransactionId,
 };
+use std::collections::HashMap;
 use uuid::Uuid;
 
 impl Ledger {
@@ -48,6 +50,23 @@ impl Ledger {
         log.sort_by_key(|decision| std::cmp::Reverse(decision.place()));
         log.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         Ok(log)
+    }
+
+    /// The calls that settlements are for, as their agents described them, by settlement.
+    pub async fn calls(&self, settlements: &[Settlement]) -> Result<HashMap<SettlementId, CallDescription>> {
+        /// The most keys of one `BatchGetItem` (API reference).
+        const BATCH: usize = 100;
+        let mut calls = HashMap::new();
+        for batch in settlements.chunks(BATCH) {
+            let key =
+                |settlement: &Settlement| Key::idempotency(settlement.terms.agent, &settlement.terms.idempotency_key);
+            let keys: Vec<Key> = batch.iter().map(key).collect();
+            for item in self.get_all(&keys).await? {
+                let row = self.row(&item);
+                calls.insert(row.get("sid")?, row.get("call")?);
+            }
+        }
+        Ok(calls)
     }
 
     /// One decision of the agent's that has a row of its own.
@@ -133,6 +152,7 @@ fn read_refusal(agent: AgentId, id: TransactionId, row: Row<'_>) -> Result<Logge
         operation: row.get_optional("op")?,
         amount: row.get("amt")?,
         pay_to: row.get("payto")?,
+        call: row.get("call")?,
         at: row.get("t")?,
         result: row.get("result")?,
         error: row.get("error")?,
@@ -166,6 +186,7 @@ pub(crate) fn write_decision(decision: &DecisionRecord) -> Item {
         .with("amt", &decision.amount)
         .with("payto", &decision.pay_to)
         .with("rh", &decision.fingerprint)
+        .with("call", &decision.call)
         .with("t", &decision.at)
         .with_value("result", text(reason.result()))
         .with_value("error", text(reason.slug()))

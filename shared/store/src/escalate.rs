@@ -172,12 +172,15 @@ fn is_ours(prior: &Prior, decision: &DecisionRecord, place: &Place) -> bool {
 
 /// The approval that a decision asks for.
 fn asked(decision: &DecisionRecord, expires_at: Timestamp, sequence: u32) -> Result<Approval> {
-    let Reason::ApprovalRequired { threshold, rule, .. } = decision.reason else {
+    let (Reason::ApprovalRequired { threshold, rule, .. }, Some(operation)) =
+        (&decision.reason, decision.operation.clone())
+    else {
         return Err(Error::internal(
             "escalating a request",
-            Fault::new("the decision asks nobody"),
+            Fault::new("the decision asks nobody, or about nothing that can be bought"),
         ));
     };
+    let (threshold, rule) = (*threshold, *rule);
     Ok(Approval {
         id: ApprovalId::of(decision.agent, &decision.fingerprint, sequence),
         agent: decision.agent,
@@ -185,9 +188,10 @@ fn asked(decision: &DecisionRecord, expires_at: Timestamp, sequence: u32) -> Res
         transaction: decision.transaction,
         fingerprint: decision.fingerprint,
         service: decision.service,
-        operation: decision.operation.clone(),
+        operation,
         amount: decision.amount,
         pay_to: decision.pay_to,
+        call: decision.call.clone(),
         threshold,
         rule,
         created_at: decision.at,

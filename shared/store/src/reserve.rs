@@ -96,7 +96,7 @@ impl Ledger {
             self.charge(&mut transaction, Role::Basis, &charge, grant.agent_version(), terms)?;
         }
         transaction.put(Role::Basis, self.put_new(write_settlement(terms)))?;
-        transaction.put(Role::Key, self.bind_key(terms, fingerprint, grant.approval()))?;
+        transaction.put(Role::Key, self.bind_key(grant, terms, fingerprint))?;
         if let Some(approval) = grant.approval() {
             transaction.update(Role::Approval, self.use_up(approval, terms, fingerprint))?;
         }
@@ -104,7 +104,9 @@ impl Ledger {
     }
 
     /// Binds the key to the settlement. An approved retry may take over a key that waits for its approval.
-    fn bind_key(&self, terms: &Terms, fingerprint: &Fingerprint, approval: Option<ApprovalId>) -> PutBuilder {
+    ///
+    /// The call's description is kept here and not with the settlement, which is written again and has no room for it.
+    fn bind_key(&self, grant: &Grant<'_>, terms: &Terms, fingerprint: &Fingerprint) -> PutBuilder {
         let row = Draft::of(&Key::idempotency(terms.agent, &terms.idempotency_key))
             .with_value("kind", text(ALLOW))
             .with("rh", fingerprint)
@@ -113,8 +115,9 @@ impl Ledger {
             .with("t", &terms.authorized_at)
             .with("vb", &terms.valid_before)
             .with("oi", &terms.offer_index)
+            .with("call", &grant.call())
             .into_item();
-        match approval {
+        match grant.approval() {
             None => self.put_new(row),
             Some(_) => self
                 .put(row)

@@ -62,7 +62,7 @@ impl Ledger {
             agent,
             wallet: row.get("wallet")?,
             service: row.get("svc")?,
-            operation: row.get_optional("op")?,
+            operation: row.get("op")?,
             network: row.get("net")?,
             amount: row.get("amt")?,
             pay_to: row.get("payto")?,
@@ -91,7 +91,7 @@ pub(crate) fn write_settlement(terms: &Terms) -> Item {
         .with("txid", &terms.transaction)
         .with("wallet", &terms.wallet)
         .with("svc", &terms.service)
-        .with_optional("op", terms.operation.as_ref())
+        .with("op", &terms.operation)
         .with("net", &terms.network)
         .with("amt", &terms.amount)
         .with("payto", &terms.pay_to)

@@ -2,9 +2,9 @@
 
 use purser_domain::{
     Address, Agent, AgentId, AgentStatus, Amount, Availability, Catalog, CatalogPayment, Category, DomainPattern,
-    Duration, EnabledService, Entry, Network, Operation, OperationSlug, OperationUuid, Rule, RuleId, RuleKind, Service,
-    ServiceId, ServiceSlug, SettlementId, SpendPolicy, Timestamp, TrustStatus, Url, Vendor, Wallet, Window,
-    WindowScope,
+    Duration, EnabledService, Endpoint, Entry, Network, Operation, OperationSlug, OperationUuid, Rule, RuleId,
+    RuleKind, Service, ServiceId, ServiceSlug, SettlementId, SpendPolicy, Timestamp, TrustStatus, Url, Vendor, Wallet,
+    Window, WindowScope,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -101,7 +101,7 @@ fn service_of(n: usize) -> Service {
         availability: Availability::PaidX402,
         label: String::new(),
         method: "POST".to_owned(),
-        endpoint: Url::parse(&format!("https://{}.example/v1/{action}", slug(n))).unwrap(),
+        endpoint: Endpoint::parse(&format!("https://{}.example/v1/{action}", slug(n))).unwrap(),
         category: if *action == "scrape" {
             Category::Scrape
         } else {
@@ -112,6 +112,7 @@ fn service_of(n: usize) -> Service {
         estimated_price: units(10_000),
         max_price: Some(units(900_000)),
         params: json!({}),
+        fetches_target: None,
         payment: Some(CatalogPayment {
             scheme: "exact".to_owned(),
             network: NETWORK,

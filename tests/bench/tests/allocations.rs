@@ -34,7 +34,8 @@ fn an_allow_allocates_nothing() {
     assert_eq!(kinds.len(), 4, "rules of every kind are in play");
     assert!(!eager.day.expired(eager.at).is_empty(), "and entries to evict");
     assert!(
-        eager.operation.unwrap().fetches_targets() && !case.world.enabled.iter().any(|e| e.policy.allows_any_domain())
+        eager.operation.unwrap().fetches_target(eager.service.category)
+            && !case.world.enabled.iter().any(|e| e.policy.allows_any_domain())
     );
     let needed = Facts {
         eviction: Eviction::Needed,

@@ -6,8 +6,8 @@ use crate::plan::{AGENTS, SERVICES};
 use crate::run::Run;
 use purser_domain::{
     Address, Agent, AgentId, AgentStatus, Amount, Availability, CatalogPayment, Category, DomainPattern, Duration,
-    EnabledService, KeyId, NewKey, Operation, OperationSlug, OperationUuid, Result, Rule, RuleId, RuleKind, Ruling,
-    Service, ServiceId, ServiceSlug, SpendPolicy, Timestamp, TrustStatus, Wallet,
+    EnabledService, Endpoint, KeyId, NewKey, Operation, OperationSlug, OperationUuid, Result, Rule, RuleId, RuleKind,
+    Ruling, Service, ServiceId, ServiceSlug, SpendPolicy, Timestamp, TrustStatus, Wallet,
 };
 use purser_store::{Created, Edited, Ledger, Listed, Resolved, Verdict};
 use uuid::Uuid;
@@ -62,13 +62,14 @@ pub(crate) fn service(service: u8) -> Service {
         availability: Availability::PaidX402,
         label: "Buy".to_owned(),
         method: "GET".to_owned(),
-        endpoint: endpoint(service).parse().expect("an address"),
+        endpoint: Endpoint::parse(&endpoint(service)).expect("an address"),
         category: CATEGORIES[usize::from(service)],
         execution: "sync".to_owned(),
         price_model: "fixed".to_owned(),
         estimated_price: units(100),
         max_price: None,
         params: serde_json::json!({}),
+        fetches_target: None,
         payment: Some(CatalogPayment {
             scheme: "exact".to_owned(),
             network: crate::chain::NETWORK,

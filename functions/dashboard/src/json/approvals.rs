@@ -58,16 +58,17 @@ pub(crate) struct ApprovalView {
     service_slug: Option<String>,
     #[schema(required)]
     service_name: Option<String>,
-    /// Null when the call matches no operation of the catalog.
-    #[schema(required)]
-    operation_id: Option<String>,
+    operation_id: String,
     amount_units: u64,
     pay_to: String,
-    /// The amount above which a person is asked.
+    /// The policy's threshold then.
     threshold_units: u64,
     /// The rule that asked; null where it was the policy's own threshold.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     rule_id: Option<String>,
+    /// The amount above which that rule asks.
+    #[schema(required)]
+    rule_above_units: Option<u64>,
     /// The cap on the day. Null, as are the next two, once no payment can follow, and where the service is not enabled.
     #[schema(required)]
     max_per_day_units: Option<u64>,
@@ -107,11 +108,12 @@ impl ApprovalView {
             service_id: approval.service.to_string(),
             service_slug: service.map(|service| service.slug.to_string()),
             service_name: service.map(|service| service.name.clone()),
-            operation_id: approval.operation.as_ref().map(ToString::to_string),
+            operation_id: approval.operation.to_string(),
             amount_units: approval.amount.units(),
             pay_to: approval.pay_to.to_string(),
             threshold_units: approval.threshold.units(),
-            rule_id: approval.rule.map(|rule| rule.to_string()),
+            rule_id: approval.rule.map(|rule| rule.id.to_string()),
+            rule_above_units: approval.rule.map(|rule| rule.above.units()),
             max_per_day_units: day.map(|day| day.cap.units()),
             spend_today_units: day.map(|day| day.used.units()),
             remaining_today_units: day.map(|day| Amount::units(day.cap.above(day.used))),

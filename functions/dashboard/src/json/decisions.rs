@@ -107,7 +107,7 @@ impl DecisionView {
             transaction: terms.transaction,
             agent: terms.agent,
             service: terms.service,
-            operation: terms.operation.as_ref(),
+            operation: Some(&terms.operation),
             amount: terms.amount,
             pay_to: terms.pay_to,
             at: terms.authorized_at,

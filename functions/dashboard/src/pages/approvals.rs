@@ -221,7 +221,7 @@ fn card(shell: &Shell, waiting: &StandingApproval, catalog: &Catalog) -> Markup 
                 }
                 p.what {
                     (names::agent(agent.id, &agent.name)) " wants to pay " (names::service(&service)) " for "
-                    (names::operation(catalog.by_id(approval.service), approval.operation.as_ref()))
+                    (names::operation(catalog.by_id(approval.service), Some(&approval.operation)))
                 }
                 @if agent.status == AgentStatus::Frozen {
                     p.warning { "This agent is frozen. Approving changes nothing until it is active again." }

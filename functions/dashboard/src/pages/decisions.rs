@@ -235,7 +235,7 @@ fn common(decision: &LoggedDecision) -> Common<'_> {
                 at: terms.authorized_at,
                 transaction: terms.transaction,
                 service: terms.service,
-                operation: terms.operation.as_ref(),
+                operation: Some(&terms.operation),
                 amount: terms.amount,
                 pay_to: terms.pay_to,
                 checks: &terms.checks,

@@ -23,11 +23,12 @@ use crate::services::GovernedService;
 use maud::Markup;
 use purser_api::Person;
 use purser_domain::{
-    Address, Agent, AgentId, AgentKey, AgentStatus, Amount, Approval, ApprovalId, Availability, Catalog, Category,
-    Check, CheckName, CheckOutcome, DomainPattern, Duration, EnabledService, Fingerprint, KeyId, LoggedDecision,
-    LoggedRefusal, Network, NewKey, Operation, OperationSlug, OperationUuid, Resolution, Rule, RuleId, RuleKind,
-    Ruling, SecretDigest, Service, ServiceId, ServiceSlug, Settlement, SettlementId, SettlementState, SpendPolicy,
-    TakenBack, Terms, Timestamp, TransactionId, TrustStatus, TxHash, Url, Vendor, Wallet, X402Version,
+    Address, Agent, AgentId, AgentKey, AgentStatus, Amount, Approval, ApprovalId, AskingRule, Availability,
+    CallDescription, Catalog, CatalogPrice, Category, Check, CheckName, CheckOutcome, DomainPattern, Duration,
+    EnabledService, Endpoint, Fingerprint, KeyId, LoggedDecision, LoggedRefusal, Metadata, Network, NewKey, Operation,
+    OperationSlug, OperationUuid, ProviderRequest, Resolution, Rule, RuleId, RuleKind, Ruling, SecretDigest, Service,
+    ServiceId, ServiceSlug, Settlement, SettlementId, SettlementState, SpendPolicy, TakenBack, Terms, Timestamp,
+    TransactionId, TrustStatus, TxHash, Url, Vendor, Wallet, X402Version,
 };
 use std::sync::Arc;
 use uuid::Uuid;
@@ -66,13 +67,14 @@ fn operation(n: u128, slug: &str, label: &str, category: Category) -> Operation 
         availability: Availability::PaidX402,
         label: label.to_owned(),
         method: "GET".to_owned(),
-        endpoint: Url::parse("http://provider.test/x").unwrap(),
+        endpoint: Endpoint::parse("http://provider.test/x").unwrap(),
         category,
         execution: "sync".to_owned(),
         price_model: "fixed".to_owned(),
         estimated_price: units(10_000),
         max_price: None,
         params: serde_json::Value::Null,
+        fetches_target: None,
         payment: None,
     }
 }
@@ -180,6 +182,22 @@ fn shell() -> Shell {
     }
 }
 
+fn call() -> CallDescription {
+    CallDescription {
+        request: ProviderRequest {
+            method: "POST".to_owned(),
+            url: Url::parse("https://provider.test/v1/history?city=Lisbon&days=30").unwrap(),
+            body_hash: Some("sha256:9f86d081884c7d65".to_owned()),
+        },
+        target_url: Some(Url::parse("https://pages.example/report").unwrap()),
+        metadata: Metadata::from_json(r#"{"task":"quarterly <b>report</b>","step":3}"#).unwrap(),
+        catalog_price: Some(CatalogPrice {
+            price: units(10_000),
+            most: Some(units(1_000_000)),
+        }),
+    }
+}
+
 fn approval(n: u8, amount: u64, rule: Option<RuleId>, resolution: Resolution) -> Approval {
     let agent = agent_id(1);
     let fingerprint = Fingerprint::of_text(&n.to_string());
@@ -190,11 +208,15 @@ fn approval(n: u8, amount: u64, rule: Option<RuleId>, resolution: Resolution) ->
         transaction: TransactionId::from_uuid(uuid(40)),
         fingerprint,
         service: ServiceId::from_uuid(uuid(10)),
-        operation: OperationSlug::parse("weather.history"),
+        operation: OperationSlug::parse("weather.history").unwrap(),
         amount: units(amount),
         pay_to: payee(),
+        call: call(),
         threshold: units(1_000_000),
-        rule,
+        rule: rule.map(|id| AskingRule {
+            id,
+            above: units(500_000),
+        }),
         created_at: ago(300),
         expires_at: ago(300).after(Duration::DAY),
         resolution,
@@ -380,7 +402,7 @@ fn settlement(state: SettlementState) -> Settlement {
             agent: agent_id(1),
             wallet: address("0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC"),
             service: ServiceId::from_uuid(uuid(10)),
-            operation: OperationSlug::parse("weather.current"),
+            operation: OperationSlug::parse("weather.current").unwrap(),
             network: Network::BaseSepolia,
             amount: units(2_500_000),
             pay_to: payee(),
@@ -429,6 +451,7 @@ fn log_rows() -> Vec<LogRow> {
             operation: OperationSlug::parse("search.web"),
             amount: units(1_200_000),
             pay_to: payee(),
+            call: call(),
             at: ago(n * 4_000),
             result: result.to_owned(),
             error: error.to_owned(),

@@ -2,7 +2,7 @@
 
 use super::form::{BoxOption, Form, Inputs};
 use maud::{Markup, html};
-use purser_domain::{Category, DomainPattern, OperationScope, OperationSlug, PolicyEdit, Service, SpendPolicy};
+use purser_domain::{DomainPattern, OperationScope, OperationSlug, PolicyEdit, Service, SpendPolicy};
 
 /// Reads what a policy is to be; `None` leaves at least one problem. Without a `service`, which has left the catalog,
 /// its operations stay as they were.
@@ -102,7 +102,8 @@ fn domains(policy: &SpendPolicy) -> Vec<String> {
 
 /// Whether any operation takes a target that the domains limit.
 fn fetches(service: &Service) -> bool {
-    service.category == Category::Scrape || service.operations.iter().any(purser_domain::Operation::fetches_targets)
+    let mut operations = service.operations.iter();
+    operations.any(|operation| operation.fetches_target(service.category))
 }
 
 fn operation_inputs(inputs: &Inputs<'_>, present: &SpendPolicy, service: &Service) -> Markup {

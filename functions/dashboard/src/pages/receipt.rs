@@ -66,7 +66,7 @@ pub(crate) fn receipt_page(shell: &Shell, receipt: &ReceiptPage<'_>) -> Markup {
                 p.amount { (big_money(terms.amount)) " " span.token { (terms.network.token_symbol()) } }
                 p.what {
                     (names::agent(agent.id, &agent.name)) " " (verb(&receipt.settlement.state)) " " (names::service(&service)) " for "
-                    (names::operation(receipt.catalog.by_id(terms.service), terms.operation.as_ref()))
+                    (names::operation(receipt.catalog.by_id(terms.service), Some(&terms.operation)))
                 }
                 (state_line(&receipt.settlement.state))
                 dl.facts-list.wide {

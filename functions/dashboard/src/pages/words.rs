@@ -5,7 +5,7 @@ use super::money::money;
 use super::names;
 use maud::{Markup, html};
 use purser_domain::{
-    Amount, Catalog, Category, Check, CheckName, CheckOutcome, LoggedRefusal, Rule, RuleId, RuleKind, ServiceSlug,
+    Amount, AskingRule, Catalog, Category, Check, CheckName, CheckOutcome, LoggedRefusal, Rule, RuleKind, ServiceSlug,
     Vendor,
 };
 
@@ -156,12 +156,12 @@ pub(super) fn rule(kind: &RuleKind, catalog: &Catalog) -> Markup {
 }
 
 /// Why a payment waits for a person.
-pub(super) fn asked(rule_id: Option<RuleId>, threshold: Amount, rules: &[Rule], catalog: &Catalog) -> Markup {
-    let Some(id) = rule_id else {
+pub(super) fn asked(asking: Option<AskingRule>, threshold: Amount, rules: &[Rule], catalog: &Catalog) -> Markup {
+    let Some(AskingRule { id, above }) = asking else {
         return html! { "Above " (money(threshold)) ", the amount from which this service’s policy asks." };
     };
     let Some(found) = rules.iter().find(|rule| rule.id == id) else {
-        return html! { "A rule asked that has been removed since." };
+        return html! { "A rule that has been removed since asked above " (money(above)) "." };
     };
     html! { "A rule of this agent: " q { (rule(&found.kind, catalog)) } }
 }

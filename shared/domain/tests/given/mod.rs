@@ -24,6 +24,7 @@ impl Given {
             offer: &self.intent.offer,
             service: &self.service,
             operation: self.operation.as_ref(),
+            network: Network::BaseSepolia,
             enabled: self.enabled.as_ref(),
             day: &self.day,
             budgets: &self.budgets,

@@ -6,8 +6,8 @@ use crate::support::{
 };
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
-    Amount, Availability, CatalogPayment, Category, Network, Obstacle, Operation, OperationSlug, OperationUuid,
-    ProbeRecord, Quote, Service, Sighting, Timestamp, Url,
+    Amount, Availability, CatalogPayment, Category, Endpoint, Network, Obstacle, Operation, OperationSlug,
+    OperationUuid, ProbeRecord, Quote, Service, Sighting, Timestamp, Url,
 };
 use purser_store::{CatalogCache, Listed};
 use serde_json::json;
@@ -21,13 +21,14 @@ fn operation(slug: &str, payment: Option<CatalogPayment>) -> Operation {
         availability: Availability::PaidX402,
         label: "Weather \u{2600}".to_owned(),
         method: "GET".to_owned(),
-        endpoint: Url::parse("https://lab.example/weather?x=1").unwrap(),
+        endpoint: Endpoint::parse("https://lab.example/weather?x=1").unwrap(),
         category: Category::Search,
         execution: "sync".to_owned(),
         price_model: "fixed".to_owned(),
         estimated_price: sample::units(10_000),
         max_price: payment.as_ref().map(|_| Amount::MAX),
         params: json!({ "city": { "type": "string", "weight": 0.5, "max": u64::MAX } }),
+        fetches_target: Some(true),
         payment,
     }
 }

@@ -3,8 +3,8 @@
 
 use super::sample;
 use purser_domain::{
-    AgentId, Amount, ApprovalId, ApprovalStatus, Decision, DecisionRecord, Denial, Duration, Eviction, Facts,
-    Fingerprint, Fits, Grant, Intent, Network, Reason, Service, ServiceId, SettlementId, Terms, Timestamp,
+    AgentId, Amount, ApprovalId, ApprovalStatus, CallDescription, Decision, DecisionRecord, Denial, Duration, Eviction,
+    Facts, Fingerprint, Fits, Grant, Intent, Network, Reason, Service, ServiceId, SettlementId, Terms, Timestamp,
     TransactionId, Window, evaluate, recorded_time,
 };
 use purser_store::{Ask, Escalated, Ledger, Patience, Prior, Reserved, Snapshot, Standing};
@@ -175,7 +175,8 @@ fn decide<'a>(
         intent,
         offer: &intent.offer,
         service,
-        operation: None,
+        operation: service.operations.first(),
+        network: Network::BaseSepolia,
         enabled: standing.enabled.as_ref(),
         day: &standing.day,
         budgets: &standing.budgets,
@@ -195,7 +196,7 @@ fn terms(snapshot: &Snapshot, standing: &Standing, request: &Request, at: Timest
         agent: request.agent,
         wallet: snapshot.agent.as_ref().unwrap().wallet.address,
         service: request.service,
-        operation: None,
+        operation: sample::operation().slug,
         network: Network::BaseSepolia,
         amount: intent.offer.amount(),
         pay_to: intent.offer.pay_to(),
@@ -218,10 +219,11 @@ fn record(denial: &Denial, request: &Request, at: Timestamp) -> DecisionRecord {
         agent: request.agent,
         owner: sample::OWNER.to_owned(),
         service: request.service,
-        operation: None,
+        operation: Some(sample::operation().slug),
         amount: intent.offer.amount(),
         pay_to: intent.offer.pay_to(),
         fingerprint: intent.fingerprint,
+        call: CallDescription::of(&intent, Some(&sample::operation()), Network::BaseSepolia),
         at,
         reason: denial.reason.clone(),
         policy_version: denial.policy_version,

@@ -1,10 +1,12 @@
 //! Sample values, as long as they get in practice where a test asks for that.
 
 use purser_domain::{
-    Address, Agent, AgentId, AgentKey, AgentStatus, Amount, B256, Category, DomainPattern, Duration, EnabledService,
-    Expected, FinalBlock, Fingerprint, Intent, KeyId, Log, Network, Offer, OperationSlug, ProviderRequest, Receipt,
-    Rule, RuleId, RuleKind, Ruling, SecretDigest, Service, ServiceId, ServiceSlug, Settlement, Sight, SpendPolicy,
-    Timestamp, Transfer, TrustStatus, TxHash, Unusable, Url, Vanished, Vendor, Verdict, Wallet, judge, match_transfer,
+    Address, Agent, AgentId, AgentKey, AgentStatus, Amount, Availability, B256, CatalogPayment, Category,
+    DomainPattern, Duration, EnabledService, Endpoint, Expected, FIXED_PRICE, FinalBlock, Fingerprint, Intent, KeyId,
+    Log, Metadata, Network, Offer, Operation, OperationSlug, OperationUuid, ProviderRequest, Receipt, Rule, RuleId,
+    RuleKind, Ruling, SecretDigest, Service, ServiceId, ServiceSlug, Settlement, Sight, SpendPolicy, Timestamp,
+    Transfer, TrustStatus, TxHash, Unusable, Url, Vanished, Vendor, Verdict, Wallet, judge, match_transfer,
+    parse_address,
 };
 use serde_json::json;
 use uuid::Uuid;
@@ -157,7 +159,34 @@ pub fn tight_policy(service: ServiceId) -> EnabledService {
     enabled
 }
 
-/// A service of the catalog without operations.
+/// What is bought: whatever it costs, it may.
+pub fn operation() -> Operation {
+    Operation {
+        id: OperationUuid::from_uuid(Uuid::from_u128(1)),
+        slug: OperationSlug::parse("lab.pay").unwrap(),
+        availability: Availability::PaidX402,
+        label: "Pay".to_owned(),
+        method: "GET".to_owned(),
+        endpoint: Endpoint::parse("https://lab.example/pay").unwrap(),
+        category: Category::Data,
+        execution: "sync".to_owned(),
+        price_model: FIXED_PRICE.to_owned(),
+        estimated_price: Amount::ZERO,
+        max_price: Some(Amount::MAX),
+        params: json!({}),
+        fetches_target: None,
+        payment: Some(CatalogPayment {
+            scheme: "exact".to_owned(),
+            network: Network::BaseSepolia,
+            amount: Amount::from_units(1).unwrap(),
+            pay_to: parse_address(PAYEE).unwrap(),
+        }),
+    }
+}
+
+const PAYEE: &str = "0x3c44cdddb6a900fa2b585dd299e03d12fa4293bc";
+
+/// A service of the catalog.
 pub fn service(id: ServiceId, slug: &str) -> Service {
     Service {
         id,
@@ -171,7 +200,7 @@ pub fn service(id: ServiceId, slug: &str) -> Service {
         source: "test".to_owned(),
         trust_status: TrustStatus::Listed,
         curated: true,
-        operations: Vec::new(),
+        operations: vec![operation()],
     }
 }
 
@@ -184,7 +213,7 @@ pub fn intent(amount: u64, body: &str) -> Intent {
         "resource": "https://lab.example/pay",
         "description": "",
         "mimeType": "application/json",
-        "payTo": "0x3c44cdddb6a900fa2b585dd299e03d12fa4293bc",
+        "payTo": PAYEE,
         "maxTimeoutSeconds": 60,
         "asset": Network::BaseSepolia.token().address.to_string(),
         "extra": { "name": "USDC", "version": "2" },
@@ -195,10 +224,12 @@ pub fn intent(amount: u64, body: &str) -> Intent {
         request: ProviderRequest {
             method: "GET".to_owned(),
             url: Url::parse("https://lab.example/pay").unwrap(),
+            body_hash: None,
         },
         service: None,
         operation: None,
         target: None,
+        metadata: Metadata::default(),
         fingerprint: Fingerprint::of_text(&format!("{amount} {body}")),
     }
 }

@@ -17,7 +17,7 @@ use issuer::Issuer;
 use purser_api::{Aside, Boot, Chance, Clock, Env};
 use purser_chain::WalletSeed;
 use purser_domain::{
-    AgentId, Amount, Availability, Category, Operation, OperationSlug, OperationUuid, Service, Timestamp, Url,
+    AgentId, Amount, Availability, Category, Endpoint, Operation, OperationSlug, OperationUuid, Service, Timestamp,
 };
 use purser_proxy::{Manners, Proxy};
 use purser_store::{CatalogTable, KeyUses, Ledger, Listed};
@@ -216,13 +216,14 @@ pub(crate) fn service(n: u128, slug: &str, curated: bool) -> Service {
         availability: Availability::PaidX402,
         label: action.to_owned(),
         method: "GET".to_owned(),
-        endpoint: Url::parse(&format!("https://{slug}.example/{action}")).unwrap(),
+        endpoint: Endpoint::parse(&format!("https://{slug}.example/{action}")).unwrap(),
         category: Category::Data,
         execution: "sync".to_owned(),
         price_model: "fixed".to_owned(),
         estimated_price: Amount::ZERO,
         max_price: None,
         params: json!({}),
+        fetches_target: None,
         payment: None,
     };
     Service {

@@ -1,0 +1,190 @@
+//! The provider call that a payment is for, as its agent describes it: for the people who decide about it, and for the
+//! record of what was decided.
+//!
+//! Which operation is bought is decided by method and address; nothing else of it is judged but the target's host. It is
+//! part of the request's fingerprint, so an approval is for this very description.
+
+use crate::{Amount, Intent, Network, Operation, Problem};
+use serde_json::{Map, Value};
+use url::Url;
+
+/// The provider call that a payment is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderRequest {
+    /// HTTP method, in upper case.
+    pub method: String,
+    /// Where the provider is called.
+    pub url: Url,
+    /// The hash of the body that is sent there, as the agent has it; compared with nothing.
+    pub body_hash: Option<String>,
+}
+
+/// What an agent says of a call besides its target: texts and numbers by name, at most [`Metadata::MOST_MEMBERS`] and
+/// [`Metadata::MOST_BYTES`]. Nothing is judged by it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Metadata(Map<String, Value>);
+
+impl Metadata {
+    /// The most members.
+    pub const MOST_MEMBERS: usize = 16;
+    /// The most bytes, as compact JSON.
+    pub const MOST_BYTES: usize = 2_048;
+    /// The member that is judged, and no part of this.
+    pub const TARGET: &str = "target_url";
+
+    /// Reads the members of `metadata` but for [`Metadata::TARGET`]; those that are null are absent. `path` is where the
+    /// object stands, for the problems.
+    pub fn parse(members: &Map<String, Value>, path: &str) -> Result<Self, Vec<Problem>> {
+        let said = members
+            .iter()
+            .filter(|(name, value)| *name != Self::TARGET && !value.is_null());
+        let kept: Map<String, Value> = said.map(|(name, value)| (name.clone(), value.clone())).collect();
+        let mut problems: Vec<Problem> = kept
+            .iter()
+            .filter_map(|(name, value)| {
+                let pointer = name.replace('~', "~0").replace('/', "~1");
+                Some(Problem::at(format!("{path}/{pointer}"), problem_of(name, value)?))
+            })
+            .collect();
+        if kept.len() > Self::MOST_MEMBERS {
+            let message = format!("must have at most {} members besides `target_url`", Self::MOST_MEMBERS);
+            problems.push(Problem::at(path, message));
+        }
+        let metadata = Self(kept);
+        if metadata.to_json().len() > Self::MOST_BYTES {
+            let message = format!("must be at most {} bytes of JSON", Self::MOST_BYTES);
+            problems.push(Problem::at(path, message));
+        }
+        if problems.is_empty() {
+            Ok(metadata)
+        } else {
+            Err(problems)
+        }
+    }
+
+    /// The metadata that was stored as this text; `None` for any other.
+    pub fn from_json(text: &str) -> Option<Self> {
+        let members: Map<String, Value> = serde_json::from_str(text).ok()?;
+        Self::parse(&members, "").ok()
+    }
+
+    /// As compact JSON.
+    pub fn to_json(&self) -> String {
+        Value::Object(self.0.clone()).to_string()
+    }
+
+    /// The members, by name.
+    pub const fn members(&self) -> &Map<String, Value> {
+        &self.0
+    }
+
+    /// Whether nothing was said.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// What is wrong with a member; a name that is nearly `target_url` was most likely meant to be it, and must not silently
+/// lose its protection.
+fn problem_of(name: &str, value: &Value) -> Option<&'static str> {
+    let letters: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+    if strsim::osa_distance(&letters.to_ascii_lowercase(), "targeturl") <= 2 {
+        return Some("is not a field of this request; the target's member is `target_url`");
+    }
+    match value {
+        Value::String(_) | Value::Number(_) => None,
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => Some("must be a string or a number"),
+    }
+}
+
+/// A call as people are shown it, beside what was decided about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallDescription {
+    /// The call.
+    pub request: ProviderRequest,
+    /// The page that a scrape or crawl is pointed at.
+    pub target_url: Option<Url>,
+    /// What else the agent says of it.
+    pub metadata: Metadata,
+    /// What the catalog said of its price then; `None` where it is no operation of the catalog.
+    pub catalog_price: Option<CatalogPrice>,
+}
+
+/// What the catalog says of an operation's price.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CatalogPrice {
+    /// What a call costs: [`Operation::price`].
+    pub price: Amount,
+    /// What it may cost at most; `None` where it can't be paid.
+    pub most: Option<Amount>,
+}
+
+impl CallDescription {
+    /// What an intent is about, beside the operation that it was found to call.
+    pub fn of(intent: &Intent, operation: Option<&Operation>, network: Network) -> Self {
+        Self {
+            request: intent.request.clone(),
+            target_url: intent.target.as_ref().map(|target| target.url().clone()),
+            metadata: intent.metadata.clone(),
+            catalog_price: operation.map(|operation| CatalogPrice {
+                price: operation.price(),
+                most: operation.payable(network).ok().map(|payable| payable.most),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// The metadata as JSON, or the places of its problems.
+    fn read(metadata: &Value) -> Result<String, Vec<String>> {
+        let members = metadata.as_object().unwrap();
+        let problems = |problems: Vec<Problem>| problems.into_iter().map(|problem| problem.path).collect();
+        let metadata = Metadata::parse(members, "/metadata").map_err(problems)?;
+        assert_eq!(Metadata::from_json(&metadata.to_json()), Some(metadata.clone()));
+        Ok(metadata.to_json())
+    }
+
+    #[test]
+    fn texts_and_numbers_are_kept_and_nothing_else() {
+        let given = json!({"target_url": "https://a.example/", "task": "t\n1", "step": 2, "share": 0.5, "none": null});
+        assert_eq!(read(&given), Ok(r#"{"share":0.5,"step":2,"task":"t\n1"}"#.to_owned()));
+        assert_eq!(read(&json!({})), Ok("{}".to_owned()));
+        let wrong = json!({"a/b": true, "c": [1], "d": {"e": 1}});
+        assert_eq!(
+            read(&wrong).unwrap_err(),
+            ["/metadata/a~1b", "/metadata/c", "/metadata/d"]
+        );
+    }
+
+    #[test]
+    fn a_misspelled_target_is_told() {
+        for name in [
+            "targetUrl",
+            "target-url",
+            "TARGET_URL",
+            "taget_url",
+            "target_uri",
+            "target_urls",
+            "targeturl",
+        ] {
+            assert!(read(&json!({ name: "https://a.example/" })).is_err(), "{name}");
+        }
+        for name in ["url", "target", "task", "customer_url"] {
+            assert!(read(&json!({ name: "https://a.example/" })).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn it_is_bounded() {
+        let of = |count: usize| Value::Object((0..count).map(|n| (format!("m{n}"), json!(n))).collect());
+        assert!(read(&of(16)).is_ok());
+        assert_eq!(read(&of(17)).unwrap_err(), ["/metadata"]);
+        // {"m":"…"} has eight bytes around the text.
+        assert!(read(&json!({"m": "x".repeat(2_040)})).is_ok());
+        assert_eq!(read(&json!({"m": "x".repeat(2_041)})).unwrap_err(), ["/metadata"]);
+    }
+}

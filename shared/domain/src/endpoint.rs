@@ -1,0 +1,329 @@
+//! The address of an operation: a URL in whose path whole segments may be parameters (RFC 6570 level 1), and which calls
+//! are calls of it.
+//!
+//! Always true: an [`Endpoint`] that has no parameters is called at one address; a parameter stands for one segment of the
+//! path, which is not empty and holds no encoded slash. Queries and fragments are the caller's.
+
+use crate::parse_web_url;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use url::{Host, Position, Url};
+
+/// An http or https address, as it is written: `https://api.example/v1/companies/{id}`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// With a parameter's braces percent-encoded, as the URL standard writes them in a path.
+    url: Url,
+    /// As it is written.
+    text: String,
+    parameters: Parameters,
+}
+
+/// Which segments of a path are parameters: a bit for each, the first segment's the highest. So of two sets with as many
+/// parameters the smaller number is the one whose first parameter comes later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Parameters(u64);
+
+impl Parameters {
+    /// An address without parameters.
+    pub(crate) const NONE: Self = Self(0);
+
+    /// The most literal first: by the number of parameters, then by how late the first of them comes.
+    pub(crate) const fn literalness(self) -> (u32, u64) {
+        (self.0.count_ones(), self.0)
+    }
+
+    fn has(self, segment: usize) -> bool {
+        bit(segment).is_some_and(|bit| self.0 & bit != 0)
+    }
+}
+
+/// The bit of a segment; `None` beyond [`MOST_SEGMENTS`].
+fn bit(segment: usize) -> Option<u64> {
+    let place = u32::try_from(segment).ok()?;
+    HIGHEST.checked_shr(place)
+}
+
+const HIGHEST: u64 = 1 << 63;
+/// The most segments of a path that has parameters.
+const MOST_SEGMENTS: usize = 64;
+
+impl Endpoint {
+    /// What [`Endpoint::parse`] wants of a path, for the message of a problem.
+    pub const FORM: &'static str = "must be an http or https address; a path parameter is one whole segment, `{name}`, \
+                                    and each name stands once";
+
+    /// Reads an address. Where its path has braces, they must be around the name of a whole segment (RFC 6570 §2.3,
+    /// §3.2.2): letters, digits and `_`. `None` for any other text.
+    pub fn parse(text: &str) -> Option<Self> {
+        let url = parse_web_url(text)?;
+        let mut parameters = Parameters::NONE;
+        let mut written = Vec::new();
+        for (index, segment) in url.path().split('/').skip(1).enumerate() {
+            if !has_brace(segment) {
+                written.push(segment.to_owned());
+                continue;
+            }
+            let name = format!("{{{}}}", parameter_name(segment)?);
+            if written.contains(&name) || index >= MOST_SEGMENTS {
+                return None;
+            }
+            parameters.0 |= bit(index)?;
+            written.push(name);
+        }
+        let (origin, rest) = (&url[..Position::BeforePath], &url[Position::AfterPath..]);
+        let text = format!("{origin}/{}{rest}", written.join("/"));
+        Some(Self { url, text, parameters })
+    }
+
+    /// As it is written, braces included.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The one address that it is called at; `None` where it has parameters.
+    pub fn address(&self) -> Option<&Url> {
+        (self.parameters == Parameters::NONE).then_some(&self.url)
+    }
+
+    /// `http` or `https`.
+    pub fn scheme(&self) -> &str {
+        self.url.scheme()
+    }
+
+    /// The host.
+    pub fn host(&self) -> Option<Host<&str>> {
+        self.url.host()
+    }
+
+    /// The host as a text.
+    pub fn host_str(&self) -> Option<&str> {
+        self.url.host_str()
+    }
+
+    /// Whether a call of this address is a call of the endpoint: same scheme, host and port, and a path with the same
+    /// segments, but for the parameters.
+    ///
+    /// A segment with an encoded slash or backslash is no parameter's value: some servers take it for two segments.
+    pub fn is_called_at(&self, url: &Url) -> bool {
+        let same_place = self.url.scheme() == url.scheme()
+            && self.url.host() == url.host()
+            && self.url.port_or_known_default() == url.port_or_known_default();
+        let mut ours = segments(&self.url).enumerate();
+        let mut theirs = segments(url);
+        let same_path = ours.by_ref().all(|(index, ours)| {
+            theirs.next().is_some_and(|theirs| {
+                if self.parameters.has(index) {
+                    is_value(theirs)
+                } else {
+                    ours == theirs
+                }
+            })
+        });
+        same_place && same_path && theirs.next().is_none()
+    }
+
+    pub(crate) const fn parameters(&self) -> Parameters {
+        self.parameters
+    }
+
+    /// What the endpoint has in common with all addresses that it may be called at: see [`address_digest`].
+    pub(crate) fn digest(&self) -> u64 {
+        address_digest(&self.url, self.parameters)
+    }
+
+    /// What the endpoint has in common with all addresses of its place that have as many segments: see
+    /// [`length_digest`].
+    pub(crate) fn length_digest(&self) -> u64 {
+        length_digest(&self.url)
+    }
+}
+
+/// What addresses have in common that are alike but for these segments ([`Endpoint::is_called_at`]); others hardly ever
+/// do.
+pub(crate) fn address_digest(url: &Url, parameters: Parameters) -> u64 {
+    let mut digest = place_hasher(url);
+    for (index, segment) in segments(url).enumerate() {
+        if parameters.has(index) {
+            0_u8.hash(&mut digest);
+        } else {
+            segment.hash(&mut digest);
+        }
+    }
+    digest.finish()
+}
+
+/// What addresses of one place have in common whose paths have as many segments.
+pub(crate) fn length_digest(url: &Url) -> u64 {
+    let mut digest = place_hasher(url);
+    segments(url).count().hash(&mut digest);
+    digest.finish()
+}
+
+/// What addresses of one host have in common, whatever the scheme and port.
+pub(crate) fn host_digest(host: Option<Host<&str>>) -> u64 {
+    let mut digest = DefaultHasher::new();
+    host.hash(&mut digest);
+    digest.finish()
+}
+
+fn place_hasher(url: &Url) -> DefaultHasher {
+    let mut digest = DefaultHasher::new();
+    url.scheme().hash(&mut digest);
+    url.host().hash(&mut digest);
+    url.port_or_known_default().hash(&mut digest);
+    digest
+}
+
+/// The segments by which paths are compared; slashes at the end don't count.
+fn segments(url: &Url) -> impl Iterator<Item = &str> {
+    url.path().trim_end_matches('/').split('/').skip(1)
+}
+
+fn has_brace(segment: &str) -> bool {
+    encoded(segment, *b"7b") || encoded(segment, *b"7d") || segment.contains(['{', '}'])
+}
+
+/// Whether the segment holds a character as `%` and these two lower-case hexadecimal digits, in any case.
+fn encoded(segment: &str, digits: [u8; 2]) -> bool {
+    let [high, low] = digits;
+    let bytes = segment.as_bytes();
+    bytes
+        .windows(3)
+        .any(|three| matches!(three, [b'%', a, b] if a.eq_ignore_ascii_case(&high) && b.eq_ignore_ascii_case(&low)))
+}
+
+/// The name in `%7Bname%7D`, which is how the URL standard writes `{name}` in a path.
+fn parameter_name(segment: &str) -> Option<&str> {
+    let name = segment.strip_prefix("%7B")?.strip_suffix("%7D")?;
+    let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    is_name.then_some(name)
+}
+
+/// Whether a parameter may stand for this segment.
+fn is_value(segment: &str) -> bool {
+    !segment.is_empty() && !encoded(segment, *b"2f") && !encoded(segment, *b"5c")
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Endpoint({})", self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint(text: &str) -> Endpoint {
+        Endpoint::parse(text).unwrap_or_else(|| panic!("{text}"))
+    }
+
+    #[test]
+    fn an_endpoint_is_written_as_it_was_read() {
+        let rows = [
+            ("https://a.example", "https://a.example/"),
+            ("https://A.example:443/x?q=1", "https://a.example/x?q=1"),
+            ("https://a.example/v1/{id}", "https://a.example/v1/{id}"),
+            ("https://a.example/v1/%7Bid%7D/", "https://a.example/v1/{id}/"),
+            (
+                "https://a.example/{a}/x/{b_2}?q={c}#{d}",
+                "https://a.example/{a}/x/{b_2}?q={c}#{d}",
+            ),
+            ("https://a.example//x", "https://a.example//x"),
+        ];
+        for (text, written) in rows {
+            let read = endpoint(text);
+            assert_eq!(read.as_str(), written);
+            assert_eq!(endpoint(written), read, "{text}");
+        }
+    }
+
+    #[test]
+    fn braces_are_around_the_name_of_a_whole_segment() {
+        for text in [
+            "https://a.example/{}",
+            "https://a.example/{id",
+            "https://a.example/id}",
+            "https://a.example/x{id}",
+            "https://a.example/{id}.json",
+            "https://a.example/{a}{b}",
+            "https://a.example/{a,b}",
+            "https://a.example/{+path}",
+            "https://a.example/{a-b}",
+            "https://a.example/{a}/{a}",
+            "https://{host}.example/",
+            "https://a.example/x\\{id}",
+            "ftp://a.example/{id}",
+        ] {
+            assert_eq!(Endpoint::parse(text), None, "{text}");
+        }
+        let deep = |count: usize| format!("https://a.example{}/{{id}}", "/x".repeat(count));
+        assert!(Endpoint::parse(&deep(63)).is_some());
+        assert!(Endpoint::parse(&deep(64)).is_none());
+    }
+
+    #[test]
+    fn a_parameter_stands_for_one_segment() {
+        let template = "https://a.example/v1/companies/{id}";
+        let rows = [
+            ("https://a.example/v1/companies/5", true),
+            ("https://a.example/v1/companies/5/?q=1#x", true),
+            ("https://a.example/v1/companies/a%20b", true),
+            ("https://a.example/v1/companies/%7Bid%7D", true),
+            ("https://a.example/v1/companies/", false),
+            ("https://a.example/v1/companies", false),
+            ("https://a.example/v1/companies/5/filings", false),
+            ("https://a.example/v1/companies//5", false),
+            ("https://a.example/v1/companies/..%2fadmin", false),
+            ("https://a.example/v1/companies/..%5Cadmin", false),
+            ("https://a.example/v1/companies/%2e%2e", false),
+            ("https://a.example/v1/people/5", false),
+            ("https://a.example:8443/v1/companies/5", false),
+            ("http://a.example/v1/companies/5", false),
+            ("https://a.example.evil.test/v1/companies/5", false),
+        ];
+        for (url, expected) in rows {
+            let url = Url::parse(url).unwrap();
+            assert_eq!(endpoint(template).is_called_at(&url), expected, "{url}");
+        }
+        assert!(endpoint(template).address().is_none());
+        assert!(endpoint("https://a.example/v1").address().is_some());
+    }
+
+    #[test]
+    fn what_is_called_at_an_address_has_its_digest() {
+        let url = Url::parse("https://a.example/v1/x/5").unwrap();
+        for text in [
+            "https://a.example/v1/x/5/",
+            "https://a.example/v1/x/{id}",
+            "https://a.example/{a}/{b}/{c}",
+        ] {
+            let endpoint = endpoint(text);
+            assert!(endpoint.is_called_at(&url));
+            assert_eq!(endpoint.digest(), address_digest(&url, endpoint.parameters()), "{text}");
+            assert_eq!(endpoint.length_digest(), length_digest(&url));
+        }
+    }
+
+    #[test]
+    fn fewer_parameters_are_more_literal_and_then_later_ones() {
+        let of = |text: &str| endpoint(&format!("https://a.example{text}")).parameters().literalness();
+        let in_order = [
+            "/v1/x/5",
+            "/v1/x/{c}",
+            "/v1/{b}/5",
+            "/{a}/x/5",
+            "/v1/{b}/{c}",
+            "/{a}/x/{c}",
+            "/{a}/{b}/{c}",
+        ];
+        assert!(in_order.windows(2).all(|pair| of(pair[0]) < of(pair[1])));
+    }
+}
