@@ -142,7 +142,7 @@ mod tests {
     /// The metadata as JSON, or the places of its problems.
     fn read(metadata: &Value) -> Result<String, Vec<String>> {
         let members = metadata.as_object().unwrap();
-        let problems = |problems: Vec<Problem>| problems.into_iter().map(|problem| problem.path).collect();
+        let problems = |problems: Vec<Problem>| -> Vec<String> { problems.into_iter().map(|one| one.path).collect() };
         let metadata = Metadata::parse(members, "/metadata").map_err(problems)?;
         assert_eq!(Metadata::from_json(&metadata.to_json()), Some(metadata.clone()));
         Ok(metadata.to_json())

@@ -384,7 +384,7 @@ mod tests {
             availability: crate::Availability::PaidX402,
             label: "Current".to_owned(),
             method: "GET".to_owned(),
-            endpoint: Endpoint::parse("https://lab.example/").unwrap(),
+            endpoint: crate::Endpoint::parse("https://lab.example/").unwrap(),
             category: Category::Data,
             execution: "sync".to_owned(),
             price_model: "fixed".to_owned(),

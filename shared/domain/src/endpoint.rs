@@ -56,7 +56,8 @@ impl Endpoint {
     /// Reads an address. Where its path has braces, they must be around the name of a whole segment (RFC 6570 §2.3,
     /// §3.2.2): letters, digits and `_`. `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
-        let url = parse_web_url(text)?;
+        // The URL standard allows braces in a host name, where they would be a parameter to people and a name to us.
+        let url = parse_web_url(text).filter(|url| !url.host_str().is_some_and(has_brace))?;
         let mut parameters = Parameters::NONE;
         let mut written = Vec::new();
         for (index, segment) in url.path().split('/').skip(1).enumerate() {

@@ -633,13 +633,16 @@ fn blocked_category(rule: &Rule, facts: &Facts<'_>) -> Option<Category> {
 
 /// Check 8: every allowlist names the vendor, and the money goes to the operation's own payee, at its price.
 fn vendor(trail: &mut Trail, facts: &Facts<'_>) -> Check {
-    let wrong = wrong_vendor(facts);
+    let Some(operation) = facts.operation else {
+        return Check::unknown(CheckName::Vendor);
+    };
+    let wrong = wrong_vendor(facts, operation);
     trail.note(CheckName::Vendor, wrong.is_none(), || {
         wrong.unwrap_or(Block::PayeeNotInCatalog).into()
     })
 }
 
-fn wrong_vendor(facts: &Facts<'_>) -> Option<Block> {
+fn wrong_vendor(facts: &Facts<'_>, operation: &Operation) -> Option<Block> {
     let pay_to = facts.offer.pay_to();
     let listed = facts.agent.rules.iter().all(|rule| match &rule.kind {
         RuleKind::VendorAllowlist { vendors } => vendors.iter().any(|vendor| match vendor {
@@ -654,9 +657,7 @@ fn wrong_vendor(facts: &Facts<'_>) -> Option<Block> {
     if pay_to == facts.agent.wallet.address {
         return Some(Block::PayeeIsPayer);
     }
-    // What is called and is no operation is out of scope before its vendor is asked.
-    let payable = facts.operation?.payable(facts.network);
-    let payable = match payable {
+    let payable = match operation.payable(facts.network) {
         Ok(payable) => payable,
         Err(unpayable) => return Some(Block::Unpayable(unpayable)),
     };

@@ -328,7 +328,7 @@ fn speaks_for_itself(endpoint: &Endpoint) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Amount, Category, Network, OperationSlug, ServiceId, ServiceSlug};
+    use crate::{Amount, Category, Network, OperationSlug, ServiceId, ServiceSlug, Url};
     use proptest::prelude::*;
     use serde_json::json;
     use uuid::Uuid;

@@ -179,7 +179,7 @@ mod tests {
             agent: AgentId::from_uuid(Uuid::nil()),
             wallet: Address::repeat_byte(0x20),
             service: ServiceId::from_uuid(Uuid::nil()),
-            operation: OperationSlug::parse("a.b").unwrap(),
+            operation: crate::OperationSlug::parse("a.b").unwrap(),
             network: Network::BaseSepolia,
             amount: Amount::from_units(10_000).unwrap(),
             pay_to: Address::repeat_byte(0x30),

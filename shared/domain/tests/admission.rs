@@ -25,7 +25,7 @@ const PAYEES: [&str; 3] = [
     WALLET,
 ];
 const WALLET: &str = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
-const SLUGS: [&str; 4] = ["web.search", "web.scrape", "lab.crawl-deep", "scrape.web"];
+const SLUGS: [&str; 4] = ["web.search", "web.scrape", "lab.crawl-deep", "web.skyscraper"];
 const SERVICES: [&str; 2] = ["lab", "other"];
 const CATEGORIES: [Category; 3] = [Category::Search, Category::Scrape, Category::Finance];
 
@@ -146,7 +146,7 @@ fn case() -> impl Strategy<Value = Case> {
         0..SLUGS.len(),
         select(CATEGORIES.to_vec()),
         prop::option::weighted(0.8, select(vec![0_usize, 0, 0, 1])),
-        prop::option::weighted(0.3, 20_u64..90),
+        prop::option::weighted(0.9, 20_u64..90),
     );
     let catalog = (
         select(CATEGORIES.to_vec()),
@@ -424,13 +424,11 @@ impl Case {
         };
         say(!enabled, "service_not_enabled");
         say(self.frozen, "agent_frozen");
-        let listed = self.enabled_operations.as_ref().is_none_or(|list| {
-            operation.is_some_and(|operation| list.iter().any(|index| SLUGS[*index] == SLUGS[operation.0]))
+        let listed = operation.is_some_and(|operation| {
+            let is_listed = |list: &Vec<usize>| list.iter().any(|index| SLUGS[*index] == SLUGS[operation.0]);
+            self.enabled_operations.as_ref().is_none_or(is_listed)
         });
-        say(
-            enabled && (self.named_unknown || !listed),
-            "operation_not_enabled_for_agent",
-        );
+        say(enabled && !listed, "operation_not_enabled_for_agent");
 
         let fetches = categories().any(|category| category == Category::Scrape)
             || operation.is_some_and(|operation| matches!(SLUGS[operation.0], "web.scrape" | "lab.crawl-deep"));
@@ -446,15 +444,10 @@ impl Case {
             |said: &Said| matches!(said, Said::Categories(list) if categories().any(|one| list.contains(&one)));
         say(self.rules.iter().any(blocks), "category_block");
         let names_nobody = |said: &Said| matches!(said, Said::Vendors { services, wallets } if !services.contains(&0) && !wallets.contains(&self.pay_to));
-        let of_service: Vec<usize> = self.operations.iter().filter_map(|operation| operation.2).collect();
-        let stranger = match operation.and_then(|operation| operation.2) {
-            Some(payee) => payee != self.pay_to,
-            None => !of_service.is_empty() && !of_service.contains(&self.pay_to),
-        };
-        let too_dear = operation
-            .and_then(|operation| operation.3)
-            .is_some_and(|max| self.price > max);
-        let redirected = PAYEES[self.pay_to] == WALLET || stranger || too_dear;
+        // Whom the operation itself pays, and no other; without a maximum at the payment's own price.
+        let wrong =
+            operation.is_some_and(|(_, _, payee, max)| *payee != Some(self.pay_to) || self.price > max.unwrap_or(1));
+        let redirected = PAYEES[self.pay_to] == WALLET || wrong;
         say(self.rules.iter().any(names_nobody) || redirected, "vendor_allowlist");
         let used_up = |said: &Said| matches!(said, Said::Budget(limit, hours, spent, true) if live(spent, i64::from(*hours)) + self.price > *limit);
         say(self.rules.iter().any(used_up), "budget_limit");

@@ -37,10 +37,14 @@ fn offer(price: u64, pay_to: &str) -> Offer {
 struct Case {
     enabled: Option<bool>,
     frozen: bool,
-    named_unknown_operation: bool,
+    /// What is called is an operation of the service.
     operation_known: bool,
-    /// The catalog lists the operation without a payment, beside one that is paid.
+    /// The catalog lists the operation without a payment.
     operation_free: bool,
+    /// The catalog lists its payment on another network.
+    other_network: bool,
+    /// Its price model is `fixed`.
+    fixed_price: bool,
     listed_operations: Option<bool>,
     scrape: bool,
     domains: Option<&'static str>,
@@ -67,9 +71,10 @@ impl Case {
         Self {
             enabled: Some(true),
             frozen: false,
-            named_unknown_operation: false,
             operation_known: true,
             operation_free: false,
+            other_network: false,
+            fixed_price: true,
             listed_operations: None,
             scrape: false,
             domains: None,
@@ -83,7 +88,7 @@ impl Case {
             blocked_category: false,
             vendor_listed: None,
             pay_to: PAYEE,
-            catalog_max: None,
+            catalog_max: Some(100_000),
             budget: None,
             approval_rule_above: None,
             approval: false,
@@ -107,14 +112,18 @@ impl Case {
             endpoint: Endpoint::parse(url.as_str()).unwrap(),
             category: Category::Search,
             execution: "sync".into(),
-            price_model: "fixed".into(),
+            price_model: if self.fixed_price { "fixed" } else { "per_token" }.into(),
             estimated_price: units(50),
             max_price: self.catalog_max.map(units),
             params: json!({}),
             fetches_target: None,
             payment: Some(CatalogPayment {
                 scheme: "exact".into(),
-                network: Network::BaseSepolia,
+                network: if self.other_network {
+                    Network::Base
+                } else {
+                    Network::BaseSepolia
+                },
                 amount: units(50),
                 pay_to: parse_address(PAYEE).unwrap(),
             }),
@@ -255,7 +264,6 @@ impl Case {
                 )
             })
             .collect();
-        let named = if self.named_unknown_operation { other } else { slug };
         let intent = Intent {
             offer: offer(self.price, self.pay_to),
             max_payment: units(self.ceiling),
@@ -265,21 +273,20 @@ impl Case {
                 body_hash: None,
             },
             service: None,
-            operation: (self.operation_known || self.named_unknown_operation).then_some(named),
+            operation: None,
             target: self
                 .target
                 .map(|host| Target::parse(&format!("https://{host}/")).unwrap()),
             metadata: Metadata::default(),
             fingerprint: Fingerprint::of_text("x"),
         };
-        // Whether a payment is listed for the operation itself or only for another one of the service, the payee is pinned.
         let bought = Operation {
             payment: service.operations[0].payment.clone().filter(|_| !self.operation_free),
             ..service.operations[0].clone()
         };
         Given {
             approval: self.approval.then(|| ApprovalId::of(agent_id, &intent.fingerprint, 0)),
-            operation: (self.operation_known && !self.named_unknown_operation).then_some(bought),
+            operation: self.operation_known.then_some(bought),
             balance: self.balance.map(units),
             agent,
             intent,
@@ -304,15 +311,10 @@ impl Case {
         if self.frozen {
             return "agent_frozen".into();
         }
-        let known = self.operation_known && !self.named_unknown_operation;
-        if self.named_unknown_operation
-            || (self.listed_operations.is_some() && !known)
-            || self.listed_operations == Some(false)
-        {
+        if !self.operation_known || self.listed_operations == Some(false) {
             return "operation_not_enabled_for_agent".into();
         }
-        let fetches = self.scrape && known;
-        if let (true, Some(domain)) = (fetches, self.domains) {
+        if let (true, Some(domain)) = (self.scrape, self.domains) {
             match self.target {
                 None => return "target_url_required".into(),
                 Some(host) if host != domain && !host.ends_with(&format!(".{domain}")) => {
@@ -336,10 +338,19 @@ impl Case {
         if self.pay_to == WALLET {
             return "vendor_allowlist:pay_to_is_own_wallet".into();
         }
+        if self.operation_free {
+            return "vendor_allowlist:operation_has_no_payment".into();
+        }
+        if self.other_network {
+            return "vendor_allowlist:operation_is_paid_on_another_network".into();
+        }
+        if self.catalog_max.is_none() && !self.fixed_price {
+            return "vendor_allowlist:operation_has_no_maximum_price".into();
+        }
         if self.pay_to != PAYEE {
             return "vendor_allowlist:pay_to_not_in_catalog".into();
         }
-        if known && self.catalog_max.is_some_and(|max| self.price > max) {
+        if self.price > self.catalog_max.unwrap_or(50) {
             return "vendor_allowlist:price_above_catalog_maximum".into();
         }
         if self.budget.is_some_and(|(limit, used)| used + self.price > limit) {
@@ -371,7 +382,7 @@ fn name(decision: &Decision<'_>) -> String {
 #[test]
 fn the_first_failed_check_answers() {
     type Break = fn(&mut Case);
-    let rows: [(&str, Break); 16] = [
+    let rows: [(&str, Break); 19] = [
         ("service_not_enabled", |case| case.enabled = Some(false)),
         ("agent_frozen", |case| case.frozen = true),
         ("operation_not_enabled_for_agent", |case| {
@@ -387,6 +398,16 @@ fn the_first_failed_check_answers() {
         ("category_block:search", |case| case.blocked_category = true),
         ("vendor_allowlist:lab", |case| case.vendor_listed = Some(false)),
         ("vendor_allowlist:pay_to_is_own_wallet", |case| case.pay_to = WALLET),
+        ("vendor_allowlist:operation_has_no_payment", |case| {
+            case.operation_free = true
+        }),
+        ("vendor_allowlist:operation_is_paid_on_another_network", |case| {
+            case.other_network = true;
+        }),
+        ("vendor_allowlist:operation_has_no_maximum_price", |case| {
+            case.catalog_max = None;
+            case.fixed_price = false;
+        }),
         ("vendor_allowlist:pay_to_not_in_catalog", |case| case.pay_to = STRANGER),
         ("vendor_allowlist:price_above_catalog_maximum", |case| {
             case.catalog_max = Some(49);
@@ -503,8 +524,7 @@ fn case() -> impl Strategy<Value = Case> {
     let identity = (
         prop::option::weighted(0.95, mostly(0.95)),
         mostly(0.05),
-        mostly(0.05),
-        mostly(0.9),
+        mostly(0.95),
         prop::option::weighted(0.3, mostly(0.8)),
     );
     let hosts = prop::sample::select(vec![
@@ -514,7 +534,7 @@ fn case() -> impl Strategy<Value = Case> {
         "example.com.evil.org",
     ]);
     let scope = (
-        mostly(0.2),
+        (mostly(0.05), mostly(0.05), mostly(0.9)),
         mostly(0.4),
         prop::option::weighted(0.6, Just("example.com")),
         prop::option::weighted(0.8, hosts),
@@ -532,7 +552,7 @@ fn case() -> impl Strategy<Value = Case> {
         mostly(0.05),
         prop::option::weighted(0.2, mostly(0.8)),
         payees,
-        prop::option::weighted(0.3, small()),
+        prop::option::weighted(0.7, small()),
     );
     let rest = (
         prop::option::weighted(0.3, (1_u64..300, 0_u64..100)),
@@ -542,17 +562,18 @@ fn case() -> impl Strategy<Value = Case> {
     );
     (identity, scope, prices, rules, rest).prop_map(
         |(
-            (enabled, frozen, named_unknown_operation, operation_known, listed_operations),
-            (operation_free, scrape, domains, target),
+            (enabled, frozen, operation_known, listed_operations),
+            ((operation_free, other_network, fixed_price), scrape, domains, target),
             (price, ceiling, per_call, per_day, spent, threshold),
             (blocked_category, vendor_listed, pay_to, catalog_max),
             (budget, approval_rule_above, approval, balance),
         )| Case {
             enabled,
             frozen,
-            named_unknown_operation,
             operation_known,
             operation_free,
+            other_network,
+            fixed_price,
             listed_operations,
             scrape,
             domains,
@@ -592,6 +613,7 @@ proptest! {
             prop_assert!(case.spent.iter().sum::<u64>() + price <= case.per_day);
             prop_assert!(case.budget.is_none_or(|(limit, used)| used + price <= limit));
             prop_assert!(case.approval || price <= case.threshold);
+            prop_assert!(price <= case.catalog_max.unwrap_or(50) && case.pay_to == PAYEE);
             prop_assert_eq!(grant.charges().count(), 1 + usize::from(case.budget.is_some()));
             prop_assert!(grant.charges().all(|charge| charge.fits() && charge.amount == grant.amount()));
         }

@@ -42,68 +42,228 @@ fn service(n: u128, slug: &str, page: &str, curated: bool, trust_status: TrustSt
     }
 }
 
-/// The slug of the service that a request is about, or the slug of its refusal.
-fn check(service: Value, page: &str) -> String {
-    let catalog = Catalog::new(vec![
-        // Sorts before the open service at the same address.
-        service_at_shared("a-uncurated", false, TrustStatus::PlatformVerified),
-        service_at_shared("b-disabled", true, TrustStatus::Disabled),
-        service_at_shared("c-open", true, TrustStatus::Listed),
-        self::service(4, "uncurated", "uncurated", false, TrustStatus::PlatformVerified),
-        self::service(5, "disabled", "disabled", true, TrustStatus::Disabled),
-        self::service(6, "discovered", "discovered", true, TrustStatus::Discovered),
-    ]);
+/// What a request is about - `<service>/<operation>`, or `<service>/none` for what is called and is no operation - or the
+/// slug of its refusal, or the member that contradicts what is called.
+fn about(catalog: &Catalog, service: &Value, operation: &Value, call: &str) -> String {
     let token = Network::BaseSepolia.token();
-    let mut body = json!({
+    let (method, url) = call.split_once(' ').unwrap();
+    let body = json!({
         "payment_requirement": {
             "scheme": "exact", "network": "base-sepolia", "maxAmountRequired": "1", "asset": token.address.to_string(),
             "payTo": Address::repeat_byte(1).to_string(), "maxTimeoutSeconds": 60,
         },
         "max_payment_units": 1,
-        "original_request": {"method": "GET", "url": format!("https://lab.example/{page}")},
+        "original_request": {"method": method, "url": url},
+        "service_id": service,
+        "operation_id": operation,
         "replay_key": "once",
     });
-    if let Some(body) = body.as_object_mut() {
-        body.insert("service_id".to_owned(), service);
-    }
     let request = CheckRequest::parse(&body, Network::BaseSepolia).unwrap();
-    match Purchase::of(&request.intent, &catalog) {
-        Ok(purchase) => purchase.service.slug.to_string(),
+    let answer = match Purchase::of(&request.intent, catalog) {
+        Ok(Purchase { service, operation }) => {
+            let operation = operation.map_or("none", |operation| operation.slug.as_str());
+            format!("{}/{operation}", service.slug)
+        }
         Err(error) => match error.kind() {
             ErrorKind::InvalidRequest(problems) => problems.iter().map(|problem| problem.path.as_str()).collect(),
             other => other.slug(),
         },
-    }
-}
-
-fn service_at_shared(slug: &str, curated: bool, trust_status: TrustStatus) -> Service {
-    let n = slug.bytes().next().map_or(0, u128::from);
-    service(n, slug, "shared", curated, trust_status)
+    };
+    answer
 }
 
 #[test]
 fn a_service_outside_the_curated_set_is_not_found_by_any_name() {
     const NOT_FOUND: &str = "service_not_found";
+    let shared = |slug: &str, curated, trust_status| {
+        let n = slug.bytes().next().map_or(0, u128::from);
+        service(n, slug, "shared", curated, trust_status)
+    };
+    let catalog = Catalog::new(vec![
+        // Sorts before the open service at the same address.
+        shared("a-uncurated", false, TrustStatus::PlatformVerified),
+        shared("b-disabled", true, TrustStatus::Disabled),
+        shared("c-open", true, TrustStatus::Listed),
+        service(4, "uncurated", "uncurated", false, TrustStatus::PlatformVerified),
+        service(5, "disabled", "disabled", true, TrustStatus::Disabled),
+        service(6, "discovered", "discovered", true, TrustStatus::Discovered),
+    ]);
     let uuid = |n: u128| json!(Uuid::from_u128(n).to_string());
     let rows = [
-        (json!("discovered"), "discovered", "discovered"),
-        (uuid(6), "discovered", "discovered"),
-        (Value::Null, "discovered", "discovered"),
+        (json!("discovered"), "discovered", "discovered/weather.current"),
+        (uuid(6), "discovered", "discovered/weather.current"),
+        (Value::Null, "discovered", "discovered/weather.current"),
         (json!("uncurated"), "uncurated", NOT_FOUND),
         (uuid(4), "uncurated", NOT_FOUND),
-        (Value::Null, "uncurated", NOT_FOUND),
         (json!("disabled"), "disabled", NOT_FOUND),
         (uuid(5), "disabled", NOT_FOUND),
-        (Value::Null, "disabled", NOT_FOUND),
+        // The host is an open service's, and what is called there is nobody's.
+        (Value::Null, "uncurated", "c-open/none"),
+        (Value::Null, "disabled", "c-open/none"),
         // Who shares an address with an open service takes nothing from it.
-        (Value::Null, "shared", "c-open"),
-        (json!("c-open"), "shared", "c-open"),
+        (Value::Null, "shared", "c-open/weather.current"),
+        (json!("c-open"), "shared", "c-open/weather.current"),
         (json!("a-uncurated"), "shared", NOT_FOUND),
         (json!("b-disabled"), "shared", NOT_FOUND),
         (json!("discovered"), "shared", "/service_id"),
-        (json!("discovered"), "uncurated", "/service_id"),
+        (json!("discovered"), "uncurated", "discovered/none"),
     ];
     for (service, page, expected) in rows {
-        assert_eq!(check(service.clone(), page), expected, "{service} {page}");
+        let call = format!("GET https://lab.example/{page}");
+        assert_eq!(
+            about(&catalog, &service, &Value::Null, &call),
+            expected,
+            "{service} {page}"
+        );
+    }
+    let closed = Catalog::new(vec![service(5, "disabled", "disabled", true, TrustStatus::Disabled)]);
+    let call = "GET https://lab.example/disabled";
+    assert_eq!(
+        about(&closed, &Value::Null, &Value::Null, call),
+        NOT_FOUND,
+        "no open service has this host"
+    );
+}
+
+#[test]
+fn what_is_called_decides_and_names_only_narrow_it() {
+    const UNKNOWN: &str = "service_not_found";
+    let of = |n: u128, slug: &str, operations: &[(&str, &str, &str)]| {
+        let one = service(n, slug, "", true, TrustStatus::Listed);
+        let operations = operations.iter().map(|(slug, method, endpoint)| Operation {
+            slug: OperationSlug::parse(slug).unwrap(),
+            method: (*method).to_owned(),
+            endpoint: Endpoint::parse(endpoint).unwrap(),
+            ..one.operations[0].clone()
+        });
+        Service {
+            operations: operations.collect(),
+            ..one.clone()
+        }
+    };
+    let catalog = Catalog::new(vec![
+        of(
+            1,
+            "company",
+            &[
+                ("company.list", "GET", "https://data.example/v1/companies"),
+                ("company.count", "GET", "https://data.example/v1/companies/count"),
+                ("company.look-up", "GET", "https://data.example/v1/companies/{id}"),
+                ("company.add", "POST", "https://data.example/v1/companies"),
+            ],
+        ),
+        of(2, "people", &[("people.list", "GET", "https://data.example/v1/people")]),
+        // Two services list one call: the names say which is meant.
+        of(
+            3,
+            "twin-a",
+            &[
+                ("twin.buy", "GET", "https://twin.example/buy"),
+                ("twin.rent", "GET", "https://twin.example/buy"),
+            ],
+        ),
+        of(4, "twin-b", &[("twin.buy", "GET", "https://twin.example/buy")]),
+    ]);
+    let rows = [
+        (
+            "",
+            "",
+            "GET https://data.example/v1/companies?q=1#x",
+            "company/company.list",
+        ),
+        ("", "", "post https://data.example/v1/companies/", "company/company.add"),
+        (
+            "company",
+            "company.list",
+            "GET https://data.example/v1/companies",
+            "company/company.list",
+        ),
+        (
+            "",
+            "",
+            "GET https://data.example/v1/companies/7",
+            "company/company.look-up",
+        ),
+        (
+            "",
+            "",
+            "GET https://data.example/v1/companies/count",
+            "company/company.count",
+        ),
+        (
+            "",
+            "company.look-up",
+            "GET https://data.example/v1/companies/count",
+            "/operation_id",
+        ),
+        // What is called is another operation, or service, than the one that is named.
+        (
+            "company",
+            "company.add",
+            "GET https://data.example/v1/companies",
+            "/operation_id",
+        ),
+        (
+            "",
+            "company.add",
+            "GET https://data.example/v1/companies",
+            "/operation_id",
+        ),
+        (
+            "company",
+            "nobody.knows",
+            "GET https://data.example/v1/companies",
+            "/operation_id",
+        ),
+        ("people", "", "GET https://data.example/v1/companies", "/service_id"),
+        (
+            "people",
+            "company.list",
+            "GET https://data.example/v1/companies",
+            "/service_id",
+        ),
+        // What is called is nothing: another method, a longer path, another port.
+        (
+            "company",
+            "company.list",
+            "PUT https://data.example/v1/companies",
+            "company/none",
+        ),
+        (
+            "company",
+            "",
+            "GET https://data.example/v1/companies/7/filings",
+            "company/none",
+        ),
+        (
+            "company",
+            "",
+            "GET https://data.example:8443/v1/companies",
+            "company/none",
+        ),
+        (
+            "people",
+            "people.list",
+            "GET http://data.example/v1/people",
+            "people/none",
+        ),
+        ("people", "", "GET https://evil.example/v1/people", "people/none"),
+        ("", "", "DELETE https://data.example/v1/people", "company/none"),
+        ("", "people.list", "GET https://data.example/", "company/none"),
+        ("", "", "GET https://data.example.evil.example/v1/people", UNKNOWN),
+        ("", "people.list", "GET https://evil.example/v1/people", UNKNOWN),
+        ("nobody", "", "GET https://data.example/v1/people", UNKNOWN),
+        ("", "", "GET https://twin.example/buy", "twin-a/twin.buy"),
+        ("twin-b", "", "GET https://twin.example/buy", "twin-b/twin.buy"),
+        ("", "twin.rent", "GET https://twin.example/buy", "twin-a/twin.rent"),
+        ("twin-b", "twin.rent", "GET https://twin.example/buy", "/operation_id"),
+    ];
+    let name = |text: &str| if text.is_empty() { Value::Null } else { json!(text) };
+    for (service, operation, call, expected) in rows {
+        assert_eq!(
+            about(&catalog, &name(service), &name(operation), call),
+            expected,
+            "{service} {operation} {call}"
+        );
     }
 }
