@@ -1,6 +1,6 @@
 //! A running stack, and agents in it.
 
-use crate::{Offered, offer_v2, transfer_of};
+use crate::{Offered, offer_v2, payment_entry, transfer_of};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_api::{Clock, Env};
 use purser_domain::{
@@ -200,6 +200,24 @@ pub fn body_of(requirement: Value) -> Value {
     })
 }
 
+/// The operation that [`body_of`] calls: whatever its provider asks may be paid.
+fn anything() -> Value {
+    json!({
+        "id": "6f0f5d4c-5d0c-4d57-9d7a-0c6b7d8f3a11",
+        "operation_id": "test.anything",
+        "label": "Anything",
+        "method": "GET",
+        "endpoint": "https://provider.example/{page}",
+        "category": "search",
+        "execution": "sync",
+        "price_model": "metered",
+        "estimated_price_units": 5_000,
+        "max_price_units": Amount::MAX.units(),
+        "params": {},
+        "payment": payment_entry(5_000, "{pay_to}"),
+    })
+}
+
 /// A proxy of these manners for a stack to put in front of something, and where it will be found.
 fn front(manners: Manners) -> (Front, oneshot::Receiver<Proxy>) {
     let (sender, receiver) = oneshot::channel();
@@ -332,9 +350,12 @@ impl World {
         if let Some(listener) = &listener {
             listener.listen();
         }
+        let mut operations = options.operations;
+        operations.push(("lab-search", anything()));
         let options = Options {
             record,
             listener,
+            operations,
             ..options
         };
         let stack = Stack::start(options, |_| {})

@@ -325,7 +325,9 @@ async fn a_service_is_created_read_and_replaced() {
             "estimated_price_units": 10_000 * n,
             "max_price_units": null,
             "params": {},
+            "fetches_target": false,
             "payment": if n == 1 { payment(10_000) } else { Value::Null },
+            "unpayable_reason": if n == 1 { Value::Null } else { json!("operation_has_no_payment") },
             "probe": null,
             "change": null,
         })

@@ -175,9 +175,22 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// Fills the catalog, as an operator does.
-pub(crate) async fn catalog(operator: &Caller<'_>, providers: &Providers) -> Result<(), SeedError> {
-    for Seeded { id, service, .. } in seeded(providers)? {
+/// Fills the catalog, as an operator does, with more operations of these services.
+pub(crate) async fn catalog(
+    operator: &Caller<'_>,
+    providers: &Providers,
+    more: &[(&'static str, Value)],
+) -> Result<(), SeedError> {
+    for Seeded { id, mut service, .. } in seeded(providers)? {
+        let slug = service.get("slug").cloned();
+        for (_, operation) in more.iter().filter(|(of, _)| slug.as_ref() == Some(&json!(of))) {
+            let text = operation.to_string().replace("{pay_to}", &providers.pay_to);
+            let operation = serde_json::from_str(&text).map_err(|error| SeedError::Catalog(error.to_string()))?;
+            let operations = service.get_mut("operations").and_then(Value::as_array_mut);
+            operations
+                .ok_or_else(|| SeedError::Catalog("a service has no operations".to_owned()))?
+                .push(operation);
+        }
         operator
             .send("the catalog", "PUT", &format!("/internal/services/{id}"), &service)
             .await?;

@@ -21,6 +21,7 @@ use purser_domain::Network;
 use purser_probe::Probe;
 use purser_reconcile::Reconcile;
 use purser_store::{CatalogTable, Ledger};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -49,6 +50,9 @@ pub struct Options {
     pub front: Option<Front>,
     /// Something in front of the chain's node, such as a proxy that counts.
     pub node_front: Option<Front>,
+    /// More operations of the catalog's services: the slug of the service, and what an operator writes, in which `{pay_to}` is
+    /// the providers' wallet.
+    pub operations: Vec<(&'static str, Value)>,
     /// The functions' clock; the system's, moved by `/_local/clock`, unless given.
     pub clock: Option<Clock>,
     /// An address of this machine at which containers reach what functions call: the gateway of a Docker bridge.
@@ -81,6 +85,7 @@ impl Default for Options {
             environment: BTreeMap::new(),
             front: None,
             node_front: None,
+            operations: Vec::new(),
             clock: None,
             bridge: None,
             record: None,
@@ -291,7 +296,7 @@ impl Stack {
             .await
             .map_err(refused("InternalFunction"))?;
         let operator = seed::Caller::operator(&internal, &internal_token);
-        seed::catalog(&operator, &providers).await?;
+        seed::catalog(&operator, &providers, &options.operations).await?;
         let probe = Probe::boot(boot("ProbeFunction")).map_err(refused("ProbeFunction"))?;
         let reconcile = Reconcile::boot(boot("ReconcileFunction"))
             .await

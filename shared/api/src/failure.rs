@@ -186,7 +186,7 @@ mod tests {
     use purser_domain::{
         Address, Amount, ApprovalId, ApprovalStatus, AskingRule, Block, Category, Check, CheckName, CheckOutcome,
         DomainPattern, Fits, OperationSlug, Problem, Refusal, RuleId, ServiceId, ServiceSlug, SettlementId, Timestamp,
-        TransactionId,
+        TransactionId, Unpayable,
     };
     use serde_json::{Value, json};
     use uuid::Uuid;
@@ -709,8 +709,26 @@ mod tests {
             ),
             (
                 Block::PayeeNotInCatalog,
-                "the offer pays another wallet than the one in the catalog",
+                "the offer pays another wallet than the operation's in the catalog",
                 json!({"reason": "vendor_allowlist:pay_to_not_in_catalog", "rule_triggered": "vendor_allowlist"}),
+            ),
+            (
+                Block::Unpayable(Unpayable::NoPayment),
+                "the catalog lists no payment for this operation, so no call of it is paid",
+                json!({"reason": "vendor_allowlist:operation_has_no_payment", "rule_triggered": "vendor_allowlist"}),
+            ),
+            (
+                Block::Unpayable(Unpayable::OtherNetwork),
+                "the catalog lists a payment on another network for this operation",
+                json!({
+                    "reason": "vendor_allowlist:operation_is_paid_on_another_network",
+                    "rule_triggered": "vendor_allowlist",
+                }),
+            ),
+            (
+                Block::Unpayable(Unpayable::NoMaximum),
+                "this operation has no fixed price, and the catalog no maximum for it",
+                json!({"reason": "vendor_allowlist:operation_has_no_maximum_price", "rule_triggered": "vendor_allowlist"}),
             ),
             (
                 Block::PayeeIsPayer,
@@ -719,7 +737,7 @@ mod tests {
             ),
             (
                 Block::PriceAboveCatalog { max: units(10) },
-                "the offer asks more than the catalog's maximum of 10 units",
+                "the offer asks more than the 10 units that the catalog lets it cost",
                 json!({"reason": "vendor_allowlist:price_above_catalog_maximum", "rule_triggered": "vendor_allowlist"}),
             ),
             (
@@ -739,6 +757,11 @@ mod tests {
                     "rule_triggered": "budget_limit",
                     "retry_at": null,
                 }),
+            ),
+            (
+                Block::TooManyApprovals { limit: 20 },
+                "20 questions of this agent's wait for a person already; wait until some are answered",
+                json!({"reason": "too_many_open_approvals", "rule_triggered": "approval_required"}),
             ),
             (
                 Block::ApprovalRejected,

@@ -4,8 +4,9 @@
 //! Which operation is bought is decided by method and address; nothing else of it is judged but the target's host. It is
 //! part of the request's fingerprint, so an approval is for this very description.
 
-use crate::{Amount, Intent, Network, Operation, Problem};
+use crate::{Amount, Intent, Network, Operation, Problem, Target};
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use url::Url;
 
 /// The provider call that a payment is for.
@@ -18,6 +19,30 @@ pub struct ProviderRequest {
     /// The hash of the body that is sent there, as the agent has it; compared with nothing.
     pub body_hash: Option<String>,
 }
+
+impl ProviderRequest {
+    /// The pages that the call's own query names: the values that are web addresses, or look like one that nobody reads with
+    /// certainty, as they stand there.
+    pub(crate) fn targets_in_query(&self) -> impl Iterator<Item = Result<Target, String>> {
+        self.url.query_pairs().filter_map(|(_, value)| {
+            let text = value.trim();
+            let begins_with = |start: &str| {
+                text.get(..start.len())
+                    .is_some_and(|own| own.eq_ignore_ascii_case(start))
+            };
+            let address = match text {
+                _ if begins_with("http:") || begins_with("https:") => Cow::Borrowed(text),
+                // Relative to the scheme: browsers and most clients follow it.
+                _ if begins_with("//") => Cow::Owned(format!("https:{text}")),
+                _ => return None,
+            };
+            Some(Target::parse(&address).map_err(|_| text.chars().take(LONGEST_SHOWN).collect()))
+        })
+    }
+}
+
+/// How much of an address that can't be read is told: as much as a host name can be long.
+const LONGEST_SHOWN: usize = 253;
 
 /// What an agent says of a call besides its target: texts and numbers by name, at most [`Metadata::MOST_MEMBERS`] and
 /// [`Metadata::MOST_BYTES`]. Nothing is judged by it.
@@ -175,6 +200,41 @@ mod tests {
         }
         for name in ["url", "target", "task", "customer_url"] {
             assert!(read(&json!({ name: "https://a.example/" })).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_query_names_targets() {
+        let request = |query: &str| ProviderRequest {
+            method: "GET".to_owned(),
+            url: Url::parse(&format!("https://a.example/scrape?{query}")).unwrap(),
+            body_hash: None,
+        };
+        let named = |query: &str| -> Vec<String> {
+            let request = request(query);
+            let hosts = request.targets_in_query().map(|named| match named {
+                Ok(target) => target.host().to_owned(),
+                Err(unreadable) => format!("unreadable {unreadable}"),
+            });
+            hosts.collect()
+        };
+        let rows: [(&str, &[&str]); 7] = [
+            ("", &[]),
+            ("q=weather&depth=2&site=b.example", &[]),
+            ("url=https://b.example/x", &["b.example"]),
+            (
+                "a=1&url=HTTPS%3A%2F%2FB.example&then=+http://c.example",
+                &["b.example", "c.example"],
+            ),
+            ("url=//b.example/x", &["b.example"]),
+            (
+                "url=https://b.example%5C@c.example",
+                &["unreadable https://b.example\\@c.example"],
+            ),
+            ("url=https:", &["unreadable https:"]),
+        ];
+        for (query, expected) in rows {
+            assert_eq!(named(query), expected, "{query}");
         }
     }
 

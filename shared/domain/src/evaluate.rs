@@ -599,14 +599,26 @@ fn domain(trail: &mut Trail, facts: &Facts<'_>, policy: Option<&SpendPolicy>) ->
         return Check::passed(CheckName::Domain);
     }
     let target = facts.intent.target.as_ref();
-    let allowed = |target: &Target| policy.allowed_domains.iter().any(|pattern| pattern.matches(target));
-    trail.note(CheckName::Domain, target.is_some_and(allowed), || match target {
-        None => Finding::TargetMissing,
-        Some(target) => Finding::Reason(Reason::DomainNotAllowed {
-            hostname: target.host().to_owned(),
-            allowed: policy.allowed_domains.clone(),
+    let allows = |target: &Target| policy.allowed_domains.iter().any(|pattern| pattern.matches(target));
+    // A provider fetches what the call says, whatever the agent says beside it.
+    let refused = match target {
+        Some(target) if !allows(target) => Some(target.host().to_owned()),
+        Some(_) | None => facts.intent.request.targets_in_query().find_map(|named| match named {
+            Ok(target) => (!allows(&target)).then(|| target.host().to_owned()),
+            Err(unreadable) => Some(unreadable),
         }),
-    })
+    };
+    trail.note(
+        CheckName::Domain,
+        target.is_some() && refused.is_none(),
+        || match refused {
+            Some(hostname) if target.is_some() => Finding::Reason(Reason::DomainNotAllowed {
+                hostname,
+                allowed: policy.allowed_domains.clone(),
+            }),
+            Some(_) | None => Finding::TargetMissing,
+        },
+    )
 }
 
 /// The categories that rules see: the operation's own, then its service's.

@@ -33,7 +33,7 @@ async fn a_person_sees_what_a_decision_rests_on_and_decides_once() {
     let waiting = world.get(OWNER, &path).await.ok();
     let expected = json!({
         "approval_id": id, "status": "pending", "agent_id": agent, "agent_name": "buyer", "agent_status": "active",
-        "service_slug": "lab", "service_name": "LAB", "operation_id": null, "amount_units": 20,
+        "service_slug": "lab", "service_name": "LAB", "operation_id": "lab.pay", "amount_units": 20,
         "pay_to": "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC", "threshold_units": 10, "rule_id": null,
         "max_per_day_units": 100, "spend_today_units": 8, "remaining_today_units": 92,
         "created_at": "2026-11-21T01:09:00.000000Z", "expires_at": "2026-11-22T01:09:00.000000Z",
