@@ -74,7 +74,7 @@ answers 401 invalid_agent_key "$url/mcp/agents/me" --header "Authorization: Bear
 answers 400 invalid_request "$url/x402/authorize" --header "Authorization: Bearer $key" --data '{'
 answers 400 idempotency_key_required "$url/x402/authorize" --header "Authorization: Bearer $key" \
   --data "$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["body"])' events/payments/authorize-no-idempotency-key.json)"
-# SAM emulates no authorizer; the functions are their own gate.
+# The functions are their own gate, as behind the deployed gateway.
 answers 401 invalid_session "$url/agents"
 answers 401 invalid_internal_token "$url/internal/services"
 answers 200 '' "$url/services"

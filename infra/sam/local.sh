@@ -5,7 +5,7 @@
 #   PORT=3010   where SAM's gateway listens, on loopback
 #
 # A stack that was started with `make run BIND=<gateway of the Docker bridge>` is used; without one, one is started for
-# it and stopped after. SAM emulates neither the JWT nor the IAM authorizer: every function judges its callers itself.
+# it and stopped after. SAM asks for no AWS credentials: every function judges its callers itself.
 # People's routes are refused here, since a container does not reach the issuer on this machine's loopback.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

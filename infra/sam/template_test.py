@@ -1,6 +1,6 @@
 """What the template has to say, asked of the CloudFormation that SAM makes of it; run by infra/sam/check.sh.
 
-Routes and their gates are tests/it/docs.rs. That the roles are what the functions need is infra/sam/calls.py; here they
+Routes are tests/it/docs.rs. That the roles are what the functions need is infra/sam/calls.py; here they
 are written out once more, so that whoever changes one sees a table change.
 """
 
@@ -10,7 +10,7 @@ import unittest
 
 import calls
 import roles
-from translate import TEMPLATE, translated
+from translate import TEMPLATE, evaluated, translated
 
 ROOT = TEMPLATE.parent
 TRANSACTIONS = ("TransactWriteItems",)
@@ -102,6 +102,9 @@ ROLES = {
     secretsmanager:GetSecretValue       RpcUrlSecret
     """,
 }
+
+NO_IAM = {"InternalAuthorizationType": "NONE"}
+IAM = {"InternalAuthorizationType": "AWS_IAM"}
 
 # What holds what cannot be made again.
 RETAINED = (
@@ -240,6 +243,27 @@ class Template(unittest.TestCase):
             self.assertEqual(logs, function.removesuffix("Function") + "Logs")
             self.assertIn("RetentionInDays", self.resources[logs]["Properties"], function)
             self.assertIn(logs, filtered)
+
+    def test_the_gateway_refuses_nobody_but_before_the_internal_group_where_that_is_asked_for(self):
+        asked = [{"AWS_IAM": []}]
+        for parameters, gate in (({}, None), (NO_IAM, None), (IAM, asked)):
+            template = translated(**parameters)
+            body = evaluated(template, template["Resources"]["Api"]["Properties"]["Body"], **parameters)
+            schemes = body.get("components", {}).get("securitySchemes", {})
+            self.assertEqual(list(schemes), ["AWS_IAM"] if gate else [])
+            for scheme in schemes.values():
+                self.assertEqual(scheme["x-amazon-apigateway-authtype"], "awsSigv4")
+            self.assertNotIn("security", body)
+            internal = 0
+            for path, methods in body["paths"].items():
+                for method, operation in methods.items():
+                    # A path that the template spells for its gate alone has no function.
+                    function = operation["x-amazon-apigateway-integration"]["uri"]["Fn::Sub"]
+                    is_internal = "${InternalFunction.Arn}" in function
+                    internal += is_internal
+                    with self.subTest(f"{method} {path}", **parameters):
+                        self.assertEqual(operation.get("security"), gate if is_internal else None)
+            self.assertTrue(internal)
 
     def test_no_variable_of_a_function_holds_a_secret(self):
         for function, properties in self.functions.items():

@@ -22,9 +22,47 @@ class NoManagedPolicies:
         return {}
 
 
-def translated(path=TEMPLATE):
-    validator = SamTemplateValidator(yaml_parse(path.read_text()), NoManagedPolicies(), region="us-east-1")
+def translated(path=TEMPLATE, **parameters):
+    """What SAM makes of a template that is deployed with these parameters beside the defaults."""
+    validator = SamTemplateValidator(
+        yaml_parse(path.read_text()), NoManagedPolicies(), region="us-east-1", parameter_overrides=parameters
+    )
     return yaml_parse(validator.get_translated_template_if_valid())
+
+
+def evaluated(template, value, **parameters):
+    """A part of a template as CloudFormation reads it: `Fn::If` decided, and what is then `AWS::NoValue` left out."""
+    defaults = {name: parameter.get("Default") for name, parameter in template["Parameters"].items()}
+    parameters = {**defaults, **parameters}
+
+    def holds(condition):
+        match condition:
+            case {"Condition": name}:
+                return holds(template["Conditions"][name])
+            case {"Fn::Equals": [one, other]}:
+                return plain(one) == plain(other)
+            case {"Fn::Not": [one]}:
+                return not holds(one)
+            case {"Fn::And": all_of}:
+                return all(map(holds, all_of))
+            case {"Fn::Or": any_of}:
+                return any(map(holds, any_of))
+        raise AssertionError(f"`{condition}` is not a condition")
+
+    def plain(value):
+        match value:
+            case {"Ref": name}:
+                return parameters.get(name, value)
+            case {"Fn::If": [condition, one, other]}:
+                return plain(one if holds({"Condition": condition}) else other)
+            case dict():
+                members = {name: plain(member) for name, member in value.items()}
+                return {name: member for name, member in members.items() if member != {"Ref": "AWS::NoValue"}}
+            case list():
+                return [item for item in map(plain, value) if item != {"Ref": "AWS::NoValue"}]
+        return value
+
+    return plain(value)
 
 
 if __name__ == "__main__":

@@ -37,8 +37,6 @@ pub struct Route {
     pub method: String,
     /// `/services/{serviceId}`, or `$default`.
     pub path: String,
-    /// The gateway's own gate in front of the function: `Session` or `AWS_IAM`.
-    pub authorizer: Option<String>,
 }
 
 /// The parsed template.
@@ -85,12 +83,10 @@ impl Template {
             for event in events.values().filter(|event| text(event, "Type") == Some("HttpApi")) {
                 let properties = event.get("Properties");
                 let property = |name| properties.and_then(|properties| text(properties, name));
-                let auth = properties.and_then(|properties| properties.get("Auth"));
                 routes.push(Route {
                     function: function.to_owned(),
                     method: property("Method").unwrap_or("ANY").to_ascii_uppercase(),
                     path: property("Path").unwrap_or("$default").to_owned(),
-                    authorizer: auth.and_then(|auth| text(auth, "Authorizer")).map(str::to_owned),
                 });
             }
         }
