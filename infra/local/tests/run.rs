@@ -1,0 +1,97 @@
+//! The program of `make run`: the controls that only it has, called as a person at a terminal calls them.
+
+#![expect(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test stops where its ground is missing"
+)]
+
+use purser_local::{StackFile, StackFileError};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// A running stack, which ends with it.
+struct Run {
+    process: Child,
+    folder: PathBuf,
+    file: StackFile,
+    http: reqwest::Client,
+}
+
+impl Run {
+    /// Starts a stack on whatever ports are free.
+    async fn start(name: &str) -> Self {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("run-{name}"));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        let mut process = Command::new(env!("CARGO_BIN_EXE_stack"))
+            .envs([("PORTS", "free"), ("STACK_FOLDER", folder.to_str().unwrap())])
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let file = loop {
+            match StackFile::read(&folder) {
+                Ok(file) => break file,
+                // Not there yet, or not whole.
+                Err(StackFileError::File(_) | StackFileError::Form(_)) => {}
+                Err(error) => panic!("{error}"),
+            }
+            assert_eq!(process.try_wait().unwrap(), None, "the stack ended");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        };
+        Self {
+            process,
+            folder,
+            file,
+            http: reqwest::Client::new(),
+        }
+    }
+
+    /// What `curl -d` sends: with its content type, whatever the body is.
+    async fn curl(&self, path: &str, body: String) -> (u16, Value) {
+        let request = self
+            .http
+            .post(format!("{}{path}", self.file.base_url))
+            .header("authorization", format!("Bearer {}", self.file.agent.key))
+            .header("content-type", "application/x-www-form-urlencoded")
+            .body(body);
+        let answer = request.send().await.unwrap();
+        (answer.status().as_u16(), answer.json().await.unwrap())
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[tokio::test]
+async fn the_controls_take_a_body_of_any_content_type() {
+    let stack = Run::start("controls").await;
+    let clock = stack.curl("/_local/clock", json!({"advance_seconds": 90}).to_string());
+    assert_eq!(clock.await, (200, json!({"ahead_seconds": 90})));
+    let funds = json!({"wallet_address": stack.file.agent.wallet_address, "units": 5});
+    assert_eq!(stack.curl("/_local/fund", funds.to_string()).await, (200, funds));
+    for path in ["/_local/clock", "/_local/fund"] {
+        for body in [
+            "",
+            "{",
+            "advance_seconds=90&units=5",
+            "{\"advance_seconds\": -1, \"units\": -1}",
+        ] {
+            let (status, answer) = stack.curl(path, body.to_owned()).await;
+            assert_eq!(
+                (status, &answer["error"]),
+                (400, &json!("invalid_request")),
+                "{path} {body}"
+            );
+        }
+    }
+}
