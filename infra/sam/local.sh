@@ -2,7 +2,8 @@
 # `make sam-local`: the built functions in Lambda's own containers behind SAM's gateway, over a local stack's tables,
 # secrets and chain, until Ctrl-C.
 #
-#   PORT=3010   where SAM's gateway listens, on loopback
+#   PORT=3010                 where SAM's gateway listens, on loopback
+#   ACCEPT_PROVIDER_OK=true   of the stack that is started: docs/operations.md
 #
 # A stack that was started with `make run BIND=<gateway of the Docker bridge>` is used; without one, one is started for
 # it and stopped after. SAM asks for no AWS credentials: every function judges its callers itself.
@@ -23,6 +24,9 @@ if ! grep -qsF "http://$(docker_gateway):" .local/functions.json; then
   cargo build --locked --package purser-local --bins
   folder=.local/sam
   start_stack "$folder"
+elif [[ -n ${ACCEPT_PROVIDER_OK:-} ]]; then
+  echo "sam-local: the stack that is running decides on ACCEPT_PROVIDER_OK; stop it, or start it with that" >&2
+  exit 1
 fi
 
 sam_surroundings

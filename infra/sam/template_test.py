@@ -265,6 +265,10 @@ class Template(unittest.TestCase):
                         self.assertEqual(operation.get("security"), gate if is_internal else None)
             self.assertTrue(internal)
 
+    def test_no_parameter_turns_on_what_is_for_development_alone(self):
+        variables = self.functions["PaymentsFunction"]["Environment"]["Variables"]
+        self.assertEqual(variables["ACCEPT_PROVIDER_OK"], "")
+
     def test_no_variable_of_a_function_holds_a_secret(self):
         for function, properties in self.functions.items():
             for name, value in properties.get("Environment", {}).get("Variables", {}).items():

@@ -305,6 +305,53 @@ async fn a_missing_or_malformed_secret_stops_the_function() {
     }
 }
 
+/// A node that says what it is, and nothing else.
+async fn node(version: &'static str) -> String {
+    let answer = move |body: String| {
+        let request: Value = serde_json::from_str(&body).unwrap();
+        let id = &request["id"];
+        let answer = if request["method"] == "web3_clientVersion" {
+            json!({"jsonrpc": "2.0", "id": id, "result": version})
+        } else {
+            json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "no such method"}})
+        };
+        async move { Json(answer) }
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, Router::new().fallback(answer)).await });
+    url
+}
+
+#[tokio::test]
+async fn what_is_for_development_alone_stops_payments_on_any_other_chain() {
+    let refused = Some("`ACCEPT_PROVIDER_OK` is for local chains alone");
+    let rows = [
+        ("true", Some("anvil/v1.5.1"), None),
+        ("true", Some("HardhatNetwork/2.22.0/@ethereumjs/vm/5.3.0"), None),
+        ("true", Some("Geth/v1.16.4-stable/linux-amd64/go1.24.7"), refused),
+        ("true", Some("reth/v1.8.2-anvil/x86_64-unknown-linux-gnu"), refused),
+        // A node that can't be asked may be any.
+        ("true", None, Some("got no answer")),
+        ("false", Some("Geth/v1.16.4-stable/linux-amd64/go1.24.7"), None),
+        ("", Some("Geth/v1.16.4-stable/linux-amd64/go1.24.7"), None),
+    ];
+    for (setting, version, words) in rows {
+        let mut variables = variables();
+        variables.insert("ACCEPT_PROVIDER_OK".to_owned(), setting.to_owned());
+        let mut secrets = secrets();
+        if let Some(version) = version {
+            secrets.insert("arn:rpc".to_owned(), node(version).await);
+        }
+        let said = said("payments", variables, secrets).await;
+        let expected = match (&said, words) {
+            (Some(said), Some(words)) => said.contains(words),
+            (said, words) => said.is_none() && words.is_none(),
+        };
+        assert!(expected, "{setting:?}, {version:?}: {said:?}");
+    }
+}
+
 fn token_form() -> String {
     "`arn:token`: must be 32 or more letters, digits or signs of ASCII, without spaces".to_owned()
 }

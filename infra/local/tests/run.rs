@@ -1,4 +1,5 @@
-//! The program of `make run`: the controls that only it has, called as a person at a terminal calls them.
+//! The program of `make run`: what its variables do, and the controls that only it has, called as a person at a terminal
+//! calls them.
 
 #![expect(
     clippy::indexing_slicing,
@@ -13,6 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+use uuid::Uuid;
 
 /// A running stack, which ends with it.
 struct Run {
@@ -24,12 +26,14 @@ struct Run {
 
 impl Run {
     /// Starts a stack on whatever ports are free.
-    async fn start(name: &str) -> Self {
+    async fn start(name: &str, variables: &[(&str, &str)]) -> Self {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("run-{name}"));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).unwrap();
         let mut process = Command::new(env!("CARGO_BIN_EXE_stack"))
+            .env_remove("ACCEPT_PROVIDER_OK")
             .envs([("PORTS", "free"), ("STACK_FOLDER", folder.to_str().unwrap())])
+            .envs(variables.iter().copied())
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
@@ -62,6 +66,20 @@ impl Run {
         let answer = request.send().await.unwrap();
         (answer.status().as_u16(), answer.json().await.unwrap())
     }
+
+    /// Says that the provider was fine, of a payment that is none: how far is it looked at?
+    async fn assertion(&self) -> String {
+        let body = json!({"provider_ok": true, "tx_hash": format!("0x{}", "ab".repeat(32))});
+        let path = format!("/x402/settlements/{}/complete", Uuid::nil());
+        let (_, answer) = self.curl(&path, body.to_string()).await;
+        answer["error"].as_str().unwrap().to_owned()
+    }
+
+    /// The variable, as functions in containers are given it.
+    fn in_containers(&self) -> Value {
+        let text = fs::read(self.folder.join("functions.json")).unwrap();
+        serde_json::from_slice::<Value>(&text).unwrap()["Parameters"]["ACCEPT_PROVIDER_OK"].clone()
+    }
 }
 
 impl Drop for Run {
@@ -73,8 +91,19 @@ impl Drop for Run {
 }
 
 #[tokio::test]
+async fn an_assertion_is_taken_for_a_proof_where_the_stack_is_told_so() {
+    let told = Run::start("told", &[("ACCEPT_PROVIDER_OK", "true")]).await;
+    assert_eq!(told.assertion().await, "not_found");
+    assert_eq!(told.in_containers(), "true");
+    drop(told);
+    let untold = Run::start("untold", &[]).await;
+    assert_eq!(untold.assertion().await, "provider_proof_required");
+    assert_eq!(untold.in_containers(), Value::Null);
+}
+
+#[tokio::test]
 async fn the_controls_take_a_body_of_any_content_type() {
-    let stack = Run::start("controls").await;
+    let stack = Run::start("controls", &[]).await;
     let clock = stack.curl("/_local/clock", json!({"advance_seconds": 90}).to_string());
     assert_eq!(clock.await, (200, json!({"ahead_seconds": 90})));
     let funds = json!({"wallet_address": stack.file.agent.wallet_address, "units": 5});

@@ -26,6 +26,9 @@ async fn main() -> ExitCode {
     let throttle = env.number("THROTTLE_PER_MINUTE", 1_200, 1..=1_000_000);
     let bridge = bridge(&mut env);
     let folder = stack_folder(&env);
+    // The functions are judges of what it says; SAM gives it to those in containers.
+    let accept_provider_ok = env.get("ACCEPT_PROVIDER_OK").map(str::to_owned);
+    let environment = accept_provider_ok.map(|value| ("ACCEPT_PROVIDER_OK".to_owned(), value));
     // Scripts that start a stack of their own take whatever ports are free, and read them in its files.
     let (gateway_port, ports) = match env.get("PORTS") {
         Some("free") => (0, Ports::default()),
@@ -39,6 +42,7 @@ async fn main() -> ExitCode {
         gateway_port,
         ports,
         throttle_per_minute,
+        environment: environment.into_iter().collect(),
         bridge,
         ..Options::default()
     };
