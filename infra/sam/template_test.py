@@ -27,10 +27,9 @@ COUNTS_REQUESTS = """
 # added by `expected`: every function writes its own log, and decrypts through the services that it calls.
 ROLES = {
     "AgentsFunction": READS_CATALOG + COUNTS_REQUESTS + """
-    dynamodb:BatchGetItem               LedgerTable                L#*
+    dynamodb:BatchGetItem               LedgerTable                A#* L#*
     dynamodb:GetItem                    LedgerTable                A#*
-    dynamodb:GetItem                    LedgerTable                L#*
-    dynamodb:Query                      LedgerTable                A#*
+    dynamodb:Query                      LedgerTable                A#* B#* L#*
     """,
     "CatalogFunction": READS_CATALOG,
     "DashboardFunction": READS_CATALOG + """

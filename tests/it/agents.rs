@@ -1,8 +1,13 @@
 //! What an agent is told about itself.
 
-use purser_domain::{OperationSlug, SpendPolicy};
-use purser_tests::World;
-use serde_json::json;
+use purser_domain::{BUDGET_WINDOW_MIN, Duration, OperationSlug, Rule, RuleId, RuleKind, SpendPolicy, Timestamp};
+use purser_tests::{TestAgent, World, body_of, dollars, units};
+use serde_json::{Value, json};
+
+/// The microsecond before.
+fn just_before(at: Timestamp) -> Timestamp {
+    Timestamp::from_micros(at.micros() - 1).unwrap()
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_reads_itself_its_services_and_their_policies() {
@@ -42,7 +47,11 @@ async fn an_agent_reads_itself_its_services_and_their_policies() {
 
     let path = |service: &str| format!("/agents/{}/services/{service}/policy", agent.id);
     let by_slug = world.get(&agent, &path("lab-search")).await.ok();
-    assert_eq!(by_slug, services["services"][1], "the same record");
+    let mut record = by_slug.clone();
+    for name in ["spend_today_units", "remaining_today_units", "budgets"] {
+        record.as_object_mut().unwrap().remove(name).unwrap();
+    }
+    assert_eq!(record, services["services"][1], "the same record");
     let expected = json!({
         "max_per_call_units": 1_000_000, "max_per_day_units": 50_000_000, "require_approval_above_units": 10_000_000,
         "enabled_operations": ["web.search"], "allowed_domains": ["*"],
@@ -60,4 +69,105 @@ async fn an_agent_reads_itself_its_services_and_their_policies() {
     );
     world.get(&agent, &path("lab-scrape")).await.refused(404, "not_found");
     world.get(&agent, &path("no-such")).await.refused(404, "not_found");
+}
+
+/// What its policy for `lab-search` tells the agent of what is used and left; a preflight has to tell the same.
+async fn left(world: &World, agent: &TestAgent) -> Value {
+    let policy = world.get(agent, &agent.path("/services/lab-search/policy")).await.ok();
+    let check = world.check(agent, &body_of(world.offer(1))).await.ok();
+    let [told, foretold] = [&policy, &check]
+        .map(|answer| ["spend_today_units", "remaining_today_units", "budgets"].map(|name| answer[name].clone()));
+    assert_eq!(told, foretold, "{policy} {check}");
+    json!(told)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_reads_what_is_left_at_this_very_instant() {
+    let world = World::still().await;
+    let [hour, other] = [(); 2].map(|()| RuleId::from_uuid(uuid::Uuid::new_v4()));
+    let budget = |id, limit, window| {
+        let kind = RuleKind::BudgetLimit {
+            limit: units(limit),
+            window,
+        };
+        Rule { id, version: 1, kind }
+    };
+    let policy = SpendPolicy {
+        max_per_day: units(dollars(30)),
+        ..SpendPolicy::column_defaults()
+    };
+    let agent = world.agent(policy.clone(), vec![]).await;
+    world.enable(&agent, "lab-reports", policy.clone()).await;
+    world
+        .edit(&agent, |agent| {
+            agent.rules.push(budget(hour, dollars(20), BUDGET_WINDOW_MIN));
+            agent.rules.push(budget(other, dollars(40), Duration::DAY));
+        })
+        .await;
+    let told = |spend: u64, in_hour: u64, in_day: u64| {
+        let budget = |id: RuleId, limit: u64, seconds: u64, used: u64| {
+            json!({
+                "rule_id": id.to_string(), "limit_units": dollars(limit), "window_seconds": seconds,
+                "used_units": dollars(used), "remaining_units": dollars(limit) - dollars(used),
+            })
+        };
+        json!([
+            dollars(spend),
+            dollars(30 - spend),
+            [budget(hour, 20, 3_600, in_hour), budget(other, 40, 86_400, in_day)],
+        ])
+    };
+    assert_eq!(left(&world, &agent).await, told(0, 0, 0));
+
+    // More than a decision reads at once: 12 here, and one elsewhere.
+    let start = world.now();
+    for _ in 0..12 {
+        world.authorize(&agent, &body_of(world.offer(dollars(1)))).await.ok();
+    }
+    let mut elsewhere = body_of(world.offer(dollars(1)));
+    elsewhere["service_id"] = "lab-reports".into();
+    world.authorize(&agent, &elsewhere).await.ok();
+    assert_eq!(left(&world, &agent).await, told(12, 13, 13));
+
+    // It tells the spend of a service that is disabled, and its cap, too.
+    world.put_policy(&agent, "lab-search", false, policy.clone()).await;
+    assert_eq!(left(&world, &agent).await, told(12, 13, 13));
+    world.put_policy(&agent, "lab-search", true, policy).await;
+
+    // What was counted counts until its time is over, and not at that instant.
+    for (until, at_last, afterwards) in [
+        (start.after(BUDGET_WINDOW_MIN), told(12, 13, 13), told(12, 0, 13)),
+        (start.after(Duration::DAY), told(12, 0, 13), told(0, 0, 0)),
+    ] {
+        world.set_clock(just_before(until));
+        assert_eq!(left(&world, &agent).await, at_last);
+        world.set_clock(until);
+        assert_eq!(left(&world, &agent).await, afterwards);
+    }
+
+    // Of a cap that was lowered below what is spent nothing is left.
+    world.authorize(&agent, &body_of(world.offer(dollars(1)))).await.ok();
+    let lower = SpendPolicy {
+        max_per_day: units(1),
+        ..SpendPolicy::column_defaults()
+    };
+    world.enable(&agent, "lab-search", lower).await;
+    let Value::Array(now) = left(&world, &agent).await else {
+        panic!()
+    };
+    assert_eq!(now[..2], [json!(dollars(1)), json!(0)]);
+
+    // A service that was never enabled: nothing is spent, and nothing may be.
+    let mut never = body_of(world.offer(1));
+    never["service_id"] = "lab-weather".into();
+    let check = world.check(&agent, &never).await.ok();
+    assert_eq!(
+        (
+            &check["reason"],
+            &check["spend_today_units"],
+            &check["remaining_today_units"]
+        ),
+        (&json!("service_not_enabled"), &json!(0), &json!(0))
+    );
+    assert_eq!(check["budgets"], now[2], "budgets are the agent's");
 }

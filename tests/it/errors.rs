@@ -253,6 +253,9 @@ async fn foresees(world: &World, agent: &TestAgent, body: &Value, expected: &Ref
         "amount_units": amount,
         "approval_required": result == "escalate",
         "checks": foreseen["checks"],
+        "spend_today_units": foreseen["spend_today_units"],
+        "remaining_today_units": foreseen["remaining_today_units"],
+        "budgets": foreseen["budgets"],
     });
     assert_eq!(foreseen, told);
     assert_checks(&foreseen["checks"], &expected.failed);
@@ -1279,8 +1282,7 @@ async fn a_key_belongs_to_one_request() {
         json!({"idempotency_key": null, "replay_key": body["idempotency_key"]}),
     );
     let check = async |body: &Value| world.post(&agent, "/x402/check", body).await;
-    let first = check(&preflight).await.ok();
-    assert_eq!(first["would_authorize"], true);
+    assert_eq!(check(&preflight).await.ok()["would_authorize"], true);
     for change in &changes[..6] {
         let changed = with(&preflight, change.clone());
         nothing_moves(
@@ -1294,13 +1296,20 @@ async fn a_key_belongs_to_one_request() {
     world
         .put_policy(&agent, "lab-search", false, SpendPolicy::permissive())
         .await;
-    assert_eq!(check(&preflight).await.ok(), first, "told the same again");
-    world.set_clock(world.now().after(Duration::DAY));
     assert_eq!(
         check(&preflight).await.ok()["reason"],
         "service_not_enabled",
-        "a day later, anew"
+        "judged anew"
     );
+    world.set_clock(world.now().after(Duration::DAY));
+    check(&with(&preflight, changes[0].clone())).await.ok();
+    nothing_moves(
+        &world,
+        &agent,
+        check(&preflight),
+        (409, REUSED, json!({"settlement_id": null})),
+    )
+    .await;
     let decided = decisions(&world, &agent).await;
     let slugs: BTreeSet<&str> = decided.values().map(|row| row["error"].as_str()).collect();
     assert_eq!(

@@ -17,6 +17,7 @@ mod metrics;
 mod operators;
 mod people;
 mod permissions;
+mod preflight;
 mod races;
 mod reconcile;
 mod secrets;

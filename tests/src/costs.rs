@@ -110,7 +110,7 @@ const POLL: Budget = budget(2, 1, &[&["BatchGetItem", "UpdateItem"]]);
 const ME: Budget = budget(1, 1, &[&["GetItem", "UpdateItem"]]);
 /// A hundred markers and policies: a unit for each policy, since a batch counts items one by one.
 const SERVICES: Budget = budget(105, 1, &[&["GetItem", "UpdateItem"], &["Query"], &["BatchGetItem"]]);
-const POLICY: Budget = budget(2, 1, &[TWO_ITEMS]);
+const POLICY: Budget = budget(2, 1, &[READS]);
 /// Nothing at all: the copy in memory.
 const CATALOG: Budget = budget(0, 0, &[]);
 /// The list of what waits, which an open page asks for every few seconds: the index, the approval, and beside one another

@@ -635,7 +635,7 @@ impl World {
         pages.collect::<Result<_, _>>().await.expect("a scan")
     }
 
-    /// Every row of the ledger but the preflights' answers.
+    /// Every row of the ledger but the preflights' replay keys.
     pub async fn rows(&self) -> Rows {
         let Rows(mut rows) = self.rows_of("LedgerTable").await;
         rows.retain(|[pk, _], _| !pk.starts_with("R#"));

@@ -1,4 +1,5 @@
-//! The agent-key group that tells an agent about itself: who it is, which services it may use, under which policy.
+//! The agent-key group that tells an agent about itself: who it is, which services it may use, under which policy, and
+//! what of that is left.
 //!
 //! Nothing here writes. Another agent's id in a path is not found, like one that does not exist.
 
@@ -9,8 +10,8 @@ mod view;
 
 use axum::Router;
 use purser_api::{ApiSettings, Boot, BootError, Caller, Clock};
-use purser_domain::{Agent, AgentId, ErrorKind, PresentedKey, Result};
-use purser_store::{CatalogCache, CatalogTable, KeyUses, Ledger, Throttle};
+use purser_domain::{Agent, AgentId, ErrorKind, PresentedKey, Result, ServiceId};
+use purser_store::{Ask, CatalogCache, CatalogTable, KeyUses, Ledger, Snapshot, Standing, Throttle};
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
 
@@ -26,23 +27,36 @@ struct Agents {
 impl Agents {
     /// The agent behind a call.
     async fn enter(&self, caller: Caller) -> Result<Agent> {
-        let (agent, ()) = self.enter_reading(caller, async |_| Ok(())).await?;
+        let now = self.clock.now();
+        let scope = caller.scope();
+        let read = async |key: &PresentedKey| Ok((self.ledger.agent(key.agent).await?, ()));
+        let (agent, key, ()) = caller.enter(self.throttle.hit(scope, now), &self.clock, read).await?;
+        self.key_uses.note(agent.id, key, now);
         Ok(agent)
     }
 
-    /// The agent behind a call, and what `read` reads for it in the same round trip. Whether the key is good is not known
-    /// by then, so `read` may only read what is the agent's, by the same calls where there is no such agent.
-    async fn enter_reading<T>(
+    /// The agent behind a call, and its standing with a service, as a decision reads them; no standing without a service.
+    async fn enter_for_standing(
         &self,
         caller: Caller,
-        read: impl AsyncFnOnce(AgentId) -> Result<T>,
-    ) -> Result<(Agent, T)> {
+        service: Option<ServiceId>,
+    ) -> Result<(Agent, Option<Standing>)> {
         let now = self.clock.now();
         let scope = caller.scope();
-        let read = async |key: &PresentedKey| tokio::try_join!(self.ledger.agent(key.agent), read(key.agent));
-        let (agent, key, found) = caller.enter(self.throttle.hit(scope, now), &self.clock, read).await?;
+        let read = async |key: &PresentedKey| {
+            let knows = |agent: &Agent| key.is_valid_for(Some(agent), self.clock.now());
+            let ask = Ask {
+                agent: key.agent,
+                service,
+                key: None,
+                approval: None,
+            };
+            let Snapshot { agent, standing, .. } = self.ledger.snapshot_for(&ask, knows).await?;
+            Ok((agent, standing))
+        };
+        let (agent, key, standing) = caller.enter(self.throttle.hit(scope, now), &self.clock, read).await?;
         self.key_uses.note(agent.id, key, now);
-        Ok((agent, found))
+        Ok((agent, standing))
     }
 }
 

@@ -1,11 +1,11 @@
-//! `GET /agents/{agentId}/services/{serviceId}/policy`: what the agent may spend on one service.
+//! `GET /agents/{agentId}/services/{serviceId}/policy`: what the agent may spend on one service, and what of it is left.
 
-use crate::view::EnabledServiceView;
+use crate::view::{EnabledServiceView, PolicyAnswer};
 use crate::{Agents, own};
 use axum::Json;
 use axum::extract::{Path, State};
-use purser_api::{Caller, Failure};
-use purser_domain::{ErrorKind, ServiceId};
+use purser_api::{Caller, Failure, SpendView};
+use purser_domain::{ErrorKind, ServiceId, recorded_time};
 use std::sync::Arc;
 
 purser_api::error_responses! {
@@ -13,7 +13,7 @@ purser_api::error_responses! {
     pub(crate) PolicyErrors: 401, 404, 429, 500;
 }
 
-/// The agent's policy for one service.
+/// The agent's policy for one service, with what is used and left of it and of the agent's budgets.
 #[utoipa::path(
     get,
     path = "/agents/{agentId}/services/{serviceId}/policy",
@@ -24,7 +24,7 @@ purser_api::error_responses! {
         ("serviceId" = String, Path, description = "Slug or UUID."),
     ),
     responses(
-        (status = 200, body = EnabledServiceView, description = "The record, disabled ones included."),
+        (status = 200, body = PolicyAnswer, description = "The record, disabled ones included, and what is used and left now."),
         PolicyErrors,
     )
 )]
@@ -32,19 +32,22 @@ pub(crate) async fn policy(
     State(agents): State<Arc<Agents>>,
     caller: Caller,
     Path((agent, reference)): Path<(String, String)>,
-) -> Result<Json<EnabledServiceView>, Failure> {
+) -> Result<Json<PolicyAnswer>, Failure> {
     let edition = agents.catalog.current(agents.clock.now()).await?;
     let service = edition.catalog.by_reference(&reference);
     // A record outlives its service's catalog entry, and is then found by UUID alone.
     let id = service
         .map(|service| service.id)
         .or_else(|| ServiceId::parse(&reference));
-    let read = async |caller| match id {
-        Some(id) => agents.ledger.enabled_service(caller, id).await,
-        None => Ok(None),
-    };
-    let (caller, record) = agents.enter_reading(caller, read).await?;
+    let (caller, standing) = agents.enter_for_standing(caller, id).await?;
     own(&caller, &agent)?;
-    let record = record.ok_or(ErrorKind::NotFound)?;
-    Ok(Json(EnabledServiceView::of(&record, service)))
+    let mut standing = standing.ok_or(ErrorKind::NotFound)?;
+    let record = standing.enabled.take().ok_or(ErrorKind::NotFound)?;
+    let at = recorded_time(agents.clock.now(), standing.windows());
+    agents.ledger.read_live(&mut standing, at).await?;
+    let max_per_day = record.policy.max_per_day;
+    Ok(Json(PolicyAnswer {
+        service: EnabledServiceView::of(&record, service),
+        spend: SpendView::at(at, &caller, max_per_day, &standing.day, &standing.budgets),
+    }))
 }

@@ -1,6 +1,6 @@
 //! The wire shapes of this group.
 
-use purser_api::PolicyView;
+use purser_api::{PolicyView, SpendView};
 use purser_domain::{Agent, EnabledService, Service};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -64,6 +64,16 @@ impl EnabledServiceView {
     pub(crate) fn sort_key(&self) -> (bool, Option<&str>, &str) {
         (self.slug.is_none(), self.slug.as_deref(), &self.service_id)
     }
+}
+
+/// One service as the agent has it, and what of its limits is used and left.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ServicePolicy)]
+pub(crate) struct PolicyAnswer {
+    #[serde(flatten)]
+    pub(crate) service: EnabledServiceView,
+    #[serde(flatten)]
+    pub(crate) spend: SpendView,
 }
 
 /// The services enabled for the agent.

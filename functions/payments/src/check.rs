@@ -1,19 +1,19 @@
 //! `POST /x402/check`: what authorize would answer, without any effect on money.
 //!
 //! It does not sign, reserve, stage approvals or write settlements (`docs/spec.md` §4.3). It answers 200 for every
-//! outcome of the policy; malformed requests, unknown callers and unknown services stay errors. The outcome is kept
-//! under its replay key for a day: the same request is told the same again, another one is a conflict.
+//! outcome of the policy; malformed requests, unknown callers and unknown services stay errors. Each call is judged anew, by
+//! what holds then. The replay key says only that a repetition is one: for a day another request under it is a conflict.
 
-use crate::decide::{Case, Exactness, exactness};
+use crate::decide::Case;
 use crate::early_balance::EarlyBalance;
 use crate::view::{CheckAnswer, CheckBody};
 use crate::{Payments, only};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
-use purser_api::{Caller, Failure};
-use purser_domain::{CheckRequest, Decision, Error, ErrorKind, Eviction, Preflight, Purchase, Result};
-use purser_store::{Ask, Remembered, Standing};
+use purser_api::{Caller, CheckView, Failure, SpendView};
+use purser_domain::{Amount, CheckRequest, Decision, Error, ErrorKind, Eviction, Purchase, Result};
+use purser_store::{Ask, ReplayKey, Standing};
 use std::sync::Arc;
 
 purser_api::error_responses! {
@@ -29,7 +29,7 @@ purser_api::error_responses! {
     security(("agentKey" = [])),
     request_body = CheckBody,
     responses(
-        (status = 200, body = CheckAnswer, description = "The outcome, whatever it is. Authorize re-evaluates and is authoritative."),
+        (status = 200, body = CheckAnswer, description = "The outcome now, whatever it is. Authorize re-evaluates and is authoritative."),
         CheckErrors,
     )
 )]
@@ -60,14 +60,12 @@ pub(crate) async fn check(
     let answer = foresee(&payments, case, &mut standing, opening.balance).await?;
 
     let CheckRequest { intent, replay_key } = &request;
-    match payments
+    let key = payments
         .ledger
-        .remember_preflight(agent.id, replay_key, &intent.fingerprint, &answer, now)
-        .await?
-    {
-        Remembered::First => Ok(Json(answer.into())),
-        Remembered::Same(first) => Ok(Json(first.into())),
-        Remembered::Other => Err(ErrorKind::IdempotencyKeyReused { settlement: None }.into()),
+        .hold_replay_key(agent.id, replay_key, &intent.fingerprint, now);
+    match key.await? {
+        ReplayKey::Held => Ok(Json(answer)),
+        ReplayKey::Taken => Err(ErrorKind::IdempotencyKeyReused { settlement: None }.into()),
     }
 }
 
@@ -77,33 +75,36 @@ async fn foresee(
     case: Case<'_>,
     standing: &mut Standing,
     mut balance: Option<EarlyBalance>,
-) -> Result<Preflight> {
-    let amount = case.intent.offer.amount();
+) -> Result<CheckAnswer> {
     loop {
-        match payments.decide(case, standing, balance.take()).await {
+        let at = payments.recorded_time(standing);
+        payments.ledger.read_live(standing, at).await?;
+        let (result, reason, checks, at) = match payments.decide(case, standing, balance.take()).await {
             Decision::NeedsTarget => return Err(ErrorKind::FieldRequired("target_url").into()),
             Decision::Allow(grant) => {
-                let (result, reason) = ("allow".to_owned(), "x402_authorized".to_owned());
-                return Ok(Preflight {
-                    result,
-                    reason,
-                    amount,
-                    checks: grant.checks().to_vec(),
-                });
+                let reason = "x402_authorized".to_owned();
+                ("allow", reason, CheckView::all(grant.checks()), grant.at())
             }
-            Decision::Refuse(denial) => match exactness(&denial.reason, standing, denial.at) {
-                Exactness::HidesExpired => payments.read_further(&denial.reason, standing).await?,
-                // Its answer does not say when the call fits.
-                Exactness::NeedsMore | Exactness::Exact => {
-                    let (result, reason) = (denial.reason.result().to_owned(), denial.reason.text());
-                    return Ok(Preflight {
-                        result,
-                        reason,
-                        amount,
-                        checks: denial.checks,
-                    });
-                }
-            },
+            // Its answer does not say when the call fits, so no entries are read for that.
+            Decision::Refuse(denial) => (
+                denial.reason.result(),
+                denial.reason.text(),
+                CheckView::all(&denial.checks),
+                denial.at,
+            ),
+        };
+        // Entries may have expired since they were read.
+        if !standing.windows().any(|window| window.hides_expired(at)) {
+            let policy = standing.enabled.as_ref().map(|enabled| &enabled.policy);
+            let max_per_day = policy.map_or(Amount::ZERO, |policy| policy.max_per_day);
+            let spend = SpendView::at(at, case.agent, max_per_day, &standing.day, &standing.budgets);
+            return Ok(CheckAnswer::new(
+                result,
+                reason,
+                case.intent.offer.amount(),
+                checks,
+                spend,
+            ));
         }
     }
 }

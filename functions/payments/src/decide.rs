@@ -30,6 +30,11 @@ pub(crate) enum Exactness {
 }
 
 impl Payments {
+    /// The time that a decision on this standing would record now.
+    pub(crate) fn recorded_time(&self, standing: &Standing) -> Timestamp {
+        recorded_time(self.clock.now(), standing.windows())
+    }
+
     /// Decides. The wallet's balance is waited for only when everything else is in favour; unless it was asked for early,
     /// it is asked for then.
     pub(crate) async fn decide<'a>(
@@ -50,7 +55,7 @@ impl Payments {
             budgets: &standing.budgets,
             approval: case.approval,
             balance: None,
-            at: recorded_time(self.clock.now(), windows(standing)),
+            at: self.recorded_time(standing),
             eviction: case.eviction,
         };
         match evaluate(&without_balance) {
@@ -99,10 +104,6 @@ impl Payments {
         }
         Ok(())
     }
-}
-
-fn windows(standing: &Standing) -> impl Iterator<Item = &Window> {
-    std::iter::once(&standing.day).chain(standing.budgets.iter().map(|(_, window)| window))
 }
 
 /// The window that a refusal rests on, and when it said the call fits; `None` for refusals that rest on none.

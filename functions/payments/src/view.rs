@@ -3,9 +3,9 @@
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-use purser_api::{CheckView, SettlementRow};
+use purser_api::{CheckView, SettlementRow, SpendView};
 use purser_domain::{
-    Approval, PaymentHeader, PaymentTerms, Preflight, Settlement, SettlementState, Timestamp, X402Version,
+    Amount, Approval, PaymentHeader, PaymentTerms, Settlement, SettlementState, Timestamp, X402Version,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -77,7 +77,7 @@ pub(crate) struct CheckBody {
     #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
     max_payment_units: u64,
     original_request: OriginalRequest,
-    /// The same key with the same request answers the same for a day; with another request, with a conflict.
+    /// The same key with the same request is judged anew each time; with another request, within a day, it is a conflict.
     #[schema(min_length = 1, max_length = 255, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$")]
     replay_key: String,
     /// Slug or UUID; found by `original_request.url` when absent.
@@ -204,32 +204,42 @@ impl IntoResponse for Authorized {
     }
 }
 
-/// A preflight's outcome.
+/// A preflight's outcome, and what of the agent's limits is used and left without this call.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CheckAnswer {
     /// Always true.
     check: bool,
     would_authorize: bool,
     /// `allow`, `block` or `escalate`.
-    result: String,
+    #[schema(value_type = String)]
+    result: &'static str,
     /// `x402_authorized`, the slug that authorize would answer with, or a rule's own reason.
     reason: String,
     amount_units: u64,
     approval_required: bool,
     /// Every check, in the order in which authorize makes them.
     checks: Vec<CheckView>,
+    #[serde(flatten)]
+    spend: SpendView,
 }
 
-impl From<Preflight> for CheckAnswer {
-    fn from(preflight: Preflight) -> Self {
+impl CheckAnswer {
+    pub(crate) fn new(
+        result: &'static str,
+        reason: String,
+        amount: Amount,
+        checks: Vec<CheckView>,
+        spend: SpendView,
+    ) -> Self {
         Self {
             check: true,
-            would_authorize: preflight.result == "allow",
-            approval_required: preflight.result == "escalate",
-            amount_units: preflight.amount.units(),
-            checks: preflight.checks.iter().map(CheckView::from).collect(),
-            result: preflight.result,
-            reason: preflight.reason,
+            would_authorize: result == "allow",
+            result,
+            reason,
+            amount_units: amount.units(),
+            approval_required: result == "escalate",
+            checks,
+            spend,
         }
     }
 }

@@ -43,6 +43,7 @@ mod secrets;
 mod session;
 mod settlement;
 mod source;
+mod spend;
 #[cfg(test)]
 mod test_issuer;
 mod trace_id;
@@ -78,4 +79,5 @@ pub use secrets::Secrets;
 pub use session::{AuthorizationCode, Person, SessionSettings, SessionToken, Sessions};
 pub use settlement::SettlementRow;
 pub use source::{GatewayContext, ThrottleScope, domain_name, source_ip};
+pub use spend::{BudgetView, SpendView};
 pub use trace_id::TraceId;

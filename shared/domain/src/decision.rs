@@ -177,16 +177,3 @@ impl LoggedDecision {
         }
     }
 }
-
-/// The outcome of a preflight, as it was told and as a repetition is told again (`docs/spec.md` §4.3).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Preflight {
-    /// `allow`, `block` or `escalate`.
-    pub result: String,
-    /// `x402_authorized`, a slug, or a rule's own reason.
-    pub reason: String,
-    /// The provider's price.
-    pub amount: Amount,
-    /// Every check, in order.
-    pub checks: Vec<Check>,
-}

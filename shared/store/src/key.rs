@@ -92,7 +92,7 @@ impl Key {
         Self::new(format!("X#{}#{hash}", network.name()), ONLY)
     }
 
-    /// A preflight's answer.
+    /// A preflight's replay key.
     pub(crate) fn preflight(agent: AgentId, replay_key: &Fingerprint) -> Self {
         Self::new(format!("R#{agent}#{replay_key}"), ONLY)
     }

@@ -62,7 +62,7 @@ pub use key_use::KeyUses;
 pub use ledger::{Edited, Ledger};
 pub use owned::ApprovalPlace;
 pub use patience::Patience;
-pub use preflight::Remembered;
+pub use preflight::ReplayKey;
 pub use reserve::Reserved;
 pub use settle::{Confirmed, Moved};
 pub use snapshot::{Ask, Prior, Snapshot, Standing};

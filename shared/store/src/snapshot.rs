@@ -15,7 +15,7 @@ use crate::{
 };
 use purser_domain::{
     Agent, AgentId, Approval, ApprovalId, BoundPayment, Duration, EnabledService, Error, Fingerprint, Result, RuleId,
-    ServiceId, TransactionId, Window, WindowScope,
+    ServiceId, Timestamp, TransactionId, Window, WindowScope,
 };
 
 /// What to read.
@@ -76,6 +76,13 @@ pub struct Standing {
     pub budgets: Vec<(RuleId, Window)>,
 }
 
+impl Standing {
+    /// Every window, the day's first.
+    pub fn windows(&self) -> impl Iterator<Item = &Window> {
+        std::iter::once(&self.day).chain(self.budgets.iter().map(|(_, window)| window))
+    }
+}
+
 impl Prior {
     /// The request that the key was first used for.
     pub const fn fingerprint(&self) -> &Fingerprint {
@@ -134,6 +141,17 @@ impl Ledger {
                 )
             })?;
         }
+    }
+
+    /// Reads on in each window of a standing that hides expired entries, until [`Window::live`] at `at` is what counts.
+    pub async fn read_live(&self, standing: &mut Standing, at: Timestamp) -> Result<()> {
+        let budgets = standing.budgets.iter_mut().map(|(_, window)| window);
+        for window in std::iter::once(&mut standing.day).chain(budgets) {
+            while window.hides_expired(at) {
+                *window = self.read_further(window).await?;
+            }
+        }
+        Ok(())
     }
 
     /// One reading; `None` when a policy or budget and its window are of two instants.

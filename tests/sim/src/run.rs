@@ -804,38 +804,34 @@ impl Run {
         if self.undisturbed(&begun, &befell) && answer.status == 200 {
             let agent = agent_id(buy.agent).to_string();
             let moments = self.moments(&begun);
-            let replay_key = Fingerprint::of_text(&format!("replay {replay}"));
-            let remembered = moments[0].books.row(&format!("R#{agent}#{replay_key}"), "#");
-            if remembered.is_none_or(|row| number(row, "ttl") <= begun.clock / 1_000_000) {
-                let asked = Asked {
-                    agent: &agent,
-                    service: &service_id(buy.service).to_string(),
-                    category: people::category(buy.service),
-                    caller: &key_id(&caller),
-                    fingerprint: Fingerprint::of_text(""),
-                    key: Fingerprint::of_text(""),
-                    carried: None,
-                    buy,
-                };
-                let instant = expect::Instant {
-                    from: begun.clock,
-                    until: self.world.clock_of(worker),
-                    recorded: None,
-                    balances: &befell.balances,
-                };
-                let expected = expect::answers(&moments[0].books, &asked, &instant);
-                let reason = answer.body["reason"].as_str().unwrap_or_default();
-                // The numbers of a refusal and the id of an approval are authorize's to tell.
-                let first = match expected[0].split_once(':') {
-                    Some(("policy_blocked", reason)) => reason,
-                    Some((slug, _)) => slug,
-                    None if expected[0] == "allow" => "x402_authorized",
-                    None => &expected[0],
-                };
-                if reason != first {
-                    self.world
-                        .complain(format!("the preflight says {reason}; expected {expected:?}"));
-                }
+            let asked = Asked {
+                agent: &agent,
+                service: &service_id(buy.service).to_string(),
+                category: people::category(buy.service),
+                caller: &key_id(&caller),
+                fingerprint: Fingerprint::of_text(""),
+                key: Fingerprint::of_text(""),
+                carried: None,
+                buy,
+            };
+            let instant = expect::Instant {
+                from: begun.clock,
+                until: self.world.clock_of(worker),
+                recorded: None,
+                balances: &befell.balances,
+            };
+            let expected = expect::answers(&moments[0].books, &asked, &instant);
+            let reason = answer.body["reason"].as_str().unwrap_or_default();
+            // The numbers of a refusal and the id of an approval are authorize's to tell.
+            let first = match expected[0].split_once(':') {
+                Some(("policy_blocked", reason)) => reason,
+                Some((slug, _)) => slug,
+                None if expected[0] == "allow" => "x402_authorized",
+                None => &expected[0],
+            };
+            if reason != first {
+                self.world
+                    .complain(format!("the preflight says {reason}; expected {expected:?}"));
             }
         }
         if result.is_empty() {

@@ -11,9 +11,9 @@ use crate::{
 };
 use purser_domain::{
     AgentKey, AgentStatus, Amount, Check, CheckName, CheckOutcome, Fingerprint, KeyId, LoggedDecision, OperationSlug,
-    Preflight, SecretDigest, SettlementState,
+    SecretDigest, SettlementState, Timestamp,
 };
-use purser_store::{Created, Edited, Patience, Remembered};
+use purser_store::{Created, Edited, Patience, ReplayKey};
 
 /// One write unit and one read unit of an eventually consistent read: no item that a payment writes may be larger.
 const ONE_UNIT: usize = 1_024;
@@ -189,7 +189,9 @@ async fn the_longest_settlement_returns_and_costs_one_unit() {
 async fn check_sizes(emulator: &Emulator) {
     for table in [LEDGER, DECISIONS, CATALOG] {
         for item in scan(&emulator.client, table, None).await {
-            let (agent, preflight) = (item.contains_key("rules"), item.contains_key("result"));
+            let agent = item.contains_key("rules");
+            let text = item.get("pk").and_then(|pk| pk.as_s().ok());
+            let preflight = text.is_some_and(|pk| pk.starts_with("R#"));
             assert!(
                 preflight || !item.contains_key("ttl"),
                 "nothing that money depends on expires: {item:?}"
@@ -223,39 +225,25 @@ fn longest_checks() -> Vec<Check> {
 }
 
 #[tokio::test]
-async fn a_preflight_is_answered_again_for_a_day() {
+async fn a_replay_key_is_one_requests_until_a_day_after_its_last_use() {
     let emulator = Emulator::start().await;
     let ledger = emulator.ledger();
     let agent = sample::agent_id(1);
     let [key, one, two] = ["key", "one", "two"].map(Fingerprint::of_text);
-    let answer = Preflight {
-        result: "escalate".to_owned(),
-        reason: format!("budget_limit:{}", sample::rule_id(1)),
-        amount: Amount::MAX,
-        checks: longest_checks(),
-    };
-    let other = Preflight {
-        checks: Vec::new(),
-        ..answer.clone()
-    };
-    let remember = |request, answer, now| {
-        let ledger = &ledger;
-        async move {
-            ledger
-                .remember_preflight(agent, &key, &request, answer, now)
-                .await
-                .unwrap()
-        }
-    };
     let start = sample::start();
-    let last = start.after(sample::secs(86_399));
-    let day = start.after(sample::secs(86_400));
-    assert_eq!(remember(one, &answer, start).await, Remembered::First);
+    let hours = |hours: u32| start.after(sample::secs(hours * 3_600));
+    let last = |at: Timestamp| Timestamp::from_secs(at.secs() - 1).unwrap();
+    for (request, at, held) in [
+        (one, start, ReplayKey::Held),
+        (two, last(hours(24)), ReplayKey::Taken),
+        (one, hours(1), ReplayKey::Held),
+        (two, last(hours(25)), ReplayKey::Taken),
+        (two, hours(25), ReplayKey::Held),
+        (one, hours(26), ReplayKey::Taken),
+    ] {
+        assert_eq!(ledger.hold_replay_key(agent, &key, &request, at).await.unwrap(), held);
+    }
     check_sizes(&emulator).await;
-    assert_eq!(remember(one, &other, last).await, Remembered::Same(answer.clone()));
-    assert_eq!(remember(two, &other, last).await, Remembered::Other);
-    assert_eq!(remember(two, &other, day).await, Remembered::First);
-    assert_eq!(remember(one, &other, day).await, Remembered::Other);
     assert_eq!(ledger.settlements(agent, None, 100).await.unwrap(), []);
 }
 

@@ -1,0 +1,58 @@
+//! How it is told what of an agent's limits is used and left: in its policy, and in a preflight.
+
+use purser_domain::{Agent, Amount, RuleId, RuleKind, Timestamp, Window};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// What of the limits is used and left, in micro-units, at one instant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Spend)]
+pub struct SpendView {
+    /// What was authorized for this service less than 24 hours ago and not released.
+    pub spend_today_units: u64,
+    /// What of `max_per_day_units` is left now; 0 where the service was never enabled for the agent.
+    pub remaining_today_units: u64,
+    /// The agent's budgets, which count over all its services, in the order in which they were added.
+    pub budgets: Vec<BudgetView>,
+}
+
+/// A `budget_limit` rule, and what of it is used and left.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Budget)]
+pub struct BudgetView {
+    /// The rule.
+    #[schema(value_type = Uuid)]
+    pub rule_id: String,
+    /// The budget, in micro-units.
+    pub limit_units: u64,
+    /// How long an authorization counts.
+    pub window_seconds: u64,
+    /// What counts now.
+    pub used_units: u64,
+    /// What is left now.
+    pub remaining_units: u64,
+}
+
+impl SpendView {
+    /// What is left at `at` of `max_per_day` and of the agent's budgets, of windows that hide no expired entry then.
+    pub fn at(at: Timestamp, agent: &Agent, max_per_day: Amount, day: &Window, budgets: &[(RuleId, Window)]) -> Self {
+        let budgets = agent.rules.iter().filter_map(|rule| {
+            let RuleKind::BudgetLimit { limit, window: length } = rule.kind else {
+                return None;
+            };
+            let (_, window) = budgets.iter().find(|(id, _)| *id == rule.id)?;
+            Some(BudgetView {
+                rule_id: rule.id.to_string(),
+                limit_units: limit.units(),
+                window_seconds: length.secs(),
+                used_units: window.live(at).units(),
+                remaining_units: window.remaining(limit, at).units(),
+            })
+        });
+        Self {
+            spend_today_units: day.live(at).units(),
+            remaining_today_units: day.remaining(max_per_day, at).units(),
+            budgets: budgets.collect(),
+        }
+    }
+}
