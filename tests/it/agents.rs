@@ -1,8 +1,16 @@
 //! What an agent is told about itself.
 
-use purser_domain::{BUDGET_WINDOW_MIN, Duration, OperationSlug, Rule, RuleId, RuleKind, SpendPolicy, Timestamp};
-use purser_tests::{TestAgent, World, body_of, dollars, units};
+use purser_domain::{
+    BUDGET_WINDOW_MIN, Duration, EnabledService, OperationSlug, Rule, RuleId, RuleKind, ServiceId, SpendPolicy,
+    Timestamp,
+};
+use purser_store::Edited;
+use purser_tests::{TestAgent, World, body_of, dollars, operation_entry, service_entry, units};
+use reqwest::Method;
 use serde_json::{Value, json};
+
+/// Longer than the copy of the catalog is used unasked.
+const DUE: u32 = 6;
 
 /// The microsecond before.
 fn just_before(at: Timestamp) -> Timestamp {
@@ -52,6 +60,10 @@ async fn an_agent_reads_itself_its_services_and_their_policies() {
         record.as_object_mut().unwrap().remove(name).unwrap();
     }
     assert_eq!(record, services["services"][1], "the same record");
+    assert_eq!(
+        (&record["enabled"], &record["unavailable_reason"]),
+        (&json!(true), &Value::Null)
+    );
     let expected = json!({
         "max_per_call_units": 1_000_000, "max_per_day_units": 50_000_000, "require_approval_above_units": 10_000_000,
         "enabled_operations": ["web.search"], "allowed_domains": ["*"],
@@ -62,9 +74,10 @@ async fn an_agent_reads_itself_its_services_and_their_policies() {
         .await
         .ok();
     assert_eq!(by_slug, by_id);
+    let disabled = world.get(&agent, &path("lab-weather")).await.ok();
     assert_eq!(
-        world.get(&agent, &path("lab-weather")).await.ok()["enabled"],
-        false,
+        (&disabled["enabled"], &disabled["unavailable_reason"]),
+        (&json!(false), &json!("disabled_for_agent")),
         "a disabled record can be read"
     );
     world.get(&agent, &path("lab-scrape")).await.refused(404, "not_found");
@@ -170,4 +183,74 @@ async fn an_agent_reads_what_is_left_at_this_very_instant() {
         (&json!("service_not_enabled"), &json!(0), &json!(0))
     );
     assert_eq!(check["budgets"], now[2], "budgets are the agent's");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_can_not_be_paid_is_listed_and_told_why() {
+    let world = World::still().await;
+    let agent = world.poor_agent(vec![]).await;
+    let entry = service_entry("news", &[operation_entry("news.read", "https://news.example/x")]);
+    let (id, _) = world.enter(&entry).await;
+    world.pass(DUE);
+    world.enable(&agent, "news", SpendPolicy::permissive()).await;
+    let gone = EnabledService {
+        service: ServiceId::from_uuid(uuid::Uuid::new_v4()),
+        version: 1,
+        enabled: true,
+        policy: SpendPolicy::permissive(),
+    };
+    let stored = world.stack.ledger.put_policy(agent.id, &gone).await.unwrap();
+    assert_eq!(stored, Edited::Stored);
+
+    let list = format!("/mcp/agents/{}/services", agent.id);
+    let told = async |service: &str| {
+        let services = world.get(&agent, &list).await.ok();
+        let services = services["services"].as_array().unwrap();
+        let listed = services.iter().find(|listed| listed["service_id"] == service);
+        let policy = world
+            .get(&agent, &agent.path(&format!("/services/{service}/policy")))
+            .await
+            .ok();
+        let [policy, listed] =
+            [Some(&policy), listed].map(|told| told.map(|told| json!([told["enabled"], told["unavailable_reason"]])));
+        (policy.unwrap(), listed)
+    };
+    let authorized = async |service: &str| {
+        let mut body = body_of(world.offer(1));
+        body["service_id"] = service.into();
+        let answer = world.authorize(&agent, &body).await;
+        (answer.status, answer.slug().to_owned())
+    };
+    let set = async |below: &str, body: Value| {
+        let path = format!("/internal/services/{id}/{below}");
+        world.operator_edits(Method::PUT, &path, &body).await.ok();
+        world.pass(DUE);
+    };
+    let not_found = || (404, "service_not_found".to_owned());
+    let unavailable = |reason: &str| (json!([false, reason]), Some(json!([false, reason])));
+
+    let id_of_gone = gone.service.to_string();
+    assert_eq!(told(&id_of_gone).await, unavailable("not_in_catalog"));
+    assert_eq!(authorized(&id_of_gone).await, not_found());
+
+    let usable = (json!([true, null]), Some(json!([true, null])));
+    assert_eq!(told(&id).await, usable);
+    assert_ne!(authorized(&id).await, not_found());
+    set("curated", json!({"curated": false})).await;
+    assert_eq!(told(&id).await, unavailable("not_curated"));
+    assert_eq!(authorized(&id).await, not_found());
+    set("trust-status", json!({"trust_status": "disabled"})).await;
+    assert_eq!(told(&id).await, unavailable("disabled_in_catalog"));
+    set("curated", json!({"curated": true})).await;
+    assert_eq!(told(&id).await, unavailable("disabled_in_catalog"));
+    assert_eq!(authorized(&id).await, not_found());
+
+    // The owner's word is told where the catalog has nothing against it, and takes it off the list as ever.
+    world.put_policy(&agent, "news", false, SpendPolicy::permissive()).await;
+    assert_eq!(told(&id).await, (json!([false, "disabled_in_catalog"]), None));
+    set("trust-status", json!({"trust_status": "listed"})).await;
+    assert_eq!(told(&id).await, (json!([false, "disabled_for_agent"]), None));
+    assert_eq!(authorized(&id).await, (403, "service_not_enabled".to_owned()));
+    world.enable(&agent, "news", SpendPolicy::permissive()).await;
+    assert_eq!(told(&id).await, usable);
 }

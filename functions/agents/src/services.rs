@@ -20,7 +20,7 @@ purser_api::error_responses! {
     security(("agentKey" = [])),
     params(("agentId" = String, Path, description = "The caller's own id.")),
     responses(
-        (status = 200, body = EnabledServiceList, description = "Every service that was ever enabled and is not disabled."),
+        (status = 200, body = EnabledServiceList, description = "Every service that was ever enabled for the agent and is not disabled for it, those included that can't be paid now."),
         ServicesErrors,
     )
 )]

@@ -1,7 +1,7 @@
 //! The wire shapes of this group.
 
 use purser_api::{PolicyView, SpendView};
-use purser_domain::{Agent, EnabledService, Service};
+use purser_domain::{Agent, EnabledService, Service, TrustStatus};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -39,8 +39,12 @@ pub(crate) struct EnabledServiceView {
     category: Option<&'static str>,
     #[schema(required)]
     trust_status: Option<&'static str>,
-    /// A disabled record refuses every call.
+    /// Whether the service can be paid under this policy. While it is false, authorize refuses every new payment.
     enabled: bool,
+    /// Why it is not enabled: `not_in_catalog`, `disabled_in_catalog` or `not_curated`, where authorize answers
+    /// `service_not_found`; `disabled_for_agent`, where it answers `service_not_enabled`; null where it is.
+    #[schema(required)]
+    unavailable_reason: Option<&'static str>,
     /// Counts the edits of the policy.
     policy_version: u64,
     policy: PolicyView,
@@ -48,13 +52,15 @@ pub(crate) struct EnabledServiceView {
 
 impl EnabledServiceView {
     pub(crate) fn of(enabled: &EnabledService, service: Option<&Service>) -> Self {
+        let unavailable_reason = unavailable_reason(enabled, service);
         Self {
             service_id: enabled.service.to_string(),
             slug: service.map(|service| service.slug.to_string()),
             name: service.map(|service| service.name.clone()),
             category: service.map(|service| service.category.name()),
             trust_status: service.map(|service| service.trust_status.name()),
-            enabled: enabled.enabled,
+            enabled: unavailable_reason.is_none(),
+            unavailable_reason,
             policy_version: enabled.version,
             policy: PolicyView::from(&enabled.policy),
         }
@@ -63,6 +69,16 @@ impl EnabledServiceView {
     /// By slug; services that have left the catalog last.
     pub(crate) fn sort_key(&self) -> (bool, Option<&str>, &str) {
         (self.slug.is_none(), self.slug.as_deref(), &self.service_id)
+    }
+}
+
+/// Why authorize refuses every new payment of a service; the catalog answers before the record, as it does there.
+fn unavailable_reason(enabled: &EnabledService, service: Option<&Service>) -> Option<&'static str> {
+    match service {
+        None => Some("not_in_catalog"),
+        Some(service) if service.is_open() => (!enabled.enabled).then_some("disabled_for_agent"),
+        Some(service) if service.trust_status == TrustStatus::Disabled => Some("disabled_in_catalog"),
+        Some(_) => Some("not_curated"),
     }
 }
 
