@@ -223,8 +223,12 @@ impl Agent {
     pub const LONGEST_OVERLAP: Duration = Duration::from_secs_u32(30 * 86_400);
 
     /// The agent with one more key. Keys that ended long ago are dropped on the way, and the longest ended ones where
-    /// there would be too many.
+    /// there would be too many. One whose number is there was added before, and that its answer was lost is no reason to
+    /// add it twice.
     pub fn with_key(mut self, key: AgentKey, now: Timestamp) -> Result<Self, KeyRefusal> {
+        if self.key(key.id).is_some() {
+            return Ok(self);
+        }
         let working = self.keys.iter().filter(|key| !key.has_ended(now)).count();
         if working >= Self::MOST_KEYS {
             return Err(KeyRefusal::TooMany);
@@ -253,6 +257,8 @@ impl Agent {
     ) -> Result<Self, KeyRefusal> {
         match self.key(old) {
             None => Err(KeyRefusal::Unknown),
+            // Rotated before, by an attempt whose answer was lost.
+            Some(_) if self.key(new.id).is_some() => Ok(self),
             Some(key) if key.has_ended(now) => Err(KeyRefusal::Ended),
             Some(_) => self.with_key_ending(old, now.after(overlap)).with_key(new, now),
         }
@@ -536,6 +542,19 @@ mod tests {
         let rotate = |overlap| full.clone().with_rotated_key(KeyId(3), key(20, None), overlap, now);
         assert_eq!(rotate(Duration::DAY), Err(KeyRefusal::TooMany));
         assert!(rotate(Duration::from_secs_u32(0)).is_ok());
+    }
+
+    #[test]
+    fn a_key_that_is_there_is_not_added_again() {
+        let now = secs(1_000);
+        let full = agent((0..20).map(|id| key(id, None)).collect());
+        assert_eq!(full.clone().with_key(key(7, None), now), Ok(full.clone()));
+        let rotated = full.with_rotated_key(KeyId(3), key(20, None), Duration::from_secs_u32(0), now);
+        let rotated = rotated.unwrap();
+        let again = rotated
+            .clone()
+            .with_rotated_key(KeyId(3), key(20, None), Duration::from_secs_u32(0), now);
+        assert_eq!(again, Ok(rotated));
     }
 
     #[test]

@@ -204,8 +204,12 @@ impl Agent {
     /// The most budgets of an agent: each is one more window in every authorization's transaction.
     pub const MOST_BUDGETS: usize = 10;
 
-    /// The agent with one more rule.
+    /// The agent with one more rule. One whose id is there was added before, and that its answer was lost is no reason to
+    /// add it twice.
     pub fn with_rule(mut self, id: RuleId, kind: RuleKind) -> Result<Self, RuleRefusal> {
+        if self.rules.iter().any(|rule| rule.id == id) {
+            return Ok(self);
+        }
         if self.rules.len() >= Self::MOST_RULES {
             return Err(RuleRefusal::TooMany);
         }
