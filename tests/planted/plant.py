@@ -88,6 +88,14 @@ BUGS = [
         "package(purser-tests) and test(=people::edits::a_freeze_that_was_answered_is_followed_by_no_payment)",
     ),
     Bug(
+        "freeze without stamps",
+        "functions/dashboard/src/owned.rs",
+        "                self.ledger.shut_windows(&agent).await?;\n",
+        "",
+        "package(purser-tests) and "
+        "test(=people::edits::a_narrowing_edit_that_failed_before_its_stamps_holds_once_its_repetition_is_answered)",
+    ),
+    Bug(
         "a balance that was asked for another wallet",
         "functions/payments/src/early_balance.rs",
         "if self.wallet != wallet {",

@@ -35,7 +35,9 @@ impl Dashboard {
     }
 
     /// The agent after a change. Where `meant` is whatever is there, a change that comes too late is made again on what it
-    /// met, so that it is stored in the end: that is how a freeze wins. What changes nothing writes nothing.
+    /// met, so that it is stored in the end: that is how a freeze wins. What changes nothing writes nothing to the record;
+    /// but it may be the repetition of a freeze that failed between the record and the windows, and is answered no sooner
+    /// than that is made good.
     pub(crate) async fn change(
         &self,
         owned: Owned,
@@ -48,6 +50,7 @@ impl Dashboard {
             meant.holds(agent.version)?;
             let changed = change(agent.clone())?;
             if changed == agent {
+                self.ledger.shut_windows(&agent).await?;
                 return Ok(Owned { agent });
             }
             let next = Agent {

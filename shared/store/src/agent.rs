@@ -124,7 +124,10 @@ impl Ledger {
         }
     }
 
-    async fn shut_windows(&self, agent: &Agent) -> Result<()> {
+    /// Shuts the agent's windows for every decision that was made on an earlier version of this record, which is stored.
+    /// [`Ledger::put_agent`] does so for an edit that narrows; whoever finds such an edit done by somebody else does not know
+    /// whether they got that far.
+    pub async fn shut_windows(&self, agent: &Agent) -> Result<()> {
         let services = self.marked_services(agent.id).await?;
         for batch in services.chunks(AT_ONCE) {
             let mut writes = tokio::task::JoinSet::new();

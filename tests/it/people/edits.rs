@@ -2,7 +2,7 @@
 
 use super::Household;
 use aws_sdk_dynamodb::types::AttributeValue;
-use purser_proxy::Manners;
+use purser_proxy::{Fate, Manners, Moment};
 use purser_tests::{Answer, TestAgent, World, authorizing, body_of, dollars, fresh_key, together};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -163,6 +163,113 @@ async fn an_approved_payment_under_way_when_the_freeze_is_answered_is_refused() 
     let after = world.footprint().await;
     assert_eq!((after.settlements, after.entries, after.total), before);
     assert_eq!(home.read(&below).await["status"], "approved");
+}
+
+/// The record is written and its stamps are not: whoever repeats the edit finds nothing to change, and is answered no
+/// sooner than it holds.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_narrowing_edit_that_failed_before_its_stamps_holds_once_its_repetition_is_answered() {
+    let home = Household::in_world(World::proxied(Manners::default()).await).await;
+    let (world, agent) = (&home.world, &home.agent);
+    let proxy = world.proxy.as_ref().unwrap();
+    let rule = json!({"kind": "category_block", "categories": ["finance"]});
+    let rule = home.edit(Method::POST, "/rules", rule).await.created();
+    let rule = format!("/rules/{}", rule["rule_id"].as_str().unwrap());
+    let wider = json!({"kind": "category_block", "categories": ["finance", "search"]});
+    let rows = [
+        (Method::DELETE, "/keys/{key}".to_owned(), json!({}), "invalid_agent_key"),
+        (
+            Method::PATCH,
+            String::new(),
+            json!({"status": "frozen"}),
+            "policy_blocked",
+        ),
+        (Method::PUT, rule, wider, "policy_blocked"),
+    ];
+    for (method, below, body, slug) in rows {
+        home.set_status("active").await;
+        let second = home.edit(Method::POST, "/keys", json!({})).await.created();
+        let caller = agent.with_key(&second["key"]);
+        let below = below.replace("{key}", caller.key_id());
+        let edit = async || home.edit(method.clone(), &below, body.clone()).await;
+
+        proxy.stall(1);
+        let paying = tokio::spawn(authorizing(world, &caller, body_of(world.offer(dollars(1)))));
+        proxy.stalled(1).await;
+        proxy.follow(|step| {
+            let stamps = step.moment == Moment::Arrived && step.call == "UpdateItem LedgerTable";
+            let denied = json!({"__type": "com.amazonaws.dynamodb.v20120810#AccessDeniedException", "message": "no"});
+            if stamps {
+                Fate::Answer(400, denied)
+            } else {
+                Fate::PassOn
+            }
+        });
+        edit().await.refused(500, "internal_error");
+        proxy.behave();
+        edit().await.ok();
+        let before = world.footprint().await;
+        proxy.resume();
+        let answer = paying.await.unwrap();
+        assert_eq!(answer.slug(), slug, "{method} {below}: {}", answer.body);
+        let after = world.footprint().await;
+        assert_eq!(
+            (after.settlements, after.entries, after.total),
+            (before.settlements, before.entries, before.total),
+            "{method} {below}"
+        );
+    }
+}
+
+/// The answer to the write is lost for good, and before it is made again somebody else edits the agent: what was added is
+/// found, and not added once more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rule_whose_answer_was_lost_is_added_once_whoever_edits_in_between() {
+    let home = Household::in_world(World::proxied(Manners::default()).await).await;
+    let (world, agent) = (&home.world, &home.agent);
+    let proxy = world.proxy.as_ref().unwrap();
+    let repeated: Arc<AtomicBool> = Arc::default();
+    let mut first = None;
+    proxy.follow({
+        let repeated = Arc::clone(&repeated);
+        move |step| {
+            let request = step.request.to_string();
+            let adds = step.call.starts_with("TransactWriteItems")
+                && request.contains("budget_limit")
+                && !request.contains("renamed meanwhile");
+            if !adds {
+                return Fate::PassOn;
+            }
+            // The SDK sends it again with the same token; then the store does, with another.
+            let token = step.request["ClientRequestToken"].clone();
+            let is_first = *first.get_or_insert_with(|| token.clone()) == token;
+            match step.moment {
+                Moment::CarriedOut if is_first => Fate::server_error(),
+                Moment::Arrived if !is_first && !repeated.swap(true, Ordering::SeqCst) => {
+                    Fate::Wait(Duration::from_millis(700))
+                }
+                Moment::Arrived | Moment::CarriedOut => Fate::PassOn,
+            }
+        }
+    });
+    let budget = json!({"kind": "budget_limit", "limit_units": dollars(5), "window_seconds": 3_600});
+    let meanwhile = async {
+        while !repeated.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let renamed = home.edit(Method::PATCH, "", json!({"name": "renamed meanwhile"})).await;
+        renamed.ok()
+    };
+    let (added, renamed) = tokio::join!(home.edit(Method::POST, "/rules", budget), meanwhile);
+    proxy.behave();
+    let added = added.created();
+    assert_eq!(renamed["version"], 4, "it was added before that");
+    let rules = home.read("/rules").await;
+    assert_eq!(
+        (&rules["count"], &rules["rules"][0]["rule_id"]),
+        (&json!(1), &added["rule_id"])
+    );
+    world.authorize(agent, &body_of(world.offer(dollars(1)))).await.ok();
 }
 
 /// Stops a payment between its decision and its write, makes the edit, and lets the payment go on. Answers what became
