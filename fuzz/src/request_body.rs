@@ -105,8 +105,16 @@ fn is_told(body: &Value, error: &Error) {
                 assert!(!problem.message.is_empty());
             }
         }
-        ErrorKind::FieldRequired(name) => {
-            assert!(body.get(name).is_none_or(Value::is_null), "{name} is there: {body}");
+        ErrorKind::FieldRequired { field, problems } => {
+            let missing = problems
+                .iter()
+                .find(|problem| problem.path.rsplit_once('/').is_some_and(|(_, name)| name == *field));
+            let missing = missing.unwrap_or_else(|| panic!("{field}: {problems:?}"));
+            assert!(
+                body.pointer(&missing.path).is_none_or(Value::is_null),
+                "{field} is there: {body}"
+            );
+            assert!(problems.is_sorted(), "{problems:?}");
         }
         ErrorKind::ProviderProofRequired => {
             assert!(body.get("payment_response_header").is_none_or(Value::is_null), "{body}");

@@ -20,6 +20,7 @@ mod permissions;
 mod preflight;
 mod races;
 mod reconcile;
+mod required;
 mod secrets;
 mod side_by_side;
 mod windows;

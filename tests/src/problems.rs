@@ -3,17 +3,17 @@
 use crate::Answer;
 use serde_json::Value;
 
-/// The paths of `details[]` of a 400 `invalid_request`; every entry has a path and words. `of` says which request it was.
+/// The paths of all that is wrong with a body, of a 400 `invalid_request` or `<field>_required`: every entry of `details[]`
+/// has a path and words, and a slug that names a member says all where there are none. `of` says which request it was.
 #[track_caller]
 pub fn paths(answer: Answer, of: &str) -> Vec<String> {
-    let status = answer.status;
-    assert_eq!(
-        (status, answer.slug()),
-        (400, "invalid_request"),
-        "{of}: {}",
-        answer.body
-    );
-    let body = answer.refused(400, "invalid_request");
+    assert_eq!(answer.status, 400, "{of}: {}", answer.body);
+    let missing = answer.slug().strip_suffix("_required").map(str::to_owned);
+    let slug = missing.as_ref().map(|field| format!("{field}_required"));
+    let body = answer.refused(400, slug.as_deref().unwrap_or("invalid_request"));
+    let Some(details) = body["details"].as_array() else {
+        return vec![format!("/{}", missing.expect("a problem"))];
+    };
     let entry = |entry: &Value| {
         let members: Vec<&String> = entry.as_object().expect("an object").keys().collect();
         assert_eq!(members, ["message", "path"]);
@@ -23,5 +23,16 @@ pub fn paths(answer: Answer, of: &str) -> Vec<String> {
         );
         entry["path"].as_str().expect("a text").to_owned()
     };
-    body["details"].as_array().expect("a list").iter().map(entry).collect()
+    let paths: Vec<String> = details.iter().map(entry).collect();
+    // The slug names a member that is missing, if one is; what a provider left out of its requirement is not ours to ask for.
+    let required = details
+        .iter()
+        .zip(&paths)
+        .filter(|(entry, path)| entry["message"] == "is required" && !path.starts_with("/payment_requirement/"));
+    let required: Vec<&str> = required.filter_map(|(_, path)| path.rsplit('/').next()).collect();
+    match &missing {
+        Some(field) => assert!(required.contains(&field.as_str()), "{of}: {body}"),
+        None => assert!(required.is_empty(), "{of}: {body}"),
+    }
+    paths
 }

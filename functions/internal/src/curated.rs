@@ -56,10 +56,8 @@ fn parse(body: &[u8]) -> Result<bool> {
     let mut fields = Fields::of(&body, "").map_err(|problem| Error::invalid(vec![problem]))?;
     fields.refuse_unknown(&["curated"]);
     let curated = fields.read("curated", |value| value.as_bool().ok_or("must be true or false"));
-    if fields.get("curated").is_none() {
-        fields.wrong("curated", "is required");
-    }
-    fields.finish().map_err(Error::invalid)?;
+    fields.require("curated");
+    fields.finish_body()?;
     // Unreachable: a member that is absent or wrong left a problem.
     curated.ok_or_else(|| Error::internal("reading the curated mark", "it is incomplete"))
 }

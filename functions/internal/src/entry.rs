@@ -81,11 +81,11 @@ enum PaymentEntry {
 }
 
 impl Entry {
-    /// Reads a body; 400 `invalid_request` with everything that is wrong with it.
+    /// Reads a body; 400 with everything that is wrong with it.
     pub(crate) fn parse(body: &Value) -> Result<Self> {
-        let mut reader = Reader::of(body, "").map_err(Error::invalid)?;
+        let mut reader = Reader::of(body, "").map_err(|problem| Error::invalid(vec![problem]))?;
         let entry = reader.entry();
-        reader.fields.finish().map_err(Error::invalid)?;
+        reader.fields.finish_body()?;
         // Unreachable: a member that is absent or wrong left a problem.
         let entry = entry.ok_or_else(|| Error::internal("reading an entry", "it is incomplete"))?;
         let text_bytes = entry.text_bytes();
@@ -184,8 +184,8 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn of(value: &'a Value, path: &str) -> Result<Self, Vec<Problem>> {
-        let fields = Fields::of(value, path.to_owned()).map_err(|problem| vec![problem])?;
+    fn of(value: &'a Value, path: &str) -> Result<Self, Problem> {
+        let fields = Fields::of(value, path.to_owned())?;
         Ok(Self { fields, value })
     }
 
@@ -233,7 +233,7 @@ impl<'a> Reader<'a> {
 
     fn operations(&mut self) -> Option<Vec<OperationEntry>> {
         let form = || format!("must be an array of at most {MAX_OPERATIONS} operations");
-        self.must_have("operations");
+        self.fields.require("operations");
         let values = self.fields.read("operations", |value| {
             let values = value.as_array().filter(|values| values.len() <= MAX_OPERATIONS);
             values.ok_or_else(form)
@@ -244,8 +244,8 @@ impl<'a> Reader<'a> {
         for (index, value) in values.iter().enumerate() {
             let mut reader = match Self::of(value, &format!("{path}/{index}")) {
                 Ok(reader) => reader,
-                Err(problems) => {
-                    self.fields.extend(problems);
+                Err(problem) => {
+                    self.fields.extend([problem]);
                     continue;
                 }
             };
@@ -260,10 +260,8 @@ impl<'a> Reader<'a> {
                         .wrong("operation_id", "must not be the slug of two operations");
                 }
             }
-            match reader.fields.finish() {
-                Ok(()) => operations.extend(operation),
-                Err(problems) => self.fields.extend(problems),
-            }
+            operations.extend(operation);
+            self.fields.adopt(reader.fields);
         }
         Some(operations)
     }
@@ -299,7 +297,7 @@ impl<'a> Reader<'a> {
         let category = self.category();
         let execution = self.text("execution", MAX_WORD_BYTES);
         let price_model = self.text("price_model", MAX_WORD_BYTES);
-        self.must_have("estimated_price_units");
+        self.fields.require("estimated_price_units");
         let estimated_price = self.fields.read("estimated_price_units", |value| units(value, 0));
         let max_price = self.fields.read("max_price_units", |value| units(value, 0));
         let params = self.fields.read("params", |value| {
@@ -345,14 +343,17 @@ impl<'a> Reader<'a> {
                 PaymentEntry::Unsaid
             });
         };
-        let (payment, problems) = match Self::of(value, &self.fields.path_of("payment")) {
+        let payment = match Self::of(value, &self.fields.path_of("payment")) {
             Ok(mut reader) => {
                 let payment = reader.catalog_payment();
-                (payment, reader.fields.finish().err().unwrap_or_default())
+                self.fields.adopt(reader.fields);
+                payment
             }
-            Err(problems) => (None, problems),
+            Err(problem) => {
+                self.fields.extend([problem]);
+                None
+            }
         };
-        self.fields.extend(problems);
         payment.map(|payment| PaymentEntry::Said(Some(payment)))
     }
 
@@ -370,7 +371,7 @@ impl<'a> Reader<'a> {
             let tokens = Network::ALL.map(Network::token_symbol);
             tokens.contains(&text).then_some(()).ok_or("must be `USDC`")
         });
-        self.must_have("amount_units");
+        self.fields.require("amount_units");
         let amount = self.fields.read("amount_units", |value| units(value, 1));
         let pay_to = self.required("pay_to", |text| {
             let address = parse_address(text).map_err(|error| error.to_string())?;
@@ -396,20 +397,18 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn text(&mut self, name: &str, max: usize) -> Option<String> {
-        self.must_have(name);
+    fn text(&mut self, name: &'static str, max: usize) -> Option<String> {
+        self.fields.require(name);
         self.fields.text(name, max).map(str::to_owned)
     }
 
-    fn required<T, E: fmt::Display>(&mut self, name: &str, read: impl FnOnce(&'a str) -> Result<T, E>) -> Option<T> {
-        self.must_have(name);
+    fn required<T, E: fmt::Display>(
+        &mut self,
+        name: &'static str,
+        read: impl FnOnce(&'a str) -> Result<T, E>,
+    ) -> Option<T> {
+        self.fields.require(name);
         self.fields.read(name, |value| of_text(value, read))
-    }
-
-    fn must_have(&mut self, name: &str) {
-        if self.fields.get(name).is_none() {
-            self.fields.wrong(name, "is required");
-        }
     }
 }
 
@@ -497,7 +496,7 @@ mod tests {
 
     fn problems(body: &Value) -> Vec<Problem> {
         match Entry::parse(body).map_err(|error| match error.kind() {
-            ErrorKind::InvalidRequest(problems) => problems.clone(),
+            ErrorKind::InvalidRequest(problems) | ErrorKind::FieldRequired { problems, .. } => problems.clone(),
             other => panic!("{other:?}"),
         }) {
             Ok(_) => Vec::new(),

@@ -56,10 +56,8 @@ fn parse(body: &[u8]) -> Result<TrustStatus> {
         let named = value.as_str().and_then(TrustStatus::from_name);
         named.ok_or_else(TrustStatus::choices)
     });
-    if fields.get("trust_status").is_none() {
-        fields.wrong("trust_status", "is required");
-    }
-    fields.finish().map_err(Error::invalid)?;
+    fields.require("trust_status");
+    fields.finish_body()?;
     // Unreachable: a member that is absent or wrong left a problem.
     status.ok_or_else(|| Error::internal("reading a trust status", "it is incomplete"))
 }

@@ -489,7 +489,12 @@ async fn what_is_not_there_is_not_found_and_what_is_wrong_is_named() {
     ];
     for (rest, body, expected) in rows {
         let answer = desk.put(&path(LAB, rest), Some("*"), &body).await;
-        assert_eq!(answer.refusal(), (400, "invalid_request"));
+        let slug = if body.get("Curated").is_some() {
+            "curated_required"
+        } else {
+            "invalid_request"
+        };
+        assert_eq!(answer.refusal(), (400, slug));
         let details = answer.body["details"].as_array().unwrap();
         let paths: Vec<&str> = details.iter().map(|detail| detail["path"].as_str().unwrap()).collect();
         assert_eq!(paths, expected, "{rest} {body}");

@@ -283,7 +283,7 @@ impl Authorizing<'_> {
     ) -> Result<Option<Response>, Failure> {
         loop {
             let denial = match self.payments.decide(case, standing, balance.take()).await {
-                Decision::NeedsTarget => return Err(ErrorKind::FieldRequired("target_url").into()),
+                Decision::NeedsTarget => return Err(Error::field_required("target_url").into()),
                 Decision::Allow(grant) => return Ok(self.reserve(case, &grant, patience).await?),
                 Decision::Refuse(denial) => denial,
             };

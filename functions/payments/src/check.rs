@@ -80,7 +80,7 @@ async fn foresee(
         let at = payments.recorded_time(standing);
         payments.ledger.read_live(standing, at).await?;
         let (result, reason, checks, at) = match payments.decide(case, standing, balance.take()).await {
-            Decision::NeedsTarget => return Err(ErrorKind::FieldRequired("target_url").into()),
+            Decision::NeedsTarget => return Err(Error::field_required("target_url")),
             Decision::Allow(grant) => {
                 let reason = "x402_authorized".to_owned();
                 ("allow", reason, CheckView::all(grant.checks()), grant.at())

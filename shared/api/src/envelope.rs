@@ -23,7 +23,7 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, required = false)]
     pub code: Option<&'static str>,
-    /// Every problem of an invalid request.
+    /// Every problem of an invalid request; beside a missing member, where there is more to say than its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub details: Option<Vec<ProblemView>>,
@@ -178,7 +178,10 @@ fn told(kind: &ErrorKind) -> ErrorBody {
             details: Some(problems.iter().map(ProblemView::from).collect()),
             ..says("the request is not valid; `details` names every problem")
         },
-        ErrorKind::FieldRequired(field) => says(format!("`{field}` is required")),
+        ErrorKind::FieldRequired { field, problems } => ErrorBody {
+            details: beyond(field, problems),
+            ..says(format!("`{field}` is required"))
+        },
         ErrorKind::InvalidAgentKey => says("the agent key is missing, malformed, unknown or revoked"),
         ErrorKind::InvalidAuthorizationHeader => {
             says("the `Authorization` header must be of the form `Bearer <public>:<secret>`")
@@ -245,9 +248,18 @@ fn told(kind: &ErrorKind) -> ErrorBody {
         },
         ErrorKind::TooManyRequests { retry_after } => ErrorBody {
             retry_after: Some(*retry_after),
-            ..says(format!("too many requests from this address; wait {retry_after} s"))
+            ..says(format!("too many requests in this minute; wait {retry_after} s"))
         },
         ErrorKind::Internal => says("an unexpected error on our side; the same request can be sent again"),
+    }
+}
+
+/// The problems of a body, unless the slug has said it all: that one member is missing, and nothing else.
+fn beyond(field: &str, problems: &[Problem]) -> Option<Vec<ProblemView>> {
+    match problems {
+        [] => None,
+        [only] if only.path.strip_prefix('/') == Some(field) => None,
+        _ => Some(problems.iter().map(ProblemView::from).collect()),
     }
 }
 

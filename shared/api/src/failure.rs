@@ -98,7 +98,7 @@ fn seconds_to_wait(kind: &ErrorKind) -> Option<u64> {
 
 fn status(kind: &ErrorKind) -> StatusCode {
     match kind {
-        ErrorKind::InvalidRequest(_) | ErrorKind::FieldRequired(_) => StatusCode::BAD_REQUEST,
+        ErrorKind::InvalidRequest(_) | ErrorKind::FieldRequired { .. } => StatusCode::BAD_REQUEST,
         ErrorKind::InvalidAgentKey
         | ErrorKind::InvalidAuthorizationHeader
         | ErrorKind::InvalidSession
@@ -226,11 +226,27 @@ mod tests {
                 }),
             ),
             (
-                ErrorKind::FieldRequired("payment_requirement"),
+                ErrorKind::FieldRequired {
+                    field: "payment_requirement",
+                    problems: vec![Problem::at("/payment_requirement", "is required")],
+                },
                 400,
                 json!({
                     "error": "payment_requirement_required",
                     "message": "`payment_requirement` is required",
+                }),
+            ),
+            (
+                // Of a nested member, the slug does not say where.
+                ErrorKind::FieldRequired {
+                    field: "payment_requirement",
+                    problems: vec![Problem::at("/a/payment_requirement", "is required")],
+                },
+                400,
+                json!({
+                    "error": "payment_requirement_required",
+                    "message": "`payment_requirement` is required",
+                    "details": [{"path": "/a/payment_requirement", "message": "is required"}],
                 }),
             ),
             (
@@ -346,7 +362,7 @@ mod tests {
                 429,
                 json!({
                     "error": "too_many_requests",
-                    "message": "too many requests from this address; wait 7 s",
+                    "message": "too many requests in this minute; wait 7 s",
                     "retry_after": 7,
                 }),
             ),

@@ -1,15 +1,16 @@
 //! What people ask for: the bodies of the dashboard's writes, parsed once, at the edge.
 //!
 //! Every problem of a body is found in one reading, those that only the catalog knows included. A `null` counts as
-//! absent, except in a policy: there it could be meant for "no limit", so it is refused where it has no meaning.
+//! absent, except in the lists of a policy: of `enabled_operations` it means every operation, and of `allowed_domains` it
+//! could be meant for any, so it is refused.
 //!
 //! Deliberately elsewhere: what an edit does ([`SpendPolicy::edited`](crate::SpendPolicy::edited), the transitions of
 //! [`Agent`]), and who may ask (`functions/dashboard`).
 
 use crate::{
     Agent, AgentName, AgentStatus, Amount, BUDGET_WINDOW_MIN, Catalog, Category, DomainPattern, Duration, Error,
-    ErrorKind, Fields, NOTE_MAX, OperationScope, OperationSlug, PolicyEdit, Problem, Result, RuleKind, Service,
-    ServiceSlug, Vendor, parse_address, required,
+    Fields, NOTE_MAX, OperationScope, OperationSlug, PolicyEdit, Problem, Result, RuleKind, Service, ServiceSlug,
+    Vendor, parse_address, required,
 };
 use serde_json::Value;
 
@@ -84,7 +85,7 @@ impl Note {
         let note = fields.read("note", |value| {
             value.as_str().map_or(Err(NOTE_FORM.to_owned()), Self::parse)
         });
-        fields.finish().map_err(ErrorKind::InvalidRequest)?;
+        fields.finish_body()?;
         Ok(note.flatten())
     }
 
@@ -194,11 +195,8 @@ impl ServiceEdit {
 }
 
 fn policy(fields: &mut Fields<'_>, body: &Value) -> PolicyEdit {
-    for name in POLICY {
-        let is_null = body.get(name).is_some_and(Value::is_null);
-        if is_null && name != "enabled_operations" {
-            fields.wrong(name, "must not be null");
-        }
+    if body.get("allowed_domains").is_some_and(Value::is_null) {
+        fields.wrong("allowed_domains", "must not be null");
     }
     let enabled_operations = match body.get("enabled_operations") {
         Some(Value::Null) => Some(OperationScope::All),
@@ -222,7 +220,8 @@ impl RuleKind {
     /// Reads the body of a rule: `kind`, and what a rule of that kind says.
     pub fn parse(body: &Value, catalog: &Catalog) -> Result<Self> {
         const KINDS: &str = "must be one of: category_block, vendor_allowlist, budget_limit, approval_required";
-        match required(body, &["kind"])?.get("kind").and_then(Value::as_str) {
+        let fields = required(body, &["kind"])?;
+        match fields.get("kind").and_then(Value::as_str) {
             Some("category_block") => {
                 let mut rule = RuleFields::of(body, &["categories"], &[])?;
                 let categories = rule.list("categories", category).unwrap_or_default();
@@ -257,7 +256,11 @@ impl RuleKind {
                 };
                 rule.finish(draft, catalog)
             }
-            Some(_) | None => Err(Error::invalid(vec![Problem::at("/kind", KINDS)])),
+            Some(_) | None => {
+                // Without a kind, nobody knows what else there should be.
+                fields.finish_body()?;
+                Err(Error::invalid(vec![Problem::at("/kind", KINDS)]))
+            }
         }
     }
 }
@@ -272,9 +275,10 @@ impl<'a> RuleFields<'a> {
     fn of(body: &'a Value, needed: &[&'static str], others: &[&str]) -> Result<Self> {
         let mut fields = required(body, needed)?;
         fields.refuse_unknown(&[&["kind"], needed, others].concat());
+        let missing = needed.iter().filter(|name| fields.get(name).is_none());
         Ok(Self {
+            unread: missing.map(|name| fields.path_of(name)).collect(),
             fields,
-            unread: Vec::new(),
         })
     }
 
@@ -364,7 +368,7 @@ fn ask_for_something(fields: &mut Fields<'_>, names: &[&str]) {
 
 /// The value, if nothing was wrong.
 fn complete<T>(fields: Fields<'_>, value: Option<T>) -> Result<T> {
-    fields.finish().map_err(ErrorKind::InvalidRequest)?;
+    fields.finish_body()?;
     // A member that is absent was required, and one that is wrong left a problem: there is a value.
     value.ok_or_else(|| Error::invalid(vec![Problem::at("", "is incomplete")]))
 }
@@ -372,7 +376,7 @@ fn complete<T>(fields: Fields<'_>, value: Option<T>) -> Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Operation, OperationUuid, ServiceId, TrustStatus, Url};
+    use crate::{ErrorKind, Operation, OperationUuid, ServiceId, TrustStatus, Url};
     use serde_json::json;
     use uuid::Uuid;
 
@@ -542,7 +546,7 @@ mod tests {
     fn every_problem_of_a_policy_is_told_at_once() {
         let body = json!({
             "service_id": "lab", "max_per_call_units": -1, "max_per_day_units": Amount::MAX.units() + 1,
-            "require_approval_above_units": null, "enabled_operations": ["lab.current", "lab.other", "lab.current"],
+            "require_approval_above_units": 1.5, "enabled_operations": ["lab.current", "lab.other", "lab.current"],
             "allowed_domains": ["*", "a b", 7], "approvalAbove": 1,
         });
         let problems = [
@@ -585,6 +589,18 @@ mod tests {
                 "{body}"
             );
         }
+        // A cap that is null is not said; a list could be meant for anything.
+        let nulls = json!({
+            "service_id": "lab", "max_per_call_units": null, "max_per_day_units": null,
+            "require_approval_above_units": null,
+        });
+        let said_nothing = EnableService::parse(&nulls, &catalog()).unwrap().policy;
+        assert_eq!(said_nothing, PolicyEdit::default());
+        let domains = json!({"service_id": "lab", "allowed_domains": null});
+        assert_eq!(
+            said(EnableService::parse(&domains, &catalog())),
+            Err(refused(&["/allowed_domains"]))
+        );
         // That the service is unknown is said by its own slug.
         let unknown = json!({"service_id": "nowhere", "enabled_operations": ["x.y"]});
         assert!(EnableService::parse(&unknown, &catalog()).is_ok());
@@ -600,7 +616,7 @@ mod tests {
         assert!(parse(json!({"enabled_operations": null})).is_ok());
         for (body, problems) in [
             (json!({}), &[""][..]),
-            (json!({"enabled": null}), &[""]),
+            (json!({"enabled": null, "max_per_day_units": null}), &[""]),
             (
                 json!({"enabled": "yes", "service_id": "lab"}),
                 &["/enabled", "/service_id"],

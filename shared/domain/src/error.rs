@@ -26,7 +26,12 @@ pub enum ErrorKind {
     /// The body or query is malformed; every problem at once.
     InvalidRequest(Vec<Problem>),
     /// A required field is missing: `<field>_required`.
-    FieldRequired(&'static str),
+    FieldRequired {
+        /// The first one that is missing, in the order in which the body is documented.
+        field: &'static str,
+        /// Everything that is wrong with the body, this included; empty where only the decision found the field missing.
+        problems: Vec<Problem>,
+    },
     /// The key is missing, malformed, unknown or revoked; which of them is not told.
     InvalidAgentKey,
     /// The header is not of the form `Bearer <public>:<secret>`.
@@ -128,6 +133,12 @@ impl Error {
         ErrorKind::InvalidRequest(problems).into()
     }
 
+    /// A field is missing that this very request needs.
+    pub fn field_required(field: &'static str) -> Self {
+        let problems = Vec::new();
+        ErrorKind::FieldRequired { field, problems }.into()
+    }
+
     /// The chain can't say yet; `source` tells the log why it could not be asked.
     pub fn not_yet_verified(reason: &'static str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         let cause = Cause {
@@ -161,7 +172,7 @@ impl ErrorKind {
     /// The `error` slug of the envelope.
     pub fn slug(&self) -> String {
         match self {
-            Self::FieldRequired(field) => format!("{field}_required"),
+            Self::FieldRequired { field, .. } => format!("{field}_required"),
             Self::InvalidRequest(_) => "invalid_request".to_owned(),
             Self::InvalidAgentKey => "invalid_agent_key".to_owned(),
             Self::InvalidAuthorizationHeader => "invalid_authorization_header".to_owned(),

@@ -91,7 +91,7 @@ impl AuthorizeRequest {
         let approval = reader.fields.read("approval_id", |value| {
             value.as_str().and_then(ApprovalId::parse).ok_or("must be a UUID")
         });
-        reader.fields.finish().map_err(ErrorKind::InvalidRequest)?;
+        reader.fields.finish_body()?;
         match (intent, key) {
             (Some(intent), Some(idempotency_key)) => Ok(Self {
                 intent,
@@ -131,7 +131,7 @@ impl CheckRequest {
             .fields
             .text("replay_key", MAX_KEY_BYTES)
             .map(Fingerprint::of_text);
-        reader.fields.finish().map_err(ErrorKind::InvalidRequest)?;
+        reader.fields.finish_body()?;
         match (intent, key) {
             (Some(intent), Some(replay_key)) => Ok(Self { intent, replay_key }),
             // Unreachable, as above.
@@ -185,13 +185,13 @@ impl CompleteRequest {
     }
 }
 
-/// The members of the body, or `<field>_required` for the first in the table's order that is missing.
+/// The members of the body, of which these are required, in the order in which they are documented.
 pub(crate) fn required<'a>(body: &'a Value, names: &[&'static str]) -> Result<Fields<'a>> {
-    let fields = Fields::of(body, "").map_err(|problem| ErrorKind::InvalidRequest(vec![problem]))?;
-    match names.iter().find(|name| fields.get(name).is_none()) {
-        Some(name) => Err(ErrorKind::FieldRequired(name).into()),
-        None => Ok(fields),
+    let mut fields = Fields::of(body, "").map_err(|problem| ErrorKind::InvalidRequest(vec![problem]))?;
+    for name in names {
+        fields.require(name);
     }
+    Ok(fields)
 }
 
 struct Reader<'a> {
@@ -249,9 +249,7 @@ impl Reader<'_> {
             }
         };
         for name in ["method", "url"] {
-            if descriptor.get(name).is_none() {
-                descriptor.wrong(name, "is required");
-            }
+            descriptor.require(name);
         }
         let method = descriptor.read("method", |value| {
             let token = |text: &&str| (1..=16).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphabetic());
@@ -266,9 +264,7 @@ impl Reader<'_> {
             text.and_then(parse_web_url).ok_or("must be an http or https URL")
         });
         let body_hash = descriptor.text("body_hash", MAX_KEY_BYTES).map(str::to_owned);
-        if let Err(problems) = descriptor.finish() {
-            self.fields.extend(problems);
-        }
+        self.fields.adopt(descriptor);
         Some(ProviderRequest {
             method: method?,
             url: url?,
@@ -287,7 +283,7 @@ impl Reader<'_> {
                     Some(text) if text.len() <= MAX_URL_BYTES => Target::parse(text),
                     _ => Err("must be an http or https URL with a host name"),
                 });
-                self.fields.extend(fields.finish().err().unwrap_or_default());
+                self.fields.adopt(fields);
                 (target, Metadata::parse(members, &path))
             }
             (Err(problem), _) => (None, Err(vec![problem])),

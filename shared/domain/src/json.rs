@@ -4,6 +4,7 @@
 //! repeated key is an error. Beyond that, [`Fields`] reads an object member by member and collects the problems in
 //! the form of `details[]`.
 
+use crate::{Error, ErrorKind};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value, map::Entry};
 use std::{borrow::Cow, fmt};
@@ -132,6 +133,8 @@ pub struct Fields<'a> {
     object: &'a Map<String, Value>,
     path: Cow<'a, str>,
     problems: Vec<Problem>,
+    /// The first required member that was found missing.
+    missing: Option<&'static str>,
 }
 
 impl<'a> Fields<'a> {
@@ -142,6 +145,7 @@ impl<'a> Fields<'a> {
                 object,
                 path: path.into(),
                 problems: Vec::new(),
+                missing: None,
             }),
             _ => Err(Problem::at(path.into(), "must be an object")),
         }
@@ -161,6 +165,21 @@ impl<'a> Fields<'a> {
     pub fn wrong(&mut self, name: &str, message: impl Into<String>) {
         let path = self.path_of(name);
         self.problems.push(Problem::at(path, message));
+    }
+
+    /// Notes a required member that is absent or `null`. The first one that is noted names the error, so members are
+    /// asked for in the order in which they are documented.
+    pub fn require(&mut self, name: &'static str) {
+        if self.get(name).is_none() {
+            self.wrong(name, "is required");
+            self.missing.get_or_insert(name);
+        }
+    }
+
+    /// Takes over what was found in an object that is a member of this one.
+    pub fn adopt(&mut self, member: Fields<'_>) {
+        self.problems.extend(member.problems);
+        self.missing = self.missing.or(member.missing);
     }
 
     /// Notes problems found elsewhere.
@@ -216,6 +235,17 @@ impl<'a> Fields<'a> {
             Err(self.problems)
         }
     }
+
+    /// The end of a body: 400 `<field>_required` where a required member is missing, else 400 `invalid_request`, with
+    /// every problem.
+    pub fn finish_body(self) -> Result<(), Error> {
+        let missing = self.missing;
+        let Err(problems) = self.finish() else { return Ok(()) };
+        Err(match missing {
+            Some(field) => ErrorKind::FieldRequired { field, problems }.into(),
+            None => Error::invalid(problems),
+        })
+    }
 }
 
 #[cfg(test)]
@@ -257,5 +287,26 @@ mod tests {
         let problems = fields.finish().unwrap_err();
         let paths: Vec<&str> = problems.iter().map(|problem| problem.path.as_str()).collect();
         assert_eq!(paths, ["/x/a~0b~1c", "/x/name"]);
+    }
+
+    #[test]
+    fn the_first_missing_member_names_the_error_and_all_else_is_told_beside_it() {
+        let body = json!({"call": {"url": null}, "z": 1});
+        let mut fields = Fields::of(&body, "").unwrap();
+        fields.refuse_unknown(&["call", "key"]);
+        let mut call = Fields::of(&body["call"], "/call").unwrap();
+        call.require("url");
+        call.require("method");
+        fields.adopt(call);
+        fields.require("key");
+        let error = fields.finish_body().unwrap_err();
+        let ErrorKind::FieldRequired { field, problems } = error.kind() else {
+            panic!("{error}");
+        };
+        let paths: Vec<&str> = problems.iter().map(|problem| problem.path.as_str()).collect();
+        assert_eq!(
+            (*field, paths),
+            ("url", vec!["/call/method", "/call/url", "/key", "/z"])
+        );
     }
 }
