@@ -1,7 +1,6 @@
 //! Services on an agent: listed with what was spent, enabled, edited, disabled.
 //!
-//! A record counts its own edits, from one up; that there is none is version zero. So enabling says the version that it
-//! is meant for like every other write, and without a word it is meant for none.
+//! A record counts its own edits, from one up; that there is none is version zero.
 
 use crate::Dashboard;
 use crate::owned::Owned;
@@ -55,7 +54,8 @@ impl Dashboard {
         Ok(self.record(owned, id).await?.service)
     }
 
-    /// The service, enabled with the column defaults but for what is said otherwise; only services that are open.
+    /// The service, enabled with the column defaults but for what is said otherwise, whatever its record says by now;
+    /// only services that are open. What changes nothing writes nothing.
     pub(crate) async fn enable_service(
         &self,
         owned: &Owned,
@@ -74,6 +74,15 @@ impl Dashboard {
             let present = self.ledger.enabled_service(owned.agent().id, service.id).await?;
             let version = present.as_ref().map_or(0, |record| record.version);
             meant.holds(version)?;
+            if let Some(record) = &present
+                && record.enabled
+                && record.policy == policy
+            {
+                return Ok(Enabling {
+                    service: self.one_with_spend(owned, record.clone()).await?,
+                    is_new: false,
+                });
+            }
             let record = EnabledService {
                 service: service.id,
                 version: version.saturating_add(1),

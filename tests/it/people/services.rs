@@ -81,11 +81,16 @@ async fn a_service_enabled_by_hand_takes_the_column_defaults_for_what_is_left_ou
     let seen = seen.iter().find(|service| service["slug"] == "newcomer").unwrap();
     assert_eq!((&seen["policy"], &seen["enabled"]), (&expected["policy"], &json!(true)));
 
-    // Enabled once more it starts anew, when that is what is meant.
-    let told = enable(json!({"service_id": id}), None)
-        .await
-        .refused(412, "version_conflict");
-    assert_eq!(told["version"], 1);
+    // Held to another version it stays as it is; and what it says already is no edit.
+    for stale in ["\"0\"", "\"2\""] {
+        let told = enable(json!({"service_id": id}), Some(stale)).await;
+        assert_eq!(told.refused(412, "version_conflict")["version"], 1);
+    }
+    let same = json!({"service_id": "newcomer", "max_per_day_units": dollars(3), "max_per_call_units": null});
+    let mut unchanged = expected.clone();
+    unchanged["spend_today_units"] = json!(1_000);
+    unchanged["remaining_today_units"] = json!(dollars(3) - 1_000);
+    assert_eq!(enable(same, None).await.ok(), unchanged);
     let scoped = json!({
         "service_id": id,
         "enabled_operations": ["news.read"],
@@ -101,6 +106,35 @@ async fn a_service_enabled_by_hand_takes_the_column_defaults_for_what_is_left_ou
     });
     assert_eq!((&anew["policy"], &anew["version"]), (&policy, &json!(2)));
     assert_eq!(anew["spend_today_units"], 1_000, "what was spent is not forgotten");
+    // Without a version it says all of the record, whatever was there: disabled as it was, too.
+    home.edit(Method::DELETE, "/services/newcomer", json!({})).await.ok();
+    let defaults = json!({
+        "max_per_call_units": 1_000_000,
+        "max_per_day_units": 50_000_000,
+        "require_approval_above_units": 10_000_000,
+        "enabled_operations": null,
+        "allowed_domains": ["*"],
+    });
+    let reset = enable(json!({"service_id": id}), None).await.ok();
+    assert_eq!(
+        (&reset["policy"], &reset["version"], &reset["enabled"]),
+        (&defaults, &json!(4), &json!(true))
+    );
+    // The services that an agent is made with are no others.
+    let tightened = enable(json!({"service_id": "lab-search", "max_per_day_units": 7}), None)
+        .await
+        .ok();
+    assert_eq!(
+        (
+            &tightened["policy"]["max_per_day_units"],
+            &tightened["policy"]["max_per_call_units"]
+        ),
+        (&json!(7), &json!(1_000_000))
+    );
+    assert_eq!(
+        (&tightened["version"], &tightened["permissive"]),
+        (&json!(2), &json!(false))
+    );
     enable(json!({"service_id": "no-such-service"}), None)
         .await
         .refused(404, "service_not_found");
@@ -131,13 +165,22 @@ async fn an_edit_changes_what_it_names_and_nothing_else() {
         expected["remaining_today_units"] = expected["policy"]["max_per_day_units"].clone();
         assert_eq!(home.set_policy(json!({name: value})).await, expected, "{name}");
     }
-    // What is so already is no edit, and `null` is no value of a cap.
+    // What is so already is no edit, and `null` says nothing of a cap.
     let rows = home.world.rows().await;
     let policy = expected["policy"].clone();
     assert_eq!(home.set_policy(policy).await, expected);
     let null = json!({"max_per_call_units": null, "allowed_domains": null, "enabled": null});
     let wrong = paths(home.edit(Method::PATCH, "/services/lab-search", null).await, "nulls");
-    assert_eq!(wrong, ["/allowed_domains", "/max_per_call_units"]);
+    assert_eq!(wrong, ["/allowed_domains"]);
+    let nulls = json!({"max_per_call_units": null, "max_per_day_units": null, "require_approval_above_units": null});
+    let nothing = paths(
+        home.edit(Method::PATCH, "/services/lab-search", nulls.clone()).await,
+        "nothing",
+    );
+    assert_eq!(nothing, [""]);
+    let mut and_so_it_is = nulls;
+    and_so_it_is["enabled"] = json!(true);
+    assert_eq!(home.set_policy(and_so_it_is).await, expected);
     let lee = home.world.person(&LEE);
     for method in [Method::GET, Method::PATCH, Method::DELETE] {
         let path = home.agent.path("/services/lab-search");

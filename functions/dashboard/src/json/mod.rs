@@ -92,15 +92,19 @@ fn with_version<T>(body: Result<T>, meant: Result<Precondition>) -> Result<(T, P
             (ErrorKind::InvalidRequest(of_body), ErrorKind::InvalidRequest(of_header)) => {
                 Err(Error::invalid([of_header.as_slice(), of_body.as_slice()].concat()))
             }
+            (ErrorKind::FieldRequired { field, problems }, ErrorKind::InvalidRequest(of_header)) => {
+                let problems = [of_header.as_slice(), problems.as_slice()].concat();
+                Err(ErrorKind::FieldRequired { field, problems }.into())
+            }
             _ => Err(body),
         },
     }
 }
 
-/// The version that is meant, where none means that there is nothing yet.
-fn version_or_none(meant: IfMatch) -> Result<Precondition> {
+/// The version that is meant, where a write that says everything may leave it out: whatever is there.
+fn version_or_any(meant: IfMatch) -> Result<Precondition> {
     match meant.precondition() {
-        Err(error) if matches!(error.kind(), ErrorKind::VersionRequired) => Ok(Precondition::Version(0)),
+        Err(error) if matches!(error.kind(), ErrorKind::VersionRequired) => Ok(Precondition::Any),
         meant => meant,
     }
 }

@@ -1,9 +1,9 @@
 //! `/agents/{agentId}/services`: what an agent may spend on which service.
 //!
-//! Enabling makes a record. Where there is one already, enabled or not, it needs `If-Match` like every other write, and
-//! starts the record anew from the column defaults; an edit keeps what it does not name.
+//! Enabling says the whole record: what the body leaves out takes its column default, whatever was there before. So it
+//! needs no version; one that is named is held to. An edit keeps what it does not name.
 
-use super::{created, version_or_none, with_version};
+use super::{created, version_or_any, with_version};
 use crate::Dashboard;
 use crate::services::{GovernedService, named_service};
 use axum::Json;
@@ -18,11 +18,11 @@ use utoipa::ToSchema;
 
 purser_api::error_responses! {
     /// What reading services may be refused with.
-    pub(crate) ReadErrors: 401, 404, 500;
+    pub(crate) ReadErrors: 401, 404, 429, 500;
     /// What enabling a service may be refused with.
-    pub(crate) EnableErrors: 400, 401, 404, 412, 413, 500;
+    pub(crate) EnableErrors: 400, 401, 404, 412, 413, 429, 500;
     /// What a write on a service's record may be refused with.
-    pub(crate) WriteErrors: 400, 401, 404, 412, 413, 428, 500;
+    pub(crate) WriteErrors: 400, 401, 404, 412, 413, 428, 429, 500;
 }
 
 /// A service's record on an agent of the caller's.
@@ -104,26 +104,11 @@ pub(crate) struct EnableBody {
     /// Slug or UUID of a service in the curated set.
     #[schema(min_length = 1, max_length = 128, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$")]
     service_id: String,
-    #[schema(
-        minimum = 0,
-        nullable = false,
-        maximum = 9_007_199_254_740_991_u64,
-        default = 1_000_000
-    )]
+    #[schema(minimum = 0, nullable, maximum = 9_007_199_254_740_991_u64, default = 1_000_000)]
     max_per_call_units: Option<u64>,
-    #[schema(
-        minimum = 0,
-        nullable = false,
-        maximum = 9_007_199_254_740_991_u64,
-        default = 50_000_000
-    )]
+    #[schema(minimum = 0, nullable, maximum = 9_007_199_254_740_991_u64, default = 50_000_000)]
     max_per_day_units: Option<u64>,
-    #[schema(
-        minimum = 0,
-        nullable = false,
-        maximum = 9_007_199_254_740_991_u64,
-        default = 10_000_000
-    )]
+    #[schema(minimum = 0, nullable, maximum = 9_007_199_254_740_991_u64, default = 10_000_000)]
     require_approval_above_units: Option<u64>,
     /// Slugs of the service's operations; null for every one.
     #[schema(nullable)]
@@ -153,11 +138,11 @@ pub(crate) struct ServiceEditBody {
     /// Disabled, it refuses every call and keeps its policy.
     #[schema(nullable)]
     enabled: Option<bool>,
-    #[schema(minimum = 0, nullable = false, maximum = 9_007_199_254_740_991_u64)]
+    #[schema(minimum = 0, nullable, maximum = 9_007_199_254_740_991_u64)]
     max_per_call_units: Option<u64>,
-    #[schema(minimum = 0, nullable = false, maximum = 9_007_199_254_740_991_u64)]
+    #[schema(minimum = 0, nullable, maximum = 9_007_199_254_740_991_u64)]
     max_per_day_units: Option<u64>,
-    #[schema(minimum = 0, nullable = false, maximum = 9_007_199_254_740_991_u64)]
+    #[schema(minimum = 0, nullable, maximum = 9_007_199_254_740_991_u64)]
     require_approval_above_units: Option<u64>,
     /// Slugs of the service's operations; null for every one.
     #[schema(nullable)]
@@ -202,8 +187,8 @@ pub(crate) async fn list(
 
 /// Enable a service for an agent.
 ///
-/// A policy field that is left out takes its column default. On a service that has a record already this needs
-/// `If-Match`; without it the answer is 412 with the record's version.
+/// A policy field that is left out takes its column default, whatever the record said before. To overwrite nothing that
+/// you have not seen, send `If-Match`: another version is 412.
 #[utoipa::path(
     post,
     path = "/agents/{agentId}/services",
@@ -212,7 +197,7 @@ pub(crate) async fn list(
     security(("session" = [])),
     params(
         ("agentId" = String, Path, description = "One of your agents."),
-        ("If-Match" = inline(Option<VersionTag>), Header, nullable = false, description = "To start a record anew: its version in quotation marks, or `*`."),
+        ("If-Match" = inline(Option<VersionTag>), Header, nullable = false, description = "The record's version in quotation marks, `\"0\"` for none, or `*`."),
     ),
     request_body = EnableBody,
     responses(
@@ -235,7 +220,7 @@ pub(crate) async fn enable(
     let owned = dashboard.enter_for(token, &agent).await?;
     let edition = dashboard.catalog().await?;
     let enable = json_body(&body).and_then(|body| EnableService::parse(&body, &edition.catalog));
-    let (enable, meant) = with_version(enable, version_or_none(meant))?;
+    let (enable, meant) = with_version(enable, version_or_any(meant))?;
     let enabling = dashboard.enable_service(&owned, meant, &enable).await?;
     let answer = ServiceView::of(owned.agent().id, &enabling.service, &edition.catalog).told();
     Ok(if enabling.is_new { created(answer) } else { answer })

@@ -6,13 +6,13 @@ use purser_store::Listed;
 use serde_json::json;
 
 #[tokio::test]
-async fn enabling_takes_column_defaults_and_needs_the_version_of_a_record_that_exists() {
+async fn enabling_takes_column_defaults_whatever_was_there_and_is_held_to_the_version_that_is_named() {
     let world = World::start().await;
     let id = world.agent(OWNER).await;
     let path = format!("/agents/{id}/services");
     let enable = async |version: Option<&str>, body| world.call(OWNER, "POST", &path, version, Some(body)).await;
     // It came with the agent.
-    let conflict = enable(None, json!({"service_id": "lab"}))
+    let conflict = enable(Some("\"0\""), json!({"service_id": "lab"}))
         .await
         .refused(412, "version_conflict");
     assert_eq!(conflict["version"], 1);
@@ -27,6 +27,9 @@ async fn enabling_takes_column_defaults_and_needs_the_version_of_a_record_that_e
         "enabled_operations": null, "allowed_domains": ["*"],
     });
     assert_eq!((&anew["policy"], &anew["permissive"]), (&defaults, &json!(false)));
+    let again = enable(None, json!({"service_id": "lab", "max_per_call_units": null})).await;
+    assert_eq!(again.version(), 3);
+    assert_eq!(again.ok()["policy"]["max_per_call_units"], 1_000_000);
     // One that joined the catalog later has no record yet.
     world.catalog.put(&service(4, "news", true)).await.unwrap();
     world.advance(6);
