@@ -12,8 +12,10 @@ use std::collections::BTreeMap;
 pub(crate) struct Route {
     pub(crate) method: Method,
     pub(crate) path: String,
-    /// The name of its security scheme; `None` where anybody may call.
+    /// The name of its security scheme; `None` where anybody may call. Of several, the first.
     pub(crate) scheme: Option<String>,
+    /// Whether an owner's session opens it beside an agent's key.
+    pub(crate) takes_both: bool,
     /// All that the description says of it.
     pub(crate) operation: Value,
 }
@@ -44,7 +46,14 @@ pub(crate) fn routes() -> Vec<Route> {
                 assert_eq!(schemes.len(), 1, "{method} {path}");
                 schemes.keys().next().unwrap().clone()
             });
+            let schemes = operation["security"].as_array().map_or(&[][..], Vec::as_slice);
+            let takes_both = schemes.len() == 2;
+            assert!(
+                schemes.len() < 2 || (takes_both && schemes[1]["session"].is_array()),
+                "{method} {path}"
+            );
             routes.push(Route {
+                takes_both,
                 method: method.to_ascii_uppercase().parse().unwrap(),
                 path: path.clone(),
                 scheme,
@@ -179,8 +188,24 @@ async fn every_route_refuses_every_caller_that_is_not_its_own() {
             }
             Some("agentKey") => {
                 expect("nothing", &[], 401, "invalid_agent_key").await;
-                expect("a session", &session, 401, "invalid_authorization_header").await;
                 expect("the internal token", &internal, 401, "invalid_agent_key").await;
+                let wrong_key = bearer(&format!("{}0", world.demo().key));
+                expect("another key", &wrong_key, 401, "invalid_agent_key").await;
+                if !route.takes_both {
+                    expect("a session", &session, 401, "invalid_authorization_header").await;
+                    continue;
+                }
+                let answer = call(&world, &route, &path, &session).await;
+                assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+                expect("somebody else", &stranger, 404, "not_found").await;
+                for (why, token) in &tokens {
+                    // What has not the form of a session is taken for a key.
+                    let is_a_session = token.split('.').count() == 3;
+                    let slug = ["invalid_authorization_header", "invalid_session"][usize::from(is_a_session)];
+                    expect(why, &bearer(token), 401, slug).await;
+                }
+                let with_colon = bearer(&format!("{}:x", world.stack.issuer.token(&DEMO_OWNER).unwrap()));
+                expect("a session with a colon", &with_colon, 401, "invalid_agent_key").await;
             }
             Some("session") => {
                 expect("nothing", &[], 401, "invalid_session").await;

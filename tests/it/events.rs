@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// File, status, and the `error` of a refusal or the `reason` of a decision.
-const EVENTS: [(&str, u16, &str); 109] = [
+const EVENTS: [(&str, u16, &str); 111] = [
     ("fallback/unknown-route", 404, "not_found"),
     ("fallback/wrong-method", 404, "not_found"),
     // The catalog.
@@ -101,9 +101,10 @@ const EVENTS: [(&str, u16, &str); 109] = [
     ("payments/list-settlements-bad-limit", 400, "invalid_request"),
     ("payments/list-settlements-other-agent", 404, "not_found"),
     ("payments/list-settlements-no-credentials", 401, "invalid_agent_key"),
-    ("payments/get-approval", 200, ""),
-    ("payments/get-approval-unknown", 404, "not_found"),
-    ("payments/get-approval-no-credentials", 401, "invalid_agent_key"),
+    ("dashboard/poll-approval", 200, ""),
+    ("dashboard/poll-approval-session", 200, ""),
+    ("dashboard/poll-approval-unknown", 404, "not_found"),
+    ("dashboard/poll-approval-no-credentials", 401, "invalid_agent_key"),
     // What a person does with their agents.
     ("dashboard/list-agents", 200, ""),
     ("dashboard/list-agents-no-credentials", 401, "invalid_session"),
@@ -124,7 +125,8 @@ const EVENTS: [(&str, u16, &str); 109] = [
     ("dashboard/edit-service", 200, ""),
     ("dashboard/edit-service-bad-values", 400, "invalid_request"),
     ("dashboard/disable-service", 200, ""),
-    ("dashboard/enable-service-present", 412, "version_conflict"),
+    ("dashboard/enable-service-stale-version", 412, "version_conflict"),
+    ("dashboard/enable-service-present", 200, ""),
     ("dashboard/enable-service", 200, ""),
     ("dashboard/enable-service-unknown", 404, "service_not_found"),
     ("dashboard/create-rule", 201, ""),
@@ -416,7 +418,11 @@ async fn every_event_is_answered_as_the_table_says() {
     );
     assert_eq!(
         id("payments/authorize-approval-required", "approval_id"),
-        id("payments/get-approval", "approval_id")
+        id("dashboard/poll-approval", "approval_id")
+    );
+    assert_eq!(
+        bodies["dashboard/poll-approval"],
+        bodies["dashboard/poll-approval-session"]
     );
 }
 

@@ -7,6 +7,7 @@ mod edits;
 mod keys;
 mod log;
 mod services;
+mod throttle;
 mod versions;
 
 use purser_local::DemoUser;

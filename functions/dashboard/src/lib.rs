@@ -1,4 +1,5 @@
-//! The user-session group: what people do with their agents, as JSON and as pages.
+//! The user-session group: what people do with their agents, as JSON and as pages; and the agents' poll of an approval,
+//! which their owner may make too.
 //!
 //! ```text
 //! json/  ─parse─▶ operations (agents.rs, keys.rs, services.rs, …) ─▶ shared/store, shared/chain
@@ -13,6 +14,7 @@
 mod agents;
 mod approvals;
 mod decisions;
+mod entrance;
 mod json;
 mod keys;
 mod owned;
@@ -30,7 +32,7 @@ use axum::Router;
 use purser_api::{ApiSettings, Boot, BootError, Chance, Clock, Secrets, Sessions};
 use purser_chain::{Chain, Finality, WalletXpub};
 use purser_domain::{Network, Result, Timestamp};
-use purser_store::{CatalogCache, CatalogTable, Edition, KeyUses, Ledger};
+use purser_store::{CatalogCache, CatalogTable, Edition, KeyUses, Ledger, Throttle};
 use settings::Settings;
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
@@ -41,6 +43,7 @@ struct Dashboard {
     ledger: Ledger,
     catalog: CatalogCache,
     key_uses: KeyUses,
+    throttle: Throttle,
     /// For balances alone.
     chain: Chain,
     xpub: WalletXpub,
@@ -103,7 +106,8 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let dashboard = Arc::new(Dashboard {
         ledger: Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table),
         catalog,
-        key_uses: KeyUses::new(db, settings.throttle_table),
+        key_uses: KeyUses::new(db.clone(), settings.throttle_table.as_str()),
+        throttle: Throttle::new(db, settings.throttle_table, settings.throttle_per_minute),
         chain: Chain::new(http, settings.network, &rpc_url, finality)?,
         xpub: WalletXpub::from_text(xpub.trim())?,
         sessions,

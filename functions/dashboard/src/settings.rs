@@ -8,6 +8,7 @@ pub(crate) struct Settings {
     pub(crate) ledger_table: String,
     pub(crate) decisions_table: String,
     pub(crate) throttle_table: String,
+    pub(crate) throttle_per_minute: u32,
     pub(crate) network: Network,
     pub(crate) sessions: SessionSettings,
     /// The origin of the pages; `None` where the gateway's own name is.
@@ -22,6 +23,7 @@ impl Settings {
         let tables = ["CATALOG_TABLE", "LEDGER_TABLE", "DECISIONS_TABLE", "THROTTLE_TABLE"].map(|name| env.text(name));
         let secrets = ["WALLET_XPUB_SECRET_ARN", "RPC_URL_SECRET_ARN"].map(|name| env.text(name));
         let network = env.choice("NETWORK", &Network::ALL, Network::name);
+        let throttle_per_minute = env.number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000);
         let sessions = SessionSettings::from_env(env);
         let dashboard_url = env.get("DASHBOARD_URL").map(str::to_owned);
         if dashboard_url.as_deref().is_some_and(|text| !is_origin(text)) {
@@ -48,6 +50,7 @@ impl Settings {
             ledger_table,
             decisions_table,
             throttle_table,
+            throttle_per_minute: throttle_per_minute?,
             network: network?,
             sessions: sessions?,
             dashboard_url,

@@ -60,7 +60,7 @@ impl Visitor {
     /// The visitor behind a request; 401 `invalid_session` where there is none.
     async fn of(headers: &HeaderMap, origin: &Origin, dashboard: &Dashboard) -> Result<Self> {
         let session = Cookie::Session.of(headers, origin).ok_or(ErrorKind::InvalidSession)?;
-        let person = dashboard.sessions.person(&session, dashboard.now()).await?;
+        let person = dashboard.person(&session).await?;
         let token = FormToken::of(&session);
         Ok(Self { person, token })
     }

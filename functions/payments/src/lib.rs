@@ -1,10 +1,9 @@
-//! The agent-key group that moves money: preflight, authorize, complete, receipts and approvals.
+//! The agent-key group that moves money: preflight, authorize, complete and receipts.
 //!
 //! One file per endpoint, each with its contract in its header; `decide.rs` and `early_balance.rs` are what preflight and
 //! authorize share, and `view.rs` the wire shapes. Every handler goes parse, decide, commit, reply. Only this function
 //! holds the wallet seed and the nonce key.
 
-mod approval;
 mod authorize;
 mod check;
 mod complete;
@@ -215,7 +214,6 @@ purser_api::routes!(
     complete::complete,
     receipt::receipt,
     receipts::receipts,
-    approval::approval,
 );
 
 /// The group's part of the OpenAPI document.

@@ -8,7 +8,7 @@
 //! see (the `sub` that owns a record).
 
 use crate::issuer::{Issuer, Provider, SessionKey, endpoint};
-use crate::{BootError, Env, ThrottleScope};
+use crate::{BootError, Env};
 use axum::{
     extract::FromRequestParts,
     http::{HeaderMap, header, request::Parts},
@@ -289,31 +289,30 @@ fn refused(reason: &'static str) -> Error {
 /// The session that a request of the API presents: nothing of it is checked yet.
 pub struct SessionToken {
     token: Option<String>,
-    scope: ThrottleScope,
 }
 
-/// Always succeeds: a request without a session is counted before it is refused.
+/// Always succeeds: the handler refuses, by [`SessionToken::presented`] and [`Sessions::person`].
 impl<S: Sync> FromRequestParts<S> for SessionToken {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
         Ok(Self {
             token: presented_token(&parts.headers),
-            scope: ThrottleScope::of(&parts.extensions),
         })
     }
 }
 
 impl SessionToken {
-    /// Whose requests the throttle counts this one with.
-    pub const fn scope(&self) -> ThrottleScope {
-        self.scope
+    /// The token, for [`Sessions::person`] to judge; 401 `invalid_session` where there is none.
+    pub fn presented(self) -> Result<String> {
+        self.token.ok_or_else(|| ErrorKind::InvalidSession.into())
     }
 
-    /// The person whose session this is; 401 `invalid_session` for anything else.
-    pub async fn person(self, sessions: &Sessions, now: Timestamp) -> Result<Person> {
-        let token = self.token.ok_or(ErrorKind::InvalidSession)?;
-        sessions.person(&token, now).await
+    /// Whether it has the form of a JSON Web Token (RFC 7519 §3), which no agent key has: three parts with dots between
+    /// them, and no colon. A route that takes both is told by it what its caller claims to be.
+    pub fn has_the_form_of_a_session(&self) -> bool {
+        let token = self.token.as_deref();
+        token.is_some_and(|token| token.split('.').count() == 3 && !token.contains(':'))
     }
 }
 
@@ -677,7 +676,10 @@ mod tests {
                 request.headers.append(header::AUTHORIZATION, value);
             }
             let Ok(presented) = SessionToken::from_request_parts(&mut request, &()).await;
-            let person = presented.person(&bench.sessions, now()).await;
+            let person = match presented.presented() {
+                Ok(token) => bench.sessions.person(&token, now()).await,
+                Err(error) => Err(error),
+            };
             assert_eq!(person.is_ok(), expected, "{values:?}");
             let refused = person.err().map(|error| error.kind().slug());
             assert!(refused.is_none_or(|slug| slug == "invalid_session"));

@@ -1,6 +1,7 @@
 //! Where a request comes from, and whose count it falls under.
 
 use axum::http::{Extensions, Method};
+use purser_domain::Fingerprint;
 use serde::{Deserialize, Deserializer, de::Error as _};
 use std::{
     fmt,
@@ -69,6 +70,8 @@ pub enum ThrottleScope {
     V4(Ipv4Addr),
     /// One /64: the smallest network that a site is given, within which addresses can be changed at will.
     V6(Ipv6Addr),
+    /// One person, wherever they are: the hash of their `sub`, which is any text of up to 255 bytes.
+    Person(Fingerprint),
     /// All requests without an address. The gateway always has one, so this is nobody's usual count.
     Unknown,
 }
@@ -77,6 +80,11 @@ impl ThrottleScope {
     /// The scope of a request.
     pub fn of(extensions: &Extensions) -> Self {
         source_ip(extensions).map_or(Self::Unknown, Self::of_ip)
+    }
+
+    /// The scope of a person whose session was judged.
+    pub fn of_person(sub: &str) -> Self {
+        Self::Person(Fingerprint::of_text(sub))
     }
 
     /// The scope of an address. An IPv4 address that is written as IPv6 is the same caller.
@@ -97,6 +105,7 @@ impl fmt::Display for ThrottleScope {
         match self {
             Self::V4(ip) => ip.fmt(f),
             Self::V6(network) => write!(f, "{network}/64"),
+            Self::Person(hash) => write!(f, "person {hash}"),
             Self::Unknown => f.write_str("unknown"),
         }
     }

@@ -841,27 +841,36 @@ impl Run {
         }
     }
 
+    /// The agent's poll, which is the dashboard's to answer: as people act, through the store.
     async fn poll(&self, worker: usize, agent: u8, key: u8, begun: Begun) -> String {
         let Some(approval) = self.memory(agent, key, |memory| memory.approval) else {
             self.ended(worker);
             return "nothing asked".to_owned();
         };
-        let caller = self.key_of(agent, false);
-        let answer = self
-            .call(worker, &caller, "GET", &format!("/approvals/{approval}"), None)
-            .await;
-        let befell = self.ended(worker);
-        let Some(answer) = answer else {
-            return "crashed".to_owned();
+        let Worker { link, ledger, .. } = &self.workers[worker];
+        let read = tokio::select! {
+            biased;
+            () = link.crashed() => None,
+            read = ledger.approval(approval) => Some(read),
         };
-        if answer.status != 200 {
-            if befell.faults.is_empty() && answer.status != 401 {
-                self.world
-                    .complain(format!("an approval can't be seen: {}", answer.body));
+        let befell = self.ended(worker);
+        let status = match read {
+            None => return "crashed".to_owned(),
+            Some(Ok(Some(approval))) => {
+                let now = Timestamp::from_micros(self.world.clock_of(worker)).expect("an instant");
+                approval.status(now).name().to_owned()
             }
-            return answer.status.to_string();
-        }
-        let status = answer.body["status"].as_str().unwrap_or_default().to_owned();
+            Some(Ok(None)) => {
+                self.world.complain(format!("the approval {approval} can't be seen"));
+                return "not found".to_owned();
+            }
+            Some(Err(error)) => {
+                if befell.faults.is_empty() {
+                    self.world.complain(format!("an approval can't be seen: {error}"));
+                }
+                return "failed".to_owned();
+            }
+        };
         let was = |moment: &Moment| {
             let row = moment
                 .books

@@ -14,13 +14,13 @@ use utoipa::ToSchema;
 
 purser_api::error_responses! {
     /// What listing agents may be refused with.
-    pub(crate) ListErrors: 401, 500;
+    pub(crate) ListErrors: 401, 429, 500;
     /// What creating an agent may be refused with.
-    pub(crate) CreateErrors: 400, 401, 413, 500;
+    pub(crate) CreateErrors: 400, 401, 413, 429, 500;
     /// What reading an agent may be refused with.
-    pub(crate) ReadErrors: 401, 404, 500;
+    pub(crate) ReadErrors: 401, 404, 429, 500;
     /// What editing an agent may be refused with.
-    pub(crate) EditErrors: 400, 401, 404, 412, 413, 428, 500;
+    pub(crate) EditErrors: 400, 401, 404, 412, 413, 428, 429, 500;
 }
 
 /// An agent of the caller's.

@@ -17,11 +17,11 @@ use utoipa::ToSchema;
 
 purser_api::error_responses! {
     /// What listing approvals may be refused with.
-    pub(crate) ListErrors: 400, 401, 404, 500;
+    pub(crate) ListErrors: 400, 401, 404, 429, 500;
     /// What reading an approval may be refused with.
-    pub(crate) ReadErrors: 401, 404, 500;
+    pub(crate) ReadErrors: 401, 404, 429, 500;
     /// What a person's word may be refused with.
-    pub(crate) DecideErrors: 400, 401, 404, 409, 413, 500;
+    pub(crate) DecideErrors: 400, 401, 404, 409, 413, 429, 500;
 }
 
 /// Every status.

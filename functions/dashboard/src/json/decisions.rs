@@ -18,9 +18,9 @@ use utoipa::ToSchema;
 
 purser_api::error_responses! {
     /// What listing decisions may be refused with.
-    pub(crate) ListErrors: 400, 401, 404, 500;
+    pub(crate) ListErrors: 400, 401, 404, 429, 500;
     /// What reading a decision may be refused with.
-    pub(crate) ReadErrors: 401, 404, 500;
+    pub(crate) ReadErrors: 401, 404, 429, 500;
 }
 
 /// One decision about a payment.

@@ -15,9 +15,9 @@ use utoipa::ToSchema;
 
 purser_api::error_responses! {
     /// What listing keys may be refused with.
-    pub(crate) ListErrors: 401, 404, 500;
+    pub(crate) ListErrors: 401, 404, 429, 500;
     /// What a write on keys may be refused with.
-    pub(crate) WriteErrors: 400, 401, 404, 412, 413, 428, 500;
+    pub(crate) WriteErrors: 400, 401, 404, 412, 413, 428, 429, 500;
 }
 
 /// A key, without its secret.

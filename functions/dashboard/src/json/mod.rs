@@ -1,4 +1,5 @@
-//! The API: JSON for whoever has a session of a person, in the `Authorization` header alone. The pages' cookie does not
+//! The API: JSON for whoever has a session of a person (`approval.rs`: or an agent's key), in the `Authorization` header
+//! alone. The pages' cookie does not
 //! speak here, so that no other site can make a browser ask.
 //!
 //! One file per thing, and in it one function per route: parse, operate, answer. They judge in one order: the session
@@ -6,6 +7,8 @@
 //! that is meant (428, 412).
 
 mod agents;
+mod approval;
+mod approval_view;
 mod approvals;
 mod cursor;
 mod decisions;
@@ -46,6 +49,7 @@ purser_api::routes!(
     rules::replace,
     rules::remove,
     wallet::read,
+    approval::approval,
     approvals::list,
     approvals::read,
     approvals::approve,
@@ -59,13 +63,14 @@ purser_api::routes!(
 impl Dashboard {
     /// The person behind a request.
     async fn enter(&self, token: SessionToken) -> Result<Person> {
-        token.person(&self.sessions, self.now()).await
+        self.person(&token.presented()?).await
     }
 
     /// The agent that a request names, if it is the caller's.
     async fn enter_for(&self, token: SessionToken, agent: &str) -> Result<Owned> {
-        let person = self.enter(token).await?;
-        self.own_agent(&person, named(AgentId::parse(agent))?).await
+        let read = async |person: &Person| self.own_agent(person, named(AgentId::parse(agent))?).await;
+        let (_, owned) = self.person_reading(&token.presented()?, read).await?;
+        Ok(owned)
     }
 }
 

@@ -15,9 +15,9 @@ use utoipa::ToSchema;
 
 purser_api::error_responses! {
     /// What listing settlements may be refused with.
-    pub(crate) ListErrors: 400, 401, 404, 500;
+    pub(crate) ListErrors: 400, 401, 404, 429, 500;
     /// What reading a settlement may be refused with.
-    pub(crate) ReadErrors: 401, 404, 500;
+    pub(crate) ReadErrors: 401, 404, 429, 500;
 }
 
 /// A settlement of an agent of the caller's.

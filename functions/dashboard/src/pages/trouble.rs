@@ -11,6 +11,8 @@ pub(crate) enum Trouble {
     NotFound,
     /// The form came from another site, or from another session.
     CrossSite,
+    /// Too much in one minute.
+    TooMany,
     /// Something of ours is broken.
     Internal,
 }
@@ -21,6 +23,7 @@ impl Trouble {
         match kind {
             ErrorKind::NotFound | ErrorKind::ServiceNotFound => Self::NotFound,
             ErrorKind::CrossSiteRequest => Self::CrossSite,
+            ErrorKind::TooManyRequests { .. } => Self::TooMany,
             // The pages tell everything else that a person can mend in place; what is left is not theirs to mend.
             _ => Self::Internal,
         }
@@ -35,6 +38,11 @@ pub(crate) fn trouble_page(trouble: Trouble, request: Option<&str>) -> Markup {
             "Nothing was changed",
             "This form came from another site, or from a session that has ended. Go back, load the page again, and repeat \
              what you did.",
+        ),
+        Trouble::TooMany => (
+            "Too much at once",
+            "Your account has asked for more than is answered in one minute. Nothing was changed. Wait a minute, and try \
+             again.",
         ),
         Trouble::Internal => (
             "Something broke",
