@@ -1,5 +1,5 @@
-//! How callers get in: a session becomes a person here and nowhere else, and an agent key an agent. Each is counted, people
-//! by who they are and agents by their address.
+//! How callers get in: a session becomes a person here, and nowhere else but in the sign-in that makes it; and an agent key
+//! an agent. Each is counted, people by who they are and agents by their address.
 //!
 //! A session is judged before it is counted, so that nobody can use up the requests of somebody else; nothing that is read
 //! for a person can be had without it.

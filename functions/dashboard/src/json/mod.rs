@@ -1,6 +1,5 @@
-//! The API: JSON for whoever has a session of a person (`approval.rs`: or an agent's key), in the `Authorization` header
-//! alone. The pages' cookie does not
-//! speak here, so that no other site can make a browser ask.
+//! The API: JSON for whoever has a session of a person (in `approval.rs`: or an agent's key), in the `Authorization` header
+//! alone. The pages' cookie does not speak here, so that no other site can make a browser ask.
 //!
 //! One file per thing, and in it one function per route: parse, operate, answer. They judge in one order: the session
 //! (401), whose thing it is and whether it exists (404), the body and the query (400, every problem at once), the version
