@@ -4,7 +4,7 @@
 //! another wrapping names the same one.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use purser_domain::{CompleteRequest, ProviderProof, TxHash, parse_json, transaction_hash_in};
+use purser_domain::{CompleteRequest, ProviderProof, TxHash, is_no_proof, parse_json, transaction_hash_in};
 use serde_json::{Map, Value, json};
 
 /// See the module's documentation.
@@ -50,7 +50,8 @@ fn mentions(value: &Value, digits: &str) -> bool {
                     .any(|inner| inner.is_object() && mentions(&inner, digits))
         }
         Value::Object(members) => members.values().any(|member| mentions(member, digits)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => false,
+        Value::Array(values) => values.iter().any(|value| mentions(value, digits)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }
 
@@ -97,7 +98,7 @@ fn complete_looks_up_what_it_is_told(response: &Value, named: Option<Option<TxHa
             .ok()
             .map(|request| request.tx_hash)
     };
-    let proof_is_there = !response.is_null();
+    let proof_is_there = !is_no_proof(response);
     let proven = look_up(&json!({"payment_response_header": response}));
     assert_eq!(proven, named.flatten().filter(|_| proof_is_there));
     let given = look_up(&json!({"payment_response_header": response, "tx_hash": GIVEN}));

@@ -4,7 +4,8 @@
 //! is refused is refused in the words of the contract, with a pointer into the body.
 
 use purser_domain::{
-    AuthorizeRequest, CheckRequest, CompleteRequest, Error, ErrorKind, Intent, Network, ProviderProof, Url, parse_json,
+    AuthorizeRequest, CheckRequest, CompleteRequest, Error, ErrorKind, Intent, Network, ProviderProof, Url,
+    is_no_proof, parse_json,
 };
 use serde_json::Value;
 
@@ -117,7 +118,7 @@ fn is_told(body: &Value, error: &Error) {
             assert!(problems.is_sorted(), "{problems:?}");
         }
         ErrorKind::ProviderProofRequired => {
-            assert!(body.get("payment_response_header").is_none_or(Value::is_null), "{body}");
+            assert!(body.get("payment_response_header").is_none_or(is_no_proof), "{body}");
         }
         ErrorKind::SettlementTransactionHashRequired => assert!(body.get("tx_hash").is_none_or(Value::is_null)),
         other => panic!("{body}: {other:?}"),

@@ -236,14 +236,21 @@ async fn every_field_of_the_wrong_type_or_form_is_named_by_its_path() {
         ),
         (
             "/payment_response_header/X-PAYMENT-RESPONSE",
-            vec![seven.clone(), json!(true), json!([]), long(16_385)],
+            vec![
+                seven.clone(),
+                json!(true),
+                json!([]),
+                json!([7]),
+                json!(["e30=", "e30="]),
+                long(16_385),
+            ],
         ),
         ("/txHash", vec![hash(64)]),
         ("/provider_ok", vec![json!(true)]),
     ];
     for (pointer, values) in &rows {
         for value in values {
-            let mut body = json!({"payment_response_header": {}, "tx_hash": hash(64)});
+            let mut body = json!({"payment_response_header": {"PAYMENT-RESPONSE": "e30="}, "tx_hash": hash(64)});
             put(&mut body, pointer, value.clone());
             let answer = ground.world.complete(&ground.agent, &fresh_key(), &body).await;
             assert_eq!(paths(answer, &format!("{pointer} = {value}")), [*pointer]);
@@ -1062,7 +1069,8 @@ async fn a_hostile_path_names_nothing() {
             ("POST", format!("/x402/settlements/{name}/complete"), "not_found"),
             ("GET", format!("/{name}"), "not_found"),
         ] {
-            let body = json!({"payment_response_header": "", "tx_hash": format!("0x{}", "1".repeat(64))}).to_string();
+            let body =
+                json!({"payment_response_header": "e30=", "tx_hash": format!("0x{}", "1".repeat(64))}).to_string();
             let (status, answer) = raw(
                 &ground,
                 method,

@@ -147,7 +147,7 @@ async fn every_outcome_of_a_payment_is_counted_once_with_its_ids() {
 
     // Proven: not yet, then confirmed, then known; and never by somebody else's transaction.
     let settlement = paid["settlement_id"].as_str().unwrap();
-    let proof = |hash: &str| json!({"payment_response_header": "", "tx_hash": hash});
+    let proof = |hash: &str| json!({"payment_response_header": "e30=", "tx_hash": hash});
     let unmined = format!("0x{}", "1".repeat(64));
     world.complete(&agent, settlement, &proof(&unmined)).await;
     let line = log.one(&agent, "Confirmations", &[("Outcome", "not_yet")]);
@@ -191,7 +191,7 @@ async fn what_is_out_of_order_is_counted() {
     log.one(&agent, "BalanceUnavailable", &[]);
     assert!(log.sum("RpcFailures") > 0);
     let settlement = paid["settlement_id"].as_str().unwrap();
-    let proof = json!({"payment_response_header": "", "tx_hash": format!("0x{}", "1".repeat(64))});
+    let proof = json!({"payment_response_header": "e30=", "tx_hash": format!("0x{}", "1".repeat(64))});
     world.complete(&agent, settlement, &proof).await;
     let line = log.one(&agent, "ConfirmationFailures", &[("Outcome", "not_yet")]);
     assert_eq!(line["failure"], "chain_unavailable");

@@ -108,7 +108,7 @@ pub(crate) struct CompleteBody {
 pub(crate) enum ProviderProof {
     /// Base64 of JSON.
     Raw(String),
-    /// Keyed by header name, in any case.
+    /// Keyed by header name, in any case: each its text, or an array of the one text.
     Headers(serde_json::Map<String, Value>),
 }
 

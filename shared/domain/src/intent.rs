@@ -2,7 +2,8 @@
 
 use crate::{
     Amount, ApprovalId, Catalog, ErrorKind, Fields, Fingerprint, Metadata, Network, Offer, Operation, OperationSlug,
-    Problem, ProviderRequest, Result, Service, Target, TxHash, target::parse_web_url, transaction_hash_in,
+    Problem, ProviderRequest, Result, Service, Target, TxHash, is_no_proof, target::parse_web_url,
+    transaction_hash_in,
 };
 use serde_json::Value;
 
@@ -157,7 +158,7 @@ impl CompleteRequest {
     pub fn parse(body: &Value, proof: ProviderProof) -> Result<Self> {
         let mut fields = Fields::of(body, "").map_err(|problem| ErrorKind::InvalidRequest(vec![problem]))?;
         let asserted = proof == ProviderProof::OrAssertion && fields.get("provider_ok") == Some(&Value::Bool(true));
-        if fields.get("payment_response_header").is_none() && !asserted {
+        if fields.get("payment_response_header").is_none_or(is_no_proof) && !asserted {
             return Err(ErrorKind::ProviderProofRequired.into());
         }
         let known: &[&str] = match proof {

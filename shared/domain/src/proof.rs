@@ -5,7 +5,8 @@
 //! facilitator that stopped waiting answers `settlement_pending` with the hash of a transaction that is mined later.
 //!
 //! Two kinds of wrong input are told apart. A response that can't be decoded, or names no EVM transaction, is the
-//! provider's doing and simply carries no hash. A value of the wrong type is the caller's mistake and a [`Problem`].
+//! provider's doing and simply carries no hash. A value of the wrong type is the caller's mistake and a [`Problem`]. Where
+//! nothing was received there is no proof at all: [`is_no_proof`].
 
 use crate::{Problem, TxHash, parse_json};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -25,20 +26,54 @@ const ROOT: &str = "/payment_response_header";
 /// The transaction that a provider's payment response names; `None` when it names none.
 ///
 /// The response is the header's text (base64 of JSON, or the JSON itself), the decoded object, or an object keyed by
-/// header name in any case with either of these.
+/// header name in any case with either of these, or with an array of the one text: clients that allow a header to be
+/// there several times give it so.
 pub fn transaction_hash_in(payment_response_header: &Value) -> Result<Option<TxHash>, Problem> {
     match payment_response_header {
         Value::String(text) => in_text(text, ROOT),
         Value::Object(object) => in_headers(object),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => Err(wrong_type(ROOT)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
+            Err(Problem::at(ROOT, "must be the header's text or an object"))
+        }
     }
+}
+
+/// Whether it holds no payment response at all, as where a provider sent none: a blank text, an empty object, or an object
+/// whose response headers are all as empty.
+pub fn is_no_proof(payment_response_header: &Value) -> bool {
+    match payment_response_header {
+        Value::Null => true,
+        Value::String(text) => text.trim().is_empty(),
+        Value::Object(object) => {
+            let mut headers = object.iter().filter(|(name, _)| is_header(name)).peekable();
+            if headers.peek().is_none() {
+                return object.is_empty();
+            }
+            headers.all(|(_, value)| is_blank_header(value)) && in_response(object).is_none()
+        }
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) => false,
+    }
+}
+
+fn is_blank_header(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.trim().is_empty(),
+        Value::Object(response) => response.is_empty(),
+        Value::Array(values) => matches!(values.as_slice(), [Value::String(text)] if text.trim().is_empty()),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+fn is_header(name: &str) -> bool {
+    HEADERS.iter().any(|header| header.eq_ignore_ascii_case(name))
 }
 
 /// The hash in an object that is either the decoded response or keyed by header name.
 fn in_headers(object: &Map<String, Value>) -> Result<Option<TxHash>, Problem> {
     let mut hash = in_response(object);
     for (name, value) in object {
-        if !HEADERS.iter().any(|header| header.eq_ignore_ascii_case(name)) {
+        if !is_header(name) {
             continue;
         }
         let path = format!("{ROOT}/{name}");
@@ -46,7 +81,11 @@ fn in_headers(object: &Map<String, Value>) -> Result<Option<TxHash>, Problem> {
             Value::String(text) => in_text(text, &path)?,
             Value::Object(response) => in_response(response),
             Value::Null => None,
-            Value::Bool(_) | Value::Number(_) | Value::Array(_) => return Err(wrong_type(&path)),
+            Value::Array(values) => match values.as_slice() {
+                [Value::String(text)] => in_text(text, &path)?,
+                _ => return Err(wrong_header(&path)),
+            },
+            Value::Bool(_) | Value::Number(_) => return Err(wrong_header(&path)),
         };
         if hash.is_some() && named.is_some() && hash != named {
             return Err(Problem::at(ROOT, "names two different transactions"));
@@ -76,8 +115,8 @@ fn in_response(response: &Map<String, Value>) -> Option<TxHash> {
     TxHash::parse(response.get("transaction")?.as_str()?)
 }
 
-fn wrong_type(path: &str) -> Problem {
-    Problem::at(path, "must be the header's text or an object")
+fn wrong_header(path: &str) -> Problem {
+    Problem::at(path, "must be the header's text, an array of one text, or an object")
 }
 
 #[cfg(test)]
@@ -118,6 +157,9 @@ mod tests {
             json!({"payment-response": plain.to_string(), "content-type": ["a"], "date": 1}),
             json!({"payment-response": encoded(&plain), "X-Payment-Response": encoded(&pending)}),
             json!({"payment-response": null, "x-payment-response": encoded(&plain)}),
+            json!({"payment-response": [encoded(&plain)]}),
+            json!({"X-PAYMENT-RESPONSE": [plain.to_string()], "set-cookie": ["a", "b"]}),
+            json!({"payment-response": [""], "x-payment-response": [encoded(&plain)]}),
             json!({"payment-response": encoded(&response(&json!(""))), "x-payment-response": encoded(&plain)}),
         ];
         for case in cases {
@@ -160,6 +202,41 @@ mod tests {
     }
 
     #[test]
+    fn what_was_not_received_is_blank() {
+        let blank = [
+            json!(""),
+            json!(" \t\n"),
+            json!({}),
+            json!({"payment-response": ""}),
+            json!({"X-Payment-Response": "  ", "payment-response": null}),
+            json!({"payment-response": [""], "content-type": "application/json"}),
+            json!({"payment-response": {}}),
+        ];
+        for case in blank {
+            assert!(is_no_proof(&case), "{case}");
+            assert_eq!(transaction_hash_in(&case), Ok(None), "{case}");
+        }
+        let there = [
+            json!("e30="),
+            json!("{}"),
+            json!({"success": false}),
+            json!({"content-type": "application/json"}),
+            json!({"payment-response": "e30="}),
+            json!({"payment-response": "", "x-payment-response": "e30="}),
+            json!({"payment-response": "", "transaction": HASH}),
+            // The caller's mistakes, which are told as such.
+            json!([]),
+            json!([""]),
+            json!({"payment-response": []}),
+            json!({"payment-response": ["", ""]}),
+            json!({"payment-response": 0}),
+        ];
+        for case in there {
+            assert!(!is_no_proof(&case), "{case}");
+        }
+    }
+
+    #[test]
     fn the_callers_mistakes_are_named() {
         let (one, two) = (response(&json!(HASH)), response(&json!(OTHER)));
         let cases = [
@@ -168,8 +245,16 @@ mod tests {
             (json!([encoded(&one)]), ROOT),
             (Value::Null, ROOT),
             (
-                json!({"X-Payment-Response": [encoded(&one)]}),
+                json!({"X-Payment-Response": []}),
                 "/payment_response_header/X-Payment-Response",
+            ),
+            (
+                json!({"X-Payment-Response": [encoded(&one), encoded(&one)]}),
+                "/payment_response_header/X-Payment-Response",
+            ),
+            (
+                json!({"payment-response": [one]}),
+                "/payment_response_header/payment-response",
             ),
             (
                 json!({"payment-response": 1}),
