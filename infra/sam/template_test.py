@@ -62,7 +62,7 @@ ROLES = {
     secretsmanager:GetSecretValue       InternalTokenSecret
     """,
     "PaymentsFunction": READS_CATALOG + COUNTS_REQUESTS + """
-    dynamodb:BatchGetItem               LedgerTable                A#* AP#*
+    dynamodb:BatchGetItem               LedgerTable                A#* AP#* X#*
     dynamodb:GetItem                    LedgerTable                A#* AP#* B#* L#*
     dynamodb:PutItem                    LedgerTable                R#*
     dynamodb:Query                      LedgerTable                A#* AP#* B#* L#*

@@ -2,7 +2,10 @@
 //! `make bench` prints the figures.
 
 use purser_domain::{Duration, SpendPolicy, Timestamp};
-use purser_tests::{LONG_DENIAL, World, body_of, dollars, every_operation, first_of_history, judged_policy, measure};
+use purser_tests::{
+    LONG_DENIAL, Measured, World, body_of, dollars, every_operation, first_of_history, judged_policy, measure,
+};
+use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_operation_stays_within_its_budget() {
@@ -49,6 +52,52 @@ async fn an_authorization_costs_the_same_after_many() {
         }
     }
     assert_eq!(costs.len(), 1, "{costs:?}");
+}
+
+/// A hash that was made up costs as little as can be: the node is asked once, and for the final block only where our clock is
+/// past the payment's time. One that has confirmed another payment costs the node nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hash_that_is_no_proof_costs_the_node_next_to_nothing() {
+    let world = World::metered().await;
+    let agent = world.agent(SpendPolicy::column_defaults(), vec![]).await;
+    let paid = world.authorize(&agent, &body_of(world.offer(1))).await.ok();
+    let unpaid = world.authorize(&agent, &body_of(world.offer(2))).await.ok();
+    let settlement = unpaid["settlement_id"].as_str().unwrap();
+    let proof = |hash: &str| json!({"payment_response_header": "e30=", "tx_hash": hash});
+    let unknown = proof(&format!("0x{}", "ab".repeat(32)));
+    let (reads, look) = (
+        vec!["BatchGetItem", "UpdateItem"],
+        vec!["eth_blockNumber", "eth_getTransactionReceipt"],
+    );
+
+    let (measured, answer) = measure(&world, world.complete(&agent, settlement, &unknown)).await;
+    answer.refused(503, "onchain_settlement_not_verified");
+    assert_eq!(measured.sequence(), [reads.clone(), look.clone()]);
+
+    let hash = world.settle(&paid).await;
+    let own = paid["settlement_id"].as_str().unwrap();
+    world.complete(&agent, own, &proof(&hash)).await.ok();
+    let (measured, answer) = measure(&world, world.complete(&agent, settlement, &proof(&hash))).await;
+    answer.refused(409, "settlement_transaction_already_used");
+    assert_eq!(measured.sequence(), std::slice::from_ref(&reads));
+
+    // The node's calls alone: the use of the key is noted anew, at whatever time.
+    let nodes = |measured: &Measured| {
+        let calls = measured.rounds.iter().flatten().map(|call| call.operation.clone());
+        let mut calls: Vec<String> = calls.filter(|name| name.starts_with("eth_")).collect();
+        calls[..2].sort_unstable();
+        calls
+    };
+    world.pass(3_600);
+    let (measured, answer) = measure(&world, world.complete(&agent, settlement, &unknown)).await;
+    answer.refused(503, "onchain_settlement_not_verified");
+    let mut asked = [look, vec!["eth_blockNumber", "eth_getBlockByNumber"]].concat();
+    assert_eq!(nodes(&measured), asked);
+    world.stack.chain.advance(3_600).await.unwrap();
+    let (measured, answer) = measure(&world, world.complete(&agent, settlement, &unknown)).await;
+    answer.refused(422, "onchain_settlement_not_verified");
+    asked.push("eth_getTransactionReceipt");
+    assert_eq!(nodes(&measured), asked);
 }
 
 /// A copy of the catalog that has to be confirmed delays nobody: it is, beside the reads that go by it.

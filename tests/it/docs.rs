@@ -218,7 +218,7 @@ fn every_reason_of_an_unproven_settlement_is_documented() {
         .map(Mismatch::reason)
         .into_iter()
         .chain(pending)
-        .chain(["chain_unavailable"]);
+        .chain(["transaction_unknown", "chain_unavailable"]);
     let section = &catalogue()["onchain_settlement_not_verified"];
     for reason in reasons {
         assert!(section.contains(&format!("`{reason}`")), "{reason}");

@@ -1420,7 +1420,22 @@ async fn a_payment_that_the_chain_does_not_show_is_not_confirmed() {
     let first = chain.send(token, transfer_of(&paid[0]).to_vec()).await.unwrap();
     refuses(id(1), proof_of(&first), final_no("authorization_not_used")).await;
     world.complete(&agent, id(0), &proof_of(&first)).await.ok();
-    refuses(id(1), proof_of(&first), final_no("authorization_not_used")).await;
+    let used = (409, "settlement_transaction_already_used", json!({}));
+    refuses(id(1), proof_of(&first), used.clone()).await;
+    let other = world.agent(SpendPolicy::permissive(), vec![]).await;
+    let theirs = world.authorize(&other, &body_of(world.offer(5_000))).await.ok();
+    let theirs = theirs["settlement_id"].as_str().unwrap();
+    nothing_moves(
+        &world,
+        &other,
+        world.complete(&other, theirs, &proof_of(&first)),
+        used.clone(),
+    )
+    .await;
+    // Of whom it is not told: a settlement that there is not, and somebody else's, come before.
+    for unknown in [theirs, &fresh_key()] {
+        refuses(unknown, proof_of(&first), (404, "not_found", json!({}))).await;
+    }
     // A provider's "no" proves as little as its "yes".
     let mut failing = proof_of(&first);
     failing["tx_hash"] = json!(reverted);
@@ -1438,12 +1453,9 @@ async fn a_payment_that_the_chain_does_not_show_is_not_confirmed() {
         .await
         .unwrap();
     world.complete(&agent, id(2), &proof_of(&both)).await.ok();
-    refuses(
-        id(3),
-        proof_of(&both),
-        (409, "settlement_transaction_already_used", json!({})),
-    )
-    .await;
+    refuses(id(3), proof_of(&both), used.clone()).await;
+    // Nor is one that has its own confirmed by another's.
+    refuses(id(2), proof_of(&first), used).await;
     let again = world.complete(&agent, id(2), &proof_of(&both)).await.ok();
     assert_eq!(
         [&again["receipt_status"], &again["tx_hash"]],

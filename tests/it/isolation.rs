@@ -588,6 +588,9 @@ async fn a_payment_of_one_agent_completes_no_settlement_of_another() {
             (&json!("confirmed"), &json!(home.hash))
         );
     }
+    complete(&town.first, &town.elsewhere.hash)
+        .await
+        .refused(409, "settlement_transaction_already_used");
 }
 
 /// What an answer tells, and what was done for it: the calls of the database, by name, in the order of their names.

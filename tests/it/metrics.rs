@@ -161,10 +161,15 @@ async fn every_outcome_of_a_payment_is_counted_once_with_its_ids() {
     let other = world.authorize(&agent, &body_of(world.offer(6_000))).await.ok();
     let other = other["settlement_id"].as_str().unwrap();
     let refused = world.complete(&agent, other, &proof(&hash)).await;
+    refused.refused(409, "settlement_transaction_already_used");
+    let line = log.one(&agent, "Confirmations", &[("Outcome", "transaction_used")]);
+    assert_eq!(counts(&line, "ConfirmationFailures"), Some(1));
+    let reverted = world.stack.chain.send(NETWORK.token().address, vec![1, 2, 3, 4]);
+    let refused = world.complete(&agent, other, &proof(&reverted.await.unwrap())).await;
     refused.refused(422, "onchain_settlement_not_verified");
     let line = log.one(&agent, "Confirmations", &[("Outcome", "mismatch")]);
     assert_eq!(counts(&line, "ConfirmationFailures"), Some(1));
-    assert_eq!(log.sum("ConfirmationFailures"), 1);
+    assert_eq!(log.sum("ConfirmationFailures"), 2);
 
     // What the catalog's operations don't answer.
     assert_eq!(log.sum("ThrottleUnavailable"), 0);

@@ -192,6 +192,48 @@ async fn one_used_in_the_last_possible_block_is_never_freed_whatever_was_said_of
     assert_eq!(world.footprint().await.total, 10_000);
 }
 
+/// It may be on its way, so it is asked for again; until no block that may come can hold it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hash_that_the_node_does_not_know_is_given_up_when_the_chain_has_passed_and_not_before() {
+    let world = world([("FINALITY_CONFIRMATIONS", "2")]).await;
+    let agent = world.agent(policy(dollars(100)), vec![]).await;
+    let (unpaid, paid) = (
+        authorize(&world, &agent, 5_000).await,
+        authorize(&world, &agent, 6_000).await,
+    );
+    let unknown = proof(&format!("0x{}", "ab".repeat(32)));
+    let told = async |authorized: &Value, status: u16, reason: &str| {
+        let began = std::time::Instant::now();
+        let answer = world.complete(&agent, settlement(authorized), &unknown).await;
+        // What is waited for a block that is not final yet is not waited for what nobody knows.
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        assert_eq!(answer.headers.contains_key("retry-after"), status == 503);
+        let body = answer.refused(status, "onchain_settlement_not_verified");
+        assert_eq!(
+            (&body["reason"], &body["retryable"]),
+            (&json!(reason), &json!(status == 503)),
+            "{body}"
+        );
+    };
+    told(&unpaid, 503, "transaction_not_mined").await;
+    // Our clock is past its time: that says nothing.
+    let ends = valid_before(&unpaid);
+    world.set_clock(Timestamp::from_secs(ends + 3_600).unwrap());
+    told(&unpaid, 503, "transaction_not_mined").await;
+    // The last second in which the chain takes it is final; then a block of the next one comes, and is final.
+    world.stack.chain.mine_at(ends - 1).await.unwrap();
+    world.stack.chain.mine_at(ends).await.unwrap();
+    told(&unpaid, 503, "transaction_not_mined").await;
+    world.stack.chain.mine(1).await.unwrap();
+    told(&unpaid, 422, "transaction_unknown").await;
+
+    // Nobody had reconciled it so far; what has expired needs no block to be asked for.
+    assert_eq!(status(&world, &agent, &unpaid).await, "authorized");
+    assert_eq!(outcomes(&world).await, [Outcome::Released, Outcome::Released]);
+    told(&unpaid, 422, "transaction_unknown").await;
+    told(&paid, 422, "transaction_unknown").await;
+}
+
 /// As a chain has it that is slower than our clock: the hold's time is over, and the final block's is not.
 #[tokio::test(flavor = "multi_thread")]
 async fn our_own_clock_releases_nothing() {

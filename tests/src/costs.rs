@@ -92,18 +92,19 @@ pub const LONG_DENIAL: Budget = budget(
 );
 const BLOCK: Budget = budget(3, 1 + 1, &[READS, &["PutItem"]]);
 const CHECK: Budget = budget(2, 1 + 1, &[READS_AND_BALANCE, &["PutItem"]]);
+/// Who calls, the settlement, and whether the transaction has confirmed another one.
 const COMPLETE: Budget = budget(
-    2,
+    3,
     6 + 1,
     &[
-        TWO_ITEMS,
+        &["BatchGetItem", "UpdateItem"],
         &["eth_blockNumber", "eth_getTransactionReceipt"],
         &["eth_getBlockByNumber"],
         &["TransactWriteItems"],
     ],
 );
-const COMPLETE_AGAIN: Budget = budget(2, 1, &[TWO_ITEMS]);
-const RECEIPT: Budget = budget(2, 1, &[TWO_ITEMS]);
+const COMPLETE_AGAIN: Budget = budget(3, 1, &[&["BatchGetItem", "UpdateItem"]]);
+const RECEIPT: Budget = budget(2, 1, &[&["BatchGetItem", "UpdateItem"]]);
 /// A page of receipts is some four units where rows are half a kilobyte. A stranger makes nobody read them.
 const LIST: Budget = budget(5, 1, &[&["BatchGetItem", "UpdateItem"], &["Query"]]);
 const POLL: Budget = budget(2, 1, &[&["BatchGetItem", "UpdateItem"]]);

@@ -10,7 +10,7 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use purser_api::{Caller, Failure};
-use purser_chain::Evidence;
+use purser_chain::{ChainError, Evidence, Pending};
 use purser_domain::{
     CompleteRequest, Error, ErrorKind, Expected, Result, Settlement, SettlementId, SettlementState, Transfer, TxHash,
 };
@@ -42,16 +42,24 @@ pub(crate) async fn complete(
     body: Bytes,
 ) -> Result<Json<Completed>, Failure> {
     let request = purser_api::json_body(&body).and_then(|body| CompleteRequest::parse(&body, payments.provider_proof));
-    let (_, settlement) = payments
-        .enter_for_settlement(caller, SettlementId::parse(&settlement))
+    let proof = request.as_ref().ok().map(|request| request.tx_hash);
+    let (settlement, claimed_by) = payments
+        .enter_for_settlement(caller, SettlementId::parse(&settlement), proof)
         .await?;
     let CompleteRequest { tx_hash } = request?;
     let settlement = settlement.ok_or(ErrorKind::NotFound)?;
 
     let log = |outcome, failure| log(&settlement, tx_hash, outcome, failure);
+    let already_used = || {
+        log("transaction_used", Some("transaction_used"));
+        Err(ErrorKind::SettlementTransactionAlreadyUsed.into())
+    };
     if matches!(&settlement.state, SettlementState::Confirmed { tx_hash: known, .. } if *known == tx_hash) {
         log("already", None);
         return Ok(Json(Completed::from(&settlement)));
+    }
+    if claimed_by.is_some_and(|other| other != settlement.id()) {
+        return already_used();
     }
     let transfer = verify(&payments, &settlement, tx_hash).await?;
     match payments
@@ -67,10 +75,7 @@ pub(crate) async fn complete(
             log("already", None);
             Ok(Json(Completed::from(&settlement)))
         }
-        Confirmed::TransactionUsed { .. } => {
-            log("transaction_used", Some("transaction_used"));
-            Err(ErrorKind::SettlementTransactionAlreadyUsed.into())
-        }
+        Confirmed::TransactionUsed { .. } => already_used(),
     }
 }
 
@@ -86,29 +91,50 @@ fn log(settlement: &Settlement, tx_hash: TxHash, outcome: &'static str, failure:
     );
 }
 
-/// Looks for the settlement's own transfer in that transaction, waiting a moment for it to become final.
+/// Looks for the settlement's own transfer in that transaction, waiting a moment for it to become final. One that the node
+/// does not know can't be said to be wrong before no block can hold it any more.
 async fn verify(payments: &Payments, settlement: &Settlement, tx_hash: TxHash) -> Result<Transfer> {
     let expected = Expected::of(&settlement.terms, payments.nonce_key.nonce(settlement.id()));
-    match payments
+    let never = |reason| {
+        log(settlement, tx_hash, "mismatch", Some(reason));
+        Err(ErrorKind::SettlementNotVerified { reason }.into())
+    };
+    let seen = payments
         .chain
         .await_transfer(&expected, tx_hash, payments.patience)
-        .await
-    {
-        Ok(Evidence::Final(transfer)) => Ok(transfer),
-        Ok(Evidence::Mismatch(mismatch)) => {
-            let reason = mismatch.reason();
-            log(settlement, tx_hash, "mismatch", Some(reason));
-            Err(ErrorKind::SettlementNotVerified { reason }.into())
-        }
-        Ok(Evidence::Pending(pending)) => {
+        .await;
+    let too_late = match seen {
+        Ok(Evidence::Pending(Pending::NotMined)) => is_too_late(payments, settlement, tx_hash).await,
+        _ => Ok(false),
+    };
+    match (seen, too_late) {
+        (Ok(Evidence::Final(transfer)), _) => Ok(transfer),
+        (Ok(Evidence::Mismatch(mismatch)), _) => never(mismatch.reason()),
+        (Ok(Evidence::Pending(_)), Ok(true)) => never("transaction_unknown"),
+        (Ok(Evidence::Pending(pending)), Ok(false)) => {
             let reason = pending.reason();
             log(settlement, tx_hash, "not_yet", None);
             Err(ErrorKind::SettlementNotYetVerified { reason }.into())
         }
-        Err(error) => {
+        (Err(error), _) | (_, Err(error)) => {
             const REASON: &str = "chain_unavailable";
             log(settlement, tx_hash, "not_yet", Some(REASON));
             Err(Error::not_yet_verified(REASON, error))
+        }
+    }
+}
+
+/// Whether a transaction that the node does not know can't pay the settlement any more, by what the chain has shown: before,
+/// where the settlement has expired; or now. Our clock only says from when on that is worth asking.
+async fn is_too_late(payments: &Payments, settlement: &Settlement, tx_hash: TxHash) -> Result<bool, ChainError> {
+    let valid_before = settlement.terms.valid_before;
+    match settlement.state {
+        SettlementState::Expired => Ok(true),
+        SettlementState::Authorized | SettlementState::Confirmed { .. } if payments.clock.now() < valid_before => {
+            Ok(false)
+        }
+        SettlementState::Authorized | SettlementState::Confirmed { .. } => {
+            payments.chain.is_too_late_for(tx_hash, valid_before).await
         }
     }
 }

@@ -21,7 +21,7 @@ use purser_chain::{Chain, ChainError, Finality, NonceKey, WalletSeed, WalletSign
 use purser_domain::{
     Agent, AgentId, AuthorizeRequest, Duration, Error, ErrorKind, Grant, Intent, KeyId, Network, Offer, PaymentHeader,
     PaymentTerms, PresentedKey, ProviderProof, Purchase, Result, ServiceId, Settlement, SettlementId, Terms, Timestamp,
-    TransactionId, TransferAuthorization,
+    TransactionId, TransferAuthorization, TxHash,
 };
 use purser_store::{Ask, CatalogCache, CatalogTable, Edition, KeyUses, Ledger, Snapshot, Throttle};
 use settings::Settings;
@@ -105,26 +105,24 @@ impl Payments {
         })
     }
 
-    /// The agent behind a call, and one of its settlements: `None` for an unknown id as for somebody else's.
+    /// One of the caller's settlements, `None` for an unknown id as for somebody else's; and which settlement the transaction
+    /// has confirmed that it is to be proven by, if it has any.
     async fn enter_for_settlement(
         &self,
         caller: Caller,
         id: Option<SettlementId>,
-    ) -> Result<(Agent, Option<Settlement>)> {
+        proof: Option<TxHash>,
+    ) -> Result<(Option<Settlement>, Option<SettlementId>)> {
         let now = self.clock.now();
         let scope = caller.scope();
         let read = async |key: &PresentedKey| {
-            let settlement = async {
-                match id {
-                    Some(id) => self.ledger.settlement(key.agent, id).await,
-                    None => Ok(None),
-                }
-            };
-            tokio::try_join!(self.ledger.agent(key.agent), settlement)
+            let proof = proof.map(|hash| (self.network, hash));
+            let mut presented = self.ledger.presented(key.agent, id, proof).await?;
+            Ok((presented.agent.take(), presented))
         };
-        let (agent, key, settlement) = caller.enter(self.throttle.hit(scope, now), &self.clock, read).await?;
+        let (agent, key, presented) = caller.enter(self.throttle.hit(scope, now), &self.clock, read).await?;
         self.key_uses.note(agent.id, key, now);
-        Ok((agent, settlement))
+        Ok((presented.settlement, presented.claimed_by))
     }
 
     /// The agent's wallet. A seed that does not lead to the address on record must not sign anything.

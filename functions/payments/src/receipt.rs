@@ -29,8 +29,8 @@ pub(crate) async fn receipt(
     caller: Caller,
     Path(settlement): Path<String>,
 ) -> Result<Json<SettlementRow>, Failure> {
-    let (_, settlement) = payments
-        .enter_for_settlement(caller, SettlementId::parse(&settlement))
+    let (settlement, _) = payments
+        .enter_for_settlement(caller, SettlementId::parse(&settlement), None)
         .await?;
     let settlement = settlement.ok_or(ErrorKind::NotFound)?;
     Ok(Json(SettlementRow::from(&settlement)))

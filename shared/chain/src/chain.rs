@@ -167,8 +167,8 @@ impl Chain {
         })
     }
 
-    /// As [`Chain::look_up`], looking again for as long as `patience` lasts while the answer is pending or the node can't
-    /// be asked.
+    /// As [`Chain::look_up`]; a transaction that is in a block that is not final yet is looked at again for as long as
+    /// `patience` lasts. For one that the node does not know nobody waits: it may come, and it may have been made up.
     pub async fn await_transfer(
         &self,
         expected: &Expected,
@@ -176,6 +176,12 @@ impl Chain {
         patience: Duration,
     ) -> Result<Evidence, ChainError> {
         let mut evidence = self.look_up(expected, tx_hash).await;
+        if !matches!(
+            evidence,
+            Ok(Evidence::Pending(Pending::NotFinal | Pending::Reorganized))
+        ) {
+            return evidence;
+        }
         let polling = async {
             while unsettled(&evidence) {
                 sleep(POLL_INTERVAL).await;
@@ -195,7 +201,7 @@ impl Chain {
     }
 
     /// Trusts the node once it was seen to serve the right chain: an answer from another one would be about other money.
-    async fn check_chain(&self) -> Result<(), ChainError> {
+    pub(crate) async fn check_chain(&self) -> Result<(), ChainError> {
         if !self.verified.load(Ordering::Relaxed) {
             // Whoever is greeting it asks the same.
             drop(self.greeting.read().await);
@@ -247,13 +253,12 @@ impl Chain {
     }
 }
 
-/// Whether looking again may help. A wrong chain or address stays wrong.
+/// Whether looking again at what was in a block may help. A wrong chain or address stays wrong.
 const fn unsettled(evidence: &Result<Evidence, ChainError>) -> bool {
     match evidence {
-        Ok(Evidence::Final(_) | Evidence::Mismatch(_)) | Err(ChainError::Address | ChainError::WrongChain { .. }) => {
-            false
-        }
-        Ok(Evidence::Pending(_))
+        Ok(Evidence::Final(_) | Evidence::Mismatch(_) | Evidence::Pending(Pending::NotMined))
+        | Err(ChainError::Address | ChainError::WrongChain { .. }) => false,
+        Ok(Evidence::Pending(Pending::NotFinal | Pending::Reorganized))
         | Err(
             ChainError::Unreachable { .. }
             | ChainError::Status { .. }
@@ -597,13 +602,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_transaction_that_is_mined_meanwhile_is_waited_for() {
+    async fn a_mined_transaction_is_waited_for_until_it_is_final() {
         let mut asked = 0;
         let node = Node::start(move |method: &str, params: &Value| {
-            asked += u32::from(method == "eth_getTransactionReceipt");
+            asked += u32::from(method == "eth_blockNumber");
             match (method, asked) {
-                ("eth_getTransactionReceipt", 1) => Answer::Result(Value::Null),
-                ("eth_getTransactionReceipt", 2) => Answer::Status(503),
+                ("eth_blockNumber", 1) => Answer::Result(json!("0x64")),
+                ("eth_blockNumber", 2) => Answer::Status(503),
                 _ => honest(method, params),
             }
         })
@@ -618,20 +623,36 @@ mod tests {
 
     #[tokio::test]
     async fn patience_ends_and_what_was_last_seen_is_the_answer() {
-        let pending = Node::start(except("eth_getTransactionReceipt", Answer::Result(Value::Null))).await;
+        let pending = Node::start(except("eth_blockNumber", Answer::Result(json!("0x64")))).await;
         let evidence = chain(&pending.url)
             .await_transfer(&expected(), tx_hash(), Duration::from_millis(400))
             .await;
-        assert_eq!(evidence.unwrap(), Evidence::Pending(Pending::NotMined));
+        assert_eq!(evidence.unwrap(), Evidence::Pending(Pending::NotFinal));
         assert_eq!(pending.count("eth_getTransactionReceipt"), 2);
 
         let down = Node::start(except("eth_getTransactionReceipt", Answer::Status(500))).await;
         let error = chain(&down.url)
-            .await_transfer(&expected(), tx_hash(), Duration::ZERO)
+            .await_transfer(&expected(), tx_hash(), Duration::from_secs(5))
             .await
             .unwrap_err();
         assert!(matches!(error, ChainError::Status { status: 500, .. }), "{error:?}");
         assert_eq!(down.count("eth_getTransactionReceipt"), 1);
+    }
+
+    #[tokio::test]
+    async fn what_the_node_does_not_know_is_not_waited_for() {
+        let node = Node::start(except("eth_getTransactionReceipt", Answer::Result(Value::Null))).await;
+        let chain = chain(&node.url);
+        let look = async || {
+            let evidence = chain
+                .await_transfer(&expected(), tx_hash(), Duration::from_secs(5))
+                .await;
+            assert_eq!(evidence.unwrap(), Evidence::Pending(Pending::NotMined));
+        };
+        look().await;
+        look().await;
+        let asked = ["eth_chainId", "eth_getTransactionReceipt", "eth_blockNumber"].map(|method| node.count(method));
+        assert_eq!((asked, node.calls().len()), ([1, 2, 2], 5));
     }
 
     #[tokio::test]

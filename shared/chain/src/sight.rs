@@ -45,8 +45,25 @@ impl Chain {
     pub async fn final_block(&self) -> Result<FinalBlock, ChainError> {
         let (right, head) = tokio::join!(self.ask_chain(), self.head());
         right?;
+        self.final_below(head?).await
+    }
+
+    /// Whether no block that may still come can hold a payment of before `valid_before` in this transaction: a final block is
+    /// of that time or later (EIP-3009 takes no authorization in it, and times never fall along a chain), and the node does
+    /// not know the transaction.
+    ///
+    /// The transaction is asked for after the block, so that a node that was late in both is not misunderstood.
+    pub async fn is_too_late_for(&self, tx_hash: TxHash, valid_before: Timestamp) -> Result<bool, ChainError> {
+        let (right, head) = tokio::join!(self.check_chain(), self.head());
+        right?;
+        let block = self.final_below(head?).await?;
+        Ok(block.at >= valid_before && self.receipt(tx_hash).await?.is_none())
+    }
+
+    /// The newest block of the configured depth below this newest one.
+    async fn final_below(&self, head: u64) -> Result<FinalBlock, ChainError> {
         // On a chain that is younger than that, the first block: it is on every chain.
-        let number = head?.saturating_add(1).saturating_sub(self.finality.confirmations);
+        let number = head.saturating_add(1).saturating_sub(self.finality.confirmations);
         let block = self.header(number).await?;
         block.ok_or(ChainError::Malformed {
             method: HEADER,

@@ -64,6 +64,6 @@ pub use owned::ApprovalPlace;
 pub use patience::Patience;
 pub use preflight::ReplayKey;
 pub use reserve::Reserved;
-pub use settle::{Confirmed, Moved};
+pub use settle::{Confirmed, Moved, Presented};
 pub use snapshot::{Ask, Prior, Snapshot, Standing};
 pub use throttle::Throttle;

@@ -20,7 +20,8 @@ use crate::{
 };
 use aws_sdk_dynamodb::types::builders::{PutBuilder, UpdateBuilder};
 use purser_domain::{
-    Duration, Error, Result, Settlement, SettlementId, SettlementState, Terms, Timestamp, Transfer, WindowScope,
+    Agent, AgentId, Duration, Error, Network, Result, Settlement, SettlementId, SettlementState, Terms, Timestamp,
+    Transfer, TxHash, WindowScope,
 };
 
 /// What became of a confirmation.
@@ -47,6 +48,17 @@ pub enum Moved {
     Overtaken(Settlement),
 }
 
+/// A settlement, with whoever asks about it and what it may be proven by. Each part is as of now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Presented {
+    /// The agent, if there is one of that id.
+    pub agent: Option<Agent>,
+    /// The settlement, if it is the agent's.
+    pub settlement: Option<Settlement>,
+    /// The settlement that the transaction has confirmed, whoever's it is.
+    pub claimed_by: Option<SettlementId>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
     Settlement,
@@ -58,6 +70,41 @@ enum Role {
 const CONFIRMING: &str = "confirming a settlement";
 
 impl Ledger {
+    /// An agent, one of its settlements, and which settlement a transaction has confirmed: one round trip, a read unit for
+    /// each.
+    ///
+    /// They may be of several instants. What is confirmed or claimed meanwhile is met by the conditions of
+    /// [`Ledger::confirm`].
+    pub async fn presented(
+        &self,
+        agent: AgentId,
+        settlement: Option<SettlementId>,
+        transaction: Option<(Network, TxHash)>,
+    ) -> Result<Presented> {
+        let settlement = settlement.map(|id| Key::settlement(agent, id));
+        let claim = transaction.map(|(network, hash)| Key::used_transaction(network, hash));
+        let agent_key = Key::agent(agent);
+        let keys: Vec<Key> = [Some(agent_key.clone()), settlement.clone(), claim.clone()]
+            .into_iter()
+            .flatten()
+            .collect();
+        let items = self.get_all(&keys).await?;
+        let item_of = |key: &Key| items.iter().find(|item| key.is_of(item));
+        Ok(Presented {
+            agent: item_of(&agent_key)
+                .map(|item| self.read_agent(agent, item))
+                .transpose()?,
+            settlement: settlement
+                .and_then(|key| item_of(&key))
+                .map(|item| self.read_settlement(agent, item))
+                .transpose()?,
+            claimed_by: claim
+                .and_then(|key| item_of(&key))
+                .map(|item| self.row(item).get("sid"))
+                .transpose()?,
+        })
+    }
+
     /// Confirms a settlement with the transfer that was seen on chain: 6 write units; 4 more for each window where its spend
     /// had been given back.
     ///

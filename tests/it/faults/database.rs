@@ -404,8 +404,8 @@ async fn a_fault_of_the_database_that_stays_is_told_in_time_and_what_was_asked_f
         done("it never answers after it wrote", &[Replay], writes_the_ledger, |_| {
             Fate::Silence
         }),
-        // Two of them read no batch of the ledger.
-        arrived("batches are left unprocessed", &[Complete, Freeze], batches, |step| {
+        // One of them reads no batch of the ledger.
+        arrived("batches are left unprocessed", &[Freeze], batches, |step| {
             Fate::unprocessed(step.request)
         }),
         arrived("the tables' throughput is used up", &[], any, throttled),

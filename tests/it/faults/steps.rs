@@ -41,10 +41,9 @@ pub(super) const ASK_AGAIN: [&str; 5] = [
     // The approval that the key waits for.
     "GetItem LedgerTable",
 ];
-pub(super) const COMPLETE: [&str; 9] = [
+pub(super) const COMPLETE: [&str; 8] = [
     "UpdateItem ThrottleTable",
-    "GetItem LedgerTable",
-    "GetItem LedgerTable 2",
+    "BatchGetItem LedgerTable",
     "UpdateItem ThrottleTable 2",
     "eth_getTransactionReceipt",
     "eth_chainId",

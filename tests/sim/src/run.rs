@@ -907,7 +907,12 @@ impl Run {
             self.ended(worker);
             return "nothing to show".to_owned();
         };
-        let before = self.world.chain().shows(&signed, hash);
+        let look = || {
+            let chain = self.world.chain();
+            let is_over = chain.final_block().time >= signed.valid_before;
+            (chain.shows(&signed, hash), is_over)
+        };
+        let before = look();
         let response = json!({"success": true, "transaction": hash.to_string(), "network": NETWORK.caip2()});
         let body = json!({"payment_response_header": response.to_string()});
         let path = format!("/x402/settlements/{id}/complete");
@@ -917,7 +922,7 @@ impl Run {
         let Some(answer) = answer else {
             return "crashed".to_owned();
         };
-        let after = self.world.chain().shows(&signed, hash);
+        let after = look();
         if let Err(what) = self.judge_completion(&answer, agent, &id, hash, [before, after], &begun, &befell) {
             self.world.complain(format!(
                 "completing {id} with {hash} ({before:?}, {after:?}): {what}: {}",
@@ -937,18 +942,23 @@ impl Run {
         agent: u8,
         id: &str,
         hash: B256,
-        shown: [Shown; 2],
+        seen: [(Shown, bool); 2],
         begun: &Begun,
         befell: &Befell,
     ) -> Result<(), String> {
         let agent = agent_id(agent).to_string();
         let moments = self.moments(begun);
-        let confirmed = |moment: &Moment| {
-            moment
-                .books
-                .settlement(&agent, id)
-                .is_some_and(|row| text(row, "rs") == "confirmed")
+        let was = |state: &str, moment: &Moment| {
+            let row = moment.books.settlement(&agent, id);
+            row.is_some_and(|row| text(row, "rs") == state)
         };
+        let confirmed = |moment: &Moment| was("confirmed", moment);
+        let shown = seen.map(|(shown, _)| shown);
+        let is_over = seen.map(|(_, is_over)| is_over);
+        let expired = moments.iter().any(|moment| was("expired", moment));
+        let row = moments.first().and_then(|moment| moment.books.settlement(&agent, id));
+        let late = row.is_some_and(|row| number(row, "vb") <= begun.clock);
+        let reason = answer.body["reason"].as_str().unwrap_or_default();
         match answer.status {
             200 if moments.iter().any(confirmed) => Ok(()),
             200 => Err("it is not confirmed".to_owned()),
@@ -963,11 +973,21 @@ impl Run {
                 }
             }
             422 if shown == [Shown::Paid; 2] => Err("it is the payment".to_owned()),
+            422 if reason == "transaction_unknown" && !expired && !is_over.contains(&true) => {
+                Err("it may come yet".to_owned())
+            }
+            422 if reason == "transaction_unknown" => Ok(()),
             422 if self.undisturbed(begun, befell) && !shown.contains(&Shown::Other) => {
                 Err("it is not final".to_owned())
             }
             422 => Ok(()),
             503 if self.undisturbed(begun, befell) && !shown.contains(&Shown::NotYet) => Err("it is final".to_owned()),
+            503 if self.undisturbed(begun, befell)
+                && reason == "transaction_not_mined"
+                && (expired || is_over[0] && late) =>
+            {
+                Err("it can't come any more".to_owned())
+            }
             503 => Ok(()),
             _ if befell.faults.is_empty() => Err("an error without cause".to_owned()),
             _ => Ok(()),
