@@ -60,6 +60,7 @@ fn section_of(kind: &ErrorKind) -> &'static str {
             "onchain_settlement_not_verified"
         }
         ErrorKind::TooManyRequests { .. } => "too_many_requests",
+        ErrorKind::TemporarilyUnavailable { .. } => "temporarily_unavailable",
         ErrorKind::Internal => "internal_error",
     }
 }
@@ -148,6 +149,7 @@ fn every_error() -> Vec<ErrorKind> {
         ErrorKind::SettlementNotVerified { reason: "x" },
         ErrorKind::SettlementNotYetVerified { reason: "x" },
         ErrorKind::TooManyRequests { retry_after: 1 },
+        ErrorKind::TemporarilyUnavailable { retry_after: 1 },
         ErrorKind::Internal,
     ];
     reasons.into_iter().map(refused).chain([field]).chain(others).collect()

@@ -1,8 +1,10 @@
 //! The rolling window is exact, through HTTP, with the clock moved by hand.
 
 use purser_domain::{BUDGET_WINDOW_MIN, Duration, Rule, RuleId, RuleKind, SpendPolicy, Timestamp};
-use purser_tests::{World, body_of, dollars, units};
+use purser_tests::{Answer, World, body_of, dollars, units};
 use serde_json::Value;
+use std::pin::Pin;
+use std::time::Instant;
 
 fn daily(cap: u64) -> SpendPolicy {
     SpendPolicy {
@@ -125,6 +127,66 @@ async fn the_answer_does_not_depend_on_how_many_payments_came_before() {
         world.set_clock(empty);
         world.authorize(&agent, &body_of(world.offer(cap))).await.ok();
     }
+}
+
+/// Of more than the pauses of a call could get rid of, by one batch after each.
+#[tokio::test(flavor = "multi_thread")]
+async fn however_much_has_rolled_out_a_large_payment_fits_within_one_call() {
+    let world = World::still().await;
+    let agent = world.agent(daily(dollars(10)), vec![]).await;
+    world.authorize(&agent, &body_of(world.offer(1_000))).await.ok();
+    world.add_entries(&agent, 7_500).await;
+    world.pass(86_400);
+    let large = body_of(world.offer(dollars(9)));
+    let began = Instant::now();
+    let foreseen = world.check(&agent, &large).await.ok();
+    assert_eq!(foreseen["reason"], "x402_authorized");
+    assert_eq!(world.footprint().await.entries, 7_501, "a preflight evicts nothing");
+    world.authorize(&agent, &large).await.ok();
+    assert!(began.elapsed() < FUNCTION_TIME, "{:?}", began.elapsed());
+    let after = world.footprint().await;
+    assert_eq!((after.entries, after.total), (1, dollars(9)));
+}
+
+/// How long a function has.
+const FUNCTION_TIME: std::time::Duration = std::time::Duration::from_secs(15);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_no_time_left_for_what_has_rolled_out_comes_back_and_goes_on_from_there() {
+    let world = World::still().await;
+    let agent = world.agent(daily(dollars(10)), vec![]).await;
+    world.authorize(&agent, &body_of(world.offer(5_000))).await.ok();
+    world.add_entries(&agent, 1_990).await;
+    world.pass(86_400);
+    let large = body_of(world.offer(dollars(9)));
+    // Nine seconds pass in each thousandth of one.
+    let hurried = async |call: Pin<Box<dyn Future<Output = Answer> + '_>>| {
+        let hurry = async {
+            loop {
+                world.pass(9);
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+        };
+        let answer = tokio::select! { answer = call => answer, () = hurry => unreachable!() };
+        assert_eq!(answer.headers["retry-after"], "1");
+        let told = answer.refused(503, "temporarily_unavailable");
+        assert_eq!(told["retry_after"], 1);
+    };
+
+    let before = world.footprint().await;
+    hurried(Box::pin(world.check(&agent, &large))).await;
+    assert_eq!(world.footprint().await, before, "a preflight writes nothing");
+    let mut left = before.entries;
+    for _ in 0..3 {
+        hurried(Box::pin(world.authorize(&agent, &large))).await;
+        let after = world.footprint().await;
+        assert_eq!(after.settlements, 1, "nothing is reserved");
+        assert!(after.entries < left, "{} of {left}", after.entries);
+        left = after.entries;
+    }
+    world.authorize(&agent, &large).await.ok();
+    let after = world.footprint().await;
+    assert_eq!((after.entries, after.total), (1, dollars(9)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -103,6 +103,29 @@ BUGS = [
         "package(purser-tests) and test(=side_by_side::a_balance_counts_for_the_wallet_that_it_was_asked_for)",
     ),
     Bug(
+        "a used transaction not known for one before the chain is asked",
+        "functions/payments/src/complete.rs",
+        "claimed_by.is_some_and(|other| other != settlement.id())",
+        "claimed_by.is_some_and(|other| other != settlement.id() && false)",
+        "package(purser-tests) and test(=errors::a_payment_that_the_chain_does_not_show_is_not_confirmed)",
+    ),
+    Bug(
+        "an unknown hash given up before the chain has passed",
+        "shared/chain/src/sight.rs",
+        "Ok(block.at >= valid_before && ",
+        "Ok((block.at >= valid_before || block.at < valid_before) && ",
+        "package(purser-tests) and "
+        "test(=reconcile::a_hash_that_the_node_does_not_know_is_given_up_when_the_chain_has_passed_and_not_before)",
+    ),
+    Bug(
+        "a window cleared without an eye on the time",
+        "functions/payments/src/authorize.rs",
+        "self.payments.still_in_time(self.started)?;",
+        "let _ = self.payments.still_in_time(self.started);",
+        "package(purser-tests) and "
+        "test(=windows::who_has_no_time_left_for_what_has_rolled_out_comes_back_and_goes_on_from_there)",
+    ),
+    Bug(
         "a service judged by what was read for another",
         "functions/payments/src/lib.rs",
         "if service != guess {",

@@ -49,11 +49,40 @@ impl World {
             }
         }
         self.write_rows("LedgerTable", items).await;
-        let amount: u64 = number(&entry, "amt");
+        self.add_to_total(&window, &entry, count).await;
+    }
+
+    /// Puts so many more entries into the window of the agent's only service, each a copy of its latest one, as of
+    /// [`first_of_history`].
+    pub async fn add_entries(&self, agent: &TestAgent, count: usize) {
+        let settlement = newest(&self.rows_with(&format!("A#{}", agent.id)).await, "S#");
+        let window = format!("L#{}#{}", agent.id, text(&settlement, "svc"));
+        let entry = newest(&self.rows_with(&window).await, "E#");
+        let first = first_of_history(self.now()).micros();
+        let entries = (0..count).map(|n| {
+            let at = Timestamp::from_micros(first + i64::try_from(n).expect("few")).expect("a time");
+            let id = SettlementId::at(at, purser_api::random().expect("chance"));
+            let mut entry = entry.clone();
+            entry.insert(
+                "sk".to_owned(),
+                AttributeValue::S(format!("E#{:016}#{id}", at.micros())),
+            );
+            entry
+        });
+        let entries: Vec<Item> = entries.collect();
+        for entries in entries.chunks(BATCH) {
+            self.write_rows("LedgerTable", entries.to_vec()).await;
+        }
+        self.add_to_total(&window, &entry, count).await;
+    }
+
+    /// Adds so many entries like that one to a window's total.
+    async fn add_to_total(&self, window: &str, entry: &Item, count: usize) {
+        let amount: u64 = number(entry, "amt");
         let sum = amount * u64::try_from(count).expect("few");
         let update = self.stack.db.update_item().table_name("LedgerTable");
         let update = update
-            .key("pk", AttributeValue::S(window))
+            .key("pk", AttributeValue::S(window.to_owned()))
             .key("sk", AttributeValue::S("#W".to_owned()))
             .update_expression("ADD #total :sum")
             .expression_attribute_names("#total", "total")

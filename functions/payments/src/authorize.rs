@@ -19,8 +19,9 @@ use purser_domain::{
     Agent, AgentId, AgentStatus, Approval, ApprovalId, ApprovalStatus, AuthorizeRequest, Block, BoundPayment,
     CallDescription, Check, Decision, DecisionRecord, Denial, Error, ErrorKind, Eviction, Grant, KeyId, Offer,
     OperationSlug, PaymentTerms, Purchase, Reason, Refusal, Result, ServiceId, Settlement, Timestamp, TransactionId,
+    Window,
 };
-use purser_store::{Ask, Escalated, Patience, Prior, Reserved, Snapshot, Standing};
+use purser_store::{Ask, Cleared, Escalated, Patience, Prior, Reserved, Snapshot, Standing};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -295,8 +296,7 @@ impl Authorizing<'_> {
                 refusing_window(&denial.reason, standing),
             ) {
                 (Exactness::HidesExpired, Some((window, _))) => {
-                    self.payments.ledger.clear_expired(window, denial.at).await?;
-                    patience.pause().await?;
+                    self.clear(window, denial.at).await?;
                     return Ok(None);
                 }
                 (Exactness::NeedsMore, Some(_)) => self.payments.read_further(&denial.reason, standing).await?,
@@ -313,6 +313,20 @@ impl Authorizing<'_> {
                 }
                 (_, _) => return Err(self.record(self.decision(case, denial)?).await?.into()),
             }
+        }
+    }
+
+    /// Evicts all that has rolled out of a window, one transaction after another. Whoever has no time left for it comes back,
+    /// and goes on where this call has stopped.
+    async fn clear(&self, window: &Window, at: Timestamp) -> Result<()> {
+        let mut patience = Patience::new();
+        loop {
+            match self.payments.ledger.clear_expired(window, at).await? {
+                Cleared::All => return Ok(()),
+                Cleared::More => patience = Patience::new(),
+                Cleared::Overtaken => patience.pause().await?,
+            }
+            self.payments.still_in_time(self.started)?;
         }
     }
 

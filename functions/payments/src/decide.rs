@@ -3,8 +3,8 @@
 use crate::Payments;
 use crate::early_balance::EarlyBalance;
 use purser_domain::{
-    Address, Agent, AgentId, Amount, ApprovalId, Block, Decision, Eviction, Facts, Fits, Intent, Purchase, Reason,
-    Result, Timestamp, Window, evaluate, recorded_time,
+    Address, Agent, AgentId, Amount, ApprovalId, Block, Decision, Duration, Error, Eviction, Facts, Fits, Intent,
+    Purchase, Reason, Result, Timestamp, Window, evaluate, recorded_time,
 };
 use purser_store::Standing;
 
@@ -99,11 +99,28 @@ impl Payments {
 
     /// Reads the next entries of the window that a refusal rests on.
     pub(crate) async fn read_further(&self, reason: &Reason, standing: &mut Standing) -> Result<()> {
-        if let Some((window, _)) = refusing_window(reason, standing) {
-            *window = self.ledger.read_further(window).await?;
+        match refusing_window(reason, standing) {
+            Some((window, _)) => self.ledger.read_further(window).await,
+            None => Ok(()),
         }
-        Ok(())
     }
+
+    /// An error where a call that began then has gone through a window for long enough.
+    pub(crate) fn still_in_time(&self, started: Timestamp) -> Result<()> {
+        if self.clock.now().since(started) < LONGEST {
+            Ok(())
+        } else {
+            Err(too_much())
+        }
+    }
+}
+
+/// How long a call may go through a window, from its own beginning: what is left of the function's 15 s is for what was to
+/// be decided.
+const LONGEST: Duration = Duration::from_secs_u32(8);
+
+fn too_much() -> Error {
+    Error::temporarily_unavailable("going through a window", "too much has rolled out of it")
 }
 
 /// The window that a refusal rests on, and when it said the call fits; `None` for refusals that rest on none.

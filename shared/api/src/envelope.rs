@@ -250,6 +250,12 @@ fn told(kind: &ErrorKind) -> ErrorBody {
             retry_after: Some(*retry_after),
             ..says(format!("too many requests in this minute; wait {retry_after} s"))
         },
+        ErrorKind::TemporarilyUnavailable { retry_after } => ErrorBody {
+            retry_after: Some(*retry_after),
+            ..says(format!(
+                "there is too much to do for this right now; send the same request again in {retry_after} s"
+            ))
+        },
         ErrorKind::Internal => says("an unexpected error on our side; the same request can be sent again"),
     }
 }

@@ -90,7 +90,9 @@ fn challenge(kind: &ErrorKind) -> Option<&'static str> {
 
 fn seconds_to_wait(kind: &ErrorKind) -> Option<u64> {
     match kind {
-        ErrorKind::TooManyRequests { retry_after } => Some(*retry_after),
+        ErrorKind::TooManyRequests { retry_after } | ErrorKind::TemporarilyUnavailable { retry_after } => {
+            Some(*retry_after)
+        }
         ErrorKind::SettlementNotYetVerified { .. } => Some(BLOCK_SECONDS),
         _ => None,
     }
@@ -119,7 +121,9 @@ fn status(kind: &ErrorKind) -> StatusCode {
         | ErrorKind::SettlementNotVerified { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         ErrorKind::TooManyRequests { .. } => StatusCode::TOO_MANY_REQUESTS,
         ErrorKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-        ErrorKind::SettlementNotYetVerified { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        ErrorKind::SettlementNotYetVerified { .. } | ErrorKind::TemporarilyUnavailable { .. } => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
     }
 }
 
@@ -174,7 +178,10 @@ pub(crate) const STATUSES: &[(u16, &str)] = &[
     (428, "`version_required`: send `If-Match`."),
     (429, "`too_many_requests`: wait `retry_after` seconds."),
     (500, "`internal_error`."),
-    (503, "`onchain_settlement_not_verified` that can be retried."),
+    (
+        503,
+        "`temporarily_unavailable`, or `onchain_settlement_not_verified` that can be retried: wait `Retry-After` seconds.",
+    ),
 ];
 
 #[cfg(test)]
@@ -372,6 +379,15 @@ mod tests {
                 json!({
                     "error": "internal_error",
                     "message": "an unexpected error on our side; the same request can be sent again",
+                }),
+            ),
+            (
+                ErrorKind::TemporarilyUnavailable { retry_after: 1 },
+                503,
+                json!({
+                    "error": "temporarily_unavailable",
+                    "message": "there is too much to do for this right now; send the same request again in 1 s",
+                    "retry_after": 1,
                 }),
             ),
             (

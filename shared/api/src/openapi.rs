@@ -145,10 +145,14 @@ pub const fn is_error_status(status: u16) -> bool {
 }
 
 /// The responses of those statuses. For [`error_responses!`].
+///
+/// What knows its caller reads and writes rows that others may be about, and any of it may answer 503
+/// `temporarily_unavailable`; it goes without saying.
 pub fn describe_errors(statuses: &[u16]) -> BTreeMap<String, RefOr<Response>> {
+    let contended = [401, 500].iter().all(|status| statuses.contains(status));
     STATUSES
         .iter()
-        .filter(|(status, _)| statuses.contains(status))
+        .filter(|(status, _)| statuses.contains(status) || (contended && *status == 503))
         .map(|(status, description)| (status.to_string(), RefOr::T(described(*status, description))))
         .collect()
 }

@@ -105,6 +105,11 @@ pub enum ErrorKind {
         /// Whole seconds until the next request is let through.
         retry_after: u64,
     },
+    /// It takes too long just now. Nothing was done that the same request would do again.
+    TemporarilyUnavailable {
+        /// Whole seconds after which it is worth asking again.
+        retry_after: u64,
+    },
     /// Anything that is our fault.
     Internal,
 }
@@ -148,6 +153,25 @@ impl Error {
         Self {
             kind: ErrorKind::SettlementNotYetVerified { reason },
             cause: Some(cause),
+        }
+    }
+
+    /// `doing` something takes too long just now: there is too much of it, or others are about the same. `source` tells the
+    /// log which.
+    pub fn temporarily_unavailable(
+        doing: &'static str,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        /// The call has waited for seconds itself.
+        const RETRY_AFTER: u64 = 1;
+        Self {
+            kind: ErrorKind::TemporarilyUnavailable {
+                retry_after: RETRY_AFTER,
+            },
+            cause: Some(Cause {
+                doing,
+                source: source.into(),
+            }),
         }
     }
 
@@ -196,6 +220,8 @@ impl ErrorKind {
                 "onchain_settlement_not_verified".to_owned()
             }
             Self::TooManyRequests { .. } => "too_many_requests".to_owned(),
+            // The word of RFC 6749 §4.1.2.1 for a server that can't right now.
+            Self::TemporarilyUnavailable { .. } => "temporarily_unavailable".to_owned(),
             Self::Internal => "internal_error".to_owned(),
         }
     }

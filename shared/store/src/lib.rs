@@ -67,3 +67,4 @@ pub use reserve::Reserved;
 pub use settle::{Confirmed, Moved, Presented};
 pub use snapshot::{Ask, Prior, Snapshot, Standing};
 pub use throttle::Throttle;
+pub use window::Cleared;

@@ -30,7 +30,7 @@ impl Patience {
     /// Waits for a random time, longer on average after each attempt (full jitter); an error when it is time to give up.
     pub async fn pause(&mut self) -> Result<()> {
         if self.attempts >= Self::ATTEMPTS {
-            return Err(Error::internal(
+            return Err(Error::temporarily_unavailable(
                 "waiting for others to finish",
                 Fault::new("too many others want the same rows"),
             ));

@@ -143,12 +143,21 @@ impl Ledger {
         }
     }
 
-    /// Reads on in each window of a standing that hides expired entries, until [`Window::live`] at `at` is what counts.
+    /// Reads on in each window of a standing that hides expired entries, until [`Window::live`] at `at` is what counts; 503
+    /// `temporarily_unavailable` where more has rolled out than a call should read that writes nothing: authorize clears it.
     pub async fn read_live(&self, standing: &mut Standing, at: Timestamp) -> Result<()> {
+        /// 50,000 entries, some 2,000 read units.
+        const MOST_PAGES: u32 = 50;
+        let mut pages = 0_u32;
         let budgets = standing.budgets.iter_mut().map(|(_, window)| window);
         for window in std::iter::once(&mut standing.day).chain(budgets) {
             while window.hides_expired(at) {
-                *window = self.read_further(window).await?;
+                if pages >= MOST_PAGES {
+                    let words = Fault::new("too much has rolled out of it");
+                    return Err(Error::temporarily_unavailable("reading a window", words));
+                }
+                pages = pages.saturating_add(1);
+                self.read_further(window).await?;
             }
         }
         Ok(())

@@ -41,6 +41,17 @@ pub(crate) enum Horizon {
     Reset,
 }
 
+/// How far a window was cleared of what has rolled out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cleared {
+    /// Of all of it.
+    All,
+    /// Of as much as one transaction takes; there may be more.
+    More,
+    /// Of nothing, as others are about the same window.
+    Overtaken,
+}
+
 /// What stands at the head of a window's partition.
 #[derive(Debug)]
 pub(crate) struct Head {
@@ -100,20 +111,17 @@ impl Ledger {
         Ok(version == window.version && !matches!(prior, Some(Prior::Allowed { .. })))
     }
 
-    /// The window with more of its oldest entries, for [`Window::tells_more`]. They may be of a later instant
-    /// than the rest: ask [`Ledger::held_still`] afterwards.
-    pub async fn read_further(&self, window: &Window) -> Result<Window> {
+    /// Adds more of its oldest entries to the window, for [`Window::tells_more`]. They may be of a later instant than the
+    /// rest: ask [`Ledger::held_still`] afterwards.
+    pub async fn read_further(&self, window: &mut Window) -> Result<()> {
         let after = window.oldest.last().map(|last| key::of_entry(window.scope, last));
         let after = after.unwrap_or_else(|| Key::window(window.scope));
         let (items, complete) = self.partition(window.scope, Some(&after), PAGE).await?;
-        let mut further = Window {
-            complete,
-            ..window.clone()
-        };
         for item in &items {
-            further.oldest.push(self.read_entry(item)?);
+            window.oldest.push(self.read_entry(item)?);
         }
-        Ok(further)
+        window.complete = complete;
+        Ok(())
     }
 
     /// Of these windows those that hold anything, each read so far that [`Window::live`] at `at` is what counts. For
@@ -145,22 +153,31 @@ impl Ledger {
     async fn live_window(&self, scope: WindowScope, length: Duration, at: Timestamp) -> Result<Window> {
         let mut window = self.head(scope, length).await?.window;
         while window.hides_expired(at) {
-            window = self.read_further(&window).await?;
+            self.read_further(&mut window).await?;
         }
         Ok(window)
     }
 
     /// Evicts what has rolled out of a window at `at`, the oldest first, as much as fits into one transaction. For a
-    /// window of which more has rolled out than a decision reads. Whether it came to pass is seen at the next read.
-    pub async fn clear_expired(&self, window: &Window, at: Timestamp) -> Result<()> {
+    /// window of which more has rolled out than a decision reads.
+    pub async fn clear_expired(&self, window: &Window, at: Timestamp) -> Result<Cleared> {
         let current = self.head_with(window.scope, window.length, DRAIN).await?.window;
-        self.evict(window.scope, current.expired(at)).await
+        if !self.evict(window.scope, current.expired(at)).await? {
+            return Ok(Cleared::Overtaken);
+        }
+        Ok(if current.hides_expired(at) {
+            Cleared::More
+        } else {
+            Cleared::All
+        })
     }
 
-    /// Evicts the first of these entries and writes nothing else, unless somebody else is about it already.
-    pub(crate) async fn evict(&self, scope: WindowScope, expired: &[Entry]) -> Result<()> {
+    /// Evicts the first of these entries and writes nothing else, unless somebody else is about it already: then not.
+    pub(crate) async fn evict(&self, scope: WindowScope, expired: &[Entry]) -> Result<bool> {
         let expired = expired.get(..DRAIN.into()).unwrap_or(expired);
-        let Some(newest) = expired.last() else { return Ok(()) };
+        let Some(newest) = expired.last() else {
+            return Ok(true);
+        };
         let mut transaction = Transaction::new();
         let delta = expired.iter().map(|entry| entry.amount).fold(0, add).saturating_neg();
         let update = self
@@ -176,7 +193,8 @@ impl Ledger {
             transaction.delete_existing(Role::Evicted, &self.table, key::of_entry(scope, entry).attributes())?;
         }
         match transaction.send(&self.db).await? {
-            Sent::Committed | Sent::Refused(_) | Sent::Contended => Ok(()),
+            Sent::Committed => Ok(true),
+            Sent::Refused(_) | Sent::Contended => Ok(false),
             Sent::Unknown(error) => Err(error),
         }
     }

@@ -265,7 +265,7 @@ async fn refused(
     let cap = standing.enabled.as_ref().unwrap().policy.max_per_day;
     let mut day = standing.day.clone();
     while matches!(denial.reason, Reason::DailyLimit { .. }) && day.tells_more(fits) {
-        day = ledger.read_further(&day).await?;
+        ledger.read_further(&mut day).await?;
         (live, fits) = (day.live(at), day.fits(sample::units(request.amount), cap, at));
     }
     for window in windows(standing) {
