@@ -218,6 +218,7 @@ async fn a_service_that_can_not_be_paid_is_listed_and_told_why() {
     let authorized = async |service: &str| {
         let mut body = body_of(world.offer(1));
         body["service_id"] = service.into();
+        body["original_request"]["url"] = json!("https://news.example/x");
         let answer = world.authorize(&agent, &body).await;
         (answer.status, answer.slug().to_owned())
     };

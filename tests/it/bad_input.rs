@@ -284,7 +284,7 @@ async fn an_unknown_field_is_refused_by_name_and_a_providers_is_left_alone() {
                     [pointer]
                 );
                 let mut body = valid.clone();
-                body["metadata"] = json!({name: "x"});
+                body["metadata"] = json!({name: ["x"]});
                 if name != "target_url" {
                     let expected = [format!("/metadata{pointer}")];
                     assert_eq!(
@@ -1626,6 +1626,7 @@ async fn no_mutation_of_a_request_breaks_the_service_or_moves_money_unseen() {
     world.enable(agent, "lab-scrape", SpendPolicy::permissive()).await;
     let paid = world.authorize(agent, &body_of(world.offer(5_000))).await.ok();
     let complete = format!("/x402/settlements/{}/complete", paid["settlement_id"].as_str().unwrap());
+    let scrape = world.service("lab-scrape").await.operations[0].endpoint.to_string();
     let mut dice = Dice(SEED);
     let mut statuses: BTreeMap<(u16, String), usize> = BTreeMap::new();
     let mut before = (world.rows().await, world.decisions(agent).await);
@@ -1636,7 +1637,7 @@ async fn no_mutation_of_a_request_breaks_the_service_or_moves_money_unseen() {
         body["operation_id"] = json!("web.scrape");
         body["approval_id"] = Value::Null;
         body["metadata"] = json!({"target_url": "https://example.com/"});
-        body["original_request"]["body_hash"] = json!("sha256:00");
+        body["original_request"] = json!({"method": "GET", "url": scrape, "body_hash": "sha256:00"});
         if round % 3 == 0 {
             body["payment_requirement"] = offer_v1(&Offered {
                 units: 20_000,

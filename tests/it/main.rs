@@ -3,6 +3,7 @@
 mod access;
 mod agents;
 mod approvals;
+mod attacks;
 mod bad_input;
 mod browser;
 mod catalog;

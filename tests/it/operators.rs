@@ -60,6 +60,7 @@ async fn public(world: &World, slug: &str) -> Option<Value> {
 fn buying(world: &World, slug: &str, units: u64) -> Value {
     let mut body = body_of(world.offer(units));
     body["service_id"] = json!(slug);
+    body["original_request"] = json!({"method": "GET", "url": "https://newcomer.example/news.read"});
     body
 }
 
@@ -79,7 +80,7 @@ async fn an_entry_is_made_read_and_replaced_as_a_whole() {
         ("id", json!(id)),
         ("version", json!(1)),
         ("operation_count", json!(1)),
-        ("paid_operation_count", json!(0)),
+        ("paid_operation_count", json!(1)),
         ("free_operation_count", json!(0)),
         ("min_price_units", json!(1_000)),
         ("probe_requested_at", Value::Null),
@@ -89,6 +90,8 @@ async fn an_entry_is_made_read_and_replaced_as_a_whole() {
     }
     for (name, value) in [
         ("availability", json!("unverified")),
+        ("fetches_target", json!(false)),
+        ("unpayable_reason", Value::Null),
         ("probe", Value::Null),
         ("change", Value::Null),
     ] {
@@ -389,19 +392,18 @@ async fn a_service_that_is_disabled_or_not_curated_is_not_there_for_agents() {
 /// The counts of a service's operations, as they have to be.
 fn counts_of(operations: &Value) -> Value {
     let operations = operations.as_array().unwrap();
-    let count = |availability: &str| {
-        operations
-            .iter()
-            .filter(|of| of["availability"] == availability)
-            .count()
+    let is_paid = |of: &&Value| !of["payment"].is_null() || of["availability"] == "paid_x402";
+    let is_free = |of: &&Value| of["payment"].is_null() && of["availability"] == "free_verified";
+    let price = |of: &Value| {
+        of["payment"]["amount_units"]
+            .as_u64()
+            .or(of["estimated_price_units"].as_u64())
     };
-    let prices = operations
-        .iter()
-        .map(|of| of["estimated_price_units"].as_u64().unwrap());
+    let prices = operations.iter().map(|of| price(of).unwrap());
     json!({
         "operation_count": operations.len(),
-        "paid_operation_count": count("paid_x402"),
-        "free_operation_count": count("free_verified"),
+        "paid_operation_count": operations.iter().filter(is_paid).count(),
+        "free_operation_count": operations.iter().filter(is_free).count(),
         "min_price_units": prices.min().unwrap_or(0),
     })
 }

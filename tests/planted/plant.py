@@ -163,6 +163,35 @@ BUGS = [
         "test(=people::approvals::of_two_people_who_decide_at_once_one_decides_and_the_other_is_told)",
     ),
     Bug(
+        "an operation matched by its name alone",
+        "shared/domain/src/intent.rs",
+        "operation: None,\n            });",
+        "operation: intent.operation.as_ref().and_then(|named| service.operation(named)),\n            });",
+        "package(purser-domain) and test(=what_is_signed_pays_for_the_operation_that_is_called)",
+    ),
+    Bug(
+        "any payee of the service taken for the operation's",
+        "shared/domain/src/evaluate.rs",
+        "    if pay_to != payable.pay_to {\n",
+        "    let payments = facts.service.operations.iter().filter_map(|operation| operation.payment.as_ref());\n"
+        "    if payments.into_iter().all(|payment| payment.pay_to != pay_to) {\n",
+        "package(purser-domain) and test(=what_is_signed_pays_for_the_operation_that_is_called)",
+    ),
+    Bug(
+        "the price compared with the estimate",
+        "shared/domain/src/catalog.rs",
+        "most: self.max_price.or(fixed).ok_or(Unpayable::NoMaximum)?,",
+        "most: self.max_price.or(fixed).map(|_| self.estimated_price).ok_or(Unpayable::NoMaximum)?,",
+        "package(purser-domain) and test(=what_is_signed_pays_for_the_operation_that_is_called)",
+    ),
+    Bug(
+        "signed bytes for a frozen agent that repeats a call",
+        "functions/payments/src/authorize.rs",
+        "if agent.status == AgentStatus::Frozen {",
+        "if agent.status == AgentStatus::Frozen && false {",
+        "package(purser-tests) and test(=attacks::a_replay_pays_nobody_else_and_nothing_that_is_another_agents)",
+    ),
+    Bug(
         "the payee that a probe saw put in the place of the pinned one",
         "shared/domain/src/probe.rs",
         "            if let (Ok(Quote::Paid(payment)), None) = (&seen, &before)\n"

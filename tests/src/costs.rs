@@ -67,8 +67,6 @@ const fn budget(read: u64, write: u64, rounds: &'static [&'static [&'static str]
 const READS: &[&str] = &["BatchGetItem", "Query", "UpdateItem"];
 /// The same where the agent's last call came down to its balance, which is therefore asked for beside it.
 const READS_AND_BALANCE: &[&str] = &["BatchGetItem", "Query", "UpdateItem", "eth_call"];
-/// What tells who calls, and one item more.
-const TWO_ITEMS: &[&str] = &["GetItem", "GetItem", "UpdateItem"];
 
 const FIRST_ALLOW: Budget = budget(
     3,

@@ -26,4 +26,4 @@ pub use problems::paths;
 pub use process::{Killer, Process, Program, Request};
 pub use together::{authorizing, together};
 pub use transfers::{batch_of, transfer_of};
-pub use world::{Answer, Footprint, Rows, TestAgent, World, body_of, dollars, fresh_key, key_id_of, units};
+pub use world::{Answer, Footprint, Rows, TestAgent, World, body_of, dollars, fresh_key, key_id_of, plain, units};

@@ -126,7 +126,7 @@ impl Rows {
 }
 
 /// A value's text, the same for equal values.
-fn plain(value: &AttributeValue) -> String {
+pub fn plain(value: &AttributeValue) -> String {
     match value {
         AttributeValue::M(members) => {
             let members: BTreeMap<&String, String> = members.iter().map(|(name, value)| (name, plain(value))).collect();
@@ -200,15 +200,23 @@ pub fn body_of(requirement: Value) -> Value {
     })
 }
 
-/// The operation that [`body_of`] calls: whatever its provider asks may be paid.
-fn anything() -> Value {
+/// The services of which [`body_of`] calls an operation, by whatever name it gives; their categories; the operations' ids.
+const ANYTHING: [(&str, &str, &str); 4] = [
+    ("lab-reports", "finance", "6f0f5d4c-5d0c-4d57-9d7a-0c6b7d8f3a11"),
+    ("lab-scrape", "scrape", "6f0f5d4c-5d0c-4d57-9d7a-0c6b7d8f3a12"),
+    ("lab-search", "search", "6f0f5d4c-5d0c-4d57-9d7a-0c6b7d8f3a13"),
+    ("lab-weather", "data", "6f0f5d4c-5d0c-4d57-9d7a-0c6b7d8f3a14"),
+];
+
+/// An operation that several services list: whatever its provider asks may be paid, and the name says whose it is.
+fn anything(category: &str, id: &str) -> Value {
     json!({
-        "id": "6f0f5d4c-5d0c-4d57-9d7a-0c6b7d8f3a11",
+        "id": id,
         "operation_id": "test.anything",
         "label": "Anything",
         "method": "GET",
         "endpoint": "https://provider.example/{page}",
-        "category": "search",
+        "category": category,
         "execution": "sync",
         "price_model": "metered",
         "estimated_price_units": 5_000,
@@ -351,7 +359,7 @@ impl World {
             listener.listen();
         }
         let mut operations = options.operations;
-        operations.push(("lab-search", anything()));
+        operations.extend(ANYTHING.map(|(slug, category, id)| (slug, anything(category, id))));
         let options = Options {
             record,
             listener,

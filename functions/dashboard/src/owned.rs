@@ -5,7 +5,7 @@
 
 use crate::Dashboard;
 use purser_api::{Person, Precondition};
-use purser_domain::{Agent, AgentId, ErrorKind, Result};
+use purser_domain::{Agent, AgentId, AgentStatus, ErrorKind, Result};
 use purser_store::{Edited, Patience};
 
 /// An agent, shown to be the person's own, as of the moment it was read.
@@ -50,7 +50,9 @@ impl Dashboard {
             meant.holds(agent.version)?;
             let changed = change(agent.clone())?;
             if changed == agent {
-                self.ledger.shut_windows(&agent).await?;
+                if is_narrowed(&agent) {
+                    self.ledger.shut_windows(&agent).await?;
+                }
                 return Ok(Owned { agent });
             }
             let next = Agent {
@@ -64,4 +66,10 @@ impl Dashboard {
             agent = self.ledger.agent(next.id).await?.ok_or(ErrorKind::NotFound)?;
         }
     }
+}
+
+/// Whether anything on the record refuses what it once allowed: only then can an edit that made it so have failed before its
+/// windows were shut.
+fn is_narrowed(agent: &Agent) -> bool {
+    agent.status == AgentStatus::Frozen || !agent.rules.is_empty() || agent.keys.iter().any(|key| key.ends_at.is_some())
 }

@@ -347,7 +347,7 @@ async fn a_service_is_created_read_and_replaced() {
             "trust_status": "listed",
             "curated": false,
             "operation_count": 2,
-            "paid_operation_count": 0,
+            "paid_operation_count": 1,
             "free_operation_count": 0,
             "min_price_units": 10_000,
             "probe_requested_at": null,
@@ -477,7 +477,6 @@ async fn what_is_not_there_is_not_found_and_what_is_wrong_is_named() {
         ("", json!([]), vec![""]),
         ("", with("slug", json!("")), vec!["/slug"]),
         ("", with("availability", json!("paid_x402")), vec!["/availability"]),
-        ("/trust-status", json!({}), vec!["/trust_status"]),
         ("/trust-status", json!({"trust_status": "good"}), vec!["/trust_status"]),
         (
             "/trust-status",
@@ -499,6 +498,8 @@ async fn what_is_not_there_is_not_found_and_what_is_wrong_is_named() {
         let paths: Vec<&str> = details.iter().map(|detail| detail["path"].as_str().unwrap()).collect();
         assert_eq!(paths, expected, "{rest} {body}");
     }
+    let missing = desk.put(&path(LAB, "/trust-status"), Some("*"), &json!({})).await;
+    assert_eq!(missing.refusal(), (400, "trust_status_required"));
     assert_eq!(
         desk.get(&path(LAB, "")).await.version(),
         (200, 1),

@@ -512,9 +512,10 @@ mod tests {
                 .map(|seconds| seconds.to_str().unwrap());
             assert_eq!(
                 wait,
-                match status {
-                    429 => Some("7"),
-                    503 => Some("2"),
+                match (status, slug.as_str()) {
+                    (429, _) => Some("7"),
+                    (503, "temporarily_unavailable") => Some("1"),
+                    (503, _) => Some("2"),
                     _ => None,
                 }
             );

@@ -52,6 +52,8 @@ pub struct Metadata(Map<String, Value>);
 impl Metadata {
     /// The most members.
     pub const MOST_MEMBERS: usize = 16;
+    /// The longest name, in bytes; letters, digits and marks of ASCII alone, so that people see what it is.
+    pub const LONGEST_NAME: usize = 64;
     /// The most bytes, as compact JSON.
     pub const MOST_BYTES: usize = 2_048;
     /// The member that is judged, and no part of this.
@@ -115,6 +117,11 @@ fn problem_of(name: &str, value: &Value) -> Option<&'static str> {
     let letters: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
     if strsim::osa_distance(&letters.to_ascii_lowercase(), "targeturl") <= 2 {
         return Some("is not a field of this request; the target's member is `target_url`");
+    }
+    let is_name =
+        (1..=Metadata::LONGEST_NAME).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic());
+    if !is_name {
+        return Some("must have a name of 1 to 64 ASCII letters, digits and marks");
     }
     match value {
         Value::String(_) | Value::Number(_) => None,
@@ -201,6 +208,14 @@ mod tests {
         for name in ["url", "target", "task", "customer_url"] {
             assert!(read(&json!({ name: "https://a.example/" })).is_ok(), "{name}");
         }
+    }
+
+    #[test]
+    fn a_name_is_plain() {
+        for name in ["", "a b", "\u{202e}key", "kl\u{fc}ger", "a\n", &"x".repeat(65)] {
+            assert!(read(&json!({ name: 1 })).is_err(), "{name:?}");
+        }
+        assert!(read(&json!({ "x".repeat(64): 1, "a/b~c": 2, "__proto__": 3 })).is_ok());
     }
 
     #[test]

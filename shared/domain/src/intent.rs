@@ -2,8 +2,7 @@
 
 use crate::{
     Amount, ApprovalId, Catalog, ErrorKind, Fields, Fingerprint, Metadata, Network, Offer, Operation, OperationSlug,
-    Problem, ProviderRequest, Result, Service, Target, TxHash, is_no_proof, target::parse_web_url,
-    transaction_hash_in,
+    Problem, ProviderRequest, Result, Service, Target, TxHash, is_no_proof, target::parse_web_url, transaction_hash_in,
 };
 use serde_json::Value;
 

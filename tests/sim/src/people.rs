@@ -67,7 +67,8 @@ pub(crate) fn service(service: u8) -> Service {
         execution: "sync".to_owned(),
         price_model: "fixed".to_owned(),
         estimated_price: units(100),
-        max_price: None,
+        // Prices are drawn, and what is paid must come down to the agent's own limits.
+        max_price: Some(Amount::MAX),
         params: serde_json::json!({}),
         fetches_target: None,
         payment: Some(CatalogPayment {

@@ -11,7 +11,7 @@ use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use purser_api::{Failure, IfMatch, PolicyView, SessionToken, VersionTag, json_body, versioned};
-use purser_domain::{AgentId, Catalog, EnableService, ServiceEdit};
+use purser_domain::{AgentId, Catalog, EnableService, Network, ServiceEdit};
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
@@ -53,12 +53,30 @@ pub(crate) struct ServiceView {
     spend_today_units: u64,
     /// What of the cap on the day is left now.
     remaining_today_units: u64,
+    /// The operations of which no call can be paid, whatever the policy allows.
+    unpayable_operations: Vec<UnpayableOperation>,
+}
+
+/// An operation of which no call can be paid.
+#[derive(Serialize, ToSchema)]
+struct UnpayableOperation {
+    operation_id: String,
+    /// `operation_has_no_payment`, `operation_is_paid_on_another_network` or `operation_has_no_maximum_price`.
+    #[schema(value_type = String, example = "operation_has_no_payment")]
+    reason: &'static str,
 }
 
 impl ServiceView {
-    fn of(agent: AgentId, governed: &GovernedService, catalog: &Catalog) -> Self {
+    fn of(agent: AgentId, governed: &GovernedService, catalog: &Catalog, network: Network) -> Self {
         let record = &governed.record;
         let service = catalog.by_id(record.service);
+        let operations = service.map(|service| service.operations.as_slice()).unwrap_or_default();
+        let unpayable = operations.iter().filter_map(|operation| {
+            Some(UnpayableOperation {
+                operation_id: operation.slug.to_string(),
+                reason: operation.payable(network).err()?.name(),
+            })
+        });
         Self {
             agent_id: agent.to_string(),
             service_id: record.service.to_string(),
@@ -72,6 +90,7 @@ impl ServiceView {
             permissive: record.policy.is_permissive(),
             spend_today_units: governed.spent_today.units(),
             remaining_today_units: governed.remaining_today().units(),
+            unpayable_operations: unpayable.collect(),
         }
     }
 
@@ -175,7 +194,7 @@ pub(crate) async fn list(
     let id = owned.agent().id;
     let services = services
         .iter()
-        .map(|service| ServiceView::of(id, service, &edition.catalog));
+        .map(|service| ServiceView::of(id, service, &edition.catalog, dashboard.network));
     let mut services: Vec<ServiceView> = services.collect();
     services.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
     Ok(Json(ServiceList {
@@ -222,7 +241,7 @@ pub(crate) async fn enable(
     let enable = json_body(&body).and_then(|body| EnableService::parse(&body, &edition.catalog));
     let (enable, meant) = with_version(enable, version_or_any(meant))?;
     let enabling = dashboard.enable_service(&owned, meant, &enable).await?;
-    let answer = ServiceView::of(owned.agent().id, &enabling.service, &edition.catalog).told();
+    let answer = ServiceView::of(owned.agent().id, &enabling.service, &edition.catalog, dashboard.network).told();
     Ok(if enabling.is_new { created(answer) } else { answer })
 }
 
@@ -252,7 +271,7 @@ pub(crate) async fn read(
     let service = dashboard
         .service(&owned, named_service(&edition.catalog, &reference)?)
         .await?;
-    Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog).told())
+    Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog, dashboard.network).told())
 }
 
 /// Edit a service's record: its policy, or whether it is enabled.
@@ -291,7 +310,7 @@ pub(crate) async fn edit(
     let edit = json_body(&body).and_then(|body| ServiceEdit::parse(&body, service));
     let (edit, meant) = with_version(edit, meant.precondition())?;
     let service = dashboard.edit_service(&owned, meant, id, &edit).await?;
-    Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog).told())
+    Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog, dashboard.network).told())
 }
 
 /// Disable a service for an agent. Its policy is kept.
@@ -329,5 +348,5 @@ pub(crate) async fn disable(
     let service = dashboard
         .edit_service(&owned, meant.precondition()?, id, &disabled)
         .await?;
-    Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog).told())
+    Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog, dashboard.network).told())
 }

@@ -15,7 +15,10 @@ use crate::sign_in::Posted;
 use axum::extract::{Path, State};
 use maud::{Markup, html};
 use purser_api::{Precondition, Reply};
-use purser_domain::{Amount, EnableService, EnabledService, Service, ServiceEdit, ServiceId, SpendPolicy, TrustStatus};
+use purser_domain::{
+    Amount, EnableService, EnabledService, Network, Service, ServiceEdit, ServiceId, SpendPolicy, TrustStatus,
+    Unpayable,
+};
 use std::sync::Arc;
 
 /// `POST …/services`.
@@ -172,6 +175,7 @@ fn panel_item(shell: &Shell, page: &AgentPage<'_>, panel: &GovernedService, path
                     span.edit aria-hidden="true" { "Edit" }
                 }
                 div.unfolded {
+                    @if let Some(service) = service { (unpayable(service, page.network)) }
                     (shell.form(&format!("{path}/services/{id}"), &html! {
                         (version_input(*version))
                         (policy_inputs(&inputs, policy, service))
@@ -181,6 +185,31 @@ fn panel_item(shell: &Shell, page: &AgentPage<'_>, panel: &GovernedService, path
                         "Disable service",
                         "Disable this service? Every payment to it is refused until you enable it again.",
                     ).at(*version)))
+                }
+            }
+        }
+    }
+}
+
+/// The operations that nobody is paid for, so that no policy is blamed for it.
+fn unpayable(service: &Service, network: Network) -> Markup {
+    let of_it = service.operations.iter();
+    let of_it: Vec<_> = of_it
+        .filter_map(|operation| Some((operation, operation.payable(network).err()?)))
+        .collect();
+    html! {
+        @if !of_it.is_empty() {
+            p.muted { "Not paid, whatever the limits say:" }
+            ul.muted {
+                @for (operation, why) in of_it {
+                    li {
+                        span title=(operation.slug) { (operation.label) } ": "
+                        (match why {
+                            Unpayable::NoPayment => "the catalog has no payment for it",
+                            Unpayable::OtherNetwork => "its payment is on another network",
+                            Unpayable::NoMaximum => "its price is not fixed, and the catalog has no maximum for it",
+                        })
+                    }
                 }
             }
         }
