@@ -400,10 +400,11 @@ impl Authorizing<'_> {
         let checks = denial.checks.clone();
         let expires_at = denial.at.after(self.payments.approval_ttl);
         let decision = self.decision(case, denial)?;
+        let limit = self.payments.most_open_approvals;
         match self
             .payments
             .ledger
-            .escalate(&self.request.idempotency_key, &decision, expires_at)
+            .escalate(&self.request.idempotency_key, &decision, expires_at, limit)
             .await?
         {
             Escalated::Staged(approval) => {
@@ -421,6 +422,10 @@ impl Authorizing<'_> {
                 Err(self.waiting(&approval, decision.transaction, &checks).into())
             }
             Escalated::Prior(_) => Ok(None),
+            Escalated::TooMany => {
+                let reason = Reason::PolicyBlocked(Block::TooManyApprovals { limit });
+                Err(self.record(DecisionRecord { reason, ..decision }).await?.into())
+            }
         }
     }
 

@@ -86,12 +86,11 @@ async fn foresee(
                 ("allow", reason, CheckView::all(grant.checks()), grant.at())
             }
             // Its answer does not say when the call fits, so no entries are read for that.
-            Decision::Refuse(denial) => (
-                denial.reason.result(),
-                denial.reason.text(),
-                CheckView::all(&denial.checks),
-                denial.at,
-            ),
+            Decision::Refuse(denial) => {
+                let reason = payments.foreseen(case, &denial).await?;
+                let checks = CheckView::all(&denial.checks);
+                (reason.result(), reason.text(), checks, denial.at)
+            }
         };
         // Entries may have expired since they were read.
         if !standing.windows().any(|window| window.hides_expired(at)) {

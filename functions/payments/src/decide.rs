@@ -3,7 +3,7 @@
 use crate::Payments;
 use crate::early_balance::EarlyBalance;
 use purser_domain::{
-    Address, Agent, AgentId, Amount, ApprovalId, Block, Decision, Duration, Error, Eviction, Facts, Fits, Intent,
+    Address, Agent, AgentId, Amount, ApprovalId, Block, Decision, Denial, Duration, Error, Eviction, Facts, Fits, Intent,
     Purchase, Reason, Result, Timestamp, Window, evaluate, recorded_time,
 };
 use purser_store::Standing;
@@ -95,6 +95,16 @@ impl Payments {
                 None
             }
         }
+    }
+
+    /// The reason for a refusal, where nothing is staged for it: a question that is one too many is a block.
+    pub(crate) async fn foreseen(&self, case: Case<'_>, denial: &Denial) -> Result<Reason> {
+        let limit = self.most_open_approvals;
+        let (agent, fingerprint) = (case.agent.id, &case.intent.fingerprint);
+        if denial.escalates() && self.ledger.asks_too_many(agent, fingerprint, limit, denial.at).await? {
+            return Ok(Reason::PolicyBlocked(Block::TooManyApprovals { limit }));
+        }
+        Ok(denial.reason.clone())
     }
 
     /// Reads the next entries of the window that a refusal rests on.

@@ -44,6 +44,8 @@ struct Payments {
     /// The longest that a signed payment stays usable, whatever the provider asks for.
     max_authorization: Duration,
     approval_ttl: Duration,
+    /// How many of an agent's approvals may wait for a person.
+    most_open_approvals: u32,
     /// How long complete waits for a transaction to become final before it says "not yet".
     patience: std::time::Duration,
     provider_proof: ProviderProof,
@@ -293,6 +295,7 @@ pub async fn router_over(
         network: settings.network,
         max_authorization: settings.max_authorization,
         approval_ttl: settings.approval_ttl,
+        most_open_approvals: settings.most_open_approvals,
         patience: settings.patience,
         provider_proof: settings.provider_proof,
     });

@@ -17,6 +17,7 @@ pub(crate) struct Settings {
     pub(crate) finality: Finality,
     pub(crate) max_authorization: Duration,
     pub(crate) approval_ttl: Duration,
+    pub(crate) most_open_approvals: u32,
     pub(crate) patience: std::time::Duration,
     pub(crate) provider_proof: ProviderProof,
 }
@@ -32,6 +33,8 @@ impl Settings {
         let confirmations = env.number("FINALITY_CONFIRMATIONS", 5, 1..=10_000);
         let max_authorization = env.number("MAX_AUTHORIZATION_SECONDS", 900, 30..=3_600);
         let approval_ttl = env.number("APPROVAL_TTL_SECONDS", 86_400, 60..=31 * 86_400);
+        // A set of a hundred ids is 3.6 KB, four write units each time that one is added.
+        let most_open_approvals = env.number("MAX_OPEN_APPROVALS", 20, 1..=100);
         let patience = env.number("FINALITY_PATIENCE_SECONDS", 3, 0..=10);
         let provider_proof = match env.get("ACCEPT_PROVIDER_OK") {
             None | Some("false") => Some(ProviderProof::Required),
@@ -68,6 +71,7 @@ impl Settings {
             },
             max_authorization: Duration::from_secs_u32(max_authorization?),
             approval_ttl: Duration::from_secs_u32(approval_ttl?),
+            most_open_approvals: most_open_approvals?,
             patience: std::time::Duration::from_secs(patience?),
             provider_proof: provider_proof?,
         })

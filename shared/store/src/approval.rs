@@ -112,6 +112,12 @@ impl Ledger {
         }
     }
 
+    /// The approval in an item, by the item's own key.
+    pub(crate) fn listed_approval(&self, item: &Item) -> Result<Approval> {
+        let id = key::approval_of(item).ok_or_else(|| self.row(item).corrupt("sk"))?;
+        self.read_approval(id, item)
+    }
+
     /// The approval in an item.
     pub(crate) fn read_approval(&self, id: ApprovalId, item: &Item) -> Result<Approval> {
         let row = self.row(item);

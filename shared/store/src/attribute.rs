@@ -13,6 +13,7 @@ use purser_domain::{
     Wallet, X402Version,
 };
 use serde_json::Value;
+use std::collections::BTreeSet;
 use uuid::Uuid;
 
 /// A value that is one attribute of an item.
@@ -111,6 +112,15 @@ written_as_text! {
     };
     // A provider's own JSON has numbers and depths that a DynamoDB map has not.
     Value, ToString::to_string, |text| serde_json::from_str(text).ok();
+}
+
+impl Attribute for BTreeSet<ApprovalId> {
+    fn write(&self) -> AttributeValue {
+        AttributeValue::Ss(self.iter().map(ToString::to_string).collect())
+    }
+    fn read(value: &AttributeValue) -> Option<Self> {
+        value.as_ss().ok()?.iter().map(|text| ApprovalId::parse(text)).collect()
+    }
 }
 
 const fn agent_status(status: AgentStatus) -> &'static str {

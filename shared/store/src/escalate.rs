@@ -2,7 +2,7 @@
 //!
 //! Always true: at most one approval of a request is open. Identical requests meet in one partition, where the first has
 //! number 0 and each later one the number after the newest; a number can be taken once. Whoever finds the place taken by
-//! an open approval joins it. Nothing is reserved.
+//! an open approval joins it. Of an agent at most a given number wait for a person (`waiting.rs`). Nothing is reserved.
 
 use crate::{
     approval::write_approval,
@@ -17,7 +17,9 @@ use crate::{
     transact::{Sent, Transaction},
 };
 use aws_sdk_dynamodb::types::builders::PutBuilder;
-use purser_domain::{Approval, ApprovalId, DecisionRecord, Error, Fingerprint, Reason, Resolution, Result, Timestamp};
+use purser_domain::{
+    AgentId, Approval, ApprovalId, DecisionRecord, Error, Fingerprint, Reason, Resolution, Result, Timestamp,
+};
 
 /// What became of an escalation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,12 +30,17 @@ pub enum Escalated {
     Joined(Approval),
     /// The idempotency key is bound already. The caller compares the fingerprint.
     Prior(Prior),
+    /// As many of the agent's approvals as may wait for a person do, and none that is open is for this request. Nothing
+    /// was written, so the caller records the refusal under the same id.
+    TooMany,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
     Key,
     Approval,
+    /// The agent's approvals that may wait.
+    Waiting,
     Decision,
 }
 
@@ -62,19 +69,24 @@ impl Place {
 
 impl Ledger {
     /// Stages the approval that a decision asks for, or joins the one that is open, and binds the key to it; the decision
-    /// is recorded in the same transaction, with the approval's id. A new approval is void from `expires_at` on.
+    /// is recorded in the same transaction, with the approval's id. A new approval is void from `expires_at` on, and is
+    /// staged only where fewer than `most` of the agent's wait.
+    ///
+    /// Of several conditions that failed, the first of these answers: the key is bound, the approval's number is taken,
+    /// too many wait. So whoever asks again, and whoever joins, is never one too many.
     pub async fn escalate(
         &self,
         key: &Fingerprint,
         decision: &DecisionRecord,
         expires_at: Timestamp,
+        most: u32,
     ) -> Result<Escalated> {
         let mut patience = Patience::new();
         let mut lost_before = false;
         // Nearly every request is escalated for the first time: try the first number without looking.
         let mut place = Place::New(asked(decision, expires_at, 0)?);
         loop {
-            match self.escalation(key, decision, &place)?.send(&self.db).await? {
+            match self.escalation(key, decision, &place, most)?.send(&self.db).await? {
                 Sent::Committed => return Ok(place.into_escalated()),
                 Sent::Refused(refusal) => {
                     if let Some(item) = refusal.met(Role::Key) {
@@ -85,16 +97,25 @@ impl Ledger {
                             Escalated::Prior(prior)
                         });
                     }
-                    let Some(item) = refusal.met(Role::Approval) else {
+                    if let Some(item) = refusal.met(Role::Approval) {
+                        let met = self.read_approval(place.approval().id, item)?;
+                        place = if is_open(&met, decision) {
+                            Place::Taken(met)
+                        } else {
+                            self.next_place(decision, expires_at).await?
+                        };
+                    } else if let Some(full) = refusal.met(Role::Waiting) {
+                        let made = self.make_room(decision.agent, full, decision.at, &mut patience).await?;
+                        if !made {
+                            place = self.next_place(decision, expires_at).await?;
+                            if let Place::New(_) = place {
+                                return Ok(Escalated::TooMany);
+                            }
+                        }
+                    } else {
                         let words = Fault::new("another decision has this id");
                         return Err(Error::internal("escalating a request", words));
-                    };
-                    let met = self.read_approval(place.approval().id, item)?;
-                    place = if is_open(&met, decision) {
-                        Place::Taken(met)
-                    } else {
-                        self.next_place(decision, expires_at).await?
-                    };
+                    }
                 }
                 Sent::Contended => {}
                 Sent::Unknown(error) if lost_before => return Err(error),
@@ -104,7 +125,13 @@ impl Ledger {
         }
     }
 
-    fn escalation(&self, key: &Fingerprint, decision: &DecisionRecord, place: &Place) -> Result<Transaction<Role>> {
+    fn escalation(
+        &self,
+        key: &Fingerprint,
+        decision: &DecisionRecord,
+        place: &Place,
+        most: u32,
+    ) -> Result<Transaction<Role>> {
         let approval = place.approval();
         let row = Draft::of(&Key::idempotency(decision.agent, key))
             .with_value("kind", text(ESCALATE))
@@ -124,6 +151,7 @@ impl Ledger {
         transaction.put(Role::Key, self.put_new(row))?;
         if let Place::New(approval) = place {
             transaction.put(Role::Approval, self.put_new(write_approval(approval)))?;
+            transaction.update(Role::Waiting, self.add_waiting(approval, most))?;
         }
         transaction.put(Role::Decision, record)?;
         Ok(transaction)
@@ -131,7 +159,21 @@ impl Ledger {
 
     /// Looks where the newest approval of this request stands.
     async fn next_place(&self, decision: &DecisionRecord, expires_at: Timestamp) -> Result<Place> {
-        let first = ApprovalId::of(decision.agent, &decision.fingerprint, 0);
+        let Some(newest) = self.newest_approval(decision.agent, &decision.fingerprint).await? else {
+            return Ok(Place::New(asked(decision, expires_at, 0)?));
+        };
+        if is_open(&newest, decision) {
+            return Ok(Place::Taken(newest));
+        }
+        let next = newest.id.sequence().checked_add(1);
+        let next =
+            next.ok_or_else(|| Error::internal("escalating a request", Fault::new("its numbers are used up")))?;
+        Ok(Place::New(asked(decision, expires_at, next)?))
+    }
+
+    /// The newest approval of a request.
+    pub(crate) async fn newest_approval(&self, agent: AgentId, fingerprint: &Fingerprint) -> Result<Option<Approval>> {
+        let first = ApprovalId::of(agent, fingerprint, 0);
         let query = self
             .db
             .query()
@@ -142,21 +184,8 @@ impl Ledger {
             .limit(1)
             .consistent_read(true);
         let answer = query.send().await.map_err(failed("reading a request's approvals"))?;
-        let Some(item) = answer.items().first() else {
-            return Ok(Place::New(asked(decision, expires_at, 0)?));
-        };
-        let sequence = key::sort_key(item)
-            .parse::<u32>()
-            .map_err(|_| self.row(item).corrupt("sk"))?;
-        let newest = ApprovalId::of(decision.agent, &decision.fingerprint, sequence);
-        let newest = self.read_approval(newest, item)?;
-        if is_open(&newest, decision) {
-            return Ok(Place::Taken(newest));
-        }
-        let next = sequence.checked_add(1);
-        let next =
-            next.ok_or_else(|| Error::internal("escalating a request", Fault::new("its numbers are used up")))?;
-        Ok(Place::New(asked(decision, expires_at, next)?))
+        let newest = answer.items().first();
+        newest.map(|item| self.listed_approval(item)).transpose()
     }
 }
 

@@ -31,6 +31,8 @@ pub(crate) const SETTLEMENTS: &str = "S#";
 pub(crate) const DECISIONS: &str = "T#";
 /// What the sort keys of markers begin with.
 pub(crate) const MARKERS: &str = "SVC#";
+/// The sort key of the ids of what may wait for a person.
+const WAITING: &str = "O#";
 /// What the sort keys of entries begin with.
 const ENTRIES: &str = "E#";
 
@@ -52,6 +54,11 @@ impl Key {
     /// What an idempotency key is bound to.
     pub(crate) fn idempotency(agent: AgentId, key: &Fingerprint) -> Self {
         Self::new(agent_partition(agent), format!("I#{key}"))
+    }
+
+    /// The ids of the agent's approvals that may wait for a person.
+    pub(crate) fn waiting(agent: AgentId) -> Self {
+        Self::new(agent_partition(agent), WAITING)
     }
 
     /// A settlement.

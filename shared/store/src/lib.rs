@@ -45,6 +45,7 @@ mod snapshot;
 mod take_back;
 mod throttle;
 mod transact;
+mod waiting;
 mod wallet;
 mod window;
 

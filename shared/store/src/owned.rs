@@ -11,6 +11,7 @@ use crate::{
     ledger::Ledger,
 };
 use purser_domain::{Agent, Approval, ApprovalId, Result, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Where an approval stands among all of its owner's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,6 +52,38 @@ impl Ledger {
         Ok(agents)
     }
 
+    /// Every agent of a user, in the order of their creation, with the ids of its approvals that may wait for a person:
+    /// those that do, and maybe some that no longer do.
+    pub async fn asking_of(&self, owner: &str) -> Result<Vec<(Agent, BTreeSet<ApprovalId>)>> {
+        let mut asking = Vec::new();
+        let mut from = None;
+        loop {
+            // Of each agent two items are read.
+            let (keys, last) = self.owned(owner, owned::AGENTS, None, from, PAGE / 2, true).await?;
+            let ids = keys.iter().filter_map(|key| key::agent_of(&key.attributes()));
+            let both: Vec<Key> = ids.flat_map(|id| [Key::agent(id), Key::waiting(id)]).collect();
+            let (mut agents, mut waiting) = (Vec::new(), BTreeMap::new());
+            for item in self.get_all(&both).await? {
+                let id = key::agent_of(&item).ok_or_else(|| self.row(&item).corrupt("pk"))?;
+                if Key::waiting(id).is_of(&item) {
+                    waiting.insert(id, self.may_wait(&item)?);
+                } else {
+                    agents.push(self.read_agent(id, &item)?);
+                }
+            }
+            asking.extend(agents.into_iter().map(|agent| {
+                let ids = waiting.remove(&agent.id).unwrap_or_default();
+                (agent, ids)
+            }));
+            from = last;
+            if from.is_none() {
+                break;
+            }
+        }
+        asking.sort_by_key(|(agent, _)| (agent.created_at, agent.id));
+        Ok(asking)
+    }
+
     /// The approvals that a user's agents asked for, newest first: those before `before`, or the newest. A hundred at most.
     pub async fn approvals_of(&self, owner: &str, before: Option<ApprovalPlace>, limit: u8) -> Result<Vec<Approval>> {
         let before = before.map(|place| owned::just_before_approval(place.id, place.created_at));
@@ -59,10 +92,7 @@ impl Ledger {
         let items = self.get_all(&keys).await?;
         let mut approvals = items
             .iter()
-            .map(|item| {
-                let id = key::approval_of(item).ok_or_else(|| self.row(item).corrupt("sk"))?;
-                self.read_approval(id, item)
-            })
+            .map(|item| self.listed_approval(item))
             .collect::<Result<Vec<Approval>>>()?;
         approvals.sort_by_key(|approval| std::cmp::Reverse(ApprovalPlace::of(approval)));
         Ok(approvals)

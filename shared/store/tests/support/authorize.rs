@@ -9,6 +9,9 @@ use purser_domain::{
 };
 use purser_store::{Ask, Escalated, Ledger, Patience, Prior, Reserved, Snapshot, Standing};
 
+/// How many approvals of an agent may wait for a person.
+pub const MOST_WAITING: u32 = 20;
+
 /// A request to authorize.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -100,9 +103,10 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
             Decision::Refuse(denial) if denial.escalates() => {
                 let record = record(&denial, request, at);
                 let expires_at = at.after(Duration::DAY);
-                return Ok(match ledger.escalate(&key, &record, expires_at).await? {
+                return Ok(match ledger.escalate(&key, &record, expires_at, MOST_WAITING).await? {
                     Escalated::Staged(approval) | Escalated::Joined(approval) => Answer::Waits(approval.id),
                     Escalated::Prior(prior) => bound(&prior, request),
+                    Escalated::TooMany => Answer::Blocked,
                 });
             }
             Decision::Refuse(denial) => match refused(ledger, standing, denial, request, at).await? {
