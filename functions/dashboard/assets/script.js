@@ -256,6 +256,11 @@
     known.forEach(settle);
     list.dataset.waiting = freshList.dataset.waiting;
     live.querySelector("[data-none]").hidden = list.children.length > 0;
+    const more = live.querySelector("[data-more]");
+    const freshMore = fresh.querySelector("[data-more]");
+    if (more && freshMore && more.innerHTML !== freshMore.innerHTML && !more.contains(document.activeElement)) {
+      more.innerHTML = freshMore.innerHTML;
+    }
     arrive(arrived);
   };
 
@@ -271,7 +276,7 @@
   const poll = async () => {
     timer = null;
     try {
-      const answer = await fetch("/dashboard/approvals/waiting", {
+      const answer = await fetch(live?.dataset.live || "/dashboard/approvals/waiting", {
         headers: tag ? { "If-None-Match": tag } : {},
         cache: "no-store",
         credentials: "same-origin",

@@ -51,6 +51,29 @@ pub(crate) struct ApprovalFilter {
     pub(crate) agent: Option<AgentId>,
     /// Those that stand so now.
     pub(crate) status: Option<ApprovalStatus>,
+    /// Those that no longer wait for a person.
+    pub(crate) decided: bool,
+}
+
+/// What waits for a person. It is found through the agents that ask and not through all that was ever asked, so nothing
+/// that an agent does, or did, hides what another one asks.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiting {
+    /// A page of it, the first that was asked first.
+    pub(crate) items: Vec<StandingApproval>,
+    /// Where the next page begins: after this place.
+    pub(crate) next: Option<ApprovalPlace>,
+    /// Every agent of the person's, and how many of its questions wait, on whatever page.
+    pub(crate) agents: Vec<(Arc<Owned>, usize)>,
+}
+
+impl Waiting {
+    /// How many wait, of all agents.
+    pub(crate) fn count(&self) -> usize {
+        self.agents
+            .iter()
+            .fold(0, |count, (_, waiting)| count.saturating_add(*waiting))
+    }
 }
 
 impl Dashboard {
@@ -72,7 +95,8 @@ impl Dashboard {
             }
             Sifted::by(
                 filter.agent.is_none_or(|agent| approval.agent == agent)
-                    && filter.status.is_none_or(|status| approval.status(now) == status),
+                    && filter.status.is_none_or(|status| approval.status(now) == status)
+                    && !(filter.decided && approval.status(now) == ApprovalStatus::Pending),
             )
         };
         let read = |before, count: u32| {
@@ -84,6 +108,53 @@ impl Dashboard {
         Ok(Page {
             items: self.standing(person, page.items).await?,
             next: page.next,
+        })
+    }
+
+    /// What waits for the person, of all their agents or of one: a page of it, from after a place on.
+    pub(crate) async fn waiting(
+        &self,
+        person: &Person,
+        only: Option<AgentId>,
+        after: Option<ApprovalPlace>,
+    ) -> Result<Waiting> {
+        /// How many a page shows.
+        const SHOWN: usize = 25;
+        let now = self.now();
+        let asking = self.ledger.asking_of(&person.sub).await?.into_iter();
+        let own = asking.filter_map(|(agent, ids)| Some((Arc::new(Owned::of(person, agent)?), ids)));
+        let asking: Vec<(Arc<Owned>, BTreeSet<ApprovalId>)> = own.collect();
+        let ids = asking.iter().flat_map(|(_, ids)| ids.iter().copied());
+        let mut waiting = self.ledger.approvals(ids).await?;
+        waiting.retain(|approval| approval.status(now) == ApprovalStatus::Pending);
+        let of = |agent: AgentId| waiting.iter().filter(move |approval| approval.agent == agent).count();
+        let agents: Vec<(Arc<Owned>, usize)> = asking
+            .into_iter()
+            .map(|(owned, _)| (Arc::clone(&owned), of(owned.agent().id)))
+            .collect();
+
+        waiting.retain(|approval| {
+            only.is_none_or(|agent| approval.agent == agent)
+                && after.is_none_or(|after| ApprovalPlace::of(approval) > after)
+        });
+        waiting.sort_by_key(ApprovalPlace::of);
+        let more = waiting.len() > SHOWN;
+        waiting.truncate(SHOWN);
+        let places = waiting.iter().map(|approval| (approval.agent, approval.service));
+        let days = self.days(places.collect()).await?;
+        let next = waiting.last().map(ApprovalPlace::of).filter(|_| more);
+        let items = waiting.into_iter().filter_map(|approval| {
+            let owned = agents.iter().find(|(owned, _)| owned.agent().id == approval.agent);
+            Some(StandingApproval {
+                agent: Arc::clone(&owned?.0),
+                day: days.get(&(approval.agent, approval.service)).copied(),
+                approval,
+            })
+        });
+        Ok(Waiting {
+            items: items.collect(),
+            next,
+            agents,
         })
     }
 

@@ -9,9 +9,12 @@ use crate::owned::Owned;
 use crate::page::{Page, READS, Sifted, Slice, page};
 use crate::several::several;
 use purser_api::Person;
-use purser_domain::{AgentId, ErrorKind, LoggedDecision, Result, ServiceId, Settlement, TakenBack, TransactionId};
+use purser_domain::{
+    AgentId, CallDescription, ErrorKind, LoggedDecision, Result, ServiceId, Settlement, SettlementId, TakenBack,
+    TransactionId,
+};
 use purser_store::Ledger;
-use std::cmp::Reverse;
+use std::{cmp::Reverse, collections::HashMap};
 use uuid::Uuid;
 
 /// What was decided.
@@ -58,6 +61,21 @@ pub(crate) struct DecisionFilter {
     pub(crate) service: Option<ServiceId>,
 }
 
+/// The calls that decisions are about, as the agents described them. That of an allow is kept with its idempotency key.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Calls(HashMap<SettlementId, CallDescription>);
+
+impl Calls {
+    /// The call of this decision; `None` for a confirmation that was taken back, whose settlement has it.
+    pub(crate) fn of<'a>(&'a self, decision: &'a LoggedDecision) -> Option<&'a CallDescription> {
+        match decision {
+            LoggedDecision::Allowed(settlement) => self.0.get(&settlement.id()),
+            LoggedDecision::Refused(refusal) => Some(&refusal.call),
+            LoggedDecision::TakenBack(_) => None,
+        }
+    }
+}
+
 impl Dashboard {
     /// What was decided about the person's agents.
     pub(crate) async fn decisions(
@@ -89,6 +107,22 @@ impl Dashboard {
             read,
         )
         .await
+    }
+
+    /// The calls that these decisions are about.
+    pub(crate) async fn calls(&self, decisions: &[LoggedDecision]) -> Result<Calls> {
+        let allowed = decisions.iter().filter_map(|decision| match decision {
+            LoggedDecision::Allowed(settlement) => Some(settlement.clone()),
+            LoggedDecision::Refused(_) | LoggedDecision::TakenBack(_) => None,
+        });
+        let allowed: Vec<Settlement> = allowed.collect();
+        Ok(Calls(self.ledger.calls(&allowed).await?))
+    }
+
+    /// The call that a settlement is for.
+    pub(crate) async fn call_of(&self, settlement: &Settlement) -> Result<Option<CallDescription>> {
+        let mut calls = self.ledger.calls(std::slice::from_ref(settlement)).await?;
+        Ok(calls.remove(&settlement.id()))
     }
 
     /// One decision about the agent, by its audit reference.

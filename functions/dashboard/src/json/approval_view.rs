@@ -1,5 +1,6 @@
 //! An approval as its agent sees it.
 
+use purser_api::CallView;
 use purser_domain::{Approval, Timestamp};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -26,9 +27,13 @@ pub(crate) struct ApprovalView {
     /// When a person decided.
     #[schema(format = DateTime, required)]
     resolved_at: Option<String>,
+    /// What they wrote beside it.
+    #[schema(required)]
+    note: Option<String>,
     /// The settlement that used it.
     #[schema(value_type = Option<Uuid>, required)]
     settlement_id: Option<String>,
+    call: CallView,
 }
 
 impl ApprovalView {
@@ -44,7 +49,9 @@ impl ApprovalView {
             created_at: approval.created_at.to_string(),
             expires_at: approval.expires_at.to_string(),
             resolved_at: approval.resolved_at().map(|at| at.to_string()),
+            note: approval.ruling().and_then(|ruling| ruling.note.clone()),
             settlement_id: approval.settlement().map(|id| id.to_string()),
+            call: CallView::from(&approval.call),
         }
     }
 }

@@ -8,7 +8,7 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::Uri;
-use purser_api::{Failure, Query, SessionToken};
+use purser_api::{CallView, Failure, Query, SessionToken};
 use purser_domain::{Amount, ApprovalId, ApprovalStatus, Catalog, Note, Timestamp};
 use purser_store::Verdict;
 use serde::Serialize;
@@ -61,6 +61,8 @@ pub(crate) struct ApprovalView {
     operation_id: String,
     amount_units: u64,
     pay_to: String,
+    /// What is to be called.
+    call: CallView,
     /// The policy's threshold then.
     threshold_units: u64,
     /// The rule that asked; null where it was the policy's own threshold.
@@ -111,6 +113,7 @@ impl ApprovalView {
             operation_id: approval.operation.to_string(),
             amount_units: approval.amount.units(),
             pay_to: approval.pay_to.to_string(),
+            call: CallView::from(&approval.call),
             threshold_units: approval.threshold.units(),
             rule_id: approval.rule.map(|rule| rule.id.to_string()),
             rule_above_units: approval.rule.map(|rule| rule.above.units()),
@@ -173,6 +176,7 @@ pub(crate) async fn list(
     let filter = ApprovalFilter {
         agent: agent_filter(&mut query),
         status: query.read("status", status, statuses()),
+        decided: false,
     };
     let slice = Slice {
         before: query.read("cursor", cursor::read_approval, cursor::FORM),

@@ -19,7 +19,7 @@ pub(super) fn write_place(place: Uuid) -> String {
 }
 
 /// A place in a list of approvals: the time in sixteen hexadecimal digits, and the id.
-pub(super) fn read_approval(text: &str) -> Option<ApprovalPlace> {
+pub(crate) fn read_approval(text: &str) -> Option<ApprovalPlace> {
     let (at, id) = text.split_at_checked(16)?;
     let micros = i64::from_str_radix(at, 16).ok()?;
     let place = ApprovalPlace {
@@ -30,7 +30,7 @@ pub(super) fn read_approval(text: &str) -> Option<ApprovalPlace> {
 }
 
 /// The text that [`read_approval`] reads.
-pub(super) fn write_approval(place: ApprovalPlace) -> String {
+pub(crate) fn write_approval(place: ApprovalPlace) -> String {
     format!("{:016x}{}", place.created_at.micros(), write_place(place.id.uuid()))
 }
 

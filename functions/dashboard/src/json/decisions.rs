@@ -2,12 +2,12 @@
 
 use super::{agent_filter, cursor, limit, named};
 use crate::Dashboard;
-use crate::decisions::{DecisionFilter, DecisionResult};
+use crate::decisions::{Calls, DecisionFilter, DecisionResult};
 use crate::page::Slice;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::Uri;
-use purser_api::{CheckView, Failure, Query, SessionToken};
+use purser_api::{CallView, CheckView, Failure, Query, SessionToken};
 use purser_domain::{
     Address, AgentId, Amount, ApprovalId, Catalog, ErrorKind, LoggedDecision, LoggedRefusal, OperationSlug, ServiceId,
     Settlement, TakenBack, Timestamp, TransactionId,
@@ -44,6 +44,9 @@ pub(crate) struct DecisionView {
     operation_id: Option<String>,
     amount_units: u64,
     pay_to: String,
+    /// What was to be called; null for a confirmation that was taken back, which the decision before it tells.
+    #[schema(required)]
+    call: Option<CallView>,
     #[schema(format = DateTime)]
     decided_at: String,
     /// `allow`, `block`, `escalate`, or `take_back` for a payment that was confirmed and is not on the chain any more.
@@ -93,11 +96,15 @@ struct Common<'a> {
 }
 
 impl DecisionView {
-    fn of(decision: &LoggedDecision, catalog: &Catalog) -> Self {
-        match decision {
+    fn of(decision: &LoggedDecision, calls: &Calls, catalog: &Catalog) -> Self {
+        let view = match decision {
             LoggedDecision::Allowed(settlement) => Self::allowed(settlement, catalog),
             LoggedDecision::Refused(refusal) => Self::refused(refusal, catalog),
             LoggedDecision::TakenBack(taken_back) => Self::taken_back(taken_back, catalog),
+        };
+        Self {
+            call: calls.of(decision).map(CallView::from),
+            ..view
         }
     }
 
@@ -173,6 +180,7 @@ impl DecisionView {
             operation_id: common.operation.map(ToString::to_string),
             amount_units: common.amount.units(),
             pay_to: common.pay_to.to_string(),
+            call: None,
             decided_at: common.at.to_string(),
             result: result.to_owned(),
             reason: reason.to_owned(),
@@ -244,10 +252,11 @@ pub(crate) async fn list(
             .transpose()?,
     };
     let page = dashboard.decisions(&person, filter, slice).await?;
+    let calls = dashboard.calls(&page.items).await?;
     let decisions = page
         .items
         .iter()
-        .map(|decision| DecisionView::of(decision, &edition.catalog));
+        .map(|decision| DecisionView::of(decision, &calls, &edition.catalog));
     let decisions: Vec<DecisionView> = decisions.collect();
     Ok(Json(DecisionList {
         count: decisions.len(),
@@ -284,5 +293,6 @@ pub(crate) async fn read(
     let owned = dashboard.enter_for(token, &agent).await?;
     let decision = dashboard.decision(&owned, named(TransactionId::parse(&transaction))?);
     let (decision, edition) = tokio::try_join!(decision, dashboard.catalog())?;
-    Ok(Json(DecisionView::of(&decision, &edition.catalog)))
+    let calls = dashboard.calls(std::slice::from_ref(&decision)).await?;
+    Ok(Json(DecisionView::of(&decision, &calls, &edition.catalog)))
 }

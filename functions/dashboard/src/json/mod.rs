@@ -9,7 +9,7 @@ mod agents;
 mod approval;
 mod approval_view;
 mod approvals;
-mod cursor;
+pub(crate) mod cursor;
 mod decisions;
 mod keys;
 mod rules;

@@ -2,8 +2,11 @@
 //!
 //! The list of what waits is also a page of its own, without anything around it, which the script asks for: so a new
 //! approval appears without a reload, drawn by the same code.
+//!
+//! How many wait is told of all agents, whichever of them is looked at: nobody's questions are hidden behind another's.
 
 use super::bar::bar;
+use super::call;
 use super::digest::entity_tag;
 use super::form::FormName;
 use super::moment::{exact, relative};
@@ -14,8 +17,9 @@ use super::shell::{Here, Shell};
 use super::words;
 use super::{done, named};
 use crate::Dashboard;
-use crate::approvals::{ApprovalFilter, DayRoom, StandingApproval};
-use crate::page::{READ_AT_ONCE, Slice};
+use crate::approvals::{ApprovalFilter, DayRoom, StandingApproval, Waiting};
+use crate::json::cursor;
+use crate::page::{Page, Slice};
 use crate::sign_in::{Posted, Visitor, Watcher};
 use axum::{
     extract::{Path, State},
@@ -23,56 +27,130 @@ use axum::{
     response::{Html, IntoResponse as _, Response},
 };
 use maud::{Markup, html};
-use purser_api::{Failure, Person, Reply};
-use purser_domain::{AgentStatus, Amount, ApprovalId, ApprovalStatus, Catalog, ErrorKind, NOTE_MAX, Result};
-use purser_store::Verdict;
+use purser_api::{Failure, Query, Reply};
+use purser_domain::{AgentId, AgentStatus, Amount, ApprovalId, ApprovalStatus, Catalog, ErrorKind, NOTE_MAX, Result};
+use purser_store::{ApprovalPlace, Verdict};
 use std::sync::Arc;
+use url::form_urlencoded;
 
 /// The queue.
 #[derive(Debug)]
 pub(crate) struct ApprovalQueue<'a> {
-    /// What waits for a person, the first to expire first.
-    pub(crate) waiting: Vec<StandingApproval>,
+    /// What of it is shown.
+    pub(crate) view: View,
+    /// What waits for a person.
+    pub(crate) waiting: Waiting,
     /// What no longer does, newest first.
-    pub(crate) decided: Vec<StandingApproval>,
+    pub(crate) decided: Page<StandingApproval, ApprovalPlace>,
     pub(crate) catalog: &'a Catalog,
 }
+
+/// What of the queue is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct View {
+    /// This agent's alone.
+    pub(crate) agent: Option<AgentId>,
+    /// Of what waits, what was asked after this.
+    pub(crate) after: Option<ApprovalPlace>,
+    /// Of what was decided, what was asked before this.
+    pub(crate) before: Option<ApprovalPlace>,
+}
+
+impl View {
+    /// What an address asks for; `None` where it is not understood. What a form leaves empty is not asked for.
+    fn read(uri: &Uri) -> Option<Self> {
+        let mut query = Query::of(uri);
+        let [agent, after, before] =
+            ["agent_id", "after", "before"].map(|name| query.text(name).filter(|text| !text.is_empty()));
+        let place = |text: Option<String>| text.map(|text| cursor::read_approval(&text).ok_or(())).transpose().ok();
+        Some(Self {
+            agent: agent.map(|text| AgentId::parse(&text).ok_or(())).transpose().ok()?,
+            after: place(after)?,
+            before: place(before)?,
+        })
+    }
+
+    /// This view of the page at `path`.
+    fn address(self, path: &str) -> String {
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        if let Some(agent) = self.agent {
+            query.append_pair("agent_id", &agent.to_string());
+        }
+        for (name, place) in [("after", self.after), ("before", self.before)] {
+            if let Some(place) = place {
+                query.append_pair(name, &cursor::write_approval(place));
+            }
+        }
+        let query = query.finish();
+        if query.is_empty() {
+            path.to_owned()
+        } else {
+            format!("{path}?{query}")
+        }
+    }
+
+    /// The queue as this shows it.
+    fn queue(self) -> String {
+        self.address(QUEUE)
+    }
+}
+
+const QUEUE: &str = "/dashboard/approvals";
 
 /// `GET /dashboard/approvals`.
 pub(super) async fn show(State(dashboard): State<Arc<Dashboard>>, visitor: Visitor, uri: Uri) -> Reply {
     let shell = Shell::of(&visitor, dashboard.now()).noticed(&uri);
-    Ok(answer(&dashboard, &visitor, shell).await?)
+    let Some(view) = View::read(&uri) else {
+        let problem = Some("This address was not understood, so everything is shown.".to_owned());
+        let page = answer(&dashboard, &visitor, Shell { problem, ..shell }, View::default()).await?;
+        return Ok((StatusCode::BAD_REQUEST, page).into_response());
+    };
+    Ok(answer(&dashboard, &visitor, shell, view).await?)
 }
 
 /// `GET /dashboard/approvals/waiting`: the list alone, or 304 where the script has this very one.
 pub(super) async fn watch(
     State(dashboard): State<Arc<Dashboard>>,
     Watcher(visitor): Watcher,
+    uri: Uri,
     headers: HeaderMap,
 ) -> Reply {
-    let (waiting, edition) = tokio::try_join!(waiting(&dashboard, &visitor.person), dashboard.catalog())?;
+    let view = View::read(&uri).unwrap_or_default();
+    let waiting = dashboard.waiting(&visitor.person, view.agent, view.after);
+    let (waiting, edition) = tokio::try_join!(waiting, dashboard.catalog())?;
     let shell = Shell::of(&visitor, dashboard.now());
-    let list = waiting_list(&shell, &waiting, &edition.catalog);
+    let list = waiting_list(&shell, &waiting, view, &edition.catalog);
     Ok(tagged(&headers, list))
 }
 
 /// `POST /dashboard/agents/{agent}/approvals/{approval}/approve`.
-pub(super) async fn approve(dashboard: State<Arc<Dashboard>>, path: Path<(String, String)>, posted: Posted) -> Reply {
-    decide(dashboard, path, posted, Verdict::Approve, Notice::Approved).await
+pub(super) async fn approve(
+    dashboard: State<Arc<Dashboard>>,
+    path: Path<(String, String)>,
+    uri: Uri,
+    posted: Posted,
+) -> Reply {
+    decide(dashboard, path, &uri, posted, Verdict::Approve).await
 }
 
 /// `POST /dashboard/agents/{agent}/approvals/{approval}/reject`.
-pub(super) async fn reject(dashboard: State<Arc<Dashboard>>, path: Path<(String, String)>, posted: Posted) -> Reply {
-    decide(dashboard, path, posted, Verdict::Reject, Notice::Rejected).await
+pub(super) async fn reject(
+    dashboard: State<Arc<Dashboard>>,
+    path: Path<(String, String)>,
+    uri: Uri,
+    posted: Posted,
+) -> Reply {
+    decide(dashboard, path, &uri, posted, Verdict::Reject).await
 }
 
 async fn decide(
     State(dashboard): State<Arc<Dashboard>>,
     Path((agent, approval)): Path<(String, String)>,
+    uri: &Uri,
     posted: Posted,
     verdict: Verdict,
-    notice: Notice,
 ) -> Reply {
+    let view = View::read(uri).unwrap_or_default();
     let owned = posted.own_agent(&dashboard, &agent).await?;
     let own = dashboard
         .own_approval(owned, named(ApprovalId::parse(&approval))?)
@@ -81,18 +159,22 @@ async fn decide(
     let mut shell = Shell::of(&posted.visitor, dashboard.now());
     let Ok(note) = form.note() else {
         shell.typed = Some(form);
-        let page = answer(&dashboard, &posted.visitor, shell).await?;
+        let page = answer(&dashboard, &posted.visitor, shell, view).await?;
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     };
     let Err(error) = dashboard.decide_approval(own, verdict, note.as_ref()).await else {
-        return Ok(done("/dashboard/approvals", notice));
+        let notice = match verdict {
+            Verdict::Approve => Notice::Approved,
+            Verdict::Reject => Notice::Rejected,
+        };
+        return Ok(done(&view.queue(), notice));
     };
     let failure = Failure::from(error);
     let ErrorKind::ApprovalNotPending { status, .. } = failure.error().kind() else {
         return Err(failure);
     };
     shell.problem = Some(too_late(*status).to_owned());
-    let page = answer(&dashboard, &posted.visitor, shell).await?;
+    let page = answer(&dashboard, &posted.visitor, shell, view).await?;
     Ok((failure.status(), page).into_response())
 }
 
@@ -106,44 +188,35 @@ const fn too_late(status: ApprovalStatus) -> &'static str {
     }
 }
 
-async fn answer(dashboard: &Dashboard, visitor: &Visitor, shell: Shell) -> Result<Response> {
-    /// How many of the latest requests are looked at for those that no longer wait.
+async fn answer(dashboard: &Dashboard, visitor: &Visitor, shell: Shell, view: View) -> Result<Response> {
+    /// How many of those that no longer wait are shown.
     const DECIDED: u32 = 25;
-    let newest = Slice {
-        before: None,
+    let person = &visitor.person;
+    let decided = ApprovalFilter {
+        agent: view.agent,
+        status: None,
+        decided: true,
+    };
+    let slice = Slice {
+        before: view.before,
         limit: DECIDED,
     };
-    let (waiting, latest, edition) = tokio::try_join!(
-        waiting(dashboard, &visitor.person),
-        dashboard.approvals(&visitor.person, ApprovalFilter::default(), newest),
+    let (waiting, decided, edition) = tokio::try_join!(
+        dashboard.waiting(person, view.agent, view.after),
+        dashboard.approvals(person, decided, slice),
         dashboard.catalog(),
     )?;
-    let is_decided = |standing: &StandingApproval| standing.approval.status(shell.now) != ApprovalStatus::Pending;
     let queue = ApprovalQueue {
-        decided: latest.items.into_iter().filter(is_decided).collect(),
+        view,
         waiting,
+        decided,
         catalog: &edition.catalog,
     };
     let shell = Shell {
-        waiting: Some(queue.waiting.len()),
+        waiting: Some(queue.waiting.count()),
         ..shell
     };
     Ok(approvals_page(&shell, &queue).into_response())
-}
-
-/// What waits for a person, the first to expire first.
-pub(super) async fn waiting(dashboard: &Dashboard, person: &Person) -> Result<Vec<StandingApproval>> {
-    let pending = ApprovalFilter {
-        agent: None,
-        status: Some(ApprovalStatus::Pending),
-    };
-    let newest = Slice {
-        before: None,
-        limit: READ_AT_ONCE,
-    };
-    let mut waiting = dashboard.approvals(person, pending, newest).await?.items;
-    waiting.sort_by_key(|standing| standing.approval.expires_at);
-    Ok(waiting)
 }
 
 fn tagged(request: &HeaderMap, list: Markup) -> Response {
@@ -164,45 +237,95 @@ fn tagged(request: &HeaderMap, list: Markup) -> Response {
 }
 
 pub(crate) fn approvals_page(shell: &Shell, queue: &ApprovalQueue<'_>) -> Markup {
+    let (view, decided) = (queue.view, &queue.decided);
     shell.page(
         "Approvals",
         Here::Approvals,
         &html! {
             h1 { "Approvals" }
+            (by_agent(view, &queue.waiting))
             section aria-labelledby="waiting-title" {
                 h2 id="waiting-title" { "Waiting for you" }
-                (live(shell, &queue.waiting, queue.catalog))
+                (live(shell, &queue.waiting, view, queue.catalog))
             }
             section aria-labelledby="decided-title" {
                 h2 id="decided-title" { "Decided" }
-                @if queue.decided.is_empty() {
-                    p.empty { "What you approve or reject will be listed here." }
+                @if decided.items.is_empty() {
+                    p.empty {
+                        @if decided.next.is_some() || view.before.is_some() { "Nothing more was found here." }
+                        @else { "What you approve or reject will be listed here." }
+                    }
                 } @else {
-                    ul.rows { @for decided in &queue.decided { (decided_row(shell, decided, queue.catalog)) } }
+                    ul.rows { @for decided in &decided.items { (decided_row(shell, decided, queue.catalog)) } }
+                }
+                @if view.before.is_some() || decided.next.is_some() {
+                    nav.paging aria-label="Pages of what was decided" {
+                        @if view.before.is_some() { a.button href=(View { before: None, ..view }.queue()) { "Newest" } }
+                        @if decided.next.is_some() {
+                            a.button href=(View { before: decided.next, ..view }.queue()) rel="next" { "Older" }
+                        }
+                    }
                 }
             }
         },
     )
 }
 
-/// The list of what waits, where the script keeps it up to date.
-pub(super) fn live(shell: &Shell, waiting: &[StandingApproval], catalog: &Catalog) -> Markup {
-    html! { div.live data-live { (waiting_list(shell, waiting, catalog)) } }
-}
-
-/// The list alone: the answer to the script.
-pub(crate) fn waiting_list(shell: &Shell, waiting: &[StandingApproval], catalog: &Catalog) -> Markup {
-    html! {
-        ul.cards data-waiting=(waiting.len()) {
-            @for waiting in waiting { (card(shell, waiting, catalog)) }
+/// The choice of an agent, where there are several; of each is said how many of its questions wait.
+fn by_agent(view: View, waiting: &Waiting) -> Markup {
+    let option = |id: AgentId, name: &str, count: usize| {
+        html! {
+            option value=(id) selected[view.agent == Some(id)] { (name) @if count > 0 { " (" (count) " waiting)" } }
         }
-        p.empty hidden[!waiting.is_empty()] data-none {
-            "Nothing is waiting. New requests appear here by themselves."
+    };
+    html! {
+        @if waiting.agents.len() > 1 || view.agent.is_some() {
+            form.filters method="get" action=(QUEUE) role="search" {
+                div.field {
+                    label for="filter-agent" { "Agent" }
+                    select id="filter-agent" name="agent_id" {
+                        option value="" { "All agents" }
+                        @for (owned, count) in &waiting.agents { (option(owned.agent().id, &owned.agent().name, *count)) }
+                    }
+                }
+                button type="submit" { "Show" }
+                @if view.agent.is_some() { a href=(QUEUE) { "Clear" } }
+            }
         }
     }
 }
 
-fn card(shell: &Shell, waiting: &StandingApproval, catalog: &Catalog) -> Markup {
+/// The list of what waits, where the script keeps it up to date.
+pub(super) fn live(shell: &Shell, waiting: &Waiting, view: View, catalog: &Catalog) -> Markup {
+    let address = View { before: None, ..view }.address("/dashboard/approvals/waiting");
+    html! { div.live data-live=(address) { (waiting_list(shell, waiting, view, catalog)) } }
+}
+
+/// The list alone: the answer to the script.
+pub(crate) fn waiting_list(shell: &Shell, waiting: &Waiting, view: View, catalog: &Catalog) -> Markup {
+    let is_part = view.agent.is_some() || view.after.is_some();
+    html! {
+        ul.cards data-waiting=(waiting.count()) {
+            @for waiting in &waiting.items { (card(shell, waiting, view, catalog)) }
+        }
+        p.empty hidden[!waiting.items.is_empty()] data-none {
+            @if is_part { "Nothing is waiting here. " a href=(QUEUE) { "See all that waits" } }
+            @else { "Nothing is waiting. New requests appear here by themselves." }
+        }
+        div data-more {
+            @if view.after.is_some() || waiting.next.is_some() {
+                nav.paging aria-label="Pages of what waits" {
+                    @if view.after.is_some() { a.button href=(View { after: None, ..view }.queue()) { "First" } }
+                    @if waiting.next.is_some() {
+                        a.button href=(View { after: waiting.next, ..view }.queue()) rel="next" { "More that waits" }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn card(shell: &Shell, waiting: &StandingApproval, view: View, catalog: &Catalog) -> Markup {
     let approval = &waiting.approval;
     let agent = waiting.agent.agent();
     let service = ServiceRef::of(approval.service, catalog);
@@ -226,6 +349,7 @@ fn card(shell: &Shell, waiting: &StandingApproval, catalog: &Catalog) -> Markup 
                 @if agent.status == AgentStatus::Frozen {
                     p.warning { "This agent is frozen. Approving changes nothing until it is active again." }
                 }
+                (call::described(&approval.call, approval.amount))
                 dl.facts-list {
                     div { dt { "Pays to" } dd { (names::wallet(approval.pay_to)) } }
                     div {
@@ -235,7 +359,7 @@ fn card(shell: &Shell, waiting: &StandingApproval, catalog: &Catalog) -> Markup 
                     div { dt { "Left of the day’s cap" } dd { (left_of_day(approval.amount, waiting.day)) } }
                 }
             }
-            (shell.form(&format!("{path}/approve"), &html! {
+            (shell.form(&view.address(&format!("{path}/approve")), &html! {
                 div.field.note {
                     label for=(note_id) { "Note " span.muted { "(optional; the agent can read it)" } }
                     textarea id=(note_id) name="note" rows="1" maxlength=(NOTE_MAX) {
@@ -245,7 +369,7 @@ fn card(shell: &Shell, waiting: &StandingApproval, catalog: &Catalog) -> Markup 
                 input type="hidden" name="approval_id" value=(approval.id);
                 div.verdict {
                     button.primary type="submit" { "Approve" span.sr { " " (subject(waiting)) } }
-                    button.danger type="submit" formaction=(format!("{path}/reject")) {
+                    button.danger type="submit" formaction=(view.address(&format!("{path}/reject"))) {
                         "Reject" span.sr { " " (subject(waiting)) }
                     }
                 }
@@ -299,6 +423,10 @@ fn decided_row(shell: &Shell, decided: &StandingApproval, catalog: &Catalog) -> 
                 @if status == ApprovalStatus::Approved {
                     " · not used yet, void " (relative(approval.expires_at, shell.now))
                 }
+            }
+            details.fold {
+                summary { "The call" }
+                (call::described(&approval.call, approval.amount))
             }
             @if let Some(note) = approval.ruling().and_then(|ruling| ruling.note.as_deref()) {
                 p.quote { (note) }

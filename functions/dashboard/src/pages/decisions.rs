@@ -1,12 +1,13 @@
 //! The decision log: every allow, block and escalation with its checks, and every confirmation that was taken back.
 
+use super::call;
 use super::moment::{exact, relative};
 use super::money::money;
 use super::names::{self, ServiceRef};
 use super::shell::{Here, Shell};
 use super::words;
 use crate::Dashboard;
-use crate::decisions::{DecisionFilter, DecisionResult};
+use crate::decisions::{Calls, DecisionFilter, DecisionResult};
 use crate::owned::Owned;
 use crate::page::Slice;
 use crate::sign_in::Visitor;
@@ -18,8 +19,8 @@ use axum::{
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
 use purser_domain::{
-    AgentId, Amount, Catalog, Check, LoggedDecision, OperationSlug, ServiceId, SettlementId, SettlementState,
-    Timestamp, TransactionId,
+    AgentId, Amount, CallDescription, Catalog, Check, LoggedDecision, OperationSlug, ServiceId, SettlementId,
+    SettlementState, Timestamp, TransactionId,
 };
 use std::sync::Arc;
 use url::form_urlencoded;
@@ -30,11 +31,13 @@ use uuid::Uuid;
 pub(crate) struct LogRow {
     pub(crate) decision: LoggedDecision,
     pub(crate) agent: String,
+    /// What it was about.
+    pub(crate) call: Option<CallDescription>,
 }
 
 impl LogRow {
     /// The decisions, with their agents' names. An agent that was created just now may not be listed yet.
-    pub(super) fn of(decisions: Vec<LoggedDecision>, agents: &[Owned]) -> Vec<Self> {
+    pub(super) fn of(decisions: Vec<LoggedDecision>, calls: &Calls, agents: &[Owned]) -> Vec<Self> {
         let name = |id| {
             agents
                 .iter()
@@ -46,6 +49,7 @@ impl LogRow {
             let id = common(&decision).agent;
             Self {
                 agent: name(id).unwrap_or_else(|| id.to_string()),
+                call: calls.of(&decision).cloned(),
                 decision,
             }
         };
@@ -89,6 +93,7 @@ pub(super) async fn show(State(dashboard): State<Arc<Dashboard>>, visitor: Visit
         dashboard.decisions(person, filter, Slice { before, limit: ROWS }),
         dashboard.catalog(),
     )?;
+    let calls = dashboard.calls(&page.items).await?;
     let shell = Shell {
         problem: asked
             .is_none()
@@ -97,7 +102,7 @@ pub(super) async fn show(State(dashboard): State<Arc<Dashboard>>, visitor: Visit
     };
     let log = DecisionLog {
         filter,
-        rows: LogRow::of(page.items, &agents),
+        rows: LogRow::of(page.items, &calls, &agents),
         agents: &agents,
         is_continued: before.is_some(),
         older: page.next,
@@ -291,6 +296,7 @@ fn log_row(shell: &Shell, row: &LogRow, catalog: &Catalog) -> Markup {
                         @if let Some(version) = facts.policy_version { div { dt { "Policy" } dd { "version " (version) } } }
                         (more(&row.decision))
                     }
+                    @if let Some(described) = &row.call { (call::described(described, facts.amount)) }
                     @if let LoggedDecision::Allowed(_) | LoggedDecision::Refused(_) = row.decision { (words::checks(facts.checks)) }
                 }
             }

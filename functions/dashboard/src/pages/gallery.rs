@@ -2,7 +2,7 @@
 //! `cargo nextest run -p purser-dashboard gallery`, then open the files in a browser.
 
 use super::agent::{AgentPage, agent_page};
-use super::approvals::{ApprovalQueue, approvals_page, waiting_list};
+use super::approvals::{ApprovalQueue, View, approvals_page, waiting_list};
 use super::asset;
 use super::decisions::{DecisionLog, LogRow, decisions_page};
 use super::form::{Form, FormName, FormToken, RuleForm};
@@ -14,10 +14,11 @@ use super::rules::read_rule;
 use super::shell::Shell;
 use super::trouble::{Trouble, trouble_page};
 use super::welcome::{leaving_page, sign_in_page};
-use crate::approvals::{DayRoom, StandingApproval};
-use crate::decisions::{DecisionFilter, DecisionResult};
+use crate::approvals::{DayRoom, StandingApproval, Waiting};
+use crate::decisions::{Calls, DecisionFilter, DecisionResult};
 use crate::keys::ListedKey;
 use crate::owned::Owned;
+use crate::page::Page;
 use crate::rules::StandingRule;
 use crate::services::GovernedService;
 use maud::Markup;
@@ -30,6 +31,7 @@ use purser_domain::{
     ServiceId, ServiceSlug, Settlement, SettlementId, SettlementState, SpendPolicy, TakenBack, Terms, Timestamp,
     TransactionId, TrustStatus, TxHash, Url, Vendor, Wallet, X402Version,
 };
+use purser_store::ApprovalPlace;
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -198,6 +200,29 @@ fn call() -> CallDescription {
     }
 }
 
+/// As long, and as misleading, as an agent can make it.
+fn hostile_call() -> CallDescription {
+    let url = format!(
+        "https://provider.test.{}.example/{}?to=lab",
+        "very".repeat(12),
+        "a/b".repeat(600)
+    );
+    let metadata = serde_json::json!({HOSTILE: HOSTILE, "note": "approved by\u{202e} rekcatta\n\nsecond line", "long": "x".repeat(900)});
+    CallDescription {
+        request: ProviderRequest {
+            method: "DELETE".to_owned(),
+            url: Url::parse(&url).unwrap(),
+            body_hash: Some(HOSTILE.to_owned()),
+        },
+        target_url: Some(Url::parse("http://192.0.2.1:8080/?u=https://provider.test/").unwrap()),
+        metadata: Metadata::from_json(&metadata.to_string()).unwrap(),
+        catalog_price: Some(CatalogPrice {
+            price: units(1_000),
+            most: Some(units(500_000)),
+        }),
+    }
+}
+
 fn approval(n: u8, amount: u64, rule: Option<RuleId>, resolution: Resolution) -> Approval {
     let agent = agent_id(1);
     let fingerprint = Fingerprint::of_text(&n.to_string());
@@ -225,7 +250,10 @@ fn approval(n: u8, amount: u64, rule: Option<RuleId>, resolution: Resolution) ->
 
 fn waiting() -> Vec<StandingApproval> {
     let one = |n, amount, rule, day, status| StandingApproval {
-        approval: approval(n, amount, rule, Resolution::Pending),
+        approval: Approval {
+            call: if n == 3 { hostile_call() } else { call() },
+            ..approval(n, amount, rule, Resolution::Pending)
+        },
         agent: Arc::new(agent_named(1, "Research bot", status)),
         day,
     };
@@ -242,6 +270,23 @@ fn waiting() -> Vec<StandingApproval> {
         one(3, 1_000_001, rule(99), day(0, 10_000_000_000_000), AgentStatus::Frozen),
         one(4, 5, None, None, AgentStatus::Active),
     ]
+}
+
+/// All that waits, in which these are shown.
+fn asking(items: Vec<StandingApproval>, next: Option<ApprovalPlace>) -> Waiting {
+    let count = items.len();
+    Waiting {
+        items,
+        next,
+        agents: vec![
+            (Arc::new(research_bot()), count),
+            (Arc::new(agent_named(2, HOSTILE, AgentStatus::Active)), 0),
+        ],
+    }
+}
+
+fn place() -> ApprovalPlace {
+    ApprovalPlace::of(&approval(9, 1, None, Resolution::Pending))
 }
 
 fn decided() -> Vec<StandingApproval> {
@@ -331,7 +376,7 @@ fn overview(catalog: &Catalog, hostile: bool) -> Overview<'_> {
     };
     let none = 10_000_000_000_000;
     Overview {
-        waiting: waiting().into_iter().take(2).collect(),
+        waiting: asking(waiting().into_iter().take(2).collect(), None),
         agents: vec![
             AgentSpend {
                 agent: agent_named(1, name, AgentStatus::Active),
@@ -502,7 +547,12 @@ fn log_rows() -> Vec<LogRow> {
             policy_version: 3,
         }),
     ];
-    LogRow::of(decisions, &[research_bot()])
+    let mut rows = LogRow::of(decisions, &Calls::default(), &[research_bot()]);
+    for row in &mut rows {
+        let is_allow = row.decision.result() == "allow";
+        row.call = row.call.take().or_else(|| is_allow.then(call));
+    }
+    rows
 }
 
 fn agent(name: &str, status: AgentStatus) -> Agent {
@@ -595,11 +645,16 @@ fn gallery() -> Vec<(&'static str, Markup)> {
     let plain = agent("Research bot", AgentStatus::Active);
     let frozen = agent("Research bot", AgentStatus::Frozen);
     let hostile = agent(HOSTILE, AgentStatus::Active);
-    let queue = |waiting| ApprovalQueue {
+    let queue = |waiting, view| ApprovalQueue {
+        view,
         waiting,
-        decided: decided(),
+        decided: Page {
+            items: decided(),
+            next: Some(place()),
+        },
         catalog: &catalog,
     };
+    let nothing = || asking(vec![], None);
     let agents = [research_bot(), agent_named(2, HOSTILE, AgentStatus::Active)];
     let log = |rows, filter| DecisionLog {
         filter,
@@ -616,6 +671,7 @@ fn gallery() -> Vec<(&'static str, Markup)> {
     };
     let receipt = |state| ReceiptPage {
         settlement: settlement(state),
+        call: Some(call()),
         agent: research_bot(),
         catalog: &catalog,
     };
@@ -660,7 +716,7 @@ fn gallery() -> Vec<(&'static str, Markup)> {
                     ..shell()
                 },
                 &Overview {
-                    waiting: vec![],
+                    waiting: nothing(),
                     agents: vec![],
                     refused: vec![],
                     catalog: &catalog,
@@ -714,7 +770,24 @@ fn gallery() -> Vec<(&'static str, Markup)> {
                 },
             ),
         ),
-        ("approvals", approvals_page(&shell(), &queue(waiting()))),
+        (
+            "approvals",
+            approvals_page(&shell(), &queue(asking(waiting(), None), View::default())),
+        ),
+        (
+            "approvals-of-one-agent",
+            approvals_page(
+                &shell(),
+                &queue(
+                    asking(waiting(), Some(place())),
+                    View {
+                        agent: Some(agent_id(1)),
+                        after: Some(place()),
+                        before: Some(place()),
+                    },
+                ),
+            ),
+        ),
         (
             "approvals-none",
             approvals_page(
@@ -723,10 +796,13 @@ fn gallery() -> Vec<(&'static str, Markup)> {
                     notice: Some(Notice::Approved),
                     ..shell()
                 },
-                &queue(vec![]),
+                &queue(nothing(), View::default()),
             ),
         ),
-        ("waiting", waiting_list(&shell(), &waiting(), &catalog)),
+        (
+            "waiting",
+            waiting_list(&shell(), &asking(waiting(), None), View::default(), &catalog),
+        ),
         (
             "decisions",
             decisions_page(&shell(), &log(log_rows(), DecisionFilter::default())),
@@ -859,6 +935,7 @@ fn a_receipt_leads_to_its_transaction_on_the_explorer_of_its_chain() {
     let catalog = catalog();
     let mut receipt = ReceiptPage {
         settlement: settlement(confirmed()),
+        call: None,
         agent: research_bot(),
         catalog: &catalog,
     };

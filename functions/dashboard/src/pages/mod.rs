@@ -11,6 +11,7 @@ mod agent;
 mod approvals;
 mod asset;
 mod bar;
+mod call;
 mod decisions;
 mod digest;
 mod form;
@@ -138,5 +139,6 @@ fn named<T>(id: Option<T>) -> Result<T> {
 
 /// On to a page, where it is told what was done.
 fn done(path: &str, notice: Notice) -> Response {
-    sign_in::see_other(&format!("{path}?notice={}", notice.code()))
+    let sign = if path.contains('?') { '&' } else { '?' };
+    sign_in::see_other(&format!("{path}{sign}notice={}", notice.code()))
 }

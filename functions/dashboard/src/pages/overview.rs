@@ -1,6 +1,6 @@
 //! The overview: what waits, what the agents have spent in the last 24 hours, and what was refused.
 
-use super::approvals;
+use super::approvals::{self, View};
 use super::bar::bar;
 use super::decisions::{self, LogRow};
 use super::done;
@@ -11,8 +11,8 @@ use super::names::{self, ServiceRef};
 use super::notice::Notice;
 use super::shell::{Here, Shell};
 use crate::Dashboard;
-use crate::approvals::StandingApproval;
-use crate::decisions::{DecisionFilter, DecisionResult};
+use crate::approvals::Waiting;
+use crate::decisions::{Calls, DecisionFilter, DecisionResult};
 use crate::owned::Owned;
 use crate::page::Slice;
 use crate::rules::StandingRule;
@@ -32,7 +32,7 @@ use std::sync::Arc;
 /// What a person sees first.
 #[derive(Debug)]
 pub(crate) struct Overview<'a> {
-    pub(crate) waiting: Vec<StandingApproval>,
+    pub(crate) waiting: Waiting,
     pub(crate) agents: Vec<AgentSpend>,
     /// The latest refusals, newest first.
     pub(crate) refused: Vec<LogRow>,
@@ -87,12 +87,13 @@ async fn answer(dashboard: &Arc<Dashboard>, visitor: &Visitor, shell: Shell) -> 
         limit: REFUSED,
     };
     let (waiting, agents, refused, edition) = tokio::try_join!(
-        approvals::waiting(dashboard, person),
+        dashboard.waiting(person, None, None),
         dashboard.agents(person),
         dashboard.decisions(person, blocked, newest),
         dashboard.catalog(),
     )?;
-    let refused = LogRow::of(refused.items, &agents);
+    // A refusal has its call in its own row.
+    let refused = LogRow::of(refused.items, &Calls::default(), &agents);
     let agents = several(agents, |agent| {
         let dashboard = Arc::clone(dashboard);
         async move {
@@ -101,7 +102,7 @@ async fn answer(dashboard: &Arc<Dashboard>, visitor: &Visitor, shell: Shell) -> 
         }
     });
     let shell = Shell {
-        waiting: Some(waiting.len()),
+        waiting: Some(waiting.count()),
         ..shell
     };
     let overview = Overview {
@@ -123,7 +124,7 @@ pub(crate) fn overview_page(shell: &Shell, overview: &Overview<'_>) -> Markup {
             @if none { (first_agent(shell)) } @else {
                 section aria-labelledby="waiting-title" {
                     h2 id="waiting-title" { "Waiting for you" }
-                    (approvals::live(shell, &overview.waiting, overview.catalog))
+                    (approvals::live(shell, &overview.waiting, View::default(), overview.catalog))
                 }
                 section aria-labelledby="spend-title" {
                     div.section-head {

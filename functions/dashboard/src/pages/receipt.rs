@@ -1,5 +1,6 @@
 //! A receipt: one payment, from its authorization to the chain.
 
+use super::call;
 use super::moment::exact;
 use super::money::big_money;
 use super::named;
@@ -15,13 +16,15 @@ use axum::{
 };
 use maud::{Markup, html};
 use purser_api::Reply;
-use purser_domain::{AgentId, Catalog, Settlement, SettlementId, SettlementState};
+use purser_domain::{AgentId, CallDescription, Catalog, Settlement, SettlementId, SettlementState};
 use std::sync::Arc;
 
 /// One payment.
 #[derive(Debug)]
 pub(crate) struct ReceiptPage<'a> {
     pub(crate) settlement: Settlement,
+    /// What was paid for.
+    pub(crate) call: Option<CallDescription>,
     pub(crate) agent: Owned,
     pub(crate) catalog: &'a Catalog,
 }
@@ -37,8 +40,10 @@ pub(super) async fn show(
         .await?;
     let settlement = named(SettlementId::parse(&settlement))?;
     let (settlement, edition) = tokio::try_join!(dashboard.settlement(&agent, settlement), dashboard.catalog())?;
+    let call = dashboard.call_of(&settlement).await?;
     let receipt = ReceiptPage {
         settlement,
+        call,
         agent,
         catalog: &edition.catalog,
     };
@@ -97,6 +102,7 @@ pub(crate) fn receipt_page(shell: &Shell, receipt: &ReceiptPage<'_>) -> Markup {
                     }
                     div { dt { "Policy" } dd { "version " (terms.policy_version) } }
                 }
+                @if let Some(described) = &receipt.call { (call::described(described, terms.amount)) }
                 details.checks-fold {
                     summary { "The checks it passed" }
                     (words::checks(&terms.checks))

@@ -68,6 +68,9 @@ fn blocked(refusal: &LoggedRefusal) -> Markup {
         },
         ("approval_rejected", _) => html! { "A person rejected it." },
         ("approval_expired", _) => html! { "Its approval had expired." },
+        ("too_many_open_approvals", _) => {
+            html! { "A person would have been asked, but as many of this agent’s questions as may wait were waiting." }
+        }
         ("approval_request_mismatch", _) => html! { "Its approval was given for another request." },
         _ => html! { code { (refusal.reason) } },
     }
