@@ -137,3 +137,70 @@ async fn a_replay_after_the_payment_has_expired_tells_where_it_stands_and_signs_
     );
     assert_eq!(late["settlement_id"], first["settlement_id"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_asks_no_more_than_may_wait_and_hears_so_beforehand() {
+    let world = World::still().await;
+    let agent = world.agent(asking(), vec![]).await;
+    let other = world.agent(asking(), vec![]).await;
+    let question = |n: u64| body_of(world.offer(dollars(6) + n));
+    let mut ids = Vec::new();
+    for n in 0..20 {
+        let asked = world.authorize(&agent, &question(n)).await;
+        ids.push(asked.refused(402, "approval_required")["approval_id"].clone());
+    }
+
+    let before = world.footprint().await;
+    let decisions = world.decisions(&agent).await;
+    let checked = world.check(&agent, &question(20)).await.ok();
+    assert_eq!(
+        (&checked["result"], &checked["reason"], &checked["would_authorize"]),
+        (&json!("block"), &json!("too_many_open_approvals"), &json!(false))
+    );
+    assert_eq!(checked["approval_required"], false);
+    let one_more = question(20);
+    let refused = world.authorize(&agent, &one_more).await.refused(403, "policy_blocked");
+    let decision = &refused["decision"];
+    assert_eq!(
+        (&decision["result"], &decision["reason"], &decision["rule_triggered"]),
+        (
+            &json!("block"),
+            &json!("too_many_open_approvals"),
+            &json!("approval_required")
+        )
+    );
+    assert_eq!(decision["checks"].as_array().unwrap().len(), 12);
+    assert_eq!(world.footprint().await, before, "nothing is staged, and no key bound");
+    assert_eq!(world.decisions(&agent).await, decisions + 1, "that it was tried is on record");
+
+    // What waits already is told again, under any key, and others ask as ever.
+    for n in [0, 19] {
+        let checked = world.check(&agent, &question(n)).await.ok();
+        assert_eq!(checked["result"], "escalate");
+        let asked = world.authorize(&agent, &question(n)).await;
+        let asked = asked.refused(402, "approval_required");
+        assert_eq!(asked["approval_id"], ids[usize::try_from(n).unwrap()]);
+    }
+    let checked = world.check(&other, &question(20)).await.ok();
+    assert_eq!((&checked["result"], &checked["approval_required"]), (&json!("escalate"), &json!(true)));
+    world.authorize(&other, &question(20)).await.refused(402, "approval_required");
+    // A call that asks nobody is not concerned.
+    world.authorize(&agent, &body_of(world.offer(dollars(1)))).await.ok();
+
+    // Each verdict makes room for one, under the key that was refused, too.
+    for (id, verdict, body) in [
+        (&ids[0], Verdict::Approve, one_more),
+        (&ids[1], Verdict::Reject, question(21)),
+    ] {
+        world.resolve(id.as_str().unwrap(), verdict).await;
+        let checked = world.check(&agent, &question(22)).await.ok();
+        assert_eq!(checked["result"], "escalate");
+        world.authorize(&agent, &body).await.refused(402, "approval_required");
+        world.authorize(&agent, &question(23)).await.refused(403, "policy_blocked");
+    }
+    // And so does time.
+    world.pass(86_400);
+    let checked = world.check(&agent, &question(24)).await.ok();
+    assert_eq!(checked["result"], "escalate");
+    world.authorize(&agent, &question(24)).await.refused(402, "approval_required");
+}

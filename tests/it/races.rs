@@ -226,3 +226,45 @@ async fn completing_one_settlement_many_times_at_once_is_one_confirmation() {
     let rows: BTreeSet<String> = answers.into_iter().map(|answer| answer.ok().to_string()).collect();
     assert_eq!(rows.len(), 1, "the same row for all");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_forty_questions_at_once_exactly_as_many_wait_as_may() {
+    const MAY_WAIT: usize = 20;
+    let world = World::conflicted().await;
+    let agent = world.agent(roomy(), vec![]).await;
+    let bodies: Vec<Value> = (0..40).map(|n| body_of(world.offer(dollars(60) + n))).collect();
+    let asking = || together(bodies.iter().map(|body| authorizing(&world, &agent, body.clone())).collect());
+    let (asked, refused) = ((402, "approval_required"), (403, "policy_blocked"));
+    let answers = asking().await;
+    assert_eq!(
+        tally(&answers),
+        BTreeMap::from([(asked, MAY_WAIT), (refused, 40 - MAY_WAIT)])
+    );
+    for answer in answers.iter().filter(|answer| answer.status == 403) {
+        assert_eq!(answer.body["decision"]["reason"], "too_many_open_approvals");
+    }
+    let after = world.footprint().await;
+    assert_eq!(after.approvals, BTreeMap::from([("pending".to_owned(), MAY_WAIT)]));
+    assert_eq!(
+        (after.settlements, after.keys),
+        (0, MAY_WAIT),
+        "a refusal binds no key, and nothing is reserved"
+    );
+
+    // Each is told the same again, and answered ones make room for as many.
+    let again = asking().await;
+    let ids = |answers: &[Answer]| -> BTreeSet<String> {
+        let waiting = answers.iter().filter(|answer| answer.status == 402);
+        waiting.map(|answer| answer.body["approval_id"].to_string()).collect()
+    };
+    assert_eq!((tally(&again), ids(&again)), (tally(&answers), ids(&answers)));
+    for id in ids(&answers).iter().take(7) {
+        world.resolve(id.trim_matches('"'), Verdict::Reject).await;
+    }
+    let answers = asking().await;
+    let rejected = answers
+        .iter()
+        .filter(|answer| answer.body["decision"]["reason"] == "approval_rejected");
+    assert_eq!(rejected.count(), 7);
+    assert_eq!(tally(&answers).get(&asked), Some(&MAY_WAIT));
+}

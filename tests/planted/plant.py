@@ -46,6 +46,13 @@ BUGS = [
         "package(purser-tests) and test(=races::a_cap_that_fits_forty_allows_exactly_forty)",
     ),
     Bug(
+        "an agent asks beyond what may wait",
+        "shared/store/src/waiting.rs",
+        "attribute_not_exists(ids) OR size(ids) < :most",
+        "attribute_not_exists(ids) OR size(ids) < :most OR attribute_exists(pk)",
+        "package(purser-tests) and test(=races::of_forty_questions_at_once_exactly_as_many_wait_as_may)",
+    ),
+    Bug(
         "the request's hash not compared with the one its key is bound to",
         "functions/payments/src/authorize.rs",
         "if *first != fingerprint {",

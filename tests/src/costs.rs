@@ -78,7 +78,8 @@ const ALLOW: Budget = budget(3, 9 + 1, &[READS_AND_BALANCE, &["TransactWriteItem
 /// Of a call after which another was to be expected; of the ones that follow, without the balance.
 const REPLAY: Budget = budget(3, 1, &[READS_AND_BALANCE]);
 const REPLAY_AGAIN: Budget = budget(3, 1, &[READS]);
-const ESCALATION: Budget = budget(3, 7 + 1, &[READS, &["TransactWriteItems"]]);
+/// The set of what waits is written with the approval.
+const ESCALATION: Budget = budget(3, 9 + 1, &[READS, &["TransactWriteItems"]]);
 const APPROVED_RETRY: Budget = budget(4, 11 + 1, &[READS, &["eth_call"], &["TransactWriteItems"]]);
 /// The window and the idempotency key are looked at again before it is said.
 const DAILY_DENIAL: Budget = budget(5, 1 + 1, &[READS_AND_BALANCE, &["GetItem", "GetItem"], &["PutItem"]]);
@@ -112,16 +113,18 @@ const SERVICES: Budget = budget(105, 1, &[&["GetItem", "UpdateItem"], &["Query"]
 const POLICY: Budget = budget(2, 1, &[READS]);
 /// Nothing at all: the copy in memory.
 const CATALOG: Budget = budget(0, 0, &[]);
-/// The list of what waits, which an open page asks for every few seconds: the index, the approval, and beside one another
-/// its agent, its policy and its window, in which nothing counts. The person is counted first.
+/// The list of what waits, which an open page asks for every few seconds: the index, each agent with its set of what may
+/// wait, here three, the approval, and beside one another its policy and its window, in which nothing counts. The person is
+/// counted first.
 const WAITING: Budget = budget(
-    6,
+    10,
     1,
     &[
         &["UpdateItem"],
         &["Query"],
         &["BatchGetItem"],
-        &["BatchGetItem", "GetItem", "GetItem"],
+        &["BatchGetItem"],
+        &["BatchGetItem", "GetItem"],
     ],
 );
 

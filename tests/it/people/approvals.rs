@@ -61,7 +61,9 @@ async fn a_person_is_told_what_they_decide_about_and_what_they_said() {
     let operation = &search.operations[0];
     let mut body = body_of(world.offer(100_000));
     body["operation_id"] = json!(operation.slug.as_str());
-    body["original_request"] = json!({"method": operation.method, "url": operation.endpoint.as_str()});
+    let called = format!("{}?q=lisbon", operation.endpoint.as_str());
+    body["original_request"] = json!({"method": operation.method, "url": called, "body_hash": "sha256:00"});
+    body["metadata"] = json!({"target_url": "https://pages.example/a?b=c", "task": "<b>report</b>", "step": 3});
     let asked = world.authorize(agent, &body).await.refused(402, "approval_required");
     let id = &asked["approval_id"];
     let pending = home.approval(id).await;
@@ -78,6 +80,15 @@ async fn a_person_is_told_what_they_decide_about_and_what_they_said() {
         "operation_id": "web.search",
         "amount_units": 100_000,
         "pay_to": world.stack.providers.pay_to,
+        "call": {
+            "method": "GET",
+            "url": called,
+            "body_hash": "sha256:00",
+            "target_url": "https://pages.example/a?b=c",
+            "metadata": {"task": "<b>report</b>", "step": 3},
+            "catalog_price_units": 5_000,
+            "catalog_max_price_units": 100_000,
+        },
         "threshold_units": 1,
         "rule_id": null,
         "max_per_day_units": dollars(20),
@@ -104,6 +115,11 @@ async fn a_person_is_told_what_they_decide_about_and_what_they_said() {
     expected["note"] = json!("Go ahead,\nbut only once. \u{1f44d}");
     assert_eq!(approved, expected);
     assert_eq!(home.approval(id).await, expected);
+    // The agent reads the person's word, and its own.
+    let polled = world.get(agent, &format!("/approvals/{}", id.as_str().unwrap())).await.ok();
+    for name in ["note", "call", "resolved_at", "status"] {
+        assert_eq!(polled[name], expected[name], "{name}");
+    }
 
     let paid = world.authorize(agent, &carrying(&body, id)).await.ok();
     expected["status"] = json!("executed");
@@ -113,6 +129,60 @@ async fn a_person_is_told_what_they_decide_about_and_what_they_said() {
         expected[name] = Value::Null;
     }
     assert_eq!(home.approval(id).await, expected);
+
+    // The log tells the call of the question and of the payment alike, in the list and one by one.
+    let log = world.person_gets(&home.kim, "/decisions").await.ok();
+    let (allowed, escalated) = (&log["decisions"][0], &log["decisions"][1]);
+    assert_eq!(
+        (&allowed["result"], &escalated["result"]),
+        (&json!("allow"), &json!("escalate"))
+    );
+    for decision in [allowed, escalated] {
+        assert_eq!(decision["call"], expected["call"]);
+        let below = format!("/decisions/{}", decision["transaction_id"].as_str().unwrap());
+        assert_eq!(home.read(&below).await, *decision);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_asks_to_its_limit_hides_nobody_elses_question() {
+    let home = asking(World::still().await).await;
+    let (world, kim) = (&home.world, &home.kim);
+    let quiet = world.agent_of(kim, "quiet one").await;
+    let policy = json!({"require_approval_above_units": dollars(5)});
+    let path = quiet.path("/services/lab-search");
+    world.person_edits(kim, Method::PATCH, &path, &policy).await.ok();
+    for n in 0..25 {
+        let body = body_of(world.offer(dollars(6) + n));
+        let answer = world.authorize(&home.agent, &body).await;
+        assert_eq!(answer.status, if n < 20 { 402 } else { 403 }, "{}", answer.body);
+    }
+    let mut body = body_of(world.offer(dollars(6)));
+    body["metadata"] = json!({"reason": "<i>urgent</i>"});
+    let asked = world.authorize(&quiet, &body).await.refused(402, "approval_required");
+    let id = asked["approval_id"].as_str().unwrap();
+
+    assert_eq!(home.queue("status=pending").await["count"], 21);
+    let narrowed = home.queue(&format!("status=pending&agent_id={}", quiet.id)).await;
+    assert_eq!(
+        (&narrowed["count"], &narrowed["approvals"][0]["approval_id"]),
+        (&json!(1), &json!(id))
+    );
+    let page = async |path: &str| {
+        let url = format!("{}/dashboard{path}", world.stack.base_url);
+        let request = world.http.get(url).header("cookie", format!("purser-session={}", kim.token));
+        request.send().await.unwrap().text().await.unwrap()
+    };
+    let card = format!("data-approval=\"{id}\"");
+    let only = format!("/approvals?agent_id={}", quiet.id);
+    for path in ["", "/approvals", "/approvals/waiting", &only] {
+        let html = page(path).await;
+        assert!(html.contains(&card) && html.contains("data-waiting=\"21\""), "{path}");
+        assert!(html.contains("&lt;i&gt;urgent&lt;/i&gt;"), "{path}");
+    }
+    let html = page(&only).await;
+    assert_eq!(html.matches("data-approval=").count(), 1);
+    assert!(html.contains("quiet one (1 waiting)") && html.contains("errand runner (20 waiting)"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

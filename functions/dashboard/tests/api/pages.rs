@@ -431,6 +431,104 @@ async fn what_waits_appears_to_whoever_watches_and_is_decided_once() {
 }
 
 #[tokio::test]
+async fn what_waits_is_told_page_by_page_and_by_agent() {
+    let world = World::start().await;
+    let mut agents = Vec::new();
+    for _ in 0..2 {
+        let (agent, _) = world.waiting().await;
+        agents.push(agent);
+    }
+    for n in 0..19 {
+        for agent in &agents {
+            world.advance(1);
+            assert!(matches!(world.pay(agent, 30, &format!("more {n}")).await, Told::Waits(_)));
+        }
+    }
+    let mut owner = world.browser(OWNER);
+    let ids = |html: &str| -> Vec<String> {
+        let parts = html.split("data-approval=\"").skip(1);
+        parts.map(|part| part.split('"').next().unwrap().to_owned()).collect()
+    };
+    let link = |html: &str, text: &str| -> Option<String> {
+        let (before, _) = html.split_once(&format!(">{text}</a>"))?;
+        let address = before.rsplit_once("href=\"")?.1.split('"').next()?;
+        Some(address.replace("&amp;", "&"))
+    };
+    let first = owner.get("/dashboard/approvals").await;
+    assert!(first.status == 200 && first.html.contains("data-waiting=\"40\""));
+    let next = link(&first.html, "More that waits").unwrap();
+    let second = owner.get(&next).await;
+    assert!(second.html.contains("data-waiting=\"40\""), "whatever is shown, all is counted");
+    let (first, second) = (ids(&first.html), (ids(&second.html), second.html));
+    assert_eq!((first.len(), second.0.len()), (25, 15));
+    let all: std::collections::BTreeSet<&String> = first.iter().chain(&second.0).collect();
+    assert_eq!(all.len(), 40, "each is there once");
+    assert_eq!(link(&second.1, "More that waits"), None);
+    assert_eq!(link(&second.1, "First").unwrap(), "/dashboard/approvals");
+    // The script asks for the same part.
+    let live = second.1.split("data-live=\"").nth(1).unwrap().split('"').next().unwrap();
+    assert_eq!(ids(&owner.get(live).await.html), second.0);
+
+    // Decided on the second page, on the second page still.
+    let approval = &second.0[0];
+    let action = format!("/dashboard/agents/{}/approvals/{approval}/approve", agents[0]);
+    let action = [action, format!("/dashboard/agents/{}/approvals/{approval}/approve", agents[1])]
+        .into_iter()
+        .find(|action| second.1.contains(action.as_str()))
+        .unwrap();
+    let query = next.split_once('?').unwrap().1;
+    let done = owner.post(&next, &format!("{action}?{query}"), &[]).await;
+    assert_eq!(done.leads(), format!("{next}&notice=approved"));
+    let after = owner.get(done.leads()).await;
+    assert_eq!(ids(&after.html).len(), 14);
+
+    let mut narrowed = 0;
+    for agent in &agents {
+        let seen = owner.get(&format!("/dashboard/approvals?agent_id={agent}")).await;
+        assert!(seen.html.contains("data-waiting=\"39\""));
+        let shown = ids(&seen.html).len();
+        assert_eq!(seen.html.matches(&format!("/dashboard/agents/{agent}/approvals/")).count(), 2 * shown);
+        narrowed += shown;
+    }
+    assert_eq!(narrowed, 39);
+    for query in ["?agent_id=x", "?after=x", "?before=x"] {
+        let seen = owner.get(&format!("/dashboard/approvals{query}")).await;
+        seen.is(400, "not understood");
+    }
+    let others = format!("/dashboard/approvals?agent_id={}", agents[0]);
+    assert_eq!(world.browser("bob").get(&others).await.status, 404);
+    let others = format!("/dashboard/approvals/waiting?agent_id={}", agents[0]);
+    assert!(world.browser("bob").get(&others).await.html.contains("data-waiting=\"0\""));
+}
+
+#[tokio::test]
+async fn what_was_decided_is_told_page_by_page() {
+    let world = World::start().await;
+    let (agent, first) = world.waiting().await;
+    let mut approvals = vec![first];
+    for n in 0..29 {
+        world.advance(1);
+        for approval in &approvals {
+            let path = format!("/agents/{agent}/approvals/{approval}/reject");
+            world.call(OWNER, "POST", &path, None, None).await;
+        }
+        match world.pay(&agent, 30, &format!("more {n}")).await {
+            Told::Waits(approval) => approvals = vec![approval.to_string()],
+            other => panic!("{other:?}"),
+        }
+    }
+    let mut owner = world.browser(OWNER);
+    let page = owner.get("/dashboard/approvals").await.html;
+    let rejected = |html: &str| html.matches(">rejected</span>").count();
+    assert_eq!(rejected(&page), 25);
+    let (before, _) = page.split_once(">Older</a>").unwrap();
+    let older = before.rsplit_once("href=\"").unwrap().1.split('"').next().unwrap();
+    let page = owner.get(older).await.html;
+    assert_eq!(rejected(&page), 4);
+    assert!(page.contains(">Newest</a>") && !page.contains(">Older</a>"));
+}
+
+#[tokio::test]
 async fn an_approval_that_is_out_of_time_can_t_be_given() {
     let world = World::start().await;
     let (agent, approval) = world.waiting().await;

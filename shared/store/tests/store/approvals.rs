@@ -3,13 +3,14 @@
 use crate::{
     assert_sound, at_once, count, ledger_with, request,
     support::{
-        authorize::{Answer, Request, authorize, grant},
-        emulator::{DECISIONS, LEDGER},
+        authorize::{Answer, MOST_WAITING, Request, authorize, grant},
+        emulator::{DECISIONS, Emulator, LEDGER},
         invariants::scan,
         sample,
     },
 };
 use purser_domain::{ApprovalId, ApprovalStatus, Duration, Timestamp};
+use purser_proxy::Manners;
 use purser_store::{Ask, Ledger, Patience, Reserved, Resolved, Verdict};
 use std::collections::BTreeSet;
 
@@ -226,4 +227,113 @@ async fn a_key_that_waits_is_not_taken_over_by_another_request() {
         matches!(reserved, Reserved::Prior(purser_store::Prior::Escalated { approval, .. }) if approval == waiting)
     );
     assert_sound(&emulator).await;
+}
+
+/// The `n`th of different questions.
+fn question(n: u32, key: &str) -> Request {
+    Request {
+        body: n.to_string(),
+        ..request(50, key)
+    }
+}
+
+/// Lets as many questions wait as may.
+async fn fill(ledger: &Ledger, now: Timestamp) -> Vec<ApprovalId> {
+    let mut ids = Vec::new();
+    for n in 0..MOST_WAITING {
+        match authorize(ledger, &question(n, &n.to_string()), now).await.unwrap() {
+            Answer::Waits(id) => ids.push(id),
+            other => panic!("{other:?}"),
+        }
+    }
+    ids
+}
+
+/// How many approvals are in the agent's set.
+async fn kept(emulator: &Emulator) -> usize {
+    let items = scan(&emulator.client, LEDGER, None).await;
+    let set = items.iter().find(|item| item["sk"].as_s().unwrap() == "O#").unwrap();
+    set.get("ids").map_or(0, |ids| ids.as_ss().unwrap().len())
+}
+
+async fn would_be_refused(ledger: &Ledger, n: u32, now: Timestamp) -> bool {
+    let fingerprint = question(n, "k").fingerprint();
+    let refused = ledger.asks_too_many(sample::agent_id(1), &fingerprint, MOST_WAITING, now);
+    refused.await.unwrap()
+}
+
+#[tokio::test]
+async fn no_more_questions_wait_than_may_and_what_no_longer_waits_makes_room() {
+    let (emulator, ledger) = ledger_with(1_000, 10).await;
+    let start = sample::start();
+    assert!(!would_be_refused(&ledger, 0, start).await);
+    let ids = fill(&ledger, start).await;
+    let more = question(MOST_WAITING, "more");
+    assert_eq!(authorize(&ledger, &more, start).await.unwrap(), Answer::Blocked);
+    assert!(would_be_refused(&ledger, MOST_WAITING, start).await);
+    assert_eq!(ledger.approvals(ids.clone()).await.unwrap().len(), ids.len());
+    // Whoever asks the same as before, under any key, is told the same.
+    assert!(!would_be_refused(&ledger, 3, start).await);
+    let joined = authorize(&ledger, &question(3, "joins"), start).await.unwrap();
+    assert_eq!(joined, Answer::Waits(ids[3]));
+
+    // One approved is open, and waits for nobody: it is joined, and makes room.
+    approve(&ledger, ids[0], start).await;
+    assert!(!would_be_refused(&ledger, MOST_WAITING, start).await);
+    assert!(matches!(authorize(&ledger, &more, start).await.unwrap(), Answer::Waits(_)));
+    let joined = authorize(&ledger, &question(0, "joins, too"), start).await.unwrap();
+    assert_eq!(joined, Answer::Waits(ids[0]));
+    let another = question(MOST_WAITING + 1, "another");
+    assert_eq!(authorize(&ledger, &another, start).await.unwrap(), Answer::Blocked);
+    assert!(!would_be_refused(&ledger, 0, start).await);
+    assert_eq!(kept(&emulator).await, 20);
+
+    // Time makes room for all.
+    let late = start.after(Duration::DAY);
+    assert!(matches!(authorize(&ledger, &another, late).await.unwrap(), Answer::Waits(_)));
+    assert_eq!(kept(&emulator).await, 1);
+    assert_sound(&emulator).await;
+}
+
+#[tokio::test]
+async fn of_many_questions_at_once_as_many_wait_as_may_also_where_room_has_to_be_made() {
+    for decided in [0, 7, 20] {
+        let (emulator, ledger) = ledger_with(10_000, 10).await;
+        let start = sample::start();
+        let ids = fill(&ledger, start).await;
+        for id in ids.into_iter().take(decided) {
+            let ruling = sample::ruling(start);
+            ledger.resolve_approval(id, Verdict::Reject, &ruling).await.unwrap();
+        }
+        let requests = (100..130).map(|n| question(n, &n.to_string())).collect();
+        let answers = at_once(&ledger, requests, start).await;
+        assert_eq!(count(&answers, |answer| matches!(answer, Answer::Waits(_))), decided);
+        assert_eq!(count(&answers, |answer| *answer == Answer::Blocked), 30 - decided);
+        assert_eq!(kept(&emulator).await, 20);
+        assert_sound(&emulator).await;
+    }
+}
+
+#[tokio::test]
+async fn a_question_whose_answers_are_lost_takes_one_place() {
+    for (lost_answers, lost_requests) in [(1, 0), (3, 0), (0, 1), (0, 3), (2, 1)] {
+        let (emulator, ledger) = ledger_with(1_000, 10).await;
+        let start = sample::start();
+        let ids = fill(&ledger, start).await;
+        for id in ids.into_iter().take(5) {
+            let ruling = sample::ruling(start);
+            ledger.resolve_approval(id, Verdict::Reject, &ruling).await.unwrap();
+        }
+        let manners = Manners {
+            lost_answers,
+            lost_requests,
+            ..Manners::default()
+        };
+        let (behind, _proxy) = emulator.ledger_behind(manners).await;
+        let more = question(MOST_WAITING, "more");
+        let asked = authorize(&behind, &more, start).await.unwrap();
+        assert!(matches!(asked, Answer::Waits(_)), "{manners:?}: {asked:?}");
+        assert_eq!(kept(&emulator).await, 16, "{manners:?}");
+        assert_sound(&emulator).await;
+    }
 }

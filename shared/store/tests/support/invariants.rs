@@ -24,6 +24,7 @@ pub async fn violations(db: &Client, table: &str) -> Vec<String> {
     ledger.entries_are_settlements(&mut found);
     ledger.keys_name_settlements(&mut found);
     ledger.approvals_are_used_once(&mut found);
+    ledger.what_waits_is_in_its_agents_set(&mut found);
     ledger.transactions_confirm_once(&mut found);
     let indexed: BTreeSet<String> = scan(db, table, Some("hold"))
         .await
@@ -68,6 +69,7 @@ struct Parsed<'a> {
     keys: Vec<&'a Item>,
     approvals: Vec<&'a Item>,
     used: Vec<&'a Item>,
+    waiting: Vec<&'a Item>,
 }
 
 impl<'a> Parsed<'a> {
@@ -92,6 +94,7 @@ impl<'a> Parsed<'a> {
             keys: of("A#", "I#"),
             approvals: of("AP#", ""),
             used: of("X#", ""),
+            waiting: of("A#", "O#"),
         }
     }
 
@@ -101,6 +104,30 @@ impl<'a> Parsed<'a> {
             .iter()
             .find(|item| text(item, "pk") == format!("A#{agent}") && text(item, "sk") == id)
             .copied()
+    }
+
+    /// I15, but for time: what is in an agent's set is its approval, and what still waits and was asked last is in it.
+    fn what_waits_is_in_its_agents_set(&self, found: &mut Vec<String>) {
+        let mut sets: BTreeSet<(String, String)> = BTreeSet::new();
+        for item in &self.waiting {
+            let agent = text(item, "pk").trim_start_matches("A#");
+            let ids = item.get("ids").map_or(&[][..], |ids| ids.as_ss().unwrap());
+            sets.extend(ids.iter().map(|id| (agent.to_owned(), id.replace('-', ""))));
+        }
+        let of = |item: &Item| {
+            let lineage = text(item, "pk").trim_start_matches("AP#").to_owned();
+            let sequence: u32 = text(item, "sk").parse().unwrap();
+            (text(item, "agent").to_owned(), format!("{lineage}{sequence:08x}"))
+        };
+        let known: BTreeSet<(String, String)> = self.approvals.iter().map(|item| of(item)).collect();
+        found.extend(sets.difference(&known).map(|set| format!("I15 {set:?} is no approval")));
+        let newest = self.approvals.iter().map(|item| number(item, "t")).max();
+        for item in &self.approvals {
+            let waits = text(item, "st") == "pending" && newest.is_some_and(|newest| number(item, "ends") > newest);
+            if waits && !sets.contains(&of(item)) {
+                found.push(format!("I15 {:?} waits and is in no set", of(item)));
+            }
+        }
     }
 
     /// I1, first half: `total` is the sum of the entries that exist. I10: none is older than what was cleared.
