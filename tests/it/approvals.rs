@@ -171,7 +171,11 @@ async fn an_agent_asks_no_more_than_may_wait_and_hears_so_beforehand() {
     );
     assert_eq!(decision["checks"].as_array().unwrap().len(), 12);
     assert_eq!(world.footprint().await, before, "nothing is staged, and no key bound");
-    assert_eq!(world.decisions(&agent).await, decisions + 1, "that it was tried is on record");
+    assert_eq!(
+        world.decisions(&agent).await,
+        decisions + 1,
+        "that it was tried is on record"
+    );
 
     // What waits already is told again, under any key, and others ask as ever.
     for n in [0, 19] {
@@ -182,8 +186,14 @@ async fn an_agent_asks_no_more_than_may_wait_and_hears_so_beforehand() {
         assert_eq!(asked["approval_id"], ids[usize::try_from(n).unwrap()]);
     }
     let checked = world.check(&other, &question(20)).await.ok();
-    assert_eq!((&checked["result"], &checked["approval_required"]), (&json!("escalate"), &json!(true)));
-    world.authorize(&other, &question(20)).await.refused(402, "approval_required");
+    assert_eq!(
+        (&checked["result"], &checked["approval_required"]),
+        (&json!("escalate"), &json!(true))
+    );
+    world
+        .authorize(&other, &question(20))
+        .await
+        .refused(402, "approval_required");
     // A call that asks nobody is not concerned.
     world.authorize(&agent, &body_of(world.offer(dollars(1)))).await.ok();
 
@@ -196,11 +206,17 @@ async fn an_agent_asks_no_more_than_may_wait_and_hears_so_beforehand() {
         let checked = world.check(&agent, &question(22)).await.ok();
         assert_eq!(checked["result"], "escalate");
         world.authorize(&agent, &body).await.refused(402, "approval_required");
-        world.authorize(&agent, &question(23)).await.refused(403, "policy_blocked");
+        world
+            .authorize(&agent, &question(23))
+            .await
+            .refused(403, "policy_blocked");
     }
     // And so does time.
     world.pass(86_400);
     let checked = world.check(&agent, &question(24)).await.ok();
     assert_eq!(checked["result"], "escalate");
-    world.authorize(&agent, &question(24)).await.refused(402, "approval_required");
+    world
+        .authorize(&agent, &question(24))
+        .await
+        .refused(402, "approval_required");
 }

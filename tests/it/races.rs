@@ -233,7 +233,14 @@ async fn of_forty_questions_at_once_exactly_as_many_wait_as_may() {
     let world = World::conflicted().await;
     let agent = world.agent(roomy(), vec![]).await;
     let bodies: Vec<Value> = (0..40).map(|n| body_of(world.offer(dollars(60) + n))).collect();
-    let asking = || together(bodies.iter().map(|body| authorizing(&world, &agent, body.clone())).collect());
+    let asking = || {
+        together(
+            bodies
+                .iter()
+                .map(|body| authorizing(&world, &agent, body.clone()))
+                .collect(),
+        )
+    };
     let (asked, refused) = ((402, "approval_required"), (403, "policy_blocked"));
     let answers = asking().await;
     assert_eq!(

@@ -113,11 +113,11 @@ const SERVICES: Budget = budget(105, 1, &[&["GetItem", "UpdateItem"], &["Query"]
 const POLICY: Budget = budget(2, 1, &[READS]);
 /// Nothing at all: the copy in memory.
 const CATALOG: Budget = budget(0, 0, &[]);
-/// The list of what waits, which an open page asks for every few seconds: the index, each agent with its set of what may
-/// wait, here three, the approval, and beside one another its policy and its window, in which nothing counts. The person is
+/// The list of what waits, which an open page asks for every few seconds: the index, each of two agents with its set of
+/// what may wait, the approval, and beside one another its policy and its window, in which nothing counts. The person is
 /// counted first.
 const WAITING: Budget = budget(
-    10,
+    8,
     1,
     &[
         &["UpdateItem"],

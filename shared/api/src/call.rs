@@ -1,6 +1,6 @@
 //! How the call that a payment is for is told, to people and to the agent that described it.
 
-use purser_domain::CallDescription;
+use purser_domain::{Amount, CallDescription};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -47,7 +47,7 @@ impl From<&CallDescription> for CallView {
             target_url: target_url.as_ref().map(ToString::to_string),
             metadata: metadata.members().clone(),
             catalog_price_units: catalog_price.map(|price| price.price.units()),
-            catalog_max_price_units: catalog_price.and_then(|price| price.most).map(|most| most.units()),
+            catalog_max_price_units: catalog_price.and_then(|price| price.most).map(Amount::units),
         }
     }
 }

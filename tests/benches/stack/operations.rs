@@ -5,8 +5,9 @@ use crate::function::Function;
 use crate::place::Place;
 use crate::timing::Turn;
 use alloy::primitives::keccak256;
-use purser_tests::{TestAgent, dollars, fresh_key};
+use purser_tests::{TestAgent, dollars, fresh_key, judged_policy};
 use serde_json::{Value, json};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// An operation: how one request of it looks, and what it was seen to ask.
 pub struct Operation {
@@ -112,6 +113,15 @@ async fn block(place: &Place, function: &Function) -> Operation {
 }
 
 async fn escalate(place: &Place, function: &Function) -> Operation {
+    /// Of one agent at most twenty questions wait, and none of these is answered: they ask by turns.
+    const ASKING: usize = 40;
+    let mut asking = Vec::new();
+    for _ in 0..ASKING {
+        let agent = place.world.poor_agent(vec![]).await;
+        place.world.enable(&agent, "lab-search", judged_policy()).await;
+        asking.push(agent);
+    }
+    let asked = AtomicUsize::new(0);
     let body = |place: &Place| {
         let mut body = purser_tests::body_of(place.world.offer(dollars(30)));
         // Another request each time: the same one would join the approval that is open.
@@ -123,7 +133,8 @@ async fn escalate(place: &Place, function: &Function) -> Operation {
     let recorded = recorded.without_node();
     let first = place.agents[0].id.to_string();
     let (key, lineage, decision) = (recorded.put("I#"), recorded.put("AP#"), recorded.put("T#"));
-    Operation::new("authorize: escalate", None, move |place, agent| {
+    Operation::new("authorize: escalate", None, move |place, _| {
+        let agent = &asking[asked.fetch_add(1, Ordering::Relaxed) % ASKING];
         let fresh_lineage = fresh_hash()[..lineage.len()].to_owned();
         let exchanged = [
             (key.as_str(), fresh_hash()),

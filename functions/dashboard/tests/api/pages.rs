@@ -441,7 +441,10 @@ async fn what_waits_is_told_page_by_page_and_by_agent() {
     for n in 0..19 {
         for agent in &agents {
             world.advance(1);
-            assert!(matches!(world.pay(agent, 30, &format!("more {n}")).await, Told::Waits(_)));
+            assert!(matches!(
+                world.pay(agent, 30, &format!("more {n}")).await,
+                Told::Waits(_)
+            ));
         }
     }
     let mut owner = world.browser(OWNER);
@@ -458,7 +461,10 @@ async fn what_waits_is_told_page_by_page_and_by_agent() {
     assert!(first.status == 200 && first.html.contains("data-waiting=\"40\""));
     let next = link(&first.html, "More that waits").unwrap();
     let second = owner.get(&next).await;
-    assert!(second.html.contains("data-waiting=\"40\""), "whatever is shown, all is counted");
+    assert!(
+        second.html.contains("data-waiting=\"40\""),
+        "whatever is shown, all is counted"
+    );
     let (first, second) = (ids(&first.html), (ids(&second.html), second.html));
     assert_eq!((first.len(), second.0.len()), (25, 15));
     let all: std::collections::BTreeSet<&String> = first.iter().chain(&second.0).collect();
@@ -466,16 +472,26 @@ async fn what_waits_is_told_page_by_page_and_by_agent() {
     assert_eq!(link(&second.1, "More that waits"), None);
     assert_eq!(link(&second.1, "First").unwrap(), "/dashboard/approvals");
     // The script asks for the same part.
-    let live = second.1.split("data-live=\"").nth(1).unwrap().split('"').next().unwrap();
+    let live = second
+        .1
+        .split("data-live=\"")
+        .nth(1)
+        .unwrap()
+        .split('"')
+        .next()
+        .unwrap();
     assert_eq!(ids(&owner.get(live).await.html), second.0);
 
     // Decided on the second page, on the second page still.
     let approval = &second.0[0];
     let action = format!("/dashboard/agents/{}/approvals/{approval}/approve", agents[0]);
-    let action = [action, format!("/dashboard/agents/{}/approvals/{approval}/approve", agents[1])]
-        .into_iter()
-        .find(|action| second.1.contains(action.as_str()))
-        .unwrap();
+    let action = [
+        action,
+        format!("/dashboard/agents/{}/approvals/{approval}/approve", agents[1]),
+    ]
+    .into_iter()
+    .find(|action| second.1.contains(action.as_str()))
+    .unwrap();
     let query = next.split_once('?').unwrap().1;
     let done = owner.post(&next, &format!("{action}?{query}"), &[]).await;
     assert_eq!(done.leads(), format!("{next}&notice=approved"));
@@ -487,7 +503,12 @@ async fn what_waits_is_told_page_by_page_and_by_agent() {
         let seen = owner.get(&format!("/dashboard/approvals?agent_id={agent}")).await;
         assert!(seen.html.contains("data-waiting=\"39\""));
         let shown = ids(&seen.html).len();
-        assert_eq!(seen.html.matches(&format!("/dashboard/agents/{agent}/approvals/")).count(), 2 * shown);
+        assert_eq!(
+            seen.html
+                .matches(&format!("/dashboard/agents/{agent}/approvals/"))
+                .count(),
+            2 * shown
+        );
         narrowed += shown;
     }
     assert_eq!(narrowed, 39);
@@ -498,7 +519,14 @@ async fn what_waits_is_told_page_by_page_and_by_agent() {
     let others = format!("/dashboard/approvals?agent_id={}", agents[0]);
     assert_eq!(world.browser("bob").get(&others).await.status, 404);
     let others = format!("/dashboard/approvals/waiting?agent_id={}", agents[0]);
-    assert!(world.browser("bob").get(&others).await.html.contains("data-waiting=\"0\""));
+    assert!(
+        world
+            .browser("bob")
+            .get(&others)
+            .await
+            .html
+            .contains("data-waiting=\"0\"")
+    );
 }
 
 #[tokio::test]

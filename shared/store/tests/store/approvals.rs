@@ -280,7 +280,10 @@ async fn no_more_questions_wait_than_may_and_what_no_longer_waits_makes_room() {
     // One approved is open, and waits for nobody: it is joined, and makes room.
     approve(&ledger, ids[0], start).await;
     assert!(!would_be_refused(&ledger, MOST_WAITING, start).await);
-    assert!(matches!(authorize(&ledger, &more, start).await.unwrap(), Answer::Waits(_)));
+    assert!(matches!(
+        authorize(&ledger, &more, start).await.unwrap(),
+        Answer::Waits(_)
+    ));
     let joined = authorize(&ledger, &question(0, "joins, too"), start).await.unwrap();
     assert_eq!(joined, Answer::Waits(ids[0]));
     let another = question(MOST_WAITING + 1, "another");
@@ -290,7 +293,10 @@ async fn no_more_questions_wait_than_may_and_what_no_longer_waits_makes_room() {
 
     // Time makes room for all.
     let late = start.after(Duration::DAY);
-    assert!(matches!(authorize(&ledger, &another, late).await.unwrap(), Answer::Waits(_)));
+    assert!(matches!(
+        authorize(&ledger, &another, late).await.unwrap(),
+        Answer::Waits(_)
+    ));
     assert_eq!(kept(&emulator).await, 1);
     assert_sound(&emulator).await;
 }
