@@ -25,6 +25,7 @@ async fn a_service_enabled_by_hand_takes_the_column_defaults_for_what_is_left_ou
     let id = newcomer(&home).await;
     let mut body = body_of(world.offer(1_000));
     body["service_id"] = json!("newcomer");
+    body["original_request"]["url"] = json!("https://newcomer.example/read");
     world.authorize(agent, &body).await.refused(403, "service_not_enabled");
     world
         .person_gets(&home.kim, &agent.path("/services/newcomer"))

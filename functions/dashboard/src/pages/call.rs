@@ -21,7 +21,7 @@ pub(super) fn described(call: &CallDescription, asked: Amount) -> Markup {
             }
             div { dt { "Price" } dd { (price(asked, call.catalog_price)) } }
             @if let Some(hash) = &call.request.body_hash {
-                div { dt { "Body’s hash" } dd { code.long { (visible(hash)) } " " span.muted { "as the agent says" } } }
+                div { dt { "Body’s hash" } dd { code.long { (visible(hash)) } " " span.aside { "as the agent says" } } }
             }
             @if !call.metadata.is_empty() {
                 div { dt { "The agent says" } dd { (said(&call.metadata)) } }
