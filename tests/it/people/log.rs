@@ -1,6 +1,7 @@
 //! The log: every decision with its checks, and every settlement, of one's own agents alone.
 
 use super::{Household, LEE, NOTHING, carrying};
+use purser_domain::Amount;
 use purser_tests::{TestAgent, World, body_of, dollars, fresh_key, paths};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -48,6 +49,15 @@ async fn every_allow_block_and_escalation_is_told_with_its_checks_and_numbers() 
             "operation_id": null,
             "amount_units": units,
             "pay_to": world.stack.providers.pay_to,
+            "call": {
+                "method": "GET",
+                "url": "https://provider.example/x",
+                "body_hash": null,
+                "target_url": null,
+                "metadata": {},
+                "catalog_price_units": 5_000,
+                "catalog_max_price_units": Amount::MAX.units(),
+            },
             "decided_at": world.now().to_string(),
             "result": result,
             "reason": reason,
