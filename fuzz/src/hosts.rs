@@ -93,7 +93,7 @@ fn a_host_is_what_the_web_connects_to(url: &str, target: &Target) {
     );
     assert!(!host.starts_with('.') && !host.ends_with('.'), "{host}");
     let again = Target::parse(&format!("https://{host}/"));
-    assert_eq!(again.as_ref(), Ok(target), "{host}");
+    assert_eq!(again.as_ref().map(Target::host), Ok(host), "{host}");
 
     let parsed = parse_web_url(url).expect("a target is an address");
     assert!(matches!(parsed.scheme(), "http" | "https"));
@@ -107,5 +107,9 @@ fn a_host_is_what_the_web_connects_to(url: &str, target: &Target) {
     assert_eq!(written.host_str(), parsed.host_str());
     // Neither a name before the host nor a port behind it makes it another one.
     let disguised = format!("https://example.com:443@{host}:8443/@example.com");
-    assert_eq!(Target::parse(&disguised).as_ref(), Ok(target), "{disguised}");
+    assert_eq!(
+        Target::parse(&disguised).as_ref().map(Target::host),
+        Ok(target.host()),
+        "{disguised}"
+    );
 }

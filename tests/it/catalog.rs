@@ -111,7 +111,8 @@ async fn a_service_is_told_with_the_fields_of_the_contract() {
         &item["free_operation_count"],
         &item["min_price_units"],
     );
-    assert_eq!(counts, (&json!(2), &json!(1), &json!(1), &json!(0)));
+    // Two of the demo's, and the one that these tests pay.
+    assert_eq!(counts, (&json!(3), &json!(2), &json!(1), &json!(0)));
 
     let by_slug = world.call(Method::GET, "/services/lab-weather", None, None).await.ok();
     let id = by_slug["id"].as_str().unwrap();

@@ -361,7 +361,7 @@ async fn a_service_is_created_read_and_replaced() {
     let replaced = desk.put(&path(LAB, ""), Some("\"1\""), &fewer).await;
     assert_eq!(replaced.version(), (200, 2));
     assert_eq!(replaced.body["operation_count"], 1);
-    assert_eq!(replaced.body["min_price_units"], 20_000);
+    assert_eq!(replaced.body["min_price_units"], 5_000);
     let again = desk.put(&path(LAB, ""), Some("*"), &fewer).await;
     assert_eq!(again.version(), (200, 2), "what is there already is not written");
     assert_eq!(again.body, replaced.body);

@@ -3,8 +3,8 @@
 use crate::Payments;
 use crate::early_balance::EarlyBalance;
 use purser_domain::{
-    Address, Agent, AgentId, Amount, ApprovalId, Block, Decision, Denial, Duration, Error, Eviction, Facts, Fits, Intent,
-    Purchase, Reason, Result, Timestamp, Window, evaluate, recorded_time,
+    Address, Agent, AgentId, Amount, ApprovalId, Block, Decision, Denial, Duration, Error, Eviction, Facts, Fits,
+    Intent, Purchase, Reason, Result, Timestamp, Window, evaluate, recorded_time,
 };
 use purser_store::Standing;
 

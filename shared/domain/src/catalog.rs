@@ -312,7 +312,7 @@ impl Catalog {
         templates.sort_unstable_by_key(|(length, literalness, _)| (*length, *literalness));
         templates.dedup();
         let mut by_host: Vec<_> = endpoints()
-            .map(|(place, _, endpoint)| (host_digest(endpoint.host()), place))
+            .map(|(place, _, endpoint)| (host_digest(endpoint.host().as_ref()), place))
             .collect();
         by_host.sort_unstable();
         by_host.dedup();
@@ -356,13 +356,23 @@ impl Catalog {
         method: &'a str,
         url: &'a Url,
     ) -> impl Iterator<Item = (&'a Service, &'a Operation)> + Clone {
+        // Where an endpoint without parameters fits, no other is looked for.
+        let with_parameters = std::iter::once_with(|| self.forms_with_parameters(url)).flatten();
+        let mut forms = std::iter::once(Parameters::NONE).chain(with_parameters);
+        let found = forms.find_map(|form| {
+            let mut operations = self.of_form(form, method, url).peekable();
+            operations.peek().is_some().then_some(operations)
+        });
+        found.into_iter().flatten()
+    }
+
+    /// The forms of endpoints with parameters, at the place of this address and with as many segments, the most literal first.
+    fn forms_with_parameters(&self, url: &Url) -> impl Iterator<Item = Parameters> {
         let length = length_digest(url);
         let first = self.templates.partition_point(|(other, ..)| *other < length);
         let alike = self.templates.iter().skip(first);
-        let alike = alike.take_while(|(other, ..)| *other == length);
-        let mut forms = std::iter::once(Parameters::NONE).chain(alike.map(|(.., parameters)| *parameters));
-        let form = forms.find(|form| self.of_form(*form, method, url).next().is_some());
-        form.into_iter().flat_map(move |form| self.of_form(form, method, url))
+        let alike = alike.take_while(move |(other, ..)| *other == length);
+        alike.map(|(.., parameters)| *parameters)
     }
 
     /// As [`Catalog::called`], of the endpoints of one form.
@@ -392,7 +402,7 @@ impl Catalog {
     /// The first open service, in the order of the catalog, that has an operation at the host of this address, whatever the
     /// port.
     pub fn at_host(&self, url: &Url) -> Option<&Service> {
-        let digest = host_digest(url.host());
+        let digest = host_digest(url.host().as_ref());
         let first = self.by_host.partition_point(|(other, _)| *other < digest);
         let alike = self.by_host.iter().skip(first);
         let mut services = alike

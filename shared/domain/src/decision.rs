@@ -43,6 +43,10 @@ pub struct DecisionRecord {
 
 /// One line of an agent's decision log.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a page holds a hundred of them, and most are of the two large ones"
+)]
 pub enum LoggedDecision {
     /// A payment was authorized; its settlement is the record.
     Allowed(Settlement),

@@ -162,7 +162,7 @@ pub(crate) fn length_digest(url: &Url) -> u64 {
 }
 
 /// What addresses of one host have in common, whatever the scheme and port.
-pub(crate) fn host_digest(host: Option<Host<&str>>) -> u64 {
+pub(crate) fn host_digest(host: Option<&Host<&str>>) -> u64 {
     let mut digest = DefaultHasher::new();
     host.hash(&mut digest);
     digest.finish()

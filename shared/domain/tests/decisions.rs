@@ -399,7 +399,7 @@ fn the_first_failed_check_answers() {
         ("vendor_allowlist:lab", |case| case.vendor_listed = Some(false)),
         ("vendor_allowlist:pay_to_is_own_wallet", |case| case.pay_to = WALLET),
         ("vendor_allowlist:operation_has_no_payment", |case| {
-            case.operation_free = true
+            case.operation_free = true;
         }),
         ("vendor_allowlist:operation_is_paid_on_another_network", |case| {
             case.other_network = true;

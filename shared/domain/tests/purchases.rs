@@ -59,7 +59,7 @@ fn about(catalog: &Catalog, service: &Value, operation: &Value, call: &str) -> S
         "replay_key": "once",
     });
     let request = CheckRequest::parse(&body, Network::BaseSepolia).unwrap();
-    let answer = match Purchase::of(&request.intent, catalog) {
+    match Purchase::of(&request.intent, catalog) {
         Ok(Purchase { service, operation }) => {
             let operation = operation.map_or("none", |operation| operation.slug.as_str());
             format!("{}/{operation}", service.slug)
@@ -68,8 +68,7 @@ fn about(catalog: &Catalog, service: &Value, operation: &Value, call: &str) -> S
             ErrorKind::InvalidRequest(problems) => problems.iter().map(|problem| problem.path.as_str()).collect(),
             other => other.slug(),
         },
-    };
-    answer
+    }
 }
 
 #[test]

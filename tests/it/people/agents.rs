@@ -57,6 +57,16 @@ async fn a_new_agent_has_a_wallet_of_its_own_and_the_curated_services_without_li
     let open: Vec<&Value> = open.filter(|service| service["slug"] != "lab-search").collect();
     assert!(open.len() >= 12, "{}", open.len());
     assert_eq!(services["count"], open.len());
+    // Of the seeded catalog only what has no payment can't be paid.
+    let unpaid = async |slug: &str| -> Vec<Value> {
+        let service = world.service(slug).await;
+        let unpaid = service
+            .operations
+            .iter()
+            .filter(|operation| operation.payment.is_none());
+        let told = |slug: &str| json!({"operation_id": slug, "reason": "operation_has_no_payment"});
+        unpaid.map(|operation| told(operation.slug.as_str())).collect()
+    };
     for (told, service) in services["services"].as_array().unwrap().iter().zip(open) {
         let expected = json!({
             "agent_id": made["agent_id"],
@@ -77,6 +87,7 @@ async fn a_new_agent_has_a_wallet_of_its_own_and_the_curated_services_without_li
             "permissive": true,
             "spend_today_units": 0,
             "remaining_today_units": NO_LIMIT,
+            "unpayable_operations": unpaid(service["slug"].as_str().unwrap()).await,
         });
         assert_eq!(*told, expected);
     }

@@ -46,7 +46,7 @@ async fn every_allow_block_and_escalation_is_told_with_its_checks_and_numbers() 
             "service_id": service.id.to_string(),
             "service_slug": "lab-search",
             "service_name": service.name,
-            "operation_id": null,
+            "operation_id": "test.anything",
             "amount_units": units,
             "pay_to": world.stack.providers.pay_to,
             "call": {
@@ -316,7 +316,7 @@ async fn a_settlement_is_told_whole_from_its_authorization_to_its_receipt() {
         "transaction_id": settlements[0]["transaction_id"],
         "agent_id": agent.id.to_string(),
         "service_id": world.service("lab-search").await.id.to_string(),
-        "operation_id": null,
+        "operation_id": "test.anything",
         "network": "base-sepolia",
         "token": "USDC",
         "amount_units": 1_000,

@@ -67,6 +67,7 @@ async fn a_service_enabled_by_hand_takes_the_column_defaults_for_what_is_left_ou
         "permissive": false,
         "spend_today_units": 0,
         "remaining_today_units": dollars(3),
+        "unpayable_operations": [],
     });
     assert_eq!(made, expected);
     for reference in ["newcomer", &id] {

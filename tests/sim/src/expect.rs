@@ -108,7 +108,14 @@ fn before(books: &Books, asked: &Asked<'_>, instant: &Instant<'_>) -> Option<Vec
     let same = |row: &Item| bytes(row, "rh") == asked.fingerprint.as_bytes();
     let prior = books.row(&format!("A#{}", asked.agent), &format!("I#{}", asked.key));
     match prior.map(|row| (text(row, "kind"), row)) {
-        Some(("allow", row)) if same(row) => return Some(vec![format!("replay:{}", text(row, "sid"))]),
+        Some(("allow", row)) if same(row) => {
+            let is_frozen = books.agent(asked.agent).is_some_and(|row| text(row, "st") == "frozen");
+            return Some(vec![if is_frozen {
+                "policy_blocked:agent_frozen".to_owned()
+            } else {
+                format!("replay:{}", text(row, "sid"))
+            }]);
+        }
         Some(("allow", row)) => {
             return Some(vec![format!(
                 "idempotency_key_reused_for_different_request:{}",

@@ -47,7 +47,7 @@ async fn an_authorization_costs_what_the_design_says() {
 
     assert_eq!(allowed, (3, 9, 3), "allow");
     assert_eq!(replayed, (3, 0, 2), "replay");
-    assert_eq!(escalated, (3, 7, 3), "escalate");
+    assert_eq!(escalated, (3, 9, 3), "escalate");
     assert_eq!(resolved, (0, 1, 1), "verdict");
     assert_eq!(executed, (4, 11, 3), "approved retry");
     assert_eq!(denied, (5, 1, 5), "daily denial");

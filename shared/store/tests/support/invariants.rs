@@ -333,6 +333,7 @@ fn value_size(value: &AttributeValue) -> usize {
                 .map(|(name, value)| 1 + name.len() + value_size(value))
                 .sum::<usize>()
         }
+        AttributeValue::Ss(texts) => texts.iter().map(String::len).sum(),
         AttributeValue::Bool(_) => 1,
         other => panic!("nothing of ours: {other:?}"),
     }
