@@ -39,7 +39,7 @@ class World:
         self.own("PATCH", f"/agents/{self.agent}/services/lab-search", {"require_approval_above_units": 0})
         self.weather = self.offer("/weather")
         search = self.offer("/search")
-        self.approvals = [self.authorize("/search", search)["approval_id"] for _ in range(24)]
+        self.approvals = [self.authorize("/search", search)["approval_id"] for _ in range(20)]
         self.settlements = [self.authorize("/weather", self.weather)["settlement_id"] for _ in range(4)]
         rows = self.own("GET", f"/settlements?agent_id={self.agent}&status=confirmed")["settlements"]
         # `make demo` has left a payment that is proven.
