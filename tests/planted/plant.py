@@ -367,8 +367,8 @@ SIMULATED = [
     Bug(
         "a release by a block that is not final",
         "shared/chain/src/sight.rs",
-        "head?.saturating_add(1).saturating_sub(self.finality.confirmations)",
-        "head?.saturating_add(self.finality.confirmations).saturating_sub(self.finality.confirmations)",
+        "head.saturating_add(1).saturating_sub(self.finality.confirmations)",
+        "head.saturating_add(self.finality.confirmations).saturating_sub(self.finality.confirmations)",
         200,
     ),
     Bug(
