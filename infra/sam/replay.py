@@ -29,7 +29,8 @@ NOWHERE = "127.0.0.1:1"
 # What is counted has a default in the code, and so has the dashboard's address and what is for development alone; what
 # else is named has not.
 OPTIONAL = (
-    "_BYTES", "_CONFIRMATIONS", "_PER_MINUTE", "_RANGE", "_SECONDS", "_SETTLEMENTS", "ACCEPT_PROVIDER_OK", "DASHBOARD_URL",
+    "_APPROVALS", "_BYTES", "_CONFIRMATIONS", "_PER_MINUTE", "_RANGE", "_SECONDS", "_SETTLEMENTS",
+    "ACCEPT_PROVIDER_OK", "DASHBOARD_URL",
 )
 # All of it for one function, start included; a few seconds suffice.
 PATIENCE = 30
