@@ -324,6 +324,10 @@ fn attribute(value: &Value) -> AttributeValue {
         "BOOL" => AttributeValue::Bool(value.as_bool().expect("a truth")),
         "L" => AttributeValue::L(value.as_array().expect("a list").iter().map(attribute).collect()),
         "M" => AttributeValue::M(item(value)),
+        "SS" => {
+            let texts = value.as_array().expect("a set").iter();
+            AttributeValue::Ss(texts.map(|text| text.as_str().expect("a text").to_owned()).collect())
+        }
         other => panic!("{other} is not among the attributes of our items"),
     }
 }
