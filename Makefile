@@ -30,7 +30,7 @@ test: ## Runs all that a change can break, and says what ran and what was skippe
 test-all: ## Runs `make test`, and then what takes long.
 	@infra/test.sh --all
 
-# UNTIL is a time in seconds since 1970: what does not fit is left out, and told.
+# UNTIL is a time in seconds since 1970: what does not fit before it is left out, and told.
 .PHONY: test-rest
 test-rest: ## Runs what `make test-all` has and `make test` has not: planted bugs, many seeds, release builds, containers.
 	@infra/test.sh --rest
@@ -42,7 +42,7 @@ simulate: ## Runs 2,000 seeds of the simulation, or SEEDS many, or the one that 
 	target/debug/simulate $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),2000))
 
 .PHONY: simulate-planted
-simulate-planted: ## Plants bugs, one at a time, and sees the simulation find each, by a seed or a kept schedule.
+simulate-planted: ## Plants bugs, and sees the simulation find each, by a seed or a kept schedule.
 	tests/planted/plant.py --simulation
 
 .PHONY: lint
@@ -68,7 +68,7 @@ hostile: ## Calls every route of a local stack with what the API's description a
 fuzz: ## Fuzzes what reads bytes of strangers: make fuzz TARGET=hosts SECONDS=600.
 	@fuzz/run.sh $(or $(SECONDS),600) $(TARGET)
 
-# SHARD is one part of as many as there are: k/n, with k from 0. What is missed stands in target/mutants.
+# SHARD is one part of as many as there are: k/n, with k from 0. What is missed stands in target/mutants.out.
 .PHONY: mutants
 mutants: ## Mutates a sample of shared/domain and shared/store, and says which mutants no test catches: make mutants SHARD=3/40.
 	@infra/setup.sh nextest mutants

@@ -48,9 +48,10 @@ late_step() { # late_step <name> <command …>
 # Ends a command, and all that it has started, when its time is over.
 in_time() { # in_time <seconds> <command …>
   local status=0
-  timeout --kill-after=20 "$@" || status=$?
-  # 124 is said by `timeout` of one that it ended, and 137 by the shell of one that it had to kill.
-  if [[ $status == 124 || $status == 137 ]]; then return "$OUT_OF_TIME"; else return "$status"; fi
+  # One that knows of failures may say so when it is ended.
+  timeout --preserve-status --kill-after=20 "$@" || status=$?
+  # Ended by the signal, or killed since it did not end.
+  if [[ $status == 143 || $status == 137 ]]; then return "$OUT_OF_TIME"; else return "$status"; fi
 }
 
 # Dependencies are compiled once for each set of features that is asked of them. What the programs ask has to be what the
