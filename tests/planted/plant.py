@@ -432,14 +432,14 @@ def main():
     known = named("simulation", SIMULATED) if simulated else named("tests", BUGS) | named("simulation", SIMULATED)
     wanted = sys.argv[2:] if simulated else sys.argv[1:]
     bugs = {switch: bug for switch, bug in known.items() if not wanted or bug.name in wanted}
-    if not bugs:
-        sys.exit(f"plant: no such bug; there are: {'; '.join(dict.fromkeys(bug.name for bug in known.values()))}")
     # Before anything is built: one that can't be planted proves nothing.
     stale = [bug.name for bug in (*BUGS, *SIMULATED) if (ROOT / bug.file).read_text().count(bug.text) != 1]
     if (ROOT / PROCESSES).read_text().count(NO_VARIABLES) != 1:
         stale.append(f"the switch of {PROCESSES}")
     if stale:
         sys.exit(f"plant: no longer stands where it is to be planted, exactly once: {'; '.join(stale)}")
+    if not bugs:
+        sys.exit(f"plant: no such bug; there are: {'; '.join(dict.fromkeys(bug.name for bug in known.values()))}")
 
     copy_tree()
     plant(bugs)
@@ -472,7 +472,7 @@ def named(by, bugs):
 
 
 def copy_tree():
-    """Copies what git tracks or would track, the installed Node packages by a link, and what is compiled of others."""
+    """Copies what git tracks or would track, and what is compiled of other packages; the installed Node packages by a link."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
         cwd=ROOT, check=True, capture_output=True, text=True,
@@ -481,7 +481,8 @@ def copy_tree():
     for name in filter(None, listed.stdout.split("\0")):
         if (ROOT / name).is_file():
             (TREE / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, TREE / name)
+            # As new: cargo goes by times, and what an earlier run had planted has to be seen to be gone.
+            shutil.copy(ROOT / name, TREE / name)
     modules = "infra/local/x402/node_modules"
     if not (TREE / modules).exists():
         (TREE / modules).symlink_to(ROOT / modules)
@@ -614,7 +615,10 @@ def run(command, switch):
     return subprocess.run(
         command, cwd=TREE, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=1800,
         # Built once.
-        env={**os.environ, "CARGO_TARGET_DIR": str(BUILD), "CARGO_TERM_COLOR": "never", "CARGO_INCREMENTAL": "0", SWITCH: switch},
+        env={
+            **os.environ, "CARGO_TARGET_DIR": str(BUILD), "CARGO_TERM_COLOR": "never", "CARGO_INCREMENTAL": "0",
+            SWITCH: switch,
+        },
     )
 
 
