@@ -7,13 +7,15 @@
     reason = "a test stops where its ground is missing"
 )]
 
-use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_dynamodb::{
     Client,
-    config::{Credentials, SharedCredentialsProvider},
+    config::{BehaviorVersion, Credentials, Region, SharedCredentialsProvider},
     types::{AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType},
 };
-use aws_types::service_config::{LoadServiceConfig, ServiceConfigKey};
+use aws_types::{
+    SdkConfig,
+    service_config::{LoadServiceConfig, ServiceConfigKey},
+};
 use axum::{
     Router,
     body::{Body, Bytes},

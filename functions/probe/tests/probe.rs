@@ -6,11 +6,11 @@
     reason = "a test stops where its ground is missing"
 )]
 
-use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_dynamodb::{
-    config::{Credentials, SharedCredentialsProvider},
+    config::{BehaviorVersion, Credentials, Region, SharedCredentialsProvider},
     types::{AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType},
 };
+use aws_types::SdkConfig;
 use axum::{Router, extract::Path, extract::State, http::StatusCode, response::IntoResponse as _, response::Response};
 use dynoxide::Database;
 use purser_api::{Aside, Boot, Chance, Clock};

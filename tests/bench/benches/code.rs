@@ -4,8 +4,8 @@
 //! the same digest signed by bare `k256`.
 
 use alloy::primitives::hex;
-use alloy::signers::k256::ecdsa::SigningKey;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use k256::ecdsa::SigningKey;
 use purser_bench::{Case, NETWORK, Table, World, authorize_body, offer_v1, offer_v2};
 use purser_chain::{NonceKey, WalletSeed};
 use purser_domain::{

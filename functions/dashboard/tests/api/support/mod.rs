@@ -6,9 +6,11 @@ mod issuer;
 use crate::store::authorize::{Answer as Told, Request as Payment, authorize};
 use crate::store::emulator::{CATALOG, DECISIONS, Emulator, LEDGER, THROTTLE};
 use crate::store::sample;
-use aws_config::{BehaviorVersion, Region, SdkConfig};
-use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
-use aws_types::service_config::{LoadServiceConfig, ServiceConfigKey};
+use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region, SharedCredentialsProvider};
+use aws_types::{
+    SdkConfig,
+    service_config::{LoadServiceConfig, ServiceConfigKey},
+};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, header};
