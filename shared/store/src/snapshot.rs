@@ -5,17 +5,12 @@
 //! totals that bear its stamp, is read again until it does.
 
 use crate::{
-    agent::budget_length,
-    fault::Fault,
-    item::{Item, Row},
-    key::Key,
-    ledger::Ledger,
-    patience::Patience,
+    agent::budget_length, fault::Fault, idempotency::Prior, item::Item, key::Key, ledger::Ledger, patience::Patience,
     window::Head,
 };
 use purser_domain::{
-    Agent, AgentId, Approval, ApprovalId, BoundPayment, Duration, EnabledService, Error, Fingerprint, Result, RuleId,
-    ServiceId, Timestamp, TransactionId, Window, WindowScope,
+    Agent, AgentId, Approval, ApprovalId, Duration, EnabledService, Error, Fingerprint, Result, RuleId, ServiceId,
+    Timestamp, Window, WindowScope,
 };
 
 /// What to read.
@@ -44,27 +39,6 @@ pub struct Snapshot {
     pub standing: Option<Standing>,
 }
 
-/// What an idempotency key is bound to, for good.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Prior {
-    /// An authorization.
-    Allowed {
-        /// The request.
-        fingerprint: Fingerprint,
-        /// What it authorized.
-        payment: BoundPayment,
-    },
-    /// An escalation. The retry that carries the approval binds the key anew.
-    Escalated {
-        /// The request.
-        fingerprint: Fingerprint,
-        /// The approval it waits for.
-        approval: ApprovalId,
-        /// The decision.
-        transaction: TransactionId,
-    },
-}
-
 /// An agent's standing with a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
@@ -82,43 +56,6 @@ impl Standing {
         std::iter::once(&self.day).chain(self.budgets.iter().map(|(_, window)| window))
     }
 }
-
-impl Prior {
-    /// The request that the key was first used for.
-    pub const fn fingerprint(&self) -> &Fingerprint {
-        match self {
-            Self::Allowed { fingerprint, .. } | Self::Escalated { fingerprint, .. } => fingerprint,
-        }
-    }
-
-    /// What an idempotency row says.
-    pub(crate) fn read(row: Row<'_>) -> Result<Self> {
-        let fingerprint = row.get("rh")?;
-        match row.get::<String>("kind")?.as_str() {
-            ALLOW => Ok(Self::Allowed {
-                fingerprint,
-                payment: BoundPayment {
-                    settlement: row.get("sid")?,
-                    transaction: row.get("txid")?,
-                    authorized_at: row.get("t")?,
-                    valid_before: row.get("vb")?,
-                    offer_index: row.get("oi")?,
-                },
-            }),
-            ESCALATE => Ok(Self::Escalated {
-                fingerprint,
-                approval: row.get("apid")?,
-                transaction: row.get("txid")?,
-            }),
-            _ => Err(row.corrupt("kind")),
-        }
-    }
-}
-
-/// The `kind` of a key that authorized.
-pub(crate) const ALLOW: &str = "allow";
-/// The `kind` of a key that escalated.
-pub(crate) const ESCALATE: &str = "esc";
 
 impl Ledger {
     /// Reads all of it: 3 read units, 4 with an approval, and one more for each budget, which take a second round trip.

@@ -7,11 +7,11 @@
 use crate::{
     attribute::Attribute as _,
     fault::failed,
+    idempotency::Prior,
     item::{Draft, Item},
     key::{self, Key},
     ledger::Ledger,
     patience::Patience,
-    snapshot::Prior,
     transact::{Sent, Transaction, is_conflict},
 };
 use aws_sdk_dynamodb::{operation::update_item::UpdateItemError, types::builders::UpdateBuilder};
