@@ -241,8 +241,10 @@ BUGS = [
     Bug(
         "a budget passed over whose window is not known",
         "shared/domain/src/evaluate.rs",
-        "let (limit, window) = budget_of(rule, &facts)?;",
-        "let (limit, window) = budget_of(rule, &facts).unwrap_or((Amount::MAX, facts.day));",
+        "let window = budget.window(facts.budgets)?;\n        Some(charge(window, budget.limit))",
+        "let found = budget.window(facts.budgets).map(|window| (window, budget.limit));\n"
+        "        let (window, limit) = found.unwrap_or((facts.day, Amount::MAX));\n"
+        "        Some(charge(window, limit))",
         "package(purser-domain) and test(=the_first_line_of_the_table_that_holds_answers)",
     ),
     Bug(

@@ -46,7 +46,6 @@ impl Payments {
         let without_balance = Facts {
             agent: case.agent,
             intent: case.intent,
-            offer: &case.intent.offer,
             service: case.purchase.service,
             operation: case.purchase.operation,
             network: self.network,

@@ -5,7 +5,6 @@
 //! totals that bear its stamp, is read again until it does.
 
 use crate::{
-    agent::budget_length,
     fault::Fault,
     item::{Item, Row},
     key::Key,
@@ -238,13 +237,9 @@ impl Ledger {
         let Some(agent) = agent else {
             return Ok(Some(Vec::new()));
         };
-        for rule in &agent.rules {
-            let Some(length) = budget_length(rule) else { continue };
-            let (ledger, id, version) = (self.clone(), rule.id, rule.version);
-            let scope = WindowScope::Budget {
-                agent: agent.id,
-                rule: id,
-            };
+        for budget in agent.budgets() {
+            let (scope, length) = (budget.scope(agent.id), budget.length);
+            let (ledger, id, version) = (self.clone(), budget.rule.id, budget.rule.version);
             reads.spawn(async move { ledger.head(scope, length).await.map(|head| (id, version, head.window)) });
         }
         let mut budgets = Vec::with_capacity(reads.len());

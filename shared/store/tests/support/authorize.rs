@@ -177,7 +177,6 @@ fn decide<'a>(
     evaluate(&Facts {
         agent: snapshot.agent.as_ref().unwrap(),
         intent,
-        offer: &intent.offer,
         service,
         operation: service.operations.first(),
         network: Network::BaseSepolia,
