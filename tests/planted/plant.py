@@ -54,7 +54,7 @@ BUGS = [
     ),
     Bug(
         "the request's hash not compared with the one its key is bound to",
-        "functions/payments/src/authorize.rs",
+        "functions/payments/src/idempotency.rs",
         "if *first != fingerprint {",
         "if *first != fingerprint && false {",
         "package(purser-tests) and test(=races::of_two_bodies_on_one_key_one_wins_and_the_other_conflicts)",
@@ -126,33 +126,33 @@ BUGS = [
     ),
     Bug(
         "a window cleared without an eye on the time",
-        "functions/payments/src/authorize.rs",
-        "self.payments.still_in_time(self.started)?;",
-        "let _ = self.payments.still_in_time(self.started);",
+        "functions/payments/src/refuse.rs",
+        "self.still_in_time()?;",
+        "let _ = self.still_in_time();",
         "package(purser-tests) and "
         "test(=windows::who_has_no_time_left_for_what_has_rolled_out_comes_back_and_goes_on_from_there)",
     ),
     Bug(
         "a service judged by what was read for another",
-        "functions/payments/src/lib.rs",
+        "functions/payments/src/authenticate.rs",
         "if service != guess {",
         "if service != guess && false {",
         "package(purser-tests) and test(=side_by_side::a_service_that_has_changed_meanwhile_is_judged_by_its_own_policy)",
     ),
     Bug(
         "the key not judged again with the decision",
-        "functions/payments/src/authorize.rs",
-        "if !agent.takes(",
-        "if false && !agent.takes(",
+        "functions/payments/src/authenticate.rs",
+        "agent.takes(caller.key, self.clock.now())",
+        "agent.takes(caller.key, self.clock.now()) || true",
         "package(purser-tests) and "
         "test(=people::edits::a_payment_under_way_when_an_edit_is_answered_is_judged_by_the_edit)",
     ),
     Bug(
         "a key judged as of before its agent was read",
-        "shared/api/src/entrance.rs",
-        "            let (agent, rest) = read(&key).await?;\n            let now = clock.now();\n",
-        "            let now = clock.now();\n            let (agent, rest) = read(&key).await?;\n",
-        "package(purser-api) and test(=entrance::tests::a_key_that_ends_while_its_agent_is_read_does_not_get_in)",
+        "shared/store/src/authenticate.rs",
+        "    let (agent, read) = read(&presented).await?;\n    let now = now();\n",
+        "    let now = now();\n    let (agent, read) = read(&presented).await?;\n",
+        "package(purser-store) and test(=authenticate::tests::a_key_that_ends_while_its_agent_is_read_does_not_get_in)",
     ),
     Bug(
         "whose agent it is not asked",
@@ -193,7 +193,7 @@ BUGS = [
     ),
     Bug(
         "signed bytes for a frozen agent that repeats a call",
-        "functions/payments/src/authorize.rs",
+        "functions/payments/src/idempotency.rs",
         "if agent.status == AgentStatus::Frozen {",
         "if agent.status == AgentStatus::Frozen && false {",
         "package(purser-tests) and test(=attacks::a_replay_pays_nobody_else_and_nothing_that_is_another_agents)",
@@ -217,9 +217,9 @@ BUGS = [
     ),
     Bug(
         "a payment signed anew each time it is asked for",
-        "functions/payments/src/lib.rs",
-        "self.nonce_key.nonce(terms.settlement)",
-        "self.nonce_key.nonce(SettlementId::at(self.clock.now(), self.chance.bytes()?))",
+        "functions/payments/src/authorize.rs",
+        "self.payments.nonce_key.nonce(terms.settlement)",
+        "self.payments.nonce_key.nonce(SettlementId::at(self.payments.clock.now(), self.payments.chance.bytes()?))",
         "package(purser-tests) and "
         "test(=faults::kills::a_payment_whose_process_is_killed_at_any_two_steps_is_made_once)",
     ),
@@ -339,9 +339,9 @@ SIMULATED = [
     ),
     Bug(
         "a refusal not looked at again",
-        "functions/payments/src/authorize.rs",
-        "if !self\n                        .payments\n                        .ledger\n                        .held_still(",
-        "if false && !self\n                        .payments\n                        .ledger\n                        .held_still(",
+        "functions/payments/src/refuse.rs",
+        "if !self.payments.ledger.held_still(",
+        "if false && !self.payments.ledger.held_still(",
         "package(purser-sim) and "
         "test(=reproductions::a_call_that_is_sent_twice_is_not_refused_for_the_room_that_it_has_taken)",
     ),

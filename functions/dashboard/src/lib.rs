@@ -32,7 +32,7 @@ use axum::Router;
 use purser_api::{ApiSettings, Boot, BootError, Chance, Clock, Secrets, Sessions};
 use purser_chain::{Chain, Finality, WalletXpub};
 use purser_domain::{Network, Result, Timestamp};
-use purser_store::{CatalogCache, CatalogTable, Edition, KeyUses, Ledger, Throttle};
+use purser_store::{Authenticator, CatalogCache, CatalogTable, Edition, KeyUses, Ledger, Throttle};
 use settings::Settings;
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
@@ -42,8 +42,7 @@ use utoipa::openapi::OpenApi;
 struct Dashboard {
     ledger: Ledger,
     catalog: CatalogCache,
-    key_uses: KeyUses,
-    throttle: Throttle,
+    authenticator: Authenticator,
     /// For balances alone.
     chain: Chain,
     xpub: WalletXpub,
@@ -106,8 +105,10 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let dashboard = Arc::new(Dashboard {
         ledger: Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table),
         catalog,
-        key_uses: KeyUses::new(db.clone(), settings.throttle_table.as_str()),
-        throttle: Throttle::new(db, settings.throttle_table, settings.throttle_per_minute),
+        authenticator: Authenticator {
+            key_uses: KeyUses::new(db.clone(), settings.throttle_table.as_str()),
+            throttle: Throttle::new(db, settings.throttle_table, settings.throttle_per_minute),
+        },
         chain: Chain::new(http, settings.network, &rpc_url, finality)?,
         xpub: WalletXpub::from_text(xpub.trim())?,
         sessions,
