@@ -88,7 +88,7 @@ BUGS = [
     ),
     Bug(
         "the request's hash not compared with the one its key is bound to",
-        "functions/payments/src/authorize.rs",
+        "functions/payments/src/idempotency.rs",
         "if *first != fingerprint {",
         "if *first != fingerprint && !PLANTED {",
         "package(purser-tests) and test(=races::of_two_bodies_on_one_key_one_wins_and_the_other_conflicts)",
@@ -160,34 +160,34 @@ BUGS = [
     ),
     Bug(
         "a window cleared without an eye on the time",
-        "functions/payments/src/authorize.rs",
-        "self.payments.still_in_time(self.started)?;",
-        "let _ = self.payments.still_in_time(self.started);",
+        "functions/payments/src/refuse.rs",
+        "self.still_in_time()?;",
+        "let _ = self.still_in_time();",
         "package(purser-tests) and "
         "test(=windows::who_has_no_time_left_for_what_has_rolled_out_comes_back_and_goes_on_from_there)",
     ),
     Bug(
         "a service judged by what was read for another",
-        "functions/payments/src/lib.rs",
+        "functions/payments/src/authenticate.rs",
         "if service != guess {",
         "if service != guess && !PLANTED {",
         "package(purser-tests) and test(=side_by_side::a_service_that_has_changed_meanwhile_is_judged_by_its_own_policy)",
     ),
     Bug(
         "the key not judged again with the decision",
-        "functions/payments/src/authorize.rs",
-        "if !agent.takes(",
-        "if !PLANTED && !agent.takes(",
+        "functions/payments/src/authenticate.rs",
+        "agent.takes(caller.key, self.clock.now())",
+        "agent.takes(caller.key, self.clock.now()) || PLANTED",
         "package(purser-tests) and "
         "test(=people::edits::a_payment_under_way_when_an_edit_is_answered_is_judged_by_the_edit)",
     ),
     Bug(
         "a key judged as of before its agent was read",
-        "shared/api/src/entrance.rs",
-        "            let (agent, rest) = read(&key).await?;\n            let now = clock.now();\n",
-        "            let before = clock.now();\n            let (agent, rest) = read(&key).await?;\n"
-        "            let now = if PLANTED { before } else { clock.now() };\n",
-        "package(purser-api) and test(=entrance::tests::a_key_that_ends_while_its_agent_is_read_does_not_get_in)",
+        "shared/store/src/authenticate.rs",
+        "    let (agent, read) = read(&presented).await?;\n    let now = now();\n",
+        "    let before = now();\n    let (agent, read) = read(&presented).await?;\n"
+        "    let now = if PLANTED { before } else { now() };\n",
+        "package(purser-store) and test(=authenticate::tests::a_key_that_ends_while_its_agent_is_read_does_not_get_in)",
     ),
     Bug(
         "whose agent it is not asked",
@@ -229,7 +229,7 @@ BUGS = [
     ),
     Bug(
         "signed bytes for a frozen agent that repeats a call",
-        "functions/payments/src/authorize.rs",
+        "functions/payments/src/idempotency.rs",
         "if agent.status == AgentStatus::Frozen {",
         "if agent.status == AgentStatus::Frozen && !PLANTED {",
         "package(purser-tests) and test(=attacks::a_replay_pays_nobody_else_and_nothing_that_is_another_agents)",
@@ -253,9 +253,9 @@ BUGS = [
     ),
     Bug(
         "a payment signed anew each time it is asked for",
-        "functions/payments/src/lib.rs",
-        "self.nonce_key.nonce(terms.settlement)",
-        "self.nonce_key.nonce(SettlementId::at(self.clock.now(), self.chance.bytes()?))",
+        "functions/payments/src/authorize.rs",
+        "self.payments.nonce_key.nonce(terms.settlement)",
+        "self.payments.nonce_key.nonce(SettlementId::at(self.payments.clock.now(), self.payments.chance.bytes()?))",
         "package(purser-tests) and "
         "test(=faults::kills::a_payment_whose_process_is_killed_at_any_two_steps_is_made_once)",
     ),
@@ -277,8 +277,10 @@ BUGS = [
     Bug(
         "a budget passed over whose window is not known",
         "shared/domain/src/evaluate.rs",
-        "budget_of(rule, &facts)?",
-        "budget_of(rule, &facts).unwrap_or((Amount::MAX, facts.day))",
+        "let window = budget.window(facts.budgets)?;\n        Some(charge(window, budget.limit))",
+        "let found = budget.window(facts.budgets).map(|window| (window, budget.limit));\n"
+        "        let (window, limit) = if PLANTED { found.unwrap_or((facts.day, Amount::MAX)) } else { found? };\n"
+        "        Some(charge(window, limit))",
         "package(purser-domain) and test(=the_first_line_of_the_table_that_holds_answers)",
     ),
     Bug(
@@ -374,9 +376,9 @@ SIMULATED = [
     ),
     Bug(
         "a refusal not looked at again",
-        "functions/payments/src/authorize.rs",
-        "if !self\n                        .payments\n                        .ledger\n                        .held_still(",
-        "if !PLANTED && !self\n                        .payments\n                        .ledger\n                        .held_still(",
+        "functions/payments/src/refuse.rs",
+        "if !self.payments.ledger.held_still(",
+        "if !PLANTED && !self.payments.ledger.held_still(",
         "package(purser-sim) and "
         "test(=reproductions::a_call_that_is_sent_twice_is_not_refused_for_the_room_that_it_has_taken)",
     ),

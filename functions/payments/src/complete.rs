@@ -44,7 +44,7 @@ pub(crate) async fn complete(
     let request = purser_api::json_body(&body).and_then(|body| CompleteRequest::parse(&body, payments.provider_proof));
     let proof = request.as_ref().ok().map(|request| request.tx_hash);
     let (settlement, claimed_by) = payments
-        .enter_for_settlement(caller, SettlementId::parse(&settlement), proof)
+        .authenticate_for_settlement(caller, SettlementId::parse(&settlement), proof)
         .await?;
     let CompleteRequest { tx_hash } = request?;
     let settlement = settlement.ok_or(ErrorKind::NotFound)?;

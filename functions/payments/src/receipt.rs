@@ -30,7 +30,7 @@ pub(crate) async fn receipt(
     Path(settlement): Path<String>,
 ) -> Result<Json<SettlementRow>, Failure> {
     let (settlement, _) = payments
-        .enter_for_settlement(caller, SettlementId::parse(&settlement), None)
+        .authenticate_for_settlement(caller, SettlementId::parse(&settlement), None)
         .await?;
     let settlement = settlement.ok_or(ErrorKind::NotFound)?;
     Ok(Json(SettlementRow::from(&settlement)))

@@ -26,7 +26,7 @@ mod state;
 use axum::Router;
 use purser_api::{ApiSettings, Boot, BootError, Secrets, Sessions};
 use purser_chain::{Chain, Finality, WalletXpub};
-use purser_store::{CatalogCache, CatalogTable, KeyUses, Ledger, Throttle};
+use purser_store::{Authenticator, CatalogCache, CatalogTable, KeyUses, Ledger, Throttle};
 use settings::Settings;
 use state::Dashboard;
 use std::sync::Arc;
@@ -71,8 +71,10 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let dashboard = Arc::new(Dashboard {
         ledger: Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table),
         catalog,
-        key_uses: KeyUses::new(db.clone(), settings.throttle_table.as_str()),
-        throttle: Throttle::new(db, settings.throttle_table, settings.throttle_per_minute),
+        authenticator: Authenticator {
+            key_uses: KeyUses::new(db.clone(), settings.throttle_table.as_str()),
+            throttle: Throttle::new(db, settings.throttle_table, settings.throttle_per_minute),
+        },
         chain: Chain::new(http, settings.network, &rpc_url, finality)?,
         xpub: WalletXpub::from_text(xpub.trim())?,
         sessions,

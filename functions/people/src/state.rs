@@ -3,7 +3,7 @@
 use purser_api::{Chance, Clock, Sessions};
 use purser_chain::{Chain, WalletXpub};
 use purser_domain::{Network, Result, Timestamp};
-use purser_store::{CatalogCache, Edition, KeyUses, Ledger, Throttle};
+use purser_store::{Authenticator, CatalogCache, Edition, Ledger};
 use std::sync::Arc;
 
 /// What the handlers work with; shared by all of them.
@@ -11,8 +11,7 @@ use std::sync::Arc;
 pub(crate) struct Dashboard {
     pub(crate) ledger: Ledger,
     pub(crate) catalog: CatalogCache,
-    pub(crate) key_uses: KeyUses,
-    pub(crate) throttle: Throttle,
+    pub(crate) authenticator: Authenticator,
     /// For balances alone.
     pub(crate) chain: Chain,
     pub(crate) xpub: WalletXpub,

@@ -10,7 +10,6 @@
     expect(clippy::arithmetic_side_effects, reason = "tests calculate what they expect")
 )]
 
-mod admit;
 mod aside;
 mod at_most;
 mod aws;
@@ -20,7 +19,6 @@ mod call;
 mod caller;
 mod clock;
 mod decision;
-mod entrance;
 mod env;
 mod envelope;
 mod etag;
@@ -49,16 +47,14 @@ mod spend;
 mod test_issuer;
 mod trace_id;
 
-pub use admit::admit;
 pub use aside::Aside;
 pub use at_most::at_most;
 pub use body::json_body;
 pub use boot::{Boot, BootError, log_to, serve, start_logging, stopped};
 pub use call::CallView;
-pub use caller::presented_key;
+pub use caller::{Caller, presented_key};
 pub use clock::Clock;
 pub use decision::{CheckView, DecisionView};
-pub use entrance::Caller;
 pub use env::{Env, EnvError};
 pub use envelope::{ErrorBody, ProblemView};
 pub use etag::Cacheable;

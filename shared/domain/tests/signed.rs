@@ -341,7 +341,6 @@ proptest! {
         let facts = Facts {
             agent: &agent,
             intent: &intent,
-            offer: &intent.offer,
             service: purchase.service,
             operation: purchase.operation,
             network: Network::BaseSepolia,

@@ -21,6 +21,7 @@
 mod agent;
 mod approval;
 mod attribute;
+mod authenticate;
 mod cache;
 mod catalog;
 mod checks;
@@ -53,6 +54,7 @@ mod window;
 
 pub use agent::Created;
 pub use approval::{Resolved, Verdict};
+pub use authenticate::{Authenticated, Authenticator};
 pub use cache::{CatalogCache, Edition};
 pub use catalog::{CatalogTable, Listed};
 pub use client::client;

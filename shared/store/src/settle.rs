@@ -7,7 +7,6 @@
 //! A confirmed settlement stays in the index, in the place of its block, until nobody watches it any more (`holds.rs`).
 
 use crate::{
-    agent::budget_length,
     attribute::{Attribute as _, text},
     fault::Fault,
     item::Draft,
@@ -244,12 +243,10 @@ impl Ledger {
         if terms.budgets.is_empty() {
             return Ok(windows);
         }
-        let rules = self.agent(agent).await?.map_or_else(Vec::new, |agent| agent.rules);
-        let budgets = rules.iter().filter(|rule| terms.budgets.contains(&rule.id));
-        windows.extend(budgets.filter_map(|rule| {
-            let scope = WindowScope::Budget { agent, rule: rule.id };
-            budget_length(rule).map(|length| (scope, length))
-        }));
+        if let Some(agent) = self.agent(agent).await? {
+            let budgets = agent.budgets().filter(|budget| terms.budgets.contains(&budget.rule.id));
+            windows.extend(budgets.map(|budget| (budget.scope(agent.id), budget.length)));
+        }
         Ok(windows)
     }
 }

@@ -112,7 +112,6 @@ impl Case {
         Facts {
             agent: &self.world.agent,
             intent: &self.intent,
-            offer: &self.intent.offer,
             service: purchase.service,
             operation: purchase.operation,
             network: NETWORK,
@@ -151,10 +150,10 @@ impl Case {
             .iter()
             .map(|(rule, window)| (rule.to_string(), json!(live(window))));
         json!({
-            "amount": facts.offer.amount().units(),
+            "amount": facts.intent.offer.amount().units(),
             "max_payment": facts.intent.max_payment.units(),
             "max_price": operation.max_price.unwrap().units(),
-            "pay_to": facts.offer.pay_to().to_string(),
+            "pay_to": facts.intent.offer.pay_to().to_string(),
             "payees": payees,
             "service": facts.service.slug.as_str(),
             "categories": BTreeSet::from([facts.service.category.name(), operation.category.name()]),

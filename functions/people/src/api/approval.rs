@@ -45,14 +45,15 @@ pub(crate) async fn approval(
 }
 
 async fn of_agent(dashboard: &Dashboard, caller: Caller, id: Option<ApprovalId>) -> Result<Approval> {
-    let ask = |agent| Ask {
-        agent,
-        service: None,
-        key: None,
+    let ask = Ask {
         approval: id,
+        ..Ask::default()
     };
-    let (agent, snapshot) = dashboard.agent_reading(caller, ask).await?;
-    let approval = snapshot.approval.filter(|approval| approval.agent == agent.id);
+    let caller = dashboard.agent_reading(caller, &ask).await?;
+    let approval = caller
+        .read
+        .approval
+        .filter(|approval| approval.agent == caller.agent.id);
     approval.ok_or_else(|| ErrorKind::NotFound.into())
 }
 

@@ -5,9 +5,9 @@
 //! for a person can be had without it.
 
 use crate::state::Dashboard;
-use purser_api::{Caller, Person, ThrottleScope, admit};
-use purser_domain::{Agent, AgentId, PresentedKey, Result};
-use purser_store::{Ask, Snapshot};
+use purser_api::{Caller, Person, ThrottleScope};
+use purser_domain::{PresentedKey, Result};
+use purser_store::{Ask, Authenticated, Snapshot};
 
 impl Dashboard {
     /// The person whose session this is; 401 `invalid_session` for anything else.
@@ -24,26 +24,19 @@ impl Dashboard {
     ) -> Result<(Person, T)> {
         let now = self.now();
         let person = self.sessions.person(session, now).await?;
-        let hit = self.throttle.hit(ThrottleScope::of_person(&person.sub), now);
-        let found = admit(hit, read(&person)).await?;
+        let scope = ThrottleScope::of_person(&person.sub);
+        let found = self.authenticator.throttle.limit(scope, now, read(&person)).await?;
         Ok((person, found))
     }
 
     /// The agent whose key this is, and what was read for it in the same round trip: as the groups of agents let it in.
     pub(crate) async fn agent_reading(
         &self,
-        caller: Caller,
-        ask: impl FnOnce(AgentId) -> Ask,
-    ) -> Result<(Agent, Snapshot)> {
+        Caller { key, scope }: Caller,
+        ask: &Ask,
+    ) -> Result<Authenticated<Snapshot>> {
         let now = self.now();
-        let scope = caller.scope();
-        let read = async |key: &PresentedKey| {
-            let knows = |agent: &Agent| key.is_valid_for(Some(agent), self.now());
-            let mut snapshot = self.ledger.snapshot_for(&ask(key.agent), knows).await?;
-            Ok((snapshot.agent.take(), snapshot))
-        };
-        let (agent, key, snapshot) = caller.enter(self.throttle.hit(scope, now), &self.clock, read).await?;
-        self.key_uses.note(agent.id, key, now);
-        Ok((agent, snapshot))
+        let read = async |key: &PresentedKey| self.ledger.snapshot_for(key, now, ask).await;
+        self.authenticator.authenticate(scope, key, || self.now(), read).await
     }
 }

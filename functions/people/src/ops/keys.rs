@@ -45,10 +45,15 @@ impl Dashboard {
         let (agent, now) = (owned.agent(), self.now());
         let ids: Vec<KeyId> = agent.keys.iter().map(|key| key.id).collect();
         // A hint: keys can be looked after without it.
-        let used = self.key_uses.last(agent.id, &ids).await.unwrap_or_else(|error| {
-            warn!(cause = %error, "key_uses.unavailable");
-            std::collections::HashMap::new()
-        });
+        let used = self
+            .authenticator
+            .key_uses
+            .last(agent.id, &ids)
+            .await
+            .unwrap_or_else(|error| {
+                warn!(cause = %error, "key_uses.unavailable");
+                std::collections::HashMap::new()
+            });
         let listed = agent.keys.iter().rev().map(|key| ListedKey {
             key: key.clone(),
             status: key.status(now),

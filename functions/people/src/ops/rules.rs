@@ -3,9 +3,7 @@
 use crate::ops::owned::Owned;
 use crate::state::Dashboard;
 use purser_api::Precondition;
-use purser_domain::{
-    Agent, Amount, Duration, Error, ErrorKind, Problem, Result, Rule, RuleId, RuleKind, RuleRefusal, WindowScope,
-};
+use purser_domain::{Agent, Amount, Error, ErrorKind, Problem, Result, Rule, RuleId, RuleKind, RuleRefusal};
 
 /// A rule as its owner sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,21 +18,14 @@ impl Dashboard {
     /// The agent's rules, in the order in which they were added.
     pub(crate) async fn rules(&self, owned: &Owned) -> Result<Vec<StandingRule>> {
         let (agent, now) = (owned.agent(), self.now());
-        let scope = |rule: &Rule| WindowScope::Budget {
-            agent: agent.id,
-            rule: rule.id,
-        };
-        let budgets = agent
-            .rules
-            .iter()
-            .filter_map(|rule| Some((scope(rule), budget_window(rule)?)));
+        let budgets = agent.budgets().map(|budget| (budget.scope(agent.id), budget.length));
         let windows = self.ledger.windows_in_use(&budgets.collect::<Vec<_>>(), now).await?;
         let used = |rule: &Rule| {
-            let window = windows.iter().find(|window| window.scope == scope(rule));
+            let window = windows.iter().find(|window| window.scope.budget() == Some(rule.id));
             window.map_or(Amount::ZERO, |window| window.live(now))
         };
         let standing = agent.rules.iter().map(|rule| StandingRule {
-            used: budget_window(rule).map(|_| used(rule)),
+            used: rule.kind.budget().map(|_| used(rule)),
             rule: rule.clone(),
         });
         Ok(standing.collect())
@@ -74,13 +65,6 @@ impl Dashboard {
         } else {
             Err(Error::invalid(problems))
         }
-    }
-}
-
-const fn budget_window(rule: &Rule) -> Option<Duration> {
-    match rule.kind {
-        RuleKind::BudgetLimit { window, .. } => Some(window),
-        RuleKind::CategoryBlock { .. } | RuleKind::VendorAllowlist { .. } | RuleKind::ApprovalRequired { .. } => None,
     }
 }
 
