@@ -43,9 +43,9 @@ impl Default for ApiSettings {
 
 impl ApiSettings {
     /// Reads `BODY_LIMIT_BYTES`; its range is the template's.
-    pub fn from_env(env: &mut Env) -> Option<Self> {
-        let body_limit = env.number("BODY_LIMIT_BYTES", Self::default().body_limit, 1_024..=1_048_576)?;
-        Some(Self { body_limit })
+    pub fn from_env(env: &mut Env) -> Self {
+        let body_limit = env.number("BODY_LIMIT_BYTES", Self::default().body_limit, 1_024..=1_048_576);
+        Self { body_limit }
     }
 }
 
