@@ -15,15 +15,14 @@ use axum::{
     middleware::{Next, from_fn_with_state},
     response::{IntoResponse as _, Response},
 };
+use futures_util::FutureExt as _;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use lambda_http::RequestExt as _;
 use purser_domain::{Error, ErrorKind, Problem, Result};
 use std::{
     any::Any,
-    future::{Future, poll_fn},
-    panic::{AssertUnwindSafe, catch_unwind},
-    pin::pin,
-    task::Poll,
+    future::Future,
+    panic::AssertUnwindSafe,
     time::{Duration, Instant},
 };
 use tracing::{Instrument as _, error, info, info_span, warn};
@@ -137,13 +136,9 @@ async fn within(limit: Option<Duration>, work: impl Future<Output = Result<Respo
 
 /// Turns a panic into an error, so that it costs one request and not the function's environment.
 async fn contained(work: impl Future<Output = Result<Response>>) -> Result<Response> {
-    let mut work = pin!(work);
-    poll_fn(|context| {
-        // The future is dropped after a panic, so nothing sees what it left half done.
-        catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)))
-            .unwrap_or_else(|panic| Poll::Ready(Err(Error::internal("handling the request", panicked(&*panic)))))
-    })
-    .await
+    // The future is dropped after a panic, so nothing sees what it left half done.
+    let answer = AssertUnwindSafe(work).catch_unwind().await;
+    answer.unwrap_or_else(|panic| Err(Error::internal("handling the request", panicked(&*panic))))
 }
 
 fn panicked(panic: &(dyn Any + Send)) -> String {
