@@ -1,6 +1,9 @@
 //! The start of a function: logs, configuration, and then requests until the environment is frozen for good.
 
-use crate::{Aside, Chance, Clock, Env, answer, aws, http, metrics::Lines};
+use crate::{
+    Aside, Chance, Clock, Env, answer, aws, http,
+    metrics::{Lines, NAMESPACE},
+};
 use aws_smithy_runtime_api::client::http::SharedHttpConnector;
 use aws_types::SdkConfig;
 use axum::Router;
@@ -103,7 +106,9 @@ impl ColdStart {
 
 /// Sends log lines to standard output, one JSON object each, from now on.
 pub fn start_logging(env: &Env) {
-    log_to(&directives(env), std::io::stdout);
+    let namespace = env.get("METRICS_NAMESPACE").unwrap_or(NAMESPACE);
+    let lines = subscriber(&directives(env), namespace, std::io::stdout);
+    let _ = tracing::subscriber::set_global_default(lines);
     log_panics();
 }
 
@@ -112,7 +117,7 @@ pub fn log_to<W>(directives: &str, writer: W)
 where
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
 {
-    let _ = tracing::subscriber::set_global_default(subscriber(directives, writer));
+    let _ = tracing::subscriber::set_global_default(subscriber(directives, NAMESPACE, writer));
 }
 
 /// Which lines are logged: ours at the configured level, everybody else's from WARN on. The SDKs' debug lines show
@@ -136,19 +141,22 @@ fn directives(env: &Env) -> String {
 
 /// One JSON object per line, metrics among them. Lambda's own filter reads `level` and `timestamp` at the top; without
 /// either, a line counts as INFO (Lambda developer guide, "Log-level filtering").
-pub(crate) fn subscriber<W>(directives: &str, writer: W) -> impl Subscriber + Send + Sync + 'static
+pub(crate) fn subscriber<W>(directives: &str, namespace: &str, writer: W) -> impl Subscriber + Send + Sync + 'static
 where
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
 {
     let filter = EnvFilter::try_new(directives).unwrap_or_else(|_| EnvFilter::new("warn,purser=info"));
-    let lines = tracing_subscriber::fmt::format()
+    let format = tracing_subscriber::fmt::format()
         .json()
         .flatten_event(true)
         .with_current_span(true)
         .with_span_list(false);
     tracing_subscriber::fmt()
         .json()
-        .event_format(Lines(lines))
+        .event_format(Lines {
+            format,
+            namespace: namespace.to_owned(),
+        })
         .with_env_filter(filter)
         .with_writer(writer)
         .finish()

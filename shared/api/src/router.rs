@@ -206,7 +206,7 @@ fn log_cause(failure: &Failure, id: &RequestId, route: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Reply, boot::subscriber, json_body};
+    use crate::{Reply, boot::subscriber, json_body, metrics::NAMESPACE};
     use axum::{
         Extension, Json,
         extract::Path,
@@ -490,7 +490,8 @@ mod tests {
     async fn a_request_is_one_line_and_a_failure_one_more_with_its_cause() {
         let lines = Lines::default();
         let writer = lines.clone();
-        let _guard = tracing::subscriber::set_default(subscriber("warn,purser=info", move || writer.clone()));
+        let _guard =
+            tracing::subscriber::set_default(subscriber("warn,purser=info", NAMESPACE, move || writer.clone()));
         for path in [
             "/things/secret?x=secret",
             "/nowhere/secret",
