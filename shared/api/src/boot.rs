@@ -48,15 +48,22 @@ impl Boot {
     }
 }
 
-/// Runs a function that answers HTTP: starts it, builds its router, and serves until the end.
+impl From<Env> for Boot {
+    fn from(env: Env) -> Self {
+        Self::new(env, Clock::system())
+    }
+}
+
+/// Runs a function that answers HTTP: starts it, builds its router, and serves until the end. It is built of a [`Boot`]
+/// or, where it calls nobody, of its [`Env`] alone: the HTTP client is then no part of it.
 ///
 /// The router has been through [`crate::finish`] in `build`, so that the local stack, which builds it with its own
 /// [`Boot`], answers the same.
-pub async fn serve(build: impl AsyncFnOnce(Boot) -> Result<Router, BootError>) -> ExitCode {
+pub async fn serve<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Router, BootError>) -> ExitCode {
     let served = async {
-        let boot = start();
-        let cold_start = ColdStart::of(&boot);
-        let router = build(boot).await?;
+        let env = start();
+        let cold_start = ColdStart::of(&env);
+        let router = build(env.into()).await?;
         cold_start.over();
         lambda_runtime::run(service_fn(async |event| {
             Ok::<_, Infallible>(answer(router.clone(), event).await)
@@ -76,10 +83,10 @@ pub fn stopped(error: &(dyn std::error::Error + 'static)) -> ExitCode {
 }
 
 /// Starts logging and reads the surroundings: what every function does first.
-pub(crate) fn start() -> Boot {
+pub(crate) fn start() -> Env {
     let env = Env::process();
     start_logging(&env);
-    Boot::new(env, Clock::system())
+    env
 }
 
 /// The start of one environment of a function.
@@ -90,9 +97,9 @@ pub(crate) struct ColdStart {
 
 impl ColdStart {
     /// A function that is about to start.
-    pub(crate) fn of(boot: &Boot) -> Self {
+    pub(crate) fn of(env: &Env) -> Self {
         Self {
-            function: boot.env.get("AWS_LAMBDA_FUNCTION_NAME").unwrap_or("local").to_owned(),
+            function: env.get("AWS_LAMBDA_FUNCTION_NAME").unwrap_or("local").to_owned(),
             began: Instant::now(),
         }
     }
@@ -187,7 +194,7 @@ mod tests {
         let env: Env = [("AWS_LAMBDA_FUNCTION_NAME", "purser-PaymentsFunction-1")]
             .into_iter()
             .collect();
-        ColdStart::of(&Boot::new(env, Clock::system())).over();
+        ColdStart::of(&env).over();
         let line: serde_json::Value = serde_json::from_str(&logged.take()).unwrap();
         assert_eq!(line["ColdStarts"], 1);
         assert_eq!(line["Function"], "purser-PaymentsFunction-1");
