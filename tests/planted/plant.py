@@ -209,7 +209,7 @@ BUGS = [
     ),
     Bug(
         "a transaction whose answers were lost told as failed, without looking",
-        "shared/store/src/reserve.rs",
+        "shared/store/src/transact.rs",
         "                Sent::Unknown(error) if lost_before => return Err(error),\n"
         "                Sent::Unknown(_) => lost_before = true,\n",
         "                Sent::Unknown(error) => return Err(error),\n",
@@ -330,9 +330,9 @@ SIMULATED = [
     ),
     Bug(
         "a lost answer taken for a failure",
-        "shared/store/src/reserve.rs",
+        "shared/store/src/transact.rs",
         "                Sent::Unknown(_) => lost_before = true,\n",
-        "                Sent::Unknown(_) => return Ok(Reserved::Raced),\n",
+        "                Sent::Unknown(_) => return Ok(None),\n",
         200,
     ),
     Bug(

@@ -2,8 +2,8 @@
 //!
 //! A counter that can't be written is an error here; whether the request goes on then is for the caller to say.
 
-use crate::{attribute::Attribute as _, fault::failed, item::Draft, key};
-use aws_sdk_dynamodb::{Client, operation::update_item::UpdateItemError};
+use crate::{attribute::Attribute as _, item::Draft, key, transact::was_made};
+use aws_sdk_dynamodb::Client;
 use purser_domain::{Result, Timestamp};
 use std::{fmt, sync::Arc};
 
@@ -46,12 +46,7 @@ impl Throttle {
             .expression_attribute_values(":one", 1_u32.write())
             .expression_attribute_values(":limit", self.limit_per_minute.write())
             .expression_attribute_values(":ttl", now.secs().saturating_add(KEPT).write());
-        match update.send().await {
-            Ok(_) => Ok(None),
-            Err(error) => match error.as_service_error() {
-                Some(UpdateItemError::ConditionalCheckFailedException(_)) => Ok(Some(MINUTE.saturating_sub(second))),
-                _ => Err(failed("counting a request")(error)),
-            },
-        }
+        let counted = was_made(update.send().await, "counting a request")?;
+        Ok((!counted).then(|| MINUTE.saturating_sub(second)))
     }
 }
