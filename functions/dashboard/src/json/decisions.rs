@@ -2,15 +2,15 @@
 
 use super::{agent_filter, cursor, limit, named};
 use crate::Dashboard;
-use crate::decisions::{Calls, DecisionFilter, DecisionResult};
+use crate::decisions::{Calls, DecisionFilter};
 use crate::page::Slice;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::Uri;
 use purser_api::{CallView, CheckView, Failure, Query, SessionToken};
 use purser_domain::{
-    Address, AgentId, Amount, ApprovalId, Catalog, ErrorKind, LoggedDecision, LoggedRefusal, OperationSlug, ServiceId,
-    Settlement, TakenBack, Timestamp, TransactionId,
+    Address, AgentId, Amount, ApprovalId, Catalog, DecisionResult, ErrorKind, LoggedDecision, LoggedRefusal,
+    OperationSlug, ServiceId, Settlement, TakenBack, Timestamp, TransactionId,
 };
 use serde::Serialize;
 use std::sync::Arc;
@@ -147,7 +147,7 @@ impl DecisionView {
             policy_version: refusal.policy_version,
             latency_ms: Some(refusal.latency_ms),
             checks: CheckView::all(&refusal.checks),
-            ..Self::common(&common, catalog, &refusal.result, &refusal.reason)
+            ..Self::common(&common, catalog, refusal.result.name(), &refusal.reason)
         }
     }
 
@@ -165,7 +165,7 @@ impl DecisionView {
         Self {
             policy_version: Some(taken_back.policy_version),
             settlement_id: Some(taken_back.settlement.to_string()),
-            ..Self::common(&common, catalog, TakenBack::RESULT, TakenBack::REASON)
+            ..Self::common(&common, catalog, DecisionResult::TakeBack.name(), TakenBack::REASON)
         }
     }
 
@@ -232,10 +232,7 @@ pub(crate) async fn list(
 ) -> Result<Json<DecisionList>, Failure> {
     let person = dashboard.enter(token).await?;
     let mut query = Query::of(&uri);
-    let results = format!(
-        "must be one of: {}",
-        DecisionResult::ALL.map(DecisionResult::name).join(", ")
-    );
+    let results = DecisionResult::choices();
     let (agent, service) = (agent_filter(&mut query), query.text("service_id"));
     let result = query.read("result", DecisionResult::from_name, results);
     let slice = Slice {

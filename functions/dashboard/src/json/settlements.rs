@@ -3,12 +3,12 @@
 use super::{agent_filter, cursor, limit, named};
 use crate::Dashboard;
 use crate::page::Slice;
-use crate::settlements::{ReceiptStatus, SettlementFilter};
+use crate::settlements::SettlementFilter;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::Uri;
 use purser_api::{Failure, Query, SessionToken, SettlementRow};
-use purser_domain::{Settlement, SettlementId};
+use purser_domain::{ReceiptStatus, Settlement, SettlementId};
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;

@@ -7,7 +7,7 @@ use super::names::{self, ServiceRef};
 use super::shell::{Here, Shell};
 use super::words;
 use crate::Dashboard;
-use crate::decisions::{Calls, DecisionFilter, DecisionResult};
+use crate::decisions::{Calls, DecisionFilter};
 use crate::owned::Owned;
 use crate::page::Slice;
 use crate::sign_in::Visitor;
@@ -19,8 +19,8 @@ use axum::{
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
 use purser_domain::{
-    AgentId, Amount, CallDescription, Catalog, Check, LoggedDecision, OperationSlug, ServiceId, SettlementId,
-    SettlementState, Timestamp, TransactionId,
+    AgentId, Amount, CallDescription, Catalog, Check, DecisionResult, LoggedDecision, OperationSlug, ServiceId,
+    SettlementId, SettlementState, Timestamp, TransactionId,
 };
 use std::sync::Arc;
 use url::form_urlencoded;
@@ -194,7 +194,7 @@ fn filters(log: &DecisionLog<'_>) -> Markup {
                 select id="filter-result" name="result" {
                     option value="" { "All results" }
                     @for result in DecisionResult::ALL {
-                        option value=(result.name()) selected[filter.result == Some(result)] { (label(result)) }
+                        option value=(result.name()) selected[filter.result == Some(*result)] { (label(*result)) }
                     }
                 }
             }
@@ -327,7 +327,9 @@ fn receipt(agent: AgentId, settlement: SettlementId) -> Markup {
 fn chip(decision: &LoggedDecision) -> Markup {
     match decision {
         LoggedDecision::Allowed(_) => html! { span.chip.good { "allowed" } },
-        LoggedDecision::Refused(refusal) if refusal.result == "escalate" => html! { span.chip.wait { "asked" } },
+        LoggedDecision::Refused(refusal) if refusal.result == DecisionResult::Escalate => {
+            html! { span.chip.wait { "asked" } }
+        }
         LoggedDecision::Refused(_) => html! { span.chip.bad { "blocked" } },
         LoggedDecision::TakenBack(_) => html! { span.chip.wait { "taken back" } },
     }

@@ -12,7 +12,7 @@ use super::notice::Notice;
 use super::shell::{Here, Shell};
 use crate::Dashboard;
 use crate::approvals::Waiting;
-use crate::decisions::{Calls, DecisionFilter, DecisionResult};
+use crate::decisions::{Calls, DecisionFilter};
 use crate::owned::Owned;
 use crate::page::Slice;
 use crate::rules::StandingRule;
@@ -26,7 +26,7 @@ use axum::{
 };
 use maud::{Markup, html};
 use purser_api::Reply;
-use purser_domain::{AgentName, AgentStatus, Amount, Catalog, Result, RuleKind};
+use purser_domain::{AgentName, AgentStatus, Amount, Catalog, DecisionResult, Result, RuleKind};
 use std::sync::Arc;
 
 /// What a person sees first.
