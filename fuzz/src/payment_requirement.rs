@@ -6,8 +6,8 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use purser_domain::{
-    Amount, AuthorizeRequest, B256, Network, Offer, PaymentHeader, PaymentTerms, Problem, SettlementId, Timestamp,
-    TransactionId, TransferAuthorization, X402Version, parse_address, parse_json,
+    Amount, AuthorizeRequest, B256, Network, NoOffer, Offer, PaymentHeader, PaymentTerms, Problem, SettlementId,
+    Timestamp, TransactionId, TransferAuthorization, X402Version, parse_address, parse_json,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -25,7 +25,7 @@ pub fn payment_requirement(bytes: &[u8]) {
                 nothing_payable_is_cheaper(&requirement, network, offer);
                 a_payment_says_what_was_offered(network, offer);
             }
-            Err(problems) => problems_are_told(&requirement, problems),
+            Err(none) => problems_are_told(&requirement, &none.problems),
         }
         a_request_is_as_good_as_its_offer(&requirement, network, &chosen);
         chosen
@@ -137,7 +137,7 @@ fn problems_are_told(requirement: &Value, problems: &[Problem]) {
 }
 
 /// A whole request around it is taken exactly when the offer is, and then pays that offer.
-fn a_request_is_as_good_as_its_offer(requirement: &Value, network: Network, chosen: &Result<Offer, Vec<Problem>>) {
+fn a_request_is_as_good_as_its_offer(requirement: &Value, network: Network, chosen: &Result<Offer, NoOffer>) {
     let body = json!({
         "payment_requirement": requirement, "max_payment_units": 1, "idempotency_key": "x",
         "original_request": {"method": "GET", "url": "https://provider.example/"},

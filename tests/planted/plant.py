@@ -246,7 +246,7 @@ BUGS = [
     ),
     Bug(
         "a transaction whose answers were lost told as failed, without looking",
-        "shared/store/src/reserve.rs",
+        "shared/store/src/transact.rs",
         "Sent::Unknown(error) if lost_before => return Err(error),",
         "Sent::Unknown(error) if lost_before || PLANTED => return Err(error),",
         "package(purser-tests) and test(=faults::database::a_fault_of_the_database_that_passes_is_nobodys_error)",
@@ -368,9 +368,9 @@ SIMULATED = [
     ),
     Bug(
         "a lost answer taken for a failure",
-        "shared/store/src/reserve.rs",
+        "shared/store/src/transact.rs",
         "                Sent::Unknown(_) => lost_before = true,\n",
-        "                Sent::Unknown(_) if PLANTED => return Ok(Reserved::Raced),\n"
+        "                Sent::Unknown(_) if PLANTED => return Ok(None),\n"
         "                Sent::Unknown(_) => lost_before = true,\n",
         200,
     ),

@@ -73,12 +73,8 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let api = ApiSettings::from_env(&mut env);
     let tables = ["CATALOG_TABLE", "LEDGER_TABLE", "THROTTLE_TABLE"].map(|name| env.text(name));
     let throttle_per_minute = env.number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000);
-    let tables = match tables {
-        [Some(catalog), Some(ledger), Some(throttle)] => Some((catalog, ledger, throttle)),
-        _ => None,
-    };
-    let settings = api.zip(tables).zip(throttle_per_minute);
-    let ((api, (catalog, ledger, throttle)), throttle_per_minute) = env.finish(settings)?;
+    let settings = (api, tables, throttle_per_minute);
+    let (api, [catalog, ledger, throttle], throttle_per_minute) = env.finish(settings)?;
 
     let db = purser_store::client(&aws);
     let agents = Arc::new(Agents {

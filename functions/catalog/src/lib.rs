@@ -40,7 +40,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     } = boot;
     let api = ApiSettings::from_env(&mut env);
     let table = env.text("CATALOG_TABLE");
-    let (api, table) = env.finish(api.zip(table))?;
+    let (api, table) = env.finish((api, table))?;
     let shop = Arc::new(Shop {
         catalog: CatalogCache::new(CatalogTable::new(purser_store::client(&aws), table)),
         prepared: Prepared::default(),

@@ -1,12 +1,11 @@
 //! The `$default` route: every path and method that no other function answers. It knows nothing and may do nothing.
 
 use axum::Router;
-use purser_api::{ApiSettings, Boot, BootError};
+use purser_api::{ApiSettings, BootError, Env};
 
 /// The fallback: the router without a route, whose answer is 404 `not_found` in our envelope.
 #[expect(clippy::unused_async, reason = "built like every other function")]
-pub async fn router(boot: Boot) -> Result<Router, BootError> {
-    let mut env = boot.env;
+pub async fn router(mut env: Env) -> Result<Router, BootError> {
     let api = ApiSettings::from_env(&mut env);
     Ok(purser_api::finish(Router::new(), env.finish(api)?))
 }

@@ -67,12 +67,8 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     } = boot;
     let api = ApiSettings::from_env(&mut env);
     let names = ["CATALOG_TABLE", "LEDGER_TABLE", "INTERNAL_TOKEN_SECRET_ARN"].map(|name| env.text(name));
-    let network = env.choice("NETWORK", &Network::ALL, Network::name);
-    let names = match names {
-        [Some(catalog), Some(ledger), Some(token_arn)] => Some((catalog, ledger, token_arn)),
-        _ => None,
-    };
-    let ((api, (catalog, ledger, token_arn)), network) = env.finish(api.zip(names).zip(network))?;
+    let network = env.network();
+    let (api, [catalog, ledger, token_arn], network) = env.finish((api, names, network))?;
     let db = purser_store::client(&aws);
     let operators = Arc::new(Operators {
         catalog: CatalogTable::new(db.clone(), catalog),

@@ -84,7 +84,7 @@ async fn foresee(
             Decision::Refuse(denial) => {
                 let reason = foreseen(payments, agent, intent, &denial).await?;
                 let checks = CheckView::all(&denial.checks);
-                (reason.result(), reason.text(), checks, denial.at)
+                (reason.result().name(), reason.text(), checks, denial.at)
             }
         };
         // Entries may have expired since they were read.

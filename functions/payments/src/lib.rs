@@ -90,7 +90,7 @@ pub async fn router_over(
     } = boot;
     let api = ApiSettings::from_env(&mut env);
     let settings = Settings::from_env(&mut env);
-    let (api, settings) = env.finish(api.zip(settings))?;
+    let (api, settings) = env.finish((api, settings))?;
 
     // Beside the catalog, which takes two calls after one another.
     let arns = [

@@ -193,7 +193,7 @@ impl Authorizing<'_> {
     fn log_refusal(&self, decision: &DecisionRecord) {
         let reason = &decision.reason;
         tracing::info!(
-            result = reason.result(),
+            result = reason.result().name(),
             rule = reason.rule(),
             reason = reason.text(),
             transaction.id = %decision.transaction,

@@ -23,57 +23,34 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    pub(crate) fn from_env(env: &mut Env) -> Option<Self> {
-        // Everything is read before anything is missed, so that all problems are told at once.
-        let tables = ["CATALOG_TABLE", "LEDGER_TABLE", "DECISIONS_TABLE", "THROTTLE_TABLE"].map(|name| env.text(name));
-        let secrets =
-            ["WALLET_SEED_SECRET_ARN", "NONCE_KEY_SECRET_ARN", "RPC_URL_SECRET_ARN"].map(|name| env.text(name));
-        let network = env.choice("NETWORK", &Network::ALL, Network::name);
-        let throttle_per_minute = env.number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000);
-        let confirmations = env.number("FINALITY_CONFIRMATIONS", 5, 1..=10_000);
-        let max_authorization = env.number("MAX_AUTHORIZATION_SECONDS", 900, 30..=3_600);
-        let approval_ttl = env.number("APPROVAL_TTL_SECONDS", 86_400, 60..=31 * 86_400);
-        // A set of a hundred ids is 3.6 KB, four write units each time that one is added.
-        let most_open_approvals = env.number("MAX_OPEN_APPROVALS", 20, 1..=100);
-        let patience = env.number("FINALITY_PATIENCE_SECONDS", 3, 0..=10);
+    pub(crate) fn from_env(env: &mut Env) -> Self {
         let provider_proof = match env.get("ACCEPT_PROVIDER_OK") {
-            None | Some("false") => Some(ProviderProof::Required),
-            Some("true") => Some(ProviderProof::OrAssertion),
+            Some("true") => ProviderProof::OrAssertion,
+            None | Some("false") => ProviderProof::Required,
             Some(_) => {
                 env.wrong("ACCEPT_PROVIDER_OK", "must be `true` or `false`");
-                None
+                ProviderProof::Required
             }
         };
-        let [
-            Some(catalog_table),
-            Some(ledger_table),
-            Some(decisions_table),
-            Some(throttle_table),
-        ] = tables
-        else {
-            return None;
-        };
-        let [Some(wallet_seed_secret), Some(nonce_key_secret), Some(rpc_url_secret)] = secrets else {
-            return None;
-        };
-        Some(Self {
-            catalog_table,
-            ledger_table,
-            decisions_table,
-            throttle_table,
-            throttle_per_minute: throttle_per_minute?,
-            network: network?,
-            wallet_seed_secret,
-            nonce_key_secret,
-            rpc_url_secret,
+        Self {
+            catalog_table: env.text("CATALOG_TABLE"),
+            ledger_table: env.text("LEDGER_TABLE"),
+            decisions_table: env.text("DECISIONS_TABLE"),
+            throttle_table: env.text("THROTTLE_TABLE"),
+            throttle_per_minute: env.number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000),
+            network: env.network(),
+            wallet_seed_secret: env.text("WALLET_SEED_SECRET_ARN"),
+            nonce_key_secret: env.text("NONCE_KEY_SECRET_ARN"),
+            rpc_url_secret: env.text("RPC_URL_SECRET_ARN"),
             finality: Finality {
-                confirmations: confirmations?,
+                confirmations: env.number("FINALITY_CONFIRMATIONS", 5, 1..=10_000),
             },
-            max_authorization: Duration::from_secs_u32(max_authorization?),
-            approval_ttl: Duration::from_secs_u32(approval_ttl?),
-            most_open_approvals: most_open_approvals?,
-            patience: std::time::Duration::from_secs(patience?),
-            provider_proof: provider_proof?,
-        })
+            max_authorization: Duration::from_secs_u32(env.number("MAX_AUTHORIZATION_SECONDS", 900, 30..=3_600)),
+            approval_ttl: Duration::from_secs_u32(env.number("APPROVAL_TTL_SECONDS", 86_400, 60..=31 * 86_400)),
+            // A set of a hundred ids is 3.6 KB: four write units each time that one is added, eight in a transaction.
+            most_open_approvals: env.number("MAX_OPEN_APPROVALS", 20, 1..=100),
+            patience: std::time::Duration::from_secs(env.number("FINALITY_PATIENCE_SECONDS", 3, 0..=10)),
+            provider_proof,
+        }
     }
 }

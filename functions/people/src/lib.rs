@@ -51,7 +51,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     } = boot;
     let api = ApiSettings::from_env(&mut env);
     let settings = Settings::from_env(&mut env);
-    let (api, settings) = env.finish(api.zip(settings))?;
+    let (api, settings) = env.finish((api, settings))?;
 
     let arns = [settings.wallet_xpub_secret, settings.rpc_url_secret];
     let secrets = aside.begin({

@@ -18,45 +18,26 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    pub(crate) fn from_env(env: &mut Env) -> Option<Self> {
-        // Everything is read before anything is missed, so that all problems are told at once.
-        let tables = ["CATALOG_TABLE", "LEDGER_TABLE", "DECISIONS_TABLE", "THROTTLE_TABLE"].map(|name| env.text(name));
-        let secrets = ["WALLET_XPUB_SECRET_ARN", "RPC_URL_SECRET_ARN"].map(|name| env.text(name));
-        let network = env.choice("NETWORK", &Network::ALL, Network::name);
-        let throttle_per_minute = env.number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000);
-        let sessions = SessionSettings::from_env(env);
+    pub(crate) fn from_env(env: &mut Env) -> Self {
         let dashboard_url = env.get("DASHBOARD_URL").map(str::to_owned);
         if dashboard_url.as_deref().is_some_and(|text| !is_origin(text)) {
             env.wrong(
                 "DASHBOARD_URL",
                 "must be an origin: https://<host>, or http://<host>:<port>",
             );
-            return None;
         }
-        let [
-            Some(catalog_table),
-            Some(ledger_table),
-            Some(decisions_table),
-            Some(throttle_table),
-        ] = tables
-        else {
-            return None;
-        };
-        let [Some(wallet_xpub_secret), Some(rpc_url_secret)] = secrets else {
-            return None;
-        };
-        Some(Self {
-            catalog_table,
-            ledger_table,
-            decisions_table,
-            throttle_table,
-            throttle_per_minute: throttle_per_minute?,
-            network: network?,
-            sessions: sessions?,
+        Self {
+            catalog_table: env.text("CATALOG_TABLE"),
+            ledger_table: env.text("LEDGER_TABLE"),
+            decisions_table: env.text("DECISIONS_TABLE"),
+            throttle_table: env.text("THROTTLE_TABLE"),
+            throttle_per_minute: env.number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000),
+            network: env.network(),
+            sessions: SessionSettings::from_env(env),
             dashboard_url,
-            wallet_xpub_secret,
-            rpc_url_secret,
-        })
+            wallet_xpub_secret: env.text("WALLET_XPUB_SECRET_ARN"),
+            rpc_url_secret: env.text("RPC_URL_SECRET_ARN"),
+        }
     }
 }
 

@@ -13,8 +13,8 @@ mod call;
 use call::{Caller, LONGEST_CALL};
 use purser_api::{Boot, BootError, Clock, at_most};
 use purser_domain::{
-    CatalogPayment, Duration as Length, Network, Operation, OperationUuid, ProbeRecord, Quote, Result, Service,
-    Sighting, Timestamp, TrustStatus,
+    CatalogPayment, Duration as Length, Operation, OperationUuid, ProbeRecord, Quote, Result, Service, Sighting,
+    Timestamp, TrustStatus,
 };
 use purser_store::{CatalogTable, Listed};
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
@@ -67,7 +67,7 @@ impl Probe {
             mut env, aws, clock, ..
         } = boot;
         let table = env.text("CATALOG_TABLE");
-        let network = env.choice("NETWORK", &Network::ALL, Network::name);
+        let network = env.network();
         let interval = env.number("PROBE_INTERVAL_SECONDS", DEFAULT_INTERVAL_SECONDS, 60..=604_800);
         let hosts = env.get("PROBE_ALLOWED_HOSTS").unwrap_or_default();
         let hosts = hosts.split(',').map(str::trim).filter(|host| !host.is_empty());
@@ -75,8 +75,8 @@ impl Probe {
         if allowed.is_none() {
             env.wrong("PROBE_ALLOWED_HOSTS", "must be a list of `host:port`");
         }
-        let settings = table.zip(network).zip(interval).zip(allowed);
-        let (((table, network), interval), allowed) = env.finish(settings)?;
+        let settings = (table, network, interval, allowed.unwrap_or_default());
+        let (table, network, interval, allowed) = env.finish(settings)?;
         Ok(Self(Arc::new(Shared {
             catalog: CatalogTable::new(purser_store::client(&aws), table),
             caller: Caller::new(network, allowed, LONGEST_CALL)?,

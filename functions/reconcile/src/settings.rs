@@ -21,42 +21,20 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    pub(crate) fn from_env(env: &mut Env) -> Option<Self> {
-        // Everything is read before anything is missed, so that all problems are told at once.
-        let names = [
-            "LEDGER_TABLE",
-            "DECISIONS_TABLE",
-            "NONCE_KEY_SECRET_ARN",
-            "RPC_URL_SECRET_ARN",
-        ];
-        let names = names.map(|name| env.text(name));
-        let network = env.choice("NETWORK", &Network::ALL, Network::name);
-        let confirmations = env.number("FINALITY_CONFIRMATIONS", 5, 1..=10_000);
-        // Ten minutes of Base.
-        let watch = env.number("WATCH_CONFIRMATIONS", 300, 1..=100_000);
-        let most = env.number("RECONCILE_MOST_SETTLEMENTS", 1_000, 1..=100_000);
-        let log_range = env.number("LOG_BLOCK_RANGE", 1_000, 1..=100_000);
-        let [
-            Some(ledger_table),
-            Some(decisions_table),
-            Some(nonce_key_secret),
-            Some(rpc_url_secret),
-        ] = names
-        else {
-            return None;
-        };
-        Some(Self {
-            ledger_table,
-            decisions_table,
-            network: network?,
-            nonce_key_secret,
-            rpc_url_secret,
+    pub(crate) fn from_env(env: &mut Env) -> Self {
+        Self {
+            ledger_table: env.text("LEDGER_TABLE"),
+            decisions_table: env.text("DECISIONS_TABLE"),
+            network: env.network(),
+            nonce_key_secret: env.text("NONCE_KEY_SECRET_ARN"),
+            rpc_url_secret: env.text("RPC_URL_SECRET_ARN"),
             finality: Finality {
-                confirmations: confirmations?,
+                confirmations: env.number("FINALITY_CONFIRMATIONS", 5, 1..=10_000),
             },
-            watch: watch?,
-            most: most?,
-            log_range: log_range?,
-        })
+            // Ten minutes of Base.
+            watch: env.number("WATCH_CONFIRMATIONS", 300, 1..=100_000),
+            most: env.number("RECONCILE_MOST_SETTLEMENTS", 1_000, 1..=100_000),
+            log_range: env.number("LOG_BLOCK_RANGE", 1_000, 1..=100_000),
+        }
     }
 }

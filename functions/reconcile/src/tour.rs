@@ -27,6 +27,14 @@ pub(crate) struct Tour {
     run: Run,
 }
 
+/// How far a page was looked at.
+enum Looked {
+    /// To its end.
+    All,
+    /// Up to there; `None` is the index's beginning.
+    UpTo(Option<Position>),
+}
+
 impl Tour {
     pub(crate) fn new(shared: Arc<Shared>, block: FinalBlock, last_start: Instant) -> Self {
         Self {
@@ -76,7 +84,7 @@ impl Tour {
         let mut from_the_beginning = began.is_none();
         let stopped = loop {
             let (page, next) = self.shared.ledger.holds(from.as_ref(), PAGE).await?;
-            if let Some(stopped) = self.page(page, from.as_ref()).await? {
+            if let Looked::UpTo(stopped) = self.page(page, from.as_ref()).await? {
                 break stopped;
             }
             from = next;
@@ -92,8 +100,8 @@ impl Tour {
         Ok(())
     }
 
-    /// Looks at what a page of the index names; answers where it stopped, if that is not at the page's end.
-    async fn page(&mut self, page: Vec<Result<Held>>, start: Option<&Position>) -> Result<Option<Option<Position>>> {
+    /// Looks at what a page of the index names.
+    async fn page(&mut self, page: Vec<Result<Held>>, start: Option<&Position>) -> Result<Looked> {
         let mut wanted = Vec::new();
         for held in page {
             match held {
@@ -120,12 +128,12 @@ impl Tour {
             }
         }
         self.ask_after(&looks).await?;
-        let stopped = looks.len() < wanted.len();
-        let position = || {
-            let last = looks.len().checked_sub(1).and_then(|last| wanted.get(last));
-            last.map_or(start, |held| Some(held.position())).cloned()
-        };
-        Ok(stopped.then(position))
+        if looks.len() >= wanted.len() {
+            return Ok(Looked::All);
+        }
+        let last = looks.len().checked_sub(1).and_then(|last| wanted.get(last));
+        let stopped = last.map_or(start, |held| Some(held.position()));
+        Ok(Looked::UpTo(stopped.cloned()))
     }
 
     /// Whether a look may move it, as far as the index tells.

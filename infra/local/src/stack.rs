@@ -335,7 +335,7 @@ impl Stack {
             ("InternalFunction", internal),
             (
                 "FallbackFunction",
-                purser_fallback::router(boot("FallbackFunction"))
+                purser_fallback::router(boot("FallbackFunction").env)
                     .await
                     .map_err(refused("FallbackFunction"))?,
             ),

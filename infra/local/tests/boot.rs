@@ -118,7 +118,7 @@ async fn said(function: &str, variables: Texts, secrets: Texts) -> Option<String
         "agents" => purser_agents::router(boot).await.map(drop),
         "catalog" => purser_catalog::router(boot).await.map(drop),
         "people" => purser_people::router(boot).await.map(drop),
-        "fallback" => purser_fallback::router(boot).await.map(drop),
+        "fallback" => purser_fallback::router(boot.env).await.map(drop),
         "internal" => purser_internal::router(boot).await.map(drop),
         "payments" => purser_payments::router(boot).await.map(drop),
         "probe" => purser_local::Probe::boot(boot).map(drop),

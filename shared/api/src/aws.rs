@@ -23,12 +23,18 @@ use std::time::Duration;
 /// An answer takes milliseconds, so a second without one is a lost request. Three attempts of a second are three seconds,
 /// and the longest handler makes three calls in a row: nine seconds of the fifteen that a function has.
 pub(crate) fn config(env: &mut Env, http: SharedHttpConnector) -> SdkConfig {
+    // What is missing is noted in `env`, which then lets no function start.
+    let region = env.text("AWS_REGION");
+    let [id, secret] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(|name| env.text(name));
+    let session = env.get("AWS_SESSION_TOKEN").map(str::to_owned);
+    // They are good for longer than Lambda keeps an environment.
+    let credentials = Credentials::new(id, secret, session, None, "environment");
     let timeouts = TimeoutConfig::builder()
         .operation_attempt_timeout(Duration::from_secs(1))
         .operation_timeout(Duration::from_secs(3))
         .build();
     // Pinned, so that a new version of the SDK changes neither retries nor timeouts by itself.
-    let config = SdkConfig::builder()
+    SdkConfig::builder()
         .http_client(http_client_fn(move |_, _| http.clone()))
         .behavior_version(BehaviorVersion::v2026_01_12())
         .timeout_config(timeouts)
@@ -36,18 +42,8 @@ pub(crate) fn config(env: &mut Env, http: SharedHttpConnector) -> SdkConfig {
         .service_config(Endpoints {
             dynamodb: endpoint(env, "DYNAMODB_ENDPOINT"),
             secrets: endpoint(env, "SECRETS_ENDPOINT"),
-        });
-    // What is missing is noted in `env`, which then lets no function start.
-    let region = env.text("AWS_REGION").map(Region::new);
-    let keys = [env.text("AWS_ACCESS_KEY_ID"), env.text("AWS_SECRET_ACCESS_KEY")];
-    let session = env.get("AWS_SESSION_TOKEN").map(str::to_owned);
-    let [Some(id), Some(secret)] = keys else {
-        return config.build();
-    };
-    // They are good for longer than Lambda keeps an environment.
-    let credentials = Credentials::new(id, secret, session, None, "environment");
-    config
-        .region(region)
+        })
+        .region(Region::new(region))
         .credentials_provider(SharedCredentialsProvider::new(credentials))
         .build()
 }
@@ -103,7 +99,7 @@ mod tests {
             config.service_config().unwrap().load_config(key)
         };
         let told = ["DynamoDB", "Secrets Manager"].map(told);
-        (told, env.finish(Some(())).err().map(|error| error.to_string()))
+        (told, env.finish(()).err().map(|error| error.to_string()))
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! The start of a function: logs, configuration, and then requests until the environment is frozen for good.
 
-use crate::{Aside, Chance, Clock, Env, answer, aws, http, metrics::Lines};
+use crate::{
+    Aside, Chance, Clock, Env, answer, aws, http,
+    metrics::{Lines, NAMESPACE},
+};
 use aws_smithy_runtime_api::client::http::SharedHttpConnector;
 use aws_types::SdkConfig;
 use axum::Router;
@@ -45,15 +48,22 @@ impl Boot {
     }
 }
 
-/// Runs a function that answers HTTP: starts it, builds its router, and serves until the end.
+impl From<Env> for Boot {
+    fn from(env: Env) -> Self {
+        Self::new(env, Clock::system())
+    }
+}
+
+/// Runs a function that answers HTTP: starts it, builds its router, and serves until the end. It is built of a [`Boot`]
+/// or, where it calls nobody, of its [`Env`] alone: the HTTP client is then no part of it.
 ///
 /// The router has been through [`crate::finish`] in `build`, so that the local stack, which builds it with its own
 /// [`Boot`], answers the same.
-pub async fn serve(build: impl AsyncFnOnce(Boot) -> Result<Router, BootError>) -> ExitCode {
+pub async fn serve<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Router, BootError>) -> ExitCode {
     let served = async {
-        let boot = start();
-        let cold_start = ColdStart::of(&boot);
-        let router = build(boot).await?;
+        let env = start();
+        let cold_start = ColdStart::of(&env);
+        let router = build(env.into()).await?;
         cold_start.over();
         lambda_runtime::run(service_fn(async |event| {
             Ok::<_, Infallible>(answer(router.clone(), event).await)
@@ -73,10 +83,10 @@ pub fn stopped(error: &(dyn std::error::Error + 'static)) -> ExitCode {
 }
 
 /// Starts logging and reads the surroundings: what every function does first.
-pub(crate) fn start() -> Boot {
+pub(crate) fn start() -> Env {
     let env = Env::process();
     start_logging(&env);
-    Boot::new(env, Clock::system())
+    env
 }
 
 /// The start of one environment of a function.
@@ -87,9 +97,9 @@ pub(crate) struct ColdStart {
 
 impl ColdStart {
     /// A function that is about to start.
-    pub(crate) fn of(boot: &Boot) -> Self {
+    pub(crate) fn of(env: &Env) -> Self {
         Self {
-            function: boot.env.get("AWS_LAMBDA_FUNCTION_NAME").unwrap_or("local").to_owned(),
+            function: env.get("AWS_LAMBDA_FUNCTION_NAME").unwrap_or("local").to_owned(),
             began: Instant::now(),
         }
     }
@@ -103,7 +113,9 @@ impl ColdStart {
 
 /// Sends log lines to standard output, one JSON object each, from now on.
 pub fn start_logging(env: &Env) {
-    log_to(&directives(env), std::io::stdout);
+    let namespace = env.get("METRICS_NAMESPACE").unwrap_or(NAMESPACE);
+    let lines = subscriber(&directives(env), namespace, std::io::stdout);
+    let _ = tracing::subscriber::set_global_default(lines);
     log_panics();
 }
 
@@ -112,7 +124,7 @@ pub fn log_to<W>(directives: &str, writer: W)
 where
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
 {
-    let _ = tracing::subscriber::set_global_default(subscriber(directives, writer));
+    let _ = tracing::subscriber::set_global_default(subscriber(directives, NAMESPACE, writer));
 }
 
 /// Which lines are logged: ours at the configured level, everybody else's from WARN on. The SDKs' debug lines show
@@ -136,19 +148,22 @@ fn directives(env: &Env) -> String {
 
 /// One JSON object per line, metrics among them. Lambda's own filter reads `level` and `timestamp` at the top; without
 /// either, a line counts as INFO (Lambda developer guide, "Log-level filtering").
-pub(crate) fn subscriber<W>(directives: &str, writer: W) -> impl Subscriber + Send + Sync + 'static
+pub(crate) fn subscriber<W>(directives: &str, namespace: &str, writer: W) -> impl Subscriber + Send + Sync + 'static
 where
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
 {
     let filter = EnvFilter::try_new(directives).unwrap_or_else(|_| EnvFilter::new("warn,purser=info"));
-    let lines = tracing_subscriber::fmt::format()
+    let format = tracing_subscriber::fmt::format()
         .json()
         .flatten_event(true)
         .with_current_span(true)
         .with_span_list(false);
     tracing_subscriber::fmt()
         .json()
-        .event_format(Lines(lines))
+        .event_format(Lines {
+            format,
+            namespace: namespace.to_owned(),
+        })
         .with_env_filter(filter)
         .with_writer(writer)
         .finish()
@@ -179,7 +194,7 @@ mod tests {
         let env: Env = [("AWS_LAMBDA_FUNCTION_NAME", "purser-PaymentsFunction-1")]
             .into_iter()
             .collect();
-        ColdStart::of(&Boot::new(env, Clock::system())).over();
+        ColdStart::of(&env).over();
         let line: serde_json::Value = serde_json::from_str(&logged.take()).unwrap();
         assert_eq!(line["ColdStarts"], 1);
         assert_eq!(line["Function"], "purser-PaymentsFunction-1");

@@ -75,7 +75,7 @@ pub struct DecisionView {
 impl From<&Refusal> for DecisionView {
     fn from(refusal: &Refusal) -> Self {
         Self {
-            result: refusal.reason.result(),
+            result: refusal.reason.result().name(),
             reason: refusal.reason.text(),
             rule_triggered: refusal.reason.rule(),
             latency_ms: refusal.latency_ms,

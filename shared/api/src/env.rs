@@ -3,12 +3,13 @@
 //! The variables arrive as a value, so that the local stack hands each function its own and tests need no process-wide
 //! state. An empty variable counts as unset: `sam local` sets only what the template declares, empty where it can't tell.
 
+use purser_domain::Network;
 use std::{collections::BTreeMap, fmt, ops::RangeInclusive, str::FromStr};
 
 /// The variables, and what has been found wrong with them.
 ///
-/// Each reader answers `None` for a variable that is missing or wrong and notes the problem. Settings are put together
-/// from all the answers, and [`Env::finish`] lets them out only when nothing was wrong.
+/// A reader always answers. For a variable that is missing or wrong it notes the problem, and the answer is none that
+/// anything may be done with: [`Env::finish`] lets the settings out only when nothing was wrong.
 #[derive(Default)]
 pub struct Env {
     values: BTreeMap<String, String>,
@@ -57,48 +58,47 @@ impl Env {
     }
 
     /// A text that must be there.
-    pub fn text(&mut self, name: &str) -> Option<String> {
-        let text = self.get(name).map(str::to_owned);
-        if text.is_none() {
+    pub fn text(&mut self, name: &str) -> String {
+        if self.get(name).is_none() {
             self.wrong(name, "is not set");
         }
-        text
+        self.get(name).unwrap_or_default().to_owned()
     }
 
     /// An integer in a range, or `default` where it is unset.
-    pub fn number<T>(&mut self, name: &str, default: T, range: RangeInclusive<T>) -> Option<T>
+    pub fn number<T>(&mut self, name: &str, default: T, range: RangeInclusive<T>) -> T
     where
         T: FromStr + PartialOrd + fmt::Display,
     {
-        let Some(text) = self.get(name) else {
-            return Some(default);
-        };
+        let Some(text) = self.get(name) else { return default };
         let number = text.parse().ok().filter(|number| range.contains(number));
-        if number.is_none() {
-            self.wrong(
-                name,
-                &format!("must be an integer from {} to {}", range.start(), range.end()),
-            );
-        }
-        number
+        number.unwrap_or_else(|| {
+            let (least, most) = range.into_inner();
+            self.wrong(name, &format!("must be an integer from {least} to {most}"));
+            default
+        })
     }
 
-    /// One of a few words, which must be there: `choice("NETWORK", &Network::ALL, Network::name)`.
-    pub fn choice<T: Copy>(&mut self, name: &str, choices: &[T], word: impl Fn(T) -> &'static str) -> Option<T> {
-        let text = self.text(name)?;
-        let choice = choices.iter().copied().find(|choice| word(*choice) == text);
-        if choice.is_none() {
-            let words: Vec<&str> = choices.iter().map(|choice| word(*choice)).collect();
-            self.wrong(name, &format!("must be one of: {}", words.join(", ")));
+    /// `NETWORK`, the one that is paid on, which must be there.
+    pub fn network(&mut self) -> Network {
+        const NAME: &str = "NETWORK";
+        let text = self.text(NAME);
+        let network = Network::from_name(&text);
+        if network.is_none() && !text.is_empty() {
+            self.wrong(
+                NAME,
+                &format!("must be one of: {}", Network::ALL.map(Network::name).join(", ")),
+            );
         }
-        choice
+        network.unwrap_or(Network::BaseSepolia)
     }
 
     /// The settings, if nothing was wrong.
-    pub fn finish<T>(self, settings: Option<T>) -> Result<T, EnvError> {
-        match settings {
-            Some(settings) if self.problems.is_empty() => Ok(settings),
-            _ => Err(EnvError(self.problems)),
+    pub fn finish<T>(self, settings: T) -> Result<T, EnvError> {
+        if self.problems.is_empty() {
+            Ok(settings)
+        } else {
+            Err(EnvError(self.problems))
         }
     }
 
@@ -111,19 +111,14 @@ impl Env {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use purser_domain::Network;
 
     fn check(variables: &[(&str, &str)]) -> Result<(String, Network, u32), String> {
         let mut env: Env = variables.iter().copied().collect();
-        let read = (
+        let settings = (
             env.text("LEDGER_TABLE"),
-            env.choice("NETWORK", &Network::ALL, Network::name),
+            env.network(),
             env.number("FINALITY_CONFIRMATIONS", 5, 1..=1000),
         );
-        let settings = match read {
-            (Some(table), Some(network), Some(depth)) => Some((table, network, depth)),
-            _ => None,
-        };
         env.finish(settings).map_err(|error| error.to_string())
     }
 

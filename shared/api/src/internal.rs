@@ -10,18 +10,18 @@ use axum::{
     http::{HeaderMap, HeaderName, HeaderValue, request::Parts},
 };
 use purser_domain::{Duration, Error, ErrorKind, Result, SecretDigest, Timestamp};
-use std::{
-    convert::Infallible,
-    sync::{PoisonError, RwLock},
-};
+use purser_refreshed::{Ages, Refreshed};
+use std::convert::Infallible;
 use subtle::{Choice, ConstantTimeEq as _};
-use tokio::sync::Mutex;
 use tracing::error;
 
-/// How long what was read is good without asking again.
-const FRESH: Duration = Duration::from_secs_u32(60);
-/// How often the secret is read at most.
-const ASK_EVERY: Duration = Duration::from_secs_u32(30);
+const AGES: Ages = Ages {
+    fresh: Duration::from_secs_u32(60),
+    longest: None,
+    every: Duration::from_secs_u32(30),
+    every_at_first: Duration::from_secs_u32(30),
+};
+const READING: &str = "reading the internal token";
 /// 32 letters of hexadecimal are 128 bits, more than can be guessed.
 const SHORTEST: usize = 32;
 
@@ -29,18 +29,7 @@ const SHORTEST: usize = 32;
 pub struct InternalTokens {
     secrets: Secrets,
     arn: String,
-    held: RwLock<Held>,
-    /// Held by the one request that reads the secret.
-    asking: Mutex<()>,
-}
-
-#[derive(Clone, Copy)]
-struct Held {
-    good: Good,
-    /// When they were read.
-    read_at: Timestamp,
-    /// When they were last asked for, whatever came of it.
-    asked_at: Timestamp,
+    good: Refreshed<Good>,
 }
 
 /// SHA-256 of the tokens that are good.
@@ -56,7 +45,7 @@ impl Good {
         let current = digest_of(&current).ok_or_else(|| {
             let words =
                 format!("`{arn}`: must be {SHORTEST} or more letters, digits or signs of ASCII, without spaces");
-            Error::internal("reading the internal token", words)
+            Error::internal(READING, words)
         })?;
         Ok(Self {
             current,
@@ -84,17 +73,9 @@ fn digest_of(token: &str) -> Option<SecretDigest> {
 impl InternalTokens {
     /// Reads the tokens. One that is too short to be safe is refused here, before anything is served.
     pub async fn load(secrets: Secrets, arn: String, now: Timestamp) -> Result<Self, BootError> {
-        let good = Good::read(&secrets, &arn).await?;
-        Ok(Self {
-            secrets,
-            arn,
-            held: RwLock::new(Held {
-                good,
-                read_at: now,
-                asked_at: now,
-            }),
-            asking: Mutex::new(()),
-        })
+        let good = Refreshed::new(READING, AGES, |cause| error!(%cause, "internal_token.not_refreshed"));
+        good.put(Good::read(&secrets, &arn).await?, now);
+        Ok(Self { secrets, arn, good })
     }
 
     /// 401 `invalid_internal_token` unless the request carries a good token, once.
@@ -105,40 +86,16 @@ impl InternalTokens {
     async fn check_presented(&self, presented: Option<&HeaderValue>, now: Timestamp) -> Result<()> {
         let presented = presented.ok_or(ErrorKind::InvalidInternalToken)?;
         let digest = SecretDigest::of(presented);
-        let held = self.held();
-        let is_fresh = now.since(held.read_at) < FRESH;
-        if is_fresh && held.good.include(&digest) || self.ask(now).await.include(&digest) {
+        if self.good.fresh(now).is_some_and(|good| good.include(&digest)) {
+            return Ok(());
+        }
+        // It may be new.
+        let good = self.good.newest(now, Good::read(&self.secrets, &self.arn)).await?;
+        if good.include(&digest) {
             Ok(())
         } else {
             Err(ErrorKind::InvalidInternalToken.into())
         }
-    }
-
-    /// The tokens after reading the secret, which is not done again so soon; the last known where it can't be read.
-    async fn ask(&self, now: Timestamp) -> Good {
-        let _asking = self.asking.lock().await;
-        let held = self.held();
-        // Whoever waited finds the question answered.
-        if now.since(held.asked_at) < ASK_EVERY {
-            return held.good;
-        }
-        let held = match Good::read(&self.secrets, &self.arn).await {
-            Ok(good) => Held {
-                good,
-                read_at: now,
-                asked_at: now,
-            },
-            Err(error) => {
-                error!(cause = %error, "internal_token.not_refreshed");
-                Held { asked_at: now, ..held }
-            }
-        };
-        *self.held.write().unwrap_or_else(PoisonError::into_inner) = held;
-        held.good
-    }
-
-    fn held(&self) -> Held {
-        *self.held.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,26 +4,27 @@
 //! can't. It is asked at most once in 30 seconds, whatever strangers send, and by one request at a time. An address that
 //! it publishes is https, or on this machine.
 
-use jsonwebtoken::{Algorithm, DecodingKey};
+use jsonwebtoken::{
+    Algorithm, DecodingKey,
+    jwk::{AlgorithmParameters, CommonParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse},
+};
 use purser_domain::{Causes, Duration, Error, Result, Timestamp, Url};
+use purser_refreshed::{Ages, Refreshed};
 use reqwest::{Client, RequestBuilder, StatusCode, redirect::Policy};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
-use std::{
-    net::IpAddr,
-    sync::{Arc, PoisonError, RwLock},
-    time,
-};
-use tokio::sync::Mutex;
+use std::{net::IpAddr, sync::Arc, time};
 use tracing::warn;
 
-/// How long the issuer's keys are good without asking again.
-const FRESH: Duration = Duration::from_secs_u32(3_600);
-/// How often the issuer is asked at most, whatever keys the tokens of strangers name.
-const ASK_EVERY: Duration = Duration::from_secs_u32(30);
-/// The same while no keys are known at all, and nobody gets in. Longer than asking can take, two answers of two seconds
-/// each, so that whoever waited for a question that failed does not repeat it.
-const ASK_EVERY_AT_FIRST: Duration = Duration::from_secs_u32(5);
+const AGES: Ages = Ages {
+    fresh: Duration::from_secs_u32(3_600),
+    longest: None,
+    // Whatever keys the tokens of strangers name.
+    every: Duration::from_secs_u32(30),
+    // While no keys are known nobody gets in. Longer than asking can take, two answers of two seconds each, so that whoever
+    // waited for a question that failed does not repeat it.
+    every_at_first: Duration::from_secs_u32(5),
+};
 /// How long one answer of the issuer may take.
 const ANSWER_WITHIN: time::Duration = time::Duration::from_secs(2);
 /// The longest answer that is read: dozens of keys, each with its certificates.
@@ -57,51 +58,34 @@ pub(crate) struct SessionKey {
     pub(crate) key: DecodingKey,
 }
 
+/// Keys as they are published (RFC 7517 §5), each of which may be of a kind that is not known.
 #[derive(Deserialize)]
 struct WireKeys {
     keys: Vec<Value>,
 }
 
-/// A key as it is published (RFC 7517 §4, RFC 7518 §6).
-#[derive(Deserialize)]
-struct WireKey {
-    kty: String,
-    kid: Option<String>,
-    alg: Option<String>,
-    #[serde(rename = "use")]
-    intended_use: Option<String>,
-    key_ops: Option<Vec<String>>,
-    n: Option<String>,
-    e: Option<String>,
-    crv: Option<String>,
-    x: Option<String>,
-    y: Option<String>,
-}
-
 impl SessionKey {
     /// `None` for a key of another kind or for another purpose: an issuer may publish such keys too.
     fn read(wire: Value) -> Option<Self> {
-        let wire: WireKey = serde_json::from_value(wire).ok()?;
-        let is_for_signatures = wire.intended_use.is_none_or(|word| word == "sig")
-            && wire
-                .key_ops
-                .is_none_or(|words| words.iter().any(|word| word == "verify"));
-        let (algorithm, name, key) = match (wire.kty.as_str(), wire.crv.as_deref()) {
-            ("RSA", _) => (
-                Algorithm::RS256,
-                "RS256",
-                DecodingKey::from_rsa_components(&wire.n?, &wire.e?).ok()?,
-            ),
-            ("EC", Some("P-256")) => (
-                Algorithm::ES256,
-                "ES256",
-                DecodingKey::from_ec_components(&wire.x?, &wire.y?).ok()?,
-            ),
+        let jwk: Jwk = serde_json::from_value(wire).ok()?;
+        let algorithm = match &jwk.algorithm {
+            AlgorithmParameters::RSA(_) => Algorithm::RS256,
+            AlgorithmParameters::EllipticCurve(key) if key.curve == EllipticCurve::P256 => Algorithm::ES256,
             _ => return None,
         };
-        let is_for_this = wire.alg.is_none_or(|alg| alg == name);
-        (is_for_signatures && is_for_this).then_some(Self {
-            id: wire.kid,
+        let key = DecodingKey::from_jwk(&jwk).ok()?;
+        let CommonParameters {
+            public_key_use,
+            key_operations,
+            key_algorithm,
+            key_id,
+            ..
+        } = jwk.common;
+        let is_for_this = public_key_use.is_none_or(|word| word == PublicKeyUse::Signature)
+            && key_operations.is_none_or(|words| words.contains(&KeyOperations::Verify))
+            && key_algorithm.is_none_or(|word| word == algorithm.into());
+        is_for_this.then_some(Self {
+            id: key_id,
             algorithm,
             key,
         })
@@ -113,7 +97,6 @@ impl SessionKey {
 struct Known {
     provider: Arc<Provider>,
     keys: Arc<[SessionKey]>,
-    told_at: Timestamp,
 }
 
 impl Known {
@@ -128,21 +111,12 @@ impl Known {
     }
 }
 
-#[derive(Clone, Default)]
-struct Held {
-    known: Option<Known>,
-    /// When the issuer was last asked, whatever came of it.
-    asked_at: Option<Timestamp>,
-}
-
 /// The issuer, with what it publishes in memory.
 pub(crate) struct Issuer {
     /// As `iss` spells it.
     name: String,
     client: Client,
-    held: RwLock<Held>,
-    /// Held by the one request that asks the issuer.
-    asking: Mutex<()>,
+    known: Refreshed<Known>,
 }
 
 impl Issuer {
@@ -158,22 +132,18 @@ impl Issuer {
         let issuer = Self {
             name,
             client: client.map_err(|error| Error::internal("making an HTTP client", error))?,
-            held: RwLock::default(),
-            asking: Mutex::new(()),
+            known: Refreshed::new(ASKING, AGES, unavailable),
         };
-        match issuer.fetch(now).await {
-            Ok(known) => issuer.hold(Held {
-                known: Some(known),
-                asked_at: Some(now),
-            }),
-            Err(error) => warn!(cause = %error, "session.issuer_unavailable"),
+        match issuer.fetch().await {
+            Ok(known) => issuer.known.put(known, now),
+            Err(error) => unavailable(&error),
         }
         Ok(issuer)
     }
 
     /// Where the issuer is asked for what.
     pub(crate) async fn provider(&self, now: Timestamp) -> Result<Arc<Provider>> {
-        Ok(self.known(now).await?.provider)
+        Ok(self.known.current(now, self.fetch()).await?.provider)
     }
 
     /// The key of that name; without a name, the only one there is. One that is not known may be new, so the issuer is
@@ -184,12 +154,13 @@ impl Issuer {
         id: Option<&str>,
         now: Timestamp,
     ) -> Result<Option<SessionKey>> {
-        let known = self.known(now).await?;
+        let known = self.known.current(now, self.fetch()).await?;
         let key = known.key(algorithm, id).cloned();
         if key.is_some() || id.is_none() {
             return Ok(key);
         }
-        Ok(self.ask(now).await?.key(algorithm, id).cloned())
+        let known = self.known.newest(now, self.fetch()).await?;
+        Ok(known.key(algorithm, id).cloned())
     }
 
     /// Sends a form to one of the issuer's addresses; the words of an error tell the address and the cause.
@@ -197,47 +168,8 @@ impl Issuer {
         answer(self.client.post(address.clone()).form(form)).await
     }
 
-    /// What the issuer has told within the last hour, or before that, if it does not answer any more.
-    async fn known(&self, now: Timestamp) -> Result<Known> {
-        match self.held().known {
-            Some(known) if now.since(known.told_at) < FRESH => Ok(known),
-            Some(_) | None => self.ask(now).await,
-        }
-    }
-
-    /// Asks the issuer, unless that was done just now; then what is known.
-    async fn ask(&self, now: Timestamp) -> Result<Known> {
-        let _asking = self.asking.lock().await;
-        let held = self.held();
-        let every = if held.known.is_some() {
-            ASK_EVERY
-        } else {
-            ASK_EVERY_AT_FIRST
-        };
-        // Whoever waited finds the question answered.
-        if held.asked_at.is_some_and(|asked_at| now.since(asked_at) < every) {
-            return held
-                .known
-                .ok_or_else(|| Error::internal(ASKING, "it did not answer a moment ago"));
-        }
-        let told = self.fetch(now).await;
-        let known = match (told, held.known) {
-            (Ok(known), _) => Ok(known),
-            (Err(error), Some(known)) => {
-                warn!(cause = %error, "session.issuer_unavailable");
-                Ok(known)
-            }
-            (Err(error), None) => Err(error),
-        };
-        self.hold(Held {
-            known: known.as_ref().ok().cloned(),
-            asked_at: Some(now),
-        });
-        known
-    }
-
     /// The issuer's addresses and keys.
-    async fn fetch(&self, now: Timestamp) -> Result<Known> {
+    async fn fetch(&self) -> Result<Known> {
         let failed = |words: String| Error::internal(ASKING, words);
         // OpenID Connect Discovery §4.1: a final slash of the issuer is not doubled.
         let address = format!("{}/.well-known/openid-configuration", self.name.trim_end_matches('/'));
@@ -262,7 +194,6 @@ impl Issuer {
         Ok(Known {
             provider: Arc::new(provider),
             keys: keys.keys.into_iter().filter_map(SessionKey::read).collect(),
-            told_at: now,
         })
     }
 
@@ -273,17 +204,13 @@ impl Issuer {
         }
         serde_json::from_slice(&body).map_err(|_| format!("{address} answers something else"))
     }
-
-    fn held(&self) -> Held {
-        self.held.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn hold(&self, held: Held) {
-        *self.held.write().unwrap_or_else(PoisonError::into_inner) = held;
-    }
 }
 
 const ASKING: &str = "asking the issuer of sessions";
+
+fn unavailable(error: &Error) {
+    warn!(cause = %error, "session.issuer_unavailable");
+}
 
 /// Status and body of an answer, if it is of a bearable length. The words of an error tell the address and the cause.
 async fn answer(request: RequestBuilder) -> Result<(StatusCode, Vec<u8>), String> {

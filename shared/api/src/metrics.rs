@@ -19,7 +19,8 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
-const NAMESPACE: &str = "Purser";
+/// Where metrics are counted unless `METRICS_NAMESPACE` names the stack's own place.
+pub(crate) const NAMESPACE: &str = "Purser";
 
 /// What is counted of which line.
 #[derive(Clone, Copy, Debug)]
@@ -152,7 +153,7 @@ impl Metric {
     }
 
     /// Adds the value and the dimensions to the members, and answers the directive that points at them.
-    fn add_to(&self, members: &mut Map<String, Value>, line: &Fields) -> Option<Value> {
+    fn add_to(&self, members: &mut Map<String, Value>, namespace: &str, line: &Fields) -> Option<Value> {
         let value = self.value(line)?;
         let mut sets = Vec::new();
         for set in self.dimensions {
@@ -165,16 +166,17 @@ impl Metric {
         }
         members.insert(self.name.to_owned(), value);
         let metrics = [json!({"Name": self.name, "Unit": self.unit()})];
-        Some(json!({"Namespace": NAMESPACE, "Dimensions": sets, "Metrics": metrics}))
+        Some(json!({"Namespace": namespace, "Dimensions": sets, "Metrics": metrics}))
     }
 }
 
 /// The members that make a line of these fields a document of the embedded metric format; `None` when there is nothing
 /// to count. They are spelled like no field of ours.
-fn counted(message: &str, line: &Fields) -> Option<Map<String, Value>> {
+fn counted(message: &str, namespace: &str, line: &Fields) -> Option<Map<String, Value>> {
     let mut members = Map::new();
     let metrics = METRICS.iter().filter(|metric| metric.event == message);
-    let directives: Vec<Value> = metrics.filter_map(|metric| metric.add_to(&mut members, line)).collect();
+    let directives = metrics.filter_map(|metric| metric.add_to(&mut members, namespace, line));
+    let directives: Vec<Value> = directives.collect();
     if directives.is_empty() {
         return None;
     }
@@ -188,7 +190,10 @@ fn counted(message: &str, line: &Fields) -> Option<Map<String, Value>> {
 }
 
 /// Lines of JSON, metrics among them.
-pub(crate) struct Lines(pub(crate) Format<Json>);
+pub(crate) struct Lines {
+    pub(crate) format: Format<Json>,
+    pub(crate) namespace: String,
+}
 
 impl<S, N> FormatEvent<S, N> for Lines
 where
@@ -199,17 +204,18 @@ where
         let mut message = Message::default();
         event.record(&mut message);
         if !METRICS.iter().any(|metric| metric.event == message.0) {
-            return self.0.format_event(context, writer, event);
+            return self.format.format_event(context, writer, event);
         }
         let mut fields = Fields::default();
         event.record(&mut fields);
-        let members = counted(&message.0, &fields).and_then(|members| serde_json::to_string(&members).ok());
+        let members =
+            counted(&message.0, &self.namespace, &fields).and_then(|members| serde_json::to_string(&members).ok());
         let Some(members) = members else {
-            return self.0.format_event(context, writer, event);
+            return self.format.format_event(context, writer, event);
         };
         // One object of two: the members before those of the line.
         let mut line = String::new();
-        self.0.format_event(context, Writer::new(&mut line), event)?;
+        self.format.format_event(context, Writer::new(&mut line), event)?;
         match (members.strip_suffix('}'), line.strip_prefix('{')) {
             (Some(members), Some(line)) => write!(writer, "{members},{line}"),
             _ => writer.write_str(&line),
@@ -335,6 +341,14 @@ mod tests {
         for (name, value) in expected {
             assert_eq!(line[name], value, "{name}");
         }
+    }
+
+    #[test]
+    fn each_stack_counts_in_its_own_namespace() {
+        let logged = Logged::start_in("Purser/dev");
+        warn!("rpc.failed");
+        let line: Value = serde_json::from_str(&logged.take()).unwrap();
+        assert_eq!(line["_aws"]["CloudWatchMetrics"][0]["Namespace"], "Purser/dev");
     }
 
     #[test]

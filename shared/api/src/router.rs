@@ -15,15 +15,14 @@ use axum::{
     middleware::{Next, from_fn_with_state},
     response::{IntoResponse as _, Response},
 };
+use futures_util::FutureExt as _;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use lambda_http::RequestExt as _;
 use purser_domain::{Error, ErrorKind, Problem, Result};
 use std::{
     any::Any,
-    future::{Future, poll_fn},
-    panic::{AssertUnwindSafe, catch_unwind},
-    pin::pin,
-    task::Poll,
+    future::Future,
+    panic::AssertUnwindSafe,
     time::{Duration, Instant},
 };
 use tracing::{Instrument as _, error, info, info_span, warn};
@@ -43,9 +42,9 @@ impl Default for ApiSettings {
 
 impl ApiSettings {
     /// Reads `BODY_LIMIT_BYTES`; its range is the template's.
-    pub fn from_env(env: &mut Env) -> Option<Self> {
-        let body_limit = env.number("BODY_LIMIT_BYTES", Self::default().body_limit, 1_024..=1_048_576)?;
-        Some(Self { body_limit })
+    pub fn from_env(env: &mut Env) -> Self {
+        let body_limit = env.number("BODY_LIMIT_BYTES", Self::default().body_limit, 1_024..=1_048_576);
+        Self { body_limit }
     }
 }
 
@@ -137,13 +136,9 @@ async fn within(limit: Option<Duration>, work: impl Future<Output = Result<Respo
 
 /// Turns a panic into an error, so that it costs one request and not the function's environment.
 async fn contained(work: impl Future<Output = Result<Response>>) -> Result<Response> {
-    let mut work = pin!(work);
-    poll_fn(|context| {
-        // The future is dropped after a panic, so nothing sees what it left half done.
-        catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)))
-            .unwrap_or_else(|panic| Poll::Ready(Err(Error::internal("handling the request", panicked(&*panic)))))
-    })
-    .await
+    // The future is dropped after a panic, so nothing sees what it left half done.
+    let answer = AssertUnwindSafe(work).catch_unwind().await;
+    answer.unwrap_or_else(|panic| Err(Error::internal("handling the request", panicked(&*panic))))
 }
 
 fn panicked(panic: &(dyn Any + Send)) -> String {
@@ -211,7 +206,7 @@ fn log_cause(failure: &Failure, id: &RequestId, route: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Reply, boot::subscriber, json_body};
+    use crate::{Reply, boot::subscriber, json_body, metrics::NAMESPACE};
     use axum::{
         Extension, Json,
         extract::Path,
@@ -495,7 +490,8 @@ mod tests {
     async fn a_request_is_one_line_and_a_failure_one_more_with_its_cause() {
         let lines = Lines::default();
         let writer = lines.clone();
-        let _guard = tracing::subscriber::set_default(subscriber("warn,purser=info", move || writer.clone()));
+        let _guard =
+            tracing::subscriber::set_default(subscriber("warn,purser=info", NAMESPACE, move || writer.clone()));
         for path in [
             "/things/secret?x=secret",
             "/nowhere/secret",

@@ -17,9 +17,9 @@ pub async fn serve_schedule<F>(
     run: impl AsyncFn(&F, Duration) -> Result<()>,
 ) -> ExitCode {
     let served = async {
-        let boot = start();
-        let cold_start = ColdStart::of(&boot);
-        let function = build(boot).await?;
+        let env = start();
+        let cold_start = ColdStart::of(&env);
+        let function = build(env.into()).await?;
         cold_start.over();
         lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
             let deadline = Duration::from_millis(event.context.deadline);

@@ -38,21 +38,16 @@ pub struct SessionSettings {
 
 impl SessionSettings {
     /// Reads `OIDC_ISSUER` and `OIDC_CLIENT_ID`.
-    pub fn from_env(env: &mut Env) -> Option<Self> {
-        let (issuer, client_id) = (env.text("OIDC_ISSUER"), env.text("OIDC_CLIENT_ID"));
-        let issuer = issuer?;
+    pub fn from_env(env: &mut Env) -> Self {
+        let [issuer, client_id] = ["OIDC_ISSUER", "OIDC_CLIENT_ID"].map(|name| env.text(name));
         let is_issuer = endpoint(&issuer).is_some_and(|url| url.query().is_none() && url.fragment().is_none());
-        if !is_issuer {
+        if !issuer.is_empty() && !is_issuer {
             env.wrong(
                 "OIDC_ISSUER",
                 "must be an https address without query or fragment, or http on a loopback host",
             );
-            return None;
         }
-        Some(Self {
-            issuer,
-            client_id: client_id?,
-        })
+        Self { issuer, client_id }
     }
 
     /// The person that the claims of a verified token are about, or a word on why there is none.

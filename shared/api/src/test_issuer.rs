@@ -1,6 +1,6 @@
 //! For tests: an OpenID Connect issuer on a loopback port, the keys that it signs with, and what was logged meanwhile.
 
-use crate::{Env, SessionSettings, Sessions, boot::subscriber};
+use crate::{Env, SessionSettings, Sessions, boot::subscriber, metrics::NAMESPACE};
 use aws_lc_rs::{
     rand::SystemRandom,
     rsa::KeySize,
@@ -272,9 +272,15 @@ impl io::Write for Bytes {
 
 impl Logged {
     pub(crate) fn start() -> Self {
+        Self::start_in(NAMESPACE)
+    }
+
+    /// The same with metrics of that namespace.
+    pub(crate) fn start_in(namespace: &str) -> Self {
         let bytes = Bytes::default();
         let writer = bytes.clone();
-        let guard = tracing::subscriber::set_default(subscriber("trace,hyper=off,h2=off", move || writer.clone()));
+        let lines = subscriber("trace,hyper=off,h2=off", namespace, move || writer.clone());
+        let guard = tracing::subscriber::set_default(lines);
         Self { bytes, _guard: guard }
     }
 

@@ -11,7 +11,7 @@
 
 use crate::{
     Address, AgentId, Amount, ApprovalId, AskingRule, CallDescription, Fingerprint, OperationSlug, ServiceId,
-    SettlementId, Timestamp, TransactionId,
+    SettlementId, Timestamp, TransactionId, catalog::named,
 };
 
 /// One request to a person, bound to exactly one payment request.
@@ -81,33 +81,23 @@ pub struct Ruling {
 /// The longest note on an approval, in characters.
 pub const NOTE_MAX: usize = 500;
 
-/// Where an approval stands at an instant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ApprovalStatus {
-    /// Waiting for a person.
-    Pending,
-    /// A retry that carries the approval will run.
-    Approved,
-    /// A person said no.
-    Rejected,
-    /// Nobody said yes, or nobody used it, in time.
-    Expired,
-    /// Used.
-    Executed,
+named! {
+    /// Where an approval stands at an instant.
+    ApprovalStatus {
+        /// Waiting for a person.
+        Pending = "pending",
+        /// A retry that carries the approval will run.
+        Approved = "approved",
+        /// A person said no.
+        Rejected = "rejected",
+        /// Nobody said yes, or nobody used it, in time.
+        Expired = "expired",
+        /// Used.
+        Executed = "executed",
+    }
 }
 
 impl ApprovalStatus {
-    /// The status in our API.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Approved => "approved",
-            Self::Rejected => "rejected",
-            Self::Expired => "expired",
-            Self::Executed => "executed",
-        }
-    }
-
     /// Whether it can still lead to a payment, so that an identical request joins it instead of staging another.
     pub const fn is_open(self) -> bool {
         matches!(self, Self::Pending | Self::Approved)

@@ -2,9 +2,23 @@
 
 use crate::{
     Address, AgentId, Amount, ApprovalId, CallDescription, Check, Fingerprint, OperationSlug, Reason, ServiceId,
-    Settlement, SettlementId, Timestamp, TransactionId, TxHash, Vanished,
+    Settlement, SettlementId, Timestamp, TransactionId, TxHash, Vanished, catalog::named,
 };
 use uuid::Uuid;
+
+named! {
+    /// What was decided.
+    DecisionResult {
+        /// The payment was authorized.
+        Allow = "allow",
+        /// It was refused.
+        Block = "block",
+        /// A person was asked.
+        Escalate = "escalate",
+        /// The payment was confirmed, and then was not on the chain any more.
+        TakeBack = "take_back",
+    }
+}
 
 /// The audit row of a block or an escalation. An allow leaves its settlement instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,8 +89,8 @@ pub struct LoggedRefusal {
     pub call: CallDescription,
     /// When.
     pub at: Timestamp,
-    /// `block` or `escalate`.
-    pub result: String,
+    /// What it was: a block or an escalation.
+    pub result: DecisionResult,
     /// The slug that was answered.
     pub error: String,
     /// The reason, such as `category_block:finance`.
@@ -121,8 +135,6 @@ pub struct TakenBack {
 }
 
 impl TakenBack {
-    /// `result` in the log.
-    pub const RESULT: &str = "take_back";
     /// `reason` in the log.
     pub const REASON: &str = "confirmation_vanished";
 
@@ -172,12 +184,12 @@ impl LoggedDecision {
         }
     }
 
-    /// `allow`, `block`, `escalate` or `take_back`.
-    pub fn result(&self) -> &str {
+    /// What was decided.
+    pub const fn result(&self) -> DecisionResult {
         match self {
-            Self::Allowed(_) => "allow",
-            Self::Refused(refusal) => &refusal.result,
-            Self::TakenBack(_) => TakenBack::RESULT,
+            Self::Allowed(_) => DecisionResult::Allow,
+            Self::Refused(refusal) => refusal.result,
+            Self::TakenBack(_) => DecisionResult::TakeBack,
         }
     }
 }

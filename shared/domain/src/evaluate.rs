@@ -13,9 +13,9 @@
 //! was decided on (`shared/store`).
 
 use crate::{
-    Agent, AgentId, AgentStatus, Amount, ApprovalId, CallDescription, Category, Charge, DomainPattern, EnabledService,
-    Eviction, Fits, Intent, Network, Operation, OperationSlug, Rule, RuleId, RuleKind, Service, ServiceId, ServiceSlug,
-    SpendPolicy, Target, Timestamp, Unpayable, Vendor, Window, catalog::named,
+    Agent, AgentId, AgentStatus, Amount, ApprovalId, CallDescription, Category, Charge, DecisionResult, DomainPattern,
+    EnabledService, Eviction, Fits, Intent, Network, Operation, OperationSlug, Rule, RuleId, RuleKind, Service,
+    ServiceId, ServiceSlug, SpendPolicy, Target, Timestamp, Unpayable, Vendor, Window, catalog::named,
 };
 
 /// Everything a decision rests on.
@@ -311,15 +311,15 @@ impl Block {
     pub const fn rule(&self) -> &'static str {
         match self {
             Self::AgentFrozen => "agent_frozen",
-            Self::Category(_) => "category_block",
+            Self::Category(_) => RuleKind::CATEGORY_BLOCK,
             Self::Vendor(_)
             | Self::Unpayable(_)
             | Self::PayeeNotInCatalog
             | Self::PayeeIsPayer
-            | Self::PriceAboveCatalog { .. } => "vendor_allowlist",
-            Self::Budget { .. } => "budget_limit",
+            | Self::PriceAboveCatalog { .. } => RuleKind::VENDOR_ALLOWLIST,
+            Self::Budget { .. } => RuleKind::BUDGET_LIMIT,
             Self::ApprovalRejected | Self::ApprovalExpired | Self::ApprovalMismatch | Self::TooManyApprovals { .. } => {
-                "approval_required"
+                RuleKind::APPROVAL_REQUIRED
             }
         }
     }
@@ -360,15 +360,15 @@ impl Reason {
             Self::PolicyBlocked(block) => block.rule(),
             Self::DailyLimit { .. } => "max_per_day_units",
             Self::ApprovalRequired { rule: None, .. } => "require_approval_above_units",
-            Self::ApprovalRequired { rule: Some(_), .. } => "approval_required",
+            Self::ApprovalRequired { rule: Some(_), .. } => RuleKind::APPROVAL_REQUIRED,
             Self::InsufficientBalance { .. } => "usdc_balance",
         }
     }
 
     /// `decision.result`.
-    pub const fn result(&self) -> &'static str {
+    pub const fn result(&self) -> DecisionResult {
         match self {
-            Self::ApprovalRequired { .. } => "escalate",
+            Self::ApprovalRequired { .. } => DecisionResult::Escalate,
             Self::ServiceNotEnabled { .. }
             | Self::OperationNotEnabled { .. }
             | Self::DomainNotAllowed { .. }
@@ -376,7 +376,7 @@ impl Reason {
             | Self::PerCallLimit { .. }
             | Self::PolicyBlocked(_)
             | Self::DailyLimit { .. }
-            | Self::InsufficientBalance { .. } => "block",
+            | Self::InsufficientBalance { .. } => DecisionResult::Block,
         }
     }
 }
@@ -397,11 +397,11 @@ named! {
         /// The price is within the cap per call.
         PerCall = "max_per_call_units",
         /// The category is not blocked.
-        Category = "category_block",
+        Category = RuleKind::CATEGORY_BLOCK,
         /// The vendor is allowed, and is the one that the catalog names.
-        Vendor = "vendor_allowlist",
+        Vendor = RuleKind::VENDOR_ALLOWLIST,
         /// Every budget has room.
-        Budget = "budget_limit",
+        Budget = RuleKind::BUDGET_LIMIT,
         /// The day's window has room.
         Day = "max_per_day_units",
         /// No person has to decide first.

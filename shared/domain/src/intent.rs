@@ -230,8 +230,8 @@ impl Reader<'_> {
     fn offer(&mut self) -> Option<Offer> {
         match Offer::choose(self.fields.get("payment_requirement")?, self.network) {
             Ok(offer) => Some(offer),
-            Err(problems) => {
-                self.fields.extend(problems);
+            Err(none) => {
+                self.fields.extend(none.problems);
                 None
             }
         }

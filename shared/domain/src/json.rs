@@ -236,6 +236,14 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// The end of an object: what was read of it, or every problem. `read` puts it together where there is none, and a
+    /// member that is missing then is a problem of the object itself.
+    pub fn finish_with<T>(self, read: impl FnOnce() -> Option<T>) -> Result<T, Vec<Problem>> {
+        let path = self.path.clone().into_owned();
+        self.finish()?;
+        read().ok_or_else(|| vec![Problem::at(path, "is incomplete")])
+    }
+
     /// The end of a body: 400 `<field>_required` where a required member is missing, else 400 `invalid_request`, with
     /// every problem.
     pub fn finish_body(self) -> Result<(), Error> {

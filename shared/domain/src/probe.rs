@@ -14,8 +14,8 @@
 //! Deliberately elsewhere: whom a probe may call at all, and reading the answer (`functions/probe`).
 
 use crate::{
-    Address, Availability, CatalogPayment, Duration, Endpoint, Fingerprint, Network, Offer, Operation, OperationUuid,
-    Problem, Service, Timestamp, TrustStatus, requirement::ROOT,
+    Address, Availability, CatalogPayment, Duration, Endpoint, Fingerprint, Network, NoOfferReason, Offer, Operation,
+    OperationUuid, Service, Timestamp, TrustStatus,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -104,38 +104,20 @@ impl Obstacle {
 pub fn read_requirement(requirement: &Value, network: Network) -> Sighting {
     match Offer::choose(requirement, network) {
         Ok(offer) => Ok(Quote::Paid(CatalogPayment::of(&offer, network))),
-        Err(problems) => Err(obstacle_in(&problems)),
+        Err(none) => Err(none.reason.into()),
     }
 }
 
-/// Why none of a requirement's entries can be paid: of several reasons the one of the entry that is closest to ours.
-fn obstacle_in(problems: &[Problem]) -> Obstacle {
-    let mut entries: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for problem in problems {
-        let path = problem.path.strip_prefix(ROOT).unwrap_or_default();
-        let mut segments = path.split('/').skip(1);
-        let (entry, member) = match (segments.next(), segments.next(), segments.next()) {
-            (Some("accepts"), Some(index), member) => (index, member.unwrap_or_default()),
-            // A bare entry; its price is what tells it from an object without `accepts`.
-            (Some(member), _, _) if !matches!(member, "accepts" | "x402Version" | "resource" | "extensions") => {
-                ("", member)
-            }
-            (Some(_) | None, _, _) => return Obstacle::NotX402,
-        };
-        entries.entry(entry).or_default().push(member);
-    }
-    let obstacles = entries.values().map(|members| {
-        // The scheme and the network are judged before all else, and together. The number is how far from ours it is.
-        let (scheme, network) = (members.contains(&"scheme"), members.contains(&"network"));
-        match (scheme, network, members.contains(&"asset")) {
-            (true, _, _) => (3, Obstacle::OtherScheme),
-            (false, true, _) => (2, Obstacle::OtherNetwork),
-            (false, false, true) => (1, Obstacle::OtherToken),
-            (false, false, false) => (0, Obstacle::NotPayable),
+impl From<NoOfferReason> for Obstacle {
+    fn from(reason: NoOfferReason) -> Self {
+        match reason {
+            NoOfferReason::NotPayable => Self::NotPayable,
+            NoOfferReason::OtherToken => Self::OtherToken,
+            NoOfferReason::OtherNetwork => Self::OtherNetwork,
+            NoOfferReason::OtherScheme => Self::OtherScheme,
+            NoOfferReason::NotX402 => Self::NotX402,
         }
-    });
-    let closest = obstacles.min_by_key(|(distance, _)| *distance);
-    closest.map_or(Obstacle::NotX402, |(_, obstacle)| obstacle)
+    }
 }
 
 /// The word: `timeout`, `status_500`.

@@ -64,7 +64,7 @@ pub(crate) const SCHEME: &str = "exact";
 const MAX_ENTRIES: usize = 64;
 
 /// Where the requirement stands in a request body.
-pub(crate) const ROOT: &str = "/payment_requirement";
+const ROOT: &str = "/payment_requirement";
 
 /// The one entry of a provider's requirement that is judged and signed.
 ///
@@ -82,16 +82,46 @@ pub struct Offer {
     extensions: Option<Value>,
 }
 
+/// Why nothing of a requirement can be paid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoOffer {
+    /// Of several reasons the one of the entry that is closest to what is paid.
+    pub reason: NoOfferReason,
+    /// What is wrong with each entry.
+    pub problems: Vec<Problem>,
+}
+
+/// How far a requirement is from one that is paid, the closest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NoOfferReason {
+    /// It offers a payment of ours, with something in it that we refuse.
+    NotPayable,
+    /// It wants another token than the pinned one.
+    OtherToken,
+    /// Every payment it takes is on another network.
+    OtherNetwork,
+    /// Every payment it takes is of a scheme that is not paid.
+    OtherScheme,
+    /// It is no x402 requirement.
+    NotX402,
+}
+
+impl NoOfferReason {
+    const fn with(self, problems: Vec<Problem>) -> NoOffer {
+        NoOffer { reason: self, problems }
+    }
+}
+
 impl Offer {
     /// The cheapest entry that can be paid on `network`, the first among equals; when there is none, why not, for each
     /// entry.
     ///
     /// `requirement` is a v1 or v2 object with its `accepts`, or one bare entry. An entry that is malformed can't be
     /// paid and does not spoil the others.
-    pub fn choose(requirement: &Value, network: Network) -> Result<Self, Vec<Problem>> {
+    pub fn choose(requirement: &Value, network: Network) -> Result<Self, NoOffer> {
         let requirement = Requirement::read(requirement)?;
         let mut cheapest: Option<(usize, EntryTerms)> = None;
-        let mut problems = Vec::new();
+        let mut none = NoOfferReason::NotX402.with(Vec::new());
         for index in 0..requirement.entries.len() {
             match requirement.terms(index, network) {
                 Ok(terms) => {
@@ -99,12 +129,15 @@ impl Offer {
                         cheapest = Some((index, terms));
                     }
                 }
-                Err(found) => problems.extend(found),
+                Err(found) => {
+                    none.reason = none.reason.min(found.reason);
+                    none.problems.extend(found.problems);
+                }
             }
         }
         cheapest
             .and_then(|(index, terms)| requirement.offer(index, &terms))
-            .ok_or(problems)
+            .ok_or(none)
     }
 
     /// The entry that was chosen before, for a replay of the same requirement; `None` when it is not there or can't be
@@ -166,8 +199,8 @@ struct Requirement<'a> {
 }
 
 impl<'a> Requirement<'a> {
-    fn read(value: &'a Value) -> Result<Self, Vec<Problem>> {
-        let mut fields = Fields::of(value, ROOT).map_err(|problem| vec![problem])?;
+    fn read(value: &'a Value) -> Result<Self, NoOffer> {
+        let mut fields = Fields::of(value, ROOT).map_err(|problem| NoOfferReason::NotX402.with(vec![problem]))?;
         let stated = fields.read("x402Version", |value| {
             whole_number(value)
                 .and_then(X402Version::from_number)
@@ -196,22 +229,22 @@ impl<'a> Requirement<'a> {
                 })
             });
         }
-        fields.finish()?;
-        match (stated, entries) {
-            (Some(version), Some(entries)) => Ok(Self {
-                version,
-                entries,
+        let read = || {
+            Some(Self {
+                version: stated?,
+                entries: entries?,
                 bare: false,
                 resource,
                 extensions,
-            }),
-            // Unreachable: either one that is absent or wrong left a problem.
-            _ => Err(vec![Problem::at(ROOT, "is incomplete")]),
-        }
+            })
+        };
+        fields
+            .finish_with(read)
+            .map_err(|problems| NoOfferReason::NotX402.with(problems))
     }
 
     /// One entry without its object; which version it is, its price member tells.
-    fn read_bare(value: &'a Value, mut fields: Fields<'a>, stated: Option<X402Version>) -> Result<Self, Vec<Problem>> {
+    fn read_bare(value: &'a Value, mut fields: Fields<'a>, stated: Option<X402Version>) -> Result<Self, NoOffer> {
         let [v1, v2] = X402Version::ALL.map(|version| fields.get(version.price_member()).is_some());
         let version = match (v1, v2) {
             (true, false) => X402Version::V1,
@@ -241,7 +274,11 @@ impl<'a> Requirement<'a> {
                 ),
             );
         }
-        fields.finish()?;
+        fields.finish().map_err(|problems| match *problems {
+            // All that is wrong is that it has two prices.
+            [_] if v1 && v2 => NoOfferReason::NotPayable.with(problems),
+            _ => NoOfferReason::NotX402.with(problems),
+        })?;
         Ok(Self {
             version,
             entries: std::slice::from_ref(value),
@@ -252,7 +289,7 @@ impl<'a> Requirement<'a> {
     }
 
     /// The terms that an entry makes, or every reason why it can't be paid.
-    fn terms(&self, index: usize, network: Network) -> Result<EntryTerms, Vec<Problem>> {
+    fn terms(&self, index: usize, network: Network) -> Result<EntryTerms, NoOffer> {
         let path = if self.bare {
             Cow::Borrowed(ROOT)
         } else {
@@ -260,7 +297,7 @@ impl<'a> Requirement<'a> {
         };
         match self.entries.get(index) {
             Some(entry) => EntryTerms::read(entry, &path, self.version, network),
-            None => Err(vec![Problem::at(path, "is not there")]),
+            None => Err(NoOfferReason::NotX402.with(vec![Problem::at(path, "is not there")])),
         }
     }
 
@@ -287,14 +324,17 @@ struct EntryTerms {
 }
 
 impl EntryTerms {
-    fn read(entry: &Value, path: &str, version: X402Version, network: Network) -> Result<Self, Vec<Problem>> {
-        let fields_of = || Fields::of(entry, path).map_err(|problem| vec![problem]);
+    fn read(entry: &Value, path: &str, version: X402Version, network: Network) -> Result<Self, NoOffer> {
+        let fields_of = || Fields::of(entry, path).map_err(|problem| NoOfferReason::NotPayable.with(vec![problem]));
 
         // Another scheme or network gives the remaining members another meaning, so there is no more to say.
         let mut kind = fields_of()?;
-        must_be(&mut kind, "scheme", SCHEME);
+        let same_scheme = must_be(&mut kind, "scheme", SCHEME);
         must_be(&mut kind, "network", version.name_of(network));
-        kind.finish()?;
+        kind.finish().map_err(|problems| match same_scheme {
+            true => NoOfferReason::OtherNetwork.with(problems),
+            false => NoOfferReason::OtherScheme.with(problems),
+        })?;
 
         let mut fields = fields_of()?;
         let token = network.token();
@@ -313,7 +353,7 @@ impl EntryTerms {
                 )
             })
         });
-        fields.read("asset", |value| match read_address(value)? {
+        let same_token = fields.read("asset", |value| match read_address(value)? {
             address if address == token.address => Ok(()),
             _ => Err(format!("must be {}, the USDC of `{}`", token.address, network.name())),
         });
@@ -328,16 +368,17 @@ impl EntryTerms {
                 .ok_or_else(|| format!("must be a whole number from 1 to {}", u32::MAX))
         });
         read_extra(&mut fields, version, network);
-        fields.finish()?;
-        match (amount, pay_to, max_timeout_secs) {
-            (Some(amount), Some(pay_to), Some(max_timeout_secs)) => Ok(Self {
-                amount,
-                pay_to,
-                max_timeout_secs,
-            }),
-            // Unreachable: a member that is absent was required, and one that is wrong left a problem.
-            _ => Err(vec![Problem::at(path, "is incomplete")]),
-        }
+        let read = || {
+            Some(Self {
+                amount: amount?,
+                pay_to: pay_to?,
+                max_timeout_secs: max_timeout_secs?,
+            })
+        };
+        fields.finish_with(read).map_err(|problems| match same_token {
+            Some(()) => NoOfferReason::NotPayable.with(problems),
+            None => NoOfferReason::OtherToken.with(problems),
+        })
     }
 }
 
@@ -383,11 +424,13 @@ fn whole_number(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_f64()?.to_string().parse().ok())
 }
 
-/// Notes a problem unless the member is exactly this text.
-fn must_be(fields: &mut Fields<'_>, name: &str, text: &str) {
-    if fields.get(name).and_then(Value::as_str) != Some(text) {
+/// Whether the member is exactly this text; notes a problem unless it is.
+fn must_be(fields: &mut Fields<'_>, name: &str, text: &str) -> bool {
+    let is_text = fields.get(name).and_then(Value::as_str) == Some(text);
+    if !is_text {
         fields.wrong(name, format!("must be `{text}`"));
     }
+    is_text
 }
 
 #[cfg(test)]
@@ -434,8 +477,9 @@ mod tests {
 
     /// The JSON Pointers of what is wrong, relative to the requirement; empty when it can be paid.
     fn wrong(requirement: &Value) -> Vec<String> {
-        let problems = Offer::choose(requirement, NETWORK).err().unwrap_or_default();
+        let problems = Offer::choose(requirement, NETWORK).err().map(|none| none.problems);
         problems
+            .unwrap_or_default()
             .into_iter()
             .map(|problem| problem.path.strip_prefix(ROOT).unwrap().to_owned())
             .collect()
@@ -488,7 +532,9 @@ mod tests {
         let other_asset = with(v2_entry(), "/asset", Some(json!(PAYEE)));
         let other_scheme = json!({"scheme": "upto", "network": "eip155:84532"});
         let broken = with(with(v2_entry(), "/amount", Some(json!(10_000))), "/payTo", None);
-        let problems = Offer::choose(&v2(&[other_asset, other_scheme, json!("x"), broken]), NETWORK).unwrap_err();
+        let problems = Offer::choose(&v2(&[other_asset, other_scheme, json!("x"), broken]), NETWORK)
+            .unwrap_err()
+            .problems;
         let found: Vec<(&str, &str)> = problems.iter().map(|p| (p.path.as_str(), p.message.as_str())).collect();
         assert_eq!(
             found,

@@ -110,13 +110,22 @@ impl RuleKind {
     /// The most services, wallets or categories that one rule names: the agent's record is read with every payment.
     pub const MOST_NAMED: usize = 50;
 
-    /// The kind's name in our API.
+    /// The name of [`RuleKind::CategoryBlock`].
+    pub const CATEGORY_BLOCK: &str = "category_block";
+    /// The name of [`RuleKind::VendorAllowlist`].
+    pub const VENDOR_ALLOWLIST: &str = "vendor_allowlist";
+    /// The name of [`RuleKind::BudgetLimit`].
+    pub const BUDGET_LIMIT: &str = "budget_limit";
+    /// The name of [`RuleKind::ApprovalRequired`].
+    pub const APPROVAL_REQUIRED: &str = "approval_required";
+
+    /// The kind's name in our API and where it is stored.
     pub const fn name(&self) -> &'static str {
         match self {
-            Self::CategoryBlock { .. } => "category_block",
-            Self::VendorAllowlist { .. } => "vendor_allowlist",
-            Self::BudgetLimit { .. } => "budget_limit",
-            Self::ApprovalRequired { .. } => "approval_required",
+            Self::CategoryBlock { .. } => Self::CATEGORY_BLOCK,
+            Self::VendorAllowlist { .. } => Self::VENDOR_ALLOWLIST,
+            Self::BudgetLimit { .. } => Self::BUDGET_LIMIT,
+            Self::ApprovalRequired { .. } => Self::APPROVAL_REQUIRED,
         }
     }
 

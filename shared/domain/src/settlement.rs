@@ -2,7 +2,7 @@
 
 use crate::{
     Address, AgentId, Amount, ApprovalId, Check, Fingerprint, Network, OperationSlug, RuleId, ServiceId, SettlementId,
-    Timestamp, TransactionId, Transfer, TxHash, Unusable, Vanished, X402Version,
+    Timestamp, TransactionId, Transfer, TxHash, Unusable, Vanished, X402Version, catalog::named,
 };
 
 /// One row: what was authorized, and what became of it.
@@ -76,14 +76,31 @@ pub enum SettlementState {
     Expired,
 }
 
+named! {
+    /// The `receipt_status` of a state.
+    ReceiptStatus {
+        /// Reserved and signed.
+        Authorized = "authorized",
+        /// Seen on chain.
+        Confirmed = "confirmed",
+        /// Given back.
+        Expired = "expired",
+    }
+}
+
 impl SettlementState {
+    /// Which state it is.
+    pub const fn status(&self) -> ReceiptStatus {
+        match self {
+            Self::Authorized => ReceiptStatus::Authorized,
+            Self::Confirmed { .. } => ReceiptStatus::Confirmed,
+            Self::Expired => ReceiptStatus::Expired,
+        }
+    }
+
     /// The `receipt_status` of the state.
     pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Authorized => "authorized",
-            Self::Confirmed { .. } => "confirmed",
-            Self::Expired => "expired",
-        }
+        self.status().name()
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{
     key::{self, Key},
     ledger::{Edited, Ledger},
     patience::Patience,
-    transact::Transaction,
+    transact::{Known, Transaction},
     window::Horizon,
 };
 use purser_domain::{Agent, AgentId, AgentStatus, Error, Result, Rule, WindowScope};
@@ -51,9 +51,9 @@ impl Ledger {
         let mut transaction = Transaction::new();
         transaction.put(Role::Agent, self.put_new(write_agent(agent)))?;
         self.stamp_budgets(&mut transaction, agent, &[])?;
-        match transaction.settle(&self.db, &mut Patience::new()).await? {
-            Ok(()) => Ok(Created::Stored),
-            Err(refusal) => {
+        match transaction.send_until_known(&self.db, &mut Patience::new()).await? {
+            Known::Committed => Ok(Created::Stored),
+            Known::Refused(refusal) => {
                 let met = refusal
                     .met(Role::Agent)
                     .map(|item| self.read_agent(agent.id, item))
@@ -100,9 +100,9 @@ impl Ledger {
             .expression_attribute_values(":old", crate::attribute::Attribute::write(&old.version));
         transaction.put(Role::Agent, put)?;
         self.stamp_budgets(&mut transaction, agent, &old.rules)?;
-        match transaction.settle(&self.db, &mut Patience::new()).await? {
-            Ok(()) => Ok(Edited::Stored),
-            Err(refusal) => {
+        match transaction.send_until_known(&self.db, &mut Patience::new()).await? {
+            Known::Committed => Ok(Edited::Stored),
+            Known::Refused(refusal) => {
                 let met = refusal
                     .met(Role::Agent)
                     .map(|item| self.read_agent(agent.id, item))

@@ -5,9 +5,9 @@
 
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use purser_domain::{
-    Address, AgentId, AgentStatus, Amount, ApprovalId, Availability, Category, DomainPattern, Duration, Endpoint,
-    Fingerprint, KeyId, Metadata, Network, Obstacle, OperationSlug, OperationUuid, RuleId, SecretDigest, ServiceId,
-    ServiceSlug, SettlementId, Timestamp, TransactionId, TrustStatus, TxHash, Url, X402Version,
+    Address, AgentId, AgentStatus, Amount, ApprovalId, Availability, Category, DecisionResult, DomainPattern, Duration,
+    Endpoint, Fingerprint, KeyId, Metadata, Network, Obstacle, OperationSlug, OperationUuid, RuleId, SecretDigest,
+    ServiceId, ServiceSlug, SettlementId, Timestamp, TransactionId, TrustStatus, TxHash, Url, X402Version,
 };
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
@@ -103,14 +103,13 @@ written_as_text! {
     Network, |network| network.name().to_owned(), Self::from_name;
     Category, |category| category.name().to_owned(), Self::from_name;
     TrustStatus, |status| status.name().to_owned(), Self::from_name;
+    DecisionResult, |result| result.name().to_owned(), Self::from_name;
     Obstacle, ToString::to_string, Self::parse;
     Availability, |availability| availability.name().to_owned(), Self::from_name;
     Url, ToString::to_string, |text| Self::parse(text).ok();
     Endpoint, ToString::to_string, Self::parse;
     Metadata, Self::to_json, Self::from_json;
-    AgentStatus, |status| agent_status(*status).to_owned(), |text| {
-        [Self::Active, Self::Frozen].into_iter().find(|status| agent_status(*status) == text)
-    };
+    AgentStatus, |status| status.name().to_owned(), Self::from_name;
     // A provider's own JSON has numbers and depths that a DynamoDB map has not.
     Value, ToString::to_string, |text| serde_json::from_str(text).ok();
 }
@@ -121,13 +120,6 @@ impl Attribute for BTreeSet<ApprovalId> {
     }
     fn read(value: &AttributeValue) -> Option<Self> {
         value.as_ss().ok()?.iter().map(|text| ApprovalId::parse(text)).collect()
-    }
-}
-
-const fn agent_status(status: AgentStatus) -> &'static str {
-    match status {
-        AgentStatus::Active => "active",
-        AgentStatus::Frozen => "frozen",
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
     key::catalog as key,
     map::{read_probe, write_probe},
     patience::Patience,
-    transact::{Transaction, is_conflict},
+    transact::{Known, Transaction, update_once_free},
 };
 use aws_sdk_dynamodb::{
     Client,
@@ -135,7 +135,7 @@ impl CatalogTable {
                 });
             }
             let transaction = self.entry(service, stored.map(|stored| stored.slug).as_ref())?;
-            let Err(refusal) = transaction.settle(&self.db, &mut patience).await? else {
+            let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut patience).await? else {
                 return Ok(Listed::Stored);
             };
             if !refusal.names(Role::Service)
@@ -184,7 +184,7 @@ impl CatalogTable {
             .expression_attribute_values(":none", 0_u64.write())
             .expression_attribute_values(":probes", AttributeValue::L(probes));
         transaction.update(Role::Probes, update)?;
-        let Err(refusal) = transaction.settle(&self.db, &mut Patience::new()).await? else {
+        let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut Patience::new()).await? else {
             return Ok(Listed::Stored);
         };
         if let Some(item) = refusal.met(Role::Probes) {
@@ -200,22 +200,15 @@ impl CatalogTable {
 
     /// Asks for a probe of a service.
     pub async fn request_probe(&self, id: ServiceId, at: Timestamp) -> Result<()> {
-        let mut patience = Patience::new();
-        loop {
-            let update = self
-                .db
-                .update_item()
-                .table_name(&*self.table)
-                .set_key(Some(Draft::of_partition(key::probes(id)).into_item()))
-                .update_expression("SET requested = :at")
-                .expression_attribute_values(":at", at.write());
-            match update.send().await {
-                Ok(_) => return Ok(()),
-                // A run is recording what it saw.
-                Err(error) if is_conflict(&error) => patience.pause().await?,
-                Err(error) => return Err(failed("asking for a probe")(error)),
-            }
-        }
+        let update = self
+            .db
+            .update_item()
+            .table_name(&*self.table)
+            .set_key(Some(Draft::of_partition(key::probes(id)).into_item()))
+            .update_expression("SET requested = :at")
+            .expression_attribute_values(":at", at.write());
+        // It is not free while a run records what it saw.
+        update_once_free(&update, "asking for a probe").await.map(|_| ())
     }
 
     fn entry(&self, service: &Service, old_slug: Option<&ServiceSlug>) -> Result<Transaction<Role>> {

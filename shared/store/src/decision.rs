@@ -7,15 +7,15 @@
 use crate::{
     attribute::text,
     checks::Checks,
-    fault::{Fault, failed},
+    fault::failed,
     item::{Draft, Item, Row},
     key::{self, Key},
     ledger::Ledger,
+    transact::was_made,
 };
-use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use purser_domain::{
-    AgentId, CallDescription, DecisionRecord, Error, LoggedDecision, LoggedRefusal, Reason, Result, Settlement,
-    SettlementId, TakenBack, TransactionId,
+    AgentId, CallDescription, DecisionRecord, DecisionResult, LoggedDecision, LoggedRefusal, Reason, Result,
+    Settlement, SettlementId, TakenBack, TransactionId,
 };
 use std::collections::HashMap;
 use uuid::Uuid;
@@ -29,14 +29,8 @@ impl Ledger {
             .table_name(self.decisions_table()?)
             .set_item(Some(write_decision(decision)))
             .condition_expression("attribute_not_exists(pk)");
-        match put.send().await {
-            Ok(_) => Ok(()),
-            Err(error) => match error.as_service_error() {
-                // Its id is random: it is this very row, whose answer was lost.
-                Some(PutItemError::ConditionalCheckFailedException(_)) => Ok(()),
-                _ => Err(Error::internal("recording a decision", Fault::of(&error))),
-            },
-        }
+        // Its id is random: what is there already is this very row, whose answer was lost.
+        was_made(put.send().await, "recording a decision").map(|_| ())
     }
 
     /// The agent's decisions, newest first: those whose place in the log is before `before`, or the newest.
@@ -54,19 +48,13 @@ impl Ledger {
 
     /// The calls that settlements are for, as their agents described them, by settlement.
     pub async fn calls(&self, settlements: &[Settlement]) -> Result<HashMap<SettlementId, CallDescription>> {
-        /// The most keys of one `BatchGetItem` (API reference).
-        const BATCH: usize = 100;
-        let mut calls = HashMap::new();
-        for batch in settlements.chunks(BATCH) {
-            let key =
-                |settlement: &Settlement| Key::idempotency(settlement.terms.agent, &settlement.terms.idempotency_key);
-            let keys: Vec<Key> = batch.iter().map(key).collect();
-            for item in self.get_all(&keys).await? {
-                let row = self.row(&item);
-                calls.insert(row.get("sid")?, row.get("call")?);
-            }
-        }
-        Ok(calls)
+        let terms = settlements.iter().map(|settlement| &settlement.terms);
+        let keys: Vec<Key> = terms
+            .map(|terms| Key::idempotency(terms.agent, &terms.idempotency_key))
+            .collect();
+        let items = self.get_all(&keys).await?;
+        let rows = items.iter().map(|item| self.row(item));
+        rows.map(|row| Ok((row.get("sid")?, row.get("call")?))).collect()
     }
 
     /// One decision of the agent's that has a row of its own.
@@ -107,10 +95,13 @@ fn read_decision(agent: AgentId, row: Row<'_>, item: &Item) -> Result<LoggedDeci
         .strip_prefix(key::DECISIONS)
         .and_then(TransactionId::parse);
     let id = id.ok_or_else(|| row.corrupt("sk"))?;
-    if row.get::<String>("result")? == TakenBack::RESULT {
-        read_taken_back(agent, id, row).map(LoggedDecision::TakenBack)
-    } else {
-        read_refusal(agent, id, row).map(LoggedDecision::Refused)
+    match row.get("result")? {
+        DecisionResult::TakeBack => read_taken_back(agent, id, row).map(LoggedDecision::TakenBack),
+        // An allow has no row of its own.
+        DecisionResult::Allow => Err(row.corrupt("result")),
+        result @ (DecisionResult::Block | DecisionResult::Escalate) => {
+            read_refusal(agent, id, result, row).map(LoggedDecision::Refused)
+        }
     }
 }
 
@@ -137,14 +128,14 @@ pub(crate) fn write_taken_back(taken_back: &TakenBack) -> Item {
         .with("amt", &taken_back.amount)
         .with("payto", &taken_back.pay_to)
         .with("t", &taken_back.at)
-        .with_value("result", text(TakenBack::RESULT))
+        .with("result", &DecisionResult::TakeBack)
         .with("sid", &taken_back.settlement)
         .with("txh", &taken_back.tx_hash)
         .with("pver", &taken_back.policy_version)
         .into_item()
 }
 
-fn read_refusal(agent: AgentId, id: TransactionId, row: Row<'_>) -> Result<LoggedRefusal> {
+fn read_refusal(agent: AgentId, id: TransactionId, result: DecisionResult, row: Row<'_>) -> Result<LoggedRefusal> {
     Ok(LoggedRefusal {
         transaction: id,
         agent,
@@ -154,7 +145,7 @@ fn read_refusal(agent: AgentId, id: TransactionId, row: Row<'_>) -> Result<Logge
         pay_to: row.get("payto")?,
         call: row.get("call")?,
         at: row.get("t")?,
-        result: row.get("result")?,
+        result,
         error: row.get("error")?,
         reason: row.get("reason")?,
         rule: row.get("rule")?,
@@ -188,7 +179,7 @@ pub(crate) fn write_decision(decision: &DecisionRecord) -> Item {
         .with("rh", &decision.fingerprint)
         .with("call", &decision.call)
         .with("t", &decision.at)
-        .with_value("result", text(reason.result()))
+        .with("result", &reason.result())
         .with_value("error", text(reason.slug()))
         .with_value("reason", text(&reason.text()))
         .with_value("rule", text(reason.rule()))

@@ -14,7 +14,7 @@ use crate::{
     key::{self, Key},
     ledger::Ledger,
     patience::Patience,
-    transact::{Sent, Transaction},
+    transact::{Known, Transaction},
 };
 use aws_sdk_dynamodb::types::builders::PutBuilder;
 use purser_domain::{
@@ -82,44 +82,39 @@ impl Ledger {
         most: u32,
     ) -> Result<Escalated> {
         let mut patience = Patience::new();
-        let mut lost_before = false;
         // Nearly every request is escalated for the first time: try the first number without looking.
         let mut place = Place::New(asked(decision, expires_at, 0)?);
         loop {
-            match self.escalation(key, decision, &place, most)?.send(&self.db).await? {
-                Sent::Committed => return Ok(place.into_escalated()),
-                Sent::Refused(refusal) => {
-                    if let Some(item) = refusal.met(Role::Key) {
-                        let prior = Prior::read(self.row(item))?;
-                        return Ok(if is_ours(&prior, decision, &place) {
-                            place.into_escalated()
-                        } else {
-                            Escalated::Prior(prior)
-                        });
-                    }
-                    if let Some(item) = refusal.met(Role::Approval) {
-                        let met = self.read_approval(place.approval().id, item)?;
-                        place = if is_open(&met, decision) {
-                            Place::Taken(met)
-                        } else {
-                            self.next_place(decision, expires_at).await?
-                        };
-                    } else if let Some(full) = refusal.met(Role::Waiting) {
-                        let made = self.make_room(decision.agent, full, decision.at, &mut patience).await?;
-                        if !made {
-                            place = self.next_place(decision, expires_at).await?;
-                            if let Place::New(_) = place {
-                                return Ok(Escalated::TooMany);
-                            }
-                        }
-                    } else {
-                        let words = Fault::new("another decision has this id");
-                        return Err(Error::internal("escalating a request", words));
+            let transaction = self.escalation(key, decision, &place, most)?;
+            let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut patience).await? else {
+                return Ok(place.into_escalated());
+            };
+            if let Some(item) = refusal.met(Role::Key) {
+                let prior = Prior::read(self.row(item))?;
+                return Ok(if is_ours(&prior, decision, &place) {
+                    place.into_escalated()
+                } else {
+                    Escalated::Prior(prior)
+                });
+            }
+            if let Some(item) = refusal.met(Role::Approval) {
+                let met = self.read_approval(place.approval().id, item)?;
+                place = if is_open(&met, decision) {
+                    Place::Taken(met)
+                } else {
+                    self.next_place(decision, expires_at).await?
+                };
+            } else if let Some(full) = refusal.met(Role::Waiting) {
+                let made = self.make_room(decision.agent, full, decision.at, &mut patience).await?;
+                if !made {
+                    place = self.next_place(decision, expires_at).await?;
+                    if let Place::New(_) = place {
+                        return Ok(Escalated::TooMany);
                     }
                 }
-                Sent::Contended => {}
-                Sent::Unknown(error) if lost_before => return Err(error),
-                Sent::Unknown(_) => lost_before = true,
+            } else {
+                let words = Fault::new("another decision has this id");
+                return Err(Error::internal("escalating a request", words));
             }
             patience.pause().await?;
         }

@@ -10,14 +10,10 @@ use crate::{
     item::{Draft, Item},
     key::{self, Key, hold::INDEX, hold::Place},
     ledger::Ledger,
-    patience::Patience,
     settlement::CONFIRMED,
-    transact::is_conflict,
+    transact::{update_once_free, was_made},
 };
-use aws_sdk_dynamodb::{
-    operation::{delete_item::DeleteItemError, update_item::UpdateItemError},
-    types::AttributeValue,
-};
+use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{AgentId, Result, Settlement, SettlementId, Timestamp};
 
 /// A settlement that the index names.
@@ -73,7 +69,7 @@ impl Ledger {
         Ok((held, answer.last_evaluated_key.map(Position)))
     }
 
-    /// Settlements of any agents as of now, in any order, at most a hundred; those that are not there are left out.
+    /// Settlements of any agents as of now, in any order; those that are not there are left out.
     pub async fn settlements_of(&self, wanted: &[(AgentId, SettlementId)]) -> Result<Vec<Result<Settlement>>> {
         let keys: Vec<Key> = wanted.iter().map(|(agent, id)| Key::settlement(*agent, *id)).collect();
         let items = self.get_all(&keys).await?;
@@ -101,22 +97,7 @@ impl Ledger {
             .condition_expression("rs = :confirmed AND txh = :hash")
             .expression_attribute_values(":confirmed", text(CONFIRMED))
             .expression_attribute_values(":hash", tx_hash.write());
-        let mut patience = Patience::new();
-        loop {
-            let Err(error) = update.clone().send().await else {
-                return Ok(());
-            };
-            if matches!(
-                error.as_service_error(),
-                Some(UpdateItemError::ConditionalCheckFailedException(_))
-            ) {
-                return Ok(());
-            }
-            if !is_conflict(&error) {
-                return Err(failed("ending a watch")(error));
-            }
-            patience.pause().await?;
-        }
+        update_once_free(&update, "ending a watch").await.map(|_| ())
     }
 
     /// Where the last look through the index stopped; `None` where it came to the end.
@@ -156,7 +137,6 @@ impl Ledger {
 
     /// What is to be looked at out of turn, a hundred at most.
     pub async fn marks(&self) -> Result<Vec<Mark>> {
-        /// The most keys of one `BatchGetItem` (API reference), by which their settlements are read.
         const MOST: i32 = 100;
         let query = self
             .db
@@ -188,13 +168,7 @@ impl Ledger {
             .set_key(Some(Key::mark(mark.agent, mark.settlement).attributes()))
             .condition_expression("t = :asked")
             .expression_attribute_values(":asked", mark.asked_at.write());
-        match delete.send().await {
-            Ok(_) => Ok(()),
-            Err(error) => match error.as_service_error() {
-                Some(DeleteItemError::ConditionalCheckFailedException(_)) => Ok(()),
-                _ => Err(failed("taking a mark away")(error)),
-            },
-        }
+        was_made(delete.send().await, "taking a mark away").map(|_| ())
     }
 
     fn read_held(&self, item: &Item) -> Result<Held> {

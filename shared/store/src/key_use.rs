@@ -5,13 +5,12 @@
 
 use crate::{
     attribute::Attribute as _,
-    fault::failed,
     item::{Draft, Row},
     key,
-    patience::Patience,
+    ledger::get_all,
 };
-use aws_sdk_dynamodb::{Client, types::KeysAndAttributes};
-use purser_domain::{AgentId, Duration, Error, KeyId, Result, Timestamp};
+use aws_sdk_dynamodb::Client;
+use purser_domain::{AgentId, Duration, KeyId, Result, Timestamp};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
@@ -74,34 +73,20 @@ impl KeyUses {
         true
     }
 
-    /// When each of these keys was used last, as far as it is known; a hundred keys at most.
+    /// When each of these keys was used last, as far as it is known.
     pub async fn last(&self, agent: AgentId, keys: &[KeyId]) -> Result<HashMap<KeyId, Timestamp>> {
-        const READING: &str = "reading uses of keys";
-        let mut wanted: Vec<_> = keys
+        let wanted = keys
             .iter()
             .map(|id| Draft::of_partition(key::key_use(agent, *id)).into_item())
             .collect();
         let mut last = HashMap::new();
-        let mut patience = Patience::new();
-        while !wanted.is_empty() {
-            let request = KeysAndAttributes::builder().set_keys(Some(wanted)).build();
-            let request = request.map_err(|error| Error::internal(READING, error))?;
-            let request = HashMap::from([(self.table.to_string(), request)]);
-            let answer = self.db.batch_get_item().set_request_items(Some(request)).send().await;
-            let answer = answer.map_err(failed(READING))?;
-            for item in answer.responses.into_iter().flat_map(HashMap::into_values).flatten() {
-                let found = keys.iter().find(|id| {
-                    let pk = item.get("pk").and_then(|pk| pk.as_s().ok());
-                    pk.is_some_and(|pk| *pk == key::key_use(agent, **id))
-                });
-                if let Some(id) = found {
-                    last.insert(*id, Row::new(&self.table, &item).get("used")?);
-                }
-            }
-            let left = answer.unprocessed_keys.into_iter().flat_map(HashMap::into_values);
-            wanted = left.flat_map(|left| left.keys).collect();
-            if !wanted.is_empty() {
-                patience.pause().await?;
+        for item in get_all(&self.db, &self.table, wanted, false, "reading uses of keys").await? {
+            let found = keys.iter().find(|id| {
+                let pk = item.get("pk").and_then(|pk| pk.as_s().ok());
+                pk.is_some_and(|pk| *pk == key::key_use(agent, **id))
+            });
+            if let Some(id) = found {
+                last.insert(*id, Row::new(&self.table, &item).get("used")?);
             }
         }
         Ok(last)

@@ -38,6 +38,39 @@ pub enum Edited {
 
 const READING: &str = "reading the ledger";
 
+/// Items of a table by their keys, which are all different, in any order; `consistent`: each as of now.
+pub(crate) async fn get_all(
+    db: &Client,
+    table: &str,
+    mut wanted: Vec<Item>,
+    consistent: bool,
+    doing: &'static str,
+) -> Result<Vec<Item>> {
+    /// The most keys of one `BatchGetItem` (API reference).
+    const BATCH: usize = 100;
+    let mut found = Vec::with_capacity(wanted.len());
+    let mut patience = Patience::new();
+    while !wanted.is_empty() {
+        let rest = wanted.split_off(wanted.len().min(BATCH));
+        let batch = KeysAndAttributes::builder()
+            .set_keys(Some(wanted))
+            .consistent_read(consistent);
+        let batch = batch.build().map_err(|error| Error::internal(doing, error))?;
+        let request = HashMap::from([(table.to_owned(), batch)]);
+        let answer = db.batch_get_item().set_request_items(Some(request)).send().await;
+        let answer = answer.map_err(failed(doing))?;
+        found.extend(answer.responses.into_iter().flat_map(HashMap::into_values).flatten());
+        // What the table could not answer within its means, or within 16 MB, is left to ask again.
+        let left = answer.unprocessed_keys.into_iter().flat_map(HashMap::into_values);
+        wanted = left.flat_map(|left| left.keys).collect();
+        if !wanted.is_empty() {
+            patience.pause().await?;
+        }
+        wanted.extend(rest);
+    }
+    Ok(found)
+}
+
 impl Ledger {
     /// The ledger in these tables.
     pub fn new(db: Client, ledger: impl Into<Arc<str>>, decisions: impl Into<Arc<str>>) -> Self {
@@ -81,29 +114,10 @@ impl Ledger {
         Ok(get.send().await.map_err(failed(READING))?.item)
     }
 
-    /// Several items, each as of now, in any order; at most a hundred keys, all different.
+    /// Several items, each as of now, in any order; their keys are all different.
     pub(crate) async fn get_all(&self, keys: &[Key]) -> Result<Vec<Item>> {
-        let mut found = Vec::with_capacity(keys.len());
-        let mut patience = Patience::new();
-        let mut wanted: Vec<Item> = keys.iter().map(Key::attributes).collect();
-        while !wanted.is_empty() {
-            let wanted_here = KeysAndAttributes::builder()
-                .set_keys(Some(wanted))
-                .consistent_read(true)
-                .build();
-            let wanted_here = wanted_here.map_err(|error| Error::internal(READING, error))?;
-            let request = HashMap::from([(self.table.to_string(), wanted_here)]);
-            let answer = self.db.batch_get_item().set_request_items(Some(request)).send().await;
-            let answer = answer.map_err(failed(READING))?;
-            found.extend(answer.responses.into_iter().flat_map(HashMap::into_values).flatten());
-            // What the table could not answer within its means, or within 16 MB, is left to ask again.
-            let left = answer.unprocessed_keys.into_iter().flat_map(HashMap::into_values);
-            wanted = left.flat_map(|left| left.keys).collect();
-            if !wanted.is_empty() {
-                patience.pause().await?;
-            }
-        }
-        Ok(found)
+        let keys = keys.iter().map(Key::attributes).collect();
+        get_all(&self.db, &self.table, keys, true, READING).await
     }
 
     /// A write of a whole item of the ledger.

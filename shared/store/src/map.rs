@@ -24,27 +24,6 @@ macro_rules! written_as_map {
     )*};
 }
 written_as_map! {
-    Wallet,
-    |wallet| Draft::nested().with("index", &wallet.index).with("address", &wallet.address),
-    |map| Some(Self { index: member(map, "index")?, address: member(map, "address")? });
-
-    AgentKey,
-    |key| {
-        Draft::nested()
-            .with("id", &key.id)
-            .with("digest", &key.digest)
-            .with("created", &key.created_at)
-            .with_optional("ends", key.ends_at.as_ref())
-    },
-    |map| {
-        Some(Self {
-            id: member(map, "id")?,
-            digest: member(map, "digest")?,
-            created_at: member(map, "created")?,
-            ends_at: optional_member(map, "ends")?,
-        })
-    };
-
     Rule, write_rule, read_rule;
 
     Vendor,
@@ -58,30 +37,54 @@ written_as_map! {
         (None, None) | (Some(_), Some(_)) => None,
     };
 
-    Operation, write_operation, read_operation;
-
     CallDescription, write_call, read_call;
+}
 
-    AskingRule,
-    |rule| Draft::nested().with("id", &rule.id).with("above", &rule.above),
-    |map| Some(Self { id: member(map, "id")?, above: member(map, "above")? });
+/// Structs that are a map of their fields: those that are always there and, after the bar, those that may be missing.
+macro_rules! written_as_fields {
+    ($($name:ty { $($field:ident: $member:literal,)* $(| $($optional:ident: $perhaps:literal,)*)? })*) => {$(
+        impl Attribute for $name {
+            fn write(&self) -> AttributeValue {
+                let map = Draft::nested()$(.with($member, &self.$field))*;
+                $(let map = map$(.with_optional($perhaps, self.$optional.as_ref()))*;)?
+                AttributeValue::M(map.into_item())
+            }
+            fn read(value: &AttributeValue) -> Option<Self> {
+                let map = value.as_m().ok()?;
+                Some(Self {
+                    $($field: member(map, $member)?,)*
+                    $($($optional: optional_member(map, $perhaps)?,)*)?
+                })
+            }
+        }
+    )*};
+}
+written_as_fields! {
+    Wallet { index: "index", address: "address", }
 
-    CatalogPayment,
-    |payment| {
-        Draft::nested()
-            .with("scheme", &payment.scheme)
-            .with("network", &payment.network)
-            .with("amount", &payment.amount)
-            .with("pay_to", &payment.pay_to)
-    },
-    |map| {
-        Some(Self {
-            scheme: member(map, "scheme")?,
-            network: member(map, "network")?,
-            amount: member(map, "amount")?,
-            pay_to: member(map, "pay_to")?,
-        })
-    };
+    AgentKey { id: "id", digest: "digest", created_at: "created", | ends_at: "ends", }
+
+    AskingRule { id: "id", above: "above", }
+
+    CatalogPayment { scheme: "scheme", network: "network", amount: "amount", pay_to: "pay_to", }
+
+    Operation {
+        id: "id",
+        slug: "slug",
+        availability: "availability",
+        label: "label",
+        method: "method",
+        endpoint: "endpoint",
+        category: "category",
+        execution: "execution",
+        price_model: "price_model",
+        estimated_price: "estimated_price",
+        params: "params",
+        |
+        max_price: "max_price",
+        fetches_target: "fetches_target",
+        payment: "payment",
+    }
 }
 
 /// One operation of a probe record. An answer without payment is one that wants none.
@@ -123,30 +126,20 @@ pub(crate) fn read_probe(value: &AttributeValue) -> Option<(OperationUuid, Probe
     Some((member(map, "id")?, probe))
 }
 
-const CATEGORY_BLOCK: &str = "category_block";
-const VENDOR_ALLOWLIST: &str = "vendor_allowlist";
-const BUDGET_LIMIT: &str = "budget_limit";
-const APPROVAL_REQUIRED: &str = "approval_required";
-
 fn write_rule(rule: &Rule) -> Draft {
-    let draft = Draft::nested().with("id", &rule.id).with("ver", &rule.version);
+    let draft = Draft::nested()
+        .with("id", &rule.id)
+        .with("ver", &rule.version)
+        .with_value("kind", text(rule.kind.name()));
     match &rule.kind {
-        RuleKind::CategoryBlock { categories } => draft
-            .with_value("kind", text(CATEGORY_BLOCK))
-            .with("categories", categories),
-        RuleKind::VendorAllowlist { vendors } => draft
-            .with_value("kind", text(VENDOR_ALLOWLIST))
-            .with("vendors", vendors),
-        RuleKind::BudgetLimit { limit, window } => draft
-            .with_value("kind", text(BUDGET_LIMIT))
-            .with("limit", limit)
-            .with("window", window),
+        RuleKind::CategoryBlock { categories } => draft.with("categories", categories),
+        RuleKind::VendorAllowlist { vendors } => draft.with("vendors", vendors),
+        RuleKind::BudgetLimit { limit, window } => draft.with("limit", limit).with("window", window),
         RuleKind::ApprovalRequired {
             services,
             categories,
             above,
         } => draft
-            .with_value("kind", text(APPROVAL_REQUIRED))
             .with_optional("services", services.as_ref())
             .with_optional("categories", categories.as_ref())
             .with_optional("above", above.as_ref()),
@@ -155,17 +148,17 @@ fn write_rule(rule: &Rule) -> Draft {
 
 fn read_rule(map: &Item) -> Option<Rule> {
     let kind = match read_text(map.get("kind")?)? {
-        CATEGORY_BLOCK => RuleKind::CategoryBlock {
+        RuleKind::CATEGORY_BLOCK => RuleKind::CategoryBlock {
             categories: member(map, "categories")?,
         },
-        VENDOR_ALLOWLIST => RuleKind::VendorAllowlist {
+        RuleKind::VENDOR_ALLOWLIST => RuleKind::VendorAllowlist {
             vendors: member(map, "vendors")?,
         },
-        BUDGET_LIMIT => RuleKind::BudgetLimit {
+        RuleKind::BUDGET_LIMIT => RuleKind::BudgetLimit {
             limit: member(map, "limit")?,
             window: member(map, "window")?,
         },
-        APPROVAL_REQUIRED => RuleKind::ApprovalRequired {
+        RuleKind::APPROVAL_REQUIRED => RuleKind::ApprovalRequired {
             services: optional_member(map, "services")?,
             categories: optional_member(map, "categories")?,
             above: optional_member(map, "above")?,
@@ -204,42 +197,5 @@ fn read_call(map: &Item) -> Option<CallDescription> {
         target_url: optional_member(map, "target")?,
         metadata: optional_member(map, "meta")?.unwrap_or_default(),
         catalog_price: price.map(|price| CatalogPrice { price, most }),
-    })
-}
-
-fn write_operation(operation: &Operation) -> Draft {
-    Draft::nested()
-        .with("id", &operation.id)
-        .with("slug", &operation.slug)
-        .with("availability", &operation.availability)
-        .with("label", &operation.label)
-        .with("method", &operation.method)
-        .with("endpoint", &operation.endpoint)
-        .with("category", &operation.category)
-        .with("execution", &operation.execution)
-        .with("price_model", &operation.price_model)
-        .with("estimated_price", &operation.estimated_price)
-        .with_optional("max_price", operation.max_price.as_ref())
-        .with("params", &operation.params)
-        .with_optional("fetches_target", operation.fetches_target.as_ref())
-        .with_optional("payment", operation.payment.as_ref())
-}
-
-fn read_operation(map: &Item) -> Option<Operation> {
-    Some(Operation {
-        id: member(map, "id")?,
-        slug: member(map, "slug")?,
-        availability: member(map, "availability")?,
-        label: member(map, "label")?,
-        method: member(map, "method")?,
-        endpoint: member(map, "endpoint")?,
-        category: member(map, "category")?,
-        execution: member(map, "execution")?,
-        price_model: member(map, "price_model")?,
-        estimated_price: member(map, "estimated_price")?,
-        max_price: optional_member(map, "max_price")?,
-        params: member(map, "params")?,
-        fetches_target: optional_member(map, "fetches_target")?,
-        payment: optional_member(map, "payment")?,
     })
 }

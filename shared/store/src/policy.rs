@@ -11,7 +11,7 @@ use crate::{
     key::{self, Key},
     ledger::{Edited, Ledger},
     patience::Patience,
-    transact::Transaction,
+    transact::{Known, Transaction},
     window::Horizon,
 };
 use aws_sdk_dynamodb::types::builders::ConditionCheckBuilder;
@@ -34,7 +34,7 @@ impl Ledger {
         let mut patience = Patience::new();
         loop {
             let transaction = self.policy_edit(agent, enabled).await?;
-            let Err(refusal) = transaction.settle(&self.db, &mut patience).await? else {
+            let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut patience).await? else {
                 return Ok(Edited::Stored);
             };
             if refusal.names(Role::Policy) {
@@ -90,16 +90,11 @@ impl Ledger {
 
     /// Every service's record on an agent, disabled ones included, in the order of their ids.
     pub async fn enabled_services(&self, agent: AgentId) -> Result<Vec<EnabledService>> {
-        /// The most keys of one `BatchGetItem` (API reference).
-        const BATCH: usize = 100;
-        let services = self.marked_services(agent).await?;
-        let mut found = Vec::with_capacity(services.len());
-        for batch in services.chunks(BATCH) {
-            let keys: Vec<Key> = batch.iter().map(|service| Key::policy(agent, *service)).collect();
-            for item in self.get_all(&keys).await? {
-                found.push(self.read_policy(&item)?);
-            }
-        }
+        let services = self.marked_services(agent).await?.into_iter();
+        let keys: Vec<Key> = services.map(|service| Key::policy(agent, service)).collect();
+        let items = self.get_all(&keys).await?;
+        let found = items.iter().map(|item| self.read_policy(item));
+        let mut found = found.collect::<Result<Vec<EnabledService>>>()?;
         found.sort_by_key(|enabled| enabled.service);
         Ok(found)
     }

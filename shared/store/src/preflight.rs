@@ -1,9 +1,8 @@
 //! Replay keys of preflights: a row of their own for each, which says whose request it is. Nothing rests on them: authorize
 //! never reads them, and DynamoDB deletes them.
 
-use crate::{attribute::Attribute as _, fault::Fault, item::Draft, key::Key, ledger::Ledger};
-use aws_sdk_dynamodb::operation::put_item::PutItemError;
-use purser_domain::{AgentId, Duration, Error, Fingerprint, Result, Timestamp};
+use crate::{attribute::Attribute as _, item::Draft, key::Key, ledger::Ledger, transact::was_made};
+use purser_domain::{AgentId, Duration, Fingerprint, Result, Timestamp};
 
 /// Whose a replay key is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,16 +35,10 @@ impl Ledger {
             .expression_attribute_names("#ttl", "ttl")
             .expression_attribute_values(":now", now.secs().write())
             .expression_attribute_values(":rh", fingerprint.write());
-        let Err(error) = put.send().await else {
-            return Ok(ReplayKey::Held);
-        };
-        if matches!(
-            error.as_service_error(),
-            Some(PutItemError::ConditionalCheckFailedException(_))
-        ) {
-            Ok(ReplayKey::Taken)
+        Ok(if was_made(put.send().await, "holding a replay key")? {
+            ReplayKey::Held
         } else {
-            Err(Error::internal("holding a replay key", Fault::of(&error)))
-        }
+            ReplayKey::Taken
+        })
     }
 }

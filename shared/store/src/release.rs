@@ -14,7 +14,7 @@ use crate::{
     patience::Patience,
     settle::Moved,
     settlement::{AUTHORIZED, EXPIRED},
-    transact::Transaction,
+    transact::{Known, Transaction},
     window::add,
 };
 use purser_domain::{Error, Result, Settlement, Unusable, WindowScope};
@@ -48,7 +48,7 @@ impl Ledger {
         let mut patience = Patience::new();
         loop {
             let transaction = self.giving_back(settlement, &counted_in)?;
-            let Err(refusal) = transaction.settle(&self.db, &mut patience).await? else {
+            let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut patience).await? else {
                 return Ok(Moved::Done(settlement.clone().expired(unusable)));
             };
             if let Some(item) = refusal.met(Role::Settlement) {

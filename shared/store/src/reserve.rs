@@ -13,7 +13,7 @@ use crate::{
     ledger::Ledger,
     patience::Patience,
     settlement::write_settlement,
-    transact::{MOST_ACTIONS, Refusal, Sent, Transaction},
+    transact::{Known, MOST_ACTIONS, Refusal, Transaction},
 };
 use aws_sdk_dynamodb::types::builders::{PutBuilder, UpdateBuilder};
 use purser_domain::{ApprovalId, Fingerprint, Grant, Resolution, Result, SettlementId, Terms};
@@ -68,26 +68,16 @@ impl Ledger {
             patience.pause().await?;
             return Ok(Reserved::Raced);
         }
-        let mut lost_before = false;
-        loop {
-            match transaction.send(&self.db).await? {
-                Sent::Committed => return Ok(Reserved::Done),
-                Sent::Refused(refusal) => {
-                    let reserved = self.refused(&refusal, grant.approval(), terms.id)?;
-                    if reserved == Reserved::Raced {
-                        patience.pause().await?;
-                    }
-                    return Ok(reserved);
+        match transaction.send_while_fresh(&self.db, patience).await? {
+            Some(Known::Committed) => Ok(Reserved::Done),
+            Some(Known::Refused(refusal)) => {
+                let reserved = self.refused(&refusal, grant.approval(), terms.id)?;
+                if reserved == Reserved::Raced {
+                    patience.pause().await?;
                 }
-                Sent::Contended => {}
-                // Sent again as it is, it either commits or is refused by its own rows, which `refused` recognizes.
-                Sent::Unknown(error) if lost_before => return Err(error),
-                Sent::Unknown(_) => lost_before = true,
+                Ok(reserved)
             }
-            patience.pause().await?;
-            if !lost_before && patience.wants_a_fresh_look() {
-                return Ok(Reserved::Raced);
-            }
+            None => Ok(Reserved::Raced),
         }
     }
 

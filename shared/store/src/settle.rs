@@ -14,7 +14,7 @@ use crate::{
     ledger::Ledger,
     patience::Patience,
     settlement::{AUTHORIZED, CONFIRMED, EXPIRED},
-    transact::Transaction,
+    transact::{Known, Transaction},
     window::{add, write_entry},
 };
 use aws_sdk_dynamodb::types::builders::{PutBuilder, UpdateBuilder};
@@ -126,7 +126,7 @@ impl Ledger {
             transaction.update(Role::Settlement, update)?;
             transaction.put(Role::Transaction, self.claim(&settlement, transfer))?;
 
-            let Err(refusal) = transaction.settle(&self.db, &mut patience).await? else {
+            let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut patience).await? else {
                 let confirmed = settlement.confirmed(transfer, now);
                 return Ok(Confirmed::Done(Settlement {
                     counted_at,

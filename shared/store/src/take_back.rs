@@ -14,7 +14,7 @@ use crate::{
     patience::Patience,
     settle::Moved,
     settlement::{AUTHORIZED, CONFIRMED},
-    transact::Transaction,
+    transact::{Known, Transaction},
 };
 use aws_sdk_dynamodb::types::builders::{DeleteBuilder, PutBuilder};
 use purser_domain::{Error, Result, Settlement, TakenBack, Timestamp, TransactionId, Vanished};
@@ -67,7 +67,7 @@ impl Ledger {
         transaction.delete(Role::Transaction, give_up)?;
         transaction.put(Role::Decision, record)?;
 
-        let Err(refusal) = transaction.settle(&self.db, &mut Patience::new()).await? else {
+        let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut Patience::new()).await? else {
             return Ok(Moved::Done(settlement.clone().taken_back(vanished)));
         };
         // Its id is random: it is this very decision, whose answer was lost.

@@ -3,8 +3,8 @@
 //! The counter is asked while the first reads run, and its "no" wins. One that can't be written lets the call go on: the
 //! tables that it guards answer for themselves (`docs/decisions.md` §9).
 
-use crate::{attribute::Attribute as _, fault::failed, item::Draft, key};
-use aws_sdk_dynamodb::{Client, operation::update_item::UpdateItemError};
+use crate::{attribute::Attribute as _, item::Draft, key, transact::was_made};
+use aws_sdk_dynamodb::Client;
 use purser_domain::{ErrorKind, Result, Timestamp};
 use std::{fmt, sync::Arc};
 
@@ -58,13 +58,8 @@ impl Throttle {
             .expression_attribute_values(":one", 1_u32.write())
             .expression_attribute_values(":limit", self.limit_per_minute.write())
             .expression_attribute_values(":ttl", now.secs().saturating_add(KEPT).write());
-        match update.send().await {
-            Ok(_) => Ok(None),
-            Err(error) => match error.as_service_error() {
-                Some(UpdateItemError::ConditionalCheckFailedException(_)) => Ok(Some(MINUTE.saturating_sub(second))),
-                _ => Err(failed("counting a request")(error)),
-            },
-        }
+        let counted = was_made(update.send().await, "counting a request")?;
+        Ok((!counted).then(|| MINUTE.saturating_sub(second)))
     }
 }
 

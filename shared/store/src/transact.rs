@@ -11,8 +11,11 @@ use crate::{
 };
 use aws_sdk_dynamodb::{
     Client,
-    error::{ProvideErrorMetadata as _, SdkError},
-    operation::transact_write_items::{TransactWriteItemsError, TransactWriteItemsOutput},
+    error::{ProvideErrorMetadata, SdkError},
+    operation::{
+        transact_write_items::{TransactWriteItemsError, TransactWriteItemsOutput},
+        update_item::builders::UpdateItemFluentBuilder,
+    },
     types::{
         CancellationReason, ConditionCheck, Delete, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem,
         Update,
@@ -20,6 +23,7 @@ use aws_sdk_dynamodb::{
     },
 };
 use purser_domain::{Error, Result};
+use std::error::Error as StdError;
 
 /// The most actions of one transaction (developer guide, "`TransactWriteItems` API").
 pub(crate) const MOST_ACTIONS: usize = 100;
@@ -28,6 +32,15 @@ pub(crate) const MOST_ACTIONS: usize = 100;
 #[derive(Clone, Debug)]
 pub(crate) struct Transaction<Role> {
     writes: Vec<(Role, TransactWriteItem)>,
+}
+
+/// What became of a transaction, for certain.
+#[derive(Debug)]
+pub(crate) enum Known<Role> {
+    /// Everything was written.
+    Committed,
+    /// Nothing was, because conditions failed.
+    Refused(Refusal<Role>),
 }
 
 /// What became of one sending.
@@ -130,17 +143,30 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
     }
 
     /// Sends it until it is committed or refused, for writes that find their own rows when they are repeated.
-    pub(crate) async fn settle(&self, db: &Client, patience: &mut Patience) -> Result<Result<(), Refusal<Role>>> {
+    pub(crate) async fn send_until_known(&self, db: &Client, patience: &mut Patience) -> Result<Known<Role>> {
+        loop {
+            if let Some(known) = self.send_while_fresh(db, patience).await? {
+                return Ok(known);
+            }
+        }
+    }
+
+    /// The same, but `None` where it only met others so often that what it was built on is getting old.
+    pub(crate) async fn send_while_fresh(&self, db: &Client, patience: &mut Patience) -> Result<Option<Known<Role>>> {
         let mut lost_before = false;
         loop {
             match self.send(db).await? {
-                Sent::Committed => return Ok(Ok(())),
-                Sent::Refused(refusal) => return Ok(Err(refusal)),
+                Sent::Committed => return Ok(Some(Known::Committed)),
+                Sent::Refused(refusal) => return Ok(Some(Known::Refused(refusal))),
                 Sent::Contended => {}
+                // Sent again as it is, it either commits or is refused by its own rows.
                 Sent::Unknown(error) if lost_before => return Err(error),
                 Sent::Unknown(_) => lost_before = true,
             }
             patience.pause().await?;
+            if !lost_before && patience.wants_a_fresh_look() {
+                return Ok(None);
+            }
         }
     }
 
@@ -194,6 +220,29 @@ fn incomplete(error: aws_sdk_dynamodb::error::BuildError) -> Error {
 }
 
 /// Whether a single write was refused because a transaction holds its item; the SDK doesn't repeat it.
-pub(crate) fn is_conflict<E: aws_sdk_dynamodb::error::ProvideErrorMetadata>(error: &SdkError<E>) -> bool {
-    error.as_service_error().and_then(|error| error.code()) == Some("TransactionConflictException")
+pub(crate) fn is_conflict<E: ProvideErrorMetadata>(error: &SdkError<E>) -> bool {
+    error.code() == Some("TransactionConflictException")
+}
+
+/// Whether a single write was made; false where its condition failed.
+pub(crate) fn was_made<T, E>(answer: Result<T, SdkError<E>>, doing: &'static str) -> Result<bool>
+where
+    E: ProvideErrorMetadata + StdError + 'static,
+{
+    match answer {
+        Ok(_) => Ok(true),
+        Err(error) if error.code() == Some("ConditionalCheckFailedException") => Ok(false),
+        Err(error) => Err(failed(doing)(error)),
+    }
+}
+
+/// Sends a single update until no transaction holds its item; false where its condition failed.
+pub(crate) async fn update_once_free(update: &UpdateItemFluentBuilder, doing: &'static str) -> Result<bool> {
+    let mut patience = Patience::new();
+    loop {
+        match update.clone().send().await {
+            Err(error) if is_conflict(&error) => patience.pause().await?,
+            answer => return was_made(answer, doing),
+        }
+    }
 }

@@ -14,17 +14,10 @@ use std::collections::BTreeSet;
 impl Ledger {
     /// Approvals as of now, in any order; of ids that nothing has, none.
     pub async fn approvals(&self, ids: impl IntoIterator<Item = ApprovalId>) -> Result<Vec<Approval>> {
-        /// The most keys of one `BatchGetItem` (API reference).
-        const BATCH: usize = 100;
         let ids: BTreeSet<ApprovalId> = ids.into_iter().collect();
         let keys: Vec<Key> = ids.into_iter().map(Key::approval).collect();
-        let mut approvals = Vec::with_capacity(keys.len());
-        for batch in keys.chunks(BATCH) {
-            for item in self.get_all(batch).await? {
-                approvals.push(self.listed_approval(&item)?);
-            }
-        }
-        Ok(approvals)
+        let items = self.get_all(&keys).await?;
+        items.iter().map(|item| self.listed_approval(item)).collect()
     }
 
     /// Whether another question of the agent's would be refused: `most` or more wait, and none that is open is the same.
@@ -84,7 +77,7 @@ impl Ledger {
         let mut transaction = Transaction::new();
         transaction.update((), update)?;
         // Nothing can refuse it, as it has no condition.
-        let _done = transaction.settle(&self.db, patience).await?;
+        let _done = transaction.send_until_known(&self.db, patience).await?;
         Ok(true)
     }
 

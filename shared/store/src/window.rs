@@ -11,10 +11,9 @@ use crate::{
     item::{Draft, Item},
     key::{self, Key},
     ledger::Ledger,
-    patience::Patience,
-    transact::{Sent, Transaction, is_conflict},
+    transact::{Sent, Transaction, update_once_free},
 };
-use aws_sdk_dynamodb::{operation::update_item::UpdateItemError, types::builders::UpdateBuilder};
+use aws_sdk_dynamodb::types::builders::UpdateBuilder;
 use purser_domain::{
     Amount, Charge, Duration, EnabledService, Entry, Error, Fingerprint, Result, SettlementId, Terms, Timestamp,
     Window, WindowScope,
@@ -127,17 +126,17 @@ impl Ledger {
     /// Of these windows those that hold anything, each read so far that [`Window::live`] at `at` is what counts. For
     /// showing what is used: no decision rests on it, and the windows may be of several instants.
     pub async fn windows_in_use(&self, scopes: &[(WindowScope, Duration)], at: Timestamp) -> Result<Vec<Window>> {
-        /// The most keys of one `BatchGetItem` (API reference).
-        const BATCH: usize = 100;
+        /// How many windows are read at the same time.
+        const AT_ONCE: usize = 100;
+        let keys: Vec<Key> = scopes.iter().map(|(scope, _)| Key::window(*scope)).collect();
         let mut windows = Vec::new();
-        for batch in scopes.chunks(BATCH) {
-            let keys: Vec<Key> = batch.iter().map(|(scope, _)| Key::window(*scope)).collect();
-            let totals = self.get_all(&keys).await?;
+        for totals in self.get_all(&keys).await?.chunks(AT_ONCE) {
             let mut reads = tokio::task::JoinSet::new();
             for item in totals {
-                let used = self.row(&item).get::<Amount>("total")? != Amount::ZERO;
-                let asked = batch.iter().find(|(scope, _)| Key::window(*scope).is_of(&item));
-                if let Some((scope, length)) = asked.copied().filter(|_| used) {
+                let used = self.row(item).get::<Amount>("total")? != Amount::ZERO;
+                let asked = keys.iter().zip(scopes).find(|(key, _)| key.is_of(item));
+                if let Some((_, (scope, length))) = asked.filter(|_| used) {
+                    let (scope, length) = (*scope, *length);
                     let ledger = self.clone();
                     reads.spawn(async move { ledger.live_window(scope, length, at).await });
                 }
@@ -251,23 +250,8 @@ impl Ledger {
             .update_expression("SET aver = :version")
             .condition_expression("attribute_exists(pk) AND (attribute_not_exists(aver) OR aver < :version)")
             .expression_attribute_values(":version", agent_version.write());
-        let mut patience = Patience::new();
-        loop {
-            let Err(error) = update.clone().send().await else {
-                return Ok(());
-            };
-            // Shut by a later version, or never opened.
-            if matches!(
-                error.as_service_error(),
-                Some(UpdateItemError::ConditionalCheckFailedException(_))
-            ) {
-                return Ok(());
-            }
-            if !is_conflict(&error) {
-                return Err(failed("shutting a window")(error));
-            }
-            patience.pause().await?;
-        }
+        // Where the condition fails, it is shut by a later version, or was never opened.
+        update_once_free(&update, "shutting a window").await.map(|_| ())
     }
 
     /// The update that creates a window's totals, or stamps a new version of its policy or rule on them. A window that comes

@@ -2,14 +2,14 @@
 
 use super::request::{agent_filter, slice};
 use crate::cursor;
-use crate::ops::decisions::{Calls, DecisionFacts, DecisionFilter, DecisionResult};
+use crate::ops::decisions::{Calls, DecisionFacts, DecisionFilter};
 use crate::ops::owned::named;
 use crate::state::Dashboard;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::Uri;
 use purser_api::{CallView, CheckView, Failure, Query, SessionToken};
-use purser_domain::{Catalog, ErrorKind, LoggedDecision, ServiceId, TakenBack, TransactionId};
+use purser_domain::{Catalog, DecisionResult, ErrorKind, LoggedDecision, ServiceId, TakenBack, TransactionId};
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
@@ -96,7 +96,7 @@ impl DecisionView {
             pay_to: facts.pay_to.to_string(),
             call: calls.of(decision).map(CallView::from),
             decided_at: facts.at.to_string(),
-            result: decision.result().to_owned(),
+            result: decision.result().name().to_owned(),
             reason: String::new(),
             error: None,
             rule_triggered: None,
@@ -165,10 +165,7 @@ pub(crate) async fn list(
 ) -> Result<Json<DecisionList>, Failure> {
     let person = dashboard.enter(token).await?;
     let mut query = Query::of(&uri);
-    let results = format!(
-        "must be one of: {}",
-        DecisionResult::ALL.map(DecisionResult::name).join(", ")
-    );
+    let results = DecisionResult::choices();
     let (agent, service) = (agent_filter(&mut query), query.text("service_id"));
     let result = query.read("result", DecisionResult::from_name, results);
     let slice = slice(&mut query, cursor::read_place);

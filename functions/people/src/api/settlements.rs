@@ -3,13 +3,13 @@
 use super::request::{agent_filter, slice};
 use crate::cursor;
 use crate::ops::owned::named;
-use crate::ops::settlements::{ReceiptStatus, SettlementFilter};
+use crate::ops::settlements::SettlementFilter;
 use crate::state::Dashboard;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::Uri;
 use purser_api::{Failure, Query, SessionToken, SettlementRow};
-use purser_domain::{Settlement, SettlementId};
+use purser_domain::{ReceiptStatus, Settlement, SettlementId};
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;

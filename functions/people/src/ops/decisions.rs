@@ -10,45 +10,12 @@ use crate::page::{Filter, Page, READS, Slice, page};
 use crate::state::Dashboard;
 use purser_api::Person;
 use purser_domain::{
-    Address, AgentId, Amount, ApprovalId, CallDescription, Check, ErrorKind, LoggedDecision, OperationSlug, Result,
-    ServiceId, Settlement, SettlementId, TakenBack, Timestamp, TransactionId,
+    Address, AgentId, Amount, ApprovalId, CallDescription, Check, DecisionResult, ErrorKind, LoggedDecision,
+    OperationSlug, Result, ServiceId, Settlement, SettlementId, Timestamp, TransactionId,
 };
 use purser_store::Ledger;
 use std::{cmp::Reverse, collections::HashMap};
 use uuid::Uuid;
-
-/// What was decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DecisionResult {
-    /// The payment was authorized.
-    Allow,
-    /// It was refused.
-    Block,
-    /// A person was asked.
-    Escalate,
-    /// The payment was confirmed, and then was not on the chain any more.
-    TakeBack,
-}
-
-impl DecisionResult {
-    /// Every result.
-    pub(crate) const ALL: [Self; 4] = [Self::Allow, Self::Block, Self::Escalate, Self::TakeBack];
-
-    /// The result in our API.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Block => "block",
-            Self::Escalate => "escalate",
-            Self::TakeBack => TakenBack::RESULT,
-        }
-    }
-
-    /// The result of that name.
-    pub(crate) fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|result| result.name() == name)
-    }
-}
 
 /// What decisions of every kind tell.
 pub(crate) struct DecisionFacts<'a> {
@@ -151,7 +118,7 @@ impl Dashboard {
         let agents = self.agents_in(person, filter.agent).await?;
         let keep = |decision: &LoggedDecision| {
             Filter::by(
-                filter.result.is_none_or(|result| decision.result() == result.name())
+                filter.result.is_none_or(|result| decision.result() == result)
                     && filter.service.is_none_or(|service| decision.service() == service),
             )
         };

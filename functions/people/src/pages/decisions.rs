@@ -8,7 +8,7 @@ use super::list::{filter_select, paging};
 use super::money::money;
 use super::paths;
 use super::phrases;
-use crate::ops::decisions::{Calls, DecisionFacts, DecisionFilter, DecisionResult};
+use crate::ops::decisions::{Calls, DecisionFacts, DecisionFilter};
 use crate::ops::owned::Owned;
 use crate::page::Slice;
 use crate::session::PageSession;
@@ -20,7 +20,9 @@ use axum::{
 };
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
-use purser_domain::{AgentId, CallDescription, Catalog, LoggedDecision, ServiceId, SettlementId, SettlementState};
+use purser_domain::{
+    AgentId, CallDescription, Catalog, DecisionResult, LoggedDecision, ServiceId, SettlementId, SettlementState,
+};
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -172,8 +174,8 @@ fn filters(log: &DecisionLog<'_>) -> Markup {
             (filter_select("agent", "agent_id", "Agent", "All agents", log.agents.iter().map(Owned::agent).map(|agent| {
                 (agent.id.to_string(), html! { (agent.name) }, filter.agent == Some(agent.id))
             })))
-            (filter_select("result", "result", "Result", "All results", DecisionResult::ALL.into_iter().map(|result| {
-                (result.name().to_owned(), html! { (label(result)) }, filter.result == Some(result))
+            (filter_select("result", "result", "Result", "All results", DecisionResult::ALL.iter().map(|result| {
+                (result.name().to_owned(), html! { (label(*result)) }, filter.result == Some(*result))
             })))
             (filter_select("service", "service_id", "Service", "All services", log.catalog.services().iter().map(|service| {
                 (service.id.to_string(), html! { (service.name) }, filter.service == Some(service.id))
@@ -244,7 +246,9 @@ fn receipt(agent: AgentId, settlement: SettlementId) -> Markup {
 fn chip(decision: &LoggedDecision) -> Markup {
     match decision {
         LoggedDecision::Allowed(_) => html! { span.chip.good { "allowed" } },
-        LoggedDecision::Refused(refusal) if refusal.result == "escalate" => html! { span.chip.wait { "asked" } },
+        LoggedDecision::Refused(refusal) if refusal.result == DecisionResult::Escalate => {
+            html! { span.chip.wait { "asked" } }
+        }
         LoggedDecision::Refused(_) => html! { span.chip.bad { "blocked" } },
         LoggedDecision::TakenBack(_) => html! { span.chip.wait { "taken back" } },
     }

@@ -16,7 +16,7 @@ use super::overview::{AgentSpend, Overview, overview_page};
 use super::receipt::{ReceiptPage, receipt_page};
 use super::sign_in::{leaving_page, sign_in_page};
 use crate::ops::approvals::{DayRoom, StandingApproval, Waiting};
-use crate::ops::decisions::{Calls, DecisionFilter, DecisionResult};
+use crate::ops::decisions::{Calls, DecisionFilter};
 use crate::ops::keys::ListedKey;
 use crate::ops::owned::Owned;
 use crate::ops::rules::StandingRule;
@@ -27,11 +27,11 @@ use maud::Markup;
 use purser_api::Person;
 use purser_domain::{
     Address, Agent, AgentId, AgentKey, AgentStatus, Amount, Approval, ApprovalId, AskingRule, Availability,
-    CallDescription, Catalog, CatalogPrice, Category, Check, CheckName, CheckOutcome, DomainPattern, Duration,
-    EnabledService, Endpoint, Fingerprint, KeyId, LoggedDecision, LoggedRefusal, Metadata, Network, NewKey, Operation,
-    OperationSlug, OperationUuid, ProviderRequest, Resolution, Rule, RuleId, RuleKind, Ruling, SecretDigest, Service,
-    ServiceId, ServiceSlug, Settlement, SettlementId, SettlementState, SpendPolicy, TakenBack, Terms, Timestamp,
-    TransactionId, TrustStatus, TxHash, Url, Vendor, Wallet, X402Version,
+    CallDescription, Catalog, CatalogPrice, Category, Check, CheckName, CheckOutcome, DecisionResult, DomainPattern,
+    Duration, EnabledService, Endpoint, Fingerprint, KeyId, LoggedDecision, LoggedRefusal, Metadata, Network, NewKey,
+    Operation, OperationSlug, OperationUuid, ProviderRequest, Resolution, Rule, RuleId, RuleKind, Ruling, SecretDigest,
+    Service, ServiceId, ServiceSlug, Settlement, SettlementId, SettlementState, SpendPolicy, TakenBack, Terms,
+    Timestamp, TransactionId, TrustStatus, TxHash, Url, Vendor, Wallet, X402Version,
 };
 use purser_store::ApprovalPlace;
 use std::sync::Arc;
@@ -406,7 +406,7 @@ fn overview(catalog: &Catalog, hostile: bool) -> Overview<'_> {
         ],
         refused: log_rows()
             .into_iter()
-            .filter(|row| row.decision.result() == "block")
+            .filter(|row| row.decision.result() == DecisionResult::Block)
             .take(4)
             .collect(),
         catalog,
@@ -490,7 +490,7 @@ fn confirmed() -> SettlementState {
 }
 
 fn log_rows() -> Vec<LogRow> {
-    let refused = |n: u32, result: &str, error: &str, reason: &str, rule: &str, failed| {
+    let refused = |n: u32, result, error: &str, reason: &str, rule: &str, failed| {
         LoggedDecision::Refused(LoggedRefusal {
             transaction: TransactionId::from_uuid(uuid(60 + u128::from(n))),
             agent: agent_id(1),
@@ -500,7 +500,7 @@ fn log_rows() -> Vec<LogRow> {
             pay_to: payee(),
             call: call(),
             at: ago(n * 4_000),
-            result: result.to_owned(),
+            result,
             error: error.to_owned(),
             reason: reason.to_owned(),
             rule: rule.to_owned(),
@@ -511,13 +511,13 @@ fn log_rows() -> Vec<LogRow> {
             latency_ms: 14,
         })
     };
-    let blocked = |n, error: &str, failed| refused(n, "block", error, error, "", failed);
-    let ruled = |n, reason: &str, failed| refused(n, "block", "policy_blocked", reason, "", failed);
+    let blocked = |n, error: &str, failed| refused(n, DecisionResult::Block, error, error, "", failed);
+    let ruled = |n, reason: &str, failed| refused(n, DecisionResult::Block, "policy_blocked", reason, "", failed);
     let decisions = vec![
         LoggedDecision::Allowed(settlement(confirmed())),
         refused(
             1,
-            "escalate",
+            DecisionResult::Escalate,
             "approval_required",
             "approval_required",
             "require_approval_above_units",
@@ -551,7 +551,7 @@ fn log_rows() -> Vec<LogRow> {
     ];
     let mut rows = LogRow::of(decisions, &Calls::default(), &[research_bot()]);
     for row in &mut rows {
-        let is_allow = row.decision.result() == "allow";
+        let is_allow = row.decision.result() == DecisionResult::Allow;
         row.call = row.call.take().or_else(|| is_allow.then(call));
     }
     rows

@@ -11,7 +11,7 @@ use super::money::{cap, is_no_limit, money};
 use super::notice::{Notice, done};
 use super::paths;
 use crate::ops::approvals::Waiting;
-use crate::ops::decisions::{Calls, DecisionFilter, DecisionResult};
+use crate::ops::decisions::{Calls, DecisionFilter};
 use crate::ops::owned::Owned;
 use crate::ops::rules::StandingRule;
 use crate::ops::services::GovernedService;
@@ -27,7 +27,7 @@ use axum::{
 };
 use maud::{Markup, html};
 use purser_api::Reply;
-use purser_domain::{AgentName, AgentStatus, Amount, Catalog, Result, RuleKind};
+use purser_domain::{AgentName, AgentStatus, Amount, Catalog, DecisionResult, Result, RuleKind};
 use std::sync::Arc;
 
 /// What a person sees first.

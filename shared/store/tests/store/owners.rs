@@ -114,7 +114,7 @@ async fn the_log_shows_every_decision_newest_first_with_its_checks() {
     }
     let agent = sample::agent_id(1);
     let log = ledger.decisions(agent, None, 100).await.unwrap();
-    let results: Vec<&str> = log.iter().map(LoggedDecision::result).collect();
+    let results: Vec<&str> = log.iter().map(|decision| decision.result().name()).collect();
     assert_eq!(results, ["block", "allow", "escalate", "block", "allow"]);
     let mut paged = Vec::new();
     let mut before = None;

@@ -1,0 +1,223 @@
+//! A value that is kept in memory and fetched anew when it has grown old: the catalog, the issuer's keys, the operators'
+//! tokens.
+//!
+//! Always true: one request at a time fetches, and whoever waited for it takes what it brought. It is not fetched again so
+//! soon, whatever came of it. While it can't be fetched, the last value is served, as long as [`Ages`] allows.
+
+use purser_domain::{Duration, Error, Result, Timestamp};
+use std::{
+    future::Future,
+    sync::{PoisonError, RwLock},
+};
+use tokio::sync::Mutex;
+
+/// How old a value may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Ages {
+    /// How long a value is good without fetching it again.
+    pub fresh: Duration,
+    /// How long it is served at most while it can't be fetched; `None` for as long as it takes.
+    pub longest: Option<Duration>,
+    /// How often it is fetched at most.
+    pub every: Duration,
+    /// The same while there is no value.
+    pub every_at_first: Duration,
+}
+
+/// A value that is fetched anew when it has grown old.
+#[derive(Debug)]
+pub struct Refreshed<T> {
+    /// What fetching it is called in an error.
+    fetching: &'static str,
+    ages: Ages,
+    /// Tells of a failure that nobody else is told of, as the last value is served.
+    tell: fn(&Error),
+    held: RwLock<Held<T>>,
+    /// Held by the one request that fetches.
+    asking: Mutex<()>,
+}
+
+#[derive(Clone, Debug)]
+struct Held<T> {
+    /// The value, and when it was fetched.
+    value: Option<(T, Timestamp)>,
+    /// When it was last asked for, whatever came of it.
+    asked_at: Option<Timestamp>,
+}
+
+impl<T: Clone> Refreshed<T> {
+    /// No value yet: the first request fetches it, unless [`Refreshed::put`] brings one before.
+    pub const fn new(fetching: &'static str, ages: Ages, tell: fn(&Error)) -> Self {
+        let held = Held {
+            value: None,
+            asked_at: None,
+        };
+        Self {
+            fetching,
+            ages,
+            tell,
+            held: RwLock::new(held),
+            asking: Mutex::const_new(()),
+        }
+    }
+
+    /// Brings the value of that time.
+    pub fn put(&self, value: T, now: Timestamp) {
+        self.hold(Held {
+            value: Some((value, now)),
+            asked_at: Some(now),
+        });
+    }
+
+    /// The value, however old.
+    pub fn latest(&self) -> Option<T> {
+        self.held().value.map(|(value, _)| value)
+    }
+
+    /// The value, if it is fresh.
+    pub fn fresh(&self, now: Timestamp) -> Option<T> {
+        let fresh = self.held().value.filter(|(_, at)| now.since(*at) < self.ages.fresh);
+        fresh.map(|(value, _)| value)
+    }
+
+    /// The value: fresh, or fetched now, or the last one.
+    pub async fn current(&self, now: Timestamp, fetch: impl Future<Output = Result<T>>) -> Result<T> {
+        if let Some(value) = self.fresh(now) {
+            return Ok(value);
+        }
+        let held = self.held();
+        match self.usable(&held, now) {
+            Some(value) if self.was_asked(&held, now) => Ok(value),
+            _ => self.newest(now, fetch).await,
+        }
+    }
+
+    /// The value as fetched now, however fresh the last one is, unless it was fetched just now; the last one, if that fails.
+    pub async fn newest(&self, now: Timestamp, fetch: impl Future<Output = Result<T>>) -> Result<T> {
+        let _asking = self.asking.lock().await;
+        let held = self.held();
+        let usable = self.usable(&held, now);
+        // Whoever waited finds the question answered.
+        if self.was_asked(&held, now) {
+            return usable.ok_or_else(|| Error::internal(self.fetching, "there was no answer a moment ago"));
+        }
+        match fetch.await {
+            Ok(value) => {
+                self.put(value.clone(), now);
+                Ok(value)
+            }
+            Err(error) => {
+                self.hold(Held {
+                    asked_at: Some(now),
+                    ..held
+                });
+                let Some(value) = usable else { return Err(error) };
+                (self.tell)(&error);
+                Ok(value)
+            }
+        }
+    }
+
+    fn usable(&self, held: &Held<T>, now: Timestamp) -> Option<T> {
+        let is_usable = |at: Timestamp| self.ages.longest.is_none_or(|longest| now.since(at) <= longest);
+        let (value, at) = held.value.as_ref()?;
+        is_usable(*at).then(|| value.clone())
+    }
+
+    /// Whether it was asked for so shortly ago that it is not asked for again.
+    fn was_asked(&self, held: &Held<T>, now: Timestamp) -> bool {
+        let every = match self.usable(held, now) {
+            Some(_) => self.ages.every,
+            None => self.ages.every_at_first,
+        };
+        held.asked_at.is_some_and(|asked_at| now.since(asked_at) < every)
+    }
+
+    fn held(&self) -> Held<T> {
+        self.held.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn hold(&self, held: Held<T>) {
+        *self.held.write().unwrap_or_else(PoisonError::into_inner) = held;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    static TOLD: AtomicU32 = AtomicU32::new(0);
+
+    const AGES: Ages = Ages {
+        fresh: Duration::from_secs_u32(100),
+        longest: Some(Duration::from_secs_u32(200)),
+        every: Duration::from_secs_u32(30),
+        every_at_first: Duration::from_secs_u32(5),
+    };
+
+    fn at(secs: u64) -> Timestamp {
+        Timestamp::from_secs(1_000_000 + secs).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_value_is_fetched_when_it_is_old_and_served_on_for_a_while_when_it_cannot_be() {
+        let kept = Refreshed::new("fetching", AGES, |_| {
+            TOLD.fetch_add(1, Ordering::Relaxed);
+        });
+        let fails = async || Err(Error::internal("fetching", "no"));
+        // When; what fetching brings; the value served, and whether it was fetched.
+        let rows: [(u64, Option<u32>, Option<u32>, bool); 11] = [
+            (0, None, None, true),
+            (4, Some(1), None, false),
+            (5, Some(1), Some(1), true),
+            (104, Some(2), Some(1), false),
+            (105, None, Some(1), true),
+            (134, Some(2), Some(1), false),
+            (135, Some(2), Some(2), true),
+            (335, None, Some(2), true),
+            // Older than is served, though it was asked for just now.
+            (336, None, None, false),
+            (340, None, None, true),
+            (345, Some(3), Some(3), true),
+        ];
+        for (secs, brings, served, fetched) in rows {
+            let mut asked = false;
+            let fetch = async {
+                asked = true;
+                match brings {
+                    Some(value) => Ok(value),
+                    None => fails().await,
+                }
+            };
+            assert_eq!(kept.current(at(secs), fetch).await.ok(), served, "{secs}");
+            assert_eq!(asked, fetched, "{secs}");
+        }
+        assert_eq!(
+            TOLD.load(Ordering::Relaxed),
+            2,
+            "of those that were served all the same"
+        );
+        // The newest is fetched though the last is fresh, but not so soon.
+        assert_eq!(kept.newest(at(374), async { Ok(4) }).await.unwrap(), 3);
+        assert_eq!(kept.newest(at(375), async { Ok(4) }).await.unwrap(), 4);
+        assert_eq!(
+            (kept.fresh(at(474)), kept.fresh(at(475)), kept.latest()),
+            (Some(4), None, Some(4))
+        );
+    }
+
+    #[tokio::test]
+    async fn of_many_requests_at_once_one_fetches() {
+        let kept = Refreshed::new("fetching", AGES, |_| ());
+        let fetched = AtomicU32::new(0);
+        let ask = || {
+            kept.current(at(0), async {
+                tokio::task::yield_now().await;
+                Ok(fetched.fetch_add(1, Ordering::Relaxed))
+            })
+        };
+        let (first, second, third) = tokio::join!(ask(), ask(), ask());
+        assert_eq!([first, second, third].map(Result::unwrap), [0; 3]);
+    }
+}
