@@ -88,7 +88,9 @@ impl<T: Clone> Refreshed<T> {
         let held = self.held();
         match self.usable(&held, now) {
             Some(value) if self.was_asked(&held, now) => Ok(value),
-            _ => self.newest(now, fetch).await,
+            // Boxed: what fetches is large, and deeper than the compiler looks into futures within futures; most calls fetch
+            // nothing.
+            _ => Box::pin(self.newest(now, fetch)).await,
         }
     }
 

@@ -4,10 +4,7 @@
 //! by a condition of the write it leads to, and the one pair that must agree to be judged by at all, a policy and the
 //! totals that bear its stamp, is read again until it does.
 
-use crate::{
-    fault::Fault, idempotency::Prior, item::Item, key::Key, ledger::Ledger, patience::Patience,
-    window::Head,
-};
+use crate::{fault::Fault, idempotency::Prior, item::Item, key::Key, ledger::Ledger, patience::Patience, window::Head};
 use purser_domain::{
     Agent, AgentId, Approval, ApprovalId, Duration, EnabledService, Error, Fingerprint, PresentedKey, Result, RuleId,
     ServiceId, Timestamp, Window, WindowScope,
