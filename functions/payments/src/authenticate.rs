@@ -4,8 +4,8 @@
 
 use crate::Payments;
 use purser_api::Caller;
-use purser_domain::{ErrorKind, Intent, PresentedKey, Purchase, Result, ServiceId, Settlement, SettlementId, TxHash};
-use purser_store::{Ask, Authenticated, Edition, Snapshot};
+use purser_domain::{ErrorKind, Intent, PresentedKey, Purchase, Result, ServiceId, SettlementId, TxHash};
+use purser_store::{Ask, Authenticated, Edition, Presented, Snapshot};
 use std::sync::Arc;
 
 /// The service of the catalog that an intent is about.
@@ -63,21 +63,17 @@ impl Payments {
         Ok(())
     }
 
-    /// One of the caller's settlements, `None` for an unknown id as for somebody else's; and which settlement the transaction
+    /// One of the caller's settlements, none for an unknown id as for somebody else's; and which settlement the transaction
     /// has confirmed that it is to be proven by, if it has any.
     pub(crate) async fn authenticate_for_settlement(
         &self,
         Caller { key, scope }: Caller,
         id: Option<SettlementId>,
         proof: Option<TxHash>,
-    ) -> Result<(Option<Settlement>, Option<SettlementId>)> {
+    ) -> Result<Presented> {
         let proof = proof.map(|hash| (self.network, hash));
-        let read = async |key: &PresentedKey| {
-            let mut presented = self.ledger.presented(key.agent, id, proof).await?;
-            Ok((presented.agent.take(), presented))
-        };
+        let read = async |key: &PresentedKey| self.ledger.presented(key.agent, id, proof).await;
         let caller = self.authenticator.authenticate(scope, key, || self.clock.now(), read);
-        let presented = caller.await?.read;
-        Ok((presented.settlement, presented.claimed_by))
+        Ok(caller.await?.read)
     }
 }

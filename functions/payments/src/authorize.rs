@@ -4,6 +4,9 @@
 //! with the same request is the same settlement and the same signed bytes, whatever was lost on the way; a refusal
 //! leaves nothing but its decision row. Errors, in the order in which they are found: `docs/errors.md`.
 //!
+//! From top to bottom: the body is parsed, the caller authenticated, and all that a decision rests on read beside that; then
+//! it is decided, reserved, signed and answered, again from the reads on for as long as something moves underneath.
+//!
 //! Deliberately elsewhere: the checks (`shared/domain/src/evaluate.rs`), the transaction
 //! (`shared/store/src/reserve.rs`), the signature (`shared/chain/src/signer.rs`), what is answered to a call that
 //! went before (`idempotency.rs`), and how a refusal is recorded (`refuse.rs`).
@@ -112,7 +115,8 @@ pub(crate) struct Authorizing<'a> {
 }
 
 impl Authorizing<'_> {
-    /// Decides on what was read, and commits to it: the payment, the question to a person, or the refusal.
+    /// Answers as an earlier call was; or decides on what was read, and commits to it: the payment, the question to a person,
+    /// or the refusal.
     async fn attempt(
         &self,
         caller: &mut Authenticated<Snapshot>,

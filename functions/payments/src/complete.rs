@@ -14,7 +14,7 @@ use purser_chain::{ChainError, Evidence, Pending};
 use purser_domain::{
     CompleteRequest, Error, ErrorKind, Expected, Result, Settlement, SettlementId, SettlementState, Transfer, TxHash,
 };
-use purser_store::Confirmed;
+use purser_store::{Confirmed, Presented};
 use std::sync::Arc;
 
 purser_api::error_responses! {
@@ -43,7 +43,7 @@ pub(crate) async fn complete(
 ) -> Result<Json<Completed>, Failure> {
     let request = purser_api::json_body(&body).and_then(|body| CompleteRequest::parse(&body, payments.provider_proof));
     let proof = request.as_ref().ok().map(|request| request.tx_hash);
-    let (settlement, claimed_by) = payments
+    let Presented { settlement, claimed_by } = payments
         .authenticate_for_settlement(caller, SettlementId::parse(&settlement), proof)
         .await?;
     let CompleteRequest { tx_hash } = request?;

@@ -76,7 +76,7 @@ impl Authorizing<'_> {
     /// The answer to a call whose approval does not let it run: not yet, not any more, or not without being sent along.
     async fn unresolved(&self, agent: &Agent, approval: &Approval, transaction: TransactionId) -> Result<Error> {
         match approval.status(self.payments.clock.now()) {
-            ApprovalStatus::Pending | ApprovalStatus::Approved => Ok(self.waiting(approval, transaction, &[])),
+            ApprovalStatus::Pending | ApprovalStatus::Approved => Ok(self.waiting(approval, transaction, Vec::new())),
             ApprovalStatus::Rejected => self.void(agent, approval, Block::ApprovalRejected).await,
             ApprovalStatus::Expired => self.void(agent, approval, Block::ApprovalExpired).await,
             ApprovalStatus::Executed => Ok(executed(approval).unwrap_or(ErrorKind::NotFound).into()),

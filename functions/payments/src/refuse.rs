@@ -68,16 +68,12 @@ impl Authorizing<'_> {
         purchase: Purchase<'_>,
         denial: Denial,
     ) -> Result<Attempt, Failure> {
-        let checks = denial.checks.clone();
         let expires_at = denial.at.after(self.payments.approval_ttl);
         let decision = self.judged(agent, purchase, denial)?;
         let limit = self.payments.most_open_approvals;
-        match self
-            .payments
-            .ledger
-            .escalate(&self.request.idempotency_key, &decision, expires_at, limit)
-            .await?
-        {
+        let key = &self.request.idempotency_key;
+        let escalated = self.payments.ledger.escalate(key, &decision, expires_at, limit);
+        let approval = match escalated.await? {
             Escalated::Staged(approval) => {
                 tracing::info!(
                     approval.id = %approval.id,
@@ -85,30 +81,31 @@ impl Authorizing<'_> {
                     amount = %approval.amount,
                     "approval.staged"
                 );
-                self.log_refusal(&decision);
-                Err(self.waiting(&approval, decision.transaction, &checks).into())
+                approval
             }
-            Escalated::Joined(approval) => {
-                self.log_refusal(&decision);
-                Err(self.waiting(&approval, decision.transaction, &checks).into())
-            }
-            Escalated::Prior(_) => Ok(Attempt::Retry),
+            Escalated::Joined(approval) => approval,
+            Escalated::Prior(_) => return Ok(Attempt::Retry),
             Escalated::TooMany => {
                 let reason = Reason::PolicyBlocked(Block::TooManyApprovals { limit });
-                Err(self.record(DecisionRecord { reason, ..decision }).await?.into())
+                return Err(self.record(DecisionRecord { reason, ..decision }).await?.into());
             }
-        }
+        };
+        self.log_refusal(&decision);
+        let DecisionRecord {
+            transaction, checks, ..
+        } = decision;
+        Err(self.waiting(&approval, transaction, checks).into())
     }
 
     /// The escalation's own answer, however often it is asked for.
-    pub(crate) fn waiting(&self, approval: &Approval, transaction: TransactionId, checks: &[Check]) -> Error {
+    pub(crate) fn waiting(&self, approval: &Approval, transaction: TransactionId, checks: Vec<Check>) -> Error {
         let reason = Reason::ApprovalRequired {
             approval: Some(approval.id),
             amount: approval.amount,
             threshold: approval.threshold,
             rule: approval.rule,
         };
-        self.refused(transaction, reason, checks.to_vec())
+        self.refused(transaction, reason, checks)
     }
 
     /// Records and answers a refusal that no check was needed for.
