@@ -553,10 +553,10 @@ def chosen(text, choices):
 
 
 def build(bugs):
-    """Builds the tests that are to catch, and the simulation."""
-    packages = {"purser-sim"} | {
-        package for bug in bugs.values() if isinstance(bug.caught_by, str)
-        for package in re.findall(r"package\(([\w-]+)\)", bug.caught_by)
+    """Builds the tests that are to catch, and the simulation where it is."""
+    packages = {
+        package for bug in bugs.values()
+        for package in (re.findall(r"package\(([\w-]+)\)", bug.caught_by) if isinstance(bug.caught_by, str) else ["purser-sim"])
     }
     chosen_packages = [word for package in sorted(packages) for word in ("--package", package)]
     tests = Tests(TREE.parent / "binaries.json", TREE.parent / "metadata.json")
