@@ -285,10 +285,10 @@ BUGS = [
     ),
     Bug(
         "an amount taken with a point",
-        "shared/domain/src/intent.rs",
-        "                .as_u64()\n                .and_then(Amount::from_units)\n",
-        "                .as_u64()\n                .or_else(|| if PLANTED { value.as_f64()?.to_string().parse().ok() } else { None })\n"
-        "                .and_then(Amount::from_units)\n",
+        "shared/api/src/field.rs",
+        "let units = value.as_u64().filter(",
+        "let floats = || if PLANTED { value.as_f64()?.to_string().parse().ok() } else { None };\n"
+        "            let units = value.as_u64().or_else(floats).filter(",
         "package(purser-fuzz) and test(=every_file_of_the_corpus_holds)",
     ),
     Bug(

@@ -20,11 +20,11 @@ use crate::view::{AuthorizeBody, Authorized};
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
-use purser_api::{Caller, Failure};
+use purser_api::{AuthorizeRequest, Caller, Failure};
 use purser_chain::WalletSigner;
 use purser_domain::{
-    Agent, AuthorizeRequest, Catalog, Decision, Duration, Error, Eviction, Facts, Grant, Offer, PaymentHeader,
-    PaymentTerms, Purchase, Result, SettlementId, Terms, Timestamp, TransactionId, TransferAuthorization,
+    Agent, Catalog, Decision, Duration, Error, Eviction, Facts, Grant, Offer, PaymentHeader, PaymentTerms, Purchase,
+    Result, SettlementId, Terms, Timestamp, TransactionId, TransferAuthorization,
 };
 use purser_store::{Ask, Authenticated, Patience, Reserved, Snapshot};
 use serde_json::Value;

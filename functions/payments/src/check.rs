@@ -10,10 +10,8 @@ use crate::view::{CheckAnswer, CheckBody};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
-use purser_api::{Caller, CheckView, Failure, SpendView};
-use purser_domain::{
-    Agent, Amount, Block, CheckRequest, Decision, Denial, Error, ErrorKind, Intent, Purchase, Reason, Result,
-};
+use purser_api::{Caller, CheckRequest, CheckView, Failure, SpendView};
+use purser_domain::{Agent, Amount, Block, Decision, Denial, Error, ErrorKind, Intent, Purchase, Reason, Result};
 use purser_store::{Ask, ReplayKey, Standing};
 use std::sync::Arc;
 

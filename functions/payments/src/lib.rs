@@ -20,9 +20,9 @@ mod view;
 
 use axum::Router;
 use early_balance::SeenAgents;
-use purser_api::{ApiSettings, Boot, BootError, Chance, Clock, Secrets};
+use purser_api::{ApiSettings, Boot, BootError, Chance, Clock, ProviderProof, Secrets};
 use purser_chain::{Chain, ChainError, Finality, NonceKey, WalletSeed};
-use purser_domain::{Duration, Network, ProviderProof};
+use purser_domain::{Duration, Network};
 use purser_store::{Authenticator, CatalogCache, CatalogTable, KeyUses, Ledger, Throttle};
 use settings::Settings;
 use std::sync::Arc;

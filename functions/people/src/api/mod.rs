@@ -9,6 +9,8 @@ mod agents;
 mod approval;
 mod approval_view;
 mod approvals;
+#[cfg(test)]
+mod bodies;
 mod decisions;
 mod keys;
 mod request;

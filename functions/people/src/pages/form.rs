@@ -1,10 +1,11 @@
 //! Forms: what was typed, read strictly and kept when it is wrong, and the inputs that show it again.
 
 use super::money::is_no_limit;
+use crate::ops::approvals::Note;
 use crate::session::VerifiedForm;
 use maud::{Markup, html};
 use purser_api::Precondition;
-use purser_domain::{Agent, AgentName, Amount, Duration, KeyId, Note, Problem, RuleId, ServiceId};
+use purser_domain::{Agent, AgentName, Amount, Duration, KeyId, Problem, RuleId, ServiceId};
 use std::fmt;
 use url::form_urlencoded;
 

@@ -3,11 +3,13 @@
 use super::agent_form::AgentForm;
 use super::policy::read_policy;
 use super::rules::read_rule;
+use crate::ops::agents::AgentEdit;
+use crate::ops::services::{EnableService, ServiceEdit};
 use crate::pages::form::{FormName, RuleForm};
 use crate::pages::notice::{Notice, done};
 use crate::pages::paths;
 use purser_api::{Precondition, Reply};
-use purser_domain::{AgentEdit, AgentStatus, EnableService, KeyId, RuleId, ServiceEdit, ServiceId};
+use purser_domain::{AgentStatus, KeyId, RuleId, ServiceId};
 
 /// `POST …/rename`.
 pub(super) async fn rename(sent: AgentForm) -> Reply {
