@@ -152,7 +152,7 @@ fn with_offer<T: Member>(body: &Value, network: Network) -> Result<(T, Offer)> {
     let requirement = body.get("payment_requirement").filter(|value| !value.is_null());
     let offer = requirement.and_then(|requirement| {
         Offer::choose(requirement, network)
-            .map_err(|found| problems.extend(found))
+            .map_err(|none| problems.extend(none.problems))
             .ok()
     });
     problems.finish(asked.zip(offer))
@@ -224,7 +224,7 @@ impl Member for CallMetadata {
         let members = members(value, place, &[], true, problems)?;
         let target = member(members, Metadata::TARGET, place, problems)?;
         let metadata = Metadata::parse(members, &place.to_string());
-        let metadata = metadata.map_err(|found| problems.extend(found)).ok()?;
+        let metadata = metadata.map_err(|none| problems.extend(none.problems)).ok()?;
         Some(Self { target, metadata })
     }
 
