@@ -50,10 +50,6 @@ use purser_domain::{ErrorKind, Result};
 use std::sync::Arc;
 use trouble::{Trouble, trouble_page};
 
-#[cfg(test)]
-#[expect(clippy::arithmetic_side_effects, reason = "tests calculate what they show")]
-mod gallery;
-
 /// The pages, the way in and out, and what they are drawn with.
 pub(crate) fn routes() -> Router<Arc<Dashboard>> {
     let agent = Router::new()

@@ -101,3 +101,19 @@ pub(super) fn wallet_url(network: Network, address: Address) -> String {
 pub(super) fn outside(url: &str, text: &str) -> Markup {
     html! { a.outside href=(url) rel="noopener noreferrer external" target="_blank" { (text) span.sr { " (opens a new tab)" } } }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_is_on_the_explorer_of_its_chain() {
+        let hash = TxHash::parse(&format!("0x{}", "ab".repeat(32))).unwrap();
+        for (network, host) in [
+            (Network::Base, "basescan.org"),
+            (Network::BaseSepolia, "sepolia.basescan.org"),
+        ] {
+            assert_eq!(transaction_url(network, hash), format!("https://{host}/tx/{hash}"));
+        }
+    }
+}

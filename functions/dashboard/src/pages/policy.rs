@@ -134,7 +134,7 @@ fn operation_inputs(inputs: &Inputs<'_>, present: &SpendPolicy, service: &Servic
 #[cfg(test)]
 mod tests {
     use super::super::form::FormName;
-    use super::super::gallery::catalog;
+    use super::super::rules::tests::catalog;
     use super::*;
 
     /// The policy that the form makes of the permissive one, for `lab-weather`, or the fields that are wrong.
