@@ -41,10 +41,6 @@ use purser_api::{Failure, RequestId};
 use purser_domain::ErrorKind;
 use std::sync::Arc;
 
-#[cfg(test)]
-#[expect(clippy::arithmetic_side_effects, reason = "tests calculate what they show")]
-mod gallery;
-
 /// The pages, the way in and out, and what they are drawn with.
 pub(crate) fn routes() -> Router<Arc<Dashboard>> {
     let agent = agent::routes()

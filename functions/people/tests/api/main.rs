@@ -1,6 +1,7 @@
 //! The group's API and pages over HTTP: a database in the process, and sessions of an issuer of the tests' own.
 //!
-//! Who may ask for what with which token is tested for all functions together (`tests/it/access.rs`).
+//! What the API does is tested for all functions together: `tests/it/people`, `access.rs` and `isolation.rs` beside it.
+//! Here is what takes a database that stops in between, and what pages show and their forms do.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -16,11 +17,7 @@ mod store;
 mod support;
 
 mod agents;
-mod approvals;
 mod document;
-mod keys;
-mod logs;
+mod laws;
 mod pages;
-mod rules;
-mod services;
 mod sign_in;

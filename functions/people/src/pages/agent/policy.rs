@@ -134,8 +134,8 @@ fn operation_inputs(inputs: &Inputs<'_>, present: &SpendPolicy, service: &Servic
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pages::agent::rules::tests::catalog;
     use crate::pages::form::FormName;
-    use crate::pages::gallery::catalog;
 
     /// The policy that the form makes of the permissive one, for `lab-weather`, or the fields that are wrong.
     fn read(body: &str) -> Result<SpendPolicy, Vec<String>> {

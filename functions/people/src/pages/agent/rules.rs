@@ -327,10 +327,52 @@ fn vendor(vendor: &Vendor) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::pages::gallery::catalog;
-    use purser_domain::BUDGET_WINDOW_MAX;
+    use purser_domain::{
+        Availability, BUDGET_WINDOW_MAX, Endpoint, Operation, OperationSlug, OperationUuid, Service, ServiceId,
+        TrustStatus, Url,
+    };
+    use uuid::Uuid;
+
+    /// Two services, with these operations.
+    pub(crate) fn catalog() -> Catalog {
+        let operation = |slug: &&str| Operation {
+            id: OperationUuid::from_uuid(Uuid::from_u128(1)),
+            slug: OperationSlug::parse(slug).unwrap(),
+            availability: Availability::PaidX402,
+            label: String::new(),
+            method: "GET".to_owned(),
+            endpoint: Endpoint::parse("http://provider.test/x").unwrap(),
+            category: Category::Data,
+            execution: "sync".to_owned(),
+            price_model: "fixed".to_owned(),
+            estimated_price: Amount::ZERO,
+            max_price: None,
+            params: serde_json::Value::Null,
+            fetches_target: None,
+            payment: None,
+        };
+        let service = |(id, slug, operations): (u128, &str, &[&str])| Service {
+            id: ServiceId::from_uuid(Uuid::from_u128(id)),
+            slug: ServiceSlug::parse(slug).unwrap(),
+            name: slug.to_owned(),
+            description: String::new(),
+            website: Url::parse("http://provider.test/").unwrap(),
+            logo_url: None,
+            category: Category::Data,
+            source: "test".to_owned(),
+            trust_status: TrustStatus::Listed,
+            operations: operations.iter().map(operation).collect(),
+            curated: true,
+            version: 1,
+        };
+        let services: [(u128, &str, &[&str]); 2] = [
+            (1, "lab-weather", &["weather.current", "weather.history"]),
+            (2, "lab-search", &["search.web"]),
+        ];
+        Catalog::new(services.into_iter().map(service).collect())
+    }
 
     fn read(body: &str) -> Result<RuleKind, Vec<String>> {
         let mut form = Form::of(FormName::NewRule(RuleForm::BudgetLimit), body.as_bytes());

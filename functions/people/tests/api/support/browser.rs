@@ -1,6 +1,7 @@
 //! A browser, as far as the pages can tell: cookies, forms, and no redirect that is followed unseen.
 
 use super::World;
+use crate::laws;
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, header};
 use http_body_util::BodyExt as _;
@@ -109,10 +110,13 @@ impl Browser<'_> {
             }
         }
         let html = response.into_body().collect().await.unwrap().to_bytes();
-        Seen {
-            status,
-            headers,
-            html: String::from_utf8(html.to_vec()).unwrap(),
+        let html = String::from_utf8(html.to_vec()).unwrap();
+        if headers
+            .get(header::CONTENT_TYPE)
+            .is_some_and(|kind| kind == "text/html; charset=utf-8")
+        {
+            laws::hold(&html, path);
         }
+        Seen { status, headers, html }
     }
 }

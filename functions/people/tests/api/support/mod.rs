@@ -13,7 +13,7 @@ use aws_types::{
 };
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderMap, Request, header};
+use axum::http::{Request, header};
 use http_body_util::BodyExt as _;
 use issuer::Issuer;
 use purser_api::{Aside, Boot, Chance, Clock, Env};
@@ -22,7 +22,7 @@ use purser_domain::{
     AgentId, Amount, Availability, Category, Endpoint, Operation, OperationSlug, OperationUuid, Service, Timestamp,
 };
 use purser_proxy::{Manners, Proxy};
-use purser_store::{CatalogTable, KeyUses, Ledger, Listed};
+use purser_store::{Ledger, Listed};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -35,9 +35,6 @@ const SEED: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d
 pub(crate) struct World {
     pub(crate) router: Router,
     pub(crate) ledger: Ledger,
-    pub(crate) catalog: CatalogTable,
-    pub(crate) key_uses: KeyUses,
-    pub(crate) seed: WalletSeed,
     pub(crate) proxy: Proxy,
     issuer: Issuer,
     micros: Arc<AtomicI64>,
@@ -47,7 +44,6 @@ pub(crate) struct World {
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    pub(crate) headers: HeaderMap,
     pub(crate) body: Value,
 }
 
@@ -62,35 +58,6 @@ impl Answer {
     pub(crate) fn created(self) -> Value {
         assert_eq!(self.status, 201, "{}", self.body);
         self.body
-    }
-
-    #[track_caller]
-    pub(crate) fn refused(self, status: u16, slug: &str) -> Value {
-        assert_eq!(
-            (self.status, self.body["error"].as_str()),
-            (status, Some(slug)),
-            "{}",
-            self.body
-        );
-        self.body
-    }
-
-    /// The paths of all problems.
-    #[track_caller]
-    pub(crate) fn problems(self) -> Vec<String> {
-        let body = self.refused(400, "invalid_request");
-        let details = body["details"].as_array().unwrap().iter();
-        details
-            .map(|problem| problem["path"].as_str().unwrap().to_owned())
-            .collect()
-    }
-
-    /// The version that the answer's tag tells, which is also in its body.
-    #[track_caller]
-    pub(crate) fn version(&self) -> u64 {
-        let version = self.body["version"].as_u64().unwrap();
-        assert_eq!(self.headers[header::ETAG], format!("\"{version}\""));
-        version
     }
 }
 
@@ -141,10 +108,7 @@ impl World {
         Self {
             router: purser_people::router(boot).await.unwrap(),
             ledger: emulator.ledger(),
-            key_uses: emulator.key_uses(),
-            catalog,
             proxy,
-            seed,
             issuer,
             micros,
         }
@@ -178,10 +142,10 @@ impl World {
         };
         let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
         let response = self.router.clone().oneshot(request.body(body).unwrap()).await.unwrap();
-        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let status = response.status().as_u16();
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
         let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-        Answer { status, headers, body }
+        Answer { status, body }
     }
 
     pub(crate) async fn get(&self, who: &str, path: &str) -> Answer {

@@ -1,5 +1,5 @@
-//! A member that a body must have and has not is named by a slug of its own, whatever the body: each member of each body is
-//! dropped, and the slugs that come of it are those of `docs/errors.md`.
+//! Every route's body, member by member: dropped, of a wrong type, unknown. A member that a body must have and has not is
+//! named by a slug of its own, and the slugs that come of it are those of `docs/errors.md`.
 
 use crate::access::routes;
 use purser_domain::{DomainPattern, SpendPolicy};
@@ -160,15 +160,13 @@ impl Ground {
 
     /// Sends a body as whoever may, for a version that nothing has: what a body lacks is said before that.
     async fn send(&self, whole: &Whole, body: &Value) -> Answer {
-        let request = self
-            .world
-            .http
-            .request(
-                whole.method.clone(),
-                format!("{}{}", self.world.stack.base_url, whole.path),
-            )
-            .header("if-match", "\"99\"")
-            .json(body);
+        self.send_bytes(whole, "\"99\"", body.to_string().into_bytes()).await
+    }
+
+    async fn send_bytes(&self, whole: &Whole, if_match: &str, body: Vec<u8>) -> Answer {
+        let url = format!("{}{}", self.world.stack.base_url, whole.path);
+        let request = self.world.http.request(whole.method.clone(), url);
+        let request = request.header("if-match", if_match).body(body);
         let request = if whole.path.starts_with("/internal/") {
             request.header("x-internal-token", &self.world.stack.internal_token)
         } else if whole.path.starts_with("/x402/") {
@@ -223,6 +221,18 @@ async fn the_slug_of_every_member_that_is_missing_is_documented_and_there_is_no_
     let ground = Ground::new().await;
     let (world, agent) = (&ground.world, &ground.agent);
     let mut told = BTreeSet::new();
+    let named = |method: &Method, path: &str| (method.to_string(), path.to_owned());
+    let walked = ground.wholes.iter().map(|whole| named(&whole.method, whole.route));
+    let routes = routes();
+    let taking = routes
+        .iter()
+        .filter(|route| route.operation.get("requestBody").is_some());
+    let taking = taking.map(|route| named(&route.method, &route.path));
+    assert_eq!(
+        walked.collect::<BTreeSet<_>>(),
+        taking.collect::<BTreeSet<_>>(),
+        "every route that takes a body"
+    );
 
     // A scrape that has to say what it is pointed at: the decision finds that out, and not the body's reader.
     let policy = SpendPolicy {
@@ -275,99 +285,73 @@ fn every_member_that_the_description_calls_required_is_asked_for() {
     assert_eq!(missing, ["payment_response_header"]);
 }
 
+/// How each member is read is shown beside its parser; that each is read, on every route, here.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_route_that_takes_a_body_is_among_them() {
+async fn what_is_wrong_with_a_body_is_told_by_its_path_on_every_route_and_changes_nothing() {
     let ground = Ground::new().await;
-    let walked: BTreeSet<(String, String)> = ground
+    let tables = ["LedgerTable", "DecisionsTable", "CatalogTable"];
+    let mut before = Vec::new();
+    for table in tables {
+        before.push(ground.world.rows_of(table).await);
+    }
+    for whole in &ground.wholes {
+        let shown = format!("{} {}", whole.method, whole.route);
+        let mut pointers = Vec::new();
+        members(&whole.body, "", &mut pointers);
+        for pointer in pointers {
+            let mut wrong = whole.body.clone();
+            let at = wrong.pointer_mut(&pointer).unwrap();
+            *at = if at.is_number() || at.is_null() {
+                json!({})
+            } else {
+                json!(7)
+            };
+            let told = paths(ground.send(whole, &wrong).await, &format!("{shown} {pointer}"));
+            assert_eq!(told, [pointer], "{shown}");
+        }
+        let mut unknown = whole.body.clone();
+        unknown["a/b~c"] = Value::Null;
+        assert_eq!(
+            paths(ground.send(whole, &unknown).await, &shown),
+            ["/a~1b~0c"],
+            "{shown}"
+        );
+        let documents: [&[u8]; 10] = [
+            b" ",
+            b"null",
+            b"[]",
+            b"7",
+            b"{",
+            b"{}{}",
+            b"{\"a\": 1, \"a\": 1}",
+            b"{\"a\": 1e400}",
+            b"\xef\xbb\xbf{}",
+            b"{\"a\": \"\xff\"}",
+        ];
+        for document in documents {
+            let text = String::from_utf8_lossy(document);
+            let answer = ground.send_bytes(whole, "\"99\"", document.to_vec()).await;
+            assert_eq!(paths(answer, &shown), [""], "{shown} {text}");
+        }
+        let huge = [b"{}".to_vec(), vec![b' '; 65_535]].concat();
+        let huge = ground.send_bytes(whole, "\"99\"", huge).await;
+        assert_eq!(huge.refused(413, "request_too_large")["limit_bytes"], 65_536);
+    }
+    // The form of the version is judged with the body's.
+    let agent = ground
         .wholes
         .iter()
-        .map(|whole| (whole.method.to_string(), whole.route.to_owned()))
-        .collect();
-    let routes = routes();
-    let routes = routes
-        .iter()
-        .filter(|route| route.operation.get("requestBody").is_some());
-    let taking: BTreeSet<(String, String)> = routes
-        .map(|route| (route.method.to_string(), route.path.clone()))
-        .collect();
-    assert_eq!(walked, taking);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_first_missing_member_is_named_and_everything_else_is_told_beside_it() {
-    // The body, what is dropped of it, what is made wrong, the member that is named, and all that is told.
-    type Row<'a> = (&'a Whole, &'a [&'a str], Option<&'a str>, &'a str, &'a [&'a str]);
-    let ground = Ground::new().await;
-    let of = |route: &str| ground.wholes.iter().find(|whole| whole.route == route).unwrap();
-    let (authorize, entry) = (of("/x402/authorize"), of("/internal/services/{serviceId}"));
-    let without = |whole: &Whole, pointers: &[&str]| {
-        let mut body = whole.body.clone();
-        for pointer in pointers {
-            let (_, name) = pointer.rsplit_once('/').unwrap();
-            parent_of(&mut body, pointer).remove(name);
-        }
-        body
-    };
-    let rows: [Row<'_>; 6] = [
-        (
-            authorize,
-            &["/original_request/url"],
-            None,
-            "url",
-            &["/original_request/url"],
-        ),
-        (
-            authorize,
-            &["/original_request/url", "/original_request/method"],
-            None,
-            "method",
-            &["/original_request/method", "/original_request/url"],
-        ),
-        (
-            authorize,
-            &["/original_request/url", "/max_payment_units"],
-            Some("/approvalId"),
-            "max_payment_units",
-            &["/approvalId", "/max_payment_units", "/original_request/url"],
-        ),
-        (
-            entry,
-            &["/operations/0/label", "/operations/0/payment/pay_to"],
-            Some("/operations/0/id"),
-            "label",
-            &[
-                "/operations/0/id",
-                "/operations/0/label",
-                "/operations/0/payment/pay_to",
-            ],
-        ),
-        (
-            entry,
-            &["/operations/0/label", "/category", "/name"],
-            None,
-            "name",
-            &["/category", "/name", "/operations/0/label"],
-        ),
-        (
-            of("/agents/{agentId}/services"),
-            &["/service_id"],
-            Some("/max_per_call_units"),
-            "service_id",
-            &["/max_per_call_units", "/service_id"],
-        ),
-    ];
-    for (whole, dropped, wrong, first, all) in rows {
-        let mut body = without(whole, dropped);
-        if let Some(pointer) = wrong {
-            let (_, name) = pointer.rsplit_once('/').unwrap();
-            parent_of(&mut body, pointer).insert(name.to_owned(), json!("-"));
-        }
-        let answer = ground.send(whole, &body).await;
-        assert_eq!(answer.slug(), format!("{first}_required"), "{}", answer.body);
-        assert_eq!(paths(answer, first), all);
+        .find(|whole| whole.route == "/agents/{agentId}")
+        .unwrap();
+    let answer = ground.send_bytes(agent, "99", br#"{"name": 7}"#.to_vec()).await;
+    assert_eq!(paths(answer, "a version"), ["/If-Match", "/name"]);
+    for (table, before) in tables.iter().zip(&before) {
+        let now = ground.world.rows_of(table).await;
+        assert_eq!(now.changes_since(before), Vec::<String>::new());
     }
-    // Where the slug says it all, there is no more to say.
-    let answer = ground.send(authorize, &without(authorize, &["/idempotency_key"])).await;
-    let told = answer.refused(400, "idempotency_key_required");
-    assert_eq!(told.get("details"), None, "{told}");
+    // Nothing else about these requests was wrong.
+    for whole in &ground.wholes {
+        let answer = ground.send(whole, &whole.body).await;
+        assert_ne!(answer.status, 400, "{} {}: {}", whole.method, whole.route, answer.body);
+    }
 }
