@@ -224,7 +224,7 @@ impl Member for CallMetadata {
         let members = members(value, place, &[], true, problems)?;
         let target = member(members, Metadata::TARGET, place, problems)?;
         let metadata = Metadata::parse(members, &place.to_string());
-        let metadata = metadata.map_err(|none| problems.extend(none.problems)).ok()?;
+        let metadata = metadata.map_err(|found| problems.extend(found)).ok()?;
         Some(Self { target, metadata })
     }
 

@@ -100,7 +100,6 @@ impl Given {
         evaluate(&Facts {
             agent: &self.agent,
             intent: &self.intent,
-            offer: &self.intent.offer,
             service: &self.service,
             operation: self.operation.as_ref(),
             network: Network::BaseSepolia,

@@ -74,19 +74,3 @@ pub(super) fn counted<N: Copy + Display + PartialEq + From<u8>>(count: N, thing:
     let plural = if count == N::from(1) { "" } else { "s" };
     format!("{count} {thing}{plural}")
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_transaction_is_on_the_explorer_of_its_chain() {
-        let hash = TxHash::parse(&format!("0x{}", "ab".repeat(32))).unwrap();
-        for (network, host) in [
-            (Network::Base, "basescan.org"),
-            (Network::BaseSepolia, "sepolia.basescan.org"),
-        ] {
-            assert_eq!(transaction_url(network, hash), format!("https://{host}/tx/{hash}"));
-        }
-    }
-}

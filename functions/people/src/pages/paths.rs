@@ -28,3 +28,19 @@ pub(super) fn transaction(network: Network, tx_hash: TxHash) -> String {
 pub(super) fn wallet(network: Network, address: Address) -> String {
     format!("{}/address/{}", explorer(network), address.to_checksum(None))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_is_on_the_explorer_of_its_chain() {
+        let hash = TxHash::parse(&format!("0x{}", "ab".repeat(32))).unwrap();
+        for (network, host) in [
+            (Network::Base, "basescan.org"),
+            (Network::BaseSepolia, "sepolia.basescan.org"),
+        ] {
+            assert_eq!(transaction(network, hash), format!("https://{host}/tx/{hash}"));
+        }
+    }
+}

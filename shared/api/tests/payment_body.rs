@@ -3,7 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops where its ground is missing")]
 
-use purser_domain::{Address, AuthorizeRequest, CheckRequest, CompleteRequest, ErrorKind, Network, ProviderProof};
+use purser_api::{AuthorizeRequest, CheckRequest, CompleteRequest, ProviderProof};
+use purser_domain::{Address, ErrorKind, Network};
 use serde_json::{Value, json};
 
 const NETWORK: Network = Network::BaseSepolia;
