@@ -171,7 +171,7 @@ fn text_of(file: &str) -> String {
 }
 
 /// What is answered in HTML, or leads there.
-const PAGES: [&str; 2] = ["people/overview-signed-out", "dashboard/sign-in"];
+const PAGES: [&str; 2] = ["people/overview-signed-out", "people/sign-in"];
 
 /// What the schedules send.
 const SCHEDULES: [&str; 2] = ["probe/every-minute", "reconcile/every-minute"];
