@@ -322,10 +322,10 @@ impl Stack {
                     .map_err(refused("AgentsFunction"))?,
             ),
             (
-                "DashboardFunction",
-                purser_dashboard::router(boot("DashboardFunction"))
+                "PeopleFunction",
+                purser_people::router(boot("PeopleFunction"))
                     .await
-                    .map_err(refused("DashboardFunction"))?,
+                    .map_err(refused("PeopleFunction"))?,
             ),
             ("InternalFunction", internal),
             (
@@ -338,12 +338,12 @@ impl Stack {
         .into();
 
         say("making the demo owner's agent");
-        let agent = match functions.get("DashboardFunction") {
-            Some(dashboard) => {
+        let agent = match functions.get("PeopleFunction") {
+            Some(people) => {
                 let token = issuer.token(&issuer::DEMO_OWNER).map_err(StackError::Issuer)?;
-                seed::agent(&seed::Caller::person(dashboard, &token), &providers).await?
+                seed::agent(&seed::Caller::person(people, &token), &providers).await?
             }
-            None => return Err(TemplateError::Unexpected("no DashboardFunction".to_owned()).into()),
+            None => return Err(TemplateError::Unexpected("no PeopleFunction".to_owned()).into()),
         };
         chain
             .mint(NETWORK.token().address, agent.wallet_address, seed::DEMO_FUNDS)

@@ -5,7 +5,7 @@
 //! could be meant for any, so it is refused.
 //!
 //! Deliberately elsewhere: what an edit does ([`SpendPolicy::edited`](crate::SpendPolicy::edited), the transitions of
-//! [`Agent`]), and who may ask (`functions/dashboard`).
+//! [`Agent`]), and who may ask (`functions/people`).
 
 use crate::{
     Agent, AgentName, AgentStatus, Amount, BUDGET_WINDOW_MIN, Catalog, Category, DomainPattern, Duration, Error,

@@ -1,5 +1,5 @@
 //! Every page with made-up data, written to `target/gallery` to be looked at:
-//! `cargo nextest run -p purser-dashboard gallery`, then open the files in a browser.
+//! `cargo nextest run -p purser-people gallery`, then open the files in a browser.
 
 use super::agent::{AgentPage, agent_page};
 use super::approvals::{ApprovalQueue, View, approvals_page, waiting_list};

@@ -137,7 +137,7 @@ impl World {
             aside: Aside::Thread,
         };
         Self {
-            router: purser_dashboard::router(boot).await.unwrap(),
+            router: purser_people::router(boot).await.unwrap(),
             ledger: emulator.ledger(),
             key_uses: emulator.key_uses(),
             catalog,

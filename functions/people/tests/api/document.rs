@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 #[test]
 fn every_operation_has_a_name_of_its_own_and_asks_for_a_session() {
-    let document = serde_json::to_value(purser_dashboard::openapi()).unwrap();
+    let document = serde_json::to_value(purser_people::openapi()).unwrap();
     let mut names = BTreeSet::new();
     for (path, methods) in document["paths"].as_object().unwrap() {
         for (method, operation) in methods
@@ -34,7 +34,7 @@ fn every_operation_has_a_name_of_its_own_and_asks_for_a_session() {
 
 #[test]
 fn every_reference_leads_somewhere() {
-    let document = serde_json::to_value(purser_api::document([purser_dashboard::openapi()])).unwrap();
+    let document = serde_json::to_value(purser_api::document([purser_people::openapi()])).unwrap();
     let text = document.to_string();
     let references = text.split("\"#/components/schemas/").skip(1);
     let references: BTreeSet<&str> = references.map(|rest| rest.split('"').next().unwrap()).collect();
