@@ -96,7 +96,7 @@ BUGS = [
     ),
     Bug(
         "freeze without stamps",
-        "functions/people/src/owned.rs",
+        "functions/people/src/ops/owned.rs",
         "                self.ledger.shut_windows(&agent).await?;\n",
         "",
         "package(purser-tests) and "
@@ -156,7 +156,7 @@ BUGS = [
     ),
     Bug(
         "whose agent it is not asked",
-        "functions/people/src/owned.rs",
+        "functions/people/src/ops/owned.rs",
         "(agent.owner == person.sub).then_some(",
         "(agent.owner == person.sub || true).then_some(",
         "package(purser-tests) and test(=people::agents::an_agent_is_renamed_by_its_owner_and_by_nobody_else)",

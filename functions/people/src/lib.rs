@@ -2,31 +2,22 @@
 //! which their owner may make too.
 //!
 //! ```text
-//! json/  ─parse─▶ operations (agents.rs, keys.rs, services.rs, …) ─▶ shared/store, shared/chain
+//! api/   ─parse─▶ ops/ ─▶ shared/store, shared/chain
 //! pages/ ─parse─▶
 //! ```
 //!
 //! The operations are what can be done, once for both: one file per thing, each an `impl Dashboard`. They take an agent
-//! only as [`owned::Owned`], which the check of its owner makes, and every write the version that it is meant for.
+//! only as [`ops::owned::Owned`], which the check of its owner makes, and every write the version that it is meant for.
 //!
 //! Nothing here signs: addresses come from the wallets' public half, and the balance from the chain.
 
-mod agents;
-mod approvals;
-mod decisions;
-mod entrance;
-mod json;
-mod keys;
-mod owned;
+mod api;
+mod cursor;
+mod ops;
 mod page;
 mod pages;
-mod rules;
-mod services;
 mod settings;
-mod settlements;
-mod several;
 mod sign_in;
-mod wallet;
 
 use axum::Router;
 use purser_api::{ApiSettings, Boot, BootError, Chance, Clock, Secrets, Sessions};
@@ -69,7 +60,7 @@ impl Dashboard {
 
 /// The group's part of the OpenAPI document: the API, without the pages.
 pub fn openapi() -> OpenApi {
-    json::description()
+    api::description()
 }
 
 /// The group, ready to serve: configuration and secrets are read, the issuer's keys asked for, and the first connections
@@ -116,6 +107,6 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         network: settings.network,
         dashboard_url: settings.dashboard_url,
     });
-    let router = json::routes().merge(pages::routes());
+    let router = api::routes().merge(pages::routes());
     Ok(purser_api::finish(router.with_state(dashboard), api))
 }

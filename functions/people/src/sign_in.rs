@@ -14,7 +14,7 @@ mod destination;
 mod origin;
 
 use crate::Dashboard;
-use crate::owned::Owned;
+use crate::ops::owned::Owned;
 use crate::pages::{Form, FormName, FormToken, Notice, leaving_page, sign_in_page};
 use attempt::Attempt;
 use axum::{

@@ -11,10 +11,10 @@ use super::shell::{Button, Here, Shell, version_input};
 use super::wallet;
 use super::{done, named};
 use crate::Dashboard;
-use crate::keys::ListedKey;
-use crate::owned::Owned;
-use crate::rules::StandingRule;
-use crate::services::GovernedService;
+use crate::ops::keys::ListedKey;
+use crate::ops::owned::Owned;
+use crate::ops::rules::StandingRule;
+use crate::ops::services::GovernedService;
 use crate::sign_in::{Posted, Visitor, see_other};
 use axum::{
     extract::{Path, State},

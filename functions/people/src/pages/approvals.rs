@@ -17,8 +17,8 @@ use super::shell::{Here, Shell};
 use super::words;
 use super::{done, named};
 use crate::Dashboard;
-use crate::approvals::{ApprovalFilter, DayRoom, StandingApproval, Waiting};
-use crate::json::cursor;
+use crate::cursor;
+use crate::ops::approvals::{ApprovalFilter, DayRoom, StandingApproval, Waiting};
 use crate::page::{Page, Slice};
 use crate::sign_in::{Posted, Visitor, Watcher};
 use axum::{

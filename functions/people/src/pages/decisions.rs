@@ -7,8 +7,8 @@ use super::names::{self, ServiceRef};
 use super::shell::{Here, Shell};
 use super::words;
 use crate::Dashboard;
-use crate::decisions::{Calls, DecisionFilter, DecisionResult};
-use crate::owned::Owned;
+use crate::ops::decisions::{Calls, DecisionFilter, DecisionResult};
+use crate::ops::owned::Owned;
 use crate::page::Slice;
 use crate::sign_in::Visitor;
 use axum::{

@@ -8,7 +8,7 @@ use super::notice::Notice;
 use super::shell::{Button, Shell, version_input};
 use super::{done, named};
 use crate::Dashboard;
-use crate::keys::{IssuedKey, ListedKey};
+use crate::ops::keys::{IssuedKey, ListedKey};
 use crate::sign_in::Posted;
 use axum::extract::{Path, State};
 use maud::{Markup, html};

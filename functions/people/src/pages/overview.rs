@@ -11,13 +11,13 @@ use super::names::{self, ServiceRef};
 use super::notice::Notice;
 use super::shell::{Here, Shell};
 use crate::Dashboard;
-use crate::approvals::Waiting;
-use crate::decisions::{Calls, DecisionFilter, DecisionResult};
-use crate::owned::Owned;
+use crate::ops::approvals::Waiting;
+use crate::ops::decisions::{Calls, DecisionFilter, DecisionResult};
+use crate::ops::owned::Owned;
+use crate::ops::rules::StandingRule;
+use crate::ops::services::GovernedService;
+use crate::ops::several::several;
 use crate::page::Slice;
-use crate::rules::StandingRule;
-use crate::services::GovernedService;
-use crate::several::several;
 use crate::sign_in::{Posted, Visitor, see_other};
 use axum::{
     extract::State,

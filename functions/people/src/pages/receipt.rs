@@ -8,7 +8,7 @@ use super::names::{self, ServiceRef};
 use super::shell::{Here, Shell};
 use super::words;
 use crate::Dashboard;
-use crate::owned::Owned;
+use crate::ops::owned::Owned;
 use crate::sign_in::Visitor;
 use axum::{
     extract::{Path, State},

@@ -10,7 +10,7 @@ use super::shell::{Button, Shell, version_input};
 use super::words;
 use super::{done, named};
 use crate::Dashboard;
-use crate::rules::StandingRule;
+use crate::ops::rules::StandingRule;
 use crate::sign_in::Posted;
 use axum::extract::{Path, State};
 use maud::{Markup, html};

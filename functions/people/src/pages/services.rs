@@ -10,7 +10,7 @@ use super::policy::{policy_inputs, read_policy};
 use super::shell::{Button, Shell, version_input};
 use super::{done, named};
 use crate::Dashboard;
-use crate::services::GovernedService;
+use crate::ops::services::GovernedService;
 use crate::sign_in::Posted;
 use axum::extract::{Path, State};
 use maud::{Markup, html};

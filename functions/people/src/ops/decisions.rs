@@ -5,9 +5,9 @@
 //! decision's own. So the logs of several agents become one by merging, and a place leads on from page to page.
 
 use crate::Dashboard;
-use crate::owned::Owned;
+use crate::ops::owned::Owned;
+use crate::ops::several::several;
 use crate::page::{Page, READS, Sifted, Slice, page};
-use crate::several::several;
 use purser_api::Person;
 use purser_domain::{
     AgentId, CallDescription, ErrorKind, LoggedDecision, Result, ServiceId, Settlement, SettlementId, TakenBack,

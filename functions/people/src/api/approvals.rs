@@ -1,8 +1,9 @@
 //! `/approvals`: what the agents ask a person for, and the person's word.
 
-use super::{agent_filter, cursor, limit, named, optional_body};
+use super::{agent_filter, limit, named, optional_body};
 use crate::Dashboard;
-use crate::approvals::{ApprovalFilter, StandingApproval};
+use crate::cursor;
+use crate::ops::approvals::{ApprovalFilter, StandingApproval};
 use crate::page::Slice;
 use axum::Json;
 use axum::body::Bytes;

@@ -1,8 +1,9 @@
 //! `/decisions`: the decision log. An allow is told by its settlement, which keeps its checks; how long it took is not kept.
 
-use super::{agent_filter, cursor, limit, named};
+use super::{agent_filter, limit, named};
 use crate::Dashboard;
-use crate::decisions::{Calls, DecisionFilter, DecisionResult};
+use crate::cursor;
+use crate::ops::decisions::{Calls, DecisionFilter, DecisionResult};
 use crate::page::Slice;
 use axum::Json;
 use axum::extract::{Path, State};

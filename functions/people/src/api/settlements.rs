@@ -1,9 +1,10 @@
 //! `/settlements`: what the agents were authorized to pay, and what became of it.
 
-use super::{agent_filter, cursor, limit, named};
+use super::{agent_filter, limit, named};
 use crate::Dashboard;
+use crate::cursor;
+use crate::ops::settlements::{ReceiptStatus, SettlementFilter};
 use crate::page::Slice;
-use crate::settlements::{ReceiptStatus, SettlementFilter};
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::Uri;

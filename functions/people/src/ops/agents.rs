@@ -1,8 +1,8 @@
 //! Agents: listed, made, renamed, frozen.
 
 use crate::Dashboard;
-use crate::owned::Owned;
-use crate::several::several;
+use crate::ops::owned::Owned;
+use crate::ops::several::several;
 use purser_api::{Person, Precondition};
 use purser_domain::{
     Agent, AgentEdit, AgentId, AgentName, AgentStatus, Catalog, EnabledService, Error, Result, SpendPolicy, Wallet,

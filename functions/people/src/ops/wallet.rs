@@ -1,7 +1,7 @@
 //! An agent's wallet.
 
 use crate::Dashboard;
-use crate::owned::Owned;
+use crate::ops::owned::Owned;
 use purser_domain::Amount;
 use tracing::warn;
 

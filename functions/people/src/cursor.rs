@@ -5,16 +5,16 @@ use purser_store::ApprovalPlace;
 use uuid::Uuid;
 
 /// What a list that is handed another text says.
-pub(super) const FORM: &str = "must be the `next_cursor` of an earlier answer";
+pub(crate) const FORM: &str = "must be the `next_cursor` of an earlier answer";
 
 /// A place in a list of decisions or settlements.
-pub(super) fn read_place(text: &str) -> Option<Uuid> {
+pub(crate) fn read_place(text: &str) -> Option<Uuid> {
     let place = Uuid::try_parse(text).ok()?;
     (write_place(place) == text).then_some(place)
 }
 
 /// The text that [`read_place`] reads.
-pub(super) fn write_place(place: Uuid) -> String {
+pub(crate) fn write_place(place: Uuid) -> String {
     place.simple().to_string()
 }
 

@@ -2,7 +2,7 @@
 
 use super::{created, named, optional_body, with_version};
 use crate::Dashboard;
-use crate::keys::{IssuedKey, ListedKey};
+use crate::ops::keys::{IssuedKey, ListedKey};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};

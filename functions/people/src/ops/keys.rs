@@ -3,7 +3,7 @@
 //! A key's secret is in the answer that made it and in nothing else: the record keeps its digest.
 
 use crate::Dashboard;
-use crate::owned::Owned;
+use crate::ops::owned::Owned;
 use purser_api::Precondition;
 use purser_domain::{
     Agent, AgentKey, Duration, Error, ErrorKind, KeyId, KeyRefusal, KeyStatus, NewKey, Problem, Result, Timestamp,

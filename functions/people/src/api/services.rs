@@ -5,7 +5,7 @@
 
 use super::{created, version_or_any, with_version};
 use crate::Dashboard;
-use crate::services::{GovernedService, named_service};
+use crate::ops::services::{GovernedService, named_service};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};

@@ -9,7 +9,6 @@ mod agents;
 mod approval;
 mod approval_view;
 mod approvals;
-pub(crate) mod cursor;
 mod decisions;
 mod keys;
 mod rules;
@@ -18,7 +17,7 @@ mod settlements;
 mod wallet;
 
 use crate::Dashboard;
-use crate::owned::Owned;
+use crate::ops::owned::Owned;
 use crate::page::READ_AT_ONCE;
 use axum::body::Bytes;
 use axum::http::StatusCode;

@@ -2,8 +2,8 @@
 
 use super::{created, named, with_version};
 use crate::Dashboard;
-use crate::owned::Owned;
-use crate::rules::StandingRule;
+use crate::ops::owned::Owned;
+use crate::ops::rules::StandingRule;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};

@@ -3,7 +3,7 @@
 //! A record counts its own edits, from one up; that there is none is version zero.
 
 use crate::Dashboard;
-use crate::owned::Owned;
+use crate::ops::owned::Owned;
 use purser_api::Precondition;
 use purser_domain::{
     Amount, Catalog, Duration, EnableService, EnabledService, Error, ErrorKind, PolicyEdit, Result, Service,
