@@ -18,45 +18,16 @@ mod page;
 mod pages;
 mod settings;
 mod sign_in;
+mod state;
 
 use axum::Router;
-use purser_api::{ApiSettings, Boot, BootError, Chance, Clock, Secrets, Sessions};
+use purser_api::{ApiSettings, Boot, BootError, Secrets, Sessions};
 use purser_chain::{Chain, Finality, WalletXpub};
-use purser_domain::{Network, Result, Timestamp};
-use purser_store::{CatalogCache, CatalogTable, Edition, KeyUses, Ledger, Throttle};
+use purser_store::{CatalogCache, CatalogTable, KeyUses, Ledger, Throttle};
 use settings::Settings;
+use state::Dashboard;
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
-
-/// What the handlers work with; shared by all of them.
-#[expect(clippy::struct_field_names, reason = "the address is called as its variable is")]
-struct Dashboard {
-    ledger: Ledger,
-    catalog: CatalogCache,
-    key_uses: KeyUses,
-    throttle: Throttle,
-    /// For balances alone.
-    chain: Chain,
-    xpub: WalletXpub,
-    sessions: Sessions,
-    clock: Clock,
-    chance: Chance,
-    network: Network,
-    /// The origin of the pages; `None` where the gateway's own name is.
-    dashboard_url: Option<String>,
-}
-
-impl Dashboard {
-    /// The time.
-    fn now(&self) -> Timestamp {
-        self.clock.now()
-    }
-
-    /// The catalog, at most seconds old.
-    async fn catalog(&self) -> Result<Arc<Edition>> {
-        self.catalog.current(self.now()).await
-    }
-}
 
 /// The group's part of the OpenAPI document: the API, without the pages.
 pub fn openapi() -> OpenApi {

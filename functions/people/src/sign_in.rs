@@ -13,9 +13,9 @@ mod cookie;
 mod destination;
 mod origin;
 
-use crate::Dashboard;
 use crate::ops::owned::Owned;
 use crate::pages::{Form, FormName, FormToken, Notice, leaving_page, sign_in_page};
+use crate::state::Dashboard;
 use attempt::Attempt;
 use axum::{
     Router,

@@ -1,7 +1,7 @@
 //! `/agents`: the agents of the person who asks.
 
-use super::{created, with_version};
-use crate::Dashboard;
+use super::request::{created, with_version};
+use crate::state::Dashboard;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};

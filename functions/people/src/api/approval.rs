@@ -4,7 +4,7 @@
 //! bearer token tells which of the two the caller claims to be.
 
 use super::approval_view::ApprovalView;
-use crate::Dashboard;
+use crate::state::Dashboard;
 use axum::Json;
 use axum::extract::{Path, State};
 use purser_api::{Caller, Failure, Person, SessionToken};

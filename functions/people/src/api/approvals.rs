@@ -1,10 +1,10 @@
 //! `/approvals`: what the agents ask a person for, and the person's word.
 
-use super::{agent_filter, limit, named, optional_body};
-use crate::Dashboard;
+use super::request::{agent_filter, limit, named, optional_body};
 use crate::cursor;
 use crate::ops::approvals::{ApprovalFilter, StandingApproval};
 use crate::page::Slice;
+use crate::state::Dashboard;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};

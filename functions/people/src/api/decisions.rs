@@ -1,10 +1,10 @@
 //! `/decisions`: the decision log. An allow is told by its settlement, which keeps its checks; how long it took is not kept.
 
-use super::{agent_filter, limit, named};
-use crate::Dashboard;
+use super::request::{agent_filter, limit, named};
 use crate::cursor;
 use crate::ops::decisions::{Calls, DecisionFilter, DecisionResult};
 use crate::page::Slice;
+use crate::state::Dashboard;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::Uri;

@@ -1,9 +1,9 @@
 //! `/agents/{agentId}/rules`: what holds for an agent over all its services.
 
-use super::{created, named, with_version};
-use crate::Dashboard;
+use super::request::{created, named, with_version};
 use crate::ops::owned::Owned;
 use crate::ops::rules::StandingRule;
+use crate::state::Dashboard;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};

@@ -3,9 +3,9 @@
 //! Enabling says the whole record: what the body leaves out takes its column default, whatever was there before. So it
 //! needs no version; one that is named is held to. An edit keeps what it does not name.
 
-use super::{created, version_or_any, with_version};
-use crate::Dashboard;
+use super::request::{created, version_or_any, with_version};
 use crate::ops::services::{GovernedService, named_service};
+use crate::state::Dashboard;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};

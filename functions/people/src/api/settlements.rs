@@ -1,10 +1,10 @@
 //! `/settlements`: what the agents were authorized to pay, and what became of it.
 
-use super::{agent_filter, limit, named};
-use crate::Dashboard;
+use super::request::{agent_filter, limit, named};
 use crate::cursor;
 use crate::ops::settlements::{ReceiptStatus, SettlementFilter};
 use crate::page::Slice;
+use crate::state::Dashboard;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::Uri;

@@ -1,6 +1,6 @@
 //! `/agents/{agentId}/wallet`: where an agent's money is, and how much.
 
-use crate::Dashboard;
+use crate::state::Dashboard;
 use axum::Json;
 use axum::extract::{Path, State};
 use purser_api::{Failure, SessionToken};

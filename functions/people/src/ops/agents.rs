@@ -1,8 +1,8 @@
 //! Agents: listed, made, renamed, frozen.
 
-use crate::Dashboard;
 use crate::ops::owned::Owned;
 use crate::ops::several::several;
+use crate::state::Dashboard;
 use purser_api::{Person, Precondition};
 use purser_domain::{
     Agent, AgentEdit, AgentId, AgentName, AgentStatus, Catalog, EnabledService, Error, Result, SpendPolicy, Wallet,

@@ -1,9 +1,9 @@
 //! Approvals: what the agents ask a person for, with what a decision about it rests on, and the decision.
 
-use crate::Dashboard;
 use crate::ops::owned::Owned;
 use crate::ops::several::several;
 use crate::page::{Page, READS, Sifted, Slice, page};
+use crate::state::Dashboard;
 use purser_api::Person;
 use purser_domain::{
     AgentId, Amount, Approval, ApprovalId, ApprovalStatus, Duration, ErrorKind, Note, Result, Ruling, ServiceId,

@@ -4,10 +4,10 @@
 //! A decision has its place in the log from its `UUIDv7`: the settlement's id where a payment was authorized, else the
 //! decision's own. So the logs of several agents become one by merging, and a place leads on from page to page.
 
-use crate::Dashboard;
 use crate::ops::owned::Owned;
 use crate::ops::several::several;
 use crate::page::{Page, READS, Sifted, Slice, page};
+use crate::state::Dashboard;
 use purser_api::Person;
 use purser_domain::{
     AgentId, CallDescription, ErrorKind, LoggedDecision, Result, ServiceId, Settlement, SettlementId, TakenBack,

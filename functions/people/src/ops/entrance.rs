@@ -4,7 +4,7 @@
 //! A session is judged before it is counted, so that nobody can use up the requests of somebody else; nothing that is read
 //! for a person can be had without it.
 
-use crate::Dashboard;
+use crate::state::Dashboard;
 use purser_api::{Caller, Person, ThrottleScope, admit};
 use purser_domain::{Agent, AgentId, PresentedKey, Result};
 use purser_store::{Ask, Snapshot};

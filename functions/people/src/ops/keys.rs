@@ -2,8 +2,8 @@
 //!
 //! A key's secret is in the answer that made it and in nothing else: the record keeps its digest.
 
-use crate::Dashboard;
 use crate::ops::owned::Owned;
+use crate::state::Dashboard;
 use purser_api::Precondition;
 use purser_domain::{
     Agent, AgentKey, Duration, Error, ErrorKind, KeyId, KeyRefusal, KeyStatus, NewKey, Problem, Result, Timestamp,

@@ -3,7 +3,7 @@
 //!
 //! Here is also how an agent's record is changed: by its next version, while it is the version that was meant.
 
-use crate::Dashboard;
+use crate::state::Dashboard;
 use purser_api::{Person, Precondition};
 use purser_domain::{Agent, AgentId, AgentStatus, ErrorKind, Result};
 use purser_store::{Edited, Patience};

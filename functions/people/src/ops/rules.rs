@@ -1,7 +1,7 @@
 //! Rules: listed with what counts against budgets, added, changed, removed.
 
-use crate::Dashboard;
 use crate::ops::owned::Owned;
+use crate::state::Dashboard;
 use purser_api::Precondition;
 use purser_domain::{
     Agent, Amount, Duration, Error, ErrorKind, Problem, Result, Rule, RuleId, RuleKind, RuleRefusal, WindowScope,

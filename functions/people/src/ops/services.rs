@@ -2,8 +2,8 @@
 //!
 //! A record counts its own edits, from one up; that there is none is version zero.
 
-use crate::Dashboard;
 use crate::ops::owned::Owned;
+use crate::state::Dashboard;
 use purser_api::Precondition;
 use purser_domain::{
     Amount, Catalog, Duration, EnableService, EnabledService, Error, ErrorKind, PolicyEdit, Result, Service,

@@ -1,10 +1,10 @@
 //! Settlements of a person's agents, newest first.
 
-use crate::Dashboard;
 use crate::ops::decisions::{newest, reads_of};
 use crate::ops::owned::Owned;
 use crate::ops::several::several;
 use crate::page::{Page, Sifted, Slice, page};
+use crate::state::Dashboard;
 use purser_api::Person;
 use purser_domain::{AgentId, ErrorKind, Result, Settlement, SettlementId, SettlementState};
 use uuid::Uuid;

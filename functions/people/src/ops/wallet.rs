@@ -1,7 +1,7 @@
 //! An agent's wallet.
 
-use crate::Dashboard;
 use crate::ops::owned::Owned;
+use crate::state::Dashboard;
 use purser_domain::Amount;
 use tracing::warn;
 

@@ -10,12 +10,12 @@ use super::services;
 use super::shell::{Button, Here, Shell, version_input};
 use super::wallet;
 use super::{done, named};
-use crate::Dashboard;
 use crate::ops::keys::ListedKey;
 use crate::ops::owned::Owned;
 use crate::ops::rules::StandingRule;
 use crate::ops::services::GovernedService;
 use crate::sign_in::{Posted, Visitor, see_other};
+use crate::state::Dashboard;
 use axum::{
     extract::{Path, State},
     http::{StatusCode, Uri},

@@ -16,11 +16,11 @@ use super::notice::Notice;
 use super::shell::{Here, Shell};
 use super::words;
 use super::{done, named};
-use crate::Dashboard;
 use crate::cursor;
 use crate::ops::approvals::{ApprovalFilter, DayRoom, StandingApproval, Waiting};
 use crate::page::{Page, Slice};
 use crate::sign_in::{Posted, Visitor, Watcher};
+use crate::state::Dashboard;
 use axum::{
     extract::{Path, State},
     http::{HeaderMap, HeaderValue, StatusCode, Uri, header},

@@ -6,11 +6,11 @@ use super::money::money;
 use super::names::{self, ServiceRef};
 use super::shell::{Here, Shell};
 use super::words;
-use crate::Dashboard;
 use crate::ops::decisions::{Calls, DecisionFilter, DecisionResult};
 use crate::ops::owned::Owned;
 use crate::page::Slice;
 use crate::sign_in::Visitor;
+use crate::state::Dashboard;
 use axum::{
     extract::State,
     http::{StatusCode, Uri},

@@ -10,7 +10,6 @@ use super::money::{cap, is_no_limit, money};
 use super::names::{self, ServiceRef};
 use super::notice::Notice;
 use super::shell::{Here, Shell};
-use crate::Dashboard;
 use crate::ops::approvals::Waiting;
 use crate::ops::decisions::{Calls, DecisionFilter, DecisionResult};
 use crate::ops::owned::Owned;
@@ -19,6 +18,7 @@ use crate::ops::services::GovernedService;
 use crate::ops::several::several;
 use crate::page::Slice;
 use crate::sign_in::{Posted, Visitor, see_other};
+use crate::state::Dashboard;
 use axum::{
     extract::State,
     http::{StatusCode, Uri},

@@ -7,9 +7,9 @@ use super::named;
 use super::names::{self, ServiceRef};
 use super::shell::{Here, Shell};
 use super::words;
-use crate::Dashboard;
 use crate::ops::owned::Owned;
 use crate::sign_in::Visitor;
+use crate::state::Dashboard;
 use axum::{
     extract::{Path, State},
     response::IntoResponse as _,
