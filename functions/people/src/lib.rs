@@ -11,13 +11,16 @@
 //!
 //! Nothing here signs: addresses come from the wallets' public half, and the balance from the chain.
 
+mod address;
 mod api;
 mod cursor;
+mod digest;
 mod ops;
 mod page;
 mod pages;
+mod redirect;
+mod session;
 mod settings;
-mod sign_in;
 mod state;
 
 use axum::Router;

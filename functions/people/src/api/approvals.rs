@@ -1,8 +1,9 @@
 //! `/approvals`: what the agents ask a person for, and the person's word.
 
-use super::request::{agent_filter, limit, named, optional_body};
+use super::request::{agent_filter, limit, optional_body};
 use crate::cursor;
 use crate::ops::approvals::{ApprovalFilter, StandingApproval};
+use crate::ops::owned::named;
 use crate::page::Slice;
 use crate::state::Dashboard;
 use axum::Json;

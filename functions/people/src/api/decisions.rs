@@ -1,8 +1,9 @@
 //! `/decisions`: the decision log. An allow is told by its settlement, which keeps its checks; how long it took is not kept.
 
-use super::request::{agent_filter, limit, named};
+use super::request::{agent_filter, limit};
 use crate::cursor;
 use crate::ops::decisions::{Calls, DecisionFilter, DecisionResult};
+use crate::ops::owned::named;
 use crate::page::Slice;
 use crate::state::Dashboard;
 use axum::Json;

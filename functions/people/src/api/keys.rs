@@ -1,7 +1,8 @@
 //! `/agents/{agentId}/keys`: what an agent proves itself with. A secret is in the one answer that made it.
 
-use super::request::{created, named, optional_body, with_version};
+use super::request::{created, optional_body, with_version};
 use crate::ops::keys::{IssuedKey, ListedKey};
+use crate::ops::owned::named;
 use crate::state::Dashboard;
 use axum::Json;
 use axum::body::Bytes;

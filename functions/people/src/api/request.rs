@@ -1,6 +1,6 @@
 //! What the endpoints share: who asks, what a path names, the version that is meant, and what narrows a list.
 
-use crate::ops::owned::Owned;
+use crate::ops::owned::{Owned, named};
 use crate::page::READ_AT_ONCE;
 use crate::state::Dashboard;
 use axum::body::Bytes;
@@ -22,11 +22,6 @@ impl Dashboard {
         let (_, owned) = self.person_reading(&token.presented()?, read).await?;
         Ok(owned)
     }
-}
-
-/// What a path names; a text that is no id names nothing.
-pub(super) fn named<T>(id: Option<T>) -> Result<T> {
-    id.ok_or_else(|| ErrorKind::NotFound.into())
 }
 
 /// A body that may be left out, for requests that need no word.

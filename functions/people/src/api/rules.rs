@@ -1,7 +1,8 @@
 //! `/agents/{agentId}/rules`: what holds for an agent over all its services.
 
-use super::request::{created, named, with_version};
+use super::request::{created, with_version};
 use crate::ops::owned::Owned;
+use crate::ops::owned::named;
 use crate::ops::rules::StandingRule;
 use crate::state::Dashboard;
 use axum::Json;

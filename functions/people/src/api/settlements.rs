@@ -1,7 +1,8 @@
 //! `/settlements`: what the agents were authorized to pay, and what became of it.
 
-use super::request::{agent_filter, limit, named};
+use super::request::{agent_filter, limit};
 use crate::cursor;
+use crate::ops::owned::named;
 use crate::ops::settlements::{ReceiptStatus, SettlementFilter};
 use crate::page::Slice;
 use crate::state::Dashboard;

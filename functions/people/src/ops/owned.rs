@@ -26,6 +26,11 @@ impl Owned {
     }
 }
 
+/// What a path names; a text that is no id names nothing.
+pub(crate) fn named<T>(id: Option<T>) -> Result<T> {
+    id.ok_or_else(|| ErrorKind::NotFound.into())
+}
+
 impl Dashboard {
     /// The person's agent of that id. Another's, and one that does not exist, are alike not found.
     pub(crate) async fn own_agent(&self, person: &Person, id: AgentId) -> Result<Owned> {

@@ -7,19 +7,20 @@
 
 use super::bar::bar;
 use super::call;
-use super::digest::entity_tag;
+use super::datetime::{exact, relative};
 use super::form::FormName;
-use super::moment::{exact, relative};
+use super::labels;
+use super::layout::{Here, Layout};
 use super::money::{big_money, is_no_limit, money};
-use super::names::{self, ServiceRef};
-use super::notice::Notice;
-use super::shell::{Here, Shell};
-use super::words;
-use super::{done, named};
+use super::notice::{Notice, done};
+use super::paths;
+use super::phrases;
 use crate::cursor;
+use crate::digest::entity_tag;
 use crate::ops::approvals::{ApprovalFilter, DayRoom, StandingApproval, Waiting};
+use crate::ops::owned::named;
 use crate::page::{Page, Slice};
-use crate::sign_in::{Posted, Visitor, Watcher};
+use crate::session::{PageSession, PollSession, VerifiedForm};
 use crate::state::Dashboard;
 use axum::{
     extract::{Path, State},
@@ -98,28 +99,28 @@ impl View {
 const QUEUE: &str = "/dashboard/approvals";
 
 /// `GET /dashboard/approvals`.
-pub(super) async fn show(State(dashboard): State<Arc<Dashboard>>, visitor: Visitor, uri: Uri) -> Reply {
-    let shell = Shell::of(&visitor, dashboard.now()).noticed(&uri);
+pub(super) async fn show(State(dashboard): State<Arc<Dashboard>>, session: PageSession, uri: Uri) -> Reply {
+    let layout = Layout::of(&session, dashboard.now()).noticed(&uri);
     let Some(view) = View::read(&uri) else {
         let problem = Some("This address was not understood, so everything is shown.".to_owned());
-        let page = answer(&dashboard, &visitor, Shell { problem, ..shell }, View::default()).await?;
+        let page = answer(&dashboard, &session, Layout { problem, ..layout }, View::default()).await?;
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     };
-    Ok(answer(&dashboard, &visitor, shell, view).await?)
+    Ok(answer(&dashboard, &session, layout, view).await?)
 }
 
 /// `GET /dashboard/approvals/waiting`: the list alone, or 304 where the script has this very one.
 pub(super) async fn watch(
     State(dashboard): State<Arc<Dashboard>>,
-    Watcher(visitor): Watcher,
+    PollSession(session): PollSession,
     uri: Uri,
     headers: HeaderMap,
 ) -> Reply {
     let view = View::read(&uri).unwrap_or_default();
-    let waiting = dashboard.waiting(&visitor.person, view.agent, view.after);
+    let waiting = dashboard.waiting(&session.person, view.agent, view.after);
     let (waiting, edition) = tokio::try_join!(waiting, dashboard.catalog())?;
-    let shell = Shell::of(&visitor, dashboard.now());
-    let list = waiting_list(&shell, &waiting, view, &edition.catalog);
+    let layout = Layout::of(&session, dashboard.now());
+    let list = waiting_list(&layout, &waiting, view, &edition.catalog);
     Ok(tagged(&headers, list))
 }
 
@@ -128,7 +129,7 @@ pub(super) async fn approve(
     dashboard: State<Arc<Dashboard>>,
     path: Path<(String, String)>,
     uri: Uri,
-    posted: Posted,
+    posted: VerifiedForm,
 ) -> Reply {
     decide(dashboard, path, &uri, posted, Verdict::Approve).await
 }
@@ -138,7 +139,7 @@ pub(super) async fn reject(
     dashboard: State<Arc<Dashboard>>,
     path: Path<(String, String)>,
     uri: Uri,
-    posted: Posted,
+    posted: VerifiedForm,
 ) -> Reply {
     decide(dashboard, path, &uri, posted, Verdict::Reject).await
 }
@@ -147,7 +148,7 @@ async fn decide(
     State(dashboard): State<Arc<Dashboard>>,
     Path((agent, approval)): Path<(String, String)>,
     uri: &Uri,
-    posted: Posted,
+    posted: VerifiedForm,
     verdict: Verdict,
 ) -> Reply {
     let view = View::read(uri).unwrap_or_default();
@@ -156,10 +157,10 @@ async fn decide(
         .own_approval(owned, named(ApprovalId::parse(&approval))?)
         .await?;
     let mut form = posted.form(FormName::Verdict);
-    let mut shell = Shell::of(&posted.visitor, dashboard.now());
+    let mut layout = Layout::of(&posted.session, dashboard.now());
     let Ok(note) = form.note() else {
-        shell.typed = Some(form);
-        let page = answer(&dashboard, &posted.visitor, shell, view).await?;
+        layout.typed = Some(form);
+        let page = answer(&dashboard, &posted.session, layout, view).await?;
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     };
     let Err(error) = dashboard.decide_approval(own, verdict, note.as_ref()).await else {
@@ -173,8 +174,8 @@ async fn decide(
     let ErrorKind::ApprovalNotPending { status, .. } = failure.error().kind() else {
         return Err(failure);
     };
-    shell.problem = Some(too_late(*status).to_owned());
-    let page = answer(&dashboard, &posted.visitor, shell, view).await?;
+    layout.problem = Some(too_late(*status).to_owned());
+    let page = answer(&dashboard, &posted.session, layout, view).await?;
     Ok((failure.status(), page).into_response())
 }
 
@@ -188,10 +189,10 @@ const fn too_late(status: ApprovalStatus) -> &'static str {
     }
 }
 
-async fn answer(dashboard: &Dashboard, visitor: &Visitor, shell: Shell, view: View) -> Result<Response> {
+async fn answer(dashboard: &Dashboard, session: &PageSession, layout: Layout, view: View) -> Result<Response> {
     /// How many of those that no longer wait are shown.
     const DECIDED: u32 = 25;
-    let person = &visitor.person;
+    let person = &session.person;
     let decided = ApprovalFilter {
         agent: view.agent,
         status: None,
@@ -212,11 +213,11 @@ async fn answer(dashboard: &Dashboard, visitor: &Visitor, shell: Shell, view: Vi
         decided,
         catalog: &edition.catalog,
     };
-    let shell = Shell {
+    let layout = Layout {
         waiting: Some(queue.waiting.count()),
-        ..shell
+        ..layout
     };
-    Ok(approvals_page(&shell, &queue).into_response())
+    Ok(approvals_page(&layout, &queue).into_response())
 }
 
 fn tagged(request: &HeaderMap, list: Markup) -> Response {
@@ -236,9 +237,9 @@ fn tagged(request: &HeaderMap, list: Markup) -> Response {
     response
 }
 
-pub(crate) fn approvals_page(shell: &Shell, queue: &ApprovalQueue<'_>) -> Markup {
+pub(crate) fn approvals_page(layout: &Layout, queue: &ApprovalQueue<'_>) -> Markup {
     let (view, decided) = (queue.view, &queue.decided);
-    shell.page(
+    layout.page(
         "Approvals",
         Here::Approvals,
         &html! {
@@ -246,7 +247,7 @@ pub(crate) fn approvals_page(shell: &Shell, queue: &ApprovalQueue<'_>) -> Markup
             (by_agent(view, &queue.waiting))
             section aria-labelledby="waiting-title" {
                 h2 id="waiting-title" { "Waiting for you" }
-                (live(shell, &queue.waiting, view, queue.catalog))
+                (live(layout, &queue.waiting, view, queue.catalog))
             }
             section aria-labelledby="decided-title" {
                 h2 id="decided-title" { "Decided" }
@@ -256,7 +257,7 @@ pub(crate) fn approvals_page(shell: &Shell, queue: &ApprovalQueue<'_>) -> Markup
                         @else { "What you approve or reject will be listed here." }
                     }
                 } @else {
-                    ul.rows { @for decided in &decided.items { (decided_row(shell, decided, queue.catalog)) } }
+                    ul.rows { @for decided in &decided.items { (decided_row(layout, decided, queue.catalog)) } }
                 }
                 @if view.before.is_some() || decided.next.is_some() {
                     nav.paging aria-label="Pages of what was decided" {
@@ -296,17 +297,17 @@ fn by_agent(view: View, waiting: &Waiting) -> Markup {
 }
 
 /// The list of what waits, where the script keeps it up to date.
-pub(super) fn live(shell: &Shell, waiting: &Waiting, view: View, catalog: &Catalog) -> Markup {
+pub(super) fn live(layout: &Layout, waiting: &Waiting, view: View, catalog: &Catalog) -> Markup {
     let address = View { before: None, ..view }.address("/dashboard/approvals/waiting");
-    html! { div.live data-live=(address) { (waiting_list(shell, waiting, view, catalog)) } }
+    html! { div.live data-live=(address) { (waiting_list(layout, waiting, view, catalog)) } }
 }
 
 /// The list alone: the answer to the script.
-pub(crate) fn waiting_list(shell: &Shell, waiting: &Waiting, view: View, catalog: &Catalog) -> Markup {
+pub(crate) fn waiting_list(layout: &Layout, waiting: &Waiting, view: View, catalog: &Catalog) -> Markup {
     let is_part = view.agent.is_some() || view.after.is_some();
     html! {
         ul.cards data-waiting=(waiting.count()) {
-            @for waiting in &waiting.items { (card(shell, waiting, view, catalog)) }
+            @for waiting in &waiting.items { (card(layout, waiting, view, catalog)) }
         }
         p.empty hidden[!waiting.items.is_empty()] data-none {
             @if is_part { "Nothing is waiting here. " a href=(QUEUE) { "See all that waits" } }
@@ -325,12 +326,11 @@ pub(crate) fn waiting_list(shell: &Shell, waiting: &Waiting, view: View, catalog
     }
 }
 
-fn card(shell: &Shell, waiting: &StandingApproval, view: View, catalog: &Catalog) -> Markup {
+fn card(layout: &Layout, waiting: &StandingApproval, view: View, catalog: &Catalog) -> Markup {
     let approval = &waiting.approval;
     let agent = waiting.agent.agent();
-    let service = ServiceRef::of(approval.service, catalog);
-    let path = format!("{}/approvals/{}", names::agent_path(approval.agent), approval.id);
-    let inputs = shell.inputs(FormName::Verdict);
+    let path = format!("{}/approvals/{}", paths::agent(approval.agent), approval.id);
+    let inputs = layout.inputs(FormName::Verdict);
     let note_id = format!("note-{}", approval.id);
     html! {
         li.card.waiting data-approval=(approval.id) {
@@ -338,28 +338,28 @@ fn card(shell: &Shell, waiting: &StandingApproval, view: View, catalog: &Catalog
                 div.headline {
                     p.amount { (big_money(approval.amount)) }
                     p.expiry {
-                        "asked " (relative(approval.created_at, shell.now)) " · "
-                        strong { "expires " (relative(approval.expires_at, shell.now)) } ", " (exact(approval.expires_at))
+                        "asked " (relative(approval.created_at, layout.now)) " · "
+                        strong { "expires " (relative(approval.expires_at, layout.now)) } ", " (exact(approval.expires_at))
                     }
                 }
                 p.what {
-                    (names::agent(agent.id, &agent.name)) " wants to pay " (names::service(&service)) " for "
-                    (names::operation(catalog.by_id(approval.service), Some(&approval.operation)))
+                    (labels::agent(agent.id, &agent.name)) " wants to pay " (labels::service(approval.service, catalog)) " for "
+                    (labels::operation(catalog.by_id(approval.service), Some(&approval.operation)))
                 }
                 @if agent.status == AgentStatus::Frozen {
                     p.warning { "This agent is frozen. Approving changes nothing until it is active again." }
                 }
                 (call::described(&approval.call, approval.amount))
                 dl.facts-list {
-                    div { dt { "Pays to" } dd { (names::wallet(approval.pay_to)) } }
+                    div { dt { "Pays to" } dd { (labels::wallet(approval.pay_to)) } }
                     div {
                         dt { "Why it asks" }
-                        dd { (words::asked(approval.rule, approval.threshold, &agent.rules, catalog)) }
+                        dd { (phrases::asked(approval.rule, approval.threshold, &agent.rules, catalog)) }
                     }
                     div { dt { "Left of the day’s cap" } dd { (left_of_day(approval.amount, waiting.day)) } }
                 }
             }
-            (shell.form(&view.address(&format!("{path}/approve")), &html! {
+            (layout.form(&view.address(&format!("{path}/approve")), &html! {
                 div.field.note {
                     label for=(note_id) { "Note " span.muted { "(optional; the agent can read it)" } }
                     textarea id=(note_id) name="note" rows="1" maxlength=(NOTE_MAX) {
@@ -401,27 +401,27 @@ fn left_of_day(amount: Amount, day: Option<DayRoom>) -> Markup {
     }
 }
 
-fn decided_row(shell: &Shell, decided: &StandingApproval, catalog: &Catalog) -> Markup {
+fn decided_row(layout: &Layout, decided: &StandingApproval, catalog: &Catalog) -> Markup {
     let approval = &decided.approval;
-    let status = approval.status(shell.now);
+    let status = approval.status(layout.now);
     let agent = decided.agent.agent();
     html! {
         li.row {
             div.row-main {
                 (status_chip(status))
-                " " (money(approval.amount)) " · " (names::agent(agent.id, &agent.name)) " → "
-                (names::service(&ServiceRef::of(approval.service, catalog)))
+                " " (money(approval.amount)) " · " (labels::agent(agent.id, &agent.name)) " → "
+                (labels::service(approval.service, catalog))
             }
             div.row-aside {
                 @match approval.ruling() {
-                    Some(ruling) => { "decided " (relative(ruling.at, shell.now)) }
+                    Some(ruling) => { "decided " (relative(ruling.at, layout.now)) }
                     None => { "nobody decided; void since " (exact(approval.expires_at)) }
                 }
                 @if let Some(settlement) = approval.settlement() {
-                    " · " a href=(super::receipt::path(approval.agent, settlement)) { "Receipt" }
+                    " · " a href=(paths::receipt(approval.agent, settlement)) { "Receipt" }
                 }
                 @if status == ApprovalStatus::Approved {
-                    " · not used yet, void " (relative(approval.expires_at, shell.now))
+                    " · not used yet, void " (relative(approval.expires_at, layout.now))
                 }
             }
             details.fold {

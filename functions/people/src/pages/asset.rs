@@ -3,7 +3,7 @@
 //! A page names an asset with the hash of its content, so that a browser keeps it for a year and still never shows an
 //! old one.
 
-use super::digest::entity_tag;
+use crate::digest::entity_tag;
 use axum::{
     Router,
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},

@@ -1,15 +1,16 @@
 //! The decision log: every allow, block and escalation with its checks, and every confirmation that was taken back.
 
 use super::call;
-use super::moment::{exact, relative};
+use super::datetime::{exact, relative};
+use super::labels;
+use super::layout::{Here, Layout};
 use super::money::money;
-use super::names::{self, ServiceRef};
-use super::shell::{Here, Shell};
-use super::words;
+use super::paths;
+use super::phrases;
 use crate::ops::decisions::{Calls, DecisionFilter, DecisionResult};
 use crate::ops::owned::Owned;
 use crate::page::Slice;
-use crate::sign_in::Visitor;
+use crate::session::PageSession;
 use crate::state::Dashboard;
 use axum::{
     extract::State,
@@ -81,24 +82,24 @@ pub(crate) struct DecisionLog<'a> {
 }
 
 /// `GET /dashboard/decisions`.
-pub(super) async fn show(State(dashboard): State<Arc<Dashboard>>, visitor: Visitor, uri: Uri) -> Reply {
+pub(super) async fn show(State(dashboard): State<Arc<Dashboard>>, session: PageSession, uri: Uri) -> Reply {
     /// How many rows a page has.
     const ROWS: u32 = 25;
     let mut query = Query::of(&uri);
     let asked = read(&mut query);
     let (filter, before) = asked.unwrap_or_default();
-    let person = &visitor.person;
+    let person = &session.person;
     let (agents, page, edition) = tokio::try_join!(
         dashboard.agents(person),
         dashboard.decisions(person, filter, Slice { before, limit: ROWS }),
         dashboard.catalog(),
     )?;
     let calls = dashboard.calls(&page.items).await?;
-    let shell = Shell {
+    let layout = Layout {
         problem: asked
             .is_none()
             .then(|| "These filters were not understood, so everything is shown.".to_owned()),
-        ..Shell::of(&visitor, dashboard.now())
+        ..Layout::of(&session, dashboard.now())
     };
     let log = DecisionLog {
         filter,
@@ -113,7 +114,7 @@ pub(super) async fn show(State(dashboard): State<Arc<Dashboard>>, visitor: Visit
     } else {
         StatusCode::OK
     };
-    Ok((status, decisions_page(&shell, &log)).into_response())
+    Ok((status, decisions_page(&layout, &log)).into_response())
 }
 
 /// The filter and the place that an address asks for; `None` where it is not understood. What a form leaves empty is no
@@ -133,8 +134,8 @@ fn read(query: &mut Query) -> Option<(DecisionFilter, Option<Uuid>)> {
     Some((filter, cursor))
 }
 
-pub(crate) fn decisions_page(shell: &Shell, log: &DecisionLog<'_>) -> Markup {
-    shell.page(
+pub(crate) fn decisions_page(layout: &Layout, log: &DecisionLog<'_>) -> Markup {
+    layout.page(
         "Decisions",
         Here::Decisions,
         &html! {
@@ -143,7 +144,7 @@ pub(crate) fn decisions_page(shell: &Shell, log: &DecisionLog<'_>) -> Markup {
             @if log.rows.is_empty() {
                 p.empty { @if log.filter == DecisionFilter::default() { "Nothing was decided yet." } @else { "Nothing fits these filters." } }
             } @else {
-                (rows(shell, &log.rows, log.catalog))
+                (rows(layout, &log.rows, log.catalog))
             }
             @if log.is_continued || log.older.is_some() {
                 nav.paging aria-label="Pages" {
@@ -214,8 +215,8 @@ fn filters(log: &DecisionLog<'_>) -> Markup {
 }
 
 /// Decisions, each of which unfolds.
-pub(super) fn rows(shell: &Shell, rows: &[LogRow], catalog: &Catalog) -> Markup {
-    html! { ul.rows.log { @for row in rows { (log_row(shell, row, catalog)) } } }
+pub(super) fn rows(layout: &Layout, rows: &[LogRow], catalog: &Catalog) -> Markup {
+    html! { ul.rows.log { @for row in rows { (log_row(layout, row, catalog)) } } }
 }
 
 /// What every decision has.
@@ -272,16 +273,16 @@ fn common(decision: &LoggedDecision) -> Common<'_> {
     }
 }
 
-fn log_row(shell: &Shell, row: &LogRow, catalog: &Catalog) -> Markup {
+fn log_row(layout: &Layout, row: &LogRow, catalog: &Catalog) -> Markup {
     let facts = common(&row.decision);
     html! {
         li.row {
             details {
                 summary {
-                    span.log-when { (relative(facts.at, shell.now)) }
+                    span.log-when { (relative(facts.at, layout.now)) }
                     span.log-chip { (chip(&row.decision)) }
                     span.log-who {
-                        span.name { (row.agent) } " → " (names::service(&ServiceRef::of(facts.service, catalog)))
+                        span.name { (row.agent) } " → " (labels::service(facts.service, catalog))
                     }
                     span.log-why { (told(&row.decision)) }
                     span.log-amount { (money(facts.amount)) }
@@ -289,15 +290,15 @@ fn log_row(shell: &Shell, row: &LogRow, catalog: &Catalog) -> Markup {
                 div.unfolded {
                     dl.facts-list {
                         div { dt { "When" } dd { (exact(facts.at)) } }
-                        div { dt { "Agent" } dd { (names::agent(facts.agent, &row.agent)) } }
-                        div { dt { "Operation" } dd { (names::operation(catalog.by_id(facts.service), facts.operation)) } }
-                        div { dt { "Pays to" } dd { (names::wallet(facts.pay_to)) } }
+                        div { dt { "Agent" } dd { (labels::agent(facts.agent, &row.agent)) } }
+                        div { dt { "Operation" } dd { (labels::operation(catalog.by_id(facts.service), facts.operation)) } }
+                        div { dt { "Pays to" } dd { (labels::wallet(facts.pay_to)) } }
                         div { dt { "Decision" } dd { code.long { (facts.transaction) } } }
                         @if let Some(version) = facts.policy_version { div { dt { "Policy" } dd { "version " (version) } } }
                         (more(&row.decision))
                     }
                     @if let Some(described) = &row.call { (call::described(described, facts.amount)) }
-                    @if let LoggedDecision::Allowed(_) | LoggedDecision::Refused(_) = row.decision { (words::checks(facts.checks)) }
+                    @if let LoggedDecision::Allowed(_) | LoggedDecision::Refused(_) = row.decision { (phrases::checks(facts.checks)) }
                 }
             }
         }
@@ -321,7 +322,7 @@ fn more(decision: &LoggedDecision) -> Markup {
 }
 
 fn receipt(agent: AgentId, settlement: SettlementId) -> Markup {
-    html! { div { dt { "Receipt" } dd { a href=(super::receipt::path(agent, settlement)) { "Show the receipt" } } } }
+    html! { div { dt { "Receipt" } dd { a href=(paths::receipt(agent, settlement)) { "Show the receipt" } } } }
 }
 
 fn chip(decision: &LoggedDecision) -> Markup {
@@ -340,7 +341,7 @@ fn told(decision: &LoggedDecision) -> Markup {
             SettlementState::Confirmed { .. } => html! { "Paid and confirmed on chain." },
             SettlementState::Expired => html! { "Never paid; the amount was given back." },
         },
-        LoggedDecision::Refused(refusal) => words::why(refusal),
+        LoggedDecision::Refused(refusal) => phrases::why(refusal),
         LoggedDecision::TakenBack(_) => {
             html! { "Its confirmation vanished from the chain and was taken back; the receipt tells where it stands now." }
         }

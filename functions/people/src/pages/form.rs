@@ -1,12 +1,11 @@
 //! Forms: what was typed, read strictly and kept when it is wrong, and the inputs that show it again.
 
-use super::digest::digest;
 use super::money::is_no_limit;
+use crate::session::VerifiedForm;
 use maud::{Markup, html};
 use purser_api::Precondition;
 use purser_domain::{Agent, AgentName, Amount, Duration, KeyId, Note, Problem, RuleId, ServiceId};
 use std::fmt;
-use subtle::ConstantTimeEq as _;
 use url::form_urlencoded;
 
 /// Which form something was typed into; also the beginning of its inputs' ids.
@@ -91,6 +90,13 @@ pub(super) struct FieldProblem {
     /// Empty where it is no field that a person sees.
     pub(super) field: String,
     pub(super) message: String,
+}
+
+impl VerifiedForm {
+    /// What was typed.
+    pub(super) fn form(&self, name: FormName) -> Form {
+        Form::of(name, self.body())
+    }
 }
 
 impl Form {
@@ -245,34 +251,6 @@ impl Form {
             self.wrong("service_id", "Service: choose one.");
         }
         service
-    }
-}
-
-/// What ties a form to the session that it was made for (with `SameSite` and the request's own origin, the third
-/// guard against forms that other sites post).
-#[derive(Clone)]
-pub(crate) struct FormToken(String);
-
-impl FormToken {
-    /// The field's name.
-    pub(crate) const FIELD: &str = "form_token";
-
-    /// The token of a session: a hash that tells nothing of the session's own token.
-    pub(crate) fn of(session: &str) -> Self {
-        Self(digest(&[b"purser/dashboard/form/v1\0", session.as_bytes()]))
-    }
-
-    /// Whether the body of a form carries this token, once; compared in constant time.
-    pub(crate) fn is_in(&self, body: &[u8]) -> bool {
-        let fields = form_urlencoded::parse(body);
-        let mut tokens = fields.filter(|(name, _)| name == Self::FIELD).map(|(_, value)| value);
-        let (token, again) = (tokens.next().unwrap_or_default(), tokens.next());
-        let is_ours: bool = self.0.as_bytes().ct_eq(token.as_bytes()).into();
-        is_ours && again.is_none()
-    }
-
-    pub(super) fn input(&self) -> Markup {
-        html! { input type="hidden" name=(Self::FIELD) value=(self.0); }
     }
 }
 
@@ -459,8 +437,6 @@ pub(super) struct BoxOption {
 mod tests {
     use super::*;
 
-    static_assertions::assert_not_impl_any!(FormToken: PartialEq, fmt::Debug);
-
     fn form(body: &str) -> Form {
         Form::of(FormName::Enable, body.as_bytes())
     }
@@ -498,26 +474,6 @@ mod tests {
             assert_eq!(form.cap("a", "Cap", no_limit), None, "{body}");
             assert!(form.is_wrong());
         }
-    }
-
-    #[test]
-    fn a_form_token_belongs_to_one_session() {
-        let token = FormToken::of("session");
-        let carrying = |token: &FormToken| format!("a=1&form_token={}", token.0);
-        let ours = carrying(&token);
-        assert!(token.is_in(ours.as_bytes()));
-        let others = [
-            carrying(&FormToken::of("another")),
-            format!("{ours}&form_token=x"),
-            ours.to_uppercase(),
-            "form_token=".to_owned(),
-            String::new(),
-        ];
-        for body in others {
-            assert!(!token.is_in(body.as_bytes()), "{body}");
-        }
-        assert_eq!(token.0.len(), 64);
-        assert!(!token.0.contains("session"));
     }
 
     #[test]

@@ -1,19 +1,20 @@
 //! Every page with made-up data, written to `target/gallery` to be looked at:
 //! `cargo nextest run -p purser-people gallery`, then open the files in a browser.
 
-use super::agent::{AgentPage, agent_page};
+use super::agent::contents::AgentPage;
+use super::agent::page::agent_page;
+use super::agent::policy::read_policy;
+use super::agent::rules::read_rule;
 use super::approvals::{ApprovalQueue, View, approvals_page, waiting_list};
 use super::asset;
 use super::decisions::{DecisionLog, LogRow, decisions_page};
-use super::form::{Form, FormName, FormToken, RuleForm};
+use super::error_page::{ErrorPage, error_page};
+use super::form::{Form, FormName, RuleForm};
+use super::layout::Layout;
 use super::notice::Notice;
 use super::overview::{AgentSpend, Overview, overview_page};
-use super::policy::read_policy;
 use super::receipt::{ReceiptPage, receipt_page};
-use super::rules::read_rule;
-use super::shell::Shell;
-use super::trouble::{Trouble, trouble_page};
-use super::welcome::{leaving_page, sign_in_page};
+use super::sign_in::{leaving_page, sign_in_page};
 use crate::ops::approvals::{DayRoom, StandingApproval, Waiting};
 use crate::ops::decisions::{Calls, DecisionFilter, DecisionResult};
 use crate::ops::keys::ListedKey;
@@ -21,6 +22,7 @@ use crate::ops::owned::Owned;
 use crate::ops::rules::StandingRule;
 use crate::ops::services::GovernedService;
 use crate::page::Page;
+use crate::session::FormToken;
 use maud::Markup;
 use purser_api::Person;
 use purser_domain::{
@@ -172,8 +174,8 @@ fn research_bot() -> Owned {
     agent_named(1, "Research bot", AgentStatus::Active)
 }
 
-fn shell() -> Shell {
-    Shell {
+fn layout() -> Layout {
+    Layout {
         person: "ada@example.com".to_owned(),
         token: FormToken::of("session"),
         now: now(),
@@ -677,7 +679,7 @@ fn gallery() -> Vec<(&'static str, Markup)> {
     };
     let key = NewKey::from_random(agent_id(1), [7; 40], now()).text;
     let policy_form = FormName::Policy(ServiceId::from_uuid(uuid(10)));
-    let wrong_policy = Shell {
+    let wrong_policy = Layout {
         typed: Some(typed(
             policy_form,
             "max_per_call=1,5&operations=some&max_per_day=5&require_approval_above=&allowed_domains=*",
@@ -685,9 +687,9 @@ fn gallery() -> Vec<(&'static str, Markup)> {
                 assert_eq!(read_policy(form, catalog.by_reference("lab-weather")), None);
             },
         )),
-        ..shell()
+        ..layout()
     };
-    let wrong_rule = Shell {
+    let wrong_rule = Layout {
         typed: Some(typed(
             FormName::NewRule(RuleForm::VendorAllowlist),
             "kind=vendor_allowlist&vendors=0x12%0ALab+Weather",
@@ -695,7 +697,7 @@ fn gallery() -> Vec<(&'static str, Markup)> {
                 assert_eq!(read_rule(form, &catalog), None);
             },
         )),
-        ..shell()
+        ..layout()
     };
     let problem = Some(
         "Research bot was changed by someone else in the meantime, so nothing was saved. This is how it stands now.",
@@ -706,14 +708,14 @@ fn gallery() -> Vec<(&'static str, Markup)> {
             "sign-in-failed",
             sign_in_page("/dashboard/sign-in/start", Some(Notice::SignInStale)),
         ),
-        ("overview", overview_page(&shell(), &overview(&catalog, false))),
-        ("overview-hostile", overview_page(&shell(), &overview(&catalog, true))),
+        ("overview", overview_page(&layout(), &overview(&catalog, false))),
+        ("overview-hostile", overview_page(&layout(), &overview(&catalog, true))),
         (
             "overview-first",
             overview_page(
-                &Shell {
+                &Layout {
                     waiting: Some(0),
-                    ..shell()
+                    ..layout()
                 },
                 &Overview {
                     waiting: nothing(),
@@ -723,13 +725,13 @@ fn gallery() -> Vec<(&'static str, Markup)> {
                 },
             ),
         ),
-        ("agent", agent_page(&shell(), &agent_sample(&plain, &catalog))),
+        ("agent", agent_page(&layout(), &agent_sample(&plain, &catalog))),
         (
             "agent-frozen",
             agent_page(
-                &Shell {
+                &Layout {
                     notice: Some(Notice::AgentFrozen),
-                    ..shell()
+                    ..layout()
                 },
                 &AgentPage {
                     balance: None,
@@ -740,14 +742,17 @@ fn gallery() -> Vec<(&'static str, Markup)> {
         (
             "agent-new-key",
             agent_page(
-                &shell(),
+                &layout(),
                 &AgentPage {
                     new_key: Some(key),
                     ..agent_sample(&plain, &catalog)
                 },
             ),
         ),
-        ("agent-hostile", agent_page(&shell(), &agent_sample(&hostile, &catalog))),
+        (
+            "agent-hostile",
+            agent_page(&layout(), &agent_sample(&hostile, &catalog)),
+        ),
         (
             "agent-wrong-policy",
             agent_page(&wrong_policy, &agent_sample(&plain, &catalog)),
@@ -759,9 +764,9 @@ fn gallery() -> Vec<(&'static str, Markup)> {
         (
             "agent-conflict",
             agent_page(
-                &Shell {
+                &Layout {
                     problem: problem.map(str::to_owned),
-                    ..shell()
+                    ..layout()
                 },
                 &AgentPage {
                     services: vec![],
@@ -772,12 +777,12 @@ fn gallery() -> Vec<(&'static str, Markup)> {
         ),
         (
             "approvals",
-            approvals_page(&shell(), &queue(asking(waiting(), None), View::default())),
+            approvals_page(&layout(), &queue(asking(waiting(), None), View::default())),
         ),
         (
             "approvals-of-one-agent",
             approvals_page(
-                &shell(),
+                &layout(),
                 &queue(
                     asking(waiting(), Some(place())),
                     View {
@@ -791,34 +796,34 @@ fn gallery() -> Vec<(&'static str, Markup)> {
         (
             "approvals-none",
             approvals_page(
-                &Shell {
+                &Layout {
                     waiting: Some(0),
                     notice: Some(Notice::Approved),
-                    ..shell()
+                    ..layout()
                 },
                 &queue(nothing(), View::default()),
             ),
         ),
         (
             "waiting",
-            waiting_list(&shell(), &asking(waiting(), None), View::default(), &catalog),
+            waiting_list(&layout(), &asking(waiting(), None), View::default(), &catalog),
         ),
         (
             "decisions",
-            decisions_page(&shell(), &log(log_rows(), DecisionFilter::default())),
+            decisions_page(&layout(), &log(log_rows(), DecisionFilter::default())),
         ),
-        ("decisions-none", decisions_page(&shell(), &log(vec![], narrowed))),
-        ("receipt", receipt_page(&shell(), &receipt(confirmed()))),
+        ("decisions-none", decisions_page(&layout(), &log(vec![], narrowed))),
+        ("receipt", receipt_page(&layout(), &receipt(confirmed()))),
         (
             "receipt-open",
-            receipt_page(&shell(), &receipt(SettlementState::Authorized)),
+            receipt_page(&layout(), &receipt(SettlementState::Authorized)),
         ),
         (
             "receipt-expired",
-            receipt_page(&shell(), &receipt(SettlementState::Expired)),
+            receipt_page(&layout(), &receipt(SettlementState::Expired)),
         ),
         ("leaving", leaving_page("https://issuer.example/logout")),
-        ("trouble", trouble_page(Trouble::CrossSite, Some("8e6c1c1b-request"))),
+        ("trouble", error_page(ErrorPage::CrossSite, Some("8e6c1c1b-request"))),
     ]
 }
 
@@ -850,7 +855,7 @@ fn no_page_lets_a_name_become_markup() {
         assert!(!html.contains("&amp;</textarea>"), "{name}");
     }
     let catalog = catalog();
-    let html = overview_page(&shell(), &overview(&catalog, true)).into_string();
+    let html = overview_page(&layout(), &overview(&catalog, true)).into_string();
     assert!(html.contains("&quot;&gt;&lt;script&gt;"));
 }
 
@@ -914,7 +919,7 @@ fn every_id_is_there_once_and_every_label_has_its_input() {
 fn a_service_without_limits_is_plainly_marked() {
     let catalog = catalog();
     let agent = agent("Research bot", AgentStatus::Active);
-    let html = agent_page(&shell(), &agent_sample(&agent, &catalog)).into_string();
+    let html = agent_page(&layout(), &agent_sample(&agent, &catalog)).into_string();
     assert!(html.contains("<strong>No limit</strong> on 2 of its services"));
     assert!(html.contains("spends what the wallet holds, asks nobody"));
 }
@@ -944,7 +949,7 @@ fn a_receipt_leads_to_its_transaction_on_the_explorer_of_its_chain() {
         (Network::BaseSepolia, "sepolia.basescan.org"),
     ] {
         receipt.settlement.terms.network = network;
-        let html = receipt_page(&shell(), &receipt).into_string();
+        let html = receipt_page(&layout(), &receipt).into_string();
         assert!(
             html.contains(&format!("href=\"https://{host}/tx/{}\"", hash())),
             "{host}"

@@ -4,7 +4,7 @@
 //! page works without script: forms are posted and answered with a redirect, and what is edited in place lies in
 //! `<details>`. `assets/script.js` adds what only a script can: new approvals without a reload, copying, local times.
 //!
-//! Deliberately elsewhere: who is asking (`sign_in.rs`), and what a form does (the operations, which the JSON endpoints
+//! Deliberately elsewhere: who is asking (`crate::session`), and what a form does (the operations, which the JSON endpoints
 //! share).
 
 mod agent;
@@ -12,43 +12,33 @@ mod approvals;
 mod asset;
 mod bar;
 mod call;
+mod datetime;
 mod decisions;
-mod digest;
+mod error_page;
 mod form;
-mod keys;
-mod moment;
+mod labels;
+mod layout;
 mod money;
-mod names;
 mod notice;
 mod overview;
-mod policy;
+mod paths;
+mod phrases;
 mod receipt;
-mod rules;
-mod services;
-mod shell;
-mod trouble;
-mod wallet;
-mod welcome;
-mod words;
+mod sign_in;
 
-pub(crate) use form::{Form, FormName, FormToken};
-pub(crate) use notice::Notice;
-pub(crate) use welcome::{leaving_page, sign_in_page};
-
-use crate::{Dashboard, sign_in};
+use crate::state::Dashboard;
 use axum::{
     Router,
     extract::Request,
-    handler::Handler,
     http::{HeaderName, HeaderValue, header},
     middleware::{Next, from_fn},
     response::Response,
-    routing::{MethodRouter, any, get, post},
+    routing::{any, get, post},
 };
+use error_page::{ErrorPage, error_page};
 use purser_api::{Failure, RequestId};
-use purser_domain::{ErrorKind, Result};
+use purser_domain::ErrorKind;
 use std::sync::Arc;
-use trouble::{Trouble, trouble_page};
 
 #[cfg(test)]
 #[expect(clippy::arithmetic_side_effects, reason = "tests calculate what they show")]
@@ -56,23 +46,9 @@ mod gallery;
 
 /// The pages, the way in and out, and what they are drawn with.
 pub(crate) fn routes() -> Router<Arc<Dashboard>> {
-    let agent = Router::new()
-        .route("/", get(agent::show))
-        .route("/rename", form(agent::rename))
-        .route("/freeze", form(agent::freeze))
-        .route("/unfreeze", form(agent::unfreeze))
-        .route("/keys", form(keys::create))
-        .route("/keys/{key}/rotate", form(keys::rotate))
-        .route("/keys/{key}/revoke", form(keys::revoke))
-        .route("/services", form(services::enable))
-        .route("/services/{service}", form(services::edit))
-        .route("/services/{service}/disable", form(services::disable))
-        .route("/services/{service}/enable", form(services::enable_again))
-        .route("/rules", form(rules::add))
-        .route("/rules/{rule}", form(rules::replace))
-        .route("/rules/{rule}/remove", form(rules::remove))
-        .route("/approvals/{approval}/approve", form(approvals::approve))
-        .route("/approvals/{approval}/reject", form(approvals::reject));
+    let agent = agent::routes()
+        .route("/approvals/{approval}/approve", agent::form(approvals::approve))
+        .route("/approvals/{approval}/reject", agent::form(approvals::reject));
     Router::new()
         .route("/dashboard", get(overview::show))
         .route("/dashboard/agents", post(overview::create_agent).get(overview::back))
@@ -83,17 +59,8 @@ pub(crate) fn routes() -> Router<Arc<Dashboard>> {
         .route("/dashboard/receipts/{agent}/{settlement}", get(receipt::show))
         .route("/dashboard/{*nowhere}", any(nowhere))
         .merge(sign_in::routes())
-        .layer(from_fn(dress))
+        .layer(from_fn(page_headers))
         .merge(asset::routes())
-}
-
-/// An address that forms are sent to.
-fn form<H, T>(handler: H) -> MethodRouter<Arc<Dashboard>>
-where
-    H: Handler<T, Arc<Dashboard>>,
-    T: 'static,
-{
-    post(handler).get(agent::back)
 }
 
 async fn nowhere() -> Failure {
@@ -101,12 +68,12 @@ async fn nowhere() -> Failure {
 }
 
 /// What every page is sent with, failures included, which become pages here.
-async fn dress(request: Request, next: Next) -> Response {
+async fn page_headers(request: Request, next: Next) -> Response {
     let id = request.extensions().get::<RequestId>().map(ToString::to_string);
     let mut response = next.run(request).await;
     if let Some(failure) = response.extensions().get::<Failure>().cloned() {
-        let trouble = Trouble::of(failure.error().kind());
-        response = failure.page(trouble_page(trouble, id.as_deref()));
+        let page = ErrorPage::of(failure.error().kind());
+        response = failure.page(error_page(page, id.as_deref()));
     }
     for (name, value) in HEADERS {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
@@ -131,14 +98,3 @@ const HEADERS: [(HeaderName, &str); 6] = [
     ),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
 ];
-
-/// What an address names; a text that is no id names nothing.
-fn named<T>(id: Option<T>) -> Result<T> {
-    id.ok_or_else(|| ErrorKind::NotFound.into())
-}
-
-/// On to a page, where it is told what was done.
-fn done(path: &str, notice: Notice) -> Response {
-    let sign = if path.contains('?') { '&' } else { '?' };
-    sign_in::see_other(&format!("{path}{sign}notice={}", notice.code()))
-}

@@ -2,6 +2,15 @@
 //!
 //! A notice travels as a code in the address, so that a reload changes nothing and nobody's text is shown.
 
+use crate::redirect::see_other;
+use axum::response::Response;
+
+/// On to a page, where it is told what was done.
+pub(super) fn done(path: &str, notice: Notice) -> Response {
+    let sign = if path.contains('?') { '&' } else { '?' };
+    see_other(&format!("{path}{sign}notice={}", notice.code()))
+}
+
 /// One thing that was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {

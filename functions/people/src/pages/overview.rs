@@ -2,14 +2,14 @@
 
 use super::approvals::{self, View};
 use super::bar::bar;
+use super::datetime::length;
 use super::decisions::{self, LogRow};
-use super::done;
 use super::form::FormName;
-use super::moment::length;
+use super::labels;
+use super::layout::{Here, Layout};
 use super::money::{cap, is_no_limit, money};
-use super::names::{self, ServiceRef};
-use super::notice::Notice;
-use super::shell::{Here, Shell};
+use super::notice::{Notice, done};
+use super::paths;
 use crate::ops::approvals::Waiting;
 use crate::ops::decisions::{Calls, DecisionFilter, DecisionResult};
 use crate::ops::owned::Owned;
@@ -17,7 +17,8 @@ use crate::ops::rules::StandingRule;
 use crate::ops::services::GovernedService;
 use crate::ops::several::several;
 use crate::page::Slice;
-use crate::sign_in::{Posted, Visitor, see_other};
+use crate::redirect::see_other;
+use crate::session::{PageSession, VerifiedForm};
 use crate::state::Dashboard;
 use axum::{
     extract::State,
@@ -49,9 +50,9 @@ pub(crate) struct AgentSpend {
 }
 
 /// `GET /dashboard`.
-pub(super) async fn show(State(dashboard): State<Arc<Dashboard>>, visitor: Visitor, uri: Uri) -> Reply {
-    let shell = Shell::of(&visitor, dashboard.now()).noticed(&uri);
-    Ok(answer(&dashboard, &visitor, shell).await?)
+pub(super) async fn show(State(dashboard): State<Arc<Dashboard>>, session: PageSession, uri: Uri) -> Reply {
+    let layout = Layout::of(&session, dashboard.now()).noticed(&uri);
+    Ok(answer(&dashboard, &session, layout).await?)
 }
 
 /// `GET /dashboard/agents`: the agents are on the overview.
@@ -60,24 +61,24 @@ pub(super) async fn back() -> Response {
 }
 
 /// `POST /dashboard/agents`.
-pub(super) async fn create_agent(State(dashboard): State<Arc<Dashboard>>, posted: Posted) -> Reply {
+pub(super) async fn create_agent(State(dashboard): State<Arc<Dashboard>>, posted: VerifiedForm) -> Reply {
     let mut form = posted.form(FormName::NewAgent);
     let Some(name) = form.agent_name() else {
-        let shell = Shell {
+        let layout = Layout {
             typed: Some(form),
-            ..Shell::of(&posted.visitor, dashboard.now())
+            ..Layout::of(&posted.session, dashboard.now())
         };
-        let page = answer(&dashboard, &posted.visitor, shell).await?;
+        let page = answer(&dashboard, &posted.session, layout).await?;
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     };
-    let owned = dashboard.create_agent(&posted.visitor.person, &name).await?;
-    Ok(done(&names::agent_path(owned.agent().id), Notice::AgentCreated))
+    let owned = dashboard.create_agent(&posted.session.person, &name).await?;
+    Ok(done(&paths::agent(owned.agent().id), Notice::AgentCreated))
 }
 
-async fn answer(dashboard: &Arc<Dashboard>, visitor: &Visitor, shell: Shell) -> Result<Response> {
+async fn answer(dashboard: &Arc<Dashboard>, session: &PageSession, layout: Layout) -> Result<Response> {
     /// How many refusals are shown.
     const REFUSED: u32 = 5;
-    let person = &visitor.person;
+    let person = &session.person;
     let blocked = DecisionFilter {
         result: Some(DecisionResult::Block),
         ..DecisionFilter::default()
@@ -101,9 +102,9 @@ async fn answer(dashboard: &Arc<Dashboard>, visitor: &Visitor, shell: Shell) -> 
             Ok(AgentSpend { agent, services, rules })
         }
     });
-    let shell = Shell {
+    let layout = Layout {
         waiting: Some(waiting.count()),
-        ..shell
+        ..layout
     };
     let overview = Overview {
         waiting,
@@ -111,25 +112,25 @@ async fn answer(dashboard: &Arc<Dashboard>, visitor: &Visitor, shell: Shell) -> 
         refused,
         catalog: &edition.catalog,
     };
-    Ok(overview_page(&shell, &overview).into_response())
+    Ok(overview_page(&layout, &overview).into_response())
 }
 
-pub(crate) fn overview_page(shell: &Shell, overview: &Overview<'_>) -> Markup {
+pub(crate) fn overview_page(layout: &Layout, overview: &Overview<'_>) -> Markup {
     let none = overview.agents.is_empty();
-    shell.page(
+    layout.page(
         "Overview",
         Here::Overview,
         &html! {
             h1 { "Overview" }
-            @if none { (first_agent(shell)) } @else {
+            @if none { (first_agent(layout)) } @else {
                 section aria-labelledby="waiting-title" {
                     h2 id="waiting-title" { "Waiting for you" }
-                    (approvals::live(shell, &overview.waiting, View::default(), overview.catalog))
+                    (approvals::live(layout, &overview.waiting, View::default(), overview.catalog))
                 }
                 section aria-labelledby="spend-title" {
                     div.section-head {
                         h2 id="spend-title" { "Agents " span.muted { "spend of the last 24 hours" } }
-                        (new_agent(shell))
+                        (new_agent(layout))
                     }
                     ul.cards.two { @for agent in &overview.agents { (agent_card(agent, overview.catalog)) } }
                 }
@@ -141,7 +142,7 @@ pub(crate) fn overview_page(shell: &Shell, overview: &Overview<'_>) -> Markup {
                     @if overview.refused.is_empty() {
                         p.empty { "No payment was refused." }
                     } @else {
-                        (decisions::rows(shell, &overview.refused, overview.catalog))
+                        (decisions::rows(layout, &overview.refused, overview.catalog))
                     }
                 }
             }
@@ -149,7 +150,7 @@ pub(crate) fn overview_page(shell: &Shell, overview: &Overview<'_>) -> Markup {
     )
 }
 
-fn first_agent(shell: &Shell) -> Markup {
+fn first_agent(layout: &Layout) -> Markup {
     html! {
         section.card.first aria-labelledby="first-title" {
             h2 id="first-title" { "Create your first agent" }
@@ -157,25 +158,25 @@ fn first_agent(shell: &Shell) -> Markup {
                 "An agent has a wallet of its own, a key to ask for payments with, and limits that you set. Nothing is paid "
                 "that they do not allow."
             }
-            (new_agent_form(shell))
+            (new_agent_form(layout))
         }
     }
 }
 
-fn new_agent(shell: &Shell) -> Markup {
+fn new_agent(layout: &Layout) -> Markup {
     html! {
-        details.pop open[shell.inputs(FormName::NewAgent).is_typed()] {
+        details.pop open[layout.inputs(FormName::NewAgent).is_typed()] {
             summary.button { "New agent" }
-            div.pop-body { (new_agent_form(shell)) }
+            div.pop-body { (new_agent_form(layout)) }
         }
     }
 }
 
-fn new_agent_form(shell: &Shell) -> Markup {
-    shell.form(
+fn new_agent_form(layout: &Layout) -> Markup {
+    layout.form(
         "/dashboard/agents",
         &html! {
-            (shell.inputs(FormName::NewAgent).line("name", "Name of the agent", "", AgentName::MAX))
+            (layout.inputs(FormName::NewAgent).line("name", "Name of the agent", "", AgentName::MAX))
             button.primary type="submit" { "Create agent" }
         },
     )
@@ -198,8 +199,8 @@ fn agent_card(spend: &AgentSpend, catalog: &Catalog) -> Markup {
         li.card.agent {
             div.headline {
                 h3 {
-                    (names::agent(agent.id, &agent.name))
-                    @if agent.status == AgentStatus::Frozen { " " (names::status(agent.status)) }
+                    (labels::agent(agent.id, &agent.name))
+                    @if agent.status == AgentStatus::Frozen { " " (labels::status(agent.status)) }
                 }
                 p.total { (money(total)) }
             }
@@ -219,7 +220,7 @@ fn agent_card(spend: &AgentSpend, catalog: &Catalog) -> Markup {
                     li {
                         div.spend-line {
                             span {
-                                (names::service(&ServiceRef::of(service.record.service, catalog)))
+                                (labels::service(service.record.service, catalog))
                                 @if !service.record.enabled { span.muted { " disabled" } }
                             }
                             span.figures { (money(service.spent_today)) " of " (cap(cap_of(service))) }
@@ -232,7 +233,7 @@ fn agent_card(spend: &AgentSpend, catalog: &Catalog) -> Markup {
                 p.warning-line {
                     span.nolimit { "no limit" }
                     " on " (rest.len()) @if rest.len() == 1 { " more service" } @else { " more services" } ", nothing spent · "
-                    a href=(format!("{}#services", names::agent_path(agent.id))) { "Set limits" }
+                    a href=(format!("{}#services", paths::agent(agent.id))) { "Set limits" }
                 }
             }
             @if enabled.is_empty() { p.empty { "No service is enabled." } }

@@ -1,14 +1,14 @@
 //! A receipt: one payment, from its authorization to the chain.
 
 use super::call;
-use super::moment::exact;
+use super::datetime::exact;
+use super::labels;
+use super::layout::{Here, Layout};
 use super::money::big_money;
-use super::named;
-use super::names::{self, ServiceRef};
-use super::shell::{Here, Shell};
-use super::words;
-use crate::ops::owned::Owned;
-use crate::sign_in::Visitor;
+use super::paths;
+use super::phrases;
+use crate::ops::owned::{Owned, named};
+use crate::session::PageSession;
 use crate::state::Dashboard;
 use axum::{
     extract::{Path, State},
@@ -32,11 +32,11 @@ pub(crate) struct ReceiptPage<'a> {
 /// `GET /dashboard/receipts/{agent}/{settlement}`.
 pub(super) async fn show(
     State(dashboard): State<Arc<Dashboard>>,
-    visitor: Visitor,
+    session: PageSession,
     Path((agent, settlement)): Path<(String, String)>,
 ) -> Reply {
     let agent = dashboard
-        .own_agent(&visitor.person, named(AgentId::parse(&agent))?)
+        .own_agent(&session.person, named(AgentId::parse(&agent))?)
         .await?;
     let settlement = named(SettlementId::parse(&settlement))?;
     let (settlement, edition) = tokio::try_join!(dashboard.settlement(&agent, settlement), dashboard.catalog())?;
@@ -47,18 +47,12 @@ pub(super) async fn show(
         agent,
         catalog: &edition.catalog,
     };
-    Ok(receipt_page(&Shell::of(&visitor, dashboard.now()), &receipt).into_response())
+    Ok(receipt_page(&Layout::of(&session, dashboard.now()), &receipt).into_response())
 }
 
-/// Where a receipt is.
-pub(super) fn path(agent: AgentId, settlement: SettlementId) -> String {
-    format!("/dashboard/receipts/{agent}/{settlement}")
-}
-
-pub(crate) fn receipt_page(shell: &Shell, receipt: &ReceiptPage<'_>) -> Markup {
+pub(crate) fn receipt_page(layout: &Layout, receipt: &ReceiptPage<'_>) -> Markup {
     let (terms, agent) = (&receipt.settlement.terms, receipt.agent.agent());
-    let service = ServiceRef::of(terms.service, receipt.catalog);
-    shell.page(
+    layout.page(
         "Receipt",
         Here::Elsewhere,
         &html! {
@@ -70,8 +64,8 @@ pub(crate) fn receipt_page(shell: &Shell, receipt: &ReceiptPage<'_>) -> Markup {
                 }
                 p.amount { (big_money(terms.amount)) " " span.token { (terms.network.token_symbol()) } }
                 p.what {
-                    (names::agent(agent.id, &agent.name)) " " (verb(&receipt.settlement.state)) " " (names::service(&service)) " for "
-                    (names::operation(receipt.catalog.by_id(terms.service), Some(&terms.operation)))
+                    (labels::agent(agent.id, &agent.name)) " " (verb(&receipt.settlement.state)) " " (labels::service(terms.service, receipt.catalog)) " for "
+                    (labels::operation(receipt.catalog.by_id(terms.service), Some(&terms.operation)))
                 }
                 (state_line(&receipt.settlement.state))
                 dl.facts-list.wide {
@@ -80,14 +74,14 @@ pub(crate) fn receipt_page(shell: &Shell, receipt: &ReceiptPage<'_>) -> Markup {
                         div {
                             dt { "Transaction" }
                             dd {
-                                span.copyable { code.long { (hash) } (names::copy_button(&hash, "Copy the transaction hash")) }
-                                (names::outside(&names::transaction_url(terms.network, tx_hash), "See it in the block explorer"))
+                                span.copyable { code.long { (hash) } (labels::copy_button(&hash, "Copy the transaction hash")) }
+                                (labels::outside(&paths::transaction(terms.network, tx_hash), "See it in the block explorer"))
                             }
                         }
                     }
-                    div { dt { "Network" } dd { (names::network(terms.network)) } }
-                    div { dt { "From" } dd { (names::wallet(terms.wallet)) } }
-                    div { dt { "To" } dd { (names::wallet(terms.pay_to)) } }
+                    div { dt { "Network" } dd { (labels::network(terms.network)) } }
+                    div { dt { "From" } dd { (labels::wallet(terms.wallet)) } }
+                    div { dt { "To" } dd { (labels::wallet(terms.pay_to)) } }
                     div { dt { "Authorized" } dd { (exact(terms.authorized_at)) } }
                     @if let SettlementState::Confirmed { settled_at, .. } = receipt.settlement.state {
                         div { dt { "Settled" } dd { (exact(settled_at)) } }
@@ -105,7 +99,7 @@ pub(crate) fn receipt_page(shell: &Shell, receipt: &ReceiptPage<'_>) -> Markup {
                 @if let Some(described) = &receipt.call { (call::described(described, terms.amount)) }
                 details.checks-fold {
                     summary { "The checks it passed" }
-                    (words::checks(&terms.checks))
+                    (phrases::checks(&terms.checks))
                 }
             }
         },

@@ -1,36 +1,19 @@
-//! What agents, services, wallets and chains are called on a page, and where their names lead.
+//! What agents, services, wallets and chains are called on a page.
 
+use super::paths;
 use maud::{Markup, html};
-use purser_domain::{Address, AgentId, AgentStatus, Catalog, Network, OperationSlug, Service, ServiceId, TxHash};
-
-/// A service, to be named. Records outlive the catalog's entry.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ServiceRef {
-    pub(crate) id: ServiceId,
-    /// `None` for a service that has left the catalog.
-    pub(crate) name: Option<String>,
-}
-
-impl ServiceRef {
-    pub(crate) fn of(id: ServiceId, catalog: &Catalog) -> Self {
-        let name = catalog.by_id(id).map(|service| service.name.clone());
-        Self { id, name }
-    }
-}
-
-pub(super) fn agent_path(agent: AgentId) -> String {
-    format!("/dashboard/agents/{agent}")
-}
+use purser_domain::{Address, AgentId, AgentStatus, Catalog, Network, OperationSlug, Service, ServiceId};
 
 pub(super) fn agent(id: AgentId, name: &str) -> Markup {
-    html! { a.name href=(agent_path(id)) { (name) } }
+    html! { a.name href=(paths::agent(id)) { (name) } }
 }
 
-pub(super) fn service(service: &ServiceRef) -> Markup {
-    let Some(name) = &service.name else {
-        return html! { span.name.gone title=(service.id) { "a service that has left the catalog" } };
+/// A service by its name. Records outlive the catalog's entry.
+pub(super) fn service(id: ServiceId, catalog: &Catalog) -> Markup {
+    let Some(service) = catalog.by_id(id) else {
+        return html! { span.name.gone title=(id) { "a service that has left the catalog" } };
     };
-    html! { span.name { (name) } }
+    html! { span.name { (service.name) } }
 }
 
 /// `Lab Weather · Current weather`: the operation by its label where the catalog knows it, else by its slug.
@@ -78,23 +61,6 @@ pub(super) const fn network(network: Network) -> &'static str {
         Network::Base => "Base",
         Network::BaseSepolia => "Base Sepolia (test network)",
     }
-}
-
-const fn explorer(network: Network) -> &'static str {
-    match network {
-        Network::Base => "https://basescan.org",
-        Network::BaseSepolia => "https://sepolia.basescan.org",
-    }
-}
-
-/// A transaction in the block explorer.
-pub(super) fn transaction_url(network: Network, tx_hash: TxHash) -> String {
-    format!("{}/tx/{tx_hash}", explorer(network))
-}
-
-/// A wallet in the block explorer.
-pub(super) fn wallet_url(network: Network, address: Address) -> String {
-    format!("{}/address/{}", explorer(network), address.to_checksum(None))
 }
 
 /// A link that leaves us: the other side learns nothing of where it was followed.

@@ -1,12 +1,12 @@
 //! The page for when there is no page: nothing found, refused, or broken.
 
-use super::shell::{brand, document};
+use super::layout::{brand, document};
 use maud::{Markup, html};
 use purser_domain::ErrorKind;
 
 /// Why there is no page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum ErrorPage {
     /// Unknown, or somebody else's.
     NotFound,
     /// The form came from another site, or from another session.
@@ -17,7 +17,7 @@ pub(crate) enum Trouble {
     Internal,
 }
 
-impl Trouble {
+impl ErrorPage {
     /// What a failure is to somebody in front of a page.
     pub(super) const fn of(kind: &ErrorKind) -> Self {
         match kind {
@@ -31,20 +31,20 @@ impl Trouble {
 }
 
 /// `request` is what we find it by in our logs.
-pub(crate) fn trouble_page(trouble: Trouble, request: Option<&str>) -> Markup {
-    let (title, text) = match trouble {
-        Trouble::NotFound => ("Nothing here", "There is no such page, or it is not yours to see."),
-        Trouble::CrossSite => (
+pub(crate) fn error_page(page: ErrorPage, request: Option<&str>) -> Markup {
+    let (title, text) = match page {
+        ErrorPage::NotFound => ("Nothing here", "There is no such page, or it is not yours to see."),
+        ErrorPage::CrossSite => (
             "Nothing was changed",
             "This form came from another site, or from a session that has ended. Go back, load the page again, and repeat \
              what you did.",
         ),
-        Trouble::TooMany => (
+        ErrorPage::TooMany => (
             "Too much at once",
             "Your account has asked for more than is answered in one minute. Nothing was changed. Wait a minute, and try \
              again.",
         ),
-        Trouble::Internal => (
+        ErrorPage::Internal => (
             "Something broke",
             "The fault is ours. Go back and look before you repeat what you did: it may have happened all the same.",
         ),

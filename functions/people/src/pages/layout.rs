@@ -1,16 +1,16 @@
 //! What every page has around it: the head, the way around, what just happened, and what was wrong.
 
 use super::asset;
-use super::form::{Form, FormName, FormToken, Inputs};
+use super::form::{Form, FormName, Inputs};
 use super::notice::Notice;
-use crate::sign_in::Visitor;
+use crate::session::{FormToken, PageSession};
 use axum::http::Uri;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use purser_api::Query;
 use purser_domain::Timestamp;
 
 /// What a page knows besides its own data.
-pub(crate) struct Shell {
+pub(crate) struct Layout {
     /// Who is signed in, as the issuer names them.
     pub(crate) person: String,
     /// For the page's forms.
@@ -36,12 +36,12 @@ pub(super) enum Here {
     Elsewhere,
 }
 
-impl Shell {
+impl Layout {
     /// What a page that is shown now knows.
-    pub(super) fn of(visitor: &Visitor, now: Timestamp) -> Self {
+    pub(super) fn of(session: &PageSession, now: Timestamp) -> Self {
         Self {
-            person: visitor.name().to_owned(),
-            token: visitor.token.clone(),
+            person: session.name().to_owned(),
+            token: session.token.clone(),
             now,
             waiting: None,
             notice: None,

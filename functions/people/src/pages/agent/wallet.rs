@@ -1,8 +1,9 @@
 //! An agent's wallet: where it is and what it holds.
 
-use super::agent::AgentPage;
-use super::money::big_money;
-use super::names;
+use super::contents::AgentPage;
+use crate::pages::labels;
+use crate::pages::money::big_money;
+use crate::pages::paths;
 use maud::{Markup, html};
 
 pub(super) fn section(page: &AgentPage<'_>) -> Markup {
@@ -23,12 +24,12 @@ pub(super) fn section(page: &AgentPage<'_>) -> Markup {
                     }
                     div {
                         dt { "Address" }
-                        dd { (names::wallet(address)) (names::outside(&names::wallet_url(page.network, address), "See it in the block explorer")) }
+                        dd { (labels::wallet(address)) (labels::outside(&paths::wallet(page.network, address), "See it in the block explorer")) }
                     }
-                    div { dt { "Network" } dd { (names::network(page.network)) } }
+                    div { dt { "Network" } dd { (labels::network(page.network)) } }
                 }
                 p.hint {
-                    "Send " (page.network.token_symbol()) " on " (names::network(page.network)) " to this address to fund the agent. "
+                    "Send " (page.network.token_symbol()) " on " (labels::network(page.network)) " to this address to fund the agent. "
                     "The wallet needs no other coin: whoever is paid settles the transaction."
                 }
             }

@@ -14,7 +14,7 @@ pub(crate) enum Cookie {
     /// The ID token of whoever is signed in.
     Session,
     /// What a sign-in has to come back with.
-    Attempt,
+    PendingSignIn,
 }
 
 /// Browsers keep a cookie of 4,096 bytes, name and attributes included, and drop a longer one without a word
@@ -26,8 +26,8 @@ impl Cookie {
         match (self, secure) {
             (Self::Session, true) => "__Secure-purser-session",
             (Self::Session, false) => "purser-session",
-            (Self::Attempt, true) => "__Secure-purser-sign-in",
-            (Self::Attempt, false) => "purser-sign-in",
+            (Self::PendingSignIn, true) => "__Secure-purser-sign-in",
+            (Self::PendingSignIn, false) => "purser-sign-in",
         }
     }
 
@@ -98,7 +98,7 @@ mod tests {
             let origin = origin(url);
             let age = Duration::from_secs_u32(3_600);
             assert_eq!(Cookie::Session.set(&origin, "a.b-c_1", age).unwrap(), set);
-            assert_eq!(Cookie::Attempt.clear(&origin).unwrap(), clear);
+            assert_eq!(Cookie::PendingSignIn.clear(&origin).unwrap(), clear);
         }
     }
 

@@ -1,6 +1,6 @@
 //! The form of a spend policy: caps in dollars, which operations, which domains.
 
-use super::form::{BoxOption, Form, Inputs};
+use crate::pages::form::{BoxOption, Form, Inputs};
 use maud::{Markup, html};
 use purser_domain::{DomainPattern, OperationScope, OperationSlug, PolicyEdit, Service, SpendPolicy};
 
@@ -133,9 +133,9 @@ fn operation_inputs(inputs: &Inputs<'_>, present: &SpendPolicy, service: &Servic
 
 #[cfg(test)]
 mod tests {
-    use super::super::form::FormName;
-    use super::super::gallery::catalog;
     use super::*;
+    use crate::pages::form::FormName;
+    use crate::pages::gallery::catalog;
 
     /// The policy that the form makes of the permissive one, for `lab-weather`, or the fields that are wrong.
     fn read(body: &str) -> Result<SpendPolicy, Vec<String>> {

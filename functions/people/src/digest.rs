@@ -4,7 +4,7 @@ use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 
 /// The digest of several parts, one after the other: sixty-four digits.
-pub(super) fn digest(parts: &[&[u8]]) -> String {
+pub(crate) fn digest(parts: &[&[u8]]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update(part);
@@ -17,7 +17,7 @@ pub(super) fn digest(parts: &[&[u8]]) -> String {
 }
 
 /// An entity tag for a body: half of the digest, since 128 bits tell any two bodies apart.
-pub(super) fn entity_tag(body: &str) -> String {
+pub(crate) fn entity_tag(body: &str) -> String {
     let digest = digest(&[body.as_bytes()]);
     format!("\"{}\"", digest.get(..32).unwrap_or(&digest))
 }

@@ -12,14 +12,14 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
 /// What the cookie keeps.
-pub(crate) struct Attempt {
+pub(crate) struct PendingSignIn {
     state: String,
     nonce: String,
     verifier: String,
     destination: Destination,
 }
 
-impl Attempt {
+impl PendingSignIn {
     pub(crate) fn new(destination: Destination) -> Result<Self> {
         let secret = || random::<32>().map(|bytes| BASE64_URL_SAFE_NO_PAD.encode(bytes));
         Ok(Self {
@@ -97,45 +97,45 @@ mod tests {
     use super::*;
     use std::collections::HashMap;
 
-    static_assertions::assert_not_impl_any!(Attempt: PartialEq, std::fmt::Debug);
+    static_assertions::assert_not_impl_any!(PendingSignIn: PartialEq, std::fmt::Debug);
 
     #[test]
-    fn an_attempt_survives_its_cookie_and_no_other_text_is_one() {
-        let attempt = Attempt::new(Destination::parse("/dashboard/approvals?x=1")).unwrap();
-        let cookie = attempt.to_cookie();
-        assert_eq!(Attempt::from_cookie(&cookie).unwrap().to_cookie(), cookie);
+    fn a_pending_sign_in_survives_its_cookie_and_no_other_text_is_one() {
+        let pending = PendingSignIn::new(Destination::parse("/dashboard/approvals?x=1")).unwrap();
+        let cookie = pending.to_cookie();
+        assert_eq!(PendingSignIn::from_cookie(&cookie).unwrap().to_cookie(), cookie);
         for text in [
             "",
             "a.b.c.d",
             &format!("{cookie}.x"),
             cookie.rsplit_once('.').unwrap().0,
         ] {
-            assert!(Attempt::from_cookie(text).is_none(), "{text}");
+            assert!(PendingSignIn::from_cookie(text).is_none(), "{text}");
         }
         // Whoever plants a cookie leads nobody away.
         let (secrets, _) = cookie.rsplit_once('.').unwrap();
         let planted = format!("{secrets}.{}", BASE64_URL_SAFE_NO_PAD.encode("https://evil.example"));
         assert_eq!(
-            *Attempt::from_cookie(&planted).unwrap().destination(),
+            *PendingSignIn::from_cookie(&planted).unwrap().destination(),
             Destination::overview()
         );
     }
 
     #[test]
     fn the_question_carries_the_hash_of_the_verifier_and_never_the_verifier() {
-        let attempt = Attempt::new(Destination::overview()).unwrap();
+        let pending = PendingSignIn::new(Destination::overview()).unwrap();
         let endpoint = Url::parse("https://issuer.example/authorize?tenant=1").unwrap();
-        let url = attempt.question(&endpoint, "client", "https://purser.example/dashboard/callback");
+        let url = pending.question(&endpoint, "client", "https://purser.example/dashboard/callback");
         let pairs: HashMap<_, _> = url.query_pairs().into_owned().collect();
-        let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(attempt.verifier()));
+        let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(pending.verifier()));
         let expected = [
             ("tenant", "1"),
             ("response_type", "code"),
             ("client_id", "client"),
             ("redirect_uri", "https://purser.example/dashboard/callback"),
             ("scope", "openid profile email"),
-            ("state", &attempt.state),
-            ("nonce", &attempt.nonce),
+            ("state", &pending.state),
+            ("nonce", &pending.nonce),
             ("code_challenge", &challenge),
             ("code_challenge_method", "S256"),
         ];
@@ -143,12 +143,12 @@ mod tests {
         for (name, value) in expected {
             assert_eq!(pairs[name], value, "{name}");
         }
-        assert!(!url.as_str().contains(attempt.verifier()));
+        assert!(!url.as_str().contains(pending.verifier()));
     }
 
     #[test]
     fn an_answer_has_to_show_the_state_and_the_token_the_nonce() {
-        let [ours, another] = [(); 2].map(|()| Attempt::new(Destination::overview()).unwrap());
+        let [ours, another] = [(); 2].map(|()| PendingSignIn::new(Destination::overview()).unwrap());
         assert!(ours.is_answered_by(&ours.state));
         assert!(ours.is_meant_by(Some(&ours.nonce)));
         for state in [another.state.as_str(), "", &ours.nonce] {

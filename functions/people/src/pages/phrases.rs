@@ -1,8 +1,8 @@
 //! Decisions in words: why a payment was refused, what each check compares, and what a rule says.
 
-use super::moment::length;
+use super::datetime::length;
+use super::labels;
 use super::money::money;
-use super::names;
 use maud::{Markup, html};
 use purser_domain::{
     Amount, AskingRule, Catalog, Category, Check, CheckName, CheckOutcome, LoggedRefusal, Rule, RuleKind, ServiceSlug,
@@ -138,7 +138,7 @@ pub(super) fn rule(kind: &RuleKind, catalog: &Catalog) -> Markup {
         RuleKind::VendorAllowlist { vendors } => {
             html! { "Pays only " (list(vendors.iter().map(|vendor| match vendor {
                 Vendor::Service(slug) => service(slug, catalog),
-                Vendor::Wallet(wallet) => names::short_wallet(*wallet),
+                Vendor::Wallet(wallet) => labels::short_wallet(*wallet),
             }))) "." }
         }
         RuleKind::BudgetLimit { limit, window } => {

@@ -1,76 +1,14 @@
 //! An agent's rules: four kinds, said in a sentence, edited in place.
 
-use super::agent::{self, AgentPage};
-use super::bar::bar;
-use super::form::{BoxOption, Form, FormName, Inputs, RuleForm};
-use super::money::money;
-use super::names;
-use super::notice::Notice;
-use super::shell::{Button, Shell, version_input};
-use super::words;
-use super::{done, named};
+use super::contents::AgentPage;
 use crate::ops::rules::StandingRule;
-use crate::sign_in::Posted;
-use crate::state::Dashboard;
-use axum::extract::{Path, State};
+use crate::pages::bar::bar;
+use crate::pages::form::{BoxOption, Form, FormName, Inputs, RuleForm};
+use crate::pages::layout::{Button, Layout, version_input};
+use crate::pages::money::money;
+use crate::pages::phrases;
 use maud::{Markup, html};
-use purser_api::Reply;
-use purser_domain::{
-    Amount, Catalog, Category, Duration, RuleId, RuleKind, Service, ServiceSlug, Vendor, parse_address,
-};
-use std::sync::Arc;
-
-/// `POST …/rules`.
-pub(super) async fn add(State(dashboard): State<Arc<Dashboard>>, Path(agent): Path<String>, posted: Posted) -> Reply {
-    let owned = posted.own_agent(&dashboard, &agent).await?;
-    let edition = dashboard.catalog().await?;
-    let kind = RuleForm::from_name(posted.form(FormName::Plain).text("kind"));
-    let mut form = posted.form(kind.map_or(FormName::Plain, FormName::NewRule));
-    let Some((rule, meant)) = read_rule(&mut form, &edition.catalog).zip(form.version()) else {
-        return agent::again(&dashboard, &posted, &owned, form, None).await;
-    };
-    match dashboard.add_rule(owned.clone(), meant, &rule).await {
-        Ok((owned, _)) => Ok(done(&names::agent_path(owned.agent().id), Notice::RuleAdded)),
-        Err(error) => agent::again(&dashboard, &posted, &owned, form, Some(error)).await,
-    }
-}
-
-/// `POST …/rules/{rule}`.
-pub(super) async fn replace(
-    State(dashboard): State<Arc<Dashboard>>,
-    Path((agent, rule)): Path<(String, String)>,
-    posted: Posted,
-) -> Reply {
-    let owned = posted.own_agent(&dashboard, &agent).await?;
-    let id = named(RuleId::parse(&rule))?;
-    let edition = dashboard.catalog().await?;
-    let mut form = posted.form(FormName::Rule(id));
-    let Some((rule, meant)) = read_rule(&mut form, &edition.catalog).zip(form.version()) else {
-        return agent::again(&dashboard, &posted, &owned, form, None).await;
-    };
-    match dashboard.replace_rule(owned.clone(), meant, id, &rule).await {
-        Ok(owned) => Ok(done(&names::agent_path(owned.agent().id), Notice::RuleSaved)),
-        Err(error) => agent::again(&dashboard, &posted, &owned, form, Some(error)).await,
-    }
-}
-
-/// `POST …/rules/{rule}/remove`.
-pub(super) async fn remove(
-    State(dashboard): State<Arc<Dashboard>>,
-    Path((agent, rule)): Path<(String, String)>,
-    posted: Posted,
-) -> Reply {
-    let owned = posted.own_agent(&dashboard, &agent).await?;
-    let id = named(RuleId::parse(&rule))?;
-    let mut form = posted.form(FormName::Plain);
-    let Some(meant) = form.version() else {
-        return agent::again(&dashboard, &posted, &owned, form, None).await;
-    };
-    match dashboard.remove_rule(owned.clone(), meant, id).await {
-        Ok(owned) => Ok(done(&names::agent_path(owned.agent().id), Notice::RuleRemoved)),
-        Err(error) => agent::again(&dashboard, &posted, &owned, form, Some(error)).await,
-    }
-}
+use purser_domain::{Amount, Catalog, Category, Duration, RuleKind, Service, ServiceSlug, Vendor, parse_address};
 
 /// Reads what a rule says; `None` leaves at least one problem.
 pub(crate) fn read_rule(form: &mut Form, catalog: &Catalog) -> Option<RuleKind> {
@@ -184,15 +122,15 @@ fn read_window(form: &mut Form) -> Option<Duration> {
     count.checked_mul(unit).map(Duration::from_secs_u32)
 }
 
-pub(super) fn section(shell: &Shell, page: &AgentPage<'_>, path: &str) -> Markup {
+pub(super) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
     html! {
         section id="rules" aria-labelledby="rules-title" {
             div.section-head { h2 id="rules-title" { "Rules " span.muted { "over all services" } } }
             @if page.rules.is_empty() {
                 p.empty { "No rules. Add one for what should hold whatever the service." }
             }
-            ul.panels { @for standing in &page.rules { (rule_item(shell, page, standing, path)) } }
-            div.adders { @for kind in RuleForm::ALL { (adder(shell, page, kind, path)) } }
+            ul.panels { @for standing in &page.rules { (rule_item(layout, page, standing, path)) } }
+            div.adders { @for kind in RuleForm::ALL { (adder(layout, page, kind, path)) } }
         }
     }
 }
@@ -215,16 +153,16 @@ const fn title(kind: RuleForm) -> &'static str {
     }
 }
 
-fn rule_item(shell: &Shell, page: &AgentPage<'_>, standing: &StandingRule, path: &str) -> Markup {
+fn rule_item(layout: &Layout, page: &AgentPage<'_>, standing: &StandingRule, path: &str) -> Markup {
     let rule = &standing.rule;
-    let inputs = shell.inputs(FormName::Rule(rule.id));
+    let inputs = layout.inputs(FormName::Rule(rule.id));
     let kind = form_of(&rule.kind);
     html! {
         li.panel {
             details id=(format!("rule-{}", rule.id)) open[inputs.is_typed()] {
                 summary {
                     span.panel-name { span.chip { (title(kind)) } }
-                    span.limits { span { (words::rule(&rule.kind, page.catalog)) } }
+                    span.limits { span { (phrases::rule(&rule.kind, page.catalog)) } }
                     @if let (RuleKind::BudgetLimit { limit, .. }, Some(used)) = (&rule.kind, standing.used) {
                         span.panel-spend {
                             (bar(used, Amount::ZERO, *limit))
@@ -234,13 +172,13 @@ fn rule_item(shell: &Shell, page: &AgentPage<'_>, standing: &StandingRule, path:
                     span.edit aria-hidden="true" { "Edit" }
                 }
                 div.unfolded {
-                    (shell.form(&format!("{path}/rules/{}", rule.id), &html! {
+                    (layout.form(&format!("{path}/rules/{}", rule.id), &html! {
                         (version_input(page.agent.version))
                         input type="hidden" name="kind" value=(kind.name());
                         (rule_inputs(&inputs, page, kind, Some(&rule.kind)))
                         div.actions { button.primary type="submit" { "Save rule" } }
                     }))
-                    (shell.button(&format!("{path}/rules/{}/remove", rule.id), &Button::danger(
+                    (layout.button(&format!("{path}/rules/{}/remove", rule.id), &Button::danger(
                         "Remove rule",
                         "Remove this rule? It stops holding with the next payment.",
                     ).at(page.agent.version)))
@@ -250,13 +188,13 @@ fn rule_item(shell: &Shell, page: &AgentPage<'_>, standing: &StandingRule, path:
     }
 }
 
-fn adder(shell: &Shell, page: &AgentPage<'_>, kind: RuleForm, path: &str) -> Markup {
-    let inputs = shell.inputs(FormName::NewRule(kind));
+fn adder(layout: &Layout, page: &AgentPage<'_>, kind: RuleForm, path: &str) -> Markup {
+    let inputs = layout.inputs(FormName::NewRule(kind));
     html! {
         details.pop.wide open[inputs.is_typed()] {
             summary.button { "+ " (title(kind)) }
             div.pop-body {
-                (shell.form(&format!("{path}/rules"), &html! {
+                (layout.form(&format!("{path}/rules"), &html! {
                     (version_input(page.agent.version))
                     input type="hidden" name="kind" value=(kind.name());
                     (rule_inputs(&inputs, page, kind, None))
@@ -390,8 +328,8 @@ fn vendor(vendor: &Vendor) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::gallery::catalog;
     use super::*;
+    use crate::pages::gallery::catalog;
     use purser_domain::BUDGET_WINDOW_MAX;
 
     fn read(body: &str) -> Result<RuleKind, Vec<String>> {

@@ -39,6 +39,11 @@ impl Destination {
         (is_page && !is_way).then(|| Self(format!("{}{query}", url.path())))
     }
 
+    /// What an address carries as `next`: nothing for the overview, which is where everybody comes to without it.
+    pub(crate) fn as_parameter(&self) -> Option<String> {
+        (*self != Self::overview()).then(|| self.0.clone())
+    }
+
     /// Path and query.
     pub(crate) fn as_str(&self) -> &str {
         &self.0

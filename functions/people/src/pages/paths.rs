@@ -1,0 +1,30 @@
+//! Where pages are, and what a block explorer shows.
+
+use purser_domain::{Address, AgentId, Network, SettlementId, TxHash};
+
+/// The page of an agent.
+pub(super) fn agent(agent: AgentId) -> String {
+    format!("/dashboard/agents/{agent}")
+}
+
+/// The page of a receipt.
+pub(super) fn receipt(agent: AgentId, settlement: SettlementId) -> String {
+    format!("/dashboard/receipts/{agent}/{settlement}")
+}
+
+const fn explorer(network: Network) -> &'static str {
+    match network {
+        Network::Base => "https://basescan.org",
+        Network::BaseSepolia => "https://sepolia.basescan.org",
+    }
+}
+
+/// A transaction in the block explorer.
+pub(super) fn transaction(network: Network, tx_hash: TxHash) -> String {
+    format!("{}/tx/{tx_hash}", explorer(network))
+}
+
+/// A wallet in the block explorer.
+pub(super) fn wallet(network: Network, address: Address) -> String {
+    format!("{}/address/{}", explorer(network), address.to_checksum(None))
+}
