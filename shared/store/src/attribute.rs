@@ -3,6 +3,8 @@
 //! Always true: what was written is read as the same value, and anything else is read as nothing. Numbers are whole;
 //! times are microseconds; hashes are bytes; names and ids are text, so that a person can find them in the console.
 
+pub(crate) use crate::item::Attribute;
+
 use crate::item::{Draft, Item, member, optional_member};
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use purser_domain::{
@@ -15,14 +17,6 @@ use purser_domain::{
 use serde_json::Value;
 use std::collections::BTreeSet;
 use uuid::Uuid;
-
-/// A value that is one attribute of an item.
-pub(crate) trait Attribute: Sized {
-    /// The attribute.
-    fn write(&self) -> AttributeValue;
-    /// The value; `None` when the attribute is not one that [`Attribute::write`] writes.
-    fn read(value: &AttributeValue) -> Option<Self>;
-}
 
 /// Text that stands for one of a few values.
 pub(crate) fn text(text: &str) -> AttributeValue {

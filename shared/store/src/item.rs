@@ -1,12 +1,19 @@
 //! From items to domain types, and back. Nothing between the two leaves this crate.
 
-use crate::{attribute::Attribute, key::Key};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{Error, Result};
 use std::collections::HashMap;
 
 /// An item as DynamoDB gives it.
 pub(crate) type Item = HashMap<String, AttributeValue>;
+
+/// A value that is one attribute of an item.
+pub(crate) trait Attribute: Sized {
+    /// The attribute.
+    fn write(&self) -> AttributeValue;
+    /// The value; `None` when the attribute is not one that [`Attribute::write`] writes.
+    fn read(value: &AttributeValue) -> Option<Self>;
+}
 
 /// A stored item that is not what this crate writes.
 #[derive(Debug, thiserror::Error)]
@@ -82,9 +89,9 @@ pub(crate) fn optional_member<T: Attribute>(map: &Item, name: &str) -> Option<Op
 pub(crate) struct Draft(Item);
 
 impl Draft {
-    /// An item of that key.
-    pub(crate) fn of(key: &Key) -> Self {
-        Self(key.attributes())
+    /// An item of these attributes so far: its key's.
+    pub(crate) const fn begun(key: Item) -> Self {
+        Self(key)
     }
 
     /// An item of that key, in a table without sort key.

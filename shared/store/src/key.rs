@@ -4,7 +4,7 @@
 //! settlements sort by their time. Times are padded for that: 16 digits hold the microseconds until the year 2286,
 //! 12 digits the seconds.
 
-use crate::item::Item;
+use crate::item::{Draft, Item};
 use aws_sdk_dynamodb::{operation::query::builders::QueryFluentBuilder, types::AttributeValue};
 use purser_domain::{
     AgentId, ApprovalId, Entry, Fingerprint, KeyId, Network, ServiceId, SettlementId, Timestamp, TransactionId, TxHash,
@@ -136,6 +136,13 @@ impl Key {
     /// Whether this is the item's key.
     pub(crate) fn is_of(&self, item: &Item) -> bool {
         part(item, "pk") == Some(&self.pk) && part(item, "sk") == Some(&self.sk)
+    }
+}
+
+impl Draft {
+    /// An item of that key.
+    pub(crate) fn of(key: &Key) -> Self {
+        Self::begun(key.attributes())
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
     key::Key,
     ledger::Ledger,
     patience::Patience,
-    window::Head,
+    window::{self, Head},
 };
 use purser_domain::{
     Agent, AgentId, Approval, ApprovalId, BoundPayment, Duration, EnabledService, Error, Fingerprint, Result, RuleId,
@@ -161,6 +161,23 @@ impl Ledger {
             }
         }
         Ok(())
+    }
+
+    /// Whether nothing was written to the window since it was read, and the idempotency key has authorized nothing. If so,
+    /// its parts were of one instant, and what was found in them was true between the two reads.
+    ///
+    /// The key is looked at again since it may have been read before the window: what takes the room then may be this very
+    /// purchase, authorized by the same call's twin.
+    pub async fn held_still(&self, window: &Window, key: &Fingerprint) -> Result<bool> {
+        let (WindowScope::Day { agent, .. } | WindowScope::Budget { agent, .. }) = window.scope;
+        let (totals, key) = (Key::window(window.scope), Key::idempotency(agent, key));
+        let (totals, prior) = tokio::try_join!(self.get(&totals), self.get(&key))?;
+        let version = match &totals {
+            None => window::empty(window.scope, window.length, true).version,
+            Some(item) => self.row(item).get("ver")?,
+        };
+        let prior = prior.map(|item| Prior::read(self.row(&item))).transpose()?;
+        Ok(version == window.version && !matches!(prior, Some(Prior::Allowed { .. })))
     }
 
     /// One reading; `None` when a policy or budget and its window are of two instants.

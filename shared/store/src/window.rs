@@ -11,13 +11,11 @@ use crate::{
     key::{self, Key},
     ledger::Ledger,
     patience::Patience,
-    snapshot::Prior,
     transact::{Sent, Transaction, is_conflict},
 };
 use aws_sdk_dynamodb::{operation::update_item::UpdateItemError, types::builders::UpdateBuilder};
 use purser_domain::{
-    Amount, Charge, Duration, EnabledService, Entry, Error, Fingerprint, Result, SettlementId, Terms, Timestamp,
-    Window, WindowScope,
+    Amount, Charge, Duration, EnabledService, Entry, Error, Result, SettlementId, Terms, Timestamp, Window, WindowScope,
 };
 
 /// How many of the oldest entries a decision reads. An authorization adds one and evicts up to so many, so what has rolled
@@ -92,23 +90,6 @@ impl Ledger {
             }
         }
         Ok(Head { policy, window })
-    }
-
-    /// Whether nothing was written to the window since it was read, and the idempotency key has authorized nothing. If so,
-    /// its parts were of one instant, and what was found in them was true between the two reads.
-    ///
-    /// The key is looked at again since it may have been read before the window: what takes the room then may be this very
-    /// purchase, authorized by the same call's twin.
-    pub async fn held_still(&self, window: &Window, key: &Fingerprint) -> Result<bool> {
-        let (WindowScope::Day { agent, .. } | WindowScope::Budget { agent, .. }) = window.scope;
-        let (totals, key) = (Key::window(window.scope), Key::idempotency(agent, key));
-        let (totals, prior) = tokio::try_join!(self.get(&totals), self.get(&key))?;
-        let version = match &totals {
-            None => empty(window.scope, window.length, true).version,
-            Some(item) => self.row(item).get("ver")?,
-        };
-        let prior = prior.map(|item| Prior::read(self.row(&item))).transpose()?;
-        Ok(version == window.version && !matches!(prior, Some(Prior::Allowed { .. })))
     }
 
     /// Adds more of its oldest entries to the window, for [`Window::tells_more`]. They may be of a later instant than the
@@ -335,7 +316,7 @@ pub(crate) fn write_entry(scope: WindowScope, at: Timestamp, settlement: Settlem
 }
 
 /// A window that was never written: version and stamp zero, which no written window has.
-const fn empty(scope: WindowScope, length: Duration, complete: bool) -> Window {
+pub(crate) const fn empty(scope: WindowScope, length: Duration, complete: bool) -> Window {
     Window {
         scope,
         length,
