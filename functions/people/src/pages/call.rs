@@ -3,6 +3,7 @@
 //! All of it is the agent's word. What could draw over other text, or show nothing at all, is shown as its number.
 
 use super::money::money;
+use icu_properties::{CodePointSetData, props::DefaultIgnorableCodePoint};
 use maud::{Markup, html};
 use purser_domain::{Amount, CallDescription, CatalogPrice, Metadata, Url};
 use serde_json::Value;
@@ -91,27 +92,12 @@ fn visible(text: &str) -> String {
     shown
 }
 
-/// Controls but for the line break, and what Unicode has for directions, joining, and tags: blank, or worse.
+/// Controls but for the line break, and what is blank or changes how its neighbours are drawn: Unicode's default-ignorable
+/// code points, its separators of lines and paragraphs, the annotations, and the Braille pattern without dots.
 fn is_invisible(char: char) -> bool {
     char.is_control() && char != '\n'
-        || matches!(
-            char,
-            '\u{ad}'
-                | '\u{34f}'
-                | '\u{61c}'
-                | '\u{115f}'..='\u{1160}'
-                | '\u{17b4}'..='\u{17b5}'
-                | '\u{180b}'..='\u{180f}'
-                | '\u{200b}'..='\u{200f}'
-                | '\u{2028}'..='\u{202e}'
-                | '\u{2060}'..='\u{206f}'
-                | '\u{3164}'
-                | '\u{fe00}'..='\u{fe0f}'
-                | '\u{feff}'
-                | '\u{ffa0}'
-                | '\u{fff0}'..='\u{fffb}'
-                | '\u{e0000}'..='\u{e0fff}'
-        )
+        || matches!(char, '\u{2028}' | '\u{2029}' | '\u{2800}' | '\u{fff9}'..='\u{fffb}')
+        || CodePointSetData::new::<DefaultIgnorableCodePoint>().contains(char)
 }
 
 #[cfg(test)]
@@ -126,6 +112,31 @@ mod tests {
             visible("a\u{200b}b\tc\u{7f}\u{e0041}"),
             r"a\u{200b}b\u{9}c\u{7f}\u{e0041}"
         );
+        for blank in [
+            '\u{ad}',
+            '\u{34f}',
+            '\u{61c}',
+            '\u{115f}',
+            '\u{17b4}',
+            '\u{180b}',
+            '\u{2028}',
+            '\u{2029}',
+            '\u{2060}',
+            '\u{2800}',
+            '\u{3164}',
+            '\u{fe0f}',
+            '\u{feff}',
+            '\u{ffa0}',
+            '\u{fff0}',
+            '\u{fffb}',
+            '\u{1bca0}',
+            '\u{1bca3}',
+            '\u{1d173}',
+            '\u{1d17a}',
+            '\u{e0fff}',
+        ] {
+            assert_eq!(visible(&blank.to_string()), blank.escape_unicode().to_string());
+        }
     }
 
     #[test]
