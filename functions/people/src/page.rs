@@ -24,21 +24,21 @@ pub(crate) struct Slice<P> {
     pub(crate) limit: u32,
 }
 
-/// What a filter says of a row.
+/// What is to be done with a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sifted {
+pub(crate) enum Filter {
     /// It is asked for.
-    Wanted,
+    Keep,
     /// It is left out.
-    Unwanted,
+    Skip,
     /// It is left out, and so is everything older.
-    PastTheLast,
+    Stop,
 }
 
-impl Sifted {
-    /// Wanted or not.
+impl Filter {
+    /// Kept or skipped.
     pub(crate) const fn by(is_wanted: bool) -> Self {
-        if is_wanted { Self::Wanted } else { Self::Unwanted }
+        if is_wanted { Self::Keep } else { Self::Skip }
     }
 }
 
@@ -47,19 +47,18 @@ pub(crate) const READ_AT_ONCE: u32 = 100;
 /// How many times rows are read for one page, at most.
 pub(crate) const READS: u32 = 10;
 
-/// The page of `slice` of the rows that `sift` lets through; `None` where all are wanted. Rows are read `reads` times at
-/// most. `read` reads so many of the newest rows before
-/// a place, and fewer only where there are no more.
+/// The page of `slice` of the rows that `filter` keeps; `None` where all are wanted. Rows are read `reads` times at most. `read`
+/// reads so many of the newest rows before a place, and fewer only where there are no more.
 pub(crate) async fn page<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
     slice: Slice<P>,
     reads: u32,
-    sift: Option<impl Fn(&T) -> Sifted>,
+    filter: Option<impl Fn(&T) -> Filter>,
     place: impl Fn(&T) -> P,
     read: impl Fn(Option<P>, u32) -> R,
 ) -> Result<Page<T, P>> {
     let limit = usize::try_from(slice.limit).unwrap_or(usize::MAX);
     // One more than is asked for tells whether there is more.
-    let at_once = match sift {
+    let at_once = match filter {
         Some(_) => READ_AT_ONCE,
         None => slice.limit.saturating_add(1).min(READ_AT_ONCE),
     };
@@ -69,15 +68,15 @@ pub(crate) async fn page<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
         let rows = read(seen, at_once).await?;
         let is_last = u32::try_from(rows.len()).is_ok_and(|count| count < at_once);
         for row in rows {
-            let sifted = sift.as_ref().map_or(Sifted::Wanted, |sift| sift(&row));
-            if sifted == Sifted::PastTheLast {
+            let filtered = filter.as_ref().map_or(Filter::Keep, |filter| filter(&row));
+            if filtered == Filter::Stop {
                 return Ok(Page { items, next: None });
             }
             if items.len() >= limit {
                 return Ok(Page { items, next: seen });
             }
             seen = Some(place(&row));
-            if sifted == Sifted::Wanted {
+            if filtered == Filter::Keep {
                 items.push(row);
             }
         }
@@ -103,15 +102,15 @@ mod tests {
         };
         let (mut pages, mut before) = (Vec::new(), None);
         loop {
-            let sift = |row: &u32| {
+            let filter = |row: &u32| {
                 if *row < last {
-                    Sifted::PastTheLast
+                    Filter::Stop
                 } else {
-                    Sifted::by(row.is_multiple_of(step))
+                    Filter::by(row.is_multiple_of(step))
                 }
             };
-            let sift = (step > 1 || last > 0).then_some(sift);
-            let page = page(Slice { before, limit }, READS, sift, |row| *row, read)
+            let filter = (step > 1 || last > 0).then_some(filter);
+            let page = page(Slice { before, limit }, READS, filter, |row| *row, read)
                 .await
                 .unwrap();
             assert!(u32::try_from(page.items.len()).unwrap() <= limit);

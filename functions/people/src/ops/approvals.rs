@@ -2,7 +2,7 @@
 
 use crate::ops::owned::Owned;
 use crate::ops::several::several;
-use crate::page::{Page, READS, Sifted, Slice, page};
+use crate::page::{Filter, Page, READS, Slice, page};
 use crate::state::Dashboard;
 use purser_api::Person;
 use purser_domain::{
@@ -89,11 +89,11 @@ impl Dashboard {
         }
         let now = self.now();
         let only_open = filter.status.is_some_and(ApprovalStatus::is_open);
-        let sift = |approval: &Approval| {
+        let keep = |approval: &Approval| {
             if only_open && now.since(approval.created_at) > LONGEST_WAIT {
-                return Sifted::PastTheLast;
+                return Filter::Stop;
             }
-            Sifted::by(
+            Filter::by(
                 filter.agent.is_none_or(|agent| approval.agent == agent)
                     && filter.status.is_none_or(|status| approval.status(now) == status)
                     && !(filter.decided && approval.status(now) == ApprovalStatus::Pending),
@@ -104,7 +104,7 @@ impl Dashboard {
             self.ledger.approvals_of(&person.sub, before, count)
         };
         let filtered = filter != ApprovalFilter::default();
-        let page = page(slice, READS, filtered.then_some(sift), ApprovalPlace::of, read).await?;
+        let page = page(slice, READS, filtered.then_some(keep), ApprovalPlace::of, read).await?;
         Ok(Page {
             items: self.standing(person, page.items).await?,
             next: page.next,

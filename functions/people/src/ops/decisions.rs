@@ -6,7 +6,7 @@
 
 use crate::ops::owned::Owned;
 use crate::ops::several::several;
-use crate::page::{Page, READS, Sifted, Slice, page};
+use crate::page::{Filter, Page, READS, Slice, page};
 use crate::state::Dashboard;
 use purser_api::Person;
 use purser_domain::{
@@ -85,8 +85,8 @@ impl Dashboard {
         slice: Slice<Uuid>,
     ) -> Result<Page<LoggedDecision, Uuid>> {
         let agents = self.agents_in(person, filter.agent).await?;
-        let sift = |decision: &LoggedDecision| {
-            Sifted::by(
+        let keep = |decision: &LoggedDecision| {
+            Filter::by(
                 filter.result.is_none_or(|result| decision.result() == result.name())
                     && filter.service.is_none_or(|service| decision.service() == service),
             )
@@ -102,7 +102,7 @@ impl Dashboard {
         page(
             slice,
             reads_of(agents.len()),
-            is_filtered.then_some(sift),
+            is_filtered.then_some(keep),
             LoggedDecision::place,
             read,
         )

@@ -3,7 +3,7 @@
 use crate::ops::decisions::{newest, reads_of};
 use crate::ops::owned::Owned;
 use crate::ops::several::several;
-use crate::page::{Page, Sifted, Slice, page};
+use crate::page::{Filter, Page, Slice, page};
 use crate::state::Dashboard;
 use purser_api::Person;
 use purser_domain::{AgentId, ErrorKind, Result, Settlement, SettlementId, SettlementState};
@@ -69,9 +69,9 @@ impl Dashboard {
         slice: Slice<Uuid>,
     ) -> Result<Page<Settlement, Uuid>> {
         let agents = self.agents_in(person, filter.agent).await?;
-        let sift = filter
+        let keep = filter
             .status
-            .map(|status| move |settlement: &Settlement| Sifted::by(ReceiptStatus::of(&settlement.state) == status));
+            .map(|status| move |settlement: &Settlement| Filter::by(ReceiptStatus::of(&settlement.state) == status));
         let read = |before, count| {
             let ledger = self.ledger.clone();
             let lists = several(agents.clone(), move |agent| {
@@ -80,7 +80,7 @@ impl Dashboard {
             });
             async move { Ok(newest(lists.await?, place, count)) }
         };
-        page(slice, reads_of(agents.len()), sift, place, read).await
+        page(slice, reads_of(agents.len()), keep, place, read).await
     }
 
     /// One settlement of the agent.
