@@ -1,10 +1,9 @@
 //! `/approvals`: what the agents ask a person for, and the person's word.
 
-use super::request::{agent_filter, limit, optional_body};
+use super::request::{agent_filter, optional_body, slice};
 use crate::cursor;
 use crate::ops::approvals::{ApprovalFilter, StandingApproval};
 use crate::ops::owned::named;
-use crate::page::Slice;
 use crate::state::Dashboard;
 use axum::Json;
 use axum::body::Bytes;
@@ -180,10 +179,7 @@ pub(crate) async fn list(
         status: query.read("status", status, statuses()),
         decided: false,
     };
-    let slice = Slice {
-        before: query.read("cursor", cursor::read_approval, cursor::FORM),
-        limit: limit(&mut query),
-    };
+    let slice = slice(&mut query, cursor::read_approval);
     query.finish()?;
     let page = dashboard.approvals(&person, filter, slice);
     let (page, edition) = tokio::try_join!(page, dashboard.catalog())?;

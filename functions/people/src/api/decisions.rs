@@ -1,19 +1,15 @@
 //! `/decisions`: the decision log. An allow is told by its settlement, which keeps its checks; how long it took is not kept.
 
-use super::request::{agent_filter, limit};
+use super::request::{agent_filter, slice};
 use crate::cursor;
-use crate::ops::decisions::{Calls, DecisionFilter, DecisionResult};
+use crate::ops::decisions::{Calls, DecisionFacts, DecisionFilter, DecisionResult};
 use crate::ops::owned::named;
-use crate::page::Slice;
 use crate::state::Dashboard;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::Uri;
 use purser_api::{CallView, CheckView, Failure, Query, SessionToken};
-use purser_domain::{
-    Address, AgentId, Amount, ApprovalId, Catalog, ErrorKind, LoggedDecision, LoggedRefusal, OperationSlug, ServiceId,
-    Settlement, TakenBack, Timestamp, TransactionId,
-};
+use purser_domain::{Catalog, ErrorKind, LoggedDecision, ServiceId, TakenBack, TransactionId};
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
@@ -85,116 +81,51 @@ pub(crate) struct DecisionView {
     checks: Vec<CheckView>,
 }
 
-/// What allows and refusals tell alike.
-struct Common<'a> {
-    transaction: TransactionId,
-    agent: AgentId,
-    service: ServiceId,
-    operation: Option<&'a OperationSlug>,
-    amount: Amount,
-    pay_to: Address,
-    at: Timestamp,
-    approval: Option<ApprovalId>,
-}
-
 impl DecisionView {
     fn of(decision: &LoggedDecision, calls: &Calls, catalog: &Catalog) -> Self {
-        let view = match decision {
-            LoggedDecision::Allowed(settlement) => Self::allowed(settlement, catalog),
-            LoggedDecision::Refused(refusal) => Self::refused(refusal, catalog),
-            LoggedDecision::TakenBack(taken_back) => Self::taken_back(taken_back, catalog),
-        };
-        Self {
-            call: calls.of(decision).map(CallView::from),
-            ..view
-        }
-    }
-
-    fn allowed(settlement: &Settlement, catalog: &Catalog) -> Self {
-        let terms = &settlement.terms;
-        let common = Common {
-            transaction: terms.transaction,
-            agent: terms.agent,
-            service: terms.service,
-            operation: Some(&terms.operation),
-            amount: terms.amount,
-            pay_to: terms.pay_to,
-            at: terms.authorized_at,
-            approval: terms.approval,
-        };
-        Self {
-            policy_version: Some(terms.policy_version),
-            settlement_id: Some(terms.id.to_string()),
-            receipt_status: Some(settlement.state.name()),
-            checks: CheckView::all(&terms.checks),
-            ..Self::common(&common, catalog, "allow", "x402_authorized")
-        }
-    }
-
-    fn refused(refusal: &LoggedRefusal, catalog: &Catalog) -> Self {
-        let common = Common {
-            transaction: refusal.transaction,
-            agent: refusal.agent,
-            service: refusal.service,
-            operation: refusal.operation.as_ref(),
-            amount: refusal.amount,
-            pay_to: refusal.pay_to,
-            at: refusal.at,
-            approval: refusal.approval,
-        };
-        Self {
-            error: Some(refusal.error.clone()),
-            rule_triggered: Some(refusal.rule.clone()),
-            hostname: refusal.hostname.clone(),
-            policy_version: refusal.policy_version,
-            latency_ms: Some(refusal.latency_ms),
-            checks: CheckView::all(&refusal.checks),
-            ..Self::common(&common, catalog, &refusal.result, &refusal.reason)
-        }
-    }
-
-    fn taken_back(taken_back: &TakenBack, catalog: &Catalog) -> Self {
-        let common = Common {
-            transaction: taken_back.transaction,
-            agent: taken_back.agent,
-            service: taken_back.service,
-            operation: taken_back.operation.as_ref(),
-            amount: taken_back.amount,
-            pay_to: taken_back.pay_to,
-            at: taken_back.at,
-            approval: None,
-        };
-        Self {
-            policy_version: Some(taken_back.policy_version),
-            settlement_id: Some(taken_back.settlement.to_string()),
-            ..Self::common(&common, catalog, TakenBack::RESULT, TakenBack::REASON)
-        }
-    }
-
-    fn common(common: &Common<'_>, catalog: &Catalog, result: &str, reason: &str) -> Self {
-        let service = catalog.by_id(common.service);
-        Self {
-            transaction_id: common.transaction.to_string(),
-            agent_id: common.agent.to_string(),
-            service_id: common.service.to_string(),
+        let facts = DecisionFacts::from(decision);
+        let service = catalog.by_id(facts.service);
+        let view = Self {
+            transaction_id: facts.transaction.to_string(),
+            agent_id: facts.agent.to_string(),
+            service_id: facts.service.to_string(),
             service_slug: service.map(|service| service.slug.to_string()),
             service_name: service.map(|service| service.name.clone()),
-            operation_id: common.operation.map(ToString::to_string),
-            amount_units: common.amount.units(),
-            pay_to: common.pay_to.to_string(),
-            call: None,
-            decided_at: common.at.to_string(),
-            result: result.to_owned(),
-            reason: reason.to_owned(),
+            operation_id: facts.operation.map(ToString::to_string),
+            amount_units: facts.amount.units(),
+            pay_to: facts.pay_to.to_string(),
+            call: calls.of(decision).map(CallView::from),
+            decided_at: facts.at.to_string(),
+            result: decision.result().to_owned(),
+            reason: String::new(),
             error: None,
             rule_triggered: None,
             hostname: None,
-            policy_version: None,
-            approval_id: common.approval.map(|id| id.to_string()),
-            settlement_id: None,
+            policy_version: facts.policy_version,
+            approval_id: facts.approval.map(|id| id.to_string()),
+            settlement_id: facts.settlement.map(|id| id.to_string()),
             receipt_status: None,
             latency_ms: None,
-            checks: Vec::new(),
+            checks: CheckView::all(facts.checks),
+        };
+        match decision {
+            LoggedDecision::Allowed(settlement) => Self {
+                reason: "x402_authorized".to_owned(),
+                receipt_status: Some(settlement.state.name()),
+                ..view
+            },
+            LoggedDecision::Refused(refusal) => Self {
+                reason: refusal.reason.clone(),
+                error: Some(refusal.error.clone()),
+                rule_triggered: Some(refusal.rule.clone()),
+                hostname: refusal.hostname.clone(),
+                latency_ms: Some(refusal.latency_ms),
+                ..view
+            },
+            LoggedDecision::TakenBack(_) => Self {
+                reason: TakenBack::REASON.to_owned(),
+                ..view
+            },
         }
     }
 }
@@ -240,10 +171,7 @@ pub(crate) async fn list(
     );
     let (agent, service) = (agent_filter(&mut query), query.text("service_id"));
     let result = query.read("result", DecisionResult::from_name, results);
-    let slice = Slice {
-        before: query.read("cursor", cursor::read_place, cursor::FORM),
-        limit: limit(&mut query),
-    };
+    let slice = slice(&mut query, cursor::read_place);
     query.finish()?;
     let edition = dashboard.catalog().await?;
     let filter = DecisionFilter {

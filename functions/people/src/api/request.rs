@@ -1,7 +1,8 @@
 //! What the endpoints share: who asks, what a path names, the version that is meant, and what narrows a list.
 
+use crate::cursor;
 use crate::ops::owned::{Owned, named};
-use crate::page::READ_AT_ONCE;
+use crate::page::{READ_AT_ONCE, Slice};
 use crate::state::Dashboard;
 use axum::body::Bytes;
 use axum::http::StatusCode;
@@ -59,9 +60,12 @@ pub(super) fn version_or_any(meant: IfMatch) -> Result<Precondition> {
     }
 }
 
-/// How many rows a list answers.
-pub(super) fn limit(query: &mut Query) -> u32 {
-    query.limit("limit", 25, READ_AT_ONCE)
+/// Which rows a list answers; `place` reads its cursor.
+pub(super) fn slice<P>(query: &mut Query, place: impl FnOnce(&str) -> Option<P>) -> Slice<P> {
+    Slice {
+        before: query.read("cursor", place, cursor::FORM),
+        limit: query.limit("limit", 25, READ_AT_ONCE),
+    }
 }
 
 /// The agent that a list is narrowed down to.

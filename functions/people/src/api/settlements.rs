@@ -1,10 +1,9 @@
 //! `/settlements`: what the agents were authorized to pay, and what became of it.
 
-use super::request::{agent_filter, limit};
+use super::request::{agent_filter, slice};
 use crate::cursor;
 use crate::ops::owned::named;
 use crate::ops::settlements::{ReceiptStatus, SettlementFilter};
-use crate::page::Slice;
 use crate::state::Dashboard;
 use axum::Json;
 use axum::extract::{Path, State};
@@ -91,10 +90,7 @@ pub(crate) async fn list(
         agent: agent_filter(&mut query),
         status: query.read("status", ReceiptStatus::from_name, ReceiptStatus::choices()),
     };
-    let slice = Slice {
-        before: query.read("cursor", cursor::read_place, cursor::FORM),
-        limit: limit(&mut query),
-    };
+    let slice = slice(&mut query, cursor::read_place);
     query.finish()?;
     let page = dashboard.settlements(&person, filter, slice).await?;
     let settlements: Vec<SettlementView> = page.items.iter().map(SettlementView::from).collect();

@@ -10,8 +10,8 @@ use crate::page::{Filter, Page, READS, Slice, page};
 use crate::state::Dashboard;
 use purser_api::Person;
 use purser_domain::{
-    AgentId, CallDescription, ErrorKind, LoggedDecision, Result, ServiceId, Settlement, SettlementId, TakenBack,
-    TransactionId,
+    Address, AgentId, Amount, ApprovalId, CallDescription, Check, ErrorKind, LoggedDecision, OperationSlug, Result,
+    ServiceId, Settlement, SettlementId, TakenBack, Timestamp, TransactionId,
 };
 use purser_store::Ledger;
 use std::{cmp::Reverse, collections::HashMap};
@@ -47,6 +47,70 @@ impl DecisionResult {
     /// The result of that name.
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|result| result.name() == name)
+    }
+}
+
+/// What decisions of every kind tell.
+pub(crate) struct DecisionFacts<'a> {
+    pub(crate) transaction: TransactionId,
+    pub(crate) agent: AgentId,
+    pub(crate) service: ServiceId,
+    pub(crate) operation: Option<&'a OperationSlug>,
+    pub(crate) amount: Amount,
+    pub(crate) pay_to: Address,
+    pub(crate) at: Timestamp,
+    /// Every check; none of a confirmation that was taken back.
+    pub(crate) checks: &'a [Check],
+    pub(crate) policy_version: Option<u64>,
+    /// What was asked for or used.
+    pub(crate) approval: Option<ApprovalId>,
+    /// What was authorized or taken back.
+    pub(crate) settlement: Option<SettlementId>,
+}
+
+impl<'a> From<&'a LoggedDecision> for DecisionFacts<'a> {
+    fn from(decision: &'a LoggedDecision) -> Self {
+        match decision {
+            LoggedDecision::Allowed(Settlement { terms, .. }) => Self {
+                transaction: terms.transaction,
+                agent: terms.agent,
+                service: terms.service,
+                operation: Some(&terms.operation),
+                amount: terms.amount,
+                pay_to: terms.pay_to,
+                at: terms.authorized_at,
+                checks: &terms.checks,
+                policy_version: Some(terms.policy_version),
+                approval: terms.approval,
+                settlement: Some(terms.id),
+            },
+            LoggedDecision::Refused(refusal) => Self {
+                transaction: refusal.transaction,
+                agent: refusal.agent,
+                service: refusal.service,
+                operation: refusal.operation.as_ref(),
+                amount: refusal.amount,
+                pay_to: refusal.pay_to,
+                at: refusal.at,
+                checks: &refusal.checks,
+                policy_version: refusal.policy_version,
+                approval: refusal.approval,
+                settlement: None,
+            },
+            LoggedDecision::TakenBack(taken_back) => Self {
+                transaction: taken_back.transaction,
+                agent: taken_back.agent,
+                service: taken_back.service,
+                operation: taken_back.operation.as_ref(),
+                amount: taken_back.amount,
+                pay_to: taken_back.pay_to,
+                at: taken_back.at,
+                checks: &[],
+                policy_version: Some(taken_back.policy_version),
+                approval: None,
+                settlement: Some(taken_back.settlement),
+            },
+        }
     }
 }
 
@@ -215,7 +279,6 @@ const fn is_of_instant(id: Uuid, other: Uuid) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use purser_domain::{SettlementId, Timestamp};
 
     #[test]
     fn ids_of_one_instant_are_told_from_those_of_the_next() {

@@ -11,12 +11,14 @@ use super::datetime::{exact, relative};
 use super::form::FormName;
 use super::labels;
 use super::layout::{Here, Layout};
+use super::list::{filter_select, paging};
 use super::money::{big_money, is_no_limit, money};
 use super::notice::{Notice, done};
 use super::paths;
 use super::phrases;
+use crate::address::address;
 use crate::cursor;
-use crate::digest::entity_tag;
+use crate::digest::{entity_tag, unless_held};
 use crate::ops::approvals::{ApprovalFilter, DayRoom, StandingApproval, Waiting};
 use crate::ops::owned::named;
 use crate::page::{Page, Slice};
@@ -24,7 +26,7 @@ use crate::session::{PageSession, PollSession, VerifiedForm};
 use crate::state::Dashboard;
 use axum::{
     extract::{Path, State},
-    http::{HeaderMap, HeaderValue, StatusCode, Uri, header},
+    http::{HeaderMap, StatusCode, Uri},
     response::{Html, IntoResponse as _, Response},
 };
 use maud::{Markup, html};
@@ -32,7 +34,6 @@ use purser_api::{Failure, Query, Reply};
 use purser_domain::{AgentId, AgentStatus, Amount, ApprovalId, ApprovalStatus, Catalog, ErrorKind, NOTE_MAX, Result};
 use purser_store::{ApprovalPlace, Verdict};
 use std::sync::Arc;
-use url::form_urlencoded;
 
 /// The queue.
 #[derive(Debug)]
@@ -73,21 +74,15 @@ impl View {
 
     /// This view of the page at `path`.
     fn address(self, path: &str) -> String {
-        let mut query = form_urlencoded::Serializer::new(String::new());
-        if let Some(agent) = self.agent {
-            query.append_pair("agent_id", &agent.to_string());
-        }
-        for (name, place) in [("after", self.after), ("before", self.before)] {
-            if let Some(place) = place {
-                query.append_pair(name, &cursor::write_approval(place));
-            }
-        }
-        let query = query.finish();
-        if query.is_empty() {
-            path.to_owned()
-        } else {
-            format!("{path}?{query}")
-        }
+        let place = |place: Option<ApprovalPlace>| place.map(cursor::write_approval);
+        address(
+            path,
+            [
+                ("agent_id", self.agent.map(|agent| agent.to_string())),
+                ("after", place(self.after)),
+                ("before", place(self.before)),
+            ],
+        )
     }
 
     /// The queue as this shows it.
@@ -121,7 +116,9 @@ pub(super) async fn watch(
     let (waiting, edition) = tokio::try_join!(waiting, dashboard.catalog())?;
     let layout = Layout::of(&session, dashboard.now());
     let list = waiting_list(&layout, &waiting, view, &edition.catalog);
-    Ok(tagged(&headers, list))
+    let text = list.into_string();
+    let tag = entity_tag(&text);
+    Ok(unless_held(&headers, &tag, Html(text)))
 }
 
 /// `POST /dashboard/agents/{agent}/approvals/{approval}/approve`.
@@ -220,23 +217,6 @@ async fn answer(dashboard: &Dashboard, session: &PageSession, layout: Layout, vi
     Ok(approvals_page(&layout, &queue).into_response())
 }
 
-fn tagged(request: &HeaderMap, list: Markup) -> Response {
-    let text = list.into_string();
-    let tag = entity_tag(&text);
-    let held = request
-        .get(header::IF_NONE_MATCH)
-        .is_some_and(|held| held == tag.as_str());
-    let mut response = if held {
-        StatusCode::NOT_MODIFIED.into_response()
-    } else {
-        Html(text).into_response()
-    };
-    if let Ok(tag) = HeaderValue::from_str(&tag) {
-        response.headers_mut().insert(header::ETAG, tag);
-    }
-    response
-}
-
 pub(crate) fn approvals_page(layout: &Layout, queue: &ApprovalQueue<'_>) -> Markup {
     let (view, decided) = (queue.view, &queue.decided);
     layout.page(
@@ -259,14 +239,11 @@ pub(crate) fn approvals_page(layout: &Layout, queue: &ApprovalQueue<'_>) -> Mark
                 } @else {
                     ul.rows { @for decided in &decided.items { (decided_row(layout, decided, queue.catalog)) } }
                 }
-                @if view.before.is_some() || decided.next.is_some() {
-                    nav.paging aria-label="Pages of what was decided" {
-                        @if view.before.is_some() { a.button href=(View { before: None, ..view }.queue()) { "Newest" } }
-                        @if decided.next.is_some() {
-                            a.button href=(View { before: decided.next, ..view }.queue()) rel="next" { "Older" }
-                        }
-                    }
-                }
+                (paging(
+                    "Pages of what was decided",
+                    view.before.map(|_| ("Newest", View { before: None, ..view }.queue())),
+                    decided.next.map(|next| ("Older", View { before: Some(next), ..view }.queue())),
+                ))
             }
         },
     )
@@ -274,21 +251,15 @@ pub(crate) fn approvals_page(layout: &Layout, queue: &ApprovalQueue<'_>) -> Mark
 
 /// The choice of an agent, where there are several; of each is said how many of its questions wait.
 fn by_agent(view: View, waiting: &Waiting) -> Markup {
-    let option = |id: AgentId, name: &str, count: usize| {
-        html! {
-            option value=(id) selected[view.agent == Some(id)] { (name) @if count > 0 { " (" (count) " waiting)" } }
-        }
-    };
+    let options = waiting.agents.iter().map(|(owned, count)| {
+        let agent = owned.agent();
+        let text = html! { (agent.name) @if *count > 0 { " (" (count) " waiting)" } };
+        (agent.id.to_string(), text, view.agent == Some(agent.id))
+    });
     html! {
         @if waiting.agents.len() > 1 || view.agent.is_some() {
             form.filters method="get" action=(QUEUE) role="search" {
-                div.field {
-                    label for="filter-agent" { "Agent" }
-                    select id="filter-agent" name="agent_id" {
-                        option value="" { "All agents" }
-                        @for (owned, count) in &waiting.agents { (option(owned.agent().id, &owned.agent().name, *count)) }
-                    }
-                }
+                (filter_select("agent", "agent_id", "Agent", "All agents", options))
                 button type="submit" { "Show" }
                 @if view.agent.is_some() { a href=(QUEUE) { "Clear" } }
             }
@@ -314,14 +285,11 @@ pub(crate) fn waiting_list(layout: &Layout, waiting: &Waiting, view: View, catal
             @else { "Nothing is waiting. New requests appear here by themselves." }
         }
         div data-more {
-            @if view.after.is_some() || waiting.next.is_some() {
-                nav.paging aria-label="Pages of what waits" {
-                    @if view.after.is_some() { a.button href=(View { after: None, ..view }.queue()) { "First" } }
-                    @if waiting.next.is_some() {
-                        a.button href=(View { after: waiting.next, ..view }.queue()) rel="next" { "More that waits" }
-                    }
-                }
-            }
+            (paging(
+                "Pages of what waits",
+                view.after.map(|_| ("First", View { after: None, ..view }.queue())),
+                waiting.next.map(|next| ("More that waits", View { after: Some(next), ..view }.queue())),
+            ))
         }
     }
 }

@@ -3,11 +3,11 @@
 //! A page names an asset with the hash of its content, so that a browser keeps it for a year and still never shows an
 //! old one.
 
-use crate::digest::entity_tag;
+use crate::digest::{entity_tag, unless_held};
 use axum::{
     Router,
-    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
-    response::{IntoResponse as _, Response},
+    http::{HeaderMap, HeaderValue, header},
+    response::Response,
     routing::get,
 };
 use std::sync::LazyLock;
@@ -32,24 +32,13 @@ impl Asset {
     }
 
     fn answer(&self, request: &HeaderMap) -> Response {
-        let held = request
-            .get(header::IF_NONE_MATCH)
-            .is_some_and(|tag| tag == self.tag.as_str());
-        let mut response = if held {
-            StatusCode::NOT_MODIFIED.into_response()
-        } else {
-            self.text.into_response()
-        };
-        let values: [(HeaderName, &str); 3] = [
-            (header::CONTENT_TYPE, self.kind),
-            (header::CACHE_CONTROL, "public, max-age=31536000, immutable"),
-            (header::ETAG, &self.tag),
-        ];
-        for (name, value) in values {
-            if let Ok(value) = HeaderValue::from_str(value) {
-                response.headers_mut().insert(name, value);
-            }
-        }
+        let mut response = unless_held(request, &self.tag, self.text);
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.kind));
+        headers.insert(
+            header::CACHE_CONTROL,
+            HeaderValue::from_static("public, max-age=31536000, immutable"),
+        );
         response
     }
 }
@@ -107,6 +96,7 @@ pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::http::StatusCode;
 
     #[test]
     fn an_asset_is_named_by_its_content_and_not_sent_twice() {

@@ -1,6 +1,7 @@
 //! Instants as people read them: how long ago or until, and exactly when. The script turns the second into local time
 //! and keeps the first true while the page is open.
 
+use super::labels::counted;
 use maud::{Markup, html};
 use purser_domain::{Duration, Timestamp};
 
@@ -28,11 +29,7 @@ pub(super) fn length(duration: Duration) -> String {
         secs if secs.is_multiple_of(60) => (secs / 60, "minute"),
         secs => (secs, "second"),
     };
-    if count == 1 {
-        format!("1 {unit}")
-    } else {
-        format!("{count} {unit}s")
-    }
+    counted(count, unit)
 }
 
 /// How far `at` is from `now`, rounded down to one unit: what the script writes, too.

@@ -4,10 +4,11 @@ use super::call;
 use super::datetime::{exact, relative};
 use super::labels;
 use super::layout::{Here, Layout};
+use super::list::{filter_select, paging};
 use super::money::money;
 use super::paths;
 use super::phrases;
-use crate::ops::decisions::{Calls, DecisionFilter, DecisionResult};
+use crate::ops::decisions::{Calls, DecisionFacts, DecisionFilter, DecisionResult};
 use crate::ops::owned::Owned;
 use crate::page::Slice;
 use crate::session::PageSession;
@@ -19,12 +20,8 @@ use axum::{
 };
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
-use purser_domain::{
-    AgentId, Amount, CallDescription, Catalog, Check, LoggedDecision, OperationSlug, ServiceId, SettlementId,
-    SettlementState, Timestamp, TransactionId,
-};
+use purser_domain::{AgentId, CallDescription, Catalog, LoggedDecision, ServiceId, SettlementId, SettlementState};
 use std::sync::Arc;
-use url::form_urlencoded;
 use uuid::Uuid;
 
 /// One decision with the name of its agent.
@@ -47,7 +44,7 @@ impl LogRow {
                 .map(|agent| agent.name.clone())
         };
         let row = |decision: LoggedDecision| {
-            let id = common(&decision).agent;
+            let id = DecisionFacts::from(&decision).agent;
             Self {
                 agent: name(id).unwrap_or_else(|| id.to_string()),
                 call: calls.of(&decision).cloned(),
@@ -146,68 +143,41 @@ pub(crate) fn decisions_page(layout: &Layout, log: &DecisionLog<'_>) -> Markup {
             } @else {
                 (rows(layout, &log.rows, log.catalog))
             }
-            @if log.is_continued || log.older.is_some() {
-                nav.paging aria-label="Pages" {
-                    @if log.is_continued { a.button href=(address(log.filter, None)) { "Newest" } }
-                    @if let Some(older) = log.older { a.button href=(address(log.filter, Some(older))) rel="next" { "Older" } }
-                }
-            }
+            (paging(
+                "Pages",
+                log.is_continued.then(|| ("Newest", address(log.filter, None))),
+                log.older.map(|older| ("Older", address(log.filter, Some(older)))),
+            ))
         },
     )
 }
 
 /// The address of the log, narrowed down and from a place on.
 pub(super) fn address(filter: DecisionFilter, cursor: Option<Uuid>) -> String {
-    let mut query = form_urlencoded::Serializer::new(String::new());
-    if let Some(agent) = filter.agent {
-        query.append_pair("agent_id", &agent.to_string());
-    }
-    if let Some(result) = filter.result {
-        query.append_pair("result", result.name());
-    }
-    if let Some(service) = filter.service {
-        query.append_pair("service_id", &service.to_string());
-    }
-    if let Some(cursor) = cursor {
-        query.append_pair("cursor", &cursor.to_string());
-    }
-    let query = query.finish();
-    if query.is_empty() {
-        "/dashboard/decisions".to_owned()
-    } else {
-        format!("/dashboard/decisions?{query}")
-    }
+    crate::address::address(
+        "/dashboard/decisions",
+        [
+            ("agent_id", filter.agent.map(|agent| agent.to_string())),
+            ("result", filter.result.map(|result| result.name().to_owned())),
+            ("service_id", filter.service.map(|service| service.to_string())),
+            ("cursor", cursor.map(|cursor| cursor.to_string())),
+        ],
+    )
 }
 
 fn filters(log: &DecisionLog<'_>) -> Markup {
     let filter = log.filter;
     html! {
         form.filters method="get" action="/dashboard/decisions" role="search" {
-            div.field {
-                label for="filter-agent" { "Agent" }
-                select id="filter-agent" name="agent_id" {
-                    option value="" { "All agents" }
-                    @for agent in log.agents.iter().map(Owned::agent) { option value=(agent.id) selected[filter.agent == Some(agent.id)] { (agent.name) } }
-                }
-            }
-            div.field {
-                label for="filter-result" { "Result" }
-                select id="filter-result" name="result" {
-                    option value="" { "All results" }
-                    @for result in DecisionResult::ALL {
-                        option value=(result.name()) selected[filter.result == Some(result)] { (label(result)) }
-                    }
-                }
-            }
-            div.field {
-                label for="filter-service" { "Service" }
-                select id="filter-service" name="service_id" {
-                    option value="" { "All services" }
-                    @for service in log.catalog.services() {
-                        option value=(service.id) selected[filter.service == Some(service.id)] { (service.name) }
-                    }
-                }
-            }
+            (filter_select("agent", "agent_id", "Agent", "All agents", log.agents.iter().map(Owned::agent).map(|agent| {
+                (agent.id.to_string(), html! { (agent.name) }, filter.agent == Some(agent.id))
+            })))
+            (filter_select("result", "result", "Result", "All results", DecisionResult::ALL.into_iter().map(|result| {
+                (result.name().to_owned(), html! { (label(result)) }, filter.result == Some(result))
+            })))
+            (filter_select("service", "service_id", "Service", "All services", log.catalog.services().iter().map(|service| {
+                (service.id.to_string(), html! { (service.name) }, filter.service == Some(service.id))
+            })))
             button type="submit" { "Show" }
             @if filter != DecisionFilter::default() { a href="/dashboard/decisions" { "Clear" } }
         }
@@ -219,62 +189,8 @@ pub(super) fn rows(layout: &Layout, rows: &[LogRow], catalog: &Catalog) -> Marku
     html! { ul.rows.log { @for row in rows { (log_row(layout, row, catalog)) } } }
 }
 
-/// What every decision has.
-struct Common<'a> {
-    agent: AgentId,
-    at: Timestamp,
-    transaction: TransactionId,
-    service: ServiceId,
-    operation: Option<&'a OperationSlug>,
-    amount: Amount,
-    pay_to: purser_domain::Address,
-    checks: &'a [Check],
-    policy_version: Option<u64>,
-}
-
-fn common(decision: &LoggedDecision) -> Common<'_> {
-    match decision {
-        LoggedDecision::Allowed(settlement) => {
-            let terms = &settlement.terms;
-            Common {
-                agent: terms.agent,
-                at: terms.authorized_at,
-                transaction: terms.transaction,
-                service: terms.service,
-                operation: Some(&terms.operation),
-                amount: terms.amount,
-                pay_to: terms.pay_to,
-                checks: &terms.checks,
-                policy_version: Some(terms.policy_version),
-            }
-        }
-        LoggedDecision::Refused(refusal) => Common {
-            agent: refusal.agent,
-            at: refusal.at,
-            transaction: refusal.transaction,
-            service: refusal.service,
-            operation: refusal.operation.as_ref(),
-            amount: refusal.amount,
-            pay_to: refusal.pay_to,
-            checks: &refusal.checks,
-            policy_version: refusal.policy_version,
-        },
-        LoggedDecision::TakenBack(taken_back) => Common {
-            agent: taken_back.agent,
-            at: taken_back.at,
-            transaction: taken_back.transaction,
-            service: taken_back.service,
-            operation: taken_back.operation.as_ref(),
-            amount: taken_back.amount,
-            pay_to: taken_back.pay_to,
-            checks: &[],
-            policy_version: Some(taken_back.policy_version),
-        },
-    }
-}
-
 fn log_row(layout: &Layout, row: &LogRow, catalog: &Catalog) -> Markup {
-    let facts = common(&row.decision);
+    let facts = DecisionFacts::from(&row.decision);
     html! {
         li.row {
             details {

@@ -1,6 +1,6 @@
 //! The page for when there is no page: nothing found, refused, or broken.
 
-use super::layout::{brand, document};
+use super::layout::{card, document};
 use maud::{Markup, html};
 use purser_domain::ErrorKind;
 
@@ -52,16 +52,11 @@ pub(crate) fn error_page(page: ErrorPage, request: Option<&str>) -> Markup {
     document(
         title,
         None,
-        &html! {
-            main.welcome id="main" {
-                div.welcome-card {
-                    (brand())
-                    h1 { (title) }
-                    p { (text) }
-                    a.primary.wide href="/dashboard" { "To the overview" }
-                    @if let Some(request) = request { p.hint { "Request " code { (request) } } }
-                }
-            }
-        },
+        &card(&html! {
+            h1 { (title) }
+            p { (text) }
+            a.primary.wide href="/dashboard" { "To the overview" }
+            @if let Some(request) = request { p.hint { "Request " code { (request) } } }
+        }),
     )
 }

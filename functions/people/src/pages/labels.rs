@@ -3,6 +3,7 @@
 use super::paths;
 use maud::{Markup, html};
 use purser_domain::{Address, AgentId, AgentStatus, Catalog, Network, OperationSlug, Service, ServiceId};
+use std::fmt::Display;
 
 pub(super) fn agent(id: AgentId, name: &str) -> Markup {
     html! { a.name href=(paths::agent(id)) { (name) } }
@@ -66,4 +67,10 @@ pub(super) const fn network(network: Network) -> &'static str {
 /// A link that leaves us: the other side learns nothing of where it was followed.
 pub(super) fn outside(url: &str, text: &str) -> Markup {
     html! { a.outside href=(url) rel="noopener noreferrer external" target="_blank" { (text) span.sr { " (opens a new tab)" } } }
+}
+
+/// `1 rule`, `2 rules`.
+pub(super) fn counted<N: Display + PartialEq + From<u8>>(count: N, thing: &str) -> String {
+    let plural = if count == N::from(1) { "" } else { "s" };
+    format!("{count} {thing}{plural}")
 }

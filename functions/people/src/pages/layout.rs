@@ -192,6 +192,11 @@ pub(super) fn document(title: &str, now: Option<Timestamp>, body: &Markup) -> Ma
     }
 }
 
+/// What a page without anybody signed in says: a card in the middle.
+pub(super) fn card(content: &Markup) -> Markup {
+    html! { main.welcome id="main" { div.welcome-card { (brand()) (content) } } }
+}
+
 pub(super) fn head(title: &str) -> Markup {
     html! {
         meta charset="utf-8";
@@ -203,7 +208,7 @@ pub(super) fn head(title: &str) -> Markup {
     }
 }
 
-pub(super) fn brand() -> Markup {
+fn brand() -> Markup {
     html! { a.brand href="/dashboard" { (PreEscaped(asset::MARK)) "Purser" } }
 }
 

@@ -18,6 +18,7 @@ mod error_page;
 mod form;
 mod labels;
 mod layout;
+mod list;
 mod money;
 mod notice;
 mod overview;

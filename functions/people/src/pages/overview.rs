@@ -5,7 +5,7 @@ use super::bar::bar;
 use super::datetime::length;
 use super::decisions::{self, LogRow};
 use super::form::FormName;
-use super::labels;
+use super::labels::{self, counted};
 use super::layout::{Here, Layout};
 use super::money::{cap, is_no_limit, money};
 use super::notice::{Notice, done};
@@ -232,7 +232,7 @@ fn agent_card(spend: &AgentSpend, catalog: &Catalog) -> Markup {
             @if !rest.is_empty() {
                 p.warning-line {
                     span.nolimit { "no limit" }
-                    " on " (rest.len()) @if rest.len() == 1 { " more service" } @else { " more services" } ", nothing spent · "
+                    " on " (counted(rest.len(), "more service")) ", nothing spent · "
                     a href=(format!("{}#services", paths::agent(agent.id))) { "Set limits" }
                 }
             }

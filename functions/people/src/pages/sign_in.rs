@@ -4,7 +4,7 @@
 //! Connect Core §3.1). What comes of it is an ID token, which the session's cookie keeps. The way in leads to our own
 //! pages only.
 
-use super::layout::{brand, document, head, note};
+use super::layout::{card, document, head, note};
 use super::notice::Notice;
 use crate::address::address;
 use crate::redirect::see_other;
@@ -166,18 +166,13 @@ pub(crate) fn sign_in_page(start: &str, notice: Option<Notice>) -> Markup {
     document(
         "Sign in",
         None,
-        &html! {
-            main.welcome id="main" {
-                div.welcome-card {
-                    (brand())
-                    @if let Some(notice) = notice { (note(notice)) }
-                    h1 { "Your agents spend. You decide." }
-                    p { "Set what each agent may pay for, approve what it asks for, and see every payment and every refusal." }
-                    a.primary.wide href=(start) { "Sign in" }
-                    p.hint { "You sign in where your account is kept; Purser never sees your password." }
-                }
-            }
-        },
+        &card(&html! {
+            @if let Some(notice) = notice { (note(notice)) }
+            h1 { "Your agents spend. You decide." }
+            p { "Set what each agent may pay for, approve what it asks for, and see every payment and every refusal." }
+            a.primary.wide href=(start) { "Sign in" }
+            p.hint { "You sign in where your account is kept; Purser never sees your password." }
+        }),
     )
 }
 
@@ -192,14 +187,11 @@ pub(crate) fn leaving_page(next: &str) -> Markup {
                 meta http-equiv="refresh" content=(format!("0;url={next}"));
             }
             body {
-                main.welcome id="main" {
-                    div.welcome-card {
-                        (brand())
-                        h1 { "Signing out" }
-                        p { "Your session here has ended. Your account’s own sign-out follows." }
-                        a.primary.wide href=(next) { "Go on" }
-                    }
-                }
+                (card(&html! {
+                    h1 { "Signing out" }
+                    p { "Your session here has ended. Your account’s own sign-out follows." }
+                    a.primary.wide href=(next) { "Go on" }
+                }))
             }
         }
     }

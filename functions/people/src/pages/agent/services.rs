@@ -5,7 +5,7 @@ use super::policy::policy_inputs;
 use crate::ops::services::GovernedService;
 use crate::pages::bar::bar;
 use crate::pages::form::FormName;
-use crate::pages::labels;
+use crate::pages::labels::{self, counted};
 use crate::pages::layout::{Button, Layout, version_input};
 use crate::pages::money::{cap, money};
 use maud::{Markup, html};
@@ -24,7 +24,7 @@ pub(super) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Mark
             ul.panels { @for panel in enabled { (panel_item(layout, page, panel, path)) } }
             @if !disabled.is_empty() {
                 details.fold {
-                    summary { (disabled.len()) @if disabled.len() == 1 { " disabled service" } @else { " disabled services" } }
+                    summary { (counted(disabled.len(), "disabled service")) }
                     ul.rows { @for panel in disabled { (disabled_row(layout, page, panel, path)) } }
                 }
             }
@@ -116,10 +116,10 @@ fn unpayable(service: &Service, network: Network) -> Markup {
 fn scope(policy: &SpendPolicy) -> Markup {
     html! {
         @if let Some(operations) = &policy.enabled_operations {
-            span { (operations.len()) @if operations.len() == 1 { " operation" } @else { " operations" } " only" }
+            span { (counted(operations.len(), "operation")) " only" }
         }
         @if !policy.allows_any_domain() {
-            span { (policy.allowed_domains.len()) @if policy.allowed_domains.len() == 1 { " domain" } @else { " domains" } " only" }
+            span { (counted(policy.allowed_domains.len(), "domain")) " only" }
         }
     }
 }
