@@ -28,7 +28,7 @@
     day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", timeZoneName: "short",
   });
 
-  // The same words as `distance` in moment.rs.
+  // The same words as `distance` in datetime.rs.
   const distance = (then, now) => {
     const future = then > now;
     const seconds = Math.floor(Math.abs(then - now) / 1000);

@@ -2,12 +2,13 @@
 //! which their owner may make too.
 //!
 //! ```text
-//! api/   ─parse─▶ ops/ ─▶ shared/store, shared/chain
-//! pages/ ─parse─▶
+//! api/                ─parse─▶ ops/ ─▶ shared/store, shared/chain
+//! pages/ ─▶ session/  ─parse─▶
 //! ```
 //!
-//! The operations are what can be done, once for both: one file per thing, each an `impl Dashboard`. They take an agent
-//! only as [`ops::owned::Owned`], which the check of its owner makes, and every write the version that it is meant for.
+//! Files depend on each other from left to right only. The operations are what can be done, once for both: one file per
+//! thing, each an `impl Dashboard`. They take an agent only as [`ops::owned::Owned`], which the check of its owner makes, and
+//! every write the version that it is meant for. The session is who looks at a page, and what a form has to show.
 //!
 //! Nothing here signs: addresses come from the wallets' public half, and the balance from the chain.
 

@@ -823,7 +823,7 @@ fn gallery() -> Vec<(&'static str, Markup)> {
             receipt_page(&layout(), &receipt(SettlementState::Expired)),
         ),
         ("leaving", leaving_page("https://issuer.example/logout")),
-        ("trouble", error_page(ErrorPage::CrossSite, Some("8e6c1c1b-request"))),
+        ("error", error_page(ErrorPage::CrossSite, Some("8e6c1c1b-request"))),
     ]
 }
 

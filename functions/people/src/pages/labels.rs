@@ -70,7 +70,7 @@ pub(super) fn outside(url: &str, text: &str) -> Markup {
 }
 
 /// `1 rule`, `2 rules`.
-pub(super) fn counted<N: Display + PartialEq + From<u8>>(count: N, thing: &str) -> String {
+pub(super) fn counted<N: Copy + Display + PartialEq + From<u8>>(count: N, thing: &str) -> String {
     let plural = if count == N::from(1) { "" } else { "s" };
     format!("{count} {thing}{plural}")
 }

@@ -12,7 +12,7 @@ use crate::state::Dashboard;
 use axum::{
     extract::{FromRequest, FromRequestParts as _, Path, Request},
     http::StatusCode,
-    response::{IntoResponse as _, Response},
+    response::{IntoResponse, Response},
 };
 use purser_api::{Failure, Reply};
 use purser_domain::{Error, ErrorKind, Result};
@@ -34,7 +34,7 @@ impl FromRequest<Arc<Dashboard>> for AgentForm {
     async fn from_request(request: Request, dashboard: &Arc<Dashboard>) -> Result<Self, Response> {
         let (mut parts, body) = request.into_parts();
         let path = Path::<HashMap<String, String>>::from_request_parts(&mut parts, dashboard).await;
-        let Path(path) = path.map_err(|error| error.into_response())?;
+        let Path(path) = path.map_err(IntoResponse::into_response)?;
         let posted = VerifiedForm::from_request(Request::from_parts(parts, body), dashboard).await?;
         let agent = path.get("agent").map(String::as_str).unwrap_or_default();
         let owned = posted.own_agent(dashboard, agent).await;
