@@ -4,7 +4,7 @@
 //! integers, the payee is an address that money may be sent to, and every address is one that all readers understand
 //! alike.
 
-use purser_api::{Field, HttpMethod, Member, Place, Price, Problems, Said, Schemas, Text, annotated, field};
+use purser_api::{Field, HttpMethod, Member, Place, Price, Problems, Said, Schemas, Text, body::annotated, field};
 use purser_domain::{
     Address, Amount, Availability, CatalogPayment, Category, Endpoint, Network, Operation, OperationSlug,
     OperationUuid, Result, Service, ServiceId, ServiceSlug, TrustStatus, Url, parse_address, parse_web_url,

@@ -351,23 +351,15 @@ macro_rules! body {
                 let known: &[(&'static str, bool)] =
                     &[$((stringify!($member), <$type as $crate::Member>::REQUIRED)),*];
                 let others: &[&str] = &[$(stringify!($others))?];
-                let _members = $crate::members(value, place, known, !others.is_empty(), problems)?;
-                $(let $member = $crate::member(_members, stringify!($member), place, problems);)*
+                let _members = $crate::body::members(value, place, known, !others.is_empty(), problems)?;
+                $(let $member = $crate::body::member(_members, stringify!($member), place, problems);)*
                 ::core::option::Option::Some(Self { $($member: $member?,)* })
             }
 
             fn describe(schemas: &mut $crate::Schemas) -> ::serde_json::Value {
                 let others: &[&str] = &[$(stringify!($others))?];
-                let members = ::std::vec![$((
-                    stringify!($member),
-                    <$type as $crate::Member>::REQUIRED,
-                    $crate::annotated(
-                        <$type as $crate::Member>::describe(schemas),
-                        &[$($doc),*],
-                        ::serde_json::json!({$($($more)*)?}),
-                    ),
-                )),*];
-                let schema = $crate::object(&[$($about),*], members, !others.is_empty());
+                let members = $crate::body!(@describe schemas: $([$($doc)*] $member: $type {$($($more)*)?},)*);
+                let schema = $crate::body::object(&[$($about),*], members, !others.is_empty());
                 schemas.add(&<Self as ::utoipa::ToSchema>::name(), schema)
             }
         }
@@ -398,12 +390,12 @@ macro_rules! body {
                 problems: &mut $crate::Problems,
             ) -> ::core::option::Option<Self> {
                 let values: &[&str] = &[$($value),+];
-                match $crate::tag(value, stringify!($tag), values, place, problems)? {
+                match $crate::body::tag(value, stringify!($tag), values, place, problems)? {
                     $($value => {
                         let known: &[(&'static str, bool)] =
                             &[(stringify!($tag), true), $((stringify!($member), <$type as $crate::Member>::REQUIRED)),*];
-                        let _members = $crate::members(value, place, known, false, problems)?;
-                        $(let $member = $crate::member(_members, stringify!($member), place, problems);)*
+                        let _members = $crate::body::members(value, place, known, false, problems)?;
+                        $(let $member = $crate::body::member(_members, stringify!($member), place, problems);)*
                         ::core::option::Option::Some(Self::$variant { $($member: $member?),* })
                     })+
                     _ => ::core::option::Option::None,
@@ -413,26 +405,28 @@ macro_rules! body {
             fn describe(schemas: &mut $crate::Schemas) -> ::serde_json::Value {
                 let variants = [$({
                     let tag = ::serde_json::json!({"type": "string", "enum": [$value]});
-                    let members = ::std::vec![
-                        $((
-                            stringify!($member),
-                            <$type as $crate::Member>::REQUIRED,
-                            $crate::annotated(
-                                <$type as $crate::Member>::describe(schemas),
-                                &[$($doc),*],
-                                ::serde_json::json!({$($($more)*)?}),
-                            ),
-                        ),)*
-                        (stringify!($tag), true, tag),
-                    ];
+                    let mut members =
+                        $crate::body!(@describe schemas: $([$($doc)*] $member: $type {$($($more)*)?},)*);
+                    members.push((stringify!($tag), true, tag));
                     // What else a variant holds is not said by it, where it stands among the others.
-                    $crate::object(&[$($of),*], members, true)
+                    $crate::body::object(&[$($of),*], members, true)
                 }),+];
-                schemas.add(stringify!($name), $crate::one_of(&[$($about),*], &variants))
+                schemas.add(stringify!($name), $crate::body::one_of(&[$($about),*], &variants))
             }
         }
 
         $crate::schema!($name);
+    };
+    (@describe $schemas:ident: $([$($doc:literal)*] $member:ident: $type:ty {$($more:tt)*},)*) => {
+        ::std::vec![$((
+            stringify!($member),
+            <$type as $crate::Member>::REQUIRED,
+            $crate::body::annotated(
+                <$type as $crate::Member>::describe($schemas),
+                &[$($doc),*],
+                ::serde_json::json!({$($more)*}),
+            ),
+        )),*]
     };
 }
 

@@ -59,7 +59,7 @@ impl<T: Listed> Member for Vec<T> {
     }
 
     fn describe(schemas: &mut Schemas) -> Value {
-        let entry = schemas.add(T::NAME, crate::annotated(T::schema(), &[], T::entry()));
+        let entry = schemas.add(T::NAME, crate::body::annotated(T::schema(), &[], T::entry()));
         json!({"type": "array", "items": entry})
     }
 }

@@ -13,7 +13,7 @@
 mod aside;
 mod at_most;
 mod aws;
-mod body;
+pub mod body;
 mod boot;
 mod call;
 mod caller;
@@ -51,7 +51,7 @@ mod trace_id;
 
 pub use aside::Aside;
 pub use at_most::at_most;
-pub use body::{Member, Place, Problems, Said, Schemas, annotated, json_body, member, members, object, one_of, tag};
+pub use body::{Member, Place, Problems, Said, Schemas, json_body};
 pub use boot::{Boot, BootError, log_to, serve, start_logging, stopped};
 pub use call::CallView;
 pub use caller::{Caller, presented_key};
@@ -68,8 +68,7 @@ pub use internal::{InternalCaller, InternalTokens};
 pub use issuer::Provider;
 pub use openapi::{AGENT_KEY, INTERNAL_TOKEN, SESSION, describe_errors, document, is_error_status};
 pub use payment_body::{
-    AuthorizeBody, AuthorizeRequest, CheckBody, CheckRequest, CompleteBody, CompleteRequest, OriginalRequest,
-    ProviderProof,
+    AuthorizeBody, AuthorizeRequest, CheckBody, CheckRequest, CompleteBody, CompleteRequest, ProviderProof,
 };
 pub use policy::PolicyView;
 pub use precondition::{IfMatch, Precondition, VersionTag, versioned};

@@ -1,8 +1,7 @@
 //! What an agent asks of a payment: the bodies of authorize, preflight and complete. Below this nothing meets a raw body.
 
-use crate::{
-    CalledUrl, HttpMethod, Member, Place, Problems, Schemas, Text, annotated, body::member, body::members, object,
-};
+use crate::body::{annotated, member, members, object};
+use crate::{CalledUrl, HttpMethod, Member, Place, Problems, Schemas, Text};
 use purser_domain::{
     Amount, ApprovalId, ErrorKind, Fingerprint, Intent, Metadata, Network, Offer, OperationSlug, ProviderRequest,
     Result, Target, TxHash, is_no_proof, transaction_hash_in,
@@ -13,7 +12,7 @@ use utoipa::{PartialSchema as _, ToSchema};
 
 crate::body! {
     /// What the provider was or will be asked.
-    pub struct OriginalRequest and others {
+    struct OriginalRequest and others {
         /// HTTP method.
         method: HttpMethod,
         /// Where the provider is called.
