@@ -5,9 +5,18 @@ use crate::owned::Owned;
 use crate::several::several;
 use purser_api::{Person, Precondition};
 use purser_domain::{
-    Agent, AgentEdit, AgentId, AgentName, AgentStatus, Catalog, EnabledService, Error, Result, SpendPolicy, Wallet,
+    Agent, AgentId, AgentName, AgentStatus, Catalog, EnabledService, Error, Result, SpendPolicy, Wallet,
 };
 use purser_store::{Created, Edited};
+
+purser_api::body! {
+    /// New values for some of these; one at least.
+    pub(crate) struct AgentEdit as "AgentEditBody" {
+        pub(crate) name: Option<AgentName>,
+        /// `frozen` refuses every call from this answer on; `active` lets the policies decide again.
+        pub(crate) status: Option<AgentStatus>,
+    }
+}
 
 impl Dashboard {
     /// The person's agents, oldest first. One that was made just now may be missing for a moment.

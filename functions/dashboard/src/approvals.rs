@@ -6,7 +6,7 @@ use crate::page::{Page, READS, Sifted, Slice, page};
 use crate::several::several;
 use purser_api::Person;
 use purser_domain::{
-    AgentId, Amount, Approval, ApprovalId, ApprovalStatus, Duration, ErrorKind, Note, Result, Ruling, ServiceId,
+    AgentId, Amount, Approval, ApprovalId, ApprovalStatus, Duration, ErrorKind, NOTE_MAX, Result, Ruling, ServiceId,
     WindowScope,
 };
 use purser_store::{ApprovalPlace, Resolved, Verdict};
@@ -15,6 +15,31 @@ use std::sync::Arc;
 
 /// The longest that an approval can be open: the most that `APPROVAL_TTL_SECONDS` takes (`functions/payments`).
 const LONGEST_WAIT: Duration = Duration::from_secs_u32(31 * 86_400);
+
+/// What a person writes beside their word on an approval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Note(String);
+
+impl Note {
+    /// Reads a note; the space around it is nobody's, and a blank one is none. Line breaks are its only control
+    /// characters.
+    pub(crate) fn parse(text: &str) -> Result<Option<Self>, String> {
+        let note = text.replace("\r\n", "\n");
+        let note = note.trim();
+        let is_text = !note.chars().any(|symbol| symbol.is_control() && symbol != '\n');
+        if note.chars().count() > NOTE_MAX || !is_text {
+            return Err(format!(
+                "must be a text of at most {NOTE_MAX} characters, without control characters but line breaks"
+            ));
+        }
+        Ok((!note.is_empty()).then(|| Self(note.to_owned())))
+    }
+
+    /// The note.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
 
 /// An approval with what a person has to know beside it.
 #[derive(Clone, Debug)]

@@ -6,10 +6,28 @@ use crate::Dashboard;
 use crate::owned::Owned;
 use purser_api::Precondition;
 use purser_domain::{
-    Amount, Catalog, Duration, EnableService, EnabledService, Error, ErrorKind, PolicyEdit, Result, Service,
-    ServiceEdit, ServiceId, SpendPolicy, WindowScope,
+    Amount, Catalog, Duration, EnabledService, Error, ErrorKind, PolicyEdit, Result, Service, ServiceId, SpendPolicy,
+    WindowScope,
 };
 use purser_store::{Edited, Patience};
+
+/// A service to be enabled by hand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EnableService {
+    /// The service as it was named: slug or UUID.
+    pub(crate) service: String,
+    /// What is to differ from the column defaults.
+    pub(crate) policy: PolicyEdit,
+}
+
+/// New values for some of a service's record on an agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ServiceEdit {
+    /// Whether it may be paid at all.
+    pub(crate) enabled: Option<bool>,
+    /// Its caps and scopes.
+    pub(crate) policy: PolicyEdit,
+}
 
 /// A service's record on an agent, and what counts against its cap on the day.
 #[derive(Clone, Debug, PartialEq, Eq)]

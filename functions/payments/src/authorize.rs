@@ -14,12 +14,11 @@ use crate::{Opening, Payments, only};
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
-use purser_api::{Caller, Failure};
+use purser_api::{AuthorizeRequest, Caller, Failure};
 use purser_domain::{
-    Agent, AgentId, AgentStatus, Approval, ApprovalId, ApprovalStatus, AuthorizeRequest, Block, BoundPayment,
-    CallDescription, Check, Decision, DecisionRecord, Denial, Error, ErrorKind, Eviction, Grant, KeyId, Offer,
-    OperationSlug, PaymentTerms, Purchase, Reason, Refusal, Result, ServiceId, Settlement, Timestamp, TransactionId,
-    Window,
+    Agent, AgentId, AgentStatus, Approval, ApprovalId, ApprovalStatus, Block, BoundPayment, CallDescription, Check,
+    Decision, DecisionRecord, Denial, Error, ErrorKind, Eviction, Grant, KeyId, Offer, OperationSlug, PaymentTerms,
+    Purchase, Reason, Refusal, Result, ServiceId, Settlement, Timestamp, TransactionId, Window,
 };
 use purser_store::{Ask, Cleared, Escalated, Patience, Prior, Reserved, Snapshot, Standing};
 use serde_json::Value;

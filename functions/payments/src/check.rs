@@ -11,8 +11,8 @@ use crate::{Payments, only};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
-use purser_api::{Caller, CheckView, Failure, SpendView};
-use purser_domain::{Amount, CheckRequest, Decision, Error, ErrorKind, Eviction, Purchase, Result};
+use purser_api::{Caller, CheckRequest, CheckView, Failure, SpendView};
+use purser_domain::{Amount, Decision, Error, ErrorKind, Eviction, Purchase, Result};
 use purser_store::{Ask, ReplayKey, Standing};
 use std::sync::Arc;
 

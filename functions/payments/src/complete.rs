@@ -9,11 +9,9 @@ use crate::view::{CompleteBody, Completed};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
-use purser_api::{Caller, Failure};
+use purser_api::{Caller, CompleteRequest, Failure};
 use purser_chain::{ChainError, Evidence, Pending};
-use purser_domain::{
-    CompleteRequest, Error, ErrorKind, Expected, Result, Settlement, SettlementId, SettlementState, Transfer, TxHash,
-};
+use purser_domain::{Error, ErrorKind, Expected, Result, Settlement, SettlementId, SettlementState, Transfer, TxHash};
 use purser_store::Confirmed;
 use std::sync::Arc;
 

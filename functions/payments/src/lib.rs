@@ -16,12 +16,12 @@ mod view;
 
 use axum::Router;
 use early_balance::{EarlyBalance, SeenAgents};
-use purser_api::{ApiSettings, Boot, BootError, Caller, Chance, Clock, Secrets};
+use purser_api::{ApiSettings, AuthorizeRequest, Boot, BootError, Caller, Chance, Clock, ProviderProof, Secrets};
 use purser_chain::{Chain, ChainError, Finality, NonceKey, WalletSeed, WalletSigner};
 use purser_domain::{
-    Agent, AgentId, AuthorizeRequest, Duration, Error, ErrorKind, Grant, Intent, KeyId, Network, Offer, PaymentHeader,
-    PaymentTerms, PresentedKey, ProviderProof, Purchase, Result, ServiceId, Settlement, SettlementId, Terms, Timestamp,
-    TransactionId, TransferAuthorization, TxHash,
+    Agent, AgentId, Duration, Error, ErrorKind, Grant, Intent, KeyId, Network, Offer, PaymentHeader, PaymentTerms,
+    PresentedKey, Purchase, Result, ServiceId, Settlement, SettlementId, Terms, Timestamp, TransactionId,
+    TransferAuthorization, TxHash,
 };
 use purser_store::{Ask, CatalogCache, CatalogTable, Edition, KeyUses, Ledger, Snapshot, Throttle};
 use settings::Settings;

@@ -95,6 +95,16 @@ impl RuleKind {
         matches!(self, Self::BudgetLimit { .. })
     }
 
+    /// Whether a budget may be of windows of this length; else what would be right.
+    pub fn check_window(window: Duration) -> Result<(), String> {
+        let (least, most) = (BUDGET_WINDOW_MIN, BUDGET_WINDOW_MAX);
+        if (least..=most).contains(&window) {
+            return Ok(());
+        }
+        let (least, most) = (least.secs(), most.secs());
+        Err(format!("must be a whole number of seconds from {least} to {most}"))
+    }
+
     /// What is wrong with it, each problem where the rule's JSON has it. Services have to be in the catalog, so that
     /// none is mistyped.
     pub fn problems(&self, catalog: &Catalog) -> Vec<Problem> {
@@ -118,17 +128,9 @@ impl RuleKind {
                 problems
             }
             Self::BudgetLimit { window, .. } => {
-                let (least, most) = (BUDGET_WINDOW_MIN, BUDGET_WINDOW_MAX);
-                let message = || {
-                    format!(
-                        "must be a whole number of seconds from {} to {}",
-                        least.secs(),
-                        most.secs()
-                    )
-                };
-                let fits = (least..=most).contains(window);
-                (!fits)
-                    .then(|| Problem::at("/window_seconds", message()))
+                let wrong = Self::check_window(*window).err();
+                wrong
+                    .map(|message| Problem::at("/window_seconds", message))
                     .into_iter()
                     .collect()
             }

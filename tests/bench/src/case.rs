@@ -4,10 +4,10 @@
 //! that a policy language can't say (what counts in a window, the parents of a host name).
 
 use crate::world::{NETWORK, World, authorize_body, units};
+use purser_api::AuthorizeRequest;
 use purser_domain::{
-    Address, AgentStatus, ApprovalId, AuthorizeRequest, Category, Check, CheckOutcome, Decision, DomainPattern,
-    EnabledService, Eviction, Facts, Intent, OperationSlug, Purchase, RuleKind, Service, ServiceSlug, Target, Vendor,
-    evaluate,
+    Address, AgentStatus, ApprovalId, Category, Check, CheckOutcome, Decision, DomainPattern, EnabledService, Eviction,
+    Facts, Intent, OperationSlug, Purchase, RuleKind, Service, ServiceSlug, Target, Vendor, evaluate,
 };
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;

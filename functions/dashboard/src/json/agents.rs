@@ -2,13 +2,15 @@
 
 use super::{created, with_version};
 use crate::Dashboard;
+use crate::agents::AgentEdit;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use purser_api::{Failure, IfMatch, SessionToken, VersionTag, json_body, versioned};
-use purser_domain::{Agent, AgentEdit, NewAgent};
+use purser_api::{Failure, IfMatch, Member as _, Place, Problems, SessionToken, VersionTag, json_body, versioned};
+use purser_domain::{Agent, AgentName, Result};
 use serde::Serialize;
+use serde_json::Value;
 use std::sync::Arc;
 use utoipa::ToSchema;
 
@@ -63,35 +65,20 @@ pub(crate) struct AgentList {
     count: usize,
 }
 
-/// A new agent.
-#[derive(ToSchema)]
-#[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "a schema; the body is read by `NewAgent`")]
-pub(crate) struct NewAgentBody {
-    /// For people. The space around it is dropped.
-    #[schema(
-        min_length = 1,
-        max_length = 100,
-        pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\s\\x00-\\x1f\\x7f-\\x9f][^\\x00-\\x1f\\x7f-\\x9f]*$"
-    )]
-    name: String,
+purser_api::body! {
+    /// A new agent.
+    pub(crate) struct NewAgent as "NewAgentBody" {
+        /// For people. The space around it is dropped.
+        pub(super) name: AgentName,
+    }
 }
 
-/// New values for some of these; one at least.
-#[derive(ToSchema)]
-#[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "a schema; the body is read by `AgentEdit`")]
-pub(crate) struct AgentEditBody {
-    #[schema(
-        nullable,
-        min_length = 1,
-        max_length = 100,
-        pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\s\\x00-\\x1f\\x7f-\\x9f][^\\x00-\\x1f\\x7f-\\x9f]*$"
-    )]
-    name: Option<String>,
-    /// `frozen` refuses every call from this answer on; `active` lets the policies decide again.
-    #[schema(nullable, pattern = "^(active|frozen)$")]
-    status: Option<String>,
+/// Reads an edit.
+pub(super) fn parse_edit(body: &Value) -> Result<AgentEdit> {
+    let mut problems = Problems::default();
+    let edit = AgentEdit::read(body, Place::Body, &mut problems);
+    problems.ask_for_something::<AgentEdit>(body);
+    problems.finish(edit)
 }
 
 fn told(agent: &Agent) -> Response {
@@ -130,7 +117,7 @@ pub(crate) async fn list(
     operation_id = "create_agent",
     tag = "dashboard",
     security(("session" = [])),
-    request_body = NewAgentBody,
+    request_body = NewAgent,
     responses(
         (status = 201, body = AgentView, description = "The agent.", headers(("ETag" = String, description = "Its version.")),
             links(
@@ -188,7 +175,7 @@ pub(crate) async fn read(
         ("agentId" = String, Path, description = "One of your agents."),
         ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
     ),
-    request_body = AgentEditBody,
+    request_body = AgentEdit,
     responses(
         (status = 200, body = AgentView, description = "The agent as it is now.", headers(("ETag" = String, description = "Its version."))),
         EditErrors,
@@ -202,7 +189,7 @@ pub(crate) async fn edit(
     body: Bytes,
 ) -> Result<Response, Failure> {
     let owned = dashboard.enter_for(token, &agent).await?;
-    let edit = json_body(&body).and_then(|body| AgentEdit::parse(&body));
+    let edit = json_body(&body).and_then(|body| parse_edit(&body));
     let (edit, meant) = with_version(edit, meant.precondition())?;
     let owned = dashboard.edit_agent(owned, meant, &edit).await?;
     Ok(told(owned.agent()))

@@ -2,16 +2,17 @@
 
 use super::{agent_filter, cursor, limit, named, optional_body};
 use crate::Dashboard;
-use crate::approvals::{ApprovalFilter, StandingApproval};
+use crate::approvals::{ApprovalFilter, Note, StandingApproval};
 use crate::page::Slice;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::Uri;
-use purser_api::{CallView, Failure, Query, SessionToken};
-use purser_domain::{Amount, ApprovalId, ApprovalStatus, Catalog, Note, Timestamp};
+use purser_api::{CallView, Failure, Member as _, Query, SessionToken};
+use purser_domain::{Amount, ApprovalId, ApprovalStatus, Catalog, NOTE_MAX, Timestamp};
 use purser_store::Verdict;
 use serde::Serialize;
+use serde_json::json;
 use std::sync::Arc;
 use utoipa::ToSchema;
 
@@ -141,14 +142,25 @@ pub(crate) struct ApprovalList {
     next_cursor: Option<String>,
 }
 
-/// A person's word. The body may be left out.
-#[derive(ToSchema)]
-#[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "a schema; the body is read by `Note`")]
-pub(crate) struct VerdictBody {
-    /// For yourself and for the agent. The space around it is dropped; line breaks are its only control characters.
-    #[schema(nullable, max_length = 500, pattern = "^([^\\x00-\\x1f\\x7f-\\x9f]|\\r?\\n)*$")]
-    note: Option<String>,
+purser_api::body! {
+    /// A person's word. The body may be left out.
+    pub(crate) struct VerdictBody {
+        /// For yourself and for the agent. The space around it is dropped; line breaks are its only control characters.
+        note: Option<Written>,
+    }
+}
+
+impl VerdictBody {
+    pub(super) fn note(self) -> Option<Note> {
+        self.note?.0
+    }
+}
+
+purser_api::field! {
+    /// What was written: a note, unless it is blank.
+    pub(crate) struct Written(Option<Note>):
+    |value| Note::parse(value.as_str().ok_or("must be a text")?),
+    json!({"type": "string", "maxLength": NOTE_MAX, "pattern": "^([^\\x00-\\x1f\\x7f-\\x9f]|\\r?\\n)*$"})
 }
 
 /// List the approvals of your agents.
@@ -291,7 +303,7 @@ async fn decide(
     let own = dashboard
         .own_approval(owned, named(ApprovalId::parse(approval))?)
         .await?;
-    let note = Note::parse_body(&optional_body(body)?)?;
+    let note = VerdictBody::parse(&optional_body(body)?)?.note();
     let edition = dashboard.catalog().await?;
     let approval = dashboard.decide_approval(own, verdict, note.as_ref()).await?;
     Ok(Json(ApprovalView::at(&approval, &edition.catalog, dashboard.now())))

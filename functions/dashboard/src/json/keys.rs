@@ -7,9 +7,10 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use purser_api::{Failure, IfMatch, SessionToken, VersionTag, json_body, versioned};
-use purser_domain::{Agent, AgentId, AgentKey, KeyId, KeyStatus, NoFields, Rotate, Timestamp};
+use purser_api::{Failure, IfMatch, Member as _, SessionToken, VersionTag, json_body, seconds, versioned};
+use purser_domain::{Agent, AgentId, AgentKey, Duration, KeyId, KeyStatus, Timestamp};
 use serde::Serialize;
+use serde_json::json;
 use std::sync::Arc;
 use utoipa::ToSchema;
 
@@ -121,19 +122,28 @@ pub(crate) struct RevokedKeyView {
     record: KeyView,
 }
 
-/// Nothing: the body may be left out.
-#[derive(ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct EmptyBody {}
+purser_api::body! {
+    /// Nothing: the body may be left out.
+    pub(crate) struct NoFields as "EmptyBody" {}
+}
 
-/// How to rotate.
-#[derive(ToSchema)]
-#[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "a schema; the body is read by `Rotate`")]
-pub(crate) struct RotateBody {
-    /// How long the old key goes on working; 0 ends it at once. An end that it already has is never put off.
-    #[schema(minimum = 0, maximum = 2_592_000)]
-    overlap_seconds: u32,
+purser_api::body! {
+    /// How to rotate.
+    pub(crate) struct Rotate as "RotateBody" {
+        /// How long the old key goes on working; 0 ends it at once. An end that it already has is never put off.
+        overlap_seconds: Overlap,
+    }
+}
+
+purser_api::field! {
+    /// How long an old key goes on working.
+    pub(crate) struct Overlap(Duration):
+    |value| {
+        let longest = Agent::LONGEST_OVERLAP;
+        let overlap = seconds(value).filter(|overlap| *overlap <= longest);
+        overlap.ok_or_else(|| format!("must be a whole number of seconds from 0 to {}", longest.secs()))
+    },
+    json!({"type": "integer", "format": "int32", "minimum": 0, "maximum": Agent::LONGEST_OVERLAP.secs()})
 }
 
 fn issued(issued: IssuedKey, now: Timestamp) -> NewKeyView {
@@ -190,7 +200,7 @@ pub(crate) async fn list(
         ("agentId" = String, Path, description = "One of your agents."),
         ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
     ),
-    request_body = Option<EmptyBody>,
+    request_body = Option<NoFields>,
     responses(
         (status = 201, body = NewKeyView, description = "The key.", headers(("ETag" = String, description = "The agent's version.")),
             links(
@@ -209,7 +219,7 @@ pub(crate) async fn create(
 ) -> Result<Response, Failure> {
     let owned = dashboard.enter_for(token, &agent).await?;
     let body = optional_body(&body).and_then(|body| NoFields::parse(&body));
-    let (NoFields, meant) = with_version(body, meant.precondition())?;
+    let (NoFields {}, meant) = with_version(body, meant.precondition())?;
     let key = dashboard.create_key(owned, meant).await?;
     let key = issued(key, dashboard.now());
     Ok(created(versioned(key.version, Json(key))))
@@ -229,7 +239,7 @@ pub(crate) async fn create(
         ("keyId" = String, Path, description = "The `key_id` of a key that works."),
         ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
     ),
-    request_body = RotateBody,
+    request_body = Rotate,
     responses(
         (status = 201, body = RotationView, description = "The new key, and the old one's end.", headers(("ETag" = String, description = "The agent's version."))),
         WriteErrors,
@@ -246,7 +256,9 @@ pub(crate) async fn rotate(
     let key = known_key(owned.agent(), &key)?;
     let rotate = json_body(&body).and_then(|body| Rotate::parse(&body));
     let (rotate, meant) = with_version(rotate, meant.precondition())?;
-    let rotation = dashboard.rotate_key(owned, meant, key, rotate.overlap).await?;
+    let rotation = dashboard
+        .rotate_key(owned, meant, key, rotate.overlap_seconds.0)
+        .await?;
     let now = dashboard.now();
     let (agent, replaced) = (rotation.issued.agent.agent().id, rotation.replaced);
     let view = RotationView {

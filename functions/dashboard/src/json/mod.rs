@@ -9,6 +9,8 @@ mod agents;
 mod approval;
 mod approval_view;
 mod approvals;
+#[cfg(test)]
+mod bodies;
 pub(crate) mod cursor;
 mod decisions;
 mod keys;

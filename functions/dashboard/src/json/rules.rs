@@ -8,9 +8,15 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use purser_api::{Failure, IfMatch, SessionToken, VersionTag, json_body, versioned};
-use purser_domain::{Agent, Amount, Category, Error, RuleId, RuleKind, ServiceSlug, Vendor};
+use purser_api::{
+    Failure, IfMatch, Member as _, Place, Problems, SessionToken, VersionTag, json_body, seconds, versioned,
+};
+use purser_domain::{
+    Address, Agent, Amount, BUDGET_WINDOW_MAX, BUDGET_WINDOW_MIN, Catalog, Category, Duration, Error, RuleId, RuleKind,
+    ServiceSlug, Vendor,
+};
 use serde::Serialize;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use utoipa::ToSchema;
 
@@ -158,69 +164,92 @@ pub(crate) struct RemovedRule {
     rule_id: String,
 }
 
-/// A rule. At most 50 for an agent, ten of them budgets.
-#[derive(ToSchema)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-#[expect(dead_code, reason = "a schema; the body is read by `RuleKind`")]
-pub(crate) enum RuleBody {
-    /// Nothing is bought in these categories.
-    CategoryBlock {
-        /// One at least.
-        #[schema(min_items = 1)]
-        categories: Vec<NamedCategory>,
-    },
-    /// Only these vendors are paid; one at least.
-    VendorAllowlist {
-        /// Slugs of services in the catalog.
-        #[schema(max_items = 50)]
-        services: Option<Vec<NamedService>>,
-        /// Addresses.
-        #[schema(max_items = 50)]
-        wallets: Option<Vec<NamedWallet>>,
-    },
-    /// At most so much within every window of this length, over all services.
-    BudgetLimit {
-        #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
-        limit_units: u64,
-        /// From one hour to 31 days.
-        #[schema(minimum = 3_600, maximum = 2_678_400)]
-        window_seconds: u32,
-    },
-    /// A person decides first, where every given condition holds; without any, always.
-    ApprovalRequired {
-        /// Only for these services, by slug.
-        #[schema(min_items = 1, max_items = 50)]
-        services: Option<Vec<NamedService>>,
-        /// Only in these categories.
-        #[schema(min_items = 1)]
-        categories: Option<Vec<NamedCategory>>,
-        /// Only above this amount.
-        #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
-        above_units: Option<u64>,
-    },
+purser_api::body! {
+    /// A rule. At most 50 for an agent, ten of them budgets.
+    pub(crate) enum RuleBody by kind {
+        /// Nothing is bought in these categories.
+        CategoryBlock = "category_block" {
+            /// One at least.
+            categories: Vec<Category> = {"minItems": 1},
+        }
+        /// Only these vendors are paid; one at least.
+        VendorAllowlist = "vendor_allowlist" {
+            /// Slugs of services in the catalog.
+            services: Option<Vec<ServiceSlug>> = {"maxItems": 50},
+            /// Addresses.
+            wallets: Option<Vec<Address>> = {"maxItems": 50},
+        }
+        /// At most so much within every window of this length, over all services.
+        BudgetLimit = "budget_limit" {
+            limit_units: Amount,
+            /// From one hour to 31 days.
+            window_seconds: Window,
+        }
+        /// A person decides first, where every given condition holds; without any, always.
+        ApprovalRequired = "approval_required" {
+            /// Only for these services, by slug.
+            services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50},
+            /// Only in these categories.
+            categories: Option<Vec<Category>> = {"minItems": 1},
+            /// Only above this amount.
+            above_units: Option<Amount>,
+        }
+    }
 }
 
-/// A category of the catalog.
-#[derive(ToSchema)]
-#[schema(
-    value_type = String,
-    pattern = "^(search|scrape|ai|data|infrastructure|security|finance|creative)$",
-    example = "data"
-)]
-#[expect(dead_code, reason = "a schema; the body is read by `RuleKind`")]
-pub(crate) struct NamedCategory(String);
+purser_api::field! {
+    /// How long an authorization counts against a budget.
+    pub(crate) struct Window(Duration):
+    |value| {
+        let window = seconds(value).ok_or("must be a whole number of seconds")?;
+        RuleKind::check_window(window).map(|()| window)
+    },
+    json!({
+        "type": "integer",
+        "format": "int32",
+        "minimum": BUDGET_WINDOW_MIN.secs(),
+        "maximum": BUDGET_WINDOW_MAX.secs(),
+    })
+}
 
-/// The slug of a service in the catalog.
-#[derive(ToSchema)]
-#[schema(value_type = String, pattern = "^[a-z0-9_-]{1,128}$", example = "lab-search")]
-#[expect(dead_code, reason = "a schema; the body is read by `RuleKind`")]
-pub(crate) struct NamedService(String);
+impl From<RuleBody> for RuleKind {
+    fn from(body: RuleBody) -> Self {
+        match body {
+            RuleBody::CategoryBlock { categories } => Self::CategoryBlock { categories },
+            RuleBody::VendorAllowlist { services, wallets } => {
+                let services = services.into_iter().flatten().map(Vendor::Service);
+                let wallets = wallets.into_iter().flatten().map(Vendor::Wallet);
+                let vendors = services.chain(wallets).collect();
+                Self::VendorAllowlist { vendors }
+            }
+            RuleBody::BudgetLimit {
+                limit_units: limit,
+                window_seconds: Window(window),
+            } => Self::BudgetLimit { limit, window },
+            RuleBody::ApprovalRequired {
+                services,
+                categories,
+                above_units: above,
+            } => Self::ApprovalRequired {
+                services,
+                categories,
+                above,
+            },
+        }
+    }
+}
 
-/// `0x` and forty hexadecimal digits; mixed case has to be the EIP-55 checksum.
-#[derive(ToSchema)]
-#[schema(value_type = String, format = "evm-address", pattern = "^0x[0-9a-fA-F]{40}$")]
-#[expect(dead_code, reason = "a schema; the body is read by `RuleKind`")]
-pub(crate) struct NamedWallet(String);
+/// Reads a rule, and judges what it says. Of a member that could not be read, nothing more is said.
+pub(super) fn parse_rule(body: &Value, catalog: &Catalog) -> Result<RuleKind, Error> {
+    let mut problems = Problems::default();
+    let rule = RuleBody::read(body, Place::Body, &mut problems).map(RuleKind::from);
+    if let Some(rule) = &rule {
+        let was_read = !["/services", "/wallets"].iter().any(|path| problems.are_at(path));
+        let found = rule.problems(catalog).into_iter();
+        problems.extend(found.filter(|problem| was_read || !problem.path.is_empty()));
+    }
+    problems.finish(rule)
+}
 
 /// List an agent's rules; budgets with what is used and left.
 #[utoipa::path(
@@ -282,7 +311,7 @@ pub(crate) async fn add(
 ) -> Result<Response, Failure> {
     let owned = dashboard.enter_for(token, &agent).await?;
     let edition = dashboard.catalog().await?;
-    let kind = json_body(&body).and_then(|body| RuleKind::parse(&body, &edition.catalog));
+    let kind = json_body(&body).and_then(|body| parse_rule(&body, &edition.catalog));
     let (kind, meant) = with_version(kind, meant.precondition())?;
     let (owned, id) = dashboard.add_rule(owned, meant, &kind).await?;
     Ok(created(written(&dashboard, &owned, id).await?))
@@ -316,7 +345,7 @@ pub(crate) async fn replace(
     let owned = dashboard.enter_for(token, &agent).await?;
     let id = known_rule(owned.agent(), &rule)?;
     let edition = dashboard.catalog().await?;
-    let kind = json_body(&body).and_then(|body| RuleKind::parse(&body, &edition.catalog));
+    let kind = json_body(&body).and_then(|body| parse_rule(&body, &edition.catalog));
     let (kind, meant) = with_version(kind, meant.precondition())?;
     let owned = dashboard.replace_rule(owned, meant, id, &kind).await?;
     Ok(written(&dashboard, &owned, id).await?)
@@ -358,12 +387,12 @@ pub(crate) async fn remove(
 }
 
 /// A rule that the agent has, so that an unknown one is not found whatever else is wrong.
-fn known_rule(agent: &Agent, text: &str) -> purser_domain::Result<RuleId> {
+fn known_rule(agent: &Agent, text: &str) -> Result<RuleId, Error> {
     let known = |id: &RuleId| agent.rules.iter().any(|rule| rule.id == *id);
     named(RuleId::parse(text).filter(known))
 }
 
-async fn written(dashboard: &Dashboard, owned: &Owned, id: RuleId) -> purser_domain::Result<Response> {
+async fn written(dashboard: &Dashboard, owned: &Owned, id: RuleId) -> Result<Response, Error> {
     let rules = dashboard.rules(owned).await?;
     let rule = rules.iter().find(|standing| standing.rule.id == id);
     let rule = rule.ok_or_else(|| Error::internal("answering with a rule", "it is not there"))?;

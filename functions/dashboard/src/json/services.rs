@@ -5,14 +5,20 @@
 
 use super::{created, version_or_any, with_version};
 use crate::Dashboard;
-use crate::services::{GovernedService, named_service};
+use crate::services::{EnableService, GovernedService, ServiceEdit, named_service};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use purser_api::{Failure, IfMatch, PolicyView, SessionToken, VersionTag, json_body, versioned};
-use purser_domain::{AgentId, Catalog, EnableService, Network, ServiceEdit};
+use purser_api::{
+    Failure, IfMatch, Member as _, Place, PolicyView, Problems, Said, SessionToken, Text, VersionTag, json_body,
+    versioned,
+};
+use purser_domain::{
+    AgentId, Amount, Catalog, DomainPattern, Network, OperationScope, OperationSlug, PolicyEdit, Result, Service,
+};
 use serde::Serialize;
+use serde_json::Value;
 use std::sync::Arc;
 use utoipa::ToSchema;
 
@@ -115,60 +121,93 @@ pub(crate) struct ServiceList {
     count: usize,
 }
 
-/// A service to enable. What is left out takes its column default.
-#[derive(ToSchema)]
-#[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "a schema; the body is read by `EnableService`")]
-pub(crate) struct EnableBody {
-    /// Slug or UUID of a service in the curated set.
-    #[schema(min_length = 1, max_length = 128, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$")]
-    service_id: String,
-    #[schema(minimum = 0, nullable, maximum = 9_007_199_254_740_991_u64, default = 1_000_000)]
-    max_per_call_units: Option<u64>,
-    #[schema(minimum = 0, nullable, maximum = 9_007_199_254_740_991_u64, default = 50_000_000)]
-    max_per_day_units: Option<u64>,
-    #[schema(minimum = 0, nullable, maximum = 9_007_199_254_740_991_u64, default = 10_000_000)]
-    require_approval_above_units: Option<u64>,
-    /// Slugs of the service's operations; null for every one.
-    #[schema(nullable)]
-    enabled_operations: Option<Vec<NamedOperation>>,
-    /// Host names, globs, or `*` for any target.
-    #[schema(nullable = false, max_items = 100)]
-    allowed_domains: Option<Vec<HostPattern>>,
+purser_api::body! {
+    /// A service to enable. What is left out takes its column default.
+    pub(crate) struct EnableBody {
+        /// Slug or UUID of a service in the curated set.
+        service_id: Text<128>,
+        max_per_call_units: Option<Amount> = {"default": 1_000_000},
+        max_per_day_units: Option<Amount> = {"default": 50_000_000},
+        require_approval_above_units: Option<Amount> = {"default": 10_000_000},
+        /// Slugs of the service's operations; null for every one.
+        enabled_operations: Said<Vec<OperationSlug>>,
+        /// Host names, globs, or `*` for any target.
+        allowed_domains: Option<Vec<DomainPattern>> = {"type": "array", "maxItems": 100},
+    }
 }
 
-/// The slug of an operation of the service.
-#[derive(ToSchema)]
-#[schema(value_type = String, max_length = 128, pattern = "^[a-z0-9_-]+(\\.[a-z0-9_-]+)+$", example = "web.search")]
-#[expect(dead_code, reason = "a schema; the body is read by `EnableService`")]
-pub(crate) struct NamedOperation(String);
+purser_api::body! {
+    /// New values for some of these; one at least.
+    pub(crate) struct ServiceEditBody {
+        /// Disabled, it refuses every call and keeps its policy.
+        enabled: Option<bool>,
+        max_per_call_units: Option<Amount>,
+        max_per_day_units: Option<Amount>,
+        require_approval_above_units: Option<Amount>,
+        /// Slugs of the service's operations; null for every one.
+        enabled_operations: Said<Vec<OperationSlug>>,
+        /// Host names, globs, or `*` for any target.
+        allowed_domains: Option<Vec<DomainPattern>> = {"type": "array", "maxItems": 100},
+    }
+}
 
-/// A host name, a glob such as `*.example.com`, an IP address, or `*`.
-#[derive(ToSchema)]
-#[schema(value_type = String, format = "host-pattern", min_length = 1, example = "*.example.com")]
-#[expect(dead_code, reason = "a schema; the body is read by `EnableService`")]
-pub(crate) struct HostPattern(String);
+/// The members of a policy, of either body.
+macro_rules! policy {
+    ($body:ident) => {
+        PolicyEdit {
+            max_per_call: $body.max_per_call_units,
+            max_per_day: $body.max_per_day_units,
+            require_approval_above: $body.require_approval_above_units,
+            enabled_operations: match $body.enabled_operations {
+                Said::Nothing => None,
+                Said::Null => Some(OperationScope::All),
+                Said::This(operations) => Some(OperationScope::Only(operations)),
+            },
+            allowed_domains: $body.allowed_domains,
+        }
+    };
+}
 
-/// New values for some of these; one at least.
-#[derive(ToSchema)]
-#[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "a schema; the body is read by `ServiceEdit`")]
-pub(crate) struct ServiceEditBody {
-    /// Disabled, it refuses every call and keeps its policy.
-    #[schema(nullable)]
-    enabled: Option<bool>,
-    #[schema(minimum = 0, nullable, maximum = 9_007_199_254_740_991_u64)]
-    max_per_call_units: Option<u64>,
-    #[schema(minimum = 0, nullable, maximum = 9_007_199_254_740_991_u64)]
-    max_per_day_units: Option<u64>,
-    #[schema(minimum = 0, nullable, maximum = 9_007_199_254_740_991_u64)]
-    require_approval_above_units: Option<u64>,
-    /// Slugs of the service's operations; null for every one.
-    #[schema(nullable)]
-    enabled_operations: Option<Vec<NamedOperation>>,
-    /// Host names, globs, or `*` for any target.
-    #[schema(nullable = false, max_items = 100)]
-    allowed_domains: Option<Vec<HostPattern>>,
+/// `null` is every operation; of domains it could be meant for anything.
+fn refuse_no_domains(body: &Value, problems: &mut Problems) {
+    if body.get("allowed_domains").is_some_and(Value::is_null) {
+        problems.note(Place::Member(&Place::Body, "allowed_domains"), "must not be null");
+    }
+}
+
+/// Reads the enabling of a service. One that the catalog does not know is not a problem of the body: of a service that is
+/// not there, nobody knows the operations; that it is not there is the answer.
+pub(super) fn parse_enable(body: &Value, catalog: &Catalog) -> Result<EnableService> {
+    let mut problems = Problems::default();
+    refuse_no_domains(body, &mut problems);
+    let enable = EnableBody::read(body, Place::Body, &mut problems).map(|body| EnableService {
+        policy: policy!(body),
+        service: body.service_id.0,
+    });
+    if let Some(enable) = &enable
+        && let Some(service) = catalog.by_reference(&enable.service)
+    {
+        problems.extend(enable.policy.problems(Some(service)));
+    }
+    problems.finish(enable)
+}
+
+/// Reads an edit of a service's record; `service` is its entry in the catalog, if it still has one.
+pub(super) fn parse_edit(body: &Value, service: Option<&Service>) -> Result<ServiceEdit> {
+    let mut problems = Problems::default();
+    refuse_no_domains(body, &mut problems);
+    let edit = ServiceEditBody::read(body, Place::Body, &mut problems).map(|body| ServiceEdit {
+        enabled: body.enabled,
+        policy: policy!(body),
+    });
+    if let Some(edit) = &edit {
+        problems.extend(edit.policy.problems(service));
+    }
+    // `null` is a value of one of them.
+    if body.get("enabled_operations").is_none() {
+        problems.ask_for_something::<ServiceEditBody>(body);
+    }
+    problems.finish(edit)
 }
 
 /// List the services on an agent, with what was spent and what is left.
@@ -238,7 +277,7 @@ pub(crate) async fn enable(
 ) -> Result<Response, Failure> {
     let owned = dashboard.enter_for(token, &agent).await?;
     let edition = dashboard.catalog().await?;
-    let enable = json_body(&body).and_then(|body| EnableService::parse(&body, &edition.catalog));
+    let enable = json_body(&body).and_then(|body| parse_enable(&body, &edition.catalog));
     let (enable, meant) = with_version(enable, version_or_any(meant))?;
     let enabling = dashboard.enable_service(&owned, meant, &enable).await?;
     let answer = ServiceView::of(owned.agent().id, &enabling.service, &edition.catalog, dashboard.network).told();
@@ -307,7 +346,7 @@ pub(crate) async fn edit(
         .known_service(&owned, named_service(&edition.catalog, &reference)?)
         .await?;
     let service = edition.catalog.by_id(id);
-    let edit = json_body(&body).and_then(|body| ServiceEdit::parse(&body, service));
+    let edit = json_body(&body).and_then(|body| parse_edit(&body, service));
     let (edit, meant) = with_version(edit, meant.precondition())?;
     let service = dashboard.edit_service(&owned, meant, id, &edit).await?;
     Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog, dashboard.network).told())

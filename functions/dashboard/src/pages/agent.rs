@@ -11,6 +11,7 @@ use super::shell::{Button, Here, Shell, version_input};
 use super::wallet;
 use super::{done, named};
 use crate::Dashboard;
+use crate::agents::AgentEdit;
 use crate::keys::ListedKey;
 use crate::owned::Owned;
 use crate::rules::StandingRule;
@@ -23,9 +24,7 @@ use axum::{
 };
 use maud::{Markup, html};
 use purser_api::{Failure, Precondition, Reply};
-use purser_domain::{
-    Agent, AgentEdit, AgentId, AgentName, AgentStatus, Amount, Catalog, Error, ErrorKind, Network, Result,
-};
+use purser_domain::{Agent, AgentId, AgentName, AgentStatus, Amount, Catalog, Error, ErrorKind, Network, Result};
 use std::collections::HashMap;
 use std::sync::Arc;
 

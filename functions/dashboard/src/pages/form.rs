@@ -2,9 +2,10 @@
 
 use super::digest::digest;
 use super::money::is_no_limit;
+use crate::approvals::Note;
 use maud::{Markup, html};
 use purser_api::Precondition;
-use purser_domain::{Agent, AgentName, Amount, Duration, KeyId, Note, Problem, RuleId, ServiceId};
+use purser_domain::{Agent, AgentName, Amount, Duration, KeyId, Problem, RuleId, ServiceId};
 use std::fmt;
 use subtle::ConstantTimeEq as _;
 use url::form_urlencoded;

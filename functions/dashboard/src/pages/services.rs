@@ -10,15 +10,12 @@ use super::policy::{policy_inputs, read_policy};
 use super::shell::{Button, Shell, version_input};
 use super::{done, named};
 use crate::Dashboard;
-use crate::services::GovernedService;
+use crate::services::{EnableService, GovernedService, ServiceEdit};
 use crate::sign_in::Posted;
 use axum::extract::{Path, State};
 use maud::{Markup, html};
 use purser_api::{Precondition, Reply};
-use purser_domain::{
-    Amount, EnableService, EnabledService, Network, Service, ServiceEdit, ServiceId, SpendPolicy, TrustStatus,
-    Unpayable,
-};
+use purser_domain::{Amount, EnabledService, Network, Service, ServiceId, SpendPolicy, TrustStatus, Unpayable};
 use std::sync::Arc;
 
 /// `POST …/services`.
