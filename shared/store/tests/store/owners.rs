@@ -8,7 +8,7 @@ use crate::{
         sample,
     },
 };
-use purser_domain::{Agent, Amount, ApprovalId, Duration, KeyId, LoggedDecision, Timestamp, WindowScope};
+use purser_domain::{Agent, Amount, ApprovalId, Duration, KeyId, Timestamp, WindowScope};
 use purser_store::{ApprovalPlace, Resolved, Verdict};
 use std::{collections::BTreeSet, time};
 
