@@ -1,4 +1,5 @@
-# Two commands are enough: `make run` starts the whole service on this machine, `make test` runs all that CI runs.
+# Two commands are enough: `make run` starts the whole service on this machine, `make test` shows what a change broke.
+# Programs of the workspace are built with `--workspace`, so that all commands compile one set of dependencies.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 
@@ -7,13 +8,14 @@ help: ## Lists the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 .PHONY: setup
-setup: ## Installs what the other targets need (npm and Python packages; Debian packages when run as root).
+setup: ## Installs what all targets need; each target installs what it needs itself.
 	@infra/setup.sh
 
 .PHONY: run
-run: setup ## Starts the service, its chain and its providers on loopback; answers on 127.0.0.1:3000.
+run: ## Starts the service, its chain and its providers on loopback; answers on 127.0.0.1:3000.
+	@infra/setup.sh run
 	@echo "run: building (the first time takes some minutes)"
-	@cargo build --locked --package purser-local --bins
+	@cargo build --locked --workspace --bin stack
 	@exec target/debug/stack
 
 .PHONY: demo
@@ -21,16 +23,26 @@ demo: ## Pays the local provider through the whole flow, against a running stack
 	@infra/demo.sh
 
 .PHONY: test
-test: ## Runs everything that CI runs, and says what ran and what was skipped.
+test: ## Runs all that a change can break, and says what ran and what was skipped.
 	@infra/test.sh
+
+.PHONY: test-all
+test-all: ## Runs `make test`, and then what takes long.
+	@infra/test.sh --all
+
+# UNTIL is a time in seconds since 1970: what does not fit before it is left out, and told.
+.PHONY: test-rest
+test-rest: ## Runs what `make test-all` has and `make test` has not: planted bugs, many seeds, release builds, containers.
+	@infra/test.sh --rest
 
 # make simulate SEEDS=10000, make simulate SEED=119 (docs/simulation.md).
 .PHONY: simulate
 simulate: ## Runs 2,000 seeds of the simulation, or SEEDS many, or the one that SEED says.
-	cargo run --locked --quiet --package purser-sim -- $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),2000))
+	@cargo build --locked --quiet --workspace --bin simulate
+	target/debug/simulate $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),2000))
 
 .PHONY: simulate-planted
-simulate-planted: ## Plants bugs, one at a time, and sees the simulation find each, by a seed or a kept schedule.
+simulate-planted: ## Plants bugs, and sees the simulation find each, by a seed or a kept schedule.
 	tests/planted/plant.py --simulation
 
 .PHONY: lint
@@ -41,12 +53,14 @@ lint: ## Formatting and lints.
 
 .PHONY: openapi
 openapi: ## Writes docs/openapi.json from the code.
-	cargo run --locked --quiet --package purser-local --bin openapi > docs/openapi.json.new
+	cargo build --locked --quiet --workspace --bin openapi
+	target/debug/openapi > docs/openapi.json.new
 	mv docs/openapi.json.new docs/openapi.json
 
 # More cases than `make test` has; SEED makes others.
 .PHONY: hostile
-hostile: setup ## Calls every route of a local stack with what the API's description allows and what it does not.
+hostile: ## Calls every route of a local stack with what the API's description allows and what it does not.
+	@infra/setup.sh x402 hostile
 	@infra/hostile/run.sh $(or $(EXAMPLES),100) $(if $(SEED),--seed $(SEED))
 
 # TARGET is one of fuzz/fuzz_targets, each of them unless given; SECONDS is for each. Takes a C++ compiler.
@@ -54,29 +68,41 @@ hostile: setup ## Calls every route of a local stack with what the API's descrip
 fuzz: ## Fuzzes what reads bytes of strangers: make fuzz TARGET=hosts SECONDS=600.
 	@fuzz/run.sh $(or $(SECONDS),600) $(TARGET)
 
+# SHARD is one part of as many as there are: k/n, with k from 0. What is missed stands in target/mutants.out.
+.PHONY: mutants
+mutants: ## Mutates a sample of shared/domain and shared/store, and says which mutants no test catches: make mutants SHARD=3/40.
+	@infra/setup.sh nextest mutants
+	tests/mutants.sh $(or $(SHARD),0/40)
+
 .PHONY: bench
-bench: setup ## Measures speed, growth, costs and starts, beside references of the same run, into docs/performance.md.
+bench: ## Measures speed, growth, costs and starts, beside references of the same run, into docs/performance.md.
+	@infra/setup.sh x402 sam
 	@python3 infra/bench.py
 
 .PHONY: bench-cold
-bench-cold: setup ## Prints size, boot, first call and memory of every function, beside a hello-world function.
+bench-cold: ## Prints size, boot, first call and memory of every function, beside a hello-world function.
+	@infra/setup.sh x402 sam
 	.venv/bin/python infra/sam/bench_cold.py
 
 .PHONY: sam-build
-sam-build: setup ## Builds every function as SAM does, with the release profile, for x86_64.
+sam-build: ## Builds every function as SAM does, with the release profile, for x86_64.
+	@infra/setup.sh sam
 	infra/sam/build.sh --full
 
 .PHONY: sam-local
-sam-local: setup ## Serves the functions in Lambda's containers (needs Docker), over a local stack; answers on 127.0.0.1:3010.
+sam-local: ## Serves the functions in Lambda's containers (needs Docker), over a local stack; answers on 127.0.0.1:3010.
+	@infra/setup.sh x402 sam
 	@infra/sam/local.sh
 
 .PHONY: build-arm64
-build-arm64: setup ## Builds what a deployment ships, for arm64, and prints the sizes.
+build-arm64: ## Builds what a deployment ships, for arm64, and prints the sizes.
+	@infra/setup.sh sam
 	infra/sam/build.sh --arm64
 
 # ENV is an environment of samconfig.toml: default, dev or prod.
 .PHONY: deploy
-deploy: setup ## Deploys to the account that the AWS credentials open: make deploy ENV=dev (docs/deploy.md).
+deploy: ## Deploys to the account that the AWS credentials open: make deploy ENV=dev (docs/deploy.md).
+	@infra/setup.sh sam
 	infra/sam/deploy.sh $(or $(ENV),default)
 
 .PHONY: clean

@@ -3,9 +3,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-infra/setup.sh
+infra/setup.sh run
 echo "demo: building (the first time takes some minutes)"
-cargo build --locked --package purser-local --bins
+cargo build --locked --workspace --bin stack --bin demo
 
 if [[ -f .local/stack.json ]] && curl -sf -o /dev/null http://127.0.0.1:3000/services; then
   exec target/debug/demo

@@ -1,27 +1,27 @@
 #!/usr/bin/env bash
-# Installs what the stack and the tests need and Cargo does not bring: Node and Python packages always, Debian packages
-# by apt where it may (root, or a sudo that asks for no password). Does nothing, quickly, when all is there.
+# Installs what a command needs and Cargo does not bring: Node and Python packages, programs of Cargo's, Debian packages by
+# apt where it may (root, or a sudo that asks for no password). Does nothing, quickly, when all is there.
+#
+#   infra/setup.sh                   everything
+#   infra/setup.sh <part> …          these parts alone, each one of `parts` below, or one of the groups run and test
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# A part is a function of this name.
+parts=(x402 nextest deny mutants browser sam checkov hostile)
+run=(x402)
+test=(x402 nextest deny browser sam checkov hostile)
+
 say() { printf 'setup: %s\n' "$*" >&2; }
 
-missing=()
-for tool in cargo cc node npm python3; do
-  command -v "$tool" >/dev/null || missing+=("$tool")
-done
-if ((${#missing[@]})); then
-  say "missing: ${missing[*]}. Expected to be here: Rust 1.95, a C compiler, Node 20, Python 3.11."
+need() { # need <command> …
+  local missing=()
+  for tool in "$@"; do
+    command -v "$tool" >/dev/null || missing+=("$tool")
+  done
+  ((${#missing[@]} == 0)) && return
+  say "missing: ${missing[*]}. README.md, Requirements, says what is expected to be here."
   exit 1
-fi
-cargo nextest --version >/dev/null 2>&1 || {
-  say "installing cargo-nextest, which runs the tests"
-  cargo install --locked cargo-nextest
-}
-# Unoptimized it is built in a minute instead of many, and looks at everything in three seconds.
-cargo deny --version >/dev/null 2>&1 || {
-  say "installing cargo-deny, which judges the dependencies"
-  cargo install --locked --debug cargo-deny@0.20.2
 }
 
 # A marker holds the hash of what was installed from, so that an unchanged package list costs nothing.
@@ -32,12 +32,11 @@ npm_packages() { # npm_packages <folder> <what it brings>
   local folder=$1 want
   want=$(hash_of "$folder/package.json" "$folder/package-lock.json")
   fresh "$folder/node_modules/.purser" "$want" && return
+  need node npm
   say "installing $2 from npm"
-  (cd "$folder" && npm ci --no-progress --loglevel=error)
+  (cd "$folder" && npm ci --no-progress --no-audit --no-fund --loglevel=error)
   echo "$want" > "$folder/node_modules/.purser"
 }
-npm_packages infra/local/x402 "the x402 SDK and Anvil"
-npm_packages tests/browser "playwright-core, which drives the browser of the tests,"
 
 # apt-get as root: by ourselves, or by a sudo that asks for nothing.
 as_root() { if [[ $(id -u) == 0 ]]; then "$@"; else sudo -n "$@"; fi; }
@@ -47,19 +46,11 @@ apt_install() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2
 }
 
-# The browser tests need Chromium, and a font to write with. Without them the tests are skipped, and all else works.
-if ! command -v chromium >/dev/null; then
-  if ! apt_usable; then
-    say "chromium is not here, and installing it takes root: the browser tests will be skipped (apt-get install chromium)"
-  elif say "installing Chromium from Debian, for the browser tests" && ! apt_install chromium fonts-liberation; then
-    say "Chromium could not be installed: the browser tests will be skipped"
-  fi
-fi
-
 python_packages() { # python_packages <environment> <folder of requirements.txt> <what it brings>
   local environment=$1 folder=$2 want
   want=$(hash_of "$folder/requirements.txt" "$folder/constraints.txt")
   fresh "$environment/.purser" "$want" && return
+  need python3
   say "installing $3 from PyPI"
   rm -rf "$environment"
   if ! python3 -m venv "$environment" 2>/dev/null; then
@@ -75,7 +66,45 @@ python_packages() { # python_packages <environment> <folder of requirements.txt>
   "$environment/bin/pip" install --quiet --disable-pip-version-check --requirement "$folder/requirements.txt"
   echo "$want" > "$environment/.purser"
 }
-python_packages .venv infra/sam "SAM and cargo-lambda"
+
+# Unoptimized, these are built in a minute or two instead of many, and what they do takes others' time and not theirs.
+cargo_program() { # cargo_program <name> <version, or a part of it> <what for>
+  cargo "${1#cargo-}" --version >/dev/null 2>&1 && return
+  say "installing $1, $3"
+  cargo install --quiet --locked --debug "$1@$2"
+}
+
+x402() { npm_packages infra/local/x402 "the x402 SDK and Anvil"; }
+nextest() { cargo_program cargo-nextest 0.9.143 "which runs the tests"; }
+deny() { cargo_program cargo-deny 0.20.2 "which judges the dependencies"; }
+mutants() { cargo_program cargo-mutants 25.3.1 "which mutates the code"; }
+sam() { python_packages .venv infra/sam "SAM and cargo-lambda"; }
 # Within the other, which is removed with it.
-python_packages .venv/checkov infra/sam/checkov "checkov"
-python_packages .venv-hostile infra/hostile "schemathesis"
+checkov() { python_packages .venv/checkov infra/sam/checkov "checkov"; }
+hostile() { python_packages .venv-hostile infra/hostile "schemathesis"; }
+
+# The browser tests need Chromium, and a font to write with. Without them the tests are skipped, and all else works.
+browser() {
+  npm_packages tests/browser "playwright-core, which drives the browser of the tests,"
+  command -v chromium >/dev/null && return
+  if ! apt_usable; then
+    say "chromium is not here, and installing it takes root: the browser tests will be skipped (apt-get install chromium)"
+  elif say "installing Chromium from Debian, for the browser tests" && ! apt_install chromium fonts-liberation; then
+    say "Chromium could not be installed: the browser tests will be skipped"
+  fi
+}
+
+wanted=()
+for name in "${@:-all}"; do
+  case $name in
+    all) wanted+=("${parts[@]}") ;;
+    run) wanted+=("${run[@]}") ;;
+    test) wanted+=("${test[@]}") ;;
+    *)
+      [[ " ${parts[*]} " == *" $name "* ]] || { say "no such part: $name; there are: run test ${parts[*]}"; exit 2; }
+      wanted+=("$name")
+      ;;
+  esac
+done
+need cargo cc
+for part in "${wanted[@]}"; do "$part"; done

@@ -1,64 +1,135 @@
 #!/usr/bin/env bash
-# Everything that CI runs, in order, with a summary of what ran, what failed and what was skipped and why.
+# Runs the tests, in order, with a summary of what ran, what failed, and what was skipped and why.
 # Steps are independent: one that fails does not keep the others from telling.
+#
+#   infra/test.sh             all that a change can break: `make test`
+#   infra/test.sh --rest      what takes long, the most telling first: `make test-rest`
+#   infra/test.sh --all       the one and then the other: `make test-all`
+#
+# UNTIL, in seconds since 1970, is when the rest has to be over. A step that has no time left is skipped, and one that is
+# under way then is stopped; neither is a failure.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # What is built once and thrown away needs no gigabytes to be built again.
 if [[ ${CI:-} == true ]]; then export CARGO_INCREMENTAL=0; fi
 
+# Of a step that reports no failure, and did not get to all that it has for lack of time.
+readonly OUT_OF_TIME=75
+
 passed=() failed=() skipped=()
 
 step() { # step <name> <command …>
-  local name=$1 started=$SECONDS
+  local name=$1 started=$SECONDS status=0
   shift
   printf '\n=== %s\n' "$name"
-  if "$@"; then passed+=("$name ($((SECONDS - started)) s)"); else failed+=("$name"); fi
+  "$@" || status=$?
+  case $status in
+    0) passed+=("$name ($((SECONDS - started)) s)") ;;
+    "$OUT_OF_TIME") skipped+=("$name: not all of it, for lack of time ($((SECONDS - started)) s)") ;;
+    *) failed+=("$name") ;;
+  esac
 }
 
 skip() { # skip <name> <why>
   skipped+=("$1: $2")
 }
 
-infra/setup.sh || { echo "test: setup failed"; exit 1; }
+# A step of the rest, which has an end.
+late_step() { # late_step <name> <command …>
+  local name=$1 left
+  shift
+  if [[ -z ${UNTIL:-} ]]; then step "$name" "$@"; return; fi
+  left=$((UNTIL - $(date +%s)))
+  if ((left <= 0)); then skip "$name" "no time left"; return; fi
+  step "$name" in_time "$left" "$@"
+}
 
-step "formatting" cargo fmt --all --check
-step "formatting of what is outside of the workspace" cargo fmt --manifest-path tests/bench/references/Cargo.toml --check
-step "lints" cargo clippy --locked --workspace --all-targets --quiet -- --deny warnings
-step "dependencies: licences, sources, bans" cargo deny --locked check bans licenses sources
-# The database is a git repository on a host of its own, which is not within reach from everywhere.
-if why=$(timeout 120 cargo deny --locked fetch db 2>&1); then
-  step "dependencies: known vulnerabilities" cargo deny --locked check advisories
-else
-  skip "dependencies: known vulnerabilities" "RustSec's database can't be had: ${why##*$'\n'}"
-fi
-step "a bench that got worse shows" infra/bench_test.py
-step "x402 providers on the official SDK" npm --prefix infra/local/x402 test --silent
-# What the functions call of AWS meanwhile is written down, and compared with their roles.
+# Ends a command, and all that it has started, when its time is over.
+in_time() { # in_time <seconds> <command …>
+  local status=0
+  # One that knows of failures may say so when it is ended.
+  timeout --preserve-status --kill-after=20 "$@" || status=$?
+  # Ended by the signal, or killed since it did not end.
+  if [[ $status == 143 || $status == 137 ]]; then return "$OUT_OF_TIME"; else return "$status"; fi
+}
+
+# Dependencies are compiled once for each set of features that is asked of them. What the programs ask has to be what the
+# tests ask, or `make run` and `make test` would each compile most of them for themselves.
+one_set_of_features() {
+  local of_programs of_tests apart
+  of_programs=$(features normal,build) && of_tests=$(features normal,build,dev) || return
+  apart=$(comm -23 <(echo "$of_programs") <(echo "$of_tests"))
+  [[ -z $apart ]] || { printf 'the tests ask other features of these:\n%s\n' "$apart"; return 1; }
+}
+features() { # features <edges>
+  cargo tree --locked --workspace --edges "$1" --prefix none --format '{p} {f}' | sed 's/ (\*)$//' | LC_ALL=C sort -u
+}
+
+# What the functions call of AWS is written down while the tests run, and compared with their roles afterwards.
 # So is what they log, and what they must not.
-rm -rf target/calls.jsonl target/logs
-step "Rust tests" env PURSER_RECORD="$PWD/target/calls.jsonl" PURSER_LOGS="$PWD/target/logs" \
-  cargo nextest run --locked --workspace --no-fail-fast
-step "roles allow what was called, and nothing else" .venv/bin/python infra/sam/calls.py target/calls.jsonl
-step "secrets in logs would be found" tests/logs/check_test.py
-step "no secret was logged" tests/logs/check.py target/logs
-# A few cases of each kind for each route; `make hostile` has more.
-step "schemathesis: the API is what its description says" infra/hostile/run.sh 10
-[[ -x ${CHROMIUM:-/usr/bin/chromium} ]] || skip "the dashboard in a real browser" "there is no Chromium (apt-get install chromium)"
-step "documentation examples" cargo test --locked --workspace --doc --quiet
-step "planted bugs are caught" tests/planted/plant.py
-step "template: sam validate, cfn-lint, checkov, what it has to say" infra/sam/check.sh
-step "template: sam build" infra/sam/build.sh
-step "events under the Lambda runtime emulator" infra/sam/replay.sh
-if why=$(infra/sam/local-test.sh --why-not); then
-  skip "sam local with a Docker engine" "$why"
-else
-  step "sam local with a Docker engine" infra/sam/local-test.sh
-fi
+rust_tests() {
+  rm -rf target/calls.jsonl target/logs
+  PURSER_RECORD="$PWD/target/calls.jsonl" PURSER_LOGS="$PWD/target/logs" \
+    cargo nextest run --locked --workspace --no-fail-fast
+}
 
-printf '\n=== summary\n'
-for name in "${passed[@]}"; do printf 'ran      %s\n' "$name"; done
-for name in ${skipped[@]+"${skipped[@]}"}; do printf 'skipped  %s\n' "$name"; done
-for name in ${failed[@]+"${failed[@]}"}; do printf 'FAILED   %s\n' "$name"; done
-printf '%d passed, %d failed, %d skipped\n' "${#passed[@]}" "${#failed[@]}" "${#skipped[@]}"
-[[ ${#failed[@]} == 0 ]]
+quick() {
+  infra/setup.sh test || { echo "test: setup failed"; exit 1; }
+  local why
+  step "formatting" cargo fmt --all --check
+  step "formatting of what is outside of the workspace" cargo fmt --manifest-path tests/bench/references/Cargo.toml --check
+  step "programs and tests are built of the same" one_set_of_features
+  step "dependencies: licences, sources, bans" cargo deny --locked check bans licenses sources
+  # The database is a git repository on a host of its own, which is not within reach from everywhere.
+  if why=$(timeout 120 cargo deny --locked fetch db 2>&1); then
+    step "dependencies: known vulnerabilities" cargo deny --locked check advisories
+  else
+    skip "dependencies: known vulnerabilities" "RustSec's database can't be had: ${why##*$'\n'}"
+  fi
+  step "lints" cargo clippy --locked --workspace --all-targets --quiet -- --deny warnings
+  step "x402 providers on the official SDK" npm --prefix infra/local/x402 test --silent
+  step "Rust tests" rust_tests
+  step "roles allow what was called, and nothing else" .venv/bin/python infra/sam/calls.py target/calls.jsonl
+  step "secrets in logs would be found" tests/logs/check_test.py
+  step "no secret was logged" tests/logs/check.py target/logs
+  # A few cases of each kind for each route; the rest has more, and `make hostile` as many as one likes.
+  step "schemathesis: the API is what its description says" infra/hostile/run.sh 10
+  [[ -x ${CHROMIUM:-/usr/bin/chromium} ]] || skip "the dashboard in a real browser" "there is no Chromium (apt-get install chromium)"
+  step "documentation examples" cargo test --locked --workspace --doc --quiet
+  step "template: sam validate, cfn-lint, checkov, what it has to say" infra/sam/check.sh
+  step "a bench that got worse shows" infra/bench_test.py
+}
+
+rest() {
+  infra/setup.sh test || { echo "test: setup failed"; exit 1; }
+  local why
+  late_step "planted bugs are caught" tests/planted/plant.py
+  # Where time is short, without the slow optimization of what ships.
+  late_step "template: sam build" infra/sam/build.sh "$([[ -n ${UNTIL:-} ]] && echo --quick || echo --full)"
+  late_step "events under the Lambda runtime emulator" infra/sam/replay.sh
+  if why=$(infra/sam/local-test.sh --why-not); then
+    skip "sam local with a Docker engine" "$why"
+  else
+    late_step "sam local with a Docker engine" infra/sam/local-test.sh
+  fi
+  late_step "schemathesis: ten times the cases" infra/hostile/run.sh 100
+  late_step "the simulation: 2,000 seeds" make --no-print-directory simulate
+}
+
+summary() {
+  printf '\n=== summary\n'
+  for name in ${passed[@]+"${passed[@]}"}; do printf 'ran      %s\n' "$name"; done
+  for name in ${skipped[@]+"${skipped[@]}"}; do printf 'skipped  %s\n' "$name"; done
+  for name in ${failed[@]+"${failed[@]}"}; do printf 'FAILED   %s\n' "$name"; done
+  printf '%d passed, %d failed, %d skipped\n' "${#passed[@]}" "${#failed[@]}" "${#skipped[@]}"
+  [[ ${#failed[@]} == 0 ]]
+}
+
+case ${1:-} in
+  '') quick ;;
+  --rest) rest ;;
+  --all) quick; rest ;;
+  *) echo "test: unknown argument \`$1\`" >&2; exit 2 ;;
+esac
+summary

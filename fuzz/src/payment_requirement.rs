@@ -5,9 +5,10 @@
 //! price, and none that could be paid is cheaper.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use purser_api::AuthorizeRequest;
 use purser_domain::{
-    Amount, AuthorizeRequest, B256, Network, NoOffer, Offer, PaymentHeader, PaymentTerms, Problem, SettlementId,
-    Timestamp, TransactionId, TransferAuthorization, X402Version, parse_address, parse_json,
+    Amount, B256, Network, NoOffer, Offer, PaymentHeader, PaymentTerms, Problem, SettlementId, Timestamp,
+    TransactionId, TransferAuthorization, X402Version, parse_address, parse_json,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;

@@ -4,7 +4,8 @@
 //! another wrapping names the same one.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use purser_domain::{CompleteRequest, ProviderProof, TxHash, is_no_proof, parse_json, transaction_hash_in};
+use purser_api::{CompleteRequest, ProviderProof};
+use purser_domain::{TxHash, is_no_proof, parse_json, transaction_hash_in};
 use serde_json::{Map, Value, json};
 
 /// See the module's documentation.

@@ -3,10 +3,8 @@
 //! The input is a body. Whatever is taken has every required member and no unknown one, its amounts are whole, and what
 //! is refused is refused in the words of the contract, with a pointer into the body.
 
-use purser_domain::{
-    AuthorizeRequest, CheckRequest, CompleteRequest, Error, ErrorKind, Intent, Network, ProviderProof, Url,
-    is_no_proof, parse_json,
-};
+use purser_api::{AuthorizeRequest, CheckRequest, CompleteRequest, ProviderProof};
+use purser_domain::{Error, ErrorKind, Intent, Network, Url, is_no_proof, parse_json};
 use serde_json::Value;
 
 const NETWORK: Network = Network::BaseSepolia;

@@ -13,7 +13,7 @@ shift
 folder=$(mktemp -d)
 trap 'stop_stack; rm -rf "$folder"' EXIT
 
-cargo build --locked --quiet --package purser-local --bins
+cargo build --locked --quiet --workspace --bin stack --bin demo
 # Each call is one of a million within its minute, so that 429 is not all that is seen.
 PORTS=free STACK_FOLDER=$folder THROTTLE_PER_MINUTE=1000000 setsid target/debug/stack > "$folder/stack.log" 2>&1 &
 stack_pid=$!

@@ -47,7 +47,7 @@ EVENTS = {
     "CatalogFunction": "catalog/list-services",
     "PaymentsFunction": "payments/authorize",
     "AgentsFunction": "agents/get-me",
-    "DashboardFunction": "dashboard/list-agents",
+    "PeopleFunction": "people/list-agents",
     "InternalFunction": "internal/list-services",
     "ProbeFunction": "probe/every-minute",
     "ReconcileFunction": "reconcile/every-minute",

@@ -27,7 +27,7 @@ trap stop_all EXIT
 
 start_docker
 infra/sam/base-image.sh
-cargo build --locked --quiet --package purser-local --bins
+cargo build --locked --quiet --workspace --bin stack --bin demo
 start_stack "$folder"
 
 sam_surroundings

@@ -21,7 +21,7 @@ infra/sam/build.sh
 folder=.local
 if ! grep -qsF "http://$(docker_gateway):" .local/functions.json; then
   echo "sam-local: no stack that containers reach is running; starting one"
-  cargo build --locked --package purser-local --bins
+  cargo build --locked --workspace --bin stack --bin demo
   folder=.local/sam
   start_stack "$folder"
 elif [[ -n ${ACCEPT_PROVIDER_OK:-} ]]; then

@@ -32,7 +32,7 @@ ROLES = {
     dynamodb:Query                      LedgerTable                A#* B#* L#*
     """,
     "CatalogFunction": READS_CATALOG,
-    "DashboardFunction": READS_CATALOG + COUNTS_REQUESTS + """
+    "PeopleFunction": READS_CATALOG + COUNTS_REQUESTS + """
     dynamodb:BatchGetItem               LedgerTable                A#* AP#* L#*
     dynamodb:BatchGetItem               LedgerTable                B#*
     dynamodb:GetItem                    LedgerTable                A#* AP#* L#*

@@ -237,25 +237,6 @@ async fn a_probe_sees_the_real_providers_as_the_catalog_knows_them() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_service_out_of_the_curated_set_is_shown_and_not_paid() {
-    let world = World::still().await;
-    let agent = world.agent(purser_domain::SpendPolicy::permissive(), vec![]).await;
-    let body = purser_tests::body_of(world.offer(5_000));
-    assert_eq!(world.check(&agent, &body).await.ok()["result"], "allow");
-    let mut service = world.service("lab-search").await;
-    (service.curated, service.version) = (false, service.version + 1);
-    assert_eq!(
-        world.stack.catalog.put(&service).await.unwrap(),
-        purser_store::Listed::Stored
-    );
-    world.set_clock(world.now().after(purser_domain::Duration::from_secs_u32(6)));
-    let body = purser_tests::body_of(world.offer(5_000));
-    world.check(&agent, &body).await.refused(404, "service_not_found");
-    world.authorize(&agent, &body).await.refused(404, "service_not_found");
-    assert_eq!(list(&world, "?slug=lab-search").await["count"], 1);
-}
-
 /// Scopes and limits are judged by the name, so it must be the name of what is called.
 #[tokio::test(flavor = "multi_thread")]
 async fn naming_one_service_while_calling_another_is_refused() {

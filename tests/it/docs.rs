@@ -117,7 +117,7 @@ fn every_error() -> Vec<ErrorKind> {
             wallet: Address::ZERO,
         },
     ];
-    // Every one of them is in `tests/it/required.rs`.
+    // Every one of them is in `tests/it/bodies.rs`.
     let field = ErrorKind::FieldRequired {
         field: "name",
         problems: Vec::new(),

@@ -101,51 +101,51 @@ const EVENTS: [(&str, u16, &str); 111] = [
     ("payments/list-settlements-bad-limit", 400, "invalid_request"),
     ("payments/list-settlements-other-agent", 404, "not_found"),
     ("payments/list-settlements-no-credentials", 401, "invalid_agent_key"),
-    ("dashboard/poll-approval", 200, ""),
-    ("dashboard/poll-approval-session", 200, ""),
-    ("dashboard/poll-approval-unknown", 404, "not_found"),
-    ("dashboard/poll-approval-no-credentials", 401, "invalid_agent_key"),
+    ("people/poll-approval", 200, ""),
+    ("people/poll-approval-session", 200, ""),
+    ("people/poll-approval-unknown", 404, "not_found"),
+    ("people/poll-approval-no-credentials", 401, "invalid_agent_key"),
     // What a person does with their agents.
-    ("dashboard/list-agents", 200, ""),
-    ("dashboard/list-agents-no-credentials", 401, "invalid_session"),
-    ("dashboard/list-agents-agent-key", 401, "invalid_session"),
-    ("dashboard/create-agent", 201, ""),
-    ("dashboard/create-agent-no-name", 400, "name_required"),
-    ("dashboard/get-agent", 200, ""),
-    ("dashboard/get-agent-other-owner", 404, "not_found"),
-    ("dashboard/edit-agent", 200, ""),
-    ("dashboard/edit-agent-no-version", 428, "version_required"),
-    ("dashboard/edit-agent-stale-version", 412, "version_conflict"),
-    ("dashboard/create-key", 201, ""),
-    ("dashboard/list-keys", 200, ""),
-    ("dashboard/rotate-key", 201, ""),
-    ("dashboard/revoke-key", 200, ""),
-    ("dashboard/list-services", 200, ""),
-    ("dashboard/get-service", 200, ""),
-    ("dashboard/edit-service", 200, ""),
-    ("dashboard/edit-service-bad-values", 400, "invalid_request"),
-    ("dashboard/disable-service", 200, ""),
-    ("dashboard/enable-service-stale-version", 412, "version_conflict"),
-    ("dashboard/enable-service-present", 200, ""),
-    ("dashboard/enable-service", 200, ""),
-    ("dashboard/enable-service-unknown", 404, "service_not_found"),
-    ("dashboard/create-rule", 201, ""),
-    ("dashboard/list-rules", 200, ""),
-    ("dashboard/replace-rule", 200, ""),
-    ("dashboard/delete-rule", 200, ""),
-    ("dashboard/get-wallet", 200, ""),
-    ("dashboard/list-approvals", 200, ""),
-    ("dashboard/get-approval", 200, ""),
-    ("dashboard/approve-agent-key", 401, "invalid_session"),
-    ("dashboard/approve", 200, ""),
-    ("dashboard/reject-decided", 409, "approval_not_pending"),
-    ("dashboard/list-decisions", 200, ""),
-    ("dashboard/get-decision", 200, "approval_required"),
-    ("dashboard/list-settlements", 200, ""),
-    ("dashboard/get-settlement", 200, ""),
+    ("people/list-agents", 200, ""),
+    ("people/list-agents-no-credentials", 401, "invalid_session"),
+    ("people/list-agents-agent-key", 401, "invalid_session"),
+    ("people/create-agent", 201, ""),
+    ("people/create-agent-no-name", 400, "name_required"),
+    ("people/get-agent", 200, ""),
+    ("people/get-agent-other-owner", 404, "not_found"),
+    ("people/edit-agent", 200, ""),
+    ("people/edit-agent-no-version", 428, "version_required"),
+    ("people/edit-agent-stale-version", 412, "version_conflict"),
+    ("people/create-key", 201, ""),
+    ("people/list-keys", 200, ""),
+    ("people/rotate-key", 201, ""),
+    ("people/revoke-key", 200, ""),
+    ("people/list-services", 200, ""),
+    ("people/get-service", 200, ""),
+    ("people/edit-service", 200, ""),
+    ("people/edit-service-bad-values", 400, "invalid_request"),
+    ("people/disable-service", 200, ""),
+    ("people/enable-service-stale-version", 412, "version_conflict"),
+    ("people/enable-service-present", 200, ""),
+    ("people/enable-service", 200, ""),
+    ("people/enable-service-unknown", 404, "service_not_found"),
+    ("people/create-rule", 201, ""),
+    ("people/list-rules", 200, ""),
+    ("people/replace-rule", 200, ""),
+    ("people/delete-rule", 200, ""),
+    ("people/get-wallet", 200, ""),
+    ("people/list-approvals", 200, ""),
+    ("people/get-approval", 200, ""),
+    ("people/approve-agent-key", 401, "invalid_session"),
+    ("people/approve", 200, ""),
+    ("people/reject-decided", 409, "approval_not_pending"),
+    ("people/list-decisions", 200, ""),
+    ("people/get-decision", 200, "approval_required"),
+    ("people/list-settlements", 200, ""),
+    ("people/get-settlement", 200, ""),
     // Pages.
-    ("dashboard/overview-signed-out", 303, ""),
-    ("dashboard/sign-in", 200, ""),
+    ("people/overview-signed-out", 303, ""),
+    ("people/sign-in", 200, ""),
     // Operators.
     ("internal/list-services", 200, ""),
     ("internal/list-services-no-credentials", 401, "invalid_internal_token"),
@@ -171,7 +171,7 @@ fn text_of(file: &str) -> String {
 }
 
 /// What is answered in HTML, or leads there.
-const PAGES: [&str; 2] = ["dashboard/overview-signed-out", "dashboard/sign-in"];
+const PAGES: [&str; 2] = ["people/overview-signed-out", "dashboard/sign-in"];
 
 /// What the schedules send.
 const SCHEDULES: [&str; 2] = ["probe/every-minute", "reconcile/every-minute"];
@@ -418,12 +418,9 @@ async fn every_event_is_answered_as_the_table_says() {
     );
     assert_eq!(
         id("payments/authorize-approval-required", "approval_id"),
-        id("dashboard/poll-approval", "approval_id")
+        id("people/poll-approval", "approval_id")
     );
-    assert_eq!(
-        bodies["dashboard/poll-approval"],
-        bodies["dashboard/poll-approval-session"]
-    );
+    assert_eq!(bodies["people/poll-approval"], bodies["people/poll-approval-session"]);
 }
 
 /// A schedule's event starts a run, whatever is in it.

@@ -5,6 +5,7 @@ mod agents;
 mod approvals;
 mod attacks;
 mod bad_input;
+mod bodies;
 mod browser;
 mod catalog;
 mod costs;
@@ -21,7 +22,7 @@ mod permissions;
 mod preflight;
 mod races;
 mod reconcile;
-mod required;
+
 mod secrets;
 mod side_by_side;
 mod windows;

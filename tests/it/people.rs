@@ -2,7 +2,6 @@
 
 mod agents;
 mod approvals;
-mod bodies;
 mod edits;
 mod keys;
 mod log;

@@ -1,6 +1,7 @@
-//! The rolling window is exact, through HTTP, with the clock moved by hand.
+//! The rolling window is exact, through HTTP, with the clock moved by hand. However many payments are in it, and of
+//! budgets: `shared/store/tests/store/windows.rs` and `budgets.rs`.
 
-use purser_domain::{BUDGET_WINDOW_MIN, Duration, Rule, RuleId, RuleKind, SpendPolicy, Timestamp};
+use purser_domain::{Duration, SpendPolicy, Timestamp};
 use purser_tests::{Answer, World, body_of, dollars, units};
 use serde_json::Value;
 use std::pin::Pin;
@@ -70,64 +71,6 @@ async fn an_amount_counts_until_a_day_has_passed_and_is_free_at_that_instant() {
     world.authorize(&agent, &body_of(world.offer(dollars(1)))).await.ok();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_fits_never_is_not_promised() {
-    let world = World::still().await;
-    let agent = world.agent(daily(dollars(10)), vec![]).await;
-    let denied = world
-        .authorize(&agent, &body_of(world.offer(dollars(11))))
-        .await
-        .refused(402, "daily_spend_limit_exceeded");
-    assert_eq!(
-        (denied["retry_at"].clone(), denied["spend_today"].as_u64()),
-        (Value::Null, Some(0))
-    );
-}
-
-/// The window is read a few entries at a time, so the answer is compared at sizes below, at and above every page.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_answer_does_not_depend_on_how_many_payments_came_before() {
-    let world = World::still().await;
-    let start = world.now();
-    let (cent, cap) = (10_000, 2_000_000);
-    for payments in [1_u64, 7, 8, 9, 40, 120] {
-        world.set_clock(start);
-        let agent = world.agent(daily(cap), vec![]).await;
-        for n in 0..payments {
-            world.set_clock(start.after(micros(i64::try_from(n).unwrap())));
-            world.authorize(&agent, &body_of(world.offer(cent))).await.ok();
-        }
-        let rest = cap - payments * cent;
-        let over = world
-            .authorize(&agent, &body_of(world.offer(rest + 1)))
-            .await
-            .refused(402, "daily_spend_limit_exceeded");
-        assert_eq!(over["spend_today"].as_u64(), Some(payments * cent));
-        assert_eq!(
-            instant(&over["retry_at"]),
-            start.after(Duration::DAY),
-            "one cent rolling out is enough"
-        );
-
-        // The whole cap fits again when the last of them has rolled out, and not a microsecond before.
-        let whole = world
-            .authorize(&agent, &body_of(world.offer(cap)))
-            .await
-            .refused(402, "daily_spend_limit_exceeded");
-        let empty = start
-            .after(micros(i64::try_from(payments).unwrap() - 1))
-            .after(Duration::DAY);
-        assert_eq!(instant(&whole["retry_at"]), empty, "{payments} payments");
-        world.set_clock(empty.before(micros(1)));
-        world
-            .authorize(&agent, &body_of(world.offer(cap)))
-            .await
-            .refused(402, "daily_spend_limit_exceeded");
-        world.set_clock(empty);
-        world.authorize(&agent, &body_of(world.offer(cap))).await.ok();
-    }
-}
-
 /// Nothing is read for a batch that is evicted but the window: so thousands take seconds.
 #[tokio::test(flavor = "multi_thread")]
 async fn however_much_has_rolled_out_a_large_payment_fits_within_one_call() {
@@ -188,57 +131,4 @@ async fn who_has_no_time_left_for_what_has_rolled_out_comes_back_and_goes_on_fro
     world.authorize(&agent, &large).await.ok();
     let after = world.footprint().await;
     assert_eq!((after.entries, after.total), (1, dollars(9)));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_budget_holds_over_all_services_for_its_own_length() {
-    let world = World::still().await;
-    let rule = RuleId::from_uuid(uuid::Uuid::new_v4());
-    let agent = world.agent(daily(dollars(100)), vec![]).await;
-    let kind = RuleKind::BudgetLimit {
-        limit: units(dollars(5)),
-        window: BUDGET_WINDOW_MIN,
-    };
-    world
-        .edit(&agent, |agent| {
-            agent.rules.push(Rule {
-                id: rule,
-                version: 1,
-                kind,
-            })
-        })
-        .await;
-    world.enable(&agent, "lab-reports", daily(dollars(100))).await;
-    let elsewhere = |units| {
-        let mut body = body_of(world.offer(units));
-        body["service_id"] = "lab-reports".into();
-        body
-    };
-    let start = world.now();
-    world.authorize(&agent, &body_of(world.offer(dollars(3)))).await.ok();
-    let blocked = world
-        .authorize(&agent, &elsewhere(dollars(3)))
-        .await
-        .refused(403, "policy_blocked");
-    assert_eq!(blocked["decision"]["rule_triggered"], "budget_limit");
-    assert_eq!(
-        instant(&blocked["decision"]["retry_at"]),
-        start.after(BUDGET_WINDOW_MIN)
-    );
-    world.authorize(&agent, &elsewhere(dollars(2))).await.ok();
-
-    world.set_clock(start.after(BUDGET_WINDOW_MIN).before(micros(1)));
-    world
-        .authorize(&agent, &elsewhere(dollars(1)))
-        .await
-        .refused(403, "policy_blocked");
-    world.set_clock(start.after(BUDGET_WINDOW_MIN));
-    // All of it has rolled out of the budget's hour, and none of it out of the day.
-    world.authorize(&agent, &elsewhere(dollars(5))).await.ok();
-    let after = world.footprint().await;
-    assert_eq!(
-        (after.settlements, after.total),
-        (3, dollars(3 + 2 + 5) + dollars(5)),
-        "the day's windows, and the budget's"
-    );
 }

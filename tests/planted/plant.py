@@ -1,31 +1,65 @@
 #!/usr/bin/env python3
-"""Plants known bugs, one at a time, in a copy of the tree, and sees the tests that must catch each of them fail.
+"""Plants known bugs in a copy of the tree, and sees the tests that must catch each of them fail.
 
-    tests/planted/plant.py                         every bug that a test must catch
+    tests/planted/plant.py                         every bug
     tests/planted/plant.py --simulation            every bug that the simulation must find: by a seed, or a kept plan
     tests/planted/plant.py [--simulation] NAME …   only these
 
-A bug is one text of a source file replaced by another. The text has to stand there exactly once, so that a bug that no
-longer applies is noticed instead of passing. The copy is what git tracks or would track, in target/planted/tree, with a
-target folder of its own: cargo takes packages of two trees for the same ones when they share it.
+All of them are planted in one copy, which is built once, and each is switched on by itself, by a variable of the process
+that is tested. So what fails with a bug fails by that bug and no other. That it fails by the bug at all is seen first: with
+none of them on, the same tests have to pass.
 
-Exit status: 0, every bug was caught; 1, one was not, or could not be planted.
+A bug is one text of a source file replaced by another. The text has to stand there exactly once, so that a bug that no
+longer applies is noticed instead of passing. Both are expressions, or statements, or the whole of a constant text, so that
+the one can be chosen or the other when the program runs. A bug that is none of these says itself where it is switched: in
+what it puts there, `PLANTED` stands for its being on.
+
+The copy is what git tracks or would track, in target/planted/tree, with a target folder of its own: cargo takes packages of
+two trees for the same ones when they share it. What is compiled of other packages is copied.
+
+Exit status: 0, every bug was caught; 1, one was not, or could not be planted; 75, it was ended (SIGTERM), and none was missed.
 """
 
+import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TREE = ROOT / "target" / "planted" / "tree"
+BUILD = TREE.parent / "build"
 # cargo-nextest's exit status when tests ran and some failed; a build that fails has another.
 TESTS_FAILED = 100
+OUT_OF_TIME = 75
 # What `simulate` says where it found something; its exit status is also that of a panic.
 SEED_FAILS = re.compile(r"^(seed \d+) fails:\n +(.{1,100})", re.MULTILINE)
+# A constant text, which becomes one that is chosen when it is written.
+CONSTANT = re.compile(r'const (\w+): &str = ".*";')
+# The name of the bug that is on.
+SWITCH = "PLANTED"
+
+# What every crate that bugs are planted in depends on, and what it gets: the switch.
+SWITCHBOARD = "shared/domain/src/lib.rs"
+IS_ON = """
+extern crate self as purser_domain;
+
+/// Whether a planted bug is on.
+pub fn planted(bug: &str) -> bool {
+    static ON: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    ON.get_or_init(|| std::env::var("PLANTED").unwrap_or_default()) == bug
+}
+"""
+# Functions in processes of their own get the variables that they have in the cloud, and this one.
+PROCESSES = "tests/src/process.rs"
+NO_VARIABLES = ".env_clear()"
+SWITCH_ALONE = '.env_clear()\n            .env("PLANTED", std::env::var_os("PLANTED").unwrap_or_default())'
 
 
 @dataclass(frozen=True)
@@ -48,29 +82,29 @@ BUGS = [
     Bug(
         "an agent asks beyond what may wait",
         "shared/store/src/waiting.rs",
-        "attribute_not_exists(ids) OR size(ids) < :most",
-        "attribute_not_exists(ids) OR size(ids) < :most OR attribute_exists(pk)",
+        '"attribute_not_exists(ids) OR size(ids) < :most"',
+        '"attribute_not_exists(ids) OR size(ids) < :most OR attribute_exists(pk)"',
         "package(purser-tests) and test(=races::of_forty_questions_at_once_exactly_as_many_wait_as_may)",
     ),
     Bug(
         "the request's hash not compared with the one its key is bound to",
-        "functions/payments/src/authorize.rs",
+        "functions/payments/src/idempotency.rs",
         "if *first != fingerprint {",
-        "if *first != fingerprint && false {",
+        "if *first != fingerprint && !PLANTED {",
         "package(purser-tests) and test(=races::of_two_bodies_on_one_key_one_wins_and_the_other_conflicts)",
     ),
     Bug(
         "an entry evicted though another had evicted it",
         "shared/store/src/transact.rs",
-        'condition_expression("attribute_exists(pk)")',
-        'condition_expression("attribute_exists(pk) OR attribute_not_exists(pk)")',
+        '"attribute_exists(pk)"',
+        '"attribute_exists(pk) OR attribute_not_exists(pk)"',
         "package(purser-store) and test(an_entry_is_evicted_once_whoever_evicts_it)",
     ),
     Bug(
         "an allow that takes memory",
         "shared/domain/src/window.rs",
-        "evicted: sum(evict),",
-        "evicted: sum(&evict.to_vec()),",
+        "sum(evict)",
+        "sum(&evict.to_vec())",
         "package(purser-bench) and test(=an_allow_allocates_nothing)",
     ),
     Bug(
@@ -90,13 +124,13 @@ BUGS = [
     Bug(
         "a payment not held to the agent's record that it was judged by",
         "shared/store/src/window.rs",
-        "(attribute_not_exists(aver) OR aver <= :agent)",
-        "(attribute_exists(pk) OR aver <= :agent)",
+        'const STAMPS: &str = "pver = :stamp AND (attribute_not_exists(aver) OR aver <= :agent)";',
+        'const STAMPS: &str = "pver = :stamp AND (attribute_exists(pk) OR aver <= :agent)";',
         "package(purser-tests) and test(=people::edits::a_freeze_that_was_answered_is_followed_by_no_payment)",
     ),
     Bug(
         "freeze without stamps",
-        "functions/dashboard/src/owned.rs",
+        "functions/people/src/ops/owned.rs",
         "                self.ledger.shut_windows(&agent).await?;\n",
         "",
         "package(purser-tests) and "
@@ -106,59 +140,60 @@ BUGS = [
         "a balance that was asked for another wallet",
         "functions/payments/src/early_balance.rs",
         "if self.wallet != wallet {",
-        "if self.wallet != wallet && false {",
+        "if self.wallet != wallet && !PLANTED {",
         "package(purser-tests) and test(=side_by_side::a_balance_counts_for_the_wallet_that_it_was_asked_for)",
     ),
     Bug(
         "a used transaction not known for one before the chain is asked",
         "functions/payments/src/complete.rs",
         "claimed_by.is_some_and(|other| other != settlement.id())",
-        "claimed_by.is_some_and(|other| other != settlement.id() && false)",
+        "claimed_by.is_some_and(|other| other != settlement.id() && !PLANTED)",
         "package(purser-tests) and test(=errors::a_payment_that_the_chain_does_not_show_is_not_confirmed)",
     ),
     Bug(
         "an unknown hash given up before the chain has passed",
         "shared/chain/src/sight.rs",
-        "Ok(block.at >= valid_before && ",
-        "Ok((block.at >= valid_before || block.at < valid_before) && ",
+        "block.at >= valid_before",
+        "block.at >= valid_before || block.at < valid_before",
         "package(purser-tests) and "
         "test(=reconcile::a_hash_that_the_node_does_not_know_is_given_up_when_the_chain_has_passed_and_not_before)",
     ),
     Bug(
         "a window cleared without an eye on the time",
-        "functions/payments/src/authorize.rs",
-        "self.payments.still_in_time(self.started)?;",
-        "let _ = self.payments.still_in_time(self.started);",
+        "functions/payments/src/refuse.rs",
+        "self.still_in_time()?;",
+        "let _ = self.still_in_time();",
         "package(purser-tests) and "
         "test(=windows::who_has_no_time_left_for_what_has_rolled_out_comes_back_and_goes_on_from_there)",
     ),
     Bug(
         "a service judged by what was read for another",
-        "functions/payments/src/lib.rs",
+        "functions/payments/src/authenticate.rs",
         "if service != guess {",
-        "if service != guess && false {",
+        "if service != guess && !PLANTED {",
         "package(purser-tests) and test(=side_by_side::a_service_that_has_changed_meanwhile_is_judged_by_its_own_policy)",
     ),
     Bug(
         "the key not judged again with the decision",
-        "functions/payments/src/authorize.rs",
-        "if !agent.takes(",
-        "if false && !agent.takes(",
+        "functions/payments/src/authenticate.rs",
+        "agent.takes(caller.key, self.clock.now())",
+        "agent.takes(caller.key, self.clock.now()) || PLANTED",
         "package(purser-tests) and "
         "test(=people::edits::a_payment_under_way_when_an_edit_is_answered_is_judged_by_the_edit)",
     ),
     Bug(
         "a key judged as of before its agent was read",
-        "shared/api/src/entrance.rs",
-        "            let (agent, rest) = read(&key).await?;\n            let now = clock.now();\n",
-        "            let now = clock.now();\n            let (agent, rest) = read(&key).await?;\n",
-        "package(purser-api) and test(=entrance::tests::a_key_that_ends_while_its_agent_is_read_does_not_get_in)",
+        "shared/store/src/authenticate.rs",
+        "    let (agent, read) = read(&presented).await?;\n    let now = now();\n",
+        "    let before = now();\n    let (agent, read) = read(&presented).await?;\n"
+        "    let now = if PLANTED { before } else { now() };\n",
+        "package(purser-store) and test(=authenticate::tests::a_key_that_ends_while_its_agent_is_read_does_not_get_in)",
     ),
     Bug(
         "whose agent it is not asked",
-        "functions/dashboard/src/owned.rs",
+        "functions/people/src/ops/owned.rs",
         "(agent.owner == person.sub).then_some(",
-        "(agent.owner == person.sub || true).then_some(",
+        "(agent.owner == person.sub || PLANTED).then_some(",
         "package(purser-tests) and test(=people::agents::an_agent_is_renamed_by_its_owner_and_by_nobody_else)",
     ),
     Bug(
@@ -173,29 +208,30 @@ BUGS = [
         "an operation matched by its name alone",
         "shared/domain/src/intent.rs",
         "operation: None,\n            });",
-        "operation: intent.operation.as_ref().and_then(|named| service.operation(named)),\n            });",
+        "operation: if PLANTED { intent.operation.as_ref().and_then(|named| service.operation(named)) } else { None },\n"
+        "            });",
         "package(purser-domain) and test(=what_is_signed_pays_for_the_operation_that_is_called)",
     ),
     Bug(
         "any payee of the service taken for the operation's",
         "shared/domain/src/evaluate.rs",
         "    if pay_to != payable.pay_to {\n",
-        "    let payments = facts.service.operations.iter().filter_map(|operation| operation.payment.as_ref());\n"
-        "    if payments.into_iter().all(|payment| payment.pay_to != pay_to) {\n",
+        "    let mut payments = facts.service.operations.iter().filter_map(|operation| operation.payment.as_ref());\n"
+        "    if pay_to != payable.pay_to && !(PLANTED && payments.any(|payment| payment.pay_to == pay_to)) {\n",
         "package(purser-domain) and test(=what_is_signed_pays_for_the_operation_that_is_called)",
     ),
     Bug(
         "the price compared with the estimate",
         "shared/domain/src/catalog.rs",
-        "most: self.max_price.or(fixed).ok_or(Unpayable::NoMaximum)?,",
-        "most: self.max_price.or(fixed).map(|_| self.estimated_price).ok_or(Unpayable::NoMaximum)?,",
+        "self.max_price.or(fixed)",
+        "self.max_price.or(fixed).map(|_| self.estimated_price)",
         "package(purser-domain) and test(=what_is_signed_pays_for_the_operation_that_is_called)",
     ),
     Bug(
         "signed bytes for a frozen agent that repeats a call",
-        "functions/payments/src/authorize.rs",
+        "functions/payments/src/idempotency.rs",
         "if agent.status == AgentStatus::Frozen {",
-        "if agent.status == AgentStatus::Frozen && false {",
+        "if agent.status == AgentStatus::Frozen && !PLANTED {",
         "package(purser-tests) and test(=attacks::a_replay_pays_nobody_else_and_nothing_that_is_another_agents)",
     ),
     Bug(
@@ -203,23 +239,23 @@ BUGS = [
         "shared/domain/src/probe.rs",
         "            if let (Ok(Quote::Paid(payment)), None) = (&seen, &before)\n"
         "                && self.may_pin(operation, payment.pay_to)\n",
-        "            if let Ok(Quote::Paid(payment)) = &seen\n",
+        "            if let Ok(Quote::Paid(payment)) = &seen\n"
+        "                && (PLANTED || (before.is_none() && self.may_pin(operation, payment.pay_to)))\n",
         "package(purser-tests) and "
         "test(=operators::a_probe_fills_in_what_nobody_said_and_never_changes_what_is_pinned)",
     ),
     Bug(
         "a transaction whose answers were lost told as failed, without looking",
         "shared/store/src/transact.rs",
-        "                Sent::Unknown(error) if lost_before => return Err(error),\n"
-        "                Sent::Unknown(_) => lost_before = true,\n",
-        "                Sent::Unknown(error) => return Err(error),\n",
+        "Sent::Unknown(error) if lost_before => return Err(error),",
+        "Sent::Unknown(error) if lost_before || PLANTED => return Err(error),",
         "package(purser-tests) and test(=faults::database::a_fault_of_the_database_that_passes_is_nobodys_error)",
     ),
     Bug(
         "a payment signed anew each time it is asked for",
-        "functions/payments/src/lib.rs",
-        "self.nonce_key.nonce(terms.settlement)",
-        "self.nonce_key.nonce(SettlementId::at(self.clock.now(), self.chance.bytes()?))",
+        "functions/payments/src/authorize.rs",
+        "self.payments.nonce_key.nonce(terms.settlement)",
+        "self.payments.nonce_key.nonce(SettlementId::at(self.payments.clock.now(), self.payments.chance.bytes()?))",
         "package(purser-tests) and "
         "test(=faults::kills::a_payment_whose_process_is_killed_at_any_two_steps_is_made_once)",
     ),
@@ -227,7 +263,7 @@ BUGS = [
         "a payment final in its first block",
         "shared/chain/src/chain.rs",
         "if depth < self.finality.confirmations {",
-        "if depth < 1 {",
+        "if depth < if PLANTED { 1 } else { self.finality.confirmations } {",
         "package(purser-tests) and "
         "test(=faults::node::a_payment_that_is_reorganized_away_before_it_is_deep_enough_is_not_confirmed)",
     ),
@@ -235,22 +271,24 @@ BUGS = [
         "a bare domain that covers its look-alikes",
         "shared/domain/src/target.rs",
         ".is_some_and(|rest| rest.ends_with('.'))",
-        ".is_some()",
+        ".is_some_and(|rest| PLANTED || rest.ends_with('.'))",
         "package(purser-domain) and test(=a_bare_domain_covers_no_look_alike)",
     ),
     Bug(
         "a budget passed over whose window is not known",
         "shared/domain/src/evaluate.rs",
-        "let (limit, window) = budget_of(rule, &facts)?;",
-        "let (limit, window) = budget_of(rule, &facts).unwrap_or((Amount::MAX, facts.day));",
+        "let window = budget.window(facts.budgets)?;\n        Some(charge(window, budget.limit))",
+        "let found = budget.window(facts.budgets).map(|window| (window, budget.limit));\n"
+        "        let (window, limit) = if PLANTED { found.unwrap_or((facts.day, Amount::MAX)) } else { found? };\n"
+        "        Some(charge(window, limit))",
         "package(purser-domain) and test(=the_first_line_of_the_table_that_holds_answers)",
     ),
     Bug(
         "an amount taken with a point",
-        "shared/domain/src/intent.rs",
-        "                .as_u64()\n                .and_then(Amount::from_units)\n",
-        "                .as_u64()\n                .or_else(|| value.as_f64()?.to_string().parse().ok())\n"
-        "                .and_then(Amount::from_units)\n",
+        "shared/api/src/field.rs",
+        "let units = value.as_u64().filter(",
+        "let floats = || if PLANTED { value.as_f64()?.to_string().parse().ok() } else { None };\n"
+        "            let units = value.as_u64().or_else(floats).filter(",
         "package(purser-fuzz) and test(=every_file_of_the_corpus_holds)",
     ),
     Bug(
@@ -263,16 +301,16 @@ BUGS = [
     Bug(
         "a hold released by a block in which it can still be used",
         "shared/domain/src/reconcile.rs",
-        "SettlementState::Authorized if block.at < settlement.terms.valid_before => Verdict::NotYet,",
-        "SettlementState::Authorized if block.at < settlement.terms.authorized_at => Verdict::NotYet,",
+        "block.at < settlement.terms.valid_before",
+        "block.at < settlement.terms.authorized_at",
         "package(purser-tests) and test(=reconcile::"
         "an_unused_spend_is_given_back_by_the_first_final_block_past_its_time_and_not_before)",
     ),
     Bug(
         "a spend given back though it was given back, or paid",
         "shared/store/src/release.rs",
-        '.condition_expression("rs = :authorized")',
-        '.condition_expression("rs = :authorized OR attribute_exists(pk)")',
+        '"rs = :authorized"',
+        '"rs = :authorized OR attribute_exists(pk)"',
         "package(purser-store) and test(=reconciling::releases_and_confirmations_at_once_move_a_settlement_once)",
     ),
 ]
@@ -295,23 +333,23 @@ SIMULATED = [
     Bug(
         "the policy's stamp ignored",
         "shared/store/src/window.rs",
-        '"pver = :stamp AND (',
-        '"(pver = :stamp OR attribute_exists(pk)) AND (',
+        'const STAMPS: &str = "pver = :stamp AND (attribute_not_exists(aver) OR aver <= :agent)";',
+        'const STAMPS: &str = "(pver = :stamp OR attribute_exists(pk)) AND (attribute_not_exists(aver) OR aver <= :agent)";',
         200,
     ),
     Bug(
         "the agent's stamp ignored",
         "shared/store/src/window.rs",
-        "(attribute_not_exists(aver) OR aver <= :agent)",
-        "(attribute_exists(pk) OR aver <= :agent)",
+        'const STAMPS: &str = "pver = :stamp AND (attribute_not_exists(aver) OR aver <= :agent)";',
+        'const STAMPS: &str = "pver = :stamp AND (attribute_exists(pk) OR aver <= :agent)";',
         "package(purser-sim) and "
         "test(=reproductions::a_freeze_that_is_answered_while_a_payment_is_under_way_is_followed_by_none)",
     ),
     Bug(
         "an entry evicted though another had evicted it",
         "shared/store/src/transact.rs",
-        'condition_expression("attribute_exists(pk)")',
-        'condition_expression("attribute_exists(pk) OR attribute_not_exists(pk)")',
+        '"attribute_exists(pk)"',
+        '"attribute_exists(pk) OR attribute_not_exists(pk)"',
         200,
     ),
     Bug(
@@ -325,21 +363,22 @@ SIMULATED = [
         "the key bound by whoever comes last",
         "shared/store/src/reserve.rs",
         "            None => self.put_new(row),\n",
-        "            None => self.put(row),\n",
+        "            None if PLANTED => self.put(row),\n            None => self.put_new(row),\n",
         200,
     ),
     Bug(
         "a lost answer taken for a failure",
         "shared/store/src/transact.rs",
         "                Sent::Unknown(_) => lost_before = true,\n",
-        "                Sent::Unknown(_) => return Ok(None),\n",
+        "                Sent::Unknown(_) if PLANTED => return Ok(None),\n"
+        "                Sent::Unknown(_) => lost_before = true,\n",
         200,
     ),
     Bug(
         "a refusal not looked at again",
-        "functions/payments/src/authorize.rs",
-        "if !self\n                        .payments\n                        .ledger\n                        .held_still(",
-        "if false && !self\n                        .payments\n                        .ledger\n                        .held_still(",
+        "functions/payments/src/refuse.rs",
+        "if !self.payments.ledger.held_still(",
+        "if !PLANTED && !self.payments.ledger.held_still(",
         "package(purser-sim) and "
         "test(=reproductions::a_call_that_is_sent_twice_is_not_refused_for_the_room_that_it_has_taken)",
     ),
@@ -353,8 +392,8 @@ SIMULATED = [
     Bug(
         "a release before the payment's time is over",
         "shared/domain/src/reconcile.rs",
-        "SettlementState::Authorized if block.at < settlement.terms.valid_before => Verdict::NotYet,",
-        "SettlementState::Authorized if block.at < Timestamp::EPOCH => Verdict::NotYet,",
+        "block.at < settlement.terms.valid_before",
+        "block.at < Timestamp::EPOCH",
         200,
     ),
     Bug(
@@ -375,31 +414,67 @@ SIMULATED = [
         "a late payment that is not counted again",
         "shared/store/src/settle.rs",
         "        for (scope, length) in windows {\n",
-        "        for (scope, length) in windows.into_iter().take(0) {\n",
+        "        for (scope, length) in windows.into_iter().take(if PLANTED { 0 } else { usize::MAX }) {\n",
         "package(purser-sim) and "
         "test(=reproductions::a_spend_that_was_given_back_counts_again_when_the_chain_remembers_the_payment)",
     ),
 ]
 
 
+@dataclass(frozen=True)
+class Tests:
+    """The programs that were built, as nextest takes them up again."""
+
+    binaries: Path
+    metadata: Path
+
+
 def main():
     simulated = sys.argv[1:2] == ["--simulation"]
-    known, wanted = (SIMULATED, sys.argv[2:]) if simulated else (BUGS, sys.argv[1:])
-    bugs = [bug for bug in known if not wanted or bug.name in wanted]
-    if not bugs:
-        sys.exit(f"plant: no such bug; there are: {'; '.join(bug.name for bug in known)}")
+    known = named("simulation", SIMULATED) if simulated else named("tests", BUGS) | named("simulation", SIMULATED)
+    wanted = sys.argv[2:] if simulated else sys.argv[1:]
+    bugs = {switch: bug for switch, bug in known.items() if not wanted or bug.name in wanted}
     # Before anything is built: one that can't be planted proves nothing.
     stale = [bug.name for bug in (*BUGS, *SIMULATED) if (ROOT / bug.file).read_text().count(bug.text) != 1]
+    if (ROOT / PROCESSES).read_text().count(NO_VARIABLES) != 1:
+        stale.append(f"the switch of {PROCESSES}")
     if stale:
         sys.exit(f"plant: no longer stands where it is to be planted, exactly once: {'; '.join(stale)}")
+    if not bugs:
+        sys.exit(f"plant: no such bug; there are: {'; '.join(dict.fromkeys(bug.name for bug in known.values()))}")
+
     copy_tree()
-    missed = [bug for bug in bugs if not caught(bug)]
-    print(f"{len(bugs) - len(missed)} of {len(bugs)} planted bugs were caught")
-    sys.exit(1 if missed else 0)
+    plant(bugs)
+    tests = build(bugs)
+    see_them_pass(bugs, tests)
+    signal.signal(signal.SIGTERM, end)
+    left, missed = list(bugs), []
+    try:
+        for switch, bug in bugs.items():
+            if not caught(switch, bug, tests):
+                missed.append(switch)
+            left.remove(switch)
+    except Ended:
+        print(f"ended before these were looked for: {'; '.join(left)}")
+    print(f"{len(bugs) - len(missed) - len(left)} of {len(bugs)} planted bugs were caught")
+    sys.exit(1 if missed else OUT_OF_TIME if left else 0)
+
+
+class Ended(Exception):
+    """Somebody has no more time for this."""
+
+
+def end(*_):
+    raise Ended
+
+
+def named(by, bugs):
+    """Each bug by the name of its switch; one that tests catch and the simulation finds has two."""
+    return {f"{by}: {bug.name}": bug for bug in bugs}
 
 
 def copy_tree():
-    """Copies what git tracks or would track, and the installed Node packages by a link."""
+    """Copies what git tracks or would track, and what is compiled of other packages; the installed Node packages by a link."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
         cwd=ROOT, check=True, capture_output=True, text=True,
@@ -408,44 +483,144 @@ def copy_tree():
     for name in filter(None, listed.stdout.split("\0")):
         if (ROOT / name).is_file():
             (TREE / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, TREE / name)
-    # cargo goes by times: what an earlier run had planted has to be seen to be gone.
-    for bug in (*BUGS, *SIMULATED):
-        (TREE / bug.file).touch()
+            # As new: cargo goes by times, and what an earlier run had planted has to be seen to be gone.
+            shutil.copy(ROOT / name, TREE / name)
     modules = "infra/local/x402/node_modules"
-    (TREE / modules).symlink_to(ROOT / modules)
+    if not (TREE / modules).exists():
+        (TREE / modules).symlink_to(ROOT / modules)
+
+    compiled = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "debug"
+    if BUILD.exists() or not compiled.exists():
+        return
+    # Packages of the workspace are compiled anew, whatever is there of them; programs are linked anew.
+    ours = re.compile(r"(lib)?purser[-_]")
+    for part in (".fingerprint", "build", "deps"):
+        for path in (compiled / part).iterdir():
+            into = BUILD / "debug" / part / path.name
+            if ours.match(path.name):
+                continue
+            if path.is_dir():
+                shutil.copytree(path, into)
+            elif path.suffix in (".rlib", ".rmeta", ".so", ".d"):
+                into.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(path, into)
 
 
-def caught(bug):
-    """Whether the tests fail, or the simulation finds something, with the bug in place."""
-    path = TREE / bug.file
+def plant(bugs):
+    """Puts every bug where it belongs, each with its switch."""
+    at = defaultdict(lambda: defaultdict(list))
+    for switch, bug in bugs.items():
+        at[bug.file, bug.text][bug.instead].append(f'purser_domain::planted("{switch}")')
+    for (file, text), choices in at.items():
+        choices = {instead: f"({' || '.join(switches)})" for instead, switches in choices.items()}
+        replace(file, text, switched(text, choices))
+    replace(PROCESSES, NO_VARIABLES, SWITCH_ALONE)
+    # It may be what bugs are planted in, so it comes after them.
+    board = TREE / SWITCHBOARD
+    board.write_text(board.read_text() + IS_ON)
+
+
+def replace(file, text, instead):
+    path = TREE / file
     source = path.read_text()
-    path.write_text(source.replace(bug.text, bug.instead))
-    try:
-        run = cargo(*looking_for(bug))
-    finally:
-        path.write_text(source)
+    if source.count(text) != 1:
+        sys.exit(f"plant: two bugs are in each other's way in {file}: {text.strip()}")
+    path.write_text(source.replace(text, instead))
+
+
+def switched(text, choices):
+    """The source that has `text` while no switch is on, and what belongs to a switch that is."""
+    if any(SWITCH in instead for instead in choices):
+        if len(choices) != 1:
+            sys.exit(f"plant: only one bug that says where it is switched can stand at: {text.strip()}")
+        ((instead, is_on),) = choices.items()
+        return instead.replace(SWITCH, is_on)
+    if constant := CONSTANT.fullmatch(text):
+        value = lambda line: line.partition(" = ")[2].removesuffix(";")
+        chain = chosen(value(text), {value(instead): is_on for instead, is_on in choices.items()})
+        kind = f"Planted_{constant[1]}"
+        return (
+            f"struct {kind};\nimpl std::fmt::Display for {kind} {{\n"
+            f"fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {{ f.write_str({chain}) }}\n}}\n"
+            f"const {constant[1]}: {kind} = {kind};"
+        )
+    chain = chosen(text, choices)
+    return chain if text.rstrip().endswith((";", "}")) else f"({chain})"
+
+
+def chosen(text, choices):
+    return "".join(f"if {is_on} {{ {instead} }} else " for instead, is_on in choices.items()) + f"{{ {text} }}"
+
+
+def build(bugs):
+    """Builds the tests that are to catch, and the simulation where it is."""
+    packages = {
+        package for bug in bugs.values()
+        for package in (re.findall(r"package\(([\w-]+)\)", bug.caught_by) if isinstance(bug.caught_by, str) else ["purser-sim"])
+    }
+    chosen_packages = [word for package in sorted(packages) for word in ("--package", package)]
+    tests = Tests(TREE.parent / "binaries.json", TREE.parent / "metadata.json")
+    built = cargo("nextest", "list", "--locked", *chosen_packages, "--list-type", "binaries-only", "--message-format", "json")
+    if built.returncode:
+        sys.exit(f"plant: the tree does not build with the bugs in it, and with none of them on:\n{built.stderr[-4000:]}")
+    tests.binaries.write_text(built.stdout)
+    tests.metadata.write_text(cargo("metadata", "--locked", "--format-version", "1").stdout)
+    return tests
+
+
+def see_them_pass(bugs, tests):
+    """With no bug on, whatever is to catch one has nothing to say."""
+    expressions = {bug.caught_by for bug in bugs.values() if isinstance(bug.caught_by, str)}
+    if expressions:
+        run = nextest(tests, " or ".join(f"({expression})" for expression in sorted(expressions)), "none")
+        if run.returncode:
+            sys.exit(f"plant: tests fail with no bug on:\n{run.stdout[-500:]}{run.stderr[-4000:]}")
+    seeds = [bug.caught_by for bug in bugs.values() if isinstance(bug.caught_by, int)]
+    if seeds:
+        run = simulate(max(seeds), "none")
+        if run.returncode:
+            sys.exit(f"plant: the simulation finds something with no bug on:\n{run.stdout[-2000:]}{run.stderr[-2000:]}")
+
+
+def caught(switch, bug, tests):
+    """Whether the tests fail, or the simulation finds something, with the bug on."""
+    started = time.time()
+    if isinstance(bug.caught_by, str):
+        run = nextest(tests, bug.caught_by, switch)
+    else:
+        run = simulate(bug.caught_by, switch)
     seed = SEED_FAILS.search(run.stdout)
+    took = f"{time.time() - started:.0f} s"
     if run.returncode == TESTS_FAILED or seed:
-        print(f"caught  {bug.name}{f' by {seed[1]}: {seed[2]}' if seed else ''}", flush=True)
+        print(f"caught  {bug.name}{f' by {seed[1]}: {seed[2]}' if seed else ''} ({took})", flush=True)
         return True
-    print(f"MISSED  {bug.name}: cargo ended with {run.returncode}\n{run.stdout[-500:]}{run.stderr[-2000:]}", flush=True)
+    print(f"MISSED  {switch}: ended with {run.returncode} ({took})\n{run.stdout[-500:]}{run.stderr[-2000:]}", flush=True)
     return False
 
 
-def looking_for(bug):
-    """What is run to catch a bug."""
-    if isinstance(bug.caught_by, str):
-        return ["nextest", "run", "--locked", "--workspace", "--filterset", bug.caught_by]
-    return ["run", "--locked", "--package", "purser-sim", "--", "--seeds", str(bug.caught_by), "--shrink", "0"]
+def nextest(tests, expression, switch):
+    return cargo(
+        "nextest", "run", "--binaries-metadata", str(tests.binaries), "--cargo-metadata", str(tests.metadata),
+        "--filterset", expression, switch=switch,
+    )
 
 
-def cargo(*arguments):
+def simulate(seeds, switch):
+    return run([str(BUILD / "debug" / "simulate"), "--seeds", str(seeds), "--shrink", "0"], switch)
+
+
+def cargo(*arguments, switch=""):
+    return run(["cargo", *arguments], switch)
+
+
+def run(command, switch):
     return subprocess.run(
-        ["cargo", *arguments],
-        cwd=TREE, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=1200,
-        # Built again for every bug.
-        env={**os.environ, "CARGO_TARGET_DIR": str(TREE.parent / "build"), "CARGO_TERM_COLOR": "never", "CARGO_INCREMENTAL": "1"},
+        command, cwd=TREE, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=1800,
+        # Built once.
+        env={
+            **os.environ, "CARGO_TARGET_DIR": str(BUILD), "CARGO_TERM_COLOR": "never", "CARGO_INCREMENTAL": "0",
+            SWITCH: switch,
+        },
     )
 
 

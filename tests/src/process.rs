@@ -33,7 +33,7 @@ use tokio::task::AbortHandle;
 pub struct Program {
     /// The built `tests/src/bin/function.rs`.
     pub path: PathBuf,
-    /// `payments`, `dashboard` or `reconcile`.
+    /// `payments`, `people` or `reconcile`.
     pub function: &'static str,
     /// What the template gives it for one event.
     pub time: Duration,

@@ -11,7 +11,7 @@ mod view;
 use axum::Router;
 use purser_api::{ApiSettings, Boot, BootError, Caller, Clock};
 use purser_domain::{Agent, AgentId, ErrorKind, PresentedKey, Result, ServiceId};
-use purser_store::{Ask, CatalogCache, CatalogTable, KeyUses, Ledger, Snapshot, Standing, Throttle};
+use purser_store::{Ask, Authenticator, CatalogCache, CatalogTable, KeyUses, Ledger, Standing, Throttle};
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
 
@@ -19,44 +19,33 @@ use utoipa::openapi::OpenApi;
 struct Agents {
     ledger: Ledger,
     catalog: CatalogCache,
-    throttle: Throttle,
-    key_uses: KeyUses,
+    authenticator: Authenticator,
     clock: Clock,
 }
 
 impl Agents {
     /// The agent behind a call.
-    async fn enter(&self, caller: Caller) -> Result<Agent> {
-        let now = self.clock.now();
-        let scope = caller.scope();
+    async fn authenticate(&self, Caller { key, scope }: Caller) -> Result<Agent> {
         let read = async |key: &PresentedKey| Ok((self.ledger.agent(key.agent).await?, ()));
-        let (agent, key, ()) = caller.enter(self.throttle.hit(scope, now), &self.clock, read).await?;
-        self.key_uses.note(agent.id, key, now);
-        Ok(agent)
+        let caller = self.authenticator.authenticate(scope, key, || self.clock.now(), read);
+        Ok(caller.await?.agent)
     }
 
     /// The agent behind a call, and its standing with a service, as a decision reads them; no standing without a service.
-    async fn enter_for_standing(
+    async fn authenticate_with_standing(
         &self,
-        caller: Caller,
+        Caller { key, scope }: Caller,
         service: Option<ServiceId>,
     ) -> Result<(Agent, Option<Standing>)> {
         let now = self.clock.now();
-        let scope = caller.scope();
-        let read = async |key: &PresentedKey| {
-            let knows = |agent: &Agent| key.is_valid_for(Some(agent), self.clock.now());
-            let ask = Ask {
-                agent: key.agent,
-                service,
-                key: None,
-                approval: None,
-            };
-            let Snapshot { agent, standing, .. } = self.ledger.snapshot_for(&ask, knows).await?;
-            Ok((agent, standing))
+        let ask = Ask {
+            service,
+            ..Ask::default()
         };
-        let (agent, key, standing) = caller.enter(self.throttle.hit(scope, now), &self.clock, read).await?;
-        self.key_uses.note(agent.id, key, now);
-        Ok((agent, standing))
+        let read = async |key: &PresentedKey| self.ledger.snapshot_for(key, now, &ask).await;
+        let caller = self.authenticator.authenticate(scope, key, || self.clock.now(), read);
+        let caller = caller.await?;
+        Ok((caller.agent, caller.read.standing))
     }
 }
 
@@ -91,8 +80,10 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let agents = Arc::new(Agents {
         ledger: Ledger::without_decisions(db.clone(), ledger),
         catalog: CatalogCache::new(CatalogTable::new(db.clone(), catalog)),
-        key_uses: KeyUses::new(db.clone(), throttle.as_str()),
-        throttle: Throttle::new(db, throttle, throttle_per_minute),
+        authenticator: Authenticator {
+            key_uses: KeyUses::new(db.clone(), throttle.as_str()),
+            throttle: Throttle::new(db, throttle, throttle_per_minute),
+        },
         clock,
     });
     // The first read opens the connection; a catalog that can't be read yet is asked for again by the first call.

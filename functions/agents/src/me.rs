@@ -25,6 +25,6 @@ purser_api::error_responses! {
         )), MeErrors)
 )]
 pub(crate) async fn me(State(agents): State<Arc<Agents>>, caller: Caller) -> Result<Json<AgentInfo>, Failure> {
-    let agent = agents.enter(caller).await?;
+    let agent = agents.authenticate(caller).await?;
     Ok(Json(AgentInfo::from(&agent)))
 }

@@ -39,7 +39,7 @@ pub(crate) async fn policy(
     let id = service
         .map(|service| service.id)
         .or_else(|| ServiceId::parse(&reference));
-    let (caller, standing) = agents.enter_for_standing(caller, id).await?;
+    let (caller, standing) = agents.authenticate_with_standing(caller, id).await?;
     own(&caller, &agent)?;
     let mut standing = standing.ok_or(ErrorKind::NotFound)?;
     let record = standing.enabled.take().ok_or(ErrorKind::NotFound)?;

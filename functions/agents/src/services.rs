@@ -29,7 +29,7 @@ pub(crate) async fn services(
     caller: Caller,
     Path(agent): Path<String>,
 ) -> Result<Json<EnabledServiceList>, Failure> {
-    let caller = agents.enter(caller).await?;
+    let caller = agents.authenticate(caller).await?;
     own(&caller, &agent)?;
     let (records, edition) = tokio::try_join!(
         agents.ledger.enabled_services(caller.id),

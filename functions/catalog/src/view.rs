@@ -1,8 +1,9 @@
 //! How the catalog is told (`docs/spec.md` §2.1 to §2.3).
 
-use purser_domain::{CatalogPayment, Operation, Service};
+use purser_domain::{Availability, CatalogPayment, Category, Operation, Service, TrustStatus};
 use serde::Serialize;
 use utoipa::ToSchema;
+use utoipa::openapi::{ObjectBuilder, RefOr, Schema, Type};
 
 /// One service in the list: aggregates instead of operations.
 #[derive(Serialize, ToSchema)]
@@ -168,73 +169,29 @@ impl<'a> From<&'a CatalogPayment> for PaymentView<'a> {
     }
 }
 
-// The enums below are for the document alone; a test holds them to the domain's names.
+/// Schemas of what the domain has names for: the document's enums are the domain's own.
+macro_rules! names {
+    ($($about:literal $schema:ident: $type:ty;)+) => {$(
+        #[doc = $about]
+        pub(crate) enum $schema {}
 
-/// What a service or operation is about.
-#[derive(ToSchema)]
-#[schema(rename_all = "snake_case")]
-#[expect(dead_code, reason = "a schema; the values are written by `Category::name`")]
-pub(crate) enum CategoryName {
-    Search,
-    Scrape,
-    Ai,
-    Data,
-    Infrastructure,
-    Security,
-    Finance,
-    Creative,
-}
-
-/// How far a service has been checked.
-#[derive(ToSchema)]
-#[schema(rename_all = "snake_case")]
-#[expect(dead_code, reason = "a schema; the values are written by `TrustStatus::name`")]
-pub(crate) enum TrustStatusName {
-    Listed,
-    Discovered,
-    ProbePassed,
-    PlatformVerified,
-    Disabled,
-}
-
-/// What the latest live probe of an operation saw.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "a schema; the values are written by `Availability::name`")]
-pub(crate) enum AvailabilityName {
-    #[schema(rename = "paid_x402")]
-    PaidX402,
-    #[schema(rename = "free_verified")]
-    FreeVerified,
-    #[schema(rename = "unverified")]
-    Unverified,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use purser_domain::{Category, TrustStatus};
-    use utoipa::PartialSchema;
-
-    /// The document's enums are written out, so that they can be; here they are held to the domain's.
-    #[test]
-    fn the_document_names_what_the_domain_names() {
-        fn names(schema: impl Serialize) -> Vec<String> {
-            let value = serde_json::to_value(schema).unwrap();
-            value["enum"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .map(|name| name.as_str().unwrap().to_owned())
-                .collect()
+        impl utoipa::PartialSchema for $schema {
+            fn schema() -> RefOr<Schema> {
+                let names = <$type>::ALL.iter().map(|value| value.name());
+                ObjectBuilder::new()
+                    .schema_type(Type::String)
+                    .description(Some($about))
+                    .enum_values(Some(names))
+                    .into()
+            }
         }
-        let category: Vec<&str> = Category::ALL.iter().map(|value| value.name()).collect();
-        let trust: Vec<&str> = TrustStatus::ALL.iter().map(|value| value.name()).collect();
-        let availability: Vec<&str> = purser_domain::Availability::ALL
-            .iter()
-            .map(|value| value.name())
-            .collect();
-        assert_eq!(names(CategoryName::schema()), category);
-        assert_eq!(names(TrustStatusName::schema()), trust);
-        assert_eq!(names(AvailabilityName::schema()), availability);
-    }
+
+        impl ToSchema for $schema {}
+    )+};
+}
+
+names! {
+    "What a service or operation is about." CategoryName: Category;
+    "How far a service has been checked." TrustStatusName: TrustStatus;
+    "What the latest live probe of an operation saw." AvailabilityName: Availability;
 }

@@ -1,18 +1,25 @@
 //! `PUT /internal/services/{serviceId}/curated`: whether agents may use a service at all.
 
 use crate::edit::{Condition, Edited, of_existing};
-use crate::view::{CuratedBody, InternalService};
+use crate::view::InternalService;
 use crate::{Operators, id_in_path};
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use purser_api::{Failure, IfMatch, InternalCaller, VersionTag};
-use purser_domain::{Error, Fields, Result, Service};
+use purser_api::{Failure, IfMatch, InternalCaller, Member as _, VersionTag, json_body};
+use purser_domain::Service;
 use std::sync::Arc;
 
 purser_api::error_responses! {
     /// What this endpoint may be refused with.
     pub(crate) CuratedErrors: 400, 401, 404, 412, 413, 428, 500;
+}
+
+purser_api::body! {
+    /// Whether agents may use a service at all.
+    pub(crate) struct CuratedBody {
+        curated: bool,
+    }
 }
 
 /// Take a service into the curated set, or out of it.
@@ -41,7 +48,7 @@ pub(crate) async fn curated(
 ) -> Result<Response, Failure> {
     operators.enter(caller).await?;
     let id = id_in_path(&id)?;
-    let curated = parse(&body)?;
+    let CuratedBody { curated } = CuratedBody::parse(&json_body(&body)?)?;
     let condition = Condition::Existing(if_match.precondition()?);
     let change = of_existing(|stored| Service {
         curated,
@@ -49,15 +56,4 @@ pub(crate) async fn curated(
     });
     let (Edited::Created(service) | Edited::Present(service)) = operators.edit(id, condition, change).await?;
     Ok(operators.show(&service).await?)
-}
-
-fn parse(body: &[u8]) -> Result<bool> {
-    let body = purser_api::json_body(body)?;
-    let mut fields = Fields::of(&body, "").map_err(|problem| Error::invalid(vec![problem]))?;
-    fields.refuse_unknown(&["curated"]);
-    let curated = fields.read("curated", |value| value.as_bool().ok_or("must be true or false"));
-    fields.require("curated");
-    fields.finish_body()?;
-    // Unreachable: a member that is absent or wrong left a problem.
-    curated.ok_or_else(|| Error::internal("reading the curated mark", "it is incomplete"))
 }

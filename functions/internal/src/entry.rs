@@ -4,111 +4,114 @@
 //! integers, the payee is an address that money may be sent to, and every address is one that all readers understand
 //! alike.
 
+use purser_api::{Field, HttpMethod, Member, Place, Price, Problems, Said, Schemas, Text, annotated, field};
 use purser_domain::{
-    Amount, Availability, CatalogPayment, Category, Endpoint, Error, Fields, Network, Operation, OperationSlug,
-    OperationUuid, Problem, Result, Service, ServiceId, ServiceSlug, TrustStatus, Url, parse_address, parse_web_url,
+    Address, Amount, Availability, CatalogPayment, Category, Endpoint, Network, Operation, OperationSlug,
+    OperationUuid, Result, Service, ServiceId, ServiceSlug, TrustStatus, Url, parse_address, parse_web_url,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::fmt;
 
 /// An item of DynamoDB holds 400 KB. Of these, 200 operations take up to 66 KB for what has a fixed length: each 330
 /// bytes, names included. 192 KiB for everything else leave a third free.
 const MAX_OPERATIONS: usize = 200;
 const MAX_TEXT_BYTES: usize = 192 * 1024;
 
-const MAX_NAME_BYTES: usize = 128;
-const MAX_DESCRIPTION_BYTES: usize = 2_048;
-const MAX_WORD_BYTES: usize = 32;
 const MAX_URL_BYTES: usize = 2_048;
 
 /// The one scheme that is paid (`docs/x402.md` §4).
 const SCHEME: &str = "exact";
 
-/// What an operator writes of a service.
-#[derive(Clone, Debug)]
-pub(crate) struct Entry {
-    slug: ServiceSlug,
-    name: String,
-    description: String,
-    website: Url,
-    logo_url: Option<Url>,
-    category: Category,
-    source: String,
-    /// `None`: as it is; of a new service `listed`.
-    trust_status: Option<TrustStatus>,
-    /// `None`: as it is; of a new service `false`.
-    curated: Option<bool>,
-    operations: Vec<OperationEntry>,
+purser_api::body! {
+    /// An entry of the catalog, whole. Fields that are not named here are refused.
+    pub(crate) struct Entry as "InternalServiceBody" {
+        /// Lower-case letters, digits, `-` and `_`; unique in the catalog.
+        slug: Str<ServiceSlug> = {"example": "lab-weather"},
+        name: Text<128>,
+        description: Text<2_048>,
+        website: WebAddress,
+        logo_url: Option<WebAddress>,
+        /// `search`, `scrape`, `ai`, `data`, `infrastructure`, `security`, `finance` or `creative`.
+        category: Str<Category>,
+        /// Where the entry came from.
+        source: Text<32>,
+        /// `listed`, `discovered`, `probe_passed`, `platform_verified` or `disabled`. Left out, it stays as it is; of a new
+        /// service it is `listed`.
+        trust_status: Option<TrustStatus> = {"example": "listed"},
+        /// Left out, it stays as it is; of a new service it is false.
+        curated: Option<bool>,
+        operations: Operations,
+    }
 }
 
-/// What an operator writes of an operation.
-#[derive(Clone, Debug)]
-struct OperationEntry {
-    id: OperationUuid,
-    slug: OperationSlug,
-    label: String,
-    method: String,
-    endpoint: Endpoint,
-    category: Category,
-    execution: String,
-    price_model: String,
-    estimated_price: Amount,
-    max_price: Option<Amount>,
-    params: Value,
-    fetches_target: FetchesEntry,
-    payment: PaymentEntry,
+purser_api::body! {
+    /// An operation, as an operator writes it. Its availability is for probes to say.
+    pub(crate) struct OperationEntry as "InternalOperationBody" {
+        /// Unique in the service. What probes saw belongs to it.
+        id: Str<OperationUuid>,
+        /// The slug that agents send, `<domain>.<action>`; unique in the service.
+        operation_id: Str<OperationSlug> = {"example": "weather.current"},
+        label: Text<128>,
+        method: Str<HttpMethod>,
+        /// Whole segments of its path may be parameters: `https://api.example/v1/companies/{id}`.
+        endpoint: Template,
+        /// As of the service.
+        category: Str<Category>,
+        execution: Text<32> = {"example": "sync"},
+        price_model: Text<32> = {"example": "fixed"},
+        estimated_price_units: Amount,
+        /// Authorize refuses to pay more. Without one a `fixed` price may cost what its payment says, and calls with any other
+        /// price model can't be paid.
+        max_price_units: Option<Amount>,
+        /// Parameter descriptor, as the provider gives it.
+        params: Option<Params>,
+        /// Whether callers name a page to fetch, so that agents' `allowed_domains` apply. Left out, it stays as it is; null says
+        /// that category and slug tell: `scrape`, and a word that begins with `scrape`, `scraping` or `crawl`.
+        fetches_target: Said<bool>,
+        /// Without one no call can be paid. Left out, it stays as it is, such as what a probe filled in at first sight; null says that there is none.
+        payment: Said<PaymentEntry>,
+    }
 }
 
-/// What an operator says of whether an operation fetches a target. As with a payment, an entry that is written again
-/// must not take a protection away that it does not name.
-#[derive(Clone, Copy, Debug)]
-enum FetchesEntry {
-    /// Nothing: what the catalog has is kept.
-    Unsaid,
-    /// This, or that category and slug say it.
-    Said(Option<bool>),
-}
-
-/// What an operator says of an operation's payment.
-#[derive(Clone, Debug)]
-enum PaymentEntry {
-    /// Nothing: what the catalog has is kept, such as what a probe filled in. An entry that is written again from where
-    /// it was first written must not take a pin away.
-    Unsaid,
-    /// This, or that there is none.
-    Said(Option<CatalogPayment>),
+purser_api::body! {
+    /// How an operation is paid, as an operator writes it.
+    pub(crate) struct PaymentEntry as "InternalPaymentBody" {
+        scheme: Scheme,
+        /// `base` or `base-sepolia`.
+        network: NetworkName,
+        token: Token,
+        amount_units: Price,
+        /// The provider's wallet: the only payee that authorize will pay. Mixed case has to be the EIP-55 checksum.
+        pay_to: Payee,
+    }
 }
 
 impl Entry {
     /// Reads a body; 400 with everything that is wrong with it.
-    pub(crate) fn parse(body: &Value) -> Result<Self> {
-        let mut reader = Reader::of(body, "").map_err(|problem| Error::invalid(vec![problem]))?;
-        let entry = reader.entry();
-        reader.fields.finish_body()?;
-        // Unreachable: a member that is absent or wrong left a problem.
-        let entry = entry.ok_or_else(|| Error::internal("reading an entry", "it is incomplete"))?;
+    pub(crate) fn parse_whole(body: &Value) -> Result<Self> {
+        let entry = Self::parse(body)?;
         let text_bytes = entry.text_bytes();
+        let mut problems = Problems::default();
         if text_bytes > MAX_TEXT_BYTES {
             let message = format!("must hold at most {MAX_TEXT_BYTES} bytes of text in all; these are {text_bytes}");
-            return Err(Error::invalid(vec![Problem::at("", message)]));
+            problems.note(Place::Body, message);
         }
-        Ok(entry)
+        problems.finish(Some(entry))
     }
 
     /// The service that results, in place of the stored one.
     pub(crate) fn into_service(self, id: ServiceId, stored: Option<&Service>) -> Service {
-        let operations = self.operations.into_iter();
+        let operations = self.operations.0.into_iter();
         Service {
             id,
             version: stored.map_or(0, |stored| stored.version),
-            slug: self.slug,
-            name: self.name,
-            description: self.description,
-            website: self.website,
-            logo_url: self.logo_url,
-            category: self.category,
-            source: self.source,
+            slug: self.slug.0,
+            name: self.name.0,
+            description: self.description.0,
+            website: self.website.0,
+            logo_url: self.logo_url.map(|url| url.0),
+            category: self.category.0,
+            source: self.source.0,
             trust_status: self
                 .trust_status
                 .or(stored.map(|stored| stored.trust_status))
@@ -121,20 +124,21 @@ impl Entry {
     /// The length of everything that has no fixed length, as it is stored.
     fn text_bytes(&self) -> usize {
         let of_service = [
-            self.name.len(),
-            self.description.len(),
-            self.website.as_str().len(),
-            self.logo_url.as_ref().map_or(0, |url| url.as_str().len()),
-            self.source.len(),
+            self.name.0.len(),
+            self.description.0.len(),
+            self.website.0.as_str().len(),
+            self.logo_url.as_ref().map_or(0, |url| url.0.as_str().len()),
+            self.source.0.len(),
         ];
-        let of_operations = self.operations.iter().flat_map(|operation| {
+        let of_operations = self.operations.0.iter().flat_map(|operation| {
             [
-                operation.slug.as_str().len(),
-                operation.label.len(),
-                operation.endpoint.as_str().len(),
-                operation.execution.len(),
-                operation.price_model.len(),
-                operation.params.to_string().len(),
+                operation.operation_id.0.as_str().len(),
+                operation.label.0.len(),
+                operation.endpoint.0.as_str().len(),
+                operation.execution.0.len(),
+                operation.price_model.0.len(),
+                // `{}` where there is none.
+                operation.params.as_ref().map_or(2, |params| params.0.to_string().len()),
             ]
         });
         of_service.into_iter().chain(of_operations).sum()
@@ -145,18 +149,18 @@ impl OperationEntry {
     /// The operation that results. What was seen of it stays as long as it is called as before.
     fn into_operation(self, stored: Option<&Service>) -> Operation {
         let mut operation = Operation {
-            id: self.id,
-            slug: self.slug,
+            id: self.id.0,
+            slug: self.operation_id.0,
             availability: Availability::Unverified,
-            label: self.label,
-            method: self.method,
-            endpoint: self.endpoint,
-            category: self.category,
-            execution: self.execution,
-            price_model: self.price_model,
-            estimated_price: self.estimated_price,
-            max_price: self.max_price,
-            params: self.params,
+            label: self.label.0,
+            method: self.method.0.0,
+            endpoint: self.endpoint.0,
+            category: self.category.0,
+            execution: self.execution.0,
+            price_model: self.price_model.0,
+            estimated_price: self.estimated_price_units,
+            max_price: self.max_price_units,
+            params: self.params.map_or_else(|| json!({}), |params| params.0),
             fetches_target: None,
             payment: None,
         };
@@ -166,284 +170,173 @@ impl OperationEntry {
             operation.availability = before.availability;
         }
         operation.fetches_target = match self.fetches_target {
-            FetchesEntry::Said(fetches) => fetches,
-            FetchesEntry::Unsaid => before.and_then(|before| before.fetches_target),
+            Said::This(fetches) => Some(fetches),
+            Said::Null => None,
+            // An entry that is written again must not take a protection away that it does not name.
+            Said::Nothing => before.and_then(|before| before.fetches_target),
         };
         operation.payment = match self.payment {
-            PaymentEntry::Said(payment) => payment,
-            PaymentEntry::Unsaid => before.and_then(|before| before.payment.clone()),
+            Said::This(payment) => Some(payment.into()),
+            Said::Null => None,
+            // Such as what a probe filled in: an entry that is written again from where it was first written must not take
+            // a pin away.
+            Said::Nothing => before.and_then(|before| before.payment.clone()),
         };
         operation
     }
 }
 
-/// Reads the members of one object of the body.
-struct Reader<'a> {
-    fields: Fields<'a>,
-    value: &'a Value,
+impl From<PaymentEntry> for CatalogPayment {
+    fn from(entry: PaymentEntry) -> Self {
+        let PaymentEntry {
+            scheme: Scheme(()),
+            network,
+            token: Token(()),
+            amount_units,
+            pay_to,
+        } = entry;
+        Self {
+            scheme: SCHEME.to_owned(),
+            network: network.0,
+            amount: amount_units.0,
+            pay_to: pay_to.0,
+        }
+    }
 }
 
-impl<'a> Reader<'a> {
-    fn of(value: &'a Value, path: &str) -> Result<Self, Problem> {
-        let fields = Fields::of(value, path.to_owned())?;
-        Ok(Self { fields, value })
-    }
+/// The operations of an entry: at most [`MAX_OPERATIONS`], no two of one id or slug.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Operations(Vec<OperationEntry>);
 
-    fn entry(&mut self) -> Option<Entry> {
-        self.fields.refuse_unknown(&[
-            "slug",
-            "name",
-            "description",
-            "website",
-            "logo_url",
-            "category",
-            "source",
-            "trust_status",
-            "curated",
-            "operations",
-        ]);
-        let slug = self.required("slug", |text| ServiceSlug::parse(text).ok_or(ServiceSlug::FORM));
-        let name = self.text("name", MAX_NAME_BYTES);
-        let description = self.text("description", MAX_DESCRIPTION_BYTES);
-        let website = self.required("website", web_address);
-        let logo_url = self.fields.read("logo_url", |value| of_text(value, web_address));
-        let category = self.category();
-        let source = self.text("source", MAX_WORD_BYTES);
-        let trust_status = self.fields.read("trust_status", |value| {
-            let named = value.as_str().and_then(TrustStatus::from_name);
-            named.ok_or_else(TrustStatus::choices)
-        });
-        let curated = self
-            .fields
-            .read("curated", |value| value.as_bool().ok_or("must be true or false"));
-        let operations = self.operations();
-        Some(Entry {
-            slug: slug?,
-            name: name?,
-            description: description?,
-            website: website?,
-            logo_url,
-            category: category?,
-            source: source?,
-            trust_status,
-            curated,
-            operations: operations?,
-        })
-    }
-
-    fn operations(&mut self) -> Option<Vec<OperationEntry>> {
-        let form = || format!("must be an array of at most {MAX_OPERATIONS} operations");
-        self.fields.require("operations");
-        let values = self.fields.read("operations", |value| {
-            let values = value.as_array().filter(|values| values.len() <= MAX_OPERATIONS);
-            values.ok_or_else(form)
-        })?;
-        let path = self.fields.path_of("operations");
+impl Member for Operations {
+    fn read(value: &Value, place: Place<'_>, problems: &mut Problems) -> Option<Self> {
+        let values = value.as_array().filter(|values| values.len() <= MAX_OPERATIONS);
+        let Some(values) = values else {
+            problems.note(
+                place,
+                format!("must be an array of at most {MAX_OPERATIONS} operations"),
+            );
+            return None;
+        };
         let (mut ids, mut slugs) = (BTreeSet::new(), BTreeSet::new());
         let mut operations = Vec::with_capacity(values.len());
         for (index, value) in values.iter().enumerate() {
-            let mut reader = match Self::of(value, &format!("{path}/{index}")) {
-                Ok(reader) => reader,
-                Err(problem) => {
-                    self.fields.extend([problem]);
-                    continue;
-                }
+            let place = Place::Entry(&place, index);
+            let Some(operation) = OperationEntry::read(value, place, problems) else {
+                continue;
             };
-            let operation = reader.operation();
-            if let Some(operation) = &operation {
-                if !ids.insert(operation.id) {
-                    reader.fields.wrong("id", "must not be the id of two operations");
-                }
-                if !slugs.insert(operation.slug.clone()) {
-                    reader
-                        .fields
-                        .wrong("operation_id", "must not be the slug of two operations");
-                }
+            if !ids.insert(operation.id.0) {
+                problems.note(Place::Member(&place, "id"), "must not be the id of two operations");
             }
-            operations.extend(operation);
-            self.fields.adopt(reader.fields);
+            if !slugs.insert(operation.operation_id.0.clone()) {
+                let message = "must not be the slug of two operations";
+                problems.note(Place::Member(&place, "operation_id"), message);
+            }
+            operations.push(operation);
         }
-        Some(operations)
+        Some(Self(operations))
     }
 
-    fn operation(&mut self) -> Option<OperationEntry> {
-        self.fields.refuse_unknown(&[
-            "id",
-            "operation_id",
-            "label",
-            "method",
-            "endpoint",
-            "category",
-            "execution",
-            "price_model",
-            "estimated_price_units",
-            "max_price_units",
-            "params",
-            "fetches_target",
-            "payment",
-        ]);
-        let id = self.required("id", |text| OperationUuid::parse(text).ok_or("must be a UUID"));
-        let slug = self.required("operation_id", |text| {
-            OperationSlug::parse(text).ok_or(OperationSlug::FORM)
-        });
-        let label = self.text("label", MAX_NAME_BYTES);
-        let method = self.required("method", |text| {
-            let is_method = (1..=16).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphabetic());
-            is_method
-                .then(|| text.to_ascii_uppercase())
-                .ok_or("must be an HTTP method")
-        });
-        let endpoint = self.required("endpoint", endpoint);
-        let category = self.category();
-        let execution = self.text("execution", MAX_WORD_BYTES);
-        let price_model = self.text("price_model", MAX_WORD_BYTES);
-        self.fields.require("estimated_price_units");
-        let estimated_price = self.fields.read("estimated_price_units", |value| units(value, 0));
-        let max_price = self.fields.read("max_price_units", |value| units(value, 0));
-        let params = self.fields.read("params", |value| {
-            value.is_object().then(|| value.clone()).ok_or("must be an object")
-        });
-        let fetches_target = self.fetches_target();
-        let payment = self.payment();
-        Some(OperationEntry {
-            id: id?,
-            slug: slug?,
-            label: label?,
-            method: method?,
-            endpoint: endpoint?,
-            category: category?,
-            execution: execution?,
-            price_model: price_model?,
-            estimated_price: estimated_price?,
-            max_price,
-            params: params.unwrap_or_else(|| json!({})),
-            fetches_target,
-            payment: payment?,
-        })
-    }
-
-    /// Absent and `null` are two things here: see [`FetchesEntry`].
-    fn fetches_target(&mut self) -> FetchesEntry {
-        if self.value.get("fetches_target").is_none() {
-            return FetchesEntry::Unsaid;
-        }
-        let said = self
-            .fields
-            .read("fetches_target", |value| value.as_bool().ok_or("must be true or false"));
-        FetchesEntry::Said(said)
-    }
-
-    /// Absent and `null` are two things here: see [`PaymentEntry`].
-    fn payment(&mut self) -> Option<PaymentEntry> {
-        let Some(value) = self.fields.get("payment") else {
-            let said = self.value.get("payment").is_some();
-            return Some(if said {
-                PaymentEntry::Said(None)
-            } else {
-                PaymentEntry::Unsaid
-            });
-        };
-        let payment = match Self::of(value, &self.fields.path_of("payment")) {
-            Ok(mut reader) => {
-                let payment = reader.catalog_payment();
-                self.fields.adopt(reader.fields);
-                payment
-            }
-            Err(problem) => {
-                self.fields.extend([problem]);
-                None
-            }
-        };
-        payment.map(|payment| PaymentEntry::Said(Some(payment)))
-    }
-
-    fn catalog_payment(&mut self) -> Option<CatalogPayment> {
-        self.fields
-            .refuse_unknown(&["scheme", "network", "token", "amount_units", "pay_to"]);
-        let scheme = self.required("scheme", |text| {
-            (text == SCHEME).then(|| text.to_owned()).ok_or("must be `exact`")
-        });
-        let network = self.required("network", |text| {
-            Network::from_name(text)
-                .ok_or_else(|| format!("must be one of: {}", Network::ALL.map(Network::name).join(", ")))
-        });
-        self.required("token", |text| {
-            let tokens = Network::ALL.map(Network::token_symbol);
-            tokens.contains(&text).then_some(()).ok_or("must be `USDC`")
-        });
-        self.fields.require("amount_units");
-        let amount = self.fields.read("amount_units", |value| units(value, 1));
-        let pay_to = self.required("pay_to", |text| {
-            let address = parse_address(text).map_err(|error| error.to_string())?;
-            // Money sent to the token contract is lost.
-            let is_token = Network::ALL.iter().any(|network| network.token().address == address);
-            if is_token {
-                Err("must not be the token's own address".to_owned())
-            } else {
-                Ok(address)
-            }
-        });
-        Some(CatalogPayment {
-            scheme: scheme?,
-            network: network?,
-            amount: amount?,
-            pay_to: pay_to?,
-        })
-    }
-
-    fn category(&mut self) -> Option<Category> {
-        self.required("category", |text| {
-            Category::from_name(text).ok_or_else(Category::choices)
-        })
-    }
-
-    fn text(&mut self, name: &'static str, max: usize) -> Option<String> {
-        self.fields.require(name);
-        self.fields.text(name, max).map(str::to_owned)
-    }
-
-    fn required<T, E: fmt::Display>(
-        &mut self,
-        name: &'static str,
-        read: impl FnOnce(&'a str) -> Result<T, E>,
-    ) -> Option<T> {
-        self.fields.require(name);
-        self.fields.read(name, |value| of_text(value, read))
+    fn describe(schemas: &mut Schemas) -> Value {
+        json!({"type": "array", "items": OperationEntry::describe(schemas), "maxItems": MAX_OPERATIONS})
     }
 }
 
-fn of_text<'a, T, E: fmt::Display>(value: &'a Value, read: impl FnOnce(&'a str) -> Result<T, E>) -> Result<T, String> {
-    let text = value.as_str().ok_or("must be a string")?;
-    read(text).map_err(|error| error.to_string())
+/// What has to be a string before anything else is said of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Str<T>(T);
+
+impl<T: Field> Field for Str<T> {
+    fn read(value: &Value) -> Result<Self, String> {
+        string(value).and_then(|_| <T as Field>::read(value)).map(Self)
+    }
+
+    fn schema() -> Value {
+        T::schema()
+    }
 }
 
-/// An address whose host every reader sees alike: userinfo makes one host look like another.
-fn web_address(text: &str) -> Result<Url, String> {
-    parse_web_url(text)
-        .filter(|url| url.username().is_empty() && url.password().is_none() && url.host().is_some())
-        .filter(|url| url.as_str().len() <= MAX_URL_BYTES)
-        .ok_or_else(|| {
-            format!("must be an http or https URL of at most {MAX_URL_BYTES} bytes, without user name and backslashes")
-        })
+fn string(value: &Value) -> Result<&str, String> {
+    value.as_str().ok_or_else(|| "must be a string".to_owned())
 }
 
-/// An address that may have path parameters.
-fn endpoint(text: &str) -> Result<Endpoint, String> {
-    web_address(text)?;
-    Endpoint::parse(text).ok_or_else(|| Endpoint::FORM.to_owned())
+field! {
+    /// An address whose host every reader sees alike: userinfo makes one host look like another.
+    pub(crate) struct WebAddress(Url):
+    |value| {
+        parse_web_url(string(value)?)
+            .filter(|url| url.username().is_empty() && url.password().is_none() && url.host().is_some())
+            .filter(|url| url.as_str().len() <= MAX_URL_BYTES)
+            .ok_or_else(|| {
+                format!("must be an http or https URL of at most {MAX_URL_BYTES} bytes, without user name and backslashes")
+            })
+    },
+    json!({"type": "string", "format": "uri", "pattern": "^https?://[A-Za-z0-9]", "maxLength": MAX_URL_BYTES})
 }
 
-fn units(value: &Value, least: u64) -> Result<Amount, String> {
-    let amount = value.as_u64().filter(|units| *units >= least);
-    amount
-        .and_then(Amount::from_units)
-        .ok_or_else(|| format!("must be a whole number of micro-units from {least} to {}", Amount::MAX))
+field! {
+    /// An address that may have path parameters.
+    pub(crate) struct Template(Endpoint):
+    |value| {
+        <WebAddress as Field>::read(value)?;
+        Endpoint::parse(string(value)?).ok_or_else(|| Endpoint::FORM.to_owned())
+    },
+    annotated(WebAddress::schema(), &[], json!({"format": "uri-template"}))
+}
+
+field! {
+    /// Any object.
+    pub(crate) struct Params(Value):
+    |value| value.is_object().then(|| value.clone()).ok_or_else(|| "must be an object".to_owned()),
+    json!({"type": "object"})
+}
+
+field! {
+    /// [`SCHEME`].
+    pub(crate) struct Scheme(()):
+    |value| (string(value)? == SCHEME).then_some(()).ok_or_else(|| "must be `exact`".to_owned()),
+    json!({"type": "string", "pattern": format!("^{SCHEME}$"), "example": SCHEME})
+}
+
+field! {
+    /// A network, by its name.
+    pub(crate) struct NetworkName(Network):
+    |value| {
+        let names = || format!("must be one of: {}", Network::ALL.map(Network::name).join(", "));
+        Network::from_name(string(value)?).ok_or_else(names)
+    },
+    json!({
+        "type": "string",
+        "pattern": format!("^({})$", Network::ALL.map(Network::name).join("|")),
+        "example": Network::BaseSepolia.name(),
+    })
+}
+
+field! {
+    /// The one token, by its symbol.
+    pub(crate) struct Token(()):
+    |value| {
+        let is_known = Network::ALL.map(Network::token_symbol).contains(&string(value)?);
+        is_known.then_some(()).ok_or_else(|| "must be `USDC`".to_owned())
+    },
+    json!({"type": "string", "pattern": "^USDC$", "example": "USDC"})
+}
+
+field! {
+    /// An address that money may be sent to: what is sent to the token contract is lost.
+    pub(crate) struct Payee(Address):
+    |value| {
+        let address = parse_address(string(value)?).map_err(|error| error.to_string())?;
+        let is_token = Network::ALL.iter().any(|network| network.token().address == address);
+        (!is_token).then_some(address).ok_or_else(|| "must not be the token's own address".to_owned())
+    },
+    <Address as Field>::schema()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use purser_domain::ErrorKind;
+    use purser_domain::{ErrorKind, Problem};
 
     const ID: &str = "1aacbf6a-f7b9-58b3-a10f-370da97945f6";
     const PAYEE: &str = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
@@ -495,7 +388,7 @@ mod tests {
     }
 
     fn problems(body: &Value) -> Vec<Problem> {
-        match Entry::parse(body).map_err(|error| match error.kind() {
+        match Entry::parse_whole(body).map_err(|error| match error.kind() {
             ErrorKind::InvalidRequest(problems) | ErrorKind::FieldRequired { problems, .. } => problems.clone(),
             other => panic!("{other:?}"),
         }) {
@@ -519,7 +412,7 @@ mod tests {
 
     fn service(body: &Value, stored: Option<&Service>) -> Service {
         let id = ServiceId::parse(ID).unwrap();
-        Entry::parse(body).unwrap().into_service(id, stored)
+        Entry::parse_whole(body).unwrap().into_service(id, stored)
     }
 
     #[test]

@@ -2,18 +2,25 @@
 
 use crate::edit::{Condition, Edited, of_existing};
 use crate::view::InternalService;
-use crate::view::TrustStatusBody;
 use crate::{Operators, id_in_path};
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use purser_api::{Failure, IfMatch, InternalCaller, VersionTag};
-use purser_domain::{Error, Fields, Result, Service, TrustStatus};
+use purser_api::{Failure, IfMatch, InternalCaller, Member as _, VersionTag, json_body};
+use purser_domain::{Service, TrustStatus};
 use std::sync::Arc;
 
 purser_api::error_responses! {
     /// What this endpoint may be refused with.
     pub(crate) TrustStatusErrors: 400, 401, 404, 412, 413, 428, 500;
+}
+
+purser_api::body! {
+    /// How far a service has been checked.
+    pub(crate) struct TrustStatusBody {
+        /// `listed`, `discovered`, `probe_passed`, `platform_verified` or `disabled`.
+        trust_status: TrustStatus = {"example": "disabled"},
+    }
 }
 
 /// Set how far a service has been checked.
@@ -38,7 +45,7 @@ pub(crate) async fn trust_status(
 ) -> Result<Response, Failure> {
     operators.enter(caller).await?;
     let id = id_in_path(&id)?;
-    let trust_status = parse(&body)?;
+    let TrustStatusBody { trust_status } = TrustStatusBody::parse(&json_body(&body)?)?;
     let condition = Condition::Existing(if_match.precondition()?);
     let change = of_existing(|stored| Service {
         trust_status,
@@ -46,18 +53,4 @@ pub(crate) async fn trust_status(
     });
     let (Edited::Created(service) | Edited::Present(service)) = operators.edit(id, condition, change).await?;
     Ok(operators.show(&service).await?)
-}
-
-fn parse(body: &[u8]) -> Result<TrustStatus> {
-    let body = purser_api::json_body(body)?;
-    let mut fields = Fields::of(&body, "").map_err(|problem| Error::invalid(vec![problem]))?;
-    fields.refuse_unknown(&["trust_status"]);
-    let status = fields.read("trust_status", |value| {
-        let named = value.as_str().and_then(TrustStatus::from_name);
-        named.ok_or_else(TrustStatus::choices)
-    });
-    fields.require("trust_status");
-    fields.finish_body()?;
-    // Unreachable: a member that is absent or wrong left a problem.
-    status.ok_or_else(|| Error::internal("reading a trust status", "it is incomplete"))
 }

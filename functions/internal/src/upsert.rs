@@ -7,7 +7,7 @@
 use crate::Operators;
 use crate::edit::{Condition, Edited};
 use crate::entry::Entry;
-use crate::view::{InternalService, ServiceBody};
+use crate::view::InternalService;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -34,7 +34,7 @@ purser_api::error_responses! {
             description = "The `ETag` of what was read, or `*`; required unless the service is new.",
         ),
     ),
-    request_body = ServiceBody,
+    request_body = Entry,
     responses(
         (status = 200, body = InternalService, description = "Replaced, or already so."),
         (status = 201, body = InternalService, description = "Created."),
@@ -50,7 +50,7 @@ pub(crate) async fn upsert(
 ) -> Result<Response, Failure> {
     operators.enter(caller).await?;
     let id = ServiceId::parse(&id).ok_or_else(|| Error::invalid(vec![Problem::at("/serviceId", "must be a UUID")]))?;
-    let entry = Entry::parse(&purser_api::json_body(&body)?)?;
+    let entry = Entry::parse_whole(&purser_api::json_body(&body)?)?;
     let condition = Condition::of_upsert(if_match.precondition())?;
     let change = |stored: Option<&_>| Ok(entry.clone().into_service(id, stored));
     Ok(match operators.edit(id, condition, change).await? {

@@ -4,24 +4,29 @@
 //! with the same request is the same settlement and the same signed bytes, whatever was lost on the way; a refusal
 //! leaves nothing but its decision row. Errors, in the order in which they are found: `docs/errors.md`.
 //!
+//! From top to bottom: the body is parsed, the caller authenticated, and all that a decision rests on read beside that; then
+//! it is decided, reserved, signed and answered, again from the reads on for as long as something moves underneath.
+//!
 //! Deliberately elsewhere: the checks (`shared/domain/src/evaluate.rs`), the transaction
-//! (`shared/store/src/reserve.rs`), the signature (`shared/chain/src/signer.rs`).
+//! (`shared/store/src/reserve.rs`), the signature (`shared/chain/src/signer.rs`), what is answered to a call that
+//! went before (`idempotency.rs`), and how a refusal is recorded (`refuse.rs`).
 
-use crate::decide::{Case, Exactness, exactness, refusing_window};
+use crate::Payments;
+use crate::authenticate::service_of;
 use crate::early_balance::EarlyBalance;
+use crate::idempotency::Before;
+use crate::refuse::window_to_read_on;
 use crate::view::{AuthorizeBody, Authorized};
-use crate::{Opening, Payments, only};
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
-use purser_api::{Caller, Failure};
+use purser_api::{AuthorizeRequest, Caller, Failure};
+use purser_chain::WalletSigner;
 use purser_domain::{
-    Agent, AgentId, AgentStatus, Approval, ApprovalId, ApprovalStatus, AuthorizeRequest, Block, BoundPayment,
-    CallDescription, Check, Decision, DecisionRecord, Denial, Error, ErrorKind, Eviction, Grant, KeyId, Offer,
-    OperationSlug, PaymentTerms, Purchase, Reason, Refusal, Result, ServiceId, Settlement, Timestamp, TransactionId,
-    Window,
+    Agent, Catalog, Decision, Duration, Error, Eviction, Facts, Grant, Offer, PaymentHeader, PaymentTerms, Purchase,
+    Result, SettlementId, Terms, Timestamp, TransactionId, TransferAuthorization,
 };
-use purser_store::{Ask, Cleared, Escalated, Patience, Prior, Reserved, Snapshot, Standing};
+use purser_store::{Ask, Authenticated, Patience, Reserved, Snapshot};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -55,450 +60,189 @@ pub(crate) async fn authorize(
     let started = payments.clock.now();
     let body = purser_api::json_body(&body);
     let request = body.and_then(|body| Ok((AuthorizeRequest::parse(&body, payments.network)?, body)));
-    let known = request.as_ref().ok().map(|(request, _)| request);
-    // The key is judged before the body, so a malformed body reads no more than it takes to judge the key.
-    let ask = |agent, service| known.map_or_else(|| only(agent), |request| ask(request, agent, service));
-    let Opening {
-        edition,
-        agent,
-        key,
-        snapshot,
-        balance,
-    } = payments.open(caller, known.map(|request| &request.intent), ask).await?;
-    let (request, body) = request?;
-    let purchase = Purchase::of(&request.intent, &edition.catalog);
-    let requirement = body.get("payment_requirement").unwrap_or(&Value::Null);
-    Authorizing {
-        payments: &payments,
-        key,
-        request: &request,
-        requirement,
-        started,
-    }
-    .run(agent, purchase, snapshot, balance)
-    .await
-}
 
-fn ask(request: &AuthorizeRequest, agent: AgentId, service: Option<ServiceId>) -> Ask {
-    Ask {
-        agent,
-        service,
+    // The key is judged before the body, so a malformed body reads no more than it takes to judge the key.
+    let parsed = request.as_ref().ok().map(|(request, _)| request);
+    let ask = parsed.map_or_else(Ask::default, |request| Ask {
+        service: None,
         key: Some(request.idempotency_key),
         approval: request.approval,
+    });
+    let mut balance = parsed.and_then(|_| EarlyBalance::of_caller(&payments, &caller));
+    let intent = parsed.map(|request| &request.intent);
+    let (edition, mut caller) = payments.authenticate_for_decision(caller, intent, ask).await?;
+    let (request, body) = request?;
+
+    let authorizing = Authorizing {
+        payments: &payments,
+        request: &request,
+        requirement: body.get("payment_requirement").unwrap_or(&Value::Null),
+        started,
+    };
+    let service = service_of(&request.intent, &edition);
+    let mut eviction = Eviction::Eager;
+    // Ends with an error when the storage stays contended, and leaves nothing behind.
+    let mut patience = Patience::new();
+    loop {
+        let attempt = authorizing.attempt(&mut caller, &edition.catalog, eviction, balance.take(), &mut patience);
+        match attempt.await? {
+            Attempt::Done(answer) => return Ok(answer),
+            // Something moved underneath the decision: read and judge anew, the key, the freeze and the approval included.
+            Attempt::Retry => {
+                eviction = Eviction::Needed;
+                balance = Some(EarlyBalance::of_agent(&payments, &caller.agent));
+                payments.read_again(&mut caller, &Ask { service, ..ask }).await?;
+            }
+        }
     }
+}
+
+/// What became of one attempt to answer.
+pub(crate) enum Attempt {
+    /// The answer. What is refused is an error.
+    Done(Response),
+    /// Something moved underneath the decision, so that it has to be taken again. Nothing was reserved.
+    Retry,
 }
 
 /// One call of authorize, from the authenticated caller to the answer.
-struct Authorizing<'a> {
-    payments: &'a Arc<Payments>,
-    /// The key that it came with, which was good when it came.
-    key: KeyId,
-    request: &'a AuthorizeRequest,
+pub(crate) struct Authorizing<'a> {
+    pub(crate) payments: &'a Arc<Payments>,
+    pub(crate) request: &'a AuthorizeRequest,
     /// The provider's requirement as it was sent, from which a stored payment's offer is rebuilt.
-    requirement: &'a Value,
-    started: Timestamp,
-}
-
-/// What went before this call.
-enum Before {
-    /// It is answered: the stored outcome wins over today's policy and today's catalog.
-    Answered(Box<Response>),
-    /// It has to be judged; with the approval that a person gave for exactly this request, if it carries one.
-    Open(Option<ApprovalId>),
+    pub(crate) requirement: &'a Value,
+    pub(crate) started: Timestamp,
 }
 
 impl Authorizing<'_> {
-    async fn run(
-        &self,
-        mut agent: Agent,
-        purchase: Result<Purchase<'_>>,
-        mut snapshot: Snapshot,
-        mut balance: Option<EarlyBalance>,
-    ) -> Result<Response, Failure> {
-        let mut before = self.before(&agent, &snapshot).await?;
-        let purchase = match &before {
-            Before::Answered(_) => None,
-            Before::Open(_) => Some(purchase?),
-        };
-        let mut eviction = Eviction::Eager;
-        // Ends with an error when the storage stays contended, and leaves nothing behind.
-        let mut patience = Patience::new();
-        loop {
-            let (approval, purchase) = match (before, purchase) {
-                (Before::Answered(answer), _) => return Ok(*answer),
-                (Before::Open(approval), Some(purchase)) => (approval, purchase),
-                // Only a call that was answered at once needs no purchase.
-                (Before::Open(_), None) => return Err(ErrorKind::ServiceNotFound.into()),
-            };
-            let case = Case {
-                agent: &agent,
-                intent: &self.request.intent,
-                purchase,
-                approval,
-                eviction,
-            };
-            if let Some(standing) = &mut snapshot.standing
-                && let Some(answer) = self.attempt(case, standing, balance.take(), &mut patience).await?
-            {
-                return Ok(answer);
-            }
-            eviction = Eviction::Needed;
-            // Something moved underneath the decision: read and judge anew, the key, the freeze and the approval included.
-            balance = Some(EarlyBalance::of_agent(self.payments, &agent));
-            snapshot = self
-                .payments
-                .ledger
-                .snapshot(&ask(self.request, agent.id, Some(purchase.service.id)))
-                .await?;
-            agent = snapshot.agent.take().ok_or(ErrorKind::InvalidAgentKey)?;
-            if !agent.takes(self.key, self.payments.clock.now()) {
-                return Err(ErrorKind::InvalidAgentKey.into());
-            }
-            before = self.before(&agent, &snapshot).await?;
-        }
-    }
-
-    /// Idempotency and approval replay (`docs/spec.md` §3.3, §7): what earlier calls and people have settled.
-    ///
-    /// An executed approval answers first, then the key, then the approval's own state.
-    async fn before(&self, agent: &Agent, snapshot: &Snapshot) -> Result<Before, Failure> {
-        let carried = match (self.request.approval, &snapshot.approval) {
-            (None, _) => None,
-            (Some(_), Some(approval)) if approval.agent == agent.id => Some(approval),
-            (Some(_), _) => return Err(ErrorKind::NotFound.into()),
-        };
-        if let Some(executed) = carried.and_then(executed) {
-            return Err(executed.into());
-        }
-        let fingerprint = self.request.intent.fingerprint;
-        match &snapshot.prior {
-            Some(Prior::Allowed {
-                fingerprint: first,
-                payment,
-            }) => {
-                if *first != fingerprint {
-                    let settlement = Some(payment.settlement);
-                    return Err(ErrorKind::IdempotencyKeyReused { settlement }.into());
-                }
-                if agent.status == AgentStatus::Frozen {
-                    return Err(self.frozen(agent, payment).await?.into());
-                }
-                let answer = self.replay(agent, payment).await?;
-                return Ok(Before::Answered(Box::new(answer)));
-            }
-            Some(Prior::Escalated { fingerprint: first, .. }) if *first != fingerprint => {
-                return Err(ErrorKind::IdempotencyKeyReused { settlement: None }.into());
-            }
-            Some(Prior::Escalated {
-                approval, transaction, ..
-            }) if carried.is_none() => {
-                let pinned = self.payments.ledger.approval(*approval).await?;
-                let pinned = pinned.ok_or_else(|| Error::internal("reading a pinned approval", "it is gone"))?;
-                return Err(self.unresolved(agent, &pinned, *transaction).await?.into());
-            }
-            Some(Prior::Escalated { .. }) | None => {}
-        }
-        let Some(approval) = carried else {
-            return Ok(Before::Open(None));
-        };
-        if approval.fingerprint != fingerprint {
-            return Err(self.void(agent, approval, Block::ApprovalMismatch).await?.into());
-        }
-        match approval.status(self.payments.clock.now()) {
-            ApprovalStatus::Approved => Ok(Before::Open(Some(approval.id))),
-            _ => Err(self.unresolved(agent, approval, approval.transaction).await?.into()),
-        }
-    }
-
-    /// The answer to a call whose approval does not let it run: not yet, not any more, or not without being sent along.
-    async fn unresolved(&self, agent: &Agent, approval: &Approval, transaction: TransactionId) -> Result<Error> {
-        match approval.status(self.payments.clock.now()) {
-            ApprovalStatus::Pending | ApprovalStatus::Approved => Ok(self.waiting(approval, transaction, &[])),
-            ApprovalStatus::Rejected => self.void(agent, approval, Block::ApprovalRejected).await,
-            ApprovalStatus::Expired => self.void(agent, approval, Block::ApprovalExpired).await,
-            ApprovalStatus::Executed => Ok(executed(approval).unwrap_or(ErrorKind::NotFound).into()),
-        }
-    }
-
-    /// The escalation's own answer, however often it is asked for.
-    fn waiting(&self, approval: &Approval, transaction: TransactionId, checks: &[Check]) -> Error {
-        let reason = Reason::ApprovalRequired {
-            approval: Some(approval.id),
-            amount: approval.amount,
-            threshold: approval.threshold,
-            rule: approval.rule,
-        };
-        self.refused(transaction, reason, checks.to_vec())
-    }
-
-    /// Refuses a call whose approval can't be used, and records that it was tried.
-    async fn void(&self, agent: &Agent, approval: &Approval, block: Block) -> Result<Error> {
-        let about = (approval.service, approval.operation.clone());
-        self.refuse_unjudged(agent, about, block, Some(approval.id)).await
-    }
-
-    /// Refuses a frozen agent what it was authorized before: what is signed could still be paid with.
-    async fn frozen(&self, agent: &Agent, bound: &BoundPayment) -> Result<Error> {
-        let Settlement { terms, .. } = self.bound_settlement(agent, bound).await?;
-        let about = (terms.service, terms.operation);
-        self.refuse_unjudged(agent, about, Block::AgentFrozen, None).await
-    }
-
-    /// Records and answers a refusal that no check was needed for.
-    async fn refuse_unjudged(
-        &self,
-        agent: &Agent,
-        (service, operation): (ServiceId, OperationSlug),
-        block: Block,
-        approval: Option<ApprovalId>,
-    ) -> Result<Error> {
-        let at = self.payments.clock.now();
-        let intent = &self.request.intent;
-        let record = DecisionRecord {
-            transaction: TransactionId::at(at, self.payments.chance.bytes()?),
-            agent: agent.id,
-            owner: agent.owner.clone(),
-            service,
-            operation: Some(operation),
-            amount: intent.offer.amount(),
-            pay_to: intent.offer.pay_to(),
-            fingerprint: intent.fingerprint,
-            call: CallDescription::of(intent, None, self.payments.network),
-            at,
-            reason: Reason::PolicyBlocked(block),
-            policy_version: None,
-            approval,
-            checks: Vec::new(),
-            latency_ms: self.latency_ms(),
-        };
-        self.record(record).await
-    }
-
-    /// One decision and its commit. `None` when something moved underneath it, so that it has to be taken again.
+    /// Answers as an earlier call was; or decides on what was read, and commits to it: the payment, the question to a person,
+    /// or the refusal.
     async fn attempt(
         &self,
-        case: Case<'_>,
-        standing: &mut Standing,
+        caller: &mut Authenticated<Snapshot>,
+        catalog: &Catalog,
+        eviction: Eviction,
         mut balance: Option<EarlyBalance>,
         patience: &mut Patience,
-    ) -> Result<Option<Response>, Failure> {
-        loop {
-            let denial = match self.payments.decide(case, standing, balance.take()).await {
-                Decision::NeedsTarget => return Err(Error::field_required("target_url").into()),
-                Decision::Allow(grant) => return Ok(self.reserve(case, &grant, patience).await?),
-                Decision::Refuse(denial) => denial,
+    ) -> Result<Attempt, Failure> {
+        let (agent, intent) = (&caller.agent, &self.request.intent);
+        let approval = match self.before(agent, &caller.read).await? {
+            Before::Answered(answer) => return Ok(Attempt::Done(*answer)),
+            Before::Open(approval) => approval,
+        };
+        let purchase = Purchase::of(intent, catalog)?;
+        let standing = caller.read.standing_mut()?;
+        let denial = loop {
+            let facts = Facts {
+                approval,
+                eviction,
+                ..self.payments.facts(agent, intent, purchase, standing)
             };
-            if denial.escalates() {
-                return self.escalate(case, denial).await;
+            match self.payments.decide(facts, balance.take()).await {
+                Decision::NeedsTarget => return Err(Error::field_required("target_url").into()),
+                Decision::Allow(grant) => return Ok(self.reserve(agent, &grant, patience).await?),
+                Decision::Refuse(denial) => match window_to_read_on(&denial, standing) {
+                    // The refusal holds; more entries are needed to say when the call fits.
+                    Some(window) => self.payments.ledger.read_further(window).await?,
+                    None => break denial,
+                },
             }
-            match (
-                exactness(&denial.reason, standing, denial.at),
-                refusing_window(&denial.reason, standing),
-            ) {
-                (Exactness::HidesExpired, Some((window, _))) => {
-                    self.clear(window, denial.at).await?;
-                    return Ok(None);
-                }
-                (Exactness::NeedsMore, Some(_)) => self.payments.read_further(&denial.reason, standing).await?,
-                // A refusal is as exact as an allow: nothing was written between reading the window and now.
-                (Exactness::Exact, Some((window, _)))
-                    if !self
-                        .payments
-                        .ledger
-                        .held_still(window, &self.request.idempotency_key)
-                        .await? =>
-                {
-                    patience.pause().await?;
-                    return Ok(None);
-                }
-                (_, _) => return Err(self.record(self.decision(case, denial)?).await?.into()),
-            }
-        }
-    }
-
-    /// Evicts all that has rolled out of a window, one transaction after another. Whoever has no time left for it comes back,
-    /// and goes on where this call has stopped.
-    async fn clear(&self, window: &Window, at: Timestamp) -> Result<()> {
-        let mut patience = Patience::new();
-        loop {
-            match self.payments.ledger.clear_expired(window, at).await? {
-                Cleared::All => return Ok(()),
-                Cleared::More => patience = Patience::new(),
-                Cleared::Overtaken => patience.pause().await?,
-            }
-            self.payments.still_in_time(self.started)?;
+        };
+        if denial.escalates() {
+            self.escalate(agent, purchase, denial).await
+        } else {
+            self.refuse(agent, purchase, denial, standing, patience).await
         }
     }
 
     /// Reserves and signs. The wallet is derived first, so that a seed that does not fit leaves no hold behind.
-    async fn reserve(&self, case: Case<'_>, grant: &Grant<'_>, patience: &mut Patience) -> Result<Option<Response>> {
-        let offer = &case.intent.offer;
-        let wallet = self.payments.wallet(case.agent)?;
-        let terms = self.payments.terms(case.agent, self.request, grant)?;
-        match self
-            .payments
-            .ledger
-            .reserve(grant, &terms, &case.intent.fingerprint, patience)
-            .await?
-        {
+    async fn reserve(&self, agent: &Agent, grant: &Grant<'_>, patience: &mut Patience) -> Result<Attempt> {
+        let Self { payments, request, .. } = self;
+        let wallet = self.wallet(agent)?;
+        let terms = self.terms(agent, grant)?;
+        let fingerprint = &request.intent.fingerprint;
+        match payments.ledger.reserve(grant, &terms, fingerprint, patience).await? {
             Reserved::Done => {}
             // What won the race is read and answered like anything that went before.
-            Reserved::Prior(_) | Reserved::ApprovalUsed { .. } | Reserved::Raced => return Ok(None),
+            Reserved::Prior(_) | Reserved::ApprovalUsed { .. } | Reserved::Raced => return Ok(Attempt::Retry),
         }
         let terms = PaymentTerms::of(&terms);
-        let payment = self.payments.payment(&wallet, &terms, offer)?;
+        let offer = &request.intent.offer;
+        let payment = self.payment(&wallet, &terms, offer)?;
         tracing::info!(
             result = "allow",
             rule = "none",
             settlement.id = %terms.settlement,
             transaction.id = %terms.transaction,
-            agent.id = %case.agent.id,
+            agent.id = %agent.id,
             amount = %terms.amount,
             latency_ms = self.latency_ms(),
             "payment.decided"
         );
-        Ok(Some(
-            Authorized::with_payment(&terms, offer.version(), payment).into_response(),
-        ))
+        let answer = Authorized::with_payment(&terms, offer.version(), payment);
+        Ok(Attempt::Done(answer.into_response()))
     }
 
-    /// The stored outcome of an earlier call: while the chain would still take it, the same settlement and the same signed
-    /// bytes; afterwards, where the settlement stands.
-    async fn replay(&self, agent: &Agent, bound: &BoundPayment) -> Result<Response> {
-        let network = self.payments.network;
-        let usable = self.payments.clock.now() < bound.valid_before;
-        let offer = usable
-            .then(|| Offer::at(self.requirement, network, bound.offer_index))
-            .flatten();
-        let answer = if let Some(offer) = offer {
-            let wallet = self.payments.wallet(agent)?;
-            let terms = PaymentTerms::again(bound, &offer, agent.wallet.address, network);
-            let payment = self.payments.payment(&wallet, &terms, &offer)?;
-            Authorized::with_payment(&terms, offer.version(), payment)
-        } else {
-            Authorized::without_payment(&self.bound_settlement(agent, bound).await?)
-        };
-        tracing::info!(
-            settlement.id = %bound.settlement,
-            agent.id = %agent.id,
-            latency_ms = self.latency_ms(),
-            "payment.replayed"
-        );
-        let mut answer = answer.into_response();
-        let replayed = axum::http::HeaderValue::from_static("true");
-        answer.headers_mut().insert("idempotent-replayed", replayed);
-        Ok(answer)
-    }
-
-    async fn bound_settlement(&self, agent: &Agent, bound: &BoundPayment) -> Result<Settlement> {
-        let settlement = self.payments.ledger.settlement(agent.id, bound.settlement).await?;
-        settlement.ok_or_else(|| Error::internal("replaying a settlement", "it is gone"))
-    }
-
-    /// Stages the question to a person, or joins the same question that is open already.
-    async fn escalate(&self, case: Case<'_>, denial: Denial) -> Result<Option<Response>, Failure> {
-        let checks = denial.checks.clone();
-        let expires_at = denial.at.after(self.payments.approval_ttl);
-        let decision = self.decision(case, denial)?;
-        let limit = self.payments.most_open_approvals;
-        match self
+    /// The agent's wallet. A seed that does not lead to the address on record must not sign anything.
+    pub(crate) fn wallet(&self, agent: &Agent) -> Result<Arc<WalletSigner>> {
+        let wallet = self
             .payments
-            .ledger
-            .escalate(&self.request.idempotency_key, &decision, expires_at, limit)
-            .await?
-        {
-            Escalated::Staged(approval) => {
-                tracing::info!(
-                    approval.id = %approval.id,
-                    agent.id = %approval.agent,
-                    amount = %approval.amount,
-                    "approval.staged"
-                );
-                self.log_refusal(&decision);
-                Err(self.waiting(&approval, decision.transaction, &checks).into())
-            }
-            Escalated::Joined(approval) => {
-                self.log_refusal(&decision);
-                Err(self.waiting(&approval, decision.transaction, &checks).into())
-            }
-            Escalated::Prior(_) => Ok(None),
-            Escalated::TooMany => {
-                let reason = Reason::PolicyBlocked(Block::TooManyApprovals { limit });
-                Err(self.record(DecisionRecord { reason, ..decision }).await?.into())
-            }
+            .seed
+            .wallet(agent.wallet.index)
+            .map_err(|error| Error::internal("deriving a wallet", error))?;
+        if wallet.address() == agent.wallet.address {
+            Ok(wallet)
+        } else {
+            Err(Error::internal(
+                "deriving a wallet",
+                "the seed does not lead to the agent's address",
+            ))
         }
     }
 
-    fn log_refusal(&self, decision: &DecisionRecord) {
-        let reason = &decision.reason;
-        tracing::info!(
-            result = reason.result().name(),
-            rule = reason.rule(),
-            reason = reason.text(),
-            transaction.id = %decision.transaction,
-            agent.id = %decision.agent,
-            amount = %decision.amount,
-            latency_ms = self.latency_ms(),
-            "payment.decided"
-        );
-    }
-
-    fn decision(&self, case: Case<'_>, denial: Denial) -> Result<DecisionRecord> {
-        let named = case.intent.operation.clone();
-        Ok(DecisionRecord {
-            transaction: TransactionId::at(denial.at, self.payments.chance.bytes()?),
-            agent: case.agent.id,
-            owner: case.agent.owner.clone(),
-            service: case.purchase.service.id,
-            operation: case
-                .purchase
-                .operation
-                .map(|operation| operation.slug.clone())
-                .or(named),
-            amount: case.intent.offer.amount(),
-            pay_to: case.intent.offer.pay_to(),
-            fingerprint: case.intent.fingerprint,
-            call: CallDescription::of(case.intent, case.purchase.operation, self.payments.network),
-            at: denial.at,
-            reason: denial.reason,
-            policy_version: denial.policy_version,
-            approval: None,
-            checks: denial.checks,
-            latency_ms: self.latency_ms(),
+    /// The terms of a grant: what will be stored, and all that will be signed.
+    fn terms(&self, agent: &Agent, grant: &Grant<'_>) -> Result<Terms> {
+        let Self { payments, request, .. } = self;
+        let offer = &request.intent.offer;
+        let window = Duration::from_secs_u32(offer.max_timeout_secs()).min(payments.max_authorization);
+        let random: [u8; 16] = payments.chance.bytes()?;
+        let [settlement, transaction] =
+            [random.first_chunk::<8>(), random.last_chunk::<8>()].map(|half| half.copied().unwrap_or_default());
+        let valid_before = Timestamp::from_secs(grant.at().secs())
+            .unwrap_or(grant.at())
+            .after(window);
+        Ok(Terms {
+            id: SettlementId::at(grant.at(), settlement),
+            transaction: TransactionId::at(grant.at(), transaction),
+            agent: agent.id,
+            wallet: agent.wallet.address,
+            service: grant.service(),
+            operation: grant.operation().clone(),
+            network: payments.network,
+            amount: grant.amount(),
+            pay_to: offer.pay_to(),
+            authorized_at: grant.at(),
+            valid_before,
+            x402_version: offer.version(),
+            offer_index: offer.index(),
+            policy_version: grant.policy_version(),
+            budgets: grant.charges().filter_map(|charge| charge.scope.budget()).collect(),
+            idempotency_key: request.idempotency_key,
+            approval: grant.approval(),
+            checks: grant.checks().to_vec(),
         })
     }
 
-    /// Writes the decision row, and only then refuses.
-    async fn record(&self, record: DecisionRecord) -> Result<Error> {
-        self.payments.ledger.record(&record).await?;
-        self.log_refusal(&record);
-        let DecisionRecord {
-            transaction,
-            reason,
-            checks,
-            ..
-        } = record;
-        Ok(self.refused(transaction, reason, checks))
+    /// The signed payment of a settlement: the same bytes, however often it is made.
+    pub(crate) fn payment(&self, wallet: &WalletSigner, terms: &PaymentTerms, offer: &Offer) -> Result<PaymentHeader> {
+        let authorization = TransferAuthorization::of(terms, self.payments.nonce_key.nonce(terms.settlement));
+        let signature = wallet
+            .sign(terms.network, &authorization)
+            .map_err(|error| Error::internal("signing a payment", error))?;
+        Ok(PaymentHeader::new(offer, terms.network, &authorization, signature))
     }
 
-    fn refused(&self, transaction: TransactionId, reason: Reason, checks: Vec<Check>) -> Error {
-        ErrorKind::Refused(Box::new(Refusal {
-            transaction,
-            reason,
-            checks,
-            latency_ms: self.latency_ms(),
-        }))
-        .into()
-    }
-
-    fn latency_ms(&self) -> u64 {
+    pub(crate) fn latency_ms(&self) -> u64 {
         self.payments.clock.now().since(self.started).millis()
     }
-}
-
-fn executed(approval: &Approval) -> Option<ErrorKind> {
-    approval.settlement().map(|settlement| ErrorKind::IdempotentReplay {
-        approval: approval.id,
-        settlement,
-    })
 }

@@ -4,15 +4,14 @@
 //! outcome of the policy; malformed requests, unknown callers and unknown services stay errors. Each call is judged anew, by
 //! what holds then. The replay key says only that a repetition is one: for a day another request under it is a conflict.
 
-use crate::decide::Case;
+use crate::Payments;
 use crate::early_balance::EarlyBalance;
 use crate::view::{CheckAnswer, CheckBody};
-use crate::{Payments, only};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
-use purser_api::{Caller, CheckView, Failure, SpendView};
-use purser_domain::{Amount, CheckRequest, Decision, Error, ErrorKind, Eviction, Purchase, Result};
+use purser_api::{Caller, CheckRequest, CheckView, Failure, SpendView};
+use purser_domain::{Agent, Amount, Block, Decision, Denial, Error, ErrorKind, Intent, Purchase, Reason, Result};
 use purser_store::{Ask, ReplayKey, Standing};
 use std::sync::Arc;
 
@@ -41,23 +40,14 @@ pub(crate) async fn check(
     let now = payments.clock.now();
     let request = purser_api::json_body(&body).and_then(|body| CheckRequest::parse(&body, payments.network));
     let intent = request.as_ref().ok().map(|request| &request.intent);
-    let ask = |agent, service| Ask { service, ..only(agent) };
-    let opening = payments.open(caller, intent, ask).await?;
-    let (request, agent) = (request?, &opening.agent);
-    let purchase = Purchase::of(&request.intent, &opening.edition.catalog)?;
-
-    let case = Case {
-        agent,
-        intent: &request.intent,
-        purchase,
-        approval: None,
-        eviction: Eviction::Eager,
-    };
-    let mut standing = opening
-        .snapshot
-        .standing
-        .ok_or_else(|| Error::internal("reading the standing", "it was not answered"))?;
-    let answer = foresee(&payments, case, &mut standing, opening.balance).await?;
+    let balance = intent.and_then(|_| EarlyBalance::of_caller(&payments, &caller));
+    let (edition, mut caller) = payments
+        .authenticate_for_decision(caller, intent, Ask::default())
+        .await?;
+    let (request, agent) = (request?, &caller.agent);
+    let purchase = Purchase::of(&request.intent, &edition.catalog)?;
+    let standing = caller.read.standing_mut()?;
+    let answer = foresee(&payments, agent, &request.intent, purchase, standing, balance).await?;
 
     let CheckRequest { intent, replay_key } = &request;
     let key = payments
@@ -72,14 +62,17 @@ pub(crate) async fn check(
 /// The decision, read as exactly as authorize would, with reads alone.
 async fn foresee(
     payments: &Payments,
-    case: Case<'_>,
+    agent: &Agent,
+    intent: &Intent,
+    purchase: Purchase<'_>,
     standing: &mut Standing,
     mut balance: Option<EarlyBalance>,
 ) -> Result<CheckAnswer> {
     loop {
         let at = payments.recorded_time(standing);
         payments.ledger.read_live(standing, at).await?;
-        let (result, reason, checks, at) = match payments.decide(case, standing, balance.take()).await {
+        let facts = payments.facts(agent, intent, purchase, standing);
+        let (result, reason, checks, at) = match payments.decide(facts, balance.take()).await {
             Decision::NeedsTarget => return Err(Error::field_required("target_url")),
             Decision::Allow(grant) => {
                 let reason = "x402_authorized".to_owned();
@@ -87,7 +80,7 @@ async fn foresee(
             }
             // Its answer does not say when the call fits, so no entries are read for that.
             Decision::Refuse(denial) => {
-                let reason = payments.foreseen(case, &denial).await?;
+                let reason = foreseen(payments, agent, intent, &denial).await?;
                 let checks = CheckView::all(&denial.checks);
                 (reason.result().name(), reason.text(), checks, denial.at)
             }
@@ -96,14 +89,20 @@ async fn foresee(
         if !standing.windows().any(|window| window.hides_expired(at)) {
             let policy = standing.enabled.as_ref().map(|enabled| &enabled.policy);
             let max_per_day = policy.map_or(Amount::ZERO, |policy| policy.max_per_day);
-            let spend = SpendView::at(at, case.agent, max_per_day, &standing.day, &standing.budgets);
-            return Ok(CheckAnswer::new(
-                result,
-                reason,
-                case.intent.offer.amount(),
-                checks,
-                spend,
-            ));
+            let spend = SpendView::at(at, agent, max_per_day, &standing.day, &standing.budgets);
+            return Ok(CheckAnswer::new(result, reason, intent.offer.amount(), checks, spend));
         }
     }
+}
+
+/// The reason for a refusal, where nothing is staged for it: a question that is one too many is a block.
+async fn foreseen(payments: &Payments, agent: &Agent, intent: &Intent, denial: &Denial) -> Result<Reason> {
+    let limit = payments.most_open_approvals;
+    let too_many = payments
+        .ledger
+        .asks_too_many(agent.id, &intent.fingerprint, limit, denial.at);
+    if denial.escalates() && too_many.await? {
+        return Ok(Reason::PolicyBlocked(Block::TooManyApprovals { limit }));
+    }
+    Ok(denial.reason.clone())
 }

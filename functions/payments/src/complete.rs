@@ -9,12 +9,10 @@ use crate::view::{CompleteBody, Completed};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
-use purser_api::{Caller, Failure};
+use purser_api::{Caller, CompleteRequest, Failure};
 use purser_chain::{ChainError, Evidence, Pending};
-use purser_domain::{
-    CompleteRequest, Error, ErrorKind, Expected, Result, Settlement, SettlementId, SettlementState, Transfer, TxHash,
-};
-use purser_store::Confirmed;
+use purser_domain::{Error, ErrorKind, Expected, Result, Settlement, SettlementId, SettlementState, Transfer, TxHash};
+use purser_store::{Confirmed, Presented};
 use std::sync::Arc;
 
 purser_api::error_responses! {
@@ -43,8 +41,8 @@ pub(crate) async fn complete(
 ) -> Result<Json<Completed>, Failure> {
     let request = purser_api::json_body(&body).and_then(|body| CompleteRequest::parse(&body, payments.provider_proof));
     let proof = request.as_ref().ok().map(|request| request.tx_hash);
-    let (settlement, claimed_by) = payments
-        .enter_for_settlement(caller, SettlementId::parse(&settlement), proof)
+    let Presented { settlement, claimed_by } = payments
+        .authenticate_for_settlement(caller, SettlementId::parse(&settlement), proof)
         .await?;
     let CompleteRequest { tx_hash } = request?;
     let settlement = settlement.ok_or(ErrorKind::NotFound)?;

@@ -38,7 +38,7 @@ impl SeenAgents {
 
     /// The agent that presents this key, if the key was good for it as it was seen last; it is not in mind any more.
     fn take(&self, caller: &Caller, now: Timestamp) -> Option<Agent> {
-        let key = caller.presented_key()?;
+        let key = caller.key.as_ref().ok()?;
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !key.is_valid_for(seen.get(&key.agent), now) {
             return None;

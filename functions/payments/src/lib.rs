@@ -1,29 +1,29 @@
 //! The agent-key group that moves money: preflight, authorize, complete and receipts.
 //!
-//! One file per endpoint, each with its contract in its header; `decide.rs` and `early_balance.rs` are what preflight and
-//! authorize share, and `view.rs` the wire shapes. Every handler goes parse, decide, commit, reply. Only this function
-//! holds the wallet seed and the nonce key.
+//! One file per endpoint, each with its contract in its header. `authenticate.rs` says who calls, and `decide.rs` whether
+//! they may pay, over an `early_balance.rs`: preflight and authorize share both. `idempotency.rs` and `refuse.rs` are
+//! authorize's other answers, and `view.rs` is the wire shapes. Every handler goes parse, decide, commit, reply. Only this
+//! function holds the wallet seed and the nonce key.
 
+mod authenticate;
 mod authorize;
 mod check;
 mod complete;
 mod decide;
 mod early_balance;
+mod idempotency;
 mod receipt;
 mod receipts;
+mod refuse;
 mod settings;
 mod view;
 
 use axum::Router;
-use early_balance::{EarlyBalance, SeenAgents};
-use purser_api::{ApiSettings, Boot, BootError, Caller, Chance, Clock, Secrets};
-use purser_chain::{Chain, ChainError, Finality, NonceKey, WalletSeed, WalletSigner};
-use purser_domain::{
-    Agent, AgentId, AuthorizeRequest, Duration, Error, ErrorKind, Grant, Intent, KeyId, Network, Offer, PaymentHeader,
-    PaymentTerms, PresentedKey, ProviderProof, Purchase, Result, ServiceId, Settlement, SettlementId, Terms, Timestamp,
-    TransactionId, TransferAuthorization, TxHash,
-};
-use purser_store::{Ask, CatalogCache, CatalogTable, Edition, KeyUses, Ledger, Snapshot, Throttle};
+use early_balance::SeenAgents;
+use purser_api::{ApiSettings, Boot, BootError, Chance, Clock, ProviderProof, Secrets};
+use purser_chain::{Chain, ChainError, Finality, NonceKey, WalletSeed};
+use purser_domain::{Duration, Network};
+use purser_store::{Authenticator, CatalogCache, CatalogTable, KeyUses, Ledger, Throttle};
 use settings::Settings;
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
@@ -32,8 +32,7 @@ use utoipa::openapi::OpenApi;
 struct Payments {
     ledger: Ledger,
     catalog: CatalogCache,
-    throttle: Throttle,
-    key_uses: KeyUses,
+    authenticator: Authenticator,
     chain: Arc<Chain>,
     seen: SeenAgents,
     seed: WalletSeed,
@@ -49,162 +48,6 @@ struct Payments {
     /// How long complete waits for a transaction to become final before it says "not yet".
     patience: std::time::Duration,
     provider_proof: ProviderProof,
-}
-
-impl Payments {
-    /// The agent behind a call, the key that it called with, and what was read for it in the same round trip.
-    async fn enter(&self, caller: Caller, ask: impl FnOnce(AgentId) -> Ask) -> Result<(Agent, KeyId, Snapshot)> {
-        let now = self.clock.now();
-        let scope = caller.scope();
-        let read = async |key: &PresentedKey| {
-            let knows = |agent: &Agent| key.is_valid_for(Some(agent), self.clock.now());
-            let mut snapshot = self.ledger.snapshot_for(&ask(key.agent), knows).await?;
-            Ok((snapshot.agent.take(), snapshot))
-        };
-        let (agent, key, snapshot) = caller.enter(self.throttle.hit(scope, now), &self.clock, read).await?;
-        self.key_uses.note(agent.id, key, now);
-        Ok((agent, key, snapshot))
-    }
-
-    /// What a decision begins with, in one round trip: who calls, what it is about, and what is read for it. Beside these
-    /// reads the catalog's copy is confirmed, which they go by, and the wallet's balance is asked for where it will most likely
-    /// count ([`EarlyBalance`]). What is read for a stranger is the same, whether there is such an agent or not.
-    async fn open(
-        self: &Arc<Self>,
-        caller: Caller,
-        intent: Option<&Intent>,
-        ask: impl Fn(AgentId, Option<ServiceId>) -> Ask,
-    ) -> Result<Opening> {
-        let service_in = |edition: &Edition| {
-            let purchase = Purchase::of(intent?, &edition.catalog).ok()?;
-            Some(purchase.service.id)
-        };
-        let guess = self.catalog.latest();
-        let guess = guess.as_deref().and_then(service_in);
-        let balance = intent.and_then(|_| EarlyBalance::of_caller(self, &caller));
-        // Boxed for the same reason as in `admit` (shared/api).
-        let (edition, entered) = tokio::join!(
-            Box::pin(self.catalog.current(self.clock.now())),
-            Box::pin(self.enter(caller, |agent| ask(agent, guess)))
-        );
-        let edition = edition?;
-        let (mut agent, key, mut snapshot) = entered?;
-        let service = service_in(&edition);
-        if service != guess {
-            // The catalog has changed underneath the guess, or there was none.
-            snapshot = self.ledger.snapshot(&ask(agent.id, service)).await?;
-            agent = snapshot.agent.take().ok_or(ErrorKind::InvalidAgentKey)?;
-            if !agent.takes(key, self.clock.now()) {
-                return Err(ErrorKind::InvalidAgentKey.into());
-            }
-        }
-        Ok(Opening {
-            edition,
-            agent,
-            key,
-            snapshot,
-            balance,
-        })
-    }
-
-    /// One of the caller's settlements, `None` for an unknown id as for somebody else's; and which settlement the transaction
-    /// has confirmed that it is to be proven by, if it has any.
-    async fn enter_for_settlement(
-        &self,
-        caller: Caller,
-        id: Option<SettlementId>,
-        proof: Option<TxHash>,
-    ) -> Result<(Option<Settlement>, Option<SettlementId>)> {
-        let now = self.clock.now();
-        let scope = caller.scope();
-        let read = async |key: &PresentedKey| {
-            let proof = proof.map(|hash| (self.network, hash));
-            let mut presented = self.ledger.presented(key.agent, id, proof).await?;
-            Ok((presented.agent.take(), presented))
-        };
-        let (agent, key, presented) = caller.enter(self.throttle.hit(scope, now), &self.clock, read).await?;
-        self.key_uses.note(agent.id, key, now);
-        Ok((presented.settlement, presented.claimed_by))
-    }
-
-    /// The agent's wallet. A seed that does not lead to the address on record must not sign anything.
-    fn wallet(&self, agent: &Agent) -> Result<Arc<WalletSigner>> {
-        let wallet = self
-            .seed
-            .wallet(agent.wallet.index)
-            .map_err(|error| Error::internal("deriving a wallet", error))?;
-        if wallet.address() == agent.wallet.address {
-            Ok(wallet)
-        } else {
-            Err(Error::internal(
-                "deriving a wallet",
-                "the seed does not lead to the agent's address",
-            ))
-        }
-    }
-
-    /// The terms of a grant: what will be stored, and all that will be signed.
-    fn terms(&self, agent: &Agent, request: &AuthorizeRequest, grant: &Grant<'_>) -> Result<Terms> {
-        let offer = &request.intent.offer;
-        let window = Duration::from_secs_u32(offer.max_timeout_secs()).min(self.max_authorization);
-        let random: [u8; 16] = self.chance.bytes()?;
-        let [settlement, transaction] =
-            [random.first_chunk::<8>(), random.last_chunk::<8>()].map(|half| half.copied().unwrap_or_default());
-        let valid_before = Timestamp::from_secs(grant.at().secs())
-            .unwrap_or(grant.at())
-            .after(window);
-        Ok(Terms {
-            id: SettlementId::at(grant.at(), settlement),
-            transaction: TransactionId::at(grant.at(), transaction),
-            agent: agent.id,
-            wallet: agent.wallet.address,
-            service: grant.service(),
-            operation: grant.operation().clone(),
-            network: self.network,
-            amount: grant.amount(),
-            pay_to: offer.pay_to(),
-            authorized_at: grant.at(),
-            valid_before,
-            x402_version: offer.version(),
-            offer_index: offer.index(),
-            policy_version: grant.policy_version(),
-            budgets: grant.charges().filter_map(|charge| charge.scope.budget()).collect(),
-            idempotency_key: request.idempotency_key,
-            approval: grant.approval(),
-            checks: grant.checks().to_vec(),
-        })
-    }
-
-    /// The signed payment of a settlement: the same bytes, however often it is made.
-    fn payment(&self, wallet: &WalletSigner, terms: &PaymentTerms, offer: &Offer) -> Result<PaymentHeader> {
-        let authorization = TransferAuthorization::of(terms, self.nonce_key.nonce(terms.settlement));
-        let signature = wallet
-            .sign(terms.network, &authorization)
-            .map_err(|error| Error::internal("signing a payment", error))?;
-        Ok(PaymentHeader::new(offer, terms.network, &authorization, signature))
-    }
-}
-
-/// What a decision begins with.
-struct Opening {
-    /// The catalog, as of now.
-    edition: Arc<Edition>,
-    agent: Agent,
-    /// The key that it called with, which was good when it came.
-    key: KeyId,
-    snapshot: Snapshot,
-    /// The wallet's balance, where it is being asked for already.
-    balance: Option<EarlyBalance>,
-}
-
-/// A reading of the agent alone.
-const fn only(agent: AgentId) -> Ask {
-    Ask {
-        agent,
-        service: None,
-        key: None,
-        approval: None,
-    }
 }
 
 purser_api::routes!(
@@ -284,8 +127,10 @@ pub async fn router_over(
     let payments = Arc::new(Payments {
         ledger: Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table),
         catalog,
-        key_uses: KeyUses::new(db.clone(), settings.throttle_table.as_str()),
-        throttle: Throttle::new(db, settings.throttle_table, settings.throttle_per_minute),
+        authenticator: Authenticator {
+            key_uses: KeyUses::new(db.clone(), settings.throttle_table.as_str()),
+            throttle: Throttle::new(db, settings.throttle_table, settings.throttle_per_minute),
+        },
         chain,
         seen: SeenAgents::default(),
         seed,

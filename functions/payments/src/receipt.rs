@@ -29,9 +29,9 @@ pub(crate) async fn receipt(
     caller: Caller,
     Path(settlement): Path<String>,
 ) -> Result<Json<SettlementRow>, Failure> {
-    let (settlement, _) = payments
-        .enter_for_settlement(caller, SettlementId::parse(&settlement), None)
+    let presented = payments
+        .authenticate_for_settlement(caller, SettlementId::parse(&settlement), None)
         .await?;
-    let settlement = settlement.ok_or(ErrorKind::NotFound)?;
+    let settlement = presented.settlement.ok_or(ErrorKind::NotFound)?;
     Ok(Json(SettlementRow::from(&settlement)))
 }

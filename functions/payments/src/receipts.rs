@@ -1,12 +1,13 @@
 //! `GET /agents/{agentId}/settlements`: the caller's own receipts, newest first.
 
+use crate::Payments;
 use crate::view::{SettlementItem, SettlementList};
-use crate::{Payments, only};
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::Uri;
 use purser_api::{Caller, Failure, Query};
 use purser_domain::{AgentId, ErrorKind};
+use purser_store::Ask;
 use std::sync::Arc;
 
 /// How many receipts are listed unless the caller says, and at most (`docs/spec.md` §8).
@@ -41,7 +42,7 @@ pub(crate) async fn receipts(
 ) -> Result<Json<SettlementList>, Failure> {
     let mut query = Query::of(&uri);
     let limit = query.limit("limit", DEFAULT_LIMIT, MAX_LIMIT);
-    let caller = payments.enter(caller, only).await?.0;
+    let caller = payments.authenticate(caller, &Ask::default()).await?.agent;
     if AgentId::parse(&agent) != Some(caller.id) {
         return Err(ErrorKind::NotFound.into());
     }

@@ -1,8 +1,8 @@
 //! The function's configuration: environment variables, named as in `template.yaml`.
 
-use purser_api::Env;
+use purser_api::{Env, ProviderProof};
 use purser_chain::Finality;
-use purser_domain::{Duration, Network, ProviderProof};
+use purser_domain::{Duration, Network};
 
 pub(crate) struct Settings {
     pub(crate) catalog_table: String,

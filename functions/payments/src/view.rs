@@ -1,116 +1,13 @@
-//! The wire shapes of this group. Bodies that come in are parsed by the domain (`shared/domain/src/intent.rs`); their
-//! shapes here are for the OpenAPI document.
+//! The wire shapes of this group's answers.
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
+pub(crate) use purser_api::{AuthorizeBody, CheckBody, CompleteBody};
 use purser_api::{CheckView, SettlementRow, SpendView};
 use purser_domain::{Amount, PaymentHeader, PaymentTerms, Settlement, SettlementState, X402Version};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
-use uuid::Uuid;
-
-/// What the provider was or will be asked.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "a schema; the body is read by `Intent`")]
-pub(crate) struct OriginalRequest {
-    /// HTTP method.
-    #[schema(pattern = "^[A-Za-z]{1,16}$", example = "GET")]
-    method: String,
-    /// Where the provider is called.
-    #[schema(format = Uri, pattern = "^https?://[A-Za-z0-9]", max_length = 8192, example = "http://127.0.0.1:4020/weather")]
-    url: String,
-    /// Hash of the exact request body; binds the decision to it.
-    #[schema(nullable, min_length = 1, max_length = 255, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$")]
-    body_hash: Option<String>,
-}
-
-/// What else is known of the call.
-#[derive(ToSchema)]
-#[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "a schema; the body is read by `Intent`")]
-pub(crate) struct Metadata {
-    /// The page that a scrape or crawl operation fetches; its host is checked against `allowed_domains`.
-    #[schema(format = Uri, pattern = "^https?://[A-Za-z0-9]", max_length = 8192, nullable)]
-    target_url: Option<String>,
-}
-
-/// One payment to judge, reserve and sign.
-#[derive(ToSchema)]
-#[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "a schema; the body is read by `AuthorizeRequest`")]
-pub(crate) struct AuthorizeBody {
-    /// The decoded provider payment requirement: an x402 v1 or v2 object, or one entry of its `accepts`.
-    #[schema(value_type = Object)]
-    payment_requirement: Value,
-    /// The most that this call may cost, in micro-units.
-    #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
-    max_payment_units: u64,
-    original_request: OriginalRequest,
-    /// The same key with the same request answers with the same payment; with another request, with a conflict.
-    #[schema(min_length = 1, max_length = 255, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$")]
-    idempotency_key: String,
-    /// Slug or UUID; found by `original_request.url` when absent.
-    #[schema(nullable, min_length = 1, max_length = 128, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$")]
-    service_id: Option<String>,
-    /// Operation slug; found by `original_request.url` when absent.
-    #[schema(nullable, max_length = 128, pattern = "^[a-z0-9_-]+(\\.[a-z0-9_-]+)+$")]
-    operation_id: Option<String>,
-    /// On the retry after a person approved.
-    #[schema(nullable)]
-    approval_id: Option<Uuid>,
-    #[schema(nullable)]
-    metadata: Option<Metadata>,
-}
-
-/// One payment to judge without effect.
-#[derive(ToSchema)]
-#[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "a schema; the body is read by `CheckRequest`")]
-pub(crate) struct CheckBody {
-    /// The decoded provider payment requirement: an x402 v1 or v2 object, or one entry of its `accepts`.
-    #[schema(value_type = Object)]
-    payment_requirement: Value,
-    /// The most that this call may cost, in micro-units.
-    #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
-    max_payment_units: u64,
-    original_request: OriginalRequest,
-    /// The same key with the same request is judged anew each time; with another request, within a day, it is a conflict.
-    #[schema(min_length = 1, max_length = 255, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$")]
-    replay_key: String,
-    /// Slug or UUID; found by `original_request.url` when absent.
-    #[schema(nullable, min_length = 1, max_length = 128, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$")]
-    service_id: Option<String>,
-    /// Operation slug; found by `original_request.url` when absent.
-    #[schema(nullable, max_length = 128, pattern = "^[a-z0-9_-]+(\\.[a-z0-9_-]+)+$")]
-    operation_id: Option<String>,
-    #[schema(nullable)]
-    metadata: Option<Metadata>,
-}
-
-/// What the provider answered.
-#[derive(ToSchema)]
-#[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "a schema; the body is read by `CompleteRequest`")]
-pub(crate) struct CompleteBody {
-    /// The provider's payment response: the raw base64 header, or an object keyed by header name.
-    #[schema(value_type = ProviderProof)]
-    payment_response_header: Value,
-    /// The transaction; optional when the payment response names it.
-    #[schema(nullable, pattern = "^0x[0-9a-fA-F]{64}$")]
-    tx_hash: Option<String>,
-}
-
-/// The raw header, or headers by name.
-#[derive(ToSchema)]
-#[serde(untagged)]
-#[expect(dead_code, reason = "a schema; the body is read by `CompleteRequest`")]
-pub(crate) enum ProviderProof {
-    /// Base64 of JSON.
-    Raw(String),
-    /// Keyed by header name, in any case: each its text, or an array of the one text.
-    Headers(serde_json::Map<String, Value>),
-}
 
 /// An authorized payment.
 #[derive(Serialize, ToSchema)]

@@ -1,4 +1,6 @@
 //! The probe over an emulated DynamoDB and providers on loopback: what a run calls, and what becomes of what it sees.
+//! When it looks again and what it may pin are `shared/domain/src/probe.rs`, and over HTTP `tests/it/operators.rs`; whom
+//! it may call is `src/call.rs`.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -6,11 +8,11 @@
     reason = "a test stops where its ground is missing"
 )]
 
-use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_dynamodb::{
-    config::{Credentials, SharedCredentialsProvider},
+    config::{BehaviorVersion, Credentials, Region, SharedCredentialsProvider},
     types::{AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType},
 };
+use aws_types::SdkConfig;
 use axum::{Router, extract::Path, extract::State, http::StatusCode, response::IntoResponse as _, response::Response};
 use dynoxide::Database;
 use purser_api::{Aside, Boot, Chance, Clock};
@@ -25,7 +27,7 @@ use std::{
     net::TcpListener,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicI64, AtomicUsize, Ordering},
     },
     thread,
     time::Duration,
@@ -49,8 +51,6 @@ struct Provider {
     calls: AtomicUsize,
     at_once: AtomicUsize,
     most_at_once: AtomicUsize,
-    /// What `/paid` costs, in micro-units.
-    price: AtomicU64,
     /// An edit that somebody makes while `/paid` is called, once.
     edit: Mutex<Option<(CatalogTable, Service)>>,
 }
@@ -65,14 +65,13 @@ async fn answer(State(provider): State<Arc<Provider>>, Path(page): Path<String>)
     }
     tokio::time::sleep(Duration::from_millis(5)).await;
     provider.at_once.fetch_sub(1, Ordering::SeqCst);
-    let price = provider.price.load(Ordering::SeqCst);
     match page.as_str() {
         "free" => "weather".into_response(),
         "broken" => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         _ => {
             let token = NETWORK.token();
             let entry = json!({
-                "scheme": "exact", "network": NETWORK.name(), "maxAmountRequired": price.to_string(),
+                "scheme": "exact", "network": NETWORK.name(), "maxAmountRequired": "10000",
                 "asset": token.address.to_string(), "payTo": PAYEE.to_string(), "maxTimeoutSeconds": 60,
             });
             let requirement = json!({"x402Version": 1, "error": "pay", "accepts": [entry]});
@@ -128,10 +127,7 @@ impl World {
         let create = create.attribute_definitions(attribute).key_schema(key.build().unwrap());
         create.billing_mode(BillingMode::PayPerRequest).send().await.unwrap();
 
-        let provider = Arc::new(Provider {
-            price: AtomicU64::new(10_000),
-            ..Provider::default()
-        });
+        let provider = Arc::new(Provider::default());
         let routes = Router::new()
             .route("/{page}", axum::routing::any(answer))
             .with_state(provider.clone());
@@ -166,10 +162,6 @@ impl World {
             ("PROBE_ALLOWED_HOSTS", &allowed),
         ])
         .unwrap()
-    }
-
-    fn wait(&self, secs: i64) {
-        self.micros.fetch_add(secs * 1_000_000, Ordering::SeqCst);
     }
 
     fn now(&self) -> Timestamp {
@@ -273,103 +265,6 @@ async fn a_run_sees_what_is_due_and_the_next_has_nothing_to_do() {
 
     assert_eq!(probe.run(MINUTE).await.unwrap(), NOTHING);
     assert_eq!(world.calls(), 0);
-}
-
-#[tokio::test]
-async fn an_operation_is_seen_again_on_schedule_and_when_asked_for() {
-    let world = World::start().await;
-    let service = world.list(1, &["paid"]).await;
-    let probe = world.probe();
-    let run = async || {
-        let report = probe.run(MINUTE).await.unwrap();
-        assert_eq!(report.operations, world.calls());
-        report
-    };
-    assert_eq!(run().await, recorded(1, 1));
-    let version = world.table.version().await.unwrap();
-    world.wait(21_599);
-    assert_eq!(run().await, NOTHING);
-    world.wait(1);
-    assert_eq!(run().await, recorded(1, 1));
-    world.wait(10);
-    world.table.request_probe(service.id, world.now()).await.unwrap();
-    world.wait(1);
-    assert_eq!(run().await, recorded(1, 1));
-    assert_eq!(run().await, NOTHING, "it was asked for once");
-    assert_eq!(
-        world.table.version().await.unwrap(),
-        version,
-        "nothing was new, so no cache reloads"
-    );
-    assert_eq!(
-        world.entry(1).await.1.of(&service.operations[0]).unwrap().at,
-        world.now()
-    );
-}
-
-#[tokio::test]
-async fn a_change_of_price_is_recorded_and_not_pinned() {
-    let world = World::start().await;
-    let service = world.list(1, &["paid"]).await;
-    let probe = world.probe();
-    probe.run(MINUTE).await.unwrap();
-    world.provider.price.store(20_000, Ordering::SeqCst);
-    world.wait(60);
-    world.table.request_probe(service.id, world.now()).await.unwrap();
-    world.wait(1);
-    assert_eq!(probe.run(MINUTE).await.unwrap(), recorded(1, 1));
-    let (entry, record) = world.entry(1).await;
-    let operation = &entry.operations[0];
-    assert_eq!(operation.payment, Some(payment(10_000)));
-    let change = record.change(operation).unwrap();
-    assert_eq!(
-        (&change.quote, change.since),
-        (&Quote::Paid(payment(20_000)), world.now())
-    );
-    let accepted = Service {
-        version: entry.version + 1,
-        operations: vec![Operation {
-            payment: Some(payment(20_000)),
-            ..operation.clone()
-        }],
-        ..entry.clone()
-    };
-    world.put(&accepted).await;
-    let (entry, record) = world.entry(1).await;
-    assert_eq!(record.change(&entry.operations[0]), None);
-}
-
-#[tokio::test]
-async fn a_disabled_service_is_left_alone() {
-    let world = World::start().await;
-    let service = world.list(1, &["paid"]).await;
-    let disabled = Service {
-        version: 2,
-        trust_status: TrustStatus::Disabled,
-        ..service
-    };
-    world.put(&disabled).await;
-    world.table.request_probe(disabled.id, world.now()).await.unwrap();
-    assert_eq!(world.probe().run(MINUTE).await.unwrap(), NOTHING);
-    assert_eq!(world.calls(), 0);
-}
-
-#[tokio::test]
-async fn a_provider_near_us_is_called_only_where_it_is_allowed() {
-    let world = World::start().await;
-    world.list(1, &["paid"]).await;
-    let strict = world.boot(&[("CATALOG_TABLE", "catalog"), ("NETWORK", NETWORK.name())]);
-    assert_eq!(strict.unwrap().run(MINUTE).await.unwrap(), recorded(1, 1));
-    assert_eq!(world.calls(), 0);
-    let (entry, record) = world.entry(1).await;
-    assert_eq!(
-        record.of(&entry.operations[0]).unwrap().seen,
-        Err(Obstacle::BlockedAddress)
-    );
-    assert_eq!(
-        (entry.trust_status, &entry.operations[0].payment),
-        (TrustStatus::Listed, &None)
-    );
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ pub fn openapi() -> Result<String, serde_json::Error> {
         purser_catalog::openapi(),
         purser_payments::openapi(),
         purser_agents::openapi(),
-        purser_dashboard::openapi(),
+        purser_people::openapi(),
         purser_internal::openapi(),
     ];
     let mut text = serde_json::to_string_pretty(&purser_api::document(groups))?;

@@ -140,7 +140,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// A person, before the dashboard's function.
+    /// A person, before the function for people.
     pub(crate) fn person(function: &'a Router, token: &str) -> Self {
         Self {
             function,

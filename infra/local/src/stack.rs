@@ -203,24 +203,29 @@ impl Stack {
         // and the functions have to know before there is a gateway.
         let gateway = Socket::bind(options.gateway_port).await?;
         let issuer = Socket::bind(options.ports.issuer).await?;
-        say("starting the chain (Anvil, posing as Base Sepolia)");
-        let rpc_port = free_port(options.ports.rpc).await?;
-        let anvil = children::anvil(NETWORK.chain_id(), rpc_port)?;
-        let rpc_url = format!("http://127.0.0.1:{rpc_port}");
-        let chain = DevChain::new(rpc_url.clone());
-        chain.ready().await?;
-
-        say("starting the paid providers and the facilitator (official x402 SDK)");
-        let (node, providers) = children::providers(&rpc_url, NETWORK.chain_id(), options.ports.providers).await?;
-
-        say("starting DynamoDB (embedded) and creating the tables of template.yaml");
+        say("starting DynamoDB (embedded) with the tables of template.yaml");
         let port = options.ports.dynamodb;
         let database = EmbeddedDynamo::start(port).map_err(|source| StackError::Port { port, source })?;
         let template = Template::of_repository()?;
         // As the functions are configured, so that nothing but the stack is ever called.
         let env = surroundings(&database.url, &database.url).into_iter().collect::<Env>();
         let db = Client::new(&Boot::new(env, Clock::system()).aws);
-        template.create_tables(&db).await?;
+        say("starting the chain (Anvil, posing as Base Sepolia)");
+        let rpc_port = free_port(options.ports.rpc).await?;
+        let anvil = children::anvil(NETWORK.chain_id(), rpc_port)?;
+        let rpc_url = format!("http://127.0.0.1:{rpc_port}");
+        let chain = DevChain::new(rpc_url.clone());
+        say("starting the paid providers and the facilitator (official x402 SDK)");
+        // Side by side: loading the SDK takes longer than all else.
+        let ((), (), (node, providers)) = tokio::try_join!(
+            async { template.create_tables(&db).await.map_err(StackError::from) },
+            async { chain.ready().await.map_err(StackError::from) },
+            async {
+                children::providers(&rpc_url, NETWORK.chain_id(), options.ports.providers)
+                    .await
+                    .map_err(StackError::from)
+            },
+        )?;
         let recorder = match options.record {
             Some(path) => Some(Recorder::open(&path).map_err(|source| StackError::Record { path, source })?),
             None => None,
@@ -322,10 +327,10 @@ impl Stack {
                     .map_err(refused("AgentsFunction"))?,
             ),
             (
-                "DashboardFunction",
-                purser_dashboard::router(boot("DashboardFunction"))
+                "PeopleFunction",
+                purser_people::router(boot("PeopleFunction"))
                     .await
-                    .map_err(refused("DashboardFunction"))?,
+                    .map_err(refused("PeopleFunction"))?,
             ),
             ("InternalFunction", internal),
             (
@@ -338,12 +343,12 @@ impl Stack {
         .into();
 
         say("making the demo owner's agent");
-        let agent = match functions.get("DashboardFunction") {
-            Some(dashboard) => {
+        let agent = match functions.get("PeopleFunction") {
+            Some(people) => {
                 let token = issuer.token(&issuer::DEMO_OWNER).map_err(StackError::Issuer)?;
-                seed::agent(&seed::Caller::person(dashboard, &token), &providers).await?
+                seed::agent(&seed::Caller::person(people, &token), &providers).await?
             }
-            None => return Err(TemplateError::Unexpected("no DashboardFunction".to_owned()).into()),
+            None => return Err(TemplateError::Unexpected("no PeopleFunction".to_owned()).into()),
         };
         chain
             .mint(NETWORK.token().address, agent.wallet_address, seed::DEMO_FUNDS)

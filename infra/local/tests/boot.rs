@@ -117,7 +117,7 @@ async fn said(function: &str, variables: Texts, secrets: Texts) -> Option<String
     let started: Result<(), BootError> = match function {
         "agents" => purser_agents::router(boot).await.map(drop),
         "catalog" => purser_catalog::router(boot).await.map(drop),
-        "dashboard" => purser_dashboard::router(boot).await.map(drop),
+        "people" => purser_people::router(boot).await.map(drop),
         "fallback" => purser_fallback::router(boot.env).await.map(drop),
         "internal" => purser_internal::router(boot).await.map(drop),
         "payments" => purser_payments::router(boot).await.map(drop),
@@ -141,7 +141,7 @@ async fn every_function_starts_in_these_surroundings() {
     let functions = [
         "agents",
         "catalog",
-        "dashboard",
+        "people",
         "fallback",
         "internal",
         "payments",
@@ -195,13 +195,13 @@ async fn a_malformed_variable_stops_the_function() {
         ),
         ("internal", "AWS_REGION", "", "is not set".to_owned()),
         (
-            "dashboard",
+            "people",
             "OIDC_ISSUER",
             "http://issuer.example",
             "must be an https address without query or fragment, or http on a loopback host".to_owned(),
         ),
         (
-            "dashboard",
+            "people",
             "DASHBOARD_URL",
             "https://purser.example/",
             "must be an origin: https://<host>, or http://<host>:<port>".to_owned(),
@@ -280,13 +280,13 @@ async fn a_missing_or_malformed_secret_stops_the_function() {
         ),
         ("reconcile", "arn:rpc", None, missing("arn:rpc")),
         ("reconcile", "arn:rpc", Some("hunter2"), RPC_FORM.to_owned()),
-        ("dashboard", "arn:rpc", None, missing("arn:rpc")),
-        ("dashboard", "arn:rpc", Some("file:///hunter2"), RPC_FORM.to_owned()),
-        ("dashboard", "arn:xpub", None, missing("arn:xpub")),
-        ("dashboard", "arn:xpub", Some("hunter2"), XPUB_FORM.to_owned()),
+        ("people", "arn:rpc", None, missing("arn:rpc")),
+        ("people", "arn:rpc", Some("file:///hunter2"), RPC_FORM.to_owned()),
+        ("people", "arn:xpub", None, missing("arn:xpub")),
+        ("people", "arn:xpub", Some("hunter2"), XPUB_FORM.to_owned()),
         // Of the root, and no extended public key at all.
-        ("dashboard", "arn:xpub", Some(root), XPUB_FORM.to_owned()),
-        ("dashboard", "arn:xpub", Some(&seed), XPUB_FORM.to_owned()),
+        ("people", "arn:xpub", Some(root), XPUB_FORM.to_owned()),
+        ("people", "arn:xpub", Some(&seed), XPUB_FORM.to_owned()),
         ("internal", "arn:token", None, missing("arn:token")),
         ("internal", "arn:token", Some(""), token_form()),
         ("internal", "arn:token", Some("hunter2"), token_form()),
@@ -361,7 +361,7 @@ fn token_form() -> String {
 async fn secrets_that_cannot_be_read_stop_the_function() {
     let mut variables = variables();
     variables.insert("SECRETS_ENDPOINT".to_owned(), NOWHERE.to_owned());
-    for function in ["payments", "dashboard", "internal", "reconcile"] {
+    for function in ["payments", "people", "internal", "reconcile"] {
         let said = said(function, variables.clone(), secrets()).await.unwrap_or_default();
         assert!(said.contains("reading a secret"), "{function}: {said}");
     }

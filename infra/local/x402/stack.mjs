@@ -72,9 +72,19 @@ async function connect(rpcUrl, { id }) {
     pollingInterval: 100,
   }).extend(publicActions);
 
-  const answered = await client.getChainId();
+  const answered = await chainId(client);
   if (answered !== id) throw new Error(`CHAIN_ID is ${id}, but the chain at RPC_URL is ${answered}`);
   return client;
+}
+
+// The chain may be starting beside this process. viem asks four times within a second, and that ten times.
+async function chainId(client, attempts = 10) {
+  try {
+    return await client.getChainId();
+  } catch (error) {
+    if (attempts === 1) throw error;
+    return chainId(client, attempts - 1);
+  }
 }
 
 function required(env, name) {

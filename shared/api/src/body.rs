@@ -1,11 +1,592 @@
-//! Request bodies. The size has been judged before (`router.rs`); what the members mean is the domain's to read.
+//! Request bodies: what a request may hold is said once, by [`body!`](crate::body), and from that come its parser, every
+//! problem that the parser names, and its schema in the OpenAPI document.
+//!
+//! A body is read whole: every problem is found in one reading, and what could be read is there for the rules that span
+//! members ([`Member::read`] beside its [`Problems`]). `null` counts as left out. How a single value is read and described
+//! says `field.rs`. The size of a body has been judged before (`router.rs`).
+//!
+//! Why not a crate: `deserr`, the one that collects problems, gives no value once there is one, so that a rule of the
+//! catalog could not be told beside a mistyped amount; it tells `null` from absent by another error than a missing member,
+//! finds members in the order in which they are sent while `<field>_required` follows the order in which they are
+//! documented, and describes nothing, so that every bound would stand once more for the schema.
 
-use purser_domain::{Error, Result, parse_json};
-use serde_json::Value;
+use purser_domain::{Error, ErrorKind, Problem, Result, parse_json};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::fmt;
+use utoipa::openapi::{RefOr, Schema};
 
 /// The JSON document that a body is; 400 `invalid_request` for anything else.
 ///
 /// The `Content-Type` of a request is not looked at: there is only JSON (`docs/spec.md` §1).
 pub fn json_body(bytes: &[u8]) -> Result<Value> {
     parse_json(bytes).map_err(|problem| Error::invalid(vec![problem]))
+}
+
+/// Where a value stands in a body. It is written as a JSON Pointer (RFC 6901), and only once there is a problem.
+#[derive(Clone, Copy, Debug)]
+pub enum Place<'a> {
+    /// The body itself.
+    Body,
+    /// A member of the object that stands there.
+    Member(&'a Place<'a>, &'a str),
+    /// An entry of the list that stands there.
+    Entry(&'a Place<'a>, usize),
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Body => Ok(()),
+            Self::Member(of, name) => write!(f, "{of}/{}", name.replace('~', "~0").replace('/', "~1")),
+            Self::Entry(of, index) => write!(f, "{of}/{index}"),
+        }
+    }
+}
+
+/// What is wrong with a body.
+#[derive(Debug, Default)]
+pub struct Problems {
+    found: Vec<Problem>,
+    /// The first required member that was found missing.
+    missing: Option<&'static str>,
+}
+
+impl Problems {
+    /// Notes a problem.
+    pub fn note(&mut self, place: Place<'_>, message: impl Into<String>) {
+        self.found.push(Problem::at(place.to_string(), message));
+    }
+
+    /// Notes problems found elsewhere.
+    pub fn extend(&mut self, problems: impl IntoIterator<Item = Problem>) {
+        self.found.extend(problems);
+    }
+
+    /// Whether something is wrong at this JSON Pointer or below it.
+    pub fn are_at(&self, path: &str) -> bool {
+        self.found.iter().any(|problem| problem.path.starts_with(path))
+    }
+
+    /// An edit that changes nothing was meant to be another one.
+    pub fn ask_for_something<T: Member>(&mut self, body: &Value) {
+        let is_left_out = |name: &&str| body.get(name).is_none_or(Value::is_null);
+        if T::NAMES.iter().all(is_left_out) && self.found.is_empty() {
+            self.note(
+                Place::Body,
+                format!("must have at least one of: {}", T::NAMES.join(", ")),
+            );
+        }
+    }
+
+    /// The body, if nothing is wrong: else 400 `<field>_required` where a required member is missing, or 400
+    /// `invalid_request`, with every problem in the order of their paths.
+    pub fn finish<T>(mut self, body: Option<T>) -> Result<T> {
+        self.found.sort();
+        match (body, self.missing) {
+            (Some(body), None) if self.found.is_empty() => Ok(body),
+            (_, Some(field)) => Err(ErrorKind::FieldRequired {
+                field,
+                problems: self.found,
+            }
+            .into()),
+            (_, None) => {
+                // What could not be read has left a problem, so there is one.
+                Err(Error::invalid(self.found))
+            }
+        }
+    }
+}
+
+/// What stands in a body: a single value ([`Field`](crate::Field)), a list, an object of its own
+/// ([`body!`](crate::body)), or one of these that may be left out ([`Option`]).
+pub trait Member: Sized {
+    /// Whether a body without it is refused.
+    const REQUIRED: bool = true;
+    /// The names of its own members, where it has some.
+    const NAMES: &'static [&'static str] = &[];
+
+    /// Reads a value that is not `null`; `None`, and a problem, where it can't be used.
+    fn read(value: &Value, place: Place<'_>, problems: &mut Problems) -> Option<Self>;
+
+    /// What it is where it is left out, or `null`.
+    fn left_out(_is_null: bool, _place: Place<'_>, _problems: &mut Problems) -> Option<Self> {
+        None
+    }
+
+    /// Its JSON schema; schemas that have a name go to `schemas`.
+    fn describe(schemas: &mut Schemas) -> Value;
+
+    /// Reads a whole body.
+    fn parse(body: &Value) -> Result<Self> {
+        let mut problems = Problems::default();
+        let read = Self::read(body, Place::Body, &mut problems);
+        problems.finish(read)
+    }
+}
+
+/// Left out where it is absent or `null`, and also where it is wrong: then there is a problem.
+impl<T: Member> Member for Option<T> {
+    const REQUIRED: bool = false;
+
+    fn read(value: &Value, place: Place<'_>, problems: &mut Problems) -> Option<Self> {
+        Some(T::read(value, place, problems))
+    }
+
+    fn left_out(_: bool, _: Place<'_>, _: &mut Problems) -> Option<Self> {
+        Some(None)
+    }
+
+    fn describe(schemas: &mut Schemas) -> Value {
+        let mut schema = T::describe(schemas);
+        if schema.get("$ref").is_some() {
+            return json!({"oneOf": [schema, {"type": "null"}]});
+        }
+        if let Some(kind) = schema.get_mut("type") {
+            *kind = json!([kind.take(), "null"]);
+        }
+        schema
+    }
+}
+
+/// A member of which to leave it out and to write `null` are two things.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Said<T> {
+    /// Left out, or wrong: then there is a problem.
+    Nothing,
+    /// `null`.
+    Null,
+    /// This.
+    This(T),
+}
+
+impl<T: Member> Member for Said<T> {
+    const REQUIRED: bool = false;
+
+    fn read(value: &Value, place: Place<'_>, problems: &mut Problems) -> Option<Self> {
+        Some(T::read(value, place, problems).map_or(Self::Nothing, Self::This))
+    }
+
+    fn left_out(is_null: bool, _: Place<'_>, _: &mut Problems) -> Option<Self> {
+        Some(if is_null { Self::Null } else { Self::Nothing })
+    }
+
+    fn describe(schemas: &mut Schemas) -> Value {
+        Option::<T>::describe(schemas)
+    }
+}
+
+/// The members of an object. Required ones that are missing are noted, and so is every member that `known` does
+/// not name, unless it may have others: a mistyped `approvalId` must not silently lose its protection. For
+/// [`body!`](crate::body).
+pub fn members<'a>(
+    value: &'a Value,
+    place: Place<'_>,
+    known: &[(&'static str, bool)],
+    may_have_others: bool,
+    problems: &mut Problems,
+) -> Option<&'a Map<String, Value>> {
+    let Some(members) = value.as_object() else {
+        problems.note(place, "must be an object");
+        return None;
+    };
+    for (name, required) in known {
+        // The first one that is noted names the error: members are asked for in the order in which they are documented.
+        if *required && members.get(*name).is_none_or(Value::is_null) {
+            problems.note(Place::Member(&place, name), "is required");
+            problems.missing.get_or_insert(name);
+        }
+    }
+    let unknown = members.keys().filter(|key| known.iter().all(|(name, _)| name != key));
+    for name in unknown.filter(|_| !may_have_others) {
+        problems.note(Place::Member(&place, name), "is not a field of this request");
+    }
+    Some(members)
+}
+
+/// Which of these an object says that it is; without that, nobody knows what else there should be. For
+/// [`body!`](crate::body).
+pub fn tag<'a>(
+    value: &'a Value,
+    name: &'static str,
+    values: &[&str],
+    place: Place<'_>,
+    problems: &mut Problems,
+) -> Option<&'a str> {
+    let tag = members(value, place, &[(name, true)], true, problems)?.get(name)?;
+    let known = tag.as_str().filter(|tag| values.contains(tag));
+    if known.is_none() && !tag.is_null() {
+        let message = format!("must be one of: {}", values.join(", "));
+        problems.note(Place::Member(&place, name), message);
+    }
+    known
+}
+
+/// One of the members of an object. For [`body!`](crate::body).
+pub fn member<T: Member>(
+    members: &Map<String, Value>,
+    name: &str,
+    place: Place<'_>,
+    problems: &mut Problems,
+) -> Option<T> {
+    let place = Place::Member(&place, name);
+    match members.get(name) {
+        Some(Value::Null) => T::left_out(true, place, problems),
+        None => T::left_out(false, place, problems),
+        Some(value) => T::read(value, place, problems),
+    }
+}
+
+/// The schemas that have a name of their own in the OpenAPI document.
+#[derive(Default)]
+pub struct Schemas(BTreeMap<String, RefOr<Schema>>);
+
+impl Schemas {
+    /// Adds a schema, and refers to it.
+    pub fn add(&mut self, name: &str, schema: Value) -> Value {
+        // A schema that is none would leave a hole in the document, which a test compares with the one that is committed.
+        let schema = serde_json::from_value(schema).unwrap_or_default();
+        self.add_schema(name, schema)
+    }
+
+    /// As [`Schemas::add`], of a schema that is made otherwise.
+    pub fn add_schema(&mut self, name: &str, schema: RefOr<Schema>) -> Value {
+        self.0.insert(name.to_owned(), schema);
+        json!({"$ref": format!("#/components/schemas/{name}")})
+    }
+
+    /// Those of `T`, and its own.
+    pub fn of<T: Member>(name: &str) -> (RefOr<Schema>, Vec<(String, RefOr<Schema>)>) {
+        let mut schemas = Self::default();
+        T::describe(&mut schemas);
+        let own = schemas.0.remove(name).unwrap_or_default();
+        (own, schemas.0.into_iter().collect())
+    }
+}
+
+/// The schema with a description, and with what else is said of it in its place. For [`body!`](crate::body).
+pub fn annotated(mut schema: Value, lines: &[&str], more: Value) -> Value {
+    let target = match schema.pointer_mut("/oneOf/0") {
+        Some(reference) => reference.as_object_mut(),
+        None => schema.as_object_mut(),
+    };
+    if let (Some(target), Value::Object(more)) = (target, more) {
+        if !lines.is_empty() {
+            target.insert("description".to_owned(), text(lines));
+        }
+        target.extend(more);
+    }
+    schema
+}
+
+fn text(lines: &[&str]) -> Value {
+    let lines: Vec<&str> = lines.iter().map(|line| line.trim()).collect();
+    json!(lines.join("\n"))
+}
+
+/// The schema of what is one of these. For [`body!`](crate::body).
+pub fn one_of(about: &[&str], variants: &[Value]) -> Value {
+    json!({"oneOf": variants, "description": text(about)})
+}
+
+/// The schema of an object. For [`body!`](crate::body).
+pub fn object(about: &[&str], members: Vec<(&str, bool, Value)>, may_have_others: bool) -> Value {
+    let required = members.iter().filter(|(_, required, _)| *required);
+    let required: Vec<&str> = required.map(|(name, ..)| *name).collect();
+    let required = json!(required);
+    let properties: Value = members
+        .into_iter()
+        .map(|(name, _, schema)| (name.to_owned(), schema))
+        .collect();
+    let closed = if may_have_others {
+        json!({})
+    } else {
+        json!({"additionalProperties": false})
+    };
+    let schema = json!({"type": "object", "required": required, "properties": properties});
+    annotated(schema, about, closed)
+}
+
+/// Declares what a body holds, once: the type, how it is read ([`Member`]), and its schema.
+///
+/// A member's documentation is its description; what holds for it in this place alone, such as an example, follows `=` as
+/// JSON. The schema is named as the type is, or as `as` says. With `and others`, members that it does not name are let pass.
+/// An `enum` is told apart `by` the member that holds the variant's own word.
+///
+/// ```
+/// purser_api::body! {
+///     /// How to rotate.
+///     pub(crate) struct Rotate as "RotateBody" {
+///         /// Whether the old key ends at once.
+///         at_once: bool,
+///         /// For people.
+///         name: Option<purser_api::Text<32>> = {"example": "spare"},
+///     }
+/// }
+/// use purser_api::Member as _;
+/// assert!(Rotate::parse(&serde_json::json!({"at_once": true})).is_ok());
+/// ```
+#[macro_export]
+macro_rules! body {
+    (
+        $(#[doc = $about:literal])*
+        $vis:vis struct $name:ident $(as $component:literal)? $(and $others:ident)? {
+            $($(#[doc = $doc:literal])* $seen:vis $member:ident: $type:ty $(= {$($more:tt)*})?),* $(,)?
+        }
+    ) => {
+        $(#[doc = $about])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        $vis struct $name {
+            $($(#[doc = $doc])* $seen $member: $type,)*
+        }
+
+        impl $crate::Member for $name {
+            const NAMES: &'static [&'static str] = &[$(stringify!($member)),*];
+
+            fn read(
+                value: &::serde_json::Value,
+                place: $crate::Place<'_>,
+                problems: &mut $crate::Problems,
+            ) -> ::core::option::Option<Self> {
+                let known: &[(&'static str, bool)] =
+                    &[$((stringify!($member), <$type as $crate::Member>::REQUIRED)),*];
+                let others: &[&str] = &[$(stringify!($others))?];
+                let _members = $crate::members(value, place, known, !others.is_empty(), problems)?;
+                $(let $member = $crate::member(_members, stringify!($member), place, problems);)*
+                ::core::option::Option::Some(Self { $($member: $member?,)* })
+            }
+
+            fn describe(schemas: &mut $crate::Schemas) -> ::serde_json::Value {
+                let others: &[&str] = &[$(stringify!($others))?];
+                let members = ::std::vec![$((
+                    stringify!($member),
+                    <$type as $crate::Member>::REQUIRED,
+                    $crate::annotated(
+                        <$type as $crate::Member>::describe(schemas),
+                        &[$($doc),*],
+                        ::serde_json::json!({$($($more)*)?}),
+                    ),
+                )),*];
+                let schema = $crate::object(&[$($about),*], members, !others.is_empty());
+                schemas.add(&<Self as ::utoipa::ToSchema>::name(), schema)
+            }
+        }
+
+        $crate::schema!($name $(as $component)?);
+    };
+    (
+        $(#[doc = $about:literal])*
+        $vis:vis enum $name:ident by $tag:ident {
+            $(
+                $(#[doc = $of:literal])*
+                $variant:ident = $value:literal {
+                    $($(#[doc = $doc:literal])* $member:ident: $type:ty $(= {$($more:tt)*})?),* $(,)?
+                }
+            )+
+        }
+    ) => {
+        $(#[doc = $about])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        $vis enum $name {
+            $($(#[doc = $of])* $variant { $($(#[doc = $doc])* $member: $type),* },)+
+        }
+
+        impl $crate::Member for $name {
+            fn read(
+                value: &::serde_json::Value,
+                place: $crate::Place<'_>,
+                problems: &mut $crate::Problems,
+            ) -> ::core::option::Option<Self> {
+                let values: &[&str] = &[$($value),+];
+                match $crate::tag(value, stringify!($tag), values, place, problems)? {
+                    $($value => {
+                        let known: &[(&'static str, bool)] =
+                            &[(stringify!($tag), true), $((stringify!($member), <$type as $crate::Member>::REQUIRED)),*];
+                        let _members = $crate::members(value, place, known, false, problems)?;
+                        $(let $member = $crate::member(_members, stringify!($member), place, problems);)*
+                        ::core::option::Option::Some(Self::$variant { $($member: $member?),* })
+                    })+
+                    _ => ::core::option::Option::None,
+                }
+            }
+
+            fn describe(schemas: &mut $crate::Schemas) -> ::serde_json::Value {
+                let variants = [$({
+                    let tag = ::serde_json::json!({"type": "string", "enum": [$value]});
+                    let members = ::std::vec![
+                        $((
+                            stringify!($member),
+                            <$type as $crate::Member>::REQUIRED,
+                            $crate::annotated(
+                                <$type as $crate::Member>::describe(schemas),
+                                &[$($doc),*],
+                                ::serde_json::json!({$($($more)*)?}),
+                            ),
+                        ),)*
+                        (stringify!($tag), true, tag),
+                    ];
+                    // What else a variant holds is not said by it, where it stands among the others.
+                    $crate::object(&[$($of),*], members, true)
+                }),+];
+                schemas.add(stringify!($name), $crate::one_of(&[$($about),*], &variants))
+            }
+        }
+
+        $crate::schema!($name);
+    };
+}
+
+/// Gives a body ([`Member`]) its place in the OpenAPI document; part of [`body!`](crate::body).
+#[macro_export]
+macro_rules! schema {
+    ($name:ident $(as $component:literal)?) => {
+        impl ::utoipa::PartialSchema for $name {
+            fn schema() -> ::utoipa::openapi::RefOr<::utoipa::openapi::Schema> {
+                $crate::Schemas::of::<Self>(&<Self as ::utoipa::ToSchema>::name()).0
+            }
+        }
+
+        impl ::utoipa::ToSchema for $name {
+            fn name() -> ::std::borrow::Cow<'static, str> {
+                let names: &[&'static str] = &[$($component,)? stringify!($name)];
+                ::std::borrow::Cow::Borrowed(names.first().copied().unwrap_or_default())
+            }
+
+            fn schemas(
+                schemas: &mut ::std::vec::Vec<(
+                    ::std::string::String,
+                    ::utoipa::openapi::RefOr<::utoipa::openapi::Schema>,
+                )>,
+            ) {
+                schemas.extend($crate::Schemas::of::<Self>(&<Self as ::utoipa::ToSchema>::name()).1);
+            }
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Text;
+
+    crate::body! {
+        /// What is called.
+        struct Call {
+            url: Text<8>,
+            method: Option<Text<4>>,
+        }
+    }
+
+    crate::body! {
+        /// A thing,
+        /// in two lines.
+        pub(crate) struct Thing as "SomeThing" {
+            /// What it calls.
+            call: Call,
+            key: Text<8> = {"example": "k"},
+            again: Said<bool>,
+            /// Another call.
+            other: Option<Call>,
+        }
+    }
+
+    crate::body! {
+        /// Whatever.
+        struct Open and others {
+            key: Text<8>,
+        }
+    }
+
+    /// The slug, and where the problems are.
+    fn refused<T: Member + fmt::Debug>(body: &Value) -> (String, Vec<String>) {
+        let error = T::parse(body).unwrap_err();
+        let (ErrorKind::FieldRequired { problems, .. } | ErrorKind::InvalidRequest(problems)) = error.kind() else {
+            panic!("{error}");
+        };
+        let paths = problems.iter().map(|problem| problem.path.clone()).collect();
+        (error.kind().slug(), paths)
+    }
+
+    #[test]
+    fn every_problem_is_told_with_its_pointer_and_the_first_missing_member_names_the_error() {
+        let rows = [
+            (json!([]), "invalid_request", vec![""]),
+            (
+                json!({"key": "k", "call": 7, "a~b/c": 1}),
+                "invalid_request",
+                vec!["/a~0b~1c", "/call"],
+            ),
+            (
+                json!({"key": "", "call": {"url": "u", "verb": 1}, "again": 1, "other": {"url": 1}}),
+                "invalid_request",
+                vec!["/again", "/call/verb", "/key", "/other/url"],
+            ),
+            // The body's own members come first, in the order in which they are documented.
+            (
+                json!({"call": {"method": "", "url": null}, "z": 1}),
+                "key_required",
+                vec!["/call/method", "/call/url", "/key", "/z"],
+            ),
+            (json!({"key": null}), "call_required", vec!["/call", "/key"]),
+            (json!({"key": 1, "call": {}}), "url_required", vec!["/call/url", "/key"]),
+        ];
+        for (body, slug, paths) in rows {
+            let paths: Vec<String> = paths.into_iter().map(str::to_owned).collect();
+            assert_eq!(refused::<Thing>(&body), (slug.to_owned(), paths), "{body}");
+        }
+        assert!(Open::parse(&json!({"key": "k", "x": 1})).is_ok());
+    }
+
+    #[test]
+    fn to_leave_out_and_to_say_null_are_two_things_where_a_body_tells_them_apart() {
+        let rows = [
+            (json!({}), Said::Nothing),
+            (json!({"again": null}), Said::Null),
+            (json!({"again": false}), Said::This(false)),
+        ];
+        for (mut body, again) in rows {
+            body["key"] = json!("k");
+            body["call"] = json!({"url": "u", "method": null});
+            let call = Call {
+                url: Text("u".to_owned()),
+                method: None,
+            };
+            let thing = Thing {
+                call,
+                key: Text("k".to_owned()),
+                again,
+                other: None,
+            };
+            assert_eq!(Thing::parse(&body).unwrap(), thing, "{body}");
+        }
+    }
+
+    #[test]
+    fn what_is_read_is_what_is_described() {
+        let (schema, others) = Schemas::of::<Thing>("SomeThing");
+        let text = |most| json!({"type": "string", "minLength": 1, "maxLength": most, "pattern": "^[^\\x00-\\x1f\\x7f-\\x9f]*$"});
+        let call = "#/components/schemas/Call";
+        let expected = json!({
+            "type": "object",
+            "description": "A thing,\nin two lines.",
+            "required": ["call", "key"],
+            "properties": {
+                "call": {"$ref": call, "description": "What it calls."},
+                "key": annotated(text(8), &[], json!({"example": "k"})),
+                "again": {"type": ["boolean", "null"]},
+                "other": {"oneOf": [{"$ref": call, "description": "Another call."}, {"type": "null"}]},
+            },
+            "additionalProperties": false,
+        });
+        assert_eq!(serde_json::to_value(schema).unwrap(), expected);
+        let names: Vec<&str> = others.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["Call"]);
+        let (open, _) = Schemas::of::<Open>("Open");
+        assert!(
+            serde_json::to_value(open)
+                .unwrap()
+                .get("additionalProperties")
+                .is_none()
+        );
+    }
 }

@@ -1,7 +1,32 @@
-//! Who calls: the agent key of a request. Whether the key is good is for its agent's record to say.
+//! Who calls: what a request says of its sender. Whether the key is good is for its agent's record to say
+//! (`shared/store/src/authenticate.rs`).
 
+use crate::ThrottleScope;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use purser_domain::{ErrorKind, KeyProblem, PresentedKey, Result};
+use std::convert::Infallible;
+
+/// What a request says of its sender: nothing of it is checked yet.
+pub struct Caller {
+    /// The key that it presents.
+    pub key: Result<PresentedKey>,
+    /// Whose requests it is counted with.
+    pub scope: ThrottleScope,
+}
+
+/// Always succeeds: a request without a usable key is counted before it is refused.
+impl<S: Sync> FromRequestParts<S> for Caller {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self {
+            key: presented_key(&parts.headers),
+            scope: ThrottleScope::of(&parts.extensions),
+        })
+    }
+}
 
 /// The key that a request presents (`docs/spec.md` §5, `docs/decisions.md` §9).
 pub fn presented_key(headers: &HeaderMap) -> Result<PresentedKey> {

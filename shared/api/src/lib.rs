@@ -10,7 +10,6 @@
     expect(clippy::arithmetic_side_effects, reason = "tests calculate what they expect")
 )]
 
-mod admit;
 mod aside;
 mod at_most;
 mod aws;
@@ -20,17 +19,18 @@ mod call;
 mod caller;
 mod clock;
 mod decision;
-mod entrance;
 mod env;
 mod envelope;
 mod etag;
 mod failure;
+mod field;
 mod gateway;
 mod http;
 mod internal;
 mod issuer;
 mod metrics;
 mod openapi;
+mod payment_body;
 mod policy;
 mod precondition;
 mod query;
@@ -49,25 +49,28 @@ mod spend;
 mod test_issuer;
 mod trace_id;
 
-pub use admit::admit;
 pub use aside::Aside;
 pub use at_most::at_most;
-pub use body::json_body;
+pub use body::{Member, Place, Problems, Said, Schemas, annotated, json_body, member, members, object, one_of, tag};
 pub use boot::{Boot, BootError, log_to, serve, start_logging, stopped};
 pub use call::CallView;
-pub use caller::presented_key;
+pub use caller::{Caller, presented_key};
 pub use clock::Clock;
 pub use decision::{CheckView, DecisionView};
-pub use entrance::Caller;
 pub use env::{Env, EnvError};
 pub use envelope::{ErrorBody, ProblemView};
 pub use etag::Cacheable;
 pub use failure::{Failure, Reply};
+pub use field::{CalledUrl, Field, HttpMethod, Listed, Price, Text, seconds};
 pub use gateway::{GatewayAnswer, GatewayEvent, answer};
 pub use http::http;
 pub use internal::{InternalCaller, InternalTokens};
 pub use issuer::Provider;
 pub use openapi::{AGENT_KEY, INTERNAL_TOKEN, SESSION, describe_errors, document, is_error_status};
+pub use payment_body::{
+    AuthorizeBody, AuthorizeRequest, CheckBody, CheckRequest, CompleteBody, CompleteRequest, OriginalRequest,
+    ProviderProof,
+};
 pub use policy::PolicyView;
 pub use precondition::{IfMatch, Precondition, VersionTag, versioned};
 pub use query::Query;

@@ -4,7 +4,7 @@
 //! a key says; the issuer and the audience are those of the configuration, to the letter; the time is an argument. Every
 //! refusal is the same `invalid_session`; the log is told one word of why, and nothing of the token.
 //!
-//! Deliberately elsewhere: the issuer's keys (`issuer.rs`), cookies, the state of a sign-in and its nonce (`functions/dashboard`), and what a person may
+//! Deliberately elsewhere: the issuer's keys (`issuer.rs`), cookies, the state of a sign-in and its nonce (`functions/people`), and what a person may
 //! see (the `sub` that owns a record).
 
 use crate::issuer::{Issuer, Provider, SessionKey, endpoint};

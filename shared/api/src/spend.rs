@@ -1,6 +1,6 @@
 //! How it is told what of an agent's limits is used and left: in its policy, and in a preflight.
 
-use purser_domain::{Agent, Amount, RuleId, RuleKind, Timestamp, Window};
+use purser_domain::{Agent, Amount, RuleId, Timestamp, Window};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -36,17 +36,14 @@ pub struct BudgetView {
 impl SpendView {
     /// What is left at `at` of `max_per_day` and of the agent's budgets, of windows that hide no expired entry then.
     pub fn at(at: Timestamp, agent: &Agent, max_per_day: Amount, day: &Window, budgets: &[(RuleId, Window)]) -> Self {
-        let budgets = agent.rules.iter().filter_map(|rule| {
-            let RuleKind::BudgetLimit { limit, window: length } = rule.kind else {
-                return None;
-            };
-            let (_, window) = budgets.iter().find(|(id, _)| *id == rule.id)?;
+        let budgets = agent.budgets().filter_map(|budget| {
+            let window = budget.window(budgets)?;
             Some(BudgetView {
-                rule_id: rule.id.to_string(),
-                limit_units: limit.units(),
-                window_seconds: length.secs(),
+                rule_id: budget.rule.id.to_string(),
+                limit_units: budget.limit.units(),
+                window_seconds: budget.length.secs(),
                 used_units: window.live(at).units(),
-                remaining_units: window.remaining(limit, at).units(),
+                remaining_units: window.remaining(budget.limit, at).units(),
             })
         });
         Self {

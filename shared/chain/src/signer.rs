@@ -4,8 +4,7 @@
 //! anywhere near it. Signatures are deterministic (RFC 6979), so signing twice gives the same bytes.
 
 use crate::WalletSigner;
-use alloy::primitives::{Address, B256, U256, keccak256};
-use alloy::signers::SignerSync as _;
+use alloy::primitives::{Address, B256, Signature, U256, keccak256};
 use alloy::sol_types::{Eip712Domain, SolStruct as _, eip712_domain};
 use purser_domain::{Network, TransferAuthorization};
 use std::sync::LazyLock;
@@ -46,10 +45,10 @@ impl WalletSigner {
             return Err(SignError::OtherWallet { derived, from });
         }
         let signature = self
-            .0
-            .sign_hash_sync(&digest(network, authorization))
+            .key
+            .sign_prehash_recoverable(digest(network, authorization).as_slice())
             .map_err(|_| SignError::Signature)?;
-        Ok(signature.as_bytes())
+        Ok(Signature::from(signature).as_bytes())
     }
 }
 
@@ -92,7 +91,7 @@ fn domain(network: Network) -> Eip712Domain {
 mod tests {
     use super::*;
     use crate::{WalletSeed, wallet::TEST_SEED};
-    use alloy::primitives::{Signature, hex};
+    use alloy::primitives::hex;
     use purser_domain::{Amount, Timestamp};
     use serde_json::Value;
     use std::sync::Arc;

@@ -8,11 +8,10 @@
 //! only has to name a new agent's wallet is given that half and never the seed.
 
 use alloy::primitives::{Address, hex};
-use alloy::signers::k256::ecdsa::{SigningKey, VerifyingKey};
-use alloy::signers::{local::PrivateKeySigner, utils::public_key_to_address};
 use coins_bip32::enc::{MainnetEncoder, XKeyEncoder as _};
 use coins_bip32::primitives::{Hint, XKeyInfo};
 use coins_bip32::xkeys::{Parent, XPriv, XPub};
+use k256::ecdsa::{SigningKey, VerifyingKey};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -78,7 +77,10 @@ impl WalletSeed {
         }
         let key = child(&self.accounts, index)?;
         let key: &SigningKey = key.as_ref();
-        let wallet = Arc::new(WalletSigner(PrivateKeySigner::from_signing_key(key.clone())));
+        let wallet = Arc::new(WalletSigner {
+            key: key.clone(),
+            address: Address::from_private_key(key),
+        });
         if derived.len() >= MOST_DERIVED {
             derived.clear();
         }
@@ -153,7 +155,7 @@ impl WalletXpub {
     pub fn address(&self, index: u32) -> Result<Address, KeyError> {
         let key = child(&self.0, index)?;
         let key: &VerifyingKey = key.as_ref();
-        Ok(public_key_to_address(key))
+        Ok(Address::from_public_key(key))
     }
 }
 
@@ -165,12 +167,15 @@ impl fmt::Debug for WalletXpub {
 }
 
 /// One wallet's key. It signs transfers of the pinned tokens and nothing else.
-pub struct WalletSigner(pub(crate) PrivateKeySigner);
+pub struct WalletSigner {
+    pub(crate) key: SigningKey,
+    address: Address,
+}
 
 impl WalletSigner {
     /// The wallet's address.
     pub const fn address(&self) -> Address {
-        self.0.address()
+        self.address
     }
 }
 

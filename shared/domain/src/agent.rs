@@ -451,6 +451,23 @@ mod tests {
             ("Bearer abc".to_owned(), Some(KeyProblem::HeaderForm)),
             ("Bearer :".to_owned(), Some(KeyProblem::HeaderForm)),
             ("Bearer a: b".to_owned(), Some(KeyProblem::HeaderForm)),
+            (format!("Bearer{good}"), Some(KeyProblem::HeaderForm)),
+            (format!("Bearer\t{good}"), Some(KeyProblem::HeaderForm)),
+            (format!("Bearer Bearer {good}"), Some(KeyProblem::HeaderForm)),
+            (format!("Bearer {good}, Bearer {good}"), Some(KeyProblem::HeaderForm)),
+            (
+                format!("Bearer {}", good.replace(':', "%3A")),
+                Some(KeyProblem::HeaderForm),
+            ),
+            (format!("Bearer {good}:"), Some(KeyProblem::NotAKey)),
+            (
+                format!("Bearer {}", good.replace("gak_pub_", "")),
+                Some(KeyProblem::NotAKey),
+            ),
+            (
+                format!("Bearer {}", good.replace("gak_sec_", "gak_sec_0")),
+                Some(KeyProblem::NotAKey),
+            ),
             ("Bearer a:b".to_owned(), Some(KeyProblem::NotAKey)),
             (
                 format!("Bearer {}", good.replace("gak_pub", "gak_pox")),

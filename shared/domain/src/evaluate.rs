@@ -14,7 +14,7 @@
 
 use crate::{
     Agent, AgentId, AgentStatus, Amount, ApprovalId, CallDescription, Category, Charge, DecisionResult, DomainPattern,
-    EnabledService, Eviction, Fits, Intent, Network, Offer, Operation, OperationSlug, Rule, RuleId, RuleKind, Service,
+    EnabledService, Eviction, Fits, Intent, Network, Operation, OperationSlug, Rule, RuleId, RuleKind, Service,
     ServiceId, ServiceSlug, SpendPolicy, Target, Timestamp, Unpayable, Vendor, Window, catalog::named,
 };
 
@@ -25,8 +25,6 @@ pub struct Facts<'a> {
     pub agent: &'a Agent,
     /// What is asked.
     pub intent: &'a Intent,
-    /// The one entry of the provider's offer that would be paid.
-    pub offer: &'a Offer,
     /// Whose service it is.
     pub service: &'a Service,
     /// Which operation is called; `None` where what is called is none of the service's.
@@ -97,7 +95,7 @@ impl<'a> Grant<'a> {
     }
     /// How much.
     pub const fn amount(&self) -> Amount {
-        self.facts.offer.amount()
+        self.facts.intent.offer.amount()
     }
     /// The call, as its agent describes it.
     pub fn call(&self) -> CallDescription {
@@ -446,7 +444,7 @@ type Checks = [Check; CheckName::ALL.len()];
 /// Decides. See the module's documentation.
 pub fn evaluate<'a>(facts: &Facts<'a>) -> Decision<'a> {
     let mut trail = Trail { first: None };
-    let amount = facts.offer.amount();
+    let amount = facts.intent.offer.amount();
     let enabled = facts.enabled.filter(|enabled| enabled.enabled);
     let policy = enabled.map(|enabled| &enabled.policy);
 
@@ -541,16 +539,16 @@ fn decide<'a>(trail: Trail, checks: &Checks, facts: &Facts<'a>) -> Decision<'a> 
 
 /// What a payment adds to which window, the day's first; `None` for a budget whose window is not among the facts.
 fn charges<'a>(facts: Facts<'a>, enabled: &'a EnabledService) -> impl Iterator<Item = Option<Charge<'a>>> {
-    let charge = move |window: &'a Window, cap| window.charge(facts.offer.amount(), cap, facts.at, facts.eviction);
+    let charge =
+        move |window: &'a Window, cap| window.charge(facts.intent.offer.amount(), cap, facts.at, facts.eviction);
     // The day's write is held to the policy that was read, not to the stamp that lay beside it.
     let day = Charge {
         stamp: enabled.version,
         ..charge(facts.day, enabled.policy.max_per_day)
     };
-    let is_budget = |rule: &&Rule| matches!(rule.kind, RuleKind::BudgetLimit { .. });
-    let budgets = facts.agent.rules.iter().filter(is_budget).map(move |rule| {
-        let (limit, window) = budget_of(rule, &facts)?;
-        Some(charge(window, limit))
+    let budgets = facts.agent.budgets().map(move |budget| {
+        let window = budget.window(facts.budgets)?;
+        Some(charge(window, budget.limit))
     });
     std::iter::once(Some(day)).chain(budgets)
 }
@@ -563,7 +561,7 @@ fn service_not_enabled(facts: &Facts<'_>) -> Reason {
 fn daily_limit(facts: &Facts<'_>, spend_today: Amount, max_per_day: Amount, retry_at: Fits) -> Reason {
     Reason::DailyLimit {
         spend_today,
-        amount: facts.offer.amount(),
+        amount: facts.intent.offer.amount(),
         max_per_day,
         retry_at,
     }
@@ -655,7 +653,7 @@ fn vendor(trail: &mut Trail, facts: &Facts<'_>) -> Check {
 }
 
 fn wrong_vendor(facts: &Facts<'_>, operation: &Operation) -> Option<Block> {
-    let pay_to = facts.offer.pay_to();
+    let pay_to = facts.intent.offer.pay_to();
     let listed = facts.agent.rules.iter().all(|rule| match &rule.kind {
         RuleKind::VendorAllowlist { vendors } => vendors.iter().any(|vendor| match vendor {
             Vendor::Service(slug) => *slug == facts.service.slug,
@@ -677,37 +675,23 @@ fn wrong_vendor(facts: &Facts<'_>, operation: &Operation) -> Option<Block> {
         return Some(Block::PayeeNotInCatalog);
     }
     let max = payable.most;
-    (facts.offer.amount() > max).then_some(Block::PriceAboveCatalog { max })
-}
-
-/// The limit and window of a budget rule; `None` for other rules, and where the window is not among the facts.
-fn budget_of<'a>(rule: &Rule, facts: &Facts<'a>) -> Option<(Amount, &'a Window)> {
-    let RuleKind::BudgetLimit { limit, .. } = rule.kind else {
-        return None;
-    };
-    facts
-        .budgets
-        .iter()
-        .find(|(id, _)| *id == rule.id)
-        .map(|(_, window)| (limit, window))
+    (facts.intent.offer.amount() > max).then_some(Block::PriceAboveCatalog { max })
 }
 
 /// Check 9: the budgets; the fullest one tells the numbers.
 fn budget(trail: &mut Trail, facts: &Facts<'_>) -> Check {
-    let amount = facts.offer.amount();
-    let tightest = facts
-        .agent
-        .rules
-        .iter()
-        .filter_map(|rule| budget_of(rule, facts).map(|(limit, window)| (rule.id, limit, window)))
-        .min_by_key(|(_, limit, window)| window.remaining(*limit, facts.at));
-    let Some((rule, limit, window)) = tightest else {
+    let amount = facts.intent.offer.amount();
+    let budgets = facts.agent.budgets();
+    let tightest = budgets
+        .filter_map(|budget| Some((budget, budget.window(facts.budgets)?)))
+        .min_by_key(|(budget, window)| window.remaining(budget.limit, facts.at));
+    let Some((budget, window)) = tightest else {
         return Check::passed(CheckName::Budget);
     };
     let used = window.live(facts.at);
-    trail.compare(CheckName::Budget, amount, Some((limit, used)), |limit, used| {
+    trail.compare(CheckName::Budget, amount, Some((budget.limit, used)), |limit, used| {
         Block::Budget {
-            rule,
+            rule: budget.rule.id,
             limit,
             used,
             retry_at: window.fits(amount, limit, facts.at),
@@ -721,7 +705,7 @@ fn approval(trail: &mut Trail, facts: &Facts<'_>, policy: Option<&SpendPolicy>) 
     let Some(policy) = policy else {
         return Check::unknown(CheckName::Approval);
     };
-    let amount = facts.offer.amount();
+    let amount = facts.intent.offer.amount();
     let threshold = policy.require_approval_above;
     let asks = amount > threshold;
     let mut rules = facts.agent.rules.iter();
@@ -766,7 +750,7 @@ fn asking_rule(rule: &Rule, facts: &Facts<'_>) -> Option<AskingRule> {
         .as_ref()
         .is_none_or(|listed| categories(facts).any(|category| listed.contains(&category)));
     let above = above.unwrap_or(Amount::ZERO);
-    (service && category && facts.offer.amount() > above).then_some(AskingRule { id: rule.id, above })
+    (service && category && facts.intent.offer.amount() > above).then_some(AskingRule { id: rule.id, above })
 }
 
 enum Finding {

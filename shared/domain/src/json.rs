@@ -4,7 +4,6 @@
 //! repeated key is an error. Beyond that, [`Fields`] reads an object member by member and collects the problems in
 //! the form of `details[]`.
 
-use crate::{Error, ErrorKind};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value, map::Entry};
 use std::{borrow::Cow, fmt};
@@ -133,8 +132,6 @@ pub struct Fields<'a> {
     object: &'a Map<String, Value>,
     path: Cow<'a, str>,
     problems: Vec<Problem>,
-    /// The first required member that was found missing.
-    missing: Option<&'static str>,
 }
 
 impl<'a> Fields<'a> {
@@ -145,7 +142,6 @@ impl<'a> Fields<'a> {
                 object,
                 path: path.into(),
                 problems: Vec::new(),
-                missing: None,
             }),
             _ => Err(Problem::at(path.into(), "must be an object")),
         }
@@ -167,21 +163,6 @@ impl<'a> Fields<'a> {
         self.problems.push(Problem::at(path, message));
     }
 
-    /// Notes a required member that is absent or `null`. The first one that is noted names the error, so members are
-    /// asked for in the order in which they are documented.
-    pub fn require(&mut self, name: &'static str) {
-        if self.get(name).is_none() {
-            self.wrong(name, "is required");
-            self.missing.get_or_insert(name);
-        }
-    }
-
-    /// Takes over what was found in an object that is a member of this one.
-    pub fn adopt(&mut self, member: Fields<'_>) {
-        self.problems.extend(member.problems);
-        self.missing = self.missing.or(member.missing);
-    }
-
     /// Notes problems found elsewhere.
     pub fn extend(&mut self, problems: impl IntoIterator<Item = Problem>) {
         self.problems.extend(problems);
@@ -196,34 +177,6 @@ impl<'a> Fields<'a> {
                 None
             }
         }
-    }
-
-    /// Reads a string member of 1 to `max` bytes without control characters.
-    pub fn text(&mut self, name: &str, max: usize) -> Option<&'a str> {
-        self.read(name, |value| match value.as_str() {
-            Some(text) if (1..=max).contains(&text.len()) && !text.chars().any(char::is_control) => Ok(text),
-            _ => Err(format!(
-                "must be a string of 1 to {max} bytes without control characters"
-            )),
-        })
-    }
-
-    /// Notes every member that `known` does not name: a mistyped `approvalId` must not silently lose its protection.
-    pub fn refuse_unknown(&mut self, known: &[&str]) {
-        let unknown: Vec<String> = self
-            .object
-            .keys()
-            .filter(|key| !known.contains(&key.as_str()))
-            .cloned()
-            .collect();
-        for name in unknown {
-            self.wrong(&name, "is not a field of this request");
-        }
-    }
-
-    /// Whether a problem was found so far.
-    pub const fn has_problems(&self) -> bool {
-        !self.problems.is_empty()
     }
 
     /// Every problem found, in the order of their paths; `Ok` when there is none.
@@ -242,17 +195,6 @@ impl<'a> Fields<'a> {
         let path = self.path.clone().into_owned();
         self.finish()?;
         read().ok_or_else(|| vec![Problem::at(path, "is incomplete")])
-    }
-
-    /// The end of a body: 400 `<field>_required` where a required member is missing, else 400 `invalid_request`, with
-    /// every problem.
-    pub fn finish_body(self) -> Result<(), Error> {
-        let missing = self.missing;
-        let Err(problems) = self.finish() else { return Ok(()) };
-        Err(match missing {
-            Some(field) => ErrorKind::FieldRequired { field, problems }.into(),
-            None => Error::invalid(problems),
-        })
     }
 }
 
@@ -284,37 +226,5 @@ mod tests {
     fn deep_nesting_is_refused_rather_than_overflowing_the_stack() {
         let deep = "[".repeat(100_000);
         assert!(parse_json(deep.as_bytes()).is_err());
-    }
-
-    #[test]
-    fn every_problem_is_reported_with_its_pointer() {
-        let value = json!({"a~b/c": 1, "name": 7});
-        let mut fields = Fields::of(&value, "/x").unwrap();
-        assert_eq!(fields.text("name", 10), None);
-        fields.refuse_unknown(&["name"]);
-        let problems = fields.finish().unwrap_err();
-        let paths: Vec<&str> = problems.iter().map(|problem| problem.path.as_str()).collect();
-        assert_eq!(paths, ["/x/a~0b~1c", "/x/name"]);
-    }
-
-    #[test]
-    fn the_first_missing_member_names_the_error_and_all_else_is_told_beside_it() {
-        let body = json!({"call": {"url": null}, "z": 1});
-        let mut fields = Fields::of(&body, "").unwrap();
-        fields.refuse_unknown(&["call", "key"]);
-        let mut call = Fields::of(&body["call"], "/call").unwrap();
-        call.require("url");
-        call.require("method");
-        fields.adopt(call);
-        fields.require("key");
-        let error = fields.finish_body().unwrap_err();
-        let ErrorKind::FieldRequired { field, problems } = error.kind() else {
-            panic!("{error}");
-        };
-        let paths: Vec<&str> = problems.iter().map(|problem| problem.path.as_str()).collect();
-        assert_eq!(
-            (*field, paths),
-            ("url", vec!["/call/method", "/call/url", "/key", "/z"])
-        );
     }
 }

@@ -22,7 +22,6 @@ mod approval;
 mod call;
 mod catalog;
 mod decision;
-mod edit;
 mod endpoint;
 mod error;
 mod evaluate;
@@ -56,7 +55,6 @@ pub use catalog::{
     Unpayable,
 };
 pub use decision::*;
-pub use edit::*;
 pub use endpoint::Endpoint;
 pub use error::*;
 pub use evaluate::*;

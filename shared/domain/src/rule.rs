@@ -1,6 +1,8 @@
 //! Rules that hold for an agent over all its services (`docs/spec.md` §2.7, §7 `policy_blocked`).
 
-use crate::{Address, Agent, Amount, Catalog, Category, Duration, Problem, RuleId, ServiceSlug};
+use crate::{
+    Address, Agent, AgentId, Amount, Catalog, Category, Duration, Problem, RuleId, ServiceSlug, Window, WindowScope,
+};
 
 /// One rule of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +51,33 @@ pub const BUDGET_WINDOW_MIN: Duration = Duration::from_secs_u32(3_600);
 
 /// The longest window of a budget: 31 days.
 pub const BUDGET_WINDOW_MAX: Duration = Duration::from_secs_u32(31 * 86_400);
+
+/// A rule that is a budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget<'a> {
+    /// The rule.
+    pub rule: &'a Rule,
+    /// How much may be spent.
+    pub limit: Amount,
+    /// Within which time.
+    pub length: Duration,
+}
+
+impl Budget<'_> {
+    /// What its window limits.
+    pub const fn scope(&self, agent: AgentId) -> WindowScope {
+        WindowScope::Budget {
+            agent,
+            rule: self.rule.id,
+        }
+    }
+
+    /// Its window among those that were read; where it is missing, nothing may be spent.
+    pub fn window<'w>(&self, windows: &'w [(RuleId, Window)]) -> Option<&'w Window> {
+        let (_, window) = windows.iter().find(|(rule, _)| *rule == self.rule.id)?;
+        Some(window)
+    }
+}
 
 /// Who may be paid.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,8 +129,22 @@ impl RuleKind {
         }
     }
 
-    const fn is_budget(&self) -> bool {
-        matches!(self, Self::BudgetLimit { .. })
+    /// What may be spent, and within which time, where it is a budget.
+    pub const fn budget(&self) -> Option<(Amount, Duration)> {
+        match *self {
+            Self::BudgetLimit { limit, window } => Some((limit, window)),
+            Self::CategoryBlock { .. } | Self::VendorAllowlist { .. } | Self::ApprovalRequired { .. } => None,
+        }
+    }
+
+    /// Whether a budget may be of windows of this length; else what would be right.
+    pub fn check_window(window: Duration) -> Result<(), String> {
+        let (least, most) = (BUDGET_WINDOW_MIN, BUDGET_WINDOW_MAX);
+        if (least..=most).contains(&window) {
+            return Ok(());
+        }
+        let (least, most) = (least.secs(), most.secs());
+        Err(format!("must be a whole number of seconds from {least} to {most}"))
     }
 
     /// What is wrong with it, each problem where the rule's JSON has it. Services have to be in the catalog, so that
@@ -127,17 +170,9 @@ impl RuleKind {
                 problems
             }
             Self::BudgetLimit { window, .. } => {
-                let (least, most) = (BUDGET_WINDOW_MIN, BUDGET_WINDOW_MAX);
-                let message = || {
-                    format!(
-                        "must be a whole number of seconds from {} to {}",
-                        least.secs(),
-                        most.secs()
-                    )
-                };
-                let fits = (least..=most).contains(window);
-                (!fits)
-                    .then(|| Problem::at("/window_seconds", message()))
+                let wrong = Self::check_window(*window).err();
+                wrong
+                    .map(|message| Problem::at("/window_seconds", message))
                     .into_iter()
                     .collect()
             }
@@ -213,6 +248,14 @@ impl Agent {
     /// The most budgets of an agent: each is one more window in every authorization's transaction.
     pub const MOST_BUDGETS: usize = 10;
 
+    /// Its budgets, in the order in which they were added.
+    pub fn budgets(&self) -> impl Iterator<Item = Budget<'_>> {
+        self.rules.iter().filter_map(|rule| {
+            let (limit, length) = rule.kind.budget()?;
+            Some(Budget { rule, limit, length })
+        })
+    }
+
     /// The agent with one more rule. One whose id is there was added before, and that its answer was lost is no reason to
     /// add it twice.
     pub fn with_rule(mut self, id: RuleId, kind: RuleKind) -> Result<Self, RuleRefusal> {
@@ -222,8 +265,7 @@ impl Agent {
         if self.rules.len() >= Self::MOST_RULES {
             return Err(RuleRefusal::TooMany);
         }
-        let budgets = self.rules.iter().filter(|rule| rule.kind.is_budget()).count();
-        if kind.is_budget() && budgets >= Self::MOST_BUDGETS {
+        if kind.budget().is_some() && self.budgets().count() >= Self::MOST_BUDGETS {
             return Err(RuleRefusal::TooManyBudgets);
         }
         self.rules.push(Rule { id, version: 1, kind });

@@ -1,7 +1,7 @@
 //! What is never admitted, over whole agents, catalogs, policies, rules and windows: the evaluation is held against each
 //! line of the contract's error table (`docs/spec.md` §7), stated by itself, and against their order.
 //!
-//! `decisions.rs` breaks one check at a time in a small case; here everything varies at once, and each statement is read
+//! First one check is broken at a time, in order of precedence; then everything varies at once, and each statement is read
 //! off the contract and not off the code.
 #![expect(
     clippy::unwrap_used,
@@ -10,9 +10,6 @@
     reason = "tests calculate what they expect"
 )]
 
-mod given;
-
-use given::Given;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use purser_domain::*;
@@ -83,6 +80,40 @@ enum Said {
     },
 }
 
+/// What a decision borrows.
+struct Given {
+    agent: Agent,
+    intent: Intent,
+    service: Service,
+    operation: Option<Operation>,
+    enabled: Option<EnabledService>,
+    day: Window,
+    budgets: Vec<(RuleId, Window)>,
+    approval: Option<ApprovalId>,
+    balance: Option<Amount>,
+    at: Timestamp,
+    eviction: Eviction,
+}
+
+impl Given {
+    fn decide(&self) -> Decision<'_> {
+        evaluate(&Facts {
+            agent: &self.agent,
+            intent: &self.intent,
+            service: &self.service,
+            operation: self.operation.as_ref(),
+            network: Network::BaseSepolia,
+            enabled: self.enabled.as_ref(),
+            day: &self.day,
+            budgets: &self.budgets,
+            approval: self.approval,
+            balance: self.balance,
+            at: self.at,
+            eviction: self.eviction,
+        })
+    }
+}
+
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, in every combination")]
 struct Case {
@@ -109,6 +140,9 @@ struct Case {
     approval: bool,
     balance: Option<u64>,
     eager: bool,
+    /// The catalog lists the payments on another network, or without a fixed price; in the table alone.
+    other_network: bool,
+    metered: bool,
 }
 
 const HOUR: i64 = 3_600_000_000;
@@ -198,6 +232,8 @@ fn case() -> impl Strategy<Value = Case> {
             approval,
             balance,
             eager,
+            other_network: false,
+            metered: false,
         },
     )
 }
@@ -230,6 +266,34 @@ fn window(scope: WindowScope, length: Duration, spent: &Spent) -> Window {
 }
 
 impl Case {
+    /// A payment against which nothing stands.
+    fn fine() -> Self {
+        Self {
+            enabled: Some(true),
+            frozen: false,
+            service_category: Category::Search,
+            operations: vec![(0, Category::Search, Some(0), Some(100_000))],
+            called: Some(0),
+            named_unknown: false,
+            enabled_operations: None,
+            domains: None,
+            target: None,
+            price: 50,
+            pay_to: 0,
+            ceiling: 100,
+            per_call: 100,
+            per_day: 1_000,
+            threshold: 100,
+            day: vec![],
+            rules: vec![],
+            approval: false,
+            balance: Some(1_000),
+            eager: true,
+            other_network: false,
+            metered: false,
+        }
+    }
+
     fn given(&self) -> Given {
         let agent_id = AgentId::from_uuid(Uuid::from_u128(1));
         let service_id = ServiceId::from_uuid(Uuid::from_u128(2));
@@ -245,14 +309,18 @@ impl Case {
             endpoint: Endpoint::parse(url.as_str()).unwrap(),
             category: *category,
             execution: "sync".into(),
-            price_model: "fixed".into(),
+            price_model: if self.metered { "metered" } else { "fixed" }.into(),
             estimated_price: units(1),
             max_price: max.map(units),
             params: json!({}),
             fetches_target: None,
             payment: payee.map(|payee| CatalogPayment {
                 scheme: "exact".into(),
-                network: Network::BaseSepolia,
+                network: if self.other_network {
+                    Network::Base
+                } else {
+                    Network::BaseSepolia
+                },
                 amount: units(1),
                 pay_to: address(payee),
             }),
@@ -489,6 +557,125 @@ fn answered(decision: &Decision<'_>) -> Option<&'static str> {
             other => other,
         }),
     }
+}
+
+type Break = fn(&mut Case);
+
+/// The answer to a fine case after these changes, from the last to the first.
+fn answer(changes: &[Break]) -> String {
+    let mut case = Case::fine();
+    for change in changes.iter().rev() {
+        change(&mut case);
+    }
+    match case.given().decide() {
+        Decision::Allow(_) => "allow".into(),
+        Decision::NeedsTarget => "target_url_required".into(),
+        Decision::Refuse(denial) => denial.reason.text(),
+    }
+}
+
+/// Each row breaks its own check and every check below it; the answer is its own.
+#[test]
+fn the_first_failed_check_answers() {
+    let rows: [(&str, Break); 20] = [
+        ("service_not_enabled", |case| case.enabled = Some(false)),
+        ("agent_frozen", |case| case.frozen = true),
+        ("operation_not_enabled_for_agent", |case| {
+            case.enabled_operations = Some(vec![1]);
+        }),
+        ("target_url_required", |case| case.target = None),
+        ("domain_not_allowed", |case| {
+            case.service_category = Category::Scrape;
+            case.domains = Some(vec![0]);
+            case.target = Some(3);
+        }),
+        ("amount_exceeds_max", |case| case.ceiling = 49),
+        ("amount_exceeds_per_call_limit", |case| case.per_call = 49),
+        ("category_block:search", |case| {
+            case.rules.push(Said::Categories(vec![Category::Search]));
+        }),
+        ("vendor_allowlist:lab", |case| {
+            let (services, wallets) = (vec![], vec![]);
+            case.rules.push(Said::Vendors { services, wallets });
+        }),
+        ("vendor_allowlist:pay_to_is_own_wallet", |case| case.pay_to = 2),
+        ("vendor_allowlist:operation_has_no_payment", |case| {
+            case.operations[0].2 = None;
+        }),
+        ("vendor_allowlist:operation_is_paid_on_another_network", |case| {
+            case.other_network = true;
+        }),
+        ("vendor_allowlist:operation_has_no_maximum_price", |case| {
+            case.operations[0].3 = None;
+            case.metered = true;
+        }),
+        ("vendor_allowlist:pay_to_not_in_catalog", |case| case.pay_to = 1),
+        ("vendor_allowlist:price_above_catalog_maximum", |case| {
+            case.operations[0].3 = Some(49);
+        }),
+        ("budget_limit:00000000-0000-0000-0000-000000000064", |case| {
+            case.rules.push(Said::Budget(100, 1, vec![(0, 51)], true));
+        }),
+        ("daily_spend_limit_exceeded", |case| case.day = vec![(0, 500), (0, 451)]),
+        ("approval_required", |case| case.threshold = 49),
+        ("insufficient_usdc_balance", |case| case.balance = Some(49)),
+        ("allow", |_| {}),
+    ];
+    let changes = rows.map(|(_, change)| change);
+    for (index, (expected, _)) in rows.iter().enumerate() {
+        assert_eq!(answer(&changes[index..]), *expected);
+    }
+    // An approval lifts its own check and nothing else.
+    for (expected, change) in rows {
+        let expected = if expected == "approval_required" {
+            "allow"
+        } else {
+            expected
+        };
+        if expected != "target_url_required" {
+            assert_eq!(answer(&[change, |case| case.approval = true]), expected);
+        }
+    }
+}
+
+#[test]
+fn every_check_is_reported_once_and_in_order_whatever_fails() {
+    let changes: [Break; 3] = [
+        |_| {},
+        |case| case.enabled = None,
+        |case| {
+            (case.price, case.balance) = (5_000, Some(1));
+        },
+    ];
+    for change in changes {
+        let mut case = Case::fine();
+        change(&mut case);
+        let checks = match case.given().decide() {
+            Decision::Allow(grant) => grant.checks().to_vec(),
+            Decision::Refuse(denial) => denial.checks,
+            Decision::NeedsTarget => panic!("no target is needed"),
+        };
+        let names: Vec<CheckName> = checks.iter().map(|check| check.name).collect();
+        assert_eq!(names, CheckName::ALL);
+    }
+}
+
+#[test]
+fn a_daily_denial_names_the_instant_at_which_it_fits() {
+    let case = Case {
+        day: vec![(0, 980)],
+        ..Case::fine()
+    };
+    let Decision::Refuse(denial) = case.given().decide() else {
+        panic!("must be refused")
+    };
+    let expected = Reason::DailyLimit {
+        spend_today: units(980),
+        amount: units(50),
+        max_per_day: units(1_000),
+        retry_at: Fits::At(Timestamp::from_secs(NOW).unwrap().after(Duration::DAY)),
+    };
+    assert_eq!(denial.reason, expected);
 }
 
 proptest! {

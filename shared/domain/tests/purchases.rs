@@ -3,8 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where its ground is missing")]
 
 use purser_domain::{
-    Address, Amount, Availability, Catalog, Category, CheckRequest, Endpoint, ErrorKind, Network, Operation,
-    OperationSlug, OperationUuid, Purchase, Service, ServiceId, ServiceSlug, TrustStatus, Url,
+    Address, Amount, Availability, Catalog, Category, Endpoint, ErrorKind, Fingerprint, Intent, Metadata, Network,
+    Offer, Operation, OperationSlug, OperationUuid, ProviderRequest, Purchase, Service, ServiceId, ServiceSlug,
+    TrustStatus, Url,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -47,19 +48,25 @@ fn service(n: u128, slug: &str, page: &str, curated: bool, trust_status: TrustSt
 fn about(catalog: &Catalog, service: &Value, operation: &Value, call: &str) -> String {
     let token = Network::BaseSepolia.token();
     let (method, url) = call.split_once(' ').unwrap();
-    let body = json!({
-        "payment_requirement": {
-            "scheme": "exact", "network": "base-sepolia", "maxAmountRequired": "1", "asset": token.address.to_string(),
-            "payTo": Address::repeat_byte(1).to_string(), "maxTimeoutSeconds": 60,
-        },
-        "max_payment_units": 1,
-        "original_request": {"method": method, "url": url},
-        "service_id": service,
-        "operation_id": operation,
-        "replay_key": "once",
+    let requirement = json!({
+        "scheme": "exact", "network": "base-sepolia", "maxAmountRequired": "1", "asset": token.address.to_string(),
+        "payTo": Address::repeat_byte(1).to_string(), "maxTimeoutSeconds": 60,
     });
-    let request = CheckRequest::parse(&body, Network::BaseSepolia).unwrap();
-    match Purchase::of(&request.intent, catalog) {
+    let intent = Intent {
+        offer: Offer::choose(&requirement, Network::BaseSepolia).unwrap(),
+        max_payment: Amount::ZERO,
+        request: ProviderRequest {
+            method: method.to_ascii_uppercase(),
+            url: Url::parse(url).unwrap(),
+            body_hash: None,
+        },
+        service: service.as_str().map(str::to_owned),
+        operation: operation.as_str().map(|slug| OperationSlug::parse(slug).unwrap()),
+        target: None,
+        metadata: Metadata::default(),
+        fingerprint: Fingerprint::of_text("once"),
+    };
+    match Purchase::of(&intent, catalog) {
         Ok(Purchase { service, operation }) => {
             let operation = operation.map_or("none", |operation| operation.slug.as_str());
             format!("{}/{operation}", service.slug)

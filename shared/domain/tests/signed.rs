@@ -11,7 +11,7 @@
 use proptest::prelude::*;
 use proptest::sample::select;
 use purser_domain::*;
-use serde_json::{Value, json};
+use serde_json::json;
 use uuid::Uuid;
 
 const METHODS: [&str; 2] = ["GET", "POST"];
@@ -180,22 +180,26 @@ impl Case {
             .query_host
             .map_or_else(String::new, |host| format!("?url=https%3A%2F%2F{}%2Fp", HOSTS[host]));
         let target = self.target.map(|host| format!("https://{}/p", HOSTS[host]));
-        let body = json!({
-            "payment_requirement": {
-                "scheme": "exact", "network": "eip155:84532", "amount": self.price.to_string(),
-                "asset": token.address.to_string(), "payTo": payee(self.payee).to_string(), "maxTimeoutSeconds": 60,
-                "extra": {"name": token.name, "version": token.version},
-            },
-            "max_payment_units": 1_000,
-            "original_request": {
-                "method": METHODS[self.method], "url": format!("{}{}{query}", PLACES[self.place], PATHS[self.path]),
-            },
-            "service_id": self.service.map(|index| SERVICES[index]),
-            "operation_id": self.operation.map(|index| SLUGS[index]),
-            "metadata": target.map_or(Value::Null, |target| json!({"target_url": target})),
-            "idempotency_key": "once",
+        let requirement = json!({
+            "scheme": "exact", "network": "eip155:84532", "amount": self.price.to_string(),
+            "asset": token.address.to_string(), "payTo": payee(self.payee).to_string(), "maxTimeoutSeconds": 60,
+            "extra": {"name": token.name, "version": token.version},
         });
-        AuthorizeRequest::parse(&body, Network::BaseSepolia).unwrap().intent
+        let url = format!("{}{}{query}", PLACES[self.place], PATHS[self.path]);
+        Intent {
+            offer: Offer::choose(&requirement, Network::BaseSepolia).unwrap(),
+            max_payment: Amount::from_units(1_000).unwrap(),
+            request: ProviderRequest {
+                method: METHODS[self.method].to_owned(),
+                url: Url::parse(&url).unwrap(),
+                body_hash: None,
+            },
+            service: self.service.map(|index| SERVICES[index].to_owned()),
+            operation: self.operation.map(|index| OperationSlug::parse(SLUGS[index]).unwrap()),
+            target: target.map(|target| Target::parse(&target).unwrap()),
+            metadata: Metadata::default(),
+            fingerprint: Fingerprint::of_text("once"),
+        }
     }
 
     fn agent(&self) -> Agent {
@@ -341,7 +345,6 @@ proptest! {
         let facts = Facts {
             agent: &agent,
             intent: &intent,
-            offer: &intent.offer,
             service: purchase.service,
             operation: purchase.operation,
             network: Network::BaseSepolia,

@@ -101,7 +101,7 @@ impl<T: Clone> Refreshed<T> {
         if self.was_asked(&held, now) {
             return usable.ok_or_else(|| Error::internal(self.fetching, "there was no answer a moment ago"));
         }
-        // Boxed: it is rarely made, and would be a part of the future of every request.
+        // Boxed: it is large, deeper than the compiler looks into futures within futures, and most calls make none.
         match Box::pin(fetch()).await {
             Ok(value) => {
                 self.put(value.clone(), now);

@@ -12,7 +12,7 @@ use crate::{
     transact::{Known, Transaction},
     window::Horizon,
 };
-use purser_domain::{Agent, AgentId, AgentStatus, Duration, Error, Result, Rule, RuleKind, WindowScope};
+use purser_domain::{Agent, AgentId, AgentStatus, Error, Result, Rule, WindowScope};
 
 /// What became of the creation of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,14 +37,6 @@ fn narrows(old: &Agent, new: &Agent) -> bool {
     let ends = |agent: &Agent| -> Vec<_> { agent.keys.iter().map(|key| (key.id, key.ends_at)).collect() };
     let added_only = ends(old).iter().all(|key| ends(new).contains(key));
     (old.status == AgentStatus::Active && new.status == AgentStatus::Frozen) || old.rules != new.rules || !added_only
-}
-
-/// The length of the window that a rule limits.
-pub(crate) const fn budget_length(rule: &Rule) -> Option<Duration> {
-    match rule.kind {
-        RuleKind::BudgetLimit { window, .. } => Some(window),
-        RuleKind::CategoryBlock { .. } | RuleKind::VendorAllowlist { .. } | RuleKind::ApprovalRequired { .. } => None,
-    }
 }
 
 impl Ledger {
@@ -148,8 +140,8 @@ impl Ledger {
 
     /// Creates or stamps the window of every budget that is new or changed.
     fn stamp_budgets(&self, transaction: &mut Transaction<Role>, agent: &Agent, old: &[Rule]) -> Result<()> {
-        for rule in &agent.rules {
-            let Some(length) = budget_length(rule) else { continue };
+        for budget in agent.budgets() {
+            let rule = budget.rule;
             let before = old.iter().find(|before| before.id == rule.id);
             if before.is_some_and(|before| before.version == rule.version) {
                 if before != Some(rule) {
@@ -160,13 +152,11 @@ impl Ledger {
             }
             // How far a window was cleared is told by a time that its length is added to: with another length it would
             // push the recorded time into the future.
-            let same_length = before.and_then(budget_length).is_none_or(|before| before == length);
+            let length_before = before.and_then(|before| before.kind.budget()).map(|(_, length)| length);
+            let same_length = length_before.is_none_or(|before| before == budget.length);
             let horizon = if same_length { Horizon::Keep } else { Horizon::Reset };
-            let scope = WindowScope::Budget {
-                agent: agent.id,
-                rule: rule.id,
-            };
-            transaction.update(Role::Window, self.stamp(scope, rule.version, agent.version, horizon))?;
+            let stamp = self.stamp(budget.scope(agent.id), rule.version, agent.version, horizon);
+            transaction.update(Role::Window, stamp)?;
         }
         Ok(())
     }

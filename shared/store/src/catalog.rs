@@ -6,10 +6,11 @@
 //! least that version of them. What probes have seen is no part of a service: recording it moves neither version.
 
 use crate::{
-    attribute::{Attribute as _, read_probe, write_probe},
+    attribute::Attribute as _,
     fault::{Fault, failed},
     item::{Draft, Item, Row},
     key::catalog as key,
+    map::{read_probe, write_probe},
     patience::Patience,
     transact::{Known, Transaction, update_once_free},
 };

@@ -9,11 +9,11 @@ use crate::{
     attribute::{Attribute as _, text},
     decision::write_decision,
     fault::{Fault, failed},
+    idempotency::{ESCALATE, Prior},
     item::Draft,
     key::{self, Key},
     ledger::Ledger,
     patience::Patience,
-    snapshot::{ESCALATE, Prior},
     transact::{Known, Transaction},
 };
 use aws_sdk_dynamodb::types::builders::PutBuilder;

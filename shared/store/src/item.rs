@@ -1,12 +1,10 @@
 //! From items to domain types, and back. Nothing between the two leaves this crate.
 
+pub(crate) use crate::attribute::Item;
+
 use crate::{attribute::Attribute, key::Key};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{Error, Result};
-use std::collections::HashMap;
-
-/// An item as DynamoDB gives it.
-pub(crate) type Item = HashMap<String, AttributeValue>;
 
 /// A stored item that is not what this crate writes.
 #[derive(Debug, thiserror::Error)]

@@ -4,7 +4,7 @@
 //! settlements sort by their time. Times are padded for that: 16 digits hold the microseconds until the year 2286,
 //! 12 digits the seconds.
 
-use crate::item::Item;
+use crate::attribute::Item;
 use aws_sdk_dynamodb::{operation::query::builders::QueryFluentBuilder, types::AttributeValue};
 use purser_domain::{
     AgentId, ApprovalId, Entry, Fingerprint, KeyId, Network, ServiceId, SettlementId, Timestamp, TransactionId, TxHash,

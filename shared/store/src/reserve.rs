@@ -7,12 +7,12 @@
 
 use crate::{
     attribute::{Attribute as _, text},
+    idempotency::{ALLOW, ESCALATE, Prior},
     item::Draft,
     key::Key,
     ledger::Ledger,
     patience::Patience,
     settlement::write_settlement,
-    snapshot::{ALLOW, ESCALATE, Prior},
     transact::{Known, MOST_ACTIONS, Refusal, Transaction},
 };
 use aws_sdk_dynamodb::types::builders::{PutBuilder, UpdateBuilder};

@@ -7,7 +7,6 @@
 //! A confirmed settlement stays in the index, in the place of its block, until nobody watches it any more (`holds.rs`).
 
 use crate::{
-    agent::budget_length,
     attribute::{Attribute as _, text},
     fault::Fault,
     item::Draft,
@@ -48,11 +47,9 @@ pub enum Moved {
     Overtaken(Settlement),
 }
 
-/// A settlement, with whoever asks about it and what it may be proven by. Each part is as of now.
+/// A settlement that its agent asks about, and what it may be proven by. Each part is as of now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Presented {
-    /// The agent, if there is one of that id.
-    pub agent: Option<Agent>,
     /// The settlement, if it is the agent's.
     pub settlement: Option<Settlement>,
     /// The settlement that the transaction has confirmed, whoever's it is.
@@ -70,8 +67,8 @@ enum Role {
 const CONFIRMING: &str = "confirming a settlement";
 
 impl Ledger {
-    /// An agent, one of its settlements, and which settlement a transaction has confirmed: one round trip, a read unit for
-    /// each.
+    /// An agent, if there is one of that id, one of its settlements, and which settlement a transaction has confirmed: one
+    /// round trip, a read unit for each.
     ///
     /// They may be of several instants. What is confirmed or claimed meanwhile is met by the conditions of
     /// [`Ledger::confirm`].
@@ -80,7 +77,7 @@ impl Ledger {
         agent: AgentId,
         settlement: Option<SettlementId>,
         transaction: Option<(Network, TxHash)>,
-    ) -> Result<Presented> {
+    ) -> Result<(Option<Agent>, Presented)> {
         let settlement = settlement.map(|id| Key::settlement(agent, id));
         let claim = transaction.map(|(network, hash)| Key::used_transaction(network, hash));
         let agent_key = Key::agent(agent);
@@ -90,10 +87,10 @@ impl Ledger {
             .collect();
         let items = self.get_all(&keys).await?;
         let item_of = |key: &Key| items.iter().find(|item| key.is_of(item));
-        Ok(Presented {
-            agent: item_of(&agent_key)
-                .map(|item| self.read_agent(agent, item))
-                .transpose()?,
+        let record = item_of(&agent_key)
+            .map(|item| self.read_agent(agent, item))
+            .transpose()?;
+        let presented = Presented {
             settlement: settlement
                 .and_then(|key| item_of(&key))
                 .map(|item| self.read_settlement(agent, item))
@@ -102,7 +99,8 @@ impl Ledger {
                 .and_then(|key| item_of(&key))
                 .map(|item| self.row(item).get("sid"))
                 .transpose()?,
-        })
+        };
+        Ok((record, presented))
     }
 
     /// Confirms a settlement with the transfer that was seen on chain: 6 write units; 4 more for each window where its spend
@@ -244,12 +242,10 @@ impl Ledger {
         if terms.budgets.is_empty() {
             return Ok(windows);
         }
-        let rules = self.agent(agent).await?.map_or_else(Vec::new, |agent| agent.rules);
-        let budgets = rules.iter().filter(|rule| terms.budgets.contains(&rule.id));
-        windows.extend(budgets.filter_map(|rule| {
-            let scope = WindowScope::Budget { agent, rule: rule.id };
-            budget_length(rule).map(|length| (scope, length))
-        }));
+        if let Some(agent) = self.agent(agent).await? {
+            let budgets = agent.budgets().filter(|budget| terms.budgets.contains(&budget.rule.id));
+            windows.extend(budgets.map(|budget| (budget.scope(agent.id), budget.length)));
+        }
         Ok(windows)
     }
 }

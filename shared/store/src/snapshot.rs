@@ -4,25 +4,15 @@
 //! by a condition of the write it leads to, and the one pair that must agree to be judged by at all, a policy and the
 //! totals that bear its stamp, is read again until it does.
 
-use crate::{
-    agent::budget_length,
-    fault::Fault,
-    item::{Item, Row},
-    key::Key,
-    ledger::Ledger,
-    patience::Patience,
-    window::Head,
-};
+use crate::{fault::Fault, idempotency::Prior, item::Item, key::Key, ledger::Ledger, patience::Patience, window::Head};
 use purser_domain::{
-    Agent, AgentId, Approval, ApprovalId, BoundPayment, Duration, EnabledService, Error, Fingerprint, Result, RuleId,
-    ServiceId, Timestamp, TransactionId, Window, WindowScope,
+    Agent, AgentId, Approval, ApprovalId, Duration, EnabledService, Error, Fingerprint, PresentedKey, Result, RuleId,
+    ServiceId, Timestamp, Window, WindowScope,
 };
 
-/// What to read.
-#[derive(Clone, Copy, Debug)]
+/// What to read beside the record of the agent that asks.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Ask {
-    /// Who asks.
-    pub agent: AgentId,
     /// For which service; without it no window is read.
     pub service: Option<ServiceId>,
     /// The hash of the idempotency key.
@@ -34,35 +24,12 @@ pub struct Ask {
 /// What was read. Nothing in it is older than the call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The agent, if there is one of that id.
-    pub agent: Option<Agent>,
     /// What the idempotency key is bound to.
     pub prior: Option<Prior>,
     /// The approval, whoever it belongs to.
     pub approval: Option<Approval>,
     /// Policy and windows; `None` when no service was asked for.
     pub standing: Option<Standing>,
-}
-
-/// What an idempotency key is bound to, for good.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Prior {
-    /// An authorization.
-    Allowed {
-        /// The request.
-        fingerprint: Fingerprint,
-        /// What it authorized.
-        payment: BoundPayment,
-    },
-    /// An escalation. The retry that carries the approval binds the key anew.
-    Escalated {
-        /// The request.
-        fingerprint: Fingerprint,
-        /// The approval it waits for.
-        approval: ApprovalId,
-        /// The decision.
-        transaction: TransactionId,
-    },
 }
 
 /// An agent's standing with a service.
@@ -76,6 +43,14 @@ pub struct Standing {
     pub budgets: Vec<(RuleId, Window)>,
 }
 
+impl Snapshot {
+    /// The standing, where a service was asked for.
+    pub fn standing_mut(&mut self) -> Result<&mut Standing> {
+        let missing = || Error::internal("reading a standing", Fault::new("no service was asked for"));
+        self.standing.as_mut().ok_or_else(missing)
+    }
+}
+
 impl Standing {
     /// Every window, the day's first.
     pub fn windows(&self) -> impl Iterator<Item = &Window> {
@@ -83,56 +58,48 @@ impl Standing {
     }
 }
 
-impl Prior {
-    /// The request that the key was first used for.
-    pub const fn fingerprint(&self) -> &Fingerprint {
-        match self {
-            Self::Allowed { fingerprint, .. } | Self::Escalated { fingerprint, .. } => fingerprint,
-        }
-    }
-
-    /// What an idempotency row says.
-    pub(crate) fn read(row: Row<'_>) -> Result<Self> {
-        let fingerprint = row.get("rh")?;
-        match row.get::<String>("kind")?.as_str() {
-            ALLOW => Ok(Self::Allowed {
-                fingerprint,
-                payment: BoundPayment {
-                    settlement: row.get("sid")?,
-                    transaction: row.get("txid")?,
-                    authorized_at: row.get("t")?,
-                    valid_before: row.get("vb")?,
-                    offer_index: row.get("oi")?,
-                },
-            }),
-            ESCALATE => Ok(Self::Escalated {
-                fingerprint,
-                approval: row.get("apid")?,
-                transaction: row.get("txid")?,
-            }),
-            _ => Err(row.corrupt("kind")),
-        }
-    }
-}
-
-/// The `kind` of a key that authorized.
-pub(crate) const ALLOW: &str = "allow";
-/// The `kind` of a key that escalated.
-pub(crate) const ESCALATE: &str = "esc";
-
 impl Ledger {
-    /// Reads all of it: 3 read units, 4 with an approval, and one more for each budget, which take a second round trip.
-    pub async fn snapshot(&self, ask: &Ask) -> Result<Snapshot> {
-        self.snapshot_for(ask, |_| true).await
+    /// Reads all of it, and the agent, if there is one of that id: 3 read units, 4 with an approval, and one more for each
+    /// budget, which take a second round trip.
+    pub async fn snapshot(&self, agent: AgentId, ask: &Ask) -> Result<(Option<Agent>, Snapshot)> {
+        self.snapshot_unless(None, agent, ask).await
     }
 
-    /// The same for a caller who is not known yet: unless `knows` them by the agent's record, no budget is read, so that
-    /// the work for a wrong secret is the work for an agent that does not exist.
-    pub async fn snapshot_for(&self, ask: &Ask, knows: impl Fn(&Agent) -> bool) -> Result<Snapshot> {
+    /// The same for a caller who is not known yet: unless the key is the agent's own and valid at `now`, no budget is read, so
+    /// that the work for a wrong secret is the work for an agent that does not exist.
+    pub async fn snapshot_for(
+        &self,
+        key: &PresentedKey,
+        now: Timestamp,
+        ask: &Ask,
+    ) -> Result<(Option<Agent>, Snapshot)> {
+        self.snapshot_unless(Some((key, now)), key.agent, ask).await
+    }
+
+    async fn snapshot_unless(
+        &self,
+        unproven: Option<(&PresentedKey, Timestamp)>,
+        agent: AgentId,
+        ask: &Ask,
+    ) -> Result<(Option<Agent>, Snapshot)> {
         let mut patience = Patience::new();
         loop {
-            if let Some(snapshot) = self.read_once(ask, &knows).await? {
-                return Ok(snapshot);
+            // Boxed, since joining copies a future that is over, and those of the SDK take kilobytes.
+            let rows = Box::pin(self.single_rows(agent, ask));
+            let (rows, head) = tokio::try_join!(rows, Box::pin(self.day(agent, ask)))?;
+            let SingleRows { agent, prior, approval } = rows;
+            let is_known = |agent: &&Agent| unproven.is_none_or(|(key, now)| key.is_valid_for(Some(agent), now));
+            let standing = match head {
+                Some(head) => self.standing(head, agent.as_ref().filter(is_known)).await?,
+                None => None,
+            };
+            if standing.is_some() || ask.service.is_none() {
+                let snapshot = Snapshot {
+                    prior,
+                    approval,
+                    standing,
+                };
+                return Ok((agent, snapshot));
             }
             patience.pause().await.map_err(|_| {
                 Error::internal(
@@ -163,40 +130,23 @@ impl Ledger {
         Ok(())
     }
 
-    /// One reading; `None` when a policy or budget and its window are of two instants.
-    async fn read_once(&self, ask: &Ask, knows: impl Fn(&Agent) -> bool) -> Result<Option<Snapshot>> {
-        // Boxed, since joining copies a future that is over, and those of the SDK take kilobytes.
-        let (rows, head) = tokio::try_join!(Box::pin(self.single_rows(ask)), Box::pin(self.day(ask)))?;
-        let SingleRows { agent, prior, approval } = rows;
-        let Some(Head {
+    /// The standing of a day's window and the agent's budgets; `None` when a policy or budget and its window are of two
+    /// instants.
+    async fn standing(&self, day: Head, agent: Option<&Agent>) -> Result<Option<Standing>> {
+        let Head {
             policy: enabled,
             window: day,
-        }) = head
-        else {
-            return Ok(Some(Snapshot {
-                agent,
-                prior,
-                approval,
-                standing: None,
-            }));
-        };
+        } = day;
         if enabled.as_ref().is_some_and(|enabled| enabled.version != day.stamp) {
             return Ok(None);
         }
-        let Some(budgets) = self.budgets(agent.as_ref().filter(|agent| knows(agent))).await? else {
-            return Ok(None);
-        };
-        Ok(Some(Snapshot {
-            agent,
-            prior,
-            approval,
-            standing: Some(Standing { enabled, day, budgets }),
-        }))
+        let budgets = self.budgets(agent).await?;
+        Ok(budgets.map(|budgets| Standing { enabled, day, budgets }))
     }
 
-    async fn single_rows(&self, ask: &Ask) -> Result<SingleRows> {
-        let agent = Key::agent(ask.agent);
-        let prior = ask.key.map(|key| Key::idempotency(ask.agent, &key));
+    async fn single_rows(&self, id: AgentId, ask: &Ask) -> Result<SingleRows> {
+        let agent = Key::agent(id);
+        let prior = ask.key.map(|key| Key::idempotency(id, &key));
         let approval = ask.approval.map(Key::approval);
         let keys: Vec<Key> = [Some(agent.clone()), prior.clone(), approval.clone()]
             .into_iter()
@@ -207,7 +157,7 @@ impl Ledger {
             |key: Option<&Key>| -> Option<&Item> { items.iter().find(|item| key.is_some_and(|key| key.is_of(item))) };
         Ok(SingleRows {
             agent: item_of(Some(&agent))
-                .map(|item| self.read_agent(ask.agent, item))
+                .map(|item| self.read_agent(id, item))
                 .transpose()?,
             prior: item_of(prior.as_ref())
                 .map(|item| Prior::read(self.row(item)))
@@ -219,17 +169,10 @@ impl Ledger {
         })
     }
 
-    async fn day(&self, ask: &Ask) -> Result<Option<Head>> {
+    async fn day(&self, agent: AgentId, ask: &Ask) -> Result<Option<Head>> {
         let Some(service) = ask.service else { return Ok(None) };
-        self.head(
-            WindowScope::Day {
-                agent: ask.agent,
-                service,
-            },
-            Duration::DAY,
-        )
-        .await
-        .map(Some)
+        let scope = WindowScope::Day { agent, service };
+        self.head(scope, Duration::DAY).await.map(Some)
     }
 
     /// The windows of the agent's budgets, read side by side; `None` when one does not bear its rule's stamp.
@@ -238,13 +181,9 @@ impl Ledger {
         let Some(agent) = agent else {
             return Ok(Some(Vec::new()));
         };
-        for rule in &agent.rules {
-            let Some(length) = budget_length(rule) else { continue };
-            let (ledger, id, version) = (self.clone(), rule.id, rule.version);
-            let scope = WindowScope::Budget {
-                agent: agent.id,
-                rule: id,
-            };
+        for budget in agent.budgets() {
+            let (scope, length) = (budget.scope(agent.id), budget.length);
+            let (ledger, id, version) = (self.clone(), budget.rule.id, budget.rule.version);
             reads.spawn(async move { ledger.head(scope, length).await.map(|head| (id, version, head.window)) });
         }
         let mut budgets = Vec::with_capacity(reads.len());

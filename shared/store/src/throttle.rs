@@ -1,10 +1,11 @@
 //! The throttle: one counter per scope and minute, one write per request.
 //!
-//! A counter that can't be written is an error here; whether the request goes on then is for the caller to say.
+//! The counter is asked while the first reads run, and its "no" wins. One that can't be written lets the call go on: the
+//! tables that it guards answer for themselves (`docs/decisions.md` §9).
 
 use crate::{attribute::Attribute as _, item::Draft, key, transact::was_made};
 use aws_sdk_dynamodb::Client;
-use purser_domain::{Result, Timestamp};
+use purser_domain::{ErrorKind, Result, Timestamp};
 use std::{fmt, sync::Arc};
 
 /// The throttle's counters.
@@ -29,8 +30,19 @@ impl Throttle {
         }
     }
 
-    /// Counts one request of a scope, such as a source address, and lets it through: `None`. When the minute's requests
-    /// are used up, it answers how many whole seconds to wait for the next minute, one at least.
+    /// Runs `work` while one request of a scope, such as a source address, is counted; 429 when the minute's requests are
+    /// used up. `work` has run by then, so it may read but must not write.
+    pub async fn limit<T>(
+        &self,
+        scope: impl fmt::Display,
+        now: Timestamp,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        limited(self.hit(scope, now), work).await
+    }
+
+    /// Counts one request and lets it through: `None`. When the minute's requests are used up, it answers how many whole
+    /// seconds to wait for the next minute, one at least.
     pub async fn hit(&self, scope: impl fmt::Display, now: Timestamp) -> Result<Option<u64>> {
         let (minute, second) = (now.secs() / MINUTE, now.secs() % MINUTE);
         let update = self
@@ -48,5 +60,74 @@ impl Throttle {
             .expression_attribute_values(":ttl", now.secs().saturating_add(KEPT).write());
         let counted = was_made(update.send().await, "counting a request")?;
         Ok((!counted).then(|| MINUTE.saturating_sub(second)))
+    }
+}
+
+async fn limited<T>(
+    hit: impl Future<Output = Result<Option<u64>>>,
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    // Boxed, since joining copies a future that is over, and those of the SDK take kilobytes.
+    let (hit, work) = tokio::join!(Box::pin(hit), Box::pin(work));
+    match hit {
+        Ok(None) => work,
+        Ok(Some(retry_after)) => Err(ErrorKind::TooManyRequests {
+            retry_after: retry_after.max(1),
+        }
+        .into()),
+        Err(error) => {
+            tracing::warn!(cause = %error, "throttle.unavailable");
+            work
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use purser_domain::Error;
+
+    #[tokio::test]
+    async fn a_limit_wins_over_whatever_the_work_found() {
+        type Row = (Result<Option<u64>>, Result<u8>, Result<u8, &'static str>);
+        let down = || Error::internal("counting", "down");
+        let rows: [Row; 6] = [
+            (Ok(None), Ok(1), Ok(1)),
+            (Ok(None), Err(ErrorKind::NotFound.into()), Err("not_found")),
+            (Ok(Some(30)), Ok(1), Err("too_many_requests")),
+            (
+                Ok(Some(30)),
+                Err(ErrorKind::InvalidAgentKey.into()),
+                Err("too_many_requests"),
+            ),
+            (Err(down()), Ok(1), Ok(1)),
+            (Err(down()), Err(ErrorKind::NotFound.into()), Err("not_found")),
+        ];
+        for (hit, work, expected) in rows {
+            let answer = limited(async { hit }, async { work })
+                .await
+                .map_err(|error| error.kind().slug());
+            assert_eq!(answer, expected.map_err(str::to_owned));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_limited_caller_waits_at_least_a_second() {
+        let error = limited(async { Ok(Some(0)) }, async { Ok(()) }).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::TooManyRequests { retry_after: 1 }));
+    }
+
+    #[tokio::test]
+    async fn both_run_at_the_same_time() {
+        let (send, receive) = tokio::sync::oneshot::channel();
+        let hit = async {
+            receive.await.unwrap();
+            Ok(None)
+        };
+        let work = async {
+            send.send(()).unwrap();
+            Ok(())
+        };
+        limited(hit, work).await.unwrap();
     }
 }

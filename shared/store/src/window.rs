@@ -7,10 +7,10 @@
 use crate::{
     attribute::Attribute as _,
     fault::failed,
+    idempotency::Prior,
     item::{Draft, Item},
     key::{self, Key},
     ledger::Ledger,
-    snapshot::Prior,
     transact::{Sent, Transaction, update_once_free},
 };
 use aws_sdk_dynamodb::types::builders::UpdateBuilder;

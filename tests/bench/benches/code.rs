@@ -4,14 +4,14 @@
 //! the same digest signed by bare `k256`.
 
 use alloy::primitives::hex;
-use alloy::signers::k256::ecdsa::SigningKey;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use k256::ecdsa::SigningKey;
+use purser_api::{AuthorizeRequest, CompleteRequest, ProviderProof};
 use purser_bench::{Case, NETWORK, Table, World, authorize_body, offer_v1, offer_v2};
 use purser_chain::{NonceKey, WalletSeed};
 use purser_domain::{
-    AUTHORIZATION_USED, Amount, AuthorizeRequest, B256, Catalog, CompleteRequest, Expected, Fingerprint, Log, Offer,
-    PaymentHeader, ProviderProof, Receipt, SettlementId, TRANSFER, Timestamp, TransferAuthorization, TxHash,
-    match_transfer, parse_json,
+    AUTHORIZATION_USED, Amount, B256, Catalog, Expected, Fingerprint, Log, Offer, PaymentHeader, Receipt, SettlementId,
+    TRANSFER, Timestamp, TransferAuthorization, TxHash, match_transfer, parse_json,
 };
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};

@@ -4,10 +4,10 @@
 //! that a policy language can't say (what counts in a window, the parents of a host name).
 
 use crate::world::{NETWORK, World, authorize_body, units};
+use purser_api::AuthorizeRequest;
 use purser_domain::{
-    Address, AgentStatus, ApprovalId, AuthorizeRequest, Category, Check, CheckOutcome, Decision, DomainPattern,
-    EnabledService, Eviction, Facts, Intent, OperationSlug, Purchase, RuleKind, Service, ServiceSlug, Target, Vendor,
-    evaluate,
+    Address, AgentStatus, ApprovalId, Category, Check, CheckOutcome, Decision, DomainPattern, EnabledService, Eviction,
+    Facts, Intent, OperationSlug, Purchase, RuleKind, Service, ServiceSlug, Target, Vendor, evaluate,
 };
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -112,7 +112,6 @@ impl Case {
         Facts {
             agent: &self.world.agent,
             intent: &self.intent,
-            offer: &self.intent.offer,
             service: purchase.service,
             operation: purchase.operation,
             network: NETWORK,
@@ -151,10 +150,10 @@ impl Case {
             .iter()
             .map(|(rule, window)| (rule.to_string(), json!(live(window))));
         json!({
-            "amount": facts.offer.amount().units(),
+            "amount": facts.intent.offer.amount().units(),
             "max_payment": facts.intent.max_payment.units(),
             "max_price": operation.max_price.unwrap().units(),
-            "pay_to": facts.offer.pay_to().to_string(),
+            "pay_to": facts.intent.offer.pay_to().to_string(),
             "payees": payees,
             "service": facts.service.slug.as_str(),
             "categories": BTreeSet::from([facts.service.category.name(), operation.category.name()]),

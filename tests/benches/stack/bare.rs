@@ -6,7 +6,6 @@
 //! signature.
 
 use alloy::primitives::B256;
-use alloy::signers::{SignerSync as _, local::PrivateKeySigner};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::operation::{
     batch_get_item::{BatchGetItemInput, builders::BatchGetItemInputBuilder},
@@ -21,6 +20,7 @@ use aws_sdk_dynamodb::types::{
     AttributeValue, Delete, KeysAndAttributes, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
+use k256::ecdsa::SigningKey;
 use purser_proxy::Call;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -61,7 +61,7 @@ pub struct Asker {
     pub db: Client,
     pub http: reqwest::Client,
     pub node_url: String,
-    pub signer: PrivateKeySigner,
+    pub signer: SigningKey,
 }
 
 impl Recorded {
@@ -138,7 +138,10 @@ impl Bare {
             together(round.into_iter().map(|request| request.ask(asker))).await;
         }
         if let Some(digest) = self.signature {
-            let signature = asker.signer.sign_hash_sync(&digest).expect("a signature");
+            let signature = asker
+                .signer
+                .sign_prehash_recoverable(digest.as_slice())
+                .expect("a signature");
             std::hint::black_box(signature);
         }
     }

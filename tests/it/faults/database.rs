@@ -100,7 +100,7 @@ impl<'a> Bench<'a> {
         for operation in ALL {
             let function = match operation {
                 Authorize | Replay | Escalate | Complete => payments(world, &[]).await,
-                Approve | Freeze | EditPolicy => process(world, "dashboard", &[]).await,
+                Approve | Freeze | EditPolicy => process(world, "people", &[]).await,
             };
             processes.insert(operation, Arc::new(function));
         }

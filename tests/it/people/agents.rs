@@ -1,6 +1,6 @@
-//! Agents: made, listed, renamed, frozen.
+//! Agents: made, listed, renamed. What a freeze stops: `edits.rs`.
 
-use super::{Household, KIM, LEE, NOTHING, carrying};
+use super::{Household, KIM, LEE, NOTHING};
 use purser_tests::{World, body_of, dollars, together};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -187,62 +187,4 @@ async fn an_agent_is_renamed_by_its_owner_and_by_nobody_else() {
         .refused(404, "not_found");
     assert_eq!(world.rows().await.changes_since(&rows), NOTHING);
     assert_eq!(home.read("").await, expected);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_frozen_agent_pays_nothing_not_even_what_was_approved() {
-    let home = Household::in_world(World::start().await).await;
-    let (world, agent) = (&home.world, &home.agent);
-    home.set_policy(json!({"require_approval_above_units": dollars(5)}))
-        .await;
-    let small = body_of(world.offer(dollars(1)));
-    let large = body_of(world.offer(dollars(6)));
-    let asked = world.authorize(agent, &large).await.refused(402, "approval_required");
-    let approval = asked["approval_id"].clone();
-    let below = format!("/approvals/{}", approval.as_str().unwrap());
-    home.edit(Method::POST, &format!("{below}/approve"), json!({}))
-        .await
-        .ok();
-
-    assert_eq!(home.set_status("frozen").await["status"], "frozen");
-    let before = world.rows().await;
-    for body in [&carrying(&large, &approval), &small] {
-        let refused = world.authorize(agent, body).await.refused(403, "policy_blocked");
-        let decision = &refused["decision"];
-        assert_eq!(
-            (&decision["reason"], &decision["rule_triggered"]),
-            (&json!("agent_frozen"), &json!("agent_frozen"))
-        );
-        let foreseen = world.check(agent, body).await.ok();
-        assert_eq!(
-            (&foreseen["result"], &foreseen["reason"]),
-            (&json!("block"), &json!("agent_frozen"))
-        );
-    }
-    assert_eq!(
-        world.rows().await.changes_since(&before),
-        NOTHING,
-        "nothing is reserved, and the approval not used"
-    );
-    world.authorize(&world.demo(), &small).await.ok();
-    let waiting = home.read(&below).await;
-    assert_eq!(
-        (&waiting["status"], &waiting["agent_status"]),
-        (&json!("approved"), &json!("frozen"))
-    );
-
-    home.set_status("active").await;
-    let paid = world.authorize(agent, &carrying(&large, &approval)).await.ok();
-    let again = world
-        .authorize(agent, &carrying(&large, &approval))
-        .await
-        .refused(409, "idempotent_replay");
-    assert_eq!(again["settlement_id"], paid["settlement_id"]);
-    let after = world.footprint().await;
-    assert_eq!(
-        (after.settlements, after.total),
-        (2, dollars(6 + 1)),
-        "with the other agent's"
-    );
-    assert_eq!(home.read(&below).await["status"], "executed");
 }

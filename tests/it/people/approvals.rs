@@ -1,8 +1,9 @@
-//! Approvals, as the person sees them who decides.
+//! Approvals, as the person sees them who decides. What a verdict does to a payment: `errors.rs`; who may give it:
+//! `isolation.rs`.
 
-use super::{Household, KIM, LEE, NOTHING, carrying, members};
+use super::{Household, KIM, NOTHING, carrying, members};
 use purser_domain::{Duration, Timestamp};
-use purser_tests::{World, authorizing, body_of, dollars, fresh_key, paths, together};
+use purser_tests::{World, authorizing, body_of, dollars, paths, together};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -193,34 +194,6 @@ async fn an_agent_that_asks_to_its_limit_hides_nobody_elses_question() {
     assert!(html.contains("quiet one (1 waiting)") && html.contains("errand runner (20 waiting)"));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_rejected_payment_is_not_made() {
-    let home = asking(World::start().await).await;
-    let (world, agent) = (&home.world, &home.agent);
-    let (body, id) = home.ask(6).await;
-    // A verdict needs no word, and no body either.
-    let request = world.persons_request(&home.kim, Method::POST, &agent.path(&reject(&id)));
-    let rejected = World::send(request).await.ok();
-    assert_eq!(
-        (&rejected["status"], &rejected["note"]),
-        (&json!("rejected"), &Value::Null)
-    );
-    let before = world.footprint().await;
-    for body in [&body, &carrying(&body, &id)] {
-        let refused = world.authorize(agent, body).await.refused(403, "policy_blocked");
-        assert_eq!(refused["decision"]["reason"], "approval_rejected");
-    }
-    assert_eq!(world.footprint().await, before);
-    for again in [approve(&id), reject(&id)] {
-        let told = home
-            .edit(Method::POST, &again, json!({}))
-            .await
-            .refused(409, "approval_not_pending");
-        assert_eq!((&told["approval_id"], &told["status"]), (&id, &json!("rejected")));
-    }
-    assert_eq!(home.approval(&id).await, rejected);
-}
-
 /// Two people with one account, each signed in on their own.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_people_who_decide_at_once_one_decides_and_the_other_is_told() {
@@ -293,47 +266,6 @@ async fn a_verdict_comes_within_a_day_or_not_at_all() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_but_the_owner_decides_or_reads_an_approval() {
-    let home = asking(World::start().await).await;
-    let (world, agent) = (&home.world, &home.agent);
-    let (_, id) = home.ask(6).await;
-    let lee = world.person(&LEE);
-    let lees = world.agent_of(&lee, "Lee's").await;
-    let sibling = world.agent_of(&home.kim, "sibling").await;
-    let before = world.rows().await;
-
-    for below in [approve(&id), reject(&id)] {
-        // The key of the agent that asks opens no route of its owner's.
-        let with_its_key = world.post(agent, &agent.path(&below), &json!({})).await;
-        with_its_key.refused(401, "invalid_session");
-        let others = [(&lee, agent), (&lee, &lees), (&home.kim, &lees), (&home.kim, &sibling)];
-        for (person, agent) in others {
-            let answer = world
-                .person_edits(person, Method::POST, &agent.path(&below), &json!({"note": 7}))
-                .await;
-            answer.refused(404, "not_found");
-        }
-    }
-    for (person, agent) in [(&lee, agent), (&lee, &lees), (&home.kim, &sibling)] {
-        world
-            .person_gets(person, &agent.path(&below(&id)))
-            .await
-            .refused(404, "not_found");
-    }
-    let unknown = json!(fresh_key());
-    for id in [&unknown, &json!("x")] {
-        home.edit(Method::POST, &approve(id), json!({}))
-            .await
-            .refused(404, "not_found");
-    }
-    assert_eq!(world.person_gets(&lee, "/approvals").await.ok()["count"], 0);
-    let narrowed = format!("/approvals?agent_id={}", agent.id);
-    world.person_gets(&lee, &narrowed).await.refused(404, "not_found");
-    assert_eq!(world.rows().await.changes_since(&before), NOTHING);
-    assert_eq!(home.approval(&id).await["status"], "pending");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn identical_open_requests_are_one_question_and_one_payment() {
     const RACERS: usize = 16;
     let home = asking(World::conflicted().await).await;
@@ -403,7 +335,9 @@ async fn the_queue_shows_every_approval_once_by_status_by_agent_and_page_by_page
     let (_, approved) = home.ask(7).await;
     home.edit(Method::POST, &approve(&approved), json!({})).await.ok();
     let (_, rejected) = home.ask(8).await;
-    home.edit(Method::POST, &reject(&rejected), json!({})).await.ok();
+    // A verdict needs no word, and no body either.
+    let request = world.persons_request(kim, Method::POST, &home.agent.path(&reject(&rejected)));
+    World::send(request).await.ok();
     // Several at one instant, so that the time alone tells no place.
     let mut siblings = Vec::new();
     for price in 1..10 {

@@ -17,9 +17,9 @@ use crate::tally::Tally;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, header};
-use purser_api::{Aside, Boot, Chance, Clock};
+use purser_api::{Aside, AuthorizeRequest, Boot, Chance, Clock};
 use purser_chain::Node;
-use purser_domain::{Address, AgentId, ApprovalId, AuthorizeRequest, B256, Fingerprint, RuleId, Timestamp};
+use purser_domain::{Address, AgentId, ApprovalId, B256, Fingerprint, RuleId, Timestamp};
 use purser_local::Template;
 use purser_reconcile::Outcome as Outcomes;
 use purser_reconcile::Reconcile;
@@ -466,7 +466,7 @@ impl Run {
         }
     }
 
-    /// What a person does, on a worker that is the dashboard's now.
+    /// What a person does, on a worker that serves people now.
     async fn person(self: &Arc<Self>, worker: usize, op: Op) -> String {
         let Worker { link, ledger, .. } = &self.workers[worker];
         let now = Timestamp::from_micros(self.world.clock_of(worker)).expect("an instant");
@@ -841,7 +841,7 @@ impl Run {
         }
     }
 
-    /// The agent's poll, which is the dashboard's to answer: as people act, through the store.
+    /// The agent's poll, which is the people's function's to answer: as people act, through the store.
     async fn poll(&self, worker: usize, agent: u8, key: u8, begun: Begun) -> String {
         let Some(approval) = self.memory(agent, key, |memory| memory.approval) else {
             self.ended(worker);

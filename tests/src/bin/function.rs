@@ -8,13 +8,13 @@ async fn main() -> ExitCode {
     let name = std::env::args().nth(1);
     match name.as_deref() {
         Some("payments") => purser_api::serve(purser_payments::router).await,
-        Some("dashboard") => purser_api::serve(purser_dashboard::router).await,
+        Some("people") => purser_api::serve(purser_people::router).await,
         Some("reconcile") => {
             let run = async |reconcile: &Reconcile, time_left| reconcile.run(time_left).await.map(|_| ());
             purser_api::serve_schedule(Reconcile::boot, run).await
         }
         _ => {
-            eprintln!("function: payments, dashboard or reconcile, and not {name:?}");
+            eprintln!("function: payments, people or reconcile, and not {name:?}");
             ExitCode::FAILURE
         }
     }

@@ -83,13 +83,12 @@ async fn an_approval_returns_and_is_found_by_whoever_asks_for_it() {
         (approval.expires_at, approval.status(start)),
         (start.after(Duration::DAY), ApprovalStatus::Pending)
     );
-    let seen = Ask {
-        agent: asked.agent,
-        service: None,
-        key: None,
+    let ask = Ask {
         approval: Some(id),
+        ..Ask::default()
     };
-    assert_eq!(ledger.snapshot(&seen).await.unwrap().approval, Some(approval));
+    let (_, seen) = ledger.snapshot(asked.agent, &ask).await.unwrap();
+    assert_eq!(seen.approval, Some(approval));
     let unknown = ApprovalId::of(sample::agent_id(9), &asked.fingerprint(), 0);
     assert_eq!(ledger.approval(unknown).await.unwrap(), None);
     assert_eq!(

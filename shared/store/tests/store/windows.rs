@@ -11,7 +11,7 @@ use crate::{
 };
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{Agent, AgentStatus, Duration, Fingerprint, Fits, Timestamp};
-use purser_store::{Ask, Edited, Ledger, Patience, Reserved};
+use purser_store::{Ask, Edited, Ledger, Patience, Reserved, Standing};
 use std::time;
 
 async fn pay(ledger: &Ledger, amount: u64, key: &str, now: Timestamp) -> Answer {
@@ -195,29 +195,26 @@ async fn the_instant_at_which_an_amount_fits_is_found_beyond_the_first_page() {
     assert_sound(&emulator).await;
 }
 
+/// The first agent's standing with a service.
+async fn standing(ledger: &Ledger, service: u128) -> purser_domain::Result<Standing> {
+    let ask = Ask {
+        service: Some(sample::service_id(service)),
+        ..Ask::default()
+    };
+    let (_, read) = ledger.snapshot(sample::agent_id(1), &ask).await?;
+    Ok(read.standing.unwrap())
+}
+
 #[tokio::test]
 async fn an_agent_that_was_never_enabled_has_an_empty_window() {
     let (_emulator, ledger) = ledger_with(1_000, 1_000).await;
-    let ask = Ask {
-        agent: sample::agent_id(1),
-        service: Some(sample::service_id(9)),
-        key: None,
-        approval: None,
-    };
-    let standing = ledger.snapshot(&ask).await.unwrap().standing.unwrap();
+    let standing = standing(&ledger, 9).await.unwrap();
     assert_eq!(
         (standing.enabled, standing.day.total, standing.day.complete),
         (None, sample::units(0), true)
     );
-    let stranger = ledger
-        .snapshot(&Ask {
-            agent: sample::agent_id(9),
-            service: None,
-            ..ask
-        })
-        .await
-        .unwrap();
-    assert_eq!((stranger.agent, stranger.standing), (None, None));
+    let (stranger, read) = ledger.snapshot(sample::agent_id(9), &Ask::default()).await.unwrap();
+    assert_eq!((stranger, read.standing), (None, None));
     assert_eq!(
         pay(&ledger, 1, "k", sample::start()).await,
         pay(&ledger, 1, "k", sample::start()).await.replayed()
@@ -255,15 +252,9 @@ async fn what_a_window_was_cleared_to_never_goes_back() {
         set(&emulator, "hz", &cleared).await;
     });
     assert_eq!(reserved.await, Reserved::Raced);
-    let ask = Ask {
-        agent: sample::agent_id(1),
-        service: Some(sample::service_id(1)),
-        key: None,
-        approval: None,
-    };
-    let day = ledger.snapshot(&ask).await.unwrap().standing.unwrap().day;
+    let day = standing(&ledger, 1).await.unwrap().day;
     ledger.clear_expired(&day, tomorrow).await.unwrap();
-    let day = ledger.snapshot(&ask).await.unwrap().standing.unwrap().day;
+    let day = standing(&ledger, 1).await.unwrap().day;
     assert_eq!(
         (day.horizon.micros().to_string(), day.total),
         (cleared, sample::units(100))
@@ -275,21 +266,15 @@ async fn a_policy_and_a_window_of_two_instants_are_read_again() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     let set_stamp = async |to: &str| set(&emulator, "pver", to).await;
     set_stamp("2").await;
-    let ask = Ask {
-        agent: sample::agent_id(1),
-        service: Some(sample::service_id(1)),
-        key: None,
-        approval: None,
-    };
-    let (snapshot, ()) = tokio::join!(ledger.snapshot(&ask), async {
+    let (read, ()) = tokio::join!(standing(&ledger, 1), async {
         tokio::time::sleep(time::Duration::from_millis(60)).await;
         set_stamp("1").await;
     });
-    let standing = snapshot.unwrap().standing.unwrap();
-    assert_eq!((standing.enabled.unwrap().version, standing.day.stamp), (1, 1));
+    let read = read.unwrap();
+    assert_eq!((read.enabled.unwrap().version, read.day.stamp), (1, 1));
     set_stamp("2").await;
     assert!(
-        ledger.snapshot(&ask).await.is_err(),
+        standing(&ledger, 1).await.is_err(),
         "what never agrees is an error, not an endless loop"
     );
 }
@@ -297,19 +282,13 @@ async fn a_policy_and_a_window_of_two_instants_are_read_again() {
 #[tokio::test]
 async fn whether_a_window_held_still_is_seen() {
     let (_emulator, ledger) = ledger_with(1_000, 1_000).await;
-    let ask = Ask {
-        agent: sample::agent_id(1),
-        service: Some(sample::service_id(1)),
-        key: None,
-        approval: None,
-    };
-    let window = ledger.snapshot(&ask).await.unwrap().standing.unwrap().day;
+    let window = standing(&ledger, 1).await.unwrap().day;
     let key = |text| Fingerprint::of_text(text);
     assert!(ledger.held_still(&window, &key("k")).await.unwrap());
     pay(&ledger, 1, "k", sample::start()).await;
     assert!(!ledger.held_still(&window, &key("other")).await.unwrap());
     // Read again, it holds still; but what takes the room is this very purchase.
-    let window_now = ledger.snapshot(&ask).await.unwrap().standing.unwrap().day;
+    let window_now = standing(&ledger, 1).await.unwrap().day;
     assert!(ledger.held_still(&window_now, &key("other")).await.unwrap());
     assert!(!ledger.held_still(&window_now, &key("k")).await.unwrap());
     let never = purser_domain::WindowScope::Day {

@@ -3,9 +3,9 @@
 
 use super::sample;
 use purser_domain::{
-    AgentId, Amount, ApprovalId, ApprovalStatus, CallDescription, Decision, DecisionRecord, Denial, Duration, Eviction,
-    Facts, Fingerprint, Fits, Grant, Intent, Network, Reason, Service, ServiceId, SettlementId, Terms, Timestamp,
-    TransactionId, Window, evaluate, recorded_time,
+    Agent, AgentId, Amount, ApprovalId, ApprovalStatus, CallDescription, Decision, DecisionRecord, Denial, Duration,
+    Eviction, Facts, Fingerprint, Fits, Grant, Intent, Network, Reason, Service, ServiceId, SettlementId, Terms,
+    Timestamp, TransactionId, Window, evaluate, recorded_time,
 };
 use purser_store::{Ask, Escalated, Ledger, Patience, Prior, Reserved, Snapshot, Standing};
 
@@ -71,7 +71,6 @@ impl Request {
 pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> purser_domain::Result<Answer> {
     let key = Fingerprint::of_text(&request.key);
     let ask = Ask {
-        agent: request.agent,
         service: Some(request.service),
         key: Some(key),
         approval: request.approval,
@@ -80,16 +79,17 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
     let mut eviction = Eviction::Eager;
     let purchase = request.purchase();
     loop {
-        let snapshot = ledger.snapshot(&ask).await?;
+        let (agent, snapshot) = ledger.snapshot(request.agent, &ask).await?;
+        let agent = agent.unwrap();
         if let Some(answer) = replay(&snapshot, request, now) {
             return Ok(answer);
         }
         let standing = snapshot.standing.as_ref().unwrap();
         let at = recorded_time(now, windows(standing));
-        match decide(&snapshot, standing, request, &purchase, at, eviction) {
+        match decide(&agent, standing, request, &purchase, at, eviction) {
             Decision::NeedsTarget => return Ok(Answer::Blocked),
             Decision::Allow(grant) => {
-                let terms = terms(&snapshot, standing, request, at, key);
+                let terms = terms(&agent, standing, request, at, key);
                 match ledger
                     .reserve(&grant, &terms, &request.fingerprint(), &mut patience)
                     .await?
@@ -121,17 +121,17 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
 pub async fn grant(ledger: &Ledger, request: &Request, now: Timestamp) -> (Grant<'static>, Terms) {
     let key = Fingerprint::of_text(&request.key);
     let ask = Ask {
-        agent: request.agent,
         service: Some(request.service),
         key: Some(key),
         approval: request.approval,
     };
-    let snapshot = Box::leak(Box::new(ledger.snapshot(&ask).await.unwrap()));
+    let (agent, snapshot) = Box::leak(Box::new(ledger.snapshot(request.agent, &ask).await.unwrap()));
+    let agent = agent.as_ref().unwrap();
     let purchase = Box::leak(Box::new(request.purchase()));
     let standing = snapshot.standing.as_ref().unwrap();
     let at = recorded_time(now, windows(standing));
-    match decide(snapshot, standing, request, purchase, at, Eviction::Eager) {
-        Decision::Allow(grant) => (grant, terms(snapshot, standing, request, at, key)),
+    match decide(agent, standing, request, purchase, at, Eviction::Eager) {
+        Decision::Allow(grant) => (grant, terms(agent, standing, request, at, key)),
         other => panic!("{other:?}"),
     }
 }
@@ -167,7 +167,7 @@ fn bound(prior: &Prior, request: &Request) -> Answer {
 }
 
 fn decide<'a>(
-    snapshot: &'a Snapshot,
+    agent: &'a Agent,
     standing: &'a Standing,
     request: &Request,
     (intent, service): &'a (Intent, Service),
@@ -175,9 +175,8 @@ fn decide<'a>(
     eviction: Eviction,
 ) -> Decision<'a> {
     evaluate(&Facts {
-        agent: snapshot.agent.as_ref().unwrap(),
+        agent,
         intent,
-        offer: &intent.offer,
         service,
         operation: service.operations.first(),
         network: Network::BaseSepolia,
@@ -191,14 +190,14 @@ fn decide<'a>(
     })
 }
 
-fn terms(snapshot: &Snapshot, standing: &Standing, request: &Request, at: Timestamp, key: Fingerprint) -> Terms {
+fn terms(agent: &Agent, standing: &Standing, request: &Request, at: Timestamp, key: Fingerprint) -> Terms {
     let intent = sample::intent(request.amount, &request.body);
     let random = || getrandom::u64().unwrap().to_be_bytes();
     Terms {
         id: SettlementId::at(at, random()),
         transaction: TransactionId::at(at, random()),
         agent: request.agent,
-        wallet: snapshot.agent.as_ref().unwrap().wallet.address,
+        wallet: agent.wallet.address,
         service: request.service,
         operation: sample::operation().slug,
         network: Network::BaseSepolia,

@@ -1,15 +1,15 @@
 //! DynamoDB in the process, with our four tables, and clients of it.
 
 use super::meter::Meter;
-use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_dynamodb::{
     Client,
-    config::{Credentials, SharedCredentialsProvider},
+    config::{BehaviorVersion, Credentials, Region, SharedCredentialsProvider},
     types::{
         AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection, ProjectionType,
         ScalarAttributeType,
     },
 };
+use aws_types::SdkConfig;
 use dynoxide::Database;
 use purser_proxy::{Manners, Proxy};
 use purser_store::{CatalogTable, KeyUses, Ledger, Throttle};

@@ -1,0 +1,138 @@
+//! What earlier calls and people have settled, and is answered before anything is judged: authorize's idempotency and its
+//! approvals (`docs/spec.md` §3.3, §7).
+//!
+//! The stored outcome wins over today's policy and today's catalog, but not over a freeze: what is signed could still be
+//! paid with.
+
+use crate::authorize::Authorizing;
+use crate::view::Authorized;
+use axum::response::{IntoResponse as _, Response};
+use purser_api::Failure;
+use purser_domain::{
+    Agent, AgentStatus, Approval, ApprovalId, ApprovalStatus, Block, BoundPayment, Error, ErrorKind, Offer,
+    PaymentTerms, Result, Settlement, TransactionId,
+};
+use purser_store::{Prior, Snapshot};
+
+/// What went before this call.
+pub(crate) enum Before {
+    /// It is answered: the stored outcome wins over today's policy and today's catalog.
+    Answered(Box<Response>),
+    /// It has to be judged; with the approval that a person gave for exactly this request, if it carries one.
+    Open(Option<ApprovalId>),
+}
+
+impl Authorizing<'_> {
+    /// What went before. An executed approval answers first, then the key, then the approval's own state.
+    pub(crate) async fn before(&self, agent: &Agent, snapshot: &Snapshot) -> Result<Before, Failure> {
+        let carried = match (self.request.approval, &snapshot.approval) {
+            (None, _) => None,
+            (Some(_), Some(approval)) if approval.agent == agent.id => Some(approval),
+            (Some(_), _) => return Err(ErrorKind::NotFound.into()),
+        };
+        if let Some(executed) = carried.and_then(executed) {
+            return Err(executed.into());
+        }
+        let fingerprint = self.request.intent.fingerprint;
+        match &snapshot.prior {
+            Some(Prior::Allowed {
+                fingerprint: first,
+                payment,
+            }) => {
+                if *first != fingerprint {
+                    let settlement = Some(payment.settlement);
+                    return Err(ErrorKind::IdempotencyKeyReused { settlement }.into());
+                }
+                if agent.status == AgentStatus::Frozen {
+                    return Err(self.frozen(agent, payment).await?.into());
+                }
+                let answer = self.replay(agent, payment).await?;
+                return Ok(Before::Answered(Box::new(answer)));
+            }
+            Some(Prior::Escalated { fingerprint: first, .. }) if *first != fingerprint => {
+                return Err(ErrorKind::IdempotencyKeyReused { settlement: None }.into());
+            }
+            Some(Prior::Escalated {
+                approval, transaction, ..
+            }) if carried.is_none() => {
+                let pinned = self.payments.ledger.approval(*approval).await?;
+                let pinned = pinned.ok_or_else(|| Error::internal("reading a pinned approval", "it is gone"))?;
+                return Err(self.unresolved(agent, &pinned, *transaction).await?.into());
+            }
+            Some(Prior::Escalated { .. }) | None => {}
+        }
+        let Some(approval) = carried else {
+            return Ok(Before::Open(None));
+        };
+        if approval.fingerprint != fingerprint {
+            return Err(self.void(agent, approval, Block::ApprovalMismatch).await?.into());
+        }
+        match approval.status(self.payments.clock.now()) {
+            ApprovalStatus::Approved => Ok(Before::Open(Some(approval.id))),
+            _ => Err(self.unresolved(agent, approval, approval.transaction).await?.into()),
+        }
+    }
+
+    /// The answer to a call whose approval does not let it run: not yet, not any more, or not without being sent along.
+    async fn unresolved(&self, agent: &Agent, approval: &Approval, transaction: TransactionId) -> Result<Error> {
+        match approval.status(self.payments.clock.now()) {
+            ApprovalStatus::Pending | ApprovalStatus::Approved => Ok(self.waiting(approval, transaction, Vec::new())),
+            ApprovalStatus::Rejected => self.void(agent, approval, Block::ApprovalRejected).await,
+            ApprovalStatus::Expired => self.void(agent, approval, Block::ApprovalExpired).await,
+            ApprovalStatus::Executed => Ok(executed(approval).unwrap_or(ErrorKind::NotFound).into()),
+        }
+    }
+
+    /// Refuses a call whose approval can't be used, and records that it was tried.
+    async fn void(&self, agent: &Agent, approval: &Approval, block: Block) -> Result<Error> {
+        let about = (approval.service, approval.operation.clone());
+        self.refuse_unjudged(agent, about, block, Some(approval.id)).await
+    }
+
+    /// Refuses a frozen agent what it was authorized before: what is signed could still be paid with.
+    async fn frozen(&self, agent: &Agent, bound: &BoundPayment) -> Result<Error> {
+        let Settlement { terms, .. } = self.bound_settlement(agent, bound).await?;
+        let about = (terms.service, terms.operation);
+        self.refuse_unjudged(agent, about, Block::AgentFrozen, None).await
+    }
+
+    /// The stored outcome of an earlier call: while the chain would still take it, the same settlement and the same signed
+    /// bytes; afterwards, where the settlement stands.
+    async fn replay(&self, agent: &Agent, bound: &BoundPayment) -> Result<Response> {
+        let network = self.payments.network;
+        let usable = self.payments.clock.now() < bound.valid_before;
+        let offer = usable
+            .then(|| Offer::at(self.requirement, network, bound.offer_index))
+            .flatten();
+        let answer = if let Some(offer) = offer {
+            let wallet = self.wallet(agent)?;
+            let terms = PaymentTerms::again(bound, &offer, agent.wallet.address, network);
+            let payment = self.payment(&wallet, &terms, &offer)?;
+            Authorized::with_payment(&terms, offer.version(), payment)
+        } else {
+            Authorized::without_payment(&self.bound_settlement(agent, bound).await?)
+        };
+        tracing::info!(
+            settlement.id = %bound.settlement,
+            agent.id = %agent.id,
+            latency_ms = self.latency_ms(),
+            "payment.replayed"
+        );
+        let mut answer = answer.into_response();
+        let replayed = axum::http::HeaderValue::from_static("true");
+        answer.headers_mut().insert("idempotent-replayed", replayed);
+        Ok(answer)
+    }
+
+    async fn bound_settlement(&self, agent: &Agent, bound: &BoundPayment) -> Result<Settlement> {
+        let settlement = self.payments.ledger.settlement(agent.id, bound.settlement).await?;
+        settlement.ok_or_else(|| Error::internal("replaying a settlement", "it is gone"))
+    }
+}
+
+fn executed(approval: &Approval) -> Option<ErrorKind> {
+    approval.settlement().map(|settlement| ErrorKind::IdempotentReplay {
+        approval: approval.id,
+        settlement,
+    })
+}

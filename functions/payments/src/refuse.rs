@@ -1,0 +1,231 @@
+//! What authorize says no with: refusals, and the question to a person. Each is recorded before it is answered.
+
+use crate::authorize::{Attempt, Authorizing};
+use purser_api::Failure;
+use purser_domain::{
+    Agent, Approval, ApprovalId, Block, CallDescription, Check, DecisionRecord, Denial, Duration, Error, ErrorKind,
+    Fits, OperationSlug, Purchase, Reason, Refusal, Result, ServiceId, Timestamp, TransactionId, Window,
+};
+use purser_store::{Cleared, Escalated, Patience, Standing};
+
+/// How long a call may go through a window, from its own beginning: what is left of the function's 15 s is for what was to
+/// be decided.
+const LONGEST: Duration = Duration::from_secs_u32(8);
+
+impl Authorizing<'_> {
+    /// Refuses, once the refusal is as exact as an allow: its window hides nothing that no longer counts, and nothing was
+    /// written between reading it and now.
+    pub(crate) async fn refuse(
+        &self,
+        agent: &Agent,
+        purchase: Purchase<'_>,
+        denial: Denial,
+        standing: &mut Standing,
+        patience: &mut Patience,
+    ) -> Result<Attempt, Failure> {
+        if let Some((window, _)) = refusing_window(&denial.reason, standing) {
+            if window.hides_expired(denial.at) {
+                self.clear(window, denial.at).await?;
+                return Ok(Attempt::Retry);
+            }
+            let key = &self.request.idempotency_key;
+            if !self.payments.ledger.held_still(window, key).await? {
+                patience.pause().await?;
+                return Ok(Attempt::Retry);
+            }
+        }
+        Err(self.record(self.judged(agent, purchase, denial)?).await?.into())
+    }
+
+    /// Evicts all that has rolled out of a window, one transaction after another. Whoever has no time left for it comes back,
+    /// and goes on where this call has stopped.
+    async fn clear(&self, window: &Window, at: Timestamp) -> Result<()> {
+        let mut patience = Patience::new();
+        loop {
+            match self.payments.ledger.clear_expired(window, at).await? {
+                Cleared::All => return Ok(()),
+                Cleared::More => patience = Patience::new(),
+                Cleared::Overtaken => patience.pause().await?,
+            }
+            self.still_in_time()?;
+        }
+    }
+
+    /// An error where the call has gone through a window for long enough.
+    fn still_in_time(&self) -> Result<()> {
+        if self.payments.clock.now().since(self.started) < LONGEST {
+            Ok(())
+        } else {
+            let words = "too much has rolled out of it";
+            Err(Error::temporarily_unavailable("going through a window", words))
+        }
+    }
+
+    /// Stages the question to a person, or joins the same question that is open already.
+    pub(crate) async fn escalate(
+        &self,
+        agent: &Agent,
+        purchase: Purchase<'_>,
+        denial: Denial,
+    ) -> Result<Attempt, Failure> {
+        let expires_at = denial.at.after(self.payments.approval_ttl);
+        let decision = self.judged(agent, purchase, denial)?;
+        let limit = self.payments.most_open_approvals;
+        let key = &self.request.idempotency_key;
+        let escalated = self.payments.ledger.escalate(key, &decision, expires_at, limit);
+        let approval = match escalated.await? {
+            Escalated::Staged(approval) => {
+                tracing::info!(
+                    approval.id = %approval.id,
+                    agent.id = %approval.agent,
+                    amount = %approval.amount,
+                    "approval.staged"
+                );
+                approval
+            }
+            Escalated::Joined(approval) => approval,
+            Escalated::Prior(_) => return Ok(Attempt::Retry),
+            Escalated::TooMany => {
+                let reason = Reason::PolicyBlocked(Block::TooManyApprovals { limit });
+                return Err(self.record(DecisionRecord { reason, ..decision }).await?.into());
+            }
+        };
+        self.log_refusal(&decision);
+        let DecisionRecord {
+            transaction, checks, ..
+        } = decision;
+        Err(self.waiting(&approval, transaction, checks).into())
+    }
+
+    /// The escalation's own answer, however often it is asked for.
+    pub(crate) fn waiting(&self, approval: &Approval, transaction: TransactionId, checks: Vec<Check>) -> Error {
+        let reason = Reason::ApprovalRequired {
+            approval: Some(approval.id),
+            amount: approval.amount,
+            threshold: approval.threshold,
+            rule: approval.rule,
+        };
+        self.refused(transaction, reason, checks)
+    }
+
+    /// Records and answers a refusal that no check was needed for.
+    pub(crate) async fn refuse_unjudged(
+        &self,
+        agent: &Agent,
+        (service, operation): (ServiceId, OperationSlug),
+        block: Block,
+        approval: Option<ApprovalId>,
+    ) -> Result<Error> {
+        let denial = Denial {
+            reason: Reason::PolicyBlocked(block),
+            checks: Vec::new(),
+            policy_version: None,
+            at: self.payments.clock.now(),
+        };
+        let call = CallDescription::of(&self.request.intent, None, self.payments.network);
+        let record = DecisionRecord {
+            approval,
+            ..self.decision(agent, service, Some(operation), call, denial)?
+        };
+        self.record(record).await
+    }
+
+    /// What the checks have found, as it is recorded.
+    fn judged(&self, agent: &Agent, purchase: Purchase<'_>, denial: Denial) -> Result<DecisionRecord> {
+        let intent = &self.request.intent;
+        let operation = purchase.operation.map(|operation| &operation.slug);
+        let operation = operation.or(intent.operation.as_ref()).cloned();
+        let call = CallDescription::of(intent, purchase.operation, self.payments.network);
+        self.decision(agent, purchase.service.id, operation, call, denial)
+    }
+
+    fn decision(
+        &self,
+        agent: &Agent,
+        service: ServiceId,
+        operation: Option<OperationSlug>,
+        call: CallDescription,
+        denial: Denial,
+    ) -> Result<DecisionRecord> {
+        let intent = &self.request.intent;
+        Ok(DecisionRecord {
+            transaction: TransactionId::at(denial.at, self.payments.chance.bytes()?),
+            agent: agent.id,
+            owner: agent.owner.clone(),
+            service,
+            operation,
+            amount: intent.offer.amount(),
+            pay_to: intent.offer.pay_to(),
+            fingerprint: intent.fingerprint,
+            call,
+            at: denial.at,
+            reason: denial.reason,
+            policy_version: denial.policy_version,
+            approval: None,
+            checks: denial.checks,
+            latency_ms: self.latency_ms(),
+        })
+    }
+
+    /// Writes the decision row, and only then refuses.
+    async fn record(&self, record: DecisionRecord) -> Result<Error> {
+        self.payments.ledger.record(&record).await?;
+        self.log_refusal(&record);
+        let DecisionRecord {
+            transaction,
+            reason,
+            checks,
+            ..
+        } = record;
+        Ok(self.refused(transaction, reason, checks))
+    }
+
+    fn refused(&self, transaction: TransactionId, reason: Reason, checks: Vec<Check>) -> Error {
+        ErrorKind::Refused(Box::new(Refusal {
+            transaction,
+            reason,
+            checks,
+            latency_ms: self.latency_ms(),
+        }))
+        .into()
+    }
+
+    fn log_refusal(&self, decision: &DecisionRecord) {
+        let reason = &decision.reason;
+        tracing::info!(
+            result = reason.result().name(),
+            rule = reason.rule(),
+            reason = reason.text(),
+            transaction.id = %decision.transaction,
+            agent.id = %decision.agent,
+            amount = %decision.amount,
+            latency_ms = self.latency_ms(),
+            "payment.decided"
+        );
+    }
+}
+
+/// The window that is to be read on in, where more of its entries tell when a refused call fits.
+pub(crate) fn window_to_read_on<'a>(denial: &Denial, standing: &'a mut Standing) -> Option<&'a mut Window> {
+    let (window, fits) = refusing_window(&denial.reason, standing)?;
+    (!window.hides_expired(denial.at) && window.tells_more(fits)).then_some(window)
+}
+
+/// The window that a refusal rests on, and when it said the call fits; `None` for refusals that rest on none.
+fn refusing_window<'a>(reason: &Reason, standing: &'a mut Standing) -> Option<(&'a mut Window, Fits)> {
+    match reason {
+        Reason::DailyLimit { retry_at, .. } => Some((&mut standing.day, *retry_at)),
+        Reason::PolicyBlocked(Block::Budget { rule, retry_at, .. }) => {
+            let budget = standing.budgets.iter_mut().find(|(id, _)| id == rule);
+            budget.map(|(_, window)| (window, *retry_at))
+        }
+        Reason::ServiceNotEnabled { .. }
+        | Reason::OperationNotEnabled { .. }
+        | Reason::DomainNotAllowed { .. }
+        | Reason::AmountExceedsMax { .. }
+        | Reason::PerCallLimit { .. }
+        | Reason::PolicyBlocked(_)
+        | Reason::ApprovalRequired { .. }
+        | Reason::InsufficientBalance { .. } => None,
+    }
+}

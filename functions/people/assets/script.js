@@ -1,0 +1,332 @@
+// What only a script can do: payments that wait appear without a reload, texts are copied, times stay true and local,
+// and what can't be undone is asked about first. Every page works without it.
+"use strict";
+
+(() => {
+  const body = document.body;
+  // The service's clock is the one that decides; ours may be off.
+  const skew = body.dataset.now ? Number(body.dataset.now) * 1000 - Date.now() : 0;
+  const announcer = document.querySelector("[data-announce]");
+
+  const announce = (text) => {
+    if (!announcer) return;
+    announcer.textContent = "";
+    // Emptied first, so that the same words are said again.
+    setTimeout(() => { announcer.textContent = text; }, 50);
+  };
+
+  const element = (name, className, text) => {
+    const made = document.createElement(name);
+    if (className) made.className = className;
+    if (text) made.textContent = text;
+    return made;
+  };
+
+  // Times
+
+  const localTime = new Intl.DateTimeFormat(undefined, {
+    day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", timeZoneName: "short",
+  });
+
+  // The same words as `distance` in datetime.rs.
+  const distance = (then, now) => {
+    const future = then > now;
+    const seconds = Math.floor(Math.abs(then - now) / 1000);
+    if (seconds < 60) return future ? "in less than a minute" : "just now";
+    let text;
+    if (seconds < 3600) text = `${Math.floor(seconds / 60)} min`;
+    else if (seconds < 172800) text = `${Math.floor(seconds / 3600)} h`;
+    else text = `${Math.floor(seconds / 86400)} days`;
+    return future ? `in ${text}` : `${text} ago`;
+  };
+
+  const tellTimes = (within) => {
+    const now = Date.now() + skew;
+    for (const time of within.querySelectorAll("time[data-relative]")) {
+      const then = Date.parse(time.dateTime);
+      const text = distance(then, now);
+      if (time.textContent !== text) time.textContent = text;
+      time.title = localTime.format(then);
+    }
+    for (const time of within.querySelectorAll("time[data-exact]")) {
+      const text = localTime.format(Date.parse(time.dateTime));
+      if (time.textContent !== text) time.textContent = text;
+    }
+  };
+
+  // Copying
+
+  const copy = async (text) => {
+    try {
+      await navigator.clipboard.writeText(text);
+      return true;
+    } catch {
+      // No clipboard without a secure origin or permission; the old way needs neither.
+      const area = element("textarea", "sr");
+      area.value = text;
+      body.append(area);
+      area.select();
+      const copied = document.execCommand("copy");
+      area.remove();
+      return copied;
+    }
+  };
+
+  const offerCopies = (within) => {
+    for (const button of within.querySelectorAll("button[data-copy]")) button.hidden = false;
+  };
+
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("button[data-copy]");
+    if (!button) return;
+    const label = button.dataset.label ?? button.textContent;
+    button.dataset.label = label;
+    const copied = await copy(button.dataset.copy);
+    button.focus();
+    button.textContent = copied ? "Copied" : "Select and copy by hand";
+    announce(button.textContent);
+    clearTimeout(button.restore);
+    button.restore = setTimeout(() => { button.textContent = label; }, 2000);
+  });
+
+  document.addEventListener("focusin", (event) => {
+    if (event.target.matches("[data-select]")) event.target.select();
+  });
+
+  // Asking first, and sending once
+
+  const ask = (question, action) => new Promise((resolve) => {
+    const dialog = element("dialog");
+    const text = element("p", "", question);
+    text.id = "question";
+    dialog.setAttribute("aria-labelledby", "question");
+    const cancel = element("button", "", "Cancel");
+    const go = element("button", "danger", action);
+    const buttons = element("div");
+    buttons.append(cancel, go);
+    dialog.append(text, buttons);
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      resolve(dialog.returnValue === "go");
+    });
+    cancel.addEventListener("click", () => dialog.close(""));
+    go.addEventListener("click", () => dialog.close("go"));
+    body.append(dialog);
+    dialog.showModal();
+    cancel.focus();
+  });
+
+  document.addEventListener("submit", async (event) => {
+    const form = event.target;
+    const question = form.dataset.confirm;
+    if (question) {
+      event.preventDefault();
+      const button = form.querySelector("button[type=submit]");
+      if (!(await ask(question, button.textContent.trim()))) {
+        button.focus();
+        return;
+      }
+      form.submit();
+    }
+    if (form.method !== "post") return;
+    // After the form was sent: a second click must not send it again.
+    setTimeout(() => {
+      for (const button of form.querySelectorAll("button[type=submit]")) button.disabled = true;
+    });
+  });
+
+  addEventListener("pageshow", (event) => {
+    if (!event.persisted) return;
+    for (const button of document.querySelectorAll("button:disabled")) button.disabled = false;
+  });
+
+  // A cap is an amount or its box, never both.
+
+  document.addEventListener("input", (event) => {
+    const cap = event.target.closest(".cap");
+    if (!cap) return;
+    const box = cap.querySelector("input[type=checkbox]");
+    const amount = cap.querySelector("input[type=text]");
+    if (event.target === amount && amount.value) {
+      box.checked = false;
+    } else if (event.target === box && box.checked) {
+      amount.dataset.before = amount.value;
+      amount.value = "";
+    } else if (event.target === box) {
+      amount.value = amount.dataset.before ?? amount.defaultValue;
+      amount.focus();
+    }
+  });
+
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    const open = event.target.closest?.("details.pop[open]");
+    if (!open) return;
+    open.open = false;
+    open.querySelector("summary").focus();
+  });
+
+  // What waits
+
+  const WATCHED = 3000;
+  const UNWATCHED = 15000;
+  const live = document.querySelector("[data-live]");
+  const badge = document.querySelector("[data-badge]");
+  const title = document.title;
+  const facts = new WeakMap();
+  let tag = null;
+  let failures = 0;
+  let timer = null;
+
+  // What a card says, without the times, which change by themselves.
+  const saying = (card) => card.querySelector("[data-facts]").innerHTML.replace(/(<time[^>]*>)[^<]*/g, "$1");
+
+  const remember = (card) => facts.set(card, saying(card));
+
+  const enliven = (within) => {
+    tellTimes(within);
+    offerCopies(within);
+  };
+
+  const count = (waiting) => {
+    if (!badge) return;
+    badge.hidden = waiting === 0;
+    badge.querySelector("[data-number]").textContent = waiting;
+    document.title = waiting === 0 ? title : `(${waiting}) ${title}`;
+  };
+
+  // Somebody is about to use this card: it stays where it is.
+  const inUse = (card) => card.contains(document.activeElement) || card.querySelector("textarea").value !== "";
+
+  const settle = (card) => {
+    if (!inUse(card)) {
+      card.remove();
+      return;
+    }
+    if (card.classList.contains("settled-elsewhere")) return;
+    card.classList.add("settled-elsewhere");
+    for (const button of card.querySelectorAll(".verdict button")) button.disabled = true;
+    card.querySelector("form").prepend(element("p", "warning", "This was decided elsewhere, or is out of time."));
+    announce("A payment that you were looking at was decided elsewhere, or is out of time.");
+  };
+
+  const arrive = (cards) => {
+    const texts = cards.map((card) => {
+      const [amount, what] = [".amount", ".what"].map((part) => card.querySelector(part).textContent.trim());
+      return `${amount}: ${what}`;
+    });
+    if (texts.length > 0) announce(`New, waiting for you. ${texts.join(". ")}`);
+  };
+
+  const show = (html) => {
+    const fresh = new DOMParser().parseFromString(html, "text/html");
+    const freshList = fresh.querySelector("[data-waiting]");
+    if (!freshList) return;
+    count(Number(freshList.dataset.waiting));
+    const list = live?.querySelector("[data-waiting]");
+    if (!list) return;
+
+    const known = new Map([...list.children].map((card) => [card.dataset.approval, card]));
+    const arrived = [];
+    let next = null;
+    // From the end, so that a card that is known never moves: moving would take the focus away.
+    for (const card of [...freshList.children].reverse()) {
+      const id = card.dataset.approval;
+      const old = known.get(id);
+      known.delete(id);
+      if (old) {
+        const said = saying(card);
+        const old_facts = old.querySelector("[data-facts]");
+        if (facts.get(old) !== said && !old_facts.contains(document.activeElement)) {
+          old_facts.innerHTML = card.querySelector("[data-facts]").innerHTML;
+          facts.set(old, said);
+          enliven(old);
+        }
+        next = old;
+      } else {
+        const added = document.importNode(card, true);
+        remember(added);
+        enliven(added);
+        added.classList.add("arrived");
+        list.insertBefore(added, next);
+        arrived.unshift(added);
+        next = added;
+      }
+    }
+    known.forEach(settle);
+    list.dataset.waiting = freshList.dataset.waiting;
+    live.querySelector("[data-none]").hidden = list.children.length > 0;
+    const more = live.querySelector("[data-more]");
+    const freshMore = fresh.querySelector("[data-more]");
+    if (more && freshMore && more.innerHTML !== freshMore.innerHTML && !more.contains(document.activeElement)) {
+      more.innerHTML = freshMore.innerHTML;
+    }
+    arrive(arrived);
+  };
+
+  const ended = () => {
+    const banner = element("div", "message warn banner");
+    banner.setAttribute("role", "alert");
+    const link = element("a", "", "Sign in again");
+    link.href = `/dashboard/sign-in?next=${encodeURIComponent(location.pathname + location.search)}`;
+    banner.append(element("span", "", "Your session has ended. "), link);
+    body.append(banner);
+  };
+
+  const poll = async () => {
+    timer = null;
+    try {
+      const answer = await fetch(live?.dataset.live || "/dashboard/approvals/waiting", {
+        headers: tag ? { "If-None-Match": tag } : {},
+        cache: "no-store",
+        credentials: "same-origin",
+        signal: AbortSignal.timeout(8000),
+      });
+      if (answer.status === 401) {
+        ended();
+        return;
+      }
+      if (answer.status === 200) {
+        const html = await answer.text();
+        tag = answer.headers.get("ETag");
+        show(html);
+      }
+      failures = answer.ok || answer.status === 304 ? 0 : failures + 1;
+    } catch {
+      failures += 1;
+    }
+    again();
+  };
+
+  const again = () => {
+    const pace = live && !document.hidden ? WATCHED : UNWATCHED;
+    timer = setTimeout(poll, Math.min(pace * 2 ** Math.min(failures, 4), 60000));
+  };
+
+  if (badge) {
+    live?.querySelectorAll("[data-approval]").forEach(remember);
+    if (badge.dataset.waitingCount === undefined) {
+      poll();
+    } else {
+      count(Number(badge.dataset.waitingCount));
+      again();
+    }
+    document.addEventListener("visibilitychange", () => {
+      if (document.hidden || timer === null) return;
+      clearTimeout(timer);
+      poll();
+    });
+  }
+
+  enliven(document);
+  // What went wrong is read first, wherever the form is.
+  document.querySelector("[data-problem]")?.focus();
+  setInterval(() => tellTimes(document), 20000);
+
+  // A notice has been read once it is shown: a reload does not tell it again.
+  if (document.querySelector("[data-notice]")) {
+    const address = new URL(location.href);
+    address.searchParams.delete("notice");
+    history.replaceState(null, "", address);
+  }
+})();

@@ -1,0 +1,17 @@
+//! An address of ours: a path, and what it is asked with.
+
+use url::form_urlencoded;
+
+/// The path with those of the parameters that have a value.
+pub(crate) fn address(path: &str, parameters: impl IntoIterator<Item = (&'static str, Option<String>)>) -> String {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    for (name, value) in parameters {
+        if let Some(value) = value {
+            query.append_pair(name, &value);
+        }
+    }
+    match query.finish().as_str() {
+        "" => path.to_owned(),
+        query => format!("{path}?{query}"),
+    }
+}

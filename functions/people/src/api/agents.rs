@@ -1,0 +1,196 @@
+//! `/agents`: the agents of the person who asks.
+
+use super::request::{created, with_version};
+use crate::ops::agents::AgentEdit;
+use crate::state::Dashboard;
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use purser_api::{Failure, IfMatch, Member as _, Place, Problems, SessionToken, VersionTag, json_body, versioned};
+use purser_domain::{Agent, AgentName, Result};
+use serde::Serialize;
+use serde_json::Value;
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+purser_api::error_responses! {
+    /// What listing agents may be refused with.
+    pub(crate) ListErrors: 401, 429, 500;
+    /// What creating an agent may be refused with.
+    pub(crate) CreateErrors: 400, 401, 413, 429, 500;
+    /// What reading an agent may be refused with.
+    pub(crate) ReadErrors: 401, 404, 429, 500;
+    /// What editing an agent may be refused with.
+    pub(crate) EditErrors: 400, 401, 404, 412, 413, 428, 429, 500;
+}
+
+/// An agent of the caller's.
+#[derive(Serialize, ToSchema)]
+#[schema(as = OwnAgent)]
+pub(crate) struct AgentView {
+    #[schema(value_type = uuid::Uuid)]
+    agent_id: String,
+    name: String,
+    /// `active`, or `frozen`: then nothing is paid, approved calls included.
+    #[schema(value_type = String, example = "active")]
+    status: &'static str,
+    /// The wallet it pays from.
+    wallet_address: String,
+    #[schema(format = DateTime)]
+    created_at: String,
+    /// Counts the edits of name, status, keys and rules: what `If-Match` has to name.
+    version: u64,
+}
+
+impl From<&Agent> for AgentView {
+    fn from(agent: &Agent) -> Self {
+        Self {
+            agent_id: agent.id.to_string(),
+            name: agent.name.clone(),
+            status: agent.status.name(),
+            wallet_address: agent.wallet.address.to_string(),
+            created_at: agent.created_at.to_string(),
+            version: agent.version,
+        }
+    }
+}
+
+/// The caller's agents, oldest first.
+#[derive(Serialize, ToSchema)]
+#[schema(as = OwnAgentList)]
+pub(crate) struct AgentList {
+    agents: Vec<AgentView>,
+    /// How many agents this answer holds.
+    count: usize,
+}
+
+purser_api::body! {
+    /// A new agent.
+    pub(crate) struct NewAgent as "NewAgentBody" {
+        /// For people. The space around it is dropped.
+        pub(super) name: AgentName,
+    }
+}
+
+/// Reads an edit.
+pub(super) fn parse_edit(body: &Value) -> Result<AgentEdit> {
+    let mut problems = Problems::default();
+    let edit = AgentEdit::read(body, Place::Body, &mut problems);
+    problems.ask_for_something::<AgentEdit>(body);
+    problems.finish(edit)
+}
+
+fn told(agent: &Agent) -> Response {
+    versioned(agent.version, Json(AgentView::from(agent)))
+}
+
+/// List your agents.
+#[utoipa::path(
+    get,
+    path = "/agents",
+    operation_id = "list_agents",
+    tag = "dashboard",
+    security(("session" = [])),
+    responses((status = 200, body = AgentList, description = "Oldest first."), ListErrors)
+)]
+pub(crate) async fn list(
+    State(dashboard): State<Arc<Dashboard>>,
+    token: SessionToken,
+) -> Result<Json<AgentList>, Failure> {
+    let person = dashboard.enter(token).await?;
+    let agents = dashboard.agents(&person).await?;
+    let agents: Vec<AgentView> = agents.iter().map(|owned| owned.agent().into()).collect();
+    Ok(Json(AgentList {
+        count: agents.len(),
+        agents,
+    }))
+}
+
+/// Create an agent.
+///
+/// It has a wallet of its own and no key. Every service of the curated set is enabled with values that are in effect no
+/// limit, meant to be tightened.
+#[utoipa::path(
+    post,
+    path = "/agents",
+    operation_id = "create_agent",
+    tag = "dashboard",
+    security(("session" = [])),
+    request_body = NewAgent,
+    responses(
+        (status = 201, body = AgentView, description = "The agent.", headers(("ETag" = String, description = "Its version.")),
+            links(
+                ("read" = (operation_id = "read_agent", parameters(("agentId" = "$response.body#/agent_id")))),
+                ("edit" = (operation_id = "edit_agent", parameters(("agentId" = "$response.body#/agent_id"), ("If-Match" = "$response.header.ETag")))),
+                ("createKey" = (operation_id = "create_key", parameters(("agentId" = "$response.body#/agent_id"), ("If-Match" = "$response.header.ETag")))),
+                ("enableService" = (operation_id = "enable_service", parameters(("agentId" = "$response.body#/agent_id")))),
+                ("addRule" = (operation_id = "add_rule", parameters(("agentId" = "$response.body#/agent_id"), ("If-Match" = "$response.header.ETag")))),
+                ("wallet" = (operation_id = "read_wallet", parameters(("agentId" = "$response.body#/agent_id")))),
+            )),
+        CreateErrors,
+    )
+)]
+pub(crate) async fn create(
+    State(dashboard): State<Arc<Dashboard>>,
+    token: SessionToken,
+    body: Bytes,
+) -> Result<Response, Failure> {
+    let person = dashboard.enter(token).await?;
+    let new = NewAgent::parse(&json_body(&body)?)?;
+    let owned = dashboard.create_agent(&person, &new.name).await?;
+    Ok(created(told(owned.agent())))
+}
+
+/// Read an agent.
+#[utoipa::path(
+    get,
+    path = "/agents/{agentId}",
+    operation_id = "read_agent",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(("agentId" = String, Path, description = "One of your agents.")),
+    responses(
+        (status = 200, body = AgentView, description = "The agent.", headers(("ETag" = String, description = "Its version."))),
+        ReadErrors,
+    )
+)]
+pub(crate) async fn read(
+    State(dashboard): State<Arc<Dashboard>>,
+    token: SessionToken,
+    Path(agent): Path<String>,
+) -> Result<Response, Failure> {
+    let owned = dashboard.enter_for(token, &agent).await?;
+    Ok(told(owned.agent()))
+}
+
+/// Rename, freeze or unfreeze an agent.
+#[utoipa::path(
+    patch,
+    path = "/agents/{agentId}",
+    operation_id = "edit_agent",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "One of your agents."),
+        ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
+    ),
+    request_body = AgentEdit,
+    responses(
+        (status = 200, body = AgentView, description = "The agent as it is now.", headers(("ETag" = String, description = "Its version."))),
+        EditErrors,
+    )
+)]
+pub(crate) async fn edit(
+    State(dashboard): State<Arc<Dashboard>>,
+    token: SessionToken,
+    meant: IfMatch,
+    Path(agent): Path<String>,
+    body: Bytes,
+) -> Result<Response, Failure> {
+    let owned = dashboard.enter_for(token, &agent).await?;
+    let edit = json_body(&body).and_then(|body| parse_edit(&body));
+    let (edit, meant) = with_version(edit, meant.precondition())?;
+    let owned = dashboard.edit_agent(owned, meant, &edit).await?;
+    Ok(told(owned.agent()))
+}

@@ -1,0 +1,72 @@
+//! `GET /approvals/{id}`: where the question to a person stands. Another's, and an unknown one, are alike not found.
+//!
+//! It is the agent's poll, with its key; and whoever owns the agent may read the same with their session. The form of the
+//! bearer token tells which of the two the caller claims to be.
+
+use super::approval_view::ApprovalView;
+use crate::state::Dashboard;
+use axum::Json;
+use axum::extract::{Path, State};
+use purser_api::{Caller, Failure, Person, SessionToken};
+use purser_domain::{Approval, ApprovalId, ErrorKind, Result};
+use purser_store::Ask;
+use std::sync::Arc;
+
+purser_api::error_responses! {
+    /// What this endpoint may be refused with.
+    pub(crate) ApprovalErrors: 401, 404, 429, 500;
+}
+
+/// Poll an approval.
+#[utoipa::path(
+    get,
+    path = "/approvals/{id}",
+    tag = "payments",
+    security(("agentKey" = []), ("session" = [])),
+    params(("id" = String, Path, description = "The `approval_id` of an escalation.")),
+    responses(
+        (status = 200, body = ApprovalView, description = "Where it stands. Once approved, repeat the call with `approval_id`."),
+        ApprovalErrors,
+    )
+)]
+pub(crate) async fn approval(
+    State(dashboard): State<Arc<Dashboard>>,
+    caller: Caller,
+    session: SessionToken,
+    Path(id): Path<String>,
+) -> Result<Json<ApprovalView>, Failure> {
+    let id = ApprovalId::parse(&id);
+    let approval = if session.has_the_form_of_a_session() {
+        of_person(&dashboard, session, id).await?
+    } else {
+        of_agent(&dashboard, caller, id).await?
+    };
+    Ok(Json(ApprovalView::at(&approval, dashboard.now())))
+}
+
+async fn of_agent(dashboard: &Dashboard, caller: Caller, id: Option<ApprovalId>) -> Result<Approval> {
+    let ask = Ask {
+        approval: id,
+        ..Ask::default()
+    };
+    let caller = dashboard.agent_reading(caller, &ask).await?;
+    let approval = caller
+        .read
+        .approval
+        .filter(|approval| approval.agent == caller.agent.id);
+    approval.ok_or_else(|| ErrorKind::NotFound.into())
+}
+
+async fn of_person(dashboard: &Dashboard, session: SessionToken, id: Option<ApprovalId>) -> Result<Approval> {
+    let read = async |person: &Person| {
+        let approval = match id {
+            Some(id) => dashboard.ledger.approval(id).await?,
+            None => None,
+        };
+        let approval = approval.ok_or(ErrorKind::NotFound)?;
+        dashboard.own_agent(person, approval.agent).await?;
+        Ok(approval)
+    };
+    let (_, approval) = dashboard.person_reading(&session.presented()?, read).await?;
+    Ok(approval)
+}

@@ -1,0 +1,325 @@
+//! `/approvals`: what the agents ask a person for, and the person's word.
+
+use super::request::{agent_filter, optional_body, slice};
+use crate::cursor;
+use crate::ops::approvals::{ApprovalFilter, Note, StandingApproval};
+use crate::ops::owned::named;
+use crate::state::Dashboard;
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::Uri;
+use purser_api::{CallView, Failure, Member as _, Query, SessionToken};
+use purser_domain::{Amount, ApprovalId, ApprovalStatus, Catalog, NOTE_MAX, Timestamp};
+use purser_store::Verdict;
+use serde::Serialize;
+use serde_json::json;
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+purser_api::error_responses! {
+    /// What listing approvals may be refused with.
+    pub(crate) ListErrors: 400, 401, 404, 429, 500;
+    /// What reading an approval may be refused with.
+    pub(crate) ReadErrors: 401, 404, 429, 500;
+    /// What a person's word may be refused with.
+    pub(crate) DecideErrors: 400, 401, 404, 409, 413, 429, 500;
+}
+
+/// Every status.
+const STATUSES: [ApprovalStatus; 5] = [
+    ApprovalStatus::Pending,
+    ApprovalStatus::Approved,
+    ApprovalStatus::Rejected,
+    ApprovalStatus::Expired,
+    ApprovalStatus::Executed,
+];
+
+/// A question to a person, with what an answer rests on.
+#[derive(Serialize, ToSchema)]
+#[schema(as = OwnApproval)]
+pub(crate) struct ApprovalView {
+    #[schema(value_type = uuid::Uuid)]
+    approval_id: String,
+    /// `pending`, `approved`, `rejected`, `expired` or `executed`.
+    #[schema(value_type = String, example = "pending")]
+    status: &'static str,
+    #[schema(value_type = uuid::Uuid)]
+    agent_id: String,
+    agent_name: String,
+    /// `active`, or `frozen`: then nothing is paid, whatever is approved.
+    #[schema(value_type = String, example = "active")]
+    agent_status: &'static str,
+    /// The decision that asked.
+    #[schema(value_type = uuid::Uuid)]
+    transaction_id: String,
+    #[schema(value_type = uuid::Uuid)]
+    service_id: String,
+    /// Null, as is the name, for a service that has left the catalog.
+    #[schema(required)]
+    service_slug: Option<String>,
+    #[schema(required)]
+    service_name: Option<String>,
+    operation_id: String,
+    amount_units: u64,
+    pay_to: String,
+    /// What is to be called.
+    call: CallView,
+    /// The policy's threshold then.
+    threshold_units: u64,
+    /// The rule that asked; null where it was the policy's own threshold.
+    #[schema(value_type = Option<uuid::Uuid>, required)]
+    rule_id: Option<String>,
+    /// The amount above which that rule asks.
+    #[schema(required)]
+    rule_above_units: Option<u64>,
+    /// The cap on the day. Null, as are the next two, once no payment can follow, and where the service is not enabled.
+    #[schema(required)]
+    max_per_day_units: Option<u64>,
+    /// What counts against it now.
+    #[schema(required)]
+    spend_today_units: Option<u64>,
+    /// What of it is left now, this payment not included.
+    #[schema(required)]
+    remaining_today_units: Option<u64>,
+    #[schema(format = DateTime)]
+    created_at: String,
+    /// From when on it is void.
+    #[schema(format = DateTime)]
+    expires_at: String,
+    /// When a person decided.
+    #[schema(format = DateTime, required)]
+    resolved_at: Option<String>,
+    /// What they wrote beside it.
+    #[schema(required)]
+    note: Option<String>,
+    /// The settlement that used it.
+    #[schema(value_type = Option<uuid::Uuid>, required)]
+    settlement_id: Option<String>,
+}
+
+impl ApprovalView {
+    fn at(standing: &StandingApproval, catalog: &Catalog, now: Timestamp) -> Self {
+        let StandingApproval { approval, agent, day } = standing;
+        let (agent, service) = (agent.agent(), catalog.by_id(approval.service));
+        Self {
+            approval_id: approval.id.to_string(),
+            status: approval.status(now).name(),
+            agent_id: agent.id.to_string(),
+            agent_name: agent.name.clone(),
+            agent_status: agent.status.name(),
+            transaction_id: approval.transaction.to_string(),
+            service_id: approval.service.to_string(),
+            service_slug: service.map(|service| service.slug.to_string()),
+            service_name: service.map(|service| service.name.clone()),
+            operation_id: approval.operation.to_string(),
+            amount_units: approval.amount.units(),
+            pay_to: approval.pay_to.to_string(),
+            call: CallView::from(&approval.call),
+            threshold_units: approval.threshold.units(),
+            rule_id: approval.rule.map(|rule| rule.id.to_string()),
+            rule_above_units: approval.rule.map(|rule| rule.above.units()),
+            max_per_day_units: day.map(|day| day.cap.units()),
+            spend_today_units: day.map(|day| day.used.units()),
+            remaining_today_units: day.map(|day| Amount::units(day.cap.above(day.used))),
+            created_at: approval.created_at.to_string(),
+            expires_at: approval.expires_at.to_string(),
+            resolved_at: approval.resolved_at().map(|at| at.to_string()),
+            note: approval.ruling().and_then(|ruling| ruling.note.clone()),
+            settlement_id: approval.settlement().map(|id| id.to_string()),
+        }
+    }
+}
+
+/// Approvals, newest first.
+#[derive(Serialize, ToSchema)]
+#[schema(as = OwnApprovalList)]
+pub(crate) struct ApprovalList {
+    approvals: Vec<ApprovalView>,
+    /// How many approvals this answer holds. With a filter it can be fewer than were asked for while more follow.
+    count: usize,
+    /// Hand it back as `cursor` for what follows; null at the end.
+    #[schema(required)]
+    next_cursor: Option<String>,
+}
+
+purser_api::body! {
+    /// A person's word. The body may be left out.
+    pub(crate) struct VerdictBody {
+        /// For yourself and for the agent. The space around it is dropped; line breaks are its only control characters.
+        note: Option<Written>,
+    }
+}
+
+impl VerdictBody {
+    pub(super) fn note(self) -> Option<Note> {
+        self.note?.0
+    }
+}
+
+purser_api::field! {
+    /// What was written: a note, unless it is blank.
+    pub(crate) struct Written(Option<Note>):
+    |value| Note::parse(value.as_str().ok_or("must be a text")?),
+    json!({"type": "string", "maxLength": NOTE_MAX, "pattern": "^([^\\x00-\\x1f\\x7f-\\x9f]|\\r?\\n)*$"})
+}
+
+/// List the approvals of your agents.
+#[utoipa::path(
+    get,
+    path = "/approvals",
+    operation_id = "list_approvals",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("status" = Option<String>, Query, pattern = "^(pending|approved|rejected|expired|executed)$", description = "Those that stand so now."),
+        ("agent_id" = Option<uuid::Uuid>, Query, description = "One of your agents."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
+        ("cursor" = Option<String>, Query, pattern = "^0[0-2][0-9a-f]{46}$", description = "The `next_cursor` of an earlier answer."),
+    ),
+    responses((status = 200, body = ApprovalList, description = "Newest first."), ListErrors)
+)]
+pub(crate) async fn list(
+    State(dashboard): State<Arc<Dashboard>>,
+    token: SessionToken,
+    uri: Uri,
+) -> Result<Json<ApprovalList>, Failure> {
+    let person = dashboard.enter(token).await?;
+    let mut query = Query::of(&uri);
+    let filter = ApprovalFilter {
+        agent: agent_filter(&mut query),
+        status: query.read("status", status, statuses()),
+        decided: false,
+    };
+    let slice = slice(&mut query, cursor::read_approval);
+    query.finish()?;
+    let page = dashboard.approvals(&person, filter, slice);
+    let (page, edition) = tokio::try_join!(page, dashboard.catalog())?;
+    let now = dashboard.now();
+    let approvals = page
+        .items
+        .iter()
+        .map(|standing| ApprovalView::at(standing, &edition.catalog, now));
+    let approvals: Vec<ApprovalView> = approvals.collect();
+    Ok(Json(ApprovalList {
+        count: approvals.len(),
+        approvals,
+        next_cursor: page.next.map(cursor::write_approval),
+    }))
+}
+
+fn status(name: &str) -> Option<ApprovalStatus> {
+    STATUSES.into_iter().find(|status| status.name() == name)
+}
+
+fn statuses() -> String {
+    format!("must be one of: {}", STATUSES.map(ApprovalStatus::name).join(", "))
+}
+
+/// Read an approval.
+#[utoipa::path(
+    get,
+    path = "/agents/{agentId}/approvals/{approvalId}",
+    operation_id = "read_approval",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "One of your agents."),
+        ("approvalId" = String, Path, description = "What it asks."),
+    ),
+    responses((status = 200, body = ApprovalView, description = "Where it stands."), ReadErrors)
+)]
+pub(crate) async fn read(
+    State(dashboard): State<Arc<Dashboard>>,
+    token: SessionToken,
+    Path((agent, approval)): Path<(String, String)>,
+) -> Result<Json<ApprovalView>, Failure> {
+    let owned = dashboard.enter_for(token, &agent).await?;
+    let own = dashboard
+        .own_approval(owned, named(ApprovalId::parse(&approval))?)
+        .await?;
+    let (approval, edition) = tokio::try_join!(dashboard.approval(own), dashboard.catalog())?;
+    Ok(Json(ApprovalView::at(&approval, &edition.catalog, dashboard.now())))
+}
+
+/// Approve: the agent's retry with this approval runs, once.
+///
+/// Caps, rules and a freeze still win when it does.
+#[utoipa::path(
+    post,
+    path = "/agents/{agentId}/approvals/{approvalId}/approve",
+    operation_id = "approve",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "One of your agents."),
+        ("approvalId" = String, Path, description = "What it asks."),
+    ),
+    request_body = Option<VerdictBody>,
+    responses((status = 200, body = ApprovalView, description = "Approved."), DecideErrors)
+)]
+pub(crate) async fn approve(
+    dashboard: State<Arc<Dashboard>>,
+    token: SessionToken,
+    path: Path<(String, String)>,
+    body: Bytes,
+) -> Result<Json<ApprovalView>, Failure> {
+    decide(&dashboard, token, &path, &body, Verdict::Approve).await
+}
+
+/// Reject: the payment will not be made.
+#[utoipa::path(
+    post,
+    path = "/agents/{agentId}/approvals/{approvalId}/reject",
+    operation_id = "reject",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "One of your agents."),
+        ("approvalId" = String, Path, description = "What it asks."),
+    ),
+    request_body = Option<VerdictBody>,
+    responses((status = 200, body = ApprovalView, description = "Rejected."), DecideErrors)
+)]
+pub(crate) async fn reject(
+    dashboard: State<Arc<Dashboard>>,
+    token: SessionToken,
+    path: Path<(String, String)>,
+    body: Bytes,
+) -> Result<Json<ApprovalView>, Failure> {
+    decide(&dashboard, token, &path, &body, Verdict::Reject).await
+}
+
+async fn decide(
+    dashboard: &Dashboard,
+    token: SessionToken,
+    (agent, approval): &(String, String),
+    body: &Bytes,
+    verdict: Verdict,
+) -> Result<Json<ApprovalView>, Failure> {
+    let owned = dashboard.enter_for(token, agent).await?;
+    let own = dashboard
+        .own_approval(owned, named(ApprovalId::parse(approval))?)
+        .await?;
+    let note = VerdictBody::parse(&optional_body(body)?)?.note();
+    let edition = dashboard.catalog().await?;
+    let approval = dashboard.decide_approval(own, verdict, note.as_ref()).await?;
+    Ok(Json(ApprovalView::at(&approval, &edition.catalog, dashboard.now())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_asked_for_by_its_name() {
+        for known in STATUSES {
+            assert_eq!(status(known.name()), Some(known));
+        }
+        assert_eq!(status("Pending"), None);
+        assert_eq!(
+            statuses(),
+            "must be one of: pending, approved, rejected, expired, executed"
+        );
+    }
+}

@@ -1,0 +1,225 @@
+//! `/decisions`: the decision log. An allow is told by its settlement, which keeps its checks; how long it took is not kept.
+
+use super::request::{agent_filter, slice};
+use crate::cursor;
+use crate::ops::decisions::{Calls, DecisionFacts, DecisionFilter};
+use crate::ops::owned::named;
+use crate::state::Dashboard;
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::Uri;
+use purser_api::{CallView, CheckView, Failure, Query, SessionToken};
+use purser_domain::{Catalog, DecisionResult, ErrorKind, LoggedDecision, ServiceId, TakenBack, TransactionId};
+use serde::Serialize;
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+purser_api::error_responses! {
+    /// What listing decisions may be refused with.
+    pub(crate) ListErrors: 400, 401, 404, 429, 500;
+    /// What reading a decision may be refused with.
+    pub(crate) ReadErrors: 401, 404, 429, 500;
+}
+
+/// One decision about a payment.
+#[derive(Serialize, ToSchema)]
+#[schema(as = LoggedDecision)]
+pub(crate) struct DecisionView {
+    /// The audit reference that the agent was given; of a confirmation that was taken back, its own.
+    #[schema(value_type = uuid::Uuid)]
+    transaction_id: String,
+    #[schema(value_type = uuid::Uuid)]
+    agent_id: String,
+    #[schema(value_type = uuid::Uuid)]
+    service_id: String,
+    /// Null, as is the name, for a service that has left the catalog.
+    #[schema(required)]
+    service_slug: Option<String>,
+    #[schema(required)]
+    service_name: Option<String>,
+    /// Null when the call matched no operation of the catalog.
+    #[schema(required)]
+    operation_id: Option<String>,
+    amount_units: u64,
+    pay_to: String,
+    /// What was to be called; null for a confirmation that was taken back, which the decision before it tells.
+    #[schema(required)]
+    call: Option<CallView>,
+    #[schema(format = DateTime)]
+    decided_at: String,
+    /// `allow`, `block`, `escalate`, or `take_back` for a payment that was confirmed and is not on the chain any more.
+    #[schema(example = "block")]
+    result: String,
+    /// `x402_authorized`, the slug that was answered, a rule's own reason, or `confirmation_vanished`.
+    #[schema(example = "category_block:finance")]
+    reason: String,
+    /// The slug that was answered to a block or an escalation.
+    #[schema(required, example = "policy_blocked")]
+    error: Option<String>,
+    /// The rule or cap that refused.
+    #[schema(required, example = "category_block")]
+    rule_triggered: Option<String>,
+    /// The host that was not allowed.
+    #[schema(required)]
+    hostname: Option<String>,
+    /// The policy version that it was judged by; null where the service was never enabled.
+    #[schema(required)]
+    policy_version: Option<u64>,
+    /// The approval that was asked for or used.
+    #[schema(value_type = Option<uuid::Uuid>, required)]
+    approval_id: Option<String>,
+    /// What was authorized, or taken back; null for a block or an escalation.
+    #[schema(value_type = Option<uuid::Uuid>, required)]
+    settlement_id: Option<String>,
+    /// Where the settlement of an allow stands.
+    #[schema(value_type = Option<String>, required)]
+    receipt_status: Option<&'static str>,
+    /// How long a block or an escalation took.
+    #[schema(required)]
+    latency_ms: Option<u64>,
+    /// Every check, in the order in which they were made.
+    checks: Vec<CheckView>,
+}
+
+impl DecisionView {
+    fn of(decision: &LoggedDecision, calls: &Calls, catalog: &Catalog) -> Self {
+        let facts = DecisionFacts::from(decision);
+        let service = catalog.by_id(facts.service);
+        let view = Self {
+            transaction_id: facts.transaction.to_string(),
+            agent_id: facts.agent.to_string(),
+            service_id: facts.service.to_string(),
+            service_slug: service.map(|service| service.slug.to_string()),
+            service_name: service.map(|service| service.name.clone()),
+            operation_id: facts.operation.map(ToString::to_string),
+            amount_units: facts.amount.units(),
+            pay_to: facts.pay_to.to_string(),
+            call: calls.of(decision).map(CallView::from),
+            decided_at: facts.at.to_string(),
+            result: decision.result().name().to_owned(),
+            reason: String::new(),
+            error: None,
+            rule_triggered: None,
+            hostname: None,
+            policy_version: facts.policy_version,
+            approval_id: facts.approval.map(|id| id.to_string()),
+            settlement_id: facts.settlement.map(|id| id.to_string()),
+            receipt_status: None,
+            latency_ms: None,
+            checks: CheckView::all(facts.checks),
+        };
+        match decision {
+            LoggedDecision::Allowed(settlement) => Self {
+                reason: "x402_authorized".to_owned(),
+                receipt_status: Some(settlement.state.name()),
+                ..view
+            },
+            LoggedDecision::Refused(refusal) => Self {
+                reason: refusal.reason.clone(),
+                error: Some(refusal.error.clone()),
+                rule_triggered: Some(refusal.rule.clone()),
+                hostname: refusal.hostname.clone(),
+                latency_ms: Some(refusal.latency_ms),
+                ..view
+            },
+            LoggedDecision::TakenBack(_) => Self {
+                reason: TakenBack::REASON.to_owned(),
+                ..view
+            },
+        }
+    }
+}
+
+/// Decisions, newest first.
+#[derive(Serialize, ToSchema)]
+#[schema(as = LoggedDecisionList)]
+pub(crate) struct DecisionList {
+    decisions: Vec<DecisionView>,
+    /// How many decisions this answer holds. With a filter it can be fewer than were asked for while more follow.
+    count: usize,
+    /// Hand it back as `cursor` for what follows; null at the end.
+    #[schema(required)]
+    next_cursor: Option<String>,
+}
+
+/// List what was decided about your agents' payments.
+#[utoipa::path(
+    get,
+    path = "/decisions",
+    operation_id = "list_decisions",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agent_id" = Option<uuid::Uuid>, Query, description = "One of your agents."),
+        ("result" = Option<String>, Query, pattern = "^(allow|block|escalate|take_back)$", description = "Those with this result."),
+        ("service_id" = Option<String>, Query, description = "Those for this service: slug or UUID."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
+        ("cursor" = Option<String>, Query, pattern = "^[0-9a-f]{32}$", description = "The `next_cursor` of an earlier answer."),
+    ),
+    responses((status = 200, body = DecisionList, description = "Newest first."), ListErrors)
+)]
+pub(crate) async fn list(
+    State(dashboard): State<Arc<Dashboard>>,
+    token: SessionToken,
+    uri: Uri,
+) -> Result<Json<DecisionList>, Failure> {
+    let person = dashboard.enter(token).await?;
+    let mut query = Query::of(&uri);
+    let results = DecisionResult::choices();
+    let (agent, service) = (agent_filter(&mut query), query.text("service_id"));
+    let result = query.read("result", DecisionResult::from_name, results);
+    let slice = slice(&mut query, cursor::read_place);
+    query.finish()?;
+    let edition = dashboard.catalog().await?;
+    let filter = DecisionFilter {
+        agent,
+        result,
+        service: service
+            .map(|service| filtered_service(&edition.catalog, &service))
+            .transpose()?,
+    };
+    let page = dashboard.decisions(&person, filter, slice).await?;
+    let calls = dashboard.calls(&page.items).await?;
+    let decisions = page
+        .items
+        .iter()
+        .map(|decision| DecisionView::of(decision, &calls, &edition.catalog));
+    let decisions: Vec<DecisionView> = decisions.collect();
+    Ok(Json(DecisionList {
+        count: decisions.len(),
+        decisions,
+        next_cursor: page.next.map(cursor::write_place),
+    }))
+}
+
+/// The service that a list is narrowed down to; one that has left the catalog is found by UUID alone.
+fn filtered_service(catalog: &Catalog, reference: &str) -> purser_domain::Result<ServiceId> {
+    let id = catalog.by_reference(reference).map(|service| service.id);
+    id.or_else(|| ServiceId::parse(reference))
+        .ok_or_else(|| ErrorKind::ServiceNotFound.into())
+}
+
+/// Read one decision.
+#[utoipa::path(
+    get,
+    path = "/agents/{agentId}/decisions/{transactionId}",
+    operation_id = "read_decision",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "One of your agents."),
+        ("transactionId" = String, Path, description = "The `transaction_id` that the agent was given."),
+    ),
+    responses((status = 200, body = DecisionView, description = "The decision."), ReadErrors)
+)]
+pub(crate) async fn read(
+    State(dashboard): State<Arc<Dashboard>>,
+    token: SessionToken,
+    Path((agent, transaction)): Path<(String, String)>,
+) -> Result<Json<DecisionView>, Failure> {
+    let owned = dashboard.enter_for(token, &agent).await?;
+    let decision = dashboard.decision(&owned, named(TransactionId::parse(&transaction))?);
+    let (decision, edition) = tokio::try_join!(decision, dashboard.catalog())?;
+    let calls = dashboard.calls(std::slice::from_ref(&decision)).await?;
+    Ok(Json(DecisionView::of(&decision, &calls, &edition.catalog)))
+}

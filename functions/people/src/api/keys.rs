@@ -1,0 +1,310 @@
+//! `/agents/{agentId}/keys`: what an agent proves itself with. A secret is in the one answer that made it.
+
+use super::request::{created, optional_body, with_version};
+use crate::ops::keys::{IssuedKey, ListedKey};
+use crate::ops::owned::named;
+use crate::state::Dashboard;
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use purser_api::{Failure, IfMatch, Member as _, SessionToken, VersionTag, json_body, seconds, versioned};
+use purser_domain::{Agent, AgentId, AgentKey, Duration, KeyId, KeyStatus, Timestamp};
+use serde::Serialize;
+use serde_json::json;
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+purser_api::error_responses! {
+    /// What listing keys may be refused with.
+    pub(crate) ListErrors: 401, 404, 429, 500;
+    /// What a write on keys may be refused with.
+    pub(crate) WriteErrors: 400, 401, 404, 412, 413, 428, 429, 500;
+}
+
+/// A key, without its secret.
+#[derive(Serialize, ToSchema)]
+#[schema(as = AgentKey)]
+pub(crate) struct KeyView {
+    #[schema(example = "00c0ffee00c0ffee")]
+    key_id: String,
+    /// The half that is no secret.
+    #[schema(example = "gak_pub_6f2f6e0c000040008000000000000001000c0ffee00c0ffee")]
+    public_key: String,
+    /// `active`, `ending` (rotated; works until `ends_at`) or `ended`.
+    #[schema(value_type = String, example = "active")]
+    status: &'static str,
+    #[schema(format = DateTime)]
+    created_at: String,
+    /// From when on it is refused; null while nobody has ended it.
+    #[schema(format = DateTime, required)]
+    ends_at: Option<String>,
+}
+
+impl KeyView {
+    fn of(agent: AgentId, key: &AgentKey, status: KeyStatus) -> Self {
+        Self {
+            key_id: key.id.to_string(),
+            public_key: key.public_half(agent),
+            status: status.name(),
+            created_at: key.created_at.to_string(),
+            ends_at: key.ends_at.map(|at| at.to_string()),
+        }
+    }
+}
+
+/// A key with its last use.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ListedAgentKey)]
+pub(crate) struct ListedKeyView {
+    #[serde(flatten)]
+    record: KeyView,
+    /// To the minute; null when it was never used, or not lately.
+    #[schema(format = DateTime, required)]
+    last_used_at: Option<String>,
+}
+
+impl ListedKeyView {
+    fn of(agent: AgentId, listed: &ListedKey) -> Self {
+        Self {
+            record: KeyView::of(agent, &listed.key, listed.status),
+            last_used_at: listed.last_used_at.map(|at| at.to_string()),
+        }
+    }
+}
+
+/// The agent's keys, newest first. Those that ended over 30 days ago are not kept.
+#[derive(Serialize, ToSchema)]
+#[schema(as = AgentKeyList)]
+pub(crate) struct KeyList {
+    #[schema(value_type = uuid::Uuid)]
+    agent_id: String,
+    /// The agent's version.
+    version: u64,
+    keys: Vec<ListedKeyView>,
+    /// How many keys this answer holds.
+    count: usize,
+}
+
+/// A key that was made just now.
+#[derive(Serialize, ToSchema)]
+#[schema(as = NewAgentKey)]
+pub(crate) struct NewKeyView {
+    #[schema(value_type = uuid::Uuid)]
+    agent_id: String,
+    /// The agent's version.
+    version: u64,
+    /// The whole key, secret included. It is shown here, once, and kept nowhere.
+    #[schema(example = "gak_pub_<id>:gak_sec_<secret>")]
+    key: String,
+    #[serde(flatten)]
+    record: KeyView,
+}
+
+/// A key that took another's place.
+#[derive(Serialize, ToSchema)]
+#[schema(as = RotatedAgentKey)]
+pub(crate) struct RotationView {
+    #[serde(flatten)]
+    new: NewKeyView,
+    /// The old key, with its end.
+    replaced: KeyView,
+}
+
+/// A key that was ended.
+#[derive(Serialize, ToSchema)]
+#[schema(as = RevokedAgentKey)]
+pub(crate) struct RevokedKeyView {
+    #[schema(value_type = uuid::Uuid)]
+    agent_id: String,
+    /// The agent's version.
+    version: u64,
+    #[serde(flatten)]
+    record: KeyView,
+}
+
+purser_api::body! {
+    /// Nothing: the body may be left out.
+    pub(crate) struct NoFields as "EmptyBody" {}
+}
+
+purser_api::body! {
+    /// How to rotate.
+    pub(crate) struct Rotate as "RotateBody" {
+        /// How long the old key goes on working; 0 ends it at once. An end that it already has is never put off.
+        overlap_seconds: Overlap,
+    }
+}
+
+purser_api::field! {
+    /// How long an old key goes on working.
+    pub(crate) struct Overlap(Duration):
+    |value| {
+        let longest = Agent::LONGEST_OVERLAP;
+        let overlap = seconds(value).filter(|overlap| *overlap <= longest);
+        overlap.ok_or_else(|| format!("must be a whole number of seconds from 0 to {}", longest.secs()))
+    },
+    json!({"type": "integer", "format": "int32", "minimum": 0, "maximum": Agent::LONGEST_OVERLAP.secs()})
+}
+
+fn issued(issued: IssuedKey, now: Timestamp) -> NewKeyView {
+    let agent = issued.agent.agent();
+    NewKeyView {
+        agent_id: agent.id.to_string(),
+        version: agent.version,
+        record: KeyView::of(agent.id, &issued.key, issued.key.status(now)),
+        key: issued.text,
+    }
+}
+
+/// List an agent's keys.
+#[utoipa::path(
+    get,
+    path = "/agents/{agentId}/keys",
+    operation_id = "list_keys",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(("agentId" = String, Path, description = "One of your agents.")),
+    responses(
+        (status = 200, body = KeyList, description = "Newest first.", headers(("ETag" = String, description = "The agent's version."))),
+        ListErrors,
+    )
+)]
+pub(crate) async fn list(
+    State(dashboard): State<Arc<Dashboard>>,
+    token: SessionToken,
+    Path(agent): Path<String>,
+) -> Result<Response, Failure> {
+    let owned = dashboard.enter_for(token, &agent).await?;
+    let keys = dashboard.keys(&owned).await?;
+    let Agent { id, version, .. } = *owned.agent();
+    let keys: Vec<ListedKeyView> = keys.iter().map(|key| ListedKeyView::of(id, key)).collect();
+    let list = KeyList {
+        agent_id: id.to_string(),
+        version,
+        count: keys.len(),
+        keys,
+    };
+    Ok(versioned(version, Json(list)))
+}
+
+/// Create a key.
+///
+/// The answer holds the secret, once. An agent has at most 20 keys that work.
+#[utoipa::path(
+    post,
+    path = "/agents/{agentId}/keys",
+    operation_id = "create_key",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "One of your agents."),
+        ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
+    ),
+    request_body = Option<NoFields>,
+    responses(
+        (status = 201, body = NewKeyView, description = "The key.", headers(("ETag" = String, description = "The agent's version.")),
+            links(
+                ("rotate" = (operation_id = "rotate_key", parameters(("agentId" = "$response.body#/agent_id"), ("keyId" = "$response.body#/key_id"), ("If-Match" = "$response.header.ETag")))),
+                ("revoke" = (operation_id = "revoke_key", parameters(("agentId" = "$response.body#/agent_id"), ("keyId" = "$response.body#/key_id"), ("If-Match" = "$response.header.ETag")))),
+            )),
+        WriteErrors,
+    )
+)]
+pub(crate) async fn create(
+    State(dashboard): State<Arc<Dashboard>>,
+    token: SessionToken,
+    meant: IfMatch,
+    Path(agent): Path<String>,
+    body: Bytes,
+) -> Result<Response, Failure> {
+    let owned = dashboard.enter_for(token, &agent).await?;
+    let body = optional_body(&body).and_then(|body| NoFields::parse(&body));
+    let (NoFields {}, meant) = with_version(body, meant.precondition())?;
+    let key = dashboard.create_key(owned, meant).await?;
+    let key = issued(key, dashboard.now());
+    Ok(created(versioned(key.version, Json(key))))
+}
+
+/// Rotate a key.
+///
+/// A new key takes its place; the old one goes on working for the overlap.
+#[utoipa::path(
+    post,
+    path = "/agents/{agentId}/keys/{keyId}/rotate",
+    operation_id = "rotate_key",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "One of your agents."),
+        ("keyId" = String, Path, description = "The `key_id` of a key that works."),
+        ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
+    ),
+    request_body = Rotate,
+    responses(
+        (status = 201, body = RotationView, description = "The new key, and the old one's end.", headers(("ETag" = String, description = "The agent's version."))),
+        WriteErrors,
+    )
+)]
+pub(crate) async fn rotate(
+    State(dashboard): State<Arc<Dashboard>>,
+    token: SessionToken,
+    meant: IfMatch,
+    Path((agent, key)): Path<(String, String)>,
+    body: Bytes,
+) -> Result<Response, Failure> {
+    let owned = dashboard.enter_for(token, &agent).await?;
+    let key = known_key(owned.agent(), &key)?;
+    let rotate = json_body(&body).and_then(|body| Rotate::parse(&body));
+    let (rotate, meant) = with_version(rotate, meant.precondition())?;
+    let rotation = dashboard
+        .rotate_key(owned, meant, key, rotate.overlap_seconds.0)
+        .await?;
+    let now = dashboard.now();
+    let (agent, replaced) = (rotation.issued.agent.agent().id, rotation.replaced);
+    let view = RotationView {
+        replaced: KeyView::of(agent, &replaced, replaced.status(now)),
+        new: issued(rotation.issued, now),
+    };
+    Ok(created(versioned(view.new.version, Json(view))))
+}
+
+/// Revoke a key: it is refused from this answer on.
+#[utoipa::path(
+    delete,
+    path = "/agents/{agentId}/keys/{keyId}",
+    operation_id = "revoke_key",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "One of your agents."),
+        ("keyId" = String, Path, description = "The `key_id` of a key."),
+        ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
+    ),
+    responses(
+        (status = 200, body = RevokedKeyView, description = "The key, ended.", headers(("ETag" = String, description = "The agent's version."))),
+        WriteErrors,
+    )
+)]
+pub(crate) async fn revoke(
+    State(dashboard): State<Arc<Dashboard>>,
+    token: SessionToken,
+    meant: IfMatch,
+    Path((agent, key)): Path<(String, String)>,
+) -> Result<Response, Failure> {
+    let owned = dashboard.enter_for(token, &agent).await?;
+    let key = known_key(owned.agent(), &key)?;
+    let (owned, key) = dashboard.revoke_key(owned, meant.precondition()?, key).await?;
+    let Agent { id, version, .. } = *owned.agent();
+    let view = RevokedKeyView {
+        agent_id: id.to_string(),
+        version,
+        record: KeyView::of(id, &key, key.status(dashboard.now())),
+    };
+    Ok(versioned(version, Json(view)))
+}
+
+/// A key that the agent has, so that an unknown one is not found whatever else is wrong.
+fn known_key(agent: &Agent, text: &str) -> purser_domain::Result<KeyId> {
+    named(KeyId::parse(text).filter(|id| agent.key(*id).is_some()))
+}

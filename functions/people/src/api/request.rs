@@ -1,0 +1,119 @@
+//! What the endpoints share: who asks, what a path names, the version that is meant, and what narrows a list.
+
+use crate::cursor;
+use crate::ops::owned::{Owned, named};
+use crate::page::{READ_AT_ONCE, Slice};
+use crate::state::Dashboard;
+use axum::body::Bytes;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use purser_api::{IfMatch, Person, Precondition, Query, SessionToken, json_body};
+use purser_domain::{AgentId, Error, ErrorKind, Result};
+use serde_json::Value;
+
+impl Dashboard {
+    /// The person behind a request.
+    pub(super) async fn enter(&self, token: SessionToken) -> Result<Person> {
+        self.person(&token.presented()?).await
+    }
+
+    /// The agent that a request names, if it is the caller's.
+    pub(super) async fn enter_for(&self, token: SessionToken, agent: &str) -> Result<Owned> {
+        let read = async |person: &Person| self.own_agent(person, named(AgentId::parse(agent))?).await;
+        let (_, owned) = self.person_reading(&token.presented()?, read).await?;
+        Ok(owned)
+    }
+}
+
+/// A body that may be left out, for requests that need no word.
+pub(super) fn optional_body(bytes: &Bytes) -> Result<Value> {
+    if bytes.is_empty() {
+        Ok(Value::Object(serde_json::Map::new()))
+    } else {
+        json_body(bytes)
+    }
+}
+
+/// The body and the version that is meant. Both are judged, so that the problems of both are told at once.
+pub(super) fn with_version<T>(body: Result<T>, meant: Result<Precondition>) -> Result<(T, Precondition)> {
+    match (body, meant) {
+        (Ok(body), Ok(meant)) => Ok((body, meant)),
+        (Ok(_), Err(error)) | (Err(error), Ok(_)) => Err(error),
+        (Err(body), Err(meant)) => match (body.kind(), meant.kind()) {
+            (ErrorKind::InvalidRequest(of_body), ErrorKind::InvalidRequest(of_header)) => {
+                Err(Error::invalid([of_header.as_slice(), of_body.as_slice()].concat()))
+            }
+            (ErrorKind::FieldRequired { field, problems }, ErrorKind::InvalidRequest(of_header)) => {
+                let problems = [of_header.as_slice(), problems.as_slice()].concat();
+                Err(ErrorKind::FieldRequired { field, problems }.into())
+            }
+            _ => Err(body),
+        },
+    }
+}
+
+/// The version that is meant, where a write that says everything may leave it out: whatever is there.
+pub(super) fn version_or_any(meant: IfMatch) -> Result<Precondition> {
+    match meant.precondition() {
+        Err(error) if matches!(error.kind(), ErrorKind::VersionRequired) => Ok(Precondition::Any),
+        meant => meant,
+    }
+}
+
+/// Which rows a list answers; `place` reads its cursor.
+pub(super) fn slice<P>(query: &mut Query, place: impl FnOnce(&str) -> Option<P>) -> Slice<P> {
+    Slice {
+        before: query.read("cursor", place, cursor::FORM),
+        limit: query.limit("limit", 25, READ_AT_ONCE),
+    }
+}
+
+/// The agent that a list is narrowed down to.
+pub(super) fn agent_filter(query: &mut Query) -> Option<AgentId> {
+    query.read("agent_id", AgentId::parse, "must be a UUID")
+}
+
+/// An answer to what was made.
+pub(super) fn created(answer: impl IntoResponse) -> Response {
+    (StatusCode::CREATED, answer).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use purser_domain::Problem;
+
+    #[test]
+    fn the_problems_of_a_body_and_of_its_version_are_told_together() {
+        let wrong = |path: &str| -> Result<Precondition> { Err(Error::invalid(vec![Problem::at(path, "no")])) };
+        let missing = || -> Result<Precondition> { Err(ErrorKind::VersionRequired.into()) };
+        let any = || Ok(Precondition::Any);
+        let rows = [
+            (any(), any(), None),
+            (any(), missing(), Some(("version_required", vec![]))),
+            (wrong("/name"), missing(), Some(("invalid_request", vec!["/name"]))),
+            (wrong("/name"), any(), Some(("invalid_request", vec!["/name"]))),
+            (
+                wrong("/name"),
+                wrong("/If-Match"),
+                Some(("invalid_request", vec!["/If-Match", "/name"])),
+            ),
+        ];
+        for (body, meant, expected) in rows {
+            let told = with_version(body, meant).err().map(|error| match error.kind() {
+                ErrorKind::InvalidRequest(problems) => (
+                    error.kind().slug(),
+                    problems.iter().map(|problem| problem.path.clone()).collect(),
+                ),
+                other => (other.slug(), Vec::new()),
+            });
+            let expected = expected.map(|(slug, paths)| {
+                (
+                    slug.to_owned(),
+                    paths.into_iter().map(str::to_owned).collect::<Vec<_>>(),
+                )
+            });
+            assert_eq!(told, expected);
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! `/agents/{agentId}/rules`: what holds for an agent over all its services.
+
+use super::request::{created, with_version};
+use crate::ops::owned::Owned;
+use crate::ops::owned::named;
+use crate::ops::rules::StandingRule;
+use crate::state::Dashboard;
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use purser_api::{
+    Failure, IfMatch, Member as _, Place, Problems, SessionToken, VersionTag, json_body, seconds, versioned,
+};
+use purser_domain::{
+    Address, Agent, Amount, BUDGET_WINDOW_MAX, BUDGET_WINDOW_MIN, Catalog, Category, Duration, Error, RuleId, RuleKind,
+    ServiceSlug, Vendor,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+purser_api::error_responses! {
+    /// What listing rules may be refused with.
+    pub(crate) ListErrors: 401, 404, 429, 500;
+    /// What a write on rules may be refused with.
+    pub(crate) WriteErrors: 400, 401, 404, 412, 413, 428, 429, 500;
+}
+
+/// A rule of an agent of the caller's.
+#[derive(Serialize, ToSchema)]
+#[schema(as = AgentRule)]
+pub(crate) struct RuleView {
+    #[schema(value_type = uuid::Uuid)]
+    rule_id: String,
+    /// Counts the edits of this rule.
+    rule_version: u64,
+    #[serde(flatten)]
+    says: RuleSays,
+}
+
+/// What a rule says.
+#[derive(Serialize, ToSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub(crate) enum RuleSays {
+    /// Nothing is bought in these categories.
+    CategoryBlock {
+        /// The blocked categories.
+        categories: Vec<&'static str>,
+    },
+    /// Only these vendors are paid.
+    VendorAllowlist {
+        /// Services, by slug, whatever wallet they name.
+        services: Vec<String>,
+        /// Wallets, whatever service names them.
+        wallets: Vec<String>,
+    },
+    /// At most so much within every window of this length, over all services.
+    BudgetLimit {
+        /// The budget, in micro-units.
+        limit_units: u64,
+        /// How long an authorization counts.
+        window_seconds: u64,
+        /// What counts now.
+        used_units: u64,
+        /// What is left now.
+        remaining_units: u64,
+    },
+    /// A person decides first, where every condition holds that is not null; without any, always.
+    ApprovalRequired {
+        /// Only for these services.
+        #[schema(required)]
+        services: Option<Vec<String>>,
+        /// Only in these categories.
+        #[schema(required)]
+        categories: Option<Vec<&'static str>>,
+        /// Only above this amount.
+        #[schema(required)]
+        above_units: Option<u64>,
+    },
+}
+
+impl RuleView {
+    fn of(standing: &StandingRule) -> Self {
+        let StandingRule { rule, used } = standing;
+        let slugs = |services: &[ServiceSlug]| services.iter().map(ToString::to_string).collect();
+        let names = |categories: &[Category]| categories.iter().map(|category| category.name()).collect();
+        let says = match &rule.kind {
+            RuleKind::CategoryBlock { categories } => RuleSays::CategoryBlock {
+                categories: names(categories),
+            },
+            RuleKind::VendorAllowlist { vendors } => RuleSays::VendorAllowlist {
+                services: vendors
+                    .iter()
+                    .filter_map(Vendor::service)
+                    .map(ToString::to_string)
+                    .collect(),
+                wallets: vendors
+                    .iter()
+                    .filter_map(Vendor::wallet)
+                    .map(|wallet| wallet.to_string())
+                    .collect(),
+            },
+            RuleKind::BudgetLimit { limit, window } => {
+                let used = used.unwrap_or(Amount::ZERO);
+                RuleSays::BudgetLimit {
+                    limit_units: limit.units(),
+                    window_seconds: window.secs(),
+                    used_units: used.units(),
+                    remaining_units: limit.above(used).units(),
+                }
+            }
+            RuleKind::ApprovalRequired {
+                services,
+                categories,
+                above,
+            } => RuleSays::ApprovalRequired {
+                services: services.as_deref().map(slugs),
+                categories: categories.as_deref().map(names),
+                above_units: above.map(Amount::units),
+            },
+        };
+        Self {
+            rule_id: rule.id.to_string(),
+            rule_version: rule.version,
+            says,
+        }
+    }
+}
+
+/// The agent's rules, in the order in which they were added.
+#[derive(Serialize, ToSchema)]
+#[schema(as = AgentRuleList)]
+pub(crate) struct RuleList {
+    #[schema(value_type = uuid::Uuid)]
+    agent_id: String,
+    /// The agent's version.
+    version: u64,
+    rules: Vec<RuleView>,
+    /// How many rules this answer holds.
+    count: usize,
+}
+
+/// A rule as it was written.
+#[derive(Serialize, ToSchema)]
+#[schema(as = WrittenRule)]
+pub(crate) struct WrittenRule {
+    #[schema(value_type = uuid::Uuid)]
+    agent_id: String,
+    /// The agent's version.
+    version: u64,
+    #[serde(flatten)]
+    rule: RuleView,
+}
+
+/// A rule that is no more.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct RemovedRule {
+    #[schema(value_type = uuid::Uuid)]
+    agent_id: String,
+    /// The agent's version.
+    version: u64,
+    #[schema(value_type = uuid::Uuid)]
+    rule_id: String,
+}
+
+purser_api::body! {
+    /// A rule. At most 50 for an agent, ten of them budgets.
+    pub(crate) enum RuleBody by kind {
+        /// Nothing is bought in these categories.
+        CategoryBlock = "category_block" {
+            /// One at least.
+            categories: Vec<Category> = {"minItems": 1},
+        }
+        /// Only these vendors are paid; one at least.
+        VendorAllowlist = "vendor_allowlist" {
+            /// Slugs of services in the catalog.
+            services: Option<Vec<ServiceSlug>> = {"maxItems": 50},
+            /// Addresses.
+            wallets: Option<Vec<Address>> = {"maxItems": 50},
+        }
+        /// At most so much within every window of this length, over all services.
+        BudgetLimit = "budget_limit" {
+            limit_units: Amount,
+            /// From one hour to 31 days.
+            window_seconds: Window,
+        }
+        /// A person decides first, where every given condition holds; without any, always.
+        ApprovalRequired = "approval_required" {
+            /// Only for these services, by slug.
+            services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50},
+            /// Only in these categories.
+            categories: Option<Vec<Category>> = {"minItems": 1},
+            /// Only above this amount.
+            above_units: Option<Amount>,
+        }
+    }
+}
+
+purser_api::field! {
+    /// How long an authorization counts against a budget.
+    pub(crate) struct Window(Duration):
+    |value| {
+        let window = seconds(value).ok_or("must be a whole number of seconds")?;
+        RuleKind::check_window(window).map(|()| window)
+    },
+    json!({
+        "type": "integer",
+        "format": "int32",
+        "minimum": BUDGET_WINDOW_MIN.secs(),
+        "maximum": BUDGET_WINDOW_MAX.secs(),
+    })
+}
+
+impl From<RuleBody> for RuleKind {
+    fn from(body: RuleBody) -> Self {
+        match body {
+            RuleBody::CategoryBlock { categories } => Self::CategoryBlock { categories },
+            RuleBody::VendorAllowlist { services, wallets } => {
+                let services = services.into_iter().flatten().map(Vendor::Service);
+                let wallets = wallets.into_iter().flatten().map(Vendor::Wallet);
+                let vendors = services.chain(wallets).collect();
+                Self::VendorAllowlist { vendors }
+            }
+            RuleBody::BudgetLimit {
+                limit_units: limit,
+                window_seconds: Window(window),
+            } => Self::BudgetLimit { limit, window },
+            RuleBody::ApprovalRequired {
+                services,
+                categories,
+                above_units: above,
+            } => Self::ApprovalRequired {
+                services,
+                categories,
+                above,
+            },
+        }
+    }
+}
+
+/// Reads a rule, and judges what it says. Of a member that could not be read, nothing more is said.
+pub(super) fn parse_rule(body: &Value, catalog: &Catalog) -> Result<RuleKind, Error> {
+    let mut problems = Problems::default();
+    let rule = RuleBody::read(body, Place::Body, &mut problems).map(RuleKind::from);
+    if let Some(rule) = &rule {
+        let was_read = !["/services", "/wallets"].iter().any(|path| problems.are_at(path));
+        let found = rule.problems(catalog).into_iter();
+        problems.extend(found.filter(|problem| was_read || !problem.path.is_empty()));
+    }
+    problems.finish(rule)
+}
+
+/// List an agent's rules; budgets with what is used and left.
+#[utoipa::path(
+    get,
+    path = "/agents/{agentId}/rules",
+    operation_id = "list_rules",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(("agentId" = String, Path, description = "One of your agents.")),
+    responses(
+        (status = 200, body = RuleList, description = "The rules.", headers(("ETag" = String, description = "The agent's version."))),
+        ListErrors,
+    )
+)]
+pub(crate) async fn list(
+    State(dashboard): State<Arc<Dashboard>>,
+    token: SessionToken,
+    Path(agent): Path<String>,
+) -> Result<Response, Failure> {
+    let owned = dashboard.enter_for(token, &agent).await?;
+    let rules: Vec<RuleView> = dashboard.rules(&owned).await?.iter().map(RuleView::of).collect();
+    let Agent { id, version, .. } = *owned.agent();
+    let list = RuleList {
+        agent_id: id.to_string(),
+        version,
+        count: rules.len(),
+        rules,
+    };
+    Ok(versioned(version, Json(list)))
+}
+
+/// Add a rule.
+#[utoipa::path(
+    post,
+    path = "/agents/{agentId}/rules",
+    operation_id = "add_rule",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "One of your agents."),
+        ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
+    ),
+    request_body = RuleBody,
+    responses(
+        (status = 201, body = WrittenRule, description = "The rule.", headers(("ETag" = String, description = "The agent's version.")),
+            links(
+                ("replace" = (operation_id = "replace_rule", parameters(("agentId" = "$response.body#/agent_id"), ("ruleId" = "$response.body#/rule_id"), ("If-Match" = "$response.header.ETag")))),
+                ("remove" = (operation_id = "remove_rule", parameters(("agentId" = "$response.body#/agent_id"), ("ruleId" = "$response.body#/rule_id"), ("If-Match" = "$response.header.ETag")))),
+            )),
+        WriteErrors,
+    )
+)]
+pub(crate) async fn add(
+    State(dashboard): State<Arc<Dashboard>>,
+    token: SessionToken,
+    meant: IfMatch,
+    Path(agent): Path<String>,
+    body: Bytes,
+) -> Result<Response, Failure> {
+    let owned = dashboard.enter_for(token, &agent).await?;
+    let edition = dashboard.catalog().await?;
+    let kind = json_body(&body).and_then(|body| parse_rule(&body, &edition.catalog));
+    let (kind, meant) = with_version(kind, meant.precondition())?;
+    let (owned, id) = dashboard.add_rule(owned, meant, &kind).await?;
+    Ok(created(written(&dashboard, &owned, id).await?))
+}
+
+/// Replace a rule by another of its kind.
+#[utoipa::path(
+    put,
+    path = "/agents/{agentId}/rules/{ruleId}",
+    operation_id = "replace_rule",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "One of your agents."),
+        ("ruleId" = String, Path, description = "The `rule_id` of a rule."),
+        ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
+    ),
+    request_body = RuleBody,
+    responses(
+        (status = 200, body = WrittenRule, description = "The rule as it is now.", headers(("ETag" = String, description = "The agent's version."))),
+        WriteErrors,
+    )
+)]
+pub(crate) async fn replace(
+    State(dashboard): State<Arc<Dashboard>>,
+    token: SessionToken,
+    meant: IfMatch,
+    Path((agent, rule)): Path<(String, String)>,
+    body: Bytes,
+) -> Result<Response, Failure> {
+    let owned = dashboard.enter_for(token, &agent).await?;
+    let id = known_rule(owned.agent(), &rule)?;
+    let edition = dashboard.catalog().await?;
+    let kind = json_body(&body).and_then(|body| parse_rule(&body, &edition.catalog));
+    let (kind, meant) = with_version(kind, meant.precondition())?;
+    let owned = dashboard.replace_rule(owned, meant, id, &kind).await?;
+    Ok(written(&dashboard, &owned, id).await?)
+}
+
+/// Remove a rule.
+#[utoipa::path(
+    delete,
+    path = "/agents/{agentId}/rules/{ruleId}",
+    operation_id = "remove_rule",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "One of your agents."),
+        ("ruleId" = String, Path, description = "The `rule_id` of a rule."),
+        ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
+    ),
+    responses(
+        (status = 200, body = RemovedRule, description = "It is no more.", headers(("ETag" = String, description = "The agent's version."))),
+        WriteErrors,
+    )
+)]
+pub(crate) async fn remove(
+    State(dashboard): State<Arc<Dashboard>>,
+    token: SessionToken,
+    meant: IfMatch,
+    Path((agent, rule)): Path<(String, String)>,
+) -> Result<Response, Failure> {
+    let owned = dashboard.enter_for(token, &agent).await?;
+    let rule = known_rule(owned.agent(), &rule)?;
+    let owned = dashboard.remove_rule(owned, meant.precondition()?, rule).await?;
+    let Agent { id, version, .. } = *owned.agent();
+    let removed = RemovedRule {
+        agent_id: id.to_string(),
+        version,
+        rule_id: rule.to_string(),
+    };
+    Ok(versioned(version, Json(removed)))
+}
+
+/// A rule that the agent has, so that an unknown one is not found whatever else is wrong.
+fn known_rule(agent: &Agent, text: &str) -> Result<RuleId, Error> {
+    let known = |id: &RuleId| agent.rules.iter().any(|rule| rule.id == *id);
+    named(RuleId::parse(text).filter(known))
+}
+
+async fn written(dashboard: &Dashboard, owned: &Owned, id: RuleId) -> Result<Response, Error> {
+    let rules = dashboard.rules(owned).await?;
+    let rule = rules.iter().find(|standing| standing.rule.id == id);
+    let rule = rule.ok_or_else(|| Error::internal("answering with a rule", "it is not there"))?;
+    let Agent { id, version, .. } = *owned.agent();
+    let written = WrittenRule {
+        agent_id: id.to_string(),
+        version,
+        rule: RuleView::of(rule),
+    };
+    Ok(versioned(version, Json(written)))
+}

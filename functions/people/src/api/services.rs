@@ -1,0 +1,391 @@
+//! `/agents/{agentId}/services`: what an agent may spend on which service.
+//!
+//! Enabling says the whole record: what the body leaves out takes its column default, whatever was there before. So it
+//! needs no version; one that is named is held to. An edit keeps what it does not name.
+
+use super::request::{created, version_or_any, with_version};
+use crate::ops::services::{EnableService, GovernedService, ServiceEdit, named_service};
+use crate::state::Dashboard;
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use purser_api::{
+    Failure, IfMatch, Member as _, Place, PolicyView, Problems, Said, SessionToken, Text, VersionTag, json_body,
+    versioned,
+};
+use purser_domain::{
+    AgentId, Amount, Catalog, DomainPattern, Network, OperationScope, OperationSlug, PolicyEdit, Result, Service,
+};
+use serde::Serialize;
+use serde_json::Value;
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+purser_api::error_responses! {
+    /// What reading services may be refused with.
+    pub(crate) ReadErrors: 401, 404, 429, 500;
+    /// What enabling a service may be refused with.
+    pub(crate) EnableErrors: 400, 401, 404, 412, 413, 429, 500;
+    /// What a write on a service's record may be refused with.
+    pub(crate) WriteErrors: 400, 401, 404, 412, 413, 428, 429, 500;
+}
+
+/// A service's record on an agent of the caller's.
+#[derive(Serialize, ToSchema)]
+#[schema(as = OwnService)]
+pub(crate) struct ServiceView {
+    #[schema(value_type = uuid::Uuid)]
+    agent_id: String,
+    #[schema(value_type = uuid::Uuid)]
+    service_id: String,
+    /// Null, as are the name, category and trust status, for a service that has left the catalog.
+    #[schema(required)]
+    slug: Option<String>,
+    #[schema(required)]
+    name: Option<String>,
+    #[schema(required)]
+    category: Option<&'static str>,
+    #[schema(required)]
+    trust_status: Option<&'static str>,
+    /// A disabled record refuses every call, and keeps its policy.
+    enabled: bool,
+    /// Counts the edits of this record: what `If-Match` has to name.
+    version: u64,
+    policy: PolicyView,
+    /// Whether the policy is in effect no limit, as those of pre-enabled services are until somebody tightens them.
+    permissive: bool,
+    /// What was authorized less than 24 hours ago and not released.
+    spend_today_units: u64,
+    /// What of the cap on the day is left now.
+    remaining_today_units: u64,
+    /// The operations of which no call can be paid, whatever the policy allows.
+    unpayable_operations: Vec<UnpayableOperation>,
+}
+
+/// An operation of which no call can be paid.
+#[derive(Serialize, ToSchema)]
+struct UnpayableOperation {
+    operation_id: String,
+    /// `operation_has_no_payment`, `operation_is_paid_on_another_network` or `operation_has_no_maximum_price`.
+    #[schema(value_type = String, example = "operation_has_no_payment")]
+    reason: &'static str,
+}
+
+impl ServiceView {
+    fn of(agent: AgentId, governed: &GovernedService, catalog: &Catalog, network: Network) -> Self {
+        let record = &governed.record;
+        let service = catalog.by_id(record.service);
+        let operations = service.map(|service| service.operations.as_slice()).unwrap_or_default();
+        let unpayable = operations.iter().filter_map(|operation| {
+            Some(UnpayableOperation {
+                operation_id: operation.slug.to_string(),
+                reason: operation.payable(network).err()?.name(),
+            })
+        });
+        Self {
+            agent_id: agent.to_string(),
+            service_id: record.service.to_string(),
+            slug: service.map(|service| service.slug.to_string()),
+            name: service.map(|service| service.name.clone()),
+            category: service.map(|service| service.category.name()),
+            trust_status: service.map(|service| service.trust_status.name()),
+            enabled: record.enabled,
+            version: record.version,
+            policy: PolicyView::from(&record.policy),
+            permissive: record.policy.is_permissive(),
+            spend_today_units: governed.spent_today.units(),
+            remaining_today_units: governed.remaining_today().units(),
+            unpayable_operations: unpayable.collect(),
+        }
+    }
+
+    /// By slug; services that have left the catalog last.
+    fn sort_key(&self) -> (bool, Option<&str>, &str) {
+        (self.slug.is_none(), self.slug.as_deref(), &self.service_id)
+    }
+
+    fn told(self) -> Response {
+        versioned(self.version, Json(self))
+    }
+}
+
+/// The services on an agent.
+#[derive(Serialize, ToSchema)]
+#[schema(as = OwnServiceList)]
+pub(crate) struct ServiceList {
+    #[schema(value_type = uuid::Uuid)]
+    agent_id: String,
+    services: Vec<ServiceView>,
+    /// How many services this answer holds.
+    count: usize,
+}
+
+purser_api::body! {
+    /// A service to enable. What is left out takes its column default.
+    pub(crate) struct EnableBody {
+        /// Slug or UUID of a service in the curated set.
+        service_id: Text<128>,
+        max_per_call_units: Option<Amount> = {"default": 1_000_000},
+        max_per_day_units: Option<Amount> = {"default": 50_000_000},
+        require_approval_above_units: Option<Amount> = {"default": 10_000_000},
+        /// Slugs of the service's operations; null for every one.
+        enabled_operations: Said<Vec<OperationSlug>>,
+        /// Host names, globs, or `*` for any target.
+        allowed_domains: Option<Vec<DomainPattern>> = {"type": "array", "maxItems": 100},
+    }
+}
+
+purser_api::body! {
+    /// New values for some of these; one at least.
+    pub(crate) struct ServiceEditBody {
+        /// Disabled, it refuses every call and keeps its policy.
+        enabled: Option<bool>,
+        max_per_call_units: Option<Amount>,
+        max_per_day_units: Option<Amount>,
+        require_approval_above_units: Option<Amount>,
+        /// Slugs of the service's operations; null for every one.
+        enabled_operations: Said<Vec<OperationSlug>>,
+        /// Host names, globs, or `*` for any target.
+        allowed_domains: Option<Vec<DomainPattern>> = {"type": "array", "maxItems": 100},
+    }
+}
+
+/// The members of a policy, of either body.
+macro_rules! policy {
+    ($body:ident) => {
+        PolicyEdit {
+            max_per_call: $body.max_per_call_units,
+            max_per_day: $body.max_per_day_units,
+            require_approval_above: $body.require_approval_above_units,
+            enabled_operations: match $body.enabled_operations {
+                Said::Nothing => None,
+                Said::Null => Some(OperationScope::All),
+                Said::This(operations) => Some(OperationScope::Only(operations)),
+            },
+            allowed_domains: $body.allowed_domains,
+        }
+    };
+}
+
+/// `null` is every operation; of domains it could be meant for anything.
+fn refuse_no_domains(body: &Value, problems: &mut Problems) {
+    if body.get("allowed_domains").is_some_and(Value::is_null) {
+        problems.note(Place::Member(&Place::Body, "allowed_domains"), "must not be null");
+    }
+}
+
+/// Reads the enabling of a service. One that the catalog does not know is not a problem of the body: of a service that is
+/// not there, nobody knows the operations; that it is not there is the answer.
+pub(super) fn parse_enable(body: &Value, catalog: &Catalog) -> Result<EnableService> {
+    let mut problems = Problems::default();
+    refuse_no_domains(body, &mut problems);
+    let enable = EnableBody::read(body, Place::Body, &mut problems).map(|body| EnableService {
+        policy: policy!(body),
+        service: body.service_id.0,
+    });
+    if let Some(enable) = &enable
+        && let Some(service) = catalog.by_reference(&enable.service)
+    {
+        problems.extend(enable.policy.problems(Some(service)));
+    }
+    problems.finish(enable)
+}
+
+/// Reads an edit of a service's record; `service` is its entry in the catalog, if it still has one.
+pub(super) fn parse_edit(body: &Value, service: Option<&Service>) -> Result<ServiceEdit> {
+    let mut problems = Problems::default();
+    refuse_no_domains(body, &mut problems);
+    let edit = ServiceEditBody::read(body, Place::Body, &mut problems).map(|body| ServiceEdit {
+        enabled: body.enabled,
+        policy: policy!(body),
+    });
+    if let Some(edit) = &edit {
+        problems.extend(edit.policy.problems(service));
+    }
+    // `null` is a value of one of them.
+    if body.get("enabled_operations").is_none() {
+        problems.ask_for_something::<ServiceEditBody>(body);
+    }
+    problems.finish(edit)
+}
+
+/// List the services on an agent, with what was spent and what is left.
+#[utoipa::path(
+    get,
+    path = "/agents/{agentId}/services",
+    operation_id = "list_agent_services",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(("agentId" = String, Path, description = "One of your agents.")),
+    responses(
+        (status = 200, body = ServiceList, description = "Every service that was ever enabled, disabled ones included."),
+        ReadErrors,
+    )
+)]
+pub(crate) async fn list(
+    State(dashboard): State<Arc<Dashboard>>,
+    token: SessionToken,
+    Path(agent): Path<String>,
+) -> Result<Json<ServiceList>, Failure> {
+    let owned = dashboard.enter_for(token, &agent).await?;
+    let (services, edition) = tokio::try_join!(dashboard.services(&owned), dashboard.catalog())?;
+    let id = owned.agent().id;
+    let services = services
+        .iter()
+        .map(|service| ServiceView::of(id, service, &edition.catalog, dashboard.network));
+    let mut services: Vec<ServiceView> = services.collect();
+    services.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
+    Ok(Json(ServiceList {
+        agent_id: id.to_string(),
+        count: services.len(),
+        services,
+    }))
+}
+
+/// Enable a service for an agent.
+///
+/// A policy field that is left out takes its column default, whatever the record said before. To overwrite nothing that
+/// you have not seen, send `If-Match`: another version is 412.
+#[utoipa::path(
+    post,
+    path = "/agents/{agentId}/services",
+    operation_id = "enable_service",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "One of your agents."),
+        ("If-Match" = inline(Option<VersionTag>), Header, nullable = false, description = "The record's version in quotation marks, `\"0\"` for none, or `*`."),
+    ),
+    request_body = EnableBody,
+    responses(
+        (status = 201, body = ServiceView, description = "The new record.", headers(("ETag" = String, description = "Its version.")),
+            links(
+                ("edit" = (operation_id = "edit_agent_service", parameters(("agentId" = "$response.body#/agent_id"), ("serviceId" = "$response.body#/service_id"), ("If-Match" = "$response.header.ETag")))),
+                ("disable" = (operation_id = "disable_service", parameters(("agentId" = "$response.body#/agent_id"), ("serviceId" = "$response.body#/service_id"), ("If-Match" = "$response.header.ETag")))),
+            )),
+        (status = 200, body = ServiceView, description = "The record, started anew.", headers(("ETag" = String, description = "Its version."))),
+        EnableErrors,
+    )
+)]
+pub(crate) async fn enable(
+    State(dashboard): State<Arc<Dashboard>>,
+    token: SessionToken,
+    meant: IfMatch,
+    Path(agent): Path<String>,
+    body: Bytes,
+) -> Result<Response, Failure> {
+    let owned = dashboard.enter_for(token, &agent).await?;
+    let edition = dashboard.catalog().await?;
+    let enable = json_body(&body).and_then(|body| parse_enable(&body, &edition.catalog));
+    let (enable, meant) = with_version(enable, version_or_any(meant))?;
+    let enabling = dashboard.enable_service(&owned, meant, &enable).await?;
+    let answer = ServiceView::of(owned.agent().id, &enabling.service, &edition.catalog, dashboard.network).told();
+    Ok(if enabling.is_new { created(answer) } else { answer })
+}
+
+/// Read a service's record on an agent.
+#[utoipa::path(
+    get,
+    path = "/agents/{agentId}/services/{serviceId}",
+    operation_id = "read_agent_service",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "One of your agents."),
+        ("serviceId" = String, Path, description = "Slug or UUID."),
+    ),
+    responses(
+        (status = 200, body = ServiceView, description = "The record, disabled ones included.", headers(("ETag" = String, description = "Its version."))),
+        ReadErrors,
+    )
+)]
+pub(crate) async fn read(
+    State(dashboard): State<Arc<Dashboard>>,
+    token: SessionToken,
+    Path((agent, reference)): Path<(String, String)>,
+) -> Result<Response, Failure> {
+    let owned = dashboard.enter_for(token, &agent).await?;
+    let edition = dashboard.catalog().await?;
+    let service = dashboard
+        .service(&owned, named_service(&edition.catalog, &reference)?)
+        .await?;
+    Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog, dashboard.network).told())
+}
+
+/// Edit a service's record: its policy, or whether it is enabled.
+///
+/// The next authorization is judged by the edited policy.
+#[utoipa::path(
+    patch,
+    path = "/agents/{agentId}/services/{serviceId}",
+    operation_id = "edit_agent_service",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "One of your agents."),
+        ("serviceId" = String, Path, description = "Slug or UUID."),
+        ("If-Match" = inline(VersionTag), Header, description = "The record's version in quotation marks, or `*`."),
+    ),
+    request_body = ServiceEditBody,
+    responses(
+        (status = 200, body = ServiceView, description = "The record as it is now.", headers(("ETag" = String, description = "Its version."))),
+        WriteErrors,
+    )
+)]
+pub(crate) async fn edit(
+    State(dashboard): State<Arc<Dashboard>>,
+    token: SessionToken,
+    meant: IfMatch,
+    Path((agent, reference)): Path<(String, String)>,
+    body: Bytes,
+) -> Result<Response, Failure> {
+    let owned = dashboard.enter_for(token, &agent).await?;
+    let edition = dashboard.catalog().await?;
+    let id = dashboard
+        .known_service(&owned, named_service(&edition.catalog, &reference)?)
+        .await?;
+    let service = edition.catalog.by_id(id);
+    let edit = json_body(&body).and_then(|body| parse_edit(&body, service));
+    let (edit, meant) = with_version(edit, meant.precondition())?;
+    let service = dashboard.edit_service(&owned, meant, id, &edit).await?;
+    Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog, dashboard.network).told())
+}
+
+/// Disable a service for an agent. Its policy is kept.
+#[utoipa::path(
+    delete,
+    path = "/agents/{agentId}/services/{serviceId}",
+    operation_id = "disable_service",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "One of your agents."),
+        ("serviceId" = String, Path, description = "Slug or UUID."),
+        ("If-Match" = inline(VersionTag), Header, description = "The record's version in quotation marks, or `*`."),
+    ),
+    responses(
+        (status = 200, body = ServiceView, description = "The record, disabled.", headers(("ETag" = String, description = "Its version."))),
+        WriteErrors,
+    )
+)]
+pub(crate) async fn disable(
+    State(dashboard): State<Arc<Dashboard>>,
+    token: SessionToken,
+    meant: IfMatch,
+    Path((agent, reference)): Path<(String, String)>,
+) -> Result<Response, Failure> {
+    let owned = dashboard.enter_for(token, &agent).await?;
+    let edition = dashboard.catalog().await?;
+    let id = dashboard
+        .known_service(&owned, named_service(&edition.catalog, &reference)?)
+        .await?;
+    let disabled = ServiceEdit {
+        enabled: Some(false),
+        ..ServiceEdit::default()
+    };
+    let service = dashboard
+        .edit_service(&owned, meant.precondition()?, id, &disabled)
+        .await?;
+    Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog, dashboard.network).told())
+}

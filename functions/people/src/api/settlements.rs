@@ -1,0 +1,126 @@
+//! `/settlements`: what the agents were authorized to pay, and what became of it.
+
+use super::request::{agent_filter, slice};
+use crate::cursor;
+use crate::ops::owned::named;
+use crate::ops::settlements::SettlementFilter;
+use crate::state::Dashboard;
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::Uri;
+use purser_api::{Failure, Query, SessionToken, SettlementRow};
+use purser_domain::{ReceiptStatus, Settlement, SettlementId};
+use serde::Serialize;
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+purser_api::error_responses! {
+    /// What listing settlements may be refused with.
+    pub(crate) ListErrors: 400, 401, 404, 429, 500;
+    /// What reading a settlement may be refused with.
+    pub(crate) ReadErrors: 401, 404, 429, 500;
+}
+
+/// A settlement of an agent of the caller's.
+#[derive(Serialize, ToSchema)]
+#[schema(as = OwnSettlement)]
+pub(crate) struct SettlementView {
+    #[serde(flatten)]
+    row: SettlementRow,
+    /// The wallet that pays.
+    wallet_address: String,
+    /// The chain takes the payment only in blocks before this instant.
+    #[schema(format = DateTime)]
+    expires_at: String,
+    /// The approval that it used.
+    #[schema(value_type = Option<uuid::Uuid>, required)]
+    approval_id: Option<String>,
+    /// The policy version that it was judged by.
+    policy_version: u64,
+}
+
+impl From<&Settlement> for SettlementView {
+    fn from(settlement: &Settlement) -> Self {
+        let terms = &settlement.terms;
+        Self {
+            row: settlement.into(),
+            wallet_address: terms.wallet.to_string(),
+            expires_at: terms.valid_before.to_string(),
+            approval_id: terms.approval.map(|id| id.to_string()),
+            policy_version: terms.policy_version,
+        }
+    }
+}
+
+/// Settlements, newest first.
+#[derive(Serialize, ToSchema)]
+#[schema(as = OwnSettlementList)]
+pub(crate) struct SettlementList {
+    settlements: Vec<SettlementView>,
+    /// How many settlements this answer holds. With a filter it can be fewer than were asked for while more follow.
+    count: usize,
+    /// Hand it back as `cursor` for what follows; null at the end.
+    #[schema(required)]
+    next_cursor: Option<String>,
+}
+
+/// List what your agents were authorized to pay.
+#[utoipa::path(
+    get,
+    path = "/settlements",
+    operation_id = "list_settlements",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agent_id" = Option<uuid::Uuid>, Query, description = "One of your agents."),
+        ("status" = Option<String>, Query, pattern = "^(authorized|confirmed|expired)$", description = "Those that stand so now."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
+        ("cursor" = Option<String>, Query, pattern = "^[0-9a-f]{32}$", description = "The `next_cursor` of an earlier answer."),
+    ),
+    responses((status = 200, body = SettlementList, description = "Newest first by `authorized_at`."), ListErrors)
+)]
+pub(crate) async fn list(
+    State(dashboard): State<Arc<Dashboard>>,
+    token: SessionToken,
+    uri: Uri,
+) -> Result<Json<SettlementList>, Failure> {
+    let person = dashboard.enter(token).await?;
+    let mut query = Query::of(&uri);
+    let filter = SettlementFilter {
+        agent: agent_filter(&mut query),
+        status: query.read("status", ReceiptStatus::from_name, ReceiptStatus::choices()),
+    };
+    let slice = slice(&mut query, cursor::read_place);
+    query.finish()?;
+    let page = dashboard.settlements(&person, filter, slice).await?;
+    let settlements: Vec<SettlementView> = page.items.iter().map(SettlementView::from).collect();
+    Ok(Json(SettlementList {
+        count: settlements.len(),
+        settlements,
+        next_cursor: page.next.map(cursor::write_place),
+    }))
+}
+
+/// Read one settlement.
+#[utoipa::path(
+    get,
+    path = "/agents/{agentId}/settlements/{settlementId}",
+    operation_id = "read_settlement",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "One of your agents."),
+        ("settlementId" = String, Path, description = "The settlement id."),
+    ),
+    responses((status = 200, body = SettlementView, description = "The settlement."), ReadErrors)
+)]
+pub(crate) async fn read(
+    State(dashboard): State<Arc<Dashboard>>,
+    token: SessionToken,
+    Path((agent, settlement)): Path<(String, String)>,
+) -> Result<Json<SettlementView>, Failure> {
+    let owned = dashboard.enter_for(token, &agent).await?;
+    let id = named(SettlementId::parse(&settlement))?;
+    let settlement = dashboard.settlement(&owned, id).await?;
+    Ok(Json(SettlementView::from(&settlement)))
+}

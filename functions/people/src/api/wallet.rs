@@ -1,0 +1,69 @@
+//! `/agents/{agentId}/wallet`: where an agent's money is, and how much.
+
+use crate::state::Dashboard;
+use axum::Json;
+use axum::extract::{Path, State};
+use purser_api::{Failure, SessionToken};
+use purser_domain::Amount;
+use serde::Serialize;
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+purser_api::error_responses! {
+    /// What this endpoint may be refused with.
+    pub(crate) WalletErrors: 401, 404, 429, 500;
+}
+
+/// An agent's wallet.
+#[derive(Serialize, ToSchema)]
+#[schema(as = AgentWallet)]
+pub(crate) struct WalletView {
+    #[schema(value_type = uuid::Uuid)]
+    agent_id: String,
+    wallet_address: String,
+    #[schema(value_type = String, example = "base")]
+    network: &'static str,
+    #[schema(value_type = String, example = "USDC")]
+    token: &'static str,
+    /// The token's contract.
+    token_address: String,
+    /// What it holds now; null while the chain can't be asked.
+    #[schema(required)]
+    balance_units: Option<u64>,
+    /// The same in USDC.
+    #[schema(required, example = "12.5")]
+    balance_usdc: Option<String>,
+    /// Why the balance is null: `rpc_unavailable`. Else null.
+    #[schema(value_type = Option<String>, required, example = json!(null))]
+    balance_reason: Option<&'static str>,
+}
+
+/// Read an agent's wallet.
+#[utoipa::path(
+    get,
+    path = "/agents/{agentId}/wallet",
+    operation_id = "read_wallet",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(("agentId" = String, Path, description = "One of your agents.")),
+    responses((status = 200, body = WalletView, description = "Its address and balance."), WalletErrors)
+)]
+pub(crate) async fn read(
+    State(dashboard): State<Arc<Dashboard>>,
+    token: SessionToken,
+    Path(agent): Path<String>,
+) -> Result<Json<WalletView>, Failure> {
+    let owned = dashboard.enter_for(token, &agent).await?;
+    let balance = dashboard.balance(&owned).await;
+    let (agent, network) = (owned.agent(), dashboard.network);
+    Ok(Json(WalletView {
+        agent_id: agent.id.to_string(),
+        wallet_address: agent.wallet.address.to_string(),
+        network: network.name(),
+        token: network.token_symbol(),
+        token_address: network.token().address.to_string(),
+        balance_units: balance.map(Amount::units),
+        balance_usdc: balance.map(Amount::to_usdc),
+        balance_reason: balance.is_none().then_some("rpc_unavailable"),
+    }))
+}

@@ -1,0 +1,86 @@
+//! Cursors: a place in a list, as text. What it means is ours; callers only hand back what a page gave them.
+
+use purser_domain::{ApprovalId, Timestamp};
+use purser_store::ApprovalPlace;
+use uuid::Uuid;
+
+/// What a list that is handed another text says.
+pub(crate) const FORM: &str = "must be the `next_cursor` of an earlier answer";
+
+/// A place in a list of decisions or settlements.
+pub(crate) fn read_place(text: &str) -> Option<Uuid> {
+    let place = Uuid::try_parse(text).ok()?;
+    (write_place(place) == text).then_some(place)
+}
+
+/// The text that [`read_place`] reads.
+pub(crate) fn write_place(place: Uuid) -> String {
+    place.simple().to_string()
+}
+
+/// A place in a list of approvals: the time in sixteen hexadecimal digits, and the id.
+pub(crate) fn read_approval(text: &str) -> Option<ApprovalPlace> {
+    let (at, id) = text.split_at_checked(16)?;
+    let micros = i64::from_str_radix(at, 16).ok()?;
+    let place = ApprovalPlace {
+        created_at: Timestamp::from_micros(micros)?,
+        id: ApprovalId::from_uuid(read_place(id)?),
+    };
+    (write_approval(place) == text).then_some(place)
+}
+
+/// The text that [`read_approval`] reads.
+pub(crate) fn write_approval(place: ApprovalPlace) -> String {
+    format!("{:016x}{}", place.created_at.micros(), write_place(place.id.uuid()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_place_returns(id: u128, micros in 0..=Timestamp::MAX.micros()) {
+            let id = Uuid::from_u128(id);
+            prop_assert_eq!(read_place(&write_place(id)), Some(id));
+            let place = ApprovalPlace { created_at: Timestamp::from_micros(micros).unwrap(), id: ApprovalId::from_uuid(id) };
+            prop_assert_eq!(read_approval(&write_approval(place)), Some(place));
+        }
+
+        #[test]
+        fn any_other_text_is_refused(text in "\\PC{0,64}") {
+            if let Some(place) = read_place(&text) {
+                prop_assert_eq!(write_place(place), text.clone());
+            }
+            if let Some(place) = read_approval(&text) {
+                prop_assert_eq!(write_approval(place), text);
+            }
+        }
+    }
+
+    #[test]
+    fn a_place_has_one_spelling() {
+        let id = "018f2f6e0c0070008000000000000001";
+        assert!(read_place(id).is_some() && read_approval(&format!("000660a1b2c3d4e5{id}")).is_some());
+        for text in [
+            "",
+            "0",
+            &id.to_uppercase().replace('0', "F"),
+            "018f2f6e-0c00-7000-8000-000000000001",
+            id.trim_start_matches('0'),
+        ] {
+            assert_eq!(read_place(text), None, "{text}");
+        }
+        for time in [
+            "",
+            "+00660a1b2c3d4e5",
+            "000660A1B2C3D4E5",
+            "ffffffffffffffff",
+            "7fffffffffffffff",
+            "é00000000000000",
+        ] {
+            assert_eq!(read_approval(&format!("{time}{id}")), None, "{time}");
+        }
+    }
+}

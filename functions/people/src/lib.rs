@@ -1,0 +1,89 @@
+//! The user-session group: what people do with their agents, as JSON and as pages; and the agents' poll of an approval,
+//! which their owner may make too.
+//!
+//! ```text
+//! api/                ─parse─▶ ops/ ─▶ shared/store, shared/chain
+//! pages/ ─▶ session/  ─parse─▶
+//! ```
+//!
+//! Files depend on each other from left to right only. The operations are what can be done, once for both: one file per
+//! thing, each an `impl Dashboard`. They take an agent only as [`ops::owned::Owned`], which the check of its owner makes, and
+//! every write the version that it is meant for. The session is who looks at a page, and what a form has to show.
+//!
+//! Nothing here signs: addresses come from the wallets' public half, and the balance from the chain.
+
+mod address;
+mod api;
+mod cursor;
+mod digest;
+mod ops;
+mod page;
+mod pages;
+mod redirect;
+mod session;
+mod settings;
+mod state;
+
+use axum::Router;
+use purser_api::{ApiSettings, Boot, BootError, Secrets, Sessions};
+use purser_chain::{Chain, Finality, WalletXpub};
+use purser_store::{Authenticator, CatalogCache, CatalogTable, KeyUses, Ledger, Throttle};
+use settings::Settings;
+use state::Dashboard;
+use std::sync::Arc;
+use utoipa::openapi::OpenApi;
+
+/// The group's part of the OpenAPI document: the API, without the pages.
+pub fn openapi() -> OpenApi {
+    api::description()
+}
+
+/// The group, ready to serve: configuration and secrets are read, the issuer's keys asked for, and the first connections
+/// opened, before the first request is there.
+pub async fn router(boot: Boot) -> Result<Router, BootError> {
+    let Boot {
+        mut env,
+        aws,
+        http,
+        clock,
+        chance,
+        aside,
+    } = boot;
+    let api = ApiSettings::from_env(&mut env);
+    let settings = Settings::from_env(&mut env);
+    let (api, settings) = env.finish((api, settings))?;
+
+    let arns = [settings.wallet_xpub_secret, settings.rpc_url_secret];
+    let secrets = aside.begin({
+        let aws = aws.clone();
+        async move { Ok(Secrets::new(&aws).texts(arns.each_ref().map(String::as_str)).await?) }
+    });
+    let db = purser_store::client(&aws);
+    let catalog = CatalogCache::new(CatalogTable::new(db.clone(), settings.catalog_table));
+    let now = clock.now();
+    let ([xpub, rpc_url], sessions, _warm) = tokio::try_join!(
+        secrets,
+        Sessions::new(settings.sessions, now),
+        // The first read opens the connection; a catalog that can't be read yet is asked for again by the first call.
+        async { Ok(catalog.current(now).await.ok()) },
+    )?;
+    // A balance is read from the newest block, so no depth matters.
+    let finality = Finality { confirmations: 1 };
+    let dashboard = Arc::new(Dashboard {
+        ledger: Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table),
+        catalog,
+        authenticator: Authenticator {
+            key_uses: KeyUses::new(db.clone(), settings.throttle_table.as_str()),
+            throttle: Throttle::new(db, settings.throttle_table, settings.throttle_per_minute),
+        },
+        chain: Chain::new(http, settings.network, &rpc_url, finality)?,
+        xpub: WalletXpub::from_text(xpub.trim())?,
+        sessions,
+        clock,
+        chance,
+        network: settings.network,
+        dashboard_url: settings.dashboard_url,
+    });
+    let router = api::routes().merge(pages::routes());
+    Ok(purser_api::finish(router.with_state(dashboard), api))
+}

@@ -1,0 +1,291 @@
+//! Approvals: what the agents ask a person for, with what a decision about it rests on, and the decision.
+
+use crate::ops::owned::Owned;
+use crate::ops::several::several;
+use crate::page::{Filter, Page, READS, Slice, page};
+use crate::state::Dashboard;
+use purser_api::Person;
+use purser_domain::{
+    AgentId, Amount, Approval, ApprovalId, ApprovalStatus, Duration, ErrorKind, NOTE_MAX, Result, Ruling, ServiceId,
+    WindowScope,
+};
+use purser_store::{ApprovalPlace, Resolved, Verdict};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The longest that an approval can be open: the most that `APPROVAL_TTL_SECONDS` takes (`functions/payments`).
+const LONGEST_WAIT: Duration = Duration::from_secs_u32(31 * 86_400);
+
+/// What a person writes beside their word on an approval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Note(String);
+
+impl Note {
+    /// Reads a note; the space around it is nobody's, and a blank one is none. Line breaks are its only control
+    /// characters.
+    pub(crate) fn parse(text: &str) -> Result<Option<Self>, String> {
+        let note = text.replace("\r\n", "\n");
+        let note = note.trim();
+        let is_text = !note.chars().any(|symbol| symbol.is_control() && symbol != '\n');
+        if note.chars().count() > NOTE_MAX || !is_text {
+            return Err(format!(
+                "must be a text of at most {NOTE_MAX} characters, without control characters but line breaks"
+            ));
+        }
+        Ok((!note.is_empty()).then(|| Self(note.to_owned())))
+    }
+
+    /// The note.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// An approval with what a person has to know beside it.
+#[derive(Clone, Debug)]
+pub(crate) struct StandingApproval {
+    /// The approval.
+    pub(crate) approval: Approval,
+    /// Who asks.
+    pub(crate) agent: Arc<Owned>,
+    /// What the day has room for now. `None` for an approval that can't lead to a payment any more, and where the service
+    /// is not enabled.
+    pub(crate) day: Option<DayRoom>,
+}
+
+/// An approval, shown to be of the person's own agent.
+#[derive(Debug)]
+pub(crate) struct OwnApproval {
+    owned: Owned,
+    approval: Approval,
+}
+
+/// A service's cap on the day, and what counts against it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DayRoom {
+    /// The cap.
+    pub(crate) cap: Amount,
+    /// What counts.
+    pub(crate) used: Amount,
+}
+
+/// Which approvals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ApprovalFilter {
+    /// This agent's.
+    pub(crate) agent: Option<AgentId>,
+    /// Those that stand so now.
+    pub(crate) status: Option<ApprovalStatus>,
+    /// Those that no longer wait for a person.
+    pub(crate) decided: bool,
+}
+
+/// What waits for a person. It is found through the agents that ask and not through all that was ever asked, so nothing
+/// that an agent does, or did, hides what another one asks.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiting {
+    /// A page of it, the first that was asked first.
+    pub(crate) items: Vec<StandingApproval>,
+    /// Where the next page begins: after this place.
+    pub(crate) next: Option<ApprovalPlace>,
+    /// Every agent of the person's, and how many of its questions wait, on whatever page.
+    pub(crate) agents: Vec<(Arc<Owned>, usize)>,
+}
+
+impl Waiting {
+    /// How many wait, of all agents.
+    pub(crate) fn count(&self) -> usize {
+        self.agents
+            .iter()
+            .fold(0, |count, (_, waiting)| count.saturating_add(*waiting))
+    }
+}
+
+impl Dashboard {
+    /// What the person's agents asked for, newest first. What was asked just now may be missing for a moment.
+    pub(crate) async fn approvals(
+        &self,
+        person: &Person,
+        filter: ApprovalFilter,
+        slice: Slice<ApprovalPlace>,
+    ) -> Result<Page<StandingApproval, ApprovalPlace>> {
+        if let Some(agent) = filter.agent {
+            self.own_agent(person, agent).await?;
+        }
+        let now = self.now();
+        let only_open = filter.status.is_some_and(ApprovalStatus::is_open);
+        let keep = |approval: &Approval| {
+            if only_open && now.since(approval.created_at) > LONGEST_WAIT {
+                return Filter::Stop;
+            }
+            Filter::by(
+                filter.agent.is_none_or(|agent| approval.agent == agent)
+                    && filter.status.is_none_or(|status| approval.status(now) == status)
+                    && !(filter.decided && approval.status(now) == ApprovalStatus::Pending),
+            )
+        };
+        let read = |before, count: u32| {
+            let count = u8::try_from(count).unwrap_or(u8::MAX);
+            self.ledger.approvals_of(&person.sub, before, count)
+        };
+        let filtered = filter != ApprovalFilter::default();
+        let page = page(slice, READS, filtered.then_some(keep), ApprovalPlace::of, read).await?;
+        Ok(Page {
+            items: self.standing(person, page.items).await?,
+            next: page.next,
+        })
+    }
+
+    /// What waits for the person, of all their agents or of one: a page of it, from after a place on.
+    pub(crate) async fn waiting(
+        &self,
+        person: &Person,
+        only: Option<AgentId>,
+        after: Option<ApprovalPlace>,
+    ) -> Result<Waiting> {
+        /// How many a page shows.
+        const SHOWN: usize = 25;
+        let now = self.now();
+        let asking = self.ledger.asking_of(&person.sub).await?.into_iter();
+        let own = asking.filter_map(|(agent, ids)| Some((Arc::new(Owned::of(person, agent)?), ids)));
+        let asking: Vec<(Arc<Owned>, BTreeSet<ApprovalId>)> = own.collect();
+        let ids = asking.iter().flat_map(|(_, ids)| ids.iter().copied());
+        let mut waiting = self.ledger.approvals(ids).await?;
+        waiting.retain(|approval| approval.status(now) == ApprovalStatus::Pending);
+        let of = |agent: AgentId| waiting.iter().filter(move |approval| approval.agent == agent).count();
+        let agents: Vec<(Arc<Owned>, usize)> = asking
+            .into_iter()
+            .map(|(owned, _)| (Arc::clone(&owned), of(owned.agent().id)))
+            .collect();
+
+        waiting.retain(|approval| {
+            only.is_none_or(|agent| approval.agent == agent)
+                && after.is_none_or(|after| ApprovalPlace::of(approval) > after)
+        });
+        waiting.sort_by_key(ApprovalPlace::of);
+        let more = waiting.len() > SHOWN;
+        waiting.truncate(SHOWN);
+        let places = waiting.iter().map(|approval| (approval.agent, approval.service));
+        let days = self.days(places.collect()).await?;
+        let next = waiting.last().map(ApprovalPlace::of).filter(|_| more);
+        let items = waiting.into_iter().filter_map(|approval| {
+            let owned = agents.iter().find(|(owned, _)| owned.agent().id == approval.agent);
+            Some(StandingApproval {
+                agent: Arc::clone(&owned?.0),
+                day: days.get(&(approval.agent, approval.service)).copied(),
+                approval,
+            })
+        });
+        Ok(Waiting {
+            items: items.collect(),
+            next,
+            agents,
+        })
+    }
+
+    /// The agent's approval of that id. Another's, and one that does not exist, are alike not found.
+    pub(crate) async fn own_approval(&self, owned: Owned, id: ApprovalId) -> Result<OwnApproval> {
+        let approval = self.ledger.approval(id).await?;
+        let own = approval.filter(|approval| approval.agent == owned.agent().id);
+        let approval = own.ok_or(ErrorKind::NotFound)?;
+        Ok(OwnApproval { owned, approval })
+    }
+
+    /// The approval with what a person has to know beside it.
+    pub(crate) async fn approval(&self, own: OwnApproval) -> Result<StandingApproval> {
+        self.one_standing(own.owned, own.approval).await
+    }
+
+    /// The approval after the owner's word on it, which is taken once and in time.
+    pub(crate) async fn decide_approval(
+        &self,
+        own: OwnApproval,
+        verdict: Verdict,
+        note: Option<&Note>,
+    ) -> Result<StandingApproval> {
+        let OwnApproval { owned, approval } = own;
+        let ruling = Ruling {
+            at: self.now(),
+            by: owned.agent().owner.clone(),
+            note: note.map(|note| note.as_str().to_owned()),
+        };
+        match self.ledger.resolve_approval(approval.id, verdict, &ruling).await? {
+            Resolved::Done(approval) => self.one_standing(owned, approval).await,
+            Resolved::Already(approval) => Err(ErrorKind::ApprovalNotPending {
+                approval: approval.id,
+                status: approval.status(ruling.at),
+            }
+            .into()),
+            Resolved::NotFound => Err(ErrorKind::NotFound.into()),
+        }
+    }
+
+    async fn one_standing(&self, owned: Owned, approval: Approval) -> Result<StandingApproval> {
+        let place = (approval.agent, approval.service);
+        let open = approval.status(self.now()).is_open();
+        let days = self.days(open.then_some(place).into_iter().collect()).await?;
+        Ok(StandingApproval {
+            approval,
+            agent: Arc::new(owned),
+            day: days.get(&place).copied(),
+        })
+    }
+
+    async fn standing(&self, person: &Person, approvals: Vec<Approval>) -> Result<Vec<StandingApproval>> {
+        let now = self.now();
+        let asking: BTreeSet<AgentId> = approvals.iter().map(|approval| approval.agent).collect();
+        let open = approvals.iter().filter(|approval| approval.status(now).is_open());
+        let places = open.map(|approval| (approval.agent, approval.service)).collect();
+        let agents = several(asking, |id| {
+            let ledger = self.ledger.clone();
+            async move { ledger.agent(id).await }
+        });
+        let (agents, days) = tokio::try_join!(agents, self.days(places))?;
+        let own = agents
+            .into_iter()
+            .flatten()
+            .filter_map(|agent| Owned::of(person, agent));
+        let agents: BTreeMap<AgentId, Arc<Owned>> = own.map(|owned| (owned.agent().id, Arc::new(owned))).collect();
+        let standing = approvals.into_iter().filter_map(|approval| {
+            Some(StandingApproval {
+                agent: agents.get(&approval.agent).cloned()?,
+                day: days
+                    .get(&(approval.agent, approval.service))
+                    .copied()
+                    .filter(|_| approval.status(now).is_open()),
+                approval,
+            })
+        });
+        Ok(standing.collect())
+    }
+
+    /// What the day has room for, for each of these that is enabled.
+    async fn days(&self, places: BTreeSet<(AgentId, ServiceId)>) -> Result<BTreeMap<(AgentId, ServiceId), DayRoom>> {
+        let now = self.now();
+        let scopes: Vec<_> = places
+            .iter()
+            .map(|(agent, service)| (day(*agent, *service), Duration::DAY))
+            .collect();
+        let records = several(places, |(agent, service)| {
+            let ledger = self.ledger.clone();
+            async move { Ok((agent, ledger.enabled_service(agent, service).await?)) }
+        });
+        let (records, windows) = tokio::try_join!(records, self.ledger.windows_in_use(&scopes, now))?;
+        let enabled = records
+            .into_iter()
+            .filter_map(|(agent, record)| Some((agent, record.filter(|record| record.enabled)?)));
+        let rooms = enabled.map(|(agent, record)| {
+            let window = windows.iter().find(|window| window.scope == day(agent, record.service));
+            let room = DayRoom {
+                cap: record.policy.max_per_day,
+                used: window.map_or(Amount::ZERO, |window| window.live(now)),
+            };
+            ((agent, record.service), room)
+        });
+        Ok(rooms.collect())
+    }
+}
+
+const fn day(agent: AgentId, service: ServiceId) -> WindowScope {
+    WindowScope::Day { agent, service }
+}

@@ -1,0 +1,275 @@
+//! The decision log: every allow, block and escalation of a person's agents, and every confirmation that was taken back,
+//! newest first.
+//!
+//! A decision has its place in the log from its `UUIDv7`: the settlement's id where a payment was authorized, else the
+//! decision's own. So the logs of several agents become one by merging, and a place leads on from page to page.
+
+use crate::ops::owned::Owned;
+use crate::ops::several::several;
+use crate::page::{Filter, Page, READS, Slice, page};
+use crate::state::Dashboard;
+use purser_api::Person;
+use purser_domain::{
+    Address, AgentId, Amount, ApprovalId, CallDescription, Check, DecisionResult, ErrorKind, LoggedDecision,
+    OperationSlug, Result, ServiceId, Settlement, SettlementId, Timestamp, TransactionId,
+};
+use purser_store::Ledger;
+use std::{cmp::Reverse, collections::HashMap};
+use uuid::Uuid;
+
+/// What decisions of every kind tell.
+pub(crate) struct DecisionFacts<'a> {
+    pub(crate) transaction: TransactionId,
+    pub(crate) agent: AgentId,
+    pub(crate) service: ServiceId,
+    pub(crate) operation: Option<&'a OperationSlug>,
+    pub(crate) amount: Amount,
+    pub(crate) pay_to: Address,
+    pub(crate) at: Timestamp,
+    /// Every check; none of a confirmation that was taken back.
+    pub(crate) checks: &'a [Check],
+    pub(crate) policy_version: Option<u64>,
+    /// What was asked for or used.
+    pub(crate) approval: Option<ApprovalId>,
+    /// What was authorized or taken back.
+    pub(crate) settlement: Option<SettlementId>,
+}
+
+impl<'a> From<&'a LoggedDecision> for DecisionFacts<'a> {
+    fn from(decision: &'a LoggedDecision) -> Self {
+        match decision {
+            LoggedDecision::Allowed(Settlement { terms, .. }) => Self {
+                transaction: terms.transaction,
+                agent: terms.agent,
+                service: terms.service,
+                operation: Some(&terms.operation),
+                amount: terms.amount,
+                pay_to: terms.pay_to,
+                at: terms.authorized_at,
+                checks: &terms.checks,
+                policy_version: Some(terms.policy_version),
+                approval: terms.approval,
+                settlement: Some(terms.id),
+            },
+            LoggedDecision::Refused(refusal) => Self {
+                transaction: refusal.transaction,
+                agent: refusal.agent,
+                service: refusal.service,
+                operation: refusal.operation.as_ref(),
+                amount: refusal.amount,
+                pay_to: refusal.pay_to,
+                at: refusal.at,
+                checks: &refusal.checks,
+                policy_version: refusal.policy_version,
+                approval: refusal.approval,
+                settlement: None,
+            },
+            LoggedDecision::TakenBack(taken_back) => Self {
+                transaction: taken_back.transaction,
+                agent: taken_back.agent,
+                service: taken_back.service,
+                operation: taken_back.operation.as_ref(),
+                amount: taken_back.amount,
+                pay_to: taken_back.pay_to,
+                at: taken_back.at,
+                checks: &[],
+                policy_version: Some(taken_back.policy_version),
+                approval: None,
+                settlement: Some(taken_back.settlement),
+            },
+        }
+    }
+}
+
+/// Which decisions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DecisionFilter {
+    /// This agent's.
+    pub(crate) agent: Option<AgentId>,
+    /// With this result.
+    pub(crate) result: Option<DecisionResult>,
+    /// For this service.
+    pub(crate) service: Option<ServiceId>,
+}
+
+/// The calls that decisions are about, as the agents described them. That of an allow is kept with its idempotency key.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Calls(HashMap<SettlementId, CallDescription>);
+
+impl Calls {
+    /// The call of this decision; `None` for a confirmation that was taken back, whose settlement has it.
+    pub(crate) fn of<'a>(&'a self, decision: &'a LoggedDecision) -> Option<&'a CallDescription> {
+        match decision {
+            LoggedDecision::Allowed(settlement) => self.0.get(&settlement.id()),
+            LoggedDecision::Refused(refusal) => Some(&refusal.call),
+            LoggedDecision::TakenBack(_) => None,
+        }
+    }
+}
+
+impl Dashboard {
+    /// What was decided about the person's agents.
+    pub(crate) async fn decisions(
+        &self,
+        person: &Person,
+        filter: DecisionFilter,
+        slice: Slice<Uuid>,
+    ) -> Result<Page<LoggedDecision, Uuid>> {
+        let agents = self.agents_in(person, filter.agent).await?;
+        let keep = |decision: &LoggedDecision| {
+            Filter::by(
+                filter.result.is_none_or(|result| decision.result() == result)
+                    && filter.service.is_none_or(|service| decision.service() == service),
+            )
+        };
+        let is_filtered = filter.result.is_some() || filter.service.is_some();
+        let read = |before, count| {
+            let (ledger, result) = (self.ledger.clone(), filter.result);
+            let logs = several(agents.clone(), move |agent| {
+                log(ledger.clone(), agent, result, before, count)
+            });
+            async move { Ok(newest(logs.await?, LoggedDecision::place, count)) }
+        };
+        page(
+            slice,
+            reads_of(agents.len()),
+            is_filtered.then_some(keep),
+            LoggedDecision::place,
+            read,
+        )
+        .await
+    }
+
+    /// The calls that these decisions are about.
+    pub(crate) async fn calls(&self, decisions: &[LoggedDecision]) -> Result<Calls> {
+        let allowed = decisions.iter().filter_map(|decision| match decision {
+            LoggedDecision::Allowed(settlement) => Some(settlement.clone()),
+            LoggedDecision::Refused(_) | LoggedDecision::TakenBack(_) => None,
+        });
+        let allowed: Vec<Settlement> = allowed.collect();
+        Ok(Calls(self.ledger.calls(&allowed).await?))
+    }
+
+    /// The call that a settlement is for.
+    pub(crate) async fn call_of(&self, settlement: &Settlement) -> Result<Option<CallDescription>> {
+        let mut calls = self.ledger.calls(std::slice::from_ref(settlement)).await?;
+        Ok(calls.remove(&settlement.id()))
+    }
+
+    /// One decision about the agent, by its audit reference.
+    ///
+    /// An allow is kept as its settlement, which has an id of its own, and no index leads from the one to the other. None
+    /// is needed: both were made of the same instant, which is the first half of each.
+    pub(crate) async fn decision(&self, owned: &Owned, id: TransactionId) -> Result<LoggedDecision> {
+        let agent = owned.agent().id;
+        let (recorded, allowed) = tokio::try_join!(self.ledger.recorded_decision(agent, id), self.allowed(agent, id))?;
+        let decision = recorded.or(allowed.map(LoggedDecision::Allowed));
+        decision.ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
+    async fn allowed(&self, agent: AgentId, id: TransactionId) -> Result<Option<Settlement>> {
+        /// Of one agent and one microsecond there is hardly ever more than one.
+        const AT_ONCE: u32 = 4;
+        let mut before = first_after_instant(id.uuid());
+        loop {
+            let settlements = self.ledger.settlements(agent, Some(before), AT_ONCE).await?;
+            let Some(last) = settlements.last().map(|settlement| settlement.id().uuid()) else {
+                return Ok(None);
+            };
+            let found = settlements
+                .into_iter()
+                .find(|settlement| settlement.terms.transaction == id);
+            if found.is_some() || !is_of_instant(last, id.uuid()) {
+                return Ok(found);
+            }
+            before = last;
+        }
+    }
+
+    /// The person's agents, or the one of them that is asked for.
+    pub(crate) async fn agents_in(&self, person: &Person, only: Option<AgentId>) -> Result<Vec<AgentId>> {
+        let agents = match only {
+            Some(id) => vec![self.own_agent(person, id).await?],
+            None => self.agents(person).await?,
+        };
+        Ok(agents.iter().map(|owned| owned.agent().id).collect())
+    }
+}
+
+/// An agent's log, of which only the rows of that result are needed: each kind has rows of its own, so that a few blocks
+/// among many payments are found without reading the payments.
+async fn log(
+    ledger: Ledger,
+    agent: AgentId,
+    result: Option<DecisionResult>,
+    before: Option<Uuid>,
+    count: u32,
+) -> Result<Vec<LoggedDecision>> {
+    match result {
+        None => ledger.decisions(agent, before, count).await,
+        Some(DecisionResult::Allow) => {
+            let settlements = ledger.settlements(agent, before, count).await?;
+            Ok(settlements.into_iter().map(LoggedDecision::Allowed).collect())
+        }
+        Some(DecisionResult::Block | DecisionResult::Escalate | DecisionResult::TakeBack) => {
+            ledger.recorded(agent, before, count).await
+        }
+    }
+}
+
+/// How many times the lists of so many agents are read for one page: the more there are, the fewer times each.
+pub(crate) fn reads_of(agents: usize) -> u32 {
+    let agents = u32::try_from(agents).unwrap_or(u32::MAX);
+    READS.checked_div(agents).unwrap_or(READS).max(1)
+}
+
+/// The newest rows of several lists. Each list holds its own newest, so these are the newest of all.
+pub(crate) fn newest<T>(lists: Vec<Vec<T>>, place: impl Fn(&T) -> Uuid, count: u32) -> Vec<T> {
+    let mut rows: Vec<T> = lists.into_iter().flatten().collect();
+    rows.sort_by_key(|row| Reverse(place(row)));
+    rows.truncate(usize::try_from(count).unwrap_or(usize::MAX));
+    rows
+}
+
+/// What tells ids of one instant apart: the second half of a `UUIDv7` as we make them.
+const RANDOM_HALF: u128 = (1 << 64) - 1;
+
+/// The least id that is later than every id of this one's instant.
+const fn first_after_instant(id: Uuid) -> Uuid {
+    Uuid::from_u128((id.as_u128() | RANDOM_HALF).saturating_add(1))
+}
+
+const fn is_of_instant(id: Uuid, other: Uuid) -> bool {
+    id.as_u128() | RANDOM_HALF == other.as_u128() | RANDOM_HALF
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_of_one_instant_are_told_from_those_of_the_next() {
+        let at = |micros, random| {
+            let at = Timestamp::from_micros(micros).unwrap();
+            SettlementId::at(at, random).uuid()
+        };
+        let transaction = TransactionId::at(Timestamp::from_micros(1_795_223_340_000_999).unwrap(), [7; 8]).uuid();
+        let after = first_after_instant(transaction);
+        for random in [[0; 8], [7; 8], [0xff; 8]] {
+            let same = at(1_795_223_340_000_999, random);
+            assert!(is_of_instant(same, transaction) && same < after);
+            for other in [1_795_223_340_000_998, 1_795_223_340_001_000] {
+                assert!(!is_of_instant(at(other, random), transaction));
+            }
+            assert!(at(1_795_223_340_001_000, random) >= after);
+        }
+        assert_eq!(first_after_instant(Uuid::max()), Uuid::max());
+    }
+
+    #[test]
+    fn the_newest_of_several_lists_come_first() {
+        let id = |n: u128| Uuid::from_u128(n);
+        let lists = vec![vec![id(9), id(3)], vec![], vec![id(7), id(5)]];
+        assert_eq!(newest(lists, |id| *id, 3), [id(9), id(7), id(5)]);
+    }
+}

@@ -1,0 +1,126 @@
+//! Keys: listed with their last use, made, rotated, revoked.
+//!
+//! A key's secret is in the answer that made it and in nothing else: the record keeps its digest.
+
+use crate::ops::owned::Owned;
+use crate::state::Dashboard;
+use purser_api::Precondition;
+use purser_domain::{
+    Agent, AgentKey, Duration, Error, ErrorKind, KeyId, KeyRefusal, KeyStatus, NewKey, Problem, Result, Timestamp,
+};
+use tracing::warn;
+
+/// A key as its owner sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ListedKey {
+    /// The key.
+    pub(crate) key: AgentKey,
+    /// Where it stands.
+    pub(crate) status: KeyStatus,
+    /// When it was used last, to the minute; `None` where that is not known.
+    pub(crate) last_used_at: Option<Timestamp>,
+}
+
+/// A key that was made just now. It has no debug form: `text` is the secret.
+pub(crate) struct IssuedKey {
+    /// The agent, which has it now.
+    pub(crate) agent: Owned,
+    /// Its record.
+    pub(crate) key: AgentKey,
+    /// `gak_pub_…:gak_sec_…`, for the person to hand on.
+    pub(crate) text: String,
+}
+
+/// A key that took another's place.
+pub(crate) struct Rotation {
+    /// The new one.
+    pub(crate) issued: IssuedKey,
+    /// The old one, with its end.
+    pub(crate) replaced: AgentKey,
+}
+
+impl Dashboard {
+    /// The agent's keys, newest first: all that work, and those that ended lately.
+    pub(crate) async fn keys(&self, owned: &Owned) -> Result<Vec<ListedKey>> {
+        let (agent, now) = (owned.agent(), self.now());
+        let ids: Vec<KeyId> = agent.keys.iter().map(|key| key.id).collect();
+        // A hint: keys can be looked after without it.
+        let used = self
+            .authenticator
+            .key_uses
+            .last(agent.id, &ids)
+            .await
+            .unwrap_or_else(|error| {
+                warn!(cause = %error, "key_uses.unavailable");
+                std::collections::HashMap::new()
+            });
+        let listed = agent.keys.iter().rev().map(|key| ListedKey {
+            key: key.clone(),
+            status: key.status(now),
+            last_used_at: used.get(&key.id).copied(),
+        });
+        Ok(listed.collect())
+    }
+
+    /// One more key.
+    pub(crate) async fn create_key(&self, owned: Owned, meant: Precondition) -> Result<IssuedKey> {
+        let now = self.now();
+        let new = NewKey::from_random(owned.agent().id, self.chance.bytes()?, now);
+        let add = |agent: Agent| agent.with_key(new.record.clone(), now).map_err(refused);
+        let agent = self.change(owned, meant, add).await?;
+        Ok(issued(agent, new))
+    }
+
+    /// A new key in the place of another, which works for `overlap` more.
+    pub(crate) async fn rotate_key(
+        &self,
+        owned: Owned,
+        meant: Precondition,
+        old: KeyId,
+        overlap: Duration,
+    ) -> Result<Rotation> {
+        let now = self.now();
+        let new = NewKey::from_random(owned.agent().id, self.chance.bytes()?, now);
+        let rotate = |agent: Agent| {
+            let rotated = agent.with_rotated_key(old, new.record.clone(), overlap, now);
+            rotated.map_err(refused)
+        };
+        let agent = self.change(owned, meant, rotate).await?;
+        let replaced = agent.agent().key(old).cloned().ok_or(ErrorKind::NotFound)?;
+        Ok(Rotation {
+            issued: issued(agent, new),
+            replaced,
+        })
+    }
+
+    /// The end of a key, at once and for good. One that has ended stays as it is.
+    pub(crate) async fn revoke_key(&self, owned: Owned, meant: Precondition, id: KeyId) -> Result<(Owned, AgentKey)> {
+        let now = self.now();
+        let revoke = |agent: Agent| agent.with_revoked_key(id, now).map_err(refused);
+        let agent = self.change(owned, meant, revoke).await?;
+        let key = agent.agent().key(id).cloned().ok_or(ErrorKind::NotFound)?;
+        Ok((agent, key))
+    }
+}
+
+fn issued(agent: Owned, new: NewKey) -> IssuedKey {
+    IssuedKey {
+        agent,
+        key: new.record,
+        text: new.text,
+    }
+}
+
+fn refused(refusal: KeyRefusal) -> Error {
+    match refusal {
+        KeyRefusal::Unknown => ErrorKind::NotFound.into(),
+        KeyRefusal::Ended => Error::invalid(vec![Problem::at("/keyId", "has ended; create a new key instead")]),
+        KeyRefusal::TooMany => {
+            let message = format!(
+                "an agent has at most {} keys that work; revoke one first",
+                Agent::MOST_KEYS
+            );
+            Error::invalid(vec![Problem::at("", message)])
+        }
+    }
+}

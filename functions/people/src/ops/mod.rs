@@ -1,0 +1,13 @@
+//! What people can do, once for the API and for the pages: one file per thing, each an `impl Dashboard`.
+
+pub(crate) mod agents;
+pub(crate) mod approvals;
+pub(crate) mod decisions;
+mod entrance;
+pub(crate) mod keys;
+pub(crate) mod owned;
+pub(crate) mod rules;
+pub(crate) mod services;
+pub(crate) mod settlements;
+pub(crate) mod several;
+mod wallet;

@@ -1,0 +1,85 @@
+//! Rules: listed with what counts against budgets, added, changed, removed.
+
+use crate::ops::owned::Owned;
+use crate::state::Dashboard;
+use purser_api::Precondition;
+use purser_domain::{Agent, Amount, Error, ErrorKind, Problem, Result, Rule, RuleId, RuleKind, RuleRefusal};
+
+/// A rule as its owner sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StandingRule {
+    /// The rule.
+    pub(crate) rule: Rule,
+    /// What counts against it, where it is a budget.
+    pub(crate) used: Option<Amount>,
+}
+
+impl Dashboard {
+    /// The agent's rules, in the order in which they were added.
+    pub(crate) async fn rules(&self, owned: &Owned) -> Result<Vec<StandingRule>> {
+        let (agent, now) = (owned.agent(), self.now());
+        let budgets = agent.budgets().map(|budget| (budget.scope(agent.id), budget.length));
+        let windows = self.ledger.windows_in_use(&budgets.collect::<Vec<_>>(), now).await?;
+        let used = |rule: &Rule| {
+            let window = windows.iter().find(|window| window.scope.budget() == Some(rule.id));
+            window.map_or(Amount::ZERO, |window| window.live(now))
+        };
+        let standing = agent.rules.iter().map(|rule| StandingRule {
+            used: rule.kind.budget().map(|_| used(rule)),
+            rule: rule.clone(),
+        });
+        Ok(standing.collect())
+    }
+
+    /// One more rule, and its id.
+    pub(crate) async fn add_rule(&self, owned: Owned, meant: Precondition, kind: &RuleKind) -> Result<(Owned, RuleId)> {
+        self.judge_rule(kind).await?;
+        let id = RuleId::from_uuid(uuid::Builder::from_random_bytes(self.chance.bytes()?).into_uuid());
+        let add = |agent: Agent| agent.with_rule(id, kind.clone()).map_err(refused);
+        Ok((self.change(owned, meant, add).await?, id))
+    }
+
+    /// A rule of the same kind in a rule's place.
+    pub(crate) async fn replace_rule(
+        &self,
+        owned: Owned,
+        meant: Precondition,
+        id: RuleId,
+        kind: &RuleKind,
+    ) -> Result<Owned> {
+        self.judge_rule(kind).await?;
+        let replace = |agent: Agent| agent.with_changed_rule(id, kind.clone()).map_err(refused);
+        self.change(owned, meant, replace).await
+    }
+
+    /// One rule less.
+    pub(crate) async fn remove_rule(&self, owned: Owned, meant: Precondition, id: RuleId) -> Result<Owned> {
+        let remove = |agent: Agent| agent.without_rule(id).map_err(refused);
+        self.change(owned, meant, remove).await
+    }
+
+    async fn judge_rule(&self, kind: &RuleKind) -> Result<()> {
+        let problems = kind.problems(&self.catalog().await?.catalog);
+        if problems.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::invalid(problems))
+        }
+    }
+}
+
+fn refused(refusal: RuleRefusal) -> Error {
+    let problem = match refusal {
+        RuleRefusal::Unknown => return ErrorKind::NotFound.into(),
+        RuleRefusal::TooMany => {
+            let message = format!("an agent has at most {} rules; remove one first", Agent::MOST_RULES);
+            Problem::at("", message)
+        }
+        RuleRefusal::TooManyBudgets => {
+            let message = format!("an agent has at most {} budgets; remove one first", Agent::MOST_BUDGETS);
+            Problem::at("", message)
+        }
+        RuleRefusal::OtherKind => Problem::at("/kind", "must be the rule's own; remove the rule and add another"),
+    };
+    Error::invalid(vec![problem])
+}

@@ -1,0 +1,20 @@
+//! An agent's wallet.
+
+use crate::ops::owned::Owned;
+use crate::state::Dashboard;
+use purser_domain::Amount;
+use tracing::warn;
+
+impl Dashboard {
+    /// What the agent's wallet holds, or `None` while the chain can't be asked: the rest of the agent can be looked after
+    /// without it.
+    pub(crate) async fn balance(&self, owned: &Owned) -> Option<Amount> {
+        match self.chain.balance(owned.agent().wallet.address).await {
+            Ok(balance) => Some(balance),
+            Err(error) => {
+                warn!(cause = %error, "balance.unavailable");
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! A form about one agent, and what it leads to: the agent's page with a word on what was done, or once more with what was
+//! wrong.
+
+use super::page;
+use crate::ops::owned::{Owned, named};
+use crate::pages::form::{Form, FormName};
+use crate::pages::layout::Layout;
+use crate::pages::notice::{Notice, done};
+use crate::pages::paths;
+use crate::session::VerifiedForm;
+use crate::state::Dashboard;
+use axum::{
+    extract::{FromRequest, FromRequestParts as _, Path, Request},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use purser_api::{Failure, Reply};
+use purser_domain::{Error, ErrorKind, Result};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A form that an agent's owner sent from its page.
+pub(super) struct AgentForm {
+    pub(super) dashboard: Arc<Dashboard>,
+    /// The agent.
+    pub(super) owned: Owned,
+    posted: VerifiedForm,
+    path: HashMap<String, String>,
+}
+
+impl FromRequest<Arc<Dashboard>> for AgentForm {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, dashboard: &Arc<Dashboard>) -> Result<Self, Response> {
+        let (mut parts, body) = request.into_parts();
+        let path = Path::<HashMap<String, String>>::from_request_parts(&mut parts, dashboard).await;
+        let Path(path) = path.map_err(IntoResponse::into_response)?;
+        let posted = VerifiedForm::from_request(Request::from_parts(parts, body), dashboard).await?;
+        let agent = path.get("agent").map(String::as_str).unwrap_or_default();
+        let owned = posted.own_agent(dashboard, agent).await;
+        Ok(Self {
+            dashboard: Arc::clone(dashboard),
+            owned: owned.map_err(|error| Failure::from(error).into_response())?,
+            posted,
+            path,
+        })
+    }
+}
+
+impl AgentForm {
+    /// The key, service or rule that the address names as `parameter`.
+    pub(super) fn named<T>(&self, parameter: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
+        named(self.path.get(parameter).and_then(|text| parse(text)))
+    }
+
+    /// What was typed.
+    pub(super) fn form(&self, name: FormName) -> Form {
+        self.posted.form(name)
+    }
+
+    /// On to the agent's page, which says what was done; or the page once more, with why it was not.
+    pub(super) async fn answer<T>(&self, form: Form, result: Result<T>, notice: Notice) -> Reply {
+        match result {
+            Ok(_) => Ok(done(&paths::agent(self.owned.agent().id), notice)),
+            Err(error) => self.refused(form, error).await,
+        }
+    }
+
+    /// The agent's page with a key that was made just now.
+    pub(super) async fn show_key(&self, owned: &Owned, key: String) -> Reply {
+        Ok(page::answer(&self.dashboard, &self.layout(), owned, Some(key)).await?)
+    }
+
+    /// The page once more, with the form and what is wrong in it.
+    pub(super) async fn again(&self, form: Form) -> Reply {
+        self.page(StatusCode::BAD_REQUEST, form, None).await
+    }
+
+    /// The page once more, as it stands now, with the form that was refused for `error`.
+    pub(super) async fn refused(&self, mut form: Form, error: Error) -> Reply {
+        let failure = Failure::from(error);
+        let problem = match failure.error().kind() {
+            ErrorKind::InvalidRequest(problems) => {
+                form.refuse(problems, &[]);
+                None
+            }
+            ErrorKind::VersionConflict { .. } => Some(CONFLICT),
+            ErrorKind::ServiceNotFound => Some(CLOSED),
+            _ => return Err(failure),
+        };
+        self.page(failure.status(), form, problem).await
+    }
+
+    async fn page(&self, status: StatusCode, form: Form, problem: Option<&str>) -> Reply {
+        let layout = Layout {
+            problem: problem.map(str::to_owned),
+            typed: Some(form),
+            ..self.layout()
+        };
+        let (person, agent) = (&self.posted.session.person, self.owned.agent().id);
+        let owned = self.dashboard.own_agent(person, agent).await?;
+        let page = page::answer(&self.dashboard, &layout, &owned, None).await?;
+        Ok((status, page).into_response())
+    }
+
+    fn layout(&self) -> Layout {
+        Layout::of(&self.posted.session, self.dashboard.now())
+    }
+}
+
+const CONFLICT: &str = "This was changed elsewhere after you opened the page, so nothing was saved. The page shows how it \
+                        stands now; what you typed is kept in its form, to be saved once more if it still holds.";
+const CLOSED: &str = "This service is not offered any more, so it can’t be enabled.";

@@ -1,0 +1,22 @@
+//! What the page of an agent shows.
+
+use crate::ops::keys::ListedKey;
+use crate::ops::rules::StandingRule;
+use crate::ops::services::GovernedService;
+use purser_domain::{Agent, Amount, Catalog, Network};
+
+/// An agent with everything that its page shows.
+#[derive(Debug)]
+pub(crate) struct AgentPage<'a> {
+    pub(crate) agent: &'a Agent,
+    pub(crate) catalog: &'a Catalog,
+    /// Every service that was ever enabled.
+    pub(crate) services: Vec<GovernedService>,
+    pub(crate) keys: Vec<ListedKey>,
+    pub(crate) rules: Vec<StandingRule>,
+    /// `None` while the chain can't be asked.
+    pub(crate) balance: Option<Amount>,
+    pub(crate) network: Network,
+    /// The key that was created just now: shown on this one page and never again.
+    pub(crate) new_key: Option<String>,
+}

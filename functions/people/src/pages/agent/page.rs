@@ -1,0 +1,130 @@
+//! The page of one agent: whether it may pay, its services and their policies, its rules, its keys, its wallet.
+
+use super::contents::AgentPage;
+use super::{keys, rules, services, wallet};
+use crate::ops::owned::Owned;
+use crate::pages::datetime::{exact, relative};
+use crate::pages::form::FormName;
+use crate::pages::labels;
+use crate::pages::layout::{Button, Here, Layout, version_input};
+use crate::pages::paths;
+use crate::state::Dashboard;
+use axum::response::{IntoResponse as _, Response};
+use maud::{Markup, html};
+use purser_domain::{AgentName, AgentStatus, Result};
+
+/// The page of an agent.
+pub(super) async fn answer(
+    dashboard: &Dashboard,
+    layout: &Layout,
+    owned: &Owned,
+    new_key: Option<String>,
+) -> Result<Response> {
+    let (mut services, rules, keys, edition, balance) = tokio::try_join!(
+        dashboard.services(owned),
+        dashboard.rules(owned),
+        dashboard.keys(owned),
+        dashboard.catalog(),
+        async { Ok(dashboard.balance(owned).await) },
+    )?;
+    // By name, and what has left the catalog last.
+    services.sort_by_cached_key(|governed| {
+        let service = edition.catalog.by_id(governed.record.service);
+        (service.is_none(), service.map(|service| service.name.to_lowercase()))
+    });
+    let page = AgentPage {
+        agent: owned.agent(),
+        catalog: &edition.catalog,
+        services,
+        keys,
+        rules,
+        balance,
+        network: dashboard.network,
+        new_key,
+    };
+    Ok(agent_page(layout, &page).into_response())
+}
+
+pub(crate) fn agent_page(layout: &Layout, page: &AgentPage<'_>) -> Markup {
+    let agent = page.agent;
+    let path = paths::agent(agent.id);
+    let permissive = page
+        .services
+        .iter()
+        .filter(|panel| panel.record.enabled && panel.record.policy.is_permissive())
+        .count();
+    layout.page(
+        &agent.name,
+        Here::Elsewhere,
+        &html! {
+            p.crumb { a href="/dashboard" { "Overview" } }
+            div.agent-head {
+                div {
+                    h1 { (agent.name) " " (labels::status(agent.status)) }
+                    p.muted {
+                        "created " (relative(agent.created_at, layout.now)) " · "
+                        span.copyable { code.long { (agent.id) } (labels::copy_button(&agent.id.to_string(), "Copy the agent’s id")) }
+                    }
+                }
+                div.agent-actions { (rename_form(layout, page, &path)) (freeze_button(layout, agent.status, &path)) }
+            }
+            @if agent.status == AgentStatus::Frozen {
+                div.message.bad { p { strong { "Frozen." } " Every payment of this agent is refused, approved ones included." } }
+            }
+            @if let Some(key) = &page.new_key { (keys::shown_once(key)) }
+            @if permissive > 0 {
+                div.message.warn {
+                    p {
+                        strong { "No limit" } (format!(" on {permissive} of its services: "))
+                        "there it may spend all that its wallet holds, and nobody is asked. "
+                        a href="#services" { "Set limits" }
+                    }
+                }
+            }
+            nav.inpage aria-label="On this page" {
+                ul {
+                    li { a href="#services" { "Services" } }
+                    li { a href="#rules" { "Rules" } }
+                    li { a href="#keys" { "Keys" } }
+                    li { a href="#wallet" { "Wallet" } }
+                    li { a href=(format!("/dashboard/decisions?agent_id={}", agent.id)) { "Its decisions" } }
+                }
+            }
+            (services::section(layout, page, &path))
+            (rules::section(layout, page, &path))
+            (keys::section(layout, page, &path))
+            (wallet::section(page))
+            p.muted.fine { "Record version " (agent.version) " · created " (exact(agent.created_at)) }
+        },
+    )
+}
+
+fn rename_form(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
+    let inputs = layout.inputs(FormName::Rename);
+    html! {
+        details.pop open[inputs.is_typed()] {
+            summary.button { "Rename" }
+            div.pop-body {
+                (layout.form(&format!("{path}/rename"), &html! {
+                    (version_input(page.agent.version))
+                    (inputs.line("name", "Name of the agent", &page.agent.name, AgentName::MAX))
+                    button.primary type="submit" { "Rename" }
+                }))
+            }
+        }
+    }
+}
+
+/// Freezing names no version: it has to work at once, whoever else is editing.
+fn freeze_button(layout: &Layout, status: AgentStatus, path: &str) -> Markup {
+    match status {
+        AgentStatus::Active => layout.button(
+            &format!("{path}/freeze"),
+            &Button::danger(
+                "Freeze",
+                "Freeze this agent? Every payment is refused from then on, approved ones included, until you unfreeze it.",
+            ),
+        ),
+        AgentStatus::Frozen => layout.button(&format!("{path}/unfreeze"), &Button { class: "primary", ..Button::plain("Unfreeze") }),
+    }
+}

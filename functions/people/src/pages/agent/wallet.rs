@@ -1,0 +1,38 @@
+//! An agent's wallet: where it is and what it holds.
+
+use super::contents::AgentPage;
+use crate::pages::labels;
+use crate::pages::money::big_money;
+use crate::pages::paths;
+use maud::{Markup, html};
+
+pub(super) fn section(page: &AgentPage<'_>) -> Markup {
+    let address = page.agent.wallet.address;
+    html! {
+        section id="wallet" aria-labelledby="wallet-title" {
+            h2 id="wallet-title" { "Wallet" }
+            div.card {
+                dl.facts-list.wide {
+                    div {
+                        dt { "Balance" }
+                        dd.balance {
+                            @match page.balance {
+                                Some(balance) => { (big_money(balance)) " " span.token { (page.network.token_symbol()) } }
+                                None => { span.muted { "not known: the chain can’t be asked at the moment" } }
+                            }
+                        }
+                    }
+                    div {
+                        dt { "Address" }
+                        dd { (labels::wallet(address)) (labels::outside(&paths::wallet(page.network, address), "See it in the block explorer")) }
+                    }
+                    div { dt { "Network" } dd { (labels::network(page.network)) } }
+                }
+                p.hint {
+                    "Send " (page.network.token_symbol()) " on " (labels::network(page.network)) " to this address to fund the agent. "
+                    "The wallet needs no other coin: whoever is paid settles the transaction."
+                }
+            }
+        }
+    }
+}

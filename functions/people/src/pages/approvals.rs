@@ -1,0 +1,414 @@
+//! The approval queue: everything a person needs to decide, and the two buttons.
+//!
+//! The list of what waits is also a page of its own, without anything around it, which the script asks for: so a new
+//! approval appears without a reload, drawn by the same code.
+//!
+//! How many wait is told of all agents, whichever of them is looked at: nobody's questions are hidden behind another's.
+
+use super::bar::bar;
+use super::call;
+use super::datetime::{exact, relative};
+use super::form::FormName;
+use super::labels;
+use super::layout::{Here, Layout};
+use super::list::{filter_select, paging};
+use super::money::{big_money, is_no_limit, money};
+use super::notice::{Notice, done};
+use super::paths;
+use super::phrases;
+use crate::address::address;
+use crate::cursor;
+use crate::digest::{entity_tag, unless_held};
+use crate::ops::approvals::{ApprovalFilter, DayRoom, StandingApproval, Waiting};
+use crate::ops::owned::named;
+use crate::page::{Page, Slice};
+use crate::session::{PageSession, PollSession, VerifiedForm};
+use crate::state::Dashboard;
+use axum::{
+    extract::{Path, State},
+    http::{HeaderMap, StatusCode, Uri},
+    response::{Html, IntoResponse as _, Response},
+};
+use maud::{Markup, html};
+use purser_api::{Failure, Query, Reply};
+use purser_domain::{AgentId, AgentStatus, Amount, ApprovalId, ApprovalStatus, Catalog, ErrorKind, NOTE_MAX, Result};
+use purser_store::{ApprovalPlace, Verdict};
+use std::sync::Arc;
+
+/// The queue.
+#[derive(Debug)]
+pub(crate) struct ApprovalQueue<'a> {
+    /// What of it is shown.
+    pub(crate) view: View,
+    /// What waits for a person.
+    pub(crate) waiting: Waiting,
+    /// What no longer does, newest first.
+    pub(crate) decided: Page<StandingApproval, ApprovalPlace>,
+    pub(crate) catalog: &'a Catalog,
+}
+
+/// What of the queue is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct View {
+    /// This agent's alone.
+    pub(crate) agent: Option<AgentId>,
+    /// Of what waits, what was asked after this.
+    pub(crate) after: Option<ApprovalPlace>,
+    /// Of what was decided, what was asked before this.
+    pub(crate) before: Option<ApprovalPlace>,
+}
+
+impl View {
+    /// What an address asks for; `None` where it is not understood. What a form leaves empty is not asked for.
+    fn read(uri: &Uri) -> Option<Self> {
+        let mut query = Query::of(uri);
+        let [agent, after, before] =
+            ["agent_id", "after", "before"].map(|name| query.text(name).filter(|text| !text.is_empty()));
+        let place = |text: Option<String>| text.map(|text| cursor::read_approval(&text).ok_or(())).transpose().ok();
+        Some(Self {
+            agent: agent.map(|text| AgentId::parse(&text).ok_or(())).transpose().ok()?,
+            after: place(after)?,
+            before: place(before)?,
+        })
+    }
+
+    /// This view of the page at `path`.
+    fn address(self, path: &str) -> String {
+        let place = |place: Option<ApprovalPlace>| place.map(cursor::write_approval);
+        address(
+            path,
+            [
+                ("agent_id", self.agent.map(|agent| agent.to_string())),
+                ("after", place(self.after)),
+                ("before", place(self.before)),
+            ],
+        )
+    }
+
+    /// The queue as this shows it.
+    fn queue(self) -> String {
+        self.address(QUEUE)
+    }
+}
+
+const QUEUE: &str = "/dashboard/approvals";
+
+/// `GET /dashboard/approvals`.
+pub(super) async fn show(State(dashboard): State<Arc<Dashboard>>, session: PageSession, uri: Uri) -> Reply {
+    let layout = Layout::of(&session, dashboard.now()).noticed(&uri);
+    let Some(view) = View::read(&uri) else {
+        let problem = Some("This address was not understood, so everything is shown.".to_owned());
+        let page = answer(&dashboard, &session, Layout { problem, ..layout }, View::default()).await?;
+        return Ok((StatusCode::BAD_REQUEST, page).into_response());
+    };
+    Ok(answer(&dashboard, &session, layout, view).await?)
+}
+
+/// `GET /dashboard/approvals/waiting`: the list alone, or 304 where the script has this very one.
+pub(super) async fn watch(
+    State(dashboard): State<Arc<Dashboard>>,
+    PollSession(session): PollSession,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Reply {
+    let view = View::read(&uri).unwrap_or_default();
+    let waiting = dashboard.waiting(&session.person, view.agent, view.after);
+    let (waiting, edition) = tokio::try_join!(waiting, dashboard.catalog())?;
+    let layout = Layout::of(&session, dashboard.now());
+    let list = waiting_list(&layout, &waiting, view, &edition.catalog);
+    let text = list.into_string();
+    let tag = entity_tag(&text);
+    Ok(unless_held(&headers, &tag, Html(text)))
+}
+
+/// `POST /dashboard/agents/{agent}/approvals/{approval}/approve`.
+pub(super) async fn approve(
+    dashboard: State<Arc<Dashboard>>,
+    path: Path<(String, String)>,
+    uri: Uri,
+    posted: VerifiedForm,
+) -> Reply {
+    decide(dashboard, path, &uri, posted, Verdict::Approve).await
+}
+
+/// `POST /dashboard/agents/{agent}/approvals/{approval}/reject`.
+pub(super) async fn reject(
+    dashboard: State<Arc<Dashboard>>,
+    path: Path<(String, String)>,
+    uri: Uri,
+    posted: VerifiedForm,
+) -> Reply {
+    decide(dashboard, path, &uri, posted, Verdict::Reject).await
+}
+
+async fn decide(
+    State(dashboard): State<Arc<Dashboard>>,
+    Path((agent, approval)): Path<(String, String)>,
+    uri: &Uri,
+    posted: VerifiedForm,
+    verdict: Verdict,
+) -> Reply {
+    let view = View::read(uri).unwrap_or_default();
+    let owned = posted.own_agent(&dashboard, &agent).await?;
+    let own = dashboard
+        .own_approval(owned, named(ApprovalId::parse(&approval))?)
+        .await?;
+    let mut form = posted.form(FormName::Verdict);
+    let mut layout = Layout::of(&posted.session, dashboard.now());
+    let Ok(note) = form.note() else {
+        layout.typed = Some(form);
+        let page = answer(&dashboard, &posted.session, layout, view).await?;
+        return Ok((StatusCode::BAD_REQUEST, page).into_response());
+    };
+    let Err(error) = dashboard.decide_approval(own, verdict, note.as_ref()).await else {
+        let notice = match verdict {
+            Verdict::Approve => Notice::Approved,
+            Verdict::Reject => Notice::Rejected,
+        };
+        return Ok(done(&view.queue(), notice));
+    };
+    let failure = Failure::from(error);
+    let ErrorKind::ApprovalNotPending { status, .. } = failure.error().kind() else {
+        return Err(failure);
+    };
+    layout.problem = Some(too_late(*status).to_owned());
+    let page = answer(&dashboard, &posted.session, layout, view).await?;
+    Ok((failure.status(), page).into_response())
+}
+
+const fn too_late(status: ApprovalStatus) -> &'static str {
+    match status {
+        ApprovalStatus::Pending => "That payment still waits; please decide again.",
+        ApprovalStatus::Approved => "That payment was approved already. Your decision changed nothing.",
+        ApprovalStatus::Executed => "That payment was approved and made already. Your decision changed nothing.",
+        ApprovalStatus::Rejected => "That payment was rejected already. Your decision changed nothing.",
+        ApprovalStatus::Expired => "That request has expired. Nothing was paid; the agent can ask again.",
+    }
+}
+
+async fn answer(dashboard: &Dashboard, session: &PageSession, layout: Layout, view: View) -> Result<Response> {
+    /// How many of those that no longer wait are shown.
+    const DECIDED: u32 = 25;
+    let person = &session.person;
+    let decided = ApprovalFilter {
+        agent: view.agent,
+        status: None,
+        decided: true,
+    };
+    let slice = Slice {
+        before: view.before,
+        limit: DECIDED,
+    };
+    let (waiting, decided, edition) = tokio::try_join!(
+        dashboard.waiting(person, view.agent, view.after),
+        dashboard.approvals(person, decided, slice),
+        dashboard.catalog(),
+    )?;
+    let queue = ApprovalQueue {
+        view,
+        waiting,
+        decided,
+        catalog: &edition.catalog,
+    };
+    let layout = Layout {
+        waiting: Some(queue.waiting.count()),
+        ..layout
+    };
+    Ok(approvals_page(&layout, &queue).into_response())
+}
+
+pub(crate) fn approvals_page(layout: &Layout, queue: &ApprovalQueue<'_>) -> Markup {
+    let (view, decided) = (queue.view, &queue.decided);
+    layout.page(
+        "Approvals",
+        Here::Approvals,
+        &html! {
+            h1 { "Approvals" }
+            (by_agent(view, &queue.waiting))
+            section aria-labelledby="waiting-title" {
+                h2 id="waiting-title" { "Waiting for you" }
+                (live(layout, &queue.waiting, view, queue.catalog))
+            }
+            section aria-labelledby="decided-title" {
+                h2 id="decided-title" { "Decided" }
+                @if decided.items.is_empty() {
+                    p.empty {
+                        @if decided.next.is_some() || view.before.is_some() { "Nothing more was found here." }
+                        @else { "What you approve or reject will be listed here." }
+                    }
+                } @else {
+                    ul.rows { @for decided in &decided.items { (decided_row(layout, decided, queue.catalog)) } }
+                }
+                (paging(
+                    "Pages of what was decided",
+                    view.before.map(|_| ("Newest", View { before: None, ..view }.queue())),
+                    decided.next.map(|next| ("Older", View { before: Some(next), ..view }.queue())),
+                ))
+            }
+        },
+    )
+}
+
+/// The choice of an agent, where there are several; of each is said how many of its questions wait.
+fn by_agent(view: View, waiting: &Waiting) -> Markup {
+    let options = waiting.agents.iter().map(|(owned, count)| {
+        let agent = owned.agent();
+        let text = html! { (agent.name) @if *count > 0 { " (" (count) " waiting)" } };
+        (agent.id.to_string(), text, view.agent == Some(agent.id))
+    });
+    html! {
+        @if waiting.agents.len() > 1 || view.agent.is_some() {
+            form.filters method="get" action=(QUEUE) role="search" {
+                (filter_select("agent", "agent_id", "Agent", "All agents", options))
+                button type="submit" { "Show" }
+                @if view.agent.is_some() { a href=(QUEUE) { "Clear" } }
+            }
+        }
+    }
+}
+
+/// The list of what waits, where the script keeps it up to date.
+pub(super) fn live(layout: &Layout, waiting: &Waiting, view: View, catalog: &Catalog) -> Markup {
+    let address = View { before: None, ..view }.address("/dashboard/approvals/waiting");
+    html! { div.live data-live=(address) { (waiting_list(layout, waiting, view, catalog)) } }
+}
+
+/// The list alone: the answer to the script.
+pub(crate) fn waiting_list(layout: &Layout, waiting: &Waiting, view: View, catalog: &Catalog) -> Markup {
+    let is_part = view.agent.is_some() || view.after.is_some();
+    html! {
+        ul.cards data-waiting=(waiting.count()) {
+            @for waiting in &waiting.items { (card(layout, waiting, view, catalog)) }
+        }
+        p.empty hidden[!waiting.items.is_empty()] data-none {
+            @if is_part { "Nothing is waiting here. " a href=(QUEUE) { "See all that waits" } }
+            @else { "Nothing is waiting. New requests appear here by themselves." }
+        }
+        div data-more {
+            (paging(
+                "Pages of what waits",
+                view.after.map(|_| ("First", View { after: None, ..view }.queue())),
+                waiting.next.map(|next| ("More that waits", View { after: Some(next), ..view }.queue())),
+            ))
+        }
+    }
+}
+
+fn card(layout: &Layout, waiting: &StandingApproval, view: View, catalog: &Catalog) -> Markup {
+    let approval = &waiting.approval;
+    let agent = waiting.agent.agent();
+    let path = format!("{}/approvals/{}", paths::agent(approval.agent), approval.id);
+    let inputs = layout.inputs(FormName::Verdict);
+    let note_id = format!("note-{}", approval.id);
+    html! {
+        li.card.waiting data-approval=(approval.id) {
+            div.facts data-facts {
+                div.headline {
+                    p.amount { (big_money(approval.amount)) }
+                    p.expiry {
+                        "asked " (relative(approval.created_at, layout.now)) " · "
+                        strong { "expires " (relative(approval.expires_at, layout.now)) } ", " (exact(approval.expires_at))
+                    }
+                }
+                p.what {
+                    (labels::agent(agent.id, &agent.name)) " wants to pay " (labels::service(approval.service, catalog)) " for "
+                    (labels::operation(catalog.by_id(approval.service), Some(&approval.operation)))
+                }
+                @if agent.status == AgentStatus::Frozen {
+                    p.warning { "This agent is frozen. Approving changes nothing until it is active again." }
+                }
+                (call::described(&approval.call, approval.amount))
+                dl.facts-list {
+                    div { dt { "Pays to" } dd { (labels::wallet(approval.pay_to)) } }
+                    div {
+                        dt { "Why it asks" }
+                        dd { (phrases::asked(approval.rule, approval.threshold, &agent.rules, catalog)) }
+                    }
+                    div { dt { "Left of the day’s cap" } dd { (left_of_day(approval.amount, waiting.day)) } }
+                }
+            }
+            (layout.form(&view.address(&format!("{path}/approve")), &html! {
+                div.field.note {
+                    label for=(note_id) { "Note " span.muted { "(optional; the agent can read it)" } }
+                    textarea id=(note_id) name="note" rows="1" maxlength=(NOTE_MAX) {
+                        (inputs.value_for("approval_id", &approval.id.to_string(), "note"))
+                    }
+                }
+                input type="hidden" name="approval_id" value=(approval.id);
+                div.verdict {
+                    button.primary type="submit" { "Approve" span.sr { " " (subject(waiting)) } }
+                    button.danger type="submit" formaction=(view.address(&format!("{path}/reject"))) {
+                        "Reject" span.sr { " " (subject(waiting)) }
+                    }
+                }
+            }))
+        }
+    }
+}
+
+/// Which payment a button is about, for those who hear it alone.
+fn subject(waiting: &StandingApproval) -> Markup {
+    html! { (super::money::dollars(waiting.approval.amount)) " of " (waiting.agent.agent().name) }
+}
+
+fn left_of_day(amount: Amount, day: Option<DayRoom>) -> Markup {
+    let Some(DayRoom { cap, used }) = day else {
+        return html! { span.warning { "The service is no longer enabled for this agent, so the payment will be refused." } };
+    };
+    if is_no_limit(cap) {
+        return html! { span.nolimit { "no limit" } " on a day; " (money(used)) " spent in the last 24 hours" };
+    }
+    let left = cap.above(used);
+    html! {
+        (money(left)) " of " (money(cap))
+        (bar(used, amount, cap))
+        @match left.minus(amount) {
+            Some(after) => p.aside { (money(after)) " would be left" },
+            None => p.warning { "Not enough for this payment: even approved, it is refused until there is room again." },
+        }
+    }
+}
+
+fn decided_row(layout: &Layout, decided: &StandingApproval, catalog: &Catalog) -> Markup {
+    let approval = &decided.approval;
+    let status = approval.status(layout.now);
+    let agent = decided.agent.agent();
+    html! {
+        li.row {
+            div.row-main {
+                (status_chip(status))
+                " " (money(approval.amount)) " · " (labels::agent(agent.id, &agent.name)) " → "
+                (labels::service(approval.service, catalog))
+            }
+            div.row-aside {
+                @match approval.ruling() {
+                    Some(ruling) => { "decided " (relative(ruling.at, layout.now)) }
+                    None => { "nobody decided; void since " (exact(approval.expires_at)) }
+                }
+                @if let Some(settlement) = approval.settlement() {
+                    " · " a href=(paths::receipt(approval.agent, settlement)) { "Receipt" }
+                }
+                @if status == ApprovalStatus::Approved {
+                    " · not used yet, void " (relative(approval.expires_at, layout.now))
+                }
+            }
+            details.fold {
+                summary { "The call" }
+                (call::described(&approval.call, approval.amount))
+            }
+            @if let Some(note) = approval.ruling().and_then(|ruling| ruling.note.as_deref()) {
+                p.quote { (note) }
+            }
+        }
+    }
+}
+
+pub(super) fn status_chip(status: ApprovalStatus) -> Markup {
+    match status {
+        ApprovalStatus::Pending => html! { span.chip.wait { "waiting" } },
+        ApprovalStatus::Approved => html! { span.chip.good { "approved" } },
+        ApprovalStatus::Executed => html! { span.chip.good { "approved, paid" } },
+        ApprovalStatus::Rejected => html! { span.chip.bad { "rejected" } },
+        ApprovalStatus::Expired => html! { span.chip { "expired" } },
+    }
+}

@@ -1,0 +1,124 @@
+//! Instants as people read them: how long ago or until, and exactly when. The script turns the second into local time
+//! and keeps the first true while the page is open.
+
+use super::labels::counted;
+use maud::{Markup, html};
+use purser_domain::{Duration, Timestamp};
+
+/// `in 3 h`, with the exact instant one hover away.
+pub(super) fn relative(at: Timestamp, now: Timestamp) -> Markup {
+    html! { time datetime=(machine(at)) title=(absolute(at)) data-relative { (distance(at, now)) } }
+}
+
+/// `21 Nov 2026, 01:09 UTC`.
+pub(super) fn exact(at: Timestamp) -> Markup {
+    html! { time datetime=(machine(at)) data-exact { (absolute(at)) } }
+}
+
+/// Both, for what somebody has to act on in time.
+pub(super) fn both(at: Timestamp, now: Timestamp) -> Markup {
+    html! { (relative(at, now)) span.aside { " · " (exact(at)) } }
+}
+
+/// A length of time as it was set: `7 days`, `36 hours`.
+pub(super) fn length(duration: Duration) -> String {
+    let secs = duration.secs();
+    let (count, unit) = match secs {
+        secs if secs >= 86_400 && secs.is_multiple_of(86_400) => (secs / 86_400, "day"),
+        secs if secs >= 3_600 && secs.is_multiple_of(3_600) => (secs / 3_600, "hour"),
+        secs if secs.is_multiple_of(60) => (secs / 60, "minute"),
+        secs => (secs, "second"),
+    };
+    counted(count, unit)
+}
+
+/// How far `at` is from `now`, rounded down to one unit: what the script writes, too.
+fn distance(at: Timestamp, now: Timestamp) -> String {
+    let future = at > now;
+    let secs = if future { at.since(now) } else { now.since(at) }.secs();
+    let text = match secs {
+        0..60 => return if future { "in less than a minute" } else { "just now" }.to_owned(),
+        60..3_600 => format!("{} min", secs / 60),
+        3_600..172_800 => format!("{} h", secs / 3_600),
+        _ => format!("{} days", secs / 86_400),
+    };
+    if future {
+        format!("in {text}")
+    } else {
+        format!("{text} ago")
+    }
+}
+
+/// For `datetime`: HTML takes at most three places of a second, so the microseconds stay away.
+fn machine(at: Timestamp) -> String {
+    let text = at.to_string();
+    format!("{}Z", text.get(..19).unwrap_or(&text))
+}
+
+fn absolute(at: Timestamp) -> String {
+    let text = at.to_string();
+    let part = |from, to| text.get(from..to).unwrap_or_default();
+    let month = match part(5, 7) {
+        "01" => "Jan",
+        "02" => "Feb",
+        "03" => "Mar",
+        "04" => "Apr",
+        "05" => "May",
+        "06" => "Jun",
+        "07" => "Jul",
+        "08" => "Aug",
+        "09" => "Sep",
+        "10" => "Oct",
+        "11" => "Nov",
+        _ => "Dec",
+    };
+    let day = part(8, 10).trim_start_matches('0');
+    format!("{day} {month} {}, {} UTC", part(0, 4), part(11, 16))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(secs: u64) -> Timestamp {
+        Timestamp::from_secs(secs).unwrap()
+    }
+
+    #[test]
+    fn an_instant_is_told_by_its_distance_and_exactly() {
+        let now = at(1_795_223_340);
+        let rows = [
+            (0, "just now"),
+            (-59, "just now"),
+            (1, "in less than a minute"),
+            (-60, "1 min ago"),
+            (3_599, "in 59 min"),
+            (86_400, "in 24 h"),
+            (-172_800, "2 days ago"),
+            (864_000, "in 10 days"),
+        ];
+        for (offset, expected) in rows {
+            let then = at(1_795_223_340_u64.checked_add_signed(offset).unwrap());
+            assert_eq!(distance(then, now), expected, "{offset}");
+        }
+        let markup = exact(now).into_string();
+        assert_eq!(
+            markup,
+            "<time datetime=\"2026-11-21T01:09:00Z\" data-exact>21 Nov 2026, 01:09 UTC</time>"
+        );
+    }
+
+    #[test]
+    fn a_length_is_told_in_the_unit_it_was_set_in() {
+        let rows = [
+            (3_600, "1 hour"),
+            (86_400, "1 day"),
+            (604_800, "7 days"),
+            (129_600, "36 hours"),
+            (90, "90 seconds"),
+        ];
+        for (secs, expected) in rows {
+            assert_eq!(length(Duration::from_secs_u32(secs)), expected);
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! The decision log: every allow, block and escalation with its checks, and every confirmation that was taken back.
+
+use super::call;
+use super::datetime::{exact, relative};
+use super::labels;
+use super::layout::{Here, Layout};
+use super::list::{filter_select, paging};
+use super::money::money;
+use super::paths;
+use super::phrases;
+use crate::ops::decisions::{Calls, DecisionFacts, DecisionFilter};
+use crate::ops::owned::Owned;
+use crate::page::Slice;
+use crate::session::PageSession;
+use crate::state::Dashboard;
+use axum::{
+    extract::State,
+    http::{StatusCode, Uri},
+    response::IntoResponse as _,
+};
+use maud::{Markup, html};
+use purser_api::{Query, Reply};
+use purser_domain::{
+    AgentId, CallDescription, Catalog, DecisionResult, LoggedDecision, ServiceId, SettlementId, SettlementState,
+};
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// One decision with the name of its agent.
+#[derive(Clone, Debug)]
+pub(crate) struct LogRow {
+    pub(crate) decision: LoggedDecision,
+    pub(crate) agent: String,
+    /// What it was about.
+    pub(crate) call: Option<CallDescription>,
+}
+
+impl LogRow {
+    /// The decisions, with their agents' names. An agent that was created just now may not be listed yet.
+    pub(super) fn of(decisions: Vec<LoggedDecision>, calls: &Calls, agents: &[Owned]) -> Vec<Self> {
+        let name = |id| {
+            agents
+                .iter()
+                .map(Owned::agent)
+                .find(|agent| agent.id == id)
+                .map(|agent| agent.name.clone())
+        };
+        let row = |decision: LoggedDecision| {
+            let id = DecisionFacts::from(&decision).agent;
+            Self {
+                agent: name(id).unwrap_or_else(|| id.to_string()),
+                call: calls.of(&decision).cloned(),
+                decision,
+            }
+        };
+        decisions.into_iter().map(row).collect()
+    }
+}
+
+const fn label(result: DecisionResult) -> &'static str {
+    match result {
+        DecisionResult::Allow => "Allowed",
+        DecisionResult::Block => "Blocked",
+        DecisionResult::Escalate => "Sent to a person",
+        DecisionResult::TakeBack => "Taken back",
+    }
+}
+
+/// One page of the log.
+#[derive(Debug)]
+pub(crate) struct DecisionLog<'a> {
+    pub(crate) filter: DecisionFilter,
+    /// Every agent that can be chosen.
+    pub(crate) agents: &'a [Owned],
+    pub(crate) rows: Vec<LogRow>,
+    /// Whether this is not the first page.
+    pub(crate) is_continued: bool,
+    /// Where the next page begins.
+    pub(crate) older: Option<Uuid>,
+    pub(crate) catalog: &'a Catalog,
+}
+
+/// `GET /dashboard/decisions`.
+pub(super) async fn show(State(dashboard): State<Arc<Dashboard>>, session: PageSession, uri: Uri) -> Reply {
+    /// How many rows a page has.
+    const ROWS: u32 = 25;
+    let mut query = Query::of(&uri);
+    let asked = read(&mut query);
+    let (filter, before) = asked.unwrap_or_default();
+    let person = &session.person;
+    let (agents, page, edition) = tokio::try_join!(
+        dashboard.agents(person),
+        dashboard.decisions(person, filter, Slice { before, limit: ROWS }),
+        dashboard.catalog(),
+    )?;
+    let calls = dashboard.calls(&page.items).await?;
+    let layout = Layout {
+        problem: asked
+            .is_none()
+            .then(|| "These filters were not understood, so everything is shown.".to_owned()),
+        ..Layout::of(&session, dashboard.now())
+    };
+    let log = DecisionLog {
+        filter,
+        rows: LogRow::of(page.items, &calls, &agents),
+        agents: &agents,
+        is_continued: before.is_some(),
+        older: page.next,
+        catalog: &edition.catalog,
+    };
+    let status = if asked.is_none() {
+        StatusCode::BAD_REQUEST
+    } else {
+        StatusCode::OK
+    };
+    Ok((status, decisions_page(&layout, &log)).into_response())
+}
+
+/// The filter and the place that an address asks for; `None` where it is not understood. What a form leaves empty is no
+/// filter.
+fn read(query: &mut Query) -> Option<(DecisionFilter, Option<Uuid>)> {
+    let [agent, result, service, cursor] =
+        ["agent_id", "result", "service_id", "cursor"].map(|name| query.text(name).filter(|text| !text.is_empty()));
+    let filter = DecisionFilter {
+        agent: agent.map(|text| AgentId::parse(&text).ok_or(())).transpose().ok()?,
+        result: result
+            .map(|text| DecisionResult::from_name(&text).ok_or(()))
+            .transpose()
+            .ok()?,
+        service: service.map(|text| ServiceId::parse(&text).ok_or(())).transpose().ok()?,
+    };
+    let cursor = cursor.map(|text| Uuid::try_parse(&text)).transpose().ok()?;
+    Some((filter, cursor))
+}
+
+pub(crate) fn decisions_page(layout: &Layout, log: &DecisionLog<'_>) -> Markup {
+    layout.page(
+        "Decisions",
+        Here::Decisions,
+        &html! {
+            h1 { "Decisions" }
+            (filters(log))
+            @if log.rows.is_empty() {
+                p.empty { @if log.filter == DecisionFilter::default() { "Nothing was decided yet." } @else { "Nothing fits these filters." } }
+            } @else {
+                (rows(layout, &log.rows, log.catalog))
+            }
+            (paging(
+                "Pages",
+                log.is_continued.then(|| ("Newest", address(log.filter, None))),
+                log.older.map(|older| ("Older", address(log.filter, Some(older)))),
+            ))
+        },
+    )
+}
+
+/// The address of the log, narrowed down and from a place on.
+pub(super) fn address(filter: DecisionFilter, cursor: Option<Uuid>) -> String {
+    crate::address::address(
+        "/dashboard/decisions",
+        [
+            ("agent_id", filter.agent.map(|agent| agent.to_string())),
+            ("result", filter.result.map(|result| result.name().to_owned())),
+            ("service_id", filter.service.map(|service| service.to_string())),
+            ("cursor", cursor.map(|cursor| cursor.to_string())),
+        ],
+    )
+}
+
+fn filters(log: &DecisionLog<'_>) -> Markup {
+    let filter = log.filter;
+    html! {
+        form.filters method="get" action="/dashboard/decisions" role="search" {
+            (filter_select("agent", "agent_id", "Agent", "All agents", log.agents.iter().map(Owned::agent).map(|agent| {
+                (agent.id.to_string(), html! { (agent.name) }, filter.agent == Some(agent.id))
+            })))
+            (filter_select("result", "result", "Result", "All results", DecisionResult::ALL.iter().map(|result| {
+                (result.name().to_owned(), html! { (label(*result)) }, filter.result == Some(*result))
+            })))
+            (filter_select("service", "service_id", "Service", "All services", log.catalog.services().iter().map(|service| {
+                (service.id.to_string(), html! { (service.name) }, filter.service == Some(service.id))
+            })))
+            button type="submit" { "Show" }
+            @if filter != DecisionFilter::default() { a href="/dashboard/decisions" { "Clear" } }
+        }
+    }
+}
+
+/// Decisions, each of which unfolds.
+pub(super) fn rows(layout: &Layout, rows: &[LogRow], catalog: &Catalog) -> Markup {
+    html! { ul.rows.log { @for row in rows { (log_row(layout, row, catalog)) } } }
+}
+
+fn log_row(layout: &Layout, row: &LogRow, catalog: &Catalog) -> Markup {
+    let facts = DecisionFacts::from(&row.decision);
+    html! {
+        li.row {
+            details {
+                summary {
+                    span.log-when { (relative(facts.at, layout.now)) }
+                    span.log-chip { (chip(&row.decision)) }
+                    span.log-who {
+                        span.name { (row.agent) } " → " (labels::service(facts.service, catalog))
+                    }
+                    span.log-why { (told(&row.decision)) }
+                    span.log-amount { (money(facts.amount)) }
+                }
+                div.unfolded {
+                    dl.facts-list {
+                        div { dt { "When" } dd { (exact(facts.at)) } }
+                        div { dt { "Agent" } dd { (labels::agent(facts.agent, &row.agent)) } }
+                        div { dt { "Operation" } dd { (labels::operation(catalog.by_id(facts.service), facts.operation)) } }
+                        div { dt { "Pays to" } dd { (labels::wallet(facts.pay_to)) } }
+                        div { dt { "Decision" } dd { code.long { (facts.transaction) } } }
+                        @if let Some(version) = facts.policy_version { div { dt { "Policy" } dd { "version " (version) } } }
+                        (more(&row.decision))
+                    }
+                    @if let Some(described) = &row.call { (call::described(described, facts.amount)) }
+                    @if let LoggedDecision::Allowed(_) | LoggedDecision::Refused(_) = row.decision { (phrases::checks(facts.checks)) }
+                }
+            }
+        }
+    }
+}
+
+fn more(decision: &LoggedDecision) -> Markup {
+    match decision {
+        LoggedDecision::Allowed(settlement) => receipt(settlement.terms.agent, settlement.id()),
+        LoggedDecision::TakenBack(taken_back) => html! {
+            div { dt { "Transaction" } dd { code.long { (taken_back.tx_hash) } } }
+            (receipt(taken_back.agent, taken_back.settlement))
+        },
+        LoggedDecision::Refused(refusal) => html! {
+            div { dt { "Took" } dd { (refusal.latency_ms) " ms" } }
+            @if refusal.approval.is_some() {
+                div { dt { "Approval" } dd { a href="/dashboard/approvals" { "See approvals" } } }
+            }
+        },
+    }
+}
+
+fn receipt(agent: AgentId, settlement: SettlementId) -> Markup {
+    html! { div { dt { "Receipt" } dd { a href=(paths::receipt(agent, settlement)) { "Show the receipt" } } } }
+}
+
+fn chip(decision: &LoggedDecision) -> Markup {
+    match decision {
+        LoggedDecision::Allowed(_) => html! { span.chip.good { "allowed" } },
+        LoggedDecision::Refused(refusal) if refusal.result == DecisionResult::Escalate => {
+            html! { span.chip.wait { "asked" } }
+        }
+        LoggedDecision::Refused(_) => html! { span.chip.bad { "blocked" } },
+        LoggedDecision::TakenBack(_) => html! { span.chip.wait { "taken back" } },
+    }
+}
+
+fn told(decision: &LoggedDecision) -> Markup {
+    match decision {
+        LoggedDecision::Allowed(settlement) => match settlement.state {
+            SettlementState::Authorized => html! { "Payment authorized; not yet seen on chain." },
+            SettlementState::Confirmed { .. } => html! { "Paid and confirmed on chain." },
+            SettlementState::Expired => html! { "Never paid; the amount was given back." },
+        },
+        LoggedDecision::Refused(refusal) => phrases::why(refusal),
+        LoggedDecision::TakenBack(_) => {
+            html! { "Its confirmation vanished from the chain and was taken back; the receipt tells where it stands now." }
+        }
+    }
+}

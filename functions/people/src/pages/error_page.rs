@@ -1,0 +1,62 @@
+//! The page for when there is no page: nothing found, refused, or broken.
+
+use super::layout::{card, document};
+use maud::{Markup, html};
+use purser_domain::ErrorKind;
+
+/// Why there is no page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ErrorPage {
+    /// Unknown, or somebody else's.
+    NotFound,
+    /// The form came from another site, or from another session.
+    CrossSite,
+    /// Too much in one minute.
+    TooMany,
+    /// Something of ours is broken.
+    Internal,
+}
+
+impl ErrorPage {
+    /// What a failure is to somebody in front of a page.
+    pub(super) const fn of(kind: &ErrorKind) -> Self {
+        match kind {
+            ErrorKind::NotFound | ErrorKind::ServiceNotFound => Self::NotFound,
+            ErrorKind::CrossSiteRequest => Self::CrossSite,
+            ErrorKind::TooManyRequests { .. } => Self::TooMany,
+            // The pages tell everything else that a person can mend in place; what is left is not theirs to mend.
+            _ => Self::Internal,
+        }
+    }
+}
+
+/// `request` is what we find it by in our logs.
+pub(crate) fn error_page(page: ErrorPage, request: Option<&str>) -> Markup {
+    let (title, text) = match page {
+        ErrorPage::NotFound => ("Nothing here", "There is no such page, or it is not yours to see."),
+        ErrorPage::CrossSite => (
+            "Nothing was changed",
+            "This form came from another site, or from a session that has ended. Go back, load the page again, and repeat \
+             what you did.",
+        ),
+        ErrorPage::TooMany => (
+            "Too much at once",
+            "Your account has asked for more than is answered in one minute. Nothing was changed. Wait a minute, and try \
+             again.",
+        ),
+        ErrorPage::Internal => (
+            "Something broke",
+            "The fault is ours. Go back and look before you repeat what you did: it may have happened all the same.",
+        ),
+    };
+    document(
+        title,
+        None,
+        &card(&html! {
+            h1 { (title) }
+            p { (text) }
+            a.primary.wide href="/dashboard" { "To the overview" }
+            @if let Some(request) = request { p.hint { "Request " code { (request) } } }
+        }),
+    )
+}

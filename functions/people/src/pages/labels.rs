@@ -1,0 +1,76 @@
+//! What agents, services, wallets and chains are called on a page.
+
+use super::paths;
+use maud::{Markup, html};
+use purser_domain::{Address, AgentId, AgentStatus, Catalog, Network, OperationSlug, Service, ServiceId};
+use std::fmt::Display;
+
+pub(super) fn agent(id: AgentId, name: &str) -> Markup {
+    html! { a.name href=(paths::agent(id)) { (name) } }
+}
+
+/// A service by its name. Records outlive the catalog's entry.
+pub(super) fn service(id: ServiceId, catalog: &Catalog) -> Markup {
+    let Some(service) = catalog.by_id(id) else {
+        return html! { span.name.gone title=(id) { "a service that has left the catalog" } };
+    };
+    html! { span.name { (service.name) } }
+}
+
+/// `Lab Weather · Current weather`: the operation by its label where the catalog knows it, else by its slug.
+pub(super) fn operation(of: Option<&Service>, slug: Option<&OperationSlug>) -> Markup {
+    let label = slug
+        .and_then(|slug| of?.operation(slug))
+        .map(|operation| operation.label.as_str());
+    html! {
+        @match (label, slug) {
+            (Some(label), Some(slug)) => span title=(slug) { (label) },
+            (None, Some(slug)) => code { (slug) },
+            (_, None) => span.muted { "an operation the catalog does not know" },
+        }
+    }
+}
+
+/// A wallet in full: what somebody compares before saying yes.
+pub(super) fn wallet(address: Address) -> Markup {
+    let text = address.to_checksum(None);
+    html! { span.copyable { code.long { (text) } (copy_button(&text, "Copy the address")) } }
+}
+
+/// A wallet in short, in full on hover and when read aloud.
+pub(super) fn short_wallet(address: Address) -> Markup {
+    let text = address.to_checksum(None);
+    let (head, tail) = (text.get(..6).unwrap_or(&text), text.get(38..).unwrap_or_default());
+    html! { code title=(text) { span aria-hidden="true" { (head) "…" (tail) } span.sr { (text) } } }
+}
+
+/// A button that the script shows and serves.
+pub(super) fn copy_button(text: &str, label: &str) -> Markup {
+    html! { button.copy type="button" data-copy=(text) aria-label=(label) hidden { "Copy" } }
+}
+
+pub(super) fn status(status: AgentStatus) -> Markup {
+    match status {
+        AgentStatus::Active => html! { span.chip.good { "active" } },
+        AgentStatus::Frozen => html! { span.chip.bad { "frozen" } },
+    }
+}
+
+/// The chain as people call it.
+pub(super) const fn network(network: Network) -> &'static str {
+    match network {
+        Network::Base => "Base",
+        Network::BaseSepolia => "Base Sepolia (test network)",
+    }
+}
+
+/// A link that leaves us: the other side learns nothing of where it was followed.
+pub(super) fn outside(url: &str, text: &str) -> Markup {
+    html! { a.outside href=(url) rel="noopener noreferrer external" target="_blank" { (text) span.sr { " (opens a new tab)" } } }
+}
+
+/// `1 rule`, `2 rules`.
+pub(super) fn counted<N: Copy + Display + PartialEq + From<u8>>(count: N, thing: &str) -> String {
+    let plural = if count == N::from(1) { "" } else { "s" };
+    format!("{count} {thing}{plural}")
+}

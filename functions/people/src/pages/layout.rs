@@ -1,0 +1,239 @@
+//! What every page has around it: the head, the way around, what just happened, and what was wrong.
+
+use super::asset;
+use super::form::{Form, FormName, Inputs};
+use super::notice::Notice;
+use crate::session::{FormToken, PageSession};
+use axum::http::Uri;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use purser_api::Query;
+use purser_domain::Timestamp;
+
+/// What a page knows besides its own data.
+pub(crate) struct Layout {
+    /// Who is signed in, as the issuer names them.
+    pub(crate) person: String,
+    /// For the page's forms.
+    pub(crate) token: FormToken,
+    /// By which times are told.
+    pub(crate) now: Timestamp,
+    /// How many payments wait for this person; `None` where the page did not ask, and leaves it to the script.
+    pub(crate) waiting: Option<usize>,
+    /// What was just done.
+    pub(crate) notice: Option<Notice>,
+    /// Why what was asked was not done, where no field is to blame.
+    pub(crate) problem: Option<String>,
+    /// The form that was wrong, to be shown again.
+    pub(crate) typed: Option<Form>,
+}
+
+/// Which entry of the navigation is the present one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Here {
+    Overview,
+    Approvals,
+    Decisions,
+    Elsewhere,
+}
+
+impl Layout {
+    /// What a page that is shown now knows.
+    pub(super) fn of(session: &PageSession, now: Timestamp) -> Self {
+        Self {
+            person: session.name().to_owned(),
+            token: session.token.clone(),
+            now,
+            waiting: None,
+            notice: None,
+            problem: None,
+            typed: None,
+        }
+    }
+
+    /// With the notice that the address asks for.
+    pub(super) fn noticed(self, uri: &Uri) -> Self {
+        let notice = Query::of(uri).text("notice").and_then(|code| Notice::from_code(&code));
+        Self { notice, ..self }
+    }
+
+    /// The inputs of the form `name`.
+    pub(super) fn inputs(&self, name: FormName) -> Inputs<'_> {
+        Inputs::of(name, self.typed.as_ref())
+    }
+
+    /// A form that changes something.
+    pub(super) fn form(&self, action: &str, content: &Markup) -> Markup {
+        html! { form method="post" action=(action) { (self.token.input()) (content) } }
+    }
+
+    /// A form of one button that is asked about before it is sent: `question` is what it will do.
+    pub(super) fn button(&self, action: &str, button: &Button<'_>) -> Markup {
+        html! {
+            form method="post" action=(action) data-confirm=[button.question] {
+                (self.token.input())
+                @if let Some(version) = button.version { (version_input(version)) }
+                button class=(button.class) type="submit" { (button.label) }
+            }
+        }
+    }
+
+    /// The whole document.
+    pub(super) fn page(&self, title: &str, here: Here, content: &Markup) -> Markup {
+        document(
+            title,
+            Some(self.now),
+            &html! {
+                a.skip href="#main" { "Skip to the content" }
+                header.top {
+                    div.bar-inner {
+                        (brand())
+                        (navigation(here, self.waiting))
+                        div.who {
+                            span.person title=(self.person) { span.sr { "Signed in as " } (self.person) }
+                            (self.button("/dashboard/sign-out", &Button::quiet("Sign out")))
+                        }
+                    }
+                }
+                main id="main" tabindex="-1" {
+                    (self.messages())
+                    (content)
+                }
+                p.sr role="status" aria-live="polite" data-announce {}
+            },
+        )
+    }
+
+    fn messages(&self) -> Markup {
+        let wrong = self.typed.as_ref().filter(|form| form.is_wrong());
+        html! {
+            @if let Some(notice) = self.notice { (note(notice)) }
+            @if let Some(problem) = &self.problem {
+                div.message.bad role="alert" tabindex="-1" data-problem { p { (problem) } }
+            }
+            @if let Some(form) = wrong {
+                div.message.bad role="alert" tabindex="-1" data-problem {
+                    p { strong { "Nothing was saved." } " Please look at this again:" }
+                    ul {
+                        @for problem in form.problems() {
+                            li {
+                                @if problem.field.is_empty() { (problem.message) }
+                                @else { a href=(format!("#{}-{}", form.name, problem.field)) { (problem.message) } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The one button of a form.
+pub(super) struct Button<'a> {
+    pub(super) label: &'a str,
+    pub(super) class: &'a str,
+    pub(super) question: Option<&'a str>,
+    pub(super) version: Option<u64>,
+}
+
+impl<'a> Button<'a> {
+    pub(super) const fn quiet(label: &'a str) -> Self {
+        Self {
+            label,
+            class: "quiet",
+            question: None,
+            version: None,
+        }
+    }
+
+    pub(super) const fn danger(label: &'a str, question: &'a str) -> Self {
+        Self {
+            label,
+            class: "danger",
+            question: Some(question),
+            version: None,
+        }
+    }
+
+    pub(super) const fn plain(label: &'a str) -> Self {
+        Self {
+            label,
+            class: "",
+            question: None,
+            version: None,
+        }
+    }
+
+    pub(super) const fn at(self, version: u64) -> Self {
+        Self {
+            version: Some(version),
+            ..self
+        }
+    }
+}
+
+pub(super) fn version_input(version: u64) -> Markup {
+    html! { input type="hidden" name="version" value=(version); }
+}
+
+pub(super) fn note(notice: Notice) -> Markup {
+    html! {
+        div.message.bad[notice.is_bad()].good[!notice.is_bad()] role="status" data-notice { p { (notice.text()) } }
+    }
+}
+
+/// A document, with or without anybody signed in. `now` is what the script measures times against.
+pub(super) fn document(title: &str, now: Option<Timestamp>, body: &Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head { (head(title)) script src=(asset::script_path()) defer {} }
+            body data-now=[now.map(Timestamp::secs)] { (body) }
+        }
+    }
+}
+
+/// What a page without anybody signed in says: a card in the middle.
+pub(super) fn card(content: &Markup) -> Markup {
+    html! { main.welcome id="main" { div.welcome-card { (brand()) (content) } } }
+}
+
+pub(super) fn head(title: &str) -> Markup {
+    html! {
+        meta charset="utf-8";
+        meta name="viewport" content="width=device-width, initial-scale=1";
+        meta name="color-scheme" content="light dark";
+        title { (title) " · Purser" }
+        link rel="icon" href=(asset::ICON);
+        link rel="stylesheet" href=(asset::style_path());
+    }
+}
+
+fn brand() -> Markup {
+    html! { a.brand href="/dashboard" { (PreEscaped(asset::MARK)) "Purser" } }
+}
+
+fn navigation(here: Here, waiting: Option<usize>) -> Markup {
+    let entry = |to: Here, path: &str, content: Markup| {
+        html! { li { a href=(path) aria-current=[(to == here).then_some("page")] { (content) } } }
+    };
+    html! {
+        nav aria-label="Main" {
+            ul {
+                (entry(Here::Overview, "/dashboard", html! { "Overview" }))
+                (entry(Here::Approvals, "/dashboard/approvals", html! {
+                    "Approvals" (badge(waiting))
+                }))
+                (entry(Here::Decisions, "/dashboard/decisions", html! { "Decisions" }))
+            }
+        }
+    }
+}
+
+fn badge(waiting: Option<usize>) -> Markup {
+    let count = waiting.unwrap_or(0);
+    html! {
+        span.badge data-waiting-count=[waiting] data-badge hidden[count == 0] {
+            span.sr { ", " } span data-number { (count) } span.sr { " waiting" }
+        }
+    }
+}

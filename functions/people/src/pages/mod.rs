@@ -1,0 +1,97 @@
+//! What people see: pages of HTML for a browser with a session.
+//!
+//! Each page is a function from plain data to markup, in the file that is named for it; maud escapes every value. A
+//! page works without script: forms are posted and answered with a redirect, and what is edited in place lies in
+//! `<details>`. `assets/script.js` adds what only a script can: new approvals without a reload, copying, local times.
+//!
+//! Deliberately elsewhere: who is asking (`crate::session`), and what a form does (the operations, which the JSON endpoints
+//! share).
+
+mod agent;
+mod approvals;
+mod asset;
+mod bar;
+mod call;
+mod datetime;
+mod decisions;
+mod error_page;
+mod form;
+mod labels;
+mod layout;
+mod list;
+mod money;
+mod notice;
+mod overview;
+mod paths;
+mod phrases;
+mod receipt;
+mod sign_in;
+
+use crate::state::Dashboard;
+use axum::{
+    Router,
+    extract::Request,
+    http::{HeaderName, HeaderValue, header},
+    middleware::{Next, from_fn},
+    response::Response,
+    routing::{any, get, post},
+};
+use error_page::{ErrorPage, error_page};
+use purser_api::{Failure, RequestId};
+use purser_domain::ErrorKind;
+use std::sync::Arc;
+
+/// The pages, the way in and out, and what they are drawn with.
+pub(crate) fn routes() -> Router<Arc<Dashboard>> {
+    let agent = agent::routes()
+        .route("/approvals/{approval}/approve", agent::form(approvals::approve))
+        .route("/approvals/{approval}/reject", agent::form(approvals::reject));
+    Router::new()
+        .route("/dashboard", get(overview::show))
+        .route("/dashboard/agents", post(overview::create_agent).get(overview::back))
+        .nest("/dashboard/agents/{agent}", agent)
+        .route("/dashboard/approvals", get(approvals::show))
+        .route("/dashboard/approvals/waiting", get(approvals::watch))
+        .route("/dashboard/decisions", get(decisions::show))
+        .route("/dashboard/receipts/{agent}/{settlement}", get(receipt::show))
+        .route("/dashboard/{*nowhere}", any(nowhere))
+        .merge(sign_in::routes())
+        .layer(from_fn(page_headers))
+        .merge(asset::routes())
+}
+
+async fn nowhere() -> Failure {
+    ErrorKind::NotFound.into()
+}
+
+/// What every page is sent with, failures included, which become pages here.
+async fn page_headers(request: Request, next: Next) -> Response {
+    let id = request.extensions().get::<RequestId>().map(ToString::to_string);
+    let mut response = next.run(request).await;
+    if let Some(failure) = response.extensions().get::<Failure>().cloned() {
+        let page = ErrorPage::of(failure.error().kind());
+        response = failure.page(error_page(page, id.as_deref()));
+    }
+    for (name, value) in HEADERS {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// A page runs our script, draws with our style sheet, talks to us alone, and is shown in nobody's frame. `no-store`
+/// keeps it out of every cache, the browser's own included: it may show a key.
+const HEADERS: [(HeaderName, &str); 6] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; \
+         form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    ),
+    (header::CACHE_CONTROL, "no-store"),
+    (header::REFERRER_POLICY, "same-origin"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (
+        HeaderName::from_static("permissions-policy"),
+        "camera=(), microphone=(), geolocation=(), payment=(), usb=(), browsing-topics=()",
+    ),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+];

@@ -1,0 +1,135 @@
+//! A receipt: one payment, from its authorization to the chain.
+
+use super::call;
+use super::datetime::exact;
+use super::labels;
+use super::layout::{Here, Layout};
+use super::money::big_money;
+use super::paths;
+use super::phrases;
+use crate::ops::owned::{Owned, named};
+use crate::session::PageSession;
+use crate::state::Dashboard;
+use axum::{
+    extract::{Path, State},
+    response::IntoResponse as _,
+};
+use maud::{Markup, html};
+use purser_api::Reply;
+use purser_domain::{AgentId, CallDescription, Catalog, Settlement, SettlementId, SettlementState};
+use std::sync::Arc;
+
+/// One payment.
+#[derive(Debug)]
+pub(crate) struct ReceiptPage<'a> {
+    pub(crate) settlement: Settlement,
+    /// What was paid for.
+    pub(crate) call: Option<CallDescription>,
+    pub(crate) agent: Owned,
+    pub(crate) catalog: &'a Catalog,
+}
+
+/// `GET /dashboard/receipts/{agent}/{settlement}`.
+pub(super) async fn show(
+    State(dashboard): State<Arc<Dashboard>>,
+    session: PageSession,
+    Path((agent, settlement)): Path<(String, String)>,
+) -> Reply {
+    let agent = dashboard
+        .own_agent(&session.person, named(AgentId::parse(&agent))?)
+        .await?;
+    let settlement = named(SettlementId::parse(&settlement))?;
+    let (settlement, edition) = tokio::try_join!(dashboard.settlement(&agent, settlement), dashboard.catalog())?;
+    let call = dashboard.call_of(&settlement).await?;
+    let receipt = ReceiptPage {
+        settlement,
+        call,
+        agent,
+        catalog: &edition.catalog,
+    };
+    Ok(receipt_page(&Layout::of(&session, dashboard.now()), &receipt).into_response())
+}
+
+pub(crate) fn receipt_page(layout: &Layout, receipt: &ReceiptPage<'_>) -> Markup {
+    let (terms, agent) = (&receipt.settlement.terms, receipt.agent.agent());
+    layout.page(
+        "Receipt",
+        Here::Elsewhere,
+        &html! {
+            p.crumb { a href="/dashboard/decisions" { "Decisions" } }
+            article.card.receipt {
+                header.receipt-head {
+                    h1 { "Receipt" }
+                    (state_chip(&receipt.settlement.state))
+                }
+                p.amount { (big_money(terms.amount)) " " span.token { (terms.network.token_symbol()) } }
+                p.what {
+                    (labels::agent(agent.id, &agent.name)) " " (verb(&receipt.settlement.state)) " " (labels::service(terms.service, receipt.catalog)) " for "
+                    (labels::operation(receipt.catalog.by_id(terms.service), Some(&terms.operation)))
+                }
+                (state_line(&receipt.settlement.state))
+                dl.facts-list.wide {
+                    @if let SettlementState::Confirmed { tx_hash, .. } = receipt.settlement.state {
+                        @let hash = tx_hash.to_string();
+                        div {
+                            dt { "Transaction" }
+                            dd {
+                                span.copyable { code.long { (hash) } (labels::copy_button(&hash, "Copy the transaction hash")) }
+                                (labels::outside(&paths::transaction(terms.network, tx_hash), "See it in the block explorer"))
+                            }
+                        }
+                    }
+                    div { dt { "Network" } dd { (labels::network(terms.network)) } }
+                    div { dt { "From" } dd { (labels::wallet(terms.wallet)) } }
+                    div { dt { "To" } dd { (labels::wallet(terms.pay_to)) } }
+                    div { dt { "Authorized" } dd { (exact(terms.authorized_at)) } }
+                    @if let SettlementState::Confirmed { settled_at, .. } = receipt.settlement.state {
+                        div { dt { "Settled" } dd { (exact(settled_at)) } }
+                    }
+                    @if let SettlementState::Authorized = receipt.settlement.state {
+                        div { dt { "Payable until" } dd { (exact(terms.valid_before)) } }
+                    }
+                    div { dt { "Receipt" } dd { code.long { (terms.id) } } }
+                    div { dt { "Decision" } dd { code.long { (terms.transaction) } } }
+                    @if let Some(approval) = terms.approval {
+                        div { dt { "Approved by a person" } dd { code.long { (approval) } } }
+                    }
+                    div { dt { "Policy" } dd { "version " (terms.policy_version) } }
+                }
+                @if let Some(described) = &receipt.call { (call::described(described, terms.amount)) }
+                details.checks-fold {
+                    summary { "The checks it passed" }
+                    (phrases::checks(&terms.checks))
+                }
+            }
+        },
+    )
+}
+
+const fn verb(state: &SettlementState) -> &'static str {
+    match state {
+        SettlementState::Authorized => "may pay",
+        SettlementState::Confirmed { .. } => "paid",
+        SettlementState::Expired => "did not pay",
+    }
+}
+
+fn state_chip(state: &SettlementState) -> Markup {
+    match state {
+        SettlementState::Authorized => html! { span.chip.wait { "authorized" } },
+        SettlementState::Confirmed { .. } => html! { span.chip.good { "confirmed" } },
+        SettlementState::Expired => html! { span.chip { "expired" } },
+    }
+}
+
+fn state_line(state: &SettlementState) -> Markup {
+    match state {
+        SettlementState::Authorized => html! {
+            p.hint { "Signed and handed to the agent. It counts against the caps until the chain shows that it was paid, or never can be." }
+        },
+        SettlementState::Confirmed { .. } => html! {},
+        SettlementState::Expired => html! {
+            p.hint { "The chain shows that it was never paid and no longer can be. The amount was given back to the caps." }
+        },
+    }
+}

@@ -1,0 +1,216 @@
+//! Signing in and out.
+//!
+//! A person signs in where their account is: the authorization code flow with PKCE (RFC 6749 §4.1, RFC 7636, OpenID
+//! Connect Core §3.1). What comes of it is an ID token, which the session's cookie keeps. The way in leads to our own
+//! pages only.
+
+use super::layout::{card, document, head, note};
+use super::notice::Notice;
+use crate::address::address;
+use crate::redirect::see_other;
+use crate::session::{Cookie, Destination, Origin, PendingSignIn, SIGN_IN, VerifiedForm, origin_of};
+use crate::state::Dashboard;
+use axum::{
+    Router,
+    extract::State,
+    http::{HeaderValue, Uri, header, request::Parts},
+    response::{IntoResponse as _, Response},
+    routing::{get, post},
+};
+use maud::{DOCTYPE, Markup, html};
+use purser_api::{AuthorizationCode, Failure, Query};
+use purser_domain::{Duration, ErrorKind, Result, Url};
+use std::sync::Arc;
+
+const START: &str = "/dashboard/sign-in/start";
+const CALLBACK: &str = "/dashboard/callback";
+
+/// How long a person may take at the issuer.
+const MAX_AGE: Duration = Duration::from_secs_u32(600);
+
+/// The way in and out.
+pub(super) fn routes() -> Router<Arc<Dashboard>> {
+    Router::new()
+        .route(SIGN_IN, get(ask))
+        .route(START, get(start))
+        .route(CALLBACK, get(callback))
+        .route("/dashboard/sign-out", post(sign_out))
+}
+
+/// The page that asks to sign in, which leads on to `next`.
+fn sign_in_address(next: &Destination, notice: Notice) -> String {
+    address(
+        SIGN_IN,
+        [
+            ("next", next.as_parameter()),
+            ("notice", Some(notice.code().to_owned())),
+        ],
+    )
+}
+
+fn with_cookies<const N: usize>(mut response: Response, cookies: [HeaderValue; N]) -> Response {
+    for cookie in cookies {
+        response.headers_mut().append(header::SET_COOKIE, cookie);
+    }
+    response
+}
+
+/// `GET /dashboard/sign-in`: the page with the button.
+async fn ask(uri: Uri) -> Response {
+    let mut query = Query::of(&uri);
+    let next = Destination::parse(&query.text("next").unwrap_or_default());
+    // An issuer that signed somebody out hands back the `state` that it was given.
+    let notice = query.text("notice").or_else(|| query.text("state"));
+    let notice = notice.and_then(|code| Notice::from_code(&code));
+    sign_in_page(&address(START, [("next", next.as_parameter())]), notice).into_response()
+}
+
+/// `GET /dashboard/sign-in/start`: on to the issuer.
+async fn start(State(dashboard): State<Arc<Dashboard>>, parts: Parts) -> Result<Response, Failure> {
+    let origin = origin_of(&dashboard, &parts)?;
+    let next = Query::of(&parts.uri).text("next").unwrap_or_default();
+    let pending = PendingSignIn::new(Destination::parse(&next))?;
+    let provider = dashboard.sessions.provider(dashboard.now()).await?;
+    let question = pending.question(
+        &provider.authorization_endpoint,
+        dashboard.sessions.client_id(),
+        &format!("{origin}{CALLBACK}"),
+    );
+    let cookie = Cookie::PendingSignIn.set(&origin, &pending.to_cookie(), MAX_AGE)?;
+    Ok(with_cookies(see_other(question.as_str()), [cookie]))
+}
+
+/// `GET /dashboard/callback`: the issuer's answer becomes the session, or a notice why it does not.
+async fn callback(State(dashboard): State<Arc<Dashboard>>, parts: Parts) -> Result<Response, Failure> {
+    let origin = origin_of(&dashboard, &parts)?;
+    let pending = Cookie::PendingSignIn.of(&parts.headers, &origin);
+    let pending = pending.as_deref().and_then(PendingSignIn::from_cookie);
+    let over = Cookie::PendingSignIn.clear(&origin)?;
+    let back = |notice| {
+        let next = pending
+            .as_ref()
+            .map_or_else(Destination::overview, |pending| pending.destination().clone());
+        with_cookies(see_other(&sign_in_address(&next, notice)), [over.clone()])
+    };
+
+    let mut query = Query::of(&parts.uri);
+    let (code, state) = (query.text("code"), query.text("state").unwrap_or_default());
+    let Some(pending) = pending.as_ref().filter(|pending| pending.is_answered_by(&state)) else {
+        return Ok(back(Notice::SignInStale));
+    };
+    // The issuer said no, or the person did (RFC 6749 §4.1.2.1).
+    let Some(code) = code else {
+        return Ok(back(Notice::SignInFailed));
+    };
+    match session(&dashboard, &origin, pending, &code).await {
+        Ok(session) => Ok(with_cookies(see_other(pending.destination().as_str()), [session, over])),
+        Err(error) if matches!(error.kind(), ErrorKind::InvalidSession) => Ok(back(Notice::SignInFailed)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The session's cookie for a code; 401 `invalid_session` where the code, or the token that it becomes, is not this
+/// sign-in's.
+async fn session(dashboard: &Dashboard, origin: &Origin, pending: &PendingSignIn, code: &str) -> Result<HeaderValue> {
+    let redirect_uri = format!("{origin}{CALLBACK}");
+    let code = AuthorizationCode {
+        code,
+        code_verifier: pending.verifier(),
+        redirect_uri: &redirect_uri,
+    };
+    let now = dashboard.now();
+    let token = dashboard.sessions.exchange(code, now).await?;
+    let person = dashboard.sessions.person(&token, now).await?;
+    if !pending.is_meant_by(person.nonce.as_deref()) {
+        return Err(ErrorKind::InvalidSession.into());
+    }
+    Cookie::Session.set(origin, &token, person.expires_at.since(now))
+}
+
+/// `POST /dashboard/sign-out`: ends our session, then the issuer's.
+///
+/// The issuer is another site, where `form-action 'self'` lets no form lead, by redirection neither; so the answer is a
+/// page that goes on by itself. The form needs a session like every other; without one there is nothing to end.
+async fn sign_out(State(dashboard): State<Arc<Dashboard>>, parts: Parts, _: VerifiedForm) -> Result<Response, Failure> {
+    let origin = origin_of(&dashboard, &parts)?;
+    // Our own session ends, whether or not the issuer can be asked about its.
+    let provider = dashboard.sessions.provider(dashboard.now()).await.ok();
+    let answer = match provider
+        .as_ref()
+        .and_then(|provider| provider.end_session_endpoint.as_ref())
+    {
+        Some(endpoint) => {
+            leaving_page(logout_url(endpoint, dashboard.sessions.client_id(), &origin).as_str()).into_response()
+        }
+        None => see_other(&sign_in_address(&Destination::overview(), Notice::SignedOut)),
+    };
+    Ok(with_cookies(answer, [Cookie::Session.clear(&origin)?]))
+}
+
+/// Where the issuer's own session ends, and where it leads back to (OpenID Connect RP-Initiated Logout 1.0 §2). Cognito
+/// calls the last parameter `logout_uri`; whoever does not know one of the two ignores it.
+fn logout_url(endpoint: &Url, client_id: &str, origin: &Origin) -> Url {
+    let back = format!("{origin}{SIGN_IN}");
+    let mut url = endpoint.clone();
+    url.query_pairs_mut()
+        .append_pair("client_id", client_id)
+        .append_pair("post_logout_redirect_uri", &back)
+        .append_pair("logout_uri", &back)
+        .append_pair("state", Notice::SignedOut.code());
+    url
+}
+
+/// The page of people who have not signed in: one button. `start` is where it leads: the way to the issuer, which
+/// remembers where the person wanted to go.
+pub(crate) fn sign_in_page(start: &str, notice: Option<Notice>) -> Markup {
+    document(
+        "Sign in",
+        None,
+        &card(&html! {
+            @if let Some(notice) = notice { (note(notice)) }
+            h1 { "Your agents spend. You decide." }
+            p { "Set what each agent may pay for, approve what it asks for, and see every payment and every refusal." }
+            a.primary.wide href=(start) { "Sign in" }
+            p.hint { "You sign in where your account is kept; Purser never sees your password." }
+        }),
+    )
+}
+
+/// The page that leads on to the issuer, so that its session ends with ours. It needs no script, and no form: those
+/// never lead to another site.
+pub(crate) fn leaving_page(next: &str) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                (head("Signing out"))
+                meta http-equiv="refresh" content=(format!("0;url={next}"));
+            }
+            body {
+                (card(&html! {
+                    h1 { "Signing out" }
+                    p { "Your session here has ended. Your account’s own sign-out follows." }
+                    a.primary.wide href=(next) { "Go on" }
+                }))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::Extensions;
+
+    #[test]
+    fn signing_out_leads_back_to_the_page_that_the_issuer_knows() {
+        let origin = Origin::of(Some("https://purser.example"), &Extensions::new()).unwrap();
+        let endpoint = Url::parse("https://issuer.example/logout?x=1").unwrap();
+        let url = logout_url(&endpoint, "client", &origin);
+        let back = "https%3A%2F%2Fpurser.example%2Fdashboard%2Fsign-in";
+        let expected = format!(
+            "https://issuer.example/logout?x=1&client_id=client&post_logout_redirect_uri={back}&logout_uri={back}&state=signed_out"
+        );
+        assert_eq!(url.as_str(), expected);
+    }
+}

@@ -1,0 +1,98 @@
+//! Where a person goes after signing in: the page they asked for, and never another site.
+
+use purser_domain::Url;
+
+/// A page of ours, as path and query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Destination(String);
+
+/// Longer than any address that our pages make.
+const LONGEST: usize = 512;
+
+impl Destination {
+    /// The overview.
+    pub(crate) fn overview() -> Self {
+        Self("/dashboard".to_owned())
+    }
+
+    /// Reads the address of a page; the overview for everything that is none of our pages.
+    ///
+    /// The text goes through the same reader that browsers have, so that nothing is taken for a path here and for
+    /// another host there (`//evil.example`, `/\evil.example`).
+    pub(crate) fn parse(text: &str) -> Self {
+        Self::page(text).unwrap_or_else(Self::overview)
+    }
+
+    fn page(text: &str) -> Option<Self> {
+        let is_plain = text.len() <= LONGEST && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
+        if !is_plain || !text.starts_with("/dashboard") {
+            return None;
+        }
+        let here = Url::parse("https://purser.invalid/").ok()?;
+        let url = here.join(text).ok().filter(|url| url.origin() == here.origin())?;
+        let is_page = url.path() == "/dashboard" || url.path().starts_with("/dashboard/");
+        // The way in and out leads nowhere by itself.
+        let is_way = ["/dashboard/sign-", "/dashboard/callback"]
+            .iter()
+            .any(|way| url.path().starts_with(way));
+        let query = url.query().map(|query| format!("?{query}")).unwrap_or_default();
+        (is_page && !is_way).then(|| Self(format!("{}{query}", url.path())))
+    }
+
+    /// What an address carries as `next`: nothing for the overview, which is where everybody comes to without it.
+    pub(crate) fn as_parameter(&self) -> Option<String> {
+        (*self != Self::overview()).then(|| self.0.clone())
+    }
+
+    /// Path and query.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_led_away() {
+        let rows = [
+            ("/dashboard", "/dashboard"),
+            ("/dashboard/approvals", "/dashboard/approvals"),
+            (
+                "/dashboard/decisions?result=block&x=%2F",
+                "/dashboard/decisions?result=block&x=%2F",
+            ),
+            ("/dashboard/agents/1#keys", "/dashboard/agents/1"),
+            ("/dashboard/a/../approvals", "/dashboard/approvals"),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(Destination::parse(text).as_str(), expected, "{text}");
+        }
+        let elsewhere = [
+            "",
+            "dashboard",
+            "https://evil.example/dashboard",
+            "//evil.example/dashboard",
+            "/\\evil.example",
+            "/dashboard\\..\\evil",
+            "/dashboard/../evil",
+            "/dashboard/..//evil.example",
+            "/dashboard/%2e%2e/evil",
+            "/dashboardevil",
+            "/dashboard.evil.example",
+            "/dashboard@evil.example",
+            "/dashboard\r\nLocation: https://evil.example",
+            "/dashboard/ x",
+            "javascript:alert(1)",
+            "/dashboard/sign-in?next=/dashboard",
+            "/dashboard/sign-in/start",
+            "/dashboard/sign-out",
+            "/dashboard/callback?code=1",
+            &format!("/dashboard/{}", "a".repeat(600)),
+        ];
+        for text in elsewhere {
+            assert_eq!(Destination::parse(text), Destination::overview(), "{text}");
+        }
+    }
+}

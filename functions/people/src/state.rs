@@ -1,0 +1,36 @@
+//! What every handler works with: the tables, the chain, the sessions, the clock.
+
+use purser_api::{Chance, Clock, Sessions};
+use purser_chain::{Chain, WalletXpub};
+use purser_domain::{Network, Result, Timestamp};
+use purser_store::{Authenticator, CatalogCache, Edition, Ledger};
+use std::sync::Arc;
+
+/// What the handlers work with; shared by all of them.
+#[expect(clippy::struct_field_names, reason = "the address is called as its variable is")]
+pub(crate) struct Dashboard {
+    pub(crate) ledger: Ledger,
+    pub(crate) catalog: CatalogCache,
+    pub(crate) authenticator: Authenticator,
+    /// For balances alone.
+    pub(crate) chain: Chain,
+    pub(crate) xpub: WalletXpub,
+    pub(crate) sessions: Sessions,
+    pub(crate) clock: Clock,
+    pub(crate) chance: Chance,
+    pub(crate) network: Network,
+    /// The origin of the pages; `None` where the gateway's own name is.
+    pub(crate) dashboard_url: Option<String>,
+}
+
+impl Dashboard {
+    /// The time.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// The catalog, at most seconds old.
+    pub(crate) async fn catalog(&self) -> Result<Arc<Edition>> {
+        self.catalog.current(self.now()).await
+    }
+}

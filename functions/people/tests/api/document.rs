@@ -1,0 +1,46 @@
+//! The group's part of the OpenAPI document.
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+#[test]
+fn every_operation_has_a_name_of_its_own_and_asks_for_a_session() {
+    let document = serde_json::to_value(purser_people::openapi()).unwrap();
+    let mut names = BTreeSet::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods
+            .as_object()
+            .unwrap()
+            .iter()
+            .filter(|(name, _)| *name != "parameters")
+        {
+            let name = operation["operationId"].as_str().unwrap();
+            assert!(names.insert(name.to_owned()), "{name}");
+            // An approval is polled by its agent, and read by its owner.
+            let callers = match path.as_str() {
+                "/approvals/{id}" => serde_json::json!([{"agentKey": []}, {"session": []}]),
+                _ => serde_json::json!([{"session": []}]),
+            };
+            assert_eq!(operation["security"], callers, "{method} {path}");
+            let is_write = method != "get";
+            let version = operation["parameters"].as_array().into_iter().flatten();
+            let asks_for_version = version.filter(|parameter| parameter["name"] == "If-Match").count() == 1;
+            let has_own_condition = ["create_agent", "approve", "reject"].contains(&name);
+            assert_eq!(asks_for_version, is_write && !has_own_condition, "{name}");
+        }
+    }
+    assert_eq!(names.len(), 27);
+}
+
+#[test]
+fn every_reference_leads_somewhere() {
+    let document = serde_json::to_value(purser_api::document([purser_people::openapi()])).unwrap();
+    let text = document.to_string();
+    let references = text.split("\"#/components/schemas/").skip(1);
+    let references: BTreeSet<&str> = references.map(|rest| rest.split('"').next().unwrap()).collect();
+    let schemas: &Value = &document["components"]["schemas"];
+    for name in &references {
+        assert!(schemas[name].is_object(), "{name}");
+    }
+    assert!(references.contains("OwnAgent") && references.contains("AgentRule"));
+}

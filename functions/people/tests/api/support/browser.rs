@@ -1,0 +1,122 @@
+//! A browser, as far as the pages can tell: cookies, forms, and no redirect that is followed unseen.
+
+use super::World;
+use crate::laws;
+use axum::body::Body;
+use axum::http::{HeaderMap, Method, Request, header};
+use http_body_util::BodyExt as _;
+use std::collections::BTreeMap;
+use tower::ServiceExt as _;
+use url::form_urlencoded;
+
+pub(crate) const ORIGIN: &str = "http://127.0.0.1:3000";
+
+pub(crate) struct Browser<'a> {
+    world: &'a World,
+    pub(crate) cookies: BTreeMap<String, String>,
+}
+
+/// What a browser was answered.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) html: String,
+}
+
+impl Seen {
+    /// Where it leads.
+    #[track_caller]
+    pub(crate) fn leads(&self) -> &str {
+        assert_eq!(self.status, 303, "{}", self.html);
+        self.headers[header::LOCATION].to_str().unwrap()
+    }
+
+    #[track_caller]
+    pub(crate) fn is(&self, status: u16, text: &str) {
+        assert_eq!(self.status, status, "{}", self.html);
+        assert!(self.html.contains(text), "no `{text}` in {}", self.html);
+    }
+
+    /// The value of the first input of that name.
+    #[track_caller]
+    pub(crate) fn input(&self, name: &str) -> String {
+        let (_, rest) = self.html.split_once(&format!("name=\"{name}\" value=\"")).unwrap();
+        rest.split('"').next().unwrap().to_owned()
+    }
+}
+
+impl World {
+    /// Nobody's browser.
+    pub(crate) fn stranger(&self) -> Browser<'_> {
+        Browser {
+            world: self,
+            cookies: BTreeMap::new(),
+        }
+    }
+
+    /// The browser of somebody who has signed in.
+    pub(crate) fn browser(&self, who: &str) -> Browser<'_> {
+        let mut browser = self.stranger();
+        let token = self.issuer.token(who, self.now());
+        browser.cookies.insert("purser-session".to_owned(), token);
+        browser
+    }
+}
+
+impl Browser<'_> {
+    pub(crate) async fn get(&mut self, path: &str) -> Seen {
+        self.send(Method::GET, path, &[], String::new()).await
+    }
+
+    /// A form of the page at `on`, with that page's token.
+    pub(crate) async fn post(&mut self, on: &str, path: &str, fields: &[(&str, &str)]) -> Seen {
+        let token = self.get(on).await.input("form_token");
+        let fields = fields.iter().copied().chain([("form_token", token.as_str())]);
+        let body = form_urlencoded::Serializer::new(String::new())
+            .extend_pairs(fields)
+            .finish();
+        let own = [("origin", ORIGIN), ("sec-fetch-site", "same-origin")];
+        self.send(Method::POST, path, &own, body).await
+    }
+
+    pub(crate) async fn send(&mut self, method: Method, path: &str, headers: &[(&str, &str)], body: String) -> Seen {
+        let cookies: Vec<String> = self
+            .cookies
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        let mut request = Request::builder().method(method).uri(path);
+        if !cookies.is_empty() {
+            request = request.header(header::COOKIE, cookies.join("; "));
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Body::from(body)).unwrap();
+        let response = self.world.router.clone().oneshot(request).await.unwrap();
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        for cookie in headers.get_all(header::SET_COOKIE) {
+            let (pair, attributes) = cookie.to_str().unwrap().split_once("; ").unwrap();
+            let (name, value) = pair.split_once('=').unwrap();
+            assert!(
+                attributes.contains("HttpOnly") && attributes.contains("SameSite=Lax"),
+                "{attributes}"
+            );
+            if attributes.contains("Max-Age=0") {
+                self.cookies.remove(name);
+            } else {
+                self.cookies.insert(name.to_owned(), value.to_owned());
+            }
+        }
+        let html = response.into_body().collect().await.unwrap().to_bytes();
+        let html = String::from_utf8(html.to_vec()).unwrap();
+        if headers
+            .get(header::CONTENT_TYPE)
+            .is_some_and(|kind| kind == "text/html; charset=utf-8")
+        {
+            laws::hold(&html, path);
+        }
+        Seen { status, headers, html }
+    }
+}

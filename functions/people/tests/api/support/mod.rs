@@ -1,0 +1,229 @@
+//! The group over a database of its own, an issuer that signs what it is asked for, and a chain that can't be reached.
+
+pub(crate) mod browser;
+mod issuer;
+
+use crate::store::authorize::{Answer as Told, Request as Payment, authorize};
+use crate::store::emulator::{CATALOG, DECISIONS, Emulator, LEDGER, THROTTLE};
+use crate::store::sample;
+use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region, SharedCredentialsProvider};
+use aws_types::{
+    SdkConfig,
+    service_config::{LoadServiceConfig, ServiceConfigKey},
+};
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, header};
+use http_body_util::BodyExt as _;
+use issuer::Issuer;
+use purser_api::{Aside, Boot, Chance, Clock, Env};
+use purser_chain::WalletSeed;
+use purser_domain::{
+    AgentId, Amount, Availability, Category, Endpoint, Operation, OperationSlug, OperationUuid, Service, Timestamp,
+};
+use purser_proxy::{Manners, Proxy};
+use purser_store::{Ledger, Listed};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use tower::ServiceExt as _;
+use uuid::Uuid;
+
+/// The seed of all wallets here.
+const SEED: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+
+pub(crate) struct World {
+    pub(crate) router: Router,
+    pub(crate) ledger: Ledger,
+    pub(crate) proxy: Proxy,
+    issuer: Issuer,
+    micros: Arc<AtomicI64>,
+}
+
+/// What was answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: Value,
+}
+
+impl Answer {
+    #[track_caller]
+    pub(crate) fn ok(self) -> Value {
+        assert_eq!(self.status, 200, "{}", self.body);
+        self.body
+    }
+
+    #[track_caller]
+    pub(crate) fn created(self) -> Value {
+        assert_eq!(self.status, 201, "{}", self.body);
+        self.body
+    }
+}
+
+impl World {
+    /// Three services: `lab` and `maps` in the curated set, `shed` not.
+    pub(crate) async fn start() -> Self {
+        Self::behind(Manners::default()).await
+    }
+
+    /// The same, with a proxy between the group and its database that behaves like that.
+    pub(crate) async fn behind(manners: Manners) -> Self {
+        let emulator = Emulator::start().await;
+        let proxy = Proxy::start(emulator.url.clone(), manners).await;
+        let issuer = Issuer::start().await;
+        let seed = WalletSeed::from_hex(SEED).unwrap();
+        let secrets = issuer::secrets([
+            ("xpub", seed.xpub().to_text().unwrap()),
+            ("rpc", "http://127.0.0.1:9".to_owned()),
+        ]);
+        let aws = config(&proxy.url, &secrets.await);
+        let catalog = emulator.catalog();
+        for (n, slug, curated) in [(1, "lab", true), (2, "maps", true), (3, "shed", false)] {
+            assert_eq!(catalog.put(&service(n, slug, curated)).await.unwrap(), Listed::Stored);
+        }
+        let micros = Arc::new(AtomicI64::new(sample::start().micros()));
+        let env = [
+            ("CATALOG_TABLE", CATALOG),
+            ("LEDGER_TABLE", LEDGER),
+            ("DECISIONS_TABLE", DECISIONS),
+            ("THROTTLE_TABLE", THROTTLE),
+            // The clock stands still, so a test has one minute.
+            ("THROTTLE_PER_MINUTE", "100000"),
+            ("NETWORK", "base-sepolia"),
+            ("OIDC_ISSUER", &issuer.url),
+            ("OIDC_CLIENT_ID", "dashboard"),
+            ("DASHBOARD_URL", "http://127.0.0.1:3000"),
+            ("WALLET_XPUB_SECRET_ARN", "xpub"),
+            ("RPC_URL_SECRET_ARN", "rpc"),
+        ];
+        let boot = Boot {
+            env: env.into_iter().collect::<Env>(),
+            aws,
+            http: purser_api::http(),
+            clock: Clock::still(Arc::clone(&micros)),
+            chance: Chance::system(),
+            aside: Aside::Thread,
+        };
+        Self {
+            router: purser_people::router(boot).await.unwrap(),
+            ledger: emulator.ledger(),
+            proxy,
+            issuer,
+            micros,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.micros.load(Ordering::SeqCst)).unwrap()
+    }
+
+    pub(crate) fn advance(&self, seconds: i64) {
+        self.micros.fetch_add(seconds * 1_000_000, Ordering::SeqCst);
+    }
+
+    /// A call as that person, with the version that is meant.
+    pub(crate) async fn call(
+        &self,
+        who: &str,
+        method: &str,
+        path: &str,
+        if_match: Option<&str>,
+        body: Option<Value>,
+    ) -> Answer {
+        let token = self.issuer.token(who, self.now());
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::AUTHORIZATION, format!("Bearer {token}"));
+        let request = match if_match {
+            Some(version) => request.header(header::IF_MATCH, version),
+            None => request,
+        };
+        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
+        let response = self.router.clone().oneshot(request.body(body).unwrap()).await.unwrap();
+        let status = response.status().as_u16();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        Answer { status, body }
+    }
+
+    pub(crate) async fn get(&self, who: &str, path: &str) -> Answer {
+        self.call(who, "GET", path, None, None).await
+    }
+
+    /// A write on whatever is there.
+    pub(crate) async fn edit(&self, who: &str, method: &str, path: &str, body: Value) -> Answer {
+        self.call(who, method, path, Some("*"), Some(body)).await
+    }
+
+    /// The agent asks to pay so much to `lab`, under that idempotency key.
+    pub(crate) async fn pay(&self, agent: &str, amount: u64, key: &str) -> Told {
+        let agent = AgentId::parse(agent).unwrap();
+        let payment = Payment {
+            body: key.to_owned(),
+            ..Payment::new(agent, sample::service_id(1), amount, key)
+        };
+        authorize(&self.ledger, &payment, self.now()).await.unwrap()
+    }
+
+    /// A new agent of that person.
+    pub(crate) async fn agent(&self, who: &str) -> String {
+        let agent = self
+            .call(who, "POST", "/agents", None, Some(json!({"name": "buyer"})))
+            .await;
+        agent.created()["agent_id"].as_str().unwrap().to_owned()
+    }
+}
+
+/// A service with two operations.
+pub(crate) fn service(n: u128, slug: &str, curated: bool) -> Service {
+    let operation = |action: &str| Operation {
+        id: OperationUuid::from_uuid(Uuid::from_u128(n)),
+        slug: OperationSlug::parse(&format!("{slug}.{action}")).unwrap(),
+        availability: Availability::PaidX402,
+        label: action.to_owned(),
+        method: "GET".to_owned(),
+        endpoint: Endpoint::parse(&format!("https://{slug}.example/{action}")).unwrap(),
+        category: Category::Data,
+        execution: "sync".to_owned(),
+        price_model: "fixed".to_owned(),
+        estimated_price: Amount::ZERO,
+        max_price: None,
+        params: json!({}),
+        fetches_target: None,
+        payment: None,
+    };
+    Service {
+        curated,
+        name: slug.to_uppercase(),
+        operations: vec![operation("current"), operation("history")],
+        ..sample::service(sample::service_id(n), slug)
+    }
+}
+
+#[derive(Debug)]
+struct Endpoints([(&'static str, String); 2]);
+
+impl LoadServiceConfig for Endpoints {
+    fn load_config(&self, key: ServiceConfigKey<'_>) -> Option<String> {
+        let endpoint = self.0.iter().find(|(service, _)| *service == key.service_id());
+        endpoint
+            .filter(|_| key.env() == "AWS_ENDPOINT_URL")
+            .map(|(_, url)| url.clone())
+    }
+}
+
+/// An AWS configuration that reaches these two services alone.
+fn config(dynamodb: &str, secrets: &str) -> SdkConfig {
+    let credentials = Credentials::new("test", "test", None, None, "test");
+    SdkConfig::builder()
+        .behavior_version(BehaviorVersion::v2026_01_12())
+        .region(Region::from_static("eu-west-1"))
+        .credentials_provider(SharedCredentialsProvider::new(credentials))
+        .service_config(Endpoints([
+            ("DynamoDB", dynamodb.to_owned()),
+            ("Secrets Manager", secrets.to_owned()),
+        ]))
+        .build()
+}
