@@ -90,7 +90,7 @@ impl InternalTokens {
             return Ok(());
         }
         // It may be new.
-        let good = self.good.newest(now, Good::read(&self.secrets, &self.arn)).await?;
+        let good = self.good.newest(now, || Good::read(&self.secrets, &self.arn)).await?;
         if good.include(&digest) {
             Ok(())
         } else {

@@ -143,7 +143,7 @@ impl Issuer {
 
     /// Where the issuer is asked for what.
     pub(crate) async fn provider(&self, now: Timestamp) -> Result<Arc<Provider>> {
-        Ok(self.known.current(now, self.fetch()).await?.provider)
+        Ok(self.known.current(now, || self.fetch()).await?.provider)
     }
 
     /// The key of that name; without a name, the only one there is. One that is not known may be new, so the issuer is
@@ -154,12 +154,12 @@ impl Issuer {
         id: Option<&str>,
         now: Timestamp,
     ) -> Result<Option<SessionKey>> {
-        let known = self.known.current(now, self.fetch()).await?;
+        let known = self.known.current(now, || self.fetch()).await?;
         let key = known.key(algorithm, id).cloned();
         if key.is_some() || id.is_none() {
             return Ok(key);
         }
-        let known = self.known.newest(now, self.fetch()).await?;
+        let known = self.known.newest(now, || self.fetch()).await?;
         Ok(known.key(algorithm, id).cloned())
     }
 

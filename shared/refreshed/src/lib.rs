@@ -81,21 +81,19 @@ impl<T: Clone> Refreshed<T> {
     }
 
     /// The value: fresh, or fetched now, or the last one.
-    pub async fn current(&self, now: Timestamp, fetch: impl Future<Output = Result<T>>) -> Result<T> {
+    pub async fn current<F: Future<Output = Result<T>>>(&self, now: Timestamp, fetch: impl FnOnce() -> F) -> Result<T> {
         if let Some(value) = self.fresh(now) {
             return Ok(value);
         }
         let held = self.held();
         match self.usable(&held, now) {
             Some(value) if self.was_asked(&held, now) => Ok(value),
-            // Boxed: what fetches is large, and deeper than the compiler looks into futures within futures; most calls fetch
-            // nothing.
-            _ => Box::pin(self.newest(now, fetch)).await,
+            _ => self.newest(now, fetch).await,
         }
     }
 
     /// The value as fetched now, however fresh the last one is, unless it was fetched just now; the last one, if that fails.
-    pub async fn newest(&self, now: Timestamp, fetch: impl Future<Output = Result<T>>) -> Result<T> {
+    pub async fn newest<F: Future<Output = Result<T>>>(&self, now: Timestamp, fetch: impl FnOnce() -> F) -> Result<T> {
         let _asking = self.asking.lock().await;
         let held = self.held();
         let usable = self.usable(&held, now);
@@ -103,7 +101,8 @@ impl<T: Clone> Refreshed<T> {
         if self.was_asked(&held, now) {
             return usable.ok_or_else(|| Error::internal(self.fetching, "there was no answer a moment ago"));
         }
-        match fetch.await {
+        // Boxed: it is large, deeper than the compiler looks into futures within futures, and most calls make none.
+        match Box::pin(fetch()).await {
             Ok(value) => {
                 self.put(value.clone(), now);
                 Ok(value)
@@ -167,7 +166,6 @@ mod tests {
         let kept = Refreshed::new("fetching", AGES, |_| {
             TOLD.fetch_add(1, Ordering::Relaxed);
         });
-        let fails = async || Err(Error::internal("fetching", "no"));
         // When; what fetching brings; the value served, and whether it was fetched.
         let rows: [(u64, Option<u32>, Option<u32>, bool); 11] = [
             (0, None, None, true),
@@ -185,12 +183,9 @@ mod tests {
         ];
         for (secs, brings, served, fetched) in rows {
             let mut asked = false;
-            let fetch = async {
+            let fetch = || {
                 asked = true;
-                match brings {
-                    Some(value) => Ok(value),
-                    None => fails().await,
-                }
+                async move { brings.ok_or_else(|| Error::internal("fetching", "no")) }
             };
             assert_eq!(kept.current(at(secs), fetch).await.ok(), served, "{secs}");
             assert_eq!(asked, fetched, "{secs}");
@@ -201,8 +196,8 @@ mod tests {
             "of those that were served all the same"
         );
         // The newest is fetched though the last is fresh, but not so soon.
-        assert_eq!(kept.newest(at(374), async { Ok(4) }).await.unwrap(), 3);
-        assert_eq!(kept.newest(at(375), async { Ok(4) }).await.unwrap(), 4);
+        assert_eq!(kept.newest(at(374), || async { Ok(4) }).await.unwrap(), 3);
+        assert_eq!(kept.newest(at(375), || async { Ok(4) }).await.unwrap(), 4);
         assert_eq!(
             (kept.fresh(at(474)), kept.fresh(at(475)), kept.latest()),
             (Some(4), None, Some(4))
@@ -214,7 +209,7 @@ mod tests {
         let kept = Refreshed::new("fetching", AGES, |_| ());
         let fetched = AtomicU32::new(0);
         let ask = || {
-            kept.current(at(0), async {
+            kept.current(at(0), || async {
                 tokio::task::yield_now().await;
                 Ok(fetched.fetch_add(1, Ordering::Relaxed))
             })

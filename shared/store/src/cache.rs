@@ -52,7 +52,7 @@ impl CatalogCache {
 
     /// The newest edition that is known.
     pub async fn current(&self, now: Timestamp) -> Result<Arc<Edition>> {
-        self.edition.current(now, self.fetch()).await
+        self.edition.current(now, || self.fetch()).await
     }
 
     /// The newest edition: the one held, if the version says so.
