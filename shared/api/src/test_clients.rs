@@ -1,6 +1,6 @@
 //! For tests: what calls the stand-ins of `tests/testkit`, and what was logged meanwhile.
 
-use crate::{Boot, Clock, Env, Secrets, SessionSettings, Sessions, boot::subscriber};
+use crate::{Boot, Clock, Env, Secrets, SessionSettings, Sessions, boot::subscriber, metrics::NAMESPACE};
 use purser_domain::Timestamp;
 use purser_testkit::{SecretsManager, TestIssuer};
 use std::{
@@ -53,9 +53,15 @@ impl io::Write for Bytes {
 
 impl Logged {
     pub(crate) fn start() -> Self {
+        Self::start_in(NAMESPACE)
+    }
+
+    /// The same with metrics of that namespace.
+    pub(crate) fn start_in(namespace: &str) -> Self {
         let bytes = Bytes::default();
         let writer = bytes.clone();
-        let guard = tracing::subscriber::set_default(subscriber("trace,hyper=off,h2=off", move || writer.clone()));
+        let lines = subscriber("trace,hyper=off,h2=off", namespace, move || writer.clone());
+        let guard = tracing::subscriber::set_default(lines);
         Self { bytes, _guard: guard }
     }
 

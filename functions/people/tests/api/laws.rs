@@ -1,8 +1,8 @@
 //! What holds for every page, whatever it shows: each page that a test's browser is sent is held to it.
 
-use crate::store::authorize::Answer as Told;
-use crate::store::sample::{OWNER, service_id};
 use crate::support::World;
+use purser_testkit::authorize::Answer as Told;
+use purser_testkit::sample::{OWNER, service_id};
 use serde_json::json;
 use std::collections::BTreeSet;
 

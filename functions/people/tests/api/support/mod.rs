@@ -10,9 +10,7 @@ use http_body_util::BodyExt as _;
 use issuer::Issuer;
 use purser_api::{Boot, Clock, Env};
 use purser_chain::WalletSeed;
-use purser_domain::{
-    AgentId, Amount, Availability, Category, Endpoint, Operation, OperationSlug, OperationUuid, Service, Timestamp,
-};
+use purser_domain::{AgentId, Endpoint, Operation, OperationSlug, OperationUuid, Service, Timestamp};
 use purser_store::{Ledger, Listed};
 use purser_testkit::authorize::{Answer as Told, Request as Payment, authorize};
 use purser_testkit::{Emulator, Proxy, ProxyConfig, SecretsManager, environment, sample};
