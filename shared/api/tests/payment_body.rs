@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where its ground is missing")]
 
 use purser_api::{AuthorizeRequest, CheckRequest, CompleteRequest, ProviderProof};
-use purser_domain::{Address, ErrorKind, Network};
+use purser_domain::{Address, Error, ErrorKind, Network};
 use serde_json::{Value, json};
 
 const NETWORK: Network = Network::BaseSepolia;
@@ -55,7 +55,7 @@ fn bodies() -> [(Value, Read); 3] {
 
 /// The paths of all that is wrong with a body.
 fn wrong(read: Read, body: &Value) -> Vec<String> {
-    match read(body).as_ref().map_err(|error| error.kind()) {
+    match read(body).as_ref().map_err(Error::kind) {
         Ok(()) => vec![],
         Err(ErrorKind::InvalidRequest(problems) | ErrorKind::FieldRequired { problems, .. }) => {
             problems.iter().map(|problem| problem.path.clone()).collect()

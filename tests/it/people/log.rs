@@ -1,6 +1,6 @@
 //! The log: every decision with its checks, and every settlement, of one's own agents alone.
 
-use super::{Household, LEE, NOTHING, carrying};
+use super::{Household, NOTHING, carrying};
 use purser_domain::Amount;
 use purser_tests::{TestAgent, World, body_of, dollars, fresh_key, paths};
 use reqwest::Method;
@@ -365,49 +365,6 @@ async fn a_settlement_is_told_whole_from_its_authorization_to_its_receipt() {
     }
     let elsewhere = sibling.path(&format!("/settlements/{id}"));
     world.person_gets(kim, &elsewhere).await.refused(404, "not_found");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn another_owners_log_is_empty_and_their_rows_are_not_found() {
-    let home = Household::in_world(World::start().await).await;
-    let (world, agent) = (&home.world, &home.agent);
-    let paid = world.authorize(agent, &body_of(world.offer(1_000))).await.ok();
-    home.set_policy(json!({"max_per_call_units": 1})).await;
-    let blocked = world.authorize(agent, &body_of(world.offer(1_000))).await;
-    let blocked = blocked.refused(402, "amount_exceeds_per_call_limit");
-    let lee = world.person(&LEE);
-    let lees = world.agent_of(&lee, "Lee's").await;
-    for list in ["decisions", "settlements"] {
-        let empty = json!({list: [], "count": 0, "next_cursor": null});
-        assert_eq!(world.person_gets(&lee, &format!("/{list}")).await.ok(), empty);
-        let narrowed = format!("/{list}?agent_id={}", agent.id);
-        world.person_gets(&lee, &narrowed).await.refused(404, "not_found");
-    }
-    let text = |value: &Value| value.as_str().unwrap().to_owned();
-    for below in [
-        format!("/decisions/{}", text(&paid["transaction_id"])),
-        format!("/decisions/{}", text(&blocked["transaction_id"])),
-        format!("/settlements/{}", text(&paid["settlement_id"])),
-    ] {
-        home.read(&below).await;
-        for agent in [agent, &lees] {
-            world
-                .person_gets(&lee, &agent.path(&below))
-                .await
-                .refused(404, "not_found");
-        }
-    }
-    for below in [
-        "/decisions/x",
-        "/settlements/x",
-        &format!("/decisions/{}", fresh_key()),
-        "/settlements/..%2f",
-    ] {
-        world
-            .person_gets(&home.kim, &agent.path(below))
-            .await
-            .refused(404, "not_found");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

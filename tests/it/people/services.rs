@@ -248,15 +248,11 @@ async fn the_headroom_is_exact_and_comes_back_after_a_day() {
     };
     pay(&home, 1_234_567).await.ok();
     assert_eq!(room(&home).await, ((1_234_567, 8_765_433), (1_234_567, 6_765_433)));
-    home.world.pass(3_599);
-    pay(&home, dollars(2)).await.ok();
-    assert_eq!(room(&home).await, ((3_234_567, 6_765_433), (3_234_567, 4_765_433)));
-    // The budget's hour is over for the first, and not for the second.
-    home.world.pass(1);
-    assert_eq!(room(&home).await, ((3_234_567, 6_765_433), (dollars(2), dollars(6))));
-    // What is refused takes no room, and what is left is exactly what fits.
-    pay(&home, 6_765_434).await.refused(403, "policy_blocked");
-    pay(&home, dollars(6)).await.ok();
+    // The budget's hour is over, and the day is not; what is refused takes no room.
+    home.world.pass(3_600);
+    assert_eq!(room(&home).await, ((1_234_567, 8_765_433), (0, dollars(8))));
+    pay(&home, 8_000_001).await.refused(403, "policy_blocked");
+    pay(&home, dollars(8)).await.ok();
     assert_eq!(room(&home).await, ((9_234_567, 765_433), (dollars(8), 0)));
     home.pass_a_day();
     assert_eq!(
@@ -337,7 +333,7 @@ async fn rules_are_added_changed_and_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_has_fifty_rules_at_most_and_ten_budgets() {
+async fn an_agent_has_ten_budgets_at_most_and_a_payment_counts_in_each() {
     let home = Household::in_world(World::start().await).await;
     let add = async |rule: Value| home.edit(Method::POST, "/rules", rule).await;
     let budget = json!({"kind": "budget_limit", "limit_units": dollars(1_000), "window_seconds": 2_678_400});
@@ -345,26 +341,11 @@ async fn an_agent_has_fifty_rules_at_most_and_ten_budgets() {
         add(budget.clone()).await.created();
     }
     assert_eq!(paths(add(budget).await, "an eleventh budget"), [""]);
-    let asking = json!({"kind": "approval_required", "above_units": dollars(1_000)});
-    for _ in 10..50 {
-        add(asking.clone()).await.created();
-    }
-    let before = home.world.rows().await;
-    assert_eq!(paths(add(asking).await, "a fifty-first rule"), [""]);
-    assert_eq!(home.world.rows().await.changes_since(&before), NOTHING);
     // However many rules: a payment is one payment.
     home.world
         .authorize(&home.agent, &body_of(home.world.offer(1_000)))
         .await
         .ok();
-    let rules = home.read("/rules").await;
-    assert_eq!(rules["count"], 50);
-    assert!(
-        rules["rules"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .take(10)
-            .all(|rule| rule["used_units"] == 1_000)
-    );
+    let rules = home.read("/rules").await["rules"].as_array().unwrap().clone();
+    assert!(rules.len() == 10 && rules.iter().all(|rule| rule["used_units"] == 1_000));
 }
