@@ -8,7 +8,9 @@ use axum::extract::Path;
 use axum::http::{HeaderMap, Uri};
 use axum::{Router, body::Bytes, routing::any};
 use lambda_http::{Context, LambdaEvent};
-use purser_api::{ApiSettings, Failure, GatewayEvent, Precondition, Query, answer, finish, json_body, presented_key};
+use purser_api::{
+    ApiSettings, Failure, GatewayEvent, Precondition, Query, answer, json_body, presented_key, with_middleware,
+};
 use serde_json::Value;
 use std::sync::LazyLock;
 use tokio::runtime::{Builder, Runtime};
@@ -21,7 +23,7 @@ pub fn gateway_event(bytes: &[u8]) {
         LazyLock::new(|| Builder::new_current_thread().build().expect("a runtime of one thread"));
     static FUNCTION: LazyLock<Router> = LazyLock::new(|| {
         let router = Router::new().route("/things/{id}", any(thing));
-        finish(router, ApiSettings { body_limit: LIMIT })
+        with_middleware(router, ApiSettings { body_limit: LIMIT })
     });
 
     let Ok(event) = serde_json::from_slice::<GatewayEvent>(bytes) else {

@@ -131,7 +131,7 @@ try {
   step("enables a service with a threshold");
   await page.locator("summary").filter({ hasText: "Lab Weather" }).first().click();
   const panel = page.locator("li.panel").filter({ hasText: "Lab Weather" }).first();
-  for (const [label, dollars] of [["Cap per call", "0.05"], ["Cap per day", "0.5"], ["Ask a person above", "0.005"]]) {
+  for (const [label, dollars] of [["Cap per call", "0.05"], ["Cap per day", "0.5"], ["DecisionKeys a person above", "0.005"]]) {
     await panel.getByLabel(label, { exact: true }).fill(dollars);
     const box = panel.locator(".field.cap").filter({ hasText: label }).getByRole("checkbox");
     await box.uncheck();

@@ -1,7 +1,7 @@
 //! A question to a person, from the escalation to the executed call, and what a lost answer or the clock does to it.
 
 use purser_domain::{Duration, SpendPolicy, Timestamp};
-use purser_store::Verdict;
+use purser_store::ApprovalDecision;
 use purser_tests::{TestAgent, World, body_of, dollars, fresh_key, units};
 use serde_json::{Value, json};
 
@@ -61,7 +61,7 @@ async fn an_escalated_call_runs_once_after_a_person_approved() {
         .await
         .refused(402, "approval_required");
 
-    world.resolve(id, Verdict::Approve).await;
+    world.resolve(id, ApprovalDecision::Approve).await;
     assert_eq!(poll(&world, &agent, id).await["status"], "approved");
     world.authorize(&agent, &body).await.refused(402, "approval_required");
     let authorized = world.authorize(&agent, &carrying(&body, id)).await.ok();
@@ -98,7 +98,7 @@ async fn an_approval_is_open_for_a_day() {
     let body = body_of(world.offer(dollars(6)));
     let asked = world.authorize(&agent, &body).await.refused(402, "approval_required");
     let id = asked["approval_id"].as_str().unwrap();
-    world.resolve(id, Verdict::Approve).await;
+    world.resolve(id, ApprovalDecision::Approve).await;
 
     let end = start.after(Duration::DAY);
     world.set_clock(Timestamp::from_micros(end.micros() - 1).unwrap());
@@ -199,8 +199,8 @@ async fn an_agent_asks_no_more_than_may_wait_and_hears_so_beforehand() {
 
     // Each verdict makes room for one, under the key that was refused, too.
     for (id, verdict, body) in [
-        (&ids[0], Verdict::Approve, one_more),
-        (&ids[1], Verdict::Reject, question(21)),
+        (&ids[0], ApprovalDecision::Approve, one_more),
+        (&ids[1], ApprovalDecision::Reject, question(21)),
     ] {
         world.resolve(id.as_str().unwrap(), verdict).await;
         let checked = world.check(&agent, &question(22)).await.ok();

@@ -4,8 +4,8 @@
 use purser_api::Failure;
 use purser_chain::Pending;
 use purser_domain::{
-    Address, AgentId, Amount, ApprovalId, ApprovalStatus, Block, CheckName, ErrorKind, Fingerprint, Fits, Mismatch,
-    Reason, Refusal, ServiceId, ServiceSlug, SettlementId, TransactionId,
+    Address, AgentId, Amount, ApprovalId, ApprovalStatus, Block, CheckName, ErrorKind, Fingerprint, Mismatch, Reason,
+    Refusal, RetryAt, ServiceId, ServiceSlug, SettlementId, TransactionId,
 };
 use purser_testkit::Template;
 use serde_json::Value;
@@ -103,7 +103,7 @@ fn every_error() -> Vec<ErrorKind> {
             spend_today: amount,
             amount,
             max_per_day: amount,
-            retry_at: Fits::Never,
+            retry_at: RetryAt::Never,
         },
         Reason::ApprovalRequired {
             approval: None,

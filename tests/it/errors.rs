@@ -8,7 +8,7 @@ use purser_domain::{
     SpendPolicy, Timestamp,
 };
 use purser_local::{NETWORK, Options};
-use purser_store::Verdict;
+use purser_store::ApprovalDecision;
 use purser_testkit::ProxyConfig;
 use purser_tests::{
     Answer, Offered, Rows, TestAgent, World, batch_of, body_of, dollars, fresh_key, offer_v2, plain, transfer_of, units,
@@ -690,7 +690,7 @@ async fn an_approval_is_for_its_own_request_and_agent_and_no_more_than_one_payme
     };
 
     let (carrying, approval) = ask(5_000).await;
-    world.resolve(&approval, Verdict::Approve).await;
+    world.resolve(&approval, ApprovalDecision::Approve).await;
     let elsewhere = json!({"method": "GET", "url": "https://provider.example/y"});
     for change in [
         json!({"payment_requirement": world.offer(5_001), "idempotency_key": fresh_key()}),
@@ -720,7 +720,7 @@ async fn an_approval_is_for_its_own_request_and_agent_and_no_more_than_one_payme
 
     // Rejected: the request and its key stay refused, and only a new key asks anew.
     let (carrying, approval) = ask(6_000).await;
-    world.resolve(&approval, Verdict::Reject).await;
+    world.resolve(&approval, ApprovalDecision::Reject).await;
     let body = with(&carrying, json!({"approval_id": null}));
     for body in [&body, &carrying] {
         void(&world, &agent, body, "approval_rejected").await;

@@ -4,7 +4,7 @@
 use alloy::primitives::Address;
 use purser_domain::{ApprovalId, SpendPolicy};
 use purser_local::NETWORK;
-use purser_store::{Resolved, Verdict};
+use purser_store::{ApprovalDecision, Resolved};
 use purser_tests::{Answer, World, authorizing, batch_of, body_of, dollars, fresh_key, together, transfer_of, units};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -123,7 +123,7 @@ async fn one_approval_is_executed_once() {
     let resolved = world
         .stack
         .ledger
-        .resolve_approval(approval, Verdict::Approve, &world.ruling())
+        .resolve_approval(approval, ApprovalDecision::Approve, &world.ruling())
         .await
         .unwrap();
     assert!(matches!(resolved, Resolved::Done(_)));
@@ -266,7 +266,7 @@ async fn of_forty_questions_at_once_exactly_as_many_wait_as_may() {
     };
     assert_eq!((tally(&again), ids(&again)), (tally(&answers), ids(&answers)));
     for id in ids(&answers).iter().take(7) {
-        world.resolve(id.trim_matches('"'), Verdict::Reject).await;
+        world.resolve(id.trim_matches('"'), ApprovalDecision::Reject).await;
     }
     let answers = asking().await;
     let rejected = answers

@@ -410,7 +410,12 @@ async fn a_confirmation_that_vanishes_is_taken_back_and_told_and_then_made_anew_
     let taken_back = run(&world).await;
     assert_eq!(
         taken_back.outcomes(),
-        [Outcome::TakenBack, Outcome::NotYet, Outcome::TakenBack, Outcome::NotYet]
+        [
+            Outcome::ConfirmationReverted,
+            Outcome::NotYet,
+            Outcome::ConfirmationReverted,
+            Outcome::NotYet
+        ]
     );
     for authorized in [&again, &never] {
         let receipt = receipt(&world, &agent, authorized).await;
@@ -466,7 +471,10 @@ async fn a_confirmation_whose_payment_was_made_by_another_transaction_is_made_an
     let batch: Address = world.stack.providers.batch_address.parse().unwrap();
     let calls = batch_of(NETWORK.token().address, vec![transfer_of(&paid)]);
     let second = chain.send(batch, calls).await.unwrap();
-    assert_eq!(outcomes(&world).await, [Outcome::TakenBack, Outcome::Confirmed]);
+    assert_eq!(
+        outcomes(&world).await,
+        [Outcome::ConfirmationReverted, Outcome::Confirmed]
+    );
     let receipt = receipt(&world, &agent, &paid).await;
     assert_eq!(
         (&receipt["receipt_status"], &receipt["tx_hash"]),

@@ -131,7 +131,7 @@ BUGS = [
     Bug(
         "freeze without stamps",
         "functions/people/src/ops/owned.rs",
-        "                self.ledger.shut_windows(&agent).await?;\n",
+        "                self.ledger.fence_windows(&agent).await?;\n",
         "",
         "package(purser-tests) and "
         "test(=people::edits::a_narrowing_edit_that_failed_before_its_stamps_holds_once_its_repetition_is_answered)",
@@ -152,7 +152,7 @@ BUGS = [
     ),
     Bug(
         "an unknown hash given up before the chain has passed",
-        "shared/chain/src/sight.rs",
+        "shared/chain/src/authorization_state.rs",
         "block.at >= valid_before",
         "block.at >= valid_before || block.at < valid_before",
         "package(purser-tests) and "
@@ -255,7 +255,7 @@ BUGS = [
         "a payment signed anew each time it is asked for",
         "functions/payments/src/authorize.rs",
         "self.payments.nonce_key.nonce(terms.settlement)",
-        "self.payments.nonce_key.nonce(SettlementId::at(self.payments.clock.now(), self.payments.chance.bytes()?))",
+        "self.payments.nonce_key.nonce(SettlementId::at(self.payments.clock.now(), self.payments.entropy.bytes()?))",
         "package(purser-tests) and "
         "test(=faults::kills::a_payment_whose_process_is_killed_at_any_two_steps_is_made_once)",
     ),
@@ -377,8 +377,8 @@ SIMULATED = [
     Bug(
         "a refusal not looked at again",
         "functions/payments/src/refuse.rs",
-        "if !self.payments.ledger.held_still(",
-        "if !PLANTED && !self.payments.ledger.held_still(",
+        "if !self.payments.ledger.unchanged_since(",
+        "if !PLANTED && !self.payments.ledger.unchanged_since(",
         "package(purser-sim) and "
         "test(=reproductions::a_call_that_is_sent_twice_is_not_refused_for_the_room_that_it_has_taken)",
     ),
@@ -405,7 +405,7 @@ SIMULATED = [
     ),
     Bug(
         "a release by a block that is not final",
-        "shared/chain/src/sight.rs",
+        "shared/chain/src/authorization_state.rs",
         "head.saturating_add(1).saturating_sub(self.finality.confirmations)",
         "head.saturating_add(self.finality.confirmations).saturating_sub(self.finality.confirmations)",
         200,

@@ -3,7 +3,7 @@
 use crate::{Answer, Measured, TestAgent, World, body_of, dollars, measure, units};
 use purser_domain::{ApprovalId, SpendPolicy};
 use purser_local::DEMO_OWNER;
-use purser_store::Verdict;
+use purser_store::ApprovalDecision;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -195,7 +195,10 @@ async fn payments(bill: &mut Bill<'_>, agent: &TestAgent) {
         .ok();
     let id = ApprovalId::parse(&approval).expect("an id");
     let ruling = world.ruling();
-    let ruled = world.stack.ledger.resolve_approval(id, Verdict::Approve, &ruling);
+    let ruled = world
+        .stack
+        .ledger
+        .resolve_approval(id, ApprovalDecision::Approve, &ruling);
     ruled.await.expect("a verdict");
     let mut retry = costly;
     retry["approval_id"] = approval.into();

@@ -8,7 +8,7 @@ use purser_domain::{
     SpendPolicy, Timestamp, Wallet,
 };
 use purser_local::{Front, Listener, NETWORK, Options, Stack};
-use purser_store::{Created, Edited, Resolved, Verdict};
+use purser_store::{ApprovalDecision, Created, Edited, Resolved};
 use purser_testkit::{Proxy, ProxyConfig};
 use reqwest::header::HeaderMap;
 use reqwest::{Method, StatusCode};
@@ -578,7 +578,7 @@ impl World {
     }
 
     /// Decides an approval, as a person would.
-    pub async fn resolve(&self, approval: &str, verdict: Verdict) {
+    pub async fn resolve(&self, approval: &str, verdict: ApprovalDecision) {
         let id = ApprovalId::parse(approval).expect("an approval's id");
         let resolved = self
             .stack

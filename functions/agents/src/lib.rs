@@ -9,9 +9,9 @@ mod services;
 mod view;
 
 use axum::Router;
-use purser_api::{ApiSettings, Boot, BootError, Caller, Clock};
+use purser_api::{AgentCredentials, ApiSettings, Boot, BootError, Clock};
 use purser_domain::{Agent, AgentId, ErrorKind, PresentedKey, Result, ServiceId};
-use purser_store::{Ask, Authenticator, CatalogCache, CatalogTable, KeyUses, Ledger, Standing, Throttle};
+use purser_store::{Authenticator, CatalogCache, CatalogTable, DecisionKeys, KeyUses, Ledger, ServiceState, Throttle};
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
 
@@ -25,27 +25,27 @@ struct Agents {
 
 impl Agents {
     /// The agent behind a call.
-    async fn authenticate(&self, Caller { key, scope }: Caller) -> Result<Agent> {
+    async fn authenticate(&self, AgentCredentials { key, scope }: AgentCredentials) -> Result<Agent> {
         let read = async |key: &PresentedKey| Ok((self.ledger.agent(key.agent).await?, ()));
         let caller = self.authenticator.authenticate(scope, key, || self.clock.now(), read);
         Ok(caller.await?.agent)
     }
 
-    /// The agent behind a call, and its standing with a service, as a decision reads them; no standing without a service.
+    /// The agent behind a call, and its service state with a service, as a decision reads them; no service state without a service.
     async fn authenticate_with_standing(
         &self,
-        Caller { key, scope }: Caller,
+        AgentCredentials { key, scope }: AgentCredentials,
         service: Option<ServiceId>,
-    ) -> Result<(Agent, Option<Standing>)> {
+    ) -> Result<(Agent, Option<ServiceState>)> {
         let now = self.clock.now();
-        let ask = Ask {
+        let ask = DecisionKeys {
             service,
-            ..Ask::default()
+            ..DecisionKeys::default()
         };
-        let read = async |key: &PresentedKey| self.ledger.snapshot_for(key, now, &ask).await;
+        let read = async |key: &PresentedKey| self.ledger.decision_inputs_for(key, now, &ask).await;
         let caller = self.authenticator.authenticate(scope, key, || self.clock.now(), read);
         let caller = caller.await?;
-        Ok((caller.agent, caller.read.standing))
+        Ok((caller.agent, caller.read.service_state))
     }
 }
 
@@ -88,5 +88,5 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     });
     // The first read opens the connection; a catalog that can't be read yet is asked for again by the first call.
     let _ = agents.catalog.current(agents.clock.now()).await;
-    Ok(purser_api::finish(routes().with_state(agents), api))
+    Ok(purser_api::with_middleware(routes().with_state(agents), api))
 }

@@ -4,7 +4,7 @@ use crate::Agents;
 use crate::view::AgentInfo;
 use axum::Json;
 use axum::extract::State;
-use purser_api::{Caller, Failure};
+use purser_api::{AgentCredentials, Failure};
 use std::sync::Arc;
 
 purser_api::error_responses! {
@@ -24,7 +24,10 @@ purser_api::error_responses! {
             ("receipts" = (operation_id = "receipts", parameters(("agentId" = "$response.body#/agent_id")))),
         )), MeErrors)
 )]
-pub(crate) async fn me(State(agents): State<Arc<Agents>>, caller: Caller) -> Result<Json<AgentInfo>, Failure> {
+pub(crate) async fn me(
+    State(agents): State<Arc<Agents>>,
+    caller: AgentCredentials,
+) -> Result<Json<AgentInfo>, Failure> {
     let agent = agents.authenticate(caller).await?;
     Ok(Json(AgentInfo::from(&agent)))
 }

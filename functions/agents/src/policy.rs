@@ -4,7 +4,7 @@ use crate::view::{EnabledServiceView, PolicyAnswer};
 use crate::{Agents, own};
 use axum::Json;
 use axum::extract::{Path, State};
-use purser_api::{Caller, Failure, SpendView};
+use purser_api::{AgentCredentials, Failure, SpendView};
 use purser_domain::{ErrorKind, ServiceId, recorded_time};
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ purser_api::error_responses! {
 )]
 pub(crate) async fn policy(
     State(agents): State<Arc<Agents>>,
-    caller: Caller,
+    caller: AgentCredentials,
     Path((agent, reference)): Path<(String, String)>,
 ) -> Result<Json<PolicyAnswer>, Failure> {
     let edition = agents.catalog.current(agents.clock.now()).await?;
@@ -39,15 +39,15 @@ pub(crate) async fn policy(
     let id = service
         .map(|service| service.id)
         .or_else(|| ServiceId::parse(&reference));
-    let (caller, standing) = agents.authenticate_with_standing(caller, id).await?;
+    let (caller, service_state) = agents.authenticate_with_standing(caller, id).await?;
     own(&caller, &agent)?;
-    let mut standing = standing.ok_or(ErrorKind::NotFound)?;
-    let record = standing.enabled.take().ok_or(ErrorKind::NotFound)?;
-    let at = recorded_time(agents.clock.now(), standing.windows());
-    agents.ledger.read_live(&mut standing, at).await?;
+    let mut service_state = service_state.ok_or(ErrorKind::NotFound)?;
+    let record = service_state.enabled.take().ok_or(ErrorKind::NotFound)?;
+    let at = recorded_time(agents.clock.now(), service_state.windows());
+    agents.ledger.read_live(&mut service_state, at).await?;
     let max_per_day = record.policy.max_per_day;
     Ok(Json(PolicyAnswer {
         service: EnabledServiceView::of(&record, service),
-        spend: SpendView::at(at, &caller, max_per_day, &standing.day, &standing.budgets),
+        spend: SpendView::at(at, &caller, max_per_day, &service_state.day, &service_state.budgets),
     }))
 }

@@ -4,7 +4,7 @@ use crate::view::{EnabledServiceList, EnabledServiceView};
 use crate::{Agents, own};
 use axum::Json;
 use axum::extract::{Path, State};
-use purser_api::{Caller, Failure};
+use purser_api::{AgentCredentials, Failure};
 use std::sync::Arc;
 
 purser_api::error_responses! {
@@ -26,7 +26,7 @@ purser_api::error_responses! {
 )]
 pub(crate) async fn services(
     State(agents): State<Arc<Agents>>,
-    caller: Caller,
+    caller: AgentCredentials,
     Path(agent): Path<String>,
 ) -> Result<Json<EnabledServiceList>, Failure> {
     let caller = agents.authenticate(caller).await?;

@@ -5,14 +5,14 @@
 
 mod document;
 mod list;
-mod prepared;
+mod response_cache;
 mod service;
 mod view;
 
 use axum::Router;
-use prepared::Prepared;
 use purser_api::{ApiSettings, Boot, BootError, Clock};
 use purser_store::{CatalogCache, CatalogTable};
+use response_cache::ResponseCache;
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
 
@@ -20,13 +20,13 @@ use utoipa::openapi::OpenApi;
 const CACHE_CONTROL: &str = "public, max-age=30";
 
 /// What the handlers work with; shared by all of them.
-struct Shop {
+struct CatalogApi {
     catalog: CatalogCache,
-    prepared: Prepared,
+    prepared: ResponseCache,
     clock: Clock,
 }
 
-purser_api::routes!(Arc<Shop>, list::list, service::service, document::document,);
+purser_api::routes!(Arc<CatalogApi>, list::list, service::service, document::document,);
 
 /// The group's part of the OpenAPI document.
 pub fn openapi() -> OpenApi {
@@ -41,12 +41,12 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let api = ApiSettings::from_env(&mut env);
     let table = env.text("CATALOG_TABLE");
     let (api, table) = env.finish((api, table))?;
-    let shop = Arc::new(Shop {
+    let catalog_api = Arc::new(CatalogApi {
         catalog: CatalogCache::new(CatalogTable::new(purser_store::client(&aws), table)),
-        prepared: Prepared::default(),
+        prepared: ResponseCache::default(),
         clock,
     });
     // The first read opens the connection; a catalog that can't be read yet is asked for again by the first call.
-    let _ = shop.catalog.current(shop.clock.now()).await;
-    Ok(purser_api::finish(routes().with_state(shop), api))
+    let _ = catalog_api.catalog.current(catalog_api.clock.now()).await;
+    Ok(purser_api::with_middleware(routes().with_state(catalog_api), api))
 }

@@ -3,9 +3,9 @@
 //! Without a `trust_status` filter disabled services are left out; `slug` answers the list shape with one or no
 //! service.
 
-use crate::prepared::Listing;
+use crate::response_cache::Listing;
 use crate::view::{CategoryName, ServiceItem, ServiceList, TrustStatusName};
-use crate::{CACHE_CONTROL, Shop};
+use crate::{CACHE_CONTROL, CatalogApi};
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
@@ -40,7 +40,11 @@ purser_api::error_responses! {
         ListErrors,
     )
 )]
-pub(crate) async fn list(State(shop): State<Arc<Shop>>, headers: HeaderMap, uri: Uri) -> Result<Response, Failure> {
+pub(crate) async fn list(
+    State(catalog_api): State<Arc<CatalogApi>>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Result<Response, Failure> {
     let mut query = Query::of(&uri);
     let category = query.read("category", Category::from_name, Category::choices());
     let trust_status = query.read("trust_status", TrustStatus::from_name, TrustStatus::choices());
@@ -48,7 +52,7 @@ pub(crate) async fn list(State(shop): State<Arc<Shop>>, headers: HeaderMap, uri:
     let limit = query.limit("limit", DEFAULT_LIMIT, MAX_LIMIT);
     query.finish()?;
 
-    let edition = shop.catalog.current(shop.clock.now()).await?;
+    let edition = catalog_api.catalog.current(catalog_api.clock.now()).await?;
     let listing = Listing {
         category,
         trust_status,
@@ -57,7 +61,7 @@ pub(crate) async fn list(State(shop): State<Arc<Shop>>, headers: HeaderMap, uri:
     let list = match slug {
         // As many lists as slugs are not worth keeping, and one service is quickly written.
         Some(slug) => write(&edition.catalog, listing, |service| service.slug.as_str() == slug)?,
-        None => shop
+        None => catalog_api
             .prepared
             .list(&edition, listing, || write(&edition.catalog, listing, |_| true))?,
     };

@@ -1,7 +1,7 @@
 //! `GET /services/{serviceId}`: one service with all its operations and prices.
 
 use crate::view::ServiceDetail;
-use crate::{CACHE_CONTROL, Shop};
+use crate::{CACHE_CONTROL, CatalogApi};
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
@@ -28,11 +28,11 @@ purser_api::error_responses! {
     )
 )]
 pub(crate) async fn service(
-    State(shop): State<Arc<Shop>>,
+    State(catalog_api): State<Arc<CatalogApi>>,
     headers: HeaderMap,
     Path(reference): Path<String>,
 ) -> Result<Response, Failure> {
-    let edition = shop.catalog.current(shop.clock.now()).await?;
+    let edition = catalog_api.catalog.current(catalog_api.clock.now()).await?;
     let service = edition
         .catalog
         .by_reference(&reference)

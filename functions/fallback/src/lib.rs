@@ -7,5 +7,5 @@ use purser_api::{ApiSettings, BootError, Env};
 #[expect(clippy::unused_async, reason = "built like every other function")]
 pub async fn router(mut env: Env) -> Result<Router, BootError> {
     let api = ApiSettings::from_env(&mut env);
-    Ok(purser_api::finish(Router::new(), env.finish(api)?))
+    Ok(purser_api::with_middleware(Router::new(), env.finish(api)?))
 }

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::response::Response;
 use purser_api::{Precondition, versioned};
 use purser_domain::{Error, ErrorKind, ProbeRecord, Result, Service, ServiceId};
-use purser_store::{Listed, Patience};
+use purser_store::{Backoff, Listed};
 
 /// What became of an edit.
 pub(crate) enum Edited {
@@ -25,7 +25,7 @@ impl Operators {
         condition: Condition,
         change: impl Fn(Option<&Service>) -> Result<Service>,
     ) -> Result<Edited> {
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         loop {
             let stored = self.catalog.service(id).await?;
             condition.holds(stored.as_ref())?;
@@ -52,7 +52,7 @@ impl Operators {
                 }
                 Listed::SlugTaken { by } => return Err(ErrorKind::SlugTaken { service: by }.into()),
                 // Judged once more: an edit of whatever is there goes on, any other is told the version.
-                Listed::Changed { .. } => patience.pause().await?,
+                Listed::Changed { .. } => backoff.wait().await?,
             }
         }
     }

@@ -16,7 +16,7 @@ mod upsert;
 mod view;
 
 use axum::Router;
-use purser_api::{ApiSettings, Boot, BootError, Clock, InternalCaller, InternalTokens, Secrets};
+use purser_api::{ApiSettings, Boot, BootError, Clock, InternalTokens, OperatorCredentials, Secrets};
 use purser_domain::{ErrorKind, Network, Result, ServiceId};
 use purser_store::{CatalogTable, Ledger};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ struct Operators {
 
 impl Operators {
     /// Lets operators in, and nobody else.
-    async fn enter(&self, caller: InternalCaller) -> Result<()> {
+    async fn authenticate(&self, caller: OperatorCredentials) -> Result<()> {
         caller.check(&self.tokens, self.clock.now()).await
     }
 }
@@ -77,5 +77,5 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         tokens: InternalTokens::load(Secrets::new(&aws), token_arn, clock.now()).await?,
         clock,
     });
-    Ok(purser_api::finish(routes().with_state(operators), api))
+    Ok(purser_api::with_middleware(routes().with_state(operators), api))
 }

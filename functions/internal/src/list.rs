@@ -5,7 +5,7 @@ use crate::view::{InternalServiceItem, InternalServiceList};
 use axum::Json;
 use axum::extract::State;
 use axum::http::Uri;
-use purser_api::{Failure, InternalCaller, Query};
+use purser_api::{Failure, OperatorCredentials, Query};
 use std::sync::Arc;
 
 purser_api::error_responses! {
@@ -31,10 +31,10 @@ purser_api::error_responses! {
 )]
 pub(crate) async fn list(
     State(operators): State<Arc<Operators>>,
-    caller: InternalCaller,
+    caller: OperatorCredentials,
     uri: Uri,
 ) -> Result<Json<InternalServiceList>, Failure> {
-    operators.enter(caller).await?;
+    operators.authenticate(caller).await?;
     let mut query = Query::of(&uri);
     let changed = query.read("changed", |text| text.parse::<bool>().ok(), "must be true or false");
     query.finish()?;

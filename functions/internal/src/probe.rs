@@ -5,7 +5,7 @@ use crate::{Operators, id_in_path};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
-use purser_api::{Failure, InternalCaller};
+use purser_api::{Failure, OperatorCredentials};
 use purser_domain::ErrorKind;
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ purser_api::error_responses! {
     pub(crate) ProbeErrors: 401, 404, 413, 500;
 }
 
-/// Ask for a probe of a service.
+/// Asks for a probe of a service.
 #[utoipa::path(
     post,
     path = "/internal/services/{serviceId}/probe",
@@ -29,10 +29,10 @@ purser_api::error_responses! {
 )]
 pub(crate) async fn probe(
     State(operators): State<Arc<Operators>>,
-    caller: InternalCaller,
+    caller: OperatorCredentials,
     Path(id): Path<String>,
 ) -> Result<Response, Failure> {
-    operators.enter(caller).await?;
+    operators.authenticate(caller).await?;
     let id = id_in_path(&id)?;
     let service = operators.catalog.service(id).await?.ok_or(ErrorKind::NotFound)?;
     operators.catalog.request_probe(id, operators.clock.now()).await?;

@@ -7,9 +7,9 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
-use purser_api::{Failure, InternalCaller};
+use purser_api::{Failure, OperatorCredentials};
 use purser_domain::{AgentId, ErrorKind, SettlementId};
-use purser_store::Mark;
+use purser_store::ReconcileRequest;
 use std::sync::Arc;
 
 purser_api::error_responses! {
@@ -17,7 +17,7 @@ purser_api::error_responses! {
     pub(crate) ReconcileErrors: 401, 404, 413, 500;
 }
 
-/// Ask for a settlement to be reconciled with the chain.
+/// Asks for a settlement to be reconciled with the chain.
 #[utoipa::path(
     post,
     path = "/internal/agents/{agentId}/settlements/{settlementId}/reconcile",
@@ -34,20 +34,20 @@ purser_api::error_responses! {
 )]
 pub(crate) async fn reconcile(
     State(operators): State<Arc<Operators>>,
-    caller: InternalCaller,
+    caller: OperatorCredentials,
     Path((agent, settlement)): Path<(String, String)>,
 ) -> Result<Response, Failure> {
-    operators.enter(caller).await?;
+    operators.authenticate(caller).await?;
     let ids = AgentId::parse(&agent).zip(SettlementId::parse(&settlement));
     let (agent, id) = ids.ok_or(ErrorKind::NotFound)?;
     let settlement = operators.ledger.settlement(agent, id).await?;
     let settlement = settlement.ok_or(ErrorKind::NotFound)?;
-    let mark = Mark {
+    let mark = ReconcileRequest {
         agent,
         settlement: id,
         asked_at: operators.clock.now(),
     };
-    operators.ledger.mark(&mark).await?;
+    operators.ledger.request_reconcile(&mark).await?;
     let marked = MarkedSettlement::of(&settlement, &mark);
     Ok((StatusCode::ACCEPTED, Json(marked)).into_response())
 }

@@ -4,7 +4,7 @@ use crate::view::InternalService;
 use crate::{Operators, id_in_path};
 use axum::extract::{Path, State};
 use axum::response::Response;
-use purser_api::{Failure, InternalCaller};
+use purser_api::{Failure, OperatorCredentials};
 use purser_domain::ErrorKind;
 use std::sync::Arc;
 
@@ -28,10 +28,10 @@ purser_api::error_responses! {
 )]
 pub(crate) async fn service(
     State(operators): State<Arc<Operators>>,
-    caller: InternalCaller,
+    caller: OperatorCredentials,
     Path(id): Path<String>,
 ) -> Result<Response, Failure> {
-    operators.enter(caller).await?;
+    operators.authenticate(caller).await?;
     let service = operators.catalog.service(id_in_path(&id)?).await?;
     Ok(operators.show(&service.ok_or(ErrorKind::NotFound)?).await?)
 }

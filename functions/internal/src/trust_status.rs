@@ -6,7 +6,7 @@ use crate::{Operators, id_in_path};
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use purser_api::{Failure, IfMatch, InternalCaller, Member as _, VersionTag, json_body};
+use purser_api::{Failure, IfMatch, Member as _, OperatorCredentials, VersionTag, json_body};
 use purser_domain::{Service, TrustStatus};
 use std::sync::Arc;
 
@@ -38,12 +38,12 @@ purser_api::body! {
 )]
 pub(crate) async fn trust_status(
     State(operators): State<Arc<Operators>>,
-    caller: InternalCaller,
+    caller: OperatorCredentials,
     Path(id): Path<String>,
     if_match: IfMatch,
     body: Bytes,
 ) -> Result<Response, Failure> {
-    operators.enter(caller).await?;
+    operators.authenticate(caller).await?;
     let id = id_in_path(&id)?;
     let TrustStatusBody { trust_status } = TrustStatusBody::parse(&json_body(&body)?)?;
     let condition = Condition::Existing(if_match.precondition()?);

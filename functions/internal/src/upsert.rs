@@ -12,7 +12,7 @@ use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
-use purser_api::{Failure, IfMatch, InternalCaller, VersionTag};
+use purser_api::{Failure, IfMatch, OperatorCredentials, VersionTag};
 use purser_domain::{Error, Problem, ServiceId};
 use std::sync::Arc;
 
@@ -43,12 +43,12 @@ purser_api::error_responses! {
 )]
 pub(crate) async fn upsert(
     State(operators): State<Arc<Operators>>,
-    caller: InternalCaller,
+    caller: OperatorCredentials,
     Path(id): Path<String>,
     if_match: IfMatch,
     body: Bytes,
 ) -> Result<Response, Failure> {
-    operators.enter(caller).await?;
+    operators.authenticate(caller).await?;
     let id = ServiceId::parse(&id).ok_or_else(|| Error::invalid(vec![Problem::at("/serviceId", "must be a UUID")]))?;
     let entry = Entry::parse_whole(&purser_api::json_body(&body)?)?;
     let condition = Condition::of_upsert(if_match.precondition())?;

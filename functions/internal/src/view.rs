@@ -4,7 +4,7 @@ use purser_domain::{
     Aggregates, Amount, Answer, Availability, CatalogPayment, Network, Operation, Probe, ProbeRecord, Quote, Service,
     Settlement, Unpayable, Url,
 };
-use purser_store::Mark;
+use purser_store::ReconcileRequest;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -24,7 +24,7 @@ pub(crate) struct MarkedSettlement {
 }
 
 impl MarkedSettlement {
-    pub(crate) fn of(settlement: &Settlement, mark: &Mark) -> Self {
+    pub(crate) fn of(settlement: &Settlement, mark: &ReconcileRequest) -> Self {
         Self {
             agent_id: mark.agent.to_string(),
             settlement_id: mark.settlement.to_string(),

@@ -14,19 +14,19 @@
 use crate::Payments;
 use crate::authenticate::service_of;
 use crate::early_balance::EarlyBalance;
-use crate::idempotency::Before;
+use crate::idempotency::PriorOutcome;
 use crate::refuse::window_to_read_on;
 use crate::view::{AuthorizeBody, Authorized};
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
-use purser_api::{AuthorizeRequest, Caller, Failure};
+use purser_api::{AgentCredentials, AuthorizeRequest, Failure};
 use purser_chain::WalletSigner;
 use purser_domain::{
-    Agent, Catalog, Decision, Duration, Error, Eviction, Facts, Grant, Offer, PaymentHeader, PaymentTerms, Purchase,
-    Result, SettlementId, Terms, Timestamp, TransactionId, TransferAuthorization,
+    Agent, Catalog, CatalogMatch, Decision, Duration, Error, Eviction, Facts, Grant, Offer, PaymentHeader,
+    PaymentTerms, Result, SettlementId, Terms, Timestamp, TransactionId, TransferAuthorization,
 };
-use purser_store::{Ask, Authenticated, Patience, Reserved, Snapshot};
+use purser_store::{Authenticated, Backoff, DecisionInputs, DecisionKeys, Reserved};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ purser_api::error_responses! {
 )]
 pub(crate) async fn authorize(
     State(payments): State<Arc<Payments>>,
-    caller: Caller,
+    caller: AgentCredentials,
     body: Bytes,
 ) -> Result<Response, Failure> {
     let started = payments.clock.now();
@@ -63,7 +63,7 @@ pub(crate) async fn authorize(
 
     // The key is judged before the body, so a malformed body reads no more than it takes to judge the key.
     let parsed = request.as_ref().ok().map(|(request, _)| request);
-    let ask = parsed.map_or_else(Ask::default, |request| Ask {
+    let ask = parsed.map_or_else(DecisionKeys::default, |request| DecisionKeys {
         service: None,
         key: Some(request.idempotency_key),
         approval: request.approval,
@@ -82,16 +82,18 @@ pub(crate) async fn authorize(
     let service = service_of(&request.intent, &edition);
     let mut eviction = Eviction::Eager;
     // Ends with an error when the storage stays contended, and leaves nothing behind.
-    let mut patience = Patience::new();
+    let mut backoff = Backoff::new();
     loop {
-        let attempt = authorizing.attempt(&mut caller, &edition.catalog, eviction, balance.take(), &mut patience);
+        let attempt = authorizing.attempt(&mut caller, &edition.catalog, eviction, balance.take(), &mut backoff);
         match attempt.await? {
             Attempt::Done(answer) => return Ok(answer),
             // Something moved underneath the decision: read and judge anew, the key, the freeze and the approval included.
             Attempt::Retry => {
                 eviction = Eviction::Needed;
                 balance = Some(EarlyBalance::of_agent(&payments, &caller.agent));
-                payments.read_again(&mut caller, &Ask { service, ..ask }).await?;
+                payments
+                    .read_again(&mut caller, &DecisionKeys { service, ..ask })
+                    .await?;
             }
         }
     }
@@ -119,29 +121,29 @@ impl Authorizing<'_> {
     /// or the refusal.
     async fn attempt(
         &self,
-        caller: &mut Authenticated<Snapshot>,
+        caller: &mut Authenticated<DecisionInputs>,
         catalog: &Catalog,
         eviction: Eviction,
         mut balance: Option<EarlyBalance>,
-        patience: &mut Patience,
+        backoff: &mut Backoff,
     ) -> Result<Attempt, Failure> {
         let (agent, intent) = (&caller.agent, &self.request.intent);
         let approval = match self.before(agent, &caller.read).await? {
-            Before::Answered(answer) => return Ok(Attempt::Done(*answer)),
-            Before::Open(approval) => approval,
+            PriorOutcome::Answered(answer) => return Ok(Attempt::Done(*answer)),
+            PriorOutcome::Open(approval) => approval,
         };
-        let purchase = Purchase::of(intent, catalog)?;
-        let standing = caller.read.standing_mut()?;
+        let matched = CatalogMatch::of(intent, catalog)?;
+        let service_state = caller.read.standing_mut()?;
         let denial = loop {
             let facts = Facts {
                 approval,
                 eviction,
-                ..self.payments.facts(agent, intent, purchase, standing)
+                ..self.payments.facts(agent, intent, matched, service_state)
             };
             match self.payments.decide(facts, balance.take()).await {
                 Decision::NeedsTarget => return Err(Error::field_required("target_url").into()),
-                Decision::Allow(grant) => return Ok(self.reserve(agent, &grant, patience).await?),
-                Decision::Refuse(denial) => match window_to_read_on(&denial, standing) {
+                Decision::Allow(grant) => return Ok(self.reserve(agent, &grant, backoff).await?),
+                Decision::Refuse(denial) => match window_to_read_on(&denial, service_state) {
                     // The refusal holds; more entries are needed to say when the call fits.
                     Some(window) => self.payments.ledger.read_further(window).await?,
                     None => break denial,
@@ -149,22 +151,24 @@ impl Authorizing<'_> {
             }
         };
         if denial.escalates() {
-            self.escalate(agent, purchase, denial).await
+            self.escalate(agent, matched, denial).await
         } else {
-            self.refuse(agent, purchase, denial, standing, patience).await
+            self.refuse(agent, matched, denial, service_state, backoff).await
         }
     }
 
     /// Reserves and signs. The wallet is derived first, so that a seed that does not fit leaves no hold behind.
-    async fn reserve(&self, agent: &Agent, grant: &Grant<'_>, patience: &mut Patience) -> Result<Attempt> {
+    async fn reserve(&self, agent: &Agent, grant: &Grant<'_>, backoff: &mut Backoff) -> Result<Attempt> {
         let Self { payments, request, .. } = self;
         let wallet = self.wallet(agent)?;
         let terms = self.terms(agent, grant)?;
         let fingerprint = &request.intent.fingerprint;
-        match payments.ledger.reserve(grant, &terms, fingerprint, patience).await? {
+        match payments.ledger.reserve(grant, &terms, fingerprint, backoff).await? {
             Reserved::Done => {}
             // What won the race is read and answered like anything that went before.
-            Reserved::Prior(_) | Reserved::ApprovalUsed { .. } | Reserved::Raced => return Ok(Attempt::Retry),
+            Reserved::IdempotencyRecord(_) | Reserved::ApprovalUsed { .. } | Reserved::Raced => {
+                return Ok(Attempt::Retry);
+            }
         }
         let terms = PaymentTerms::of(&terms);
         let offer = &request.intent.offer;
@@ -205,7 +209,7 @@ impl Authorizing<'_> {
         let Self { payments, request, .. } = self;
         let offer = &request.intent.offer;
         let window = Duration::from_secs_u32(offer.max_timeout_secs()).min(payments.max_authorization);
-        let random: [u8; 16] = payments.chance.bytes()?;
+        let random: [u8; 16] = payments.entropy.bytes()?;
         let [settlement, transaction] =
             [random.first_chunk::<8>(), random.last_chunk::<8>()].map(|half| half.copied().unwrap_or_default());
         let valid_before = Timestamp::from_secs(grant.at().secs())

@@ -10,9 +10,9 @@ use crate::view::{CheckAnswer, CheckBody};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
-use purser_api::{Caller, CheckRequest, CheckView, Failure, SpendView};
-use purser_domain::{Agent, Amount, Block, Decision, Denial, Error, ErrorKind, Intent, Purchase, Reason, Result};
-use purser_store::{Ask, ReplayKey, Standing};
+use purser_api::{AgentCredentials, CheckRequest, CheckView, Failure, SpendView};
+use purser_domain::{Agent, Amount, Block, CatalogMatch, Decision, Denial, Error, ErrorKind, Intent, Reason, Result};
+use purser_store::{DecisionKeys, ReplayKey, ServiceState};
 use std::sync::Arc;
 
 purser_api::error_responses! {
@@ -34,7 +34,7 @@ purser_api::error_responses! {
 )]
 pub(crate) async fn check(
     State(payments): State<Arc<Payments>>,
-    caller: Caller,
+    caller: AgentCredentials,
     body: Bytes,
 ) -> Result<Json<CheckAnswer>, Failure> {
     let now = payments.clock.now();
@@ -42,12 +42,12 @@ pub(crate) async fn check(
     let intent = request.as_ref().ok().map(|request| &request.intent);
     let balance = intent.and_then(|_| EarlyBalance::of_caller(&payments, &caller));
     let (edition, mut caller) = payments
-        .authenticate_for_decision(caller, intent, Ask::default())
+        .authenticate_for_decision(caller, intent, DecisionKeys::default())
         .await?;
     let (request, agent) = (request?, &caller.agent);
-    let purchase = Purchase::of(&request.intent, &edition.catalog)?;
-    let standing = caller.read.standing_mut()?;
-    let answer = foresee(&payments, agent, &request.intent, purchase, standing, balance).await?;
+    let matched = CatalogMatch::of(&request.intent, &edition.catalog)?;
+    let service_state = caller.read.standing_mut()?;
+    let answer = preflight_reason_of(&payments, agent, &request.intent, matched, service_state, balance).await?;
 
     let CheckRequest { intent, replay_key } = &request;
     let key = payments
@@ -60,18 +60,18 @@ pub(crate) async fn check(
 }
 
 /// The decision, read as exactly as authorize would, with reads alone.
-async fn foresee(
+async fn preflight_reason_of(
     payments: &Payments,
     agent: &Agent,
     intent: &Intent,
-    purchase: Purchase<'_>,
-    standing: &mut Standing,
+    matched: CatalogMatch<'_>,
+    service_state: &mut ServiceState,
     mut balance: Option<EarlyBalance>,
 ) -> Result<CheckAnswer> {
     loop {
-        let at = payments.recorded_time(standing);
-        payments.ledger.read_live(standing, at).await?;
-        let facts = payments.facts(agent, intent, purchase, standing);
+        let at = payments.recorded_time(service_state);
+        payments.ledger.read_live(service_state, at).await?;
+        let facts = payments.facts(agent, intent, matched, service_state);
         let (result, reason, checks, at) = match payments.decide(facts, balance.take()).await {
             Decision::NeedsTarget => return Err(Error::field_required("target_url")),
             Decision::Allow(grant) => {
@@ -80,23 +80,23 @@ async fn foresee(
             }
             // Its answer does not say when the call fits, so no entries are read for that.
             Decision::Refuse(denial) => {
-                let reason = foreseen(payments, agent, intent, &denial).await?;
+                let reason = preflight_reason(payments, agent, intent, &denial).await?;
                 let checks = CheckView::all(&denial.checks);
                 (reason.result().name(), reason.text(), checks, denial.at)
             }
         };
         // Entries may have expired since they were read.
-        if !standing.windows().any(|window| window.hides_expired(at)) {
-            let policy = standing.enabled.as_ref().map(|enabled| &enabled.policy);
+        if !service_state.windows().any(|window| window.hides_expired(at)) {
+            let policy = service_state.enabled.as_ref().map(|enabled| &enabled.policy);
             let max_per_day = policy.map_or(Amount::ZERO, |policy| policy.max_per_day);
-            let spend = SpendView::at(at, agent, max_per_day, &standing.day, &standing.budgets);
+            let spend = SpendView::at(at, agent, max_per_day, &service_state.day, &service_state.budgets);
             return Ok(CheckAnswer::new(result, reason, intent.offer.amount(), checks, spend));
         }
     }
 }
 
 /// The reason for a refusal, where nothing is staged for it: a question that is one too many is a block.
-async fn foreseen(payments: &Payments, agent: &Agent, intent: &Intent, denial: &Denial) -> Result<Reason> {
+async fn preflight_reason(payments: &Payments, agent: &Agent, intent: &Intent, denial: &Denial) -> Result<Reason> {
     let limit = payments.most_open_approvals;
     let too_many = payments
         .ledger

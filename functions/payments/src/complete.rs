@@ -9,7 +9,7 @@ use crate::view::{CompleteBody, Completed};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
-use purser_api::{Caller, CompleteRequest, Failure};
+use purser_api::{AgentCredentials, CompleteRequest, Failure};
 use purser_chain::{ChainError, Evidence, Pending};
 use purser_domain::{Error, ErrorKind, Expected, Result, Settlement, SettlementId, SettlementState, Transfer, TxHash};
 use purser_store::{Confirmed, Presented};
@@ -35,7 +35,7 @@ purser_api::error_responses! {
 )]
 pub(crate) async fn complete(
     State(payments): State<Arc<Payments>>,
-    caller: Caller,
+    caller: AgentCredentials,
     Path(settlement): Path<String>,
     body: Bytes,
 ) -> Result<Json<Completed>, Failure> {
@@ -99,7 +99,7 @@ async fn verify(payments: &Payments, settlement: &Settlement, tx_hash: TxHash) -
     };
     let seen = payments
         .chain
-        .await_transfer(&expected, tx_hash, payments.patience)
+        .await_transfer(&expected, tx_hash, payments.backoff)
         .await;
     let too_late = match seen {
         Ok(Evidence::Pending(Pending::NotMined)) => is_too_late(payments, settlement, tx_hash).await,

@@ -3,14 +3,15 @@
 use crate::Payments;
 use crate::early_balance::EarlyBalance;
 use purser_domain::{
-    Address, Agent, AgentId, Amount, Decision, Eviction, Facts, Intent, Purchase, Timestamp, evaluate, recorded_time,
+    Address, Agent, AgentId, Amount, CatalogMatch, Decision, Eviction, Facts, Intent, Timestamp, evaluate,
+    recorded_time,
 };
-use purser_store::Standing;
+use purser_store::ServiceState;
 
 impl Payments {
-    /// The time that a decision on this standing would record now.
-    pub(crate) fn recorded_time(&self, standing: &Standing) -> Timestamp {
-        recorded_time(self.clock.now(), standing.windows())
+    /// The time that a decision on this service state would record now.
+    pub(crate) fn recorded_time(&self, service_state: &ServiceState) -> Timestamp {
+        recorded_time(self.clock.now(), service_state.windows())
     }
 
     /// What a call rests on now that carries no approval, but for the wallet's balance.
@@ -18,21 +19,21 @@ impl Payments {
         &self,
         agent: &'a Agent,
         intent: &'a Intent,
-        purchase: Purchase<'a>,
-        standing: &'a Standing,
+        matched: CatalogMatch<'a>,
+        service_state: &'a ServiceState,
     ) -> Facts<'a> {
         Facts {
             agent,
             intent,
-            service: purchase.service,
-            operation: purchase.operation,
+            service: matched.service,
+            operation: matched.operation,
             network: self.network,
-            enabled: standing.enabled.as_ref(),
-            day: &standing.day,
-            budgets: &standing.budgets,
+            enabled: service_state.enabled.as_ref(),
+            day: &service_state.day,
+            budgets: &service_state.budgets,
             approval: None,
             balance: None,
-            at: self.recorded_time(standing),
+            at: self.recorded_time(service_state),
             eviction: Eviction::Eager,
         }
     }

@@ -9,7 +9,7 @@
 //! remembered, since the key is judged by the record that is read now.
 
 use crate::Payments;
-use purser_api::Caller;
+use purser_api::AgentCredentials;
 use purser_domain::{Address, Agent, AgentId, Amount, Timestamp};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,7 +37,7 @@ impl SeenAgents {
     }
 
     /// The agent that presents this key, if the key was good for it as it was seen last; it is not in mind any more.
-    fn take(&self, caller: &Caller, now: Timestamp) -> Option<Agent> {
+    fn take(&self, caller: &AgentCredentials, now: Timestamp) -> Option<Agent> {
         let key = caller.key.as_ref().ok()?;
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !key.is_valid_for(seen.get(&key.agent), now) {
@@ -57,7 +57,7 @@ pub(crate) struct EarlyBalance {
 
 impl EarlyBalance {
     /// Begins to ask, where the caller's last call came down to its balance.
-    pub(crate) fn of_caller(payments: &Arc<Payments>, caller: &Caller) -> Option<Self> {
+    pub(crate) fn of_caller(payments: &Arc<Payments>, caller: &AgentCredentials) -> Option<Self> {
         let agent = payments.seen.take(caller, payments.clock.now())?;
         Some(Self::of_agent(payments, &agent))
     }

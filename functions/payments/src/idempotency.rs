@@ -12,10 +12,10 @@ use purser_domain::{
     Agent, AgentStatus, Approval, ApprovalId, ApprovalStatus, Block, BoundPayment, Error, ErrorKind, Offer,
     PaymentTerms, Result, Settlement, TransactionId,
 };
-use purser_store::{Prior, Snapshot};
+use purser_store::{DecisionInputs, IdempotencyRecord};
 
 /// What went before this call.
-pub(crate) enum Before {
+pub(crate) enum PriorOutcome {
     /// It is answered: the stored outcome wins over today's policy and today's catalog.
     Answered(Box<Response>),
     /// It has to be judged; with the approval that a person gave for exactly this request, if it carries one.
@@ -24,8 +24,8 @@ pub(crate) enum Before {
 
 impl Authorizing<'_> {
     /// What went before. An executed approval answers first, then the key, then the approval's own state.
-    pub(crate) async fn before(&self, agent: &Agent, snapshot: &Snapshot) -> Result<Before, Failure> {
-        let carried = match (self.request.approval, &snapshot.approval) {
+    pub(crate) async fn before(&self, agent: &Agent, inputs: &DecisionInputs) -> Result<PriorOutcome, Failure> {
+        let carried = match (self.request.approval, &inputs.approval) {
             (None, _) => None,
             (Some(_), Some(approval)) if approval.agent == agent.id => Some(approval),
             (Some(_), _) => return Err(ErrorKind::NotFound.into()),
@@ -34,8 +34,8 @@ impl Authorizing<'_> {
             return Err(executed.into());
         }
         let fingerprint = self.request.intent.fingerprint;
-        match &snapshot.prior {
-            Some(Prior::Allowed {
+        match &inputs.record {
+            Some(IdempotencyRecord::Allowed {
                 fingerprint: first,
                 payment,
             }) => {
@@ -47,28 +47,31 @@ impl Authorizing<'_> {
                     return Err(self.frozen(agent, payment).await?.into());
                 }
                 let answer = self.replay(agent, payment).await?;
-                return Ok(Before::Answered(Box::new(answer)));
+                return Ok(PriorOutcome::Answered(Box::new(answer)));
             }
-            Some(Prior::Escalated { fingerprint: first, .. }) if *first != fingerprint => {
+            Some(IdempotencyRecord::Escalated { fingerprint: first, .. }) if *first != fingerprint => {
                 return Err(ErrorKind::IdempotencyKeyReused { settlement: None }.into());
             }
-            Some(Prior::Escalated {
+            Some(IdempotencyRecord::Escalated {
                 approval, transaction, ..
             }) if carried.is_none() => {
                 let pinned = self.payments.ledger.approval(*approval).await?;
                 let pinned = pinned.ok_or_else(|| Error::internal("reading a pinned approval", "it is gone"))?;
                 return Err(self.unresolved(agent, &pinned, *transaction).await?.into());
             }
-            Some(Prior::Escalated { .. }) | None => {}
+            Some(IdempotencyRecord::Escalated { .. }) | None => {}
         }
         let Some(approval) = carried else {
-            return Ok(Before::Open(None));
+            return Ok(PriorOutcome::Open(None));
         };
         if approval.fingerprint != fingerprint {
-            return Err(self.void(agent, approval, Block::ApprovalMismatch).await?.into());
+            return Err(self
+                .refuse_approval(agent, approval, Block::ApprovalMismatch)
+                .await?
+                .into());
         }
         match approval.status(self.payments.clock.now()) {
-            ApprovalStatus::Approved => Ok(Before::Open(Some(approval.id))),
+            ApprovalStatus::Approved => Ok(PriorOutcome::Open(Some(approval.id))),
             _ => Err(self.unresolved(agent, approval, approval.transaction).await?.into()),
         }
     }
@@ -77,14 +80,14 @@ impl Authorizing<'_> {
     async fn unresolved(&self, agent: &Agent, approval: &Approval, transaction: TransactionId) -> Result<Error> {
         match approval.status(self.payments.clock.now()) {
             ApprovalStatus::Pending | ApprovalStatus::Approved => Ok(self.waiting(approval, transaction, Vec::new())),
-            ApprovalStatus::Rejected => self.void(agent, approval, Block::ApprovalRejected).await,
-            ApprovalStatus::Expired => self.void(agent, approval, Block::ApprovalExpired).await,
+            ApprovalStatus::Rejected => self.refuse_approval(agent, approval, Block::ApprovalRejected).await,
+            ApprovalStatus::Expired => self.refuse_approval(agent, approval, Block::ApprovalExpired).await,
             ApprovalStatus::Executed => Ok(executed(approval).unwrap_or(ErrorKind::NotFound).into()),
         }
     }
 
     /// Refuses a call whose approval can't be used, and records that it was tried.
-    async fn void(&self, agent: &Agent, approval: &Approval, block: Block) -> Result<Error> {
+    async fn refuse_approval(&self, agent: &Agent, approval: &Approval, block: Block) -> Result<Error> {
         let about = (approval.service, approval.operation.clone());
         self.refuse_unjudged(agent, about, block, Some(approval.id)).await
     }

@@ -20,7 +20,7 @@ mod view;
 
 use axum::Router;
 use early_balance::SeenAgents;
-use purser_api::{ApiSettings, Boot, BootError, Chance, Clock, ProviderProof, Secrets};
+use purser_api::{ApiSettings, Boot, BootError, Clock, Entropy, ProviderProof, Secrets};
 use purser_chain::{Chain, ChainError, Finality, NonceKey, WalletSeed};
 use purser_domain::{Duration, Network};
 use purser_store::{Authenticator, CatalogCache, CatalogTable, KeyUses, Ledger, Throttle};
@@ -38,7 +38,7 @@ struct Payments {
     seed: WalletSeed,
     nonce_key: NonceKey,
     clock: Clock,
-    chance: Chance,
+    entropy: Entropy,
     network: Network,
     /// The longest that a signed payment stays usable, whatever the provider asks for.
     max_authorization: Duration,
@@ -46,7 +46,7 @@ struct Payments {
     /// How many of an agent's approvals may wait for a person.
     most_open_approvals: u32,
     /// How long complete waits for a transaction to become final before it says "not yet".
-    patience: std::time::Duration,
+    backoff: std::time::Duration,
     provider_proof: ProviderProof,
 }
 
@@ -84,8 +84,8 @@ pub async fn router_over(
         mut env,
         aws,
         clock,
-        chance,
-        aside,
+        entropy,
+        background,
         ..
     } = boot;
     let api = ApiSettings::from_env(&mut env);
@@ -98,7 +98,7 @@ pub async fn router_over(
         settings.nonce_key_secret,
         settings.rpc_url_secret,
     ];
-    let keys = aside.begin({
+    let keys = background.spawn({
         let aws = aws.clone();
         async move {
             let arns = arns.each_ref().map(String::as_str);
@@ -117,7 +117,7 @@ pub async fn router_over(
             let chain = Arc::new(chain(settings.network, &rpc_url, settings.finality)?);
             // Nobody waits for it here: not every call needs the node, and it may be down.
             let greeted = Arc::clone(&chain);
-            tokio::spawn(async move { greeted.greet().await });
+            tokio::spawn(async move { greeted.warm_up().await });
             Ok((seed, nonce_key, chain))
         },
     )?;
@@ -136,13 +136,13 @@ pub async fn router_over(
         seed,
         nonce_key,
         clock,
-        chance,
+        entropy,
         network: settings.network,
         max_authorization: settings.max_authorization,
         approval_ttl: settings.approval_ttl,
         most_open_approvals: settings.most_open_approvals,
-        patience: settings.patience,
+        backoff: settings.backoff,
         provider_proof: settings.provider_proof,
     });
-    Ok(purser_api::finish(routes().with_state(payments), api))
+    Ok(purser_api::with_middleware(routes().with_state(payments), api))
 }

@@ -3,7 +3,7 @@
 use crate::Payments;
 use axum::Json;
 use axum::extract::{Path, State};
-use purser_api::{Caller, Failure, SettlementRow};
+use purser_api::{AgentCredentials, Failure, SettlementRow};
 use purser_domain::{ErrorKind, SettlementId};
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ purser_api::error_responses! {
 )]
 pub(crate) async fn receipt(
     State(payments): State<Arc<Payments>>,
-    caller: Caller,
+    caller: AgentCredentials,
     Path(settlement): Path<String>,
 ) -> Result<Json<SettlementRow>, Failure> {
     let presented = payments

@@ -5,9 +5,9 @@ use crate::view::{SettlementItem, SettlementList};
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::Uri;
-use purser_api::{Caller, Failure, Query};
+use purser_api::{AgentCredentials, Failure, Query};
 use purser_domain::{AgentId, ErrorKind};
-use purser_store::Ask;
+use purser_store::DecisionKeys;
 use std::sync::Arc;
 
 /// How many receipts are listed unless the caller says, and at most (`docs/spec.md` §8).
@@ -36,13 +36,13 @@ purser_api::error_responses! {
 )]
 pub(crate) async fn receipts(
     State(payments): State<Arc<Payments>>,
-    caller: Caller,
+    caller: AgentCredentials,
     Path(agent): Path<String>,
     uri: Uri,
 ) -> Result<Json<SettlementList>, Failure> {
     let mut query = Query::of(&uri);
     let limit = query.limit("limit", DEFAULT_LIMIT, MAX_LIMIT);
-    let caller = payments.authenticate(caller, &Ask::default()).await?.agent;
+    let caller = payments.authenticate(caller, &DecisionKeys::default()).await?.agent;
     if AgentId::parse(&agent) != Some(caller.id) {
         return Err(ErrorKind::NotFound.into());
     }

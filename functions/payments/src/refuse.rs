@@ -3,10 +3,10 @@
 use crate::authorize::{Attempt, Authorizing};
 use purser_api::Failure;
 use purser_domain::{
-    Agent, Approval, ApprovalId, Block, CallDescription, Check, DecisionRecord, Denial, Duration, Error, ErrorKind,
-    Fits, OperationSlug, Purchase, Reason, Refusal, Result, ServiceId, Timestamp, TransactionId, Window,
+    Agent, Approval, ApprovalId, Block, CallDescription, CatalogMatch, Check, DecisionRecord, Denial, Duration, Error,
+    ErrorKind, OperationSlug, Reason, Refusal, Result, RetryAt, ServiceId, Timestamp, TransactionId, Window,
 };
-use purser_store::{Cleared, Escalated, Patience, Standing};
+use purser_store::{Backoff, Cleared, Escalated, ServiceState};
 
 /// How long a call may go through a window, from its own beginning: what is left of the function's 15 s is for what was to
 /// be decided.
@@ -18,34 +18,34 @@ impl Authorizing<'_> {
     pub(crate) async fn refuse(
         &self,
         agent: &Agent,
-        purchase: Purchase<'_>,
+        matched: CatalogMatch<'_>,
         denial: Denial,
-        standing: &mut Standing,
-        patience: &mut Patience,
+        service_state: &mut ServiceState,
+        backoff: &mut Backoff,
     ) -> Result<Attempt, Failure> {
-        if let Some((window, _)) = refusing_window(&denial.reason, standing) {
+        if let Some((window, _)) = refusing_window(&denial.reason, service_state) {
             if window.hides_expired(denial.at) {
                 self.clear(window, denial.at).await?;
                 return Ok(Attempt::Retry);
             }
             let key = &self.request.idempotency_key;
-            if !self.payments.ledger.held_still(window, key).await? {
-                patience.pause().await?;
+            if !self.payments.ledger.unchanged_since(window, key).await? {
+                backoff.wait().await?;
                 return Ok(Attempt::Retry);
             }
         }
-        Err(self.record(self.judged(agent, purchase, denial)?).await?.into())
+        Err(self.record(self.judged(agent, matched, denial)?).await?.into())
     }
 
     /// Evicts all that has rolled out of a window, one transaction after another. Whoever has no time left for it comes back,
     /// and goes on where this call has stopped.
     async fn clear(&self, window: &Window, at: Timestamp) -> Result<()> {
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         loop {
             match self.payments.ledger.clear_expired(window, at).await? {
                 Cleared::All => return Ok(()),
-                Cleared::More => patience = Patience::new(),
-                Cleared::Overtaken => patience.pause().await?,
+                Cleared::More => backoff = Backoff::new(),
+                Cleared::Superseded => backoff.wait().await?,
             }
             self.still_in_time()?;
         }
@@ -65,11 +65,11 @@ impl Authorizing<'_> {
     pub(crate) async fn escalate(
         &self,
         agent: &Agent,
-        purchase: Purchase<'_>,
+        matched: CatalogMatch<'_>,
         denial: Denial,
     ) -> Result<Attempt, Failure> {
         let expires_at = denial.at.after(self.payments.approval_ttl);
-        let decision = self.judged(agent, purchase, denial)?;
+        let decision = self.judged(agent, matched, denial)?;
         let limit = self.payments.most_open_approvals;
         let key = &self.request.idempotency_key;
         let escalated = self.payments.ledger.escalate(key, &decision, expires_at, limit);
@@ -84,7 +84,7 @@ impl Authorizing<'_> {
                 approval
             }
             Escalated::Joined(approval) => approval,
-            Escalated::Prior(_) => return Ok(Attempt::Retry),
+            Escalated::IdempotencyRecord(_) => return Ok(Attempt::Retry),
             Escalated::TooMany => {
                 let reason = Reason::PolicyBlocked(Block::TooManyApprovals { limit });
                 return Err(self.record(DecisionRecord { reason, ..decision }).await?.into());
@@ -131,12 +131,12 @@ impl Authorizing<'_> {
     }
 
     /// What the checks have found, as it is recorded.
-    fn judged(&self, agent: &Agent, purchase: Purchase<'_>, denial: Denial) -> Result<DecisionRecord> {
+    fn judged(&self, agent: &Agent, matched: CatalogMatch<'_>, denial: Denial) -> Result<DecisionRecord> {
         let intent = &self.request.intent;
-        let operation = purchase.operation.map(|operation| &operation.slug);
+        let operation = matched.operation.map(|operation| &operation.slug);
         let operation = operation.or(intent.operation.as_ref()).cloned();
-        let call = CallDescription::of(intent, purchase.operation, self.payments.network);
-        self.decision(agent, purchase.service.id, operation, call, denial)
+        let call = CallDescription::of(intent, matched.operation, self.payments.network);
+        self.decision(agent, matched.service.id, operation, call, denial)
     }
 
     fn decision(
@@ -149,7 +149,7 @@ impl Authorizing<'_> {
     ) -> Result<DecisionRecord> {
         let intent = &self.request.intent;
         Ok(DecisionRecord {
-            transaction: TransactionId::at(denial.at, self.payments.chance.bytes()?),
+            transaction: TransactionId::at(denial.at, self.payments.entropy.bytes()?),
             agent: agent.id,
             owner: agent.owner.clone(),
             service,
@@ -206,17 +206,17 @@ impl Authorizing<'_> {
 }
 
 /// The window that is to be read on in, where more of its entries tell when a refused call fits.
-pub(crate) fn window_to_read_on<'a>(denial: &Denial, standing: &'a mut Standing) -> Option<&'a mut Window> {
-    let (window, fits) = refusing_window(&denial.reason, standing)?;
+pub(crate) fn window_to_read_on<'a>(denial: &Denial, service_state: &'a mut ServiceState) -> Option<&'a mut Window> {
+    let (window, fits) = refusing_window(&denial.reason, service_state)?;
     (!window.hides_expired(denial.at) && window.tells_more(fits)).then_some(window)
 }
 
 /// The window that a refusal rests on, and when it said the call fits; `None` for refusals that rest on none.
-fn refusing_window<'a>(reason: &Reason, standing: &'a mut Standing) -> Option<(&'a mut Window, Fits)> {
+fn refusing_window<'a>(reason: &Reason, service_state: &'a mut ServiceState) -> Option<(&'a mut Window, RetryAt)> {
     match reason {
-        Reason::DailyLimit { retry_at, .. } => Some((&mut standing.day, *retry_at)),
+        Reason::DailyLimit { retry_at, .. } => Some((&mut service_state.day, *retry_at)),
         Reason::PolicyBlocked(Block::Budget { rule, retry_at, .. }) => {
-            let budget = standing.budgets.iter_mut().find(|(id, _)| id == rule);
+            let budget = service_state.budgets.iter_mut().find(|(id, _)| id == rule);
             budget.map(|(_, window)| (window, *retry_at))
         }
         Reason::ServiceNotEnabled { .. }

@@ -18,7 +18,7 @@ pub(crate) struct Settings {
     pub(crate) max_authorization: Duration,
     pub(crate) approval_ttl: Duration,
     pub(crate) most_open_approvals: u32,
-    pub(crate) patience: std::time::Duration,
+    pub(crate) backoff: std::time::Duration,
     pub(crate) provider_proof: ProviderProof,
 }
 
@@ -49,7 +49,7 @@ impl Settings {
             approval_ttl: Duration::from_secs_u32(env.number("APPROVAL_TTL_SECONDS", 86_400, 60..=31 * 86_400)),
             // A set of a hundred ids is 3.6 KB: four write units each time that one is added, eight in a transaction.
             most_open_approvals: env.number("MAX_OPEN_APPROVALS", 20, 1..=100),
-            patience: std::time::Duration::from_secs(env.number("FINALITY_PATIENCE_SECONDS", 3, 0..=10)),
+            backoff: std::time::Duration::from_secs(env.number("FINALITY_PATIENCE_SECONDS", 3, 0..=10)),
             provider_proof,
         }
     }

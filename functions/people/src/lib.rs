@@ -46,15 +46,15 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         aws,
         http,
         clock,
-        chance,
-        aside,
+        entropy,
+        background,
     } = boot;
     let api = ApiSettings::from_env(&mut env);
     let settings = Settings::from_env(&mut env);
     let (api, settings) = env.finish((api, settings))?;
 
     let arns = [settings.wallet_xpub_secret, settings.rpc_url_secret];
-    let secrets = aside.begin({
+    let secrets = background.spawn({
         let aws = aws.clone();
         async move { Ok(Secrets::new(&aws).texts(arns.each_ref().map(String::as_str)).await?) }
     });
@@ -80,10 +80,10 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         xpub: WalletXpub::from_text(xpub.trim())?,
         sessions,
         clock,
-        chance,
+        entropy,
         network: settings.network,
         dashboard_url: settings.dashboard_url,
     });
     let router = api::routes().merge(pages::routes());
-    Ok(purser_api::finish(router.with_state(dashboard), api))
+    Ok(purser_api::with_middleware(router.with_state(dashboard), api))
 }

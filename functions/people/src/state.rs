@@ -1,6 +1,6 @@
 //! What every handler works with: the tables, the chain, the sessions, the clock.
 
-use purser_api::{Chance, Clock, Sessions};
+use purser_api::{Clock, Entropy, Sessions};
 use purser_chain::{Chain, WalletXpub};
 use purser_domain::{Network, Result, Timestamp};
 use purser_store::{Authenticator, CatalogCache, Edition, Ledger};
@@ -17,7 +17,7 @@ pub(crate) struct Dashboard {
     pub(crate) xpub: WalletXpub,
     pub(crate) sessions: Sessions,
     pub(crate) clock: Clock,
-    pub(crate) chance: Chance,
+    pub(crate) entropy: Entropy,
     pub(crate) network: Network,
     /// The origin of the pages; `None` where the gateway's own name is.
     pub(crate) dashboard_url: Option<String>,

@@ -7,7 +7,7 @@
 
 use crate::address::{authority, is_public, may_be_public};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use purser_domain::{Network, Obstacle, Operation, Quote, Sighting, Url, parse_json, read_requirement};
+use purser_domain::{Network, Obstacle, Operation, ProbeResult, Quote, Url, parse_json, read_requirement};
 use reqwest::{
     Client, Method, Response, StatusCode,
     dns::{Addrs, Name, Resolve, Resolving},
@@ -67,7 +67,7 @@ impl Caller {
     }
 
     /// Calls an operation's provider without paying.
-    pub(crate) async fn sight(&self, operation: &Operation) -> Sighting {
+    pub(crate) async fn probe(&self, operation: &Operation) -> ProbeResult {
         let Some(address) = operation.endpoint.address() else {
             return Err(Obstacle::PathParameters);
         };
@@ -77,7 +77,7 @@ impl Caller {
             .unwrap_or(Err(Obstacle::Timeout))
     }
 
-    async fn call(&self, method: &str, mut url: Url) -> Sighting {
+    async fn call(&self, method: &str, mut url: Url) -> ProbeResult {
         // Of the others nobody knows what they do without payment.
         let method = match method {
             "GET" => Method::GET,
@@ -119,7 +119,7 @@ impl Caller {
         }
     }
 
-    async fn read(&self, response: Response) -> Sighting {
+    async fn read(&self, response: Response) -> ProbeResult {
         let status = response.status();
         if status.is_success() {
             return Ok(Quote::Free);
@@ -402,7 +402,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(30);
 
-    async fn call(caller: &Caller, method: &str, url: &str) -> Sighting {
+    async fn call(caller: &Caller, method: &str, url: &str) -> ProbeResult {
         let call = caller.call(method, Url::parse(url).unwrap());
         tokio::time::timeout(caller.longest, call)
             .await

@@ -13,7 +13,7 @@ mod call;
 use call::{Caller, LONGEST_CALL};
 use purser_api::{Boot, BootError, Clock, at_most};
 use purser_domain::{
-    CatalogPayment, Duration as Length, Operation, OperationUuid, ProbeRecord, Quote, Result, Service, Sighting,
+    CatalogPayment, Duration as Length, Operation, OperationUuid, ProbeRecord, ProbeResult, Quote, Result, Service,
     Timestamp, TrustStatus,
 };
 use purser_store::{CatalogTable, Listed};
@@ -166,13 +166,13 @@ impl Probe {
                 if started > last_call {
                     return None;
                 }
-                let seen = probe.0.caller.sight(&operation).await;
+                let seen = probe.0.caller.probe(&operation).await;
                 let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
                 log(service, &operation, &seen, latency_ms);
                 Some((operation.id, seen))
             }
         });
-        let seen: Vec<(OperationUuid, Sighting)> =
+        let seen: Vec<(OperationUuid, ProbeResult)> =
             at_most(CALLS_PER_SERVICE, calls).await.into_iter().flatten().collect();
         if seen.is_empty() {
             return Ok(0);
@@ -209,7 +209,7 @@ impl Due {
 }
 
 /// One line per call: what was seen, and nothing of what was said.
-fn log(service: purser_domain::ServiceId, operation: &Operation, seen: &Sighting, latency_ms: u64) {
+fn log(service: purser_domain::ServiceId, operation: &Operation, seen: &ProbeResult, latency_ms: u64) {
     let payment = match seen {
         Ok(Quote::Paid(payment)) => Some(payment),
         Ok(Quote::Free) | Err(_) => None,

@@ -11,21 +11,21 @@
 //! Deliberately elsewhere: what follows from what is seen (`shared/domain/src/reconcile.rs`), what is final
 //! (`shared/chain`), and the transactions (`shared/store`).
 
-mod look;
+mod reconcile_one;
 mod run;
 mod settings;
-mod tour;
+mod sweep;
 
-use look::LONGEST_LOOK;
-use purser_api::{Boot, BootError, Chance, Clock, Secrets};
+use purser_api::{Boot, BootError, Clock, Entropy, Secrets};
 use purser_chain::{Chain, ChainError, Finality, NonceKey};
 use purser_domain::{Error, FinalBlock, Network, Result};
 use purser_store::Ledger;
+use reconcile_one::LONGEST_RECONCILE;
 pub use run::{Outcome, Run};
 use settings::Settings;
 use std::{sync::Arc, time::Duration};
+use sweep::Sweep;
 use tokio::time::Instant;
-use tour::Tour;
 
 /// What a write takes at most, when it meets others: longer, and the run is cut off, which is safe.
 const RECORDING: Duration = Duration::from_secs(5);
@@ -39,7 +39,7 @@ struct Shared {
     chain: Chain,
     nonce_key: NonceKey,
     clock: Clock,
-    chance: Chance,
+    entropy: Entropy,
     /// How deep final blocks are, and how deep confirmations are watched.
     confirmations: u64,
     watch: u64,
@@ -67,7 +67,7 @@ impl Reconcile {
             mut env,
             aws,
             clock,
-            chance,
+            entropy,
             ..
         } = boot;
         let settings = Settings::from_env(&mut env);
@@ -85,7 +85,7 @@ impl Reconcile {
             chain: chain(settings.network, &rpc_url, settings.finality)?,
             nonce_key: NonceKey::from_text(&nonce_key)?,
             clock,
-            chance,
+            entropy,
             confirmations: settings.finality.confirmations,
             watch: settings.watch,
             most: usize::try_from(settings.most).unwrap_or(usize::MAX),
@@ -96,11 +96,11 @@ impl Reconcile {
     /// Looks at what is due, within that time. An error means that the chain or the ledger could not be asked.
     pub async fn run(&self, time_left: Duration) -> Result<Run> {
         let now = Instant::now();
-        let left = time_left.saturating_sub(LONGEST_LOOK.saturating_add(RECORDING));
+        let left = time_left.saturating_sub(LONGEST_RECONCILE.saturating_add(RECORDING));
         let last_start = now.checked_add(left).unwrap_or(now);
         let block = self.0.chain.final_block().await;
         let block = block.map_err(|error| Error::internal("reading the final block", error))?;
-        let (run, gone) = Tour::new(Arc::clone(&self.0), block, last_start).go().await;
+        let (run, gone) = Sweep::new(Arc::clone(&self.0), block, last_start).run().await;
         run.log();
         gone.map(|()| run)
     }

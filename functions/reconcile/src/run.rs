@@ -10,7 +10,7 @@ pub enum Outcome {
     /// Never to be paid; the spend was given back.
     Released,
     /// Its confirmation was taken back: it is held again.
-    TakenBack,
+    ConfirmationReverted,
     /// Confirmed so deep that nobody looks at it any more.
     WatchedOut,
     /// Nothing can be said yet.
@@ -18,7 +18,7 @@ pub enum Outcome {
     /// What is written down holds.
     Unchanged,
     /// Somebody else moved it meanwhile.
-    Overtaken,
+    Superseded,
     /// Its authorization was used up, and the transaction was not found.
     Untraced,
     /// Its authorization was used, and not for its payment.
@@ -34,11 +34,11 @@ impl Outcome {
     pub const ALL: [Self; 11] = [
         Self::Confirmed,
         Self::Released,
-        Self::TakenBack,
+        Self::ConfirmationReverted,
         Self::WatchedOut,
         Self::NotYet,
         Self::Unchanged,
-        Self::Overtaken,
+        Self::Superseded,
         Self::Untraced,
         Self::Contradicted,
         Self::TransactionUsed,
@@ -50,11 +50,11 @@ impl Outcome {
         match self {
             Self::Confirmed => "confirmed",
             Self::Released => "released",
-            Self::TakenBack => "taken_back",
+            Self::ConfirmationReverted => "taken_back",
             Self::WatchedOut => "watched_out",
             Self::NotYet => "not_yet",
             Self::Unchanged => "unchanged",
-            Self::Overtaken => "overtaken",
+            Self::Superseded => "superseded",
             Self::Untraced => "untraced",
             Self::Contradicted => "contradicted",
             Self::TransactionUsed => "transaction_used",
@@ -69,10 +69,10 @@ impl Outcome {
             Self::NotYet | Self::Untraced | Self::Failed => true,
             Self::Confirmed
             | Self::Released
-            | Self::TakenBack
+            | Self::ConfirmationReverted
             | Self::WatchedOut
             | Self::Unchanged
-            | Self::Overtaken
+            | Self::Superseded
             | Self::Contradicted
             | Self::TransactionUsed => false,
         }

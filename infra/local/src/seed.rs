@@ -40,7 +40,7 @@ pub enum SeedError {
         /// The answer.
         detail: String,
     },
-    /// The system's chance.
+    /// The system's entropy.
     #[error(transparent)]
     Service(#[from] Error),
     /// The wallet.

@@ -1,7 +1,7 @@
 //! The start of a function: logs, configuration, and then requests until the environment is frozen for good.
 
 use crate::{
-    Aside, Chance, Clock, Env, answer, aws, http,
+    Background, Clock, Entropy, Env, answer, aws, http,
     metrics::{Lines, NAMESPACE},
 };
 use aws_smithy_runtime_api::client::http::SharedHttpConnector;
@@ -26,10 +26,10 @@ pub struct Boot {
     pub http: SharedHttpConnector,
     /// Its time.
     pub clock: Clock,
-    /// Its chance.
-    pub chance: Chance,
+    /// Its entropy.
+    pub entropy: Entropy,
     /// Where it does what the rest of its start does not wait for.
-    pub aside: Aside,
+    pub background: Background,
 }
 
 impl Boot {
@@ -42,8 +42,8 @@ impl Boot {
             aws,
             http,
             clock,
-            chance: Chance::system(),
-            aside: Aside::Thread,
+            entropy: Entropy::system(),
+            background: Background::Thread,
         }
     }
 }
@@ -57,7 +57,7 @@ impl From<Env> for Boot {
 /// Runs a function that answers HTTP: starts it, builds its router, and serves until the end. It is built of a [`Boot`]
 /// or, where it calls nobody, of its [`Env`] alone: the HTTP client is then no part of it.
 ///
-/// The router has been through [`crate::finish`] in `build`, so that the local stack, which builds it with its own
+/// The router has been through [`crate::with_middleware`] in `build`, so that the local stack, which builds it with its own
 /// [`Boot`], answers the same.
 pub async fn serve<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Router, BootError>) -> ExitCode {
     let served = async {

@@ -9,7 +9,7 @@ use purser_domain::{ErrorKind, KeyProblem, PresentedKey, Result};
 use std::convert::Infallible;
 
 /// What a request says of its sender: nothing of it is checked yet.
-pub struct Caller {
+pub struct AgentCredentials {
     /// The key that it presents.
     pub key: Result<PresentedKey>,
     /// Whose requests it is counted with.
@@ -17,7 +17,7 @@ pub struct Caller {
 }
 
 /// Always succeeds: a request without a usable key is counted before it is refused.
-impl<S: Sync> FromRequestParts<S> for Caller {
+impl<S: Sync> FromRequestParts<S> for AgentCredentials {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {

@@ -1,6 +1,6 @@
 //! How a decision is told: the `decision` of a refusal and the `checks[]` of a preflight.
 
-use purser_domain::{Amount, Block, Check, CheckOutcome, Fits, Reason, Refusal};
+use purser_domain::{Amount, Block, Check, CheckOutcome, Reason, Refusal, RetryAt};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -30,7 +30,7 @@ impl From<&Check> for CheckView {
             name: check.name.name(),
             outcome: check.outcome.name(),
             passed: match check.outcome {
-                CheckOutcome::Passed | CheckOutcome::Lifted => Some(true),
+                CheckOutcome::Passed | CheckOutcome::Waived => Some(true),
                 CheckOutcome::Failed => Some(false),
                 CheckOutcome::Unknown => None,
             },
@@ -89,10 +89,10 @@ impl From<&Refusal> for DecisionView {
 }
 
 /// The instant at which the call fits; `None` when it never does, or when only a longer look could tell.
-pub(crate) fn instant(fits: Fits) -> Option<String> {
+pub(crate) fn instant(fits: RetryAt) -> Option<String> {
     match fits {
-        Fits::At(at) | Fits::NotBefore(at) => Some(at.to_string()),
-        Fits::Never => None,
+        RetryAt::At(at) | RetryAt::NotBefore(at) => Some(at.to_string()),
+        RetryAt::Never => None,
     }
 }
 

@@ -192,8 +192,8 @@ mod tests {
     use http_body_util::BodyExt as _;
     use purser_domain::{
         Amount, ApprovalId, ApprovalStatus, AskingRule, Block, Category, Check, CheckName, CheckOutcome, DomainPattern,
-        Fits, OperationSlug, Problem, Refusal, RuleId, ServiceId, ServiceSlug, SettlementId, Timestamp, TransactionId,
-        Unpayable,
+        OperationSlug, Problem, Refusal, RetryAt, RuleId, ServiceId, ServiceSlug, SettlementId, Timestamp,
+        TransactionId, Unpayable,
     };
     use serde_json::{Value, json};
     use uuid::Uuid;
@@ -295,8 +295,8 @@ mod tests {
             Block::Unpayable(Unpayable::NoMaximum),
             Block::PayeeIsPayer,
             Block::PriceAboveCatalog { max: units(10) },
-            budget(Fits::At(at)),
-            budget(Fits::Never),
+            budget(RetryAt::At(at)),
+            budget(RetryAt::Never),
             Block::TooManyApprovals { limit: 20 },
             Block::ApprovalRejected,
             Block::ApprovalExpired,
@@ -324,8 +324,8 @@ mod tests {
                 amount: units(11),
                 max_per_call: units(10),
             },
-            daily(Fits::At(at)),
-            daily(Fits::Never),
+            daily(RetryAt::At(at)),
+            daily(RetryAt::Never),
             escalation(None),
             escalation(Some(AskingRule {
                 id: RuleId::from_uuid(ONE),
@@ -390,7 +390,7 @@ mod tests {
             },
             Check {
                 name: CheckName::Approval,
-                outcome: CheckOutcome::Lifted,
+                outcome: CheckOutcome::Waived,
                 ..none
             },
             none,

@@ -159,7 +159,7 @@ async fn answer_of(response: Response) -> GatewayAnswer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ApiSettings, Failure, finish, presented_key, source_ip};
+    use crate::{ApiSettings, Failure, client_ip, presented_key, with_middleware};
     use axum::{
         Json,
         extract::{Path, RawQuery},
@@ -188,7 +188,7 @@ mod tests {
                     AppendHeaders(pairs)
                 }),
             );
-        finish(routes, ApiSettings { body_limit: 8 })
+        with_middleware(routes, ApiSettings { body_limit: 8 })
     }
 
     async fn echo(Path(id): Path<String>, RawQuery(query): RawQuery, request: axum::extract::Request) -> Json<Value> {
@@ -196,7 +196,7 @@ mod tests {
             .headers()
             .get(header::COOKIE)
             .map(|value| value.to_str().unwrap().to_owned());
-        let (method, ip) = (request.method().to_string(), source_ip(request.extensions()));
+        let (method, ip) = (request.method().to_string(), client_ip(request.extensions()));
         let body = request.into_body().collect().await.unwrap().to_bytes();
         let body = String::from_utf8_lossy(&body);
         Json(json!({"id": id, "query": query, "cookie": cookie, "method": method, "ip": ip, "body": body}))

@@ -107,12 +107,12 @@ fn presented(headers: &HeaderMap) -> Option<HeaderValue> {
 }
 
 /// Who calls an internal route: nothing of it is checked yet.
-pub struct InternalCaller {
+pub struct OperatorCredentials {
     presented: Option<HeaderValue>,
 }
 
-/// Always succeeds: the handler refuses, by [`InternalCaller::check`].
-impl<S: Sync> FromRequestParts<S> for InternalCaller {
+/// Always succeeds: the handler refuses, by [`OperatorCredentials::check`].
+impl<S: Sync> FromRequestParts<S> for OperatorCredentials {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
@@ -122,7 +122,7 @@ impl<S: Sync> FromRequestParts<S> for InternalCaller {
     }
 }
 
-impl InternalCaller {
+impl OperatorCredentials {
     /// 401 `invalid_internal_token` unless the caller is one of ours.
     pub async fn check(self, tokens: &InternalTokens, now: Timestamp) -> Result<()> {
         tokens.check_presented(self.presented.as_ref(), now).await
@@ -137,7 +137,7 @@ mod tests {
 
     static_assertions::assert_not_impl_any!(Good: PartialEq, std::fmt::Debug);
     static_assertions::assert_not_impl_any!(InternalTokens: PartialEq, std::fmt::Debug);
-    static_assertions::assert_not_impl_any!(InternalCaller: PartialEq, std::fmt::Debug);
+    static_assertions::assert_not_impl_any!(OperatorCredentials: PartialEq, std::fmt::Debug);
 
     const A: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
     const B: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
@@ -340,7 +340,7 @@ mod tests {
                 let name = HeaderName::try_from(*name).unwrap();
                 request.headers.append(name, HeaderValue::from_str(value).unwrap());
             }
-            let Ok(caller) = InternalCaller::from_request_parts(&mut request, &()).await;
+            let Ok(caller) = OperatorCredentials::from_request_parts(&mut request, &()).await;
             let answer = caller.check(&tokens, at(0)).await;
             let slug = answer.err().map(|error| error.kind().slug());
             assert_eq!(slug.is_none(), good, "{headers:?}");

@@ -32,7 +32,7 @@ const LONGEST_ANSWER: usize = 256 * 1024;
 
 /// Where the issuer is asked for what (OpenID Connect Discovery §3).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Provider {
+pub struct OidcMetadata {
     /// Where a person signs in.
     pub authorization_endpoint: Url,
     /// Where the code of a sign-in becomes tokens.
@@ -42,7 +42,7 @@ pub struct Provider {
 }
 
 #[derive(Deserialize)]
-struct WireProvider {
+struct WireOidcMetadata {
     issuer: String,
     authorization_endpoint: String,
     token_endpoint: String,
@@ -95,7 +95,7 @@ impl SessionKey {
 /// What the issuer has told.
 #[derive(Clone)]
 struct Known {
-    provider: Arc<Provider>,
+    metadata: Arc<OidcMetadata>,
     keys: Arc<[SessionKey]>,
 }
 
@@ -142,8 +142,8 @@ impl Issuer {
     }
 
     /// Where the issuer is asked for what.
-    pub(crate) async fn provider(&self, now: Timestamp) -> Result<Arc<Provider>> {
-        Ok(self.known.current(now, || self.fetch()).await?.provider)
+    pub(crate) async fn oidc_metadata(&self, now: Timestamp) -> Result<Arc<OidcMetadata>> {
+        Ok(self.known.current(now, || self.fetch()).await?.metadata)
     }
 
     /// The key of that name; without a name, the only one there is. One that is not known may be new, so the issuer is
@@ -173,7 +173,7 @@ impl Issuer {
         let failed = |words: String| Error::internal(ASKING, words);
         // OpenID Connect Discovery §4.1: a final slash of the issuer is not doubled.
         let address = format!("{}/.well-known/openid-configuration", self.name.trim_end_matches('/'));
-        let wire: WireProvider = self.get(&address).await.map_err(failed)?;
+        let wire: WireOidcMetadata = self.get(&address).await.map_err(failed)?;
         // OpenID Connect Discovery §4.3: without this, one issuer could speak for another.
         if wire.issuer != self.name {
             return Err(failed(format!("{address} is another issuer's")));
@@ -181,7 +181,7 @@ impl Issuer {
         let address = |text: &str, name: &str| {
             endpoint(text).ok_or_else(|| failed(format!("the {name} is not an https address")))
         };
-        let provider = Provider {
+        let metadata = OidcMetadata {
             authorization_endpoint: address(&wire.authorization_endpoint, "authorization_endpoint")?,
             token_endpoint: address(&wire.token_endpoint, "token_endpoint")?,
             end_session_endpoint: match &wire.end_session_endpoint {
@@ -192,7 +192,7 @@ impl Issuer {
         let jwks_uri = address(&wire.jwks_uri, "jwks_uri")?;
         let keys: WireKeys = self.get(jwks_uri.as_str()).await.map_err(failed)?;
         Ok(Known {
-            provider: Arc::new(provider),
+            metadata: Arc::new(metadata),
             keys: keys.keys.into_iter().filter_map(SessionKey::read).collect(),
         })
     }
@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(issuer.asked(), 1);
         assert_eq!(check(&sessions, &token, at(0)).await, "internal_error");
         assert_eq!(issuer.asked(), 1);
-        assert!(sessions.provider(at(0)).await.is_err());
+        assert!(sessions.oidc_metadata(at(0)).await.is_err());
         issuer.set(|script| script.up = true);
         // Nobody gets in meanwhile, so the next question comes sooner than otherwise.
         for (secs, expected, asked) in [(4, "internal_error", 0), (5, "ok", 1), (6, "ok", 0)] {
@@ -370,7 +370,7 @@ mod tests {
             assert_eq!(check(&sessions, token, at(secs)).await, expected, "{secs}");
             assert_eq!(issuer.asked(), asked, "{secs}");
         }
-        assert!(sessions.provider(at(50_001)).await.is_ok());
+        assert!(sessions.oidc_metadata(at(50_001)).await.is_ok());
         // Back again, without the key.
         issuer.set(|script| {
             script.up = true;
@@ -459,7 +459,7 @@ mod tests {
             }
             issuer.set(|script| script.discovery = discovery);
             let sessions = sessions_of(&issuer, at(0)).await;
-            let told = sessions.provider(at(0)).await.err().map(|error| error.to_string());
+            let told = sessions.oidc_metadata(at(0)).await.err().map(|error| error.to_string());
             match (words, told) {
                 (None, None) => (),
                 (Some(words), Some(told)) => assert!(told.contains(words), "{told}"),
@@ -467,10 +467,10 @@ mod tests {
             }
         }
         issuer.set(|script| script.discovery = good.clone());
-        let provider = sessions_of(&issuer, at(0)).await.provider(at(0)).await.unwrap();
-        assert_eq!(provider.authorization_endpoint.as_str(), good["authorization_endpoint"]);
-        assert_eq!(provider.token_endpoint.as_str(), good["token_endpoint"]);
-        let end = provider.end_session_endpoint.as_ref().map(Url::as_str);
+        let metadata = sessions_of(&issuer, at(0)).await.oidc_metadata(at(0)).await.unwrap();
+        assert_eq!(metadata.authorization_endpoint.as_str(), good["authorization_endpoint"]);
+        assert_eq!(metadata.token_endpoint.as_str(), good["token_endpoint"]);
+        let end = metadata.end_session_endpoint.as_ref().map(Url::as_str);
         assert_eq!(end, good["end_session_endpoint"].as_str());
     }
 
@@ -518,7 +518,11 @@ mod tests {
         let signer = Signer::es256("es");
         let issuer = TestIssuer::start(&[&signer]).await;
         issuer.set(|script| script.discovery["jwks_uri"] = json!(format!("{}/moved", issuer.address)));
-        let error = sessions_of(&issuer, at(0)).await.provider(at(0)).await.unwrap_err();
+        let error = sessions_of(&issuer, at(0))
+            .await
+            .oidc_metadata(at(0))
+            .await
+            .unwrap_err();
         assert!(error.to_string().contains("307"), "{error}");
         issuer.set(|script| script.delay = time::Duration::from_mins(1));
         let started = time::Instant::now();
@@ -532,7 +536,7 @@ mod tests {
         let address = format!("http://{}", listener.local_addr().unwrap());
         drop(listener);
         let sessions = Sessions::new(settings(&address).unwrap(), at(0)).await.unwrap();
-        let error = sessions.provider(at(0)).await.unwrap_err();
+        let error = sessions.oidc_metadata(at(0)).await.unwrap_err();
         assert!(error.to_string().contains(&address), "{error}");
     }
 }

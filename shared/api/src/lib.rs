@@ -1,7 +1,7 @@
 //! How we speak: the error envelope and the only status numbers, what every answer carries, who calls and from where,
-//! the clock and chance that handlers are given, configuration, and the start of a function.
+//! the clock and entropy that handlers are given, configuration, and the start of a function.
 //!
-//! A function's crate builds an axum router and ends with [`finish`]; Lambda runs that router ([`serve`]) and the local
+//! A function's crate builds an axum router and ends with [`with_middleware`]; Lambda runs that router ([`serve`]) and the local
 //! stack mounts it, so the same code answers in both. Nothing here knows DynamoDB or the chain, and nothing here decides
 //! about money.
 
@@ -10,13 +10,14 @@
     expect(clippy::arithmetic_side_effects, reason = "tests calculate what they expect")
 )]
 
-mod aside;
 mod at_most;
 mod aws;
+mod background;
 pub mod body;
 mod boot;
 mod call;
 mod caller;
+mod client_ip;
 mod clock;
 mod decision;
 mod env;
@@ -43,18 +44,18 @@ mod schedule;
 mod secrets;
 mod session;
 mod settlement;
-mod source;
 mod spend;
 #[cfg(test)]
 mod test_clients;
 mod trace_id;
 
-pub use aside::Aside;
 pub use at_most::at_most;
+pub use background::Background;
 pub use body::{Member, Place, Problems, Said, Schemas, json_body};
 pub use boot::{Boot, BootError, log_to, serve, start_logging, stopped};
 pub use call::CallView;
-pub use caller::{Caller, presented_key};
+pub use caller::{AgentCredentials, presented_key};
+pub use client_ip::{GatewayContext, ThrottleScope, client_ip, domain_name};
 pub use clock::Clock;
 pub use decision::{CheckView, DecisionView};
 pub use env::{Env, EnvError};
@@ -64,8 +65,8 @@ pub use failure::{Failure, Reply};
 pub use field::{CalledUrl, Field, HttpMethod, Listed, Price, Text, seconds};
 pub use gateway::{GatewayAnswer, GatewayEvent, answer};
 pub use http::http;
-pub use internal::{InternalCaller, InternalTokens};
-pub use issuer::Provider;
+pub use internal::{InternalTokens, OperatorCredentials};
+pub use issuer::OidcMetadata;
 pub use openapi::{AGENT_KEY, INTERNAL_TOKEN, SESSION, describe_errors, document, is_error_status};
 pub use payment_body::{
     AuthorizeBody, AuthorizeRequest, CheckBody, CheckRequest, CompleteBody, CompleteRequest, ProviderProof,
@@ -73,15 +74,14 @@ pub use payment_body::{
 pub use policy::PolicyView;
 pub use precondition::{IfMatch, Precondition, VersionTag, versioned};
 pub use query::Query;
-pub use random::{Chance, random};
+pub use random::{Entropy, random};
 pub use request_id::RequestId;
-pub use router::{ApiSettings, finish};
+pub use router::{ApiSettings, with_middleware};
 pub use routes::described;
 pub use same_origin::same_origin;
 pub use schedule::serve_schedule;
 pub use secrets::Secrets;
 pub use session::{AuthorizationCode, Person, SessionSettings, SessionToken, Sessions};
 pub use settlement::SettlementRow;
-pub use source::{GatewayContext, ThrottleScope, domain_name, source_ip};
 pub use spend::{BudgetView, SpendView};
 pub use trace_id::TraceId;

@@ -1,4 +1,4 @@
-//! Chance, from the operating system; handlers are given it as they are given the clock.
+//! Entropy, from the operating system; handlers are given it as they are given the clock.
 
 use purser_domain::{Error, Result};
 use std::{fmt, sync::Arc};
@@ -12,7 +12,7 @@ pub fn random<const N: usize>() -> Result<[u8; N]> {
 
 /// Where a handler's random bytes come from. Clones draw from the same source.
 #[derive(Clone)]
-pub struct Chance(Source);
+pub struct Entropy(Source);
 
 #[derive(Clone)]
 enum Source {
@@ -22,7 +22,7 @@ enum Source {
 
 type Draw = dyn Fn(&mut [u8]) + Send + Sync;
 
-impl Chance {
+impl Entropy {
     /// The operating system's.
     pub const fn system() -> Self {
         Self(Source::System)
@@ -46,9 +46,9 @@ impl Chance {
     }
 }
 
-impl fmt::Debug for Chance {
+impl fmt::Debug for Entropy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Chance(..)")
+        f.write_str("Entropy(..)")
     }
 }
 
@@ -58,9 +58,9 @@ mod tests {
 
     #[test]
     fn what_is_drawn_is_what_a_handler_gets_and_the_system_never_repeats_itself() {
-        let drawn = Chance::drawn(|bytes| bytes.fill(7));
+        let drawn = Entropy::drawn(|bytes| bytes.fill(7));
         assert_eq!(drawn.clone().bytes::<3>().unwrap(), [7; 3]);
-        let [first, second] = [(); 2].map(|()| Chance::system().bytes::<16>().unwrap());
+        let [first, second] = [(); 2].map(|()| Entropy::system().bytes::<16>().unwrap());
         assert_ne!(first, second);
     }
 }

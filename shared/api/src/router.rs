@@ -1,4 +1,4 @@
-//! What every request goes through, whichever function answers it: [`finish`].
+//! What every request goes through, whichever function answers it: [`with_middleware`].
 //!
 //! A request has a name, a body of bounded size, and a deadline; whatever happens to it, it gets an answer in our
 //! envelope, and it is logged once, here, where it ends. Bodies, headers and keys are never logged.
@@ -27,7 +27,7 @@ use std::{
 };
 use tracing::{Instrument as _, error, info, info_span, warn};
 
-/// What [`finish`] can be set to.
+/// What [`with_middleware`] can be set to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApiSettings {
     /// The longest request body that is read, in bytes.
@@ -50,20 +50,20 @@ impl ApiSettings {
 
 /// Completes a group's router: see the module's documentation. Unknown routes, and wrong methods on known ones, are
 /// 404 `not_found` alike (`docs/decisions.md` §9).
-pub fn finish(router: Router, settings: ApiSettings) -> Router {
+pub fn with_middleware(router: Router, settings: ApiSettings) -> Router {
     router
         .fallback(not_found)
         .method_not_allowed_fallback(not_found)
         // axum's own limit would answer in axum's words.
         .layer(DefaultBodyLimit::disable())
-        .layer(from_fn_with_state(settings, around))
+        .layer(from_fn_with_state(settings, handle))
 }
 
 async fn not_found() -> Failure {
     ErrorKind::NotFound.into()
 }
 
-async fn around(State(settings): State<ApiSettings>, mut request: Request, next: Next) -> Response {
+async fn handle(State(settings): State<ApiSettings>, mut request: Request, next: Next) -> Response {
     let started = Instant::now();
     let id = RequestId::of(request.extensions());
     let trace = TraceId::of(request.extensions(), request.headers(), Clock::system().now());
@@ -75,8 +75,8 @@ async fn around(State(settings): State<ApiSettings>, mut request: Request, next:
 
     let span = info_span!("request", request.id = %id, trace.id = %trace);
     async {
-        let work = async { Ok(next.run(sized(request, settings.body_limit).await?).await) };
-        let answer = within(deadline, contained(work)).await;
+        let work = async { Ok(next.run(buffer_body(request, settings.body_limit).await?).await) };
+        let answer = within(deadline, catch_panic(work)).await;
         let mut response = answer.unwrap_or_else(|error| Failure::from(error).into_response());
         complete(&mut response, &id, &trace);
         let failure = response.extensions().get::<Failure>();
@@ -94,7 +94,7 @@ async fn around(State(settings): State<ApiSettings>, mut request: Request, next:
 }
 
 /// The request with its whole body in memory; 413 above the limit. Base64 has been decoded before (`gateway.rs`).
-async fn sized(request: Request, limit: usize) -> Result<Request> {
+async fn buffer_body(request: Request, limit: usize) -> Result<Request> {
     let (mut parts, body) = request.into_parts();
     // A path that is not UTF-8 names nothing; axum's extractors would say so in their own words.
     if let Err(RawPathParamsRejection::InvalidUtf8InPathParam(_)) =
@@ -135,7 +135,7 @@ async fn within(limit: Option<Duration>, work: impl Future<Output = Result<Respo
 }
 
 /// Turns a panic into an error, so that it costs one request and not the function's environment.
-async fn contained(work: impl Future<Output = Result<Response>>) -> Result<Response> {
+async fn catch_panic(work: impl Future<Output = Result<Response>>) -> Result<Response> {
     // The future is dropped after a panic, so nothing sees what it left half done.
     let answer = AssertUnwindSafe(work).catch_unwind().await;
     answer.unwrap_or_else(|panic| Err(Error::internal("handling the request", panicked(&*panic))))
@@ -245,7 +245,7 @@ mod tests {
             .route("/panics/{text}", get(panics_with))
             .route("/broken", get(broken))
             .merge(pages());
-        finish(routes, ApiSettings { body_limit: 16 })
+        with_middleware(routes, ApiSettings { body_limit: 16 })
     }
 
     /// Pages, whose failures are pages too: as the dashboard makes them.

@@ -7,7 +7,7 @@
 //! Deliberately elsewhere: the issuer's keys (`issuer.rs`), cookies, the state of a sign-in and its nonce (`functions/people`), and what a person may
 //! see (the `sub` that owns a record).
 
-use crate::issuer::{Issuer, Provider, SessionKey, endpoint};
+use crate::issuer::{Issuer, OidcMetadata, SessionKey, endpoint};
 use crate::{BootError, Env};
 use axum::{
     extract::FromRequestParts,
@@ -245,14 +245,14 @@ impl Sessions {
     }
 
     /// Where the issuer is asked for what.
-    pub async fn provider(&self, now: Timestamp) -> Result<Arc<Provider>> {
-        self.issuer.provider(now).await
+    pub async fn oidc_metadata(&self, now: Timestamp) -> Result<Arc<OidcMetadata>> {
+        self.issuer.oidc_metadata(now).await
     }
 
     /// The ID token of a sign-in (RFC 6749 §4.1.3, RFC 7636 §4.5), as it came: [`Sessions::person`] judges it. A code that
     /// is used, late or another sign-in's is 401 `invalid_session`.
     pub async fn exchange(&self, code: AuthorizationCode<'_>, now: Timestamp) -> Result<String> {
-        let provider = self.provider(now).await?;
+        let metadata = self.oidc_metadata(now).await?;
         let form = [
             ("grant_type", "authorization_code"),
             ("code", code.code),
@@ -261,7 +261,7 @@ impl Sessions {
             ("code_verifier", code.code_verifier),
         ];
         let failed = |words: String| Error::internal("exchanging the code of a sign-in", words);
-        let answer = self.issuer.post(&provider.token_endpoint, &form).await;
+        let answer = self.issuer.post(&metadata.token_endpoint, &form).await;
         let (status, body) = answer.map_err(failed)?;
         if status.is_success() {
             let tokens: WireTokens = serde_json::from_slice(&body)

@@ -168,12 +168,12 @@ impl Chain {
     }
 
     /// As [`Chain::look_up`]; a transaction that is in a block that is not final yet is looked at again for as long as
-    /// `patience` lasts. For one that the node does not know nobody waits: it may come, and it may have been made up.
+    /// `max_wait` lasts. For one that the node does not know nobody waits: it may come, and it may have been made up.
     pub async fn await_transfer(
         &self,
         expected: &Expected,
         tx_hash: TxHash,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Result<Evidence, ChainError> {
         let mut evidence = self.look_up(expected, tx_hash).await;
         if !matches!(
@@ -188,16 +188,16 @@ impl Chain {
                 evidence = self.look_up(expected, tx_hash).await;
             }
         };
-        // When patience ends, what was last seen is the answer.
-        let _ended = timeout(patience, polling).await;
+        // When max_wait ends, what was last seen is the answer.
+        let _ended = timeout(max_wait, polling).await;
         evidence
     }
 
     /// Makes acquaintance with the node before somebody waits for it: opens the connection, and asks which chain it serves.
     /// A node that can't be asked, or serves another chain, is logged and asked again by whoever needs it.
-    pub async fn greet(&self) {
+    pub async fn warm_up(&self) {
         let _greeting = self.greeting.write().await;
-        let _logged = self.ask_chain().await;
+        let _logged = self.verify_chain_id().await;
     }
 
     /// Trusts the node once it was seen to serve the right chain: an answer from another one would be about other money.
@@ -209,11 +209,11 @@ impl Chain {
         if self.verified.load(Ordering::Relaxed) {
             return Ok(());
         }
-        self.ask_chain().await
+        self.verify_chain_id().await
     }
 
     /// Asks the node which chain it serves, whatever it said before.
-    pub(crate) async fn ask_chain(&self) -> Result<(), ChainError> {
+    pub(crate) async fn verify_chain_id(&self) -> Result<(), ChainError> {
         let Quantity(found) = self.rpc.call("eth_chainId", json!([])).await?;
         let expected = self.network.chain_id();
         if found != expected {
@@ -583,7 +583,7 @@ mod tests {
     async fn a_greeting_is_waited_for_and_one_that_failed_is_made_up_for() {
         let node = ScriptedNode::start(honest).await;
         let chain_ = chain(&node.url);
-        let ((), balance) = tokio::join!(chain_.greet(), chain_.balance(expected().from));
+        let ((), balance) = tokio::join!(chain_.warm_up(), chain_.balance(expected().from));
         balance.unwrap();
         chain_.balance(expected().from).await.unwrap();
         assert_eq!(node.count("eth_chainId"), 1);
@@ -597,7 +597,7 @@ mod tests {
         })
         .await;
         let chain_ = chain(&node.url);
-        let ((), balance) = tokio::join!(chain_.greet(), chain_.balance(expected().from));
+        let ((), balance) = tokio::join!(chain_.warm_up(), chain_.balance(expected().from));
         balance.unwrap();
         assert_eq!(node.count("eth_chainId"), 2);
     }

@@ -6,7 +6,7 @@
 //! | `signer.rs` | EIP-3009 transfers signed under the pinned token's EIP-712 domain |
 //! | `nonce.rs` | the nonce of a payment, derived from its settlement |
 //! | `chain.rs` | balances, and whether a transaction is, finally, the payment that was authorized |
-//! | `sight.rs` | the final block, and what the chain shows of an authorization at it |
+//! | `authorization_state.rs` | the final block, and what the chain shows of an authorization at it |
 //! | `rpc.rs` | JSON-RPC, the few shapes that are read, and the node over HTTP |
 //! | `development.rs` | telling a local node from a real chain |
 //! | `error.rs` | why the chain could not be asked |
@@ -17,12 +17,12 @@
 //! Deliberately elsewhere: what has to be seen on chain ([`purser_domain::match_transfer`]), where settlements are stored
 //! (`shared/store`), and what callers are told (`shared/api`).
 
+mod authorization_state;
 mod chain;
 mod development;
 mod error;
 mod nonce;
 mod rpc;
-mod sight;
 mod signer;
 mod wallet;
 

@@ -2,7 +2,7 @@
 
 use crate::{
     Address, AgentId, Amount, ApprovalId, CallDescription, Check, Fingerprint, OperationSlug, Reason, ServiceId,
-    Settlement, SettlementId, Timestamp, TransactionId, TxHash, Vanished, catalog::named,
+    Settlement, SettlementId, Timestamp, TransactionId, TransferGone, TxHash, catalog::named,
 };
 use uuid::Uuid;
 
@@ -16,7 +16,7 @@ named! {
         /// A person was asked.
         Escalate = "escalate",
         /// The payment was confirmed, and then was not on the chain any more.
-        TakeBack = "take_back",
+        RevertConfirmation = "take_back",
     }
 }
 
@@ -67,7 +67,7 @@ pub enum LoggedDecision {
     /// It was not.
     Refused(LoggedRefusal),
     /// A payment was held for made, and no longer is.
-    TakenBack(TakenBack),
+    ConfirmationReverted(ConfirmationReverted),
 }
 
 /// A block or an escalation as the log keeps it: what was said to the caller, in words, and the numbers it rests on.
@@ -111,7 +111,7 @@ pub struct LoggedRefusal {
 
 /// The audit row of a confirmation that was taken back: the transfer it rested on is not on the chain any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TakenBack {
+pub struct ConfirmationReverted {
     /// Its own audit reference.
     pub transaction: TransactionId,
     /// Whose payment.
@@ -134,12 +134,17 @@ pub struct TakenBack {
     pub policy_version: u64,
 }
 
-impl TakenBack {
+impl ConfirmationReverted {
     /// `reason` in the log.
     pub const REASON: &str = "confirmation_vanished";
 
     /// What is kept of taking back that settlement's confirmation.
-    pub fn of(settlement: &Settlement, vanished: &Vanished, transaction: TransactionId, at: Timestamp) -> Self {
+    pub fn of(
+        settlement: &Settlement,
+        transfer_gone: &TransferGone,
+        transaction: TransactionId,
+        at: Timestamp,
+    ) -> Self {
         let terms = &settlement.terms;
         Self {
             transaction,
@@ -150,7 +155,7 @@ impl TakenBack {
             pay_to: terms.pay_to,
             at,
             settlement: terms.id,
-            tx_hash: vanished.tx_hash(),
+            tx_hash: transfer_gone.tx_hash(),
             policy_version: terms.policy_version,
         }
     }
@@ -162,7 +167,7 @@ impl LoggedDecision {
         match self {
             Self::Allowed(settlement) => settlement.terms.id.uuid(),
             Self::Refused(refusal) => refusal.transaction.uuid(),
-            Self::TakenBack(taken_back) => taken_back.transaction.uuid(),
+            Self::ConfirmationReverted(taken_back) => taken_back.transaction.uuid(),
         }
     }
 
@@ -171,7 +176,7 @@ impl LoggedDecision {
         match self {
             Self::Allowed(settlement) => settlement.terms.transaction,
             Self::Refused(refusal) => refusal.transaction,
-            Self::TakenBack(taken_back) => taken_back.transaction,
+            Self::ConfirmationReverted(taken_back) => taken_back.transaction,
         }
     }
 
@@ -180,7 +185,7 @@ impl LoggedDecision {
         match self {
             Self::Allowed(settlement) => settlement.terms.service,
             Self::Refused(refusal) => refusal.service,
-            Self::TakenBack(taken_back) => taken_back.service,
+            Self::ConfirmationReverted(taken_back) => taken_back.service,
         }
     }
 
@@ -189,7 +194,7 @@ impl LoggedDecision {
         match self {
             Self::Allowed(_) => DecisionResult::Allow,
             Self::Refused(refusal) => refusal.result,
-            Self::TakenBack(_) => DecisionResult::TakeBack,
+            Self::ConfirmationReverted(_) => DecisionResult::RevertConfirmation,
         }
     }
 }

@@ -14,7 +14,7 @@
 
 use crate::{
     Agent, AgentId, AgentStatus, Amount, ApprovalId, CallDescription, Category, Charge, DecisionResult, DomainPattern,
-    EnabledService, Eviction, Fits, Intent, Network, Operation, OperationSlug, Rule, RuleId, RuleKind, Service,
+    EnabledService, Eviction, Intent, Network, Operation, OperationSlug, RetryAt, Rule, RuleId, RuleKind, Service,
     ServiceId, ServiceSlug, SpendPolicy, Target, Timestamp, Unpayable, Vendor, Window, catalog::named,
 };
 
@@ -211,7 +211,7 @@ pub enum Reason {
         /// The cap.
         max_per_day: Amount,
         /// When the same call fits.
-        retry_at: Fits,
+        retry_at: RetryAt,
     },
     /// 402 `approval_required`.
     ApprovalRequired {
@@ -273,7 +273,7 @@ pub enum Block {
         /// What counts now.
         used: Amount,
         /// When the same call fits.
-        retry_at: Fits,
+        retry_at: RetryAt,
     },
     /// A person said no.
     ApprovalRejected,
@@ -417,7 +417,7 @@ named! {
         /// It does not.
         Failed = "failed",
         /// It does not, and an approval lifts it.
-        Lifted = "lifted",
+        Waived = "lifted",
         /// It could not be made: there is no policy to judge by, or the chain was not asked.
         Unknown = "unknown",
     }
@@ -443,40 +443,40 @@ type Checks = [Check; CheckName::ALL.len()];
 
 /// Decides. See the module's documentation.
 pub fn evaluate<'a>(facts: &Facts<'a>) -> Decision<'a> {
-    let mut trail = Trail { first: None };
+    let mut failure = FirstFailure { first: None };
     let amount = facts.intent.offer.amount();
     let enabled = facts.enabled.filter(|enabled| enabled.enabled);
     let policy = enabled.map(|enabled| &enabled.policy);
 
-    let service_enabled = trail.note(CheckName::ServiceEnabled, enabled.is_some(), || {
+    let service_enabled = failure.note(CheckName::ServiceEnabled, enabled.is_some(), || {
         service_not_enabled(facts).into()
     });
     let active = facts.agent.status == AgentStatus::Active;
-    let agent_active = trail.note(CheckName::AgentActive, active, || Block::AgentFrozen.into());
-    let operation = operation(&mut trail, facts, policy);
-    let domain = domain(&mut trail, facts, policy);
+    let agent_active = failure.note(CheckName::AgentActive, active, || Block::AgentFrozen.into());
+    let operation = operation(&mut failure, facts, policy);
+    let domain = domain(&mut failure, facts, policy);
 
     let ceiling = Some((facts.intent.max_payment, Amount::ZERO));
-    let max_payment = trail.compare(CheckName::MaxPayment, amount, ceiling, |max_payment, _| {
+    let max_payment = failure.compare(CheckName::MaxPayment, amount, ceiling, |max_payment, _| {
         Reason::AmountExceedsMax { amount, max_payment }.into()
     });
     let cap = policy.map(|policy| (policy.max_per_call, Amount::ZERO));
-    let per_call = trail.compare(CheckName::PerCall, amount, cap, |max_per_call, _| {
+    let per_call = failure.compare(CheckName::PerCall, amount, cap, |max_per_call, _| {
         Reason::PerCallLimit { amount, max_per_call }.into()
     });
 
-    let category = category(&mut trail, facts);
-    let vendor = vendor(&mut trail, facts);
-    let budget = budget(&mut trail, facts);
+    let category = category(&mut failure, facts);
+    let vendor = vendor(&mut failure, facts);
+    let budget = budget(&mut failure, facts);
 
     let day = policy.map(|policy| (policy.max_per_day, facts.day.live(facts.at)));
-    let day = trail.compare(CheckName::Day, amount, day, |max_per_day, spend_today| {
+    let day = failure.compare(CheckName::Day, amount, day, |max_per_day, spend_today| {
         let retry_at = facts.day.fits(amount, max_per_day, facts.at);
         daily_limit(facts, spend_today, max_per_day, retry_at).into()
     });
-    let approval = approval(&mut trail, facts, policy);
+    let approval = approval(&mut failure, facts, policy);
     let balance = facts.balance.map(|balance| (balance, Amount::ZERO));
-    let balance = trail.compare(CheckName::Balance, amount, balance, |balance, _| {
+    let balance = failure.compare(CheckName::Balance, amount, balance, |balance, _| {
         let (required, wallet) = (amount, facts.agent.wallet.address);
         Reason::InsufficientBalance {
             balance,
@@ -500,10 +500,10 @@ pub fn evaluate<'a>(facts: &Facts<'a>) -> Decision<'a> {
         approval,
         balance,
     ];
-    decide(trail, &checks, facts)
+    decide(failure, &checks, facts)
 }
 
-fn decide<'a>(trail: Trail, checks: &Checks, facts: &Facts<'a>) -> Decision<'a> {
+fn decide<'a>(failure: FirstFailure, checks: &Checks, facts: &Facts<'a>) -> Decision<'a> {
     let refuse = |reason| {
         Decision::Refuse(Denial {
             reason,
@@ -512,7 +512,7 @@ fn decide<'a>(trail: Trail, checks: &Checks, facts: &Facts<'a>) -> Decision<'a> 
             at: facts.at,
         })
     };
-    match trail.first {
+    match failure.first {
         Some(Finding::TargetMissing) => return Decision::NeedsTarget,
         Some(Finding::Reason(reason)) => return refuse(reason),
         None => {}
@@ -527,7 +527,7 @@ fn decide<'a>(trail: Trail, checks: &Checks, facts: &Facts<'a>) -> Decision<'a> 
     };
     if !charges(*facts, enabled).all(|charge| charge.is_some_and(|charge| charge.fits())) {
         let (live, max_per_day) = (facts.day.live(facts.at), enabled.policy.max_per_day);
-        return refuse(daily_limit(facts, live, max_per_day, Fits::NotBefore(facts.at)));
+        return refuse(daily_limit(facts, live, max_per_day, RetryAt::NotBefore(facts.at)));
     }
     Decision::Allow(Grant {
         facts: *facts,
@@ -558,7 +558,7 @@ fn service_not_enabled(facts: &Facts<'_>) -> Reason {
     Reason::ServiceNotEnabled { service }
 }
 
-fn daily_limit(facts: &Facts<'_>, spend_today: Amount, max_per_day: Amount, retry_at: Fits) -> Reason {
+fn daily_limit(facts: &Facts<'_>, spend_today: Amount, max_per_day: Amount, retry_at: RetryAt) -> Reason {
     Reason::DailyLimit {
         spend_today,
         amount: facts.intent.offer.amount(),
@@ -576,12 +576,12 @@ fn operation_not_enabled(facts: &Facts<'_>, policy: &SpendPolicy) -> Reason {
 }
 
 /// Check 3: what is called is an operation of the service, and in scope.
-fn operation(trail: &mut Trail, facts: &Facts<'_>, policy: Option<&SpendPolicy>) -> Check {
+fn operation(failure: &mut FirstFailure, facts: &Facts<'_>, policy: Option<&SpendPolicy>) -> Check {
     let Some(policy) = policy else {
         return Check::unknown(CheckName::OperationEnabled);
     };
     let in_scope = |operation: &Operation| policy.allows_operation(&operation.slug);
-    trail.note(
+    failure.note(
         CheckName::OperationEnabled,
         facts.operation.is_some_and(in_scope),
         || operation_not_enabled(facts, policy).into(),
@@ -589,7 +589,7 @@ fn operation(trail: &mut Trail, facts: &Facts<'_>, policy: Option<&SpendPolicy>)
 }
 
 /// Check 4: what a scrape or crawl is pointed at.
-fn domain(trail: &mut Trail, facts: &Facts<'_>, policy: Option<&SpendPolicy>) -> Check {
+fn domain(failure: &mut FirstFailure, facts: &Facts<'_>, policy: Option<&SpendPolicy>) -> Check {
     let (Some(policy), Some(operation)) = (policy, facts.operation) else {
         return Check::unknown(CheckName::Domain);
     };
@@ -606,7 +606,7 @@ fn domain(trail: &mut Trail, facts: &Facts<'_>, policy: Option<&SpendPolicy>) ->
             Err(unreadable) => Some(unreadable),
         }),
     };
-    trail.note(
+    failure.note(
         CheckName::Domain,
         target.is_some() && refused.is_none(),
         || match refused {
@@ -626,9 +626,9 @@ fn categories<'a>(facts: &Facts<'a>) -> impl Iterator<Item = Category> + use<'a>
 }
 
 /// Check 7: the categories.
-fn category(trail: &mut Trail, facts: &Facts<'_>) -> Check {
+fn category(failure: &mut FirstFailure, facts: &Facts<'_>) -> Check {
     let blocked = facts.agent.rules.iter().find_map(|rule| blocked_category(rule, facts));
-    trail.note(CheckName::Category, blocked.is_none(), || {
+    failure.note(CheckName::Category, blocked.is_none(), || {
         Block::Category(blocked.unwrap_or(facts.service.category)).into()
     })
 }
@@ -642,12 +642,12 @@ fn blocked_category(rule: &Rule, facts: &Facts<'_>) -> Option<Category> {
 }
 
 /// Check 8: every allowlist names the vendor, and the money goes to the operation's own payee, at its price.
-fn vendor(trail: &mut Trail, facts: &Facts<'_>) -> Check {
+fn vendor(failure: &mut FirstFailure, facts: &Facts<'_>) -> Check {
     let Some(operation) = facts.operation else {
         return Check::unknown(CheckName::Vendor);
     };
     let wrong = wrong_vendor(facts, operation);
-    trail.note(CheckName::Vendor, wrong.is_none(), || {
+    failure.note(CheckName::Vendor, wrong.is_none(), || {
         wrong.unwrap_or(Block::PayeeNotInCatalog).into()
     })
 }
@@ -679,7 +679,7 @@ fn wrong_vendor(facts: &Facts<'_>, operation: &Operation) -> Option<Block> {
 }
 
 /// Check 9: the budgets; the fullest one tells the numbers.
-fn budget(trail: &mut Trail, facts: &Facts<'_>) -> Check {
+fn budget(failure: &mut FirstFailure, facts: &Facts<'_>) -> Check {
     let amount = facts.intent.offer.amount();
     let budgets = facts.agent.budgets();
     let tightest = budgets
@@ -689,7 +689,7 @@ fn budget(trail: &mut Trail, facts: &Facts<'_>) -> Check {
         return Check::passed(CheckName::Budget);
     };
     let used = window.live(facts.at);
-    trail.compare(CheckName::Budget, amount, Some((budget.limit, used)), |limit, used| {
+    failure.compare(CheckName::Budget, amount, Some((budget.limit, used)), |limit, used| {
         Block::Budget {
             rule: budget.rule.id,
             limit,
@@ -701,7 +701,7 @@ fn budget(trail: &mut Trail, facts: &Facts<'_>) -> Check {
 }
 
 /// Check 11: the threshold, then the rules.
-fn approval(trail: &mut Trail, facts: &Facts<'_>, policy: Option<&SpendPolicy>) -> Check {
+fn approval(failure: &mut FirstFailure, facts: &Facts<'_>, policy: Option<&SpendPolicy>) -> Check {
     let Some(policy) = policy else {
         return Check::unknown(CheckName::Approval);
     };
@@ -716,8 +716,8 @@ fn approval(trail: &mut Trail, facts: &Facts<'_>, policy: Option<&SpendPolicy>) 
     };
     let check = match (asks || rule.is_some(), facts.approval) {
         (false, _) => Check::passed(CheckName::Approval),
-        (true, Some(_)) => Check::without_numbers(CheckName::Approval, CheckOutcome::Lifted),
-        (true, None) => trail.note(CheckName::Approval, false, || {
+        (true, Some(_)) => Check::without_numbers(CheckName::Approval, CheckOutcome::Waived),
+        (true, None) => failure.note(CheckName::Approval, false, || {
             Reason::ApprovalRequired {
                 approval: None,
                 amount,
@@ -791,11 +791,11 @@ impl Check {
 }
 
 /// The first failure of the checks so far. A finding is only made where it is the first, since making one may copy.
-struct Trail {
+struct FirstFailure {
     first: Option<Finding>,
 }
 
-impl Trail {
+impl FirstFailure {
     /// Notes whether a check holds.
     fn note(&mut self, name: CheckName, holds: bool, finding: impl FnOnce() -> Finding) -> Check {
         if holds {

@@ -29,14 +29,14 @@ pub struct Intent {
 
 /// The catalog entry that an intent is about.
 #[derive(Clone, Copy, Debug)]
-pub struct Purchase<'a> {
+pub struct CatalogMatch<'a> {
     /// The service.
     pub service: &'a Service,
     /// The operation that is called; `None` where what is called is none of the service's, and so can't be paid.
     pub operation: Option<&'a Operation>,
 }
 
-impl<'a> Purchase<'a> {
+impl<'a> CatalogMatch<'a> {
     /// Finds what an intent is about (`docs/decisions.md` §3). What is called, by method and address, decides; the names that
     /// the intent gives only narrow it, and must agree.
     ///

@@ -32,7 +32,7 @@ pub enum Quote {
 }
 
 /// What one probe of an operation saw: what the provider wants, or what stood in the way of seeing it.
-pub type Sighting = Result<Quote, Obstacle>;
+pub type ProbeResult = Result<Quote, Obstacle>;
 
 /// Why a probe did not see what an operation costs. Each has a word, for operators and for storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -101,7 +101,7 @@ impl Obstacle {
 }
 
 /// What a 402 asks for: the payment that authorize would choose and sign of it ([`Offer::choose`]).
-pub fn read_requirement(requirement: &Value, network: Network) -> Sighting {
+pub fn read_requirement(requirement: &Value, network: Network) -> ProbeResult {
     match Offer::choose(requirement, network) {
         Ok(offer) => Ok(Quote::Paid(CatalogPayment::of(&offer, network))),
         Err(none) => Err(none.reason.into()),
@@ -139,7 +139,7 @@ pub struct Probe {
     /// When.
     pub at: Timestamp,
     /// What it saw.
-    pub seen: Sighting,
+    pub seen: ProbeResult,
     /// The last answer, of this probe or an earlier one: an outage must not hide that the price has changed.
     pub answer: Option<Answer>,
 }
@@ -208,12 +208,12 @@ impl Operation {
 
 impl Service {
     /// The entry and its record after a run of probes that began `at` that time. An entry that does not change keeps its
-    /// version. See the module's documentation for what a probe may change; sightings of operations that the entry does
+    /// version. See the module's documentation for what a probe may change; results of operations that the entry does
     /// not have, and what the record holds of such, are dropped.
     pub fn probed(
         &self,
         record: &ProbeRecord,
-        sightings: impl IntoIterator<Item = (OperationUuid, Sighting)>,
+        results: impl IntoIterator<Item = (OperationUuid, ProbeResult)>,
         at: Timestamp,
     ) -> (Self, ProbeRecord) {
         let mut entry = self.clone();
@@ -222,7 +222,7 @@ impl Service {
             .iter()
             .filter_map(|operation| Some((operation.id, record.of(operation)?.clone())))
             .collect();
-        for (id, seen) in sightings {
+        for (id, seen) in results {
             let Some(operation) = entry.operations.iter_mut().find(|operation| operation.id == id) else {
                 continue;
             };
@@ -338,8 +338,8 @@ mod tests {
         Quote::Paid(payment(units, payee))
     }
 
-    const DOWN: Sighting = Err(Obstacle::Timeout);
-    const FREE: Sighting = Ok(Quote::Free);
+    const DOWN: ProbeResult = Err(Obstacle::Timeout);
+    const FREE: ProbeResult = Ok(Quote::Free);
 
     fn operation(n: u128, endpoint: &str, payment: Option<CatalogPayment>) -> Operation {
         Operation {
@@ -378,9 +378,9 @@ mod tests {
     }
 
     /// The entry and record after probing operation 1 again and again, ten seconds apart.
-    fn after(entry: Service, sightings: &[Sighting]) -> (Service, ProbeRecord) {
+    fn after(entry: Service, results: &[ProbeResult]) -> (Service, ProbeRecord) {
         let mut state = (entry, ProbeRecord::default());
-        for (n, seen) in (1..).zip(sightings) {
+        for (n, seen) in (1..).zip(results) {
             state = state.0.probed(&state.1, [(id(1), seen.clone())], at(n * 10));
         }
         state
@@ -401,7 +401,7 @@ mod tests {
 
     #[test]
     fn what_differs_is_told_since_it_does_and_through_outages() {
-        let rows: [(&[Sighting], Option<u64>); 8] = [
+        let rows: [(&[ProbeResult], Option<u64>); 8] = [
             (&[], None),
             (&[DOWN], None),
             (&[Ok(paid(10, 1))], None),
@@ -420,7 +420,7 @@ mod tests {
 
     #[test]
     fn a_payment_is_filled_in_at_first_sight_alone() {
-        let rows: [(&str, &[Sighting], Option<u64>); 7] = [
+        let rows: [(&str, &[ProbeResult], Option<u64>); 7] = [
             (HTTPS, &[Ok(paid(10, 1))], Some(10)),
             (HTTPS, &[DOWN, Ok(paid(10, 1)), Ok(paid(11, 2))], Some(10)),
             (HTTPS, &[FREE, Ok(paid(10, 1))], None),
@@ -599,7 +599,7 @@ mod tests {
         }
     }
 
-    fn any_sighting() -> impl Strategy<Value = Sighting> {
+    fn any_result() -> impl Strategy<Value = ProbeResult> {
         prop_oneof![
             (1_u64..4, 1_u8..4).prop_map(|(units, payee)| Ok(paid(units, payee))),
             Just(FREE),
@@ -619,15 +619,15 @@ mod tests {
         #[test]
         fn no_answer_makes_a_refused_payee_acceptable(
             pinned in prop::collection::vec(prop::option::of(1_u8..4), 1..4),
-            runs in prop::collection::vec(prop::collection::vec((0_u128..3, any_sighting()), 0..4), 0..5),
+            runs in prop::collection::vec(prop::collection::vec((0_u128..3, any_result()), 0..4), 0..5),
         ) {
             let operations = (0..).zip(&pinned).map(|(n, payee)| operation(n, HTTPS, payee.map(|payee| payment(9, payee))));
             let mut entry = service(TrustStatus::Listed, operations.collect());
             let mut record = ProbeRecord::default();
             for (n, run) in (1..).zip(runs) {
-                let sightings = run.into_iter().map(|(n, seen)| (id(n), seen));
+                let results = run.into_iter().map(|(n, seen)| (id(n), seen));
                 let before = entry.clone();
-                (entry, record) = before.probed(&record, sightings, at(n));
+                (entry, record) = before.probed(&record, results, at(n));
                 for operation in 0..pinned.len() {
                     for payee in 1..4 {
                         prop_assert!(accepts(&before, operation, payee) || !accepts(&entry, operation, payee));

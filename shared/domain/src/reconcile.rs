@@ -1,7 +1,7 @@
 //! What became of an authorization, judged by what the chain shows of it at one final block.
 //!
-//! Always true: a spend is given back on an [`Unusable`] alone, and a confirmation taken back on a [`Vanished`] alone, and
-//! only [`judge`] makes them. Both rest on the token's own state at a final block, or on its own event in one: never on a
+//! Always true: a spend is given back on an [`Unusable`] alone, and a confirmation taken back on a [`TransferGone`] alone, and
+//! only [`reconcile`] makes them. Both rest on the token's own state at a final block, or on its own event in one: never on a
 //! clock, on a provider's word, or on not having found something.
 //!
 //! Why that suffices: EIP-3009 takes an authorization only in a block whose time is before `validBefore`, and times never
@@ -31,24 +31,24 @@ pub struct FinalBlock {
 
 /// What the chain shows of one authorization at a final block.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sight {
+pub enum AuthorizationState {
     /// The token has not seen its nonce, or had not in a final block in which the payment's time was over.
     Unused,
     /// The token has, in this transaction: to transfer, or to cancel.
-    UsedUp(Receipt),
+    Used(Receipt),
     /// The token has, and the transaction was not found.
-    Untraced,
+    UsedUntraced,
 }
 
 /// What has to be done about a settlement.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Reconciliation {
     /// It was paid by this transfer: confirm it, be it held or given back.
     Confirm(Transfer),
     /// It never will be paid: give its spend back.
     Release(Unusable),
     /// It is confirmed by a transfer that the chain does not show any more: it is held again.
-    TakeBack(Vanished),
+    RevertConfirmation(TransferGone),
     /// It is confirmed, by this transfer.
     StillPaid(Transfer),
     /// Its spend was given back, rightly.
@@ -61,7 +61,7 @@ pub enum Verdict {
     Untraced,
 }
 
-/// Proof that an authorization can never be used. Only [`judge`] makes one.
+/// Proof that an authorization can never be used. Only [`reconcile`] makes one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unusable {
     settlement: SettlementId,
@@ -74,14 +74,14 @@ impl Unusable {
     }
 }
 
-/// Proof that the transfer that confirmed a settlement is not on the chain. Only [`judge`] makes one.
+/// Proof that the transfer that confirmed a settlement is not on the chain. Only [`reconcile`] makes one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Vanished {
+pub struct TransferGone {
     settlement: SettlementId,
     tx_hash: TxHash,
 }
 
-impl Vanished {
+impl TransferGone {
     /// Whose transfer.
     pub const fn settlement(&self) -> SettlementId {
         self.settlement
@@ -94,52 +94,59 @@ impl Vanished {
 }
 
 /// Judges a settlement by what the chain shows at a final block.
-pub fn judge(settlement: &Settlement, expected: &Expected, block: &FinalBlock, sight: &Sight) -> Verdict {
-    match sight {
-        Sight::Unused => unused(settlement, block),
+pub fn reconcile(
+    settlement: &Settlement,
+    expected: &Expected,
+    block: &FinalBlock,
+    authorization_state: &AuthorizationState,
+) -> Reconciliation {
+    match authorization_state {
+        AuthorizationState::Unused => unused(settlement, block),
         // A node that is ahead of the block; what it shows is not final.
-        Sight::UsedUp(receipt) if receipt.block_number > block.number => Verdict::NotYet,
-        Sight::UsedUp(receipt) => match match_transfer(expected, receipt) {
+        AuthorizationState::Used(receipt) if receipt.block_number > block.number => Reconciliation::NotYet,
+        AuthorizationState::Used(receipt) => match match_transfer(expected, receipt) {
             Ok(transfer) => paid(settlement, transfer),
             Err(Mismatch::AuthorizationNotUsed) if cancels(expected, receipt) => never_to_be_paid(settlement),
-            Err(mismatch) => Verdict::Contradicted(mismatch),
+            Err(mismatch) => Reconciliation::Contradicted(mismatch),
         },
-        Sight::Untraced => Verdict::Untraced,
+        AuthorizationState::UsedUntraced => Reconciliation::Untraced,
     }
 }
 
-fn unused(settlement: &Settlement, block: &FinalBlock) -> Verdict {
+fn unused(settlement: &Settlement, block: &FinalBlock) -> Reconciliation {
     match settlement.state {
-        SettlementState::Authorized if block.at < settlement.terms.valid_before => Verdict::NotYet,
+        SettlementState::Authorized if block.at < settlement.terms.valid_before => Reconciliation::NotYet,
         // A chain that has not come as far as the transfer's block says nothing against it.
-        SettlementState::Confirmed { block_number, .. } if block.number < block_number => Verdict::NotYet,
+        SettlementState::Confirmed { block_number, .. } if block.number < block_number => Reconciliation::NotYet,
         SettlementState::Authorized | SettlementState::Confirmed { .. } | SettlementState::Expired => {
             never_to_be_paid(settlement)
         }
     }
 }
 
-fn paid(settlement: &Settlement, transfer: Transfer) -> Verdict {
+fn paid(settlement: &Settlement, transfer: Transfer) -> Reconciliation {
     match settlement.state {
-        SettlementState::Authorized | SettlementState::Expired => Verdict::Confirm(transfer),
-        SettlementState::Confirmed { tx_hash, .. } if tx_hash == transfer.tx_hash() => Verdict::StillPaid(transfer),
-        SettlementState::Confirmed { tx_hash, .. } => vanished(settlement, tx_hash),
+        SettlementState::Authorized | SettlementState::Expired => Reconciliation::Confirm(transfer),
+        SettlementState::Confirmed { tx_hash, .. } if tx_hash == transfer.tx_hash() => {
+            Reconciliation::StillPaid(transfer)
+        }
+        SettlementState::Confirmed { tx_hash, .. } => transfer_gone(settlement, tx_hash),
     }
 }
 
 /// What follows when the payment is not on the chain. A confirmed one is held again before anything else is judged.
-fn never_to_be_paid(settlement: &Settlement) -> Verdict {
+fn never_to_be_paid(settlement: &Settlement) -> Reconciliation {
     match settlement.state {
-        SettlementState::Authorized => Verdict::Release(Unusable {
+        SettlementState::Authorized => Reconciliation::Release(Unusable {
             settlement: settlement.id(),
         }),
-        SettlementState::Confirmed { tx_hash, .. } => vanished(settlement, tx_hash),
-        SettlementState::Expired => Verdict::StillUnpaid,
+        SettlementState::Confirmed { tx_hash, .. } => transfer_gone(settlement, tx_hash),
+        SettlementState::Expired => Reconciliation::StillUnpaid,
     }
 }
 
-fn vanished(settlement: &Settlement, tx_hash: TxHash) -> Verdict {
-    Verdict::TakeBack(Vanished {
+fn transfer_gone(settlement: &Settlement, tx_hash: TxHash) -> Reconciliation {
+    Reconciliation::RevertConfirmation(TransferGone {
         settlement: settlement.id(),
         tx_hash,
     })
@@ -234,8 +241,8 @@ mod tests {
         }
     }
 
-    fn by(tx_hash: TxHash, block_number: u64, logs: Vec<Log>) -> Sight {
-        Sight::UsedUp(Receipt {
+    fn by(tx_hash: TxHash, block_number: u64, logs: Vec<Log>) -> AuthorizationState {
+        AuthorizationState::Used(Receipt {
             tx_hash,
             succeeded: true,
             block_number,
@@ -257,11 +264,11 @@ mod tests {
         log(1, topics, U256::from(units).to_be_bytes::<32>().to_vec())
     }
 
-    fn paid(tx_hash: TxHash) -> Sight {
+    fn paid(tx_hash: TxHash) -> AuthorizationState {
         by(tx_hash, BLOCK, vec![event(AUTHORIZATION_USED), transfer(10_000)])
     }
 
-    fn canceled() -> Sight {
+    fn canceled() -> AuthorizationState {
         by(hash(9), BLOCK, vec![event(AUTHORIZATION_CANCELED)])
     }
 
@@ -273,17 +280,17 @@ mod tests {
         );
     }
 
-    fn told(state: SettlementState, block: &FinalBlock, sight: &Sight) -> &'static str {
-        match judge(&settlement(state), &expected(), block, sight) {
-            Verdict::Confirm(_) => "confirm",
-            Verdict::Release(_) => "release",
-            Verdict::TakeBack(vanished) if vanished.tx_hash() == hash(1) => "take back",
-            Verdict::TakeBack(_) => "take back another's",
-            Verdict::StillPaid(_) => "still paid",
-            Verdict::StillUnpaid => "still unpaid",
-            Verdict::NotYet => "not yet",
-            Verdict::Contradicted(mismatch) => mismatch.reason(),
-            Verdict::Untraced => "untraced",
+    fn told(state: SettlementState, block: &FinalBlock, authorization_state: &AuthorizationState) -> &'static str {
+        match reconcile(&settlement(state), &expected(), block, authorization_state) {
+            Reconciliation::Confirm(_) => "confirm",
+            Reconciliation::Release(_) => "release",
+            Reconciliation::RevertConfirmation(transfer_gone) if transfer_gone.tx_hash() == hash(1) => "take back",
+            Reconciliation::RevertConfirmation(_) => "take back another's",
+            Reconciliation::StillPaid(_) => "still paid",
+            Reconciliation::StillUnpaid => "still unpaid",
+            Reconciliation::NotYet => "not yet",
+            Reconciliation::Contradicted(mismatch) => mismatch.reason(),
+            Reconciliation::Untraced => "untraced",
         }
     }
 
@@ -302,16 +309,16 @@ mod tests {
             )
         };
         // The sight; what follows for a held, a confirmed and an expired one.
-        let rows: [(&str, Sight, FinalBlock, [&str; 3]); 12] = [
+        let rows: [(&str, AuthorizationState, FinalBlock, [&str; 3]); 12] = [
             (
                 "unused, in time",
-                Sight::Unused,
+                AuthorizationState::Unused,
                 early,
                 ["not yet", "take back", "still unpaid"],
             ),
             (
                 "unused, too late",
-                Sight::Unused,
+                AuthorizationState::Unused,
                 late,
                 ["release", "take back", "still unpaid"],
             ),
@@ -339,15 +346,19 @@ mod tests {
             ("another amount", other_amount(), late, ["usdc_transfer_mismatch"; 3]),
             ("another thing", nothing(), late, ["authorization_not_used"; 3]),
             ("used and canceled", both(), late, ["usdc_transfer_mismatch"; 3]),
-            ("untraced", Sight::Untraced, late, ["untraced"; 3]),
+            ("untraced", AuthorizationState::UsedUntraced, late, ["untraced"; 3]),
         ];
-        for (name, sight, block, follows) in rows {
+        for (name, authorization_state, block, follows) in rows {
             let states = [
                 SettlementState::Authorized,
                 confirmed(hash(1)),
                 SettlementState::Expired,
             ];
-            assert_eq!(states.map(|state| told(state, &block, &sight)), follows, "{name}");
+            assert_eq!(
+                states.map(|state| told(state, &block, &authorization_state)),
+                follows,
+                "{name}"
+            );
         }
     }
 
@@ -356,21 +367,27 @@ mod tests {
     fn a_hold_is_released_from_the_first_block_in_which_it_cannot_be_used() {
         let rows = [(1_059, "not yet"), (1_060, "release"), (1_061, "release")];
         for (secs, follows) in rows {
-            assert_eq!(told(SettlementState::Authorized, &block(secs), &Sight::Unused), follows);
+            assert_eq!(
+                told(SettlementState::Authorized, &block(secs), &AuthorizationState::Unused),
+                follows
+            );
         }
         // Whole seconds, as the chain counts: never a part of one early.
         let nearly = FinalBlock {
             at: at(1_060).before(Duration::from_secs_u32(1)),
             ..block(0)
         };
-        assert_eq!(told(SettlementState::Authorized, &nearly, &Sight::Unused), "not yet");
+        assert_eq!(
+            told(SettlementState::Authorized, &nearly, &AuthorizationState::Unused),
+            "not yet"
+        );
     }
 
     #[test]
     fn a_chain_that_is_behind_the_transfer_takes_nothing_back() {
         for (number, follows) in [(BLOCK - 1, "not yet"), (BLOCK, "take back")] {
             let block = FinalBlock { number, ..block(2_000) };
-            assert_eq!(told(confirmed(hash(1)), &block, &Sight::Unused), follows);
+            assert_eq!(told(confirmed(hash(1)), &block, &AuthorizationState::Unused), follows);
         }
     }
 
@@ -385,8 +402,8 @@ mod tests {
         for change in strange {
             let mut log = event(AUTHORIZATION_CANCELED);
             change(&mut log);
-            let sight = by(hash(9), BLOCK, vec![log]);
-            let follows = told(SettlementState::Authorized, &block(2_000), &sight);
+            let authorization_state = by(hash(9), BLOCK, vec![log]);
+            let follows = told(SettlementState::Authorized, &block(2_000), &authorization_state);
             assert_eq!(follows, "authorization_not_used");
         }
     }
@@ -394,15 +411,22 @@ mod tests {
     #[test]
     fn each_move_leads_to_its_state_and_keeps_the_terms() {
         let held = settlement(SettlementState::Authorized);
-        let Verdict::Release(unusable) = judge(&held, &expected(), &block(1_060), &Sight::Unused) else {
+        let Reconciliation::Release(unusable) =
+            reconcile(&held, &expected(), &block(1_060), &AuthorizationState::Unused)
+        else {
             panic!()
         };
         assert_eq!(held.clone().expired(&unusable), settlement(SettlementState::Expired));
         let paid_once = settlement(confirmed(hash(1)));
-        let Verdict::TakeBack(vanished) = judge(&paid_once, &expected(), &block(1_060), &Sight::Unused) else {
+        let Reconciliation::RevertConfirmation(transfer_gone) =
+            reconcile(&paid_once, &expected(), &block(1_060), &AuthorizationState::Unused)
+        else {
             panic!()
         };
-        assert_eq!(paid_once.taken_back(&vanished), held);
-        assert_eq!((unusable.settlement(), vanished.settlement()), (held.id(), held.id()));
+        assert_eq!(paid_once.confirmation_reverted(&transfer_gone), held);
+        assert_eq!(
+            (unusable.settlement(), transfer_gone.settlement()),
+            (held.id(), held.id())
+        );
     }
 }

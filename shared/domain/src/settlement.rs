@@ -2,7 +2,7 @@
 
 use crate::{
     Address, AgentId, Amount, ApprovalId, Check, Fingerprint, Network, OperationSlug, RuleId, ServiceId, SettlementId,
-    Timestamp, TransactionId, Transfer, TxHash, Unusable, Vanished, X402Version, catalog::named,
+    Timestamp, TransactionId, Transfer, TransferGone, TxHash, Unusable, X402Version, catalog::named,
 };
 
 /// One row: what was authorized, and what became of it.
@@ -150,7 +150,7 @@ impl Settlement {
 
     /// The settlement after its confirmation was taken back: held, as it was before.
     #[must_use]
-    pub fn taken_back(self, _vanished: &Vanished) -> Self {
+    pub fn confirmation_reverted(self, _transfer_gone: &TransferGone) -> Self {
         Self {
             state: SettlementState::Authorized,
             ..self

@@ -74,7 +74,7 @@ pub struct Window {
 
 /// When an amount fits that does not fit now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fits {
+pub enum RetryAt {
     /// At this instant, if nothing else is authorized until then.
     At(Timestamp),
     /// Never: the amount alone is above the cap.
@@ -152,33 +152,33 @@ impl Window {
     }
 
     /// The instant from which `amount` fits under `cap`, counting only what is authorized already.
-    pub fn fits(&self, amount: Amount, cap: Amount, at: Timestamp) -> Fits {
+    pub fn fits(&self, amount: Amount, cap: Amount, at: Timestamp) -> RetryAt {
         let Some(room) = cap.minus(amount) else {
-            return Fits::Never;
+            return RetryAt::Never;
         };
         let mut left = self.total;
         let mut from = at;
         if left <= room {
-            return Fits::At(from);
+            return RetryAt::At(from);
         }
         for entry in &self.oldest {
             left = left.above(entry.amount);
             from = from.max(entry.at.after(self.length));
             if left <= room {
-                return Fits::At(from);
+                return RetryAt::At(from);
             }
         }
         if self.complete {
-            Fits::Never
+            RetryAt::Never
         } else {
-            Fits::NotBefore(from)
+            RetryAt::NotBefore(from)
         }
     }
 
     /// Whether more entries are to be read to say when an amount fits. However many have to leave before it does, a refusal
     /// reads no more than [`LOOKED_AT`] and a few.
-    pub fn tells_more(&self, fits: Fits) -> bool {
-        matches!(fits, Fits::NotBefore(_)) && !self.complete && self.oldest.len() < LOOKED_AT
+    pub fn tells_more(&self, fits: RetryAt) -> bool {
+        matches!(fits, RetryAt::NotBefore(_)) && !self.complete && self.oldest.len() < LOOKED_AT
     }
 
     /// The charge of `amount` at `at`, to be made if it [fits](Charge::fits).
@@ -263,7 +263,7 @@ mod tests {
         let before = Timestamp::from_micros(free.micros() - 1).unwrap();
         assert_eq!(window.live(before), amount(60));
         assert_eq!(window.live(free), Amount::ZERO);
-        assert_eq!(window.fits(amount(50), amount(100), before), Fits::At(free));
+        assert_eq!(window.fits(amount(50), amount(100), before), RetryAt::At(free));
         assert!(!window.charge(amount(50), amount(100), before, Eviction::Eager).fits());
         let charge = window.charge(amount(50), amount(100), free, Eviction::Eager);
         assert_eq!((charge.fits(), charge.evicted), (true, amount(60)));
@@ -273,7 +273,7 @@ mod tests {
     fn an_amount_above_the_cap_never_fits() {
         assert_eq!(
             window(vec![], 8).fits(amount(101), amount(100), Timestamp::EPOCH),
-            Fits::Never
+            RetryAt::Never
         );
     }
 
@@ -317,7 +317,7 @@ mod tests {
             let window = window(entries, 100);
             let (cap, wanted) = (amount(100), amount(wanted));
             let now = Timestamp::from_micros(LENGTH.micros() - 1).unwrap();
-            let Fits::At(first) = window.fits(wanted, cap, now) else { return Err(TestCaseError::fail("must fit")) };
+            let RetryAt::At(first) = window.fits(wanted, cap, now) else { return Err(TestCaseError::fail("must fit")) };
             prop_assert!(window.charge(wanted, cap, first, Eviction::Needed).fits());
             if first > now {
                 let earlier = Timestamp::from_micros(first.micros() - 1).unwrap();

@@ -673,7 +673,7 @@ fn a_daily_denial_names_the_instant_at_which_it_fits() {
         spend_today: units(980),
         amount: units(50),
         max_per_day: units(1_000),
-        retry_at: Fits::At(Timestamp::from_secs(NOW).unwrap().after(Duration::DAY)),
+        retry_at: RetryAt::At(Timestamp::from_secs(NOW).unwrap().after(Duration::DAY)),
     };
     assert_eq!(denial.reason, expected);
 }

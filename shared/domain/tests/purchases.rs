@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where its ground is missing")]
 
 use purser_domain::{
-    Address, Amount, Availability, Catalog, Category, Endpoint, ErrorKind, Fingerprint, Intent, Metadata, Network,
-    Offer, Operation, OperationSlug, OperationUuid, ProviderRequest, Purchase, Service, ServiceId, ServiceSlug,
+    Address, Amount, Availability, Catalog, CatalogMatch, Category, Endpoint, ErrorKind, Fingerprint, Intent, Metadata,
+    Network, Offer, Operation, OperationSlug, OperationUuid, ProviderRequest, Service, ServiceId, ServiceSlug,
     TrustStatus, Url,
 };
 use serde_json::{Value, json};
@@ -66,8 +66,8 @@ fn about(catalog: &Catalog, service: &Value, operation: &Value, call: &str) -> S
         metadata: Metadata::default(),
         fingerprint: Fingerprint::of_text("once"),
     };
-    match Purchase::of(&intent, catalog) {
-        Ok(Purchase { service, operation }) => {
+    match CatalogMatch::of(&intent, catalog) {
+        Ok(CatalogMatch { service, operation }) => {
             let operation = operation.map_or("none", |operation| operation.slug.as_str());
             format!("{}/{operation}", service.slug)
         }

@@ -329,11 +329,11 @@ proptest! {
     fn what_is_signed_pays_for_the_operation_that_is_called(case in case()) {
         let (catalog, intent, agent) = (case.catalog(), case.intent(), case.agent());
         let called = case.called();
-        let Ok(purchase) = Purchase::of(&intent, &catalog) else { return Ok(()) };
-        prop_assert_eq!(purchase.operation.is_some(), !called.is_empty());
-        let enabled = EnabledService { service: purchase.service.id, version: 1, enabled: true, policy: case.policy() };
+        let Ok(matched) = CatalogMatch::of(&intent, &catalog) else { return Ok(()) };
+        prop_assert_eq!(matched.operation.is_some(), !called.is_empty());
+        let enabled = EnabledService { service: matched.service.id, version: 1, enabled: true, policy: case.policy() };
         let day = Window {
-            scope: WindowScope::Day { agent: agent.id, service: purchase.service.id },
+            scope: WindowScope::Day { agent: agent.id, service: matched.service.id },
             length: Duration::DAY,
             total: Amount::ZERO,
             version: 1,
@@ -345,8 +345,8 @@ proptest! {
         let facts = Facts {
             agent: &agent,
             intent: &intent,
-            service: purchase.service,
-            operation: purchase.operation,
+            service: matched.service,
+            operation: matched.operation,
             network: Network::BaseSepolia,
             enabled: Some(&enabled),
             day: &day,

@@ -5,10 +5,10 @@
 //! a charge can be held to the rule's version, as a policy's is. A removed rule leaves its window behind, out of reach.
 
 use crate::{
+    backoff::Backoff,
     item::{Draft, Item},
     key::{self, Key},
     ledger::{Edited, Ledger},
-    patience::Patience,
     transact::{Known, Transaction},
     window::Horizon,
 };
@@ -51,7 +51,7 @@ impl Ledger {
         let mut transaction = Transaction::new();
         transaction.put(Role::Agent, self.put_new(write_agent(agent)))?;
         self.stamp_budgets(&mut transaction, agent, &[])?;
-        match transaction.send_until_known(&self.db, &mut Patience::new()).await? {
+        match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             Known::Committed => Ok(Created::Stored),
             Known::Refused(refusal) => {
                 let met = refusal
@@ -84,7 +84,7 @@ impl Ledger {
             self.replace_agent(&old, agent).await?
         };
         if edited == Edited::Stored && (old == *agent || narrows(&old, agent)) {
-            self.shut_windows(agent).await?;
+            self.fence_windows(agent).await?;
         }
         Ok(edited)
     }
@@ -100,7 +100,7 @@ impl Ledger {
             .expression_attribute_values(":old", crate::attribute::Attribute::write(&old.version));
         transaction.put(Role::Agent, put)?;
         self.stamp_budgets(&mut transaction, agent, &old.rules)?;
-        match transaction.send_until_known(&self.db, &mut Patience::new()).await? {
+        match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             Known::Committed => Ok(Edited::Stored),
             Known::Refused(refusal) => {
                 let met = refusal
@@ -119,7 +119,7 @@ impl Ledger {
     /// Shuts the agent's windows for every decision that was made on an earlier version of this record, which is stored.
     /// [`Ledger::put_agent`] does so for an edit that narrows; whoever finds such an edit done by somebody else does not know
     /// whether they got that far.
-    pub async fn shut_windows(&self, agent: &Agent) -> Result<()> {
+    pub async fn fence_windows(&self, agent: &Agent) -> Result<()> {
         let services = self.marked_services(agent.id).await?;
         for batch in services.chunks(AT_ONCE) {
             let mut writes = tokio::task::JoinSet::new();
@@ -129,7 +129,7 @@ impl Ledger {
                     agent: agent.id,
                     service: *service,
                 };
-                writes.spawn(async move { ledger.shut_for_earlier(scope, version).await });
+                writes.spawn(async move { ledger.fence_older_versions(scope, version).await });
             }
             while let Some(written) = writes.join_next().await {
                 written.map_err(|error| Error::internal("shutting a window", error))??;

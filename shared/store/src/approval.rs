@@ -5,11 +5,11 @@
 
 use crate::{
     attribute::{Attribute as _, text},
+    backoff::Backoff,
     fault::Fault,
     item::{Draft, Item, Row},
     key::{self, Key},
     ledger::Ledger,
-    patience::Patience,
     transact::is_conflict,
 };
 use aws_sdk_dynamodb::{
@@ -20,7 +20,7 @@ use purser_domain::{Approval, ApprovalId, Error, Resolution, Result, Ruling};
 
 /// What a person says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ApprovalDecision {
     /// The retry that carries the approval may run, once.
     Approve,
     /// It may not.
@@ -53,10 +53,15 @@ impl Ledger {
     /// Stores a person's verdict on a pending approval.
     ///
     /// The same ruling again, whose answer was lost, is found done; any other finds the approval decided.
-    pub async fn resolve_approval(&self, id: ApprovalId, verdict: Verdict, ruling: &Ruling) -> Result<Resolved> {
+    pub async fn resolve_approval(
+        &self,
+        id: ApprovalId,
+        verdict: ApprovalDecision,
+        ruling: &Ruling,
+    ) -> Result<Resolved> {
         let state = match verdict {
-            Verdict::Approve => APPROVED,
-            Verdict::Reject => REJECTED,
+            ApprovalDecision::Approve => APPROVED,
+            ApprovalDecision::Reject => REJECTED,
         };
         let set = match ruling.note {
             None => "SET st = :state, resolved = :now, #by = :by",
@@ -80,7 +85,7 @@ impl Ledger {
             None => update,
             Some(note) => update.expression_attribute_values(":note", note.write()),
         };
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         loop {
             let error = match update.clone().send().await {
                 Ok(answer) => {
@@ -95,8 +100,11 @@ impl Ledger {
                 };
                 let approval = self.read_approval(id, item)?;
                 let ours = match (verdict, &approval.resolution) {
-                    (Verdict::Approve, Resolution::Approved(found) | Resolution::Executed { ruling: found, .. })
-                    | (Verdict::Reject, Resolution::Rejected(found)) => found == ruling,
+                    (
+                        ApprovalDecision::Approve,
+                        Resolution::Approved(found) | Resolution::Executed { ruling: found, .. },
+                    )
+                    | (ApprovalDecision::Reject, Resolution::Rejected(found)) => found == ruling,
                     _ => false,
                 };
                 return Ok(if ours {
@@ -108,7 +116,7 @@ impl Ledger {
             if !is_conflict(&error) {
                 return Err(Error::internal("resolving an approval", Fault::of(&error)));
             }
-            patience.pause().await?;
+            backoff.wait().await?;
         }
     }
 

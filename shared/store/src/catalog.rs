@@ -7,11 +7,11 @@
 
 use crate::{
     attribute::Attribute as _,
+    backoff::Backoff,
     fault::{Fault, failed},
     item::{Draft, Item, Row},
     key::catalog as key,
     map::{read_probe, write_probe},
-    patience::Patience,
     transact::{Known, Transaction, update_once_free},
 };
 use aws_sdk_dynamodb::{
@@ -122,7 +122,7 @@ impl CatalogTable {
 
     /// Stores a service and claims its slug: version 1 where there is none, or the version after the one that is stored.
     pub async fn put(&self, service: &Service) -> Result<Listed> {
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         loop {
             let stored = self.service(service.id).await?;
             let present = stored.as_ref().map_or(0, |stored| stored.version);
@@ -135,7 +135,7 @@ impl CatalogTable {
                 });
             }
             let transaction = self.entry(service, stored.map(|stored| stored.slug).as_ref())?;
-            let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut patience).await? else {
+            let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await? else {
                 return Ok(Listed::Stored);
             };
             if !refusal.names(Role::Service)
@@ -149,7 +149,7 @@ impl CatalogTable {
                 return Err(unknown_condition());
             }
             // Somebody has written the service in between.
-            patience.pause().await?;
+            backoff.wait().await?;
         }
     }
 
@@ -184,7 +184,7 @@ impl CatalogTable {
             .expression_attribute_values(":none", 0_u64.write())
             .expression_attribute_values(":probes", AttributeValue::L(probes));
         transaction.update(Role::Probes, update)?;
-        let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut Patience::new()).await? else {
+        let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut Backoff::new()).await? else {
             return Ok(Listed::Stored);
         };
         if let Some(item) = refusal.met(Role::Probes) {

@@ -88,7 +88,7 @@ const fn outcome_code(outcome: CheckOutcome) -> u8 {
     match outcome {
         CheckOutcome::Passed => 0,
         CheckOutcome::Failed => 1,
-        CheckOutcome::Lifted => 2,
+        CheckOutcome::Waived => 2,
         CheckOutcome::Unknown => 3,
     }
 }

@@ -14,8 +14,8 @@ use crate::{
     transact::was_made,
 };
 use purser_domain::{
-    AgentId, CallDescription, DecisionRecord, DecisionResult, LoggedDecision, LoggedRefusal, Reason, Result,
-    Settlement, SettlementId, TakenBack, TransactionId,
+    AgentId, CallDescription, ConfirmationReverted, DecisionRecord, DecisionResult, LoggedDecision, LoggedRefusal,
+    Reason, Result, Settlement, SettlementId, TransactionId,
 };
 use std::collections::HashMap;
 use uuid::Uuid;
@@ -96,7 +96,7 @@ fn read_decision(agent: AgentId, row: Row<'_>, item: &Item) -> Result<LoggedDeci
         .and_then(TransactionId::parse);
     let id = id.ok_or_else(|| row.corrupt("sk"))?;
     match row.get("result")? {
-        DecisionResult::TakeBack => read_taken_back(agent, id, row).map(LoggedDecision::TakenBack),
+        DecisionResult::RevertConfirmation => read_taken_back(agent, id, row).map(LoggedDecision::ConfirmationReverted),
         // An allow has no row of its own.
         DecisionResult::Allow => Err(row.corrupt("result")),
         result @ (DecisionResult::Block | DecisionResult::Escalate) => {
@@ -105,8 +105,8 @@ fn read_decision(agent: AgentId, row: Row<'_>, item: &Item) -> Result<LoggedDeci
     }
 }
 
-fn read_taken_back(agent: AgentId, id: TransactionId, row: Row<'_>) -> Result<TakenBack> {
-    Ok(TakenBack {
+fn read_taken_back(agent: AgentId, id: TransactionId, row: Row<'_>) -> Result<ConfirmationReverted> {
+    Ok(ConfirmationReverted {
         transaction: id,
         agent,
         service: row.get("svc")?,
@@ -121,14 +121,14 @@ fn read_taken_back(agent: AgentId, id: TransactionId, row: Row<'_>) -> Result<Ta
 }
 
 /// The row of a confirmation that is taken back.
-pub(crate) fn write_taken_back(taken_back: &TakenBack) -> Item {
+pub(crate) fn write_taken_back(taken_back: &ConfirmationReverted) -> Item {
     Draft::of(&Key::decision(taken_back.agent, taken_back.transaction))
         .with("svc", &taken_back.service)
         .with_optional("op", taken_back.operation.as_ref())
         .with("amt", &taken_back.amount)
         .with("payto", &taken_back.pay_to)
         .with("t", &taken_back.at)
-        .with("result", &DecisionResult::TakeBack)
+        .with("result", &DecisionResult::RevertConfirmation)
         .with("sid", &taken_back.settlement)
         .with("txh", &taken_back.tx_hash)
         .with("pver", &taken_back.policy_version)

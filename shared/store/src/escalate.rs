@@ -7,13 +7,13 @@
 use crate::{
     approval::write_approval,
     attribute::{Attribute as _, text},
+    backoff::Backoff,
     decision::write_decision,
     fault::{Fault, failed},
-    idempotency::{ESCALATE, Prior},
+    idempotency::{ESCALATE, IdempotencyRecord},
     item::Draft,
     key::{self, Key},
     ledger::Ledger,
-    patience::Patience,
     transact::{Known, Transaction},
 };
 use aws_sdk_dynamodb::types::builders::PutBuilder;
@@ -29,7 +29,7 @@ pub enum Escalated {
     /// An identical request waits already, under another key; this one waits with it.
     Joined(Approval),
     /// The idempotency key is bound already. The caller compares the fingerprint.
-    Prior(Prior),
+    IdempotencyRecord(IdempotencyRecord),
     /// As many of the agent's approvals as may wait for a person do, and none that is open is for this request. Nothing
     /// was written, so the caller records the refusal under the same id.
     TooMany,
@@ -81,20 +81,20 @@ impl Ledger {
         expires_at: Timestamp,
         most: u32,
     ) -> Result<Escalated> {
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         // Nearly every request is escalated for the first time: try the first number without looking.
         let mut place = Place::New(asked(decision, expires_at, 0)?);
         loop {
             let transaction = self.escalation(key, decision, &place, most)?;
-            let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut patience).await? else {
+            let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await? else {
                 return Ok(place.into_escalated());
             };
             if let Some(item) = refusal.met(Role::Key) {
-                let prior = Prior::read(self.row(item))?;
-                return Ok(if is_ours(&prior, decision, &place) {
+                let record = IdempotencyRecord::read(self.row(item))?;
+                return Ok(if is_ours(&record, decision, &place) {
                     place.into_escalated()
                 } else {
-                    Escalated::Prior(prior)
+                    Escalated::IdempotencyRecord(record)
                 });
             }
             if let Some(item) = refusal.met(Role::Approval) {
@@ -105,7 +105,7 @@ impl Ledger {
                     self.next_place(decision, expires_at).await?
                 };
             } else if let Some(full) = refusal.met(Role::Waiting) {
-                let made = self.make_room(decision.agent, full, decision.at, &mut patience).await?;
+                let made = self.make_room(decision.agent, full, decision.at, &mut backoff).await?;
                 if !made {
                     place = self.next_place(decision, expires_at).await?;
                     if let Place::New(_) = place {
@@ -116,7 +116,7 @@ impl Ledger {
                 let words = Fault::new("another decision has this id");
                 return Err(Error::internal("escalating a request", words));
             }
-            patience.pause().await?;
+            backoff.wait().await?;
         }
     }
 
@@ -189,8 +189,8 @@ fn is_open(approval: &Approval, decision: &DecisionRecord) -> bool {
 }
 
 /// Whether the key was bound by this very escalation, whose answer was lost.
-fn is_ours(prior: &Prior, decision: &DecisionRecord, place: &Place) -> bool {
-    matches!(prior, Prior::Escalated { transaction, approval, .. }
+fn is_ours(record: &IdempotencyRecord, decision: &DecisionRecord, place: &Place) -> bool {
+    matches!(record, IdempotencyRecord::Escalated { transaction, approval, .. }
         if *transaction == decision.transaction && *approval == place.approval().id)
 }
 

@@ -2,13 +2,13 @@
 //! looked at out of turn.
 //!
 //! The index only finds: it may lag, so every row is read from the table itself, and every move is held to its conditions.
-//! Position and marks are conveniences: with neither, the next look begins at the beginning and misses nothing.
+//! The cursor and the requests are conveniences: with neither, the next look begins at the beginning and misses nothing.
 
 use crate::{
     attribute::{Attribute as _, text},
     fault::failed,
     item::{Draft, Item},
-    key::{self, Key, hold::INDEX, hold::Place},
+    key::{self, Key, hold::INDEX, hold::IndexKey},
     ledger::Ledger,
     settlement::CONFIRMED,
     transact::{update_once_free, was_made},
@@ -24,17 +24,17 @@ pub struct Held {
     /// Which.
     pub settlement: SettlementId,
     /// What it is there for.
-    pub place: Place,
-    position: Position,
+    pub place: IndexKey,
+    position: ScanCursor,
 }
 
 /// Where a look through the index stands: right behind the settlement that it was taken of.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Position(Item);
+pub struct ScanCursor(Item);
 
 /// Somebody wants this settlement looked at now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark {
+pub struct ReconcileRequest {
     /// Whose.
     pub agent: AgentId,
     /// Which.
@@ -45,7 +45,7 @@ pub struct Mark {
 
 impl Held {
     /// Where a look stands that has come past it.
-    pub const fn position(&self) -> &Position {
+    pub const fn position(&self) -> &ScanCursor {
         &self.position
     }
 }
@@ -56,7 +56,7 @@ const AFTER: &str = "after";
 impl Ledger {
     /// What the index names from a position on, `limit` at most, and where it goes on; `None` at the end. What makes no sense
     /// is an error of its own.
-    pub async fn holds(&self, from: Option<&Position>, limit: u8) -> Result<(Vec<Result<Held>>, Option<Position>)> {
+    pub async fn holds(&self, from: Option<&ScanCursor>, limit: u8) -> Result<(Vec<Result<Held>>, Option<ScanCursor>)> {
         let scan = self
             .db
             .scan()
@@ -66,7 +66,7 @@ impl Ledger {
             .limit(limit.into());
         let answer = scan.send().await.map_err(failed("looking through the holds"))?;
         let held = answer.items().iter().map(|item| self.read_held(item)).collect();
-        Ok((held, answer.last_evaluated_key.map(Position)))
+        Ok((held, answer.last_evaluated_key.map(ScanCursor)))
     }
 
     /// Settlements of any agents as of now, in any order; those that are not there are left out.
@@ -101,15 +101,15 @@ impl Ledger {
     }
 
     /// Where the last look through the index stopped; `None` where it came to the end.
-    pub async fn position(&self) -> Result<Option<Position>> {
-        let item = self.get(&Key::position()).await?;
+    pub async fn scan_cursor(&self) -> Result<Option<ScanCursor>> {
+        let item = self.get(&Key::scan_cursor()).await?;
         let after = item.as_ref().and_then(|item| item.get(AFTER)?.as_m().ok());
-        Ok(after.cloned().map(Position))
+        Ok(after.cloned().map(ScanCursor))
     }
 
     /// Keeps where a look through the index stopped. Of two looks at once the later one's place stays, which is as good.
-    pub async fn keep_position(&self, position: Option<&Position>) -> Result<()> {
-        let row = Draft::of(&Key::position());
+    pub async fn save_scan_cursor(&self, position: Option<&ScanCursor>) -> Result<()> {
+        let row = Draft::of(&Key::scan_cursor());
         let row = match position {
             Some(position) => row.with_value(AFTER, AttributeValue::M(position.0.clone())),
             None => row,
@@ -124,8 +124,8 @@ impl Ledger {
     }
 
     /// Asks for a look at a settlement out of turn.
-    pub async fn mark(&self, mark: &Mark) -> Result<()> {
-        let row = Draft::of(&Key::mark(mark.agent, mark.settlement)).with("t", &mark.asked_at);
+    pub async fn request_reconcile(&self, mark: &ReconcileRequest) -> Result<()> {
+        let row = Draft::of(&Key::reconcile_request(mark.agent, mark.settlement)).with("t", &mark.asked_at);
         let put = self
             .db
             .put_item()
@@ -136,7 +136,7 @@ impl Ledger {
     }
 
     /// What is to be looked at out of turn, a hundred at most.
-    pub async fn marks(&self) -> Result<Vec<Mark>> {
+    pub async fn reconcile_requests(&self) -> Result<Vec<ReconcileRequest>> {
         const MOST: i32 = 100;
         let query = self
             .db
@@ -149,8 +149,9 @@ impl Ledger {
         let answer = query.send().await.map_err(failed("reading the marks"))?;
         let marks = answer.items().iter().map(|item| {
             let row = self.row(item);
-            let (agent, settlement) = key::parse_mark(key::sort_key(item)).ok_or_else(|| row.corrupt("sk"))?;
-            Ok(Mark {
+            let (agent, settlement) =
+                key::parse_reconcile_request(key::sort_key(item)).ok_or_else(|| row.corrupt("sk"))?;
+            Ok(ReconcileRequest {
                 agent,
                 settlement,
                 asked_at: row.get("t")?,
@@ -160,12 +161,12 @@ impl Ledger {
     }
 
     /// Takes a mark away, unless somebody has asked again since.
-    pub async fn unmark(&self, mark: &Mark) -> Result<()> {
+    pub async fn clear_reconcile_request(&self, mark: &ReconcileRequest) -> Result<()> {
         let delete = self
             .db
             .delete_item()
             .table_name(&*self.table)
-            .set_key(Some(Key::mark(mark.agent, mark.settlement).attributes()))
+            .set_key(Some(Key::reconcile_request(mark.agent, mark.settlement).attributes()))
             .condition_expression("t = :asked")
             .expression_attribute_values(":asked", mark.asked_at.write());
         was_made(delete.send().await, "taking a mark away").map(|_| ())
@@ -179,8 +180,8 @@ impl Ledger {
         Ok(Held {
             agent: key::agent_of(item).ok_or_else(|| row.corrupt("pk"))?,
             settlement: id.ok_or_else(|| row.corrupt("sk"))?,
-            place: Place::parse(&row.get::<String>("hs")?).ok_or_else(|| row.corrupt("hs"))?,
-            position: Position(item.clone()),
+            place: IndexKey::parse(&row.get::<String>("hs")?).ok_or_else(|| row.corrupt("hs"))?,
+            position: ScanCursor(item.clone()),
         })
     }
 }

@@ -5,7 +5,7 @@ use purser_domain::{ApprovalId, BoundPayment, Fingerprint, Result, TransactionId
 
 /// What an idempotency key is bound to, for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Prior {
+pub enum IdempotencyRecord {
     /// An authorization.
     Allowed {
         /// The request.
@@ -24,7 +24,7 @@ pub enum Prior {
     },
 }
 
-impl Prior {
+impl IdempotencyRecord {
     /// The request that the key was first used for.
     pub const fn fingerprint(&self) -> &Fingerprint {
         match self {

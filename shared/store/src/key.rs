@@ -105,12 +105,12 @@ impl Key {
     }
 
     /// Where the reconciliation of all holds stands.
-    pub(crate) fn position() -> Self {
+    pub(crate) fn scan_cursor() -> Self {
         Self::new("RECONCILE".to_owned(), ONLY)
     }
 
     /// The mark on a settlement that is to be reconciled out of turn.
-    pub(crate) fn mark(agent: AgentId, id: SettlementId) -> Self {
+    pub(crate) fn reconcile_request(agent: AgentId, id: SettlementId) -> Self {
         Self::new(MARKED.to_owned(), format!("{agent}#{id}"))
     }
 
@@ -176,7 +176,7 @@ pub(crate) fn approval_of(item: &Item) -> Option<ApprovalId> {
 pub(crate) const MARKED: &str = "MARKS";
 
 /// The agent and the settlement in a mark's sort key.
-pub(crate) fn parse_mark(sk: &str) -> Option<(AgentId, SettlementId)> {
+pub(crate) fn parse_reconcile_request(sk: &str) -> Option<(AgentId, SettlementId)> {
     let (agent, settlement) = sk.split_once('#')?;
     Some((AgentId::parse(agent)?, SettlementId::parse(settlement)?))
 }
@@ -192,7 +192,7 @@ pub(crate) mod hold {
 
     /// What a settlement is in the index for.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Place {
+    pub enum IndexKey {
         /// Its spend is held. From that time on it may be releasable: the payment's `validBefore`.
         Held(Timestamp),
         /// It is confirmed, by a transfer in this block, and watched.
@@ -206,7 +206,7 @@ pub(crate) mod hold {
         format!("{:02x}", id.uuid().as_u128() & 0xff)
     }
 
-    impl Place {
+    impl IndexKey {
         /// The place as a text; several settlements may have the same.
         pub(crate) fn text(self) -> String {
             match self {
@@ -391,14 +391,14 @@ mod tests {
     fn a_place_in_the_index_tells_a_hold_from_a_confirmed_one() {
         let at = Timestamp::from_secs(1_795_223_340).unwrap();
         for place in [
-            hold::Place::Held(at),
-            hold::Place::Watched(0),
-            hold::Place::Watched(31_415_926),
+            hold::IndexKey::Held(at),
+            hold::IndexKey::Watched(0),
+            hold::IndexKey::Watched(31_415_926),
         ] {
-            assert_eq!(hold::Place::parse(&place.text()), Some(place));
+            assert_eq!(hold::IndexKey::parse(&place.text()), Some(place));
         }
         for other in ["", "C#", "D#1", "1#", "C##1", "-1"] {
-            assert_eq!(hold::Place::parse(other), None, "{other}");
+            assert_eq!(hold::IndexKey::parse(other), None, "{other}");
         }
         let ids = [0, 0x0f, 0x1ff].map(|id| SettlementId::from_uuid(Uuid::from_u128(id)));
         assert_eq!(ids.map(hold::partition), ["00", "0f", "ff"]);
@@ -407,9 +407,12 @@ mod tests {
     #[test]
     fn a_mark_names_its_settlement() {
         let (agent, id) = (AgentId::from_uuid(Uuid::nil()), SettlementId::from_uuid(Uuid::max()));
-        assert_eq!(parse_mark(&Key::mark(agent, id).sk), Some((agent, id)));
+        assert_eq!(
+            parse_reconcile_request(&Key::reconcile_request(agent, id).sk),
+            Some((agent, id))
+        );
         for other in ["", "#", "x#y"] {
-            assert_eq!(parse_mark(other), None, "{other}");
+            assert_eq!(parse_reconcile_request(other), None, "{other}");
         }
     }
 }

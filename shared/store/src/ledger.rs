@@ -3,10 +3,10 @@
 //! Its operations are one file each. Here is only what they share.
 
 use crate::{
+    backoff::Backoff,
     fault::{Fault, failed},
     item::{Item, Row},
     key::Key,
-    patience::Patience,
 };
 use aws_sdk_dynamodb::{
     Client,
@@ -49,7 +49,7 @@ pub(crate) async fn get_all(
     /// The most keys of one `BatchGetItem` (API reference).
     const BATCH: usize = 100;
     let mut found = Vec::with_capacity(wanted.len());
-    let mut patience = Patience::new();
+    let mut backoff = Backoff::new();
     while !wanted.is_empty() {
         let rest = wanted.split_off(wanted.len().min(BATCH));
         let batch = KeysAndAttributes::builder()
@@ -64,7 +64,7 @@ pub(crate) async fn get_all(
         let left = answer.unprocessed_keys.into_iter().flat_map(HashMap::into_values);
         wanted = left.flat_map(|left| left.keys).collect();
         if !wanted.is_empty() {
-            patience.pause().await?;
+            backoff.wait().await?;
         }
         wanted.extend(rest);
     }

@@ -9,7 +9,7 @@
 //! - nothing that money depends on expires by TTL, and no decision reads an index.
 //!
 //! ```text
-//! snapshot ─(evaluate)─▶ reserve ─▶ confirm ─▶ take_back   key.rs      every key, spelled once
+//! decision_inputs ─(evaluate)─▶ reserve ─▶ confirm ─▶ revert_confirmation   key.rs      every key, spelled once
 //!             │              └────▶ release                item.rs     an item becomes a domain type, or is `Corrupt`
 //!             ├────────▶ escalate ─▶ resolve               transact.rs what a cancelled transaction says
 //!             └────────▶ record
@@ -22,11 +22,13 @@ mod agent;
 mod approval;
 mod attribute;
 mod authenticate;
+mod backoff;
 mod cache;
 mod catalog;
 mod checks;
 mod client;
 mod decision;
+mod decision_inputs;
 mod escalate;
 mod fault;
 mod holds;
@@ -37,15 +39,13 @@ mod key_use;
 mod ledger;
 mod map;
 mod owned;
-mod patience;
 mod policy;
 mod preflight;
 mod release;
 mod reserve;
+mod revert_confirmation;
 mod settle;
 mod settlement;
-mod snapshot;
-mod take_back;
 mod throttle;
 mod transact;
 mod waiting;
@@ -53,24 +53,24 @@ mod wallet;
 mod window;
 
 pub use agent::Created;
-pub use approval::{Resolved, Verdict};
+pub use approval::{ApprovalDecision, Resolved};
 pub use authenticate::{Authenticated, Authenticator};
+pub use backoff::Backoff;
 pub use cache::{CatalogCache, Edition};
 pub use catalog::{CatalogTable, Listed};
 pub use client::client;
+pub use decision_inputs::{DecisionInputs, DecisionKeys, ServiceState};
 pub use escalate::Escalated;
 pub use fault::Fault;
-pub use holds::{Held, Mark, Position};
-pub use idempotency::Prior;
+pub use holds::{Held, ReconcileRequest, ScanCursor};
+pub use idempotency::IdempotencyRecord;
 pub use item::Corrupt;
-pub use key::hold::Place;
+pub use key::hold::IndexKey;
 pub use key_use::KeyUses;
 pub use ledger::{Edited, Ledger};
 pub use owned::ApprovalPlace;
-pub use patience::Patience;
 pub use preflight::ReplayKey;
 pub use reserve::Reserved;
 pub use settle::{Confirmed, Moved, Presented};
-pub use snapshot::{Ask, Snapshot, Standing};
 pub use throttle::Throttle;
 pub use window::Cleared;

@@ -6,11 +6,11 @@
 
 use crate::{
     attribute::Attribute as _,
+    backoff::Backoff,
     fault::failed,
     item::{Draft, Item},
     key::{self, Key},
     ledger::{Edited, Ledger},
-    patience::Patience,
     transact::{Known, Transaction},
     window::Horizon,
 };
@@ -31,10 +31,10 @@ impl Ledger {
     /// The first version makes the window too, and is held to the version of the agent's record that the window is shut by:
     /// else an edit of the agent, answered meanwhile, would not hold for this window.
     pub async fn put_policy(&self, agent: AgentId, enabled: &EnabledService) -> Result<Edited> {
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         loop {
             let transaction = self.policy_edit(agent, enabled).await?;
-            let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut patience).await? else {
+            let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await? else {
                 return Ok(Edited::Stored);
             };
             if refusal.names(Role::Policy) {
@@ -49,7 +49,7 @@ impl Ledger {
                 });
             }
             // The agent was edited in between.
-            patience.pause().await?;
+            backoff.wait().await?;
         }
     }
 

@@ -8,10 +8,10 @@
 
 use crate::{
     attribute::{Attribute as _, text},
+    backoff::Backoff,
     fault::Fault,
     key::Key,
     ledger::Ledger,
-    patience::Patience,
     settle::Moved,
     settlement::{AUTHORIZED, EXPIRED},
     transact::{Known, Transaction},
@@ -45,14 +45,14 @@ impl Ledger {
         let mut counted_in: Vec<WindowScope> = std::iter::once(WindowScope::Day { agent, service })
             .chain(budgets)
             .collect();
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         loop {
             let transaction = self.giving_back(settlement, &counted_in)?;
-            let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut patience).await? else {
+            let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await? else {
                 return Ok(Moved::Done(settlement.clone().expired(unusable)));
             };
             if let Some(item) = refusal.met(Role::Settlement) {
-                return Ok(Moved::Overtaken(self.read_settlement(agent, item)?));
+                return Ok(Moved::Superseded(self.read_settlement(agent, item)?));
             }
             let before = counted_in.len();
             counted_in.retain(|scope| !refusal.names(Role::Entry(*scope)));

@@ -7,13 +7,13 @@
 
 use crate::{
     attribute::{Attribute as _, text},
-    idempotency::{ALLOW, ESCALATE, Prior},
+    backoff::Backoff,
+    idempotency::{ALLOW, ESCALATE, IdempotencyRecord},
     item::Draft,
     key::Key,
     ledger::Ledger,
-    patience::Patience,
     settlement::write_settlement,
-    transact::{Known, MOST_ACTIONS, Refusal, Transaction},
+    transact::{FailedConditions, Known, MOST_ACTIONS, Transaction},
 };
 use aws_sdk_dynamodb::types::builders::{PutBuilder, UpdateBuilder};
 use purser_domain::{ApprovalId, Fingerprint, Grant, Resolution, Result, SettlementId, Terms};
@@ -24,7 +24,7 @@ pub enum Reserved {
     /// The payment is reserved, under the terms that were given.
     Done,
     /// The idempotency key is bound already. The caller compares the fingerprint.
-    Prior(Prior),
+    IdempotencyRecord(IdempotencyRecord),
     /// The approval was used already.
     ApprovalUsed {
         /// What it authorized.
@@ -50,13 +50,13 @@ impl Ledger {
     ///
     /// Of several conditions that failed, the first of these answers: the approval was used, the key is bound, anything
     /// else. A transaction that only met others is sent again after a pause, and after four pauses the caller takes a
-    /// fresh look; `patience` counts over all of that and ends it with an error, leaving nothing behind.
+    /// fresh look; `backoff` counts over all of that and ends it with an error, leaving nothing behind.
     pub async fn reserve(
         &self,
         grant: &Grant<'_>,
         terms: &Terms,
         fingerprint: &Fingerprint,
-        patience: &mut Patience,
+        backoff: &mut Backoff,
     ) -> Result<Reserved> {
         let transaction = self.reservation(grant, terms, fingerprint)?;
         if transaction.len() > MOST_ACTIONS {
@@ -65,15 +65,15 @@ impl Ledger {
                 // Whether it came to pass is seen at the next read.
                 let _evicted = self.evict(charge.scope, charge.evict).await?;
             }
-            patience.pause().await?;
+            backoff.wait().await?;
             return Ok(Reserved::Raced);
         }
-        match transaction.send_while_fresh(&self.db, patience).await? {
+        match transaction.send_while_fresh(&self.db, backoff).await? {
             Some(Known::Committed) => Ok(Reserved::Done),
             Some(Known::Refused(refusal)) => {
                 let reserved = self.refused(&refusal, grant.approval(), terms.id)?;
                 if reserved == Reserved::Raced {
-                    patience.pause().await?;
+                    backoff.wait().await?;
                 }
                 Ok(reserved)
             }
@@ -130,7 +130,12 @@ impl Ledger {
             .expression_attribute_values(":now", terms.authorized_at.write())
     }
 
-    fn refused(&self, refusal: &Refusal<Role>, approval: Option<ApprovalId>, ours: SettlementId) -> Result<Reserved> {
+    fn refused(
+        &self,
+        refusal: &FailedConditions<Role>,
+        approval: Option<ApprovalId>,
+        ours: SettlementId,
+    ) -> Result<Reserved> {
         if let Some((item, id)) = refusal.met(Role::Approval).zip(approval)
             && let Resolution::Executed { settlement, .. } = self.read_approval(id, item)?.resolution
         {
@@ -140,13 +145,13 @@ impl Ledger {
                 Reserved::ApprovalUsed { settlement }
             });
         }
-        let prior = refusal
+        let record = refusal
             .met(Role::Key)
-            .map(|item| Prior::read(self.row(item)))
+            .map(|item| IdempotencyRecord::read(self.row(item)))
             .transpose()?;
-        Ok(match prior {
-            Some(Prior::Allowed { payment, .. }) if payment.settlement == ours => Reserved::Done,
-            Some(prior) => Reserved::Prior(prior),
+        Ok(match record {
+            Some(IdempotencyRecord::Allowed { payment, .. }) if payment.settlement == ours => Reserved::Done,
+            Some(record) => Reserved::IdempotencyRecord(record),
             None => Reserved::Raced,
         })
     }

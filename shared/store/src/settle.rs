@@ -8,11 +8,11 @@
 
 use crate::{
     attribute::{Attribute as _, text},
+    backoff::Backoff,
     fault::Fault,
     item::Draft,
-    key::{self, Key, hold::Place},
+    key::{self, Key, hold::IndexKey},
     ledger::Ledger,
-    patience::Patience,
     settlement::{AUTHORIZED, CONFIRMED, EXPIRED},
     transact::{Known, Transaction},
     window::{add, write_entry},
@@ -44,7 +44,7 @@ pub enum Moved {
     Done(Settlement),
     /// The settlement was somewhere else already, perhaps by an earlier sending of this very move; as it is stored. Nothing
     /// was written.
-    Overtaken(Settlement),
+    Superseded(Settlement),
 }
 
 /// A settlement that its agent asks about, and what it may be proven by. Each part is as of now.
@@ -111,7 +111,7 @@ impl Ledger {
     pub async fn confirm(&self, settlement: &Settlement, transfer: &Transfer, now: Timestamp) -> Result<Confirmed> {
         let (agent, id) = (settlement.terms.agent, settlement.id());
         let mut settlement = settlement.clone();
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         loop {
             let mut transaction = Transaction::new();
             let (update, counted_at) = match settlement.state {
@@ -126,7 +126,7 @@ impl Ledger {
             transaction.update(Role::Settlement, update)?;
             transaction.put(Role::Transaction, self.claim(&settlement, transfer))?;
 
-            let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut patience).await? else {
+            let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await? else {
                 let confirmed = settlement.confirmed(transfer, now);
                 return Ok(Confirmed::Done(Settlement {
                     counted_at,
@@ -150,7 +150,7 @@ impl Ledger {
                 None if refusal.names(Role::Window) && !refusal.names(Role::Settlement) => {}
                 None => return Err(Error::internal(CONFIRMING, Fault::new("there is no such settlement"))),
             }
-            patience.pause().await?;
+            backoff.wait().await?;
         }
     }
 
@@ -181,7 +181,7 @@ impl Ledger {
 
     fn confirming(&self, settlement: &Settlement, transfer: &Transfer, now: Timestamp) -> UpdateBuilder {
         let terms = &settlement.terms;
-        let place = Place::Watched(transfer.block_number()).text();
+        let place = IndexKey::Watched(transfer.block_number()).text();
         self.update(&Key::settlement(terms.agent, terms.id))
             .expression_attribute_values(":confirmed", text(CONFIRMED))
             .expression_attribute_values(":hash", transfer.tx_hash().write())

@@ -9,7 +9,7 @@ use crate::{
     checks::Checks,
     fault::failed,
     item::{Draft, Item},
-    key::{self, Key, hold::Place},
+    key::{self, Key, hold::IndexKey},
     ledger::Ledger,
 };
 use purser_domain::{AgentId, Result, Settlement, SettlementId, SettlementState, Terms};
@@ -106,6 +106,6 @@ pub(crate) fn write_settlement(terms: &Terms) -> Item {
         .with("checks", &Checks(terms.checks.clone()))
         .with_value("rs", text(AUTHORIZED))
         .with("hp", &key::hold::partition(terms.id))
-        .with("hs", &Place::Held(terms.valid_before).text())
+        .with("hs", &IndexKey::Held(terms.valid_before).text())
         .into_item()
 }

@@ -5,9 +5,9 @@
 //! and finds its own rows if it had committed.
 
 use crate::{
+    backoff::Backoff,
     fault::{Fault, failed},
     item::Item,
-    patience::Patience,
 };
 use aws_sdk_dynamodb::{
     Client,
@@ -40,7 +40,7 @@ pub(crate) enum Known<Role> {
     /// Everything was written.
     Committed,
     /// Nothing was, because conditions failed.
-    Refused(Refusal<Role>),
+    Refused(FailedConditions<Role>),
 }
 
 /// What became of one sending.
@@ -49,7 +49,7 @@ pub(crate) enum Sent<Role> {
     /// Everything was written.
     Committed,
     /// Nothing was, because conditions failed.
-    Refused(Refusal<Role>),
+    Refused(FailedConditions<Role>),
     /// Nothing was, because of other transactions or of throttling.
     Contended,
     /// The answer was lost: everything was written, or nothing, or it still will be.
@@ -58,9 +58,9 @@ pub(crate) enum Sent<Role> {
 
 /// The conditions that failed.
 #[derive(Debug)]
-pub(crate) struct Refusal<Role>(Vec<(Role, Option<Item>)>);
+pub(crate) struct FailedConditions<Role>(Vec<(Role, Option<Item>)>);
 
-impl<Role: Copy + PartialEq> Refusal<Role> {
+impl<Role: Copy + PartialEq> FailedConditions<Role> {
     /// The item that the condition of this role met, where that condition failed and asked for it.
     pub(crate) fn met(&self, role: Role) -> Option<&Item> {
         self.0
@@ -143,16 +143,16 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
     }
 
     /// Sends it until it is committed or refused, for writes that find their own rows when they are repeated.
-    pub(crate) async fn send_until_known(&self, db: &Client, patience: &mut Patience) -> Result<Known<Role>> {
+    pub(crate) async fn send_until_known(&self, db: &Client, backoff: &mut Backoff) -> Result<Known<Role>> {
         loop {
-            if let Some(known) = self.send_while_fresh(db, patience).await? {
+            if let Some(known) = self.send_while_fresh(db, backoff).await? {
                 return Ok(known);
             }
         }
     }
 
     /// The same, but `None` where it only met others so often that what it was built on is getting old.
-    pub(crate) async fn send_while_fresh(&self, db: &Client, patience: &mut Patience) -> Result<Option<Known<Role>>> {
+    pub(crate) async fn send_while_fresh(&self, db: &Client, backoff: &mut Backoff) -> Result<Option<Known<Role>>> {
         let mut lost_before = false;
         loop {
             match self.send(db).await? {
@@ -163,8 +163,8 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
                 Sent::Unknown(error) if lost_before => return Err(error),
                 Sent::Unknown(_) => lost_before = true,
             }
-            patience.pause().await?;
-            if !lost_before && patience.wants_a_fresh_look() {
+            backoff.wait().await?;
+            if !lost_before && backoff.wants_a_fresh_look() {
                 return Ok(None);
             }
         }
@@ -210,7 +210,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         Ok(if refused.is_empty() {
             Sent::Contended
         } else {
-            Sent::Refused(Refusal(refused))
+            Sent::Refused(FailedConditions(refused))
         })
     }
 }
@@ -238,10 +238,10 @@ where
 
 /// Sends a single update until no transaction holds its item; false where its condition failed.
 pub(crate) async fn update_once_free(update: &UpdateItemFluentBuilder, doing: &'static str) -> Result<bool> {
-    let mut patience = Patience::new();
+    let mut backoff = Backoff::new();
     loop {
         match update.clone().send().await {
-            Err(error) if is_conflict(&error) => patience.pause().await?,
+            Err(error) if is_conflict(&error) => backoff.wait().await?,
             answer => return was_made(answer, doing),
         }
     }

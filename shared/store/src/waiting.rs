@@ -4,9 +4,7 @@
 //! Always true: what waits is in its agent's set, since it is staged and added in one transaction. What no longer waits
 //! stays in it until there has to be room; it never waits again, so it can be taken out at any time.
 
-use crate::{
-    attribute::Attribute as _, item::Item, key::Key, ledger::Ledger, patience::Patience, transact::Transaction,
-};
+use crate::{attribute::Attribute as _, backoff::Backoff, item::Item, key::Key, ledger::Ledger, transact::Transaction};
 use aws_sdk_dynamodb::types::builders::UpdateBuilder;
 use purser_domain::{AgentId, Approval, ApprovalId, ApprovalStatus, Fingerprint, Result, Timestamp};
 use std::collections::BTreeSet;
@@ -62,7 +60,7 @@ impl Ledger {
         agent: AgentId,
         full: &Item,
         at: Timestamp,
-        patience: &mut Patience,
+        backoff: &mut Backoff,
     ) -> Result<bool> {
         let ids = self.may_wait(full)?;
         let waiting = self.still_waiting(&ids, at).await?;
@@ -77,7 +75,7 @@ impl Ledger {
         let mut transaction = Transaction::new();
         transaction.update((), update)?;
         // Nothing can refuse it, as it has no condition.
-        let _done = transaction.send_until_known(&self.db, patience).await?;
+        let _done = transaction.send_until_known(&self.db, backoff).await?;
         Ok(true)
     }
 

@@ -7,7 +7,7 @@
 use crate::{
     attribute::Attribute as _,
     fault::failed,
-    idempotency::Prior,
+    idempotency::IdempotencyRecord,
     item::{Draft, Item},
     key::{self, Key},
     ledger::Ledger,
@@ -48,7 +48,7 @@ pub enum Cleared {
     /// Of as much as one transaction takes; there may be more.
     More,
     /// Of nothing, as others are about the same window.
-    Overtaken,
+    Superseded,
 }
 
 /// What stands at the head of a window's partition.
@@ -67,7 +67,7 @@ enum Role {
 }
 
 impl Ledger {
-    /// The head of a window's partition, in one Query. The parts may be of two instants: see [`crate::Snapshot`].
+    /// The head of a window's partition, in one Query. The parts may be of two instants: see [`crate::DecisionInputs`].
     pub(crate) async fn head(&self, scope: WindowScope, length: Duration) -> Result<Head> {
         self.head_with(scope, length, OLDEST).await
     }
@@ -98,20 +98,22 @@ impl Ledger {
     ///
     /// The key is looked at again since it may have been read before the window: what takes the room then may be this very
     /// purchase, authorized by the same call's twin.
-    pub async fn held_still(&self, window: &Window, key: &Fingerprint) -> Result<bool> {
+    pub async fn unchanged_since(&self, window: &Window, key: &Fingerprint) -> Result<bool> {
         let (WindowScope::Day { agent, .. } | WindowScope::Budget { agent, .. }) = window.scope;
         let (totals, key) = (Key::window(window.scope), Key::idempotency(agent, key));
-        let (totals, prior) = tokio::try_join!(self.get(&totals), self.get(&key))?;
+        let (totals, record) = tokio::try_join!(self.get(&totals), self.get(&key))?;
         let version = match &totals {
             None => empty(window.scope, window.length, true).version,
             Some(item) => self.row(item).get("ver")?,
         };
-        let prior = prior.map(|item| Prior::read(self.row(&item))).transpose()?;
-        Ok(version == window.version && !matches!(prior, Some(Prior::Allowed { .. })))
+        let record = record
+            .map(|item| IdempotencyRecord::read(self.row(&item)))
+            .transpose()?;
+        Ok(version == window.version && !matches!(record, Some(IdempotencyRecord::Allowed { .. })))
     }
 
     /// Adds more of its oldest entries to the window, for [`Window::tells_more`]. They may be of a later instant than the
-    /// rest: ask [`Ledger::held_still`] afterwards.
+    /// rest: ask [`Ledger::unchanged_since`] afterwards.
     pub async fn read_further(&self, window: &mut Window) -> Result<()> {
         let after = window.oldest.last().map(|last| key::of_entry(window.scope, last));
         let after = after.unwrap_or_else(|| Key::window(window.scope));
@@ -162,7 +164,7 @@ impl Ledger {
     pub async fn clear_expired(&self, window: &Window, at: Timestamp) -> Result<Cleared> {
         let current = self.head_with(window.scope, window.length, DRAIN).await?.window;
         if !self.evict(window.scope, current.expired(at)).await? {
-            return Ok(Cleared::Overtaken);
+            return Ok(Cleared::Superseded);
         }
         Ok(if current.hides_expired(at) {
             Cleared::More
@@ -241,7 +243,7 @@ impl Ledger {
     }
 
     /// Shuts a window for every decision that was made on an earlier version of the agent's record.
-    pub(crate) async fn shut_for_earlier(&self, scope: WindowScope, agent_version: u64) -> Result<()> {
+    pub(crate) async fn fence_older_versions(&self, scope: WindowScope, agent_version: u64) -> Result<()> {
         let update = self
             .db
             .update_item()

@@ -6,8 +6,8 @@
 use crate::world::{NETWORK, World, authorize_body, units};
 use purser_api::AuthorizeRequest;
 use purser_domain::{
-    Address, AgentStatus, ApprovalId, Category, Check, CheckOutcome, Decision, DomainPattern, EnabledService, Eviction,
-    Facts, Intent, OperationSlug, Purchase, RuleKind, Service, ServiceSlug, Target, Vendor, evaluate,
+    Address, AgentStatus, ApprovalId, CatalogMatch, Category, Check, CheckOutcome, Decision, DomainPattern,
+    EnabledService, Eviction, Facts, Intent, OperationSlug, RuleKind, Service, ServiceSlug, Target, Vendor, evaluate,
 };
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -98,8 +98,8 @@ impl Case {
     }
 
     /// What is bought.
-    pub fn purchase(&self) -> Purchase<'_> {
-        Purchase::of(&self.intent, &self.world.catalog).unwrap()
+    pub fn purchase(&self) -> CatalogMatch<'_> {
+        CatalogMatch::of(&self.intent, &self.world.catalog).unwrap()
     }
 
     /// The case as our evaluation takes it.
@@ -108,7 +108,7 @@ impl Case {
     }
 
     /// The case as our evaluation takes it, about that purchase and with that approval.
-    pub fn facts_about<'a>(&'a self, purchase: Purchase<'a>, approval: Option<ApprovalId>) -> Facts<'a> {
+    pub fn facts_about<'a>(&'a self, purchase: CatalogMatch<'a>, approval: Option<ApprovalId>) -> Facts<'a> {
         Facts {
             agent: &self.world.agent,
             intent: &self.intent,

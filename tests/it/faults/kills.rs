@@ -6,7 +6,7 @@
 
 use super::steps::{ASK_AGAIN, AUTHORIZE, COMPLETE, ESCALATE, Kills, REPLAY, Stop, stops};
 use super::{authorizing, completing, confirmed, made_once, payments, policy};
-use purser_store::Verdict;
+use purser_store::ApprovalDecision;
 use purser_tests::{Answer, Process, Request, TestAgent, World, body_of, dollars};
 use serde_json::Value;
 
@@ -129,7 +129,9 @@ async fn an_approved_payment_whose_process_is_killed_at_any_two_steps_is_asked_f
                 "one question"
             );
         }
-        world.resolve(approval.as_str().unwrap(), Verdict::Approve).await;
+        world
+            .resolve(approval.as_str().unwrap(), ApprovalDecision::Approve)
+            .await;
 
         let mut retry = body;
         retry["approval_id"] = approval;

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 /// A call by its name, which of that name it is, and a moment of it.
-type Place = (String, u32, Moment);
+type IndexKey = (String, u32, Moment);
 
 /// Lets a run go through, or kills it at a place; answers all the places that it came by.
-async fn run(reconcile: &Process, kill_at: Option<&Place>) -> Vec<Place> {
+async fn run(reconcile: &Process, kill_at: Option<&IndexKey>) -> Vec<IndexKey> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let (places, kill_at) = (Arc::clone(&seen), kill_at.cloned());
     let mut calls: BTreeMap<(String, Moment), u32> = BTreeMap::new();

@@ -5,7 +5,7 @@
 //! transfer is carried out when its block's time lies before its `validBefore`, its nonce was not used, and the money is
 //! there; else its transaction reverts, and is in the block all the same.
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 use purser_domain::{AUTHORIZATION_CANCELED, AUTHORIZATION_USED, Address, B256, Network, TRANSFER};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -95,7 +95,7 @@ pub(crate) struct Chain {
     waiting: Vec<Tx>,
     /// Taken back, and in no block since; another reorganization may bring them again.
     lost: Vec<Tx>,
-    dice: Dice,
+    rng: Rng,
     confirmations: u64,
     /// Every block that was ever so deep that it counted as final.
     finals: BTreeMap<B256, Arc<Block>>,
@@ -105,12 +105,12 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    pub(crate) fn new(dice: Dice, confirmations: u64, now: u64, balances: BTreeMap<Address, u64>) -> Self {
+    pub(crate) fn new(rng: Rng, confirmations: u64, now: u64, balances: BTreeMap<Address, u64>) -> Self {
         let mut chain = Self {
             blocks: Vec::new(),
             waiting: Vec::new(),
             lost: Vec::new(),
-            dice,
+            rng,
             confirmations,
             finals: BTreeMap::new(),
             known: BTreeMap::new(),
@@ -128,7 +128,7 @@ impl Chain {
 
     fn append(&mut self, number: u64, parent: B256, time: u64, mined: Vec<Mined>, state: Arc<State>) {
         let mut hash = B256::ZERO;
-        self.dice.fill(hash.as_mut_slice());
+        self.rng.fill(hash.as_mut_slice());
         let block = Arc::new(Block {
             number,
             hash,
@@ -203,7 +203,7 @@ impl Chain {
     pub(crate) fn new_hash(&mut self) -> B256 {
         self.transactions += 1;
         let mut hash = B256::ZERO;
-        Dice::of(self.transactions).fill(hash.as_mut_slice());
+        Rng::of(self.transactions).fill(hash.as_mut_slice());
         hash
     }
 
@@ -221,11 +221,11 @@ impl Chain {
         let taken_back = gone.iter().flat_map(|block| &block.mined).map(|mined| mined.tx.clone());
         let homeless: Vec<Tx> = std::mem::take(&mut self.lost).into_iter().chain(taken_back).collect();
         for tx in homeless {
-            match self.dice.below(3) {
+            match self.rng.below(3) {
                 0 => self.lost.push(tx),
                 1 => self.waiting.push(tx),
                 _ => {
-                    let at = tx.at.max(self.time() + 1 + self.dice.below(3) * BLOCK_SECS);
+                    let at = tx.at.max(self.time() + 1 + self.rng.below(3) * BLOCK_SECS);
                     self.waiting.push(Tx { at, ..tx });
                 }
             }

@@ -6,9 +6,9 @@
 //! wrote meanwhile it must be expected of one of the states that there were, and need not be the first: its reads may be
 //! of two instants, but each of them was true.
 
-use crate::books::{Books, DAY, budget_window, day_window};
 use crate::laws::{approval_id, hex};
 use crate::plan::{Buy, Twist};
+use crate::stored::{DAY, StoredState, budget_window, day_window};
 use crate::tables::{Item, bytes, list, number, text};
 use dynoxide::types::AttributeValue;
 use purser_domain::{AgentId, ApprovalId, Fingerprint};
@@ -39,36 +39,36 @@ pub(crate) struct Instant<'a> {
 }
 
 /// All answers that a state leads to, the first that applies first.
-pub(crate) fn answers(books: &Books, asked: &Asked<'_>, instant: &Instant<'_>) -> Vec<String> {
+pub(crate) fn answers(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> Vec<String> {
     let mut answers = Vec::new();
-    if !takes(books, asked, instant) {
+    if !takes(stored, asked, instant) {
         answers.push("invalid_agent_key".to_owned());
     }
-    if let Some(answer) = before(books, asked, instant) {
+    if let Some(answer) = before(stored, asked, instant) {
         answers.extend(answer);
         return answers;
     }
-    answers.extend(refusals(books, asked, instant));
+    answers.extend(refusals(stored, asked, instant));
     answers.push("allow".to_owned());
     answers
 }
 
 /// Whether the key works, at one instant of the call's at least.
-fn takes(books: &Books, asked: &Asked<'_>, instant: &Instant<'_>) -> bool {
-    key_ends(books, asked).is_some_and(|ends| ends.is_none_or(|ends| instant.from < ends))
+fn takes(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> bool {
+    key_ends(stored, asked).is_some_and(|ends| ends.is_none_or(|ends| instant.from < ends))
 }
 
 /// Whether the key had ended at one instant of the call's at least.
-pub(crate) fn may_have_ended(books: &Books, asked: &Asked<'_>, until: i64) -> bool {
-    key_ends(books, asked).is_none_or(|ends| ends.is_some_and(|ends| until >= ends))
+pub(crate) fn may_have_ended(stored: &StoredState, asked: &Asked<'_>, until: i64) -> bool {
+    key_ends(stored, asked).is_none_or(|ends| ends.is_some_and(|ends| until >= ends))
 }
 
 #[expect(
     clippy::option_option,
     reason = "no such key, and a key without an end, are two things"
 )]
-fn key_ends(books: &Books, asked: &Asked<'_>) -> Option<Option<i64>> {
-    let keys = list(books.agent(asked.agent)?, "keys");
+fn key_ends(stored: &StoredState, asked: &Asked<'_>) -> Option<Option<i64>> {
+    let keys = list(stored.agent(asked.agent)?, "keys");
     keys.iter().find_map(|key| match key {
         AttributeValue::M(key) if key_id(key) == asked.caller => {
             Some(key.contains_key("ends").then(|| number(key, "ends")))
@@ -86,9 +86,9 @@ fn key_id(key: &Item) -> String {
 }
 
 /// What earlier calls and people have settled. More than one answer where the time may have run out meanwhile.
-fn before(books: &Books, asked: &Asked<'_>, instant: &Instant<'_>) -> Option<Vec<String>> {
+fn before(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> Option<Vec<String>> {
     let approval = |id: &str| {
-        books
+        stored
             .all("AP#", "")
             .find(|(key, _)| approval_id(key) == id)
             .map(|(_, row)| row)
@@ -106,10 +106,10 @@ fn before(books: &Books, asked: &Asked<'_>, instant: &Instant<'_>) -> Option<Vec
         return Some(vec![format!("idempotent_replay:{id}:{}", text(row, "sid"))]);
     }
     let same = |row: &Item| bytes(row, "rh") == asked.fingerprint.as_bytes();
-    let prior = books.row(&format!("A#{}", asked.agent), &format!("I#{}", asked.key));
+    let prior = stored.row(&format!("A#{}", asked.agent), &format!("I#{}", asked.key));
     match prior.map(|row| (text(row, "kind"), row)) {
         Some(("allow", row)) if same(row) => {
-            let is_frozen = books.agent(asked.agent).is_some_and(|row| text(row, "st") == "frozen");
+            let is_frozen = stored.agent(asked.agent).is_some_and(|row| text(row, "st") == "frozen");
             return Some(vec![if is_frozen {
                 "policy_blocked:agent_frozen".to_owned()
             } else {
@@ -126,7 +126,7 @@ fn before(books: &Books, asked: &Asked<'_>, instant: &Instant<'_>) -> Option<Vec
         Some((_, row)) if carried.is_none() => {
             let id = text(row, "apid");
             let row = approval(id).expect("what a key waits for is there");
-            return Some(standing(id, row, instant, true));
+            return Some(service_state(id, row, instant, true));
         }
         _ => {}
     }
@@ -134,14 +134,14 @@ fn before(books: &Books, asked: &Asked<'_>, instant: &Instant<'_>) -> Option<Vec
     if !same(row) {
         return Some(vec!["policy_blocked:approval_request_mismatch".to_owned()]);
     }
-    let mut answers = standing(&id, row, instant, false);
+    let mut answers = service_state(&id, row, instant, false);
     let runs = answers.iter().position(|answer| answer == "runs");
     match runs {
         Some(0) if answers.len() == 1 => None,
         Some(place) => {
             // It may run, and the time may have run out.
             answers.remove(place);
-            answers.extend(refusals(books, asked, instant));
+            answers.extend(refusals(stored, asked, instant));
             answers.push("allow".to_owned());
             Some(answers)
         }
@@ -150,7 +150,7 @@ fn before(books: &Books, asked: &Asked<'_>, instant: &Instant<'_>) -> Option<Vec
 }
 
 /// What an approval lets a call answer; `pinned`, where the call does not carry it.
-fn standing(id: &str, row: &Item, instant: &Instant<'_>, pinned: bool) -> Vec<String> {
+fn service_state(id: &str, row: &Item, instant: &Instant<'_>, pinned: bool) -> Vec<String> {
     let waits = || format!("approval_required:{id}");
     let open = match text(row, "st") {
         "executed" => return vec![format!("idempotent_replay:{id}:{}", text(row, "sid"))],
@@ -170,30 +170,30 @@ fn standing(id: &str, row: &Item, instant: &Instant<'_>, pinned: bool) -> Vec<St
 }
 
 /// Every check that fails, in the order in which they are made.
-fn refusals(books: &Books, asked: &Asked<'_>, instant: &Instant<'_>) -> Vec<String> {
+fn refusals(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> Vec<String> {
     let mut refused = Vec::new();
     let Asked {
         agent, service, buy, ..
     } = *asked;
     let amount = i64::from(buy.units);
     let windows = std::iter::once((day_window(agent, service), DAY));
-    let budgets = books.budgets(agent);
+    let budgets = stored.budgets(agent);
     let windows = windows.chain(
         budgets
             .iter()
             .map(|budget| (budget_window(agent, &budget.id), budget.length)),
     );
     let cleared = windows
-        .map(|(window, length)| books.horizon(&window) + length)
+        .map(|(window, length)| stored.horizon(&window) + length)
         .max()
         .unwrap_or(0);
     let at = instant.recorded.unwrap_or(instant.from).max(cleared);
-    let policy = books.row(&day_window(agent, service), "#P");
+    let policy = stored.row(&day_window(agent, service), "#P");
     let policy = policy.filter(|row| matches!(row.get("on"), Some(AttributeValue::BOOL(true))));
     if policy.is_none() {
         refused.push("service_not_enabled".to_owned());
     }
-    if books.agent(agent).is_some_and(|row| text(row, "st") == "frozen") {
+    if stored.agent(agent).is_some_and(|row| text(row, "st") == "frozen") {
         refused.push("policy_blocked:agent_frozen".to_owned());
     }
     if buy.twist == Twist::OverCeiling {
@@ -202,7 +202,7 @@ fn refusals(books: &Books, asked: &Asked<'_>, instant: &Instant<'_>) -> Vec<Stri
     if policy.is_some_and(|policy| amount > number(policy, "mpc")) {
         refused.push("amount_exceeds_per_call_limit".to_owned());
     }
-    let rules = books.agent(agent).map(|row| list(row, "rules")).unwrap_or_default();
+    let rules = stored.agent(agent).map(|row| list(row, "rules")).unwrap_or_default();
     let rules: Vec<&Item> = rules
         .iter()
         .filter_map(|rule| match rule {
@@ -224,12 +224,12 @@ fn refusals(books: &Books, asked: &Asked<'_>, instant: &Instant<'_>) -> Vec<Stri
         refused.push("policy_blocked:vendor_allowlist:pay_to_not_in_catalog".to_owned());
     }
     for budget in &budgets {
-        if books.live(&budget_window(agent, &budget.id), budget.length, at) + amount > budget.limit {
+        if stored.live(&budget_window(agent, &budget.id), budget.length, at) + amount > budget.limit {
             refused.push(format!("policy_blocked:budget_limit:{}", budget.id));
         }
     }
     if let Some(policy) = policy {
-        let live = books.live(&day_window(agent, service), DAY, at);
+        let live = stored.live(&day_window(agent, service), DAY, at);
         if live + amount > number(policy, "mpd") {
             refused.push(format!("daily_spend_limit_exceeded:{live}"));
         }
@@ -237,7 +237,7 @@ fn refusals(books: &Books, asked: &Asked<'_>, instant: &Instant<'_>) -> Vec<Stri
     let asks = |rule: &&Item| text(rule, "kind") == "approval_required" && amount > number(rule, "above");
     let above = policy.is_some_and(|policy| amount > number(policy, "raa"));
     if asked.carried.is_none() && (above || rules.iter().any(asks)) {
-        refused.push(format!("approval_required:{}", next_approval(books, asked, at)));
+        refused.push(format!("approval_required:{}", next_approval(stored, asked, at)));
     }
     if instant.balances.iter().any(|balance| *balance < u64::from(buy.units)) {
         refused.push("insufficient_usdc_balance".to_owned());
@@ -246,11 +246,11 @@ fn refusals(books: &Books, asked: &Asked<'_>, instant: &Instant<'_>) -> Vec<Stri
 }
 
 /// The approval that this request waits for, or would.
-fn next_approval(books: &Books, asked: &Asked<'_>, at: i64) -> ApprovalId {
+fn next_approval(stored: &StoredState, asked: &Asked<'_>, at: i64) -> ApprovalId {
     let agent = AgentId::parse(asked.agent).expect("an id");
     let of = |sequence| ApprovalId::of(agent, &asked.fingerprint, sequence);
     let partition = format!("AP#{}", of(0).lineage());
-    let newest = books.within(&partition, "").next_back();
+    let newest = stored.within(&partition, "").next_back();
     newest.map_or(of(0), |(sequence, row)| {
         let sequence: u32 = sequence.parse().expect("a number");
         let open = matches!(text(row, "st"), "pending" | "approved") && at < number(row, "ends");
@@ -259,8 +259,8 @@ fn next_approval(books: &Books, asked: &Asked<'_>, at: i64) -> ApprovalId {
 }
 
 /// The instant at which a call that the day's window refused fits, as it has to be told.
-pub(crate) fn retry_at(books: &Books, asked: &Asked<'_>, at: i64) -> Option<i64> {
+pub(crate) fn retry_at(stored: &StoredState, asked: &Asked<'_>, at: i64) -> Option<i64> {
     let window = day_window(asked.agent, asked.service);
-    let cap = number(books.row(&window, "#P")?, "mpd");
-    books.fits_at(&window, DAY, i64::from(asked.buy.units), cap, at)
+    let cap = number(stored.row(&window, "#P")?, "mpd");
+    stored.fits_at(&window, DAY, i64::from(asked.buy.units), cap, at)
 }

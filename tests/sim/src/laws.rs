@@ -3,8 +3,8 @@
 //!
 //! I8 and I13 are about answers: see `expect.rs` and `run.rs`.
 
-use crate::books::{Books, DAY, budget_window, budgets_of, counted_at, day_window, entry, same};
 use crate::chain::{Chain, Signed};
+use crate::stored::{DAY, StoredState, budget_window, budgets_of, counted_at, day_window, entry, same};
 use crate::tables::{Item, Key, bytes, number, text};
 use purser_chain::NonceKey;
 use purser_domain::{Address, SettlementId};
@@ -21,7 +21,7 @@ pub(crate) struct Known {
     /// Keys whose end was answered, as the last sixteen digits of the public half.
     pub(crate) ended: BTreeMap<String, End>,
     /// Agents and their budgets whose coming was answered, and whose going has not begun since.
-    pub(crate) standing: BTreeSet<(String, String)>,
+    pub(crate) service_state: BTreeSet<(String, String)>,
     /// With which key a step calls.
     pub(crate) callers: BTreeMap<usize, Caller>,
 }
@@ -49,7 +49,7 @@ impl Default for Known {
             payees: BTreeMap::new(),
             frozen: BTreeSet::new(),
             ended: BTreeMap::new(),
-            standing: BTreeSet::new(),
+            service_state: BTreeSet::new(),
             callers: BTreeMap::new(),
         }
     }
@@ -70,28 +70,28 @@ impl Known {
 }
 
 /// What is wrong with a state.
-pub(crate) fn of_state(books: &Books) -> Vec<String> {
+pub(crate) fn of_state(stored: &StoredState) -> Vec<String> {
     let mut found = Vec::new();
-    totals_are_sums(books, &mut found);
-    entries_and_settlements_agree(books, &mut found);
-    keys_name_settlements(books, &mut found);
-    approvals_are_used_once(books, &mut found);
-    transactions_confirm_once(books, &mut found);
+    totals_are_sums(stored, &mut found);
+    entries_and_settlements_agree(stored, &mut found);
+    keys_name_settlements(stored, &mut found);
+    approvals_are_used_once(stored, &mut found);
+    transactions_confirm_once(stored, &mut found);
     found
 }
 
 /// I1, first half, and I10: no entry is older than what its window was cleared to.
-fn totals_are_sums(books: &Books, found: &mut Vec<String>) {
+fn totals_are_sums(stored: &StoredState, found: &mut Vec<String>) {
     for prefix in ["L#", "B#"] {
         let mut sums: BTreeMap<&str, i64> = BTreeMap::new();
-        for ((window, rest), row) in books.all(prefix, "E#") {
+        for ((window, rest), row) in stored.all(prefix, "E#") {
             *sums.entry(window).or_default() += number(row, "amt");
-            let (entry, cleared) = (entry(&rest[2..], row), books.horizon(window));
+            let (entry, cleared) = (entry(&rest[2..], row), stored.horizon(window));
             if entry.at < cleared {
                 found.push(format!("I10 {window}: {entry:?} is older than {cleared}"));
             }
         }
-        for ((window, _), row) in books.all(prefix, "#W") {
+        for ((window, _), row) in stored.all(prefix, "#W") {
             let (sum, total) = (sums.remove(window.as_str()).unwrap_or(0), number(row, "total"));
             if sum != total {
                 found.push(format!("I1 {window}: the total is {total}, the entries sum to {sum}"));
@@ -104,12 +104,12 @@ fn totals_are_sums(books: &Books, found: &mut Vec<String>) {
 }
 
 /// I1, second half, I7 and I9: an entry exists exactly while its settlement counts and has not rolled out.
-fn entries_and_settlements_agree(books: &Books, found: &mut Vec<String>) {
+fn entries_and_settlements_agree(stored: &StoredState, found: &mut Vec<String>) {
     for prefix in ["L#", "B#"] {
-        for ((window, rest), row) in books.all(prefix, "E#") {
+        for ((window, rest), row) in stored.all(prefix, "E#") {
             let entry = entry(&rest[2..], row);
             let (agent, scope) = window[2..].split_once('#').expect("an agent and a scope");
-            let fits = books.settlement(agent, entry.settlement).is_some_and(|settlement| {
+            let fits = stored.settlement(agent, entry.settlement).is_some_and(|settlement| {
                 let charged = if prefix == "L#" {
                     text(settlement, "svc") == scope
                 } else {
@@ -123,11 +123,11 @@ fn entries_and_settlements_agree(books: &Books, found: &mut Vec<String>) {
             }
         }
     }
-    for (agent, id, settlement) in books.settlements() {
+    for (agent, id, settlement) in stored.settlements() {
         let day = day_window(agent, text(settlement, "svc"));
-        let counted = books.entries(&day).iter().any(|entry| entry.settlement == id);
+        let counted = stored.entries(&day).iter().any(|entry| entry.settlement == id);
         let expired = text(settlement, "rs") == "expired";
-        if !expired && counted_at(settlement) > books.horizon(&day) && !counted {
+        if !expired && counted_at(settlement) > stored.horizon(&day) && !counted {
             found.push(format!("I9 settlement {id} is not counted"));
         }
         if expired && counted {
@@ -144,8 +144,8 @@ fn entries_and_settlements_agree(books: &Books, found: &mut Vec<String>) {
 }
 
 /// I3 and I9: settlements and keys that authorized name each other.
-fn keys_name_settlements(books: &Books, found: &mut Vec<String>) {
-    let allows = books.all("A#", "I#").filter(|(_, row)| text(row, "kind") == "allow");
+fn keys_name_settlements(stored: &StoredState, found: &mut Vec<String>) {
+    let allows = stored.all("A#", "I#").filter(|(_, row)| text(row, "kind") == "allow");
     let from_keys: BTreeSet<_> = allows
         .map(|(key, row)| {
             (
@@ -155,7 +155,7 @@ fn keys_name_settlements(books: &Books, found: &mut Vec<String>) {
             )
         })
         .collect();
-    let from_settlements: BTreeSet<_> = books
+    let from_settlements: BTreeSet<_> = stored
         .settlements()
         .map(|(agent, id, row)| (agent.to_owned(), hex(bytes(row, "idem")), id.to_owned()))
         .collect();
@@ -165,10 +165,10 @@ fn keys_name_settlements(books: &Books, found: &mut Vec<String>) {
 }
 
 /// I4: an approval is executed exactly when one settlement used it, and names that one.
-fn approvals_are_used_once(books: &Books, found: &mut Vec<String>) {
-    let executed = books.all("AP#", "").filter(|(_, row)| text(row, "st") == "executed");
+fn approvals_are_used_once(stored: &StoredState, found: &mut Vec<String>) {
+    let executed = stored.all("AP#", "").filter(|(_, row)| text(row, "st") == "executed");
     let named: BTreeSet<&str> = executed.map(|(_, row)| text(row, "sid")).collect();
-    let using: Vec<_> = books
+    let using: Vec<_> = stored
         .settlements()
         .filter(|(_, _, row)| row.contains_key("apid"))
         .collect();
@@ -182,10 +182,12 @@ fn approvals_are_used_once(books: &Books, found: &mut Vec<String>) {
 }
 
 /// I5: a settlement is confirmed exactly when the claim on its transaction names it.
-fn transactions_confirm_once(books: &Books, found: &mut Vec<String>) {
-    let confirmed = books.settlements().filter(|(_, _, row)| text(row, "rs") == "confirmed");
+fn transactions_confirm_once(stored: &StoredState, found: &mut Vec<String>) {
+    let confirmed = stored
+        .settlements()
+        .filter(|(_, _, row)| text(row, "rs") == "confirmed");
     let confirmed: BTreeSet<_> = confirmed.map(|(_, id, row)| (id, text(row, "txh"))).collect();
-    let claims = books.all("X#", "");
+    let claims = stored.all("X#", "");
     let claims: BTreeSet<_> = claims
         .map(|(key, row)| (text(row, "sid"), key.0.rsplit('#').next().unwrap_or_default()))
         .collect();
@@ -195,7 +197,7 @@ fn transactions_confirm_once(books: &Books, found: &mut Vec<String>) {
 }
 
 /// Whether a settlement was confirmed whose spend had been given back.
-pub(crate) fn confirms_late(before: &Books, after: &Books) -> bool {
+pub(crate) fn confirms_late(before: &StoredState, after: &StoredState) -> bool {
     after.settlements().any(|(agent, id, is)| {
         text(is, "rs") == "confirmed"
             && before
@@ -206,8 +208,8 @@ pub(crate) fn confirms_late(before: &Books, after: &Books) -> bool {
 
 /// A write under judgement.
 struct Change<'a> {
-    before: &'a Books,
-    after: &'a Books,
+    before: &'a StoredState,
+    after: &'a StoredState,
     known: &'a Known,
     chain: &'a Chain,
     step: usize,
@@ -218,8 +220,8 @@ struct Change<'a> {
 
 /// What is wrong with a step from one state to the next.
 pub(crate) fn of_change(
-    before: &Books,
-    after: &Books,
+    before: &StoredState,
+    after: &StoredState,
     known: &Known,
     chain: &Chain,
     step: usize,
@@ -384,7 +386,7 @@ impl Change<'_> {
             })
             .collect();
         let charged: BTreeSet<String> = budgets_of(is).into_iter().collect();
-        for (_, rule) in self.known.standing.iter().filter(|(whose, _)| whose == agent) {
+        for (_, rule) in self.known.service_state.iter().filter(|(whose, _)| whose == agent) {
             if !charged.contains(rule) {
                 self.found.push(format!(
                     "settlement {id} is not charged to the budget {rule}, which was there"
@@ -452,8 +454,8 @@ impl Change<'_> {
             (Some(was), None) => {
                 let entry = entry(rest, was);
                 let agent = window[2..].split('#').next().unwrap_or_default();
-                let state = |books: &Books| {
-                    books
+                let state = |stored: &StoredState| {
+                    stored
                         .settlement(agent, entry.settlement)
                         .map(|row| text(row, "rs").to_owned())
                 };

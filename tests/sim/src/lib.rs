@@ -14,30 +14,30 @@
 //! | `tables.rs` | DynamoDB in the process |
 //! | `chain.rs` | a chain with one EIP-3009 token |
 //! | `people.rs` | what people set up and change |
-//! | `books.rs` | what is stored, read by ourselves |
+//! | `stored.rs` | what is stored, read by ourselves |
 //! | `laws.rs` | what must hold of each state, and of each step to the next |
 //! | `expect.rs` | what authorize has to answer, said plainly |
 //! | `shrink.rs` | a failing plan, made small |
-//! | `tally.rs` | what was exercised |
-//! | `dice.rs` | chance |
+//! | `coverage.rs` | what was exercised |
+//! | `rng.rs` | randomness |
 //!
 //! Always true: the same plan gives the same calls in the same order and the same rows; nothing of this is in what is
 //! deployed. Deliberately elsewhere: real processes, sockets and nodes (`tests`).
 
-mod books;
 mod chain;
-mod dice;
+mod coverage;
 mod expect;
 mod laws;
 mod network;
 mod people;
 mod plan;
+mod rng;
 mod run;
 mod shrink;
+mod stored;
 mod tables;
-mod tally;
 
+pub use coverage::{Coverage, EXERCISED};
 pub use plan::{AGENTS, Buy, CAPS, Fault, KEYS, Op, Pay, Plan, Proof, RULES, SERVICES, Silence, Step, Twist, WORKERS};
 pub use run::{Outcome, run};
 pub use shrink::{kind, shrink};
-pub use tally::{EXERCISED, Tally};

@@ -8,7 +8,7 @@
 //!
 //! Exit status: 0, nothing was found and everything was exercised; 1, something was found; 2, something never happened.
 
-use purser_sim::{EXERCISED, Plan, Tally, run, shrink};
+use purser_sim::{Coverage, EXERCISED, Plan, run, shrink};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
 
 fn alone(seed: u64, shrinking: usize) -> ExitCode {
     let outcome = run(&Plan::of(seed));
-    print!("{}", outcome.tally);
+    print!("{}", outcome.coverage);
     if outcome.complaints.is_empty() {
         println!("seed {seed}: nothing found");
         return ExitCode::SUCCESS;
@@ -51,10 +51,10 @@ fn alone(seed: u64, shrinking: usize) -> ExitCode {
 fn many(first: u64, count: u64, shrinking: usize) -> ExitCode {
     let (next, failed) = (Arc::new(AtomicU64::new(first)), Arc::new(AtomicBool::new(false)));
     let found: Arc<Mutex<Vec<u64>>> = Arc::default();
-    let tally: Arc<Mutex<Tally>> = Arc::default();
+    let coverage: Arc<Mutex<Coverage>> = Arc::default();
     let began = Instant::now();
     let work = || {
-        let (next, failed, found, tally) = (next.clone(), failed.clone(), found.clone(), tally.clone());
+        let (next, failed, found, coverage) = (next.clone(), failed.clone(), found.clone(), coverage.clone());
         move || {
             while !failed.load(SeqCst) {
                 let seed = next.fetch_add(1, SeqCst);
@@ -62,7 +62,7 @@ fn many(first: u64, count: u64, shrinking: usize) -> ExitCode {
                     return;
                 }
                 let outcome = run(&Plan::of(seed));
-                tally.lock().expect("not poisoned").add(outcome.tally);
+                coverage.lock().expect("not poisoned").add(outcome.coverage);
                 if !outcome.complaints.is_empty() {
                     failed.store(true, SeqCst);
                     found.lock().expect("not poisoned").push(seed);
@@ -75,11 +75,11 @@ fn many(first: u64, count: u64, shrinking: usize) -> ExitCode {
     for thread in threads {
         thread.join().expect("a run never panics");
     }
-    let tally = std::mem::take(&mut *tally.lock().expect("not poisoned"));
+    let coverage = std::mem::take(&mut *coverage.lock().expect("not poisoned"));
     let done = (next.load(SeqCst) - first).min(count);
     let seconds = began.elapsed().as_secs_f64();
     println!(
-        "{tally}{done} seeds from {first} in {seconds:.0} s: {:.1} a second",
+        "{coverage}{done} seeds from {first} in {seconds:.0} s: {:.1} a second",
         done as f64 / seconds
     );
     let found = std::mem::take(&mut *found.lock().expect("not poisoned"));
@@ -88,7 +88,11 @@ fn many(first: u64, count: u64, shrinking: usize) -> ExitCode {
         return ExitCode::FAILURE;
     }
     println!("nothing found");
-    let missing: Vec<&str> = EXERCISED.iter().copied().filter(|what| tally.of(what) == 0).collect();
+    let missing: Vec<&str> = EXERCISED
+        .iter()
+        .copied()
+        .filter(|what| coverage.of(what) == 0)
+        .collect();
     if count >= ENOUGH && !missing.is_empty() {
         println!("never happened, so nothing is known about it: {missing:?}");
         return ExitCode::from(2);

@@ -7,13 +7,13 @@
 //! Transactions hold their items from when they arrive until they are written, and whatever else wants one of those is
 //! refused, as DynamoDB does it (see `tests/testkit/src/proxy`, which does the same over HTTP).
 
-use crate::books::Books;
 use crate::chain::Chain;
-use crate::dice::Dice;
+use crate::coverage::Coverage;
 use crate::laws;
 use crate::plan::{Fault, Silence, WORKERS};
+use crate::rng::Rng;
+use crate::stored::StoredState;
 use crate::tables::{Key, Tables, written};
-use crate::tally::Tally;
 use aws_smithy_runtime_api::client::http::{
     HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
 };
@@ -47,12 +47,12 @@ pub(crate) struct World {
 #[derive(Default)]
 pub(crate) struct Record {
     /// What is stored now.
-    pub(crate) books: Books,
+    pub(crate) stored: StoredState,
     /// What was stored since the round began, oldest first.
     pub(crate) moments: Vec<Moment>,
     /// What was found wrong.
     pub(crate) complaints: Vec<String>,
-    pub(crate) tally: Tally,
+    pub(crate) coverage: Coverage,
     pub(crate) events: Vec<Event>,
     pub(crate) known: laws::Known,
     /// Calls of storage that were sent and have not taken effect, or whose answer is on its way. Calls of the chain change
@@ -66,7 +66,7 @@ pub(crate) struct Record {
 /// What was stored from an instant on.
 #[derive(Clone)]
 pub(crate) struct Moment {
-    pub(crate) books: Books,
+    pub(crate) stored: StoredState,
     /// The step that wrote it.
     pub(crate) step: usize,
 }
@@ -139,7 +139,7 @@ impl World {
     }
 
     /// Leaps over so many microseconds.
-    pub(crate) fn leap(&self, micros: i64) {
+    pub(crate) fn advance_clock(&self, micros: i64) {
         self.epoch.fetch_add(micros.max(0), SeqCst);
         self.now();
     }
@@ -162,7 +162,7 @@ impl World {
     }
 
     pub(crate) fn count(&self, what: impl Into<String>) {
-        self.record().tally.count(what);
+        self.record().coverage.count(what);
     }
 
     /// Carries a call out, and looks at what it has changed.
@@ -184,7 +184,7 @@ impl World {
     fn look(&self, step: usize, worker: usize, keys: &[(String, Key)]) {
         let skew = self.skew(worker);
         let mut record = self.record();
-        let before = record.books.clone();
+        let before = record.stored.clone();
         let after = before.refreshed(&self.tables, keys);
         if after == before {
             return;
@@ -193,11 +193,11 @@ impl World {
         let mut found = laws::of_change(&before, &after, &record.known, &chain, step, skew);
         found.extend(laws::of_state(&after));
         if laws::confirms_late(&before, &after) {
-            record.tally.count("confirmed after its release");
+            record.coverage.count("confirmed after its release");
         }
         record.complaints.extend(found);
-        record.books = after.clone();
-        record.moments.push(Moment { books: after, step });
+        record.stored = after.clone();
+        record.moments.push(Moment { stored: after, step });
     }
 }
 
@@ -211,12 +211,12 @@ struct Errand {
     /// Balances that the chain told.
     balances: Vec<u64>,
     /// The faults that came to pass.
-    befell: Vec<Fault>,
+    faults_seen: Vec<Fault>,
 }
 
 /// What became of a step's calls.
 #[derive(Debug, Default)]
-pub(crate) struct Befell {
+pub(crate) struct FaultsSeen {
     pub(crate) faults: Vec<Fault>,
     pub(crate) balances: Vec<u64>,
 }
@@ -282,10 +282,12 @@ impl Link {
     }
 
     /// From now on nothing befalls the environment's calls.
-    pub(crate) fn end(&self) -> Befell {
-        let Errand { balances, befell, .. } = std::mem::take(&mut *self.errand());
-        Befell {
-            faults: befell,
+    pub(crate) fn end(&self) -> FaultsSeen {
+        let Errand {
+            balances, faults_seen, ..
+        } = std::mem::take(&mut *self.errand());
+        FaultsSeen {
+            faults: faults_seen,
             balances,
         }
     }
@@ -307,11 +309,11 @@ impl Link {
                 .iter()
                 .find(|(at, fault)| *at == number && meant(fault))
                 .map(|(_, fault)| *fault);
-            errand.befell.extend(fault);
+            errand.faults_seen.extend(fault);
             (errand.step, number, errand.pace, fault)
         };
-        let mut dice = Dice::of(u64::from(pace) << 8 | u64::from(number));
-        let mut on_its_way = |most: u64| Duration::from_millis(if pace == 0 { 0 } else { dice.below(most) });
+        let mut rng = Rng::of(u64::from(pace) << 8 | u64::from(number));
+        let mut on_its_way = |most: u64| Duration::from_millis(if pace == 0 { 0 } else { rng.below(most) });
         let [mut to, hold, back] = [on_its_way(6), on_its_way(4), on_its_way(3)];
         let send = |to| self.send(&call, step, fault, [to, hold, back]);
         let reply = match fault {

@@ -9,7 +9,7 @@ use purser_domain::{
     EnabledService, Endpoint, KeyId, NewKey, Operation, OperationSlug, OperationUuid, Result, Rule, RuleId, RuleKind,
     Ruling, Service, ServiceId, ServiceSlug, SpendPolicy, Timestamp, TrustStatus, Wallet,
 };
-use purser_store::{Created, Edited, Ledger, Listed, Resolved, Verdict};
+use purser_store::{ApprovalDecision, Created, Edited, Ledger, Listed, Resolved};
 use uuid::Uuid;
 
 const CATEGORIES: [Category; SERVICES as usize] = [Category::Search, Category::Data];
@@ -178,7 +178,7 @@ pub(crate) async fn set_up(run: &Run, ledger: &Ledger, now: Timestamp) {
 /// A new key of an agent; the agent knows of it from now on.
 fn new_key(run: &Run, id: AgentId, now: Timestamp) -> purser_domain::AgentKey {
     let mut bytes = [0; 40];
-    run.dice().fill(&mut bytes);
+    run.rng().fill(&mut bytes);
     let new = NewKey::from_random(id, bytes, now);
     run.hand_out(id, new.text);
     new.record
@@ -228,7 +228,7 @@ pub(crate) async fn freeze(run: &Run, ledger: &Ledger, agent: u8, frozen: bool) 
     let is_frozen = run
         .world
         .record()
-        .books
+        .stored
         .agent(&id)
         .is_some_and(|row| crate::tables::text(row, "st") == "frozen");
     if frozen && done == "stored" && is_frozen && !run.thawing(agent) {
@@ -245,7 +245,7 @@ pub(crate) async fn set_rule(run: &Run, ledger: &Ledger, agent: u8, number: u8, 
         run.world
             .record()
             .known
-            .standing
+            .service_state
             .remove(&(id.clone(), rule.to_string()));
     }
     let mut chosen = None;
@@ -272,12 +272,12 @@ pub(crate) async fn set_rule(run: &Run, ledger: &Ledger, agent: u8, number: u8, 
         let still = run
             .world
             .record()
-            .books
+            .stored
             .budgets(&id)
             .iter()
             .any(|budget| budget.id == rule.to_string());
         if still {
-            run.world.record().known.standing.insert((id, rule.to_string()));
+            run.world.record().known.service_state.insert((id, rule.to_string()));
         }
     }
     Ok(done)
@@ -287,7 +287,7 @@ pub(crate) async fn rotate(run: &Run, ledger: &Ledger, agent: u8, secs: u16, now
     let (id, since) = (agent_id(agent), run.world.now());
     let mut text = None;
     let mut bytes = [0; 40];
-    run.dice().fill(&mut bytes);
+    run.rng().fill(&mut bytes);
     let mut ended = None;
     let done = edit(ledger, agent, |agent| {
         let new = NewKey::from_random(id, bytes, now);
@@ -339,8 +339,8 @@ pub(crate) async fn revoke(run: &Run, ledger: &Ledger, agent: u8, now: Timestamp
 fn note_ends(run: &Run, agent: u8, keys: &[KeyId], since: i64) {
     use dynoxide::types::AttributeValue;
     let mut record = run.world.record();
-    let books = record.books.clone();
-    let Some(row) = books.agent(&agent_id(agent).to_string()) else {
+    let stored = record.stored.clone();
+    let Some(row) = stored.agent(&agent_id(agent).to_string()) else {
         return;
     };
     for key in crate::tables::list(row, "keys") {
@@ -362,7 +362,11 @@ fn note_ends(run: &Run, agent: u8, keys: &[KeyId], since: i64) {
 }
 
 pub(crate) async fn resolve(ledger: &Ledger, approval: purser_domain::ApprovalId, yes: bool, now: Timestamp) -> Done {
-    let verdict = if yes { Verdict::Approve } else { Verdict::Reject };
+    let verdict = if yes {
+        ApprovalDecision::Approve
+    } else {
+        ApprovalDecision::Reject
+    };
     let ruling = Ruling {
         at: now,
         by: "simulation".to_owned(),
@@ -384,10 +388,10 @@ pub(crate) fn rule_id(number: u64) -> RuleId {
 
 pub(crate) async fn mark(ledger: &Ledger, agent: u8, settlement: &str, now: Timestamp) -> Done {
     let settlement = purser_domain::SettlementId::parse(settlement).expect("an id");
-    let mark = purser_store::Mark {
+    let mark = purser_store::ReconcileRequest {
         agent: agent_id(agent),
         settlement,
         asked_at: now,
     };
-    ledger.mark(&mark).await.map(|()| "asked")
+    ledger.request_reconcile(&mark).await.map(|()| "asked")
 }

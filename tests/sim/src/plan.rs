@@ -3,7 +3,7 @@
 //! A plan refers to nothing by an id. An agent, a service, a key is its number; "the settlement of key 3" is whatever the
 //! agent was told under that key. A step whose referent is not there does nothing, so any step can be left out.
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 use std::fmt;
 
 /// How many environments run at the same time; each has a clock of its own.
@@ -349,20 +349,20 @@ impl fmt::Display for Plan {
 impl Plan {
     /// The plan of a seed.
     pub fn of(seed: u64) -> Self {
-        let mut dice = Dice::of(seed);
-        let most: i32 = dice.weighted(&[(3, 0), (3, 3), (3, 40), (2, 1_800)]);
-        let mut skew = || i32::try_from(dice.below(2 * u64::from(most.unsigned_abs()) + 1)).expect("small") - most;
+        let mut rng = Rng::of(seed);
+        let most: i32 = rng.weighted(&[(3, 0), (3, 3), (3, 40), (2, 1_800)]);
+        let mut skew = || i32::try_from(rng.below(2 * u64::from(most.unsigned_abs()) + 1)).expect("small") - most;
         let skews = [skew(), skew(), skew()];
         let mut drawing = Drawing {
             // Some runs see many faults, some none.
-            one_fault_in: dice.weighted(&[(3, 2), (4, 4), (2, 12), (1, 1_000_000)]),
-            most_together: dice.weighted(&[(2, 1), (3, 3), (3, 5)]),
+            one_fault_in: rng.weighted(&[(3, 2), (4, 4), (2, 12), (1, 1_000_000)]),
+            most_together: rng.weighted(&[(2, 1), (3, 3), (3, 5)]),
             usual: [[None; KEYS as usize]; AGENTS as usize],
             agenda: Vec::new(),
             rush: None,
-            dice,
+            rng,
         };
-        let rounds = 16 + drawing.dice.below(14);
+        let rounds = 16 + drawing.rng.below(14);
         Self {
             seed,
             skews,
@@ -382,7 +382,7 @@ impl Plan {
 }
 
 struct Drawing {
-    dice: Dice,
+    rng: Rng,
     one_fault_in: u64,
     most_together: u64,
     /// What is usually bought under each key.
@@ -398,10 +398,10 @@ impl Drawing {
         if let Some((agent, service)) = self.rush.take() {
             return self.rush(agent, service);
         }
-        let together = 1 + self.dice.below(self.most_together);
+        let together = 1 + self.rng.below(self.most_together);
         // Those who meet are those who want the same.
-        let agent = self.dice.small(AGENTS);
-        let key = self.dice.small(KEYS);
+        let agent = self.rng.small(AGENTS);
+        let key = self.rng.small(KEYS);
         (0..together).map(|_| self.step(agent, key)).collect()
     }
 
@@ -409,8 +409,8 @@ impl Drawing {
     fn rush(&mut self, agent: u8, service: u8) -> Vec<Step> {
         let workers = 0..u8::try_from(WORKERS).expect("few");
         let step = |worker| {
-            let units = *self.dice.pick(&[60, 240, 450]);
-            let pace = u16::try_from(self.dice.below(60_000)).expect("below 65,536");
+            let units = *self.rng.pick(&[60, 240, 450]);
+            let pace = u16::try_from(self.rng.below(60_000)).expect("below 65,536");
             Step::on(
                 worker,
                 pace,
@@ -427,10 +427,10 @@ impl Drawing {
 
     /// The next chapter of some story, or something else.
     fn next(&mut self, agent: u8, key: u8) -> Op {
-        if self.agenda.is_empty() || self.dice.one_in(3) {
+        if self.agenda.is_empty() || self.rng.one_in(3) {
             return self.op(agent, key);
         }
-        let story = usize::try_from(self.dice.below(self.agenda.len() as u64)).expect("few");
+        let story = usize::try_from(self.rng.below(self.agenda.len() as u64)).expect("few");
         let op = self.agenda[story].remove(0);
         if self.agenda[story].is_empty() {
             self.agenda.remove(story);
@@ -447,27 +447,27 @@ impl Drawing {
             first_key: false,
         };
         let mut story = Vec::new();
-        if self.dice.one_in(4) {
+        if self.rng.one_in(4) {
             story.push(retry(None));
         }
-        if self.dice.one_in(2) {
-            let yes = !self.dice.one_in(5);
+        if self.rng.one_in(2) {
+            let yes = !self.rng.one_in(5);
             story.extend([Op::Resolve { agent, key, yes }, retry(Some(key))]);
-            if self.dice.one_in(3) {
+            if self.rng.one_in(3) {
                 story.push(retry(Some(key)));
             }
         }
-        if self.dice.one_in(5) {
+        if self.rng.one_in(5) {
             story.extend(self.two_pasts(agent, key));
-        } else if !self.dice.one_in(4) {
+        } else if !self.rng.one_in(4) {
             let how = self.pay();
             story.push(Op::Pay { agent, key, how });
-            if self.dice.one_in(6) {
+            if self.rng.one_in(6) {
                 story.push(Op::Reorganize {
-                    depth: 1 + self.dice.small(6),
+                    depth: 1 + self.rng.small(6),
                 });
             }
-            if !self.dice.one_in(3) {
+            if !self.rng.one_in(3) {
                 let pause = if how == Pay::Soon {
                     Op::Pass { secs: 10 }
                 } else {
@@ -487,7 +487,7 @@ impl Drawing {
                 ]);
             }
         }
-        match self.dice.below(4) {
+        match self.rng.below(4) {
             0 => story.push(Op::PassToDeadline {
                 agent,
                 key,
@@ -506,7 +506,7 @@ impl Drawing {
 
     /// The chain forgets a payment until its spend is given back, and then remembers it after all.
     fn two_pasts(&mut self, agent: u8, key: u8) -> [Op; 8] {
-        let (short, long) = (1 + self.dice.small(3), 5 + self.dice.small(4));
+        let (short, long) = (1 + self.rng.small(3), 5 + self.rng.small(4));
         [
             Op::PassToDeadline {
                 agent,
@@ -532,7 +532,7 @@ impl Drawing {
     }
 
     fn pay(&mut self) -> Pay {
-        self.dice.weighted(&[
+        self.rng.weighted(&[
             (8, Pay::Soon),
             (3, Pay::LastSecond),
             (2, Pay::TooLate),
@@ -542,32 +542,28 @@ impl Drawing {
     }
 
     fn step(&mut self, agent: u8, key: u8) -> Step {
-        let agent = if self.dice.one_in(6) {
-            self.dice.small(AGENTS)
+        let agent = if self.rng.one_in(6) {
+            self.rng.small(AGENTS)
         } else {
             agent
         };
-        let key = if self.dice.one_in(2) {
-            self.dice.small(KEYS)
-        } else {
-            key
-        };
+        let key = if self.rng.one_in(2) { self.rng.small(KEYS) } else { key };
         let op = self.next(agent, key);
-        let worker = self.dice.small(u8::try_from(WORKERS).expect("few"));
-        let pace = u16::try_from(self.dice.below(60_000)).expect("below 65,536");
+        let worker = self.rng.small(u8::try_from(WORKERS).expect("few"));
+        let pace = u16::try_from(self.rng.below(60_000)).expect("below 65,536");
         let mut step = Step::on(worker, pace, op);
-        while self.dice.one_in(self.one_fault_in) && step.faults.len() < 6 {
+        while self.rng.one_in(self.one_fault_in) && step.faults.len() < 6 {
             self.fault(&mut step);
         }
         step
     }
 
     fn fault(&mut self, step: &mut Step) {
-        let silence = *self.dice.pick(&[Silence::Broken, Silence::Error, Silence::Nothing]);
-        let late = 2_000 + u16::try_from(self.dice.below(8_000)).expect("small");
-        let slow = u16::try_from(1 + self.dice.below(1_500)).expect("small");
-        let behind = 1 + self.dice.small(6);
-        let fault = self.dice.weighted(&[
+        let silence = *self.rng.pick(&[Silence::Broken, Silence::Error, Silence::Nothing]);
+        let late = 2_000 + u16::try_from(self.rng.below(8_000)).expect("small");
+        let slow = u16::try_from(1 + self.rng.below(1_500)).expect("small");
+        let behind = 1 + self.rng.small(6);
+        let fault = self.rng.weighted(&[
             (3, Fault::CrashBefore),
             (4, Fault::CrashAfter),
             (4, Fault::LostRequest(silence)),
@@ -579,9 +575,9 @@ impl Drawing {
             (2, Fault::OldHead(behind)),
             (1, Fault::OtherChain),
         ]);
-        let first = self.dice.small(9);
+        let first = self.rng.small(9);
         // The SDK tries three times, so what fails for longer is what the caller gets to see.
-        let length = if self.dice.one_in(2) { 1 } else { 1 + self.dice.small(8) };
+        let length = if self.rng.one_in(2) { 1 } else { 1 + self.rng.small(8) };
         let again = !matches!(fault, Fault::CrashBefore | Fault::CrashAfter);
         let calls = first..first + if again { length } else { 1 };
         step.faults.extend(calls.map(|call| (call, fault)));
@@ -589,7 +585,7 @@ impl Drawing {
 
     fn buy(&mut self, agent: u8, key: u8) -> Buy {
         let (row, column) = (usize::from(agent), usize::from(key));
-        let twist = self.dice.weighted(&[
+        let twist = self.rng.weighted(&[
             (40, Twist::Plain),
             (2, Twist::OtherBody),
             (1, Twist::OverCeiling),
@@ -598,9 +594,9 @@ impl Drawing {
         let usual = self.usual[row][column].unwrap_or_else(|| Buy {
             agent,
             key,
-            service: self.dice.small(SERVICES),
-            units: *self.dice.pick(&[1, 100, 150, 250, 300, 450]),
-            secs: *self.dice.pick(&[30, 60, 300, 900]),
+            service: self.rng.small(SERVICES),
+            units: *self.rng.pick(&[1, 100, 150, 250, 300, 450]),
+            secs: *self.rng.pick(&[30, 60, 300, 900]),
             twist: Twist::Plain,
         });
         if self.usual[row][column].is_none() {
@@ -637,7 +633,7 @@ impl Drawing {
             Drain,
             Fund,
         }
-        let kind = self.dice.weighted(&[
+        let kind = self.rng.weighted(&[
             (40, Kind::Authorize),
             (4, Kind::Retry),
             (2, Kind::Burst),
@@ -662,33 +658,29 @@ impl Drawing {
             (1, Kind::Drain),
             (1, Kind::Fund),
         ]);
-        let early = self.dice.one_in(3);
+        let early = self.rng.one_in(3);
         match kind {
             Kind::Authorize => Op::Authorize {
                 buy: self.buy(agent, key),
                 carry: None,
-                first_key: self.dice.one_in(12),
+                first_key: self.rng.one_in(12),
             },
             Kind::Retry => Op::Authorize {
                 buy: self.buy(agent, key),
-                carry: Some(if self.dice.one_in(6) {
-                    self.dice.small(KEYS)
-                } else {
-                    key
-                }),
+                carry: Some(if self.rng.one_in(6) { self.rng.small(KEYS) } else { key }),
                 first_key: false,
             },
             Kind::Burst => {
-                let service = self.dice.small(SERVICES);
-                let units = *self.dice.pick(&[1, 60, 90]);
+                let service = self.rng.small(SERVICES);
+                let units = *self.rng.pick(&[1, 60, 90]);
                 let burst = Op::Burst {
                     agent,
                     service,
                     units,
-                    count: 9 + self.dice.small(3),
+                    count: 9 + self.rng.small(3),
                 };
                 // What has rolled out is more than one look at the window shows.
-                let secs = *self.dice.pick(&[40_000, 86_400, 90_000]);
+                let secs = *self.rng.pick(&[40_000, 86_400, 90_000]);
                 let again = Op::Burst {
                     agent,
                     service,
@@ -700,16 +692,16 @@ impl Drawing {
             }
             Kind::Check => Op::Check {
                 buy: self.buy(agent, key),
-                replay: self.dice.small(4),
+                replay: self.rng.small(4),
             },
             Kind::Poll => Op::Poll { agent, key },
             Kind::Complete => Op::Complete {
                 agent,
                 key,
-                proof: match self.dice.below(8) {
+                proof: match self.rng.below(8) {
                     0 => Proof::False,
                     1 => Proof::Foreign,
-                    2 => Proof::Of(self.dice.small(KEYS)),
+                    2 => Proof::Of(self.rng.small(KEYS)),
                     _ => Proof::True,
                 },
             },
@@ -723,43 +715,43 @@ impl Drawing {
             Kind::Resolve => Op::Resolve {
                 agent,
                 key,
-                yes: !self.dice.one_in(4),
+                yes: !self.rng.one_in(4),
             },
             Kind::Policy => Op::Policy {
                 agent,
-                service: self.dice.small(SERVICES),
-                caps: self.dice.small(CAPS),
-                on: !self.dice.one_in(6),
+                service: self.rng.small(SERVICES),
+                caps: self.rng.small(CAPS),
+                on: !self.rng.one_in(6),
             },
             Kind::Freeze => Op::Freeze {
                 agent,
-                frozen: self.dice.one_in(2),
+                frozen: self.rng.one_in(2),
             },
             Kind::Rule => Op::Rule {
                 agent,
-                rule: self.dice.small(RULES),
-                on: !self.dice.one_in(3),
+                rule: self.rng.small(RULES),
+                on: !self.rng.one_in(3),
             },
             Kind::Rotate => Op::Rotate {
                 agent,
-                secs: *self.dice.pick(&[0, 1, 60]),
+                secs: *self.rng.pick(&[0, 1, 60]),
             },
             Kind::Revoke => Op::Revoke { agent },
             Kind::Mark => Op::Mark { agent, key },
             Kind::Reconcile => Op::Reconcile {
-                secs: *self.dice.pick(&[15, 16, 60]),
+                secs: *self.rng.pick(&[15, 16, 60]),
             },
             Kind::Pass => Op::Pass {
-                secs: *self.dice.pick(&[1, 3, 10, 60, 400, 3_600, 20_000, 50_000]),
+                secs: *self.rng.pick(&[1, 3, 10, 60, 400, 3_600, 20_000, 50_000]),
             },
             Kind::RollOff => {
-                let service = self.dice.small(SERVICES);
+                let service = self.rng.small(SERVICES);
                 self.rush = Some((agent, service));
                 Op::PassToRollOff { agent, service, early }
             }
             Kind::Deadline => Op::PassToDeadline { agent, key, early },
             Kind::Reorganize => Op::Reorganize {
-                depth: 1 + self.dice.small(6),
+                depth: 1 + self.rng.small(6),
             },
             Kind::Drain => Op::Drain { agent },
             Kind::Fund => Op::Fund { agent },

@@ -4,20 +4,20 @@
 //! One thread, paused time: nothing moves but by the plan. The runtime goes to the next instant that somebody waits for as
 //! soon as everybody waits.
 
-use crate::books::Books;
 use crate::chain::{Call, Chain, Fate, NETWORK, Shown, Signed, Tx};
-use crate::dice::Dice;
+use crate::coverage::Coverage;
 use crate::expect::{self, Asked};
 use crate::laws::Caller;
-use crate::network::{Befell, Link, Moment, SimNode, Wire, World};
+use crate::network::{FaultsSeen, Link, Moment, SimNode, Wire, World};
 use crate::people::{self, agent_id, payee, service_id};
 use crate::plan::{AGENTS, Buy, KEYS, Op, Pay, Plan, Proof, SERVICES, Step, Twist, WORKERS};
+use crate::rng::Rng;
+use crate::stored::StoredState;
 use crate::tables::{CATALOG, DECISIONS, LEDGER, THROTTLE, number, text};
-use crate::tally::Tally;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, header};
-use purser_api::{Aside, AuthorizeRequest, Boot, Chance, Clock};
+use purser_api::{AuthorizeRequest, Background, Boot, Clock, Entropy};
 use purser_chain::Node;
 use purser_domain::{Address, AgentId, ApprovalId, B256, Fingerprint, RuleId, Timestamp};
 use purser_reconcile::Outcome as Outcomes;
@@ -62,7 +62,7 @@ pub struct Outcome {
     /// What was found wrong; empty where nothing was.
     pub complaints: Vec<String>,
     /// What was exercised.
-    pub tally: Tally,
+    pub coverage: Coverage,
     /// Every call in its order, as far as it may be looked at.
     pub trace: Vec<String>,
     /// One number for everything that happened: the same for the same plan.
@@ -87,7 +87,7 @@ pub fn run(plan: &Plan) -> Outcome {
     let (outcome, panics) = watched;
     let mut outcome = outcome.unwrap_or_else(|| Outcome {
         complaints: Vec::new(),
-        tally: Tally::default(),
+        coverage: Coverage::default(),
         trace: Vec::new(),
         print: 0,
     });
@@ -161,7 +161,7 @@ pub(crate) struct Run {
     workers: Vec<Worker>,
     pub(crate) catalog: CatalogTable,
     agents: Mutex<Vec<AgentCard>>,
-    dice: Arc<Mutex<Dice>>,
+    rng: Arc<Mutex<Rng>>,
     rules: AtomicU64,
     thaws: Mutex<BTreeMap<u8, usize>>,
     /// How many steps are under way on environments.
@@ -190,14 +190,14 @@ impl Run {
         let number = RUNS.fetch_add(1, SeqCst);
         let balances = (0..AGENTS).map(|agent| (WALLETS[usize::from(agent)], FUNDS));
         let balances = balances.chain([(faucet(), 1_000_000_000)]).collect();
-        let chain = Chain::new(Dice::of(plan.seed ^ 1), CONFIRMATIONS, 1_795_219_200, balances);
+        let chain = Chain::new(Rng::of(plan.seed ^ 1), CONFIRMATIONS, 1_795_219_200, balances);
         let secrets = [("seed", WALLET_SEED), ("nonces", NONCE_KEY), ("rpc", "http://node.sim")];
         let secrets = secrets.map(|(name, value)| (name, value.to_owned())).into();
         let world = World::new(chain, secrets, EPOCH, plan.skews);
-        let dice = Arc::new(Mutex::new(Dice::of(plan.seed ^ 2)));
+        let rng = Arc::new(Mutex::new(Rng::of(plan.seed ^ 2)));
 
         let operator = Link::new(&world, 0);
-        let db = purser_store::client(&boot(&operator, number, &dice).aws);
+        let db = purser_store::client(&boot(&operator, number, &rng).aws);
         let card = |agent| AgentCard {
             id: agent_id(agent),
             keys: Vec::new(),
@@ -209,7 +209,7 @@ impl Run {
             workers: Vec::new(),
             catalog: CatalogTable::new(db.clone(), CATALOG),
             agents: Mutex::new((0..AGENTS).map(card).collect()),
-            dice: Arc::clone(&dice),
+            rng: Arc::clone(&rng),
             rules: AtomicU64::new(0),
             thaws: Mutex::default(),
             under_way: watch::Sender::default(),
@@ -229,9 +229,9 @@ impl Run {
                 let node: Arc<dyn Node> = Arc::new(SimNode(Arc::clone(node)));
                 move |network, _: &str, finality| Ok(purser_chain::Chain::of_node(network, node, finality))
             };
-            let payments = purser_payments::router_over(boot(&link, number, &dice), over(&link)).await;
-            let reconcile = Reconcile::boot_over(boot(&link, number, &dice), over(&link)).await;
-            let db = purser_store::client(&boot(&link, number, &dice).aws);
+            let payments = purser_payments::router_over(boot(&link, number, &rng), over(&link)).await;
+            let reconcile = Reconcile::boot_over(boot(&link, number, &rng), over(&link)).await;
+            let db = purser_store::client(&boot(&link, number, &rng).aws);
             run.workers.push(Worker {
                 payments: payments.expect("the function starts"),
                 reconcile: reconcile.expect("the function starts"),
@@ -240,7 +240,7 @@ impl Run {
             });
         }
         let mut record = world.record();
-        record.books = Books::read(&world.tables);
+        record.stored = StoredState::read(&world.tables);
         record.complaints.clear();
         record.events.clear();
         drop(record);
@@ -256,7 +256,7 @@ impl Run {
                 return;
             }
         }
-        self.conclude(number).await;
+        self.drain(number).await;
     }
 
     fn outcome(&self) -> Outcome {
@@ -264,19 +264,19 @@ impl Run {
         let mut hasher = DefaultHasher::new();
         let trace: Vec<String> = record.events.iter().map(ToString::to_string).collect();
         trace.hash(&mut hasher);
-        for (key, row) in record.books.ledger.iter().chain(&record.books.decisions) {
+        for (key, row) in record.stored.ledger.iter().chain(&record.stored.decisions) {
             (key, crate::tables::words(row)).hash(&mut hasher);
         }
         Outcome {
             complaints: std::mem::take(&mut record.complaints),
-            tally: std::mem::take(&mut record.tally),
+            coverage: std::mem::take(&mut record.coverage),
             trace,
             print: hasher.finish(),
         }
     }
 
-    pub(crate) fn dice(&self) -> MutexGuard<'_, Dice> {
-        self.dice.lock().expect("not poisoned")
+    pub(crate) fn rng(&self) -> MutexGuard<'_, Rng> {
+        self.rng.lock().expect("not poisoned")
     }
 
     fn agents(&self) -> MutexGuard<'_, Vec<AgentCard>> {
@@ -350,18 +350,18 @@ impl Run {
 
     fn open_round(&self) {
         let mut record = self.world.record();
-        let books = record.books.clone();
-        record.moments = vec![Moment { books, step: 0 }];
+        let stored = record.stored.clone();
+        record.moments = vec![Moment { stored, step: 0 }];
     }
 
     /// What is stored is what every single write has led to.
     fn close_round(&self) {
-        let stored = Books::read(&self.world.tables);
+        let stored = StoredState::read(&self.world.tables);
         let indexed = self.world.tables.rows(LEDGER, Some("hold"));
         let indexed: BTreeSet<_> = indexed.into_keys().collect();
         let record = self.world.record();
         let mut found = Vec::new();
-        if stored != record.books {
+        if stored != record.stored {
             found.push("the simulation lost track of what is stored".to_owned());
         }
         let holding = stored.ledger.iter().filter(|(_, row)| row.contains_key("hp"));
@@ -382,7 +382,7 @@ impl Run {
             sleep(Duration::from_millis(u64::from(pace) % 40)).await;
             let what = match op {
                 Op::Pass { .. } | Op::PassToRollOff { .. } | Op::PassToDeadline { .. } => self.pass(op).await,
-                _ => self.happen(op),
+                _ => self.apply_world_op(op),
             };
             self.world.count(format!("{} {what}", op.name()));
             return;
@@ -401,15 +401,15 @@ impl Run {
         self.world.count(format!("{} {what}", op.name()));
     }
 
-    /// Ends a step: what befell it, and whether anything was not as usual.
-    fn ended(&self, worker: usize) -> Befell {
-        let befell = self.workers[worker].link.end();
-        for fault in &befell.faults {
+    /// Ends a step: which faults it met, and whether anything was not as usual.
+    fn ended(&self, worker: usize) -> FaultsSeen {
+        let faults_seen = self.workers[worker].link.end();
+        for fault in &faults_seen.faults {
             let name = format!("{fault:?}");
             let name = name.split('(').next().unwrap_or_default();
             self.world.count(format!("fault {name}"));
         }
-        befell
+        faults_seen
     }
 
     async fn act(self: &Arc<Self>, number: usize, worker: usize, op: Op, begun: Begun) -> String {
@@ -508,11 +508,11 @@ impl Run {
         if let (true, Op::Freeze { agent, .. }) = (thaws, op) {
             thawing(agent, false);
         }
-        let befell = self.ended(worker);
+        let faults_seen = self.ended(worker);
         match done {
             Ok(what) => what.to_owned(),
             Err(error) => {
-                if befell.faults.is_empty() {
+                if faults_seen.faults.is_empty() {
                     self.world.complain(format!("{op:?} failed without cause: {error}"));
                 }
                 "failed".to_owned()
@@ -561,8 +561,8 @@ impl Run {
     }
 
     /// Whether a step was disturbed by nothing and nobody.
-    fn undisturbed(&self, begun: &Begun, befell: &Befell) -> bool {
-        begun.alone && befell.faults.is_empty() && self.world.record().flying == 0
+    fn undisturbed(&self, begun: &Begun, faults_seen: &FaultsSeen) -> bool {
+        begun.alone && faults_seen.faults.is_empty() && self.world.record().flying == 0
     }
 
     /// The states that a step may have seen.
@@ -594,7 +594,7 @@ impl Run {
             memory.buy = memory.buy.or(Some(buy));
         });
         let answer = self.call(worker, &caller, "POST", "/x402/authorize", Some(&body)).await;
-        let befell = self.ended(worker);
+        let faults_seen = self.ended(worker);
         let Some(answer) = answer else {
             return "crashed".to_owned();
         };
@@ -613,7 +613,7 @@ impl Run {
         };
         let words = words_of(&answer);
         if words == "5xx" {
-            if befell.faults.is_empty() {
+            if faults_seen.faults.is_empty() {
                 self.world.complain(format!(
                     "step {number}: {} without cause: {}",
                     answer.status, answer.body
@@ -622,8 +622,8 @@ impl Run {
             return words;
         }
         self.memory(buy.agent, buy.key, |memory| memory.in_doubt = false);
-        let strict = self.undisturbed(&begun, &befell);
-        if let Err(what) = self.judge(number, &answer, &words, &asked, &begun, until, &befell, strict) {
+        let strict = self.undisturbed(&begun, &faults_seen);
+        if let Err(what) = self.judge(number, &answer, &words, &asked, &begun, until, &faults_seen, strict) {
             self.world.complain(format!(
                 "step {number}: {what}; the answer was {words}: {}",
                 answer.body
@@ -650,11 +650,11 @@ impl Run {
         asked: &Asked<'_>,
         begun: &Begun,
         until: i64,
-        befell: &Befell,
+        faults_seen: &FaultsSeen,
         strict: bool,
     ) -> Result<(), String> {
         let moments = self.moments(begun);
-        let now = moments.last().expect("the first moment").books.clone();
+        let now = moments.last().expect("the first moment").stored.clone();
         let recorded = match (answer.status, answer.body["transaction_id"].as_str()) {
             (402 | 403, Some(id)) => {
                 let row = now.decisions.get(&(format!("A#{}", asked.agent), format!("T#{id}")));
@@ -669,12 +669,12 @@ impl Run {
             from: begun.clock,
             until,
             recorded,
-            balances: &befell.balances,
+            balances: &faults_seen.balances,
         };
         if answer.status == 200 {
             self.judge_payment(number, answer, asked, &moments)?;
         }
-        let expected = |moment: &Moment| expect::answers(&moment.books, asked, &instant);
+        let expected = |moment: &Moment| expect::answers(&moment.stored, asked, &instant);
         if strict {
             let first = &moments[0];
             let expected = expected(first);
@@ -684,7 +684,7 @@ impl Run {
             if words.starts_with("daily_spend_limit_exceeded") {
                 let at = recorded.ok_or("a refusal has its time")?;
                 let told = answer.body["retry_at"].as_str().map(str::to_owned);
-                let fits = expect::retry_at(&first.books, asked, at);
+                let fits = expect::retry_at(&first.stored, asked, at);
                 let fits = fits.and_then(Timestamp::from_micros).map(|at| at.to_string());
                 if told != fits {
                     return Err(format!("retry_at is {told:?} and should be {fits:?}"));
@@ -695,7 +695,7 @@ impl Run {
         let ended = words == "invalid_agent_key"
             && moments
                 .iter()
-                .any(|moment| expect::may_have_ended(&moment.books, asked, until));
+                .any(|moment| expect::may_have_ended(&moment.stored, asked, until));
         if ended
             || words == "allow"
             || moments
@@ -719,8 +719,8 @@ impl Run {
         moments: &[Moment],
     ) -> Result<(), String> {
         let id = answer.body["settlement_id"].as_str().ok_or("no settlement")?;
-        let books = &moments.last().expect("the first moment").books;
-        let row = books
+        let stored = &moments.last().expect("the first moment").stored;
+        let row = stored
             .settlement(asked.agent, id)
             .ok_or("its settlement is not stored")?;
         if number_of(row, "amt") != i64::from(asked.buy.units) || text(row, "svc") != asked.service {
@@ -732,8 +732,8 @@ impl Run {
         // The commit need not have been heard; it has to have been made by this very step.
         let made_here = moments.windows(2).any(|pair| {
             let [before, after] = pair else { return false };
-            before.books.settlement(asked.agent, id).is_none()
-                && after.books.settlement(asked.agent, id).is_some()
+            before.stored.settlement(asked.agent, id).is_none()
+                && after.stored.settlement(asked.agent, id).is_some()
                 && after.step == number
         });
         if answer.replayed == made_here {
@@ -788,16 +788,16 @@ impl Run {
         members.insert("replay_key".to_owned(), format!("replay {replay}").into());
         let caller = self.key_of(buy.agent, false);
         let answer = self.call(worker, &caller, "POST", "/x402/check", Some(&body)).await;
-        let befell = self.ended(worker);
+        let faults_seen = self.ended(worker);
         let Some(answer) = answer else {
             return "crashed".to_owned();
         };
-        if answer.status >= 500 && befell.faults.is_empty() {
+        if answer.status >= 500 && faults_seen.faults.is_empty() {
             self.world
                 .complain(format!("check: {} without cause: {}", answer.status, answer.body));
         }
         let result = answer.body["result"].as_str().unwrap_or_default().to_owned();
-        if self.undisturbed(&begun, &befell) && answer.status == 200 {
+        if self.undisturbed(&begun, &faults_seen) && answer.status == 200 {
             let agent = agent_id(buy.agent).to_string();
             let moments = self.moments(&begun);
             let asked = Asked {
@@ -814,9 +814,9 @@ impl Run {
                 from: begun.clock,
                 until: self.world.clock_of(worker),
                 recorded: None,
-                balances: &befell.balances,
+                balances: &faults_seen.balances,
             };
-            let expected = expect::answers(&moments[0].books, &asked, &instant);
+            let expected = expect::answers(&moments[0].stored, &asked, &instant);
             let reason = answer.body["reason"].as_str().unwrap_or_default();
             // The numbers of a refusal and the id of an approval are authorize's to tell.
             let first = match expected[0].split_once(':') {
@@ -849,7 +849,7 @@ impl Run {
             () = link.crashed() => None,
             read = ledger.approval(approval) => Some(read),
         };
-        let befell = self.ended(worker);
+        let faults_seen = self.ended(worker);
         let status = match read {
             None => return "crashed".to_owned(),
             Some(Ok(Some(approval))) => {
@@ -861,7 +861,7 @@ impl Run {
                 return "not found".to_owned();
             }
             Some(Err(error)) => {
-                if befell.faults.is_empty() {
+                if faults_seen.faults.is_empty() {
                     self.world.complain(format!("an approval can't be seen: {error}"));
                 }
                 return "failed".to_owned();
@@ -869,7 +869,7 @@ impl Run {
         };
         let was = |moment: &Moment| {
             let row = moment
-                .books
+                .stored
                 .all("AP#", "")
                 .find(|(key, _)| crate::laws::approval_id(key) == approval.to_string());
             let row = row.map(|(_, row)| row);
@@ -914,12 +914,12 @@ impl Run {
         let path = format!("/x402/settlements/{id}/complete");
         let caller = self.key_of(agent, false);
         let answer = self.call(worker, &caller, "POST", &path, Some(&body)).await;
-        let befell = self.ended(worker);
+        let faults_seen = self.ended(worker);
         let Some(answer) = answer else {
             return "crashed".to_owned();
         };
         let after = look();
-        if let Err(what) = self.judge_completion(&answer, agent, &id, hash, [before, after], &begun, &befell) {
+        if let Err(what) = self.judge_completion(&answer, agent, &id, hash, [before, after], &begun, &faults_seen) {
             self.world.complain(format!(
                 "completing {id} with {hash} ({before:?}, {after:?}): {what}: {}",
                 answer.body
@@ -940,19 +940,19 @@ impl Run {
         hash: B256,
         seen: [(Shown, bool); 2],
         begun: &Begun,
-        befell: &Befell,
+        faults_seen: &FaultsSeen,
     ) -> Result<(), String> {
         let agent = agent_id(agent).to_string();
         let moments = self.moments(begun);
         let was = |state: &str, moment: &Moment| {
-            let row = moment.books.settlement(&agent, id);
+            let row = moment.stored.settlement(&agent, id);
             row.is_some_and(|row| text(row, "rs") == state)
         };
         let confirmed = |moment: &Moment| was("confirmed", moment);
         let shown = seen.map(|(shown, _)| shown);
         let is_over = seen.map(|(_, is_over)| is_over);
         let expired = moments.iter().any(|moment| was("expired", moment));
-        let row = moments.first().and_then(|moment| moment.books.settlement(&agent, id));
+        let row = moments.first().and_then(|moment| moment.stored.settlement(&agent, id));
         let late = row.is_some_and(|row| number(row, "vb") <= begun.clock);
         let reason = answer.body["reason"].as_str().unwrap_or_default();
         match answer.status {
@@ -961,7 +961,7 @@ impl Run {
             401 => Ok(()),
             409 => {
                 let claim = format!("X#{}#{hash}", NETWORK.name());
-                let by = |moment: &Moment| moment.books.row(&claim, "#").is_some_and(|row| text(row, "sid") != id);
+                let by = |moment: &Moment| moment.stored.row(&claim, "#").is_some_and(|row| text(row, "sid") != id);
                 if moments.iter().any(by) {
                     Ok(())
                 } else {
@@ -973,19 +973,21 @@ impl Run {
                 Err("it may come yet".to_owned())
             }
             422 if reason == "transaction_unknown" => Ok(()),
-            422 if self.undisturbed(begun, befell) && !shown.contains(&Shown::Other) => {
+            422 if self.undisturbed(begun, faults_seen) && !shown.contains(&Shown::Other) => {
                 Err("it is not final".to_owned())
             }
             422 => Ok(()),
-            503 if self.undisturbed(begun, befell) && !shown.contains(&Shown::NotYet) => Err("it is final".to_owned()),
-            503 if self.undisturbed(begun, befell)
+            503 if self.undisturbed(begun, faults_seen) && !shown.contains(&Shown::NotYet) => {
+                Err("it is final".to_owned())
+            }
+            503 if self.undisturbed(begun, faults_seen)
                 && reason == "transaction_not_mined"
                 && (expired || is_over[0] && late) =>
             {
                 Err("it can't come any more".to_owned())
             }
             503 => Ok(()),
-            _ if befell.faults.is_empty() => Err("an error without cause".to_owned()),
+            _ if faults_seen.faults.is_empty() => Err("an error without cause".to_owned()),
             _ => Ok(()),
         }
     }
@@ -1021,12 +1023,12 @@ impl Run {
                 None,
             )
             .await;
-        let befell = self.ended(worker);
+        let faults_seen = self.ended(worker);
         let Some(answer) = answer else {
             return "crashed".to_owned();
         };
         if answer.status != 200 {
-            if befell.faults.is_empty() && answer.status != 401 {
+            if faults_seen.faults.is_empty() && answer.status != 401 {
                 self.world
                     .complain(format!("receipts can't be listed: {}", answer.body));
             }
@@ -1040,7 +1042,7 @@ impl Run {
             .collect();
         let stored = |moment: &Moment| {
             let partition = format!("A#{id}");
-            let rows = moment.books.within(&partition, "S#").rev();
+            let rows = moment.stored.within(&partition, "S#").rev();
             rows.map(|(id, row)| (id.to_owned(), text(row, "rs").to_owned()))
                 .collect::<Vec<_>>()
         };
@@ -1061,11 +1063,11 @@ impl Run {
             () = link.crashed() => return { self.ended(worker); "crashed".to_owned() },
             ran = running => ran,
         };
-        let befell = self.ended(worker);
+        let faults_seen = self.ended(worker);
         let ran = match ran {
             Ok(ran) => ran,
             Err(error) => {
-                if befell.faults.is_empty() && begun.alone {
+                if faults_seen.faults.is_empty() && begun.alone {
                     self.world
                         .complain(format!("reconciling failed without cause: {error}"));
                 }
@@ -1080,11 +1082,11 @@ impl Run {
         if !ran.is_complete {
             return "in part".to_owned();
         }
-        if self.undisturbed(&begun, &befell) {
+        if self.undisturbed(&begun, &faults_seen) {
             let mut left = Vec::new();
             let record = self.world.record();
             for (_, id, row) in record
-                .books
+                .stored
                 .settlements()
                 .filter(|(_, _, row)| text(row, "rs") == "authorized")
             {
@@ -1092,7 +1094,7 @@ impl Run {
                 let decided = match block.fate(signed.from, signed.nonce) {
                     None => block.time >= signed.valid_before,
                     Some(Fate::Canceled) => true,
-                    Some(Fate::Used(hash)) => claimed_by(&record.books, hash).is_none_or(|by| by == id),
+                    Some(Fate::Used(hash)) => claimed_by(&record.stored, hash).is_none_or(|by| by == id),
                 };
                 if decided {
                     left.push(id.to_owned());
@@ -1109,16 +1111,16 @@ impl Run {
 
     /// Lets time pass. A call is over within half a minute, whatever becomes of it, so more than that passes between calls.
     async fn pass(&self, op: Op) -> &'static str {
-        if self.leap(op).is_ok_and(|(micros, _)| micros > LONGEST_CALL) {
+        if self.advance_clock(op).is_ok_and(|(micros, _)| micros > LONGEST_CALL) {
             let mut under_way = self.under_way.subscribe();
             under_way
                 .wait_for(|count| *count == 0)
                 .await
                 .expect("its sender is here");
         }
-        match self.leap(op) {
+        match self.advance_clock(op) {
             Ok((micros, what)) => {
-                self.world.leap(micros);
+                self.world.advance_clock(micros);
                 what
             }
             Err(why) => why,
@@ -1126,18 +1128,18 @@ impl Run {
     }
 
     /// How much time a step lets pass, and to when; or why it lets none.
-    fn leap(&self, op: Op) -> Result<(i64, &'static str), &'static str> {
+    fn advance_clock(&self, op: Op) -> Result<(i64, &'static str), &'static str> {
         let now = self.world.now();
         let to = |early| if early { "just before" } else { "at it" };
         match op {
             Op::Pass { secs } => Ok((i64::from(secs) * SECOND, "passed")),
             Op::PassToRollOff { agent, service, early } => {
-                let window = crate::books::day_window(&agent_id(agent).to_string(), &service_id(service).to_string());
-                let books = self.world.record().books.clone();
+                let window = crate::stored::day_window(&agent_id(agent).to_string(), &service_id(service).to_string());
+                let stored = self.world.record().stored.clone();
                 let skew = (0..WORKERS).map(|worker| self.world.skew(worker)).max().unwrap_or(0);
-                let entries = books.entries(&window).into_iter();
+                let entries = stored.entries(&window).into_iter();
                 let next = entries
-                    .map(|entry| entry.at + crate::books::DAY - skew - i64::from(early))
+                    .map(|entry| entry.at + crate::stored::DAY - skew - i64::from(early))
                     .find(|at| *at > now);
                 next.map(|at| (at - now, to(early))).ok_or("nothing rolls off")
             }
@@ -1152,7 +1154,7 @@ impl Run {
     }
 
     /// What happens around the functions.
-    fn happen(&self, op: Op) -> &'static str {
+    fn apply_world_op(&self, op: Op) -> &'static str {
         match op {
             Op::Reorganize { depth } => {
                 self.world.chain().reorganize(depth.into());
@@ -1234,7 +1236,7 @@ impl Run {
 
     /// The faults stop, time and chain go on, and everybody who has no answer asks again: then everything has come to its
     /// end, and agrees with the chain.
-    async fn conclude(self: &Arc<Self>, first: usize) {
+    async fn drain(self: &Arc<Self>, first: usize) {
         // What is still on its way arrives.
         while self.world.record().flying > 0 {
             sleep(Duration::from_secs(1)).await;
@@ -1259,11 +1261,11 @@ impl Run {
             }
         }
         // Longer than any payment is good, and deep enough.
-        self.world.leap(2_000_000_000);
-        self.world.leap(60_000_000);
+        self.world.advance_clock(2_000_000_000);
+        self.world.advance_clock(60_000_000);
         // Four at a time, and what was confirmed is watched for a while.
         for _ in 0..12 {
-            self.world.leap(60_000_000);
+            self.world.advance_clock(60_000_000);
             alone(Op::Reconcile { secs: 60 }).await;
             if self.is_at_rest() {
                 break;
@@ -1290,13 +1292,13 @@ impl Run {
         let record = self.world.record();
         let chain = self.world.chain();
         record
-            .books
+            .stored
             .settlements()
             .filter(|(_, _, row)| row.contains_key("hp"))
             .all(|(_, id, row)| {
                 let signed = record.known.signed(id, row);
                 matches!(chain.fate(signed.from, signed.nonce), Some(Fate::Used(hash))
-                if claimed_by(&record.books, hash).is_some_and(|by| by != id))
+                if claimed_by(&record.stored, hash).is_some_and(|by| by != id))
             })
     }
 
@@ -1306,13 +1308,13 @@ impl Run {
         {
             let record = self.world.record();
             let chain = self.world.chain();
-            for (_, id, row) in record.books.settlements() {
+            for (_, id, row) in record.stored.settlements() {
                 let signed = record.known.signed(id, row);
                 let fate = chain.fate(signed.from, signed.nonce);
                 let fits = match (fate, text(row, "rs")) {
                     (Some(Fate::Used(hash)), "confirmed") => hash.to_string() == text(row, "txh"),
                     // One transaction paid several, and can confirm one.
-                    (Some(Fate::Used(hash)), _) => claimed_by(&record.books, hash).is_some_and(|by| by != id),
+                    (Some(Fate::Used(hash)), _) => claimed_by(&record.stored, hash).is_some_and(|by| by != id),
                     (Some(Fate::Canceled) | None, "expired") => true,
                     _ => false,
                 };
@@ -1353,8 +1355,8 @@ impl Op {
 }
 
 /// The settlement that a transaction confirmed.
-fn claimed_by(books: &Books, hash: B256) -> Option<&str> {
-    books
+fn claimed_by(stored: &StoredState, hash: B256) -> Option<&str> {
+    stored
         .row(&format!("X#{}#{hash}", NETWORK.name()), "#")
         .map(|row| text(row, "sid"))
 }
@@ -1364,7 +1366,7 @@ fn faucet() -> Address {
     Address::repeat_byte(0xfa)
 }
 
-fn boot(link: &Arc<Link>, run: u64, dice: &Arc<Mutex<Dice>>) -> Boot {
+fn boot(link: &Arc<Link>, run: u64, rng: &Arc<Mutex<Rng>>) -> Boot {
     // Retries are rationed by service and region, over the whole process: each environment has its own here.
     let region = format!("sim-{run}-{}", link.worker);
     let variables = [
@@ -1394,11 +1396,11 @@ fn boot(link: &Arc<Link>, run: u64, dice: &Arc<Mutex<Dice>>) -> Boot {
         variables.into_iter().collect(),
         Clock::still(link.world.clock(link.worker)),
     );
-    let dice = Arc::clone(dice);
+    let rng = Arc::clone(rng);
     Boot {
         aws: boot.aws.to_builder().http_client(Wire(Arc::clone(link))).build(),
-        chance: Chance::drawn(move |bytes| dice.lock().expect("not poisoned").fill(bytes)),
-        aside: Aside::Here,
+        entropy: Entropy::drawn(move |bytes| rng.lock().expect("not poisoned").fill(bytes)),
+        background: Background::Inline,
         ..boot
     }
 }

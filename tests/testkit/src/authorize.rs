@@ -4,10 +4,12 @@
 use crate::sample;
 use purser_domain::{
     Agent, AgentId, Amount, ApprovalId, ApprovalStatus, CallDescription, Decision, DecisionRecord, Denial, Duration,
-    Eviction, Facts, Fingerprint, Fits, Grant, Intent, Network, Reason, Service, ServiceId, SettlementId, Terms,
+    Eviction, Facts, Fingerprint, Grant, Intent, Network, Reason, RetryAt, Service, ServiceId, SettlementId, Terms,
     Timestamp, TransactionId, Window, evaluate, recorded_time,
 };
-use purser_store::{Ask, Escalated, Ledger, Patience, Prior, Reserved, Snapshot, Standing};
+use purser_store::{
+    Backoff, DecisionInputs, DecisionKeys, Escalated, IdempotencyRecord, Ledger, Reserved, ServiceState,
+};
 
 /// How many approvals of an agent may wait for a person.
 pub const MOST_WAITING: u32 = 20;
@@ -49,7 +51,7 @@ pub enum Answer {
         /// What counts.
         live: Amount,
         /// When the amount fits.
-        fits: Fits,
+        fits: RetryAt,
     },
     /// Refused for good.
     Blocked,
@@ -84,32 +86,32 @@ impl Request {
 /// Carries a request out, as often as it takes.
 pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> purser_domain::Result<Answer> {
     let key = Fingerprint::of_text(&request.key);
-    let ask = Ask {
+    let ask = DecisionKeys {
         service: Some(request.service),
         key: Some(key),
         approval: request.approval,
     };
-    let mut patience = Patience::new();
+    let mut backoff = Backoff::new();
     let mut eviction = Eviction::Eager;
     let purchase = request.purchase();
     loop {
-        let (agent, snapshot) = ledger.snapshot(request.agent, &ask).await?;
+        let (agent, inputs) = ledger.decision_inputs(request.agent, &ask).await?;
         let agent = agent.unwrap();
-        if let Some(answer) = replay(&snapshot, request, now) {
+        if let Some(answer) = replay(&inputs, request, now) {
             return Ok(answer);
         }
-        let standing = snapshot.standing.as_ref().unwrap();
-        let at = recorded_time(now, windows(standing));
-        match decide(&agent, standing, request, &purchase, at, eviction) {
+        let service_state = inputs.service_state.as_ref().unwrap();
+        let at = recorded_time(now, windows(service_state));
+        match decide(&agent, service_state, request, &purchase, at, eviction) {
             Decision::NeedsTarget => return Ok(Answer::Blocked),
             Decision::Allow(grant) => {
-                let terms = terms(&agent, standing, request, at, key);
+                let terms = terms(&agent, service_state, request, at, key);
                 match ledger
-                    .reserve(&grant, &terms, &request.fingerprint(), &mut patience)
+                    .reserve(&grant, &terms, &request.fingerprint(), &mut backoff)
                     .await?
                 {
                     Reserved::Done => return Ok(Answer::Allowed(terms.id)),
-                    Reserved::Prior(prior) => return Ok(bound(&prior, request)),
+                    Reserved::IdempotencyRecord(record) => return Ok(bound(&record, request)),
                     Reserved::ApprovalUsed { settlement } => return Ok(Answer::ApprovalUsed(settlement)),
                     Reserved::Raced => eviction = Eviction::Needed,
                 }
@@ -119,13 +121,13 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
                 let expires_at = at.after(Duration::DAY);
                 return Ok(match ledger.escalate(&key, &record, expires_at, MOST_WAITING).await? {
                     Escalated::Staged(approval) | Escalated::Joined(approval) => Answer::Waits(approval.id),
-                    Escalated::Prior(prior) => bound(&prior, request),
+                    Escalated::IdempotencyRecord(record) => bound(&record, request),
                     Escalated::TooMany => Answer::Blocked,
                 });
             }
-            Decision::Refuse(denial) => match refused(ledger, standing, denial, request, at).await? {
+            Decision::Refuse(denial) => match refused(ledger, service_state, denial, request, at).await? {
                 Some(answer) => return Ok(answer),
-                None => patience.pause().await?,
+                None => backoff.wait().await?,
             },
         }
     }
@@ -134,55 +136,57 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
 /// Leave to make a payment, decided now and not yet used. What it rests on is kept for the rest of the test's process.
 pub async fn grant(ledger: &Ledger, request: &Request, now: Timestamp) -> (Grant<'static>, Terms) {
     let key = Fingerprint::of_text(&request.key);
-    let ask = Ask {
+    let ask = DecisionKeys {
         service: Some(request.service),
         key: Some(key),
         approval: request.approval,
     };
-    let (agent, snapshot) = Box::leak(Box::new(ledger.snapshot(request.agent, &ask).await.unwrap()));
+    let (agent, inputs) = Box::leak(Box::new(ledger.decision_inputs(request.agent, &ask).await.unwrap()));
     let agent = agent.as_ref().unwrap();
     let purchase = Box::leak(Box::new(request.purchase()));
-    let standing = snapshot.standing.as_ref().unwrap();
-    let at = recorded_time(now, windows(standing));
-    match decide(agent, standing, request, purchase, at, Eviction::Eager) {
-        Decision::Allow(grant) => (grant, terms(agent, standing, request, at, key)),
+    let service_state = inputs.service_state.as_ref().unwrap();
+    let at = recorded_time(now, windows(service_state));
+    match decide(agent, service_state, request, purchase, at, Eviction::Eager) {
+        Decision::Allow(grant) => (grant, terms(agent, service_state, request, at, key)),
         other => panic!("{other:?}"),
     }
 }
 
-fn windows(standing: &Standing) -> impl Iterator<Item = &Window> {
-    std::iter::once(&standing.day).chain(standing.budgets.iter().map(|(_, window)| window))
+fn windows(service_state: &ServiceState) -> impl Iterator<Item = &Window> {
+    std::iter::once(&service_state.day).chain(service_state.budgets.iter().map(|(_, window)| window))
 }
 
-fn replay(snapshot: &Snapshot, request: &Request, now: Timestamp) -> Option<Answer> {
-    if let Some(approval) = &snapshot.approval {
+fn replay(inputs: &DecisionInputs, request: &Request, now: Timestamp) -> Option<Answer> {
+    if let Some(approval) = &inputs.approval {
         match approval.status(now) {
             ApprovalStatus::Executed => return approval.settlement().map(Answer::ApprovalUsed),
             ApprovalStatus::Approved if approval.fingerprint == request.fingerprint() => {
-                return match &snapshot.prior {
-                    Some(Prior::Escalated { fingerprint, .. }) if *fingerprint == request.fingerprint() => None,
-                    prior => prior.as_ref().map(|prior| bound(prior, request)),
+                return match &inputs.record {
+                    Some(IdempotencyRecord::Escalated { fingerprint, .. }) if *fingerprint == request.fingerprint() => {
+                        None
+                    }
+                    record => record.as_ref().map(|record| bound(record, request)),
                 };
             }
             _ => return Some(Answer::ApprovalNotUsable),
         }
     }
-    snapshot.prior.as_ref().map(|prior| bound(prior, request))
+    inputs.record.as_ref().map(|record| bound(record, request))
 }
 
-fn bound(prior: &Prior, request: &Request) -> Answer {
-    let same = *prior.fingerprint() == request.fingerprint();
-    match *prior {
-        Prior::Allowed { payment, .. } if same => Answer::Replayed(payment.settlement),
-        Prior::Allowed { payment, .. } => Answer::KeyReused(Some(payment.settlement)),
-        Prior::Escalated { approval, .. } if same => Answer::Waits(approval),
-        Prior::Escalated { .. } => Answer::KeyReused(None),
+fn bound(record: &IdempotencyRecord, request: &Request) -> Answer {
+    let same = *record.fingerprint() == request.fingerprint();
+    match *record {
+        IdempotencyRecord::Allowed { payment, .. } if same => Answer::Replayed(payment.settlement),
+        IdempotencyRecord::Allowed { payment, .. } => Answer::KeyReused(Some(payment.settlement)),
+        IdempotencyRecord::Escalated { approval, .. } if same => Answer::Waits(approval),
+        IdempotencyRecord::Escalated { .. } => Answer::KeyReused(None),
     }
 }
 
 fn decide<'a>(
     agent: &'a Agent,
-    standing: &'a Standing,
+    service_state: &'a ServiceState,
     request: &Request,
     (intent, service): &'a (Intent, Service),
     at: Timestamp,
@@ -194,9 +198,9 @@ fn decide<'a>(
         service,
         operation: service.operations.first(),
         network: Network::BaseSepolia,
-        enabled: standing.enabled.as_ref(),
-        day: &standing.day,
-        budgets: &standing.budgets,
+        enabled: service_state.enabled.as_ref(),
+        day: &service_state.day,
+        budgets: &service_state.budgets,
         approval: request.approval,
         balance: None,
         at,
@@ -204,7 +208,7 @@ fn decide<'a>(
     })
 }
 
-fn terms(agent: &Agent, standing: &Standing, request: &Request, at: Timestamp, key: Fingerprint) -> Terms {
+fn terms(agent: &Agent, service_state: &ServiceState, request: &Request, at: Timestamp, key: Fingerprint) -> Terms {
     let intent = sample::intent(request.amount, &request.body);
     let random = || getrandom::u64().unwrap().to_be_bytes();
     Terms {
@@ -221,8 +225,8 @@ fn terms(agent: &Agent, standing: &Standing, request: &Request, at: Timestamp, k
         valid_before: Timestamp::from_secs(at.secs() + 60).unwrap(),
         x402_version: intent.offer.version(),
         offer_index: intent.offer.index(),
-        policy_version: standing.enabled.as_ref().unwrap().version,
-        budgets: standing.budgets.iter().map(|(rule, _)| *rule).collect(),
+        policy_version: service_state.enabled.as_ref().unwrap().version,
+        budgets: service_state.budgets.iter().map(|(rule, _)| *rule).collect(),
         idempotency_key: key,
         approval: request.approval,
         checks: Vec::new(),
@@ -253,7 +257,7 @@ fn record(denial: &Denial, request: &Request, at: Timestamp) -> DecisionRecord {
 /// The answer to a refusal once it is exact; `None` to look again.
 async fn refused(
     ledger: &Ledger,
-    standing: &Standing,
+    service_state: &ServiceState,
     denial: Denial,
     request: &Request,
     at: Timestamp,
@@ -263,7 +267,7 @@ async fn refused(
         return Ok(Some(Answer::Blocked));
     }
     let mut cleared = false;
-    for window in windows(standing) {
+    for window in windows(service_state) {
         if window.hides_expired(at) {
             ledger.clear_expired(window, at).await?;
             cleared = true;
@@ -279,14 +283,17 @@ async fn refused(
         Reason::PolicyBlocked(purser_domain::Block::Budget { used, retry_at, .. }) => (used, retry_at),
         _ => panic!("no other refusal rests on windows"),
     };
-    let cap = standing.enabled.as_ref().unwrap().policy.max_per_day;
-    let mut day = standing.day.clone();
+    let cap = service_state.enabled.as_ref().unwrap().policy.max_per_day;
+    let mut day = service_state.day.clone();
     while matches!(denial.reason, Reason::DailyLimit { .. }) && day.tells_more(fits) {
         ledger.read_further(&mut day).await?;
         (live, fits) = (day.live(at), day.fits(sample::units(request.amount), cap, at));
     }
-    for window in windows(standing) {
-        if !ledger.held_still(window, &Fingerprint::of_text(&request.key)).await? {
+    for window in windows(service_state) {
+        if !ledger
+            .unchanged_since(window, &Fingerprint::of_text(&request.key))
+            .await?
+        {
             return Ok(None);
         }
     }

@@ -1,12 +1,12 @@
 //! Sample values, as long as they get in practice where a test asks for that.
 
 use purser_domain::{
-    Address, Agent, AgentId, AgentKey, AgentStatus, Amount, Availability, B256, CatalogPayment, Category,
-    DomainPattern, Duration, EnabledService, Endpoint, Expected, FIXED_PRICE, FinalBlock, Fingerprint, Intent, KeyId,
-    Log, Metadata, Network, Offer, Operation, OperationSlug, OperationUuid, ProviderRequest, Receipt, Rule, RuleId,
-    RuleKind, Ruling, SecretDigest, Service, ServiceId, ServiceSlug, Settlement, Sight, SpendPolicy, Timestamp,
-    Transfer, TrustStatus, TxHash, Unusable, Url, Vanished, Vendor, Verdict, Wallet, judge, match_transfer,
-    parse_address,
+    Address, Agent, AgentId, AgentKey, AgentStatus, Amount, AuthorizationState, Availability, B256, CatalogPayment,
+    Category, DomainPattern, Duration, EnabledService, Endpoint, Expected, FIXED_PRICE, FinalBlock, Fingerprint,
+    Intent, KeyId, Log, Metadata, Network, Offer, Operation, OperationSlug, OperationUuid, ProviderRequest, Receipt,
+    Reconciliation, Rule, RuleId, RuleKind, Ruling, SecretDigest, Service, ServiceId, ServiceSlug, Settlement,
+    SpendPolicy, Timestamp, Transfer, TransferGone, TrustStatus, TxHash, Unusable, Url, Vendor, Wallet, match_transfer,
+    parse_address, reconcile,
 };
 use serde_json::json;
 use uuid::Uuid;
@@ -300,20 +300,20 @@ pub fn last_block_and_next(settlement: &Settlement) -> [FinalBlock; 2] {
     })
 }
 
-/// Evidence that a settlement can never be paid, by way of the judge, as there is no other.
+/// Evidence that a settlement can never be paid, by way of [`reconcile`], as there is no other.
 pub fn unusable(settlement: &Settlement) -> Unusable {
     let [_, past] = last_block_and_next(settlement);
-    match judge(settlement, &expected(settlement), &past, &Sight::Unused) {
-        Verdict::Release(unusable) => unusable,
+    match reconcile(settlement, &expected(settlement), &past, &AuthorizationState::Unused) {
+        Reconciliation::Release(unusable) => unusable,
         other => panic!("{other:?}"),
     }
 }
 
 /// Evidence that the transfer of a confirmed settlement is gone.
-pub fn vanished(settlement: &Settlement) -> Vanished {
+pub fn transfer_gone(settlement: &Settlement) -> TransferGone {
     let [_, past] = last_block_and_next(settlement);
-    match judge(settlement, &expected(settlement), &past, &Sight::Unused) {
-        Verdict::TakeBack(vanished) => vanished,
+    match reconcile(settlement, &expected(settlement), &past, &AuthorizationState::Unused) {
+        Reconciliation::RevertConfirmation(transfer_gone) => transfer_gone,
         other => panic!("{other:?}"),
     }
 }

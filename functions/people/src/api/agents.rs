@@ -98,7 +98,7 @@ pub(crate) async fn list(
     State(dashboard): State<Arc<Dashboard>>,
     token: SessionToken,
 ) -> Result<Json<AgentList>, Failure> {
-    let person = dashboard.enter(token).await?;
+    let person = dashboard.authenticate(token).await?;
     let agents = dashboard.agents(&person).await?;
     let agents: Vec<AgentView> = agents.iter().map(|owned| owned.agent().into()).collect();
     Ok(Json(AgentList {
@@ -136,7 +136,7 @@ pub(crate) async fn create(
     token: SessionToken,
     body: Bytes,
 ) -> Result<Response, Failure> {
-    let person = dashboard.enter(token).await?;
+    let person = dashboard.authenticate(token).await?;
     let new = NewAgent::parse(&json_body(&body)?)?;
     let owned = dashboard.create_agent(&person, &new.name).await?;
     Ok(created(told(owned.agent())))

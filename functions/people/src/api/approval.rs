@@ -7,9 +7,9 @@ use super::approval_view::ApprovalView;
 use crate::state::Dashboard;
 use axum::Json;
 use axum::extract::{Path, State};
-use purser_api::{Caller, Failure, Person, SessionToken};
+use purser_api::{AgentCredentials, Failure, Person, SessionToken};
 use purser_domain::{Approval, ApprovalId, ErrorKind, Result};
-use purser_store::Ask;
+use purser_store::DecisionKeys;
 use std::sync::Arc;
 
 purser_api::error_responses! {
@@ -31,7 +31,7 @@ purser_api::error_responses! {
 )]
 pub(crate) async fn approval(
     State(dashboard): State<Arc<Dashboard>>,
-    caller: Caller,
+    caller: AgentCredentials,
     session: SessionToken,
     Path(id): Path<String>,
 ) -> Result<Json<ApprovalView>, Failure> {
@@ -44,10 +44,10 @@ pub(crate) async fn approval(
     Ok(Json(ApprovalView::at(&approval, dashboard.now())))
 }
 
-async fn of_agent(dashboard: &Dashboard, caller: Caller, id: Option<ApprovalId>) -> Result<Approval> {
-    let ask = Ask {
+async fn of_agent(dashboard: &Dashboard, caller: AgentCredentials, id: Option<ApprovalId>) -> Result<Approval> {
+    let ask = DecisionKeys {
         approval: id,
-        ..Ask::default()
+        ..DecisionKeys::default()
     };
     let caller = dashboard.agent_reading(caller, &ask).await?;
     let approval = caller

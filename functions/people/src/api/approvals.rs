@@ -11,7 +11,7 @@ use axum::extract::{Path, State};
 use axum::http::Uri;
 use purser_api::{CallView, Failure, Member as _, Query, SessionToken};
 use purser_domain::{Amount, ApprovalId, ApprovalStatus, Catalog, NOTE_MAX, Timestamp};
-use purser_store::Verdict;
+use purser_store::ApprovalDecision;
 use serde::Serialize;
 use serde_json::json;
 use std::sync::Arc;
@@ -99,8 +99,8 @@ pub(crate) struct ApprovalView {
 }
 
 impl ApprovalView {
-    fn at(standing: &StandingApproval, catalog: &Catalog, now: Timestamp) -> Self {
-        let StandingApproval { approval, agent, day } = standing;
+    fn at(service_state: &StandingApproval, catalog: &Catalog, now: Timestamp) -> Self {
+        let StandingApproval { approval, agent, day } = service_state;
         let (agent, service) = (agent.agent(), catalog.by_id(approval.service));
         Self {
             approval_id: approval.id.to_string(),
@@ -184,7 +184,7 @@ pub(crate) async fn list(
     token: SessionToken,
     uri: Uri,
 ) -> Result<Json<ApprovalList>, Failure> {
-    let person = dashboard.enter(token).await?;
+    let person = dashboard.authenticate(token).await?;
     let mut query = Query::of(&uri);
     let filter = ApprovalFilter {
         agent: agent_filter(&mut query),
@@ -199,7 +199,7 @@ pub(crate) async fn list(
     let approvals = page
         .items
         .iter()
-        .map(|standing| ApprovalView::at(standing, &edition.catalog, now));
+        .map(|service_state| ApprovalView::at(service_state, &edition.catalog, now));
     let approvals: Vec<ApprovalView> = approvals.collect();
     Ok(Json(ApprovalList {
         count: approvals.len(),
@@ -264,7 +264,7 @@ pub(crate) async fn approve(
     path: Path<(String, String)>,
     body: Bytes,
 ) -> Result<Json<ApprovalView>, Failure> {
-    decide(&dashboard, token, &path, &body, Verdict::Approve).await
+    decide(&dashboard, token, &path, &body, ApprovalDecision::Approve).await
 }
 
 /// Reject: the payment will not be made.
@@ -287,7 +287,7 @@ pub(crate) async fn reject(
     path: Path<(String, String)>,
     body: Bytes,
 ) -> Result<Json<ApprovalView>, Failure> {
-    decide(&dashboard, token, &path, &body, Verdict::Reject).await
+    decide(&dashboard, token, &path, &body, ApprovalDecision::Reject).await
 }
 
 async fn decide(
@@ -295,7 +295,7 @@ async fn decide(
     token: SessionToken,
     (agent, approval): &(String, String),
     body: &Bytes,
-    verdict: Verdict,
+    verdict: ApprovalDecision,
 ) -> Result<Json<ApprovalView>, Failure> {
     let owned = dashboard.enter_for(token, agent).await?;
     let own = dashboard

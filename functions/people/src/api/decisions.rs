@@ -9,7 +9,9 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::Uri;
 use purser_api::{CallView, CheckView, Failure, Query, SessionToken};
-use purser_domain::{Catalog, DecisionResult, ErrorKind, LoggedDecision, ServiceId, TakenBack, TransactionId};
+use purser_domain::{
+    Catalog, ConfirmationReverted, DecisionResult, ErrorKind, LoggedDecision, ServiceId, TransactionId,
+};
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
@@ -122,8 +124,8 @@ impl DecisionView {
                 latency_ms: Some(refusal.latency_ms),
                 ..view
             },
-            LoggedDecision::TakenBack(_) => Self {
-                reason: TakenBack::REASON.to_owned(),
+            LoggedDecision::ConfirmationReverted(_) => Self {
+                reason: ConfirmationReverted::REASON.to_owned(),
                 ..view
             },
         }
@@ -163,7 +165,7 @@ pub(crate) async fn list(
     token: SessionToken,
     uri: Uri,
 ) -> Result<Json<DecisionList>, Failure> {
-    let person = dashboard.enter(token).await?;
+    let person = dashboard.authenticate(token).await?;
     let mut query = Query::of(&uri);
     let results = DecisionResult::choices();
     let (agent, service) = (agent_filter(&mut query), query.text("service_id"));

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 impl Dashboard {
     /// The person behind a request.
-    pub(super) async fn enter(&self, token: SessionToken) -> Result<Person> {
+    pub(super) async fn authenticate(&self, token: SessionToken) -> Result<Person> {
         self.person(&token.presented()?).await
     }
 

@@ -82,8 +82,8 @@ pub(crate) enum RuleSays {
 }
 
 impl RuleView {
-    fn of(standing: &StandingRule) -> Self {
-        let StandingRule { rule, used } = standing;
+    fn of(service_state: &StandingRule) -> Self {
+        let StandingRule { rule, used } = service_state;
         let slugs = |services: &[ServiceSlug]| services.iter().map(ToString::to_string).collect();
         let names = |categories: &[Category]| categories.iter().map(|category| category.name()).collect();
         let says = match &rule.kind {
@@ -395,7 +395,7 @@ fn known_rule(agent: &Agent, text: &str) -> Result<RuleId, Error> {
 
 async fn written(dashboard: &Dashboard, owned: &Owned, id: RuleId) -> Result<Response, Error> {
     let rules = dashboard.rules(owned).await?;
-    let rule = rules.iter().find(|standing| standing.rule.id == id);
+    let rule = rules.iter().find(|service_state| service_state.rule.id == id);
     let rule = rule.ok_or_else(|| Error::internal("answering with a rule", "it is not there"))?;
     let Agent { id, version, .. } = *owned.agent();
     let written = WrittenRule {

@@ -84,7 +84,7 @@ pub(crate) async fn list(
     token: SessionToken,
     uri: Uri,
 ) -> Result<Json<SettlementList>, Failure> {
-    let person = dashboard.enter(token).await?;
+    let person = dashboard.authenticate(token).await?;
     let mut query = Query::of(&uri);
     let filter = SettlementFilter {
         agent: agent_filter(&mut query),

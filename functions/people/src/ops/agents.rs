@@ -40,7 +40,7 @@ impl Dashboard {
             .xpub
             .address(index)
             .map_err(|error| Error::internal(DOING, error))?;
-        let id = AgentId::from_uuid(uuid::Builder::from_random_bytes(self.chance.bytes()?).into_uuid());
+        let id = AgentId::from_uuid(uuid::Builder::from_random_bytes(self.entropy.bytes()?).into_uuid());
         several(pre_enabled(&edition.catalog), |record| {
             let ledger = self.ledger.clone();
             async move {

@@ -9,7 +9,7 @@ use purser_domain::{
     AgentId, Amount, Approval, ApprovalId, ApprovalStatus, Duration, ErrorKind, NOTE_MAX, Result, Ruling, ServiceId,
     WindowScope,
 };
-use purser_store::{ApprovalPlace, Resolved, Verdict};
+use purser_store::{ApprovalDecision, ApprovalPlace, Resolved};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -131,7 +131,7 @@ impl Dashboard {
         let filtered = filter != ApprovalFilter::default();
         let page = page(slice, READS, filtered.then_some(keep), ApprovalPlace::of, read).await?;
         Ok(Page {
-            items: self.standing(person, page.items).await?,
+            items: self.service_state(person, page.items).await?,
             next: page.next,
         })
     }
@@ -200,7 +200,7 @@ impl Dashboard {
     pub(crate) async fn decide_approval(
         &self,
         own: OwnApproval,
-        verdict: Verdict,
+        verdict: ApprovalDecision,
         note: Option<&Note>,
     ) -> Result<StandingApproval> {
         let OwnApproval { owned, approval } = own;
@@ -231,7 +231,7 @@ impl Dashboard {
         })
     }
 
-    async fn standing(&self, person: &Person, approvals: Vec<Approval>) -> Result<Vec<StandingApproval>> {
+    async fn service_state(&self, person: &Person, approvals: Vec<Approval>) -> Result<Vec<StandingApproval>> {
         let now = self.now();
         let asking: BTreeSet<AgentId> = approvals.iter().map(|approval| approval.agent).collect();
         let open = approvals.iter().filter(|approval| approval.status(now).is_open());
@@ -246,7 +246,7 @@ impl Dashboard {
             .flatten()
             .filter_map(|agent| Owned::of(person, agent));
         let agents: BTreeMap<AgentId, Arc<Owned>> = own.map(|owned| (owned.agent().id, Arc::new(owned))).collect();
-        let standing = approvals.into_iter().filter_map(|approval| {
+        let service_state = approvals.into_iter().filter_map(|approval| {
             Some(StandingApproval {
                 agent: agents.get(&approval.agent).cloned()?,
                 day: days
@@ -256,7 +256,7 @@ impl Dashboard {
                 approval,
             })
         });
-        Ok(standing.collect())
+        Ok(service_state.collect())
     }
 
     /// What the day has room for, for each of these that is enabled.

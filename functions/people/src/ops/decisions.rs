@@ -64,7 +64,7 @@ impl<'a> From<&'a LoggedDecision> for DecisionFacts<'a> {
                 approval: refusal.approval,
                 settlement: None,
             },
-            LoggedDecision::TakenBack(taken_back) => Self {
+            LoggedDecision::ConfirmationReverted(taken_back) => Self {
                 transaction: taken_back.transaction,
                 agent: taken_back.agent,
                 service: taken_back.service,
@@ -102,7 +102,7 @@ impl Calls {
         match decision {
             LoggedDecision::Allowed(settlement) => self.0.get(&settlement.id()),
             LoggedDecision::Refused(refusal) => Some(&refusal.call),
-            LoggedDecision::TakenBack(_) => None,
+            LoggedDecision::ConfirmationReverted(_) => None,
         }
     }
 }
@@ -144,7 +144,7 @@ impl Dashboard {
     pub(crate) async fn calls(&self, decisions: &[LoggedDecision]) -> Result<Calls> {
         let allowed = decisions.iter().filter_map(|decision| match decision {
             LoggedDecision::Allowed(settlement) => Some(settlement.clone()),
-            LoggedDecision::Refused(_) | LoggedDecision::TakenBack(_) => None,
+            LoggedDecision::Refused(_) | LoggedDecision::ConfirmationReverted(_) => None,
         });
         let allowed: Vec<Settlement> = allowed.collect();
         Ok(Calls(self.ledger.calls(&allowed).await?))
@@ -211,7 +211,7 @@ async fn log(
             let settlements = ledger.settlements(agent, before, count).await?;
             Ok(settlements.into_iter().map(LoggedDecision::Allowed).collect())
         }
-        Some(DecisionResult::Block | DecisionResult::Escalate | DecisionResult::TakeBack) => {
+        Some(DecisionResult::Block | DecisionResult::Escalate | DecisionResult::RevertConfirmation) => {
             ledger.recorded(agent, before, count).await
         }
     }

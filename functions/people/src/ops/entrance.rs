@@ -5,9 +5,9 @@
 //! for a person can be had without it.
 
 use crate::state::Dashboard;
-use purser_api::{Caller, Person, ThrottleScope};
+use purser_api::{AgentCredentials, Person, ThrottleScope};
 use purser_domain::{PresentedKey, Result};
-use purser_store::{Ask, Authenticated, Snapshot};
+use purser_store::{Authenticated, DecisionInputs, DecisionKeys};
 
 impl Dashboard {
     /// The person whose session this is; 401 `invalid_session` for anything else.
@@ -32,11 +32,11 @@ impl Dashboard {
     /// The agent whose key this is, and what was read for it in the same round trip: as the groups of agents let it in.
     pub(crate) async fn agent_reading(
         &self,
-        Caller { key, scope }: Caller,
-        ask: &Ask,
-    ) -> Result<Authenticated<Snapshot>> {
+        AgentCredentials { key, scope }: AgentCredentials,
+        ask: &DecisionKeys,
+    ) -> Result<Authenticated<DecisionInputs>> {
         let now = self.now();
-        let read = async |key: &PresentedKey| self.ledger.snapshot_for(key, now, ask).await;
+        let read = async |key: &PresentedKey| self.ledger.decision_inputs_for(key, now, ask).await;
         self.authenticator.authenticate(scope, key, || self.now(), read).await
     }
 }

@@ -65,7 +65,7 @@ impl Dashboard {
     /// One more key.
     pub(crate) async fn create_key(&self, owned: Owned, meant: Precondition) -> Result<IssuedKey> {
         let now = self.now();
-        let new = NewKey::from_random(owned.agent().id, self.chance.bytes()?, now);
+        let new = NewKey::from_random(owned.agent().id, self.entropy.bytes()?, now);
         let add = |agent: Agent| agent.with_key(new.record.clone(), now).map_err(refused);
         let agent = self.change(owned, meant, add).await?;
         Ok(issued(agent, new))
@@ -80,7 +80,7 @@ impl Dashboard {
         overlap: Duration,
     ) -> Result<Rotation> {
         let now = self.now();
-        let new = NewKey::from_random(owned.agent().id, self.chance.bytes()?, now);
+        let new = NewKey::from_random(owned.agent().id, self.entropy.bytes()?, now);
         let rotate = |agent: Agent| {
             let rotated = agent.with_rotated_key(old, new.record.clone(), overlap, now);
             rotated.map_err(refused)

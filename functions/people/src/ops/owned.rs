@@ -6,7 +6,7 @@
 use crate::state::Dashboard;
 use purser_api::{Person, Precondition};
 use purser_domain::{Agent, AgentId, AgentStatus, ErrorKind, Result};
-use purser_store::{Edited, Patience};
+use purser_store::{Backoff, Edited};
 
 /// An agent, shown to be the person's own, as of the moment it was read.
 #[derive(Clone, Debug)]
@@ -50,13 +50,13 @@ impl Dashboard {
         change: impl Fn(Agent) -> Result<Agent>,
     ) -> Result<Owned> {
         let mut agent = owned.agent;
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         loop {
             meant.holds(agent.version)?;
             let changed = change(agent.clone())?;
             if changed == agent {
                 if is_narrowed(&agent) {
-                    self.ledger.shut_windows(&agent).await?;
+                    self.ledger.fence_windows(&agent).await?;
                 }
                 return Ok(Owned { agent });
             }
@@ -66,7 +66,7 @@ impl Dashboard {
             };
             match self.ledger.put_agent(&next).await? {
                 Edited::Stored => return Ok(Owned { agent: next }),
-                Edited::Conflict => patience.pause().await?,
+                Edited::Conflict => backoff.wait().await?,
             }
             agent = self.ledger.agent(next.id).await?.ok_or(ErrorKind::NotFound)?;
         }

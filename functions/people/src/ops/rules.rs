@@ -24,17 +24,17 @@ impl Dashboard {
             let window = windows.iter().find(|window| window.scope.budget() == Some(rule.id));
             window.map_or(Amount::ZERO, |window| window.live(now))
         };
-        let standing = agent.rules.iter().map(|rule| StandingRule {
+        let service_state = agent.rules.iter().map(|rule| StandingRule {
             used: rule.kind.budget().map(|_| used(rule)),
             rule: rule.clone(),
         });
-        Ok(standing.collect())
+        Ok(service_state.collect())
     }
 
     /// One more rule, and its id.
     pub(crate) async fn add_rule(&self, owned: Owned, meant: Precondition, kind: &RuleKind) -> Result<(Owned, RuleId)> {
         self.judge_rule(kind).await?;
-        let id = RuleId::from_uuid(uuid::Builder::from_random_bytes(self.chance.bytes()?).into_uuid());
+        let id = RuleId::from_uuid(uuid::Builder::from_random_bytes(self.entropy.bytes()?).into_uuid());
         let add = |agent: Agent| agent.with_rule(id, kind.clone()).map_err(refused);
         Ok((self.change(owned, meant, add).await?, id))
     }

@@ -9,7 +9,7 @@ use purser_domain::{
     Amount, Catalog, Duration, EnabledService, Error, ErrorKind, PolicyEdit, Result, Service, ServiceId, SpendPolicy,
     WindowScope,
 };
-use purser_store::{Edited, Patience};
+use purser_store::{Backoff, Edited};
 
 /// A service to be enabled by hand.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl Dashboard {
             .ok_or(ErrorKind::ServiceNotFound)?;
         judge(&enable.policy, Some(service))?;
         let policy = SpendPolicy::column_defaults().edited(&enable.policy);
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         loop {
             let present = self.ledger.enabled_service(owned.agent().id, service.id).await?;
             let version = present.as_ref().map_or(0, |record| record.version);
@@ -114,7 +114,7 @@ impl Dashboard {
                         is_new: present.is_none(),
                     });
                 }
-                Edited::Conflict => patience.pause().await?,
+                Edited::Conflict => backoff.wait().await?,
             }
         }
     }
@@ -130,7 +130,7 @@ impl Dashboard {
         let edition = self.catalog().await?;
         let service = edition.catalog.by_id(id);
         judge(&edit.policy, service)?;
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         loop {
             let present = self.record(owned, id).await?;
             meant.holds(present.version)?;
@@ -150,7 +150,7 @@ impl Dashboard {
             };
             match self.ledger.put_policy(owned.agent().id, &record).await? {
                 Edited::Stored => return self.one_with_spend(owned, record).await,
-                Edited::Conflict => patience.pause().await?,
+                Edited::Conflict => backoff.wait().await?,
             }
         }
     }

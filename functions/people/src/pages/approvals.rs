@@ -32,7 +32,7 @@ use axum::{
 use maud::{Markup, html};
 use purser_api::{Failure, Query, Reply};
 use purser_domain::{AgentId, AgentStatus, Amount, ApprovalId, ApprovalStatus, Catalog, ErrorKind, NOTE_MAX, Result};
-use purser_store::{ApprovalPlace, Verdict};
+use purser_store::{ApprovalDecision, ApprovalPlace};
 use std::sync::Arc;
 
 /// The queue.
@@ -128,7 +128,7 @@ pub(super) async fn approve(
     uri: Uri,
     posted: VerifiedForm,
 ) -> Reply {
-    decide(dashboard, path, &uri, posted, Verdict::Approve).await
+    decide(dashboard, path, &uri, posted, ApprovalDecision::Approve).await
 }
 
 /// `POST /dashboard/agents/{agent}/approvals/{approval}/reject`.
@@ -138,7 +138,7 @@ pub(super) async fn reject(
     uri: Uri,
     posted: VerifiedForm,
 ) -> Reply {
-    decide(dashboard, path, &uri, posted, Verdict::Reject).await
+    decide(dashboard, path, &uri, posted, ApprovalDecision::Reject).await
 }
 
 async fn decide(
@@ -146,7 +146,7 @@ async fn decide(
     Path((agent, approval)): Path<(String, String)>,
     uri: &Uri,
     posted: VerifiedForm,
-    verdict: Verdict,
+    verdict: ApprovalDecision,
 ) -> Reply {
     let view = View::read(uri).unwrap_or_default();
     let owned = posted.own_agent(&dashboard, &agent).await?;
@@ -162,8 +162,8 @@ async fn decide(
     };
     let Err(error) = dashboard.decide_approval(own, verdict, note.as_ref()).await else {
         let notice = match verdict {
-            Verdict::Approve => Notice::Approved,
-            Verdict::Reject => Notice::Rejected,
+            ApprovalDecision::Approve => Notice::Approved,
+            ApprovalDecision::Reject => Notice::Rejected,
         };
         return Ok(done(&view.queue(), notice));
     };

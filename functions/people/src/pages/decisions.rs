@@ -62,7 +62,7 @@ const fn label(result: DecisionResult) -> &'static str {
         DecisionResult::Allow => "Allowed",
         DecisionResult::Block => "Blocked",
         DecisionResult::Escalate => "Sent to a person",
-        DecisionResult::TakeBack => "Taken back",
+        DecisionResult::RevertConfirmation => "Taken back",
     }
 }
 
@@ -226,7 +226,7 @@ fn log_row(layout: &Layout, row: &LogRow, catalog: &Catalog) -> Markup {
 fn more(decision: &LoggedDecision) -> Markup {
     match decision {
         LoggedDecision::Allowed(settlement) => receipt(settlement.terms.agent, settlement.id()),
-        LoggedDecision::TakenBack(taken_back) => html! {
+        LoggedDecision::ConfirmationReverted(taken_back) => html! {
             div { dt { "Transaction" } dd { code.long { (taken_back.tx_hash) } } }
             (receipt(taken_back.agent, taken_back.settlement))
         },
@@ -250,7 +250,7 @@ fn chip(decision: &LoggedDecision) -> Markup {
             html! { span.chip.wait { "asked" } }
         }
         LoggedDecision::Refused(_) => html! { span.chip.bad { "blocked" } },
-        LoggedDecision::TakenBack(_) => html! { span.chip.wait { "taken back" } },
+        LoggedDecision::ConfirmationReverted(_) => html! { span.chip.wait { "taken back" } },
     }
 }
 
@@ -262,7 +262,7 @@ fn told(decision: &LoggedDecision) -> Markup {
             SettlementState::Expired => html! { "Never paid; the amount was given back." },
         },
         LoggedDecision::Refused(refusal) => phrases::why(refusal),
-        LoggedDecision::TakenBack(_) => {
+        LoggedDecision::ConfirmationReverted(_) => {
             html! { "Its confirmation vanished from the chain and was taken back; the receipt tells where it stands now." }
         }
     }

@@ -98,7 +98,7 @@ const fn check_outcome(outcome: CheckOutcome) -> (&'static str, &'static str) {
     match outcome {
         CheckOutcome::Passed => ("passed", "✓"),
         CheckOutcome::Failed => ("failed", "✕"),
-        CheckOutcome::Lifted => ("lifted by an approval", "↑"),
+        CheckOutcome::Waived => ("lifted by an approval", "↑"),
         CheckOutcome::Unknown => ("not made", "–"),
     }
 }

@@ -70,9 +70,9 @@ async fn start(State(dashboard): State<Arc<Dashboard>>, parts: Parts) -> Result<
     let origin = origin_of(&dashboard, &parts)?;
     let next = Query::of(&parts.uri).text("next").unwrap_or_default();
     let pending = PendingSignIn::new(Destination::parse(&next))?;
-    let provider = dashboard.sessions.provider(dashboard.now()).await?;
+    let metadata = dashboard.sessions.oidc_metadata(dashboard.now()).await?;
     let question = pending.question(
-        &provider.authorization_endpoint,
+        &metadata.authorization_endpoint,
         dashboard.sessions.client_id(),
         &format!("{origin}{CALLBACK}"),
     );
@@ -134,10 +134,10 @@ async fn session(dashboard: &Dashboard, origin: &Origin, pending: &PendingSignIn
 async fn sign_out(State(dashboard): State<Arc<Dashboard>>, parts: Parts, _: VerifiedForm) -> Result<Response, Failure> {
     let origin = origin_of(&dashboard, &parts)?;
     // Our own session ends, whether or not the issuer can be asked about its.
-    let provider = dashboard.sessions.provider(dashboard.now()).await.ok();
-    let answer = match provider
+    let metadata = dashboard.sessions.oidc_metadata(dashboard.now()).await.ok();
+    let answer = match metadata
         .as_ref()
-        .and_then(|provider| provider.end_session_endpoint.as_ref())
+        .and_then(|metadata| metadata.end_session_endpoint.as_ref())
     {
         Some(endpoint) => {
             leaving_page(logout_url(endpoint, dashboard.sessions.client_id(), &origin).as_str()).into_response()

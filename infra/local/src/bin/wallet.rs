@@ -27,7 +27,7 @@ type Failed = Box<dyn std::error::Error>;
 
 /// Where the seed comes from.
 enum Source {
-    /// Chance; the copy is written here.
+    /// Entropy; the copy is written here.
     New { backup: PathBuf },
     /// The copy of an earlier one.
     Copy(PathBuf),

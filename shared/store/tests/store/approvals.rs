@@ -2,7 +2,7 @@
 
 use crate::{assert_sound, at_once, count, ledger_with, request};
 use purser_domain::{ApprovalId, ApprovalStatus, Duration, Timestamp};
-use purser_store::{Ask, Ledger, Patience, Reserved, Resolved, Verdict};
+use purser_store::{ApprovalDecision, Backoff, DecisionKeys, Ledger, Reserved, Resolved};
 use purser_testkit::{
     DECISIONS, Emulator, LEDGER, ProxyConfig,
     authorize::{Answer, MOST_WAITING, Request, authorize, grant},
@@ -21,7 +21,7 @@ async fn ask(ledger: &Ledger, key: &str, now: Timestamp) -> ApprovalId {
 async fn approve(ledger: &Ledger, id: ApprovalId, now: Timestamp) {
     assert!(matches!(
         ledger
-            .resolve_approval(id, Verdict::Approve, &sample::ruling(now))
+            .resolve_approval(id, ApprovalDecision::Approve, &sample::ruling(now))
             .await
             .unwrap(),
         Resolved::Done(_)
@@ -80,17 +80,17 @@ async fn an_approval_returns_and_is_found_by_whoever_asks_for_it() {
         (approval.expires_at, approval.status(start)),
         (start.after(Duration::DAY), ApprovalStatus::Pending)
     );
-    let ask = Ask {
+    let ask = DecisionKeys {
         approval: Some(id),
-        ..Ask::default()
+        ..DecisionKeys::default()
     };
-    let (_, seen) = ledger.snapshot(asked.agent, &ask).await.unwrap();
+    let (_, seen) = ledger.decision_inputs(asked.agent, &ask).await.unwrap();
     assert_eq!(seen.approval, Some(approval));
     let unknown = ApprovalId::of(sample::agent_id(9), &asked.fingerprint(), 0);
     assert_eq!(ledger.approval(unknown).await.unwrap(), None);
     assert_eq!(
         ledger
-            .resolve_approval(unknown, Verdict::Approve, &sample::ruling(start))
+            .resolve_approval(unknown, ApprovalDecision::Approve, &sample::ruling(start))
             .await
             .unwrap(),
         Resolved::NotFound
@@ -103,7 +103,7 @@ async fn a_closed_approval_is_followed_by_the_next_one() {
     let start = sample::start();
     let first = ask(&ledger, "a", start).await;
     let rejected = ledger
-        .resolve_approval(first, Verdict::Reject, &sample::ruling(start))
+        .resolve_approval(first, ApprovalDecision::Reject, &sample::ruling(start))
         .await
         .unwrap();
     assert!(matches!(rejected, Resolved::Done(approval) if approval.status(start) == ApprovalStatus::Rejected));
@@ -128,13 +128,17 @@ async fn a_verdict_is_given_once_and_in_time() {
     let start = sample::start();
     let id = ask(&ledger, "k", start).await;
     let late = ledger
-        .resolve_approval(id, Verdict::Approve, &sample::ruling(start.after(Duration::DAY)))
+        .resolve_approval(
+            id,
+            ApprovalDecision::Approve,
+            &sample::ruling(start.after(Duration::DAY)),
+        )
         .await
         .unwrap();
     assert!(matches!(late, Resolved::Already(approval) if approval.resolved_at().is_none()));
     approve(&ledger, id, start).await;
     let second = ledger
-        .resolve_approval(id, Verdict::Reject, &sample::ruling(start))
+        .resolve_approval(id, ApprovalDecision::Reject, &sample::ruling(start))
         .await
         .unwrap();
     assert!(matches!(second, Resolved::Already(approval) if approval.status(start) == ApprovalStatus::Approved));
@@ -177,14 +181,14 @@ async fn an_approval_is_for_its_request_and_its_time_only() {
     };
     let (granted, terms) = grant(&ledger, &other, start).await;
     let reserved = ledger
-        .reserve(&granted, &terms, &other.fingerprint(), &mut Patience::new())
+        .reserve(&granted, &terms, &other.fingerprint(), &mut Backoff::new())
         .await
         .unwrap();
     assert_eq!(reserved, Reserved::Raced);
     let late = retry("k", id);
     let (granted, terms) = grant(&ledger, &late, start.after(Duration::DAY)).await;
     let reserved = ledger
-        .reserve(&granted, &terms, &late.fingerprint(), &mut Patience::new())
+        .reserve(&granted, &terms, &late.fingerprint(), &mut Backoff::new())
         .await
         .unwrap();
     assert_eq!(reserved, Reserved::Raced);
@@ -216,11 +220,11 @@ async fn a_key_that_waits_is_not_taken_over_by_another_request() {
     };
     let (granted, terms) = grant(&ledger, &stolen, start).await;
     let reserved = ledger
-        .reserve(&granted, &terms, &stolen.fingerprint(), &mut Patience::new())
+        .reserve(&granted, &terms, &stolen.fingerprint(), &mut Backoff::new())
         .await
         .unwrap();
     assert!(
-        matches!(reserved, Reserved::Prior(purser_store::Prior::Escalated { approval, .. }) if approval == waiting)
+        matches!(reserved, Reserved::IdempotencyRecord(purser_store::IdempotencyRecord::Escalated { approval, .. }) if approval == waiting)
     );
     assert_sound(&emulator).await;
 }
@@ -305,7 +309,10 @@ async fn of_many_questions_at_once_as_many_wait_as_may_also_where_room_has_to_be
         let ids = fill(&ledger, start).await;
         for id in ids.into_iter().take(decided) {
             let ruling = sample::ruling(start);
-            ledger.resolve_approval(id, Verdict::Reject, &ruling).await.unwrap();
+            ledger
+                .resolve_approval(id, ApprovalDecision::Reject, &ruling)
+                .await
+                .unwrap();
         }
         let requests = (100..130).map(|n| question(n, &n.to_string())).collect();
         let answers = at_once(&ledger, requests, start).await;
@@ -324,7 +331,10 @@ async fn a_question_whose_answers_are_lost_takes_one_place() {
         let ids = fill(&ledger, start).await;
         for id in ids.into_iter().take(5) {
             let ruling = sample::ruling(start);
-            ledger.resolve_approval(id, Verdict::Reject, &ruling).await.unwrap();
+            ledger
+                .resolve_approval(id, ApprovalDecision::Reject, &ruling)
+                .await
+                .unwrap();
         }
         let config = ProxyConfig {
             lost_answers,

@@ -41,7 +41,7 @@ async fn a_budget_counts_over_all_services_for_its_own_length() {
         panic!()
     };
     let hour = start.after(sample::secs(HOUR));
-    assert_eq!((live, fits), (sample::units(60), purser_domain::Fits::At(hour)));
+    assert_eq!((live, fits), (sample::units(60), purser_domain::RetryAt::At(hour)));
     assert!(is_allowed(&pay(&ledger, 2, 40, start).await));
     assert!(!is_allowed(
         &pay(&ledger, 1, 1, Timestamp::from_micros(hour.micros() - 1).unwrap()).await

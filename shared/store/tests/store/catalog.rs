@@ -3,7 +3,7 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
     Amount, Availability, CatalogPayment, Category, Endpoint, Network, Obstacle, Operation, OperationSlug,
-    OperationUuid, ProbeRecord, Quote, Service, Sighting, Timestamp, Url,
+    OperationUuid, ProbeRecord, ProbeResult, Quote, Service, Timestamp, Url,
 };
 use purser_store::{CatalogCache, Listed};
 use purser_testkit::{CATALOG, Emulator, sample};
@@ -217,7 +217,7 @@ async fn a_run_of_probes_is_dropped_when_something_moved_underneath() {
     let entry = probed_service(1, "one");
     table.put(&entry).await.unwrap();
     let none = ProbeRecord::default();
-    let all = |seen: Sighting| {
+    let all = |seen: ProbeResult| {
         let ids: Vec<OperationUuid> = entry.operations.iter().map(|operation| operation.id).collect();
         ids.into_iter().map(move |id| (id, seen.clone()))
     };

@@ -5,7 +5,7 @@ use purser_domain::{
     AgentKey, AgentStatus, Amount, Check, CheckName, CheckOutcome, Fingerprint, KeyId, LoggedDecision, OperationSlug,
     SecretDigest, SettlementState, Timestamp,
 };
-use purser_store::{Created, Edited, Patience, ReplayKey};
+use purser_store::{Backoff, Created, Edited, ReplayKey};
 use purser_testkit::{
     CATALOG, DECISIONS, Emulator, LEDGER,
     authorize::{Answer, authorize, grant},
@@ -143,7 +143,7 @@ async fn the_longest_settlement_returns_and_costs_one_unit() {
     ledger
         .resolve_approval(
             approval,
-            purser_store::Verdict::Approve,
+            purser_store::ApprovalDecision::Approve,
             &sample::ruling(sample::start()),
         )
         .await
@@ -155,7 +155,7 @@ async fn the_longest_settlement_returns_and_costs_one_unit() {
     terms.checks = longest_checks();
     assert!(terms.budgets.len() == 10 && terms.approval.is_some());
     let reserved = ledger
-        .reserve(&grant, &terms, &asked.fingerprint(), &mut Patience::new())
+        .reserve(&grant, &terms, &asked.fingerprint(), &mut Backoff::new())
         .await
         .unwrap();
     assert_eq!(reserved, purser_store::Reserved::Done);

@@ -2,7 +2,7 @@
 
 use crate::{ledger_with, request};
 use purser_domain::{Agent, Amount, ApprovalId, Duration, KeyId, Timestamp, WindowScope};
-use purser_store::{ApprovalPlace, Resolved, Verdict};
+use purser_store::{ApprovalDecision, ApprovalPlace, Resolved};
 use purser_testkit::{
     Emulator,
     authorize::{Answer, authorize},
@@ -65,7 +65,7 @@ async fn approvals_are_listed_newest_first_page_by_page_and_as_they_stand_now() 
         ..sample::ruling(at(9))
     };
     ledger
-        .resolve_approval(ids[0], Verdict::Approve, &ruling)
+        .resolve_approval(ids[0], ApprovalDecision::Approve, &ruling)
         .await
         .unwrap();
     let newest = ledger.approvals_of(sample::OWNER, None, 1).await.unwrap();
@@ -86,16 +86,16 @@ async fn of_two_verdicts_one_wins_and_its_repetition_is_found_done() {
         },
     );
     let (one, other) = tokio::join!(
-        ledger.resolve_approval(id, Verdict::Approve, &yes),
-        ledger.resolve_approval(id, Verdict::Reject, &no)
+        ledger.resolve_approval(id, ApprovalDecision::Approve, &yes),
+        ledger.resolve_approval(id, ApprovalDecision::Reject, &no)
     );
     let won = |resolved: &Resolved| matches!(resolved, Resolved::Done(_));
     let (one, other) = (one.unwrap(), other.unwrap());
     assert!(won(&one) != won(&other), "{one:?} {other:?}");
     let (verdict, ruling) = if won(&one) {
-        (Verdict::Approve, &yes)
+        (ApprovalDecision::Approve, &yes)
     } else {
-        (Verdict::Reject, &no)
+        (ApprovalDecision::Reject, &no)
     };
     assert!(won(&ledger.resolve_approval(id, verdict, ruling).await.unwrap()));
     let later = sample::ruling(at(2));

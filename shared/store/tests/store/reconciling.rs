@@ -6,7 +6,7 @@ use purser_domain::{
     Agent, AgentId, Duration, LoggedDecision, Settlement, SettlementId, SettlementState, Timestamp, TransactionId,
     WindowScope,
 };
-use purser_store::{Confirmed, Ledger, Mark, Moved, Place};
+use purser_store::{Confirmed, IndexKey, Ledger, Moved, ReconcileRequest};
 use purser_testkit::{
     Emulator, LEDGER, ProxyConfig,
     authorize::{Answer, authorize},
@@ -36,11 +36,14 @@ async fn confirm(ledger: &Ledger, settlement: &Settlement, now: Timestamp) -> Co
     ledger.confirm(settlement, &transfer, now).await.unwrap()
 }
 
-async fn take_back(ledger: &Ledger, confirmed: &Settlement) -> Moved {
+async fn revert_confirmation(ledger: &Ledger, confirmed: &Settlement) -> Moved {
     let at = sample::start().after(sample::secs(1));
     let decision = TransactionId::at(at, getrandom::u64().unwrap().to_be_bytes());
-    let vanished = sample::vanished(confirmed);
-    ledger.take_back(confirmed, &vanished, decision, at).await.unwrap()
+    let transfer_gone = sample::transfer_gone(confirmed);
+    ledger
+        .revert_confirmation(confirmed, &transfer_gone, decision, at)
+        .await
+        .unwrap()
 }
 
 /// A ledger whose agent has a budget besides, on which every payment counts too.
@@ -82,7 +85,7 @@ async fn a_released_spend_can_be_spent_again_under_every_window() {
     assert_sound(&emulator).await;
 
     pay(&ledger, 100, "c", sample::start().after(sample::secs(1))).await;
-    assert_eq!(release(&ledger, &paid).await, Moved::Overtaken(expired));
+    assert_eq!(release(&ledger, &paid).await, Moved::Superseded(expired));
     assert_eq!(
         totals(&emulator).await,
         [100, 100],
@@ -262,7 +265,7 @@ async fn a_proof_that_was_late_can_be_taken_back_and_released_again() {
     let Confirmed::Done(confirmed) = confirm(&ledger, &paid, sample::start().after(sample::secs(90))).await else {
         panic!()
     };
-    let Moved::Done(held) = take_back(&ledger, &confirmed).await else {
+    let Moved::Done(held) = revert_confirmation(&ledger, &confirmed).await else {
         panic!()
     };
     assert_eq!(stored(&ledger, paid.id()).await, held);
@@ -280,11 +283,14 @@ async fn what_is_taken_back_is_held_again_and_told_and_its_transaction_is_free()
     let Confirmed::Done(confirmed) = confirm(&ledger, &paid, sample::start()).await else {
         panic!()
     };
-    assert_eq!(take_back(&ledger, &confirmed).await, Moved::Done(paid.clone()));
+    assert_eq!(
+        revert_confirmation(&ledger, &confirmed).await,
+        Moved::Done(paid.clone())
+    );
     assert_eq!(stored(&ledger, paid.id()).await, paid);
     assert_sound(&emulator).await;
     let log = ledger.decisions(sample::agent_id(1), None, 10).await.unwrap();
-    let [LoggedDecision::TakenBack(told), LoggedDecision::Allowed(_)] = &log[..] else {
+    let [LoggedDecision::ConfirmationReverted(told), LoggedDecision::Allowed(_)] = &log[..] else {
         panic!("{log:?}")
     };
     assert_eq!((told.settlement, told.tx_hash), (paid.id(), sample::tx_hash(1)));
@@ -292,7 +298,10 @@ async fn what_is_taken_back_is_held_again_and_told_and_its_transaction_is_free()
     assert_eq!(recorded.unwrap().as_ref(), Some(&log[0]));
 
     // A second one finds nothing to take back, and tells nothing.
-    assert_eq!(take_back(&ledger, &confirmed).await, Moved::Overtaken(paid.clone()));
+    assert_eq!(
+        revert_confirmation(&ledger, &confirmed).await,
+        Moved::Superseded(paid.clone())
+    );
     assert_eq!(ledger.decisions(sample::agent_id(1), None, 10).await.unwrap().len(), 2);
     assert!(matches!(
         confirm(&ledger, &paid, sample::start()).await,
@@ -316,7 +325,10 @@ async fn a_confirmation_is_taken_back_once_whoever_tries_and_whatever_is_lost() 
             ..ProxyConfig::default()
         };
         let (proxied, _proxy) = emulator.ledger_behind(config).await;
-        let (one, other) = tokio::join!(take_back(&proxied, &confirmed), take_back(&proxied, &confirmed));
+        let (one, other) = tokio::join!(
+            revert_confirmation(&proxied, &confirmed),
+            revert_confirmation(&proxied, &confirmed)
+        );
         let moved = [one, other];
         assert!(moved.contains(&Moved::Done(paid.clone())), "{moved:?}");
         let told = direct.recorded(sample::agent_id(1), None, 10).await.unwrap();
@@ -353,16 +365,16 @@ async fn the_index_is_gone_through_in_pages_from_anywhere() {
         }
         seen.extend(page.iter().map(|held| (held.settlement, held.place)));
         // A position outlives whatever it was taken of.
-        ledger.keep_position(next.as_ref()).await.unwrap();
-        assert_eq!(ledger.position().await.unwrap(), next);
+        ledger.save_scan_cursor(next.as_ref()).await.unwrap();
+        assert_eq!(ledger.scan_cursor().await.unwrap(), next);
         from = next;
         if from.is_none() {
             break;
         }
     }
     seen.sort_by_key(|(id, _)| *id);
-    let held = |settlement: &Settlement| (settlement.id(), Place::Held(settlement.terms.valid_before));
-    let watched = |settlement: &Settlement| (settlement.id(), Place::Watched(sample::BLOCK));
+    let held = |settlement: &Settlement| (settlement.id(), IndexKey::Held(settlement.terms.valid_before));
+    let watched = |settlement: &Settlement| (settlement.id(), IndexKey::Watched(sample::BLOCK));
     let mut expected = vec![watched(&paid[0]), watched(&paid[1])];
     expected.extend(paid[3..].iter().map(held));
     expected.sort_by_key(|(id, _)| *id);
@@ -378,7 +390,7 @@ async fn the_index_is_gone_through_in_pages_from_anywhere() {
     let left = if first.tx_hash().is_some() { 37 } else { 36 };
     assert_eq!(rest.len(), left, "what is behind a position that is gone is found");
     // Nobody stops watching what has been taken back.
-    take_back(&ledger, &confirmed[0]).await;
+    revert_confirmation(&ledger, &confirmed[0]).await;
     ledger.stop_watching(&confirmed[0]).await.unwrap();
     assert_sound(&emulator).await;
 }
@@ -387,19 +399,23 @@ async fn the_index_is_gone_through_in_pages_from_anywhere() {
 async fn a_mark_stays_until_it_is_done_and_nobody_has_asked_again() {
     let (emulator, ledger) = ledger_with(100, 100).await;
     let paid = pay(&ledger, 10, "a", sample::start()).await;
-    let mark = |secs| Mark {
+    let mark = |secs| ReconcileRequest {
         agent: AgentId::from_uuid(sample::agent_id(1).uuid()),
         settlement: paid.id(),
         asked_at: sample::start().after(sample::secs(secs)),
     };
-    ledger.mark(&mark(1)).await.unwrap();
-    ledger.mark(&mark(2)).await.unwrap();
-    assert_eq!(ledger.marks().await.unwrap(), [mark(2)]);
-    ledger.unmark(&mark(1)).await.unwrap();
-    assert_eq!(ledger.marks().await.unwrap(), [mark(2)], "somebody has asked again");
-    ledger.unmark(&mark(2)).await.unwrap();
-    ledger.unmark(&mark(2)).await.unwrap();
-    assert_eq!(ledger.marks().await.unwrap(), []);
+    ledger.request_reconcile(&mark(1)).await.unwrap();
+    ledger.request_reconcile(&mark(2)).await.unwrap();
+    assert_eq!(ledger.reconcile_requests().await.unwrap(), [mark(2)]);
+    ledger.clear_reconcile_request(&mark(1)).await.unwrap();
+    assert_eq!(
+        ledger.reconcile_requests().await.unwrap(),
+        [mark(2)],
+        "somebody has asked again"
+    );
+    ledger.clear_reconcile_request(&mark(2)).await.unwrap();
+    ledger.clear_reconcile_request(&mark(2)).await.unwrap();
+    assert_eq!(ledger.reconcile_requests().await.unwrap(), []);
     assert_sound(&emulator).await;
 }
 
@@ -419,7 +435,7 @@ async fn every_move_costs_what_the_design_says() {
         panic!()
     };
     assert_eq!(units(), (1, 9, 2), "late confirmation");
-    take_back(&ledger, &late).await;
+    revert_confirmation(&ledger, &late).await;
     assert_eq!(units(), (0, 8, 1), "take back");
     let Confirmed::Done(confirmed) = confirm(&ledger, &other, sample::start()).await else {
         panic!()

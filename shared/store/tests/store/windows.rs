@@ -2,8 +2,8 @@
 
 use crate::{assert_sound, ledger_with, request};
 use aws_sdk_dynamodb::types::AttributeValue;
-use purser_domain::{Agent, AgentStatus, Duration, Fingerprint, Fits, Timestamp};
-use purser_store::{Ask, Edited, Ledger, Patience, Reserved, Standing};
+use purser_domain::{Agent, AgentStatus, Duration, Fingerprint, RetryAt, Timestamp};
+use purser_store::{Backoff, DecisionKeys, Edited, Ledger, Reserved, ServiceState};
 use purser_testkit::{
     Emulator, LEDGER,
     authorize::{Answer, authorize, grant},
@@ -22,7 +22,7 @@ async fn use_late(ledger: &Ledger, amount: u64, now: Timestamp, meanwhile: impl 
     let (grant, terms) = grant(ledger, &request, now).await;
     meanwhile().await;
     ledger
-        .reserve(&grant, &terms, &request.fingerprint(), &mut Patience::new())
+        .reserve(&grant, &terms, &request.fingerprint(), &mut Backoff::new())
         .await
         .unwrap()
 }
@@ -172,7 +172,7 @@ async fn the_instant_at_which_an_amount_fits_is_found_beyond_the_first_page() {
         pay(&ledger, 4, &n.to_string(), start.after(sample::secs(n))).await;
     }
     let now = start.after(sample::secs(1_000));
-    let fits_after = |n| Fits::At(start.after(sample::secs(n)).after(Duration::DAY));
+    let fits_after = |n| RetryAt::At(start.after(sample::secs(n)).after(Duration::DAY));
     // 40 units are free when ten entries have rolled out, 900 when 225 have.
     for (amount, fits) in [
         (1, fits_after(0)),
@@ -193,26 +193,33 @@ async fn the_instant_at_which_an_amount_fits_is_found_beyond_the_first_page() {
     assert_sound(&emulator).await;
 }
 
-/// The first agent's standing with a service.
-async fn standing(ledger: &Ledger, service: u128) -> purser_domain::Result<Standing> {
-    let ask = Ask {
+/// The first agent's service state with a service.
+async fn service_state(ledger: &Ledger, service: u128) -> purser_domain::Result<ServiceState> {
+    let ask = DecisionKeys {
         service: Some(sample::service_id(service)),
-        ..Ask::default()
+        ..DecisionKeys::default()
     };
-    let (_, read) = ledger.snapshot(sample::agent_id(1), &ask).await?;
-    Ok(read.standing.unwrap())
+    let (_, read) = ledger.decision_inputs(sample::agent_id(1), &ask).await?;
+    Ok(read.service_state.unwrap())
 }
 
 #[tokio::test]
 async fn an_agent_that_was_never_enabled_has_an_empty_window() {
     let (_emulator, ledger) = ledger_with(1_000, 1_000).await;
-    let standing = standing(&ledger, 9).await.unwrap();
+    let service_state = service_state(&ledger, 9).await.unwrap();
     assert_eq!(
-        (standing.enabled, standing.day.total, standing.day.complete),
+        (
+            service_state.enabled,
+            service_state.day.total,
+            service_state.day.complete
+        ),
         (None, sample::units(0), true)
     );
-    let (stranger, read) = ledger.snapshot(sample::agent_id(9), &Ask::default()).await.unwrap();
-    assert_eq!((stranger, read.standing), (None, None));
+    let (stranger, read) = ledger
+        .decision_inputs(sample::agent_id(9), &DecisionKeys::default())
+        .await
+        .unwrap();
+    assert_eq!((stranger, read.service_state), (None, None));
     assert_eq!(
         pay(&ledger, 1, "k", sample::start()).await,
         replayed(pay(&ledger, 1, "k", sample::start()).await)
@@ -248,9 +255,9 @@ async fn what_a_window_was_cleared_to_never_goes_back() {
         set(&emulator, "hz", &cleared).await;
     });
     assert_eq!(reserved.await, Reserved::Raced);
-    let day = standing(&ledger, 1).await.unwrap().day;
+    let day = service_state(&ledger, 1).await.unwrap().day;
     ledger.clear_expired(&day, tomorrow).await.unwrap();
-    let day = standing(&ledger, 1).await.unwrap().day;
+    let day = service_state(&ledger, 1).await.unwrap().day;
     assert_eq!(
         (day.horizon.micros().to_string(), day.total),
         (cleared, sample::units(100))
@@ -262,7 +269,7 @@ async fn a_policy_and_a_window_of_two_instants_are_read_again() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     let set_stamp = async |to: &str| set(&emulator, "pver", to).await;
     set_stamp("2").await;
-    let (read, ()) = tokio::join!(standing(&ledger, 1), async {
+    let (read, ()) = tokio::join!(service_state(&ledger, 1), async {
         tokio::time::sleep(time::Duration::from_millis(60)).await;
         set_stamp("1").await;
     });
@@ -270,7 +277,7 @@ async fn a_policy_and_a_window_of_two_instants_are_read_again() {
     assert_eq!((read.enabled.unwrap().version, read.day.stamp), (1, 1));
     set_stamp("2").await;
     assert!(
-        standing(&ledger, 1).await.is_err(),
+        service_state(&ledger, 1).await.is_err(),
         "what never agrees is an error, not an endless loop"
     );
 }
@@ -278,15 +285,15 @@ async fn a_policy_and_a_window_of_two_instants_are_read_again() {
 #[tokio::test]
 async fn whether_a_window_held_still_is_seen() {
     let (_emulator, ledger) = ledger_with(1_000, 1_000).await;
-    let window = standing(&ledger, 1).await.unwrap().day;
+    let window = service_state(&ledger, 1).await.unwrap().day;
     let key = |text| Fingerprint::of_text(text);
-    assert!(ledger.held_still(&window, &key("k")).await.unwrap());
+    assert!(ledger.unchanged_since(&window, &key("k")).await.unwrap());
     pay(&ledger, 1, "k", sample::start()).await;
-    assert!(!ledger.held_still(&window, &key("other")).await.unwrap());
+    assert!(!ledger.unchanged_since(&window, &key("other")).await.unwrap());
     // Read again, it holds still; but what takes the room is this very purchase.
-    let window_now = standing(&ledger, 1).await.unwrap().day;
-    assert!(ledger.held_still(&window_now, &key("other")).await.unwrap());
-    assert!(!ledger.held_still(&window_now, &key("k")).await.unwrap());
+    let window_now = service_state(&ledger, 1).await.unwrap().day;
+    assert!(ledger.unchanged_since(&window_now, &key("other")).await.unwrap());
+    assert!(!ledger.unchanged_since(&window_now, &key("k")).await.unwrap());
     let never = purser_domain::WindowScope::Day {
         agent: sample::agent_id(1),
         service: sample::service_id(9),
@@ -296,7 +303,7 @@ async fn whether_a_window_held_still_is_seen() {
         version: 0,
         ..window
     };
-    assert!(ledger.held_still(&never, &key("other")).await.unwrap());
+    assert!(ledger.unchanged_since(&never, &key("other")).await.unwrap());
 }
 
 /// A decision reads the agent's record and the policy in two reads. The one may be of before a freeze, and the other of a
@@ -334,8 +341,8 @@ async fn a_window_that_comes_after_an_edit_is_shut_for_decisions_from_before_it(
             assert_eq!(stored, Edited::Stored);
         }
         let fingerprint = request.fingerprint();
-        let mut patience = Patience::new();
-        let reserved = ledger.reserve(&grant, &terms, &fingerprint, &mut patience).await;
+        let mut backoff = Backoff::new();
+        let reserved = ledger.reserve(&grant, &terms, &fingerprint, &mut backoff).await;
         assert_eq!(reserved.unwrap(), Reserved::Raced, "overtaken: {overtaken}");
         assert_sound(&emulator).await;
     }

@@ -13,7 +13,11 @@ fn check(plan: &Plan, happened: &[&str]) {
     let outcome = run(plan);
     assert!(outcome.complaints.is_empty(), "{:#?}", outcome.complaints);
     for what in happened {
-        assert!(outcome.tally.of(what) > 0, "{what} did not happen:\n{}", outcome.tally);
+        assert!(
+            outcome.coverage.of(what) > 0,
+            "{what} did not happen:\n{}",
+            outcome.coverage
+        );
     }
 }
 
@@ -190,7 +194,7 @@ fn a_spend_that_was_given_back_counts_again_when_the_chain_remembers_the_payment
     }
     let so_often = outcomes
         .iter()
-        .filter(|outcome| outcome.tally.of("confirmed after its release") > 0)
+        .filter(|outcome| outcome.coverage.of("confirmed after its release") > 0)
         .count();
     assert!(so_often > 0, "it never came to that");
 }

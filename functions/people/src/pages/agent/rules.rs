@@ -129,7 +129,7 @@ pub(super) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Mark
             @if page.rules.is_empty() {
                 p.empty { "No rules. Add one for what should hold whatever the service." }
             }
-            ul.panels { @for standing in &page.rules { (rule_item(layout, page, standing, path)) } }
+            ul.panels { @for service_state in &page.rules { (rule_item(layout, page, service_state, path)) } }
             div.adders { @for kind in RuleForm::ALL { (adder(layout, page, kind, path)) } }
         }
     }
@@ -149,12 +149,12 @@ const fn title(kind: RuleForm) -> &'static str {
         RuleForm::CategoryBlock => "Block categories",
         RuleForm::VendorAllowlist => "Allow only some vendors",
         RuleForm::BudgetLimit => "Budget",
-        RuleForm::ApprovalRequired => "Ask a person",
+        RuleForm::ApprovalRequired => "DecisionKeys a person",
     }
 }
 
-fn rule_item(layout: &Layout, page: &AgentPage<'_>, standing: &StandingRule, path: &str) -> Markup {
-    let rule = &standing.rule;
+fn rule_item(layout: &Layout, page: &AgentPage<'_>, service_state: &StandingRule, path: &str) -> Markup {
+    let rule = &service_state.rule;
     let inputs = layout.inputs(FormName::Rule(rule.id));
     let kind = form_of(&rule.kind);
     html! {
@@ -163,7 +163,7 @@ fn rule_item(layout: &Layout, page: &AgentPage<'_>, standing: &StandingRule, pat
                 summary {
                     span.panel-name { span.chip { (title(kind)) } }
                     span.limits { span { (phrases::rule(&rule.kind, page.catalog)) } }
-                    @if let (RuleKind::BudgetLimit { limit, .. }, Some(used)) = (&rule.kind, standing.used) {
+                    @if let (RuleKind::BudgetLimit { limit, .. }, Some(used)) = (&rule.kind, service_state.used) {
                         span.panel-spend {
                             (bar(used, Amount::ZERO, *limit))
                             span.figures { (money(used)) " used" }

@@ -4,7 +4,9 @@
 //! by a condition of the write it leads to, and the one pair that must agree to be judged by at all, a policy and the
 //! totals that bear its stamp, is read again until it does.
 
-use crate::{fault::Fault, idempotency::Prior, item::Item, key::Key, ledger::Ledger, patience::Patience, window::Head};
+use crate::{
+    backoff::Backoff, fault::Fault, idempotency::IdempotencyRecord, item::Item, key::Key, ledger::Ledger, window::Head,
+};
 use purser_domain::{
     Agent, AgentId, Approval, ApprovalId, Duration, EnabledService, Error, Fingerprint, PresentedKey, Result, RuleId,
     ServiceId, Timestamp, Window, WindowScope,
@@ -12,7 +14,7 @@ use purser_domain::{
 
 /// What to read beside the record of the agent that asks.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Ask {
+pub struct DecisionKeys {
     /// For which service; without it no window is read.
     pub service: Option<ServiceId>,
     /// The hash of the idempotency key.
@@ -23,18 +25,18 @@ pub struct Ask {
 
 /// What was read. Nothing in it is older than the call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Snapshot {
+pub struct DecisionInputs {
     /// What the idempotency key is bound to.
-    pub prior: Option<Prior>,
+    pub record: Option<IdempotencyRecord>,
     /// The approval, whoever it belongs to.
     pub approval: Option<Approval>,
     /// Policy and windows; `None` when no service was asked for.
-    pub standing: Option<Standing>,
+    pub service_state: Option<ServiceState>,
 }
 
-/// An agent's standing with a service.
+/// An agent's service state with a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct ServiceState {
     /// The service's record on the agent; `None` when it was never enabled.
     pub enabled: Option<EnabledService>,
     /// The day's window; empty when nothing was ever authorized.
@@ -43,15 +45,15 @@ pub struct Standing {
     pub budgets: Vec<(RuleId, Window)>,
 }
 
-impl Snapshot {
-    /// The standing, where a service was asked for.
-    pub fn standing_mut(&mut self) -> Result<&mut Standing> {
-        let missing = || Error::internal("reading a standing", Fault::new("no service was asked for"));
-        self.standing.as_mut().ok_or_else(missing)
+impl DecisionInputs {
+    /// The service state, where a service was asked for.
+    pub fn standing_mut(&mut self) -> Result<&mut ServiceState> {
+        let missing = || Error::internal("reading a service_state", Fault::new("no service was asked for"));
+        self.service_state.as_mut().ok_or_else(missing)
     }
 }
 
-impl Standing {
+impl ServiceState {
     /// Every window, the day's first.
     pub fn windows(&self) -> impl Iterator<Item = &Window> {
         std::iter::once(&self.day).chain(self.budgets.iter().map(|(_, window)| window))
@@ -61,18 +63,18 @@ impl Standing {
 impl Ledger {
     /// Reads all of it, and the agent, if there is one of that id: 3 read units, 4 with an approval, and one more for each
     /// budget, which take a second round trip.
-    pub async fn snapshot(&self, agent: AgentId, ask: &Ask) -> Result<(Option<Agent>, Snapshot)> {
+    pub async fn decision_inputs(&self, agent: AgentId, ask: &DecisionKeys) -> Result<(Option<Agent>, DecisionInputs)> {
         self.snapshot_unless(None, agent, ask).await
     }
 
     /// The same for a caller who is not known yet: unless the key is the agent's own and valid at `now`, no budget is read, so
     /// that the work for a wrong secret is the work for an agent that does not exist.
-    pub async fn snapshot_for(
+    pub async fn decision_inputs_for(
         &self,
         key: &PresentedKey,
         now: Timestamp,
-        ask: &Ask,
-    ) -> Result<(Option<Agent>, Snapshot)> {
+        ask: &DecisionKeys,
+    ) -> Result<(Option<Agent>, DecisionInputs)> {
         self.snapshot_unless(Some((key, now)), key.agent, ask).await
     }
 
@@ -80,28 +82,32 @@ impl Ledger {
         &self,
         unproven: Option<(&PresentedKey, Timestamp)>,
         agent: AgentId,
-        ask: &Ask,
-    ) -> Result<(Option<Agent>, Snapshot)> {
-        let mut patience = Patience::new();
+        ask: &DecisionKeys,
+    ) -> Result<(Option<Agent>, DecisionInputs)> {
+        let mut backoff = Backoff::new();
         loop {
             // Boxed, since joining copies a future that is over, and those of the SDK take kilobytes.
             let rows = Box::pin(self.single_rows(agent, ask));
             let (rows, head) = tokio::try_join!(rows, Box::pin(self.day(agent, ask)))?;
-            let SingleRows { agent, prior, approval } = rows;
+            let SingleRows {
+                agent,
+                record,
+                approval,
+            } = rows;
             let is_known = |agent: &&Agent| unproven.is_none_or(|(key, now)| key.is_valid_for(Some(agent), now));
-            let standing = match head {
-                Some(head) => self.standing(head, agent.as_ref().filter(is_known)).await?,
+            let service_state = match head {
+                Some(head) => self.service_state(head, agent.as_ref().filter(is_known)).await?,
                 None => None,
             };
-            if standing.is_some() || ask.service.is_none() {
-                let snapshot = Snapshot {
-                    prior,
+            if service_state.is_some() || ask.service.is_none() {
+                let inputs = DecisionInputs {
+                    record,
                     approval,
-                    standing,
+                    service_state,
                 };
-                return Ok((agent, snapshot));
+                return Ok((agent, inputs));
             }
-            patience.pause().await.map_err(|_| {
+            backoff.wait().await.map_err(|_| {
                 Error::internal(
                     "reading a policy",
                     Fault::new("a policy or budget and its window do not agree"),
@@ -110,14 +116,14 @@ impl Ledger {
         }
     }
 
-    /// Reads on in each window of a standing that hides expired entries, until [`Window::live`] at `at` is what counts; 503
+    /// Reads on in each window of a service state that hides expired entries, until [`Window::live`] at `at` is what counts; 503
     /// `temporarily_unavailable` where more has rolled out than a call should read that writes nothing: authorize clears it.
-    pub async fn read_live(&self, standing: &mut Standing, at: Timestamp) -> Result<()> {
+    pub async fn read_live(&self, service_state: &mut ServiceState, at: Timestamp) -> Result<()> {
         /// 50,000 entries, some 2,000 read units.
         const MOST_PAGES: u32 = 50;
         let mut pages = 0_u32;
-        let budgets = standing.budgets.iter_mut().map(|(_, window)| window);
-        for window in std::iter::once(&mut standing.day).chain(budgets) {
+        let budgets = service_state.budgets.iter_mut().map(|(_, window)| window);
+        for window in std::iter::once(&mut service_state.day).chain(budgets) {
             while window.hides_expired(at) {
                 if pages >= MOST_PAGES {
                     let words = Fault::new("too much has rolled out of it");
@@ -130,9 +136,9 @@ impl Ledger {
         Ok(())
     }
 
-    /// The standing of a day's window and the agent's budgets; `None` when a policy or budget and its window are of two
+    /// The service state of a day's window and the agent's budgets; `None` when a policy or budget and its window are of two
     /// instants.
-    async fn standing(&self, day: Head, agent: Option<&Agent>) -> Result<Option<Standing>> {
+    async fn service_state(&self, day: Head, agent: Option<&Agent>) -> Result<Option<ServiceState>> {
         let Head {
             policy: enabled,
             window: day,
@@ -141,14 +147,14 @@ impl Ledger {
             return Ok(None);
         }
         let budgets = self.budgets(agent).await?;
-        Ok(budgets.map(|budgets| Standing { enabled, day, budgets }))
+        Ok(budgets.map(|budgets| ServiceState { enabled, day, budgets }))
     }
 
-    async fn single_rows(&self, id: AgentId, ask: &Ask) -> Result<SingleRows> {
+    async fn single_rows(&self, id: AgentId, ask: &DecisionKeys) -> Result<SingleRows> {
         let agent = Key::agent(id);
-        let prior = ask.key.map(|key| Key::idempotency(id, &key));
+        let record = ask.key.map(|key| Key::idempotency(id, &key));
         let approval = ask.approval.map(Key::approval);
-        let keys: Vec<Key> = [Some(agent.clone()), prior.clone(), approval.clone()]
+        let keys: Vec<Key> = [Some(agent.clone()), record.clone(), approval.clone()]
             .into_iter()
             .flatten()
             .collect();
@@ -159,8 +165,8 @@ impl Ledger {
             agent: item_of(Some(&agent))
                 .map(|item| self.read_agent(id, item))
                 .transpose()?,
-            prior: item_of(prior.as_ref())
-                .map(|item| Prior::read(self.row(item)))
+            record: item_of(record.as_ref())
+                .map(|item| IdempotencyRecord::read(self.row(item)))
                 .transpose()?,
             approval: item_of(approval.as_ref())
                 .zip(ask.approval)
@@ -169,7 +175,7 @@ impl Ledger {
         })
     }
 
-    async fn day(&self, agent: AgentId, ask: &Ask) -> Result<Option<Head>> {
+    async fn day(&self, agent: AgentId, ask: &DecisionKeys) -> Result<Option<Head>> {
         let Some(service) = ask.service else { return Ok(None) };
         let scope = WindowScope::Day { agent, service };
         self.head(scope, Duration::DAY).await.map(Some)
@@ -201,6 +207,6 @@ impl Ledger {
 
 struct SingleRows {
     agent: Option<Agent>,
-    prior: Option<Prior>,
+    record: Option<IdempotencyRecord>,
     approval: Option<Approval>,
 }

@@ -3,21 +3,21 @@
 //!
 //! Always true: all of that is one transaction. The entry is not touched: it counted throughout.
 //!
-//! Deliberately elsewhere: how it is known ([`Vanished`] comes from the domain alone), and what becomes of the hold.
+//! Deliberately elsewhere: how it is known ([`TransferGone`] comes from the domain alone), and what becomes of the hold.
 
 use crate::{
     attribute::{Attribute as _, text},
+    backoff::Backoff,
     decision::write_taken_back,
     fault::Fault,
-    key::{self, Key, hold::Place},
+    key::{self, Key, hold::IndexKey},
     ledger::Ledger,
-    patience::Patience,
     settle::Moved,
     settlement::{AUTHORIZED, CONFIRMED},
     transact::{Known, Transaction},
 };
 use aws_sdk_dynamodb::types::builders::{DeleteBuilder, PutBuilder};
-use purser_domain::{Error, Result, Settlement, TakenBack, Timestamp, TransactionId, Vanished};
+use purser_domain::{ConfirmationReverted, Error, Result, Settlement, Timestamp, TransactionId, TransferGone};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
@@ -30,15 +30,15 @@ const TAKING_BACK: &str = "taking a confirmation back";
 
 impl Ledger {
     /// Takes a confirmation back: 8 write units. The decision gets that id and that time.
-    pub async fn take_back(
+    pub async fn revert_confirmation(
         &self,
         settlement: &Settlement,
-        vanished: &Vanished,
+        transfer_gone: &TransferGone,
         decision: TransactionId,
         at: Timestamp,
     ) -> Result<Moved> {
-        let (terms, tx_hash) = (&settlement.terms, vanished.tx_hash());
-        if vanished.settlement() != terms.id {
+        let (terms, tx_hash) = (&settlement.terms, transfer_gone.tx_hash());
+        if transfer_gone.settlement() != terms.id {
             let words = Fault::new("the evidence is of another settlement");
             return Err(Error::internal(TAKING_BACK, words));
         }
@@ -50,7 +50,7 @@ impl Ledger {
             .expression_attribute_values(":confirmed", text(CONFIRMED))
             .expression_attribute_values(":hash", tx_hash.write())
             .expression_attribute_values(":hp", key::hold::partition(terms.id).write())
-            .expression_attribute_values(":hs", Place::Held(terms.valid_before).text().write());
+            .expression_attribute_values(":hs", IndexKey::Held(terms.valid_before).text().write());
         let give_up = DeleteBuilder::default()
             .table_name(&*self.table)
             .set_key(Some(Key::used_transaction(terms.network, tx_hash).attributes()))
@@ -58,8 +58,11 @@ impl Ledger {
             .expression_attribute_values(":settlement", terms.id.write());
         let record = PutBuilder::default()
             .table_name(self.decisions_table()?)
-            .set_item(Some(write_taken_back(&TakenBack::of(
-                settlement, vanished, decision, at,
+            .set_item(Some(write_taken_back(&ConfirmationReverted::of(
+                settlement,
+                transfer_gone,
+                decision,
+                at,
             ))))
             .condition_expression("attribute_not_exists(pk)");
         let mut transaction = Transaction::new();
@@ -67,15 +70,15 @@ impl Ledger {
         transaction.delete(Role::Transaction, give_up)?;
         transaction.put(Role::Decision, record)?;
 
-        let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut Patience::new()).await? else {
-            return Ok(Moved::Done(settlement.clone().taken_back(vanished)));
+        let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut Backoff::new()).await? else {
+            return Ok(Moved::Done(settlement.clone().confirmation_reverted(transfer_gone)));
         };
         // Its id is random: it is this very decision, whose answer was lost.
         if refusal.names(Role::Decision) {
-            return Ok(Moved::Done(settlement.clone().taken_back(vanished)));
+            return Ok(Moved::Done(settlement.clone().confirmation_reverted(transfer_gone)));
         }
         match refusal.met(Role::Settlement) {
-            Some(item) => Ok(Moved::Overtaken(self.read_settlement(terms.agent, item)?)),
+            Some(item) => Ok(Moved::Superseded(self.read_settlement(terms.agent, item)?)),
             None => Err(Error::internal(
                 TAKING_BACK,
                 Fault::new("the settlement, or the claim on its transaction, is not there"),

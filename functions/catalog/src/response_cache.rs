@@ -23,7 +23,7 @@ pub(crate) struct Listing {
 
 /// The lists of one edition.
 #[derive(Debug, Default)]
-pub(crate) struct Prepared(Mutex<Kept>);
+pub(crate) struct ResponseCache(Mutex<Kept>);
 
 #[derive(Debug, Default)]
 struct Kept {
@@ -31,7 +31,7 @@ struct Kept {
     lists: HashMap<Listing, Cacheable>,
 }
 
-impl Prepared {
+impl ResponseCache {
     /// The list of this edition, made by `make` unless it is kept.
     pub(crate) fn list(
         &self,
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_list_is_made_once_for_each_edition_and_few_are_kept() {
-        let prepared = Prepared::default();
+        let prepared = ResponseCache::default();
         let count = Cell::new(0);
         let list = |edition: &Arc<Edition>, limit| {
             let make = || {

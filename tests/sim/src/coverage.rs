@@ -5,9 +5,9 @@ use std::fmt;
 
 /// How often each thing has happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tally(BTreeMap<String, u64>);
+pub struct Coverage(BTreeMap<String, u64>);
 
-impl Tally {
+impl Coverage {
     pub(crate) fn count(&mut self, what: impl Into<String>) {
         *self.0.entry(what.into()).or_default() += 1;
     }
@@ -25,7 +25,7 @@ impl Tally {
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for Coverage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (what, count) in &self.0 {
             writeln!(f, "{count:>9}  {what}")?;
@@ -106,7 +106,7 @@ pub const EXERCISED: &[&str] = &[
     "fault Throttled",
     "met another transaction",
     "reconciled: confirmed",
-    "reconciled: overtaken",
+    "reconciled: superseded",
     "reconciled: released",
     "reconciled: taken_back",
     "reconciled: transaction_used",

@@ -48,7 +48,7 @@ impl GatewayContext {
 }
 
 /// The caller's address as the gateway saw it; never a header's word for it.
-pub fn source_ip(extensions: &Extensions) -> Option<IpAddr> {
+pub fn client_ip(extensions: &Extensions) -> Option<IpAddr> {
     extensions
         .get::<GatewayContext>()?
         .http
@@ -79,7 +79,7 @@ pub enum ThrottleScope {
 impl ThrottleScope {
     /// The scope of a request.
     pub fn of(extensions: &Extensions) -> Self {
-        source_ip(extensions).map_or(Self::Unknown, Self::of_ip)
+        client_ip(extensions).map_or(Self::Unknown, Self::of_ip)
     }
 
     /// The scope of a person whose session was judged.
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn without_a_gateway_there_is_no_address() {
-        assert_eq!(source_ip(&Extensions::new()), None);
+        assert_eq!(client_ip(&Extensions::new()), None);
         assert_eq!(domain_name(&Extensions::new()), None);
         assert_eq!(ThrottleScope::of(&Extensions::new()), ThrottleScope::Unknown);
     }

@@ -4,7 +4,7 @@
 //! block whose time it is judged by, and a node that has not that block, or not on its chain any more, can't answer. A
 //! transaction counts if it is in a block up to the final one, on the chain that the node holds for the right one.
 //!
-//! Deliberately elsewhere: what follows from it ([`purser_domain::judge`]).
+//! Deliberately elsewhere: what follows from it ([`purser_domain::reconcile`]).
 
 use crate::{
     Chain, ChainError,
@@ -13,8 +13,8 @@ use crate::{
 use alloy::primitives::{B256, Bytes, U256};
 use alloy::sol_types::SolCall as _;
 use purser_domain::{
-    AUTHORIZATION_CANCELED, AUTHORIZATION_USED, Duration, Expected, FinalBlock, Receipt, Settlement, Sight, Terms,
-    Timestamp, TxHash, match_transfer,
+    AUTHORIZATION_CANCELED, AUTHORIZATION_USED, AuthorizationState, Duration, Expected, FinalBlock, Receipt,
+    Settlement, Terms, Timestamp, TxHash, match_transfer,
 };
 use serde_json::json;
 
@@ -43,7 +43,7 @@ enum Trace {
 impl Chain {
     /// The newest block of the configured depth. The node is asked once more which chain it serves.
     pub async fn final_block(&self) -> Result<FinalBlock, ChainError> {
-        let (right, head) = tokio::join!(self.ask_chain(), self.head());
+        let (right, head) = tokio::join!(self.verify_chain_id(), self.head());
         right?;
         self.final_below(head?).await
     }
@@ -73,30 +73,30 @@ impl Chain {
 
     /// What the chain shows of a settlement's authorization at that block. `log_range` is how many blocks the node
     /// searches at once.
-    pub async fn sight(
+    pub async fn authorization_state(
         &self,
         settlement: &Settlement,
         expected: &Expected,
         block: &FinalBlock,
         log_range: u64,
-    ) -> Result<Sight, ChainError> {
+    ) -> Result<AuthorizationState, ChainError> {
         // Where it was seen before it mostly still is, which says all there is to say.
         if let Some(tx_hash) = settlement.tx_hash()
             && let Some(receipt) = self.receipt_up_to(block, tx_hash).await?
             && match_transfer(expected, &receipt).is_ok()
         {
-            return Ok(Sight::UsedUp(receipt));
+            return Ok(AuthorizationState::Used(receipt));
         }
         if !self.is_used(expected, block).await? {
-            return Ok(Sight::Unused);
+            return Ok(AuthorizationState::Unused);
         }
         match self.trace(&settlement.terms, expected, block, log_range).await? {
             Trace::Transaction(tx_hash) => {
                 let receipt = self.receipt_up_to(block, tx_hash).await?;
-                Ok(receipt.map_or(Sight::Untraced, Sight::UsedUp))
+                Ok(receipt.map_or(AuthorizationState::UsedUntraced, AuthorizationState::Used))
             }
-            Trace::UnusedInTime => Ok(Sight::Unused),
-            Trace::None => Ok(Sight::Untraced),
+            Trace::UnusedInTime => Ok(AuthorizationState::Unused),
+            Trace::None => Ok(AuthorizationState::UsedUntraced),
         }
     }
 
@@ -422,19 +422,22 @@ mod tests {
         }
     }
 
-    async fn sight(node: &ScriptedNode, settlement: &Settlement) -> Result<Sight, ChainError> {
+    async fn authorization_state(
+        node: &ScriptedNode,
+        settlement: &Settlement,
+    ) -> Result<AuthorizationState, ChainError> {
         let chain = chain(node);
         chain
-            .sight(settlement, &expected(settlement), &final_block(), RANGE)
+            .authorization_state(settlement, &expected(settlement), &final_block(), RANGE)
             .await
     }
 
     /// The transaction that was seen, or what was seen instead.
     async fn seen(node: &ScriptedNode, settlement: &Settlement) -> String {
-        match sight(node, settlement).await {
-            Ok(Sight::UsedUp(receipt)) => receipt.tx_hash.to_string(),
-            Ok(Sight::Unused) => "unused".to_owned(),
-            Ok(Sight::Untraced) => "untraced".to_owned(),
+        match authorization_state(node, settlement).await {
+            Ok(AuthorizationState::Used(receipt)) => receipt.tx_hash.to_string(),
+            Ok(AuthorizationState::Unused) => "unused".to_owned(),
+            Ok(AuthorizationState::UsedUntraced) => "untraced".to_owned(),
             Err(error) => error.to_string(),
         }
     }

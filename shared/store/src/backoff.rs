@@ -9,11 +9,11 @@ use std::time::Duration;
 
 /// The attempts of one operation. Make one per request and pass it along.
 #[derive(Debug, Default)]
-pub struct Patience {
+pub struct Backoff {
     attempts: u32,
 }
 
-impl Patience {
+impl Backoff {
     /// The longest first pause. Measured against DynamoDB's conflict rule: 1 to 2 ms send 1.3 to 1.6 times the
     /// transactions, 16 to 32 ms raise the 99th percentile 1.5 to 2 times; 4 to 8 ms lie between.
     const BASE_MICROS: u64 = 6_000;
@@ -28,7 +28,7 @@ impl Patience {
     }
 
     /// Waits for a random time, longer on average after each attempt (full jitter); an error when it is time to give up.
-    pub async fn pause(&mut self) -> Result<()> {
+    pub async fn wait(&mut self) -> Result<()> {
         if self.attempts >= Self::ATTEMPTS {
             return Err(Error::temporarily_unavailable(
                 "waiting for others to finish",
@@ -54,7 +54,7 @@ impl Patience {
 }
 
 /// What it cost is told once, when the operation is over.
-impl Drop for Patience {
+impl Drop for Backoff {
     fn drop(&mut self) {
         if self.attempts > 0 {
             tracing::info!(attempts = self.attempts, "store.contended");

@@ -11,7 +11,7 @@ pub(crate) const DAY: i64 = 86_400_000_000;
 
 /// Everything that is stored. Cheap to clone: rows are shared.
 #[derive(Clone, Default, PartialEq)]
-pub(crate) struct Books {
+pub(crate) struct StoredState {
     pub(crate) ledger: Rows,
     pub(crate) decisions: Rows,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Budget {
     pub(crate) length: i64,
 }
 
-impl Books {
+impl StoredState {
     pub(crate) fn read(tables: &Tables) -> Self {
         Self {
             ledger: tables.rows(LEDGER, None),
@@ -44,11 +44,11 @@ impl Books {
 
     /// With those rows as they are stored now.
     pub(crate) fn refreshed(&self, tables: &Tables, keys: &[(String, Key)]) -> Self {
-        let mut books = self.clone();
+        let mut stored = self.clone();
         for (table, key) in keys {
             let rows = match table.as_str() {
-                LEDGER => &mut books.ledger,
-                DECISIONS => &mut books.decisions,
+                LEDGER => &mut stored.ledger,
+                DECISIONS => &mut stored.decisions,
                 _ => continue,
             };
             match tables.row(table, key) {
@@ -56,7 +56,7 @@ impl Books {
                 None => rows.remove(key),
             };
         }
-        books
+        stored
     }
 
     pub(crate) fn row(&self, pk: &str, sk: &str) -> Option<&Item> {

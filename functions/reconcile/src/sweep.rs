@@ -7,7 +7,7 @@
 use crate::{Shared, run::Outcome, run::Run};
 use purser_api::at_most;
 use purser_domain::{AgentId, Error, FinalBlock, Result, Settlement, SettlementId, SettlementState, Timestamp};
-use purser_store::{Held, Mark, Place, Position};
+use purser_store::{Held, IndexKey, ReconcileRequest, ScanCursor};
 use std::{collections::HashMap, collections::HashSet, sync::Arc};
 use tokio::time::Instant;
 
@@ -16,7 +16,7 @@ const PAGE: u8 = 100;
 /// How many settlements are looked at at once: what a hosted node lets one caller ask.
 const AT_ONCE: usize = 8;
 
-pub(crate) struct Tour {
+pub(crate) struct Sweep {
     shared: Arc<Shared>,
     block: FinalBlock,
     /// What is begun later than that might not be finished.
@@ -32,10 +32,10 @@ enum Looked {
     /// To its end.
     All,
     /// Up to there; `None` is the index's beginning.
-    UpTo(Option<Position>),
+    UpTo(Option<ScanCursor>),
 }
 
-impl Tour {
+impl Sweep {
     pub(crate) fn new(shared: Arc<Shared>, block: FinalBlock, last_start: Instant) -> Self {
         Self {
             room: shared.most,
@@ -48,7 +48,7 @@ impl Tour {
     }
 
     /// Looks at everything there is, within its limits.
-    pub(crate) async fn go(mut self) -> (Run, Result<()>) {
+    pub(crate) async fn run(mut self) -> (Run, Result<()>) {
         if let Err(error) = self.marked().await {
             tracing::error!(cause = %error, "reconcile.marks_failed");
         }
@@ -58,28 +58,28 @@ impl Tour {
 
     /// What was asked for, whatever its state.
     async fn marked(&mut self) -> Result<()> {
-        let marks = self.shared.ledger.marks().await?;
+        let marks = self.shared.ledger.reconcile_requests().await?;
         if marks.is_empty() {
             return Ok(());
         }
         let wanted: Vec<(AgentId, SettlementId)> = marks.iter().map(|mark| (mark.agent, mark.settlement)).collect();
         let mut settlements = self.settlements(&wanted).await?;
-        let (there, gone): (Vec<Mark>, Vec<Mark>) = marks
+        let (there, gone): (Vec<ReconcileRequest>, Vec<ReconcileRequest>) = marks
             .into_iter()
             .partition(|mark| settlements.contains_key(&mark.settlement));
         let wanted = there.iter().filter_map(|mark| settlements.remove(&mark.settlement));
-        let looks = self.look_at(wanted.collect()).await;
+        let looks = self.reconcile_all(wanted.collect()).await;
         let done = there.into_iter().zip(looks);
         let done = done.filter(|(_, outcomes)| !outcomes.contains(&Outcome::Failed));
         for mark in done.map(|(mark, _)| mark).chain(gone) {
-            self.shared.ledger.unmark(&mark).await?;
+            self.shared.ledger.clear_reconcile_request(&mark).await?;
         }
         Ok(())
     }
 
     /// What the index names.
     async fn held(&mut self) -> Result<()> {
-        let began = self.shared.ledger.position().await?;
+        let began = self.shared.ledger.scan_cursor().await?;
         let mut from = began.clone();
         let mut from_the_beginning = began.is_none();
         let stopped = loop {
@@ -95,13 +95,13 @@ impl Tour {
             from_the_beginning |= from.is_none();
         };
         if stopped != began {
-            self.shared.ledger.keep_position(stopped.as_ref()).await?;
+            self.shared.ledger.save_scan_cursor(stopped.as_ref()).await?;
         }
         Ok(())
     }
 
     /// Looks at what a page of the index names.
-    async fn page(&mut self, page: Vec<Result<Held>>, start: Option<&Position>) -> Result<Looked> {
+    async fn page(&mut self, page: Vec<Result<Held>>, start: Option<&ScanCursor>) -> Result<Looked> {
         let mut wanted = Vec::new();
         for held in page {
             match held {
@@ -118,10 +118,10 @@ impl Tour {
             settlement.is_some_and(|settlement| self.is_open(settlement))
         });
         let rows = wanted.iter().filter_map(|held| settlements.remove(&held.settlement));
-        let looks = self.look_at(rows.collect()).await;
+        let looks = self.reconcile_all(rows.collect()).await;
         for (index, held) in wanted.iter().enumerate() {
             let last = looks.get(index).and_then(|outcomes| outcomes.last());
-            if let Place::Held(valid_before) = held.place
+            if let IndexKey::Held(valid_before) = held.place
                 && last.is_none_or(|outcome| outcome.waits())
             {
                 self.waits_since(valid_before);
@@ -139,8 +139,8 @@ impl Tour {
     /// Whether a look may move it, as far as the index tells.
     fn is_due(&self, held: &Held) -> bool {
         let may_move = match held.place {
-            Place::Held(_) => true,
-            Place::Watched(block_number) => self.shared.is_deep(block_number, &self.block),
+            IndexKey::Held(_) => true,
+            IndexKey::Watched(block_number) => self.shared.is_deep(block_number, &self.block),
         };
         may_move && !self.seen.contains(&held.settlement)
     }
@@ -172,7 +172,7 @@ impl Tour {
     }
 
     /// Looks at these, in their order, as many as there is time and room for. Of each that was begun, all its outcomes.
-    async fn look_at(&mut self, settlements: Vec<Settlement>) -> Vec<Vec<Outcome>> {
+    async fn reconcile_all(&mut self, settlements: Vec<Settlement>) -> Vec<Vec<Outcome>> {
         let (count, block, last_start) = (settlements.len().min(self.room), self.block, self.last_start);
         let looks = settlements
             .into_iter()
@@ -183,7 +183,7 @@ impl Tour {
                 async move {
                     let id = settlement.id();
                     let outcomes = if Instant::now() <= last_start {
-                        Some(shared.look(settlement, &block).await)
+                        Some(shared.reconcile_one(settlement, &block).await)
                     } else {
                         None
                     };

@@ -8,23 +8,23 @@ use tokio::{runtime::Handle, task::spawn_blocking};
 /// A client of AWS, a handshake and a wallet's seed are calculated and not waited for: on the one thread of a function they
 /// cost a start their whole time.
 #[derive(Clone, Copy, Debug)]
-pub enum Aside {
+pub enum Background {
     /// On a thread of its own. Its timers and connections are the runtime's of whoever began it, so a connection stays
     /// in the pool when the thread is gone.
     Thread,
     /// On the same thread, when it is waited for: the simulation has one.
-    Here,
+    Inline,
 }
 
-impl Aside {
+impl Background {
     /// Begins it, and answers what waits for it. An error is its own, or tells of a panic.
-    pub fn begin<T: Send + 'static>(
+    pub fn spawn<T: Send + 'static>(
         self,
         work: impl Future<Output = Result<T, BootError>> + Send + 'static,
     ) -> impl Future<Output = Result<T, BootError>> {
         let begun = match self {
             Self::Thread => Ok(spawn_blocking(|| Handle::current().block_on(work))),
-            Self::Here => Err(work),
+            Self::Inline => Err(work),
         };
         async {
             match begun {
@@ -51,14 +51,14 @@ mod tests {
     #[tokio::test]
     async fn it_is_done_on_another_thread_or_on_this_one() {
         let this = thread::current().id();
-        assert_ne!(Aside::Thread.begin(whereabouts()).await.unwrap(), this);
-        assert_eq!(Aside::Here.begin(whereabouts()).await.unwrap(), this);
+        assert_ne!(Background::Thread.spawn(whereabouts()).await.unwrap(), this);
+        assert_eq!(Background::Inline.spawn(whereabouts()).await.unwrap(), this);
     }
 
     #[tokio::test]
     async fn a_thread_does_not_wait_to_be_waited_for() {
         let (done, told) = tokio::sync::oneshot::channel();
-        let begun = Aside::Thread.begin(async { Ok(done.send(())) });
+        let begun = Background::Thread.spawn(async { Ok(done.send(())) });
         timeout(Duration::from_secs(5), told).await.unwrap().unwrap();
         begun.await.unwrap().unwrap();
     }
@@ -68,7 +68,7 @@ mod tests {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let (begun, told) = std::sync::mpsc::channel();
         runtime.block_on(async {
-            let _left = Aside::Thread.begin(async move {
+            let _left = Background::Thread.spawn(async move {
                 begun.send(()).unwrap();
                 sleep(Duration::from_hours(1)).await;
                 Ok(())
@@ -85,11 +85,11 @@ mod tests {
 
     #[tokio::test]
     async fn what_fails_there_fails_here() {
-        for aside in [Aside::Thread, Aside::Here] {
-            let failed = aside.begin(async { Err::<(), BootError>("no seed".into()) }).await;
+        for background in [Background::Thread, Background::Inline] {
+            let failed = background.spawn(async { Err::<(), BootError>("no seed".into()) }).await;
             assert_eq!(failed.unwrap_err().to_string(), "no seed");
         }
-        let panicked = Aside::Thread.begin::<()>(async { panic!("a bug") }).await;
+        let panicked = Background::Thread.spawn::<()>(async { panic!("a bug") }).await;
         assert!(panicked.unwrap_err().to_string().contains("panicked"));
     }
 }

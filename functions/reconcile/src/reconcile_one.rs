@@ -6,14 +6,15 @@
 
 use crate::{Shared, run::Outcome};
 use purser_domain::{
-    Expected, FinalBlock, Mismatch, Result, Settlement, Sight, TransactionId, Transfer, TxHash, Verdict, judge,
+    AuthorizationState, Expected, FinalBlock, Mismatch, Reconciliation, Result, Settlement, TransactionId, Transfer,
+    TxHash, reconcile,
 };
 use purser_store::{Confirmed, Moved};
 use std::time::Duration;
 use tokio::time::timeout;
 
 /// What a look may take of the chain: a node that answers each call in its last moment gets five.
-pub(crate) const LONGEST_LOOK: Duration = Duration::from_secs(10);
+pub(crate) const LONGEST_RECONCILE: Duration = Duration::from_secs(10);
 
 /// One step of a look, and what the log is told of it.
 struct Step {
@@ -34,7 +35,7 @@ impl From<Outcome> for Step {
 
 impl Shared {
     /// Looks at a settlement, writes down what follows, and tells every outcome.
-    pub(crate) async fn look(&self, settlement: Settlement, block: &FinalBlock) -> Vec<Outcome> {
+    pub(crate) async fn reconcile_one(&self, settlement: Settlement, block: &FinalBlock) -> Vec<Outcome> {
         let mut outcomes = Vec::new();
         if let Err(error) = self.try_look(&settlement, block, &mut outcomes).await {
             tracing::error!(settlement.id = %settlement.id(), cause = %error, "reconcile.failed");
@@ -45,9 +46,11 @@ impl Shared {
 
     async fn try_look(&self, settlement: &Settlement, block: &FinalBlock, outcomes: &mut Vec<Outcome>) -> Result<()> {
         let expected = Expected::of(&settlement.terms, self.nonce_key.nonce(settlement.id()));
-        let sight = self.chain.sight(settlement, &expected, block, self.log_range);
-        let sight = match timeout(LONGEST_LOOK, sight).await {
-            Ok(Ok(sight)) => sight,
+        let authorization_state = self
+            .chain
+            .authorization_state(settlement, &expected, block, self.log_range);
+        let authorization_state = match timeout(LONGEST_RECONCILE, authorization_state).await {
+            Ok(Ok(authorization_state)) => authorization_state,
             // Its cause has a line of its own.
             Ok(Err(_)) => {
                 note(outcomes, settlement, &failed("chain_unavailable"));
@@ -60,19 +63,23 @@ impl Shared {
         };
         let mut settlement = settlement.clone();
         loop {
-            let step: Step = match judge(&settlement, &expected, block, &sight) {
-                Verdict::Confirm(transfer) => self.confirm(&settlement, &transfer).await?,
-                Verdict::Release(unusable) => match self.ledger.release(&settlement, &unusable).await? {
+            let step: Step = match reconcile(&settlement, &expected, block, &authorization_state) {
+                Reconciliation::Confirm(transfer) => self.confirm(&settlement, &transfer).await?,
+                Reconciliation::Release(unusable) => match self.ledger.release(&settlement, &unusable).await? {
                     Moved::Done(_) => Outcome::Released.into(),
-                    Moved::Overtaken(_) => Outcome::Overtaken.into(),
+                    Moved::Superseded(_) => Outcome::Superseded.into(),
                 },
-                Verdict::TakeBack(vanished) => {
+                Reconciliation::RevertConfirmation(transfer_gone) => {
                     let now = self.clock.now();
-                    let decision = TransactionId::at(now, self.chance.bytes()?);
-                    match self.ledger.take_back(&settlement, &vanished, decision, now).await? {
+                    let decision = TransactionId::at(now, self.entropy.bytes()?);
+                    match self
+                        .ledger
+                        .revert_confirmation(&settlement, &transfer_gone, decision, now)
+                        .await?
+                    {
                         Moved::Done(held) => {
-                            let tx_hash = Some(vanished.tx_hash());
-                            let outcome = Outcome::TakenBack;
+                            let tx_hash = Some(transfer_gone.tx_hash());
+                            let outcome = Outcome::ConfirmationReverted;
                             note(
                                 outcomes,
                                 &settlement,
@@ -85,17 +92,17 @@ impl Shared {
                             settlement = held;
                             continue;
                         }
-                        Moved::Overtaken(_) => Outcome::Overtaken.into(),
+                        Moved::Superseded(_) => Outcome::Superseded.into(),
                     }
                 }
-                Verdict::StillPaid(transfer) if self.is_deep(transfer.block_number(), block) => {
+                Reconciliation::StillPaid(transfer) if self.is_deep(transfer.block_number(), block) => {
                     self.ledger.stop_watching(&settlement).await?;
                     Outcome::WatchedOut.into()
                 }
-                Verdict::StillPaid(_) | Verdict::StillUnpaid => Outcome::Unchanged.into(),
-                Verdict::NotYet => Outcome::NotYet.into(),
-                Verdict::Contradicted(mismatch) => contradicted(mismatch, &sight),
-                Verdict::Untraced => Outcome::Untraced.into(),
+                Reconciliation::StillPaid(_) | Reconciliation::StillUnpaid => Outcome::Unchanged.into(),
+                Reconciliation::NotYet => Outcome::NotYet.into(),
+                Reconciliation::Contradicted(mismatch) => contradicted(mismatch, &authorization_state),
+                Reconciliation::Untraced => Outcome::Untraced.into(),
             };
             note(outcomes, &settlement, &step);
             return Ok(());
@@ -106,7 +113,7 @@ impl Shared {
         let confirmed = self.ledger.confirm(settlement, transfer, self.clock.now()).await?;
         let outcome = match confirmed {
             Confirmed::Done(_) => Outcome::Confirmed,
-            Confirmed::Already(_) => Outcome::Overtaken,
+            Confirmed::Already(_) => Outcome::Superseded,
             Confirmed::TransactionUsed { .. } => Outcome::TransactionUsed,
         };
         let tx_hash = Some(transfer.tx_hash());
@@ -125,10 +132,10 @@ const fn failed(reason: &'static str) -> Step {
     }
 }
 
-fn contradicted(mismatch: Mismatch, sight: &Sight) -> Step {
-    let tx_hash = match sight {
-        Sight::UsedUp(receipt) => Some(receipt.tx_hash),
-        Sight::Unused | Sight::Untraced => None,
+fn contradicted(mismatch: Mismatch, authorization_state: &AuthorizationState) -> Step {
+    let tx_hash = match authorization_state {
+        AuthorizationState::Used(receipt) => Some(receipt.tx_hash),
+        AuthorizationState::Unused | AuthorizationState::UsedUntraced => None,
     };
     Step {
         outcome: Outcome::Contradicted,
@@ -154,8 +161,8 @@ fn note(outcomes: &mut Vec<Outcome>, settlement: &Settlement, step: &Step) {
     }
     match step.outcome {
         Outcome::NotYet | Outcome::Unchanged => line!(debug),
-        Outcome::Confirmed | Outcome::Released | Outcome::WatchedOut | Outcome::Overtaken => line!(info),
-        Outcome::TakenBack | Outcome::Untraced | Outcome::TransactionUsed | Outcome::Failed => line!(warn),
+        Outcome::Confirmed | Outcome::Released | Outcome::WatchedOut | Outcome::Superseded => line!(info),
+        Outcome::ConfirmationReverted | Outcome::Untraced | Outcome::TransactionUsed | Outcome::Failed => line!(warn),
         Outcome::Contradicted => line!(error),
     }
 }

@@ -3,9 +3,9 @@
 
 /// Draws numbers, the same ones for the same seed.
 #[derive(Clone, Debug)]
-pub(crate) struct Dice(u64);
+pub(crate) struct Rng(u64);
 
-impl Dice {
+impl Rng {
     pub(crate) const fn of(seed: u64) -> Self {
         Self(seed)
     }
