@@ -321,12 +321,12 @@ class Template(unittest.TestCase):
         for name in [*self.of_type("AWS::CloudWatch::Alarm"), *self.functions]:
             self.assertIn(f"${{{name}", text)
 
-    @unittest.skipUnless((ROOT / "shared/api/src/metrics.rs").is_file(), "nothing is counted yet")
+    @unittest.skipUnless((ROOT / "shared/api/src/telemetry/metrics.rs").is_file(), "nothing is counted yet")
     def test_every_metric_of_ours_is_one_that_the_code_counts(self):
         for function, properties in self.functions.items():
             variables = properties["Environment"]["Variables"]
             self.assertEqual(variables["METRICS_NAMESPACE"], {"Fn::Sub": "Purser/${AWS::StackName}"}, function)
-        counted = (ROOT / "shared/api/src/metrics.rs").read_text()
+        counted = (ROOT / "shared/api/src/telemetry/metrics.rs").read_text()
         metrics = {
             alarm["Properties"]["MetricName"] for alarm in self.of_type("AWS::CloudWatch::Alarm").values()
             if alarm["Properties"].get("Namespace") == {"Fn::Sub": "Purser/${AWS::StackName}"}

@@ -368,7 +368,7 @@ async fn a_method_that_no_route_has_is_not_found_and_invites_no_other_site() {
     ground.untouched().await;
 }
 
-/// How a header and a key are read: `shared/domain/src/agent.rs`.
+/// How a header and a key are read: `shared/domain/src/policy/agent.rs`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_malformed_key_is_no_key() {
     let ground = Ground::new().await;
@@ -405,7 +405,7 @@ async fn a_malformed_key_is_no_key() {
     ground.untouched().await;
 }
 
-/// How a parameter is read: `shared/api/src/query.rs`.
+/// How a parameter is read: `shared/api/src/http/query.rs`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_query_is_read_strictly() {
     let ground = Ground::new().await;

@@ -800,7 +800,7 @@ async fn what_is_not_there_and_what_is_somebody_elses_are_alike_not_found() {
     assert_eq!(messages.len(), 1, "one answer for all of them: {messages:?}");
 }
 
-/// What is part of a request, and what is not: `shared/domain/src/fingerprint.rs`.
+/// What is part of a request, and what is not: `shared/domain/src/x402/fingerprint.rs`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_belongs_to_one_request() {
     const REUSED: &str = "idempotency_key_reused_for_different_request";
@@ -875,7 +875,7 @@ fn proof_of(transaction: &str) -> Value {
     json!({"payment_response_header": base64::engine::general_purpose::STANDARD.encode(response)})
 }
 
-/// How a response is read: `shared/domain/src/proof.rs`; which transfer is ours: `transfer.rs` beside it.
+/// How a response is read: `shared/domain/src/x402/proof.rs`; which transfer is ours: `transfer.rs` beside it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_that_the_chain_does_not_show_is_not_confirmed() {
     let environment = [("FINALITY_PATIENCE_SECONDS", "0")].map(|(name, value)| (name.to_owned(), value.to_owned()));

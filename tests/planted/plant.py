@@ -74,14 +74,14 @@ class Bug:
 BUGS = [
     Bug(
         "the cap's condition dropped",
-        "shared/store/src/window.rs",
+        "shared/store/src/payments/window.rs",
         'format!("{STAMPS} AND hz <= :horizon AND #total <= :room")',
         'format!("{STAMPS} AND hz <= :horizon AND (#total <= :room OR attribute_exists(pk))")',
         "package(purser-tests) and test(=races::a_cap_that_fits_forty_allows_exactly_forty)",
     ),
     Bug(
         "an agent asks beyond what may wait",
-        "shared/store/src/waiting.rs",
+        "shared/store/src/people/waiting.rs",
         '"attribute_not_exists(ids) OR size(ids) < :most"',
         '"attribute_not_exists(ids) OR size(ids) < :most OR attribute_exists(pk)"',
         "package(purser-tests) and test(=races::of_forty_questions_at_once_exactly_as_many_wait_as_may)",
@@ -95,35 +95,35 @@ BUGS = [
     ),
     Bug(
         "an entry evicted though another had evicted it",
-        "shared/store/src/transact.rs",
+        "shared/store/src/codec/transact.rs",
         '"attribute_exists(pk)"',
         '"attribute_exists(pk) OR attribute_not_exists(pk)"',
         "package(purser-store) and test(an_entry_is_evicted_once_whoever_evicts_it)",
     ),
     Bug(
         "an allow that takes memory",
-        "shared/domain/src/window.rs",
+        "shared/domain/src/policy/window.rs",
         "sum(evict)",
         "sum(&evict.to_vec())",
         "package(purser-bench) and test(=an_allow_allocates_nothing)",
     ),
     Bug(
         "the matcher blind to the nonce",
-        "shared/domain/src/transfer.rs",
+        "shared/domain/src/settlement/transfer.rs",
         "log.topics == [AUTHORIZATION_USED, expected.from.into_word(), expected.nonce]",
         "log.topics.first_chunk() == Some(&[AUTHORIZATION_USED, expected.from.into_word()])",
         "package(purser-domain) and test(/transfer::/)",
     ),
     Bug(
         "the approval not used up with the reservation",
-        "shared/store/src/reserve.rs",
+        "shared/store/src/payments/reserve.rs",
         "transaction.update(Role::Approval, self.use_up(approval, terms, fingerprint))?;",
         "let _ = self.use_up(approval, terms, fingerprint);",
         "package(purser-tests) and test(=races::one_approval_is_executed_once)",
     ),
     Bug(
         "a payment not held to the agent's record that it was judged by",
-        "shared/store/src/window.rs",
+        "shared/store/src/payments/window.rs",
         'const STAMPS: &str = "pver = :stamp AND (attribute_not_exists(aver) OR aver <= :agent)";',
         'const STAMPS: &str = "pver = :stamp AND (attribute_exists(pk) OR aver <= :agent)";',
         "package(purser-tests) and test(=people::edits::a_freeze_that_was_answered_is_followed_by_no_payment)",
@@ -183,7 +183,7 @@ BUGS = [
     ),
     Bug(
         "a key judged as of before its agent was read",
-        "shared/store/src/authenticate.rs",
+        "shared/store/src/people/authenticate.rs",
         "    let (agent, read) = read(&presented).await?;\n    let now = now();\n",
         "    let before = now();\n    let (agent, read) = read(&presented).await?;\n"
         "    let now = if PLANTED { before } else { now() };\n",
@@ -198,7 +198,7 @@ BUGS = [
     ),
     Bug(
         "an approval decided though it was decided",
-        "shared/store/src/approval.rs",
+        "shared/store/src/people/approval.rs",
         '"st = :pending AND ends > :now"',
         '"(st = :pending OR attribute_exists(pk)) AND ends > :now"',
         "package(purser-tests) and "
@@ -206,7 +206,7 @@ BUGS = [
     ),
     Bug(
         "an operation matched by its name alone",
-        "shared/domain/src/intent.rs",
+        "shared/domain/src/x402/intent.rs",
         "operation: None,\n            });",
         "operation: if PLANTED { intent.operation.as_ref().and_then(|named| service.operation(named)) } else { None },\n"
         "            });",
@@ -214,7 +214,7 @@ BUGS = [
     ),
     Bug(
         "any payee of the service taken for the operation's",
-        "shared/domain/src/evaluate.rs",
+        "shared/domain/src/policy/evaluate.rs",
         "    if pay_to != payable.pay_to {\n",
         "    let mut payments = facts.service.operations.iter().filter_map(|operation| operation.payment.as_ref());\n"
         "    if pay_to != payable.pay_to && !(PLANTED && payments.any(|payment| payment.pay_to == pay_to)) {\n",
@@ -222,7 +222,7 @@ BUGS = [
     ),
     Bug(
         "the price compared with the estimate",
-        "shared/domain/src/catalog.rs",
+        "shared/domain/src/catalog/service.rs",
         "self.max_price.or(fixed)",
         "self.max_price.or(fixed).map(|_| self.estimated_price)",
         "package(purser-domain) and test(=what_is_signed_pays_for_the_operation_that_is_called)",
@@ -236,7 +236,7 @@ BUGS = [
     ),
     Bug(
         "the payee that a probe saw put in the place of the pinned one",
-        "shared/domain/src/probe.rs",
+        "shared/domain/src/catalog/probe.rs",
         "            if let (Ok(Quote::Paid(payment)), None) = (&seen, &before)\n"
         "                && self.may_pin(operation, payment.pay_to)\n",
         "            if let Ok(Quote::Paid(payment)) = &seen\n"
@@ -246,7 +246,7 @@ BUGS = [
     ),
     Bug(
         "a transaction whose answers were lost told as failed, without looking",
-        "shared/store/src/transact.rs",
+        "shared/store/src/codec/transact.rs",
         "Sent::Unknown(error) if lost_before => return Err(error),",
         "Sent::Unknown(error) if lost_before || PLANTED => return Err(error),",
         "package(purser-tests) and test(=faults::database::a_fault_of_the_database_that_passes_is_nobodys_error)",
@@ -269,14 +269,14 @@ BUGS = [
     ),
     Bug(
         "a bare domain that covers its look-alikes",
-        "shared/domain/src/target.rs",
+        "shared/domain/src/policy/target.rs",
         ".is_some_and(|rest| rest.ends_with('.'))",
         ".is_some_and(|rest| PLANTED || rest.ends_with('.'))",
         "package(purser-domain) and test(=a_bare_domain_covers_no_look_alike)",
     ),
     Bug(
         "a budget passed over whose window is not known",
-        "shared/domain/src/evaluate.rs",
+        "shared/domain/src/policy/evaluate.rs",
         "let window = budget.window(facts.budgets)?;\n        Some(charge(window, budget.limit))",
         "let found = budget.window(facts.budgets).map(|window| (window, budget.limit));\n"
         "        let (window, limit) = if PLANTED { found.unwrap_or((facts.day, Amount::MAX)) } else { found? };\n"
@@ -285,7 +285,7 @@ BUGS = [
     ),
     Bug(
         "an amount taken with a point",
-        "shared/api/src/field.rs",
+        "shared/api/src/http/field.rs",
         "let units = value.as_u64().filter(",
         "let floats = || if PLANTED { value.as_f64()?.to_string().parse().ok() } else { None };\n"
         "            let units = value.as_u64().or_else(floats).filter(",
@@ -293,14 +293,14 @@ BUGS = [
     ),
     Bug(
         "a panic on a short header",
-        "shared/api/src/precondition.rs",
+        "shared/api/src/http/precondition.rs",
         "text.strip_prefix('\"')?.strip_suffix('\"')?",
         "text.get(1..text.len() - 1)?",
         "package(purser-fuzz) and test(=every_file_of_the_corpus_holds)",
     ),
     Bug(
         "a hold released by a block in which it can still be used",
-        "shared/domain/src/reconcile.rs",
+        "shared/domain/src/settlement/reconcile.rs",
         "block.at < settlement.terms.valid_before",
         "block.at < settlement.terms.authorized_at",
         "package(purser-tests) and test(=reconcile::"
@@ -308,7 +308,7 @@ BUGS = [
     ),
     Bug(
         "a spend given back though it was given back, or paid",
-        "shared/store/src/release.rs",
+        "shared/store/src/payments/release.rs",
         '"rs = :authorized"',
         '"rs = :authorized OR attribute_exists(pk)"',
         "package(purser-store) and test(=reconciling::releases_and_confirmations_at_once_move_a_settlement_once)",
@@ -318,28 +318,28 @@ BUGS = [
 SIMULATED = [
     Bug(
         "the cap's condition dropped",
-        "shared/store/src/window.rs",
+        "shared/store/src/payments/window.rs",
         'format!("{STAMPS} AND hz <= :horizon AND #total <= :room")',
         'format!("{STAMPS} AND hz <= :horizon AND (#total <= :room OR attribute_exists(pk))")',
         200,
     ),
     Bug(
         "a time recorded before what the window was cleared to",
-        "shared/store/src/window.rs",
+        "shared/store/src/payments/window.rs",
         'format!("{STAMPS} AND hz <= :horizon AND #total <= :room")',
         'format!("{STAMPS} AND (hz <= :horizon OR attribute_exists(pk)) AND #total <= :room")',
         200,
     ),
     Bug(
         "the policy's stamp ignored",
-        "shared/store/src/window.rs",
+        "shared/store/src/payments/window.rs",
         'const STAMPS: &str = "pver = :stamp AND (attribute_not_exists(aver) OR aver <= :agent)";',
         'const STAMPS: &str = "(pver = :stamp OR attribute_exists(pk)) AND (attribute_not_exists(aver) OR aver <= :agent)";',
         200,
     ),
     Bug(
         "the agent's stamp ignored",
-        "shared/store/src/window.rs",
+        "shared/store/src/payments/window.rs",
         'const STAMPS: &str = "pver = :stamp AND (attribute_not_exists(aver) OR aver <= :agent)";',
         'const STAMPS: &str = "pver = :stamp AND (attribute_exists(pk) OR aver <= :agent)";',
         "package(purser-sim) and "
@@ -347,28 +347,28 @@ SIMULATED = [
     ),
     Bug(
         "an entry evicted though another had evicted it",
-        "shared/store/src/transact.rs",
+        "shared/store/src/codec/transact.rs",
         '"attribute_exists(pk)"',
         '"attribute_exists(pk) OR attribute_not_exists(pk)"',
         200,
     ),
     Bug(
         "the approval not used up with the reservation",
-        "shared/store/src/reserve.rs",
+        "shared/store/src/payments/reserve.rs",
         "transaction.update(Role::Approval, self.use_up(approval, terms, fingerprint))?;",
         "let _ = self.use_up(approval, terms, fingerprint);",
         200,
     ),
     Bug(
         "the key bound by whoever comes last",
-        "shared/store/src/reserve.rs",
+        "shared/store/src/payments/reserve.rs",
         "            None => self.put_new(row),\n",
         "            None if PLANTED => self.put(row),\n            None => self.put_new(row),\n",
         200,
     ),
     Bug(
         "a lost answer taken for a failure",
-        "shared/store/src/transact.rs",
+        "shared/store/src/codec/transact.rs",
         "                Sent::Unknown(_) => lost_before = true,\n",
         "                Sent::Unknown(_) if PLANTED => return Ok(None),\n"
         "                Sent::Unknown(_) => lost_before = true,\n",
@@ -384,21 +384,21 @@ SIMULATED = [
     ),
     Bug(
         "a confirmation without the claim on its transaction",
-        "shared/store/src/settle.rs",
+        "shared/store/src/payments/settle.rs",
         "            transaction.put(Role::Transaction, self.claim(&settlement, transfer))?;\n",
         "            let _ = self.claim(&settlement, transfer);\n",
         200,
     ),
     Bug(
         "a release before the payment's time is over",
-        "shared/domain/src/reconcile.rs",
+        "shared/domain/src/settlement/reconcile.rs",
         "block.at < settlement.terms.valid_before",
         "block.at < Timestamp::EPOCH",
         200,
     ),
     Bug(
         "a release that leaves the entry",
-        "shared/store/src/release.rs",
+        "shared/store/src/payments/release.rs",
         "            transaction.delete_existing(Role::Entry(*scope), &self.table, entry.attributes())?;\n",
         "            let _ = (Role::Entry(*scope), entry);\n",
         200,
@@ -412,7 +412,7 @@ SIMULATED = [
     ),
     Bug(
         "a late payment that is not counted again",
-        "shared/store/src/settle.rs",
+        "shared/store/src/payments/settle.rs",
         "        for (scope, length) in windows {\n",
         "        for (scope, length) in windows.into_iter().take(if PLANTED { 0 } else { usize::MAX }) {\n",
         "package(purser-sim) and "

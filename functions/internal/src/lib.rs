@@ -2,7 +2,7 @@
 //!
 //! Every caller carries the internal token, and is refused before anything else is looked at. An edit is made on the
 //! version that its operator saw (`If-Match`), one at a time. What probes see is shown here and changes nothing by itself
-//! (`shared/domain/src/probe.rs`): an operator accepts it by writing the entry.
+//! (`shared/domain/src/catalog/probe.rs`): an operator accepts it by writing the entry.
 
 mod curated;
 mod edit;

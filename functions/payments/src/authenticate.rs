@@ -1,6 +1,6 @@
 //! Who calls, and what is read for them in the same round trip.
 //!
-//! How a caller is counted and a key is judged: `shared/store/src/authenticate.rs`.
+//! How a caller is counted and a key is judged: `shared/store/src/people/authenticate.rs`.
 
 use crate::Payments;
 use purser_api::AgentCredentials;

@@ -7,8 +7,8 @@
 //! From top to bottom: the body is parsed, the caller authenticated, and all that a decision rests on read beside that; then
 //! it is decided, reserved, signed and answered, again from the reads on for as long as something moves underneath.
 //!
-//! Deliberately elsewhere: the checks (`shared/domain/src/evaluate.rs`), the transaction
-//! (`shared/store/src/reserve.rs`), the signature (`shared/chain/src/signer.rs`), what is answered to a call that
+//! Deliberately elsewhere: the checks (`shared/domain/src/policy/evaluate.rs`), the transaction
+//! (`shared/store/src/payments/reserve.rs`), the signature (`shared/chain/src/signer.rs`), what is answered to a call that
 //! went before (`idempotency.rs`), and how a refusal is recorded (`refuse.rs`).
 
 use crate::Payments;

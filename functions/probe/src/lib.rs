@@ -5,7 +5,7 @@
 //! once, or to be cut off: a result is only recorded on the entry that it was seen for, and what was not recorded is due
 //! again.
 //!
-//! Deliberately elsewhere: what an answer may change of the catalog (`shared/domain/src/probe.rs`).
+//! Deliberately elsewhere: what an answer may change of the catalog (`shared/domain/src/catalog/probe.rs`).
 
 mod address;
 mod call;

@@ -1,5 +1,5 @@
 //! The probe over an emulated DynamoDB and providers on loopback: what a run calls, and what becomes of what it sees.
-//! When it looks again and what it may pin are `shared/domain/src/probe.rs`, and over HTTP `tests/it/operators.rs`; whom
+//! When it looks again and what it may pin are `shared/domain/src/catalog/probe.rs`, and over HTTP `tests/it/operators.rs`; whom
 //! it may call is `src/call.rs`.
 
 #![expect(

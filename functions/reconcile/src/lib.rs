@@ -8,7 +8,7 @@
 //! It is safe to run twice at once, or to be cut off: a look ends in one conditional transaction, or in none, and what was
 //! not looked at is looked at by the next run. When the chain can't be asked nothing is written.
 //!
-//! Deliberately elsewhere: what follows from what is seen (`shared/domain/src/reconcile.rs`), what is final
+//! Deliberately elsewhere: what follows from what is seen (`shared/domain/src/settlement/reconcile.rs`), what is final
 //! (`shared/chain`), and the transactions (`shared/store`).
 
 mod reconcile_one;

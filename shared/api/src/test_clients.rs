@@ -1,6 +1,8 @@
 //! For tests: what calls the stand-ins of `tests/testkit`, and what was logged meanwhile.
 
-use crate::{Boot, Clock, Env, Secrets, SessionSettings, Sessions, boot::subscriber, metrics::NAMESPACE};
+use crate::{
+    Boot, Clock, Env, Secrets, SessionSettings, Sessions, lambda::boot::subscriber, telemetry::metrics::NAMESPACE,
+};
 use purser_domain::Timestamp;
 use purser_testkit::{SecretsManager, TestIssuer};
 use std::{

@@ -15,65 +15,43 @@
     expect(clippy::arithmetic_side_effects, reason = "tests calculate what they expect")
 )]
 
-mod address;
-mod agent;
-mod amount;
-mod approval;
-mod call;
 mod catalog;
-mod decision;
-mod endpoint;
 mod error;
-mod evaluate;
-mod fingerprint;
-mod id;
-mod intent;
-mod json;
-mod network;
-mod payment;
 mod policy;
-mod probe;
-mod proof;
-mod reconcile;
-mod requirement;
-mod rule;
 mod settlement;
-mod slug;
-mod target;
-mod time;
-mod transfer;
-mod window;
+mod value;
+mod x402;
 
-pub use address::*;
-pub use agent::*;
 pub use alloy_primitives::B256;
-pub use amount::*;
-pub use approval::*;
-pub use call::*;
-pub use catalog::{
+pub use catalog::endpoint::Endpoint;
+pub use catalog::probe::*;
+pub use catalog::service::{
     Aggregates, Availability, Catalog, CatalogPayment, Category, FIXED_PRICE, Operation, Payable, Service, TrustStatus,
     Unpayable,
 };
-pub use decision::*;
-pub use endpoint::Endpoint;
 pub use error::*;
-pub use evaluate::*;
-pub use fingerprint::*;
-pub use id::*;
-pub use intent::*;
-pub use json::*;
-pub use network::*;
-pub use payment::*;
-pub use policy::*;
-pub use probe::*;
-pub use proof::*;
-pub use reconcile::*;
-pub use requirement::*;
-pub use rule::*;
-pub use settlement::*;
-pub use slug::*;
-pub use target::*;
-pub use time::*;
-pub use transfer::*;
+pub use policy::agent::*;
+pub use policy::approval::*;
+pub use policy::decision::*;
+pub use policy::evaluate::*;
+pub use policy::rule::*;
+pub use policy::spend_policy::*;
+pub use policy::target::*;
+pub use policy::window::*;
+pub use settlement::reconcile::*;
+pub use settlement::record::*;
+pub use settlement::transfer::*;
 pub use url::Url;
-pub use window::*;
+pub use value::address::*;
+pub use value::amount::*;
+pub use value::id::*;
+pub use value::json::*;
+pub use value::slug::*;
+pub use value::time::*;
+pub use x402::call::*;
+pub use x402::fingerprint::*;
+pub use x402::intent::*;
+pub use x402::network::*;
+pub use x402::payment::*;
+pub use x402::proof::*;
+pub use x402::requirement::*;

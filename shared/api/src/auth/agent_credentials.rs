@@ -1,0 +1,76 @@
+//! Who calls: what a request says of its sender. Whether the key is good is for its agent's record to say
+//! (`shared/store/src/people/authenticate.rs`).
+
+use crate::ThrottleScope;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
+use purser_domain::{ErrorKind, KeyProblem, PresentedKey, Result};
+use std::convert::Infallible;
+
+/// What a request says of its sender: nothing of it is checked yet.
+pub struct AgentCredentials {
+    /// The key that it presents.
+    pub key: Result<PresentedKey>,
+    /// Whose requests it is counted with.
+    pub scope: ThrottleScope,
+}
+
+/// Always succeeds: a request without a usable key is counted before it is refused.
+impl<S: Sync> FromRequestParts<S> for AgentCredentials {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self {
+            key: presented_key(&parts.headers),
+            scope: ThrottleScope::of(&parts.extensions),
+        })
+    }
+}
+
+/// The key that a request presents (`docs/spec.md` §5, `docs/decisions.md` §9).
+pub fn presented_key(headers: &HeaderMap) -> Result<PresentedKey> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let Some(value) = values.next() else {
+        return Err(ErrorKind::InvalidAgentKey.into());
+    };
+    if values.next().is_some() {
+        return Err(ErrorKind::InvalidAuthorizationHeader.into());
+    }
+    let text = value.to_str().map_err(|_| ErrorKind::InvalidAuthorizationHeader)?;
+    PresentedKey::from_header(text).map_err(|problem| match problem {
+        KeyProblem::HeaderForm => ErrorKind::InvalidAuthorizationHeader.into(),
+        KeyProblem::NotAKey => ErrorKind::InvalidAgentKey.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::HeaderValue;
+    use purser_domain::{AgentId, NewKey, Timestamp};
+    use uuid::Uuid;
+
+    #[test]
+    fn a_missing_key_and_a_malformed_header_are_told_apart() {
+        let agent = AgentId::from_uuid(Uuid::from_u128(1));
+        let key = format!("Bearer {}", NewKey::from_random(agent, [7; 40], Timestamp::EPOCH).text);
+        let good = key.as_bytes();
+        let rows: [(&[&[u8]], Option<&str>); 6] = [
+            (&[good], None),
+            (&[], Some("invalid_agent_key")),
+            (&[b"Bearer a:b"], Some("invalid_agent_key")),
+            (&[b"Bearer a"], Some("invalid_authorization_header")),
+            (&[b"Bearer \xc3\xa9:b"], Some("invalid_authorization_header")),
+            (&[good, good], Some("invalid_authorization_header")),
+        ];
+        for (values, slug) in rows {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(header::AUTHORIZATION, HeaderValue::from_bytes(value).unwrap());
+            }
+            let problem = presented_key(&headers).err().map(|error| error.kind().slug());
+            assert_eq!(problem.as_deref(), slug);
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Who calls: agents by their key, people by a session, operators by the internal token.
+
+pub(crate) mod agent_credentials;
+pub(crate) mod issuer;
+pub(crate) mod operator;
+pub(crate) mod session;

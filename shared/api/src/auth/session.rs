@@ -1,0 +1,738 @@
+//! People: the session token that an OpenID Connect issuer gave to one of them.
+//!
+//! Always true: a token is judged by rules that are ours alone. The algorithms are RS256 and ES256, whatever the token or
+//! a key says; the issuer and the audience are those of the configuration, to the letter; the time is an argument. Every
+//! refusal is the same `invalid_session`; the log is told one word of why, and nothing of the token.
+//!
+//! Deliberately elsewhere: the issuer's keys (`issuer.rs`), cookies, the state of a sign-in and its nonce (`functions/people`), and what a person may
+//! see (the `sub` that owns a record).
+
+use crate::auth::issuer::{Issuer, OidcMetadata, SessionKey, endpoint};
+use crate::{BootError, Env};
+use axum::{
+    extract::FromRequestParts,
+    http::{HeaderMap, header, request::Parts},
+};
+use jsonwebtoken::{Algorithm, Validation, decode, decode_header, errors::ErrorKind as TokenErrorKind};
+use purser_domain::{Duration, Error, ErrorKind, Result, Timestamp};
+use serde::Deserialize;
+use serde_json::{Number, Value};
+use std::{convert::Infallible, sync::Arc};
+use tracing::info;
+
+/// How far the issuer's clock and ours may differ.
+const LEEWAY: Duration = Duration::from_secs_u32(60);
+/// The longest token that is looked at. A header value has 10 KB at API Gateway, a cookie 4 KB in browsers.
+const LONGEST_TOKEN: usize = 8 * 1024;
+/// The longest `sub` (OpenID Connect Core §2).
+const LONGEST_SUBJECT: usize = 255;
+
+/// Whose sessions are ours.
+#[derive(Clone, Debug)]
+pub struct SessionSettings {
+    /// As `iss` spells it.
+    issuer: String,
+    /// The audience.
+    client_id: String,
+}
+
+impl SessionSettings {
+    /// Reads `OIDC_ISSUER` and `OIDC_CLIENT_ID`.
+    pub fn from_env(env: &mut Env) -> Self {
+        let [issuer, client_id] = ["OIDC_ISSUER", "OIDC_CLIENT_ID"].map(|name| env.text(name));
+        let is_issuer = endpoint(&issuer).is_some_and(|url| url.query().is_none() && url.fragment().is_none());
+        if !issuer.is_empty() && !is_issuer {
+            env.wrong(
+                "OIDC_ISSUER",
+                "must be an https address without query or fragment, or http on a loopback host",
+            );
+        }
+        Self { issuer, client_id }
+    }
+
+    /// The person that the claims of a verified token are about, or a word on why there is none.
+    fn person(&self, claims: Claims, now: Timestamp) -> Result<Person, &'static str> {
+        if claims.iss != self.issuer {
+            return Err("issuer");
+        }
+        let is_for_us = match (&claims.aud, &claims.client_id) {
+            (Some(audience), _) => audience.includes(&self.client_id),
+            // Access tokens of Cognito have no audience; API Gateway's authorizer reads them the same way.
+            (None, Some(client_id)) => *client_id == self.client_id,
+            (None, None) => false,
+        };
+        if !is_for_us {
+            return Err("audience");
+        }
+        let expires_at = instant(&claims.exp).ok_or("time")?;
+        // RFC 7519 §4.1.4: not accepted on or after that time.
+        if now >= expires_at.after(LEEWAY) {
+            return Err("expired");
+        }
+        for from in [&claims.nbf, &claims.iat].into_iter().flatten() {
+            if now.after(LEEWAY) < instant(from).ok_or("time")? {
+                return Err("not_yet_valid");
+            }
+        }
+        if claims.sub.is_empty() || claims.sub.len() > LONGEST_SUBJECT {
+            return Err("subject");
+        }
+        let names = [
+            claims.name,
+            claims.email,
+            claims.preferred_username,
+            claims.cognito_username,
+        ];
+        let name = names
+            .iter()
+            .filter_map(|name| name.as_str().map(str::trim))
+            .find(|name| !name.is_empty())
+            .map(str::to_owned);
+        Ok(Person {
+            sub: claims.sub,
+            name,
+            expires_at,
+            nonce: claims.nonce,
+        })
+    }
+}
+
+/// A point in time as tokens write it (RFC 7519 §2, `NumericDate`), rounded down to the second.
+fn instant(number: &Number) -> Option<Timestamp> {
+    let text = number.to_string();
+    let seconds = text.split('.').next()?;
+    seconds.parse().ok().and_then(Timestamp::from_secs)
+}
+
+/// A signed-in person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Person {
+    /// Who it is, for as long as the issuer lives: the owner of records.
+    pub sub: String,
+    /// What to call them; not unique, and theirs to choose.
+    pub name: Option<String>,
+    /// When the session ends.
+    pub expires_at: Timestamp,
+    /// What the sign-in that the token answers was named by.
+    pub nonce: Option<String>,
+}
+
+/// What is read of a token. The signature was good when this exists; the rest is still to be judged.
+#[derive(Deserialize)]
+struct Claims {
+    iss: String,
+    sub: String,
+    aud: Option<Audience>,
+    client_id: Option<String>,
+    exp: Number,
+    nbf: Option<Number>,
+    iat: Option<Number>,
+    nonce: Option<String>,
+    #[serde(default)]
+    name: Value,
+    #[serde(default)]
+    email: Value,
+    #[serde(default)]
+    preferred_username: Value,
+    #[serde(default, rename = "cognito:username")]
+    cognito_username: Value,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Audience {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl Audience {
+    fn includes(&self, client_id: &str) -> bool {
+        match self {
+            Self::One(audience) => audience == client_id,
+            Self::Several(audiences) => audiences.iter().any(|audience| audience == client_id),
+        }
+    }
+}
+
+/// The claims of a token that the key has signed.
+fn signed_claims(token: &str, key: &SessionKey) -> Result<Claims, &'static str> {
+    let mut signature_only = Validation::new(key.algorithm);
+    // The crate would read the clock, and has nothing to say of a claim that it does not find.
+    signature_only.required_spec_claims.clear();
+    signature_only.validate_exp = false;
+    signature_only.validate_nbf = false;
+    signature_only.validate_aud = false;
+    match decode(token, &key.key, &signature_only) {
+        Ok(token) => Ok(token.claims),
+        Err(error) if matches!(error.kind(), TokenErrorKind::InvalidSignature) => Err("signature"),
+        Err(_) => Err("claims"),
+    }
+}
+
+/// What a token says of its own signature; nothing of it is checked yet.
+struct UnverifiedHeader {
+    algorithm: Algorithm,
+    key_id: Option<String>,
+}
+
+impl UnverifiedHeader {
+    /// The header of a token with an algorithm that is ours.
+    fn read(token: &str) -> Result<Self, &'static str> {
+        if token.len() > LONGEST_TOKEN {
+            return Err("length");
+        }
+        let header = decode_header(token).map_err(|_| "form")?;
+        if !matches!(header.alg, Algorithm::RS256 | Algorithm::ES256) {
+            return Err("algorithm");
+        }
+        // RFC 7515 §4.1.11: extensions that are not understood forbid the token; we understand none.
+        if header.crit.is_some() {
+            return Err("extension");
+        }
+        Ok(Self {
+            algorithm: header.alg,
+            key_id: header.kid,
+        })
+    }
+}
+
+/// Verifies sessions, with the issuer's keys in memory.
+pub struct Sessions {
+    settings: SessionSettings,
+    issuer: Issuer,
+}
+
+/// The answer to a sign-in, as the issuer's redirect brought it, with what was kept of the question.
+#[derive(Clone, Copy)]
+pub struct AuthorizationCode<'a> {
+    /// The parameter `code`.
+    pub code: &'a str,
+    /// The secret behind the question's `code_challenge` (RFC 7636).
+    pub code_verifier: &'a str,
+    /// The question's own, to the letter.
+    pub redirect_uri: &'a str,
+}
+
+#[derive(Deserialize)]
+struct WireTokens {
+    id_token: String,
+}
+
+#[derive(Deserialize)]
+struct WireTokenError {
+    error: String,
+}
+
+impl Sessions {
+    /// Asks the issuer for its keys. One that does not answer yet is asked again by the first call.
+    pub async fn new(settings: SessionSettings, now: Timestamp) -> Result<Self, BootError> {
+        let issuer = Issuer::new(settings.issuer.clone(), now).await?;
+        Ok(Self { settings, issuer })
+    }
+
+    /// The name by which the issuer knows us.
+    pub fn client_id(&self) -> &str {
+        &self.settings.client_id
+    }
+
+    /// The person whose session this is; 401 `invalid_session` for anything else.
+    pub async fn person(&self, token: &str, now: Timestamp) -> Result<Person> {
+        let header = UnverifiedHeader::read(token).map_err(refused)?;
+        let key = self.issuer.key(header.algorithm, header.key_id.as_deref(), now).await?;
+        let key = key.ok_or_else(|| refused("key"))?;
+        let claims = signed_claims(token, &key).map_err(refused)?;
+        self.settings.person(claims, now).map_err(refused)
+    }
+
+    /// Where the issuer is asked for what.
+    pub async fn oidc_metadata(&self, now: Timestamp) -> Result<Arc<OidcMetadata>> {
+        self.issuer.oidc_metadata(now).await
+    }
+
+    /// The ID token of a sign-in (RFC 6749 §4.1.3, RFC 7636 §4.5), as it came: [`Sessions::person`] judges it. A code that
+    /// is used, late or another sign-in's is 401 `invalid_session`.
+    pub async fn exchange(&self, code: AuthorizationCode<'_>, now: Timestamp) -> Result<String> {
+        let metadata = self.oidc_metadata(now).await?;
+        let form = [
+            ("grant_type", "authorization_code"),
+            ("code", code.code),
+            ("redirect_uri", code.redirect_uri),
+            ("client_id", self.client_id()),
+            ("code_verifier", code.code_verifier),
+        ];
+        let failed = |words: String| Error::internal("exchanging the code of a sign-in", words);
+        let answer = self.issuer.post(&metadata.token_endpoint, &form).await;
+        let (status, body) = answer.map_err(failed)?;
+        if status.is_success() {
+            let tokens: WireTokens = serde_json::from_slice(&body)
+                .map_err(|_| failed("the issuer's answer holds no ID token".to_owned()))?;
+            return Ok(tokens.id_token);
+        }
+        let error: Option<WireTokenError> = serde_json::from_slice(&body).ok();
+        if error.is_some_and(|error| error.error == "invalid_grant") {
+            return Err(refused("code"));
+        }
+        Err(failed(format!("the issuer answers {status}")))
+    }
+}
+
+fn refused(reason: &'static str) -> Error {
+    info!(reason, "session.refused");
+    ErrorKind::InvalidSession.into()
+}
+
+/// The session that a request of the API presents: nothing of it is checked yet.
+pub struct SessionToken {
+    token: Option<String>,
+}
+
+/// Always succeeds: the handler refuses, by [`SessionToken::presented`] and [`Sessions::person`].
+impl<S: Sync> FromRequestParts<S> for SessionToken {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self {
+            token: presented_token(&parts.headers),
+        })
+    }
+}
+
+impl SessionToken {
+    /// The token, for [`Sessions::person`] to judge; 401 `invalid_session` where there is none.
+    pub fn presented(self) -> Result<String> {
+        self.token.ok_or_else(|| ErrorKind::InvalidSession.into())
+    }
+
+    /// Whether it has the form of a JSON Web Token (RFC 7519 §3), which no agent key has: three parts with dots between
+    /// them, and no colon. A route that takes both is told by it what its caller claims to be.
+    pub fn has_the_form_of_a_session(&self) -> bool {
+        let token = self.token.as_deref();
+        token.is_some_and(|token| token.split('.').count() == 3 && !token.contains(':'))
+    }
+}
+
+/// The bearer token of `Authorization`, if the header is there once.
+fn presented_token(headers: &HeaderMap) -> Option<String> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let text = values.next()?.to_str().ok()?;
+    let (scheme, token) = text.split_once(' ')?;
+    // RFC 9110 §11.1: the scheme is case-insensitive.
+    let is_bearer = scheme.eq_ignore_ascii_case("bearer") && values.next().is_none();
+    is_bearer.then(|| token.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_clients::{Logged, sessions as sessions_of, settings};
+    use aws_lc_rs::hmac;
+    use axum::http::HeaderValue;
+    use purser_domain::{AgentId, NewKey};
+    use purser_testkit::{Signer, TestIssuer, encoded, token_with};
+    use serde_json::json;
+    use uuid::Uuid;
+
+    static_assertions::assert_not_impl_any!(SessionToken: PartialEq, std::fmt::Debug);
+    static_assertions::assert_not_impl_any!(WireTokens: PartialEq, std::fmt::Debug);
+
+    const NOW_SECS: u64 = 1_795_223_340;
+
+    fn now() -> Timestamp {
+        // Within the second, as any request is.
+        Timestamp::from_secs(NOW_SECS)
+            .unwrap()
+            .after(Duration::from_secs_u32(1))
+    }
+
+    /// Good claims with those changes; null takes a member away.
+    fn claims(issuer: &TestIssuer, changes: &Value) -> Value {
+        let mut claims = json!({
+            "iss": issuer.address, "aud": TestIssuer::CLIENT, "sub": "user-1", "exp": NOW_SECS + 3600,
+            "iat": NOW_SECS, "name": "Ada", "nonce": "n-1", "jti": "ignored", "email_verified": true,
+        });
+        for (name, value) in changes.as_object().unwrap() {
+            if value.is_null() {
+                claims.as_object_mut().unwrap().remove(name);
+            } else {
+                claims[name] = value.clone();
+            }
+        }
+        claims
+    }
+
+    struct Bench {
+        issuer: TestIssuer,
+        es: Signer,
+        rs: Signer,
+        sessions: Sessions,
+        logged: Logged,
+    }
+
+    impl Bench {
+        async fn new() -> Self {
+            let (es, rs) = (Signer::es256("es"), Signer::rs256("rs"));
+            let issuer = TestIssuer::start(&[&es, &rs]).await;
+            let sessions = sessions_of(&issuer, now()).await;
+            let logged = Logged::start();
+            Self {
+                issuer,
+                es,
+                rs,
+                sessions,
+                logged,
+            }
+        }
+
+        /// What comes of a token: the person, or the one word that the log is told.
+        async fn check(&self, token: &str) -> Result<Person, String> {
+            let answer = self.sessions.person(token, now()).await;
+            let log = self.logged.take();
+            assert!(token.is_empty() || !log.contains(token), "{log}");
+            assert!(!log.contains("user-1"), "{log}");
+            let reason = log
+                .split("\"reason\":\"")
+                .nth(1)
+                .map(|rest| rest.split('"').next().unwrap());
+            match answer {
+                Ok(person) => {
+                    assert_eq!(reason, None);
+                    Ok(person)
+                }
+                Err(error) => {
+                    assert!(matches!(error.kind(), ErrorKind::InvalidSession), "{error}");
+                    assert!(error.cause().is_none());
+                    Err(reason.unwrap().to_owned())
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_good_token_of_either_algorithm_names_its_person() {
+        let bench = Bench::new().await;
+        let expected = Person {
+            sub: "user-1".to_owned(),
+            name: Some("Ada".to_owned()),
+            expires_at: Timestamp::from_secs(NOW_SECS + 3600).unwrap(),
+            nonce: Some("n-1".to_owned()),
+        };
+        for signer in [&bench.es, &bench.rs] {
+            let token = signer.token(&claims(&bench.issuer, &json!({})));
+            assert_eq!(bench.check(&token).await, Ok(expected.clone()));
+        }
+        assert_eq!(bench.sessions.client_id(), TestIssuer::CLIENT);
+    }
+
+    #[tokio::test]
+    async fn claims_are_judged_by_the_configuration_and_the_given_time() {
+        let bench = Bench::new().await;
+        let (exp, issuer) = (NOW_SECS + 3600, bench.issuer.address.clone());
+        // The time is one second after NOW_SECS, and the leeway 60: a token ends 60 s after its `exp`, not at its end.
+        let rows = [
+            (json!({}), None),
+            (json!({"exp": NOW_SECS + 1}), None),
+            (json!({"exp": NOW_SECS - 58}), None),
+            (json!({"exp": NOW_SECS - 59}), Some("expired")),
+            (json!({"exp": NOW_SECS - 3600}), Some("expired")),
+            (json!({"exp": 0}), Some("expired")),
+            (json!({"exp": -1}), Some("time")),
+            (json!({"exp": 1.0e300}), Some("time")),
+            (json!({"exp": u64::MAX}), Some("time")),
+            (json!({"exp": exp.to_string()}), Some("claims")),
+            (json!({"exp": null}), Some("claims")),
+            (json!({"exp": 1_795_223_282.9}), None),
+            (json!({"exp": 1_795_223_281.9}), Some("expired")),
+            (json!({"nbf": NOW_SECS + 61}), None),
+            (json!({"nbf": NOW_SECS + 62}), Some("not_yet_valid")),
+            (json!({"nbf": "soon"}), Some("claims")),
+            (json!({"iat": NOW_SECS + 61}), None),
+            (json!({"iat": NOW_SECS + 62}), Some("not_yet_valid")),
+            (json!({"iat": -1}), Some("time")),
+            (json!({"iat": null}), None),
+            (json!({"iss": format!("{issuer}/")}), Some("issuer")),
+            (json!({"iss": issuer.to_uppercase()}), Some("issuer")),
+            (json!({"iss": ""}), Some("issuer")),
+            (json!({"iss": [issuer]}), Some("claims")),
+            (json!({"iss": null}), Some("claims")),
+            (json!({"aud": "another"}), Some("audience")),
+            (json!({"aud": ""}), Some("audience")),
+            (json!({"aud": ["another", TestIssuer::CLIENT]}), None),
+            (json!({"aud": ["another"]}), Some("audience")),
+            (json!({"aud": []}), Some("audience")),
+            (json!({"aud": 7}), Some("claims")),
+            (json!({"aud": null}), Some("audience")),
+            (json!({"aud": null, "client_id": TestIssuer::CLIENT}), None),
+            (json!({"aud": null, "client_id": "another"}), Some("audience")),
+            // What is there decides: a client of ours may hold a token for somebody else's API.
+            (
+                json!({"aud": "another", "client_id": TestIssuer::CLIENT}),
+                Some("audience"),
+            ),
+            (json!({"aud": TestIssuer::CLIENT, "client_id": "another"}), None),
+            (json!({"sub": ""}), Some("subject")),
+            (json!({"sub": "x".repeat(255)}), None),
+            (json!({"sub": "x".repeat(256)}), Some("subject")),
+            (json!({"sub": 7}), Some("claims")),
+            (json!({"sub": null}), Some("claims")),
+            (json!({"nonce": 7}), Some("claims")),
+            // Wrong in several ways: whose token it is comes first.
+            (json!({"iss": "x", "aud": "x", "exp": 0, "sub": ""}), Some("issuer")),
+        ];
+        for (changes, reason) in rows {
+            let token = bench.es.token(&claims(&bench.issuer, &changes));
+            let refused = bench.check(&token).await.err();
+            assert_eq!(refused.as_deref(), reason, "{changes}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_person_is_called_by_the_first_name_there_is() {
+        let bench = Bench::new().await;
+        let rows = [
+            (json!({"email": "a@b.test"}), Some("Ada")),
+            (
+                json!({"name": null, "email": "a@b.test", "preferred_username": "ada"}),
+                Some("a@b.test"),
+            ),
+            (
+                json!({"name": " ", "email": 7, "preferred_username": " ada "}),
+                Some("ada"),
+            ),
+            (json!({"name": null, "cognito:username": "ada_1"}), Some("ada_1")),
+            (json!({"name": null}), None),
+        ];
+        for (changes, name) in rows {
+            let token = bench.es.token(&claims(&bench.issuer, &changes));
+            assert_eq!(bench.check(&token).await.unwrap().name.as_deref(), name, "{changes}");
+        }
+    }
+
+    #[tokio::test]
+    async fn only_a_signature_of_the_issuer_counts() {
+        let bench = Bench::new().await;
+        let claims = claims(&bench.issuer, &json!({}));
+        let (header, es, rs) = (json!({"alg": "ES256", "kid": "es"}), &bench.es, &bench.rs);
+        let with_hmac = |secret: &[u8], kid: &str| {
+            let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
+            let header = json!({"alg": "HS256", "kid": kid});
+            token_with(&header, &claims, |message| hmac::sign(&key, message).as_ref().to_vec())
+        };
+        let good = es.token(&claims);
+        let (message, signature) = good.rsplit_once('.').unwrap();
+        let (head, _) = message.split_once('.').unwrap();
+        let promoted = encoded(claims.to_string().replace("user-1", "user-2"));
+        let unsigned = |header: &Value| token_with(header, &claims, |_| Vec::new());
+        let rows = [
+            (good.clone(), None),
+            (unsigned(&json!({"alg": "none"})), Some("form")),
+            (unsigned(&json!({"alg": "None", "kid": "es"})), Some("form")),
+            (unsigned(&json!({"kid": "es"})), Some("form")),
+            (unsigned(&header), Some("signature")),
+            (with_hmac(&es.public_bytes(), "es"), Some("algorithm")),
+            (with_hmac(&rs.public_bytes(), "rs"), Some("algorithm")),
+            (with_hmac(b"", "nobody"), Some("algorithm")),
+            // The header's algorithm is not the key's.
+            (
+                es.token_with(&json!({"alg": "RS256", "kid": "es"}), &claims),
+                Some("key"),
+            ),
+            (
+                rs.token_with(&json!({"alg": "ES256", "kid": "rs"}), &claims),
+                Some("key"),
+            ),
+            (
+                rs.token_with(&json!({"alg": "PS256", "kid": "rs"}), &claims),
+                Some("algorithm"),
+            ),
+            (
+                rs.token_with(&json!({"alg": "RS512", "kid": "rs"}), &claims),
+                Some("algorithm"),
+            ),
+            // Another pair of the same name.
+            (Signer::es256("es").token(&claims), Some("signature")),
+            (Signer::rs256("rs").token(&claims), Some("signature")),
+            // The key travels with the token.
+            (
+                Signer::es256("es").token_with(
+                    &json!({"alg": "ES256", "kid": "es", "jwk": Signer::es256("es").jwk()}),
+                    &claims,
+                ),
+                Some("signature"),
+            ),
+            (Signer::es256("unknown").token(&claims), Some("key")),
+            // Several keys, and no word on which.
+            (es.token_with(&json!({"alg": "ES256"}), &claims), Some("key")),
+            (
+                es.token_with(&json!({"alg": "ES256", "kid": "es", "crit": ["exp"]}), &claims),
+                Some("extension"),
+            ),
+            (format!("{head}.{promoted}.{signature}"), Some("signature")),
+            (format!("{message}."), Some("signature")),
+            (message.to_owned(), Some("form")),
+            (format!("{good}.{signature}"), Some("form")),
+            (format!("{good}="), Some("claims")),
+            (String::new(), Some("form")),
+            ("..".to_owned(), Some("form")),
+            ("a.b.c".to_owned(), Some("form")),
+        ];
+        for (token, reason) in rows {
+            let refused = bench.check(&token).await.err();
+            assert_eq!(refused.as_deref(), reason, "{token}");
+        }
+        // Two members of one name: parsers differ in which of them counts.
+        let header = encoded(json!({"alg": "ES256", "kid": "es"}).to_string());
+        let twice = format!("{{\"sub\":\"user-2\",{}", claims.to_string().trim_start_matches('{'));
+        let message = format!("{header}.{}", encoded(twice));
+        let signature = encoded(es.sign(message.as_bytes()));
+        assert_eq!(
+            bench.check(&format!("{message}.{signature}")).await,
+            Err("claims".to_owned())
+        );
+    }
+
+    #[tokio::test]
+    async fn a_token_is_bounded_in_length() {
+        let bench = Bench::new().await;
+        let of_length = |length: usize| {
+            // Base64 makes four letters of three bytes, so some length close below is met.
+            (0..length)
+                .rev()
+                .map(|fill| bench.es.token(&claims(&bench.issuer, &json!({"x": "x".repeat(fill)}))))
+                .find(|token| token.len() <= length)
+                .unwrap()
+        };
+        assert!(bench.check(&of_length(LONGEST_TOKEN)).await.is_ok());
+        let longer = bench
+            .es
+            .token(&claims(&bench.issuer, &json!({"x": "x".repeat(LONGEST_TOKEN)})));
+        assert_eq!(bench.check(&longer).await, Err("length".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn the_one_key_of_an_issuer_needs_no_name() {
+        let (es, rs) = (Signer::es256("es").unnamed(), Signer::rs256("rs"));
+        let issuer = TestIssuer::start(&[&es]).await;
+        let token = es.token(&claims(&issuer, &json!({})));
+        assert!(sessions_of(&issuer, now()).await.person(&token, now()).await.is_ok());
+        issuer.publish(&[&es, &rs]);
+        assert!(sessions_of(&issuer, now()).await.person(&token, now()).await.is_err());
+    }
+
+    #[test]
+    fn the_issuer_is_https_or_on_this_machine() {
+        let rows = [
+            ("https://issuer.example", true),
+            ("https://cognito-idp.eu-central-1.amazonaws.com/eu-central-1_x", true),
+            ("https://issuer.example/tenant/", true),
+            ("http://127.0.0.1:9000", true),
+            ("http://[::1]:9000", true),
+            ("http://localhost:9000/x", true),
+            ("http://issuer.example", false),
+            ("http://10.0.0.1", false),
+            ("http://127.0.0.1.evil.example", false),
+            ("http://localhost.evil.example", false),
+            ("https://issuer.example?x", false),
+            ("https://issuer.example#x", false),
+            ("https://name:password@issuer.example", false),
+            ("ftp://issuer.example", false),
+            ("issuer.example", false),
+            ("/", false),
+        ];
+        for (issuer, good) in rows {
+            assert_eq!(settings(issuer).is_ok(), good, "{issuer}");
+        }
+        let mut env = Env::default();
+        let settings = SessionSettings::from_env(&mut env);
+        assert_eq!(
+            env.finish(settings).unwrap_err().to_string(),
+            "`OIDC_ISSUER` is not set; `OIDC_CLIENT_ID` is not set"
+        );
+    }
+
+    #[tokio::test]
+    async fn the_header_holds_one_bearer_token_or_none_at_all() {
+        let bench = Bench::new().await;
+        let token = bench.es.token(&claims(&bench.issuer, &json!({})));
+        let agent = NewKey::from_random(AgentId::from_uuid(Uuid::from_u128(1)), [7; 40], Timestamp::EPOCH).text;
+        let good = format!("Bearer {token}");
+        let rows: [(Vec<String>, bool); 8] = [
+            (vec![good.clone()], true),
+            (vec![format!("bEARER  {token} ")], true),
+            (vec![], false),
+            (vec![token.clone()], false),
+            (vec![format!("Basic {token}")], false),
+            (vec![format!("Bearer {agent}")], false),
+            (vec!["Bearer".to_owned()], false),
+            (vec![good.clone(), good], false),
+        ];
+        for (values, expected) in rows {
+            let mut request = axum::http::Request::new(()).into_parts().0;
+            for value in &values {
+                let value = HeaderValue::from_str(value).unwrap();
+                request.headers.append(header::AUTHORIZATION, value);
+            }
+            let Ok(presented) = SessionToken::from_request_parts(&mut request, &()).await;
+            let person = match presented.presented() {
+                Ok(token) => bench.sessions.person(&token, now()).await,
+                Err(error) => Err(error),
+            };
+            assert_eq!(person.is_ok(), expected, "{values:?}");
+            let refused = person.err().map(|error| error.kind().slug());
+            assert!(refused.is_none_or(|slug| slug == "invalid_session"));
+        }
+        // The agent key and the bare token were the only ones worth a look; nothing of them is told.
+        assert!(!bench.logged.take().contains("gak_"));
+    }
+
+    #[tokio::test]
+    async fn a_code_becomes_the_id_token_that_the_issuer_gives_for_it() {
+        let bench = Bench::new().await;
+        let code = AuthorizationCode {
+            code: "c&1",
+            code_verifier: "v 1",
+            redirect_uri: "http://127.0.0.1:3000/dashboard/callback",
+        };
+        let rows = [
+            (
+                200,
+                r#"{"id_token":"a.b.c","access_token":"x","token_type":"Bearer"}"#,
+                Ok("a.b.c"),
+            ),
+            (400, r#"{"error":"invalid_grant"}"#, Err("invalid_session")),
+            (400, r#"{"error":"invalid_request"}"#, Err("internal_error")),
+            (401, r#"{"error":"invalid_client"}"#, Err("internal_error")),
+            (200, r#"{"access_token":"x"}"#, Err("internal_error")),
+            (200, "<html>", Err("internal_error")),
+            (302, "", Err("internal_error")),
+            (503, "", Err("internal_error")),
+        ];
+        for (status, body, expected) in rows {
+            bench
+                .issuer
+                .set(|script| script.token = Box::new(move |_| (status, body.to_owned())));
+            let answer = bench.sessions.exchange(code, now()).await;
+            let told = answer.as_deref().map_err(|error| error.kind().slug());
+            assert_eq!(told, expected.map_err(str::to_owned), "{status} {body}");
+            let cause = answer.err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(!cause.contains("c&1") && !cause.contains("v 1"), "{cause}");
+        }
+        let form = bench.issuer.set(|script| std::mem::take(&mut script.form));
+        let pairs: Vec<(&str, &str)> = form
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
+        let expected = [
+            ("client_id", TestIssuer::CLIENT),
+            ("code", "c&1"),
+            ("code_verifier", "v 1"),
+            ("grant_type", "authorization_code"),
+            ("redirect_uri", "http://127.0.0.1:3000/dashboard/callback"),
+        ];
+        assert_eq!(pairs, expected);
+        let endless = format!("{{\"id_token\":\"{}\"}}", "x".repeat(300_000));
+        bench
+            .issuer
+            .set(|script| script.token = Box::new(move |_| (200, endless.clone())));
+        assert!(bench.sessions.exchange(code, now()).await.is_err());
+    }
+}

@@ -1,0 +1,418 @@
+//! The error envelope (`docs/spec.md` §7): `error`, `message`, and the context fields of each slug.
+//!
+//! It is written from the [`ErrorKind`] alone, so the cause of an error can't reach a caller. Status numbers and headers
+//! are in `failure.rs`.
+
+use crate::view::decision::{DecisionView, OrNull, instant};
+use purser_domain::{
+    ApprovalStatus, Block, DomainPattern, ErrorKind, OperationSlug, Problem, Reason, Refusal, Unpayable,
+};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// The body of every error. Clients branch on `error`; which other fields are there depends on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Error)]
+pub struct ErrorBody {
+    /// What went wrong, in snake case.
+    #[schema(example = "invalid_request")]
+    pub error: String,
+    /// The same for people, with what to do next.
+    pub message: String,
+    /// `SERVICE_NOT_ENABLED`, on that error alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, required = false)]
+    pub code: Option<&'static str>,
+    /// Every problem of an invalid request; beside a missing member, where there is more to say than its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub details: Option<Vec<ProblemView>>,
+    /// The audit reference of a block or an escalation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, format = Uuid)]
+    pub transaction_id: Option<String>,
+    /// The approval to wait for, or the one that was already used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = Uuid)]
+    pub approval_id: Option<OrNull<String>>,
+    /// What was authorized earlier; null when nothing was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = Uuid)]
+    pub settlement_id: Option<OrNull<String>>,
+    /// Where the approval stands.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, required = false, example = "approved")]
+    pub status: Option<&'static str>,
+    /// The service.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub service_id: Option<String>,
+    /// The present version of what was to be written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub version: Option<u64>,
+    /// The operation, as it was named; null when the request names none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub operation_id: Option<OrNull<String>>,
+    /// The operations in scope; null for all that the catalog knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>)]
+    pub enabled_operations: Option<OrNull<Vec<String>>>,
+    /// The target's host, as it was compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub hostname: Option<String>,
+    /// The target-domain allowlist.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub allowed_domains: Option<Vec<String>>,
+    /// The price of the call, in micro-units.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub amount_units: Option<u64>,
+    /// The request's own ceiling.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub max_payment_units: Option<u64>,
+    /// The cap per call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub max_per_call_units: Option<u64>,
+    /// What counts in the last 24 hours, in micro-units.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub spend_today: Option<u64>,
+    /// The cap per rolling 24 hours.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub max_per_day_units: Option<u64>,
+    /// When the same call fits at the earliest; null when it never does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub retry_at: Option<OrNull<String>>,
+    /// The policy's threshold above which a person decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub require_approval_above_units: Option<u64>,
+    /// The rule that asks for a person, where the threshold does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub rule_id: Option<String>,
+    /// The amount above which that rule asks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub rule_above_units: Option<u64>,
+    /// What the wallet holds, in USDC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "0.25")]
+    pub balance_usdc: Option<String>,
+    /// What the call costs, in USDC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "1.5")]
+    pub required_usdc: Option<String>,
+    /// The agent's wallet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub wallet_address: Option<String>,
+    /// Why the chain does not confirm the payment, in snake case.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, required = false, example = "usdc_transfer_mismatch")]
+    pub reason: Option<&'static str>,
+    /// Whether the same request may succeed later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub retryable: Option<bool>,
+    /// Whole seconds to wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub retry_after: Option<u64>,
+    /// The longest body that is read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub limit_bytes: Option<usize>,
+    /// The decision behind a block or an escalation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub decision: Option<DecisionView>,
+    /// The `X-Request-Id` of this answer, to name it by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub request_id: Option<String>,
+}
+
+/// One entry of `details[]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub struct ProblemView {
+    /// JSON Pointer into the request body, or `/<name>` for a query parameter.
+    #[schema(example = "/max_payment_units")]
+    pub path: String,
+    /// What would be right.
+    #[schema(example = "must be an integer")]
+    pub message: String,
+}
+
+impl From<&Problem> for ProblemView {
+    fn from(problem: &Problem) -> Self {
+        Self {
+            path: problem.path.clone(),
+            message: problem.message.clone(),
+        }
+    }
+}
+
+impl From<&ErrorKind> for ErrorBody {
+    fn from(kind: &ErrorKind) -> Self {
+        Self {
+            error: kind.slug(),
+            ..told(kind)
+        }
+    }
+}
+
+/// Everything but the slug.
+fn told(kind: &ErrorKind) -> ErrorBody {
+    match kind {
+        ErrorKind::InvalidRequest(problems) => ErrorBody {
+            details: Some(problems.iter().map(ProblemView::from).collect()),
+            ..says("the request is not valid; `details` names every problem")
+        },
+        ErrorKind::FieldRequired { field, problems } => ErrorBody {
+            details: beyond(field, problems),
+            ..says(format!("`{field}` is required"))
+        },
+        ErrorKind::InvalidAgentKey => says("the agent key is missing, malformed, unknown or revoked"),
+        ErrorKind::InvalidAuthorizationHeader => {
+            says("the `Authorization` header must be of the form `Bearer <public>:<secret>`")
+        }
+        ErrorKind::InvalidSession => says("the session is missing, malformed, expired or from another issuer; sign in"),
+        ErrorKind::InvalidInternalToken => says("the `X-Internal-Token` header is missing or wrong"),
+        ErrorKind::CrossSiteRequest => {
+            says("the request does not come from our own pages; reload the page and try again")
+        }
+        ErrorKind::Refused(refusal) => refused(refusal),
+        ErrorKind::ServiceNotFound => says("no service of the catalog answers to this request"),
+        ErrorKind::NotFound => says("nothing here, or nothing that this caller may see"),
+        ErrorKind::IdempotencyKeyReused { settlement } => ErrorBody {
+            settlement_id: Some(OrNull(settlement.map(|id| id.to_string()))),
+            ..says("this key belongs to a different request; send that request unchanged, or use a new key")
+        },
+        ErrorKind::IdempotentReplay { approval, settlement } => ErrorBody {
+            approval_id: Some(OrNull(Some(approval.to_string()))),
+            settlement_id: Some(OrNull(Some(settlement.to_string()))),
+            ..says("this approval has already been used; fetch the settlement that it authorized")
+        },
+        ErrorKind::SettlementTransactionAlreadyUsed => {
+            says("this transaction has already confirmed another settlement")
+        }
+        ErrorKind::ApprovalNotPending { approval, status } => ErrorBody {
+            approval_id: Some(OrNull(Some(approval.to_string()))),
+            status: Some(status.name()),
+            ..says(no_longer_pending(*status))
+        },
+        ErrorKind::SlugTaken { service } => ErrorBody {
+            service_id: Some(service.to_string()),
+            ..says(format!(
+                "this slug is the name of service `{service}`; take another one"
+            ))
+        },
+        ErrorKind::VersionConflict { version } => ErrorBody {
+            version: Some(*version),
+            ..says(format!(
+                "this is at version {version} by now; read it again, then send the change with that version"
+            ))
+        },
+        ErrorKind::VersionRequired => {
+            says("`If-Match` is required: the `ETag` of what you read, or `*` for whatever is there now")
+        }
+        ErrorKind::RequestTooLarge { limit } => ErrorBody {
+            limit_bytes: Some(*limit),
+            ..says(format!("the request body is over {limit} bytes"))
+        },
+        ErrorKind::ProviderProofRequired => {
+            says("`payment_response_header` is required: the provider's payment response, as it was received")
+        }
+        ErrorKind::SettlementTransactionHashRequired => {
+            says("the provider's payment response names no transaction; send its hash as `tx_hash`")
+        }
+        ErrorKind::SettlementNotVerified { reason } => ErrorBody {
+            reason: Some(reason),
+            retryable: Some(false),
+            ..says("this transaction did not make the payment that was authorized; asking again won't change that")
+        },
+        ErrorKind::SettlementNotYetVerified { reason } => ErrorBody {
+            reason: Some(reason),
+            retryable: Some(true),
+            ..says("the payment can't be verified on chain yet; send the same request again, and pay nothing twice")
+        },
+        ErrorKind::TooManyRequests { retry_after } => ErrorBody {
+            retry_after: Some(*retry_after),
+            ..says(format!("too many requests in this minute; wait {retry_after} s"))
+        },
+        ErrorKind::TemporarilyUnavailable { retry_after } => ErrorBody {
+            retry_after: Some(*retry_after),
+            ..says(format!(
+                "there is too much to do for this right now; send the same request again in {retry_after} s"
+            ))
+        },
+        ErrorKind::Internal => says("an unexpected error on our side; the same request can be sent again"),
+    }
+}
+
+/// The problems of a body, unless the slug has said it all: that one member is missing, and nothing else.
+fn beyond(field: &str, problems: &[Problem]) -> Option<Vec<ProblemView>> {
+    match problems {
+        [] => None,
+        [only] if only.path.strip_prefix('/') == Some(field) => None,
+        _ => Some(problems.iter().map(ProblemView::from).collect()),
+    }
+}
+
+fn refused(refusal: &Refusal) -> ErrorBody {
+    ErrorBody {
+        transaction_id: Some(refusal.transaction.to_string()),
+        decision: Some(DecisionView::from(refusal)),
+        ..reason(&refusal.reason)
+    }
+}
+
+fn reason(reason: &Reason) -> ErrorBody {
+    match reason {
+        Reason::ServiceNotEnabled { service } => ErrorBody {
+            code: Some("SERVICE_NOT_ENABLED"),
+            service_id: Some(service.to_string()),
+            ..says(format!(
+                "`{service}` is not enabled for this agent; its owner can enable it in the dashboard"
+            ))
+        },
+        Reason::OperationNotEnabled { operation, enabled } => ErrorBody {
+            operation_id: Some(OrNull(operation.as_ref().map(ToString::to_string))),
+            enabled_operations: Some(OrNull(enabled.as_deref().map(texts))),
+            ..says(outside_scope(operation.as_ref()))
+        },
+        Reason::DomainNotAllowed { hostname, allowed } => ErrorBody {
+            hostname: Some(hostname.clone()),
+            allowed_domains: Some(texts::<DomainPattern>(allowed)),
+            ..says(format!("`{hostname}` matches no entry of the allowed domains"))
+        },
+        Reason::AmountExceedsMax { amount, max_payment } => ErrorBody {
+            amount_units: Some(amount.units()),
+            max_payment_units: Some(max_payment.units()),
+            ..says(format!(
+                "the price of {amount} units is above the request's `max_payment_units` of {max_payment}"
+            ))
+        },
+        Reason::PerCallLimit { amount, max_per_call } => ErrorBody {
+            amount_units: Some(amount.units()),
+            max_per_call_units: Some(max_per_call.units()),
+            ..says(format!(
+                "the price of {amount} units is above the limit of {max_per_call} per call"
+            ))
+        },
+        Reason::PolicyBlocked(block) => says(blocked(block)),
+        Reason::DailyLimit {
+            spend_today,
+            amount,
+            max_per_day,
+            retry_at,
+        } => ErrorBody {
+            spend_today: Some(spend_today.units()),
+            amount_units: Some(amount.units()),
+            max_per_day_units: Some(max_per_day.units()),
+            retry_at: Some(OrNull(instant(*retry_at))),
+            ..says(format!(
+                "{spend_today} units count in the last 24 hours; {amount} more would exceed the limit of {max_per_day}"
+            ))
+        },
+        Reason::ApprovalRequired {
+            approval,
+            amount,
+            threshold,
+            rule,
+        } => ErrorBody {
+            approval_id: Some(OrNull(approval.map(|id| id.to_string()))),
+            amount_units: Some(amount.units()),
+            require_approval_above_units: Some(threshold.units()),
+            rule_id: rule.map(|rule| rule.id.to_string()),
+            rule_above_units: rule.map(|rule| rule.above.units()),
+            ..says(
+                "a person has to approve this payment; poll the approval, then repeat the request with `approval_id`",
+            )
+        },
+        Reason::InsufficientBalance {
+            balance,
+            required,
+            wallet,
+        } => {
+            let (balance, required, wallet) = (balance.to_usdc(), required.to_usdc(), wallet.to_checksum(None));
+            ErrorBody {
+                message: format!("the wallet holds {balance} USDC and the call costs {required}; fund {wallet}"),
+                balance_usdc: Some(balance),
+                required_usdc: Some(required),
+                wallet_address: Some(wallet),
+                ..ErrorBody::default()
+            }
+        }
+    }
+}
+
+fn outside_scope(operation: Option<&OperationSlug>) -> String {
+    match operation {
+        Some(operation) => format!("`{operation}` is not among the operations that are enabled for this agent"),
+        None => "the request names no operation that is enabled for this agent; name one as `operation_id`".to_owned(),
+    }
+}
+
+fn blocked(block: &Block) -> String {
+    match block {
+        Block::AgentFrozen => "this agent is frozen; its owner can unfreeze it in the dashboard".to_owned(),
+        Block::Category(category) => format!("a rule blocks the category `{}`", category.name()),
+        Block::Vendor(service) => format!("`{service}` is not among the vendors that a rule allows"),
+        Block::Unpayable(unpayable) => why_unpayable(*unpayable).to_owned(),
+        Block::PayeeNotInCatalog => "the offer pays another wallet than the operation's in the catalog".to_owned(),
+        Block::PayeeIsPayer => "the offer pays the agent's own wallet".to_owned(),
+        Block::PriceAboveCatalog { max } => {
+            format!("the offer asks more than the {max} units that the catalog lets it cost")
+        }
+        Block::Budget { limit, used, .. } => {
+            format!("{used} units of a budget of {limit} are used; this call would exceed it")
+        }
+        Block::ApprovalRejected => "the approval was rejected".to_owned(),
+        Block::ApprovalExpired => {
+            "the approval has expired; ask again with a new `idempotency_key` and without `approval_id`".to_owned()
+        }
+        Block::ApprovalMismatch => "the approval is for another request; repeat the approved one unchanged".to_owned(),
+        Block::TooManyApprovals { limit } => {
+            format!("{limit} questions of this agent's wait for a person already; wait until some are answered")
+        }
+    }
+}
+
+const fn why_unpayable(unpayable: Unpayable) -> &'static str {
+    match unpayable {
+        Unpayable::NoPayment => "the catalog lists no payment for this operation, so no call of it is paid",
+        Unpayable::OtherNetwork => "the catalog lists a payment on another network for this operation",
+        Unpayable::NoMaximum => "this operation has no fixed price, and the catalog no maximum for it",
+    }
+}
+
+fn no_longer_pending(status: ApprovalStatus) -> String {
+    match status {
+        ApprovalStatus::Expired => "this approval has expired; the agent has to ask again".to_owned(),
+        ApprovalStatus::Pending | ApprovalStatus::Approved | ApprovalStatus::Rejected | ApprovalStatus::Executed => {
+            format!("this approval is {} already", status.name())
+        }
+    }
+}
+
+fn says(message: impl Into<String>) -> ErrorBody {
+    ErrorBody {
+        message: message.into(),
+        ..ErrorBody::default()
+    }
+}
+
+fn texts<T: ToString>(items: &[T]) -> Vec<String> {
+    items.iter().map(ToString::to_string).collect()
+}

@@ -1,0 +1,448 @@
+//! The only status numbers: what each kind of error answers over HTTP.
+//!
+//! A handler returns [`Failure`] by `?` on a [`purser_domain::Error`]. The error itself stays with the response, so that
+//! the end of the request can log its cause, once (`router.rs`).
+
+use crate::http::envelope::ErrorBody;
+use axum::{
+    Json,
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use purser_domain::{Error, ErrorKind, Reason};
+use std::sync::Arc;
+
+/// What a handler answers.
+pub type Reply<T = Response> = Result<T, Failure>;
+
+/// An error on its way to the caller.
+#[derive(Clone, Debug)]
+pub struct Failure(Arc<Error>);
+
+/// Whole seconds after which a payment that the chain can't confirm yet is worth asking for again: one block of Base.
+const BLOCK_SECONDS: u64 = 2;
+
+impl Failure {
+    /// The error.
+    pub fn error(&self) -> &Error {
+        &self.0
+    }
+
+    /// The status it answers with.
+    pub fn status(&self) -> StatusCode {
+        status(self.0.kind())
+    }
+
+    /// The same for a person in a browser: `page` in the envelope's place. Status, headers and the log stay as they are.
+    ///
+    /// A router of pages maps every failure at once: an answer that is one carries its [`Failure`] in its extensions.
+    pub fn page(self, page: impl IntoResponse) -> Response {
+        let mut response = page.into_response();
+        *response.status_mut() = self.status();
+        self.add_headers(response.headers_mut());
+        response.extensions_mut().insert(self);
+        response
+    }
+
+    fn add_headers(&self, headers: &mut HeaderMap) {
+        if let Some(scheme) = challenge(self.0.kind()) {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(scheme));
+        }
+        if let Some(seconds) = seconds_to_wait(self.0.kind()) {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self(Arc::new(error))
+    }
+}
+
+impl From<ErrorKind> for Failure {
+    fn from(kind: ErrorKind) -> Self {
+        Error::from(kind).into()
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let kind = self.0.kind();
+        let mut response = (self.status(), Json(ErrorBody::from(kind))).into_response();
+        self.add_headers(response.headers_mut());
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// The scheme that a 401 asks for (RFC 9110 §11.6.1).
+fn challenge(kind: &ErrorKind) -> Option<&'static str> {
+    match kind {
+        ErrorKind::InvalidAgentKey | ErrorKind::InvalidAuthorizationHeader | ErrorKind::InvalidSession => {
+            Some("Bearer")
+        }
+        // No scheme of the `Authorization` header: the token travels in a header of its own.
+        ErrorKind::InvalidInternalToken => Some("InternalToken"),
+        _ => None,
+    }
+}
+
+fn seconds_to_wait(kind: &ErrorKind) -> Option<u64> {
+    match kind {
+        ErrorKind::TooManyRequests { retry_after } | ErrorKind::TemporarilyUnavailable { retry_after } => {
+            Some(*retry_after)
+        }
+        ErrorKind::SettlementNotYetVerified { .. } => Some(BLOCK_SECONDS),
+        _ => None,
+    }
+}
+
+fn status(kind: &ErrorKind) -> StatusCode {
+    match kind {
+        ErrorKind::InvalidRequest(_) | ErrorKind::FieldRequired { .. } => StatusCode::BAD_REQUEST,
+        ErrorKind::InvalidAgentKey
+        | ErrorKind::InvalidAuthorizationHeader
+        | ErrorKind::InvalidSession
+        | ErrorKind::InvalidInternalToken => StatusCode::UNAUTHORIZED,
+        ErrorKind::CrossSiteRequest => StatusCode::FORBIDDEN,
+        ErrorKind::Refused(refusal) => refusal_status(&refusal.reason),
+        ErrorKind::ServiceNotFound | ErrorKind::NotFound => StatusCode::NOT_FOUND,
+        ErrorKind::IdempotencyKeyReused { .. }
+        | ErrorKind::IdempotentReplay { .. }
+        | ErrorKind::SettlementTransactionAlreadyUsed
+        | ErrorKind::ApprovalNotPending { .. }
+        | ErrorKind::SlugTaken { .. } => StatusCode::CONFLICT,
+        ErrorKind::VersionConflict { .. } => StatusCode::PRECONDITION_FAILED,
+        ErrorKind::VersionRequired => StatusCode::PRECONDITION_REQUIRED,
+        ErrorKind::RequestTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        ErrorKind::ProviderProofRequired
+        | ErrorKind::SettlementTransactionHashRequired
+        | ErrorKind::SettlementNotVerified { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        ErrorKind::TooManyRequests { .. } => StatusCode::TOO_MANY_REQUESTS,
+        ErrorKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        ErrorKind::SettlementNotYetVerified { .. } | ErrorKind::TemporarilyUnavailable { .. } => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+    }
+}
+
+fn refusal_status(reason: &Reason) -> StatusCode {
+    match reason {
+        Reason::ServiceNotEnabled { .. }
+        | Reason::OperationNotEnabled { .. }
+        | Reason::DomainNotAllowed { .. }
+        | Reason::PolicyBlocked(_) => StatusCode::FORBIDDEN,
+        Reason::AmountExceedsMax { .. }
+        | Reason::PerCallLimit { .. }
+        | Reason::DailyLimit { .. }
+        | Reason::ApprovalRequired { .. }
+        | Reason::InsufficientBalance { .. } => StatusCode::PAYMENT_REQUIRED,
+    }
+}
+
+/// What each status means here, for the API's description.
+pub(crate) const STATUSES: &[(u16, &str)] = &[
+    (
+        400,
+        "`invalid_request`, or `<field>_required` for a required field that is missing.",
+    ),
+    (
+        401,
+        "`invalid_agent_key` or `invalid_authorization_header`; `invalid_session`; `invalid_internal_token`: whichever \
+         the route asks for.",
+    ),
+    (
+        402,
+        "`amount_exceeds_max`, `amount_exceeds_per_call_limit`, `daily_spend_limit_exceeded`, `approval_required` or \
+         `insufficient_usdc_balance`.",
+    ),
+    (
+        403,
+        "`service_not_enabled`, `operation_not_enabled_for_agent`, `domain_not_allowed` or `policy_blocked`; \
+         `cross_site_request` on a form.",
+    ),
+    (404, "`not_found` or `service_not_found`."),
+    (
+        409,
+        "`idempotency_key_reused_for_different_request`, `idempotent_replay` or `settlement_transaction_already_used`; \
+         `approval_not_pending`; `slug_taken`.",
+    ),
+    (412, "`version_conflict`: `version` is the present one."),
+    (413, "`request_too_large`."),
+    (
+        422,
+        "`provider_proof_required`, `settlement_transaction_hash_required`, or `onchain_settlement_not_verified` that \
+         no retry will change.",
+    ),
+    (428, "`version_required`: send `If-Match`."),
+    (429, "`too_many_requests`: wait `retry_after` seconds."),
+    (500, "`internal_error`."),
+    (
+        503,
+        "`temporarily_unavailable`, or `onchain_settlement_not_verified` that can be retried: wait `Retry-After` seconds.",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::HeaderName;
+    use axum::response::Html;
+    use http_body_util::BodyExt as _;
+    use purser_domain::{
+        Amount, ApprovalId, ApprovalStatus, AskingRule, Block, Category, Check, CheckName, CheckOutcome, DomainPattern,
+        OperationSlug, Problem, Refusal, RetryAt, RuleId, ServiceId, ServiceSlug, SettlementId, Timestamp,
+        TransactionId, Unpayable,
+    };
+    use serde_json::{Value, json};
+    use uuid::Uuid;
+
+    const ONE: Uuid = Uuid::from_u128(1);
+    const TWO: Uuid = Uuid::from_u128(2);
+
+    async fn answer(kind: ErrorKind) -> (u16, HeaderMap, Value) {
+        let response = Failure::from(kind).into_response();
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, headers, serde_json::from_slice(&body).unwrap())
+    }
+
+    fn units(units: u64) -> Amount {
+        Amount::from_units(units).unwrap()
+    }
+
+    fn problem(path: &str) -> Problem {
+        Problem::at(path, "must be so")
+    }
+
+    fn kinds() -> Vec<ErrorKind> {
+        let field = "payment_requirement";
+        let missing = |path: &str| ErrorKind::FieldRequired {
+            field,
+            problems: vec![Problem::at(path, "is required")],
+        };
+        let approval = ApprovalId::from_uuid(ONE);
+        let settlement = SettlementId::from_uuid(TWO);
+        let not_pending = |status| ErrorKind::ApprovalNotPending { approval, status };
+        vec![
+            ErrorKind::InvalidRequest(vec![problem("/a"), problem("")]),
+            missing("/payment_requirement"),
+            // Of a nested member, the slug does not say where.
+            missing("/a/payment_requirement"),
+            ErrorKind::InvalidAgentKey,
+            ErrorKind::InvalidAuthorizationHeader,
+            ErrorKind::InvalidSession,
+            ErrorKind::InvalidInternalToken,
+            ErrorKind::CrossSiteRequest,
+            ErrorKind::ServiceNotFound,
+            ErrorKind::NotFound,
+            ErrorKind::IdempotencyKeyReused { settlement: None },
+            ErrorKind::IdempotencyKeyReused {
+                settlement: Some(settlement),
+            },
+            ErrorKind::IdempotentReplay { approval, settlement },
+            ErrorKind::SettlementTransactionAlreadyUsed,
+            not_pending(ApprovalStatus::Executed),
+            not_pending(ApprovalStatus::Expired),
+            ErrorKind::SlugTaken {
+                service: ServiceId::from_uuid(ONE),
+            },
+            ErrorKind::VersionConflict { version: 7 },
+            ErrorKind::RequestTooLarge { limit: 65_536 },
+            ErrorKind::ProviderProofRequired,
+            ErrorKind::SettlementTransactionHashRequired,
+            ErrorKind::SettlementNotVerified {
+                reason: "usdc_transfer_mismatch",
+            },
+            ErrorKind::VersionRequired,
+            ErrorKind::TooManyRequests { retry_after: 7 },
+            ErrorKind::Internal,
+            ErrorKind::TemporarilyUnavailable { retry_after: 1 },
+            ErrorKind::SettlementNotYetVerified { reason: "not_mined" },
+        ]
+    }
+
+    fn reasons() -> Vec<Reason> {
+        let at = Timestamp::from_micros(1_795_223_340_000_001).unwrap();
+        let operation = |slug| OperationSlug::parse(slug).unwrap();
+        let service = || ServiceSlug::parse("lab-weather").unwrap();
+        let daily = |retry_at| Reason::DailyLimit {
+            spend_today: units(40),
+            amount: units(11),
+            max_per_day: units(50),
+            retry_at,
+        };
+        let escalation = |rule| Reason::ApprovalRequired {
+            approval: Some(ApprovalId::from_uuid(ONE)),
+            amount: units(11),
+            threshold: units(10),
+            rule,
+        };
+        let budget = |retry_at| Block::Budget {
+            rule: RuleId::from_uuid(ONE),
+            limit: units(50),
+            used: units(40),
+            retry_at,
+        };
+        let blocks = [
+            Block::AgentFrozen,
+            Block::Category(Category::Finance),
+            Block::Vendor(service()),
+            Block::PayeeNotInCatalog,
+            Block::Unpayable(Unpayable::NoPayment),
+            Block::Unpayable(Unpayable::OtherNetwork),
+            Block::Unpayable(Unpayable::NoMaximum),
+            Block::PayeeIsPayer,
+            Block::PriceAboveCatalog { max: units(10) },
+            budget(RetryAt::At(at)),
+            budget(RetryAt::Never),
+            Block::TooManyApprovals { limit: 20 },
+            Block::ApprovalRejected,
+            Block::ApprovalExpired,
+            Block::ApprovalMismatch,
+        ];
+        let reasons = [
+            Reason::ServiceNotEnabled { service: service() },
+            Reason::OperationNotEnabled {
+                operation: Some(operation("weather.history")),
+                enabled: Some(vec![operation("weather.current")]),
+            },
+            Reason::OperationNotEnabled {
+                operation: None,
+                enabled: None,
+            },
+            Reason::DomainNotAllowed {
+                hostname: "evil.test".to_owned(),
+                allowed: vec![DomainPattern::parse("*.example.com").unwrap()],
+            },
+            Reason::AmountExceedsMax {
+                amount: units(11),
+                max_payment: units(10),
+            },
+            Reason::PerCallLimit {
+                amount: units(11),
+                max_per_call: units(10),
+            },
+            daily(RetryAt::At(at)),
+            daily(RetryAt::Never),
+            escalation(None),
+            escalation(Some(AskingRule {
+                id: RuleId::from_uuid(ONE),
+                above: units(7),
+            })),
+            Reason::InsufficientBalance {
+                balance: units(250_000),
+                required: units(1_500_000),
+                wallet: "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC".parse().unwrap(),
+            },
+        ];
+        reasons.into_iter().chain(blocks.map(Reason::PolicyBlocked)).collect()
+    }
+
+    /// Every kind of error and of refusal, as it is answered: a line of `failure.jsonl` each.
+    #[tokio::test]
+    async fn every_kind_of_error_has_its_status_headers_and_envelope() {
+        let refusals = reasons().into_iter().map(refused);
+        let mut lines = include_str!("failure.jsonl").lines();
+        for kind in kinds().into_iter().chain(refusals) {
+            let slug = kind.slug();
+            let (status, headers, mut body) = answer(kind).await;
+            if let Some(decision) = body.get_mut("decision").and_then(Value::as_object_mut) {
+                assert_eq!(decision.remove("checks"), Some(checks()));
+            }
+            let header = |name| headers.get(name).map(|value| value.to_str().unwrap());
+            let told = json!({
+                "status": status,
+                "challenge": header(header::WWW_AUTHENTICATE),
+                "retry_after": header(header::RETRY_AFTER),
+                "body": body,
+            });
+            let line = lines.next().unwrap_or_default();
+            assert_eq!(serde_json::from_str::<Value>(line).ok(), Some(told.clone()), "{told}");
+            let (_, described) = STATUSES.iter().find(|(known, _)| *known == status).unwrap();
+            let slug = slug.replace("payment_requirement_required", "<field>_required");
+            assert!(described.contains(&format!("`{slug}`")), "{slug} at {status}");
+        }
+        assert_eq!(lines.next(), None);
+    }
+
+    fn refused(reason: Reason) -> ErrorKind {
+        let none = Check {
+            name: CheckName::Balance,
+            outcome: CheckOutcome::Unknown,
+            limit: None,
+            used: None,
+            remaining: None,
+        };
+        let checks = vec![
+            Check {
+                name: CheckName::ServiceEnabled,
+                outcome: CheckOutcome::Passed,
+                ..none
+            },
+            Check {
+                name: CheckName::Day,
+                outcome: CheckOutcome::Failed,
+                limit: Some(units(50)),
+                used: Some(units(40)),
+                remaining: Some(units(10)),
+            },
+            Check {
+                name: CheckName::Approval,
+                outcome: CheckOutcome::Waived,
+                ..none
+            },
+            none,
+        ];
+        let transaction = TransactionId::from_uuid(TWO);
+        ErrorKind::Refused(Box::new(Refusal {
+            transaction,
+            reason,
+            checks,
+            latency_ms: 3,
+        }))
+    }
+
+    /// The checks of every refusal here.
+    fn checks() -> Value {
+        json!([
+            {"name": "service_enabled", "outcome": "passed", "passed": true, "limit": null, "used": null, "remaining": null},
+            {"name": "max_per_day_units", "outcome": "failed", "passed": false, "limit": 50, "used": 40, "remaining": 10},
+            {"name": "approval", "outcome": "lifted", "passed": true, "limit": null, "used": null, "remaining": null},
+            {"name": "usdc_balance", "outcome": "unknown", "passed": null, "limit": null, "used": null, "remaining": null},
+        ])
+    }
+
+    #[tokio::test]
+    async fn a_page_tells_of_a_failure_in_its_own_words() {
+        let kinds = [
+            (ErrorKind::InvalidSession, 401, Some("Bearer"), None),
+            (ErrorKind::TooManyRequests { retry_after: 7 }, 429, None, Some("7")),
+        ];
+        for (kind, status, scheme, wait) in kinds {
+            let slug = kind.slug();
+            let response = Failure::from(kind).page(Html("<p>no</p>"));
+            let headers = response.headers().clone();
+            let header = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap());
+            assert_eq!(response.status().as_u16(), status);
+            assert_eq!(header(header::CONTENT_TYPE), Some("text/html; charset=utf-8"));
+            assert_eq!(header(header::WWW_AUTHENTICATE), scheme);
+            assert_eq!(header(header::RETRY_AFTER), wait);
+            let failure = response.extensions().get::<Failure>().unwrap();
+            assert_eq!(failure.error().kind().slug(), slug);
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(&body[..], b"<p>no</p>");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_cause_of_an_error_never_reaches_the_caller() {
+        let error = Error::internal("reading the policy", "table `ledger` is on fire");
+        let (status, _, body) = answer(ErrorKind::Internal).await;
+        let response = Failure::from(error).into_response();
+        assert_eq!(response.status().as_u16(), status);
+        let told = response.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(serde_json::from_slice::<Value>(&told).unwrap(), body);
+    }
+}

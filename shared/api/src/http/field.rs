@@ -1,0 +1,279 @@
+//! The single values that bodies hold: how each is read, and how it is described, in one place.
+
+use crate::{Member, Place, Problems, Schemas};
+use purser_domain::{
+    Address, AgentName, AgentStatus, Amount, ApprovalId, Category, DomainPattern, Duration, OperationSlug,
+    OperationUuid, ServiceSlug, Target, TrustStatus, TxHash, Url, parse_address, parse_web_url,
+};
+use serde_json::{Value, json};
+
+/// A text without control characters, as a pattern of JSON Schema.
+const PRINTABLE: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]*$";
+/// What every address of the web begins with, as a pattern.
+const WEB: &str = "^https?://[A-Za-z0-9]";
+/// The longest URLs that agents may send, in bytes: what browsers and servers commonly take.
+const MAX_URL_BYTES: usize = 8_192;
+
+/// A single value.
+pub trait Field: Sized {
+    /// Reads it; else what would be right.
+    fn read(value: &Value) -> Result<Self, String>;
+
+    /// Its JSON schema.
+    fn schema() -> Value;
+}
+
+/// A single value of which bodies hold lists: there its schema has a name.
+pub trait Listed: Field {
+    /// The schema's name.
+    const NAME: &'static str;
+
+    /// What is said of an entry besides the value's own schema.
+    fn entry() -> Value;
+}
+
+impl<T: Field> Member for T {
+    fn read(value: &Value, place: Place<'_>, problems: &mut Problems) -> Option<Self> {
+        <T as Field>::read(value)
+            .map_err(|message| problems.note(place, message))
+            .ok()
+    }
+
+    fn describe(_: &mut Schemas) -> Value {
+        T::schema()
+    }
+}
+
+/// A list; none where one of its entries is wrong.
+impl<T: Listed> Member for Vec<T> {
+    fn read(value: &Value, place: Place<'_>, problems: &mut Problems) -> Option<Self> {
+        let Some(entries) = value.as_array() else {
+            problems.note(place, "must be a list");
+            return None;
+        };
+        let mut values = Self::with_capacity(entries.len());
+        for (index, entry) in entries.iter().enumerate() {
+            values.extend(<T as Member>::read(entry, Place::Entry(&place, index), problems));
+        }
+        (values.len() == entries.len()).then_some(values)
+    }
+
+    fn describe(schemas: &mut Schemas) -> Value {
+        let entry = schemas.add(T::NAME, crate::http::body::annotated(T::schema(), &[], T::entry()));
+        json!({"type": "array", "items": entry})
+    }
+}
+
+/// Declares a type around a value that only one body holds: how it is read, and its schema.
+#[macro_export]
+macro_rules! field {
+    ($(#[doc = $doc:literal])* $vis:vis struct $name:ident($inner:ty): $read:expr, $schema:expr $(,)?) => {
+        $(#[doc = $doc])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        $vis struct $name($vis $inner);
+
+        impl $crate::Field for $name {
+            fn read(value: &::serde_json::Value) -> ::core::result::Result<Self, ::std::string::String> {
+                let read: fn(&::serde_json::Value) -> ::core::result::Result<$inner, ::std::string::String> = $read;
+                read(value).map(Self)
+            }
+
+            fn schema() -> ::serde_json::Value {
+                $schema
+            }
+        }
+    };
+}
+
+/// Texts that are read as a whole: by what, what they must be, and the members of their schema.
+macro_rules! texts {
+    ($($type:ty: $read:expr, $form:expr, {$($schema:tt)*};)+) => {$(
+        impl Field for $type {
+            fn read(value: &Value) -> Result<Self, String> {
+                value.as_str().and_then($read).ok_or_else(|| String::from($form))
+            }
+
+            fn schema() -> Value {
+                json!({"type": "string", $($schema)*})
+            }
+        }
+    )+};
+}
+
+texts! {
+    AgentName: Self::parse, Self::FORM, {
+        "minLength": 1,
+        "maxLength": Self::MAX,
+        "pattern": "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\s\\x00-\\x1f\\x7f-\\x9f][^\\x00-\\x1f\\x7f-\\x9f]*$",
+    };
+    AgentStatus: Self::from_name, Self::choices(), {"pattern": one_of(Self::ALL.iter().map(|status| status.name()))};
+    ApprovalId: Self::parse, "must be a UUID", {"format": "uuid"};
+    Category: Self::from_name, Self::choices(), {
+        "pattern": one_of(Self::ALL.iter().map(|category| category.name())),
+        "example": "data",
+    };
+    OperationSlug: Self::parse, Self::FORM, {"maxLength": 128, "pattern": "^[a-z0-9_-]+(\\.[a-z0-9_-]+)+$"};
+    OperationUuid: Self::parse, "must be a UUID", {"format": "uuid"};
+    ServiceSlug: Self::parse, Self::FORM, {"pattern": "^[a-z0-9_-]{1,128}$"};
+    Target: read_target, "must be an http or https URL with a host name", {
+        "format": "uri",
+        "pattern": WEB,
+        "maxLength": MAX_URL_BYTES,
+    };
+    TrustStatus: Self::from_name, Self::choices(), {"pattern": one_of(Self::ALL.iter().map(|status| status.name()))};
+    TxHash: Self::parse, "must be `0x` and sixty-four hexadecimal digits", {"pattern": "^0x[0-9a-fA-F]{64}$"};
+}
+
+fn one_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    format!("^({})$", names.collect::<Vec<_>>().join("|"))
+}
+
+fn read_target(text: &str) -> Option<Target> {
+    (text.len() <= MAX_URL_BYTES)
+        .then(|| Target::parse(text).ok())
+        .flatten()
+}
+
+field! {
+    /// An HTTP method, in upper case.
+    pub struct HttpMethod(String):
+    |value| {
+        let is_method =
+            |text: &&str| (1..=16).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphabetic());
+        let method = value.as_str().filter(is_method).map(str::to_ascii_uppercase);
+        method.ok_or_else(|| "must be an HTTP method".to_owned())
+    },
+    json!({"type": "string", "pattern": "^[A-Za-z]{1,16}$", "example": "GET"})
+}
+
+field! {
+    /// Where a provider is called.
+    pub struct CalledUrl(Url):
+    |value| {
+        let text = value.as_str().filter(|text| text.len() <= MAX_URL_BYTES);
+        text.and_then(parse_web_url).ok_or_else(|| "must be an http or https URL".to_owned())
+    },
+    json!({
+        "type": "string",
+        "format": "uri",
+        "pattern": WEB,
+        "maxLength": MAX_URL_BYTES,
+        "example": "http://127.0.0.1:4020/weather",
+    })
+}
+
+/// A text of 1 to `MAX` bytes without control characters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Text<const MAX: usize>(pub String);
+
+impl<const MAX: usize> Field for Text<MAX> {
+    fn read(value: &Value) -> Result<Self, String> {
+        match value.as_str() {
+            Some(text) if (1..=MAX).contains(&text.len()) && !text.chars().any(char::is_control) => {
+                Ok(Self(text.to_owned()))
+            }
+            _ => Err(format!(
+                "must be a string of 1 to {MAX} bytes without control characters"
+            )),
+        }
+    }
+
+    fn schema() -> Value {
+        json!({"type": "string", "minLength": 1, "maxLength": MAX, "pattern": PRINTABLE})
+    }
+}
+
+impl Field for bool {
+    fn read(value: &Value) -> Result<Self, String> {
+        value.as_bool().ok_or_else(|| "must be true or false".to_owned())
+    }
+
+    fn schema() -> Value {
+        json!({"type": "boolean"})
+    }
+}
+
+/// In micro-units.
+impl Field for Amount {
+    fn read(value: &Value) -> Result<Self, String> {
+        amount_from(0, value)
+    }
+
+    fn schema() -> Value {
+        amount_schema(0)
+    }
+}
+
+field! {
+    /// In micro-units, and not nothing.
+    pub struct Price(Amount): |value| amount_from(1, value), amount_schema(1)
+}
+
+fn amount_from(least: u64, value: &Value) -> Result<Amount, String> {
+    let units = value.as_u64().filter(|units| *units >= least);
+    units
+        .and_then(Amount::from_units)
+        .ok_or_else(|| format!("must be a whole number of micro-units from {least} to {}", Amount::MAX))
+}
+
+fn amount_schema(least: u64) -> Value {
+    json!({"type": "integer", "format": "int64", "minimum": least, "maximum": Amount::MAX.units()})
+}
+
+/// A whole number of seconds.
+pub fn seconds(value: &Value) -> Option<Duration> {
+    let seconds = u32::try_from(value.as_u64()?).ok()?;
+    Some(Duration::from_secs_u32(seconds))
+}
+
+/// Mixed case has to be the EIP-55 checksum.
+impl Field for Address {
+    fn read(value: &Value) -> Result<Self, String> {
+        let text = value.as_str().ok_or("must be a text")?;
+        parse_address(text).map_err(|error| error.to_string())
+    }
+
+    fn schema() -> Value {
+        json!({"type": "string", "format": "evm-address", "pattern": "^0x[0-9a-fA-F]{40}$"})
+    }
+}
+
+impl Field for DomainPattern {
+    fn read(value: &Value) -> Result<Self, String> {
+        let text = value.as_str().ok_or("must be a text")?;
+        Self::parse(text).map_err(str::to_owned)
+    }
+
+    fn schema() -> Value {
+        json!({"type": "string", "format": "host-pattern", "minLength": 1})
+    }
+}
+
+/// The names of schemas of entries, and what is said of an entry besides the value's own schema.
+macro_rules! listed {
+    ($($type:ty as $name:literal: {$($entry:tt)*};)+) => {$(
+        impl Listed for $type {
+            const NAME: &'static str = $name;
+
+            fn entry() -> Value {
+                json!({$($entry)*})
+            }
+        }
+    )+};
+}
+
+listed! {
+    Address as "NamedWallet": {
+        "description": "`0x` and forty hexadecimal digits; mixed case has to be the EIP-55 checksum.",
+    };
+    Category as "NamedCategory": {"description": "A category of the catalog."};
+    DomainPattern as "HostPattern": {
+        "description": "A host name, a glob such as `*.example.com`, an IP address, or `*`.",
+        "example": "*.example.com",
+    };
+    OperationSlug as "NamedOperation": {
+        "description": "The slug of an operation of the service.",
+        "example": "web.search",
+    };
+    ServiceSlug as "NamedService": {"description": "The slug of a service in the catalog.", "example": "lab-search"};
+}

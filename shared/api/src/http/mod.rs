@@ -1,0 +1,17 @@
+//! HTTP: the router and its middleware, requests, errors and their status numbers, the API's description.
+
+pub mod body;
+pub(crate) mod client;
+pub(crate) mod client_ip;
+pub(crate) mod envelope;
+pub(crate) mod etag;
+pub(crate) mod failure;
+pub(crate) mod field;
+pub(crate) mod openapi;
+pub(crate) mod payment_body;
+pub(crate) mod precondition;
+pub(crate) mod query;
+pub(crate) mod request_id;
+pub(crate) mod router;
+pub(crate) mod routes;
+pub(crate) mod same_origin;

@@ -1,0 +1,282 @@
+//! The description of the API: every function describes its own routes, and here the parts become one document.
+
+use crate::{
+    http::envelope::{ErrorBody, ProblemView},
+    http::failure::STATUSES,
+    view::decision::{CheckView, DecisionView},
+};
+use std::collections::BTreeMap;
+use utoipa::openapi::{
+    Components, ContentBuilder, HeaderBuilder, InfoBuilder, LicenseBuilder, ObjectBuilder, OneOf, OpenApi, Ref, RefOr,
+    Response, ResponseBuilder, Schema, Server, Type,
+    path::{Operation, Paths},
+    security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme},
+};
+
+/// The name of the security scheme of agent keys: `security(("agentKey" = []))` at a route.
+pub const AGENT_KEY: &str = "agentKey";
+/// The name of the security scheme of people's sessions: `security(("session" = []))` at a route.
+pub const SESSION: &str = "session";
+/// The name of the security scheme of operators: `security(("internalToken" = []))` at a route.
+pub const INTERNAL_TOKEN: &str = "internalToken";
+
+/// One OpenAPI 3.1 document of all the parts.
+pub fn document(parts: impl IntoIterator<Item = OpenApi>) -> OpenApi {
+    let info = InfoBuilder::new()
+        .title("Purser")
+        .version(env!("CARGO_PKG_VERSION"))
+        .description(Some(
+            "Payment authorization for agents over x402: policies, reservations, signed payments and receipts, in USDC.",
+        ))
+        .license(Some(LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build()))
+        .build();
+    let mut document = OpenApi::new(info, Paths::new());
+    // Relative to where the document is fetched: the base address itself.
+    document.servers = Some(vec![Server::new("/")]);
+    let mut components = Components::new();
+    for (name, schema) in [
+        named::<ErrorBody>(),
+        named::<ProblemView>(),
+        named::<DecisionView>(),
+        named::<CheckView>(),
+    ] {
+        components.schemas.insert(name, schema);
+    }
+    for (name, scheme) in [
+        (AGENT_KEY, agent_key()),
+        (SESSION, session()),
+        (INTERNAL_TOKEN, internal_token()),
+    ] {
+        components.add_security_scheme(name, scheme);
+    }
+    document.components = Some(components);
+    for part in parts {
+        document.merge(part);
+    }
+    for item in document.paths.paths.values_mut() {
+        let operations = [&mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
+        operations.into_iter().flatten().for_each(left_out_is_not_null);
+    }
+    document
+}
+
+/// A body that may be left out is described as `Option`, which utoipa writes as "this or null". But `null` is a document,
+/// and no object.
+fn left_out_is_not_null(operation: &mut Operation) {
+    let Some(RefOr::T(body)) = &mut operation.request_body else {
+        return;
+    };
+    for content in body.content.values_mut() {
+        let RefOr::T(content) = content else { continue };
+        if let Some(RefOr::T(Schema::OneOf(OneOf { items, .. }))) = &content.schema
+            && let [thing @ RefOr::Ref(_), RefOr::T(_)] = items.as_slice()
+        {
+            content.schema = Some(thing.clone());
+        }
+    }
+}
+
+fn named<T: utoipa::ToSchema>() -> (String, RefOr<Schema>) {
+    (T::name().into_owned(), T::schema())
+}
+
+fn agent_key() -> SecurityScheme {
+    let scheme = HttpBuilder::new()
+        .scheme(HttpAuthScheme::Bearer)
+        .bearer_format("gak_pub_<id>:gak_sec_<secret>")
+        .description(Some("The agent's key, created in the dashboard."))
+        .build();
+    SecurityScheme::Http(scheme)
+}
+
+fn session() -> SecurityScheme {
+    let scheme = HttpBuilder::new()
+        .scheme(HttpAuthScheme::Bearer)
+        .bearer_format("JWT")
+        .description(Some("A token that the OpenID Connect issuer gave to a person."))
+        .build();
+    SecurityScheme::Http(scheme)
+}
+
+fn internal_token() -> SecurityScheme {
+    let description = "The operators' token, from Secrets Manager. The gateway asks for IAM credentials before it.";
+    SecurityScheme::ApiKey(ApiKey::Header(ApiKeyValue::with_description(
+        "X-Internal-Token",
+        description,
+    )))
+}
+
+/// Names the errors that a route may answer with, for `responses(…)` of `utoipa::path`:
+///
+/// ```
+/// purser_api::error_responses! {
+///     /// What a receipt may be refused with.
+///     pub(crate) ReceiptErrors: 401, 404, 429, 500;
+/// }
+/// ```
+#[macro_export]
+macro_rules! error_responses {
+    ($($(#[$doc:meta])* $vis:vis $name:ident: $($status:literal),+ $(,)?;)+) => {$(
+        $(#[$doc])*
+        $vis struct $name;
+
+        impl ::utoipa::IntoResponses for $name {
+            fn responses() -> ::std::collections::BTreeMap<
+                ::std::string::String,
+                ::utoipa::openapi::RefOr<::utoipa::openapi::Response>,
+            > {
+                const { $(assert!($crate::is_error_status($status), "not a status that we answer with");)+ }
+                $crate::describe_errors(&[$($status),+])
+            }
+        }
+    )+};
+}
+
+/// Whether any error answers with that status. For [`error_responses!`], which asks while compiling.
+pub const fn is_error_status(status: u16) -> bool {
+    let mut rest = STATUSES;
+    while let [(known, _), tail @ ..] = rest {
+        if *known == status {
+            return true;
+        }
+        rest = tail;
+    }
+    false
+}
+
+/// The responses of those statuses. For [`error_responses!`].
+///
+/// What knows its caller reads and writes rows that others may be about, and any of it may answer 503
+/// `temporarily_unavailable`; it goes without saying.
+pub fn describe_errors(statuses: &[u16]) -> BTreeMap<String, RefOr<Response>> {
+    let contended = [401, 500].iter().all(|status| statuses.contains(status));
+    STATUSES
+        .iter()
+        .filter(|(status, _)| statuses.contains(status) || (contended && *status == 503))
+        .map(|(status, description)| (status.to_string(), RefOr::T(described(*status, description))))
+        .collect()
+}
+
+fn described(status: u16, description: &str) -> Response {
+    let content = ContentBuilder::new()
+        .schema(Some(Ref::from_schema_name(named::<ErrorBody>().0)))
+        .build();
+    let response = ResponseBuilder::new()
+        .description(description)
+        .content("application/json", content);
+    if matches!(status, 429 | 503) {
+        let seconds = ObjectBuilder::new().schema_type(Type::Integer).build();
+        let header = HeaderBuilder::new()
+            .schema(Some(seconds))
+            .description(Some("Whole seconds to wait."))
+            .build();
+        return response.header("Retry-After", header).build();
+    }
+    response.build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Failure, Reply};
+    use purser_domain::ErrorKind;
+    use serde_json::{Value, json};
+    use utoipa_axum::{router::OpenApiRouter, routes};
+
+    crate::error_responses! {
+        /// What the route below may be refused with.
+        ThingErrors: 404, 429;
+    }
+
+    #[utoipa::path(
+        get, path = "/things/{id}", tag = "things", security(("agentKey" = [])),
+        params(("id" = String, Path)), responses((status = 200, body = CheckView), ThingErrors)
+    )]
+    async fn get_thing() -> Reply {
+        Err(Failure::from(ErrorKind::NotFound))
+    }
+
+    #[utoipa::path(post, path = "/things", request_body = Option<CheckView>, responses((status = 200, body = CheckView)))]
+    async fn make_thing() -> Reply {
+        Err(Failure::from(ErrorKind::NotFound))
+    }
+
+    fn parts() -> Value {
+        let part = || {
+            let router = OpenApiRouter::<()>::new().routes(routes!(get_thing));
+            router.routes(routes!(make_thing)).into_openapi()
+        };
+        serde_json::to_value(document([part(), part()])).unwrap()
+    }
+
+    #[test]
+    fn parts_become_one_document_of_openapi_3_1() {
+        let document = parts();
+        assert_eq!(document["openapi"], "3.1.0");
+        assert_eq!(document["servers"], json!([{"url": "/"}]));
+        assert_eq!(
+            document["components"]["securitySchemes"]["agentKey"],
+            json!({
+                "type": "http",
+                "scheme": "bearer",
+                "bearerFormat": "gak_pub_<id>:gak_sec_<secret>",
+                "description": "The agent's key, created in the dashboard.",
+            })
+        );
+        assert_eq!(
+            document["components"]["securitySchemes"]["session"],
+            json!({
+                "type": "http",
+                "scheme": "bearer",
+                "bearerFormat": "JWT",
+                "description": "A token that the OpenID Connect issuer gave to a person.",
+            })
+        );
+        let internal = &document["components"]["securitySchemes"]["internalToken"];
+        assert_eq!(
+            (&internal["type"], &internal["in"], &internal["name"]),
+            (&json!("apiKey"), &json!("header"), &json!("X-Internal-Token"))
+        );
+        let operation = &document["paths"]["/things/{id}"]["get"];
+        assert_eq!(operation["security"], json!([{"agentKey": []}]));
+        let error = json!({"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}});
+        assert_eq!(
+            operation["responses"]["404"],
+            json!({
+                "description": "`not_found` or `service_not_found`.",
+                "content": error,
+            })
+        );
+        assert_eq!(operation["responses"]["429"]["content"], error);
+        assert!(operation["responses"]["429"]["headers"]["Retry-After"].is_object());
+    }
+
+    #[test]
+    fn a_body_may_be_left_out_and_is_never_null() {
+        let body = &parts()["paths"]["/things"]["post"]["requestBody"];
+        assert_ne!(body["required"], true);
+        let schema = &body["content"]["application/json"]["schema"];
+        assert_eq!(*schema, json!({"$ref": "#/components/schemas/Check"}));
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere() {
+        let document = parts();
+        let text = document.to_string();
+        let names = text
+            .split("\"#/components/schemas/")
+            .skip(1)
+            .map(|rest| rest.split('"').next().unwrap());
+        for name in names {
+            assert!(document["components"]["schemas"][name].is_object(), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_envelope_requires_its_slug_and_tells_absent_from_null() {
+        let error = &parts()["components"]["schemas"]["Error"];
+        assert_eq!(error["required"], json!(["error", "message"]));
+        assert_eq!(error["properties"]["amount_units"]["type"], "integer");
+        assert_eq!(error["properties"]["settlement_id"]["type"], json!(["string", "null"]));
+    }
+}

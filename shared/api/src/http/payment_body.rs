@@ -1,0 +1,270 @@
+//! What an agent asks of a payment: the bodies of authorize, preflight and complete. Below this nothing meets a raw body.
+
+use crate::http::body::{annotated, member, members, object};
+use crate::{CalledUrl, HttpMethod, Member, Place, Problems, Schemas, Text};
+use purser_domain::{
+    Amount, ApprovalId, ErrorKind, Fingerprint, Intent, Metadata, Network, Offer, OperationSlug, ProviderRequest,
+    Result, Target, TxHash, is_no_proof, transaction_hash_in,
+};
+use serde_json::{Map, Value, json};
+use std::borrow::Cow;
+use utoipa::{PartialSchema as _, ToSchema};
+
+crate::body! {
+    /// What the provider was or will be asked.
+    struct OriginalRequest and others {
+        /// HTTP method.
+        method: HttpMethod,
+        /// Where the provider is called.
+        url: CalledUrl,
+        /// Hash of the exact request body; binds the decision to it.
+        body_hash: Option<Text<255>>,
+    }
+}
+
+crate::body! {
+    /// One payment to judge, reserve and sign.
+    pub struct AuthorizeBody {
+        /// The decoded provider payment requirement: an x402 v1 or v2 object, or one entry of its `accepts`.
+        payment_requirement: Requirement,
+        /// The most that this call may cost, in micro-units.
+        max_payment_units: Amount,
+        original_request: OriginalRequest,
+        /// The same key with the same request answers with the same payment; with another request, with a conflict.
+        idempotency_key: Text<255>,
+        /// Slug or UUID; found by `original_request.url` when absent.
+        service_id: Option<Text<128>>,
+        /// Operation slug; found by `original_request.url` when absent.
+        operation_id: Option<OperationSlug>,
+        /// On the retry after a person approved.
+        approval_id: Option<ApprovalId>,
+        metadata: Option<CallMetadata>,
+    }
+}
+
+crate::body! {
+    /// One payment to judge without effect.
+    pub struct CheckBody {
+        /// The decoded provider payment requirement: an x402 v1 or v2 object, or one entry of its `accepts`.
+        payment_requirement: Requirement,
+        /// The most that this call may cost, in micro-units.
+        max_payment_units: Amount,
+        original_request: OriginalRequest,
+        /// The same key with the same request is judged anew each time; with another request, within a day, it is a conflict.
+        replay_key: Text<255>,
+        /// Slug or UUID; found by `original_request.url` when absent.
+        service_id: Option<Text<128>>,
+        /// Operation slug; found by `original_request.url` when absent.
+        operation_id: Option<OperationSlug>,
+        metadata: Option<CallMetadata>,
+    }
+}
+
+crate::body! {
+    /// What the provider answered.
+    pub struct CompleteBody {
+        /// The provider's payment response: the raw base64 header, or an object keyed by header name.
+        payment_response_header: ProvenHash,
+        /// The transaction; optional when the payment response names it.
+        tx_hash: Option<TxHash>,
+    }
+}
+
+/// The request to authorize.
+#[derive(Clone, Debug)]
+pub struct AuthorizeRequest {
+    /// The payment.
+    pub intent: Intent,
+    /// The hash of the idempotency key.
+    pub idempotency_key: Fingerprint,
+    /// The approval that a retry carries.
+    pub approval: Option<ApprovalId>,
+}
+
+/// The request of a preflight.
+#[derive(Clone, Debug)]
+pub struct CheckRequest {
+    /// The payment.
+    pub intent: Intent,
+    /// The hash of the replay key.
+    pub replay_key: Fingerprint,
+}
+
+/// The request to complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompleteRequest {
+    /// The transaction to look up. A provider's word for it is never proof; the chain decides.
+    pub tx_hash: TxHash,
+}
+
+/// The payment that either body asks for.
+macro_rules! intent {
+    ($asked:ident, $offer:ident, $fingerprint:expr) => {{
+        let Requirement(()) = $asked.payment_requirement;
+        let (target, metadata) = $asked
+            .metadata
+            .map(|known| (known.target, known.metadata))
+            .unwrap_or_default();
+        Intent {
+            offer: $offer,
+            max_payment: $asked.max_payment_units,
+            request: $asked.original_request.into(),
+            service: $asked.service_id.map(|service| service.0),
+            operation: $asked.operation_id,
+            target,
+            metadata,
+            fingerprint: $fingerprint,
+        }
+    }};
+}
+
+impl AuthorizeRequest {
+    /// Reads the body of authorize (`docs/spec.md` §4.4, `docs/decisions.md` §4).
+    pub fn parse(body: &Value, network: Network) -> Result<Self> {
+        const LEFT_OUT: [&str; 2] = ["idempotency_key", "approval_id"];
+        let (asked, offer) = with_offer::<AuthorizeBody>(body, network)?;
+        let intent = intent!(asked, offer, Fingerprint::of_request(body, &LEFT_OUT));
+        Ok(Self {
+            intent,
+            idempotency_key: Fingerprint::of_text(&asked.idempotency_key.0),
+            approval: asked.approval_id,
+        })
+    }
+}
+
+impl CheckRequest {
+    /// Reads the body of a preflight (`docs/spec.md` §4.3).
+    pub fn parse(body: &Value, network: Network) -> Result<Self> {
+        let (asked, offer) = with_offer::<CheckBody>(body, network)?;
+        let intent = intent!(asked, offer, Fingerprint::of_request(body, &["replay_key"]));
+        Ok(Self {
+            intent,
+            replay_key: Fingerprint::of_text(&asked.replay_key.0),
+        })
+    }
+}
+
+/// The body, and the entry of its payment requirement that would be paid.
+fn with_offer<T: Member>(body: &Value, network: Network) -> Result<(T, Offer)> {
+    let mut problems = Problems::default();
+    let asked = T::read(body, Place::Body, &mut problems);
+    let requirement = body.get("payment_requirement").filter(|value| !value.is_null());
+    let offer = requirement.and_then(|requirement| {
+        Offer::choose(requirement, network)
+            .map_err(|none| problems.extend(none.problems))
+            .ok()
+    });
+    problems.finish(asked.zip(offer))
+}
+
+/// Whether complete takes the provider's proof alone, or also a bare assertion that it answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProviderProof {
+    /// `payment_response_header` is required: production.
+    Required,
+    /// `provider_ok: true` may stand in for it: development on a local chain only (`docs/spec.md` §7 rule 4). The
+    /// on-chain check is the same.
+    OrAssertion,
+}
+
+impl CompleteRequest {
+    /// Reads the body of complete (`docs/spec.md` §4.5).
+    ///
+    /// When both `tx_hash` and the proof name a hash, `tx_hash` is looked up.
+    pub fn parse(body: &Value, proof: ProviderProof) -> Result<Self> {
+        const HEADER: &str = "payment_response_header";
+        let mut body = Cow::Borrowed(body);
+        let mut is_asserted = false;
+        if proof == ProviderProof::OrAssertion
+            && let Some(members) = body.to_mut().as_object_mut()
+        {
+            is_asserted = members.remove("provider_ok") == Some(Value::Bool(true));
+            if is_asserted && members.get(HEADER).is_none_or(Value::is_null) {
+                // What stands in for the proof names no transaction.
+                members.insert(HEADER.to_owned(), json!({}));
+            }
+        }
+        if body.is_object() && body.get(HEADER).is_none_or(is_no_proof) && !is_asserted {
+            return Err(ErrorKind::ProviderProofRequired.into());
+        }
+        let CompleteBody {
+            payment_response_header: ProvenHash(proven),
+            tx_hash: given,
+        } = CompleteBody::parse(&body)?;
+        let tx_hash = given.or(proven).ok_or(ErrorKind::SettlementTransactionHashRequired)?;
+        Ok(Self { tx_hash })
+    }
+}
+
+impl From<OriginalRequest> for ProviderRequest {
+    fn from(request: OriginalRequest) -> Self {
+        Self {
+            method: request.method.0,
+            url: request.url.0,
+            body_hash: request.body_hash.map(|hash| hash.0),
+        }
+    }
+}
+
+crate::field! {
+    /// The provider's requirement, whatever it is: [`with_offer`] reads it, by the rules of x402.
+    struct Requirement(()): |_| Ok(()), json!({"type": "object"})
+}
+
+/// What else the agent says of the call: the page that it is pointed at, and members of any name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct CallMetadata {
+    target: Option<Target>,
+    metadata: Metadata,
+}
+
+impl Member for CallMetadata {
+    fn read(value: &Value, place: Place<'_>, problems: &mut Problems) -> Option<Self> {
+        let members = members(value, place, &[], true, problems)?;
+        let target = member(members, Metadata::TARGET, place, problems)?;
+        let metadata = Metadata::parse(members, &place.to_string());
+        let metadata = metadata.map_err(|found| problems.extend(found)).ok()?;
+        Some(Self { target, metadata })
+    }
+
+    fn describe(schemas: &mut Schemas) -> Value {
+        let about =
+            " The page that a scrape or crawl operation fetches; its host is checked against `allowed_domains`.";
+        let target = annotated(Option::<Target>::describe(schemas), &[about], json!({}));
+        let schema = object(
+            &["What else is known of the call."],
+            vec![(Metadata::TARGET, false, target)],
+            false,
+        );
+        schemas.add("Metadata", schema)
+    }
+}
+
+/// The transaction that the provider's payment response names, if any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ProvenHash(Option<TxHash>);
+
+impl Member for ProvenHash {
+    fn read(value: &Value, _: Place<'_>, problems: &mut Problems) -> Option<Self> {
+        let hash = transaction_hash_in(value).map_err(|problem| problems.extend([problem]));
+        hash.ok().map(Self)
+    }
+
+    fn describe(schemas: &mut Schemas) -> Value {
+        schemas.add_schema("ProviderProof", PaymentResponse::schema())
+    }
+}
+
+/// The raw header, or headers by name.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(
+    dead_code,
+    reason = "a schema; the value is read by `transaction_hash_in`, as protocol versions have it"
+)]
+enum PaymentResponse {
+    /// Base64 of JSON.
+    Raw(String),
+    /// Keyed by header name, in any case: each its text, or an array of the one text.
+    Headers(Map<String, Value>),
+}

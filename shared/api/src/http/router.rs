@@ -1,0 +1,572 @@
+//! What every request goes through, whichever function answers it: [`with_middleware`].
+//!
+//! A request has a name, a body of bounded size, and a deadline; whatever happens to it, it gets an answer in our
+//! envelope, and it is logged once, here, where it ends. Bodies, headers and keys are never logged.
+
+use crate::{Clock, Env, Failure, RequestId, TraceId, http::envelope::ErrorBody, lambda::boot::panic_text};
+use axum::{
+    Router,
+    body::Body,
+    extract::{
+        DefaultBodyLimit, FromRequestParts as _, MatchedPath, RawPathParams, Request, State,
+        rejection::RawPathParamsRejection,
+    },
+    http::{Extensions, HeaderMap, HeaderName, HeaderValue, header},
+    middleware::{Next, from_fn_with_state},
+    response::{IntoResponse as _, Response},
+};
+use futures_util::FutureExt as _;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use lambda_http::RequestExt as _;
+use purser_domain::{Error, ErrorKind, Problem, Result};
+use std::{
+    any::Any,
+    future::Future,
+    panic::AssertUnwindSafe,
+    time::{Duration, Instant},
+};
+use tracing::{Instrument as _, error, info, info_span, warn};
+
+/// What [`with_middleware`] can be set to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ApiSettings {
+    /// The longest request body that is read, in bytes.
+    pub body_limit: usize,
+}
+
+impl Default for ApiSettings {
+    fn default() -> Self {
+        Self { body_limit: 65_536 }
+    }
+}
+
+impl ApiSettings {
+    /// Reads `BODY_LIMIT_BYTES`; its range is the template's.
+    pub fn from_env(env: &mut Env) -> Self {
+        let body_limit = env.number("BODY_LIMIT_BYTES", Self::default().body_limit, 1_024..=1_048_576);
+        Self { body_limit }
+    }
+}
+
+/// Completes a group's router: see the module's documentation. Unknown routes, and wrong methods on known ones, are
+/// 404 `not_found` alike (`docs/decisions.md` §9).
+pub fn with_middleware(router: Router, settings: ApiSettings) -> Router {
+    router
+        .fallback(not_found)
+        .method_not_allowed_fallback(not_found)
+        // axum's own limit would answer in axum's words.
+        .layer(DefaultBodyLimit::disable())
+        .layer(from_fn_with_state(settings, handle))
+}
+
+async fn not_found() -> Failure {
+    ErrorKind::NotFound.into()
+}
+
+async fn handle(State(settings): State<ApiSettings>, mut request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let id = RequestId::of(request.extensions());
+    let trace = TraceId::of(request.extensions(), request.headers(), Clock::system().now());
+    let method = request.method().clone();
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let route = route.as_ref().map_or("none", MatchedPath::as_str);
+    let deadline = time_left(request.extensions());
+    request.extensions_mut().insert(id.clone());
+
+    let span = info_span!("request", request.id = %id, trace.id = %trace);
+    async {
+        let work = async { Ok(next.run(buffer_body(request, settings.body_limit).await?).await) };
+        let answer = within(deadline, catch_panic(work)).await;
+        let mut response = answer.unwrap_or_else(|error| Failure::from(error).into_response());
+        complete(&mut response, &id, &trace);
+        let failure = response.extensions().get::<Failure>();
+        let slug = failure.map(|failure| failure.error().kind().slug());
+        let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let status = response.status().as_u16();
+        info!(request.id = %id, %method, route, status, error = slug, latency_ms, "request");
+        if let Some(failure) = failure {
+            log_cause(failure, &id, route);
+        }
+        response
+    }
+    .instrument(span)
+    .await
+}
+
+/// The request with its whole body in memory; 413 above the limit. Base64 has been decoded before (`gateway.rs`).
+async fn buffer_body(request: Request, limit: usize) -> Result<Request> {
+    let (mut parts, body) = request.into_parts();
+    // A path that is not UTF-8 names nothing; axum's extractors would say so in their own words.
+    if let Err(RawPathParamsRejection::InvalidUtf8InPathParam(_)) =
+        RawPathParams::from_request_parts(&mut parts, &()).await
+    {
+        return Err(ErrorKind::NotFound.into());
+    }
+    let bytes = match Limited::new(body, limit).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) if error.is::<LengthLimitError>() => return Err(ErrorKind::RequestTooLarge { limit }.into()),
+        Err(_) => return Err(Error::invalid(vec![Problem::at("", "must arrive whole")])),
+    };
+    Ok(Request::from_parts(parts, Body::from(bytes)))
+}
+
+/// How long the answer may take: Lambda's own deadline, less what it takes to send the answer. `None` where no Lambda
+/// runs.
+fn time_left(extensions: &Extensions) -> Option<Duration> {
+    const MARGIN: Duration = Duration::from_millis(300);
+    let deadline = extensions
+        .lambda_context_ref()
+        .map(|context| context.deadline)
+        .filter(|deadline| *deadline > 0)?;
+    // Lambda counts in real time, whatever the stack's clock says.
+    let now = Duration::from_micros(Clock::system().now().micros().unsigned_abs());
+    Some(
+        Duration::from_millis(deadline)
+            .saturating_sub(now)
+            .saturating_sub(MARGIN),
+    )
+}
+
+async fn within(limit: Option<Duration>, work: impl Future<Output = Result<Response>>) -> Result<Response> {
+    let Some(limit) = limit else { return work.await };
+    tokio::time::timeout(limit, work)
+        .await
+        .unwrap_or_else(|elapsed| Err(Error::internal("answering before the function's deadline", elapsed)))
+}
+
+/// Turns a panic into an error, so that it costs one request and not the function's environment.
+async fn catch_panic(work: impl Future<Output = Result<Response>>) -> Result<Response> {
+    // The future is dropped after a panic, so nothing sees what it left half done.
+    let answer = AssertUnwindSafe(work).catch_unwind().await;
+    answer.unwrap_or_else(|panic| Err(Error::internal("handling the request", panicked(&*panic))))
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> String {
+    format!("panicked: {}", panic_text(panic).unwrap_or("see the line `panic`"))
+}
+
+/// Adds what every answer carries. What a handler has set itself stays.
+fn complete(response: &mut Response, id: &RequestId, trace: &TraceId) {
+    // A page that tells of a failure in its own words stays (`Failure::page`).
+    let is_json = |headers: &HeaderMap| {
+        headers
+            .get(header::CONTENT_TYPE)
+            .is_some_and(|kind| kind == "application/json")
+    };
+    let envelope = response
+        .extensions()
+        .get::<Failure>()
+        .filter(|_| is_json(response.headers()))
+        .and_then(|failure| named_body(failure, id));
+    if let Some(body) = envelope {
+        *response.body_mut() = body;
+    }
+    let headers = response.headers_mut();
+    if let Ok(id) = HeaderValue::from_str(id.as_str()) {
+        headers.insert(HeaderName::from_static("x-request-id"), id);
+    }
+    if let Ok(root) = HeaderValue::try_from(format!("Root={trace}")) {
+        headers.insert(HeaderName::from_static("x-amzn-trace-id"), root);
+    }
+    if is_json(headers) {
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json; charset=utf-8"),
+        );
+    }
+    headers
+        .entry(header::CACHE_CONTROL)
+        .or_insert(HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    // RFC 6797; one year. Browsers ignore it on plain HTTP, so the local stack is not pinned.
+    headers.insert(
+        header::STRICT_TRANSPORT_SECURITY,
+        HeaderValue::from_static("max-age=31536000"),
+    );
+}
+
+/// The envelope once more, with the name of the request.
+fn named_body(failure: &Failure, id: &RequestId) -> Option<Body> {
+    let envelope = ErrorBody {
+        request_id: Some(id.to_string()),
+        ..ErrorBody::from(failure.error().kind())
+    };
+    serde_json::to_vec(&envelope).ok().map(Body::from)
+}
+
+fn log_cause(failure: &Failure, id: &RequestId, route: &str) {
+    let error = failure.error();
+    if matches!(error.kind(), ErrorKind::Internal) {
+        error!(request.id = %id, route, cause = %error, "request.failed");
+    } else if error.cause().is_some() {
+        warn!(request.id = %id, route, cause = %error, "request.failed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Reply, json_body, lambda::boot::subscriber, telemetry::metrics::NAMESPACE};
+    use axum::{
+        Extension, Json,
+        extract::Path,
+        http::StatusCode,
+        middleware::map_response,
+        response::Html,
+        routing::{get, post},
+    };
+    use bytes::Bytes;
+    use lambda_http::Context;
+    use serde_json::{Value, json};
+    use std::{
+        io,
+        sync::{Arc, Mutex},
+    };
+    use tower::ServiceExt as _;
+
+    fn app() -> Router {
+        let routes = Router::new()
+            .route("/ok", get(|| async { Json(json!({"ok": true})) }))
+            .route(
+                "/kept",
+                get(|| async { ([(header::CACHE_CONTROL, "public")], Json(json!({}))) }),
+            )
+            .route(
+                "/name",
+                get(|Extension(id): Extension<RequestId>| async move { id.to_string() }),
+            )
+            .route(
+                "/echo",
+                post(|body: Bytes| async move { json_body(&body).map(Json).map_err(Failure::from) }),
+            )
+            .route("/things/{id}", get(|Path(id): Path<String>| async move { id }))
+            .route("/late", get(late))
+            .route("/panics", get(panics))
+            .route("/panics/{text}", get(panics_with))
+            .route("/broken", get(broken))
+            .merge(pages());
+        with_middleware(routes, ApiSettings { body_limit: 16 })
+    }
+
+    /// Pages, whose failures are pages too: as the dashboard makes them.
+    fn pages() -> Router {
+        let page = |response: Response| async move {
+            match response.extensions().get::<Failure>().cloned() {
+                Some(failure) => {
+                    let told = ErrorBody::from(failure.error().kind());
+                    failure.page(Html(format!("<p>{}</p>", told.message)))
+                }
+                None => response,
+            }
+        };
+        let policy = || {
+            (
+                header::CONTENT_SECURITY_POLICY,
+                HeaderValue::from_static("default-src 'none'"),
+            )
+        };
+        Router::new()
+            .route(
+                "/page",
+                get(move || async move {
+                    (
+                        [(header::CACHE_CONTROL, HeaderValue::from_static("private")), policy()],
+                        Html("<p>yes</p>"),
+                    )
+                }),
+            )
+            .route(
+                "/page/style",
+                get(|| async { ([(header::CONTENT_TYPE, "text/css")], "p {}") }),
+            )
+            .route("/page/broken", get(broken))
+            .layer(map_response(page))
+    }
+
+    async fn late() -> Reply {
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        Ok(().into_response())
+    }
+
+    async fn panics() -> Reply {
+        panic!("a bug")
+    }
+
+    async fn panics_with(Path(text): Path<String>) -> Reply {
+        panic!("a bug with {text}")
+    }
+
+    async fn broken() -> Reply<()> {
+        Err(Error::internal("reading the policy", "connection reset").into())
+    }
+
+    fn request(method: &str, path: &str, body: &'static str) -> Request {
+        Request::builder()
+            .method(method)
+            .uri(path)
+            .body(Body::from(body))
+            .unwrap()
+    }
+
+    const TRACE: &str = "1-68a8f5c0-000000000000000000000087";
+
+    fn in_lambda(request: Request, deadline_in: Duration) -> Request {
+        let mut context = Context::default();
+        context.request_id = "lambda-1".to_owned();
+        context.xray_trace_id = Some(format!("Root={TRACE};Parent=53995c3f42cd8ad8;Sampled=0"));
+        let now = Duration::from_micros(Clock::system().now().micros().unsigned_abs());
+        context.deadline = u64::try_from(now.saturating_add(deadline_in).as_millis()).unwrap();
+        request.with_lambda_context(context)
+    }
+
+    async fn send(request: Request) -> Response {
+        app().oneshot(request).await.unwrap()
+    }
+
+    async fn json_of(response: Response) -> Value {
+        serde_json::from_slice(&response.into_body().collect().await.unwrap().to_bytes()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn every_answer_carries_the_same_headers() {
+        for (path, status) in [("/ok", 200), ("/nowhere", 404), ("/panics", 500), ("/broken", 500)] {
+            let response = send(in_lambda(request("GET", path, ""), Duration::from_secs(10))).await;
+            assert_eq!(response.status().as_u16(), status);
+            let headers = response.headers();
+            assert_eq!(headers["x-request-id"], "lambda-1");
+            assert_eq!(headers["x-amzn-trace-id"], format!("Root={TRACE}"));
+            assert_eq!(headers[header::CONTENT_TYPE], "application/json; charset=utf-8");
+            assert_eq!(headers[header::CACHE_CONTROL], "no-store");
+            assert_eq!(headers[header::X_CONTENT_TYPE_OPTIONS], "nosniff");
+            assert_eq!(headers[header::STRICT_TRANSPORT_SECURITY], "max-age=31536000");
+            let length = headers[header::CONTENT_LENGTH].to_str().unwrap().to_owned();
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(length, body.len().to_string(), "{path}");
+        }
+        assert_eq!(
+            send(request("GET", "/kept", "")).await.headers()[header::CACHE_CONTROL],
+            "public"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_page_keeps_what_it_has_set_itself() {
+        const HTML: &str = "text/html; charset=utf-8";
+        let rows = [
+            ("/page", 200, HTML, "private", Some("default-src 'none'"), "<p>yes</p>"),
+            ("/page/style", 200, "text/css", "no-store", None, "p {}"),
+            (
+                "/page/broken",
+                500,
+                HTML,
+                "no-store",
+                None,
+                "<p>an unexpected error on our side; the same request can be sent again</p>",
+            ),
+        ];
+        for (path, status, kind, caching, policy, text) in rows {
+            let response = send(in_lambda(request("GET", path, ""), Duration::from_secs(10))).await;
+            let headers = response.headers();
+            let header = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap());
+            assert_eq!(response.status().as_u16(), status, "{path}");
+            assert_eq!(header(header::CONTENT_TYPE), Some(kind), "{path}");
+            assert_eq!(header(header::CACHE_CONTROL), Some(caching), "{path}");
+            assert_eq!(header(header::CONTENT_SECURITY_POLICY), policy, "{path}");
+            assert_eq!(headers["x-request-id"], "lambda-1");
+            assert_eq!(headers[header::X_CONTENT_TYPE_OPTIONS], "nosniff");
+            let length = headers[header::CONTENT_LENGTH].to_str().unwrap().to_owned();
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!((&body[..], length), (text.as_bytes(), text.len().to_string()), "{path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn without_lambda_every_request_has_a_name_of_its_own() {
+        let [first, second] = [
+            send(request("GET", "/name", "")).await,
+            send(request("GET", "/name", "")).await,
+        ];
+        assert_ne!(first.headers()["x-request-id"], second.headers()["x-request-id"]);
+        let header = first.headers()["x-request-id"].clone();
+        assert_eq!(header.to_str().unwrap().len(), 36);
+        assert_eq!(first.into_body().collect().await.unwrap().to_bytes(), header.as_bytes());
+    }
+
+    #[tokio::test]
+    async fn an_unknown_route_and_a_wrong_method_are_the_same_not_found() {
+        for (method, path) in [
+            ("GET", "/nowhere"),
+            ("POST", "/ok"),
+            ("GET", "/echo"),
+            ("GET", "/things/%ff"),
+        ] {
+            let request = in_lambda(request(method, path, ""), Duration::from_secs(10));
+            let response = send(request).await;
+            assert_eq!(response.status(), StatusCode::NOT_FOUND, "{method} {path}");
+            let expected = json!({
+                "error": "not_found",
+                "message": "nothing here, or nothing that this caller may see",
+                "request_id": "lambda-1",
+            });
+            assert_eq!(json_of(response).await, expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_over_the_limit_is_refused_before_it_is_read_as_json() {
+        let rows = [
+            (r#"{"a":"12345678"}"#, 200, Value::Null),
+            (r#"{"a":"123456789"}"#, 413, json!("request_too_large")),
+            ("00000000000000000", 413, json!("request_too_large")),
+            ("", 400, json!("invalid_request")),
+            ("{", 400, json!("invalid_request")),
+        ];
+        for (body, status, slug) in rows {
+            let response = send(request("POST", "/echo", body)).await;
+            assert_eq!(response.status().as_u16(), status, "{body}");
+            let answer = json_of(response).await;
+            assert_eq!(answer["error"], slug);
+            assert_eq!(
+                answer["limit_bytes"],
+                if status == 413 { json!(16) } else { Value::Null }
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_deadline_is_answered_before_lambda_ends_the_function() {
+        let late = in_lambda(request("GET", "/late", ""), Duration::from_millis(400));
+        assert!(time_left(late.extensions()).unwrap() <= Duration::from_millis(100));
+        let response = send(late).await;
+        assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(json_of(response).await["error"], "internal_error");
+        // Overdue before it began: what can be answered at once still is.
+        assert_eq!(
+            send(in_lambda(request("GET", "/ok", ""), Duration::ZERO))
+                .await
+                .status(),
+            StatusCode::OK
+        );
+    }
+
+    #[tokio::test]
+    async fn a_panic_costs_one_request_and_tells_nothing() {
+        let app = app();
+        for (path, status) in [("/panics", 500), ("/ok", 200)] {
+            let response = app.clone().oneshot(request("GET", path, "")).await.unwrap();
+            assert_eq!(response.status().as_u16(), status);
+            assert!(!json_of(response).await.to_string().contains("bug"));
+        }
+    }
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Lines {
+        /// The lines, without what differs from run to run.
+        fn read(&self) -> Vec<Value> {
+            let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+            let line = |line: &str| {
+                let mut line: Value = serde_json::from_str(line).unwrap();
+                let members = line.as_object_mut().unwrap();
+                assert!(members.remove("timestamp").unwrap().as_str().unwrap().ends_with('Z'));
+                members.remove("latency_ms");
+                line
+            };
+            text.lines().map(line).collect()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_is_one_line_and_a_failure_one_more_with_its_cause() {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let _guard =
+            tracing::subscriber::set_default(subscriber("warn,purser=info", NAMESPACE, move || writer.clone()));
+        for path in [
+            "/things/secret?x=secret",
+            "/nowhere/secret",
+            "/broken",
+            "/page/broken",
+            "/panics/secret",
+        ] {
+            let mut request = in_lambda(request("GET", path, "secret"), Duration::from_secs(10));
+            request
+                .headers_mut()
+                .insert(header::AUTHORIZATION, HeaderValue::from_static("secret"));
+            send(request).await;
+        }
+        let span = json!({"name": "request", "request.id": "lambda-1", "trace.id": TRACE});
+        let line = |level: &str, message: &str, rest: Value| {
+            let mut line = json!({
+                "level": level, "target": "purser_api::router", "span": span, "message": message,
+                "request.id": "lambda-1",
+            });
+            for (name, value) in rest.as_object().unwrap() {
+                line[name] = value.clone();
+            }
+            line
+        };
+        let expected = vec![
+            line(
+                "INFO",
+                "request",
+                json!({"method": "GET", "route": "/things/{id}", "status": 200}),
+            ),
+            line(
+                "INFO",
+                "request",
+                json!({"method": "GET", "route": "none", "status": 404, "error": "not_found"}),
+            ),
+            line(
+                "INFO",
+                "request",
+                json!({"method": "GET", "route": "/broken", "status": 500, "error": "internal_error"}),
+            ),
+            line(
+                "ERROR",
+                "request.failed",
+                json!({
+                    "route": "/broken",
+                    "cause": "internal_error while reading the policy: connection reset",
+                }),
+            ),
+            line(
+                "INFO",
+                "request",
+                json!({"method": "GET", "route": "/page/broken", "status": 500, "error": "internal_error"}),
+            ),
+            line(
+                "ERROR",
+                "request.failed",
+                json!({
+                    "route": "/page/broken",
+                    "cause": "internal_error while reading the policy: connection reset",
+                }),
+            ),
+            line(
+                "INFO",
+                "request",
+                json!({"method": "GET", "route": "/panics/{text}", "status": 500, "error": "internal_error"}),
+            ),
+            line(
+                "ERROR",
+                "request.failed",
+                json!({
+                    "route": "/panics/{text}",
+                    "cause": "internal_error while handling the request: panicked: see the line `panic`",
+                }),
+            ),
+        ];
+        assert_eq!(lines.read(), expected);
+    }
+}

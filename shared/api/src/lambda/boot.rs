@@ -1,0 +1,247 @@
+//! The start of a function: logs, configuration, and then requests until the environment is frozen for good.
+
+use crate::{
+    Background, Clock, Entropy, Env, answer, http,
+    lambda::aws,
+    telemetry::metrics::{Lines, NAMESPACE},
+};
+use aws_smithy_runtime_api::client::http::SharedHttpConnector;
+use aws_types::SdkConfig;
+use axum::Router;
+use lambda_http::lambda_runtime::{self, service_fn};
+use purser_domain::Causes;
+use std::{any::Any, convert::Infallible, process::ExitCode, time::Instant};
+use tracing::{Subscriber, error, info};
+use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
+
+/// Why a function can't start.
+pub type BootError = lambda_http::Error;
+
+/// What a function is started with.
+pub struct Boot {
+    /// Its configuration.
+    pub env: Env,
+    /// Region, credentials, endpoints, timeouts; over `http`.
+    pub aws: SdkConfig,
+    /// What its calls go over.
+    pub http: SharedHttpConnector,
+    /// Its time.
+    pub clock: Clock,
+    /// Its entropy.
+    pub entropy: Entropy,
+    /// Where it does what the rest of its start does not wait for.
+    pub background: Background,
+}
+
+impl Boot {
+    /// What these variables say. What is wrong with them is told by [`Env::finish`], together with the function's own.
+    pub fn new(mut env: Env, clock: Clock) -> Self {
+        let http = http();
+        let aws = aws::config(&mut env, http.clone());
+        Self {
+            env,
+            aws,
+            http,
+            clock,
+            entropy: Entropy::system(),
+            background: Background::Thread,
+        }
+    }
+}
+
+impl From<Env> for Boot {
+    fn from(env: Env) -> Self {
+        Self::new(env, Clock::system())
+    }
+}
+
+/// Runs a function that answers HTTP: starts it, builds its router, and serves until the end. It is built of a [`Boot`]
+/// or, where it calls nobody, of its [`Env`] alone: the HTTP client is then no part of it.
+///
+/// The router has been through [`crate::with_middleware`] in `build`, so that the local stack, which builds it with its own
+/// [`Boot`], answers the same.
+pub async fn serve<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Router, BootError>) -> ExitCode {
+    let served = async {
+        let env = start();
+        let cold_start = ColdStart::of(&env);
+        let router = build(env.into()).await?;
+        cold_start.over();
+        lambda_runtime::run(service_fn(async |event| {
+            Ok::<_, Infallible>(answer(router.clone(), event).await)
+        }))
+        .await
+    };
+    match served.await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => stopped(&*error),
+    }
+}
+
+/// Tells why a function can't start, or go on: what every function ends with.
+pub fn stopped(error: &(dyn std::error::Error + 'static)) -> ExitCode {
+    error!(cause = %Causes(error), "function.stopped");
+    ExitCode::FAILURE
+}
+
+/// Starts logging and reads the surroundings: what every function does first.
+pub(crate) fn start() -> Env {
+    let env = Env::process();
+    start_logging(&env);
+    env
+}
+
+/// The start of one environment of a function.
+pub(crate) struct ColdStart {
+    function: String,
+    began: Instant,
+}
+
+impl ColdStart {
+    /// A function that is about to start.
+    pub(crate) fn of(env: &Env) -> Self {
+        Self {
+            function: env.get("AWS_LAMBDA_FUNCTION_NAME").unwrap_or("local").to_owned(),
+            began: Instant::now(),
+        }
+    }
+
+    /// It has started, and waits for work.
+    pub(crate) fn over(self) {
+        let boot_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        info!(function = self.function, boot_ms, "function.started");
+    }
+}
+
+/// Sends log lines to standard output, one JSON object each, from now on.
+pub fn start_logging(env: &Env) {
+    let namespace = env.get("METRICS_NAMESPACE").unwrap_or(NAMESPACE);
+    let lines = subscriber(&directives(env), namespace, std::io::stdout);
+    let _ = tracing::subscriber::set_global_default(lines);
+    log_panics();
+}
+
+/// Sends log lines to a writer, one JSON object each, from now on. Tests may have done so before; the first one stays.
+pub fn log_to<W>(directives: &str, writer: W)
+where
+    W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
+{
+    let _ = tracing::subscriber::set_global_default(subscriber(directives, NAMESPACE, writer));
+}
+
+/// Which lines are logged: ours at the configured level, everybody else's from WARN on. The SDKs' debug lines show
+/// requests and answers, so they are never switched on by a level alone; `LOG_LEVEL` takes full directives for that.
+fn directives(env: &Env) -> String {
+    let level = env
+        .get("LOG_LEVEL")
+        .or_else(|| env.get("AWS_LAMBDA_LOG_LEVEL"))
+        .unwrap_or("info");
+    if level.contains(['=', ',']) {
+        return level.to_owned();
+    }
+    // Lambda also knows FATAL.
+    let level = if level.eq_ignore_ascii_case("fatal") {
+        "error"
+    } else {
+        level
+    };
+    format!("warn,purser={}", level.to_ascii_lowercase())
+}
+
+/// One JSON object per line, metrics among them. Lambda's own filter reads `level` and `timestamp` at the top; without
+/// either, a line counts as INFO (Lambda developer guide, "Log-level filtering").
+pub(crate) fn subscriber<W>(directives: &str, namespace: &str, writer: W) -> impl Subscriber + Send + Sync + 'static
+where
+    W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
+{
+    let filter = EnvFilter::try_new(directives).unwrap_or_else(|_| EnvFilter::new("warn,purser=info"));
+    let format = tracing_subscriber::fmt::format()
+        .json()
+        .flatten_event(true)
+        .with_current_span(true)
+        .with_span_list(false);
+    tracing_subscriber::fmt()
+        .json()
+        .event_format(Lines {
+            format,
+            namespace: namespace.to_owned(),
+        })
+        .with_env_filter(filter)
+        .with_writer(writer)
+        .finish()
+}
+
+/// A panic becomes one line like any other. What it means for the request is logged where the request ends.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let at = panic.location().map(ToString::to_string);
+        error!(panic.at = at, panic.message = panic_text(panic.payload()), "panic");
+    }));
+}
+
+/// What a panic says of itself, if it says the same of every request. A text that was put together may hold anything:
+/// the standard library's own name what was sliced or unwrapped.
+pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> Option<&'static str> {
+    payload.downcast_ref::<&'static str>().copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_clients::Logged;
+
+    #[test]
+    fn a_cold_start_is_told_and_counted() {
+        let logged = Logged::start();
+        let env: Env = [("AWS_LAMBDA_FUNCTION_NAME", "purser-PaymentsFunction-1")]
+            .into_iter()
+            .collect();
+        ColdStart::of(&env).over();
+        let line: serde_json::Value = serde_json::from_str(&logged.take()).unwrap();
+        assert_eq!(line["ColdStarts"], 1);
+        assert_eq!(line["Function"], "purser-PaymentsFunction-1");
+        assert!(line["boot_ms"].is_u64(), "{line}");
+    }
+
+    #[test]
+    fn a_panic_is_a_line_without_what_it_was_handling() {
+        let logged = Logged::start();
+        let before = std::panic::take_hook();
+        log_panics();
+        let told = |panics: fn()| -> serde_json::Value {
+            std::panic::catch_unwind(panics).unwrap_err();
+            serde_json::from_str(&logged.take()).unwrap()
+        };
+        let fixed = told(|| panic!("a bug"));
+        let put_together = told(|| {
+            let key = "gak_sec_0123".to_owned();
+            panic!("no key: {key}")
+        });
+        std::panic::set_hook(before);
+        for line in [&fixed, &put_together] {
+            assert_eq!((&line["level"], &line["message"]), (&"ERROR".into(), &"panic".into()));
+            assert!(line["panic.at"].as_str().unwrap().contains("boot.rs:"), "{line}");
+        }
+        assert_eq!(fixed["panic.message"], "a bug");
+        assert!(!put_together.to_string().contains("0123"), "{put_together}");
+    }
+
+    #[test]
+    fn a_level_is_ours_alone_and_directives_are_taken_as_they_are() {
+        let rows: [(&[(&str, &str)], &str); 5] = [
+            (&[], "warn,purser=info"),
+            (&[("AWS_LAMBDA_LOG_LEVEL", "DEBUG")], "warn,purser=debug"),
+            (
+                &[("AWS_LAMBDA_LOG_LEVEL", "FATAL"), ("LOG_LEVEL", "")],
+                "warn,purser=error",
+            ),
+            (
+                &[("AWS_LAMBDA_LOG_LEVEL", "INFO"), ("LOG_LEVEL", "trace")],
+                "warn,purser=trace",
+            ),
+            (&[("LOG_LEVEL", "info,hyper=debug")], "info,hyper=debug"),
+        ];
+        for (variables, expected) in rows {
+            assert_eq!(directives(&variables.iter().copied().collect()), expected);
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! A function's process: its start, its configuration, its clock and entropy, its AWS clients, and Lambda's events.
+
+pub(crate) mod at_most;
+pub(crate) mod aws;
+pub(crate) mod background;
+pub(crate) mod boot;
+pub(crate) mod clock;
+pub(crate) mod env;
+pub(crate) mod gateway;
+pub(crate) mod random;
+pub(crate) mod schedule;
+pub(crate) mod secrets;

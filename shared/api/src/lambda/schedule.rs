@@ -1,0 +1,43 @@
+//! Functions that a schedule starts: no caller waits for them, and what one run could not do, the next one does.
+
+use crate::{
+    Boot, BootError, Clock, TraceId,
+    lambda::boot::{ColdStart, start, stopped},
+};
+use lambda_http::lambda_runtime::{self, LambdaEvent, service_fn};
+use purser_domain::Result;
+use serde_json::Value;
+use std::{process::ExitCode, time::Duration};
+use tracing::Instrument as _;
+
+/// Runs a function that a schedule starts: builds it once, and then runs it within the time that each call leaves, until the
+/// end. An error makes the call a failed one in Lambda's metrics. What the event says makes no difference.
+pub async fn serve_schedule<F>(
+    build: impl AsyncFnOnce(Boot) -> Result<F, BootError>,
+    run: impl AsyncFn(&F, Duration) -> Result<()>,
+) -> ExitCode {
+    let served = async {
+        let env = start();
+        let cold_start = ColdStart::of(&env);
+        let function = build(env.into()).await?;
+        cold_start.over();
+        lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
+            let deadline = Duration::from_millis(event.context.deadline);
+            let trace = TraceId::of_context(&event.context).map(tracing::field::display);
+            let span = tracing::info_span!("run", request.id = event.context.request_id, trace.id = trace);
+            let run = Box::pin(run(&function, time_until(deadline)).instrument(span));
+            run.await.map_err(BootError::from)
+        }))
+        .await
+    };
+    match served.await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => stopped(&*error),
+    }
+}
+
+/// How long it is until that time since the epoch: Lambda's deadlines are in real time.
+fn time_until(deadline: Duration) -> Duration {
+    let now = Duration::from_micros(Clock::system().now().micros().unsigned_abs());
+    deadline.saturating_sub(now)
+}

@@ -1,0 +1,438 @@
+//! Metrics: lines of the log that `CloudWatch` counts.
+//!
+//! A line becomes a metric by standing in the table here: it keeps its fields and gets the `_aws` member of the embedded
+//! metric format (`CloudWatch` user guide, "Specification: Embedded metric format"). So whoever says what happened knows
+//! nothing of metrics, and nothing is written twice. Ids are fields and never dimensions: every combination of dimensions
+//! is a metric of its own, and has its price. A dimension takes one of a few words that the code spells.
+//!
+//! Lambda's level filter and ours see these lines as INFO or WARN: a higher `LOG_LEVEL` drops the metrics with them.
+
+use crate::Clock;
+use serde_json::{Map, Value, json};
+use std::fmt::{self, Write as _};
+use tracing::{Event, Subscriber, field::Field, field::Visit};
+use tracing_subscriber::{
+    fmt::{
+        FmtContext, FormatEvent, FormatFields,
+        format::{Format, Json, Writer},
+    },
+    registry::LookupSpan,
+};
+
+/// Where metrics are counted unless `METRICS_NAMESPACE` names the stack's own place.
+pub(crate) const NAMESPACE: &str = "Purser";
+
+/// What is counted of which line.
+#[derive(Clone, Copy, Debug)]
+struct Metric {
+    /// The message of the lines.
+    event: &'static str,
+    name: &'static str,
+    count: Count,
+    /// Sets of dimensions; each set is a metric. The empty set is the metric of all lines.
+    dimensions: &'static [&'static [Dimension]],
+}
+
+/// What a line adds to a metric.
+#[derive(Clone, Copy, Debug)]
+enum Count {
+    /// One.
+    Line,
+    /// One, if it has this field.
+    LineWith(&'static str),
+    /// This field's number.
+    Number(&'static str),
+    /// The same, in milliseconds.
+    Milliseconds(&'static str),
+    /// The same, in seconds.
+    Seconds(&'static str),
+}
+
+/// A dimension and the field that has its value.
+#[derive(Clone, Copy, Debug)]
+struct Dimension {
+    name: &'static str,
+    field: &'static str,
+}
+
+const RESULT: Dimension = Dimension {
+    name: "Result",
+    field: "result",
+};
+const RULE: Dimension = Dimension {
+    name: "Rule",
+    field: "rule",
+};
+const OUTCOME: Dimension = Dimension {
+    name: "Outcome",
+    field: "outcome",
+};
+const FUNCTION: Dimension = Dimension {
+    name: "Function",
+    field: "function",
+};
+const ALL: &[&[Dimension]] = &[&[]];
+
+const METRICS: [Metric; 17] = [
+    metric(
+        "payment.decided",
+        "Decisions",
+        Count::Line,
+        &[&[RESULT], &[RESULT, RULE]],
+    ),
+    metric(
+        "payment.decided",
+        "AuthorizeLatencyMs",
+        Count::Milliseconds("latency_ms"),
+        ALL,
+    ),
+    metric("payment.replayed", "Replays", Count::Line, ALL),
+    metric(
+        "payment.replayed",
+        "AuthorizeLatencyMs",
+        Count::Milliseconds("latency_ms"),
+        ALL,
+    ),
+    metric("store.contended", "Conflicts", Count::Number("attempts"), ALL),
+    metric("approval.staged", "ApprovalsStaged", Count::Line, ALL),
+    metric("payment.completed", "Confirmations", Count::Line, &[&[OUTCOME]]),
+    metric(
+        "payment.completed",
+        "ConfirmationFailures",
+        Count::LineWith("failure"),
+        ALL,
+    ),
+    metric("rpc.failed", "RpcFailures", Count::Line, ALL),
+    metric("balance.unavailable", "BalanceUnavailable", Count::Line, ALL),
+    metric("throttle.unavailable", "ThrottleUnavailable", Count::Line, ALL),
+    metric("probe.call", "ProbeObstacles", Count::LineWith("obstacle"), ALL),
+    metric("reconcile.settlement", "Reconciliations", Count::Line, &[&[OUTCOME]]),
+    metric("reconcile.run", "HoldsWaiting", Count::Number("not_yet"), ALL),
+    metric("reconcile.run", "ReconcileFailures", Count::Number("failed"), ALL),
+    metric(
+        "reconcile.run",
+        "ReconcileLagSeconds",
+        Count::Seconds("lag_seconds"),
+        ALL,
+    ),
+    metric("function.started", "ColdStarts", Count::Line, &[&[FUNCTION]]),
+];
+
+const fn metric(
+    event: &'static str,
+    name: &'static str,
+    count: Count,
+    dimensions: &'static [&'static [Dimension]],
+) -> Metric {
+    Metric {
+        event,
+        name,
+        count,
+        dimensions,
+    }
+}
+
+impl Metric {
+    /// What the line adds, if anything.
+    fn value(&self, line: &Fields) -> Option<Value> {
+        match self.count {
+            Count::Line => Some(1.into()),
+            Count::LineWith(field) => line.get(field).map(|_| 1.into()),
+            Count::Number(field) | Count::Milliseconds(field) | Count::Seconds(field) => {
+                line.get(field).filter(|value| value.is_number()).cloned()
+            }
+        }
+    }
+
+    const fn unit(&self) -> &'static str {
+        match self.count {
+            Count::Line | Count::LineWith(_) | Count::Number(_) => "Count",
+            Count::Milliseconds(_) => "Milliseconds",
+            Count::Seconds(_) => "Seconds",
+        }
+    }
+
+    /// Adds the value and the dimensions to the members, and answers the directive that points at them.
+    fn add_to(&self, members: &mut Map<String, Value>, namespace: &str, line: &Fields) -> Option<Value> {
+        let value = self.value(line)?;
+        let mut sets = Vec::new();
+        for set in self.dimensions {
+            let values: Option<Vec<&Value>> = set.iter().map(|dimension| line.get(dimension.field)).collect();
+            let Some(values) = values else { continue };
+            for (dimension, value) in set.iter().zip(values) {
+                members.insert(dimension.name.to_owned(), value.clone());
+            }
+            sets.push(set.iter().map(|dimension| dimension.name).collect::<Vec<_>>());
+        }
+        members.insert(self.name.to_owned(), value);
+        let metrics = [json!({"Name": self.name, "Unit": self.unit()})];
+        Some(json!({"Namespace": namespace, "Dimensions": sets, "Metrics": metrics}))
+    }
+}
+
+/// The members that make a line of these fields a document of the embedded metric format; `None` when there is nothing
+/// to count. They are spelled like no field of ours.
+fn counted(message: &str, namespace: &str, line: &Fields) -> Option<Map<String, Value>> {
+    let mut members = Map::new();
+    let metrics = METRICS.iter().filter(|metric| metric.event == message);
+    let directives = metrics.filter_map(|metric| metric.add_to(&mut members, namespace, line));
+    let directives: Vec<Value> = directives.collect();
+    if directives.is_empty() {
+        return None;
+    }
+    // When it was counted, in real time, wherever the stack's clock stands.
+    let at = Clock::system().now().micros().div_euclid(1_000);
+    members.insert(
+        "_aws".to_owned(),
+        json!({"Timestamp": at, "CloudWatchMetrics": directives}),
+    );
+    Some(members)
+}
+
+/// Lines of JSON, metrics among them.
+pub(crate) struct Lines {
+    pub(crate) format: Format<Json>,
+    pub(crate) namespace: String,
+}
+
+impl<S, N> FormatEvent<S, N> for Lines
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+    N: for<'writer> FormatFields<'writer> + 'static,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let mut message = Message::default();
+        event.record(&mut message);
+        if !METRICS.iter().any(|metric| metric.event == message.0) {
+            return self.format.format_event(context, writer, event);
+        }
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let members =
+            counted(&message.0, &self.namespace, &fields).and_then(|members| serde_json::to_string(&members).ok());
+        let Some(members) = members else {
+            return self.format.format_event(context, writer, event);
+        };
+        // One object of two: the members before those of the line.
+        let mut line = String::new();
+        self.format.format_event(context, Writer::new(&mut line), event)?;
+        match (members.strip_suffix('}'), line.strip_prefix('{')) {
+            (Some(members), Some(line)) => write!(writer, "{members},{line}"),
+            _ => writer.write_str(&line),
+        }
+    }
+}
+
+/// The fields of an event, for those that are counted.
+#[derive(Default)]
+struct Fields(Vec<(&'static str, Value)>);
+
+impl Fields {
+    fn get(&self, name: &str) -> Option<&Value> {
+        self.0.iter().find(|(field, _)| *field == name).map(|(_, value)| value)
+    }
+
+    fn add(&mut self, field: &Field, value: impl Into<Value>) {
+        self.0.push((field.name(), value.into()));
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.add(field, format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.add(field, value);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.add(field, value);
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.add(field, value);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.add(field, value);
+    }
+}
+
+/// The message of an event.
+#[derive(Default)]
+struct Message(String);
+
+impl Visit for Message {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" {
+            // Writing to a string can't fail.
+            let _ = write!(self.0, "{value:?}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_clients::Logged;
+    use std::collections::BTreeSet;
+    use tracing::{info, warn};
+
+    /// The one line that was logged, which has to be of the format: a list of directives, each with a namespace, sets of
+    /// up to 30 dimensions that are texts of the line, and metrics with a unit that are numbers of the line.
+    fn line(logged: &Logged) -> Value {
+        let text = logged.take();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        let line: Value = serde_json::from_str(&text).unwrap();
+        assert!(line["level"].is_string() && line["timestamp"].is_string(), "{line}");
+        let Some(aws) = line.get("_aws") else { return line };
+        assert!(aws["Timestamp"].as_u64().unwrap() > 1_700_000_000_000, "{aws}");
+        for directive in aws["CloudWatchMetrics"].as_array().unwrap() {
+            assert_eq!(directive["Namespace"], "Purser");
+            for set in directive["Dimensions"].as_array().unwrap() {
+                let set = set.as_array().unwrap();
+                assert!(set.len() <= 30);
+                for name in set {
+                    assert!(!line[name.as_str().unwrap()].as_str().unwrap().is_empty(), "{name}");
+                }
+            }
+            for metric in directive["Metrics"].as_array().unwrap() {
+                assert!(["Count", "Milliseconds", "Seconds"].contains(&metric["Unit"].as_str().unwrap()));
+                assert!(line[metric["Name"].as_str().unwrap()].is_number(), "{metric}");
+            }
+        }
+        line
+    }
+
+    #[test]
+    fn a_line_keeps_its_fields_and_says_what_is_counted() {
+        let logged = Logged::start();
+        info!(
+            result = "block",
+            rule = "max_per_day_units",
+            agent.id = "a",
+            latency_ms = 12,
+            "payment.decided"
+        );
+        let line = line(&logged);
+        assert_eq!(
+            line["_aws"]["CloudWatchMetrics"],
+            json!([
+                {
+                    "Namespace": "Purser", "Dimensions": [["Result"], ["Result", "Rule"]],
+                    "Metrics": [{"Name": "Decisions", "Unit": "Count"}],
+                },
+                {
+                    "Namespace": "Purser", "Dimensions": [[]],
+                    "Metrics": [{"Name": "AuthorizeLatencyMs", "Unit": "Milliseconds"}],
+                },
+            ])
+        );
+        let expected = [
+            ("Decisions", json!(1)),
+            ("AuthorizeLatencyMs", json!(12)),
+            ("Result", json!("block")),
+            ("Rule", json!("max_per_day_units")),
+            ("agent.id", json!("a")),
+            ("message", json!("payment.decided")),
+            ("level", json!("INFO")),
+        ];
+        for (name, value) in expected {
+            assert_eq!(line[name], value, "{name}");
+        }
+    }
+
+    #[test]
+    fn each_stack_counts_in_its_own_namespace() {
+        let logged = Logged::start_in("Purser/dev");
+        warn!("rpc.failed");
+        let line: Value = serde_json::from_str(&logged.take()).unwrap();
+        assert_eq!(line["_aws"]["CloudWatchMetrics"][0]["Namespace"], "Purser/dev");
+    }
+
+    #[test]
+    fn only_what_is_in_the_table_is_counted() {
+        let logged = Logged::start();
+        info!(latency_ms = 12, "request");
+        assert_eq!(line(&logged).get("_aws"), None);
+        // Without an obstacle, a probe's call counts nothing.
+        info!(free = true, "probe.call");
+        assert_eq!(line(&logged).get("_aws"), None);
+        warn!(obstacle = "timeout", "probe.call");
+        assert_eq!(line(&logged)["ProbeObstacles"], 1);
+        info!(attempts = 3, "store.contended");
+        assert_eq!(line(&logged)["Conflicts"], 3);
+    }
+
+    #[test]
+    fn every_metric_has_a_place_and_no_field_is_lost_under_it() {
+        let logged = Logged::start();
+        info!(result = "allow", rule = "none", latency_ms = 1, "payment.decided");
+        let mut seen = vec![line(&logged)];
+        info!(latency_ms = 1, "payment.replayed");
+        seen.push(line(&logged));
+        info!(attempts = 1, "store.contended");
+        seen.push(line(&logged));
+        info!("approval.staged");
+        seen.push(line(&logged));
+        info!(outcome = "mismatch", failure = true, "payment.completed");
+        seen.push(line(&logged));
+        warn!("rpc.failed");
+        seen.push(line(&logged));
+        warn!("balance.unavailable");
+        seen.push(line(&logged));
+        warn!("throttle.unavailable");
+        seen.push(line(&logged));
+        info!(obstacle = "timeout", "probe.call");
+        seen.push(line(&logged));
+        info!(outcome = "released", "reconcile.settlement");
+        seen.push(line(&logged));
+        info!(not_yet = 1, failed = 0, lag_seconds = 2, "reconcile.run");
+        seen.push(line(&logged));
+        info!(function = "PaymentsFunction", "function.started");
+        seen.push(line(&logged));
+        for metric in METRICS {
+            let line = seen.iter().find(|line| line["message"] == metric.event);
+            assert!(
+                line.is_some_and(|line| line[metric.name].is_number()),
+                "{}",
+                metric.name
+            );
+        }
+        // Log lines spell their fields in lower case, so none of them is in the way.
+        let names = METRICS.iter().map(|metric| metric.name);
+        let dimensions = METRICS
+            .iter()
+            .flat_map(|metric| metric.dimensions.iter().copied().flatten());
+        let names: BTreeSet<&str> = names.chain(dimensions.map(|dimension| dimension.name)).collect();
+        assert!(
+            names
+                .iter()
+                .all(|name| name.starts_with(|first: char| first.is_ascii_uppercase()))
+        );
+    }
+
+    #[test]
+    fn the_operators_page_has_a_row_for_every_metric_and_no_other() {
+        let page = include_str!("../../../../docs/operations.md");
+        let (_, section) = page.split_once("## Metrics").unwrap();
+        let (section, _) = section.split_once("\n## ").unwrap();
+        let rows = section.lines().filter(|line| line.starts_with("| `"));
+        let rows: Vec<Vec<&str>> = rows.map(|row| row.split('|').map(str::trim).collect()).collect();
+        for metric in METRICS {
+            let (name, event) = (format!("`{}`", metric.name), format!("`{}`", metric.event));
+            let row = rows.iter().find(|row| row[1] == name);
+            let row = row.unwrap_or_else(|| panic!("{name} is not on the page"));
+            assert!(row[3].contains(&event), "{name} is counted of {event}");
+            let sets = metric.dimensions.iter().filter(|set| !set.is_empty()).map(|set| {
+                let names: Vec<String> = set.iter().map(|dimension| format!("`{}`", dimension.name)).collect();
+                names.join(", ")
+            });
+            let sets = sets.collect::<Vec<_>>().join("; ");
+            assert_eq!(row[2], if sets.is_empty() { "none" } else { &sets }, "{name}");
+        }
+        let names: BTreeSet<&str> = METRICS.iter().map(|metric| metric.name).collect();
+        assert_eq!(rows.len(), names.len());
+    }
+}

@@ -1,0 +1,7 @@
+//! JSON that more than one function answers with.
+
+pub(crate) mod call;
+pub(crate) mod decision;
+pub(crate) mod policy;
+pub(crate) mod settlement;
+pub(crate) mod spend;

@@ -1,0 +1,639 @@
+//! What agents can buy: services and their operations (`docs/spec.md` §2.1 to §2.3).
+
+use crate::{
+    Address, Amount, Endpoint, Network, Offer, OperationSlug, OperationUuid, ServiceId, ServiceSlug,
+    catalog::endpoint::{Parameters, address_digest, host_digest, length_digest},
+    x402::requirement::SCHEME,
+};
+use serde_json::Value;
+use url::Url;
+
+/// Declares an enum whose values have one name each, in JSON, in queries and in storage.
+macro_rules! named {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:expr,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name { $($(#[$vdoc])* $variant,)* }
+
+        impl $name {
+            /// Every value, in the order of the specification.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The value's name.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $text,)* }
+            }
+
+            /// The value of that name.
+            pub fn from_name(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|value| value.name() == name)
+            }
+
+            /// `must be one of: …`, for the message of a problem.
+            pub fn choices() -> String {
+                let names: Vec<&str> = Self::ALL.iter().map(|value| value.name()).collect();
+                format!("must be one of: {}", names.join(", "))
+            }
+        }
+    )*};
+}
+pub(crate) use named;
+
+named! {
+    /// What a service is about.
+    Category {
+        /// Web and knowledge search.
+        Search = "search",
+        /// Fetching and extracting pages.
+        Scrape = "scrape",
+        /// Models.
+        Ai = "ai",
+        /// Data sets and feeds.
+        Data = "data",
+        /// Compute, storage, messaging.
+        Infrastructure = "infrastructure",
+        /// Threat data, scanning.
+        Security = "security",
+        /// Markets and payments.
+        Finance = "finance",
+        /// Images, sound, design.
+        Creative = "creative",
+    }
+
+    /// How far a service has been checked.
+    TrustStatus {
+        /// Entered by its owner.
+        Listed = "listed",
+        /// Found by us.
+        Discovered = "discovered",
+        /// Its live probe passed.
+        ProbePassed = "probe_passed",
+        /// Checked by the platform.
+        PlatformVerified = "platform_verified",
+        /// Not to be used; hidden from the list and refused by authorize.
+        Disabled = "disabled",
+    }
+
+    /// What the latest live probe of an operation saw.
+    Availability {
+        /// It asks for an x402 payment.
+        PaidX402 = "paid_x402",
+        /// It answers without payment.
+        FreeVerified = "free_verified",
+        /// Not seen working.
+        Unverified = "unverified",
+    }
+
+    /// Why no call of an operation can be paid.
+    Unpayable {
+        /// The catalog has no payment for it: no payee, network and token.
+        NoPayment = "operation_has_no_payment",
+        /// Its payment is on another network than the one that is paid on.
+        OtherNetwork = "operation_is_paid_on_another_network",
+        /// Its price is not fixed, and the catalog has no maximum for it.
+        NoMaximum = "operation_has_no_maximum_price",
+    }
+}
+
+/// One provider.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Service {
+    /// The service's UUID.
+    pub id: ServiceId,
+    /// Counts the edits of this entry, those that a probe makes included; every write is conditional on it.
+    pub version: u64,
+    /// Unique in the catalog; accepted in place of the UUID.
+    pub slug: ServiceSlug,
+    /// For people.
+    pub name: String,
+    /// For people.
+    pub description: String,
+    /// The provider's site.
+    pub website: Url,
+    /// A picture.
+    pub logo_url: Option<Url>,
+    /// What it is about.
+    pub category: Category,
+    /// Where the entry came from.
+    pub source: String,
+    /// How far it has been checked.
+    pub trust_status: TrustStatus,
+    /// Whether it is in the set that agents may use at all (`docs/spec.md` §7, `service_not_found`), which every new
+    /// agent starts with.
+    pub curated: bool,
+    /// What can be called, in the order of the catalog.
+    pub operations: Vec<Operation>,
+}
+
+/// One callable operation of a service.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Operation {
+    /// The operation's UUID.
+    pub id: OperationUuid,
+    /// What agents send as `operation_id`; unique within the service.
+    pub slug: OperationSlug,
+    /// What the latest live probe saw.
+    pub availability: Availability,
+    /// For people.
+    pub label: String,
+    /// HTTP method of the provider endpoint.
+    pub method: String,
+    /// The provider's address, which may have path parameters.
+    pub endpoint: Endpoint,
+    /// As for the service.
+    pub category: Category,
+    /// `sync` is a value.
+    pub execution: String,
+    /// [`FIXED_PRICE`] is a value.
+    pub price_model: String,
+    /// What a call is expected to cost. Nothing is judged by it.
+    pub estimated_price: Amount,
+    /// What a call may cost at most; authorize enforces it. Without one a fixed price is held to the payment's amount, and
+    /// what has another price model can't be paid.
+    pub max_price: Option<Amount>,
+    /// Descriptor of the parameters, as the provider gives it.
+    pub params: Value,
+    /// Whether the caller names the page to fetch, so that `allowed_domains` applies: an operator's word, or `None` for
+    /// what category and slug say ([`Operation::fetches_target`]).
+    pub fetches_target: Option<bool>,
+    /// How it is paid; `None` for operations that are not paid.
+    pub payment: Option<CatalogPayment>,
+}
+
+/// The price model of operations whose every call costs the same.
+pub const FIXED_PRICE: &str = "fixed";
+
+/// How an operation is paid, as the catalog knows it. The payee pins what authorize may sign.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CatalogPayment {
+    /// x402 scheme.
+    pub scheme: String,
+    /// Chain.
+    pub network: Network,
+    /// Price.
+    pub amount: Amount,
+    /// The provider's wallet.
+    pub pay_to: Address,
+}
+
+impl CatalogPayment {
+    /// The payment that an offer on this network asks for.
+    pub fn of(offer: &Offer, network: Network) -> Self {
+        Self {
+            scheme: SCHEME.to_owned(),
+            network,
+            amount: offer.amount(),
+            pay_to: offer.pay_to(),
+        }
+    }
+}
+
+/// Counts over a service's operations, shown in the list instead of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aggregates {
+    /// All operations.
+    pub operations: usize,
+    /// Those that have a payment, or were seen to ask for one.
+    pub paid: usize,
+    /// Those that have none, and were seen to answer without.
+    pub free: usize,
+    /// The lowest price of an operation; zero without operations.
+    pub min_price: Amount,
+}
+
+/// What the catalog lets a call of an operation cost, and whom it pays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Payable {
+    /// The one payee.
+    pub pay_to: Address,
+    /// The highest price.
+    pub most: Amount,
+}
+
+impl Service {
+    /// Whether agents may pay it, or have it enabled: it is in the curated set and not disabled.
+    pub fn is_open(&self) -> bool {
+        self.curated && self.trust_status != TrustStatus::Disabled
+    }
+
+    /// The counts of `docs/spec.md` §2.1.
+    pub fn aggregates(&self) -> Aggregates {
+        let count = |is_such: fn(&Operation) -> bool| self.operations.iter().filter(|one| is_such(one)).count();
+        let prices = self.operations.iter().map(Operation::price);
+        Aggregates {
+            operations: self.operations.len(),
+            paid: count(|one| one.payment.is_some() || one.availability == Availability::PaidX402),
+            free: count(|one| one.payment.is_none() && one.availability == Availability::FreeVerified),
+            min_price: prices.min().unwrap_or(Amount::ZERO),
+        }
+    }
+
+    /// The operation of that slug.
+    pub fn operation(&self, slug: &OperationSlug) -> Option<&Operation> {
+        self.operations.iter().find(|operation| operation.slug == *slug)
+    }
+}
+
+impl Operation {
+    /// Whether a call with this method may be a call of this operation.
+    pub fn takes(&self, method: &str) -> bool {
+        self.method.eq_ignore_ascii_case(method)
+    }
+
+    /// What a call costs, as far as the catalog knows: the payment's amount, else the estimate.
+    pub fn price(&self) -> Amount {
+        self.payment
+            .as_ref()
+            .map_or(self.estimated_price, |payment| payment.amount)
+    }
+
+    /// Whom a call on this network pays, and what it may cost; or why no call can be paid.
+    pub fn payable(&self, network: Network) -> Result<Payable, Unpayable> {
+        let payment = self.payment.as_ref().filter(|payment| payment.scheme == SCHEME);
+        let payment = payment.ok_or(Unpayable::NoPayment)?;
+        if payment.network != network {
+            return Err(Unpayable::OtherNetwork);
+        }
+        let fixed = (self.price_model == FIXED_PRICE).then_some(payment.amount);
+        Ok(Payable {
+            pay_to: payment.pay_to,
+            most: self.max_price.or(fixed).ok_or(Unpayable::NoMaximum)?,
+        })
+    }
+
+    /// Whether the caller names the page to fetch, so that `allowed_domains` applies: what an operator has said, else
+    /// whether the operation or its service is of category `scrape`, or its slug says so (`docs/decisions.md` §9).
+    pub fn fetches_target(&self, service: Category) -> bool {
+        self.fetches_target.unwrap_or_else(|| {
+            service == Category::Scrape || self.category == Category::Scrape || self.slug.says_that_it_fetches()
+        })
+    }
+}
+
+/// The whole catalog, as of one read; found in by UUID, by slug and by what is called, however large it is.
+#[derive(Clone, Debug, Default)]
+pub struct Catalog {
+    /// In the order of their slugs.
+    services: Vec<Service>,
+    /// Their places, in the order of their ids.
+    by_id: Vec<(ServiceId, usize)>,
+    /// The places of services and of their operations, in the order of the endpoints' digests.
+    by_endpoint: Vec<(u64, usize, usize)>,
+    /// Which segments are parameters in endpoints of a place and length, in the order of these, the most literal first.
+    templates: Vec<(u64, (u32, u64), Parameters)>,
+    /// The places of services, in the order of their hosts' digests.
+    by_host: Vec<(u64, usize)>,
+}
+
+impl Catalog {
+    /// A catalog of these services, in the order of their slugs.
+    pub fn new(mut services: Vec<Service>) -> Self {
+        services.sort_by(|a, b| a.slug.cmp(&b.slug));
+        let places = || services.iter().enumerate();
+        let endpoints = || {
+            places().flat_map(|(place, service)| {
+                let operations = service.operations.iter().enumerate();
+                operations.map(move |(index, operation)| (place, index, &operation.endpoint))
+            })
+        };
+        let mut by_id: Vec<_> = places().map(|(place, service)| (service.id, place)).collect();
+        by_id.sort_unstable();
+        let mut by_endpoint: Vec<_> = endpoints()
+            .map(|(place, index, endpoint)| (endpoint.digest(), place, index))
+            .collect();
+        by_endpoint.sort_unstable();
+        let with_parameters = endpoints().filter(|(.., endpoint)| endpoint.address().is_none());
+        let mut templates: Vec<_> = with_parameters
+            .map(|(.., endpoint)| {
+                let parameters = endpoint.parameters();
+                (endpoint.length_digest(), parameters.literalness(), parameters)
+            })
+            .collect();
+        templates.sort_unstable_by_key(|(length, literalness, _)| (*length, *literalness));
+        templates.dedup();
+        let mut by_host: Vec<_> = endpoints()
+            .map(|(place, _, endpoint)| (host_digest(endpoint.host().as_ref()), place))
+            .collect();
+        by_host.sort_unstable();
+        by_host.dedup();
+        Self {
+            services,
+            by_id,
+            by_endpoint,
+            templates,
+            by_host,
+        }
+    }
+
+    /// Every service, by slug.
+    pub fn services(&self) -> &[Service] {
+        &self.services
+    }
+
+    /// The service of that UUID.
+    pub fn by_id(&self, id: ServiceId) -> Option<&Service> {
+        let first = self.by_id.partition_point(|(other, _)| *other < id);
+        let (_, place) = self.by_id.get(first).filter(|(other, _)| *other == id)?;
+        self.services.get(*place)
+    }
+
+    /// The service of that slug or, where the text is one, UUID.
+    pub fn by_reference(&self, reference: &str) -> Option<&Service> {
+        let by_slug = self
+            .services
+            .binary_search_by(|service| service.slug.as_str().cmp(reference))
+            .ok();
+        match by_slug {
+            Some(index) => self.services.get(index),
+            None => ServiceId::parse(reference).and_then(|id| self.by_id(id)),
+        }
+    }
+
+    /// The operations of open services that a call with this method to this address is a call of, each with its service, in
+    /// the order of the catalog. Where endpoints of several forms fit, only those of the most literal form are.
+    pub fn called<'a>(
+        &'a self,
+        method: &'a str,
+        url: &'a Url,
+    ) -> impl Iterator<Item = (&'a Service, &'a Operation)> + Clone {
+        // Where an endpoint without parameters fits, no other is looked for.
+        let with_parameters = std::iter::once_with(|| self.forms_with_parameters(url)).flatten();
+        let mut forms = std::iter::once(Parameters::NONE).chain(with_parameters);
+        let found = forms.find_map(|form| {
+            let mut operations = self.of_form(form, method, url).peekable();
+            operations.peek().is_some().then_some(operations)
+        });
+        found.into_iter().flatten()
+    }
+
+    /// The forms of endpoints with parameters, at the place of this address and with as many segments, the most literal first.
+    fn forms_with_parameters(&self, url: &Url) -> impl Iterator<Item = Parameters> {
+        let length = length_digest(url);
+        let first = self.templates.partition_point(|(other, ..)| *other < length);
+        let alike = self.templates.iter().skip(first);
+        let alike = alike.take_while(move |(other, ..)| *other == length);
+        alike.map(|(.., parameters)| *parameters)
+    }
+
+    /// As [`Catalog::called`], of the endpoints of one form.
+    fn of_form<'a>(
+        &'a self,
+        form: Parameters,
+        method: &'a str,
+        url: &'a Url,
+    ) -> impl Iterator<Item = (&'a Service, &'a Operation)> + Clone {
+        let digest = address_digest(url, form);
+        let first = self.by_endpoint.partition_point(|(other, ..)| *other < digest);
+        let alike = self
+            .by_endpoint
+            .iter()
+            .skip(first)
+            .take_while(move |(other, ..)| *other == digest);
+        alike
+            .filter_map(|(_, place, index)| {
+                let service = self.services.get(*place)?;
+                Some((service, service.operations.get(*index)?))
+            })
+            .filter(move |(service, operation)| {
+                service.is_open() && operation.takes(method) && operation.endpoint.is_called_at(url)
+            })
+    }
+
+    /// The first open service, in the order of the catalog, that has an operation at the host of this address, whatever the
+    /// port.
+    pub fn at_host(&self, url: &Url) -> Option<&Service> {
+        let digest = host_digest(url.host().as_ref());
+        let first = self.by_host.partition_point(|(other, _)| *other < digest);
+        let alike = self.by_host.iter().skip(first);
+        let mut services = alike
+            .take_while(|(other, _)| *other == digest)
+            .filter_map(|(_, place)| self.services.get(*place));
+        services.find(|service| {
+            let is_there = |operation: &Operation| operation.endpoint.host() == url.host();
+            service.is_open() && service.operations.iter().any(is_there)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use uuid::Uuid;
+
+    /// A service with an operation at each address.
+    fn service(n: usize, addresses: &[&str]) -> Service {
+        let id = u128::try_from(n).unwrap();
+        let operation = |address: &&str| Operation {
+            id: OperationUuid::from_uuid(Uuid::nil()),
+            slug: OperationSlug::parse("a.b").unwrap(),
+            availability: Availability::Unverified,
+            label: String::new(),
+            method: "GET".to_owned(),
+            endpoint: Endpoint::parse(address).unwrap(),
+            category: Category::Data,
+            execution: String::new(),
+            price_model: String::new(),
+            estimated_price: Amount::ZERO,
+            max_price: None,
+            params: Value::Null,
+            fetches_target: None,
+            payment: None,
+        };
+        Service {
+            id: ServiceId::from_uuid(Uuid::from_u128(id ^ 0b101)),
+            version: 1,
+            slug: ServiceSlug::parse(&format!("s{n}")).unwrap(),
+            name: String::new(),
+            description: String::new(),
+            website: Url::parse("https://a.example").unwrap(),
+            logo_url: None,
+            category: Category::Data,
+            source: String::new(),
+            trust_status: TrustStatus::Listed,
+            curated: true,
+            operations: addresses.iter().map(operation).collect(),
+        }
+    }
+
+    fn addresses(known: &'static [&'static str]) -> impl Strategy<Value = Vec<&'static str>> {
+        prop::collection::vec(prop::sample::select(known), 0..5)
+    }
+
+    const ENDPOINTS: &[&str] = &[
+        "https://a.example/x",
+        "https://a.example/x/",
+        "https://A.example:443/x?q=1",
+        "https://a.example/X",
+        "http://a.example/x",
+        "https://a.example:444/x",
+        "https://b.example/x",
+        "https://a.example",
+        "http://127.0.0.1/x",
+        "https://a.example/{id}",
+        "https://a.example/{other}/",
+        "https://a.example/x/{id}",
+        "https://a.example/{id}/y",
+        "https://a.example/{a}/{b}",
+        "https://a.example/x/y",
+    ];
+    const CALLED: &[&str] = &[
+        "https://a.example/x#f",
+        "https://a.example/z",
+        "https://a.example/",
+        "https://a.example/x/y/",
+        "https://a.example/x/z?q",
+        "https://a.example/z/y",
+        "https://a.example/z/z",
+        "https://a.example/z%2fz",
+        "https://a.example/x/y/z",
+        "http://a.example/x",
+        "https://b.example:444/x",
+        "http://2130706433/x#f",
+        "https://c.example/x",
+    ];
+
+    proptest! {
+        /// What is found by an index is what a look at every entry finds, in the same order: of what is called at the address
+        /// the most literal.
+        #[test]
+        fn an_index_finds_what_a_search_finds(
+            catalog in prop::collection::vec(addresses(ENDPOINTS), 0..8),
+            asked in addresses(CALLED),
+            closed in prop::collection::vec(any::<bool>(), 8),
+        ) {
+            let services = catalog.iter().enumerate().map(|(n, addresses)| Service {
+                curated: !closed[n],
+                ..service(n, addresses)
+            });
+            let catalog = Catalog::new(services.collect());
+            for address in asked {
+                let url = Url::parse(address).unwrap();
+                let every = catalog.services().iter().filter(|service| service.is_open());
+                let every = every.flat_map(|service| service.operations.iter().map(move |operation| (service, operation)));
+                let at: Vec<_> = every.clone().filter(|(_, operation)| operation.endpoint.is_called_at(&url)).collect();
+                let form = |operation: &Operation| operation.endpoint.parameters().literalness();
+                let most = at.iter().map(|(_, operation)| form(operation)).min();
+                let searched: Vec<_> = at.into_iter().filter(|(_, operation)| Some(form(operation)) == most).collect();
+                prop_assert_eq!(catalog.called("get", &url).collect::<Vec<_>>(), searched);
+                prop_assert_eq!(catalog.called("POST", &url).count(), 0);
+                let mut at_host = every.filter(|(_, operation)| operation.endpoint.host() == url.host());
+                prop_assert_eq!(catalog.at_host(&url), at_host.next().map(|(service, _)| service));
+            }
+            for id in (0..10).map(|n| ServiceId::from_uuid(Uuid::from_u128(n))) {
+                let searched = catalog.services().iter().find(|service| service.id == id);
+                prop_assert_eq!(catalog.by_id(id), searched);
+                prop_assert_eq!(catalog.by_reference(&id.to_string()), searched);
+            }
+        }
+    }
+
+    #[test]
+    fn a_more_literal_endpoint_of_another_method_takes_nothing_from_a_template() {
+        let mut lab = service(0, &["https://a.example/x/count", "https://a.example/x/{id}"]);
+        lab.operations[0].method = "POST".to_owned();
+        let catalog = Catalog::new(vec![lab]);
+        let url = Url::parse("https://a.example/x/count").unwrap();
+        let called = |method| {
+            let called: Vec<String> = catalog
+                .called(method, &url)
+                .map(|(_, one)| one.endpoint.to_string())
+                .collect();
+            called.join(" ")
+        };
+        assert_eq!(called("GET"), "https://a.example/x/{id}");
+        assert_eq!(called("POST"), "https://a.example/x/count");
+        assert_eq!(called("PUT"), "");
+    }
+
+    #[test]
+    fn counts_and_prices_go_by_the_payment_before_what_was_seen_and_estimated() {
+        let mut lab = service(0, &["https://a.example/1"; 5]);
+        let units = |units| Amount::from_units(units).unwrap();
+        let payment = |amount| CatalogPayment {
+            scheme: SCHEME.to_owned(),
+            network: Network::Base,
+            amount: units(amount),
+            pay_to: Address::repeat_byte(1),
+        };
+        let rows = [
+            (Availability::Unverified, Some(payment(7)), 1),
+            (Availability::FreeVerified, Some(payment(9)), 1),
+            (Availability::PaidX402, None, 8),
+            (Availability::FreeVerified, None, 8),
+            (Availability::Unverified, None, 8),
+        ];
+        for (operation, (availability, payment, estimated)) in lab.operations.iter_mut().zip(rows) {
+            operation.availability = availability;
+            operation.payment = payment;
+            operation.estimated_price = units(estimated);
+        }
+        let expected = Aggregates {
+            operations: 5,
+            paid: 3,
+            free: 1,
+            min_price: units(7),
+        };
+        assert_eq!(lab.aggregates(), expected);
+    }
+
+    #[test]
+    fn a_call_is_paid_up_to_the_maximum_or_else_its_fixed_price() {
+        let units = |units| Amount::from_units(units).unwrap();
+        let payee = Address::repeat_byte(1);
+        let paid = |network| {
+            Some(CatalogPayment {
+                scheme: SCHEME.to_owned(),
+                network,
+                amount: units(7),
+                pay_to: payee,
+            })
+        };
+        let up_to = |most| {
+            Ok(Payable {
+                pay_to: payee,
+                most: units(most),
+            })
+        };
+        let rows = [
+            (None, FIXED_PRICE, Some(9), Err(Unpayable::NoPayment)),
+            (
+                paid(Network::BaseSepolia),
+                FIXED_PRICE,
+                Some(9),
+                Err(Unpayable::OtherNetwork),
+            ),
+            (paid(Network::Base), FIXED_PRICE, Some(9), up_to(9)),
+            (paid(Network::Base), FIXED_PRICE, Some(5), up_to(5)),
+            (paid(Network::Base), FIXED_PRICE, None, up_to(7)),
+            (paid(Network::Base), "per_token", Some(9), up_to(9)),
+            (paid(Network::Base), "per_token", None, Err(Unpayable::NoMaximum)),
+        ];
+        for (payment, model, max, expected) in rows {
+            let mut operation = service(0, &["https://a.example/"]).operations.remove(0);
+            operation.payment = payment;
+            operation.price_model = model.to_owned();
+            operation.max_price = max.map(units);
+            assert_eq!(operation.payable(Network::Base), expected, "{operation:?}");
+        }
+    }
+
+    #[test]
+    fn what_fetches_a_target_is_said_by_an_operator_or_by_category_and_slug() {
+        let rows = [
+            ("web.scrape", Category::Search, Category::Data, None, true),
+            ("web.search", Category::Scrape, Category::Data, None, true),
+            ("web.search", Category::Search, Category::Scrape, None, true),
+            ("web.search", Category::Search, Category::Data, None, false),
+            ("web.search", Category::Search, Category::Data, Some(true), true),
+            ("web.scrape", Category::Scrape, Category::Scrape, Some(false), false),
+        ];
+        for (slug, category, of_service, said, expected) in rows {
+            let mut operation = service(0, &["https://a.example/"]).operations.remove(0);
+            operation.slug = OperationSlug::parse(slug).unwrap();
+            operation.category = category;
+            operation.fetches_target = said;
+            assert_eq!(operation.fetches_target(of_service), expected, "{slug} {said:?}");
+        }
+    }
+}

@@ -1,0 +1,631 @@
+//! An agent and its keys. One record holds both, so that one read tells who calls and what holds for them now.
+
+use crate::{Address, AgentId, Duration, Rule, Timestamp, catalog::service::named};
+use sha2::{Digest as _, Sha256};
+use std::fmt;
+use subtle::{Choice, ConstantTimeEq};
+
+/// An agent: the one that pays, and the scope of every limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agent {
+    /// The agent's UUID.
+    pub id: AgentId,
+    /// For people.
+    pub name: String,
+    /// The `sub` of the user who owns it.
+    pub owner: String,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// Whether it may pay at all.
+    pub status: AgentStatus,
+    /// The wallet it pays from.
+    pub wallet: Wallet,
+    /// Its keys, revoked ones included.
+    pub keys: Vec<AgentKey>,
+    /// Its rules.
+    pub rules: Vec<Rule>,
+    /// Counts the edits of this record.
+    pub version: u64,
+}
+
+named! {
+    /// Whether an agent may pay.
+    AgentStatus {
+        /// It may, under its policies.
+        Active = "active",
+        /// It may not, approved calls included.
+        Frozen = "frozen",
+    }
+}
+
+/// What an agent is called by its people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentName(String);
+
+impl AgentName {
+    /// The longest name, in characters.
+    pub const MAX: usize = 100;
+    /// What [`AgentName::parse`] wants, for the message of a problem.
+    pub const FORM: &'static str = "must be a text of 1 to 100 characters without control characters";
+
+    /// Reads a name; the space around it is nobody's. `None` for any other text.
+    pub fn parse(text: &str) -> Option<Self> {
+        let name = text.trim();
+        let fits = (1..=Self::MAX).contains(&name.chars().count()) && !name.chars().any(char::is_control);
+        fits.then(|| Self(name.to_owned()))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Where an agent's money is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wallet {
+    /// The last step of the BIP-44 path m/44'/60'/0'/0/`index`.
+    pub index: u32,
+    /// The address derived there; kept beside the index so that a wrong seed is noticed before anything is signed.
+    pub address: Address,
+}
+
+/// What is stored of a key. The secret is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentKey {
+    /// Which of the agent's keys this is; part of the public half.
+    pub id: KeyId,
+    /// SHA-256 of the secret half. The secret is 256 random bits, so no salt or stretching is needed.
+    pub digest: SecretDigest,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// From this instant on it is refused: set by revocation, and by rotation at the end of the overlap.
+    pub ends_at: Option<Timestamp>,
+}
+
+/// A key's number within its agent: 64 random bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KeyId(pub u64);
+
+impl KeyId {
+    /// Reads sixteen lower-case hexadecimal digits; `None` for any other text.
+    pub fn parse(text: &str) -> Option<Self> {
+        let id = u64::from_str_radix(text, 16).ok().map(Self)?;
+        (id.to_string() == text).then_some(id)
+    }
+}
+
+/// Sixteen lower-case hexadecimal digits.
+impl fmt::Display for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// SHA-256 of a secret, such as a key's secret half. There is no way to compare two but in constant time.
+#[derive(Clone, Copy)]
+pub struct SecretDigest([u8; 32]);
+
+/// Nothing of the digest: debug output may reach a log.
+impl fmt::Debug for SecretDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretDigest(..)")
+    }
+}
+
+impl ConstantTimeEq for SecretDigest {
+    fn ct_eq(&self, other: &Self) -> Choice {
+        self.0.ct_eq(&other.0)
+    }
+}
+
+impl PartialEq for SecretDigest {
+    fn eq(&self, other: &Self) -> bool {
+        self.ct_eq(other).into()
+    }
+}
+
+impl Eq for SecretDigest {}
+
+impl SecretDigest {
+    /// The digest of a secret; of a key's secret half the prefix is part.
+    pub fn of(secret: impl AsRef<[u8]>) -> Self {
+        Self(Sha256::digest(secret).into())
+    }
+
+    /// A digest that was stored.
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// What is stored of it.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+/// How far a key's life has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyStatus {
+    /// It works until somebody ends it.
+    Active,
+    /// It was rotated, and still works for a while.
+    Ending {
+        /// From this instant on it is refused.
+        ends_at: Timestamp,
+    },
+    /// It is refused for good.
+    Ended {
+        /// Since when.
+        ended_at: Timestamp,
+    },
+}
+
+impl KeyStatus {
+    /// The status in our API.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Ending { .. } => "ending",
+            Self::Ended { .. } => "ended",
+        }
+    }
+}
+
+impl AgentKey {
+    /// Where it stands at `now`.
+    pub fn status(&self, now: Timestamp) -> KeyStatus {
+        match self.ends_at {
+            None => KeyStatus::Active,
+            Some(ends_at) if now < ends_at => KeyStatus::Ending { ends_at },
+            Some(ended_at) => KeyStatus::Ended { ended_at },
+        }
+    }
+
+    /// The half that is no secret: `gak_pub_…`.
+    pub fn public_half(&self, agent: AgentId) -> String {
+        format!("{PUBLIC_PREFIX}{}{}", agent.uuid().simple(), self.id)
+    }
+
+    fn has_ended(&self, now: Timestamp) -> bool {
+        matches!(self.status(now), KeyStatus::Ended { .. })
+    }
+
+    /// The key, ended at `end` or when it would end anyway: an end is never put off.
+    fn ending(self, end: Timestamp) -> Self {
+        let end = self.ends_at.map_or(end, |already| already.min(end));
+        Self {
+            ends_at: Some(end),
+            ..self
+        }
+    }
+}
+
+/// Why an agent's keys stay as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyRefusal {
+    /// The agent has no such key.
+    Unknown,
+    /// The key has ended, and what has ended never comes back.
+    Ended,
+    /// [`Agent::MOST_KEYS`] work already.
+    TooMany,
+}
+
+impl Agent {
+    /// The most keys of an agent that have not ended.
+    pub const MOST_KEYS: usize = 20;
+    /// The most keys that are kept, ended ones included: the record is read with every payment.
+    pub const MOST_KEPT_KEYS: usize = 50;
+    /// How long an ended key is kept, for people to see.
+    pub const ENDED_KEYS_KEPT: Duration = Duration::from_secs_u32(30 * 86_400);
+    /// The longest that a rotated key goes on working.
+    pub const LONGEST_OVERLAP: Duration = Duration::from_secs_u32(30 * 86_400);
+
+    /// The agent with one more key. Keys that ended long ago are dropped on the way, and the longest ended ones where
+    /// there would be too many. One whose number is there was added before, and that its answer was lost is no reason to
+    /// add it twice.
+    pub fn with_key(mut self, key: AgentKey, now: Timestamp) -> Result<Self, KeyRefusal> {
+        if self.key(key.id).is_some() {
+            return Ok(self);
+        }
+        let working = self.keys.iter().filter(|key| !key.has_ended(now)).count();
+        if working >= Self::MOST_KEYS {
+            return Err(KeyRefusal::TooMany);
+        }
+        let cut = now.before(Self::ENDED_KEYS_KEPT);
+        self.keys
+            .retain(|key| !key.has_ended(now) || key.ends_at.is_some_and(|end| end > cut));
+        while self.keys.len() >= Self::MOST_KEPT_KEYS {
+            let ended = self.keys.iter().enumerate().filter(|(_, key)| key.has_ended(now));
+            let Some((longest, _)) = ended.min_by_key(|(_, key)| key.ends_at) else {
+                break;
+            };
+            self.keys.remove(longest);
+        }
+        self.keys.push(key);
+        Ok(self)
+    }
+
+    /// The agent with `new` in the place of a key, which works for `overlap` more and never longer than it would have.
+    pub fn with_rotated_key(
+        self,
+        old: KeyId,
+        new: AgentKey,
+        overlap: Duration,
+        now: Timestamp,
+    ) -> Result<Self, KeyRefusal> {
+        match self.key(old) {
+            None => Err(KeyRefusal::Unknown),
+            // Rotated before, by an attempt whose answer was lost.
+            Some(_) if self.key(new.id).is_some() => Ok(self),
+            Some(key) if key.has_ended(now) => Err(KeyRefusal::Ended),
+            Some(_) => self.with_key_ending(old, now.after(overlap)).with_key(new, now),
+        }
+    }
+
+    /// The agent without the use of a key from `now` on. One that has ended stays as it is.
+    pub fn with_revoked_key(self, id: KeyId, now: Timestamp) -> Result<Self, KeyRefusal> {
+        match self.key(id) {
+            None => Err(KeyRefusal::Unknown),
+            Some(_) => Ok(self.with_key_ending(id, now)),
+        }
+    }
+
+    /// The key of that number.
+    pub fn key(&self, id: KeyId) -> Option<&AgentKey> {
+        self.keys.iter().find(|key| key.id == id)
+    }
+
+    /// Whether the key opens anything at `now`, for a call whose secret was compared before.
+    pub fn takes(&self, id: KeyId, now: Timestamp) -> bool {
+        self.key(id).is_some_and(|key| !key.has_ended(now))
+    }
+
+    fn with_key_ending(self, id: KeyId, end: Timestamp) -> Self {
+        let keys = self.keys.into_iter();
+        let keys = keys.map(|key| if key.id == id { key.ending(end) } else { key });
+        Self {
+            keys: keys.collect(),
+            ..self
+        }
+    }
+}
+
+const PUBLIC_PREFIX: &str = "gak_pub_";
+const SECRET_PREFIX: &str = "gak_sec_";
+
+/// A key as an agent presents it: `gak_pub_<agent><key>:gak_sec_<secret>`, not yet checked against anything.
+///
+/// The public half is the agent's UUID as 32 hexadecimal digits and the key's number as 16 more, so that the agent's
+/// record can be read in the same batch as everything else.
+pub struct PresentedKey {
+    /// Whom the key claims to belong to.
+    pub agent: AgentId,
+    /// Which key it claims to be.
+    pub key: KeyId,
+    digest: SecretDigest,
+}
+
+/// Why an `Authorization` header carries no key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyProblem {
+    /// Not of the form `Bearer <public>:<secret>`.
+    HeaderForm,
+    /// Of that form, but no key of ours.
+    NotAKey,
+}
+
+impl PresentedKey {
+    /// Reads the value of an `Authorization` header (`docs/spec.md` §5).
+    pub fn from_header(value: &str) -> Result<Self, KeyProblem> {
+        let (scheme, token) = value.split_once(' ').ok_or(KeyProblem::HeaderForm)?;
+        // RFC 9110 §11.1: the scheme is case-insensitive.
+        if !scheme.eq_ignore_ascii_case("bearer") {
+            return Err(KeyProblem::HeaderForm);
+        }
+        let (public, secret) = token.trim().split_once(':').ok_or(KeyProblem::HeaderForm)?;
+        if public.is_empty() || secret.is_empty() || token.trim().contains(char::is_whitespace) {
+            return Err(KeyProblem::HeaderForm);
+        }
+        Self::from_halves(public, secret).ok_or(KeyProblem::NotAKey)
+    }
+
+    fn from_halves(public: &str, secret: &str) -> Option<Self> {
+        let id = public.strip_prefix(PUBLIC_PREFIX)?;
+        let digits = secret.strip_prefix(SECRET_PREFIX)?;
+        let is_hex = |text: &str| text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+        if id.len() != 48 || digits.len() != 64 || !is_hex(id) || !is_hex(digits) {
+            return None;
+        }
+        let (agent, key) = id.split_at_checked(32)?;
+        Some(Self {
+            agent: AgentId::from_uuid(uuid::Uuid::try_parse(agent).ok()?),
+            key: KeyId(u64::from_str_radix(key, 16).ok()?),
+            digest: SecretDigest::of(secret),
+        })
+    }
+
+    /// Whether the agent has this key and it is valid at `now`.
+    ///
+    /// An unknown agent or key costs the same comparison as a wrong secret, so that time tells nothing.
+    pub fn is_valid_for(&self, agent: Option<&Agent>, now: Timestamp) -> bool {
+        const NO_SUCH_KEY: SecretDigest = SecretDigest([0; 32]);
+        let key = agent
+            .filter(|agent| agent.id == self.agent)
+            .and_then(|agent| agent.keys.iter().find(|key| key.id == self.key));
+        let expected = key.map_or(NO_SUCH_KEY, |key| key.digest);
+        let same_secret: bool = self.digest.ct_eq(&expected).into();
+        let in_force = key.is_some_and(|key| key.ends_at.is_none_or(|ends_at| now < ends_at));
+        same_secret & in_force
+    }
+}
+
+/// A new key: what the agent keeps and what we keep. The text is shown once and stored nowhere.
+pub struct NewKey {
+    /// `gak_pub_…:gak_sec_…`, for the agent.
+    pub text: String,
+    /// The record, for us.
+    pub record: AgentKey,
+}
+
+impl NewKey {
+    /// A key of `agent` from 40 random bytes: 8 number it, 32 are its secret.
+    pub fn from_random(agent: AgentId, random: [u8; 40], created_at: Timestamp) -> Self {
+        let (number, secret) = random
+            .split_first_chunk::<8>()
+            .map_or(([0; 8], [].as_slice()), |(n, rest)| (*n, rest));
+        let id = KeyId(u64::from_be_bytes(number));
+        let secret = format!("{SECRET_PREFIX}{}", alloy_primitives::hex::encode(secret));
+        let text = format!("{PUBLIC_PREFIX}{}{id}:{secret}", agent.uuid().simple());
+        Self {
+            text,
+            record: AgentKey {
+                id,
+                digest: SecretDigest::of(&secret),
+                created_at,
+                ends_at: None,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use uuid::Uuid;
+
+    // No `==` that tells by its time how much was right, and nothing that a log could print. A digest has both, and both
+    // are written by hand above.
+    static_assertions::assert_not_impl_any!(PresentedKey: PartialEq, fmt::Debug, fmt::Display);
+    static_assertions::assert_not_impl_any!(NewKey: PartialEq, fmt::Debug, fmt::Display);
+
+    fn agent(keys: Vec<AgentKey>) -> Agent {
+        Agent {
+            id: AgentId::from_uuid(Uuid::from_u128(1)),
+            name: "a".to_owned(),
+            owner: "o".to_owned(),
+            created_at: Timestamp::EPOCH,
+            status: AgentStatus::Active,
+            wallet: Wallet {
+                index: 0,
+                address: Address::ZERO,
+            },
+            keys,
+            rules: Vec::new(),
+            version: 1,
+        }
+    }
+
+    #[test]
+    fn a_key_is_valid_from_creation_until_it_ends() {
+        let new = NewKey::from_random(AgentId::from_uuid(Uuid::from_u128(1)), [7; 40], Timestamp::EPOCH);
+        let presented = PresentedKey::from_header(&format!("Bearer {}", new.text)).ok().unwrap();
+        let end = Timestamp::EPOCH.after(Duration::DAY);
+        let mut record = new.record;
+        assert!(presented.is_valid_for(Some(&agent(vec![record.clone()])), end));
+        record.ends_at = Some(end);
+        let rotated = agent(vec![record]);
+        assert!(presented.is_valid_for(Some(&rotated), Timestamp::from_micros(end.micros() - 1).unwrap()));
+        assert!(!presented.is_valid_for(Some(&rotated), end));
+        assert!(!presented.is_valid_for(Some(&agent(vec![])), Timestamp::EPOCH));
+        assert!(!presented.is_valid_for(None, Timestamp::EPOCH));
+    }
+
+    #[test]
+    fn a_wrong_secret_is_refused() {
+        let new = NewKey::from_random(AgentId::from_uuid(Uuid::from_u128(1)), [7; 40], Timestamp::EPOCH);
+        let wrong = new.text.replace("gak_sec_07", "gak_sec_08");
+        let presented = PresentedKey::from_header(&format!("Bearer {wrong}")).ok().unwrap();
+        assert!(!presented.is_valid_for(Some(&agent(vec![new.record])), Timestamp::EPOCH));
+    }
+
+    #[test]
+    fn the_form_of_the_header_and_of_the_key_are_told_apart() {
+        let good = NewKey::from_random(AgentId::from_uuid(Uuid::from_u128(1)), [7; 40], Timestamp::EPOCH).text;
+        let cases = [
+            (format!("bearer {good}"), None),
+            (good.clone(), Some(KeyProblem::HeaderForm)),
+            (format!("Basic {good}"), Some(KeyProblem::HeaderForm)),
+            ("Bearer abc".to_owned(), Some(KeyProblem::HeaderForm)),
+            ("Bearer :".to_owned(), Some(KeyProblem::HeaderForm)),
+            ("Bearer a: b".to_owned(), Some(KeyProblem::HeaderForm)),
+            (format!("Bearer{good}"), Some(KeyProblem::HeaderForm)),
+            (format!("Bearer\t{good}"), Some(KeyProblem::HeaderForm)),
+            (format!("Bearer Bearer {good}"), Some(KeyProblem::HeaderForm)),
+            (format!("Bearer {good}, Bearer {good}"), Some(KeyProblem::HeaderForm)),
+            (
+                format!("Bearer {}", good.replace(':', "%3A")),
+                Some(KeyProblem::HeaderForm),
+            ),
+            (format!("Bearer {good}:"), Some(KeyProblem::NotAKey)),
+            (
+                format!("Bearer {}", good.replace("gak_pub_", "")),
+                Some(KeyProblem::NotAKey),
+            ),
+            (
+                format!("Bearer {}", good.replace("gak_sec_", "gak_sec_0")),
+                Some(KeyProblem::NotAKey),
+            ),
+            ("Bearer a:b".to_owned(), Some(KeyProblem::NotAKey)),
+            (
+                format!("Bearer {}", good.replace("gak_pub", "gak_pox")),
+                Some(KeyProblem::NotAKey),
+            ),
+            (format!("Bearer {}", good.to_uppercase()), Some(KeyProblem::NotAKey)),
+            (format!("Bearer {good}0"), Some(KeyProblem::NotAKey)),
+        ];
+        for (header, problem) in cases {
+            assert_eq!(PresentedKey::from_header(&header).err(), problem, "{header}");
+        }
+    }
+
+    fn secs(secs: u64) -> Timestamp {
+        Timestamp::from_secs(secs).unwrap()
+    }
+
+    fn key(id: u64, ends_at: Option<Timestamp>) -> AgentKey {
+        AgentKey {
+            id: KeyId(id),
+            digest: SecretDigest([7; 32]),
+            created_at: Timestamp::EPOCH,
+            ends_at,
+        }
+    }
+
+    #[test]
+    fn a_rotated_key_works_for_the_overlap_and_never_longer_than_it_would_have() {
+        let now = secs(1_000);
+        let rows = [
+            (None, 0, Ok(1_000)),
+            (None, 60, Ok(1_060)),
+            (Some(1_030), 60, Ok(1_030)),
+            (Some(1_090), 60, Ok(1_060)),
+            (Some(1_000), 60, Err(KeyRefusal::Ended)),
+            (Some(999), 60, Err(KeyRefusal::Ended)),
+        ];
+        for (ends_at, overlap, expected) in rows {
+            let agent = agent(vec![key(1, ends_at.map(secs)), key(2, None)]);
+            let rotated = agent.with_rotated_key(KeyId(1), key(3, None), Duration::from_secs_u32(overlap), now);
+            let end = rotated.map(|agent| {
+                assert_eq!(agent.keys.len(), 3);
+                assert_eq!(agent.keys[1..], [key(2, None), key(3, None)]);
+                agent.key(KeyId(1)).unwrap().ends_at.unwrap().secs()
+            });
+            assert_eq!(end, expected, "{ends_at:?} {overlap}");
+        }
+        let unknown = agent(vec![]).with_rotated_key(KeyId(1), key(3, None), Duration::DAY, now);
+        assert_eq!(unknown, Err(KeyRefusal::Unknown));
+    }
+
+    #[test]
+    fn a_revoked_key_has_ended_and_one_that_had_ended_keeps_its_end() {
+        let now = secs(1_000);
+        for (ends_at, expected) in [(None, 1_000), (Some(1_030), 1_000), (Some(1_000), 1_000), (Some(7), 7)] {
+            let revoked = agent(vec![key(1, ends_at.map(secs))])
+                .with_revoked_key(KeyId(1), now)
+                .unwrap();
+            let status = revoked.key(KeyId(1)).unwrap().status(now);
+            assert_eq!(
+                status,
+                KeyStatus::Ended {
+                    ended_at: secs(expected)
+                }
+            );
+        }
+        assert_eq!(agent(vec![]).with_revoked_key(KeyId(1), now), Err(KeyRefusal::Unknown));
+    }
+
+    #[test]
+    fn an_agent_takes_a_key_until_its_end() {
+        let agent = agent(vec![key(1, None), key(2, Some(secs(1_000)))]);
+        for (id, at, taken) in [
+            (1, 1_000, true),
+            (2, 999, true),
+            (2, 1_000, false),
+            (2, 1_001, false),
+            (3, 0, false),
+        ] {
+            assert_eq!(agent.takes(KeyId(id), secs(at)), taken, "{id} {at}");
+        }
+    }
+
+    #[test]
+    fn twenty_keys_work_at_most_and_rotation_without_overlap_needs_no_room() {
+        let now = secs(1_000);
+        let full = agent((0..20).map(|id| key(id, None)).collect());
+        assert_eq!(full.clone().with_key(key(20, None), now), Err(KeyRefusal::TooMany));
+        let rotate = |overlap| full.clone().with_rotated_key(KeyId(3), key(20, None), overlap, now);
+        assert_eq!(rotate(Duration::DAY), Err(KeyRefusal::TooMany));
+        assert!(rotate(Duration::from_secs_u32(0)).is_ok());
+    }
+
+    #[test]
+    fn a_key_that_is_there_is_not_added_again() {
+        let now = secs(1_000);
+        let full = agent((0..20).map(|id| key(id, None)).collect());
+        assert_eq!(full.clone().with_key(key(7, None), now), Ok(full.clone()));
+        let rotated = full.with_rotated_key(KeyId(3), key(20, None), Duration::from_secs_u32(0), now);
+        let rotated = rotated.unwrap();
+        let again = rotated
+            .clone()
+            .with_rotated_key(KeyId(3), key(20, None), Duration::from_secs_u32(0), now);
+        assert_eq!(again, Ok(rotated));
+    }
+
+    #[test]
+    fn a_number_of_a_key_has_one_spelling() {
+        assert_eq!(KeyId::parse("00000000000000ff"), Some(KeyId(255)));
+        for text in [
+            "",
+            "ff",
+            "00000000000000FF",
+            "+0000000000000ff",
+            "000000000000000ff",
+            "00000000000000fg",
+        ] {
+            assert_eq!(KeyId::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_a_line_of_text() {
+        let long = "\u{e9}".repeat(100);
+        for (text, expected) in [
+            (" a b ", Some("a b")),
+            (&long, Some(&long)),
+            ("\u{1f4b8}", Some("\u{1f4b8}")),
+        ] {
+            assert_eq!(AgentName::parse(text).as_ref().map(AgentName::as_str), expected);
+        }
+        for text in ["", " \t", "a\nb", "a\u{7f}", &"a".repeat(101)] {
+            assert_eq!(AgentName::parse(text), None, "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_new_key_drops_only_what_has_ended_and_the_record_stays_small(
+            ends in prop::collection::vec(prop::option::of(0_u64..8_000_000), 0..60),
+            now in 3_000_000_u64..5_000_000,
+        ) {
+            let now = secs(now);
+            let keys = ends.iter().zip(0..).map(|(end, id)| key(id, end.map(secs))).collect();
+            let before = agent(keys);
+            let working = |agent: &Agent| -> Vec<AgentKey> {
+                agent.keys.iter().filter(|key| !key.has_ended(now)).cloned().collect()
+            };
+            let mut expected = working(&before);
+            let Ok(after) = before.with_key(key(99, None), now) else {
+                prop_assert!(expected.len() >= Agent::MOST_KEYS);
+                return Ok(());
+            };
+            expected.push(key(99, None));
+            prop_assert_eq!(working(&after), expected);
+            prop_assert!(after.keys.len() <= Agent::MOST_KEPT_KEYS);
+            let cut = now.before(Agent::ENDED_KEYS_KEPT);
+            prop_assert!(after.keys.iter().all(|key| key.ends_at.is_none_or(|end| end > cut)));
+        }
+    }
+}

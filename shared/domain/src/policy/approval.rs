@@ -1,0 +1,215 @@
+//! A request to a person (`docs/spec.md` §2.8, §3.3).
+//!
+//! ```text
+//! pending ──approve──▶ approved ──retry──▶ executed (once)
+//!    │                    │
+//!    ├──reject──▶ rejected└──time──▶ expired
+//!    └──time──▶ expired
+//! ```
+//! Expiry is a fact about the time, not a write: a stored `pending` or `approved` reads as expired from
+//! `expires_at` on.
+
+use crate::{
+    Address, AgentId, Amount, ApprovalId, AskingRule, CallDescription, Fingerprint, OperationSlug, ServiceId,
+    SettlementId, Timestamp, TransactionId, catalog::service::named,
+};
+
+/// One request to a person, bound to exactly one payment request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Approval {
+    /// The approval's id.
+    pub id: ApprovalId,
+    /// Who asks.
+    pub agent: AgentId,
+    /// The `sub` of the user who owns the agent, and decides.
+    pub owner: String,
+    /// The decision that escalated.
+    pub transaction: TransactionId,
+    /// What is asked, to the byte.
+    pub fingerprint: Fingerprint,
+    /// For which service.
+    pub service: ServiceId,
+    /// For which operation.
+    pub operation: OperationSlug,
+    /// How much.
+    pub amount: Amount,
+    /// To whom.
+    pub pay_to: Address,
+    /// The call, as the agent describes it.
+    pub call: CallDescription,
+    /// The policy's threshold then, as it was told.
+    pub threshold: Amount,
+    /// The rule that asked, where the threshold did not.
+    pub rule: Option<AskingRule>,
+    /// When it was asked.
+    pub created_at: Timestamp,
+    /// From when on it is void.
+    pub expires_at: Timestamp,
+    /// What was decided.
+    pub resolution: Resolution,
+}
+
+/// What a person decided, and what followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// Nothing yet.
+    Pending,
+    /// Yes.
+    Approved(Ruling),
+    /// No.
+    Rejected(Ruling),
+    /// Yes, and the payment was authorized: it can't be used again.
+    Executed {
+        /// The approval.
+        ruling: Ruling,
+        /// The one settlement.
+        settlement: SettlementId,
+    },
+}
+
+/// A person's word on an approval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ruling {
+    /// When.
+    pub at: Timestamp,
+    /// The `sub` of the person.
+    pub by: String,
+    /// What they wrote beside it, for themselves and the agent: at most [`NOTE_MAX`] characters.
+    pub note: Option<String>,
+}
+
+/// The longest note on an approval, in characters.
+pub const NOTE_MAX: usize = 500;
+
+named! {
+    /// Where an approval stands at an instant.
+    ApprovalStatus {
+        /// Waiting for a person.
+        Pending = "pending",
+        /// A retry that carries the approval will run.
+        Approved = "approved",
+        /// A person said no.
+        Rejected = "rejected",
+        /// Nobody said yes, or nobody used it, in time.
+        Expired = "expired",
+        /// Used.
+        Executed = "executed",
+    }
+}
+
+impl ApprovalStatus {
+    /// Whether it can still lead to a payment, so that an identical request joins it instead of staging another.
+    pub const fn is_open(self) -> bool {
+        matches!(self, Self::Pending | Self::Approved)
+    }
+}
+
+impl Approval {
+    /// Where it stands at `now`.
+    pub fn status(&self, now: Timestamp) -> ApprovalStatus {
+        let in_time = now < self.expires_at;
+        match &self.resolution {
+            Resolution::Pending if in_time => ApprovalStatus::Pending,
+            Resolution::Approved(_) if in_time => ApprovalStatus::Approved,
+            Resolution::Pending | Resolution::Approved(_) => ApprovalStatus::Expired,
+            Resolution::Rejected(_) => ApprovalStatus::Rejected,
+            Resolution::Executed { .. } => ApprovalStatus::Executed,
+        }
+    }
+
+    /// What a person said.
+    pub const fn ruling(&self) -> Option<&Ruling> {
+        match &self.resolution {
+            Resolution::Pending => None,
+            Resolution::Approved(ruling) | Resolution::Rejected(ruling) | Resolution::Executed { ruling, .. } => {
+                Some(ruling)
+            }
+        }
+    }
+
+    /// When a person decided.
+    pub fn resolved_at(&self) -> Option<Timestamp> {
+        self.ruling().map(|ruling| ruling.at)
+    }
+
+    /// The settlement that used it.
+    pub const fn settlement(&self) -> Option<SettlementId> {
+        match self.resolution {
+            Resolution::Executed { settlement, .. } => Some(settlement),
+            Resolution::Pending | Resolution::Approved(_) | Resolution::Rejected(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Duration, Metadata, ProviderRequest, Url};
+    use uuid::Uuid;
+
+    #[test]
+    fn an_approval_is_open_until_it_expires_and_then_for_good_what_it_was() {
+        let created = Timestamp::EPOCH;
+        let expires = created.after(Duration::DAY);
+        let ruling = Ruling {
+            at: created,
+            by: "o".to_owned(),
+            note: None,
+        };
+        let last = Timestamp::from_micros(expires.micros() - 1).unwrap();
+        let settlement = SettlementId::from_uuid(Uuid::nil());
+        let rows = [
+            (Resolution::Pending, ApprovalStatus::Pending, ApprovalStatus::Expired),
+            (
+                Resolution::Approved(ruling.clone()),
+                ApprovalStatus::Approved,
+                ApprovalStatus::Expired,
+            ),
+            (
+                Resolution::Rejected(ruling.clone()),
+                ApprovalStatus::Rejected,
+                ApprovalStatus::Rejected,
+            ),
+            (
+                Resolution::Executed { ruling, settlement },
+                ApprovalStatus::Executed,
+                ApprovalStatus::Executed,
+            ),
+        ];
+        for (resolution, before, after) in rows {
+            let agent = AgentId::from_uuid(Uuid::nil());
+            let fingerprint = Fingerprint::of_text("x");
+            let approval = Approval {
+                id: ApprovalId::of(agent, &fingerprint, 0),
+                agent,
+                owner: "o".to_owned(),
+                transaction: TransactionId::from_uuid(Uuid::nil()),
+                fingerprint,
+                service: ServiceId::from_uuid(Uuid::nil()),
+                operation: OperationSlug::parse("a.b").unwrap(),
+                amount: Amount::ZERO,
+                pay_to: Address::ZERO,
+                call: CallDescription {
+                    request: ProviderRequest {
+                        method: "GET".to_owned(),
+                        url: Url::parse("https://a.example/").unwrap(),
+                        body_hash: None,
+                    },
+                    target_url: None,
+                    metadata: Metadata::default(),
+                    catalog_price: None,
+                },
+                threshold: Amount::ZERO,
+                rule: None,
+                created_at: created,
+                expires_at: expires,
+                resolution,
+            };
+            assert_eq!(
+                (approval.status(last), approval.status(expires)),
+                (before, after),
+                "{approval:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! What is kept of a decision, for the people who govern the agent.
+
+use crate::{
+    Address, AgentId, Amount, ApprovalId, CallDescription, Check, Fingerprint, OperationSlug, Reason, ServiceId,
+    Settlement, SettlementId, Timestamp, TransactionId, TransferGone, TxHash, catalog::service::named,
+};
+use uuid::Uuid;
+
+named! {
+    /// What was decided.
+    DecisionResult {
+        /// The payment was authorized.
+        Allow = "allow",
+        /// It was refused.
+        Block = "block",
+        /// A person was asked.
+        Escalate = "escalate",
+        /// The payment was confirmed, and then was not on the chain any more.
+        RevertConfirmation = "take_back",
+    }
+}
+
+/// The audit row of a block or an escalation. An allow leaves its settlement instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecisionRecord {
+    /// The audit reference that the caller was given.
+    pub transaction: TransactionId,
+    /// Who asked.
+    pub agent: AgentId,
+    /// The `sub` of the user who owns the agent.
+    pub owner: String,
+    /// For which service.
+    pub service: ServiceId,
+    /// For which operation, as it was named or found.
+    pub operation: Option<OperationSlug>,
+    /// How much.
+    pub amount: Amount,
+    /// To whom.
+    pub pay_to: Address,
+    /// What was asked, to the byte.
+    pub fingerprint: Fingerprint,
+    /// The call, as the agent describes it.
+    pub call: CallDescription,
+    /// When.
+    pub at: Timestamp,
+    /// Why it was refused.
+    pub reason: Reason,
+    /// Which policy version refused it; `None` where the service was never enabled.
+    pub policy_version: Option<u64>,
+    /// The approval that was staged or joined.
+    pub approval: Option<ApprovalId>,
+    /// Every check, in order.
+    pub checks: Vec<Check>,
+    /// How long the decision took.
+    pub latency_ms: u64,
+}
+
+/// One line of an agent's decision log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a page holds a hundred of them, and most are of the two large ones"
+)]
+pub enum LoggedDecision {
+    /// A payment was authorized; its settlement is the record.
+    Allowed(Settlement),
+    /// It was not.
+    Refused(LoggedRefusal),
+    /// A payment was held for made, and no longer is.
+    ConfirmationReverted(ConfirmationReverted),
+}
+
+/// A block or an escalation as the log keeps it: what was said to the caller, in words, and the numbers it rests on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoggedRefusal {
+    /// The audit reference.
+    pub transaction: TransactionId,
+    /// Who asked.
+    pub agent: AgentId,
+    /// For which service.
+    pub service: ServiceId,
+    /// For which operation.
+    pub operation: Option<OperationSlug>,
+    /// How much.
+    pub amount: Amount,
+    /// To whom.
+    pub pay_to: Address,
+    /// The call, as the agent describes it.
+    pub call: CallDescription,
+    /// When.
+    pub at: Timestamp,
+    /// What it was: a block or an escalation.
+    pub result: DecisionResult,
+    /// The slug that was answered.
+    pub error: String,
+    /// The reason, such as `category_block:finance`.
+    pub reason: String,
+    /// The rule or cap that refused.
+    pub rule: String,
+    /// The host that was not allowed.
+    pub hostname: Option<String>,
+    /// Which policy version refused it; `None` where the service was never enabled.
+    pub policy_version: Option<u64>,
+    /// The approval that was staged or joined.
+    pub approval: Option<ApprovalId>,
+    /// Every check, in order.
+    pub checks: Vec<Check>,
+    /// How long the decision took.
+    pub latency_ms: u64,
+}
+
+/// The audit row of a confirmation that was taken back: the transfer it rested on is not on the chain any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfirmationReverted {
+    /// Its own audit reference.
+    pub transaction: TransactionId,
+    /// Whose payment.
+    pub agent: AgentId,
+    /// For which service.
+    pub service: ServiceId,
+    /// For which operation.
+    pub operation: Option<OperationSlug>,
+    /// How much.
+    pub amount: Amount,
+    /// To whom.
+    pub pay_to: Address,
+    /// When it was taken back.
+    pub at: Timestamp,
+    /// The payment.
+    pub settlement: SettlementId,
+    /// The transaction that had confirmed it.
+    pub tx_hash: TxHash,
+    /// Which policy version had allowed it.
+    pub policy_version: u64,
+}
+
+impl ConfirmationReverted {
+    /// `reason` in the log.
+    pub const REASON: &str = "confirmation_vanished";
+
+    /// What is kept of taking back that settlement's confirmation.
+    pub fn of(
+        settlement: &Settlement,
+        transfer_gone: &TransferGone,
+        transaction: TransactionId,
+        at: Timestamp,
+    ) -> Self {
+        let terms = &settlement.terms;
+        Self {
+            transaction,
+            agent: terms.agent,
+            service: terms.service,
+            operation: Some(terms.operation.clone()),
+            amount: terms.amount,
+            pay_to: terms.pay_to,
+            at,
+            settlement: terms.id,
+            tx_hash: transfer_gone.tx_hash(),
+            policy_version: terms.policy_version,
+        }
+    }
+}
+
+impl LoggedDecision {
+    /// Its place in the log: a `UUIDv7` of the decision's time, unique over all agents. Text order is time order.
+    pub const fn place(&self) -> Uuid {
+        match self {
+            Self::Allowed(settlement) => settlement.terms.id.uuid(),
+            Self::Refused(refusal) => refusal.transaction.uuid(),
+            Self::ConfirmationReverted(taken_back) => taken_back.transaction.uuid(),
+        }
+    }
+
+    /// The audit reference.
+    pub const fn transaction(&self) -> TransactionId {
+        match self {
+            Self::Allowed(settlement) => settlement.terms.transaction,
+            Self::Refused(refusal) => refusal.transaction,
+            Self::ConfirmationReverted(taken_back) => taken_back.transaction,
+        }
+    }
+
+    /// For which service.
+    pub const fn service(&self) -> ServiceId {
+        match self {
+            Self::Allowed(settlement) => settlement.terms.service,
+            Self::Refused(refusal) => refusal.service,
+            Self::ConfirmationReverted(taken_back) => taken_back.service,
+        }
+    }
+
+    /// What was decided.
+    pub const fn result(&self) -> DecisionResult {
+        match self {
+            Self::Allowed(_) => DecisionResult::Allow,
+            Self::Refused(refusal) => refusal.result,
+            Self::ConfirmationReverted(_) => DecisionResult::RevertConfirmation,
+        }
+    }
+}

@@ -1,0 +1,829 @@
+//! The decision: may this agent make this payment now?
+//!
+//! [`evaluate`] is a pure function of the [`Facts`]. It runs every check in the order of `docs/errors.md` §4 - identity,
+//! scope, price, budgets, people, funds: the cheapest and most permanent refusal first - and keeps the result of each,
+//! so that a refused agent sees at once everything that stands in its way. The first failed check is the answer.
+//! An approval lifts the approval check alone: caps, scopes and freezes still win.
+//!
+//! An allow takes no memory: the checks are an array, and a grant borrows the facts it rests on. Only what a refusal has
+//! to say is copied (`tests/bench/tests/allocations.rs` counts).
+//!
+//! A [`Grant`] can only be made here. What is deliberately elsewhere: authentication, idempotency and the state of an
+//! approval, which are answered before (`functions/payments`), and the reservation, which holds the grant to what it
+//! was decided on (`shared/store`).
+
+use crate::{
+    Agent, AgentId, AgentStatus, Amount, ApprovalId, CallDescription, Category, Charge, DecisionResult, DomainPattern,
+    EnabledService, Eviction, Intent, Network, Operation, OperationSlug, RetryAt, Rule, RuleId, RuleKind, Service,
+    ServiceId, ServiceSlug, SpendPolicy, Target, Timestamp, Unpayable, Vendor, Window, catalog::service::named,
+};
+
+/// Everything a decision rests on.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// Who asks.
+    pub agent: &'a Agent,
+    /// What is asked.
+    pub intent: &'a Intent,
+    /// Whose service it is.
+    pub service: &'a Service,
+    /// Which operation is called; `None` where what is called is none of the service's.
+    pub operation: Option<&'a Operation>,
+    /// The one network that is paid on.
+    pub network: Network,
+    /// The service's record on the agent; `None` when it was never enabled.
+    pub enabled: Option<&'a EnabledService>,
+    /// The day's window of the agent and service.
+    pub day: &'a Window,
+    /// The window of each of the agent's `budget_limit` rules.
+    pub budgets: &'a [(RuleId, Window)],
+    /// The approval that the request carries, already checked to be its own and approved.
+    pub approval: Option<ApprovalId>,
+    /// The wallet's balance; `None` while it is not known.
+    pub balance: Option<Amount>,
+    /// The time that would be recorded: see [`recorded_time`].
+    pub at: Timestamp,
+    /// How many expired entries a grant takes along.
+    pub eviction: Eviction,
+}
+
+/// The time that a decision at `now` records: never before what any of its windows was already cleared to.
+pub fn recorded_time<'a>(now: Timestamp, windows: impl IntoIterator<Item = &'a Window>) -> Timestamp {
+    windows.into_iter().fold(now, |at, window| at.max(window.earliest(now)))
+}
+
+/// What is decided.
+#[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a boxed grant would be the one allocation of an allow"
+)]
+pub enum Decision<'a> {
+    /// The payment may be reserved and signed.
+    Allow(Grant<'a>),
+    /// It may not, or a person decides first.
+    Refuse(Denial),
+    /// The request lacks something that this policy needs: `metadata.target_url`.
+    NeedsTarget,
+}
+
+/// Leave to reserve exactly this payment. Only [`evaluate`] makes one.
+#[derive(Clone, Debug)]
+pub struct Grant<'a> {
+    facts: Facts<'a>,
+    operation: &'a Operation,
+    enabled: &'a EnabledService,
+    checks: Checks,
+}
+
+impl<'a> Grant<'a> {
+    /// The recorded time: the settlement's `authorized_at`.
+    pub const fn at(&self) -> Timestamp {
+        self.facts.at
+    }
+    /// Who may pay.
+    pub const fn agent(&self) -> AgentId {
+        self.facts.agent.id
+    }
+    /// For whose service.
+    pub const fn service(&self) -> ServiceId {
+        self.facts.service.id
+    }
+    /// For which operation.
+    pub const fn operation(&self) -> &'a OperationSlug {
+        &self.operation.slug
+    }
+    /// How much.
+    pub const fn amount(&self) -> Amount {
+        self.facts.intent.offer.amount()
+    }
+    /// The call, as its agent describes it.
+    pub fn call(&self) -> CallDescription {
+        CallDescription::of(self.facts.intent, self.facts.operation, self.facts.network)
+    }
+    /// The version of the agent's record (status, keys, rules) that allowed it.
+    pub const fn agent_version(&self) -> u64 {
+        self.facts.agent.version
+    }
+    /// The policy version that allowed it.
+    pub const fn policy_version(&self) -> u64 {
+        self.enabled.version
+    }
+    /// What the reservation adds to which window, the day's first. None is unknown, and each of them fits.
+    pub fn charges(&self) -> impl Iterator<Item = Charge<'a>> {
+        charges(self.facts, self.enabled).flatten()
+    }
+    /// The approval that the reservation uses up.
+    pub const fn approval(&self) -> Option<ApprovalId> {
+        self.facts.approval
+    }
+    /// Every check, in order.
+    pub const fn checks(&self) -> &[Check] {
+        &self.checks
+    }
+}
+
+/// A refusal or escalation, before it has been recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denial {
+    /// The first failed check's answer.
+    pub reason: Reason,
+    /// Every check, in order.
+    pub checks: Vec<Check>,
+    /// The policy version that refused it; `None` where the service is not enabled.
+    pub policy_version: Option<u64>,
+    /// The instant it was judged at.
+    pub at: Timestamp,
+}
+
+impl Denial {
+    /// Whether a person is asked.
+    pub const fn escalates(&self) -> bool {
+        matches!(self.reason, Reason::ApprovalRequired { .. })
+    }
+
+    /// Whether the answer rests on what a window held at one instant, and so must be shown to have held still.
+    pub const fn rests_on_windows(&self) -> bool {
+        matches!(
+            self.reason,
+            Reason::DailyLimit { .. } | Reason::PolicyBlocked(Block::Budget { .. })
+        )
+    }
+}
+
+/// A refusal or escalation as it is recorded and answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The audit reference.
+    pub transaction: crate::TransactionId,
+    /// Why.
+    pub reason: Reason,
+    /// Every check, in order; empty where none was run.
+    pub checks: Vec<Check>,
+    /// How long the decision took.
+    pub latency_ms: u64,
+}
+
+/// Why a payment is refused, with the context that `docs/spec.md` §7 gives each slug.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// 403 `service_not_enabled`.
+    ServiceNotEnabled {
+        /// The service.
+        service: ServiceSlug,
+    },
+    /// 403 `operation_not_enabled_for_agent`.
+    OperationNotEnabled {
+        /// What is called or, where that is no operation of the service, what was named.
+        operation: Option<OperationSlug>,
+        /// What is in scope; `None` means all that the catalog knows.
+        enabled: Option<Vec<OperationSlug>>,
+    },
+    /// 403 `domain_not_allowed`.
+    DomainNotAllowed {
+        /// The target's host, as compared.
+        hostname: String,
+        /// The allowlist.
+        allowed: Vec<DomainPattern>,
+    },
+    /// 402 `amount_exceeds_max`.
+    AmountExceedsMax {
+        /// The provider's price.
+        amount: Amount,
+        /// The request's ceiling.
+        max_payment: Amount,
+    },
+    /// 402 `amount_exceeds_per_call_limit`.
+    PerCallLimit {
+        /// The provider's price.
+        amount: Amount,
+        /// The cap.
+        max_per_call: Amount,
+    },
+    /// 403 `policy_blocked`.
+    PolicyBlocked(Block),
+    /// 402 `daily_spend_limit_exceeded`.
+    DailyLimit {
+        /// What counts now.
+        spend_today: Amount,
+        /// The provider's price.
+        amount: Amount,
+        /// The cap.
+        max_per_day: Amount,
+        /// When the same call fits.
+        retry_at: RetryAt,
+    },
+    /// 402 `approval_required`.
+    ApprovalRequired {
+        /// The approval to wait for; `None` until it has been staged.
+        approval: Option<ApprovalId>,
+        /// The provider's price.
+        amount: Amount,
+        /// The policy's threshold.
+        threshold: Amount,
+        /// The rule, where one asked and the threshold did not.
+        rule: Option<AskingRule>,
+    },
+    /// 402 `insufficient_usdc_balance`.
+    InsufficientBalance {
+        /// What the wallet holds.
+        balance: Amount,
+        /// What the call costs.
+        required: Amount,
+        /// The wallet.
+        wallet: crate::Address,
+    },
+}
+
+/// A rule of kind `approval_required` that asks a person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AskingRule {
+    /// The rule.
+    pub id: RuleId,
+    /// The amount above which it asks.
+    pub above: Amount,
+}
+
+/// What `policy_blocked` says in `decision.reason` and `decision.rule_triggered`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Block {
+    /// The agent is frozen.
+    AgentFrozen,
+    /// A category is blocked by a rule.
+    Category(Category),
+    /// The vendor is on no allowlist.
+    Vendor(ServiceSlug),
+    /// The catalog does not say what a call of the operation costs, or whom it pays.
+    Unpayable(Unpayable),
+    /// The offer pays somebody else than the operation's payee.
+    PayeeNotInCatalog,
+    /// The offer pays the agent's own wallet.
+    PayeeIsPayer,
+    /// The offer asks more than the catalog lets a call of the operation cost.
+    PriceAboveCatalog {
+        /// The operation's maximum or, without one, its fixed price.
+        max: Amount,
+    },
+    /// A budget over all services is used up.
+    Budget {
+        /// The rule.
+        rule: RuleId,
+        /// Its limit.
+        limit: Amount,
+        /// What counts now.
+        used: Amount,
+        /// When the same call fits.
+        retry_at: RetryAt,
+    },
+    /// A person said no.
+    ApprovalRejected,
+    /// The approval was not used in time.
+    ApprovalExpired,
+    /// The approval is for another request.
+    ApprovalMismatch,
+    /// As many questions of the agent's as may wait for a person wait already.
+    TooManyApprovals {
+        /// How many may.
+        limit: u32,
+    },
+}
+
+impl Block {
+    /// `decision.reason`.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::AgentFrozen => "agent_frozen".to_owned(),
+            Self::Category(category) => format!("category_block:{}", category.name()),
+            Self::Vendor(service) => format!("vendor_allowlist:{service}"),
+            Self::Unpayable(unpayable) => format!("vendor_allowlist:{}", unpayable.name()),
+            Self::PayeeNotInCatalog => "vendor_allowlist:pay_to_not_in_catalog".to_owned(),
+            Self::PayeeIsPayer => "vendor_allowlist:pay_to_is_own_wallet".to_owned(),
+            Self::PriceAboveCatalog { .. } => "vendor_allowlist:price_above_catalog_maximum".to_owned(),
+            Self::Budget { rule, .. } => format!("budget_limit:{rule}"),
+            Self::ApprovalRejected => "approval_rejected".to_owned(),
+            Self::ApprovalExpired => "approval_expired".to_owned(),
+            Self::ApprovalMismatch => "approval_request_mismatch".to_owned(),
+            Self::TooManyApprovals { .. } => "too_many_open_approvals".to_owned(),
+        }
+    }
+
+    /// `decision.rule_triggered`.
+    pub const fn rule(&self) -> &'static str {
+        match self {
+            Self::AgentFrozen => "agent_frozen",
+            Self::Category(_) => RuleKind::CATEGORY_BLOCK,
+            Self::Vendor(_)
+            | Self::Unpayable(_)
+            | Self::PayeeNotInCatalog
+            | Self::PayeeIsPayer
+            | Self::PriceAboveCatalog { .. } => RuleKind::VENDOR_ALLOWLIST,
+            Self::Budget { .. } => RuleKind::BUDGET_LIMIT,
+            Self::ApprovalRejected | Self::ApprovalExpired | Self::ApprovalMismatch | Self::TooManyApprovals { .. } => {
+                RuleKind::APPROVAL_REQUIRED
+            }
+        }
+    }
+}
+
+impl Reason {
+    /// The `error` slug.
+    pub const fn slug(&self) -> &'static str {
+        match self {
+            Self::ServiceNotEnabled { .. } => "service_not_enabled",
+            Self::OperationNotEnabled { .. } => "operation_not_enabled_for_agent",
+            Self::DomainNotAllowed { .. } => "domain_not_allowed",
+            Self::AmountExceedsMax { .. } => "amount_exceeds_max",
+            Self::PerCallLimit { .. } => "amount_exceeds_per_call_limit",
+            Self::PolicyBlocked(_) => "policy_blocked",
+            Self::DailyLimit { .. } => "daily_spend_limit_exceeded",
+            Self::ApprovalRequired { .. } => "approval_required",
+            Self::InsufficientBalance { .. } => "insufficient_usdc_balance",
+        }
+    }
+
+    /// `decision.reason`, and the `reason` of a preflight: a rule's own reason, else the slug.
+    pub fn text(&self) -> String {
+        match self {
+            Self::PolicyBlocked(block) => block.reason(),
+            other => other.slug().to_owned(),
+        }
+    }
+
+    /// `decision.rule_triggered`: the name of the check or rule.
+    pub const fn rule(&self) -> &'static str {
+        match self {
+            Self::ServiceNotEnabled { .. } => "service_enabled",
+            Self::OperationNotEnabled { .. } => "enabled_operations",
+            Self::DomainNotAllowed { .. } => "allowed_domains",
+            Self::AmountExceedsMax { .. } => "max_payment_units",
+            Self::PerCallLimit { .. } => "max_per_call_units",
+            Self::PolicyBlocked(block) => block.rule(),
+            Self::DailyLimit { .. } => "max_per_day_units",
+            Self::ApprovalRequired { rule: None, .. } => "require_approval_above_units",
+            Self::ApprovalRequired { rule: Some(_), .. } => RuleKind::APPROVAL_REQUIRED,
+            Self::InsufficientBalance { .. } => "usdc_balance",
+        }
+    }
+
+    /// `decision.result`.
+    pub const fn result(&self) -> DecisionResult {
+        match self {
+            Self::ApprovalRequired { .. } => DecisionResult::Escalate,
+            Self::ServiceNotEnabled { .. }
+            | Self::OperationNotEnabled { .. }
+            | Self::DomainNotAllowed { .. }
+            | Self::AmountExceedsMax { .. }
+            | Self::PerCallLimit { .. }
+            | Self::PolicyBlocked(_)
+            | Self::DailyLimit { .. }
+            | Self::InsufficientBalance { .. } => DecisionResult::Block,
+        }
+    }
+}
+
+named! {
+    /// The checks, in the order in which they are made and answered.
+    CheckName {
+        /// The service has a record on the agent, and it is on.
+        ServiceEnabled = "service_enabled",
+        /// The agent is not frozen.
+        AgentActive = "agent_active",
+        /// The operation is in scope.
+        OperationEnabled = "enabled_operations",
+        /// The target's host is allowed.
+        Domain = "allowed_domains",
+        /// The price is within the request's own ceiling.
+        MaxPayment = "max_payment_units",
+        /// The price is within the cap per call.
+        PerCall = "max_per_call_units",
+        /// The category is not blocked.
+        Category = RuleKind::CATEGORY_BLOCK,
+        /// The vendor is allowed, and is the one that the catalog names.
+        Vendor = RuleKind::VENDOR_ALLOWLIST,
+        /// Every budget has room.
+        Budget = RuleKind::BUDGET_LIMIT,
+        /// The day's window has room.
+        Day = "max_per_day_units",
+        /// No person has to decide first.
+        Approval = "approval",
+        /// The wallet can pay.
+        Balance = "usdc_balance",
+    }
+
+    /// What a check found.
+    CheckOutcome {
+        /// It holds.
+        Passed = "passed",
+        /// It does not.
+        Failed = "failed",
+        /// It does not, and an approval lifts it.
+        Waived = "lifted",
+        /// It could not be made: there is no policy to judge by, or the chain was not asked.
+        Unknown = "unknown",
+    }
+}
+
+/// One check's result, with its numbers where it has any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// Which check.
+    pub name: CheckName,
+    /// What it found.
+    pub outcome: CheckOutcome,
+    /// The limit.
+    pub limit: Option<Amount>,
+    /// What of it is used, this call not included.
+    pub used: Option<Amount>,
+    /// What of it is left, this call not included.
+    pub remaining: Option<Amount>,
+}
+
+/// All of them, in the order of [`CheckName::ALL`].
+type Checks = [Check; CheckName::ALL.len()];
+
+/// Decides. See the module's documentation.
+pub fn evaluate<'a>(facts: &Facts<'a>) -> Decision<'a> {
+    let mut failure = FirstFailure { first: None };
+    let amount = facts.intent.offer.amount();
+    let enabled = facts.enabled.filter(|enabled| enabled.enabled);
+    let policy = enabled.map(|enabled| &enabled.policy);
+
+    let service_enabled = failure.note(CheckName::ServiceEnabled, enabled.is_some(), || {
+        service_not_enabled(facts).into()
+    });
+    let active = facts.agent.status == AgentStatus::Active;
+    let agent_active = failure.note(CheckName::AgentActive, active, || Block::AgentFrozen.into());
+    let operation = operation(&mut failure, facts, policy);
+    let domain = domain(&mut failure, facts, policy);
+
+    let ceiling = Some((facts.intent.max_payment, Amount::ZERO));
+    let max_payment = failure.compare(CheckName::MaxPayment, amount, ceiling, |max_payment, _| {
+        Reason::AmountExceedsMax { amount, max_payment }.into()
+    });
+    let cap = policy.map(|policy| (policy.max_per_call, Amount::ZERO));
+    let per_call = failure.compare(CheckName::PerCall, amount, cap, |max_per_call, _| {
+        Reason::PerCallLimit { amount, max_per_call }.into()
+    });
+
+    let category = category(&mut failure, facts);
+    let vendor = vendor(&mut failure, facts);
+    let budget = budget(&mut failure, facts);
+
+    let day = policy.map(|policy| (policy.max_per_day, facts.day.live(facts.at)));
+    let day = failure.compare(CheckName::Day, amount, day, |max_per_day, spend_today| {
+        let retry_at = facts.day.fits(amount, max_per_day, facts.at);
+        daily_limit(facts, spend_today, max_per_day, retry_at).into()
+    });
+    let approval = approval(&mut failure, facts, policy);
+    let balance = facts.balance.map(|balance| (balance, Amount::ZERO));
+    let balance = failure.compare(CheckName::Balance, amount, balance, |balance, _| {
+        let (required, wallet) = (amount, facts.agent.wallet.address);
+        Reason::InsufficientBalance {
+            balance,
+            required,
+            wallet,
+        }
+        .into()
+    });
+
+    let checks = [
+        service_enabled,
+        agent_active,
+        operation,
+        domain,
+        max_payment,
+        per_call,
+        category,
+        vendor,
+        budget,
+        day,
+        approval,
+        balance,
+    ];
+    decide(failure, &checks, facts)
+}
+
+fn decide<'a>(failure: FirstFailure, checks: &Checks, facts: &Facts<'a>) -> Decision<'a> {
+    let refuse = |reason| {
+        Decision::Refuse(Denial {
+            reason,
+            checks: checks.to_vec(),
+            policy_version: facts.enabled.map(|enabled| enabled.version),
+            at: facts.at,
+        })
+    };
+    match failure.first {
+        Some(Finding::TargetMissing) => return Decision::NeedsTarget,
+        Some(Finding::Reason(reason)) => return refuse(reason),
+        None => {}
+    }
+    // Every check passed, so a policy and an operation exist and every charge fits; were one missing all the same, nothing
+    // is allowed.
+    let Some(enabled) = facts.enabled else {
+        return refuse(service_not_enabled(facts));
+    };
+    let Some(operation) = facts.operation else {
+        return refuse(operation_not_enabled(facts, &enabled.policy));
+    };
+    if !charges(*facts, enabled).all(|charge| charge.is_some_and(|charge| charge.fits())) {
+        let (live, max_per_day) = (facts.day.live(facts.at), enabled.policy.max_per_day);
+        return refuse(daily_limit(facts, live, max_per_day, RetryAt::NotBefore(facts.at)));
+    }
+    Decision::Allow(Grant {
+        facts: *facts,
+        operation,
+        enabled,
+        checks: *checks,
+    })
+}
+
+/// What a payment adds to which window, the day's first; `None` for a budget whose window is not among the facts.
+fn charges<'a>(facts: Facts<'a>, enabled: &'a EnabledService) -> impl Iterator<Item = Option<Charge<'a>>> {
+    let charge =
+        move |window: &'a Window, cap| window.charge(facts.intent.offer.amount(), cap, facts.at, facts.eviction);
+    // The day's write is held to the policy that was read, not to the stamp that lay beside it.
+    let day = Charge {
+        stamp: enabled.version,
+        ..charge(facts.day, enabled.policy.max_per_day)
+    };
+    let budgets = facts.agent.budgets().map(move |budget| {
+        let window = budget.window(facts.budgets)?;
+        Some(charge(window, budget.limit))
+    });
+    std::iter::once(Some(day)).chain(budgets)
+}
+
+fn service_not_enabled(facts: &Facts<'_>) -> Reason {
+    let service = facts.service.slug.clone();
+    Reason::ServiceNotEnabled { service }
+}
+
+fn daily_limit(facts: &Facts<'_>, spend_today: Amount, max_per_day: Amount, retry_at: RetryAt) -> Reason {
+    Reason::DailyLimit {
+        spend_today,
+        amount: facts.intent.offer.amount(),
+        max_per_day,
+        retry_at,
+    }
+}
+
+fn operation_not_enabled(facts: &Facts<'_>, policy: &SpendPolicy) -> Reason {
+    let called = facts.operation.map(|operation| &operation.slug);
+    Reason::OperationNotEnabled {
+        operation: called.or(facts.intent.operation.as_ref()).cloned(),
+        enabled: policy.enabled_operations.clone(),
+    }
+}
+
+/// Check 3: what is called is an operation of the service, and in scope.
+fn operation(failure: &mut FirstFailure, facts: &Facts<'_>, policy: Option<&SpendPolicy>) -> Check {
+    let Some(policy) = policy else {
+        return Check::unknown(CheckName::OperationEnabled);
+    };
+    let in_scope = |operation: &Operation| policy.allows_operation(&operation.slug);
+    failure.note(
+        CheckName::OperationEnabled,
+        facts.operation.is_some_and(in_scope),
+        || operation_not_enabled(facts, policy).into(),
+    )
+}
+
+/// Check 4: what a scrape or crawl is pointed at.
+fn domain(failure: &mut FirstFailure, facts: &Facts<'_>, policy: Option<&SpendPolicy>) -> Check {
+    let (Some(policy), Some(operation)) = (policy, facts.operation) else {
+        return Check::unknown(CheckName::Domain);
+    };
+    if !operation.fetches_target(facts.service.category) || policy.allows_any_domain() {
+        return Check::passed(CheckName::Domain);
+    }
+    let target = facts.intent.target.as_ref();
+    let allows = |target: &Target| policy.allowed_domains.iter().any(|pattern| pattern.matches(target));
+    // A provider fetches what the call says, whatever the agent says beside it.
+    let refused = match target {
+        Some(target) if !allows(target) => Some(target.host().to_owned()),
+        Some(_) | None => facts.intent.request.targets_in_query().find_map(|named| match named {
+            Ok(target) => (!allows(&target)).then(|| target.host().to_owned()),
+            Err(unreadable) => Some(unreadable),
+        }),
+    };
+    failure.note(
+        CheckName::Domain,
+        target.is_some() && refused.is_none(),
+        || match refused {
+            Some(hostname) if target.is_some() => Finding::Reason(Reason::DomainNotAllowed {
+                hostname,
+                allowed: policy.allowed_domains.clone(),
+            }),
+            Some(_) | None => Finding::TargetMissing,
+        },
+    )
+}
+
+/// The categories that rules see: the operation's own, then its service's.
+fn categories<'a>(facts: &Facts<'a>) -> impl Iterator<Item = Category> + use<'a> {
+    let of_operation = facts.operation.map(|operation| operation.category);
+    of_operation.into_iter().chain(std::iter::once(facts.service.category))
+}
+
+/// Check 7: the categories.
+fn category(failure: &mut FirstFailure, facts: &Facts<'_>) -> Check {
+    let blocked = facts.agent.rules.iter().find_map(|rule| blocked_category(rule, facts));
+    failure.note(CheckName::Category, blocked.is_none(), || {
+        Block::Category(blocked.unwrap_or(facts.service.category)).into()
+    })
+}
+
+/// Which of the categories the rule blocks.
+fn blocked_category(rule: &Rule, facts: &Facts<'_>) -> Option<Category> {
+    let RuleKind::CategoryBlock { categories: blocked } = &rule.kind else {
+        return None;
+    };
+    categories(facts).find(|category| blocked.contains(category))
+}
+
+/// Check 8: every allowlist names the vendor, and the money goes to the operation's own payee, at its price.
+fn vendor(failure: &mut FirstFailure, facts: &Facts<'_>) -> Check {
+    let Some(operation) = facts.operation else {
+        return Check::unknown(CheckName::Vendor);
+    };
+    let wrong = wrong_vendor(facts, operation);
+    failure.note(CheckName::Vendor, wrong.is_none(), || {
+        wrong.unwrap_or(Block::PayeeNotInCatalog).into()
+    })
+}
+
+fn wrong_vendor(facts: &Facts<'_>, operation: &Operation) -> Option<Block> {
+    let pay_to = facts.intent.offer.pay_to();
+    let listed = facts.agent.rules.iter().all(|rule| match &rule.kind {
+        RuleKind::VendorAllowlist { vendors } => vendors.iter().any(|vendor| match vendor {
+            Vendor::Service(slug) => *slug == facts.service.slug,
+            Vendor::Wallet(wallet) => *wallet == pay_to,
+        }),
+        RuleKind::CategoryBlock { .. } | RuleKind::BudgetLimit { .. } | RuleKind::ApprovalRequired { .. } => true,
+    });
+    if !listed {
+        return Some(Block::Vendor(facts.service.slug.clone()));
+    }
+    if pay_to == facts.agent.wallet.address {
+        return Some(Block::PayeeIsPayer);
+    }
+    let payable = match operation.payable(facts.network) {
+        Ok(payable) => payable,
+        Err(unpayable) => return Some(Block::Unpayable(unpayable)),
+    };
+    if pay_to != payable.pay_to {
+        return Some(Block::PayeeNotInCatalog);
+    }
+    let max = payable.most;
+    (facts.intent.offer.amount() > max).then_some(Block::PriceAboveCatalog { max })
+}
+
+/// Check 9: the budgets; the fullest one tells the numbers.
+fn budget(failure: &mut FirstFailure, facts: &Facts<'_>) -> Check {
+    let amount = facts.intent.offer.amount();
+    let budgets = facts.agent.budgets();
+    let tightest = budgets
+        .filter_map(|budget| Some((budget, budget.window(facts.budgets)?)))
+        .min_by_key(|(budget, window)| window.remaining(budget.limit, facts.at));
+    let Some((budget, window)) = tightest else {
+        return Check::passed(CheckName::Budget);
+    };
+    let used = window.live(facts.at);
+    failure.compare(CheckName::Budget, amount, Some((budget.limit, used)), |limit, used| {
+        Block::Budget {
+            rule: budget.rule.id,
+            limit,
+            used,
+            retry_at: window.fits(amount, limit, facts.at),
+        }
+        .into()
+    })
+}
+
+/// Check 11: the threshold, then the rules.
+fn approval(failure: &mut FirstFailure, facts: &Facts<'_>, policy: Option<&SpendPolicy>) -> Check {
+    let Some(policy) = policy else {
+        return Check::unknown(CheckName::Approval);
+    };
+    let amount = facts.intent.offer.amount();
+    let threshold = policy.require_approval_above;
+    let asks = amount > threshold;
+    let mut rules = facts.agent.rules.iter();
+    let rule = if asks {
+        None
+    } else {
+        rules.find_map(|rule| asking_rule(rule, facts))
+    };
+    let check = match (asks || rule.is_some(), facts.approval) {
+        (false, _) => Check::passed(CheckName::Approval),
+        (true, Some(_)) => Check::without_numbers(CheckName::Approval, CheckOutcome::Waived),
+        (true, None) => failure.note(CheckName::Approval, false, || {
+            Reason::ApprovalRequired {
+                approval: None,
+                amount,
+                threshold,
+                rule,
+            }
+            .into()
+        }),
+    };
+    Check {
+        limit: Some(rule.map_or(threshold, |rule| rule.above)),
+        ..check
+    }
+}
+
+/// The rule and its amount, if it is one of kind `approval_required` that asks about this payment.
+fn asking_rule(rule: &Rule, facts: &Facts<'_>) -> Option<AskingRule> {
+    let RuleKind::ApprovalRequired {
+        services,
+        categories: listed,
+        above,
+    } = &rule.kind
+    else {
+        return None;
+    };
+    let service = services
+        .as_ref()
+        .is_none_or(|services| services.contains(&facts.service.slug));
+    let category = listed
+        .as_ref()
+        .is_none_or(|listed| categories(facts).any(|category| listed.contains(&category)));
+    let above = above.unwrap_or(Amount::ZERO);
+    (service && category && facts.intent.offer.amount() > above).then_some(AskingRule { id: rule.id, above })
+}
+
+enum Finding {
+    Reason(Reason),
+    TargetMissing,
+}
+
+impl From<Reason> for Finding {
+    fn from(reason: Reason) -> Self {
+        Self::Reason(reason)
+    }
+}
+
+impl From<Block> for Finding {
+    fn from(block: Block) -> Self {
+        Self::Reason(Reason::PolicyBlocked(block))
+    }
+}
+
+impl Check {
+    const fn without_numbers(name: CheckName, outcome: CheckOutcome) -> Self {
+        Self {
+            name,
+            outcome,
+            limit: None,
+            used: None,
+            remaining: None,
+        }
+    }
+
+    const fn passed(name: CheckName) -> Self {
+        Self::without_numbers(name, CheckOutcome::Passed)
+    }
+
+    const fn unknown(name: CheckName) -> Self {
+        Self::without_numbers(name, CheckOutcome::Unknown)
+    }
+}
+
+/// The first failure of the checks so far. A finding is only made where it is the first, since making one may copy.
+struct FirstFailure {
+    first: Option<Finding>,
+}
+
+impl FirstFailure {
+    /// Notes whether a check holds.
+    fn note(&mut self, name: CheckName, holds: bool, finding: impl FnOnce() -> Finding) -> Check {
+        if holds {
+            return Check::passed(name);
+        }
+        if self.first.is_none() {
+            self.first = Some(finding());
+        }
+        Check::without_numbers(name, CheckOutcome::Failed)
+    }
+
+    /// Notes whether `amount` fits into what `(limit, used)` leaves; unknown without a limit.
+    fn compare(
+        &mut self,
+        name: CheckName,
+        amount: Amount,
+        limit_and_used: Option<(Amount, Amount)>,
+        finding: impl FnOnce(Amount, Amount) -> Finding,
+    ) -> Check {
+        let Some((limit, used)) = limit_and_used else {
+            return Check::unknown(name);
+        };
+        let fits = used.plus(amount).is_some_and(|sum| sum <= limit);
+        Check {
+            limit: Some(limit),
+            used: Some(used),
+            remaining: Some(limit.above(used)),
+            ..self.note(name, fits, || finding(limit, used))
+        }
+    }
+}

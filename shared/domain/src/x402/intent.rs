@@ -1,0 +1,88 @@
+//! What an agent asks, and what in the catalog it is about. Deliberately elsewhere: how a request is read
+//! (`shared/api/src/http/payment_body.rs`).
+
+use crate::{
+    Amount, Catalog, ErrorKind, Fingerprint, Metadata, Offer, Operation, OperationSlug, Problem, ProviderRequest,
+    Result, Service, Target,
+};
+
+/// A payment that an agent wants to make.
+#[derive(Clone, Debug)]
+pub struct Intent {
+    /// The entry of the provider's requirement that would be paid.
+    pub offer: Offer,
+    /// The agent's own ceiling.
+    pub max_payment: Amount,
+    /// The provider call that is paid for.
+    pub request: ProviderRequest,
+    /// The service as it was named: slug or UUID.
+    pub service: Option<String>,
+    /// The operation as it was named.
+    pub operation: Option<OperationSlug>,
+    /// The page that a scrape or crawl is pointed at.
+    pub target: Option<Target>,
+    /// What else the agent says of the call.
+    pub metadata: Metadata,
+    /// What makes this request this request.
+    pub fingerprint: Fingerprint,
+}
+
+/// The catalog entry that an intent is about.
+#[derive(Clone, Copy, Debug)]
+pub struct CatalogMatch<'a> {
+    /// The service.
+    pub service: &'a Service,
+    /// The operation that is called; `None` where what is called is none of the service's, and so can't be paid.
+    pub operation: Option<&'a Operation>,
+}
+
+impl<'a> CatalogMatch<'a> {
+    /// Finds what an intent is about (`docs/decisions.md` §3). What is called, by method and address, decides; the names that
+    /// the intent gives only narrow it, and must agree.
+    ///
+    /// Only services that are in the catalog, in its curated set and not disabled can be bought from: naming another one, or
+    /// calling a host where none of them is, is `service_not_found`. A call of an open service's host, or for a named one,
+    /// that is no operation of any is out of every scope: a purchase without an operation. Names that contradict what is
+    /// called are a malformed request.
+    pub fn of(intent: &'a Intent, catalog: &'a Catalog) -> Result<Self> {
+        let ProviderRequest { method, url, .. } = &intent.request;
+        let named = match &intent.service {
+            None => None,
+            Some(reference) => {
+                let service = catalog.by_reference(reference).filter(|service| service.is_open());
+                Some(service.ok_or(ErrorKind::ServiceNotFound)?)
+            }
+        };
+        let mut called = catalog.called(method, url).peekable();
+        if called.peek().is_none() {
+            let service = named
+                .or_else(|| catalog.at_host(url))
+                .ok_or(ErrorKind::ServiceNotFound)?;
+            return Ok(Self {
+                service,
+                operation: None,
+            });
+        }
+        let mut of_service = called
+            .filter(|(service, _)| named.is_none_or(|named| named.id == service.id))
+            .peekable();
+        let mismatch = |path, message| Err(ErrorKind::InvalidRequest(vec![Problem::at(path, message)]).into());
+        if of_service.peek().is_none() {
+            return mismatch(
+                "/service_id",
+                "names another service than the one that `original_request` calls",
+            );
+        }
+        let is_named = |operation: &Operation| intent.operation.as_ref().is_none_or(|named| operation.slug == *named);
+        match of_service.find(|(_, operation)| is_named(operation)) {
+            Some((service, operation)) => Ok(Self {
+                service,
+                operation: Some(operation),
+            }),
+            None => mismatch(
+                "/operation_id",
+                "names another operation than the one that `original_request` calls",
+            ),
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! The catalog table: one item per service, one per slug that claims it, one per service with what probes have seen of
+//! it, and one that counts the versions.
+//!
+//! Always true: a slug belongs to one service; every change of a service is conditional on the version that it was made
+//! on, and moves the catalog's version in the same transaction, so whoever saw the version before the services has at
+//! least that version of them. What probes have seen is no part of a service: recording it moves neither version.
+
+use crate::{
+    codec::attribute::Attribute as _,
+    codec::backoff::Backoff,
+    codec::fault::{Fault, failed},
+    codec::item::{Draft, Item, Row},
+    codec::key::catalog as key,
+    codec::map::{read_probe, write_probe},
+    codec::transact::{Known, Transaction, update_once_free},
+};
+use aws_sdk_dynamodb::{
+    Client,
+    types::{
+        AttributeValue,
+        builders::{ConditionCheckBuilder, DeleteBuilder, PutBuilder, UpdateBuilder},
+    },
+};
+use purser_domain::{Catalog, Error, ProbeRecord, Result, Service, ServiceId, ServiceSlug, Timestamp};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+/// The table of services.
+#[derive(Clone, Debug)]
+pub struct CatalogTable {
+    db: Client,
+    table: Arc<str>,
+}
+
+/// What became of a service's entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listed {
+    /// It is stored.
+    Stored,
+    /// Another service has its slug; nothing was written.
+    SlugTaken {
+        /// That service.
+        by: ServiceId,
+    },
+    /// The entry is not, or no longer, at the version that the change was made on; nothing was written.
+    Changed {
+        /// The version that it is at; zero where there is none.
+        version: u64,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Role {
+    Service,
+    Slug,
+    OldSlug,
+    Probes,
+    Version,
+}
+
+const READING: &str = "reading the catalog";
+
+impl CatalogTable {
+    /// The services in this table.
+    pub fn new(db: Client, table: impl Into<Arc<str>>) -> Self {
+        Self {
+            db,
+            table: table.into(),
+        }
+    }
+
+    /// The number of changes so far; equal numbers mean equal catalogs.
+    pub async fn version(&self) -> Result<u64> {
+        match self.get(key::VERSION.to_owned()).await? {
+            None => Ok(0),
+            Some(item) => Row::new(&self.table, &item).get("n"),
+        }
+    }
+
+    /// Every service, as of now.
+    pub async fn load(&self) -> Result<Catalog> {
+        let items = self.scan(&[key::SERVICES]).await?;
+        let services = items.iter().map(|item| self.read_service(item));
+        services.collect::<Result<_>>().map(Catalog::new)
+    }
+
+    /// Every service with what probes have seen of it, as of now, by slug.
+    pub async fn load_probed(&self) -> Result<Vec<(Service, ProbeRecord)>> {
+        let items = self.scan(&[key::SERVICES, key::PROBES]).await?;
+        let mut services = Vec::new();
+        let mut records = HashMap::new();
+        for item in &items {
+            match partition(item).strip_prefix(key::PROBES) {
+                Some(id) => {
+                    records.insert(id, self.read_probes(item)?);
+                }
+                None => services.push(self.read_service(item)?),
+            }
+        }
+        services.sort_by(|a, b| a.slug.cmp(&b.slug));
+        let with_record = |service: Service| {
+            let record = records.remove(service.id.to_string().as_str()).unwrap_or_default();
+            (service, record)
+        };
+        Ok(services.into_iter().map(with_record).collect())
+    }
+
+    /// One service, as of now.
+    pub async fn service(&self, id: ServiceId) -> Result<Option<Service>> {
+        let item = self.get(key::service(id)).await?;
+        item.map(|item| self.read_service(&item)).transpose()
+    }
+
+    /// What probes have seen of a service, as of now; nothing for a service that was never probed.
+    pub async fn probes(&self, id: ServiceId) -> Result<ProbeRecord> {
+        let item = self.get(key::probes(id)).await?;
+        let record = item.map(|item| self.read_probes(&item)).transpose()?;
+        Ok(record.unwrap_or_default())
+    }
+
+    /// Stores a service and claims its slug: version 1 where there is none, or the version after the one that is stored.
+    pub async fn put(&self, service: &Service) -> Result<Listed> {
+        let mut backoff = Backoff::new();
+        loop {
+            let stored = self.service(service.id).await?;
+            let present = stored.as_ref().map_or(0, |stored| stored.version);
+            if present.saturating_add(1) != service.version {
+                // The answer to an earlier sending may have been lost.
+                return Ok(if stored.as_ref() == Some(service) {
+                    Listed::Stored
+                } else {
+                    Listed::Changed { version: present }
+                });
+            }
+            let transaction = self.entry(service, stored.map(|stored| stored.slug).as_ref())?;
+            let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await? else {
+                return Ok(Listed::Stored);
+            };
+            if !refusal.names(Role::Service)
+                && let Some(item) = refusal.met(Role::Slug)
+            {
+                return Ok(Listed::SlugTaken {
+                    by: Row::new(&self.table, item).get("id")?,
+                });
+            }
+            if !refusal.names(Role::Service) && !refusal.names(Role::OldSlug) {
+                return Err(unknown_condition());
+            }
+            // Somebody has written the service in between.
+            backoff.wait().await?;
+        }
+    }
+
+    /// Stores what a run of probes has seen: the record, and the service where that changed it. Both are conditional on
+    /// the versions that the run began with; on others nothing is written, and the run was for nothing.
+    pub async fn put_probed(&self, before: &Service, after: &Service, record: &ProbeRecord) -> Result<Listed> {
+        let mut transaction = Transaction::new();
+        if after == before {
+            let check = ConditionCheckBuilder::default()
+                .table_name(&*self.table)
+                .set_key(Some(Draft::of_partition(key::service(before.id)).into_item()))
+                .condition_expression(at_version(before.version))
+                .expression_attribute_values(":old", before.version.write());
+            transaction.check(Role::Service, check)?;
+        } else {
+            // A probe changes no slug, so there is none to claim.
+            transaction.put(Role::Service, self.next_edition(after))?;
+            transaction.update(Role::Version, self.count())?;
+        }
+        let probes = record.operations.iter();
+        let probes = probes
+            .map(|(operation, probe)| write_probe(*operation, probe))
+            .collect();
+        // `requested` is not touched: somebody may ask anew while the run lasts.
+        let update = UpdateBuilder::default()
+            .table_name(&*self.table)
+            .set_key(Some(Draft::of_partition(key::probes(before.id)).into_item()))
+            .update_expression("SET ver = :new, probes = :probes")
+            .condition_expression("ver = :read OR (attribute_not_exists(ver) AND :read = :none)")
+            .expression_attribute_values(":new", record.version.write())
+            .expression_attribute_values(":read", record.version.saturating_sub(1).write())
+            .expression_attribute_values(":none", 0_u64.write())
+            .expression_attribute_values(":probes", AttributeValue::L(probes));
+        transaction.update(Role::Probes, update)?;
+        let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut Backoff::new()).await? else {
+            return Ok(Listed::Stored);
+        };
+        if let Some(item) = refusal.met(Role::Probes) {
+            // The answer to an earlier sending may have been lost; only one run writes a version of the record.
+            let met = self.read_probes(item)?;
+            if (met.version, &met.operations) == (record.version, &record.operations) {
+                return Ok(Listed::Stored);
+            }
+        }
+        let version = self.service(before.id).await?.map_or(0, |service| service.version);
+        Ok(Listed::Changed { version })
+    }
+
+    /// Asks for a probe of a service.
+    pub async fn request_probe(&self, id: ServiceId, at: Timestamp) -> Result<()> {
+        let update = self
+            .db
+            .update_item()
+            .table_name(&*self.table)
+            .set_key(Some(Draft::of_partition(key::probes(id)).into_item()))
+            .update_expression("SET requested = :at")
+            .expression_attribute_values(":at", at.write());
+        // It is not free while a run records what it saw.
+        update_once_free(&update, "asking for a probe").await.map(|_| ())
+    }
+
+    fn entry(&self, service: &Service, old_slug: Option<&ServiceSlug>) -> Result<Transaction<Role>> {
+        let mut transaction = Transaction::new();
+        transaction.put(Role::Service, self.next_edition(service))?;
+        let claim = Draft::of_partition(key::slug(&service.slug))
+            .with("id", &service.id)
+            .into_item();
+        let claim = PutBuilder::default()
+            .table_name(&*self.table)
+            .set_item(Some(claim))
+            .condition_expression("attribute_not_exists(pk) OR id = :id")
+            .expression_attribute_values(":id", service.id.write());
+        transaction.put(Role::Slug, claim)?;
+        if let Some(old) = old_slug.filter(|old| **old != service.slug) {
+            let give_up = DeleteBuilder::default()
+                .table_name(&*self.table)
+                .set_key(Some(Draft::of_partition(key::slug(old)).into_item()))
+                .condition_expression("id = :id")
+                .expression_attribute_values(":id", service.id.write());
+            transaction.delete(Role::OldSlug, give_up)?;
+        }
+        transaction.update(Role::Version, self.count())?;
+        Ok(transaction)
+    }
+
+    /// The write of a service over the version before it.
+    fn next_edition(&self, service: &Service) -> PutBuilder {
+        let put = PutBuilder::default()
+            .table_name(&*self.table)
+            .set_item(Some(write_service(service)));
+        match service.version.saturating_sub(1) {
+            0 => put.condition_expression("attribute_not_exists(pk)"),
+            old => put
+                .condition_expression(at_version(old))
+                .expression_attribute_values(":old", old.write()),
+        }
+    }
+
+    /// The next version of the catalog.
+    fn count(&self) -> UpdateBuilder {
+        UpdateBuilder::default()
+            .table_name(&*self.table)
+            .set_key(Some(Draft::of_partition(key::VERSION.to_owned()).into_item()))
+            .update_expression("ADD n :one")
+            .expression_attribute_values(":one", 1_u32.write())
+    }
+
+    /// Every item whose key begins with one of these.
+    async fn scan(&self, prefixes: &[&str]) -> Result<Vec<Item>> {
+        let scan = self.db.scan().table_name(&*self.table).consistent_read(true);
+        // Page by page: the paginator of items goes through the runtime for each of them.
+        let mut pages = scan.into_paginator().send();
+        let mut items = Vec::new();
+        while let Some(page) = pages.next().await {
+            let found = page.map_err(failed(READING))?.items.into_iter().flatten();
+            items.extend(found.filter(|item| prefixes.iter().any(|prefix| partition(item).starts_with(prefix))));
+        }
+        Ok(items)
+    }
+
+    async fn get(&self, pk: String) -> Result<Option<Item>> {
+        let key = Draft::of_partition(pk).into_item();
+        let get = self
+            .db
+            .get_item()
+            .table_name(&*self.table)
+            .set_key(Some(key))
+            .consistent_read(true);
+        Ok(get.send().await.map_err(failed(READING))?.item)
+    }
+
+    fn read_service(&self, item: &Item) -> Result<Service> {
+        let row = Row::new(&self.table, item);
+        let id = partition(item).strip_prefix(key::SERVICES).and_then(ServiceId::parse);
+        Ok(Service {
+            id: id.ok_or_else(|| row.corrupt("pk"))?,
+            version: row.get_optional("ver")?.unwrap_or(UNCOUNTED),
+            slug: row.get("slug")?,
+            name: row.get("name")?,
+            description: row.get("description")?,
+            website: row.get("website")?,
+            logo_url: row.get_optional("logo_url")?,
+            category: row.get("category")?,
+            source: row.get("source")?,
+            trust_status: row.get("trust_status")?,
+            // Entries from before there was a curated set are in none until an operator says so.
+            curated: row.get_optional("curated")?.unwrap_or(false),
+            operations: row.get("operations")?,
+        })
+    }
+
+    fn read_probes(&self, item: &Item) -> Result<ProbeRecord> {
+        let row = Row::new(&self.table, item);
+        let operations = match item.get("probes") {
+            // Asked for, and not probed yet.
+            None => Some(BTreeMap::default()),
+            Some(AttributeValue::L(probes)) => probes.iter().map(read_probe).collect(),
+            Some(_) => None,
+        };
+        Ok(ProbeRecord {
+            version: row.get_optional("ver")?.unwrap_or(0),
+            requested_at: row.get_optional("requested")?,
+            operations: operations.ok_or_else(|| row.corrupt("probes"))?,
+        })
+    }
+}
+
+/// The version of entries from before edits were counted.
+const UNCOUNTED: u64 = 1;
+
+/// The condition that an entry is at the version `:old`.
+const fn at_version(old: u64) -> &'static str {
+    match old {
+        UNCOUNTED => "ver = :old OR (attribute_exists(pk) AND attribute_not_exists(ver))",
+        _ => "ver = :old",
+    }
+}
+
+fn unknown_condition() -> Error {
+    Error::internal("writing the catalog", Fault::new("an unknown condition failed"))
+}
+
+fn write_service(service: &Service) -> Item {
+    Draft::of_partition(key::service(service.id))
+        .with("ver", &service.version)
+        .with("slug", &service.slug)
+        .with("name", &service.name)
+        .with("description", &service.description)
+        .with("website", &service.website)
+        .with_optional("logo_url", service.logo_url.as_ref())
+        .with("category", &service.category)
+        .with("source", &service.source)
+        .with("trust_status", &service.trust_status)
+        .with("curated", &service.curated)
+        .with("operations", &service.operations)
+        .into_item()
+}
+
+fn partition(item: &Item) -> &str {
+    item.get("pk")
+        .and_then(|value| value.as_s().ok())
+        .map_or("", String::as_str)
+}

@@ -1,0 +1,233 @@
+//! How each domain type is written as an attribute, and read back.
+//!
+//! Always true: what was written is read as the same value, and anything else is read as nothing. Numbers are whole;
+//! times are microseconds; hashes are bytes; names and ids are text, so that a person can find them in the console.
+
+use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
+use purser_domain::{
+    Address, AgentId, AgentStatus, Amount, ApprovalId, Availability, Category, DecisionResult, DomainPattern, Duration,
+    Endpoint, Fingerprint, KeyId, Metadata, Network, Obstacle, OperationSlug, OperationUuid, RuleId, SecretDigest,
+    ServiceId, ServiceSlug, SettlementId, Timestamp, TransactionId, TrustStatus, TxHash, Url, X402Version,
+};
+use serde_json::Value;
+use std::collections::{BTreeSet, HashMap};
+use uuid::Uuid;
+
+/// An item as DynamoDB gives it, or a map inside one.
+pub(crate) type Item = HashMap<String, AttributeValue>;
+
+/// A value that is one attribute of an item.
+pub(crate) trait Attribute: Sized {
+    /// The attribute.
+    fn write(&self) -> AttributeValue;
+    /// The value; `None` when the attribute is not one that [`Attribute::write`] writes.
+    fn read(value: &AttributeValue) -> Option<Self>;
+}
+
+/// Text that stands for one of a few values.
+pub(crate) fn text(text: &str) -> AttributeValue {
+    AttributeValue::S(text.to_owned())
+}
+
+/// As [`text`] wrote it.
+pub(crate) fn read_text(value: &AttributeValue) -> Option<&str> {
+    value.as_s().ok().map(String::as_str)
+}
+
+macro_rules! numbers {
+    ($($number:ty)*) => {$(
+        impl Attribute for $number {
+            fn write(&self) -> AttributeValue {
+                AttributeValue::N(self.to_string())
+            }
+            fn read(value: &AttributeValue) -> Option<Self> {
+                value.as_n().ok()?.parse().ok()
+            }
+        }
+    )*};
+}
+numbers!(u32 u64 i64);
+
+/// Types that are one number.
+macro_rules! written_as_number {
+    ($($name:ty, $number:ty, $write:expr, $read:expr;)*) => {$(
+        impl Attribute for $name {
+            fn write(&self) -> AttributeValue {
+                let write: fn(&Self) -> $number = $write;
+                write(self).write()
+            }
+            fn read(value: &AttributeValue) -> Option<Self> {
+                let read: fn($number) -> Option<Self> = $read;
+                read(Attribute::read(value)?)
+            }
+        }
+    )*};
+}
+written_as_number! {
+    Amount, u64, |amount| amount.units(), Self::from_units;
+    Timestamp, i64, |at| at.micros(), Self::from_micros;
+    // The lengths of windows are whole seconds.
+    Duration, u64, |length| length.secs(), |secs| u32::try_from(secs).ok().map(Self::from_secs_u32);
+    X402Version, u64, |version| version.number().into(), Self::from_number;
+}
+
+/// Types that are one text.
+macro_rules! written_as_text {
+    ($($name:ty, $write:expr, $read:expr;)*) => {$(
+        impl Attribute for $name {
+            fn write(&self) -> AttributeValue {
+                let write: fn(&Self) -> String = $write;
+                AttributeValue::S(write(self))
+            }
+            fn read(value: &AttributeValue) -> Option<Self> {
+                let read: fn(&str) -> Option<Self> = $read;
+                read(read_text(value)?)
+            }
+        }
+    )*};
+}
+written_as_text! {
+    String, Clone::clone, |text| Some(text.to_owned());
+    AgentId, ToString::to_string, Self::parse;
+    ServiceId, ToString::to_string, Self::parse;
+    OperationUuid, ToString::to_string, Self::parse;
+    SettlementId, ToString::to_string, Self::parse;
+    TransactionId, ToString::to_string, Self::parse;
+    ApprovalId, ToString::to_string, Self::parse;
+    ServiceSlug, ToString::to_string, Self::parse;
+    OperationSlug, ToString::to_string, Self::parse;
+    DomainPattern, ToString::to_string, |text| Self::parse(text).ok();
+    TxHash, ToString::to_string, Self::parse;
+    KeyId, ToString::to_string, |text| u64::from_str_radix(text, 16).ok().map(Self);
+    Address, |address| format!("{address:#x}"), |text| text.strip_prefix("0x")?.parse().ok();
+    Network, |network| network.name().to_owned(), Self::from_name;
+    Category, |category| category.name().to_owned(), Self::from_name;
+    TrustStatus, |status| status.name().to_owned(), Self::from_name;
+    DecisionResult, |result| result.name().to_owned(), Self::from_name;
+    Obstacle, ToString::to_string, Self::parse;
+    Availability, |availability| availability.name().to_owned(), Self::from_name;
+    Url, ToString::to_string, |text| Self::parse(text).ok();
+    Endpoint, ToString::to_string, Self::parse;
+    Metadata, Self::to_json, Self::from_json;
+    AgentStatus, |status| status.name().to_owned(), Self::from_name;
+    // A provider's own JSON has numbers and depths that a DynamoDB map has not.
+    Value, ToString::to_string, |text| serde_json::from_str(text).ok();
+}
+
+impl Attribute for BTreeSet<ApprovalId> {
+    fn write(&self) -> AttributeValue {
+        AttributeValue::Ss(self.iter().map(ToString::to_string).collect())
+    }
+    fn read(value: &AttributeValue) -> Option<Self> {
+        value.as_ss().ok()?.iter().map(|text| ApprovalId::parse(text)).collect()
+    }
+}
+
+/// Types that are bytes of one length.
+macro_rules! written_as_bytes {
+    ($($name:ty, $write:expr, $read:expr;)*) => {$(
+        impl Attribute for $name {
+            fn write(&self) -> AttributeValue {
+                let write: fn(&Self) -> Vec<u8> = $write;
+                AttributeValue::B(Blob::new(write(self)))
+            }
+            fn read(value: &AttributeValue) -> Option<Self> {
+                let bytes = value.as_b().ok()?.as_ref().try_into().ok()?;
+                Some($read(bytes))
+            }
+        }
+    )*};
+}
+written_as_bytes! {
+    Fingerprint, |fingerprint| fingerprint.as_bytes().to_vec(), Self::from_bytes;
+    SecretDigest, |digest| digest.as_bytes().to_vec(), Self::from_bytes;
+    // A settlement lists up to twenty of them and must stay below 1 KB: 16 bytes rather than 36.
+    RuleId, |id| id.uuid().as_bytes().to_vec(), |bytes| Self::from_uuid(Uuid::from_bytes(bytes));
+}
+
+impl Attribute for bool {
+    fn write(&self) -> AttributeValue {
+        AttributeValue::Bool(*self)
+    }
+    fn read(value: &AttributeValue) -> Option<Self> {
+        value.as_bool().ok().copied()
+    }
+}
+
+impl<T: Attribute> Attribute for Vec<T> {
+    fn write(&self) -> AttributeValue {
+        AttributeValue::L(self.iter().map(Attribute::write).collect())
+    }
+    fn read(value: &AttributeValue) -> Option<Self> {
+        value.as_l().ok()?.iter().map(Attribute::read).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::item::Draft;
+    use proptest::prelude::*;
+    use purser_domain::Vendor;
+    use std::fmt::Debug;
+
+    fn returns<T: Attribute + PartialEq + Debug>(value: T) {
+        assert_eq!(T::read(&value.write()), Some(value));
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let uuid = Uuid::from_u128(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
+        returns(AgentId::from_uuid(uuid));
+        returns(RuleId::from_uuid(uuid));
+        returns(KeyId(u64::MAX));
+        returns(KeyId(1));
+        returns(Duration::DAY);
+        returns(Address::ZERO);
+        returns(Address::repeat_byte(0xab));
+        returns(X402Version::V2);
+        returns(Obstacle::Status(503));
+        returns(Obstacle::Timeout);
+        returns(AgentStatus::Frozen);
+        returns(Timestamp::MAX);
+        returns(Amount::MAX);
+        returns(vec![
+            DomainPattern::any(),
+            DomainPattern::parse("*.b\u{fc}cher.example").unwrap(),
+        ]);
+        returns(Vec::<Category>::new());
+        returns(serde_json::json!({"big": 18_446_744_073_709_551_615_u64, "deep": [[1.5, null]]}));
+        returns(vec![
+            Vendor::Wallet(Address::ZERO),
+            Vendor::Service(ServiceSlug::parse("lab").unwrap()),
+        ]);
+    }
+
+    #[test]
+    fn what_was_not_written_here_is_not_read() {
+        let number = |text: &str| AttributeValue::N(text.to_owned());
+        assert_eq!(Amount::read(&number("9007199254740992")), None);
+        assert_eq!(Amount::read(&number("-1")), None);
+        assert_eq!(Amount::read(&text("1")), None);
+        assert_eq!(Address::read(&text(&"0".repeat(40))), None);
+        assert_eq!(Category::read(&text("Search")), None);
+        assert_eq!(Fingerprint::read(&AttributeValue::B(Blob::new([0; 31]))), None);
+        assert_eq!(
+            Vec::<Amount>::read(&AttributeValue::L(vec![number("1"), text("1")])),
+            None
+        );
+        let both = Draft::nested()
+            .with("wallet", &Address::ZERO)
+            .with("service", &"x".to_owned());
+        assert_eq!(Vendor::read(&AttributeValue::M(both.into_item())), None);
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_and_bytes_return(units in 0..=Amount::MAX.units(), micros in 0..=Timestamp::MAX.micros(), bytes: [u8; 32]) {
+            returns(Amount::from_units(units).unwrap());
+            returns(Timestamp::from_micros(micros).unwrap());
+            returns(Fingerprint::from_bytes(bytes));
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! A decision's checks as one attribute of a few bytes, so that all twelve fit into a settlement's 1 KB.
+//!
+//! Each check is its code, a byte that says what follows and what was found, and its numbers as LEB128. A code is a
+//! check's for good: stored rows carry it.
+
+use crate::codec::attribute::Attribute;
+use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
+use purser_domain::{Amount, Check, CheckName, CheckOutcome};
+
+/// The checks of one decision, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Checks(pub(crate) Vec<Check>);
+
+const LIMIT: u8 = 0b0001;
+const USED: u8 = 0b0010;
+const REMAINING: u8 = 0b0100;
+/// Where the outcome's code begins in the second byte.
+const OUTCOME: u8 = 0b1000;
+
+impl Attribute for Checks {
+    fn write(&self) -> AttributeValue {
+        let mut bytes = Vec::new();
+        for check in &self.0 {
+            let numbers = [(LIMIT, check.limit), (USED, check.used), (REMAINING, check.remaining)];
+            let present = numbers.iter().filter(|(_, number)| number.is_some());
+            let flags = present.fold(0, |flags, (flag, _)| flags | flag);
+            bytes.push(name_code(check.name));
+            bytes.push(flags | outcome_code(check.outcome).saturating_mul(OUTCOME));
+            for number in numbers.into_iter().filter_map(|(_, number)| number) {
+                write_number(&mut bytes, number.units());
+            }
+        }
+        AttributeValue::B(Blob::new(bytes))
+    }
+
+    fn read(value: &AttributeValue) -> Option<Self> {
+        let mut bytes = value.as_b().ok()?.as_ref();
+        let mut checks = Vec::new();
+        while !bytes.is_empty() {
+            checks.push(read_check(&mut bytes)?);
+        }
+        Some(Self(checks))
+    }
+}
+
+fn read_check(bytes: &mut &[u8]) -> Option<Check> {
+    let code = take(bytes)?;
+    let name = CheckName::ALL.iter().copied().find(|name| name_code(*name) == code)?;
+    let byte = take(bytes)?;
+    let code = byte / OUTCOME;
+    let outcome = CheckOutcome::ALL
+        .iter()
+        .copied()
+        .find(|outcome| outcome_code(*outcome) == code)?;
+    let mut number = |flag: u8| {
+        if byte & flag == 0 {
+            return Some(None);
+        }
+        read_number(bytes).and_then(Amount::from_units).map(Some)
+    };
+    Some(Check {
+        name,
+        outcome,
+        limit: number(LIMIT)?,
+        used: number(USED)?,
+        remaining: number(REMAINING)?,
+    })
+}
+
+const fn name_code(name: CheckName) -> u8 {
+    match name {
+        CheckName::ServiceEnabled => 1,
+        CheckName::AgentActive => 2,
+        CheckName::OperationEnabled => 3,
+        CheckName::Domain => 4,
+        CheckName::MaxPayment => 5,
+        CheckName::PerCall => 6,
+        CheckName::Category => 7,
+        CheckName::Vendor => 8,
+        CheckName::Budget => 9,
+        CheckName::Day => 10,
+        CheckName::Approval => 11,
+        CheckName::Balance => 12,
+    }
+}
+
+const fn outcome_code(outcome: CheckOutcome) -> u8 {
+    match outcome {
+        CheckOutcome::Passed => 0,
+        CheckOutcome::Failed => 1,
+        CheckOutcome::Waived => 2,
+        CheckOutcome::Unknown => 3,
+    }
+}
+
+/// Seven bits a byte, the lowest first; the high bit says that more follow.
+fn write_number(bytes: &mut Vec<u8>, mut number: u64) {
+    loop {
+        let [low, ..] = number.to_le_bytes();
+        number >>= 7;
+        if number == 0 {
+            return bytes.push(low);
+        }
+        bytes.push(low | 0x80);
+    }
+}
+
+fn read_number(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0_u64;
+    // An amount is below 2^53: eight groups of seven bits.
+    for group in 0..8_u32 {
+        let byte = take(bytes)?;
+        let bits = u64::from(byte & 0x7f).checked_shl(group.checked_mul(7)?)?;
+        number |= bits;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+fn take(bytes: &mut &[u8]) -> Option<u8> {
+    let (first, rest) = bytes.split_first()?;
+    *bytes = rest;
+    Some(*first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn amount() -> impl Strategy<Value = Option<Amount>> {
+        prop::option::of((0..=Amount::MAX.units()).prop_map(|units| Amount::from_units(units).unwrap()))
+    }
+
+    proptest! {
+        #[test]
+        fn checks_return(checks in prop::collection::vec(
+            (prop::sample::select(CheckName::ALL), prop::sample::select(CheckOutcome::ALL), amount(), amount(), amount())
+                .prop_map(|(name, outcome, limit, used, remaining)| Check { name, outcome, limit, used, remaining }),
+            0..14,
+        )) {
+            prop_assert_eq!(Checks::read(&Checks(checks.clone()).write()), Some(Checks(checks)));
+        }
+
+        #[test]
+        fn other_bytes_are_read_as_nothing_or_as_checks(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            Checks::read(&AttributeValue::B(Blob::new(bytes)));
+        }
+    }
+
+    #[test]
+    fn every_name_and_outcome_has_a_code_of_its_own() {
+        let names: std::collections::BTreeSet<u8> = CheckName::ALL.iter().map(|name| name_code(*name)).collect();
+        assert_eq!(names.len(), CheckName::ALL.len());
+        let outcomes: std::collections::BTreeSet<u8> =
+            CheckOutcome::ALL.iter().map(|outcome| outcome_code(*outcome)).collect();
+        assert_eq!(outcomes.len(), CheckOutcome::ALL.len());
+    }
+
+    #[test]
+    fn a_broken_off_check_is_none() {
+        for bytes in [
+            &[1][..],
+            &[1, 1],
+            &[1, 1, 0x80],
+            &[99, 0],
+            &[1, 0xff],
+            &[1, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff],
+        ] {
+            assert_eq!(
+                Checks::read(&AttributeValue::B(Blob::new(bytes.to_vec()))),
+                None,
+                "{bytes:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! From items to domain types, and back. Nothing between the two leaves this crate.
+
+pub(crate) use crate::codec::attribute::Item;
+
+use crate::{codec::attribute::Attribute, codec::key::Key};
+use aws_sdk_dynamodb::types::AttributeValue;
+use purser_domain::{Error, Result};
+
+/// A stored item that is not what this crate writes.
+#[derive(Debug, thiserror::Error)]
+#[error("`{attribute}` of item `{key}` in table `{table}` can't be read")]
+pub struct Corrupt {
+    /// The table.
+    pub table: String,
+    /// The item's key; ids and hashes, nothing that was said in confidence.
+    pub key: String,
+    /// The attribute that is missing or wrong.
+    pub attribute: &'static str,
+}
+
+/// An item that is being read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row<'a> {
+    table: &'a str,
+    item: &'a Item,
+}
+
+impl<'a> Row<'a> {
+    pub(crate) const fn new(table: &'a str, item: &'a Item) -> Self {
+        Self { table, item }
+    }
+
+    /// An attribute that every such item has.
+    pub(crate) fn get<T: Attribute>(self, name: &'static str) -> Result<T> {
+        member(self.item, name).ok_or_else(|| self.corrupt(name))
+    }
+
+    /// An attribute that some such items have.
+    pub(crate) fn get_optional<T: Attribute>(self, name: &'static str) -> Result<Option<T>> {
+        optional_member(self.item, name).ok_or_else(|| self.corrupt(name))
+    }
+
+    /// The error for an attribute that can't be read.
+    pub(crate) fn corrupt(self, attribute: &'static str) -> Error {
+        let part = |name| {
+            self.item
+                .get(name)
+                .and_then(|value| value.as_s().ok())
+                .map_or("", String::as_str)
+        };
+        let key = format!("{} {}", part("pk"), part("sk"));
+        let table = self.table.to_owned();
+        Error::internal(
+            "reading an item",
+            Corrupt {
+                table,
+                key: key.trim_end().to_owned(),
+                attribute,
+            },
+        )
+    }
+}
+
+/// A member of an item or map; `None` when it is missing or wrong.
+pub(crate) fn member<T: Attribute>(map: &Item, name: &str) -> Option<T> {
+    map.get(name).and_then(T::read)
+}
+
+/// A member that may be missing; `None` when it is there and wrong.
+#[expect(clippy::option_option, reason = "absent and wrong are two things")]
+pub(crate) fn optional_member<T: Attribute>(map: &Item, name: &str) -> Option<Option<T>> {
+    match map.get(name) {
+        None => Some(None),
+        Some(value) => T::read(value).map(Some),
+    }
+}
+
+/// An item that is being written.
+#[derive(Debug)]
+pub(crate) struct Draft(Item);
+
+impl Draft {
+    /// An item of that key.
+    pub(crate) fn of(key: &Key) -> Self {
+        Self(key.attributes())
+    }
+
+    /// An item of that key, in a table without sort key.
+    pub(crate) fn of_partition(pk: String) -> Self {
+        Self(Item::from([("pk".to_owned(), AttributeValue::S(pk))]))
+    }
+
+    /// A map inside an item.
+    pub(crate) fn nested() -> Self {
+        Self(Item::new())
+    }
+
+    /// With this attribute.
+    pub(crate) fn with<T: Attribute>(self, name: &'static str, value: &T) -> Self {
+        self.with_value(name, value.write())
+    }
+
+    /// With this attribute where there is one.
+    pub(crate) fn with_optional<T: Attribute>(self, name: &'static str, value: Option<&T>) -> Self {
+        match value {
+            Some(value) => self.with(name, value),
+            None => self,
+        }
+    }
+
+    /// With this attribute, as it is.
+    pub(crate) fn with_value(mut self, name: &'static str, value: AttributeValue) -> Self {
+        self.0.insert(name.to_owned(), value);
+        self
+    }
+
+    /// The item.
+    pub(crate) fn into_item(self) -> Item {
+        self.0
+    }
+}

@@ -1,0 +1,139 @@
+//! The ledger: agents, policies, windows, settlements, idempotency keys and approvals, and beside it the decisions.
+//!
+//! Its operations are one file each. Here is only what they share.
+
+use crate::{
+    codec::backoff::Backoff,
+    codec::fault::{Fault, failed},
+    codec::item::{Item, Row},
+    codec::key::Key,
+};
+use aws_sdk_dynamodb::{
+    Client,
+    types::{
+        KeysAndAttributes,
+        builders::{PutBuilder, UpdateBuilder},
+    },
+};
+use purser_domain::{Error, Result};
+use std::{collections::HashMap, sync::Arc};
+
+/// The ledger and decisions tables.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    pub(crate) db: Client,
+    pub(crate) table: Arc<str>,
+    /// Where decisions are; none for whoever neither adds nor reads them.
+    decisions: Option<Arc<str>>,
+}
+
+/// What became of an edit that names the version it was made on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edited {
+    /// It is stored, now or by an earlier sending of the same edit.
+    Stored,
+    /// Somebody else edited it first, or it does not exist; nothing was written.
+    Conflict,
+}
+
+const READING: &str = "reading the ledger";
+
+/// Items of a table by their keys, which are all different, in any order; `consistent`: each as of now.
+pub(crate) async fn get_all(
+    db: &Client,
+    table: &str,
+    mut wanted: Vec<Item>,
+    consistent: bool,
+    doing: &'static str,
+) -> Result<Vec<Item>> {
+    /// The most keys of one `BatchGetItem` (API reference).
+    const BATCH: usize = 100;
+    let mut found = Vec::with_capacity(wanted.len());
+    let mut backoff = Backoff::new();
+    while !wanted.is_empty() {
+        let rest = wanted.split_off(wanted.len().min(BATCH));
+        let batch = KeysAndAttributes::builder()
+            .set_keys(Some(wanted))
+            .consistent_read(consistent);
+        let batch = batch.build().map_err(|error| Error::internal(doing, error))?;
+        let request = HashMap::from([(table.to_owned(), batch)]);
+        let answer = db.batch_get_item().set_request_items(Some(request)).send().await;
+        let answer = answer.map_err(failed(doing))?;
+        found.extend(answer.responses.into_iter().flat_map(HashMap::into_values).flatten());
+        // What the table could not answer within its means, or within 16 MB, is left to ask again.
+        let left = answer.unprocessed_keys.into_iter().flat_map(HashMap::into_values);
+        wanted = left.flat_map(|left| left.keys).collect();
+        if !wanted.is_empty() {
+            backoff.wait().await?;
+        }
+        wanted.extend(rest);
+    }
+    Ok(found)
+}
+
+impl Ledger {
+    /// The ledger in these tables.
+    pub fn new(db: Client, ledger: impl Into<Arc<str>>, decisions: impl Into<Arc<str>>) -> Self {
+        Self {
+            db,
+            table: ledger.into(),
+            decisions: Some(decisions.into()),
+        }
+    }
+
+    /// The ledger in this table, for whoever has to do with no decision: what adds or reads one fails.
+    pub fn without_decisions(db: Client, ledger: impl Into<Arc<str>>) -> Self {
+        Self {
+            db,
+            table: ledger.into(),
+            decisions: None,
+        }
+    }
+
+    /// The decisions table.
+    pub(crate) fn decisions_table(&self) -> Result<&str> {
+        let words = "this ledger was opened without its decisions";
+        self.decisions
+            .as_deref()
+            .ok_or_else(|| Error::internal("finding the decisions", Fault::new(words)))
+    }
+
+    /// An item of the ledger, for reading.
+    pub(crate) fn row<'a>(&'a self, item: &'a Item) -> Row<'a> {
+        Row::new(&self.table, item)
+    }
+
+    /// One item, as of now.
+    pub(crate) async fn get(&self, key: &Key) -> Result<Option<Item>> {
+        let get = self
+            .db
+            .get_item()
+            .table_name(&*self.table)
+            .set_key(Some(key.attributes()))
+            .consistent_read(true);
+        Ok(get.send().await.map_err(failed(READING))?.item)
+    }
+
+    /// Several items, each as of now, in any order; their keys are all different.
+    pub(crate) async fn get_all(&self, keys: &[Key]) -> Result<Vec<Item>> {
+        let keys = keys.iter().map(Key::attributes).collect();
+        get_all(&self.db, &self.table, keys, true, READING).await
+    }
+
+    /// A write of a whole item of the ledger.
+    pub(crate) fn put(&self, item: Item) -> PutBuilder {
+        PutBuilder::default().table_name(&*self.table).set_item(Some(item))
+    }
+
+    /// A write of an item that must not exist yet.
+    pub(crate) fn put_new(&self, item: Item) -> PutBuilder {
+        self.put(item).condition_expression("attribute_not_exists(pk)")
+    }
+
+    /// An update of an item of the ledger.
+    pub(crate) fn update(&self, key: &Key) -> UpdateBuilder {
+        UpdateBuilder::default()
+            .table_name(&*self.table)
+            .set_key(Some(key.attributes()))
+    }
+}

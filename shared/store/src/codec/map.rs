@@ -1,0 +1,201 @@
+//! The domain types that are a map of other attributes.
+
+use crate::codec::attribute::{Attribute, read_text, text};
+use crate::codec::item::{Draft, Item, member, optional_member};
+use aws_sdk_dynamodb::types::AttributeValue;
+use purser_domain::{
+    AgentKey, Amount, Answer, AskingRule, CallDescription, CatalogPayment, CatalogPrice, Operation, OperationUuid,
+    Probe, ProviderRequest, Quote, Rule, RuleKind, Vendor, Wallet,
+};
+
+/// Types that are a map of other attributes.
+macro_rules! written_as_map {
+    ($($name:ty, $write:expr, $read:expr;)*) => {$(
+        impl Attribute for $name {
+            fn write(&self) -> AttributeValue {
+                let write: fn(&Self) -> Draft = $write;
+                AttributeValue::M(write(self).into_item())
+            }
+            fn read(value: &AttributeValue) -> Option<Self> {
+                let read: fn(&Item) -> Option<Self> = $read;
+                read(value.as_m().ok()?)
+            }
+        }
+    )*};
+}
+written_as_map! {
+    Rule, write_rule, read_rule;
+
+    Vendor,
+    |vendor| match vendor {
+        Vendor::Service(service) => Draft::nested().with("service", service),
+        Vendor::Wallet(wallet) => Draft::nested().with("wallet", wallet),
+    },
+    |map| match (optional_member(map, "service")?, optional_member(map, "wallet")?) {
+        (Some(service), None) => Some(Self::Service(service)),
+        (None, Some(wallet)) => Some(Self::Wallet(wallet)),
+        (None, None) | (Some(_), Some(_)) => None,
+    };
+
+    CallDescription, write_call, read_call;
+}
+
+/// Structs that are a map of their fields: those that are always there and, after the bar, those that may be missing.
+macro_rules! written_as_fields {
+    ($($name:ty { $($field:ident: $member:literal,)* $(| $($optional:ident: $perhaps:literal,)*)? })*) => {$(
+        impl Attribute for $name {
+            fn write(&self) -> AttributeValue {
+                let map = Draft::nested()$(.with($member, &self.$field))*;
+                $(let map = map$(.with_optional($perhaps, self.$optional.as_ref()))*;)?
+                AttributeValue::M(map.into_item())
+            }
+            fn read(value: &AttributeValue) -> Option<Self> {
+                let map = value.as_m().ok()?;
+                Some(Self {
+                    $($field: member(map, $member)?,)*
+                    $($($optional: optional_member(map, $perhaps)?,)*)?
+                })
+            }
+        }
+    )*};
+}
+written_as_fields! {
+    Wallet { index: "index", address: "address", }
+
+    AgentKey { id: "id", digest: "digest", created_at: "created", | ends_at: "ends", }
+
+    AskingRule { id: "id", above: "above", }
+
+    CatalogPayment { scheme: "scheme", network: "network", amount: "amount", pay_to: "pay_to", }
+
+    Operation {
+        id: "id",
+        slug: "slug",
+        availability: "availability",
+        label: "label",
+        method: "method",
+        endpoint: "endpoint",
+        category: "category",
+        execution: "execution",
+        price_model: "price_model",
+        estimated_price: "estimated_price",
+        params: "params",
+        |
+        max_price: "max_price",
+        fetches_target: "fetches_target",
+        payment: "payment",
+    }
+}
+
+/// One operation of a probe record. An answer without payment is one that wants none.
+pub(crate) fn write_probe(operation: OperationUuid, probe: &Probe) -> AttributeValue {
+    let draft = Draft::nested()
+        .with("id", &operation)
+        .with("target", &probe.target)
+        .with("at", &probe.at)
+        .with_optional("obstacle", probe.seen.as_ref().err());
+    let draft = match &probe.answer {
+        None => draft,
+        Some(Answer { quote, since }) => {
+            let payment = match quote {
+                Quote::Paid(payment) => Some(payment),
+                Quote::Free => None,
+            };
+            draft.with("since", since).with_optional("payment", payment)
+        }
+    };
+    AttributeValue::M(draft.into_item())
+}
+
+/// As [`write_probe`] wrote it.
+pub(crate) fn read_probe(value: &AttributeValue) -> Option<(OperationUuid, Probe)> {
+    let map = value.as_m().ok()?;
+    let quote = optional_member(map, "payment")?.map_or(Quote::Free, Quote::Paid);
+    let answer = optional_member(map, "since")?.map(|since| Answer { quote, since });
+    let seen = match optional_member(map, "obstacle")? {
+        Some(obstacle) => Err(obstacle),
+        // Without an obstacle the last answer is this probe's.
+        None => Ok(answer.as_ref()?.quote.clone()),
+    };
+    let probe = Probe {
+        target: member(map, "target")?,
+        at: member(map, "at")?,
+        seen,
+        answer,
+    };
+    Some((member(map, "id")?, probe))
+}
+
+fn write_rule(rule: &Rule) -> Draft {
+    let draft = Draft::nested()
+        .with("id", &rule.id)
+        .with("ver", &rule.version)
+        .with_value("kind", text(rule.kind.name()));
+    match &rule.kind {
+        RuleKind::CategoryBlock { categories } => draft.with("categories", categories),
+        RuleKind::VendorAllowlist { vendors } => draft.with("vendors", vendors),
+        RuleKind::BudgetLimit { limit, window } => draft.with("limit", limit).with("window", window),
+        RuleKind::ApprovalRequired {
+            services,
+            categories,
+            above,
+        } => draft
+            .with_optional("services", services.as_ref())
+            .with_optional("categories", categories.as_ref())
+            .with_optional("above", above.as_ref()),
+    }
+}
+
+fn read_rule(map: &Item) -> Option<Rule> {
+    let kind = match read_text(map.get("kind")?)? {
+        RuleKind::CATEGORY_BLOCK => RuleKind::CategoryBlock {
+            categories: member(map, "categories")?,
+        },
+        RuleKind::VENDOR_ALLOWLIST => RuleKind::VendorAllowlist {
+            vendors: member(map, "vendors")?,
+        },
+        RuleKind::BUDGET_LIMIT => RuleKind::BudgetLimit {
+            limit: member(map, "limit")?,
+            window: member(map, "window")?,
+        },
+        RuleKind::APPROVAL_REQUIRED => RuleKind::ApprovalRequired {
+            services: optional_member(map, "services")?,
+            categories: optional_member(map, "categories")?,
+            above: optional_member(map, "above")?,
+        },
+        _ => return None,
+    };
+    Some(Rule {
+        id: member(map, "id")?,
+        version: member(map, "ver")?,
+        kind,
+    })
+}
+
+/// Names are short, since the map stands in rows that are to stay below 1 KB.
+fn write_call(call: &CallDescription) -> Draft {
+    let price = call.catalog_price.as_ref();
+    Draft::nested()
+        .with("m", &call.request.method)
+        .with("url", &call.request.url)
+        .with_optional("bh", call.request.body_hash.as_ref())
+        .with_optional("target", call.target_url.as_ref())
+        .with_optional("meta", Some(&call.metadata).filter(|metadata| !metadata.is_empty()))
+        .with_optional("price", price.map(|price| &price.price))
+        .with_optional("most", price.and_then(|price| price.most.as_ref()))
+}
+
+fn read_call(map: &Item) -> Option<CallDescription> {
+    let price: Option<Amount> = optional_member(map, "price")?;
+    let most = optional_member(map, "most")?;
+    Some(CallDescription {
+        request: ProviderRequest {
+            method: member(map, "m")?,
+            url: member(map, "url")?,
+            body_hash: optional_member(map, "bh")?,
+        },
+        target_url: optional_member(map, "target")?,
+        metadata: optional_member(map, "meta")?.unwrap_or_default(),
+        catalog_price: price.map(|price| CatalogPrice { price, most }),
+    })
+}

@@ -1,0 +1,12 @@
+//! Items: keys, attributes, conditions and transactions.
+
+pub(crate) mod attribute;
+pub(crate) mod backoff;
+pub(crate) mod checks;
+pub(crate) mod client;
+pub(crate) mod fault;
+pub(crate) mod item;
+pub(crate) mod key;
+pub(crate) mod ledger;
+pub(crate) mod map;
+pub(crate) mod transact;

@@ -1,0 +1,248 @@
+//! Sending a transaction, and what a cancelled one says.
+//!
+//! Always true: a refusal names the conditions that failed, each with the item that it met; a transaction that only met
+//! others can be sent again as it is, since every condition is judged again; one whose answer was lost is sent again too,
+//! and finds its own rows if it had committed.
+
+use crate::{
+    codec::backoff::Backoff,
+    codec::fault::{Fault, failed},
+    codec::item::Item,
+};
+use aws_sdk_dynamodb::{
+    Client,
+    error::{ProvideErrorMetadata, SdkError},
+    operation::{
+        transact_write_items::{TransactWriteItemsError, TransactWriteItemsOutput},
+        update_item::builders::UpdateItemFluentBuilder,
+    },
+    types::{
+        CancellationReason, ConditionCheck, Delete, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem,
+        Update,
+        builders::{ConditionCheckBuilder, PutBuilder, UpdateBuilder},
+    },
+};
+use purser_domain::{Error, Result};
+use std::error::Error as StdError;
+
+/// The most actions of one transaction (developer guide, "`TransactWriteItems` API").
+pub(crate) const MOST_ACTIONS: usize = 100;
+
+/// Writes that happen together or not at all. `Role` tells them apart in a refusal.
+#[derive(Clone, Debug)]
+pub(crate) struct Transaction<Role> {
+    writes: Vec<(Role, TransactWriteItem)>,
+}
+
+/// What became of a transaction, for certain.
+#[derive(Debug)]
+pub(crate) enum Known<Role> {
+    /// Everything was written.
+    Committed,
+    /// Nothing was, because conditions failed.
+    Refused(FailedConditions<Role>),
+}
+
+/// What became of one sending.
+#[derive(Debug)]
+pub(crate) enum Sent<Role> {
+    /// Everything was written.
+    Committed,
+    /// Nothing was, because conditions failed.
+    Refused(FailedConditions<Role>),
+    /// Nothing was, because of other transactions or of throttling.
+    Contended,
+    /// The answer was lost: everything was written, or nothing, or it still will be.
+    Unknown(Error),
+}
+
+/// The conditions that failed.
+#[derive(Debug)]
+pub(crate) struct FailedConditions<Role>(Vec<(Role, Option<Item>)>);
+
+impl<Role: Copy + PartialEq> FailedConditions<Role> {
+    /// The item that the condition of this role met, where that condition failed and asked for it.
+    pub(crate) fn met(&self, role: Role) -> Option<&Item> {
+        self.0
+            .iter()
+            .find(|(failed, _)| *failed == role)
+            .and_then(|(_, item)| item.as_ref())
+    }
+
+    /// Whether the condition of this role failed.
+    pub(crate) fn names(&self, role: Role) -> bool {
+        self.0.iter().any(|(failed, _)| *failed == role)
+    }
+}
+
+impl<Role: Copy + PartialEq> Transaction<Role> {
+    pub(crate) const fn new() -> Self {
+        Self { writes: Vec::new() }
+    }
+
+    /// How many actions it has.
+    pub(crate) const fn len(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// Adds a write. Of its refusal the item it met is returned.
+    pub(crate) fn put(&mut self, role: Role, put: PutBuilder) -> Result<()> {
+        let put = put.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        let put: Put = put.build().map_err(incomplete)?;
+        self.writes.push((role, TransactWriteItem::builder().put(put).build()));
+        Ok(())
+    }
+
+    /// Adds an update. Of its refusal the item it met is returned.
+    pub(crate) fn update(&mut self, role: Role, update: UpdateBuilder) -> Result<()> {
+        let update = update.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        let update: Update = update.build().map_err(incomplete)?;
+        self.writes
+            .push((role, TransactWriteItem::builder().update(update).build()));
+        Ok(())
+    }
+
+    /// Adds a condition on an item that is not written. Of its refusal the item it met is returned.
+    pub(crate) fn check(&mut self, role: Role, check: ConditionCheckBuilder) -> Result<()> {
+        let check = check.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        let check: ConditionCheck = check.build().map_err(incomplete)?;
+        self.writes
+            .push((role, TransactWriteItem::builder().condition_check(check).build()));
+        Ok(())
+    }
+
+    /// Adds the deletion of an item that must exist: what was subtracted for it must not be subtracted twice.
+    pub(crate) fn delete_existing(&mut self, role: Role, table: &str, key: Item) -> Result<()> {
+        let delete = Delete::builder()
+            .table_name(table)
+            .set_key(Some(key))
+            .condition_expression("attribute_exists(pk)");
+        let delete: Delete = delete.build().map_err(incomplete)?;
+        self.writes
+            .push((role, TransactWriteItem::builder().delete(delete).build()));
+        Ok(())
+    }
+
+    /// Adds the deletion of an item that is only deleted while the condition holds.
+    pub(crate) fn delete(
+        &mut self,
+        role: Role,
+        delete: aws_sdk_dynamodb::types::builders::DeleteBuilder,
+    ) -> Result<()> {
+        let delete: Delete = delete.build().map_err(incomplete)?;
+        self.writes
+            .push((role, TransactWriteItem::builder().delete(delete).build()));
+        Ok(())
+    }
+
+    /// Sends it once. The SDK sends it again with the same token where it can, so that it commits at most once.
+    pub(crate) async fn send(&self, db: &Client) -> Result<Sent<Role>> {
+        let items = self.writes.iter().map(|(_, write)| write.clone()).collect();
+        let answer = db.transact_write_items().set_transact_items(Some(items)).send().await;
+        self.read(answer)
+    }
+
+    /// Sends it until it is committed or refused, for writes that find their own rows when they are repeated.
+    pub(crate) async fn send_until_known(&self, db: &Client, backoff: &mut Backoff) -> Result<Known<Role>> {
+        loop {
+            if let Some(known) = self.send_while_fresh(db, backoff).await? {
+                return Ok(known);
+            }
+        }
+    }
+
+    /// The same, but `None` where it only met others so often that what it was built on is getting old.
+    pub(crate) async fn send_while_fresh(&self, db: &Client, backoff: &mut Backoff) -> Result<Option<Known<Role>>> {
+        let mut lost_before = false;
+        loop {
+            match self.send(db).await? {
+                Sent::Committed => return Ok(Some(Known::Committed)),
+                Sent::Refused(refusal) => return Ok(Some(Known::Refused(refusal))),
+                Sent::Contended => {}
+                // Sent again as it is, it either commits or is refused by its own rows.
+                Sent::Unknown(error) if lost_before => return Err(error),
+                Sent::Unknown(_) => lost_before = true,
+            }
+            backoff.wait().await?;
+            if !lost_before && backoff.wants_a_fresh_look() {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn read(&self, answer: Result<TransactWriteItemsOutput, SdkError<TransactWriteItemsError>>) -> Result<Sent<Role>> {
+        const DOING: &str = "writing a transaction";
+        let Err(error) = answer else { return Ok(Sent::Committed) };
+        match &error {
+            // It was never sent.
+            SdkError::ConstructionFailure(_) => Err(failed(DOING)(error)),
+            SdkError::ServiceError(answer) => match answer.err() {
+                TransactWriteItemsError::TransactionCanceledException(cancelled) => {
+                    self.reasons(cancelled.cancellation_reasons())
+                }
+                // An earlier sending of the SDK's own is still under way.
+                TransactWriteItemsError::TransactionInProgressException(_)
+                | TransactWriteItemsError::InternalServerError(_) => Ok(Sent::Unknown(failed(DOING)(error))),
+                TransactWriteItemsError::ProvisionedThroughputExceededException(_)
+                | TransactWriteItemsError::RequestLimitExceeded(_)
+                | TransactWriteItemsError::ThrottlingException(_) => Ok(Sent::Contended),
+                other if other.code() == Some("ServiceUnavailable") => Ok(Sent::Unknown(failed(DOING)(error))),
+                _ => Err(failed(DOING)(error)),
+            },
+            _ => Ok(Sent::Unknown(failed(DOING)(error))),
+        }
+    }
+
+    /// One reason per action, in order. A failed condition decides, whatever else happened: it names what has changed.
+    fn reasons(&self, reasons: &[CancellationReason]) -> Result<Sent<Role>> {
+        let mut refused = Vec::new();
+        for ((role, _), reason) in self.writes.iter().zip(reasons) {
+            match reason.code() {
+                None | Some("None" | "TransactionConflict" | "ThrottlingError" | "ProvisionedThroughputExceeded") => {}
+                Some("ConditionalCheckFailed") => refused.push((*role, reason.item().cloned())),
+                // A defect of ours: a validation error, an item that is too large.
+                Some(other) => {
+                    let words = format!("cancelled: {other}: {}", reason.message().unwrap_or("no message"));
+                    return Err(Error::internal("writing a transaction", Fault::new(words)));
+                }
+            }
+        }
+        Ok(if refused.is_empty() {
+            Sent::Contended
+        } else {
+            Sent::Refused(FailedConditions(refused))
+        })
+    }
+}
+
+fn incomplete(error: aws_sdk_dynamodb::error::BuildError) -> Error {
+    Error::internal("building a transaction", error)
+}
+
+/// Whether a single write was refused because a transaction holds its item; the SDK doesn't repeat it.
+pub(crate) fn is_conflict<E: ProvideErrorMetadata>(error: &SdkError<E>) -> bool {
+    error.code() == Some("TransactionConflictException")
+}
+
+/// Whether a single write was made; false where its condition failed.
+pub(crate) fn was_made<T, E>(answer: Result<T, SdkError<E>>, doing: &'static str) -> Result<bool>
+where
+    E: ProvideErrorMetadata + StdError + 'static,
+{
+    match answer {
+        Ok(_) => Ok(true),
+        Err(error) if error.code() == Some("ConditionalCheckFailedException") => Ok(false),
+        Err(error) => Err(failed(doing)(error)),
+    }
+}
+
+/// Sends a single update until no transaction holds its item; false where its condition failed.
+pub(crate) async fn update_once_free(update: &UpdateItemFluentBuilder, doing: &'static str) -> Result<bool> {
+    let mut backoff = Backoff::new();
+    loop {
+        match update.clone().send().await {
+            Err(error) if is_conflict(&error) => backoff.wait().await?,
+            answer => return was_made(answer, doing),
+        }
+    }
+}

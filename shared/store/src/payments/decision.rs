@@ -1,0 +1,192 @@
+//! Decisions: what was blocked or escalated, and why, and which confirmations were taken back, for the people who govern
+//! the agent.
+//!
+//! A row is added once and never changed. That of a refusal keeps the numbers of every check, which say more than the one
+//! reason does. An allow leaves its settlement instead, which keeps them too; the log ([`Ledger::decisions`]) shows all.
+
+use crate::{
+    codec::attribute::text,
+    codec::checks::Checks,
+    codec::fault::failed,
+    codec::item::{Draft, Item, Row},
+    codec::key::{self, Key},
+    codec::ledger::Ledger,
+    codec::transact::was_made,
+};
+use purser_domain::{
+    AgentId, CallDescription, ConfirmationReverted, DecisionRecord, DecisionResult, LoggedDecision, LoggedRefusal,
+    Reason, Result, Settlement, SettlementId, TransactionId,
+};
+use std::collections::HashMap;
+use uuid::Uuid;
+
+impl Ledger {
+    /// Adds a decision that stages nothing: 1 write unit.
+    pub async fn record(&self, decision: &DecisionRecord) -> Result<()> {
+        let put = self
+            .db
+            .put_item()
+            .table_name(self.decisions_table()?)
+            .set_item(Some(write_decision(decision)))
+            .condition_expression("attribute_not_exists(pk)");
+        // Its id is random: what is there already is this very row, whose answer was lost.
+        was_made(put.send().await, "recording a decision").map(|_| ())
+    }
+
+    /// The agent's decisions, newest first: those whose place in the log is before `before`, or the newest.
+    pub async fn decisions(&self, agent: AgentId, before: Option<Uuid>, limit: u32) -> Result<Vec<LoggedDecision>> {
+        let (allowed, recorded) = tokio::try_join!(
+            self.settlements(agent, before, limit),
+            self.recorded(agent, before, limit)
+        )?;
+        let allowed = allowed.into_iter().map(LoggedDecision::Allowed);
+        let mut log: Vec<LoggedDecision> = allowed.chain(recorded).collect();
+        log.sort_by_key(|decision| std::cmp::Reverse(decision.place()));
+        log.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        Ok(log)
+    }
+
+    /// The calls that settlements are for, as their agents described them, by settlement.
+    pub async fn calls(&self, settlements: &[Settlement]) -> Result<HashMap<SettlementId, CallDescription>> {
+        let terms = settlements.iter().map(|settlement| &settlement.terms);
+        let keys: Vec<Key> = terms
+            .map(|terms| Key::idempotency(terms.agent, &terms.idempotency_key))
+            .collect();
+        let items = self.get_all(&keys).await?;
+        let rows = items.iter().map(|item| self.row(item));
+        rows.map(|row| Ok((row.get("sid")?, row.get("call")?))).collect()
+    }
+
+    /// One decision of the agent's that has a row of its own.
+    pub async fn recorded_decision(&self, agent: AgentId, id: TransactionId) -> Result<Option<LoggedDecision>> {
+        let table = self.decisions_table()?;
+        let get = self
+            .db
+            .get_item()
+            .table_name(table)
+            .set_key(Some(Key::decision(agent, id).attributes()))
+            .consistent_read(true);
+        let item = get.send().await.map_err(failed("reading a decision"))?.item;
+        item.map(|item| read_decision(agent, Row::new(table, &item), &item))
+            .transpose()
+    }
+
+    /// The agent's decisions that have rows of their own, all but the allows, newest first: those before `before`, or the
+    /// newest.
+    pub async fn recorded(&self, agent: AgentId, before: Option<Uuid>, limit: u32) -> Result<Vec<LoggedDecision>> {
+        let table = self.decisions_table()?;
+        let query = key::newest(
+            self.db.query().table_name(self.decisions_table()?),
+            agent,
+            key::DECISIONS,
+            before,
+            limit,
+        );
+        let answer = query.send().await.map_err(failed("listing decisions"))?;
+        let items = answer.items().iter();
+        items
+            .map(|item| read_decision(agent, Row::new(table, item), item))
+            .collect()
+    }
+}
+
+fn read_decision(agent: AgentId, row: Row<'_>, item: &Item) -> Result<LoggedDecision> {
+    let id = key::sort_key(item)
+        .strip_prefix(key::DECISIONS)
+        .and_then(TransactionId::parse);
+    let id = id.ok_or_else(|| row.corrupt("sk"))?;
+    match row.get("result")? {
+        DecisionResult::RevertConfirmation => read_taken_back(agent, id, row).map(LoggedDecision::ConfirmationReverted),
+        // An allow has no row of its own.
+        DecisionResult::Allow => Err(row.corrupt("result")),
+        result @ (DecisionResult::Block | DecisionResult::Escalate) => {
+            read_refusal(agent, id, result, row).map(LoggedDecision::Refused)
+        }
+    }
+}
+
+fn read_taken_back(agent: AgentId, id: TransactionId, row: Row<'_>) -> Result<ConfirmationReverted> {
+    Ok(ConfirmationReverted {
+        transaction: id,
+        agent,
+        service: row.get("svc")?,
+        operation: row.get_optional("op")?,
+        amount: row.get("amt")?,
+        pay_to: row.get("payto")?,
+        at: row.get("t")?,
+        settlement: row.get("sid")?,
+        tx_hash: row.get("txh")?,
+        policy_version: row.get("pver")?,
+    })
+}
+
+/// The row of a confirmation that is taken back.
+pub(crate) fn write_taken_back(taken_back: &ConfirmationReverted) -> Item {
+    Draft::of(&Key::decision(taken_back.agent, taken_back.transaction))
+        .with("svc", &taken_back.service)
+        .with_optional("op", taken_back.operation.as_ref())
+        .with("amt", &taken_back.amount)
+        .with("payto", &taken_back.pay_to)
+        .with("t", &taken_back.at)
+        .with("result", &DecisionResult::RevertConfirmation)
+        .with("sid", &taken_back.settlement)
+        .with("txh", &taken_back.tx_hash)
+        .with("pver", &taken_back.policy_version)
+        .into_item()
+}
+
+fn read_refusal(agent: AgentId, id: TransactionId, result: DecisionResult, row: Row<'_>) -> Result<LoggedRefusal> {
+    Ok(LoggedRefusal {
+        transaction: id,
+        agent,
+        service: row.get("svc")?,
+        operation: row.get_optional("op")?,
+        amount: row.get("amt")?,
+        pay_to: row.get("payto")?,
+        call: row.get("call")?,
+        at: row.get("t")?,
+        result,
+        error: row.get("error")?,
+        reason: row.get("reason")?,
+        rule: row.get("rule")?,
+        hostname: row.get_optional("host")?,
+        policy_version: row.get_optional("pver")?,
+        approval: row.get_optional("apid")?,
+        checks: row.get::<Checks>("checks")?.0,
+        latency_ms: row.get("ms")?,
+    })
+}
+
+/// The row of a decision.
+pub(crate) fn write_decision(decision: &DecisionRecord) -> Item {
+    let reason = &decision.reason;
+    let hostname = match reason {
+        Reason::DomainNotAllowed { hostname, .. } => Some(hostname),
+        Reason::ServiceNotEnabled { .. }
+        | Reason::OperationNotEnabled { .. }
+        | Reason::AmountExceedsMax { .. }
+        | Reason::PerCallLimit { .. }
+        | Reason::PolicyBlocked(_)
+        | Reason::DailyLimit { .. }
+        | Reason::ApprovalRequired { .. }
+        | Reason::InsufficientBalance { .. } => None,
+    };
+    Draft::of(&Key::decision(decision.agent, decision.transaction))
+        .with("svc", &decision.service)
+        .with_optional("op", decision.operation.as_ref())
+        .with("amt", &decision.amount)
+        .with("payto", &decision.pay_to)
+        .with("rh", &decision.fingerprint)
+        .with("call", &decision.call)
+        .with("t", &decision.at)
+        .with("result", &reason.result())
+        .with_value("error", text(reason.slug()))
+        .with_value("reason", text(&reason.text()))
+        .with_value("rule", text(reason.rule()))
+        .with_optional("host", hostname)
+        .with_optional("pver", decision.policy_version.as_ref())
+        .with_optional("apid", decision.approval.as_ref())
+        .with("checks", &Checks(decision.checks.clone()))
+        .with("ms", &decision.latency_ms)
+        .into_item()
+}

@@ -1,0 +1,225 @@
+//! Asking a person: the approval, the key's binding to it and the decision, in one transaction.
+//!
+//! Always true: at most one approval of a request is open. Identical requests meet in one partition, where the first has
+//! number 0 and each later one the number after the newest; a number can be taken once. Whoever finds the place taken by
+//! an open approval joins it. Of an agent at most a given number wait for a person (`waiting.rs`). Nothing is reserved.
+
+use crate::{
+    codec::attribute::{Attribute as _, text},
+    codec::backoff::Backoff,
+    codec::fault::{Fault, failed},
+    codec::item::Draft,
+    codec::key::{self, Key},
+    codec::ledger::Ledger,
+    codec::transact::{Known, Transaction},
+    payments::decision::write_decision,
+    payments::idempotency::{ESCALATE, IdempotencyRecord},
+    people::approval::write_approval,
+};
+use aws_sdk_dynamodb::types::builders::PutBuilder;
+use purser_domain::{
+    AgentId, Approval, ApprovalId, DecisionRecord, Error, Fingerprint, Reason, Resolution, Result, Timestamp,
+};
+
+/// What became of an escalation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Escalated {
+    /// A new approval waits for a person.
+    Staged(Approval),
+    /// An identical request waits already, under another key; this one waits with it.
+    Joined(Approval),
+    /// The idempotency key is bound already. The caller compares the fingerprint.
+    IdempotencyRecord(IdempotencyRecord),
+    /// As many of the agent's approvals as may wait for a person do, and none that is open is for this request. Nothing
+    /// was written, so the caller records the refusal under the same id.
+    TooMany,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Role {
+    Key,
+    Approval,
+    /// The agent's approvals that may wait.
+    Waiting,
+    Decision,
+}
+
+/// What the key is bound to, if all goes well.
+enum Place {
+    /// This approval, which is new.
+    New(Approval),
+    /// This approval, which is open.
+    Taken(Approval),
+}
+
+impl Place {
+    const fn approval(&self) -> &Approval {
+        match self {
+            Self::New(approval) | Self::Taken(approval) => approval,
+        }
+    }
+
+    fn into_escalated(self) -> Escalated {
+        match self {
+            Self::New(approval) => Escalated::Staged(approval),
+            Self::Taken(approval) => Escalated::Joined(approval),
+        }
+    }
+}
+
+impl Ledger {
+    /// Stages the approval that a decision asks for, or joins the one that is open, and binds the key to it; the decision
+    /// is recorded in the same transaction, with the approval's id. A new approval is void from `expires_at` on, and is
+    /// staged only where fewer than `most` of the agent's wait.
+    ///
+    /// Of several conditions that failed, the first of these answers: the key is bound, the approval's number is taken,
+    /// too many wait. So whoever asks again, and whoever joins, is never one too many.
+    pub async fn escalate(
+        &self,
+        key: &Fingerprint,
+        decision: &DecisionRecord,
+        expires_at: Timestamp,
+        most: u32,
+    ) -> Result<Escalated> {
+        let mut backoff = Backoff::new();
+        // Nearly every request is escalated for the first time: try the first number without looking.
+        let mut place = Place::New(asked(decision, expires_at, 0)?);
+        loop {
+            let transaction = self.escalation(key, decision, &place, most)?;
+            let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await? else {
+                return Ok(place.into_escalated());
+            };
+            if let Some(item) = refusal.met(Role::Key) {
+                let record = IdempotencyRecord::read(self.row(item))?;
+                return Ok(if is_ours(&record, decision, &place) {
+                    place.into_escalated()
+                } else {
+                    Escalated::IdempotencyRecord(record)
+                });
+            }
+            if let Some(item) = refusal.met(Role::Approval) {
+                let met = self.read_approval(place.approval().id, item)?;
+                place = if is_open(&met, decision) {
+                    Place::Taken(met)
+                } else {
+                    self.next_place(decision, expires_at).await?
+                };
+            } else if let Some(full) = refusal.met(Role::Waiting) {
+                let made = self.make_room(decision.agent, full, decision.at, &mut backoff).await?;
+                if !made {
+                    place = self.next_place(decision, expires_at).await?;
+                    if let Place::New(_) = place {
+                        return Ok(Escalated::TooMany);
+                    }
+                }
+            } else {
+                let words = Fault::new("another decision has this id");
+                return Err(Error::internal("escalating a request", words));
+            }
+            backoff.wait().await?;
+        }
+    }
+
+    fn escalation(
+        &self,
+        key: &Fingerprint,
+        decision: &DecisionRecord,
+        place: &Place,
+        most: u32,
+    ) -> Result<Transaction<Role>> {
+        let approval = place.approval();
+        let row = Draft::of(&Key::idempotency(decision.agent, key))
+            .with_value("kind", text(ESCALATE))
+            .with("rh", &decision.fingerprint)
+            .with("apid", &approval.id)
+            .with("txid", &decision.transaction)
+            .into_item();
+        let decision = DecisionRecord {
+            approval: Some(approval.id),
+            ..decision.clone()
+        };
+        let record = PutBuilder::default()
+            .table_name(self.decisions_table()?)
+            .set_item(Some(write_decision(&decision)))
+            .condition_expression("attribute_not_exists(pk)");
+        let mut transaction = Transaction::new();
+        transaction.put(Role::Key, self.put_new(row))?;
+        if let Place::New(approval) = place {
+            transaction.put(Role::Approval, self.put_new(write_approval(approval)))?;
+            transaction.update(Role::Waiting, self.add_waiting(approval, most))?;
+        }
+        transaction.put(Role::Decision, record)?;
+        Ok(transaction)
+    }
+
+    /// Looks where the newest approval of this request stands.
+    async fn next_place(&self, decision: &DecisionRecord, expires_at: Timestamp) -> Result<Place> {
+        let Some(newest) = self.newest_approval(decision.agent, &decision.fingerprint).await? else {
+            return Ok(Place::New(asked(decision, expires_at, 0)?));
+        };
+        if is_open(&newest, decision) {
+            return Ok(Place::Taken(newest));
+        }
+        let next = newest.id.sequence().checked_add(1);
+        let next =
+            next.ok_or_else(|| Error::internal("escalating a request", Fault::new("its numbers are used up")))?;
+        Ok(Place::New(asked(decision, expires_at, next)?))
+    }
+
+    /// The newest approval of a request.
+    pub(crate) async fn newest_approval(&self, agent: AgentId, fingerprint: &Fingerprint) -> Result<Option<Approval>> {
+        let first = ApprovalId::of(agent, fingerprint, 0);
+        let query = self
+            .db
+            .query()
+            .table_name(&*self.table)
+            .key_condition_expression("pk = :pk")
+            .expression_attribute_values(":pk", key::approval_partition(first).write())
+            .scan_index_forward(false)
+            .limit(1)
+            .consistent_read(true);
+        let answer = query.send().await.map_err(failed("reading a request's approvals"))?;
+        let newest = answer.items().first();
+        newest.map(|item| self.listed_approval(item)).transpose()
+    }
+}
+
+fn is_open(approval: &Approval, decision: &DecisionRecord) -> bool {
+    approval.status(decision.at).is_open()
+}
+
+/// Whether the key was bound by this very escalation, whose answer was lost.
+fn is_ours(record: &IdempotencyRecord, decision: &DecisionRecord, place: &Place) -> bool {
+    matches!(record, IdempotencyRecord::Escalated { transaction, approval, .. }
+        if *transaction == decision.transaction && *approval == place.approval().id)
+}
+
+/// The approval that a decision asks for.
+fn asked(decision: &DecisionRecord, expires_at: Timestamp, sequence: u32) -> Result<Approval> {
+    let (Reason::ApprovalRequired { threshold, rule, .. }, Some(operation)) =
+        (&decision.reason, decision.operation.clone())
+    else {
+        return Err(Error::internal(
+            "escalating a request",
+            Fault::new("the decision asks nobody, or about nothing that can be bought"),
+        ));
+    };
+    let (threshold, rule) = (*threshold, *rule);
+    Ok(Approval {
+        id: ApprovalId::of(decision.agent, &decision.fingerprint, sequence),
+        agent: decision.agent,
+        owner: decision.owner.clone(),
+        transaction: decision.transaction,
+        fingerprint: decision.fingerprint,
+        service: decision.service,
+        operation,
+        amount: decision.amount,
+        pay_to: decision.pay_to,
+        call: decision.call.clone(),
+        threshold,
+        rule,
+        created_at: decision.at,
+        expires_at,
+        resolution: Resolution::Pending,
+    })
+}

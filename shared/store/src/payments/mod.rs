@@ -1,0 +1,13 @@
+//! One payment: what its decision reads, the reservation, the settlement, and the decision's record.
+
+pub(crate) mod decision;
+pub(crate) mod decision_inputs;
+pub(crate) mod escalate;
+pub(crate) mod idempotency;
+pub(crate) mod preflight;
+pub(crate) mod release;
+pub(crate) mod reserve;
+pub(crate) mod revert_confirmation;
+pub(crate) mod settle;
+pub(crate) mod settlement;
+pub(crate) mod window;

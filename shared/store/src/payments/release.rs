@@ -1,0 +1,90 @@
+//! The release: the spend of a payment that can never be made is given back.
+//!
+//! Always true: the settlement moves on and its entries go, with their part of each total, in one transaction, so a spend
+//! is given back once, whoever tries. An entry that was evicted before has had its part taken out of the total by whoever
+//! did it: such a window is left alone.
+//!
+//! Deliberately elsewhere: how it is known that the payment can never be made ([`Unusable`] comes from the domain alone).
+
+use crate::{
+    codec::attribute::{Attribute as _, text},
+    codec::backoff::Backoff,
+    codec::fault::Fault,
+    codec::key::Key,
+    codec::ledger::Ledger,
+    codec::transact::{Known, Transaction},
+    payments::settle::Moved,
+    payments::settlement::{AUTHORIZED, EXPIRED},
+    payments::window::add,
+};
+use purser_domain::{Error, Result, Settlement, Unusable, WindowScope};
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Role {
+    Settlement,
+    /// The entry in this window.
+    Entry(WindowScope),
+    Totals,
+}
+
+const RELEASING: &str = "releasing a hold";
+
+impl Ledger {
+    /// Gives the spend of a held settlement back: 7 write units, and 4 more for each budget.
+    pub async fn release(&self, settlement: &Settlement, unusable: &Unusable) -> Result<Moved> {
+        let terms = &settlement.terms;
+        if unusable.settlement() != terms.id {
+            let words = Fault::new("the evidence is of another settlement");
+            return Err(Error::internal(RELEASING, words));
+        }
+        let (agent, service) = (terms.agent, terms.service);
+        let budgets = terms
+            .budgets
+            .iter()
+            .map(|rule| WindowScope::Budget { agent, rule: *rule });
+        let mut counted_in: Vec<WindowScope> = std::iter::once(WindowScope::Day { agent, service })
+            .chain(budgets)
+            .collect();
+        let mut backoff = Backoff::new();
+        loop {
+            let transaction = self.giving_back(settlement, &counted_in)?;
+            let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await? else {
+                return Ok(Moved::Done(settlement.clone().expired(unusable)));
+            };
+            if let Some(item) = refusal.met(Role::Settlement) {
+                return Ok(Moved::Superseded(self.read_settlement(agent, item)?));
+            }
+            let before = counted_in.len();
+            counted_in.retain(|scope| !refusal.names(Role::Entry(*scope)));
+            if refusal.names(Role::Settlement) || counted_in.len() == before {
+                let words = Fault::new("there is no such settlement, or a total is less than its entries");
+                return Err(Error::internal(RELEASING, words));
+            }
+        }
+    }
+
+    fn giving_back(&self, settlement: &Settlement, counted_in: &[WindowScope]) -> Result<Transaction<Role>> {
+        let terms = &settlement.terms;
+        let update = self
+            .update(&Key::settlement(terms.agent, terms.id))
+            .update_expression("SET rs = :expired REMOVE hp, hs")
+            .condition_expression("rs = :authorized")
+            .expression_attribute_values(":expired", text(EXPIRED))
+            .expression_attribute_values(":authorized", text(AUTHORIZED));
+        let mut transaction = Transaction::new();
+        transaction.update(Role::Settlement, update)?;
+        for scope in counted_in {
+            let entry = Key::entry(*scope, settlement.counted_at, terms.id);
+            transaction.delete_existing(Role::Entry(*scope), &self.table, entry.attributes())?;
+            let update = self
+                .update(&Key::window(*scope))
+                .update_expression("SET #total = #total - :amount, ver = ver + :one")
+                .condition_expression("#total >= :amount")
+                .expression_attribute_names("#total", "total")
+                .expression_attribute_values(":amount", add(0, terms.amount).write())
+                .expression_attribute_values(":one", 1_u32.write());
+            transaction.update(Role::Totals, update)?;
+        }
+        Ok(transaction)
+    }
+}

@@ -1,0 +1,88 @@
+//! A confirmation that the chain does not bear out any more is taken back: the settlement is held again, as it was before,
+//! its transaction may confirm again, and a decision says so.
+//!
+//! Always true: all of that is one transaction. The entry is not touched: it counted throughout.
+//!
+//! Deliberately elsewhere: how it is known ([`TransferGone`] comes from the domain alone), and what becomes of the hold.
+
+use crate::{
+    codec::attribute::{Attribute as _, text},
+    codec::backoff::Backoff,
+    codec::fault::Fault,
+    codec::key::{self, Key, hold::IndexKey},
+    codec::ledger::Ledger,
+    codec::transact::{Known, Transaction},
+    payments::decision::write_taken_back,
+    payments::settle::Moved,
+    payments::settlement::{AUTHORIZED, CONFIRMED},
+};
+use aws_sdk_dynamodb::types::builders::{DeleteBuilder, PutBuilder};
+use purser_domain::{ConfirmationReverted, Error, Result, Settlement, Timestamp, TransactionId, TransferGone};
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Role {
+    Settlement,
+    Transaction,
+    Decision,
+}
+
+const TAKING_BACK: &str = "taking a confirmation back";
+
+impl Ledger {
+    /// Takes a confirmation back: 8 write units. The decision gets that id and that time.
+    pub async fn revert_confirmation(
+        &self,
+        settlement: &Settlement,
+        transfer_gone: &TransferGone,
+        decision: TransactionId,
+        at: Timestamp,
+    ) -> Result<Moved> {
+        let (terms, tx_hash) = (&settlement.terms, transfer_gone.tx_hash());
+        if transfer_gone.settlement() != terms.id {
+            let words = Fault::new("the evidence is of another settlement");
+            return Err(Error::internal(TAKING_BACK, words));
+        }
+        let update = self
+            .update(&Key::settlement(terms.agent, terms.id))
+            .update_expression("SET rs = :authorized, hp = :hp, hs = :hs REMOVE txh, blk, settled")
+            .condition_expression("rs = :confirmed AND txh = :hash")
+            .expression_attribute_values(":authorized", text(AUTHORIZED))
+            .expression_attribute_values(":confirmed", text(CONFIRMED))
+            .expression_attribute_values(":hash", tx_hash.write())
+            .expression_attribute_values(":hp", key::hold::partition(terms.id).write())
+            .expression_attribute_values(":hs", IndexKey::Held(terms.valid_before).text().write());
+        let give_up = DeleteBuilder::default()
+            .table_name(&*self.table)
+            .set_key(Some(Key::used_transaction(terms.network, tx_hash).attributes()))
+            .condition_expression("sid = :settlement")
+            .expression_attribute_values(":settlement", terms.id.write());
+        let record = PutBuilder::default()
+            .table_name(self.decisions_table()?)
+            .set_item(Some(write_taken_back(&ConfirmationReverted::of(
+                settlement,
+                transfer_gone,
+                decision,
+                at,
+            ))))
+            .condition_expression("attribute_not_exists(pk)");
+        let mut transaction = Transaction::new();
+        transaction.update(Role::Settlement, update)?;
+        transaction.delete(Role::Transaction, give_up)?;
+        transaction.put(Role::Decision, record)?;
+
+        let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut Backoff::new()).await? else {
+            return Ok(Moved::Done(settlement.clone().confirmation_reverted(transfer_gone)));
+        };
+        // Its id is random: it is this very decision, whose answer was lost.
+        if refusal.names(Role::Decision) {
+            return Ok(Moved::Done(settlement.clone().confirmation_reverted(transfer_gone)));
+        }
+        match refusal.met(Role::Settlement) {
+            Some(item) => Ok(Moved::Superseded(self.read_settlement(terms.agent, item)?)),
+            None => Err(Error::internal(
+                TAKING_BACK,
+                Fault::new("the settlement, or the claim on its transaction, is not there"),
+            )),
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! An agent's record: one item holds who it is, its keys, its status and its rules, so that one read tells who calls and
+//! what holds for them now.
+//!
+//! A rule of kind `budget_limit` has a window besides. Its totals are written in the same transaction as the rule, so that
+//! a charge can be held to the rule's version, as a policy's is. A removed rule leaves its window behind, out of reach.
+
+use crate::{
+    codec::backoff::Backoff,
+    codec::item::{Draft, Item},
+    codec::key::{self, Key},
+    codec::ledger::{Edited, Ledger},
+    codec::transact::{Known, Transaction},
+    payments::window::Horizon,
+};
+use purser_domain::{Agent, AgentId, AgentStatus, Error, Result, Rule, WindowScope};
+
+/// What became of the creation of an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Created {
+    /// It is stored, now or by an earlier sending of the same record.
+    Stored,
+    /// An agent of that id exists already.
+    Exists,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Role {
+    Agent,
+    Window,
+}
+
+/// How many windows are written at the same time.
+const AT_ONCE: usize = 32;
+
+/// Whether an edit may refuse what the version before allowed.
+fn narrows(old: &Agent, new: &Agent) -> bool {
+    let ends = |agent: &Agent| -> Vec<_> { agent.keys.iter().map(|key| (key.id, key.ends_at)).collect() };
+    let added_only = ends(old).iter().all(|key| ends(new).contains(key));
+    (old.status == AgentStatus::Active && new.status == AgentStatus::Frozen) || old.rules != new.rules || !added_only
+}
+
+impl Ledger {
+    /// The agent's record as of now.
+    pub async fn agent(&self, id: AgentId) -> Result<Option<Agent>> {
+        let item = self.get(&Key::agent(id)).await?;
+        item.map(|item| self.read_agent(id, &item)).transpose()
+    }
+
+    /// Stores a new agent.
+    pub async fn create_agent(&self, agent: &Agent) -> Result<Created> {
+        let mut transaction = Transaction::new();
+        transaction.put(Role::Agent, self.put_new(write_agent(agent)))?;
+        self.stamp_budgets(&mut transaction, agent, &[])?;
+        match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
+            Known::Committed => Ok(Created::Stored),
+            Known::Refused(refusal) => {
+                let met = refusal
+                    .met(Role::Agent)
+                    .map(|item| self.read_agent(agent.id, item))
+                    .transpose()?;
+                Ok(if met.as_ref() == Some(agent) {
+                    Created::Stored
+                } else {
+                    Created::Exists
+                })
+            }
+        }
+    }
+
+    /// Replaces an agent's record by its next version.
+    ///
+    /// When this has answered, nothing is authorized any more on an earlier version, not even by a decision that was under
+    /// way: an edit that narrows is stamped on the windows that every authorization goes through.
+    ///
+    /// A changed budget starts to be enforced with this write. What its window holds still counts; what was authorized
+    /// before the rule existed, or rolled out of a window that was shorter, does not.
+    pub async fn put_agent(&self, agent: &Agent) -> Result<Edited> {
+        let Some(old) = self.agent(agent.id).await? else {
+            return Ok(Edited::Conflict);
+        };
+        let edited = if old == *agent {
+            Edited::Stored
+        } else {
+            self.replace_agent(&old, agent).await?
+        };
+        if edited == Edited::Stored && (old == *agent || narrows(&old, agent)) {
+            self.fence_windows(agent).await?;
+        }
+        Ok(edited)
+    }
+
+    async fn replace_agent(&self, old: &Agent, agent: &Agent) -> Result<Edited> {
+        if old.version.checked_add(1) != Some(agent.version) {
+            return Ok(Edited::Conflict);
+        }
+        let mut transaction = Transaction::new();
+        let put = self
+            .put(write_agent(agent))
+            .condition_expression("ver = :old")
+            .expression_attribute_values(":old", crate::codec::attribute::Attribute::write(&old.version));
+        transaction.put(Role::Agent, put)?;
+        self.stamp_budgets(&mut transaction, agent, &old.rules)?;
+        match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
+            Known::Committed => Ok(Edited::Stored),
+            Known::Refused(refusal) => {
+                let met = refusal
+                    .met(Role::Agent)
+                    .map(|item| self.read_agent(agent.id, item))
+                    .transpose()?;
+                Ok(if met.as_ref() == Some(agent) {
+                    Edited::Stored
+                } else {
+                    Edited::Conflict
+                })
+            }
+        }
+    }
+
+    /// Shuts the agent's windows for every decision that was made on an earlier version of this record, which is stored.
+    /// [`Ledger::put_agent`] does so for an edit that narrows; whoever finds such an edit done by somebody else does not know
+    /// whether they got that far.
+    pub async fn fence_windows(&self, agent: &Agent) -> Result<()> {
+        let services = self.marked_services(agent.id).await?;
+        for batch in services.chunks(AT_ONCE) {
+            let mut writes = tokio::task::JoinSet::new();
+            for service in batch {
+                let (ledger, version) = (self.clone(), agent.version);
+                let scope = WindowScope::Day {
+                    agent: agent.id,
+                    service: *service,
+                };
+                writes.spawn(async move { ledger.fence_older_versions(scope, version).await });
+            }
+            while let Some(written) = writes.join_next().await {
+                written.map_err(|error| Error::internal("shutting a window", error))??;
+            }
+        }
+        Ok(())
+    }
+
+    /// Creates or stamps the window of every budget that is new or changed.
+    fn stamp_budgets(&self, transaction: &mut Transaction<Role>, agent: &Agent, old: &[Rule]) -> Result<()> {
+        for budget in agent.budgets() {
+            let rule = budget.rule;
+            let before = old.iter().find(|before| before.id == rule.id);
+            if before.is_some_and(|before| before.version == rule.version) {
+                if before != Some(rule) {
+                    let words = crate::Fault::new("a changed rule keeps its version");
+                    return Err(Error::internal("editing an agent", words));
+                }
+                continue;
+            }
+            // How far a window was cleared is told by a time that its length is added to: with another length it would
+            // push the recorded time into the future.
+            let length_before = before.and_then(|before| before.kind.budget()).map(|(_, length)| length);
+            let same_length = length_before.is_none_or(|before| before == budget.length);
+            let horizon = if same_length { Horizon::Keep } else { Horizon::Reset };
+            let stamp = self.stamp(budget.scope(agent.id), rule.version, agent.version, horizon);
+            transaction.update(Role::Window, stamp)?;
+        }
+        Ok(())
+    }
+
+    /// The agent in an item.
+    pub(crate) fn read_agent(&self, id: AgentId, item: &Item) -> Result<Agent> {
+        let row = self.row(item);
+        Ok(Agent {
+            id,
+            name: row.get("name")?,
+            owner: row.get("owner")?,
+            created_at: row.get("created")?,
+            status: row.get("st")?,
+            wallet: row.get("wallet")?,
+            keys: row.get("keys")?,
+            rules: row.get("rules")?,
+            version: row.get("ver")?,
+        })
+    }
+}
+
+fn write_agent(agent: &Agent) -> Item {
+    Draft::of(&Key::agent(agent.id))
+        .with("name", &agent.name)
+        .with("owner", &agent.owner)
+        .with("os", &key::owned::agent(agent.id, agent.created_at))
+        .with("created", &agent.created_at)
+        .with("st", &agent.status)
+        .with("wallet", &agent.wallet)
+        .with("keys", &agent.keys)
+        .with("rules", &agent.rules)
+        .with("ver", &agent.version)
+        .into_item()
+}

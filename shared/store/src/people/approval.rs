@@ -1,0 +1,200 @@
+//! Approvals: one row each, beside the earlier ones of the same request.
+//!
+//! The row says what a person decided; that time ran out is a fact about the time and is never written. Every move is
+//! conditional on the state it leaves, and on the time.
+
+use crate::{
+    codec::attribute::{Attribute as _, text},
+    codec::backoff::Backoff,
+    codec::fault::Fault,
+    codec::item::{Draft, Item, Row},
+    codec::key::{self, Key},
+    codec::ledger::Ledger,
+    codec::transact::is_conflict,
+};
+use aws_sdk_dynamodb::{
+    operation::update_item::UpdateItemError,
+    types::{ReturnValue, ReturnValuesOnConditionCheckFailure},
+};
+use purser_domain::{Approval, ApprovalId, Error, Resolution, Result, Ruling};
+
+/// What a person says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApprovalDecision {
+    /// The retry that carries the approval may run, once.
+    Approve,
+    /// It may not.
+    Reject,
+}
+
+/// What became of a verdict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resolved {
+    /// It is stored.
+    Done(Approval),
+    /// The approval was not open any more: decided, used or out of time. Nothing was written.
+    Already(Approval),
+    /// There is no such approval.
+    NotFound,
+}
+
+const PENDING: &str = "pending";
+pub(crate) const APPROVED: &str = "approved";
+const REJECTED: &str = "rejected";
+pub(crate) const EXECUTED: &str = "executed";
+
+impl Ledger {
+    /// An approval as of now, whoever it belongs to.
+    pub async fn approval(&self, id: ApprovalId) -> Result<Option<Approval>> {
+        let item = self.get(&Key::approval(id)).await?;
+        item.map(|item| self.read_approval(id, &item)).transpose()
+    }
+
+    /// Stores a person's verdict on a pending approval.
+    ///
+    /// The same ruling again, whose answer was lost, is found done; any other finds the approval decided.
+    pub async fn resolve_approval(
+        &self,
+        id: ApprovalId,
+        verdict: ApprovalDecision,
+        ruling: &Ruling,
+    ) -> Result<Resolved> {
+        let state = match verdict {
+            ApprovalDecision::Approve => APPROVED,
+            ApprovalDecision::Reject => REJECTED,
+        };
+        let set = match ruling.note {
+            None => "SET st = :state, resolved = :now, #by = :by",
+            Some(_) => "SET st = :state, resolved = :now, #by = :by, note = :note",
+        };
+        let update = self
+            .db
+            .update_item()
+            .table_name(&*self.table)
+            .set_key(Some(Key::approval(id).attributes()))
+            .update_expression(set)
+            .condition_expression("st = :pending AND ends > :now")
+            .expression_attribute_names("#by", "by")
+            .expression_attribute_values(":state", text(state))
+            .expression_attribute_values(":pending", text(PENDING))
+            .expression_attribute_values(":now", ruling.at.write())
+            .expression_attribute_values(":by", ruling.by.write())
+            .return_values(ReturnValue::AllNew)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        let update = match &ruling.note {
+            None => update,
+            Some(note) => update.expression_attribute_values(":note", note.write()),
+        };
+        let mut backoff = Backoff::new();
+        loop {
+            let error = match update.clone().send().await {
+                Ok(answer) => {
+                    let item = answer.attributes.unwrap_or_default();
+                    return Ok(Resolved::Done(self.read_approval(id, &item)?));
+                }
+                Err(error) => error,
+            };
+            if let Some(UpdateItemError::ConditionalCheckFailedException(refused)) = error.as_service_error() {
+                let Some(item) = refused.item() else {
+                    return Ok(Resolved::NotFound);
+                };
+                let approval = self.read_approval(id, item)?;
+                let ours = match (verdict, &approval.resolution) {
+                    (
+                        ApprovalDecision::Approve,
+                        Resolution::Approved(found) | Resolution::Executed { ruling: found, .. },
+                    )
+                    | (ApprovalDecision::Reject, Resolution::Rejected(found)) => found == ruling,
+                    _ => false,
+                };
+                return Ok(if ours {
+                    Resolved::Done(approval)
+                } else {
+                    Resolved::Already(approval)
+                });
+            }
+            if !is_conflict(&error) {
+                return Err(Error::internal("resolving an approval", Fault::of(&error)));
+            }
+            backoff.wait().await?;
+        }
+    }
+
+    /// The approval in an item, by the item's own key.
+    pub(crate) fn listed_approval(&self, item: &Item) -> Result<Approval> {
+        let id = key::approval_of(item).ok_or_else(|| self.row(item).corrupt("sk"))?;
+        self.read_approval(id, item)
+    }
+
+    /// The approval in an item.
+    pub(crate) fn read_approval(&self, id: ApprovalId, item: &Item) -> Result<Approval> {
+        let row = self.row(item);
+        let resolution = match row.get::<String>("st")?.as_str() {
+            PENDING => Resolution::Pending,
+            APPROVED => Resolution::Approved(read_ruling(row)?),
+            REJECTED => Resolution::Rejected(read_ruling(row)?),
+            EXECUTED => Resolution::Executed {
+                ruling: read_ruling(row)?,
+                settlement: row.get("sid")?,
+            },
+            _ => return Err(row.corrupt("st")),
+        };
+        Ok(Approval {
+            id,
+            agent: row.get("agent")?,
+            owner: row.get("owner")?,
+            transaction: row.get("txid")?,
+            fingerprint: row.get("rh")?,
+            service: row.get("svc")?,
+            operation: row.get("op")?,
+            amount: row.get("amt")?,
+            pay_to: row.get("payto")?,
+            call: row.get("call")?,
+            threshold: row.get("above")?,
+            rule: row.get_optional("rule")?,
+            created_at: row.get("t")?,
+            expires_at: row.get("ends")?,
+            resolution,
+        })
+    }
+}
+
+/// The row of an approval.
+pub(crate) fn write_approval(approval: &Approval) -> Item {
+    let state = match &approval.resolution {
+        Resolution::Pending => PENDING,
+        Resolution::Approved(_) => APPROVED,
+        Resolution::Rejected(_) => REJECTED,
+        Resolution::Executed { .. } => EXECUTED,
+    };
+    let ruling = approval.ruling();
+    Draft::of(&Key::approval(approval.id))
+        .with("agent", &approval.agent)
+        .with("owner", &approval.owner)
+        .with("os", &key::owned::approval(approval.id, approval.created_at))
+        .with("txid", &approval.transaction)
+        .with("rh", &approval.fingerprint)
+        .with("svc", &approval.service)
+        .with("op", &approval.operation)
+        .with("amt", &approval.amount)
+        .with("payto", &approval.pay_to)
+        .with("call", &approval.call)
+        .with("above", &approval.threshold)
+        .with_optional("rule", approval.rule.as_ref())
+        .with("t", &approval.created_at)
+        .with("ends", &approval.expires_at)
+        .with_value("st", text(state))
+        .with_optional("resolved", ruling.map(|ruling| &ruling.at))
+        .with_optional("by", ruling.map(|ruling| &ruling.by))
+        .with_optional("note", ruling.and_then(|ruling| ruling.note.as_ref()))
+        .with_optional("sid", approval.settlement().as_ref())
+        .into_item()
+}
+
+fn read_ruling(row: Row<'_>) -> Result<Ruling> {
+    Ok(Ruling {
+        at: row.get("resolved")?,
+        by: row.get("by")?,
+        note: row.get_optional("note")?,
+    })
+}

@@ -1,0 +1,94 @@
+//! When each agent key was used last, for the people who look after keys.
+//!
+//! A hint, not a record: it is written beside the request at most once a minute by each environment, and a write that fails
+//! is forgotten. It stands in the throttle's table, where nothing that money depends on is kept.
+
+use crate::{
+    codec::attribute::Attribute as _,
+    codec::item::{Draft, Row},
+    codec::key,
+    codec::ledger::get_all,
+};
+use aws_sdk_dynamodb::Client;
+use purser_domain::{AgentId, Duration, KeyId, Result, Timestamp};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// The uses of agent keys.
+#[derive(Clone, Debug)]
+pub struct KeyUses {
+    db: Client,
+    table: Arc<str>,
+    noted: Arc<Mutex<HashMap<(AgentId, KeyId), Timestamp>>>,
+}
+
+/// How precise a time of use is.
+const PRECISION: Duration = Duration::from_secs_u32(60);
+/// How long a use is remembered.
+const KEPT: Duration = Duration::from_secs_u32(400 * 86_400);
+/// How many keys one environment keeps in mind; beyond that it starts anew.
+const MOST_NOTED: usize = 10_000;
+
+impl KeyUses {
+    /// The uses that stand in this table.
+    pub fn new(db: Client, table: impl Into<Arc<str>>) -> Self {
+        Self {
+            db,
+            table: table.into(),
+            noted: Arc::default(),
+        }
+    }
+
+    /// Notes that a key was used, beside whatever the request does next. Nobody waits for it: where Lambda freezes the
+    /// environment first, it is written when the next request thaws it.
+    pub fn note(&self, agent: AgentId, key: KeyId, now: Timestamp) {
+        if !self.is_due(agent, key, now) {
+            return;
+        }
+        let update = self
+            .db
+            .update_item()
+            .table_name(&*self.table)
+            .set_key(Some(Draft::of_partition(key::key_use(agent, key)).into_item()))
+            .update_expression("SET used = :now, #ttl = :ttl")
+            .condition_expression("attribute_not_exists(used) OR used < :now")
+            .expression_attribute_names("#ttl", "ttl")
+            .expression_attribute_values(":now", now.write())
+            .expression_attribute_values(":ttl", now.after(KEPT).secs().write());
+        tokio::spawn(async move { update.send().await.is_ok() });
+    }
+
+    fn is_due(&self, agent: AgentId, key: KeyId, now: Timestamp) -> bool {
+        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = noted.get(&(agent, key));
+        if last.is_some_and(|last| now < last.after(PRECISION)) {
+            return false;
+        }
+        if noted.len() >= MOST_NOTED {
+            noted.clear();
+        }
+        noted.insert((agent, key), now);
+        true
+    }
+
+    /// When each of these keys was used last, as far as it is known.
+    pub async fn last(&self, agent: AgentId, keys: &[KeyId]) -> Result<HashMap<KeyId, Timestamp>> {
+        let wanted = keys
+            .iter()
+            .map(|id| Draft::of_partition(key::key_use(agent, *id)).into_item())
+            .collect();
+        let mut last = HashMap::new();
+        for item in get_all(&self.db, &self.table, wanted, false, "reading uses of keys").await? {
+            let found = keys.iter().find(|id| {
+                let pk = item.get("pk").and_then(|pk| pk.as_s().ok());
+                pk.is_some_and(|pk| *pk == key::key_use(agent, **id))
+            });
+            if let Some(id) = found {
+                last.insert(*id, Row::new(&self.table, &item).get("used")?);
+            }
+        }
+        Ok(last)
+    }
+}

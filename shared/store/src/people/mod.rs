@@ -1,0 +1,11 @@
+//! What a person governs: agents, their keys and policies, approvals.
+
+pub(crate) mod agent;
+pub(crate) mod approval;
+pub(crate) mod authenticate;
+pub(crate) mod key_use;
+pub(crate) mod owned;
+pub(crate) mod policy;
+pub(crate) mod throttle;
+pub(crate) mod waiting;
+pub(crate) mod wallet;

@@ -1,0 +1,93 @@
+//! The approvals of an agent that may wait for a person: a set of ids. Its size limits how many can, and it leads to them,
+//! however many were decided before or since.
+//!
+//! Always true: what waits is in its agent's set, since it is staged and added in one transaction. What no longer waits
+//! stays in it until there has to be room; it never waits again, so it can be taken out at any time.
+
+use crate::{
+    codec::attribute::Attribute as _, codec::backoff::Backoff, codec::item::Item, codec::key::Key,
+    codec::ledger::Ledger, codec::transact::Transaction,
+};
+use aws_sdk_dynamodb::types::builders::UpdateBuilder;
+use purser_domain::{AgentId, Approval, ApprovalId, ApprovalStatus, Fingerprint, Result, Timestamp};
+use std::collections::BTreeSet;
+
+impl Ledger {
+    /// Approvals as of now, in any order; of ids that nothing has, none.
+    pub async fn approvals(&self, ids: impl IntoIterator<Item = ApprovalId>) -> Result<Vec<Approval>> {
+        let ids: BTreeSet<ApprovalId> = ids.into_iter().collect();
+        let keys: Vec<Key> = ids.into_iter().map(Key::approval).collect();
+        let items = self.get_all(&keys).await?;
+        items.iter().map(|item| self.listed_approval(item)).collect()
+    }
+
+    /// Whether another question of the agent's would be refused: `most` or more wait, and none that is open is the same.
+    /// Three reads, of which the later two are made only where it may be so.
+    pub async fn asks_too_many(
+        &self,
+        agent: AgentId,
+        fingerprint: &Fingerprint,
+        most: u32,
+        at: Timestamp,
+    ) -> Result<bool> {
+        let Some(item) = self.get(&Key::waiting(agent)).await? else {
+            return Ok(false);
+        };
+        let ids = self.may_wait(&item)?;
+        let is_full = |ids: &BTreeSet<ApprovalId>| u32::try_from(ids.len()).is_ok_and(|count| count >= most);
+        if !is_full(&ids) || !is_full(&self.still_waiting(&ids, at).await?) {
+            return Ok(false);
+        }
+        let newest = self.newest_approval(agent, fingerprint).await?;
+        Ok(newest.is_none_or(|newest| !newest.status(at).is_open()))
+    }
+
+    /// The ids in a set.
+    pub(crate) fn may_wait(&self, item: &Item) -> Result<BTreeSet<ApprovalId>> {
+        Ok(self.row(item).get_optional("ids")?.unwrap_or_default())
+    }
+
+    /// Adds an approval that is staged, if fewer than `most` are there.
+    pub(crate) fn add_waiting(&self, approval: &Approval, most: u32) -> UpdateBuilder {
+        self.update(&Key::waiting(approval.agent))
+            .update_expression("ADD ids :id")
+            .condition_expression("attribute_not_exists(ids) OR size(ids) < :most")
+            .expression_attribute_values(":id", BTreeSet::from([approval.id]).write())
+            .expression_attribute_values(":most", most.write())
+    }
+
+    /// Takes out of a full set what no longer waits; false where all of it does. In a transaction, like every write of
+    /// the function that asks.
+    pub(crate) async fn make_room(
+        &self,
+        agent: AgentId,
+        full: &Item,
+        at: Timestamp,
+        backoff: &mut Backoff,
+    ) -> Result<bool> {
+        let ids = self.may_wait(full)?;
+        let waiting = self.still_waiting(&ids, at).await?;
+        let gone: BTreeSet<ApprovalId> = ids.difference(&waiting).copied().collect();
+        if gone.is_empty() {
+            return Ok(false);
+        }
+        let update = self
+            .update(&Key::waiting(agent))
+            .update_expression("DELETE ids :gone")
+            .expression_attribute_values(":gone", gone.write());
+        let mut transaction = Transaction::new();
+        transaction.update((), update)?;
+        // Nothing can refuse it, as it has no condition.
+        let _done = transaction.send_until_known(&self.db, backoff).await?;
+        Ok(true)
+    }
+
+    /// Those that wait for a person at that time.
+    async fn still_waiting(&self, ids: &BTreeSet<ApprovalId>, at: Timestamp) -> Result<BTreeSet<ApprovalId>> {
+        let approvals = self.approvals(ids.iter().copied()).await?;
+        let waiting = approvals
+            .iter()
+            .filter(|approval| approval.status(at) == ApprovalStatus::Pending);
+        Ok(waiting.map(|approval| approval.id).collect())
+    }
+}

@@ -1,0 +1,39 @@
+//! Wallet numbers: each is given out once.
+
+use crate::{
+    codec::attribute::Attribute as _,
+    codec::fault::{Fault, failed},
+    codec::key::Key,
+    codec::ledger::Ledger,
+};
+use aws_sdk_dynamodb::types::ReturnValue;
+use purser_domain::{Error, Result};
+
+/// The largest number of a non-hardened child (BIP-32): 2^31 - 1.
+const LAST: u32 = 0x7fff_ffff;
+
+impl Ledger {
+    /// A wallet number that nobody else has, from 0 up. One whose answer is lost stays unused.
+    pub async fn next_wallet_index(&self) -> Result<u32> {
+        const DOING: &str = "numbering a wallet";
+        let update = self
+            .db
+            .update_item()
+            .table_name(&*self.table)
+            .set_key(Some(Key::wallets().attributes()))
+            .update_expression("ADD n :one")
+            .expression_attribute_values(":one", 1_u32.write())
+            .return_values(ReturnValue::UpdatedNew);
+        let item = update
+            .send()
+            .await
+            .map_err(failed(DOING))?
+            .attributes
+            .unwrap_or_default();
+        let given_out: u32 = self.row(&item).get("n")?;
+        given_out
+            .checked_sub(1)
+            .filter(|index| *index <= LAST)
+            .ok_or_else(|| Error::internal(DOING, Fault::new("all numbers are given out")))
+    }
+}
