@@ -133,6 +133,9 @@ pub fn encoded(bytes: impl AsRef<[u8]>) -> String {
 /// What a client posts to the token endpoint, by name.
 pub type Parameters = BTreeMap<String, String>;
 
+/// What becomes of what a client posts: status and body.
+type TokenEndpoint = Box<dyn FnMut(&Parameters) -> (u16, String) + Send>;
+
 /// What the issuer answers from now on.
 pub struct IssuerScript {
     /// Whether it answers at all, and not 503.
@@ -143,8 +146,8 @@ pub struct IssuerScript {
     pub discovery: Value,
     /// Its keys.
     pub jwks: Value,
-    /// The token endpoint: status and body.
-    pub token: Box<dyn FnMut(&Parameters) -> (u16, String) + Send>,
+    /// The token endpoint.
+    pub token: TokenEndpoint,
     /// How often it was asked for its description, or would have been, had it answered.
     pub asked: u32,
     /// The last form that the token endpoint was sent.
