@@ -2,7 +2,7 @@
 
     infra/sam/calls.py <file>
 
-The file is what the tests wrote, where PURSER_RECORD named it (infra/local/src/recorder.rs). A call that no permission
+The file is what the tests wrote, where PURSER_RECORD named it (infra/local/src/iam_recorder.rs). A call that no permission
 allows would fail in the cloud. A permission that no call used is one too many, or misses its test; so is one that allows
 a write anywhere and was only used in transactions. Logs and keys are not called by functions, so they follow from the
 rest: template_test.py has them.

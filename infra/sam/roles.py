@@ -24,7 +24,7 @@ class Permission:
     via: tuple = ()  # the only services through which it is used
 
     def allows(self, call):
-        """Whether a recorded call (infra/local/src/recorder.rs) is allowed by this permission."""
+        """Whether a recorded call (infra/local/src/iam_recorder.rs) is allowed by this permission."""
         if (call["action"], call["resource"]) != (self.action, self.resource):
             return False
         keys = call.get("keys", [])

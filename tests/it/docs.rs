@@ -7,7 +7,7 @@ use purser_domain::{
     Address, AgentId, Amount, ApprovalId, ApprovalStatus, Block, CheckName, ErrorKind, Fingerprint, Fits, Mismatch,
     Reason, Refusal, ServiceId, ServiceSlug, SettlementId, TransactionId,
 };
-use purser_local::Template;
+use purser_testkit::Template;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -390,7 +390,7 @@ fn every_citation_leads_somewhere() {
 /// AWS credentials can be asked for in front of that function (`infra/sam/template_test.py`).
 #[test]
 fn the_template_and_the_description_of_the_api_name_the_same_routes() {
-    let template = Template::of_repository().unwrap();
+    let template = Template::of_repository();
     let routed: BTreeSet<(String, String, bool)> = template
         .routes()
         .into_iter()

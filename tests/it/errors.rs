@@ -8,8 +8,8 @@ use purser_domain::{
     SpendPolicy, Timestamp, Vendor,
 };
 use purser_local::{NETWORK, Options};
-use purser_proxy::Manners;
 use purser_store::Verdict;
+use purser_testkit::ProxyConfig;
 use purser_tests::{
     Answer, Offered, Rows, TestAgent, World, batch_of, body_of, dollars, fresh_key, offer_v2, plain, transfer_of, units,
 };
@@ -1483,7 +1483,7 @@ async fn a_chain_that_cannot_be_asked_delays_a_confirmation_and_stops_no_payment
         environment,
         ..Options::default()
     };
-    let world = World::node_proxied(Manners::default(), options).await;
+    let world = World::node_proxied(ProxyConfig::default(), options).await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
     let (chain, node) = (&world.stack.chain, world.node_proxy.as_ref().unwrap());
 

@@ -25,8 +25,3 @@ mod required;
 mod secrets;
 mod side_by_side;
 mod windows;
-
-/// The laws of `docs/data-model.md`, as the store's own tests check them.
-#[path = "../../shared/store/tests/support/invariants.rs"]
-#[expect(dead_code, reason = "the store's tests use more of it")]
-mod invariants;

@@ -2,7 +2,7 @@
 
 use purser_domain::SpendPolicy;
 use purser_local::{NETWORK, Options};
-use purser_proxy::Manners;
+use purser_testkit::ProxyConfig;
 use purser_tests::{Log, TestAgent, World, body_of, dollars, fresh_key, units};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -187,7 +187,7 @@ async fn every_outcome_of_a_payment_is_counted_once_with_its_ids() {
 async fn what_is_out_of_order_is_counted() {
     let log = Lines::start();
     let options = environment([("FINALITY_PATIENCE_SECONDS", "0"), ("THROTTLE_TABLE", "Missing")]);
-    let world = World::node_proxied(Manners::default(), options).await;
+    let world = World::node_proxied(ProxyConfig::default(), options).await;
     let agent = world.agent(policy(), vec![]).await;
     assert_eq!((log.sum("RpcFailures"), log.sum("BalanceUnavailable")), (0, 0));
 

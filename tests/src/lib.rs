@@ -23,7 +23,7 @@ pub use measure::{Measured, in_rounds, measure};
 pub use offers::{Offered, bare_offer, offer_v1, offer_v2};
 pub use person::Person;
 pub use problems::paths;
-pub use process::{Killer, Process, Program, Request};
+pub use process::{Killer, Process, Program, Request, node_front};
 pub use together::{authorizing, together};
 pub use transfers::{batch_of, transfer_of};
 pub use world::{Answer, Footprint, Rows, TestAgent, World, body_of, dollars, fresh_key, key_id_of, plain, units};

@@ -1,7 +1,7 @@
 //! What one request costs the database and the node, as the proxies in front of them saw.
 
 use crate::World;
-use purser_proxy::{Call, Units};
+use purser_testkit::{Call, Units};
 
 /// What one request cost.
 #[derive(Clone, Debug)]

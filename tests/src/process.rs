@@ -14,7 +14,7 @@ use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use purser_api::Clock;
-use purser_proxy::{Fate, Manners, Moment, Proxy, Step};
+use purser_testkit::{Fate, Moment, Proxy, ProxyConfig, Step};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -130,6 +130,29 @@ pub struct Process {
     loses_answer: Arc<AtomicBool>,
 }
 
+async fn proxy(upstream: &str) -> Proxy {
+    Proxy::start(upstream.to_owned(), ProxyConfig::default()).await
+}
+
+/// A proxy in front of the world's node; and one in front of its secrets, which says that the node is there.
+pub async fn node_front(world: &World) -> [Proxy; 2] {
+    let stack = &world.stack;
+    let node = proxy(&stack.rpc_url).await;
+    let secrets = proxy(&stack.environment["SECRETS_ENDPOINT"]).await;
+    let (there, here) = (stack.rpc_url.clone(), node.url.clone());
+    secrets.follow(move |_| {
+        let (there, here) = (there.clone(), here.clone());
+        Fate::Edit(Box::new(move |answer| {
+            for value in answer["SecretValues"].as_array_mut().into_iter().flatten() {
+                if value["SecretString"] == there.as_str() {
+                    value["SecretString"] = here.as_str().into();
+                }
+            }
+        }))
+    });
+    [node, secrets]
+}
+
 /// How a process is killed.
 #[derive(Debug, Default)]
 pub struct Killer {
@@ -177,22 +200,8 @@ impl Process {
     /// The function in this world. Its process starts with the first event.
     pub async fn of(world: &World, program: Program) -> Self {
         let stack = &world.stack;
-        let proxy = async |upstream: &str| Proxy::start(upstream.to_owned(), Manners::default()).await;
         let db = proxy(&stack.environment["DYNAMODB_ENDPOINT"]).await;
-        let node = proxy(&stack.rpc_url).await;
-        let secrets = proxy(&stack.environment["SECRETS_ENDPOINT"]).await;
-        // The node's address is a secret; here it is the proxy's.
-        let (there, here) = (stack.rpc_url.clone(), node.url.clone());
-        secrets.follow(move |_| {
-            let (there, here) = (there.clone(), here.clone());
-            Fate::Edit(Box::new(move |answer| {
-                for value in answer["SecretValues"].as_array_mut().into_iter().flatten() {
-                    if value["SecretString"] == there.as_str() {
-                        value["SecretString"] = here.as_str().into();
-                    }
-                }
-            }))
-        });
+        let [node, secrets] = node_front(world).await;
         let mut environment = stack.environment.clone();
         let name = format!(
             "{}{}Function",

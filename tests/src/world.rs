@@ -8,8 +8,8 @@ use purser_domain::{
     SpendPolicy, Timestamp, Wallet,
 };
 use purser_local::{Front, Listener, NETWORK, Options, Stack};
-use purser_proxy::{Manners, Proxy};
 use purser_store::{Created, Edited, Resolved, Verdict};
+use purser_testkit::{Proxy, ProxyConfig};
 use reqwest::header::HeaderMap;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -226,12 +226,12 @@ fn anything(category: &str, id: &str) -> Value {
     })
 }
 
-/// A proxy of these manners for a stack to put in front of something, and where it will be found.
-fn front(manners: Manners) -> (Front, oneshot::Receiver<Proxy>) {
+/// A proxy of this configuration for a stack to put in front of something, and where it will be found.
+fn front(config: ProxyConfig) -> (Front, oneshot::Receiver<Proxy>) {
     let (sender, receiver) = oneshot::channel();
     let front = move |upstream: String| -> Pin<Box<dyn Future<Output = String> + Send>> {
         Box::pin(async move {
-            let proxy = Proxy::start(upstream, manners).await;
+            let proxy = Proxy::start(upstream, config).await;
             let url = proxy.url.clone();
             let _ = sender.send(proxy);
             url
@@ -268,9 +268,9 @@ impl World {
 
     /// A stack whose database answers as DynamoDB does when transactions meet.
     pub async fn conflicted() -> Self {
-        Self::proxied(Manners {
+        Self::proxied(ProxyConfig {
             hold: Some(HOLD),
-            ..Manners::default()
+            ..ProxyConfig::default()
         })
         .await
     }
@@ -278,18 +278,18 @@ impl World {
     /// A stack whose calls of the database and of the node can be counted: see [`crate::measure`]. Its clock stands still,
     /// so that nothing is due in between.
     pub async fn metered() -> Self {
-        let manners = Manners {
+        let config = ProxyConfig {
             latency: LATENCY,
-            ..Manners::default()
+            ..ProxyConfig::default()
         };
-        let (database, proxy) = front(manners);
+        let (database, proxy) = front(config);
         let (still, clock) = Self::still_clock();
         let options = Options {
             front: Some(database),
             clock,
             ..Options::default()
         };
-        let world = Self::node_proxied(manners, options).await;
+        let world = Self::node_proxied(config, options).await;
         Self {
             proxy: proxy.await.ok(),
             still,
@@ -297,9 +297,9 @@ impl World {
         }
     }
 
-    /// A stack with a proxy of these manners between the functions and the node.
-    pub async fn node_proxied(manners: Manners, options: Options) -> Self {
-        let (node_front, node_proxy) = front(manners);
+    /// A stack with a proxy of this configuration between the functions and the node.
+    pub async fn node_proxied(config: ProxyConfig, options: Options) -> Self {
+        let (node_front, node_proxy) = front(config);
         let world = Self::with(Options {
             node_front: Some(node_front),
             ..options
@@ -311,9 +311,9 @@ impl World {
         }
     }
 
-    /// A stack with a proxy of these manners between the functions and the database.
-    pub async fn proxied(manners: Manners) -> Self {
-        Self::proxied_with(manners, Options::default()).await
+    /// A stack with a proxy of this configuration between the functions and the database.
+    pub async fn proxied(config: ProxyConfig) -> Self {
+        Self::proxied_with(config, Options::default()).await
     }
 
     /// A stack whose calls of the database can be counted and whose clock stands still, so that nothing but requests calls.
@@ -322,7 +322,7 @@ impl World {
         Self {
             still,
             ..Self::proxied_with(
-                Manners::default(),
+                ProxyConfig::default(),
                 Options {
                     clock,
                     ..Options::default()
@@ -332,8 +332,8 @@ impl World {
         }
     }
 
-    async fn proxied_with(manners: Manners, options: Options) -> Self {
-        let (front, proxy) = front(manners);
+    async fn proxied_with(config: ProxyConfig, options: Options) -> Self {
+        let (front, proxy) = front(config);
         let world = Self::with(Options {
             front: Some(front),
             ..options

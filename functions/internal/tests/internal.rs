@@ -7,30 +7,21 @@
     reason = "a test stops where its ground is missing"
 )]
 
-use aws_config::{BehaviorVersion, Region, SdkConfig};
-use aws_sdk_dynamodb::{
-    Client,
-    config::{Credentials, SharedCredentialsProvider},
-    types::{AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType},
-};
-use aws_types::service_config::{LoadServiceConfig, ServiceConfigKey};
 use axum::{
     Router,
-    body::{Body, Bytes},
-    http::{HeaderMap, Request, StatusCode},
-    response::{IntoResponse as _, Response},
+    body::Body,
+    http::{HeaderMap, Request},
 };
-use dynoxide::Database;
 use http_body_util::BodyExt as _;
-use purser_api::{Aside, Boot, Chance, Clock};
+use purser_api::{Boot, Clock};
 use purser_domain::{
     Availability, CatalogPayment, Network, Obstacle, Operation, Quote, Service, ServiceId, Sighting, Timestamp,
     TrustStatus, parse_address,
 };
 use purser_store::{CatalogTable, Listed};
+use purser_testkit::{Emulator, SecretsManager, environment};
 use serde_json::{Value, json};
 use std::sync::{Arc, atomic::AtomicI64};
-use std::{net::TcpListener, thread};
 use tower::ServiceExt as _;
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
@@ -47,83 +38,17 @@ struct Desk {
     table: CatalogTable,
 }
 
-#[derive(Debug)]
-struct Endpoints {
-    dynamodb: String,
-    secrets: String,
-}
-
-impl LoadServiceConfig for Endpoints {
-    fn load_config(&self, key: ServiceConfigKey<'_>) -> Option<String> {
-        match (key.env(), key.service_id()) {
-            ("AWS_ENDPOINT_URL", "DynamoDB") => Some(self.dynamodb.clone()),
-            ("AWS_ENDPOINT_URL", "Secrets Manager") => Some(self.secrets.clone()),
-            _ => None,
-        }
-    }
-}
-
-/// Runs a server on a runtime of its own and tells where it listens.
-fn serve<F, S>(server: F) -> String
-where
-    F: FnOnce(tokio::net::TcpListener) -> S + Send + 'static,
-    S: Future<Output = ()>,
-{
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.set_nonblocking(true).unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(async { server(tokio::net::TcpListener::from_std(listener).unwrap()).await });
-    });
-    url
-}
-
-/// Secrets Manager, which knows one secret that was never rotated.
-async fn secret(body: Bytes) -> Response {
-    let request: Value = serde_json::from_slice(&body).unwrap();
-    let (status, body) = if request["VersionStage"] == "AWSPREVIOUS" {
-        (StatusCode::BAD_REQUEST, json!({"__type": "ResourceNotFoundException"}))
-    } else {
-        (StatusCode::OK, json!({"ARN": "arn", "SecretString": TOKEN}))
-    };
-    (status, body.to_string()).into_response()
-}
-
 impl Desk {
     async fn open() -> Self {
-        let database = Database::memory().unwrap();
-        let dynamodb = serve(|listener| dynoxide::server::serve_on(listener, database));
-        let secrets = serve(async |listener| axum::serve(listener, Router::new().fallback(secret)).await.unwrap());
-        let credentials = Credentials::new("test", "test", None, None, "test");
-        let aws = SdkConfig::builder()
-            .behavior_version(BehaviorVersion::latest())
-            .region(Region::new("eu-west-1"))
-            .credentials_provider(SharedCredentialsProvider::new(credentials))
-            .service_config(Endpoints { dynamodb, secrets })
-            .build();
-        create_table(&purser_store::client(&aws)).await;
-        let table = CatalogTable::new(purser_store::client(&aws), "catalog");
-        let env = [
-            ("CATALOG_TABLE", "catalog"),
-            ("LEDGER_TABLE", "ledger"),
-            ("NETWORK", "base-sepolia"),
-            ("INTERNAL_TOKEN_SECRET_ARN", "arn"),
-        ];
-        let boot = Boot {
-            env: env.into_iter().collect(),
-            aws,
-            http: purser_api::http(),
-            clock: Clock::still(Arc::new(AtomicI64::new(NOW))),
-            chance: Chance::system(),
-            aside: Aside::Thread,
-        };
+        let emulator = Emulator::start().await;
+        let secrets = SecretsManager::new([("arn", TOKEN)]).serve().await;
+        let env = [("NETWORK", "base-sepolia"), ("INTERNAL_TOKEN_SECRET_ARN", "arn")];
+        let env = env.map(|(name, value)| (name, value.to_owned()));
+        let env = environment(&emulator.url, &secrets).chain(env).collect();
+        let boot = Boot::new(env, Clock::still(Arc::new(AtomicI64::new(NOW))));
         Self {
             router: purser_internal::router(boot).await.unwrap(),
-            table,
+            table: emulator.catalog(),
         }
     }
 
@@ -169,22 +94,6 @@ impl Desk {
         let listed = self.table.put_probed(&before, &after, &record).await.unwrap();
         assert_eq!(listed, Listed::Stored);
     }
-}
-
-async fn create_table(client: &Client) {
-    let attribute = AttributeDefinition::builder()
-        .attribute_name("pk")
-        .attribute_type(ScalarAttributeType::S);
-    let key = KeySchemaElement::builder().attribute_name("pk").key_type(KeyType::Hash);
-    client
-        .create_table()
-        .table_name("catalog")
-        .billing_mode(BillingMode::PayPerRequest)
-        .attribute_definitions(attribute.build().unwrap())
-        .key_schema(key.build().unwrap())
-        .send()
-        .await
-        .unwrap();
 }
 
 struct Answer {

@@ -6,28 +6,21 @@
     reason = "a test stops where its ground is missing"
 )]
 
-use aws_config::{BehaviorVersion, Region, SdkConfig};
-use aws_sdk_dynamodb::{
-    config::{Credentials, SharedCredentialsProvider},
-    types::{AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType},
-};
 use axum::{Router, extract::Path, extract::State, http::StatusCode, response::IntoResponse as _, response::Response};
-use dynoxide::Database;
-use purser_api::{Aside, Boot, Chance, Clock};
+use purser_api::{Boot, Clock};
 use purser_domain::{
-    Address, Amount, Availability, CatalogPayment, Category, Endpoint, Network, Obstacle, Operation, OperationSlug,
-    OperationUuid, ProbeRecord, Quote, Service, ServiceId, ServiceSlug, Timestamp, TrustStatus, Url,
+    Address, Amount, Availability, CatalogPayment, Endpoint, Network, Obstacle, Operation, OperationSlug,
+    OperationUuid, ProbeRecord, Quote, Service, ServiceId, Timestamp, TrustStatus,
 };
 use purser_probe::{Probe, Report};
 use purser_store::{CatalogTable, Listed};
+use purser_testkit::{CATALOG, Emulator, sample, serve};
 use serde_json::json;
 use std::{
-    net::TcpListener,
     sync::{
         Arc, Mutex,
         atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering},
     },
-    thread,
     time::Duration,
 };
 use uuid::Uuid;
@@ -84,50 +77,16 @@ async fn answer(State(provider): State<Arc<Provider>>, Path(page): Path<String>)
 /// A catalog, a provider, and a clock.
 #[derive(Clone)]
 struct World {
-    aws: SdkConfig,
+    dynamodb: String,
     table: CatalogTable,
     provider: Arc<Provider>,
     authority: String,
     micros: Arc<AtomicI64>,
 }
 
-/// Runs a server on a runtime of its own and tells where it listens.
-fn serve<F, S>(server: F) -> String
-where
-    F: FnOnce(tokio::net::TcpListener) -> S + Send + 'static,
-    S: Future<Output = ()>,
-{
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.set_nonblocking(true).unwrap();
-    let authority = listener.local_addr().unwrap().to_string();
-    thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(async { server(tokio::net::TcpListener::from_std(listener).unwrap()).await });
-    });
-    authority
-}
-
 impl World {
     async fn start() -> Self {
-        let database = Database::memory().unwrap();
-        let dynamodb = serve(|listener| dynoxide::server::serve_on(listener, database));
-        let credentials = Credentials::new("test", "test", None, None, "test");
-        let aws = SdkConfig::builder()
-            .behavior_version(BehaviorVersion::latest())
-            .region(Region::new("eu-west-1"))
-            .endpoint_url(format!("http://{dynamodb}"))
-            .credentials_provider(SharedCredentialsProvider::new(credentials))
-            .build();
-        let attribute = AttributeDefinition::builder().attribute_name("pk");
-        let attribute = attribute.attribute_type(ScalarAttributeType::S).build().unwrap();
-        let key = KeySchemaElement::builder().attribute_name("pk").key_type(KeyType::Hash);
-        let create = purser_store::client(&aws).create_table().table_name("catalog");
-        let create = create.attribute_definitions(attribute).key_schema(key.build().unwrap());
-        create.billing_mode(BillingMode::PayPerRequest).send().await.unwrap();
-
+        let emulator = Emulator::start().await;
         let provider = Arc::new(Provider {
             price: AtomicU64::new(10_000),
             ..Provider::default()
@@ -135,25 +94,25 @@ impl World {
         let routes = Router::new()
             .route("/{page}", axum::routing::any(answer))
             .with_state(provider.clone());
-        let authority = serve(async |listener| axum::serve(listener, routes).await.unwrap());
+        let url = serve(routes).await;
         Self {
-            table: CatalogTable::new(purser_store::client(&aws), "catalog"),
-            aws,
+            table: emulator.catalog(),
+            dynamodb: emulator.url,
             provider,
-            authority,
+            authority: url.trim_start_matches("http://").to_owned(),
             micros: Arc::new(AtomicI64::new(START)),
         }
     }
 
     fn boot(&self, environment: &[(&str, &str)]) -> Result<Probe, String> {
-        let boot = Boot {
-            env: environment.iter().copied().collect(),
-            aws: self.aws.clone(),
-            http: purser_api::http(),
-            clock: Clock::still(self.micros.clone()),
-            chance: Chance::system(),
-            aside: Aside::Thread,
-        };
+        let aws = [
+            ("AWS_REGION", "eu-west-1"),
+            ("AWS_ACCESS_KEY_ID", "test"),
+            ("AWS_SECRET_ACCESS_KEY", "test"),
+            ("DYNAMODB_ENDPOINT", &self.dynamodb),
+        ];
+        let env = aws.iter().chain(environment).copied().collect();
+        let boot = Boot::new(env, Clock::still(self.micros.clone()));
         Probe::boot(boot).map_err(|error| error.to_string())
     }
 
@@ -161,7 +120,7 @@ impl World {
     fn probe(&self) -> Probe {
         let allowed = format!("lab.example:443, {}", self.authority);
         self.boot(&[
-            ("CATALOG_TABLE", "catalog"),
+            ("CATALOG_TABLE", CATALOG),
             ("NETWORK", NETWORK.name()),
             ("PROBE_ALLOWED_HOSTS", &allowed),
         ])
@@ -187,31 +146,14 @@ impl World {
             id: OperationUuid::from_uuid(Uuid::from_u128(n * 1_000 + index)),
             slug: OperationSlug::parse(&format!("lab.n{index}")).unwrap(),
             availability: Availability::Unverified,
-            label: "Lab".to_owned(),
-            method: "GET".to_owned(),
             endpoint: Endpoint::parse(&format!("http://{}/{page}", self.authority)).unwrap(),
-            category: Category::Data,
-            execution: "sync".to_owned(),
-            price_model: "fixed".to_owned(),
-            estimated_price: Amount::ZERO,
             max_price: None,
-            params: json!({}),
-            fetches_target: None,
             payment: None,
+            ..sample::operation()
         });
         let service = Service {
-            id: ServiceId::from_uuid(Uuid::from_u128(n)),
-            version: 1,
-            slug: ServiceSlug::parse(&format!("lab-{n}")).unwrap(),
-            name: "Lab".to_owned(),
-            description: "A laboratory.".to_owned(),
-            website: Url::parse("https://lab.example/").unwrap(),
-            logo_url: None,
-            category: Category::Data,
-            source: "test".to_owned(),
-            trust_status: TrustStatus::Listed,
-            curated: true,
             operations: operations.collect(),
+            ..sample::service(ServiceId::from_uuid(Uuid::from_u128(n)), &format!("lab-{n}"))
         };
         self.put(&service).await;
         service
@@ -358,7 +300,7 @@ async fn a_disabled_service_is_left_alone() {
 async fn a_provider_near_us_is_called_only_where_it_is_allowed() {
     let world = World::start().await;
     world.list(1, &["paid"]).await;
-    let strict = world.boot(&[("CATALOG_TABLE", "catalog"), ("NETWORK", NETWORK.name())]);
+    let strict = world.boot(&[("CATALOG_TABLE", CATALOG), ("NETWORK", NETWORK.name())]);
     assert_eq!(strict.unwrap().run(MINUTE).await.unwrap(), recorded(1, 1));
     assert_eq!(world.calls(), 0);
     let (entry, record) = world.entry(1).await;

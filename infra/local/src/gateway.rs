@@ -2,7 +2,6 @@
 //! Gateway fills, so that a function can't tell the difference. `/_local/…` exists only here.
 
 use crate::chain::DevChain;
-use crate::template::Route;
 use axum::body::Bytes;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{StatusCode, header};
@@ -11,6 +10,7 @@ use axum::routing::{MethodFilter, any, on, post};
 use axum::{Json, Router};
 use purser_api::GatewayContext;
 use purser_domain::{Amount, parse_address};
+use purser_testkit::Route;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -9,27 +9,23 @@
 //! |---|---|
 //! | `authorize.rs` | `/authorize`: from a client's request, over the login page, to a code |
 //! | `redeem.rs` | `/token`: a code and its verifier become tokens |
-//! | `key.rs` | the signing key, and JWTs |
 //! | `page.rs` | the HTML |
 //! | `parameters.rs` | form-encoded parameters |
 
 mod authorize;
-mod key;
 mod page;
 mod parameters;
 mod redeem;
 
+use axum::Router;
 use axum::extract::{RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use key::SigningKey;
 use parameters::Parameters;
 use purser_api::Clock;
-use purser_domain::{Duration, Result, Timestamp};
+use purser_domain::{Duration, Timestamp};
+use purser_testkit::{Signer, TestIssuer, encoded};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -75,14 +71,15 @@ const TOKEN_LIFE: Duration = Duration::from_secs_u32(8 * 3_600);
 pub struct Issuer(Arc<Provider>);
 
 struct Provider {
-    url: String,
+    /// What tells all about it: its address, where everything is, and its keys.
+    published: TestIssuer,
     /// Where a code may be sent, to the letter (RFC 9700 §4.1.3); as `template.yaml` registers it.
     redirect_uris: Vec<String>,
     /// Where a browser may be sent after signing out.
     signed_out_uris: Vec<String>,
     clock: Clock,
     /// The last one signs; the others are published still, for the tokens that they signed.
-    keys: Mutex<Vec<SigningKey>>,
+    keys: Mutex<Vec<Signer>>,
     codes: Mutex<HashMap<String, Grant>>,
 }
 
@@ -98,21 +95,23 @@ struct Grant {
 
 impl Issuer {
     /// An issuer at `url` for a dashboard whose pages are below `dashboard`, both without a slash at their end.
-    pub fn new(url: &str, dashboard: &str, clock: Clock) -> Result<Self> {
+    pub fn new(url: &str, dashboard: &str, clock: Clock) -> Self {
         let below = |path: &str| format!("{dashboard}{path}");
-        Ok(Self(Arc::new(Provider {
-            url: url.to_owned(),
+        let issuer = Self(Arc::new(Provider {
+            published: TestIssuer::new(url, &[]),
             redirect_uris: vec![below("/dashboard/callback")],
             signed_out_uris: vec![below("/dashboard/sign-in")],
             clock,
-            keys: Mutex::new(vec![SigningKey::generate()?]),
+            keys: Mutex::default(),
             codes: Mutex::default(),
-        })))
+        }));
+        issuer.rotate_key();
+        issuer
     }
 
     /// Its address, which is the `iss` of its tokens.
     pub fn url(&self) -> &str {
-        &self.0.url
+        &self.0.published.address
     }
 
     /// What it signs for a person who signs in now, for a session of that length. A test changes one thing in it, and has
@@ -120,7 +119,7 @@ impl Issuer {
     pub fn claims(&self, user: &DemoUser, life: Duration) -> Value {
         let now = self.0.clock.now();
         json!({
-            "iss": self.0.url,
+            "iss": self.url(),
             "sub": user.sub,
             "aud": CLIENT_ID,
             "iat": now.secs(),
@@ -131,70 +130,39 @@ impl Issuer {
     }
 
     /// An ID token with these claims, whatever they are, signed with the present key.
-    pub fn sign(&self, claims: &Value) -> Result<String> {
-        match locked(&self.0.keys).last() {
-            Some(key) => key.sign(claims),
-            None => Err(purser_domain::Error::internal("signing a token", "there is no key")),
-        }
+    pub fn sign(&self, claims: &Value) -> String {
+        let keys = locked(&self.0.keys);
+        keys.last().map(|key| key.token(claims)).unwrap_or_default()
     }
 
     /// An ID token as the person gets it who signs in now.
-    pub fn token(&self, user: &DemoUser) -> Result<String> {
+    pub fn token(&self, user: &DemoUser) -> String {
         self.token_for(user, TOKEN_LIFE)
     }
 
     /// An ID token of another length.
-    pub fn token_for(&self, user: &DemoUser, life: Duration) -> Result<String> {
+    pub fn token_for(&self, user: &DemoUser, life: Duration) -> String {
         self.sign(&self.claims(user, life))
     }
 
     /// Signs with a new key from now on. The old one stays published, as its tokens are good until they expire.
-    pub fn rotate_key(&self) -> Result<()> {
-        let key = SigningKey::generate()?;
-        locked(&self.0.keys).push(key);
-        Ok(())
+    pub fn rotate_key(&self) {
+        let mut keys = locked(&self.0.keys);
+        keys.push(Signer::es256(&uuid::Uuid::new_v4().to_string()));
+        self.0.published.publish(&keys.iter().collect::<Vec<_>>());
     }
 
     /// What it serves.
     pub(crate) fn router(&self) -> Router {
-        Router::new()
-            .route("/.well-known/openid-configuration", get(configuration))
-            .route("/jwks.json", get(keys))
+        let own = Router::new()
             .route("/authorize", get(authorize::ask).post(authorize::sign_in))
             .route("/token", post(redeem::redeem))
             .route("/end-session", get(end_session))
             .route("/style.css", get(page::style))
             .fallback(|| async { page::problem(StatusCode::NOT_FOUND, "there is no such page.") })
-            .with_state(self.clone())
+            .with_state(self.clone());
+        self.0.published.router().merge(own)
     }
-}
-
-/// Where everything is (OpenID Connect Discovery 1.0 §3).
-async fn configuration(State(Issuer(provider)): State<Issuer>) -> Json<Value> {
-    let below = |path: &str| format!("{}{path}", provider.url);
-    Json(json!({
-        "issuer": provider.url,
-        "authorization_endpoint": below("/authorize"),
-        "token_endpoint": below("/token"),
-        "jwks_uri": below("/jwks.json"),
-        "end_session_endpoint": below("/end-session"),
-        "response_types_supported": ["code"],
-        "response_modes_supported": ["query"],
-        "grant_types_supported": ["authorization_code"],
-        "subject_types_supported": ["public"],
-        "id_token_signing_alg_values_supported": [key::ALGORITHM],
-        "scopes_supported": ["openid", "email", "profile"],
-        "claims_supported": ["iss", "sub", "aud", "exp", "iat", "nonce", "email", "name"],
-        "token_endpoint_auth_methods_supported": ["none"],
-        "code_challenge_methods_supported": ["S256"],
-        "authorization_response_iss_parameter_supported": true,
-    }))
-}
-
-/// The public keys (RFC 7517 §5).
-async fn keys(State(Issuer(provider)): State<Issuer>) -> Json<Value> {
-    let keys: Vec<Value> = locked(&provider.keys).iter().map(SigningKey::jwk).collect();
-    Json(json!({ "keys": keys }))
 }
 
 /// `GET /end-session` (OpenID Connect RP-Initiated Logout 1.0 §2). There is no session here to end, so it only sends the
@@ -221,14 +189,13 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bytes as JWTs and PKCE write them.
-fn base64url(bytes: impl AsRef<[u8]>) -> String {
-    URL_SAFE_NO_PAD.encode(bytes)
-}
-
-/// 256 bits that nobody guesses.
-fn secret() -> Result<String> {
-    Ok(base64url(purser_api::random::<32>()?))
+/// 244 bits that nobody guesses.
+fn secret() -> String {
+    encoded(
+        [uuid::Uuid::new_v4(), uuid::Uuid::new_v4()]
+            .map(uuid::Uuid::into_bytes)
+            .concat(),
+    )
 }
 
 /// Answers that hold a secret, or a form for one, are kept by nobody.
@@ -298,7 +265,7 @@ mod tests {
             let url = format!("http://{}", listener.local_addr().unwrap());
             let start = Timestamp::EPOCH.after(Duration::from_secs_u32(NOW));
             let micros = Arc::new(AtomicI64::new(start.micros()));
-            let issuer = Issuer::new(&url, DASHBOARD, Clock::still(Arc::clone(&micros))).unwrap();
+            let issuer = Issuer::new(&url, DASHBOARD, Clock::still(Arc::clone(&micros)));
             let router = issuer.router();
             tokio::spawn(async move { axum::serve(listener, router).await });
             let http = reqwest::Client::builder().redirect(Policy::none()).build().unwrap();
@@ -603,9 +570,9 @@ mod tests {
     #[tokio::test]
     async fn a_rotated_key_signs_beside_the_one_before_it() {
         let world = World::new().await;
-        let before = world.issuer.token(&DEMO_OWNER).unwrap();
-        world.issuer.rotate_key().unwrap();
-        let after = world.issuer.token(&DEMO_OWNER).unwrap();
+        let before = world.issuer.token(&DEMO_OWNER);
+        world.issuer.rotate_key();
+        let after = world.issuer.token(&DEMO_OWNER);
         let id = |token: &str| decode_header(token).unwrap().kid.unwrap();
         assert_ne!(id(&before), id(&after));
         for token in [&before, &after] {

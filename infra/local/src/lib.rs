@@ -6,17 +6,14 @@
 mod bridge;
 mod chain;
 mod children;
-mod database;
 mod document;
 mod gateway;
+mod iam_recorder;
 mod issuer;
 mod listener;
-mod recorder;
-mod secrets;
 mod seed;
 mod stack;
 mod stack_file;
-mod template;
 
 pub use chain::{DevChain, DevChainError};
 pub use children::{ChildError, ProviderPorts, Providers};
@@ -29,4 +26,3 @@ pub use purser_reconcile::{Outcome, Reconcile, Run};
 pub use seed::{DemoAgent, SeedError};
 pub use stack::{Front, NETWORK, Options, Ports, Stack, StackError};
 pub use stack_file::{FunctionsFile, StackAgent, StackFile, StackFileError, StackUser, stack_folder};
-pub use template::{Route, Template, TemplateError};

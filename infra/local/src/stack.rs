@@ -4,14 +4,11 @@
 use crate::bridge;
 use crate::chain::{DevChain, DevChainError};
 use crate::children::{self, ChildError, ProviderPorts, Providers};
-use crate::database::EmbeddedDynamo;
 use crate::gateway::{self, Controls, Unrouted};
+use crate::iam_recorder::IamRecorder;
 use crate::issuer::{self, DemoUser, Issuer};
 use crate::listener::{self, Listener};
-use crate::recorder::Recorder;
-use crate::secrets::Secrets;
 use crate::seed::{self, DemoAgent, SeedError};
-use crate::template::{Template, TemplateError};
 use aws_sdk_dynamodb::Client;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
@@ -21,6 +18,7 @@ use purser_domain::Network;
 use purser_probe::Probe;
 use purser_reconcile::Reconcile;
 use purser_store::{CatalogTable, Ledger};
+use purser_testkit::{DynamoDb, SecretsManager, Template};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io;
@@ -119,9 +117,6 @@ pub enum StackError {
     /// The chain's controls.
     #[error(transparent)]
     Chain(#[from] DevChainError),
-    /// `template.yaml`.
-    #[error(transparent)]
-    Template(#[from] TemplateError),
     /// A route without its function.
     #[error(transparent)]
     Unrouted(#[from] Unrouted),
@@ -136,9 +131,6 @@ pub enum StackError {
     /// The demo data.
     #[error(transparent)]
     Seed(#[from] SeedError),
-    /// The issuer's key.
-    #[error("the issuer did not start: {0}")]
-    Issuer(#[source] purser_domain::Error),
     /// A function refused to start.
     #[error("the function {function} did not start: {source}")]
     Function {
@@ -185,12 +177,12 @@ pub struct Stack {
     pub reconcile: Reconcile,
     /// The functions by logical id, as Lambda runs them; agents reach them through the gateway.
     pub functions: BTreeMap<&'static str, Router>,
-    secrets: Secrets,
+    secrets: SecretsManager,
     listener: Option<Listener>,
     /// The functions' variables; where there is a bridge, with its addresses.
     pub environment: BTreeMap<String, String>,
     _children: [Child; 2],
-    _database: EmbeddedDynamo,
+    _database: DynamoDb,
 }
 
 /// The chain that the local chain poses as.
@@ -215,14 +207,12 @@ impl Stack {
 
         say("starting DynamoDB (embedded) and creating the tables of template.yaml");
         let port = options.ports.dynamodb;
-        let database = EmbeddedDynamo::start(port).map_err(|source| StackError::Port { port, source })?;
-        let template = Template::of_repository()?;
+        let database = DynamoDb::start(port).map_err(|source| StackError::Port { port, source })?;
         // As the functions are configured, so that nothing but the stack is ever called.
         let env = surroundings(&database.url, &database.url).into_iter().collect::<Env>();
         let db = Client::new(&Boot::new(env, Clock::system()).aws);
-        template.create_tables(&db).await?;
         let recorder = match options.record {
-            Some(path) => Some(Recorder::open(&path).map_err(|source| StackError::Record { path, source })?),
+            Some(path) => Some(IamRecorder::open(&path).map_err(|source| StackError::Record { path, source })?),
             None => None,
         };
         let functions_db = match options.front {
@@ -230,7 +220,7 @@ impl Stack {
             None => database.url.clone(),
         };
         let functions_db = match &recorder {
-            Some(recorder) => Socket::bind(0).await?.serve(recorder.in_front_of(functions_db)),
+            Some(recorder) => recorder.in_front_of(functions_db).await,
             None => functions_db,
         };
 
@@ -246,13 +236,17 @@ impl Stack {
         })?;
         let seed = secret_values.wallet_seed()?;
         let internal_token = secret_values.internal_token().to_owned();
-        let secrets = Secrets::new(secret_values.by_arn()?);
+        let secrets = SecretsManager::new(secret_values.by_arn()?);
         if let Some(listener) = &options.listener {
             for value in secrets.values() {
                 listener.must_not_log("a value of Secrets Manager", &value);
             }
         }
-        let secrets_url = Socket::bind(0).await?.serve(secrets.router(recorder));
+        let secrets_url = secrets.serve().await;
+        let secrets_url = match &recorder {
+            Some(recorder) => recorder.in_front_of(secrets_url).await,
+            None => secrets_url,
+        };
         let clock_ahead = Arc::new(AtomicI64::new(0));
         let clock = options
             .clock
@@ -261,7 +255,7 @@ impl Stack {
         let catalog = CatalogTable::new(db.clone(), "CatalogTable");
         say("starting the issuer, where people sign in");
         let issuer = {
-            let known = Issuer::new(&issuer.url, &gateway.url, clock.clone()).map_err(StackError::Issuer)?;
+            let known = Issuer::new(&issuer.url, &gateway.url, clock.clone());
             issuer.serve(known.router());
             known
         };
@@ -302,6 +296,9 @@ impl Stack {
             .await
             .map_err(refused("ReconcileFunction"))?;
 
+        let dashboard = purser_dashboard::router(boot("DashboardFunction"))
+            .await
+            .map_err(refused("DashboardFunction"))?;
         let functions: BTreeMap<&'static str, Router> = [
             (
                 "CatalogFunction",
@@ -321,12 +318,7 @@ impl Stack {
                     .await
                     .map_err(refused("AgentsFunction"))?,
             ),
-            (
-                "DashboardFunction",
-                purser_dashboard::router(boot("DashboardFunction"))
-                    .await
-                    .map_err(refused("DashboardFunction"))?,
-            ),
+            ("DashboardFunction", dashboard.clone()),
             ("InternalFunction", internal),
             (
                 "FallbackFunction",
@@ -338,13 +330,8 @@ impl Stack {
         .into();
 
         say("making the demo owner's agent");
-        let agent = match functions.get("DashboardFunction") {
-            Some(dashboard) => {
-                let token = issuer.token(&issuer::DEMO_OWNER).map_err(StackError::Issuer)?;
-                seed::agent(&seed::Caller::person(dashboard, &token), &providers).await?
-            }
-            None => return Err(TemplateError::Unexpected("no DashboardFunction".to_owned()).into()),
-        };
+        let owner = seed::Caller::person(&dashboard, &issuer.token(&issuer::DEMO_OWNER));
+        let agent = seed::agent(&owner, &providers).await?;
         chain
             .mint(NETWORK.token().address, agent.wallet_address, seed::DEMO_FUNDS)
             .await?;
@@ -354,7 +341,7 @@ impl Stack {
             chain: chain.clone(),
             usdc: NETWORK.token().address,
         };
-        let router = gateway::router(&template.routes(), &functions, controls)?;
+        let router = gateway::router(&Template::of_repository().routes(), &functions, controls)?;
         let base_url = gateway.serve(match &options.listener {
             Some(listener) => {
                 listener.credential("an agent key", &agent.key);

@@ -2,20 +2,14 @@
 //! what is wrong, and repeats no value of a secret.
 
 #![expect(
-    clippy::indexing_slicing,
     clippy::panic,
     clippy::unwrap_used,
     reason = "a test stops where its ground is missing"
 )]
 
-use axum::{
-    Json, Router,
-    http::StatusCode,
-    response::{IntoResponse as _, Response},
-};
 use purser_api::{Boot, BootError, Clock};
 use purser_local::Listener;
-use serde_json::{Value, json};
+use purser_testkit::{Reply, ScriptedNode, SecretsManager};
 use std::collections::BTreeMap;
 
 /// Nothing listens there.
@@ -69,39 +63,6 @@ fn secrets() -> Texts {
     ])
 }
 
-/// Secrets Manager with these secrets, none of which was ever rotated.
-async fn manager(secrets: Texts) -> String {
-    let answer = move |body: String| {
-        let request: Value = serde_json::from_str(&body).unwrap();
-        let answer: Response = if let Some(ids) = request["SecretIdList"].as_array() {
-            let known = |id: &&Value| secrets.contains_key(id.as_str().unwrap());
-            let (there, missing): (Vec<&Value>, Vec<&Value>) = ids.iter().partition(known);
-            let values = there
-                .iter()
-                .map(|id| json!({"ARN": id, "SecretString": secrets[id.as_str().unwrap()]}));
-            let errors = missing
-                .iter()
-                .map(|id| json!({"SecretId": id, "ErrorCode": "ResourceNotFoundException"}));
-            Json(json!({"SecretValues": values.collect::<Vec<_>>(), "Errors": errors.collect::<Vec<_>>()}))
-                .into_response()
-        } else {
-            let current = request["VersionStage"] == "AWSCURRENT";
-            let id = request["SecretId"].as_str().unwrap();
-            if let Some(text) = secrets.get(id).filter(|_| current) {
-                Json(json!({"SecretString": text})).into_response()
-            } else {
-                let body = Json(json!({"__type": "ResourceNotFoundException"}));
-                (StatusCode::BAD_REQUEST, body).into_response()
-            }
-        };
-        async move { answer }
-    };
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    tokio::spawn(async { axum::serve(listener, Router::new().fallback(answer)).await });
-    url
-}
-
 /// What a function says when it is started like this; `None` when it starts.
 async fn said(function: &str, variables: Texts, secrets: Texts) -> Option<String> {
     let listener = Listener::of_process();
@@ -111,7 +72,7 @@ async fn said(function: &str, variables: Texts, secrets: Texts) -> Option<String
             listener.must_not_log("a secret at the start", value);
         }
     }
-    let mut all = texts([("SECRETS_ENDPOINT", &manager(secrets).await)]);
+    let mut all = texts([("SECRETS_ENDPOINT", &SecretsManager::new(secrets).serve().await)]);
     all.extend(variables);
     let boot = Boot::new(all.into_iter().collect(), Clock::system());
     let started: Result<(), BootError> = match function {
@@ -308,20 +269,11 @@ async fn a_missing_or_malformed_secret_stops_the_function() {
 
 /// A node that says what it is, and nothing else.
 async fn node(version: &'static str) -> String {
-    let answer = move |body: String| {
-        let request: Value = serde_json::from_str(&body).unwrap();
-        let id = &request["id"];
-        let answer = if request["method"] == "web3_clientVersion" {
-            json!({"jsonrpc": "2.0", "id": id, "result": version})
-        } else {
-            json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "no such method"}})
-        };
-        async move { Json(answer) }
-    };
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    tokio::spawn(async move { axum::serve(listener, Router::new().fallback(answer)).await });
-    url
+    let node = ScriptedNode::start(move |method, _| match method {
+        "web3_clientVersion" => Reply::Result(version.into()),
+        _ => Reply::Refused(-32_601),
+    });
+    node.await.url
 }
 
 #[tokio::test]

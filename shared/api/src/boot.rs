@@ -171,7 +171,7 @@ pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_issuer::Logged;
+    use crate::test_clients::Logged;
 
     #[test]
     fn a_cold_start_is_told_and_counted() {

@@ -175,16 +175,8 @@ impl InternalCaller {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Boot, Clock};
-    use axum::{
-        Json, Router,
-        http::StatusCode,
-        response::{IntoResponse as _, Response},
-        routing::post,
-    };
-    use serde_json::{Value, json};
-    use std::sync::{Arc, Mutex as StdMutex};
-    use tokio::net::TcpListener;
+    use crate::test_clients;
+    use purser_testkit::SecretsManager;
 
     static_assertions::assert_not_impl_any!(Good: PartialEq, std::fmt::Debug);
     static_assertions::assert_not_impl_any!(InternalTokens: PartialEq, std::fmt::Debug);
@@ -198,74 +190,38 @@ mod tests {
         Timestamp::from_secs(1_795_223_340 + secs).unwrap()
     }
 
-    /// The secret, and how often its current value was read.
-    #[derive(Default)]
-    struct Stored {
-        current: String,
-        previous: Option<String>,
-        down: bool,
-        reads: u32,
-    }
+    const ARN: &str = "arn:token";
 
     /// Secrets Manager with one secret.
-    #[derive(Clone, Default)]
-    struct Manager(Arc<StdMutex<Stored>>);
+    struct Manager(SecretsManager);
 
     impl Manager {
         async fn start(current: &str, previous: Option<&str>) -> (Self, Secrets) {
-            let manager = Self::default();
-            manager.store(current, previous);
-            let answering = manager.clone();
-            let answer = move |body: String| async move { answering.answer(&body) };
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let endpoint = format!("http://{}", listener.local_addr().unwrap());
-            tokio::spawn(async {
-                let router = Router::new().route("/", post(answer));
-                axum::serve(listener, router).await.unwrap();
-            });
-            let env = [
-                ("AWS_REGION", "us-east-1"),
-                ("AWS_ACCESS_KEY_ID", "id"),
-                ("AWS_SECRET_ACCESS_KEY", "key"),
-                ("SECRETS_ENDPOINT", &endpoint),
-            ];
-            let Boot { aws: config, .. } = Boot::new(env.into_iter().collect(), Clock::system());
-            (manager, Secrets::new(&config))
-        }
-
-        fn answer(&self, body: &str) -> Response {
-            let request: Value = serde_json::from_str(body).unwrap();
-            assert_eq!(request["SecretId"], "arn:token");
-            let mut stored = self.0.lock().unwrap();
-            let value = match request["VersionStage"].as_str().unwrap() {
-                "AWSCURRENT" => {
-                    stored.reads += 1;
-                    Some(stored.current.clone())
-                }
-                "AWSPREVIOUS" => stored.previous.clone(),
-                other => panic!("{other}"),
-            };
-            let refused = |kind: &str| (StatusCode::BAD_REQUEST, Json(json!({"__type": kind}))).into_response();
-            match value {
-                _ if stored.down => refused("AccessDeniedException"),
-                Some(value) => Json(json!({"SecretString": value})).into_response(),
-                None => refused("ResourceNotFoundException"),
-            }
+            let manager = SecretsManager::default();
+            manager.store(ARN, current, previous);
+            let secrets = test_clients::secrets(&manager).await;
+            (Self(manager), secrets)
         }
 
         fn store(&self, current: &str, previous: Option<&str>) {
-            let mut stored = self.0.lock().unwrap();
-            stored.current = current.to_owned();
-            stored.previous = previous.map(str::to_owned);
+            self.0.store(ARN, current, previous);
         }
 
         fn go_down(&self, down: bool) {
-            self.0.lock().unwrap().down = down;
+            if down {
+                self.0.lie(400, r#"{"__type":"AccessDeniedException"}"#);
+            } else {
+                self.0.behave();
+            }
         }
 
-        /// How often the secret was read since the last time.
-        fn reads(&self) -> u32 {
-            std::mem::take(&mut self.0.lock().unwrap().reads)
+        /// How often the current value was read since the last time.
+        fn reads(&self) -> usize {
+            let asked = self.0.asked();
+            asked
+                .iter()
+                .filter(|asked| asked["VersionStage"] == "AWSCURRENT")
+                .count()
         }
     }
 

@@ -319,8 +319,9 @@ pub(crate) fn endpoint(text: &str) -> Option<Url> {
 mod tests {
     use super::*;
     use crate::Sessions;
-    use crate::test_issuer::{Logged, Signer, TestIssuer, settings};
+    use crate::test_clients::{Logged, sessions as sessions_of, settings};
     use purser_domain::ErrorKind;
+    use purser_testkit::{Signer, TestIssuer};
     use serde_json::json;
     use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -352,7 +353,7 @@ mod tests {
     async fn the_keys_are_read_at_boot_and_once_an_hour() {
         let (old, new) = (Signer::es256("old"), Signer::rs256("new"));
         let issuer = TestIssuer::start(&[&old]).await;
-        let sessions = issuer.sessions(at(0)).await;
+        let sessions = sessions_of(&issuer, at(0)).await;
         assert_eq!(issuer.asked(), 1);
         let old = token(&old, &issuer);
         // Withdrawn at once, it works as long as nobody asks.
@@ -374,7 +375,7 @@ mod tests {
     async fn an_unknown_key_is_asked_for_and_strangers_cant_make_us_ask_often() {
         let (old, new, stranger) = (Signer::es256("old"), Signer::es256("new"), Signer::es256("stranger"));
         let issuer = TestIssuer::start(&[&old]).await;
-        let sessions = issuer.sessions(at(0)).await;
+        let sessions = sessions_of(&issuer, at(0)).await;
         let [old, new_token, stranger] = [&old, &new, &stranger].map(|signer| token(signer, &issuer));
         issuer.asked();
         issuer.publish(&[&new]);
@@ -403,7 +404,7 @@ mod tests {
         let issuer = TestIssuer::start(&[&signer]).await;
         let token = token(&signer, &issuer);
         issuer.set(|script| script.up = false);
-        let sessions = issuer.sessions(at(0)).await;
+        let sessions = sessions_of(&issuer, at(0)).await;
         assert_eq!(issuer.asked(), 1);
         assert_eq!(check(&sessions, &token, at(0)).await, "internal_error");
         assert_eq!(issuer.asked(), 1);
@@ -416,7 +417,7 @@ mod tests {
         }
         // Down at boot and up at the first call: no delay at all.
         issuer.set(|script| script.up = false);
-        let sessions = issuer.sessions(at(0)).await;
+        let sessions = sessions_of(&issuer, at(0)).await;
         issuer.set(|script| script.up = true);
         assert_eq!(check(&sessions, &token, at(0)).await, "ok");
     }
@@ -425,7 +426,7 @@ mod tests {
     async fn an_issuer_that_goes_down_later_leaves_its_keys_behind() {
         let (signer, stranger) = (Signer::rs256("rs"), Signer::es256("stranger"));
         let issuer = TestIssuer::start(&[&signer]).await;
-        let sessions = issuer.sessions(at(0)).await;
+        let sessions = sessions_of(&issuer, at(0)).await;
         let [good, stranger] = [&signer, &stranger].map(|signer| token(signer, &issuer));
         issuer.asked();
         issuer.set(|script| script.up = false);
@@ -458,7 +459,7 @@ mod tests {
         let token = token(&signer, &issuer);
         for (up, expected) in [(false, "internal_error"), (true, "ok")] {
             issuer.set(|script| script.up = false);
-            let sessions = issuer.sessions(at(0)).await;
+            let sessions = sessions_of(&issuer, at(0)).await;
             issuer.asked();
             issuer.set(|script| {
                 script.up = up;
@@ -479,7 +480,7 @@ mod tests {
     async fn known_keys_do_not_wait_for_a_question_about_others() {
         let (known, stranger) = (Signer::es256("known"), Signer::es256("stranger"));
         let issuer = TestIssuer::start(&[&known]).await;
-        let sessions = issuer.sessions(at(0)).await;
+        let sessions = sessions_of(&issuer, at(0)).await;
         let [known, stranger] = [&known, &stranger].map(|signer| token(signer, &issuer));
         issuer.set(|script| script.delay = time::Duration::from_mins(1));
         let slow = check(&sessions, &stranger, at(30));
@@ -530,7 +531,7 @@ mod tests {
                 discovery[name] = value.clone();
             }
             issuer.set(|script| script.discovery = discovery);
-            let sessions = issuer.sessions(at(0)).await;
+            let sessions = sessions_of(&issuer, at(0)).await;
             let told = sessions.provider(at(0)).await.err().map(|error| error.to_string());
             match (words, told) {
                 (None, None) => (),
@@ -539,7 +540,7 @@ mod tests {
             }
         }
         issuer.set(|script| script.discovery = good.clone());
-        let provider = issuer.sessions(at(0)).await.provider(at(0)).await.unwrap();
+        let provider = sessions_of(&issuer, at(0)).await.provider(at(0)).await.unwrap();
         assert_eq!(provider.authorization_endpoint.as_str(), good["authorization_endpoint"]);
         assert_eq!(provider.token_endpoint.as_str(), good["token_endpoint"]);
         let end = provider.end_session_endpoint.as_ref().map(Url::as_str);
@@ -575,13 +576,13 @@ mod tests {
         for (jwk, expected) in rows {
             // Beside them, a key of the same name and of another kind.
             issuer.set(|script| script.jwks = json!({"keys": [rs.jwk(), jwk]}));
-            let sessions = issuer.sessions(at(0)).await;
+            let sessions = sessions_of(&issuer, at(0)).await;
             assert_eq!(check(&sessions, &token(&es, &issuer), at(0)).await, expected, "{jwk}");
             assert_eq!(check(&sessions, &token(&rs, &issuer), at(0)).await, "ok");
         }
         let encrypting = changed(&rs, "alg", json!("RSA-OAEP"));
         issuer.set(|script| script.jwks = json!({"keys": [encrypting]}));
-        let sessions = issuer.sessions(at(0)).await;
+        let sessions = sessions_of(&issuer, at(0)).await;
         assert_eq!(check(&sessions, &token(&rs, &issuer), at(0)).await, "invalid_session");
     }
 
@@ -590,12 +591,12 @@ mod tests {
         let signer = Signer::es256("es");
         let issuer = TestIssuer::start(&[&signer]).await;
         issuer.set(|script| script.discovery["jwks_uri"] = json!(format!("{}/moved", issuer.address)));
-        let error = issuer.sessions(at(0)).await.provider(at(0)).await.unwrap_err();
+        let error = sessions_of(&issuer, at(0)).await.provider(at(0)).await.unwrap_err();
         assert!(error.to_string().contains("307"), "{error}");
         issuer.set(|script| script.delay = time::Duration::from_mins(1));
         let started = time::Instant::now();
         let logged = Logged::start();
-        let sessions = issuer.sessions(at(0)).await;
+        let sessions = sessions_of(&issuer, at(0)).await;
         assert!(started.elapsed() < time::Duration::from_secs(10));
         assert!(logged.take().contains("session.issuer_unavailable"));
         drop(sessions);

@@ -46,7 +46,7 @@ mod settlement;
 mod source;
 mod spend;
 #[cfg(test)]
-mod test_issuer;
+mod test_clients;
 mod trace_id;
 
 pub use admit::admit;

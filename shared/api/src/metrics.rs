@@ -269,7 +269,7 @@ impl Visit for Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_issuer::Logged;
+    use crate::test_clients::Logged;
     use std::collections::BTreeSet;
     use tracing::{info, warn};
 

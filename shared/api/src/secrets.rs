@@ -90,45 +90,9 @@ const READING: &str = "reading a secret";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Boot, Clock};
-    use serde_json::{Value, json};
-    use std::{
-        io::{BufRead as _, BufReader, Read as _, Write as _},
-        net::TcpListener,
-        thread,
-    };
-
-    /// A service that answers once, with that status and body, and then hands out what it was asked.
-    fn answering(status: &str, body: &'static str) -> (Secrets, thread::JoinHandle<Value>) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        let answer = format!(
-            "HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
-            body.len()
-        );
-        let server = thread::spawn(move || {
-            let mut request = BufReader::new(listener.accept().unwrap().0);
-            let (mut line, mut length) = (String::new(), 0);
-            while request.read_line(&mut line).unwrap() > 2 {
-                let header = std::mem::take(&mut line).to_ascii_lowercase();
-                length = header
-                    .strip_prefix("content-length: ")
-                    .map_or(length, |text| text.trim().parse().unwrap());
-            }
-            let mut asked = vec![0; length];
-            request.read_exact(&mut asked).unwrap();
-            request.get_mut().write_all(answer.as_bytes()).unwrap();
-            serde_json::from_slice(&asked).unwrap()
-        });
-        let env = [
-            ("AWS_REGION", "us-east-1"),
-            ("AWS_ACCESS_KEY_ID", "id"),
-            ("AWS_SECRET_ACCESS_KEY", "key"),
-            ("SECRETS_ENDPOINT", &endpoint),
-        ];
-        let Boot { aws: config, .. } = Boot::new(env.into_iter().collect(), Clock::system());
-        (Secrets::new(&config), server)
-    }
+    use crate::test_clients;
+    use purser_testkit::SecretsManager;
+    use serde_json::json;
 
     fn told(error: &Error) -> String {
         format!("{error} {error:?}")
@@ -136,45 +100,45 @@ mod tests {
 
     #[tokio::test]
     async fn a_secret_is_its_current_text_over_plain_http_too() {
-        let (secrets, server) = answering("200 OK", r#"{"SecretString":"hunter2"}"#);
+        let manager = SecretsManager::new([("arn:seed", "hunter2")]);
+        let secrets = test_clients::secrets(&manager).await;
         assert_eq!(*secrets.text("arn:seed").await.unwrap(), "hunter2");
-        let asked = server.join().unwrap();
-        assert_eq!(asked, json!({"SecretId": "arn:seed", "VersionStage": "AWSCURRENT"}));
+        let asked = json!({"SecretId": "arn:seed", "VersionStage": "AWSCURRENT"});
+        assert_eq!(manager.asked(), [asked]);
     }
 
     #[tokio::test]
     async fn several_are_read_in_one_call_whatever_their_order() {
         let body = r#"{"SecretValues":[{"ARN":"arn:b","SecretString":"two"},{"ARN":"arn:a","SecretString":"one"}]}"#;
-        let (secrets, server) = answering("200 OK", body);
+        let manager = SecretsManager::default();
+        manager.lie(200, body);
+        let secrets = test_clients::secrets(&manager).await;
         let [one, two] = secrets.texts(["arn:a", "arn:b"]).await.unwrap();
         assert_eq!((one.as_str(), two.as_str()), ("one", "two"));
-        assert_eq!(server.join().unwrap(), json!({"SecretIdList": ["arn:a", "arn:b"]}));
+        assert_eq!(manager.asked(), [json!({"SecretIdList": ["arn:a", "arn:b"]})]);
     }
 
     #[tokio::test]
     async fn an_error_names_the_secret_and_not_its_value() {
         let rows = [
-            ("200 OK", r#"{"SecretString":"hunter2","VersionStages":7}"#, "arn:seed"),
+            (200, r#"{"SecretString":"hunter2","VersionStages":7}"#, "arn:seed"),
+            (200, r#"{"SecretBinary":"aHVudGVyMg=="}"#, "`arn:seed`: is not a text"),
             (
-                "200 OK",
-                r#"{"SecretBinary":"aHVudGVyMg=="}"#,
-                "`arn:seed`: is not a text",
-            ),
-            (
-                "400 Bad Request",
+                400,
                 r#"{"__type":"ResourceNotFoundException","Message":"not hunter"}"#,
                 "`arn:seed`: does not exist",
             ),
             (
-                "400 Bad Request",
+                400,
                 r#"{"__type":"DecryptionFailure","Message":"no key"}"#,
                 "DecryptionFailure",
             ),
         ];
+        let manager = SecretsManager::default();
+        let secrets = test_clients::secrets(&manager).await;
         for (status, body, part) in rows {
-            let (secrets, server) = answering(status, body);
+            manager.lie(status, body);
             let error = told(&secrets.text("arn:seed").await.unwrap_err());
-            server.join().unwrap();
             assert!(error.contains(part) && !error.contains("hunter2"), "{error}");
         }
     }
@@ -183,40 +147,41 @@ mod tests {
     async fn of_several_an_error_names_the_one_that_is_missing_and_no_value() {
         let rows = [
             (
-                "200 OK",
+                200,
                 r#"{"SecretValues":[{"ARN":"arn:a","SecretString":"hunter2"}],"Errors":[{"SecretId":"arn:b","ErrorCode":"ResourceNotFoundException"}]}"#,
                 "`arn:b`: does not exist",
             ),
             (
-                "200 OK",
+                200,
                 r#"{"Errors":[{"SecretId":"arn:a","ErrorCode":"AccessDeniedException"}]}"#,
                 "`arn:a`: AccessDeniedException",
             ),
             (
-                "200 OK",
+                200,
                 r#"{"SecretValues":[{"ARN":"arn:a","SecretString":"hunter2"}]}"#,
                 "`arn:b`: is not in the answer",
             ),
             (
-                "200 OK",
+                200,
                 r#"{"SecretValues":[{"ARN":"arn:a","SecretString":"hunter2"},{"ARN":"arn:b","SecretBinary":"aHVudGVyMg=="}]}"#,
                 "`arn:b`: is not a text",
             ),
             (
-                "200 OK",
+                200,
                 r#"{"SecretValues":[{"ARN":"arn:a","SecretString":"hunter2"},7]}"#,
                 "arn:b",
             ),
             (
-                "400 Bad Request",
+                400,
                 r#"{"__type":"AccessDeniedException","Message":"no"}"#,
                 "AccessDeniedException",
             ),
         ];
+        let manager = SecretsManager::default();
+        let secrets = test_clients::secrets(&manager).await;
         for (status, body, part) in rows {
-            let (secrets, server) = answering(status, body);
+            manager.lie(status, body);
             let error = told(&secrets.texts(["arn:a", "arn:b"]).await.unwrap_err());
-            server.join().unwrap();
             assert!(error.contains(part) && !error.contains("hunter2"), "{error}");
         }
     }

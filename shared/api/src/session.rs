@@ -329,10 +329,11 @@ fn presented_token(headers: &HeaderMap) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_issuer::{Logged, Signer, TestIssuer, encoded, settings, token_with};
+    use crate::test_clients::{Logged, sessions as sessions_of, settings};
     use aws_lc_rs::hmac;
     use axum::http::HeaderValue;
     use purser_domain::{AgentId, NewKey};
+    use purser_testkit::{Signer, TestIssuer, encoded, token_with};
     use serde_json::json;
     use uuid::Uuid;
 
@@ -376,7 +377,7 @@ mod tests {
         async fn new() -> Self {
             let (es, rs) = (Signer::es256("es"), Signer::rs256("rs"));
             let issuer = TestIssuer::start(&[&es, &rs]).await;
-            let sessions = issuer.sessions(now()).await;
+            let sessions = sessions_of(&issuer, now()).await;
             let logged = Logged::start();
             Self {
                 issuer,
@@ -617,9 +618,9 @@ mod tests {
         let (es, rs) = (Signer::es256("es").unnamed(), Signer::rs256("rs"));
         let issuer = TestIssuer::start(&[&es]).await;
         let token = es.token(&claims(&issuer, &json!({})));
-        assert!(issuer.sessions(now()).await.person(&token, now()).await.is_ok());
+        assert!(sessions_of(&issuer, now()).await.person(&token, now()).await.is_ok());
         issuer.publish(&[&es, &rs]);
-        assert!(issuer.sessions(now()).await.person(&token, now()).await.is_err());
+        assert!(sessions_of(&issuer, now()).await.person(&token, now()).await.is_err());
     }
 
     #[test]
@@ -711,7 +712,9 @@ mod tests {
             (503, "", Err("internal_error")),
         ];
         for (status, body, expected) in rows {
-            bench.issuer.set(|script| script.token = (status, body.to_owned()));
+            bench
+                .issuer
+                .set(|script| script.token = Box::new(move |_| (status, body.to_owned())));
             let answer = bench.sessions.exchange(code, now()).await;
             let told = answer.as_deref().map_err(|error| error.kind().slug());
             assert_eq!(told, expected.map_err(str::to_owned), "{status} {body}");
@@ -732,7 +735,9 @@ mod tests {
         ];
         assert_eq!(pairs, expected);
         let endless = format!("{{\"id_token\":\"{}\"}}", "x".repeat(300_000));
-        bench.issuer.set(|script| script.token = (200, endless));
+        bench
+            .issuer
+            .set(|script| script.token = Box::new(move |_| (200, endless.clone())));
         assert!(bench.sessions.exchange(code, now()).await.is_err());
     }
 }

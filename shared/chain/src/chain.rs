@@ -271,9 +271,10 @@ const fn unsettled(evidence: &Result<Evidence, ChainError>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scripted::{Answer, Node, http};
+    use crate::rpc::tests::http;
     use alloy::primitives::B256;
     use purser_domain::{AUTHORIZATION_USED, TRANSFER};
+    use purser_testkit::{Reply, ScriptedNode};
     use serde_json::Value;
 
     const NETWORK: Network = Network::BaseSepolia;
@@ -316,8 +317,8 @@ mod tests {
     }
 
     /// A node of the right chain with our payment, deep enough; each test changes one answer.
-    fn honest(method: &str, _params: &Value) -> Answer {
-        Answer::Result(match method {
+    fn honest(method: &str, _params: &Value) -> Reply {
+        Reply::Result(match method {
             "eth_chainId" => json!("0x14a34"),
             "eth_blockNumber" => json!(format!("{:#x}", BLOCK + CONFIRMATIONS - 1)),
             "eth_getTransactionReceipt" => receipt(),
@@ -328,7 +329,7 @@ mod tests {
     }
 
     /// The honest node, but for one method.
-    fn except(method: &'static str, answer: Answer) -> impl FnMut(&str, &Value) -> Answer + Send {
+    fn except(method: &'static str, answer: Reply) -> impl FnMut(&str, &Value) -> Reply + Send {
         move |called, params| {
             if called == method {
                 answer.clone()
@@ -347,8 +348,8 @@ mod tests {
     }
 
     /// The evidence's kind, or the error as the log would show it.
-    async fn look_up(node: impl FnMut(&str, &Value) -> Answer + Send + 'static) -> String {
-        let node = Node::start(node).await;
+    async fn look_up(node: impl FnMut(&str, &Value) -> Reply + Send + 'static) -> String {
+        let node = ScriptedNode::start(node).await;
         match chain(&node.url).look_up(&expected(), tx_hash()).await {
             Ok(Evidence::Final(transfer)) => format!("final {}", transfer.block_number()),
             Ok(Evidence::Mismatch(mismatch)) => mismatch.reason().to_owned(),
@@ -388,7 +389,7 @@ mod tests {
         ];
         for (method, result, outcome) in cases {
             assert_eq!(
-                look_up(except(method, Answer::Result(result.clone()))).await,
+                look_up(except(method, Reply::Result(result.clone()))).await,
                 outcome,
                 "{method} {result}"
             );
@@ -398,8 +399,8 @@ mod tests {
     #[tokio::test]
     async fn a_mismatch_is_not_final_before_its_block_is() {
         let node = |called: &str, params: &Value| match called {
-            "eth_getTransactionReceipt" => Answer::Result(with(receipt(), "/status", json!("0x0"))),
-            "eth_blockNumber" => Answer::Result(json!("0x65")),
+            "eth_getTransactionReceipt" => Reply::Result(with(receipt(), "/status", json!("0x0"))),
+            "eth_blockNumber" => Reply::Result(json!("0x65")),
             _ => honest(called, params),
         };
         assert_eq!(look_up(node).await, "transaction_not_final");
@@ -412,97 +413,97 @@ mod tests {
         let cases = [
             (
                 "eth_chainId",
-                Answer::Result(json!("0x2105")),
+                Reply::Result(json!("0x2105")),
                 "the RPC serves chain 8453 instead of 84532".to_owned(),
             ),
             (
                 "eth_chainId",
-                Answer::Result(json!(84_532)),
+                Reply::Result(json!(84_532)),
                 "`eth_chainId` was answered with a result of another shape".to_owned(),
             ),
             (
                 "eth_blockNumber",
-                Answer::Result(json!("100")),
+                Reply::Result(json!("100")),
                 "`eth_blockNumber` was answered with a result of another shape".to_owned(),
             ),
             (
                 "eth_blockNumber",
-                Answer::Refused(-32_005),
+                Reply::Refused(-32_005),
                 "`eth_blockNumber` was refused with JSON-RPC code -32005".to_owned(),
             ),
             (
                 "eth_blockNumber",
-                Answer::Status(429),
+                Reply::Status(429),
                 "`eth_blockNumber` was answered with HTTP status 429".to_owned(),
             ),
             (
                 "eth_blockNumber",
-                Answer::Status(307),
+                Reply::Status(307),
                 "`eth_blockNumber` was answered with HTTP status 307".to_owned(),
             ),
             (
                 "eth_blockNumber",
-                Answer::Silence,
+                Reply::Silence,
                 "`eth_blockNumber` got no answer".to_owned(),
             ),
             (
                 "eth_blockNumber",
-                Answer::HangUp,
+                Reply::HangUp,
                 "`eth_blockNumber` got no answer".to_owned(),
             ),
             (
                 "eth_getBlockByNumber",
-                Answer::Result(json!({})),
+                Reply::Result(json!({})),
                 "`eth_getBlockByNumber` was answered with a result of another shape".to_owned(),
             ),
             (
                 "eth_getTransactionReceipt",
-                Answer::Body("{}".to_owned()),
+                Reply::Body("{}".to_owned()),
                 format!("{RECEIPT} no reply to this call"),
             ),
             (
                 "eth_getTransactionReceipt",
-                Answer::Body(r#"{"id":2,"result":null}"#.to_owned()),
+                Reply::Body(r#"{"id":2,"result":null}"#.to_owned()),
                 format!("{RECEIPT} no reply to this call"),
             ),
             (
                 "eth_getTransactionReceipt",
-                Answer::Body(r#"{"id":1}"#.to_owned()),
+                Reply::Body(r#"{"id":1}"#.to_owned()),
                 format!("{RECEIPT} neither a result nor an error"),
             ),
             (
                 "eth_getTransactionReceipt",
-                Answer::Body("<html>".to_owned()),
+                Reply::Body("<html>".to_owned()),
                 format!("{RECEIPT} something that is not JSON"),
             ),
             (
                 "eth_getTransactionReceipt",
-                Answer::Body(" ".repeat(4 * 1024 * 1024 + 1)),
+                Reply::Body(" ".repeat(4 * 1024 * 1024 + 1)),
                 format!("{RECEIPT} more than is read"),
             ),
             (
                 "eth_getTransactionReceipt",
-                Answer::Result(json!({})),
+                Reply::Result(json!({})),
                 format!("{RECEIPT} a result of another shape"),
             ),
             (
                 "eth_getTransactionReceipt",
-                Answer::Result(with(receipt(), "/transactionHash", other.clone())),
+                Reply::Result(with(receipt(), "/transactionHash", other.clone())),
                 format!("{RECEIPT} the receipt of another transaction"),
             ),
             (
                 "eth_getTransactionReceipt",
-                Answer::Result(with(receipt(), "/status", json!("0x2"))),
+                Reply::Result(with(receipt(), "/status", json!("0x2"))),
                 format!("{RECEIPT} a status that is neither 0 nor 1"),
             ),
             (
                 "eth_getTransactionReceipt",
-                Answer::Result(with(receipt(), "/logs/1/transactionHash", other)),
+                Reply::Result(with(receipt(), "/logs/1/transactionHash", other)),
                 format!("{RECEIPT} logs that are not the receipt's own"),
             ),
             (
                 "eth_getTransactionReceipt",
-                Answer::Result(with(receipt(), "/logs/0/removed", json!(true))),
+                Reply::Result(with(receipt(), "/logs/0/removed", json!(true))),
                 format!("{RECEIPT} logs that are not the receipt's own"),
             ),
         ];
@@ -527,7 +528,7 @@ mod tests {
             (json!(5), None),
         ];
         for (answer, units) in cases {
-            let node = Node::start(except("eth_call", Answer::Result(answer.clone()))).await;
+            let node = ScriptedNode::start(except("eth_call", Reply::Result(answer.clone()))).await;
             let balance = chain(&node.url).balance(expected().from).await.ok();
             assert_eq!(balance.map(Amount::units), units, "{answer}");
         }
@@ -535,7 +536,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_balance_asked_for_is_the_wallets_in_the_pinned_token() {
-        let node = Node::start(honest).await;
+        let node = ScriptedNode::start(honest).await;
         chain(&node.url).balance(expected().from).await.unwrap();
         let call = node
             .calls()
@@ -553,14 +554,14 @@ mod tests {
 
     #[tokio::test]
     async fn the_chain_id_is_asked_once_and_a_wrong_one_is_asked_again() {
-        let node = Node::start(honest).await;
+        let node = ScriptedNode::start(honest).await;
         let chain_ = chain(&node.url);
         for _ in 0..2 {
             chain_.balance(expected().from).await.unwrap();
         }
         assert_eq!(node.count("eth_chainId"), 1);
 
-        let wrong = Node::start(except("eth_chainId", Answer::Result(json!("0x1")))).await;
+        let wrong = ScriptedNode::start(except("eth_chainId", Reply::Result(json!("0x1")))).await;
         let chain_ = chain(&wrong.url);
         for _ in 0..2 {
             let refused = chain_.balance(expected().from).await.unwrap_err();
@@ -580,7 +581,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_greeting_is_waited_for_and_one_that_failed_is_made_up_for() {
-        let node = Node::start(honest).await;
+        let node = ScriptedNode::start(honest).await;
         let chain_ = chain(&node.url);
         let ((), balance) = tokio::join!(chain_.greet(), chain_.balance(expected().from));
         balance.unwrap();
@@ -588,9 +589,9 @@ mod tests {
         assert_eq!(node.count("eth_chainId"), 1);
 
         let mut greeted = false;
-        let node = Node::start(move |method: &str, params: &Value| {
+        let node = ScriptedNode::start(move |method: &str, params: &Value| {
             if method == "eth_chainId" && !std::mem::replace(&mut greeted, true) {
-                return Answer::Status(503);
+                return Reply::Status(503);
             }
             honest(method, params)
         })
@@ -604,11 +605,11 @@ mod tests {
     #[tokio::test]
     async fn a_mined_transaction_is_waited_for_until_it_is_final() {
         let mut asked = 0;
-        let node = Node::start(move |method: &str, params: &Value| {
+        let node = ScriptedNode::start(move |method: &str, params: &Value| {
             asked += u32::from(method == "eth_blockNumber");
             match (method, asked) {
-                ("eth_blockNumber", 1) => Answer::Result(json!("0x64")),
-                ("eth_blockNumber", 2) => Answer::Status(503),
+                ("eth_blockNumber", 1) => Reply::Result(json!("0x64")),
+                ("eth_blockNumber", 2) => Reply::Status(503),
                 _ => honest(method, params),
             }
         })
@@ -623,14 +624,14 @@ mod tests {
 
     #[tokio::test]
     async fn patience_ends_and_what_was_last_seen_is_the_answer() {
-        let pending = Node::start(except("eth_blockNumber", Answer::Result(json!("0x64")))).await;
+        let pending = ScriptedNode::start(except("eth_blockNumber", Reply::Result(json!("0x64")))).await;
         let evidence = chain(&pending.url)
             .await_transfer(&expected(), tx_hash(), Duration::from_millis(400))
             .await;
         assert_eq!(evidence.unwrap(), Evidence::Pending(Pending::NotFinal));
         assert_eq!(pending.count("eth_getTransactionReceipt"), 2);
 
-        let down = Node::start(except("eth_getTransactionReceipt", Answer::Status(500))).await;
+        let down = ScriptedNode::start(except("eth_getTransactionReceipt", Reply::Status(500))).await;
         let error = chain(&down.url)
             .await_transfer(&expected(), tx_hash(), Duration::from_secs(5))
             .await
@@ -641,7 +642,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_the_node_does_not_know_is_not_waited_for() {
-        let node = Node::start(except("eth_getTransactionReceipt", Answer::Result(Value::Null))).await;
+        let node = ScriptedNode::start(except("eth_getTransactionReceipt", Reply::Result(Value::Null))).await;
         let chain = chain(&node.url);
         let look = async || {
             let evidence = chain
@@ -657,7 +658,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_final_answer_is_not_asked_for_twice() {
-        let node = Node::start(honest).await;
+        let node = ScriptedNode::start(honest).await;
         chain(&node.url)
             .await_transfer(&expected(), tx_hash(), Duration::from_secs(5))
             .await
@@ -668,7 +669,7 @@ mod tests {
     #[tokio::test]
     async fn the_api_key_in_the_address_is_never_shown() {
         const SECRET: &str = "s3cr3t-k3y";
-        let node = Node::start(except("eth_chainId", Answer::HangUp)).await;
+        let node = ScriptedNode::start(except("eth_chainId", Reply::HangUp)).await;
         let urls = [
             format!("{}/v2/{SECRET}?key={SECRET}", node.url),
             format!("http://user:{SECRET}@127.0.0.1:1/{SECRET}"),
@@ -696,7 +697,7 @@ mod tests {
 
     #[tokio::test]
     async fn no_confirmations_are_taken_for_one() {
-        let node = Node::start(except("eth_blockNumber", Answer::Result(json!("0x63")))).await;
+        let node = ScriptedNode::start(except("eth_blockNumber", Reply::Result(json!("0x63")))).await;
         let chain = Chain::new(http(), NETWORK, &node.url, Finality { confirmations: 0 }).unwrap();
         let evidence = chain.look_up(&expected(), tx_hash()).await.unwrap();
         assert_eq!(evidence, Evidence::Pending(Pending::NotFinal));

@@ -22,8 +22,6 @@ mod development;
 mod error;
 mod nonce;
 mod rpc;
-#[cfg(test)]
-mod scripted;
 mod sight;
 mod signer;
 mod wallet;

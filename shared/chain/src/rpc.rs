@@ -299,9 +299,16 @@ impl WireReceipt {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::scripted::http;
+    use aws_smithy_http_client::Connector;
+    use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
+
+    /// What a node is called over.
+    pub(crate) fn http() -> SharedHttpConnector {
+        let tls = Provider::Rustls(CryptoMode::AwsLc);
+        SharedHttpConnector::new(Connector::builder().tls_provider(tls).build())
+    }
 
     #[test]
     fn an_address_may_hold_who_is_asked_as() {

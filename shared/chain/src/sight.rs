@@ -273,15 +273,13 @@ const HEADER: &str = "eth_getBlockByNumber";
 #[expect(clippy::arithmetic_side_effects, reason = "tests calculate what they expect")]
 mod tests {
     use super::*;
-    use crate::{
-        Finality,
-        scripted::{Answer, Node, http},
-    };
+    use crate::{Finality, rpc::tests::http};
     use alloy::primitives::Address;
     use purser_domain::{
         AgentId, Amount, Fingerprint, Network, ServiceId, SettlementId, SettlementState, TRANSFER, TransactionId,
         X402Version,
     };
+    use purser_testkit::{Reply, ScriptedNode};
     use serde_json::Value;
     use uuid::Uuid;
 
@@ -351,12 +349,12 @@ mod tests {
     }
 
     /// A chain on which that transaction used the authorization, in that block.
-    fn used_in(block: u64) -> impl FnMut(&str, &Value) -> Answer + Send {
+    fn used_in(block: u64) -> impl FnMut(&str, &Value) -> Reply + Send {
         move |method, params| {
             let Expected {
                 token, from, to, nonce, ..
             } = expected(&held(0));
-            Answer::Result(match method {
+            Reply::Result(match method {
                 "eth_chainId" => json!("0x14a34"),
                 "eth_blockNumber" => json!(format!("{HEAD:#x}")),
                 "eth_call" => {
@@ -398,7 +396,7 @@ mod tests {
     }
 
     /// The same, but for one method.
-    fn except(method: &'static str, answer: Answer, block: u64) -> impl FnMut(&str, &Value) -> Answer + Send {
+    fn except(method: &'static str, answer: Reply, block: u64) -> impl FnMut(&str, &Value) -> Reply + Send {
         let mut node = used_in(block);
         move |called, params| {
             if called == method {
@@ -409,7 +407,7 @@ mod tests {
         }
     }
 
-    fn chain(node: &Node) -> Chain {
+    fn chain(node: &ScriptedNode) -> Chain {
         let finality = Finality {
             confirmations: CONFIRMATIONS,
         };
@@ -424,7 +422,7 @@ mod tests {
         }
     }
 
-    async fn sight(node: &Node, settlement: &Settlement) -> Result<Sight, ChainError> {
+    async fn sight(node: &ScriptedNode, settlement: &Settlement) -> Result<Sight, ChainError> {
         let chain = chain(node);
         chain
             .sight(settlement, &expected(settlement), &final_block(), RANGE)
@@ -432,7 +430,7 @@ mod tests {
     }
 
     /// The transaction that was seen, or what was seen instead.
-    async fn seen(node: &Node, settlement: &Settlement) -> String {
+    async fn seen(node: &ScriptedNode, settlement: &Settlement) -> String {
         match sight(node, settlement).await {
             Ok(Sight::UsedUp(receipt)) => receipt.tx_hash.to_string(),
             Ok(Sight::Unused) => "unused".to_owned(),
@@ -443,10 +441,10 @@ mod tests {
 
     #[tokio::test]
     async fn the_final_block_is_the_one_of_the_configured_depth_with_its_own_hash_and_time() {
-        let node = Node::start(used_in(0)).await;
+        let node = ScriptedNode::start(used_in(0)).await;
         assert_eq!(chain(&node).final_block().await.unwrap(), final_block());
         // Of a chain that is younger than that, the first one.
-        let node = Node::start(except("eth_blockNumber", Answer::Result(json!("0x2")), 0)).await;
+        let node = ScriptedNode::start(except("eth_blockNumber", Reply::Result(json!("0x2")), 0)).await;
         assert_eq!(chain(&node).final_block().await.unwrap().number, 0);
     }
 
@@ -472,7 +470,7 @@ mod tests {
             ),
         ];
         for (method, answer, words) in rows {
-            let node = Node::start(except(method, Answer::Result(answer), 0)).await;
+            let node = ScriptedNode::start(except(method, Reply::Result(answer), 0)).await;
             assert_eq!(chain(&node).final_block().await.unwrap_err().to_string(), words);
         }
     }
@@ -482,10 +480,10 @@ mod tests {
     async fn each_final_block_asks_the_node_for_its_chain() {
         let mut asked = 0;
         let mut honest = used_in(0);
-        let node = Node::start(move |method: &str, params: &Value| {
+        let node = ScriptedNode::start(move |method: &str, params: &Value| {
             asked += u32::from(method == "eth_chainId");
             match (method, asked) {
-                ("eth_chainId", 2) => Answer::Result(json!("0x1")),
+                ("eth_chainId", 2) => Reply::Result(json!("0x1")),
                 _ => honest(method, params),
             }
         })
@@ -501,7 +499,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_nonce_is_asked_for_at_the_final_block_by_its_hash() {
-        let node = Node::start(except("eth_call", Answer::Result(json!(format!("0x{:064x}", 0))), 0)).await;
+        let node = ScriptedNode::start(except("eth_call", Reply::Result(json!(format!("0x{:064x}", 0))), 0)).await;
         let settlement = held(FINAL - 100);
         assert_eq!(seen(&node, &settlement).await, "unused");
         let calls = node.calls();
@@ -519,14 +517,14 @@ mod tests {
     #[tokio::test]
     async fn what_is_neither_true_nor_false_is_no_state_of_a_nonce() {
         for answer in [json!("0x"), json!("0x00"), json!(format!("0x{:064x}", 2))] {
-            let node = Node::start(except("eth_call", Answer::Result(answer), 0)).await;
+            let node = ScriptedNode::start(except("eth_call", Reply::Result(answer), 0)).await;
             assert_eq!(
                 seen(&node, &held(FINAL - 100)).await,
                 "`eth_call` was answered with something that is neither true nor false"
             );
         }
         // A node that has not that block, or not on its chain.
-        let node = Node::start(except("eth_call", Answer::Refused(-32_001), 0)).await;
+        let node = ScriptedNode::start(except("eth_call", Reply::Refused(-32_001), 0)).await;
         assert_eq!(
             seen(&node, &held(FINAL - 100)).await,
             "`eth_call` was refused with JSON-RPC code -32001"
@@ -548,7 +546,7 @@ mod tests {
             (FINAL - 20, FINAL - 1_700, 2, 1),
         ];
         for (authorized, used, searches, headers) in rows {
-            let node = Node::start(used_in(used)).await;
+            let node = ScriptedNode::start(used_in(used)).await;
             let name = format!("authorized in {authorized}, used in {used}");
             assert_eq!(seen(&node, &held(authorized)).await, tx_hash(7).to_string(), "{name}");
             assert!(
@@ -566,14 +564,14 @@ mod tests {
     #[tokio::test]
     async fn a_late_cancellation_is_known_by_the_state_before_it_or_found() {
         let (authorized, canceled) = (FINAL - 50_000, FINAL - 7_000);
-        let node = Node::start(used_in(canceled)).await;
+        let node = ScriptedNode::start(used_in(canceled)).await;
         assert_eq!(seen(&node, &held(authorized)).await, "unused");
         assert!(node.count("eth_getLogs") <= 3, "{}", node.count("eth_getLogs"));
         // A node without states that old refuses, and so it may for others.
         let mut full = used_in(canceled);
-        let node = Node::start(move |method: &str, params: &Value| {
+        let node = ScriptedNode::start(move |method: &str, params: &Value| {
             if method == "eth_call" && params[1]["blockHash"] != json!(hash_of(FINAL)) {
-                return Answer::Refused(-32_000);
+                return Reply::Refused(-32_000);
             }
             full(method, params)
         })
@@ -584,15 +582,15 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_not_found_is_given_up_and_untraced() {
-        let no_logs = Answer::Result(json!([]));
+        let no_logs = Reply::Result(json!([]));
         for authorized in [FINAL - 20, FINAL - 900_000, 0] {
-            let node = Node::start(except("eth_getLogs", no_logs.clone(), 0)).await;
+            let node = ScriptedNode::start(except("eth_getLogs", no_logs.clone(), 0)).await;
             assert_eq!(seen(&node, &held(authorized)).await, "untraced");
             assert!(node.count("eth_getLogs") <= 67, "{}", node.count("eth_getLogs"));
         }
         // Its receipt is of a block that is not on the chain, or above the final one, or is gone.
         let params = json!([tx_hash(7).b256()]);
-        let Answer::Result(receipt) = used_in(FINAL)("eth_getTransactionReceipt", &params) else {
+        let Reply::Result(receipt) = used_in(FINAL)("eth_getTransactionReceipt", &params) else {
             panic!()
         };
         let with = |name: &str, value: Value| {
@@ -606,8 +604,8 @@ mod tests {
             Value::Null,
         ];
         for receipt in receipts {
-            let answer = Answer::Result(receipt);
-            let node = Node::start(except("eth_getTransactionReceipt", answer, FINAL - 19)).await;
+            let answer = Reply::Result(receipt);
+            let node = ScriptedNode::start(except("eth_getTransactionReceipt", answer, FINAL - 19)).await;
             assert_eq!(seen(&node, &held(FINAL - 20)).await, "untraced");
         }
     }
@@ -629,7 +627,7 @@ mod tests {
             (json!({}), "a result of another shape"),
         ];
         for (answer, words) in rows {
-            let node = Node::start(except("eth_getLogs", Answer::Result(answer), FINAL - 19)).await;
+            let node = ScriptedNode::start(except("eth_getLogs", Reply::Result(answer), FINAL - 19)).await;
             assert_eq!(
                 seen(&node, &held(FINAL - 20)).await,
                 format!("`eth_getLogs` was answered with {words}")
@@ -647,22 +645,22 @@ mod tests {
             };
             settlement(FINAL - 20, state)
         };
-        let node = Node::start(used_in(FINAL - 19)).await;
+        let node = ScriptedNode::start(used_in(FINAL - 19)).await;
         assert_eq!(seen(&node, &confirmed(7)).await, tx_hash(7).to_string());
         assert_eq!((node.count("eth_call"), node.count("eth_getLogs")), (0, 0));
 
         // Its transaction is gone, and the authorization unused again, or used by another one.
         let mut honest = used_in(FINAL - 19);
-        let node = Node::start(move |method: &str, params: &Value| match method {
-            "eth_getTransactionReceipt" if params[0] == json!(tx_hash(8).b256()) => Answer::Result(Value::Null),
+        let node = ScriptedNode::start(move |method: &str, params: &Value| match method {
+            "eth_getTransactionReceipt" if params[0] == json!(tx_hash(8).b256()) => Reply::Result(Value::Null),
             _ => honest(method, params),
         })
         .await;
         assert_eq!(seen(&node, &confirmed(8)).await, tx_hash(7).to_string());
-        let gone = Answer::Result(Value::Null);
+        let gone = Reply::Result(Value::Null);
         let mut gone = except("eth_getTransactionReceipt", gone, FINAL);
-        let node = Node::start(move |method: &str, params: &Value| match method {
-            "eth_call" => Answer::Result(json!(format!("0x{:064x}", 0))),
+        let node = ScriptedNode::start(move |method: &str, params: &Value| match method {
+            "eth_call" => Reply::Result(json!(format!("0x{:064x}", 0))),
             _ => gone(method, params),
         })
         .await;

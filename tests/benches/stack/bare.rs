@@ -21,7 +21,7 @@ use aws_sdk_dynamodb::types::{
     AttributeValue, Delete, KeysAndAttributes, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use purser_proxy::Call;
+use purser_testkit::Call;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::future::poll_fn;

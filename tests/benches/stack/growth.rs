@@ -5,7 +5,7 @@ use crate::operations::allow;
 use crate::place::{Place, many_threads, one_thread};
 use crate::timing::{Report, Row, Turn, crowded, median};
 use aws_sdk_dynamodb::types::{AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType};
-use purser_proxy::Units;
+use purser_testkit::Units;
 use purser_tests::TestAgent;
 use serde_json::Value;
 use std::time::{Duration, Instant};

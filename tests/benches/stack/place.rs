@@ -6,7 +6,7 @@ use crate::node::Node;
 use alloy::signers::local::PrivateKeySigner;
 use purser_api::{Boot, Clock};
 use purser_local::{Front, Options};
-use purser_proxy::{Manners, Proxy, Units};
+use purser_testkit::{Proxy, ProxyConfig, Units};
 use purser_tests::{TestAgent, World, in_rounds, judged_policy};
 use serde_json::Value;
 use std::time::Duration;
@@ -47,11 +47,11 @@ impl Place {
                 world.enable(&agent, "lab-search", judged_policy()).await;
                 made.push(agent);
             }
-            let manners = Manners {
+            let config = ProxyConfig {
                 latency: LATENCY,
-                ..Manners::default()
+                ..ProxyConfig::default()
             };
-            let proxy = Proxy::start(world.stack.dynamodb_url.clone(), manners).await;
+            let proxy = Proxy::start(world.stack.dynamodb_url.clone(), config).await;
             (world, made, proxy)
         });
         Self {

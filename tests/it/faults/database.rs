@@ -4,7 +4,7 @@
 
 use super::{authorizing, completing, confirmed, payments, process};
 use purser_local::DEMO_OWNER;
-use purser_proxy::{Fate, Moment, Step};
+use purser_testkit::{Fate, Moment, Step};
 use purser_tests::{Answer, Person, Process, Request, TestAgent, World, body_of, dollars, together};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -284,7 +284,7 @@ fn fault(name: &'static str, unharmed: &'static [Operation], script: impl Fn() -
 /// Nothing is half written, and every payment is there once.
 async fn assert_sound(world: &World, made: Option<usize>, faults: &[Fault]) {
     let names: Vec<&str> = faults.iter().map(|fault| fault.name).collect();
-    let found = crate::invariants::violations(&world.stack.db, "LedgerTable").await;
+    let found = purser_testkit::invariants::violations(&world.stack.db, "LedgerTable").await;
     assert!(found.is_empty(), "{names:?}: {found:#?}");
     if let Some(made) = made {
         assert_eq!(world.footprint().await.settlements, made, "{names:?}");

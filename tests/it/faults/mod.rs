@@ -106,5 +106,5 @@ async fn made_once(world: &World, agent: &TestAgent, payments: usize, price: u64
     let receipts = receipts["settlements"].as_array().unwrap().iter();
     let confirmed = receipts.filter(|receipt| receipt["receipt_status"] == "confirmed");
     assert_eq!(confirmed.count(), payments, "one receipt each");
-    crate::invariants::assert_hold(&world.stack.db, "LedgerTable").await;
+    purser_testkit::invariants::assert_hold(&world.stack.db, "LedgerTable").await;
 }

@@ -3,7 +3,7 @@
 
 use super::{authorizing, completing, confirmed, nonces_used, payments, policy};
 use purser_local::NETWORK;
-use purser_proxy::{Fate, Moment, Step};
+use purser_testkit::{Fate, Moment, Step};
 use purser_tests::{Process, Request, TestAgent, World, body_of, dollars, transfer_of};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -177,7 +177,7 @@ async fn whatever_the_node_does_authorize_answers_and_complete_comes_back_to_it(
     not_yet(&world, &process, &request, UNAVAILABLE, "it is down").await;
     process.node.come_up().await;
     confirmed(process.send(&request).await.unwrap(), &hash);
-    crate::invariants::assert_hold(&world.stack.db, "LedgerTable").await;
+    purser_testkit::invariants::assert_hold(&world.stack.db, "LedgerTable").await;
 }
 
 /// Pays, is reorganized away at depth 2, and is neither confirmed nor released; then pays again with the same signature.
@@ -219,7 +219,7 @@ async fn reorganized(world: &World, agent: &TestAgent, process: &Process, undo: 
     chain.mine(2).await.unwrap();
     confirmed(process.send(&completing(agent, &again, &hash)).await.unwrap(), &hash);
     assert_eq!(nonces_used(world, agent).await.len(), before + 1);
-    crate::invariants::assert_hold(&world.stack.db, "LedgerTable").await;
+    purser_testkit::invariants::assert_hold(&world.stack.db, "LedgerTable").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

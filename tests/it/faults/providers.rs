@@ -14,7 +14,6 @@ use purser_local::{DevChain, NETWORK, Options, Outcome, Run};
 use purser_tests::{TestAgent, World, body_of, dollars, transfer_of};
 use serde_json::{Value, json};
 use std::time::Duration;
-use tokio::net::TcpListener;
 
 /// What the provider knows: the chain, and a payment of somebody else's to it, of the same amount.
 #[derive(Clone)]
@@ -120,10 +119,8 @@ async fn a_receipt_is_confirmed_when_the_chain_shows_the_payment_whatever_the_pr
         chain: chain.clone(),
         foreign: foreign.clone(),
     };
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
     let routes = axum::Router::new().route("/{story}", get(serve)).with_state(provider);
-    tokio::spawn(async move { axum::serve(listener, routes).await });
+    let url = purser_testkit::serve(routes).await;
 
     // The story, the status that the provider answers, what completing with its words alone is answered, and whether the
     // payment was made.
@@ -255,5 +252,5 @@ async fn a_receipt_is_confirmed_when_the_chain_shows_the_payment_whatever_the_pr
     assert_eq!(world.footprint().await.total, total(paid.len() + 1));
     assert_eq!(nonces_used(&world, &agent).await.len(), paid.len());
     assert_eq!(nonces_used(&world, &other).await.len(), 1);
-    crate::invariants::assert_hold(&world.stack.db, "LedgerTable").await;
+    purser_testkit::invariants::assert_hold(&world.stack.db, "LedgerTable").await;
 }

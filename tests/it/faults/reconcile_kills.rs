@@ -2,7 +2,7 @@
 //! will be is given back once.
 
 use super::{nonces_used, policy, process};
-use purser_proxy::Moment;
+use purser_testkit::Moment;
 use purser_tests::{Process, TestAgent, World, body_of, dollars};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -83,7 +83,7 @@ async fn a_run_that_is_killed_at_any_step_is_finished_by_the_next() {
             (rounds, u64::try_from(rounds).unwrap() * 1_000),
             "killed at {place:?}"
         );
-        crate::invariants::assert_hold(&world.stack.db, "LedgerTable").await;
+        purser_testkit::invariants::assert_hold(&world.stack.db, "LedgerTable").await;
     }
     assert_eq!(nonces_used(&world, &agent).await.len(), rounds);
     let kills = reconcile.killer().kills();

@@ -1,6 +1,6 @@
 //! The steps of an operation, the kills at each of them, and the table of the kills that really happened.
 
-use purser_proxy::Moment;
+use purser_testkit::Moment;
 use purser_tests::{Answer, Process, Request};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};

@@ -2,7 +2,7 @@
 
 use super::Household;
 use aws_sdk_dynamodb::types::AttributeValue;
-use purser_proxy::{Fate, Manners, Moment};
+use purser_testkit::{Fate, Moment, ProxyConfig};
 use purser_tests::{Answer, TestAgent, World, authorizing, body_of, dollars, fresh_key, together};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -106,7 +106,7 @@ fn narrowings() -> Vec<Narrowing> {
 /// The sharpest case, without chance: the decision is made and on its way to the database while the edit is answered.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_under_way_when_an_edit_is_answered_is_judged_by_the_edit() {
-    let home = Household::in_world(World::proxied(Manners::default()).await).await;
+    let home = Household::in_world(World::proxied(ProxyConfig::default()).await).await;
     let (world, agent) = (&home.world, &home.agent);
     for edit in narrowings() {
         let second = home.edit(Method::POST, "/keys", json!({})).await.created();
@@ -146,7 +146,7 @@ async fn a_payment_under_way_when_an_edit_is_answered_is_judged_by_the_edit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_approved_payment_under_way_when_the_freeze_is_answered_is_refused() {
-    let home = Household::in_world(World::proxied(Manners::default()).await).await;
+    let home = Household::in_world(World::proxied(ProxyConfig::default()).await).await;
     let (world, agent) = (&home.world, &home.agent);
     home.set_policy(json!({"require_approval_above_units": 0})).await;
     let mut body = body_of(world.offer(dollars(1)));
@@ -169,7 +169,7 @@ async fn an_approved_payment_under_way_when_the_freeze_is_answered_is_refused() 
 /// sooner than it holds.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_narrowing_edit_that_failed_before_its_stamps_holds_once_its_repetition_is_answered() {
-    let home = Household::in_world(World::proxied(Manners::default()).await).await;
+    let home = Household::in_world(World::proxied(ProxyConfig::default()).await).await;
     let (world, agent) = (&home.world, &home.agent);
     let proxy = world.proxy.as_ref().unwrap();
     let rule = json!({"kind": "category_block", "categories": ["finance"]});
@@ -225,7 +225,7 @@ async fn a_narrowing_edit_that_failed_before_its_stamps_holds_once_its_repetitio
 /// found, and not added once more.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rule_whose_answer_was_lost_is_added_once_whoever_edits_in_between() {
-    let home = Household::in_world(World::proxied(Manners::default()).await).await;
+    let home = Household::in_world(World::proxied(ProxyConfig::default()).await).await;
     let (world, agent) = (&home.world, &home.agent);
     let proxy = world.proxy.as_ref().unwrap();
     let repeated: Arc<AtomicBool> = Arc::default();

@@ -5,7 +5,7 @@
 //! befall it. What has been sent goes on without its sender: a caller that gave up, or died, may still be heard.
 //!
 //! Transactions hold their items from when they arrive until they are written, and whatever else wants one of those is
-//! refused, as DynamoDB does it (see `tests/proxy`, which does the same over HTTP).
+//! refused, as DynamoDB does it (see `tests/testkit/src/proxy`, which does the same over HTTP).
 
 use crate::books::Books;
 use crate::chain::Chain;

@@ -20,7 +20,6 @@ use axum::http::{Request, header};
 use purser_api::{Aside, Boot, Chance, Clock};
 use purser_chain::Node;
 use purser_domain::{Address, AgentId, ApprovalId, AuthorizeRequest, B256, Fingerprint, RuleId, Timestamp};
-use purser_local::Template;
 use purser_reconcile::Outcome as Outcomes;
 use purser_reconcile::Reconcile;
 use purser_store::{CatalogTable, Ledger};
@@ -48,8 +47,6 @@ const LONGEST_CALL: i64 = 30 * SECOND;
 const KEYS_IN_ALL: usize = 256;
 /// What a wallet has at first.
 const FUNDS: u64 = 20_000;
-
-static TEMPLATE: LazyLock<Template> = LazyLock::new(|| Template::of_repository().expect("template.yaml"));
 
 /// The wallets of the agents: deriving them takes longer than anything else of a run's beginning.
 static WALLETS: LazyLock<Vec<Address>> = LazyLock::new(|| {
@@ -201,7 +198,6 @@ impl Run {
 
         let operator = Link::new(&world, 0);
         let db = purser_store::client(&boot(&operator, number, &dice).aws);
-        TEMPLATE.create_tables(&db).await.expect("tables");
         let card = |agent| AgentCard {
             id: agent_id(agent),
             keys: Vec::new(),

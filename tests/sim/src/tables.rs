@@ -8,10 +8,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-pub(crate) const LEDGER: &str = "LedgerTable";
-pub(crate) const DECISIONS: &str = "DecisionsTable";
-pub(crate) const CATALOG: &str = "CatalogTable";
-pub(crate) const THROTTLE: &str = "ThrottleTable";
+pub(crate) use purser_testkit::{CATALOG, DECISIONS, LEDGER, THROTTLE};
 
 /// An item as it is stored.
 pub(crate) type Item = HashMap<String, AttributeValue>;
@@ -28,9 +25,9 @@ pub(crate) type Answer = (u16, Vec<u8>);
 pub(crate) struct Tables(Database);
 
 impl Tables {
-    /// Without any table.
+    /// Empty.
     pub(crate) fn new() -> Self {
-        Self(Database::memory().expect("a database"))
+        Self(purser_testkit::database())
     }
 
     /// Carries out one call.
@@ -45,8 +42,6 @@ impl Tables {
             "UpdateItem" => answered(body, |request| db.update_item(request)),
             "DeleteItem" => answered(body, |request| db.delete_item(request)),
             "TransactWriteItems" => answered(body, |request| db.transact_write_items(request)),
-            "CreateTable" => answered(body, |request| db.create_table(request)),
-            "UpdateTimeToLive" => answered(body, |request| db.update_time_to_live(request)),
             other => panic!("the simulation knows no operation {other}"),
         }
     }

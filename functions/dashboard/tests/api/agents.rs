@@ -1,9 +1,8 @@
 //! Agents: made whole, seen by their owner alone, edited at a version.
 
-use crate::store::sample::OWNER;
 use crate::support::World;
 use purser_domain::{AgentId, AgentStatus};
-use purser_proxy::Manners;
+use purser_testkit::{ProxyConfig, sample::OWNER};
 use serde_json::json;
 use std::time::Duration;
 
@@ -141,10 +140,10 @@ async fn an_edit_says_the_version_that_it_saw() {
 
 #[tokio::test]
 async fn a_freeze_wins_against_every_other_edit() {
-    let world = World::behind(Manners {
+    let world = World::behind(ProxyConfig {
         hold: Some(Duration::from_millis(4)),
         lost_answers: 2,
-        ..Manners::default()
+        ..ProxyConfig::default()
     })
     .await;
     let id = world.agent(OWNER).await;

@@ -1,8 +1,7 @@
 //! Approvals: one word, in time, from the owner.
 
-use crate::store::authorize::Answer as Told;
-use crate::store::sample::OWNER;
 use crate::support::World;
+use purser_testkit::{authorize::Answer as Told, sample::OWNER};
 use serde_json::{Value, json};
 
 impl World {

@@ -1,8 +1,8 @@
 //! Keys: a secret is shown once, and an end is an end.
 
-use crate::store::sample::OWNER;
 use crate::support::World;
 use purser_domain::{AgentId, PresentedKey};
+use purser_testkit::sample::OWNER;
 use serde_json::{Value, json};
 use std::time::Duration;
 

@@ -1,9 +1,8 @@
 //! The decision log and the settlements: of all of a person's agents, and of nobody else's.
 
-use crate::store::authorize::Answer as Told;
-use crate::store::sample::OWNER;
 use crate::support::World;
 use purser_domain::AgentId;
+use purser_testkit::{authorize::Answer as Told, sample::OWNER};
 use serde_json::{Value, json};
 
 impl World {

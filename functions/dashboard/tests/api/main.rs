@@ -10,9 +10,6 @@
     reason = "a test stops where its ground is missing"
 )]
 
-#[expect(dead_code, reason = "the store's tests need more of it")]
-#[path = "../../../../shared/store/tests/support/mod.rs"]
-mod store;
 mod support;
 
 mod agents;

@@ -1,10 +1,9 @@
 //! The pages: who sees them, what they are sent with, and what their forms do.
 
-use crate::store::authorize::Answer as Told;
-use crate::store::sample::OWNER;
 use crate::support::World;
 use crate::support::browser::Browser;
 use axum::http::{Method, header};
+use purser_testkit::{authorize::Answer as Told, sample::OWNER};
 use serde_json::json;
 
 impl World {

@@ -1,8 +1,7 @@
 //! Rules: of four kinds, each edit at the agent's version.
 
-use crate::store::authorize::Answer as Told;
-use crate::store::sample::OWNER;
 use crate::support::World;
+use purser_testkit::{authorize::Answer as Told, sample::OWNER};
 use serde_json::{Value, json};
 
 #[tokio::test]

@@ -1,8 +1,8 @@
 //! Services: enabled with column defaults, edited at a version, disabled and kept.
 
-use crate::store::sample::{OWNER, service_id};
 use crate::support::{World, service};
 use purser_store::Listed;
+use purser_testkit::sample::{OWNER, service_id};
 use serde_json::json;
 
 #[tokio::test]

@@ -110,7 +110,7 @@ impl Refusal {
                     ("error", Some(error)),
                     ("error_description", Some(description)),
                     ("state", state.as_deref()),
-                    ("iss", Some(&provider.url)),
+                    ("iss", Some(&provider.published.address)),
                 ];
                 back(&redirect_uri, &parameters)
             }
@@ -143,9 +143,7 @@ pub(super) async fn sign_in(
     let Some(user) = user(email, form.get("password").unwrap_or_default()) else {
         return page::sign_in_again(email);
     };
-    let Ok(code) = secret() else {
-        return page::problem(StatusCode::INTERNAL_SERVER_ERROR, "there are no random numbers.");
-    };
+    let code = secret();
     let now = provider.clock.now();
     let grant = Grant {
         user,
@@ -163,7 +161,7 @@ pub(super) async fn sign_in(
     let parameters = [
         ("code", Some(code.as_str())),
         ("state", Some(&asked.state)),
-        ("iss", Some(&provider.url)),
+        ("iss", Some(&provider.published.address)),
     ];
     back(&asked.redirect_uri, &parameters)
 }

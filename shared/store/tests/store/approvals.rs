@@ -1,17 +1,14 @@
 //! Asking a person: one request, one open approval, one use.
 
-use crate::{
-    assert_sound, at_once, count, ledger_with, request,
-    support::{
-        authorize::{Answer, MOST_WAITING, Request, authorize, grant},
-        emulator::{DECISIONS, Emulator, LEDGER},
-        invariants::scan,
-        sample,
-    },
-};
+use crate::{assert_sound, at_once, count, ledger_with, request};
 use purser_domain::{ApprovalId, ApprovalStatus, Duration, Timestamp};
-use purser_proxy::Manners;
 use purser_store::{Ask, Ledger, Patience, Reserved, Resolved, Verdict};
+use purser_testkit::{
+    DECISIONS, Emulator, LEDGER, ProxyConfig,
+    authorize::{Answer, MOST_WAITING, Request, authorize, grant},
+    invariants::scan,
+    sample,
+};
 use std::collections::BTreeSet;
 
 async fn ask(ledger: &Ledger, key: &str, now: Timestamp) -> ApprovalId {
@@ -330,16 +327,16 @@ async fn a_question_whose_answers_are_lost_takes_one_place() {
             let ruling = sample::ruling(start);
             ledger.resolve_approval(id, Verdict::Reject, &ruling).await.unwrap();
         }
-        let manners = Manners {
+        let config = ProxyConfig {
             lost_answers,
             lost_requests,
-            ..Manners::default()
+            ..ProxyConfig::default()
         };
-        let (behind, _proxy) = emulator.ledger_behind(manners).await;
+        let (behind, _proxy) = emulator.ledger_behind(config).await;
         let more = question(MOST_WAITING, "more");
         let asked = authorize(&behind, &more, start).await.unwrap();
-        assert!(matches!(asked, Answer::Waits(_)), "{manners:?}: {asked:?}");
-        assert_eq!(kept(&emulator).await, 16, "{manners:?}");
+        assert!(matches!(asked, Answer::Waits(_)), "{config:?}: {asked:?}");
+        assert_eq!(kept(&emulator).await, 16, "{config:?}");
         assert_sound(&emulator).await;
     }
 }

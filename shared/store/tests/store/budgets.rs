@@ -1,15 +1,13 @@
 //! Budgets: windows over all services, enforced in the same transaction as the day's.
 
-use crate::{
-    assert_sound, at_once, count,
-    support::{
-        authorize::{Answer, Request, authorize},
-        emulator::Emulator,
-        sample,
-    },
-};
+use crate::{assert_sound, at_once, count};
 use purser_domain::{Agent, Rule, RuleKind, Timestamp};
 use purser_store::{Edited, Ledger};
+use purser_testkit::{
+    Emulator,
+    authorize::{Answer, Request, authorize},
+    sample,
+};
 
 const HOUR: u32 = 3_600;
 

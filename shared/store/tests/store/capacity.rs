@@ -1,48 +1,53 @@
 //! What each operation consumes. The figures are in `docs/data-model.md`; none of them grows with history.
 
-use crate::{
-    ledger_with, request,
-    support::{
-        authorize::{Answer, Request, authorize},
-        emulator::Emulator,
-        sample,
-    },
-};
+use crate::{ledger_with, request};
 use purser_domain::{Duration, Timestamp};
 use purser_store::{Ledger, Verdict};
+use purser_testkit::{
+    Emulator, Meter,
+    authorize::{Answer, Request, authorize},
+    sample,
+};
+
+/// A ledger with an agent that may spend so much, and what is consumed from here on.
+async fn metered_with(max_per_day: u64, require_approval_above: u64) -> (Meter, Ledger) {
+    let (emulator, _) = ledger_with(max_per_day, require_approval_above).await;
+    let (emulator, meter) = emulator.metered().await;
+    (meter, emulator.ledger())
+}
 
 /// Read units, write units and calls of one authorize.
-async fn cost(emulator: &Emulator, ledger: &Ledger, request: &Request, now: Timestamp) -> ((u32, u32, u32), Answer) {
-    emulator.meter.take();
+async fn cost(meter: &Meter, ledger: &Ledger, request: &Request, now: Timestamp) -> ((u32, u32, u32), Answer) {
+    meter.take();
     let answer = authorize(ledger, request, now).await.unwrap();
-    (emulator.meter.take().units(), answer)
+    (meter.take().units(), answer)
 }
 
 #[tokio::test]
 async fn an_authorization_costs_what_the_design_says() {
-    let (emulator, ledger) = ledger_with(1_000, 100).await;
+    let (meter, ledger) = metered_with(1_000, 100).await;
     let (start, tomorrow) = (sample::start(), sample::start().after(Duration::DAY));
     let allow = |key| request(10, key);
-    let (allowed, _) = cost(&emulator, &ledger, &allow("a"), start).await;
-    let (replayed, _) = cost(&emulator, &ledger, &allow("a"), start).await;
-    let (escalated, answer) = cost(&emulator, &ledger, &request(101, "b"), start).await;
+    let (allowed, _) = cost(&meter, &ledger, &allow("a"), start).await;
+    let (replayed, _) = cost(&meter, &ledger, &allow("a"), start).await;
+    let (escalated, answer) = cost(&meter, &ledger, &request(101, "b"), start).await;
     let Answer::Waits(id) = answer else {
         panic!("{answer:?}")
     };
-    emulator.meter.take();
+    meter.take();
     ledger
         .resolve_approval(id, Verdict::Approve, &sample::ruling(start))
         .await
         .unwrap();
-    let resolved = emulator.meter.take().units();
+    let resolved = meter.take().units();
     let retry = Request {
         approval: Some(id),
         ..request(101, "b")
     };
-    let (executed, _) = cost(&emulator, &ledger, &retry, start).await;
-    let (denied, answer) = cost(&emulator, &ledger, &request(900, "c"), start).await;
+    let (executed, _) = cost(&meter, &ledger, &retry, start).await;
+    let (denied, answer) = cost(&meter, &ledger, &request(900, "c"), start).await;
     assert!(matches!(answer, Answer::Full { .. }), "{answer:?}");
-    let (evicted, answer) = cost(&emulator, &ledger, &allow("d"), tomorrow).await;
+    let (evicted, answer) = cost(&meter, &ledger, &allow("d"), tomorrow).await;
     assert!(matches!(answer, Answer::Allowed(_)), "{answer:?}");
 
     assert_eq!(allowed, (3, 9, 3), "allow");
@@ -56,13 +61,13 @@ async fn an_authorization_costs_what_the_design_says() {
 
 #[tokio::test]
 async fn everything_else_costs_what_the_design_says() {
-    let (emulator, ledger) = ledger_with(1_000, 1_000).await;
+    let (meter, ledger) = metered_with(1_000, 1_000).await;
     let Answer::Allowed(id) = authorize(&ledger, &request(10, "a"), sample::start()).await.unwrap() else {
         panic!()
     };
     let agent = sample::agent_id(1);
-    emulator.meter.take();
-    let units = || emulator.meter.take().units();
+    meter.take();
+    let units = || meter.take().units();
 
     let paid = ledger.settlement(agent, id).await.unwrap().unwrap();
     assert_eq!(units(), (1, 0, 1), "receipt");
@@ -87,26 +92,26 @@ async fn everything_else_costs_what_the_design_says() {
     };
     ledger.put_agent(&agent).await.unwrap();
     assert_eq!(units(), (2, 6, 5), "agent with a new budget, and two windows to shut");
-    let (budgeted, _) = cost(&emulator, &ledger, &request(10, "b"), sample::start()).await;
+    let (budgeted, _) = cost(&meter, &ledger, &request(10, "b"), sample::start()).await;
     assert_eq!(budgeted, (4, 13, 4), "allow under a budget");
 }
 
 #[tokio::test]
 async fn a_long_history_costs_nothing() {
-    let (emulator, ledger) = ledger_with(1_000_000, 1_000_000).await;
+    let (meter, ledger) = metered_with(1_000_000, 1_000_000).await;
     for n in 0..300 {
-        let (units, _) = cost(&emulator, &ledger, &request(10, &n.to_string()), sample::start()).await;
+        let (units, _) = cost(&meter, &ledger, &request(10, &n.to_string()), sample::start()).await;
         assert_eq!(units, (3, 9, 3), "after {n}");
     }
 }
 
 #[tokio::test]
 async fn a_request_is_counted_with_one_unit() {
-    let emulator = Emulator::start().await;
+    let (emulator, meter) = Emulator::start().await.metered().await;
     emulator
         .throttle(120)
         .hit("203.0.113.7", sample::start())
         .await
         .unwrap();
-    assert_eq!(emulator.meter.take().units(), (0, 1, 1));
+    assert_eq!(meter.take().units(), (0, 1, 1));
 }

@@ -1,15 +1,12 @@
 //! The catalog, its cache, and the throttle.
 
-use crate::support::{
-    emulator::{CATALOG, Emulator},
-    sample,
-};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
     Amount, Availability, CatalogPayment, Category, Endpoint, Network, Obstacle, Operation, OperationSlug,
     OperationUuid, ProbeRecord, Quote, Service, Sighting, Timestamp, Url,
 };
 use purser_store::{CatalogCache, Listed};
+use purser_testkit::{CATALOG, Emulator, sample};
 use serde_json::json;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -286,29 +283,29 @@ fn after(secs: u32) -> Timestamp {
 
 #[tokio::test]
 async fn the_catalog_is_loaded_once_and_then_asked_for_its_version() {
-    let emulator = Emulator::start().await;
+    let (emulator, meter) = Emulator::start().await.metered().await;
     let table = emulator.catalog();
     table.put(&service(1, "one")).await.unwrap();
     let cache = CatalogCache::new(table.clone());
-    emulator.meter.take();
+    meter.take();
     let mut asking = tokio::task::JoinSet::new();
     for _ in 0..50 {
         let cache = cache.clone();
         asking.spawn(async move { cache.current(after(0)).await.unwrap() });
     }
     let editions = asking.join_all().await;
-    assert_eq!(emulator.meter.take().calls, 2, "one version and one scan for all");
+    assert_eq!(meter.take().calls, 2, "one version and one scan for all");
     assert!(editions.iter().all(|edition| Arc::ptr_eq(edition, &editions[0])));
 
     table.put(&service(2, "two")).await.unwrap();
-    emulator.meter.take();
+    meter.take();
     assert_eq!(cache.current(after(4)).await.unwrap().version, 1);
-    assert_eq!(emulator.meter.take().calls, 0, "fresh enough");
+    assert_eq!(meter.take().calls, 0, "fresh enough");
     let second = cache.current(after(5)).await.unwrap();
     assert_eq!((second.version, second.catalog.services().len()), (2, 2));
-    assert_eq!(emulator.meter.take().calls, 2);
+    assert_eq!(meter.take().calls, 2);
     assert!(Arc::ptr_eq(&cache.current(after(10)).await.unwrap(), &second));
-    assert_eq!(emulator.meter.take().calls, 1, "the version alone");
+    assert_eq!(meter.take().calls, 1, "the version alone");
 }
 
 #[tokio::test]

@@ -1,29 +1,27 @@
 //! Requests and answers that are lost: everything is written once, and the caller hears the truth or an error.
 
-use crate::{
-    assert_sound, count, ledger_with, request,
-    support::{
-        authorize::{Answer, authorize},
-        sample,
-    },
-};
-use purser_proxy::Manners;
+use crate::{assert_sound, count, ledger_with, request};
 use purser_store::{Confirmed, Edited};
+use purser_testkit::{
+    ProxyConfig,
+    authorize::{Answer, authorize},
+    sample,
+};
 
 /// The SDK tries an operation three times.
 const ATTEMPTS: u32 = 3;
 
-fn losing(lost_answers: u32, lost_requests: u32) -> Manners {
-    Manners {
+fn losing(lost_answers: u32, lost_requests: u32) -> ProxyConfig {
+    ProxyConfig {
         lost_answers,
         lost_requests,
-        ..Manners::default()
+        ..ProxyConfig::default()
     }
 }
 
 #[tokio::test]
 async fn a_payment_whose_answer_or_request_is_lost_is_made_once() {
-    for manners in [
+    for config in [
         losing(1, 0),
         losing(ATTEMPTS, 0),
         losing(0, 1),
@@ -31,13 +29,13 @@ async fn a_payment_whose_answer_or_request_is_lost_is_made_once() {
         losing(2, 1),
     ] {
         let (emulator, _) = ledger_with(1_000, 1_000).await;
-        let (ledger, _proxy) = emulator.ledger_behind(manners).await;
+        let (ledger, _proxy) = emulator.ledger_behind(config).await;
         let answer = authorize(&ledger, &request(10, "k"), sample::start()).await.unwrap();
-        assert!(matches!(answer, Answer::Allowed(_)), "{manners:?}");
+        assert!(matches!(answer, Answer::Allowed(_)), "{config:?}");
         assert_eq!(
             ledger.settlements(sample::agent_id(1), None, 5).await.unwrap().len(),
             1,
-            "{manners:?}"
+            "{config:?}"
         );
         assert_sound(&emulator).await;
     }
@@ -45,9 +43,9 @@ async fn a_payment_whose_answer_or_request_is_lost_is_made_once() {
 
 #[tokio::test]
 async fn a_payment_that_stays_in_doubt_is_an_error_and_its_repetition_tells() {
-    for (manners, made) in [(losing(2 * ATTEMPTS, 0), true), (losing(0, 2 * ATTEMPTS), false)] {
+    for (config, made) in [(losing(2 * ATTEMPTS, 0), true), (losing(0, 2 * ATTEMPTS), false)] {
         let (emulator, _) = ledger_with(1_000, 1_000).await;
-        let (ledger, _proxy) = emulator.ledger_behind(manners).await;
+        let (ledger, _proxy) = emulator.ledger_behind(config).await;
         assert!(authorize(&ledger, &request(10, "k"), sample::start()).await.is_err());
         assert_sound(&emulator).await;
         let answer = authorize(&ledger, &request(10, "k"), sample::start()).await.unwrap();

@@ -1,19 +1,17 @@
 //! What is stored comes back as it was, and stays small.
 
-use crate::{
-    assert_sound, ledger_with, request,
-    support::{
-        authorize::{Answer, authorize, grant},
-        emulator::{CATALOG, DECISIONS, Emulator, LEDGER},
-        invariants::{scan, size},
-        sample,
-    },
-};
+use crate::{assert_sound, ledger_with, request};
 use purser_domain::{
     AgentKey, AgentStatus, Amount, Check, CheckName, CheckOutcome, Fingerprint, KeyId, LoggedDecision, OperationSlug,
     SecretDigest, SettlementState, Timestamp,
 };
 use purser_store::{Created, Edited, Patience, ReplayKey};
+use purser_testkit::{
+    CATALOG, DECISIONS, Emulator, LEDGER,
+    authorize::{Answer, authorize, grant},
+    invariants::{scan, size},
+    sample,
+};
 
 /// One write unit and one read unit of an eventually consistent read: no item that a payment writes may be larger.
 const ONE_UNIT: usize = 1_024;
@@ -294,7 +292,7 @@ async fn an_item_that_is_not_ours_is_named_and_not_shown() {
     let error = ledger.agent(sample::agent_id(1)).await.unwrap_err();
     let told = format!("{error} {error:?}");
     assert!(
-        told.contains("`wallet`") && told.contains(&key) && told.contains("`ledger`"),
+        told.contains("`wallet`") && told.contains(&key) && told.contains("`LedgerTable`"),
         "{told}"
     );
     assert!(!told.contains("secret"), "{told}");

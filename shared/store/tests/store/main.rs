@@ -7,9 +7,6 @@
     reason = "a test stops where its ground is missing"
 )]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod approvals;
 mod budgets;
 mod capacity;
@@ -22,9 +19,9 @@ mod reconciling;
 mod settlements;
 mod windows;
 
-use support::{
+use purser_testkit::{
+    Emulator, LEDGER,
     authorize::{Answer, Request, authorize},
-    emulator::{Emulator, LEDGER},
     invariants, sample,
 };
 
@@ -35,7 +32,6 @@ async fn ledger_with(max_per_day: u64, require_approval_above: u64) -> (Emulator
     ledger.create_agent(&sample::agent(1, Vec::new())).await.unwrap();
     let enabled = sample::enabled(sample::service_id(1), max_per_day, require_approval_above);
     ledger.put_policy(sample::agent_id(1), &enabled).await.unwrap();
-    emulator.meter.take();
     (emulator, ledger)
 }
 

@@ -1,15 +1,13 @@
 //! What people see of their agents: lists, the decision log, what is used of the caps, and who used a key when.
 
-use crate::{
-    ledger_with, request,
-    support::{
-        authorize::{Answer, authorize},
-        emulator::Emulator,
-        sample,
-    },
-};
+use crate::{ledger_with, request};
 use purser_domain::{Agent, Amount, ApprovalId, Duration, KeyId, LoggedDecision, Timestamp, WindowScope};
 use purser_store::{ApprovalPlace, Resolved, Verdict};
+use purser_testkit::{
+    Emulator,
+    authorize::{Answer, authorize},
+    sample,
+};
 use std::{collections::BTreeSet, time};
 
 fn at(seconds: u32) -> Timestamp {
@@ -190,7 +188,6 @@ async fn the_latest_use_of_a_key_is_known_to_the_minute() {
     let environment = emulator.key_uses();
     environment.note(agent, used, at(0));
     assert!(seen(at(0)).await);
-    emulator.meter.take();
     environment.note(agent, used, at(59));
     environment.note(agent, used, at(60));
     assert!(seen(at(60)).await);

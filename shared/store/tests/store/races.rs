@@ -1,17 +1,14 @@
 //! Many at once, with and without DynamoDB's conflict rule: never more than the cap, never twice.
 
-use crate::{
-    assert_sound, at_once, count, ledger_with, request,
-    support::{
-        authorize::{Answer, Request, authorize},
-        emulator::{Emulator, LEDGER},
-        invariants::most_within,
-        sample,
-    },
-};
+use crate::{assert_sound, at_once, count, ledger_with, request};
 use purser_domain::{Agent, Duration, EnabledService, Timestamp};
-use purser_proxy::Manners;
 use purser_store::{Edited, Ledger};
+use purser_testkit::{
+    Emulator, LEDGER, ProxyConfig,
+    authorize::{Answer, Request, authorize},
+    invariants::most_within,
+    sample,
+};
 use std::{
     sync::{
         Arc,
@@ -21,7 +18,7 @@ use std::{
 };
 
 /// Transactions that hold their items as long as DynamoDB's do.
-const CONFLICTS: Manners = Manners {
+const CONFLICTS: ProxyConfig = ProxyConfig {
     hold: Some(time::Duration::from_millis(4)),
     latency: time::Duration::ZERO,
     lost_answers: 0,

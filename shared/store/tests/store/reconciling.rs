@@ -1,21 +1,18 @@
 //! Releases, late confirmations and confirmations that are taken back, at once and behind a database that conflicts and
 //! loses answers; and what finds them.
 
-use crate::{
-    assert_sound, ledger_with, request,
-    support::{
-        authorize::{Answer, authorize},
-        emulator::{Emulator, LEDGER},
-        invariants::scan,
-        sample,
-    },
-};
+use crate::{assert_sound, ledger_with, request};
 use purser_domain::{
     Agent, AgentId, Duration, LoggedDecision, Settlement, SettlementId, SettlementState, Timestamp, TransactionId,
     WindowScope,
 };
-use purser_proxy::Manners;
 use purser_store::{Confirmed, Ledger, Mark, Moved, Place};
+use purser_testkit::{
+    Emulator, LEDGER, ProxyConfig,
+    authorize::{Answer, authorize},
+    invariants::scan,
+    sample,
+};
 use std::time;
 
 async fn pay(ledger: &Ledger, amount: u64, key: &str, now: Timestamp) -> Settlement {
@@ -128,13 +125,13 @@ async fn evidence_of_one_settlement_releases_no_other() {
 
 #[tokio::test]
 async fn releases_and_confirmations_at_once_move_a_settlement_once() {
-    let manners = Manners {
+    let config = ProxyConfig {
         hold: Some(time::Duration::from_millis(2)),
-        ..Manners::default()
+        ..ProxyConfig::default()
     };
     for round in 0..6 {
         let (emulator, direct) = ledger_with_budget(100).await;
-        let (proxied, _proxy) = emulator.ledger_behind(manners).await;
+        let (proxied, _proxy) = emulator.ledger_behind(config).await;
         let paid = pay(&direct, 100, "a", sample::start()).await;
         let mut racing = tokio::task::JoinSet::new();
         for racer in 0..6 {
@@ -163,13 +160,13 @@ async fn two_releases_behind_a_database_that_conflicts_and_loses_answers_give_ba
         let (emulator, direct) = ledger_with_budget(100).await;
         let paid = pay(&direct, 30, "a", sample::start()).await;
         pay(&direct, 50, "b", sample::start()).await;
-        let manners = Manners {
+        let config = ProxyConfig {
             hold: Some(time::Duration::from_millis(2)),
             lost_answers,
             lost_requests,
-            ..Manners::default()
+            ..ProxyConfig::default()
         };
-        let (proxied, _proxy) = emulator.ledger_behind(manners).await;
+        let (proxied, _proxy) = emulator.ledger_behind(config).await;
         let (one, other) = tokio::join!(release(&proxied, &paid), release(&proxied, &paid));
         let done = [&one, &other]
             .iter()
@@ -232,15 +229,15 @@ async fn a_late_proof_is_never_counted_at_a_time_that_was_cleared() {
 
 #[tokio::test]
 async fn a_late_proof_races_itself_and_the_windows_and_counts_once() {
-    let manners = Manners {
+    let config = ProxyConfig {
         hold: Some(time::Duration::from_millis(2)),
         lost_answers: 1,
-        ..Manners::default()
+        ..ProxyConfig::default()
     };
     let (emulator, direct) = ledger_with_budget(1_000).await;
     let paid = pay(&direct, 60, "a", sample::start()).await;
     release(&direct, &paid).await;
-    let (proxied, _proxy) = emulator.ledger_behind(manners).await;
+    let (proxied, _proxy) = emulator.ledger_behind(config).await;
     let mut racing = tokio::task::JoinSet::new();
     for n in 0..8 {
         let (ledger, paid) = (proxied.clone(), paid.clone());
@@ -312,13 +309,13 @@ async fn a_confirmation_is_taken_back_once_whoever_tries_and_whatever_is_lost() 
         let Confirmed::Done(confirmed) = confirm(&direct, &paid, sample::start()).await else {
             panic!()
         };
-        let manners = Manners {
+        let config = ProxyConfig {
             hold: Some(time::Duration::from_millis(2)),
             lost_answers,
             lost_requests,
-            ..Manners::default()
+            ..ProxyConfig::default()
         };
-        let (proxied, _proxy) = emulator.ledger_behind(manners).await;
+        let (proxied, _proxy) = emulator.ledger_behind(config).await;
         let (one, other) = tokio::join!(take_back(&proxied, &confirmed), take_back(&proxied, &confirmed));
         let moved = [one, other];
         assert!(moved.contains(&Moved::Done(paid.clone())), "{moved:?}");
@@ -411,8 +408,9 @@ async fn every_move_costs_what_the_design_says() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     let paid = pay(&ledger, 10, "a", sample::start()).await;
     let other = pay(&ledger, 10, "b", sample::start()).await;
-    emulator.meter.take();
-    let units = || emulator.meter.take().units();
+    let (emulator, meter) = emulator.metered().await;
+    let ledger = emulator.ledger();
+    let units = || meter.take().units();
     release(&ledger, &paid).await;
     assert_eq!(units(), (0, 7, 1), "release");
     let expired = stored(&ledger, paid.id()).await;
@@ -432,9 +430,9 @@ async fn every_move_costs_what_the_design_says() {
 
     let (emulator, ledger) = ledger_with_budget(100).await;
     let paid = pay(&ledger, 10, "a", sample::start()).await;
-    emulator.meter.take();
-    release(&ledger, &paid).await;
-    assert_eq!(emulator.meter.take().units(), (0, 11, 1), "release under a budget");
+    let (emulator, meter) = emulator.metered().await;
+    release(&emulator.ledger(), &paid).await;
+    assert_eq!(meter.take().units(), (0, 11, 1), "release under a budget");
     assert_sound(&emulator).await;
     let scope = WindowScope::Day {
         agent: sample::agent_id(1),

@@ -1,14 +1,12 @@
 //! Confirmations and lists.
 
-use crate::{
-    assert_sound, ledger_with, request,
-    support::{
-        authorize::{Answer, authorize},
-        sample,
-    },
-};
+use crate::{assert_sound, ledger_with, request};
 use purser_domain::{Settlement, SettlementState};
 use purser_store::{Confirmed, Ledger};
+use purser_testkit::{
+    authorize::{Answer, authorize},
+    sample,
+};
 
 async fn pay(ledger: &Ledger, key: u32) -> Settlement {
     let now = sample::start().after(sample::secs(key));

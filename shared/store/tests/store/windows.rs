@@ -1,17 +1,15 @@
 //! The window's own behaviour: what a reservation is held to, what rolls out, and when something fits.
 
-use crate::{
-    assert_sound, ledger_with, request,
-    support::{
-        authorize::{Answer, authorize, grant},
-        emulator::{Emulator, LEDGER},
-        invariants::scan,
-        sample,
-    },
-};
+use crate::{assert_sound, ledger_with, request};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{Agent, AgentStatus, Duration, Fingerprint, Fits, Timestamp};
 use purser_store::{Ask, Edited, Ledger, Patience, Reserved};
+use purser_testkit::{
+    Emulator, LEDGER,
+    authorize::{Answer, authorize, grant},
+    invariants::scan,
+    sample,
+};
 use std::time;
 
 async fn pay(ledger: &Ledger, amount: u64, key: &str, now: Timestamp) -> Answer {
@@ -220,17 +218,15 @@ async fn an_agent_that_was_never_enabled_has_an_empty_window() {
     assert_eq!((stranger.agent, stranger.standing), (None, None));
     assert_eq!(
         pay(&ledger, 1, "k", sample::start()).await,
-        pay(&ledger, 1, "k", sample::start()).await.replayed()
+        replayed(pay(&ledger, 1, "k", sample::start()).await)
     );
 }
 
-impl Answer {
-    /// What a first answer looks like the second time.
-    fn replayed(self) -> Self {
-        match self {
-            Self::Replayed(id) => Self::Allowed(id),
-            other => other,
-        }
+/// What a first answer looks like the second time.
+fn replayed(answer: Answer) -> Answer {
+    match answer {
+        Answer::Replayed(id) => Answer::Allowed(id),
+        other => other,
     }
 }
 
@@ -341,7 +337,7 @@ async fn a_window_that_comes_after_an_edit_is_shut_for_decisions_from_before_it(
         let emulator = Emulator::start().await;
         let ledger = emulator.ledger();
         ledger.create_agent(&sample::agent(1, Vec::new())).await.unwrap();
-        let (proxied, proxy) = emulator.ledger_behind(purser_proxy::Manners::default()).await;
+        let (proxied, proxy) = emulator.ledger_behind(purser_testkit::ProxyConfig::default()).await;
         if overtaken {
             // The policy is on its way when the agent is frozen.
             proxy.stall(1);

@@ -3,24 +3,17 @@
 pub(crate) mod browser;
 mod issuer;
 
-use crate::store::authorize::{Answer as Told, Request as Payment, authorize};
-use crate::store::emulator::{CATALOG, DECISIONS, Emulator, LEDGER, THROTTLE};
-use crate::store::sample;
-use aws_config::{BehaviorVersion, Region, SdkConfig};
-use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
-use aws_types::service_config::{LoadServiceConfig, ServiceConfigKey};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, header};
 use http_body_util::BodyExt as _;
 use issuer::Issuer;
-use purser_api::{Aside, Boot, Chance, Clock, Env};
+use purser_api::{Boot, Clock, Env};
 use purser_chain::WalletSeed;
-use purser_domain::{
-    AgentId, Amount, Availability, Category, Endpoint, Operation, OperationSlug, OperationUuid, Service, Timestamp,
-};
-use purser_proxy::{Manners, Proxy};
+use purser_domain::{AgentId, Endpoint, Operation, OperationSlug, OperationUuid, Service, Timestamp};
 use purser_store::{CatalogTable, KeyUses, Ledger, Listed};
+use purser_testkit::authorize::{Answer as Told, Request as Payment, authorize};
+use purser_testkit::{Emulator, Proxy, ProxyConfig, SecretsManager, environment, sample};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -95,30 +88,26 @@ impl Answer {
 impl World {
     /// Three services: `lab` and `maps` in the curated set, `shed` not.
     pub(crate) async fn start() -> Self {
-        Self::behind(Manners::default()).await
+        Self::behind(ProxyConfig::default()).await
     }
 
     /// The same, with a proxy between the group and its database that behaves like that.
-    pub(crate) async fn behind(manners: Manners) -> Self {
+    pub(crate) async fn behind(config: ProxyConfig) -> Self {
         let emulator = Emulator::start().await;
-        let proxy = Proxy::start(emulator.url.clone(), manners).await;
+        let proxy = Proxy::start(emulator.url.clone(), config).await;
         let issuer = Issuer::start().await;
         let seed = WalletSeed::from_hex(SEED).unwrap();
-        let secrets = issuer::secrets([
+        let secrets = SecretsManager::new([
             ("xpub", seed.xpub().to_text().unwrap()),
             ("rpc", "http://127.0.0.1:9".to_owned()),
         ]);
-        let aws = config(&proxy.url, &secrets.await);
+        let secrets = secrets.serve().await;
         let catalog = emulator.catalog();
         for (n, slug, curated) in [(1, "lab", true), (2, "maps", true), (3, "shed", false)] {
             assert_eq!(catalog.put(&service(n, slug, curated)).await.unwrap(), Listed::Stored);
         }
         let micros = Arc::new(AtomicI64::new(sample::start().micros()));
         let env = [
-            ("CATALOG_TABLE", CATALOG),
-            ("LEDGER_TABLE", LEDGER),
-            ("DECISIONS_TABLE", DECISIONS),
-            ("THROTTLE_TABLE", THROTTLE),
             // The clock stands still, so a test has one minute.
             ("THROTTLE_PER_MINUTE", "100000"),
             ("NETWORK", "base-sepolia"),
@@ -128,16 +117,12 @@ impl World {
             ("WALLET_XPUB_SECRET_ARN", "xpub"),
             ("RPC_URL_SECRET_ARN", "rpc"),
         ];
-        let boot = Boot {
-            env: env.into_iter().collect::<Env>(),
-            aws,
-            http: purser_api::http(),
-            clock: Clock::still(Arc::clone(&micros)),
-            chance: Chance::system(),
-            aside: Aside::Thread,
-        };
+        let env = env.map(|(name, value)| (name, value.to_owned()));
+        let env: Env = environment(&proxy.url, &secrets).chain(env).collect();
         Self {
-            router: purser_dashboard::router(boot).await.unwrap(),
+            router: purser_dashboard::router(Boot::new(env, Clock::still(Arc::clone(&micros))))
+                .await
+                .unwrap(),
             ledger: emulator.ledger(),
             key_uses: emulator.key_uses(),
             catalog,
@@ -215,18 +200,11 @@ pub(crate) fn service(n: u128, slug: &str, curated: bool) -> Service {
     let operation = |action: &str| Operation {
         id: OperationUuid::from_uuid(Uuid::from_u128(n)),
         slug: OperationSlug::parse(&format!("{slug}.{action}")).unwrap(),
-        availability: Availability::PaidX402,
         label: action.to_owned(),
-        method: "GET".to_owned(),
         endpoint: Endpoint::parse(&format!("https://{slug}.example/{action}")).unwrap(),
-        category: Category::Data,
-        execution: "sync".to_owned(),
-        price_model: "fixed".to_owned(),
-        estimated_price: Amount::ZERO,
         max_price: None,
-        params: json!({}),
-        fetches_target: None,
         payment: None,
+        ..sample::operation()
     };
     Service {
         curated,
@@ -234,30 +212,4 @@ pub(crate) fn service(n: u128, slug: &str, curated: bool) -> Service {
         operations: vec![operation("current"), operation("history")],
         ..sample::service(sample::service_id(n), slug)
     }
-}
-
-#[derive(Debug)]
-struct Endpoints([(&'static str, String); 2]);
-
-impl LoadServiceConfig for Endpoints {
-    fn load_config(&self, key: ServiceConfigKey<'_>) -> Option<String> {
-        let endpoint = self.0.iter().find(|(service, _)| *service == key.service_id());
-        endpoint
-            .filter(|_| key.env() == "AWS_ENDPOINT_URL")
-            .map(|(_, url)| url.clone())
-    }
-}
-
-/// An AWS configuration that reaches these two services alone.
-fn config(dynamodb: &str, secrets: &str) -> SdkConfig {
-    let credentials = Credentials::new("test", "test", None, None, "test");
-    SdkConfig::builder()
-        .behavior_version(BehaviorVersion::v2026_01_12())
-        .region(Region::from_static("eu-west-1"))
-        .credentials_provider(SharedCredentialsProvider::new(credentials))
-        .service_config(Endpoints([
-            ("DynamoDB", dynamodb.to_owned()),
-            ("Secrets Manager", secrets.to_owned()),
-        ]))
-        .build()
 }

@@ -16,6 +16,8 @@ pub struct Step<'a> {
     pub moment: Moment,
     /// What was sent.
     pub request: &'a Value,
+    /// Whose access key signed it; `?` where none did.
+    pub signer: &'a str,
 }
 
 /// Where a call stands.

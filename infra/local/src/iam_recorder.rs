@@ -1,19 +1,14 @@
 //! Writes down which function calls what of AWS, so that roles can be held to it (`infra/sam/calls.py`).
 //!
 //! Every function signs with an access key of its own, whose id is the function's logical id: the signature of each
-//! request says who sent it. Between the functions and the database stands a listener that reads requests as DynamoDB
-//! would judge them and passes them on unchanged. What the stack and the tests do themselves goes past it.
+//! request says who sent it. Between the functions and AWS stand proxies that see requests as IAM would judge them and pass
+//! them on. What the stack and the tests do themselves goes past them.
 //!
 //! A line is one permission that was needed, written once by each stack: `{"function", "action", "resource", "keys",
 //! "within", "only_if_new"}`. A transaction needs the permissions of its items (developer guide, "Using IAM with DynamoDB
 //! transactions"). Nothing of a partition key is kept but what it begins with, up to `#`.
 
-use axum::Router;
-use axum::body::Bytes;
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use purser_testkit::{Fate, Moment, Proxy, ProxyConfig, Step};
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashSet};
 use std::fs::{File, OpenOptions};
@@ -23,14 +18,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Writes to one file. Clones share it, and so may other processes: a line is one write.
 #[derive(Clone)]
-pub(crate) struct Recorder(Arc<Mutex<Record>>);
+pub(crate) struct IamRecorder(Arc<Mutex<Record>>);
 
 struct Record {
     file: File,
     written: HashSet<String>,
 }
 
-impl Recorder {
+impl IamRecorder {
     /// Adds to that file.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
@@ -40,37 +35,24 @@ impl Recorder {
         }))))
     }
 
-    /// The listener in front of that database.
-    pub(crate) fn in_front_of(&self, upstream: String) -> Router {
-        let front = Front {
-            recorder: self.clone(),
-            upstream,
-            client: reqwest::Client::new(),
-        };
-        Router::new().route("/", post(pass_on)).with_state(Arc::new(front))
+    /// Where the service of AWS at that address is called so that every call is written down.
+    pub(crate) async fn in_front_of(&self, upstream: String) -> String {
+        let proxy = Proxy::start(upstream, ProxyConfig::default()).await;
+        let recorder = self.clone();
+        proxy.follow(move |step| {
+            if step.moment == Moment::Arrived {
+                recorder.record(step);
+            }
+            Fate::PassOn
+        });
+        proxy.url
     }
 
-    /// Several secrets were asked for in one call, which takes a permission of its own beside theirs.
-    pub(crate) fn secrets(&self, headers: &HeaderMap, arns: &[&str]) {
-        self.write(&json!({
-            "function": function(headers),
-            "action": "secretsmanager:BatchGetSecretValue",
-            "resource": "*",
-        }));
-        for arn in arns {
-            self.secret(headers, arn);
+    fn record(&self, step: &Step<'_>) {
+        let operation = step.call.split(' ').next().unwrap_or_default();
+        for need in needs(operation, step.request) {
+            self.write(&need.by(step.signer));
         }
-    }
-
-    /// A secret was asked for.
-    pub(crate) fn secret(&self, headers: &HeaderMap, arn: &str) {
-        // `arn:aws:secretsmanager:<region>:<account>:secret:<name>`
-        let resource = arn.rsplit(':').next().unwrap_or(arn);
-        self.write(&json!({
-            "function": function(headers),
-            "action": "secretsmanager:GetSecretValue",
-            "resource": resource,
-        }));
     }
 
     fn write(&self, line: &Value) {
@@ -84,58 +66,9 @@ impl Recorder {
                 record.written.insert(line);
             }
             // The check misses it then: what is not written down counts as never called.
-            Err(error) => tracing::error!(cause = %error, "recorder.not_written"),
+            Err(error) => tracing::error!(cause = %error, "iam_recorder.not_written"),
         }
     }
-}
-
-struct Front {
-    recorder: Recorder,
-    upstream: String,
-    client: reqwest::Client,
-}
-
-async fn pass_on(State(front): State<Arc<Front>>, mut headers: HeaderMap, body: Bytes) -> Response {
-    let target = headers.get("x-amz-target").and_then(|value| value.to_str().ok());
-    let operation = target.and_then(|target| target.rsplit('.').next()).unwrap_or_default();
-    let request: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let function = function(&headers);
-    for need in needs(operation, &request) {
-        front.recorder.write(&need.by(&function));
-    }
-    headers.remove(header::HOST);
-    headers.remove(header::CONTENT_LENGTH);
-    let sent = front
-        .client
-        .post(&front.upstream)
-        .headers(headers)
-        .body(body)
-        .send()
-        .await;
-    let answer = async {
-        let answer = sent?;
-        let (status, headers) = (answer.status(), answer.headers().clone());
-        Ok::<_, reqwest::Error>((status, headers, answer.bytes().await?))
-    };
-    match answer.await {
-        Ok((status, headers, body)) => {
-            let mut passed = (status, body).into_response();
-            for name in ["content-type", "x-amz-crc32", "x-amzn-requestid"] {
-                if let Some(value) = headers.get(name) {
-                    passed.headers_mut().insert(name, value.clone());
-                }
-            }
-            passed
-        }
-        Err(error) => (StatusCode::BAD_GATEWAY, error.to_string()).into_response(),
-    }
-}
-
-/// Who signed: the access key id in `AWS4-HMAC-SHA256 Credential=<id>/<date>/…`.
-fn function(headers: &HeaderMap) -> String {
-    let signature = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let credential = signature.and_then(|text| text.split_once("Credential=")?.1.split_once('/'));
-    credential.map_or("?", |(id, _)| id).to_owned()
 }
 
 /// One permission that a request needs.
@@ -152,6 +85,13 @@ struct Need {
 }
 
 impl Need {
+    /// The value of a secret.
+    fn of_secret(arn: &str) -> Self {
+        // `arn:aws:secretsmanager:<region>:<account>:secret:<name>`
+        let name = arn.rsplit(':').next().unwrap_or(arn);
+        Self::of("GetSecretValue", name.to_owned(), [])
+    }
+
     fn of(action: &str, resource: String, keys: impl IntoIterator<Item = String>) -> Self {
         Self {
             action: action.to_owned(),
@@ -177,9 +117,14 @@ impl Need {
     }
 
     fn by(self, function: &str) -> Value {
+        let service = if self.action.ends_with("SecretValue") {
+            "secretsmanager"
+        } else {
+            "dynamodb"
+        };
         json!({
             "function": function,
-            "action": format!("dynamodb:{}", self.action),
+            "action": format!("{service}:{}", self.action),
             "resource": self.resource,
             "keys": self.keys,
             "within": self.within,
@@ -214,6 +159,13 @@ fn needs(operation: &str, request: &Value) -> Vec<Need> {
                 (None, "Query") => Need::of(operation, table, [queried(request)]),
                 (None, _) => Need::of(operation, table, []),
             }]
+        }
+        "GetSecretValue" => vec![Need::of_secret(&text(request, "SecretId"))],
+        // Several in one call take a permission of its own beside theirs.
+        "BatchGetSecretValue" => {
+            let ids = list(request, "SecretIdList").iter().filter_map(Value::as_str);
+            let all = Need::of(operation, "*".to_owned(), []);
+            [all].into_iter().chain(ids.map(Need::of_secret)).collect()
         }
         _ => vec![Need::of_item(operation, request)],
     }
@@ -324,6 +276,21 @@ mod tests {
         check("Scan", &json!({"TableName": "T"}), &[("Scan", "T", &[])]);
         let on_index = json!({"TableName": "T", "IndexName": "hold"});
         check("Scan", &on_index, &[("Scan", "T/index/hold", &[])]);
+        let arn = |name: &str| format!("arn:aws:secretsmanager:us-east-1:000000000000:secret:{name}");
+        check(
+            "GetSecretValue",
+            &json!({"SecretId": arn("A"), "VersionStage": "AWSCURRENT"}),
+            &[("GetSecretValue", "A", &[])],
+        );
+        check(
+            "BatchGetSecretValue",
+            &json!({"SecretIdList": [arn("A"), arn("B")]}),
+            &[
+                ("BatchGetSecretValue", "*", &[]),
+                ("GetSecretValue", "A", &[]),
+                ("GetSecretValue", "B", &[]),
+            ],
+        );
         // What is not understood is allowed by no role.
         check(
             "ExecuteStatement",
@@ -350,21 +317,5 @@ mod tests {
         for condition in [None, Some("attribute_not_exists(pk) OR ttl < :now")] {
             assert!(!put(condition).only_if_new, "{condition:?}");
         }
-    }
-
-    #[test]
-    fn the_signature_says_who_asks() {
-        let check = |authorization: Option<&str>, id| {
-            let mut headers = HeaderMap::new();
-            if let Some(text) = authorization {
-                headers.insert(header::AUTHORIZATION, text.parse().unwrap());
-            }
-            assert_eq!(function(&headers), id);
-        };
-        let signed =
-            "AWS4-HMAC-SHA256 Credential=AgentsFunction/20261121/us-east-1/dynamodb/aws4_request, SignedHeaders=host";
-        check(Some(signed), "AgentsFunction");
-        check(Some("Bearer x"), "?");
-        check(None, "?");
     }
 }

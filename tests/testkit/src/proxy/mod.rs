@@ -20,7 +20,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 pub use calls::{Call, Calls, Units};
-use line::{Line, Lines};
+pub(crate) use line::{Line, Lines};
 pub use script::{Fate, Moment, Step};
 use script::{Script, name_of};
 use serde_json::Value;
@@ -36,7 +36,7 @@ use tokio::task::AbortHandle;
 
 /// How a proxy behaves. By default it passes everything on.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Manners {
+pub struct ProxyConfig {
     /// How long a transaction holds its items: half before its commit, half after it.
     pub hold: Option<Duration>,
     /// How long every call waits before it is sent on: long enough, calls that were made side by side overlap.
@@ -78,14 +78,14 @@ struct Shared {
 
 impl Proxy {
     /// Starts a proxy on a free loopback port.
-    pub async fn start(upstream: String, manners: Manners) -> Self {
+    pub async fn start(upstream: String, config: ProxyConfig) -> Self {
         let shared = Arc::new(Shared {
             upstream,
             client: reqwest::Client::new(),
-            hold: manners.hold,
-            latency: manners.latency,
+            hold: config.hold,
+            latency: config.latency,
             held: Mutex::default(),
-            script: Mutex::new(script::losing(manners.lost_requests, manners.lost_answers)),
+            script: Mutex::new(script::losing(config.lost_requests, config.lost_answers)),
             in_hand: AtomicU32::new(0),
             listening: Mutex::default(),
             to_stall: AtomicU32::new(0),
@@ -243,7 +243,14 @@ impl Shared {
         let operation = operation.to_owned();
         let call = name_of(&operation, &request);
         let mut edit = None;
-        match self.fate(&call, Moment::Arrived, &request) {
+        let signer = signer_of(&headers);
+        let step = |moment| Step {
+            call: &call,
+            moment,
+            request: &request,
+            signer: &signer,
+        };
+        match self.fate(&step(Moment::Arrived)) {
             Fate::PassOn => {}
             Fate::Wait(time) => tokio::time::sleep(time).await,
             Fate::Answer(status, body) => return Outcome::Answered(error(status, &body)),
@@ -258,7 +265,7 @@ impl Shared {
             _ => self.pass_on(operation, headers, request.clone()).await,
         };
         let done = edit.into_iter().fold(done, Done::edited);
-        match self.fate(&call, Moment::CarriedOut, &request) {
+        match self.fate(&step(Moment::CarriedOut)) {
             Fate::PassOn => {}
             Fate::Wait(time) => tokio::time::sleep(time).await,
             Fate::Answer(status, body) => return Outcome::Answered(error(status, &body)),
@@ -270,12 +277,11 @@ impl Shared {
         Outcome::Answered(done.into_response())
     }
 
-    fn fate(&self, call: &str, moment: Moment, request: &Value) -> Fate {
+    fn fate(&self, step: &Step<'_>) -> Fate {
         if self.listening.lock().expect("not poisoned").is_none() {
             return Fate::HangUp;
         }
-        let step = Step { call, moment, request };
-        (self.script.lock().expect("not poisoned"))(&step)
+        (self.script.lock().expect("not poisoned"))(step)
     }
 
     async fn transact(&self, operation: String, headers: HeaderMap, request: Value) -> Done {
@@ -396,6 +402,13 @@ impl IntoResponse for Done {
     }
 }
 
+/// Who signed for AWS: the access key id in `AWS4-HMAC-SHA256 Credential=<id>/<date>/…`.
+fn signer_of(headers: &HeaderMap) -> String {
+    let signature = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let credential = signature.and_then(|text| text.split_once("Credential=")?.1.split_once('/'));
+    credential.map_or("?", |(id, _)| id).to_owned()
+}
+
 fn take_one(left: &AtomicU32) -> bool {
     left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
 }
@@ -411,4 +424,25 @@ fn error(status: u16, body: &Value) -> Response {
     // A text stands for a body that is no JSON.
     let body = body.as_str().map_or_else(|| body.to_string(), str::to_owned);
     (status, [(header::CONTENT_TYPE, "application/x-amz-json-1.0")], body).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_signature_says_who_asks() {
+        let check = |authorization: Option<&str>, id| {
+            let mut headers = HeaderMap::new();
+            if let Some(text) = authorization {
+                headers.insert(header::AUTHORIZATION, text.parse().unwrap());
+            }
+            assert_eq!(signer_of(&headers), id);
+        };
+        let signed =
+            "AWS4-HMAC-SHA256 Credential=AgentsFunction/20261121/us-east-1/dynamodb/aws4_request, SignedHeaders=host";
+        check(Some(signed), "AgentsFunction");
+        check(Some("Bearer x"), "?");
+        check(None, "?");
+    }
 }

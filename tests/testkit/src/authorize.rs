@@ -1,7 +1,7 @@
 //! Authorize without HTTP, a chain or a catalog: what `functions/payments` does with the store and the evaluator, as
 //! plainly as it can be said.
 
-use super::sample;
+use crate::sample;
 use purser_domain::{
     AgentId, Amount, ApprovalId, ApprovalStatus, CallDescription, Decision, DecisionRecord, Denial, Duration, Eviction,
     Facts, Fingerprint, Fits, Grant, Intent, Network, Reason, Service, ServiceId, SettlementId, Terms, Timestamp,
@@ -15,35 +15,48 @@ pub const MOST_WAITING: u32 = 20;
 /// A request to authorize.
 #[derive(Clone, Debug)]
 pub struct Request {
+    /// Who pays.
     pub agent: AgentId,
+    /// For what.
     pub service: ServiceId,
+    /// How much, in micro-units.
     pub amount: u64,
+    /// Under which idempotency key.
     pub key: String,
     /// What else is asked; part of the fingerprint.
     pub body: String,
+    /// What a person approved.
     pub approval: Option<ApprovalId>,
 }
 
 /// An answer of authorize.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
+    /// Paid now.
     Allowed(SettlementId),
+    /// Paid before, by the same request.
     Replayed(SettlementId),
     /// The key was used for another request.
     KeyReused(Option<SettlementId>),
+    /// The approval was used for that payment.
     ApprovalUsed(SettlementId),
+    /// It waits, was refused, has expired, or is for something else.
     ApprovalNotUsable,
     /// Waits for a person: staged, joined or repeated.
     Waits(ApprovalId),
     /// The window is full; what counts, and when the amount fits.
     Full {
+        /// What counts.
         live: Amount,
+        /// When the amount fits.
         fits: Fits,
     },
+    /// Refused for good.
     Blocked,
 }
 
 impl Request {
+    /// A request without an approval.
     pub fn new(agent: AgentId, service: ServiceId, amount: u64, key: impl Into<String>) -> Self {
         Self {
             agent,
@@ -55,6 +68,7 @@ impl Request {
         }
     }
 
+    /// What makes it the same request.
     pub fn fingerprint(&self) -> Fingerprint {
         sample::intent(self.amount, &self.body).fingerprint
     }

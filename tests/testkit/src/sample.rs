@@ -16,26 +16,32 @@ pub fn start() -> Timestamp {
     Timestamp::from_micros(1_795_223_340_000_000).unwrap()
 }
 
+/// An amount.
 pub fn units(units: u64) -> Amount {
     Amount::from_units(units).unwrap()
 }
 
+/// A length of time.
 pub fn secs(secs: u32) -> Duration {
     Duration::from_secs_u32(secs)
 }
 
+/// An agent's id.
 pub fn agent_id(n: u128) -> AgentId {
     AgentId::from_uuid(Uuid::from_u128(0xa000_0000_0000_4000_8000_0000_0000_0000 + n))
 }
 
+/// A service's id.
 pub fn service_id(n: u128) -> ServiceId {
     ServiceId::from_uuid(Uuid::from_u128(0x5000_0000_0000_4000_8000_0000_0000_0000 + n))
 }
 
+/// A rule's id.
 pub fn rule_id(n: u128) -> RuleId {
     RuleId::from_uuid(Uuid::from_u128(0xb000_0000_0000_4000_8000_0000_0000_0000 + n))
 }
 
+/// An address.
 pub fn wallet(byte: u8) -> Address {
     Address::repeat_byte(byte)
 }
@@ -75,6 +81,7 @@ pub fn agent(n: u128, rules: Vec<Rule>) -> Agent {
     }
 }
 
+/// A rule that allows so much in any time of that length.
 pub fn budget(n: u128, limit: u64, window: Duration) -> Rule {
     Rule {
         id: rule_id(n),
@@ -234,6 +241,7 @@ pub fn intent(amount: u64, body: &str) -> Intent {
     }
 }
 
+/// A transaction on the chain.
 pub fn tx_hash(byte: u8) -> TxHash {
     TxHash::from_b256(B256::repeat_byte(byte))
 }

@@ -38,6 +38,11 @@ impl Calls {
         std::mem::take(&mut *self.0.lock().expect("not poisoned"))
     }
 
+    /// Something of each call so far.
+    pub(crate) fn map<T>(&self, of: impl FnMut(&Call) -> T) -> Vec<T> {
+        self.0.lock().expect("not poisoned").iter().map(of).collect()
+    }
+
     /// Waits until there are so many calls: also for those that whoever was answered does not wait for.
     pub async fn reach(&self, count: usize) {
         let waiting = async {

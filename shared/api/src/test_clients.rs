@@ -1,0 +1,66 @@
+//! For tests: what calls the stand-ins of `tests/testkit`, and what was logged meanwhile.
+
+use crate::{Boot, Clock, Env, Secrets, SessionSettings, Sessions, boot::subscriber};
+use purser_domain::Timestamp;
+use purser_testkit::{SecretsManager, TestIssuer};
+use std::{
+    io,
+    sync::{Arc, Mutex},
+};
+use tracing::subscriber::DefaultGuard;
+
+/// A client of a Secrets Manager.
+pub(crate) async fn secrets(manager: &SecretsManager) -> Secrets {
+    let endpoint = manager.serve().await;
+    let env = [
+        ("AWS_REGION", "us-east-1"),
+        ("AWS_ACCESS_KEY_ID", "id"),
+        ("AWS_SECRET_ACCESS_KEY", "key"),
+        ("SECRETS_ENDPOINT", &endpoint),
+    ];
+    Secrets::new(&Boot::new(env.into_iter().collect(), Clock::system()).aws)
+}
+
+/// What verifies the sessions of an issuer.
+pub(crate) async fn sessions(issuer: &TestIssuer, now: Timestamp) -> Sessions {
+    Sessions::new(settings(&issuer.address).unwrap(), now).await.unwrap()
+}
+
+pub(crate) fn settings(issuer: &str) -> Result<SessionSettings, String> {
+    let variables = [("OIDC_ISSUER", issuer), ("OIDC_CLIENT_ID", TestIssuer::CLIENT)];
+    let mut env: Env = variables.into_iter().collect();
+    let settings = SessionSettings::from_env(&mut env);
+    env.finish(settings).map_err(|error| error.to_string())
+}
+
+/// The log of one test, from its making to its end.
+pub(crate) struct Logged {
+    bytes: Bytes,
+    _guard: DefaultGuard,
+}
+
+#[derive(Clone, Default)]
+struct Bytes(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Bytes {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Logged {
+    pub(crate) fn start() -> Self {
+        let bytes = Bytes::default();
+        let writer = bytes.clone();
+        let guard = tracing::subscriber::set_default(subscriber("trace,hyper=off,h2=off", move || writer.clone()));
+        Self { bytes, _guard: guard }
+    }
+
+    /// The text since the last time.
+    pub(crate) fn take(&self) -> String {
+        String::from_utf8(std::mem::take(&mut *self.bytes.0.lock().unwrap())).unwrap()
+    }
+}

@@ -1,0 +1,48 @@
+//! DynamoDB: the embedded emulator with the tables of `template.yaml`.
+
+use crate::Template;
+use dynoxide::{Database, server};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::LazyLock;
+use std::thread;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+/// A database in memory, empty but for the tables of `template.yaml`.
+pub fn database() -> Database {
+    static TEMPLATE: LazyLock<Template> = LazyLock::new(Template::of_repository);
+    let database = Database::memory().expect("a database");
+    TEMPLATE.create_tables(&database);
+    database
+}
+
+/// A running database; it stops when this is dropped, and everything in it is gone. It runs on a thread of its own: it
+/// does its work on the threads that serve it, and would starve others.
+pub struct DynamoDb {
+    /// Where it listens.
+    pub url: String,
+    _stop: oneshot::Sender<()>,
+}
+
+impl DynamoDb {
+    /// Starts one on a loopback port; zero picks a free one.
+    pub fn start(port: u16) -> io::Result<Self> {
+        let listener = std::net::TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], port)))?;
+        listener.set_nonblocking(true)?;
+        let url = format!("http://{}", listener.local_addr()?);
+        let database = database();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        thread::Builder::new().name("dynamodb".to_owned()).spawn(move || {
+            runtime.block_on(async move {
+                let listener = TcpListener::from_std(listener).expect("a socket");
+                tokio::select! {
+                    () = server::serve_on(listener, database) => {}
+                    _ = stopped => {}
+                }
+            });
+        })?;
+        Ok(Self { url, _stop: stop })
+    }
+}

@@ -1,0 +1,132 @@
+//! DynamoDB as the tests of one crate have it: a database of their own, clients of it, and what it all cost.
+
+use crate::{DynamoDb, Proxy, ProxyConfig, Units};
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region, SharedCredentialsProvider};
+use aws_types::SdkConfig;
+use purser_store::{CatalogTable, KeyUses, Ledger, Throttle};
+
+/// The table of agents and payments.
+pub const LEDGER: &str = "LedgerTable";
+/// The table of decisions.
+pub const DECISIONS: &str = "DecisionsTable";
+/// The table of services.
+pub const CATALOG: &str = "CatalogTable";
+/// The table of what expires soon.
+pub const THROTTLE: &str = "ThrottleTable";
+
+/// An emulator of its own, empty but for the tables. It serves until the process ends: its clients may outlive it.
+pub struct Emulator {
+    /// Where it listens.
+    pub url: String,
+    /// The shipped client.
+    pub client: Client,
+}
+
+/// Counts what goes through the proxy in front of an emulator.
+pub struct Meter(Proxy);
+
+/// What was consumed since it was last taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Consumed {
+    /// Capacity.
+    pub units: Units,
+    /// Calls that consumed any.
+    pub calls: u32,
+}
+
+impl Meter {
+    /// What was consumed, and starts anew.
+    pub fn take(&self) -> Consumed {
+        let mut calls = self.0.calls().take();
+        calls.retain(|call| call.units != Units::default());
+        Consumed {
+            units: Units::of(&calls),
+            calls: calls.len().try_into().expect("few"),
+        }
+    }
+}
+
+impl Consumed {
+    /// Whole read and write units and calls, for comparison.
+    pub fn units(self) -> (u32, u32, u32) {
+        let [read, write] = [self.units.read, self.units.write].map(|tenths| tenths.div_ceil(10).try_into());
+        (read.expect("few"), write.expect("few"), self.calls)
+    }
+}
+
+impl Emulator {
+    /// Starts one.
+    pub async fn start() -> Self {
+        let database = Box::leak(Box::new(DynamoDb::start(0).expect("a database")));
+        Self::at(database.url.clone())
+    }
+
+    fn at(url: String) -> Self {
+        Self {
+            client: client(&url),
+            url,
+        }
+    }
+
+    /// The same database, and a meter of what its clients consume from here on.
+    pub async fn metered(&self) -> (Self, Meter) {
+        let proxy = Proxy::start(self.url.clone(), ProxyConfig::default()).await;
+        (Self::at(proxy.url.clone()), Meter(proxy))
+    }
+
+    /// The ledger, straight.
+    pub fn ledger(&self) -> Ledger {
+        Ledger::new(self.client.clone(), LEDGER, DECISIONS)
+    }
+
+    /// The ledger behind a proxy that behaves like that.
+    pub async fn ledger_behind(&self, config: ProxyConfig) -> (Ledger, Proxy) {
+        let proxy = Proxy::start(self.url.clone(), config).await;
+        (Ledger::new(client(&proxy.url), LEDGER, DECISIONS), proxy)
+    }
+
+    /// The catalog.
+    pub fn catalog(&self) -> CatalogTable {
+        CatalogTable::new(self.client.clone(), CATALOG)
+    }
+
+    /// When keys were last used.
+    pub fn key_uses(&self) -> KeyUses {
+        KeyUses::new(self.client.clone(), THROTTLE)
+    }
+
+    /// The throttle.
+    pub fn throttle(&self, limit_per_minute: u32) -> Throttle {
+        Throttle::new(self.client.clone(), THROTTLE, limit_per_minute)
+    }
+}
+
+/// The variables by which a function finds a database and a Secrets Manager.
+pub fn environment(dynamodb: &str, secrets: &str) -> impl Iterator<Item = (&'static str, String)> {
+    [
+        ("AWS_REGION", "eu-west-1"),
+        ("AWS_ACCESS_KEY_ID", "test"),
+        ("AWS_SECRET_ACCESS_KEY", "test"),
+        ("DYNAMODB_ENDPOINT", dynamodb),
+        ("SECRETS_ENDPOINT", secrets),
+        ("CATALOG_TABLE", CATALOG),
+        ("DECISIONS_TABLE", DECISIONS),
+        ("LEDGER_TABLE", LEDGER),
+        ("THROTTLE_TABLE", THROTTLE),
+    ]
+    .map(|(name, value)| (name, value.to_owned()))
+    .into_iter()
+}
+
+/// The shipped client.
+fn client(url: &str) -> Client {
+    let credentials = Credentials::new("test", "test", None, None, "test");
+    let config = SdkConfig::builder()
+        .behavior_version(BehaviorVersion::v2026_01_12())
+        .region(Region::new("eu-west-1"))
+        .endpoint_url(url)
+        .credentials_provider(SharedCredentialsProvider::new(credentials))
+        .build();
+    purser_store::client(&config)
+}

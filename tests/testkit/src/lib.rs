@@ -1,0 +1,38 @@
+//! Stand-ins for what is outside of the service, one of each: the issuer of sessions, Secrets Manager, DynamoDB, the
+//! chain's node; a proxy that counts and fails calls of any of them; and the sample values that tests share.
+//!
+//! They speak the wire protocols on loopback and take plain values, so the crates under test can use them in their unit
+//! tests. By default they are honest; a test has one lie where it needs it. The local stack is made of the same ones.
+//!
+//! Deliberately elsewhere: the simulation's chain and network (`tests/sim`), and running stacks (`tests/src`). Nothing that
+//! is deployed depends on this crate.
+
+pub mod authorize;
+mod dynamodb;
+mod emulator;
+pub mod invariants;
+mod issuer;
+mod node;
+mod proxy;
+pub mod sample;
+mod secrets_manager;
+mod template;
+
+pub use dynamodb::{DynamoDb, database};
+pub use emulator::{CATALOG, Consumed, DECISIONS, Emulator, LEDGER, Meter, THROTTLE, environment};
+pub use issuer::{IssuerScript, Parameters, Signer, TestIssuer, encoded, token_with};
+pub use node::{Reply, ScriptedNode};
+pub use proxy::{Call, Calls, Fate, Moment, Proxy, ProxyConfig, Step, Units};
+pub use secrets_manager::SecretsManager;
+pub use template::{Route, Template};
+
+use axum::Router;
+use tokio::net::TcpListener;
+
+/// Serves a router on a free loopback port for as long as the runtime runs, and tells where.
+pub async fn serve(router: Router) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    url
+}

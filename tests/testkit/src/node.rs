@@ -1,0 +1,123 @@
+//! A chain's JSON-RPC node that answers what the test says, and remembers what it was asked.
+
+use crate::proxy::{Line, Lines};
+use crate::{Call, Calls};
+use axum::Router;
+use axum::extract::{ConnectInfo, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::post;
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+
+/// What the node does with one call.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    /// Answers with a result.
+    Result(Value),
+    /// Refuses with a JSON-RPC error.
+    Refused(i64),
+    /// Answers with an HTTP status and nothing else; a redirect leads nowhere.
+    Status(u16),
+    /// Answers with this text.
+    Body(String),
+    /// Never answers.
+    Silence,
+    /// Closes the connection.
+    HangUp,
+}
+
+type Script = Box<dyn FnMut(&str, &Value) -> Reply + Send>;
+
+/// A running node; it ends with the runtime. Clones are the same one.
+#[derive(Clone)]
+pub struct ScriptedNode {
+    /// Where it listens.
+    pub url: String,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    script: Mutex<Script>,
+    latency: Mutex<Duration>,
+    notes: AtomicBool,
+    calls: Calls,
+}
+
+impl ScriptedNode {
+    /// A node that answers what `script` makes of a method and its parameters.
+    pub async fn start(script: impl FnMut(&str, &Value) -> Reply + Send + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let shared = Arc::new(Shared {
+            script: Mutex::new(Box::new(script)),
+            latency: Mutex::default(),
+            notes: AtomicBool::new(true),
+            calls: Calls::default(),
+        });
+        let router = Router::new().route("/", post(answer)).with_state(Arc::clone(&shared));
+        let service = router.into_make_service_with_connect_info::<Line>();
+        tokio::spawn(async move { axum::serve(Lines(listener), service).await });
+        Self { url, shared }
+    }
+
+    /// From now on takes so long for each answer.
+    pub fn set_latency(&self, latency: Duration) {
+        *self.shared.latency.lock().expect("not poisoned") = latency;
+    }
+
+    /// From now on notes calls, as it does at first, or does not: under load, they are many.
+    pub fn note_calls(&self, notes: bool) {
+        self.shared.notes.store(notes, SeqCst);
+    }
+
+    /// What was asked, in order: method and parameters.
+    pub fn calls(&self) -> Vec<(String, Value)> {
+        let asked = |call: &Call| (call.operation.clone(), call.request["params"].clone());
+        self.shared.calls.map(asked)
+    }
+
+    /// The calls that were noted since they were last taken.
+    pub fn take_calls(&self) -> Vec<Call> {
+        self.shared.calls.take()
+    }
+
+    /// How often a method was called.
+    pub fn count(&self, method: &str) -> usize {
+        self.calls().iter().filter(|(called, _)| called == method).count()
+    }
+}
+
+async fn answer(State(node): State<Arc<Shared>>, ConnectInfo(line): ConnectInfo<Line>, body: String) -> Response {
+    let started = Instant::now();
+    let request: Value = serde_json::from_str(&body).expect("a client writes JSON");
+    let id = request["id"].clone();
+    let method = request["method"].as_str().expect("a method").to_owned();
+    let reply = (node.script.lock().expect("not poisoned"))(&method, &request["params"]);
+    let latency = *node.latency.lock().expect("not poisoned");
+    if !latency.is_zero() {
+        tokio::time::sleep(latency).await;
+    }
+    if node.notes.load(SeqCst) {
+        node.calls.note(method, request, started, &[]);
+    }
+    let (status, body) = match reply {
+        Reply::Result(result) => (200, json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string()),
+        Reply::Refused(code) => {
+            let error = json!({"code": code, "message": "no"});
+            (200, json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string())
+        }
+        Reply::Status(status) => (status, String::new()),
+        Reply::Body(body) => (200, body),
+        Reply::Silence => std::future::pending().await,
+        Reply::HangUp => {
+            line.hang_up();
+            (502, String::new())
+        }
+    };
+    let status = StatusCode::from_u16(status).expect("a status");
+    (status, [(header::LOCATION, "http://127.0.0.1:1/")], body).into_response()
+}

@@ -1,0 +1,78 @@
+//! What the local stack and the tests take from `template.yaml`: the tables, and which function answers which route.
+//! Nothing is written down twice, so they can't drift from what is deployed.
+
+use dynoxide::Database;
+use serde_json::{Value, json};
+
+/// One route of the template.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Route {
+    /// The function's logical id.
+    pub function: String,
+    /// `GET`, `POST`, … or `ANY`.
+    pub method: String,
+    /// `/services/{serviceId}`, or `$default`.
+    pub path: String,
+}
+
+/// The parsed template: its resources, as JSON. What CloudFormation's short tags say is an object with that tag, `!Ref`.
+pub struct Template(Value);
+
+impl Template {
+    /// Reads the repository's `template.yaml`.
+    pub fn of_repository() -> Self {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../template.yaml");
+        let text = std::fs::read_to_string(path).expect("template.yaml can be read");
+        let document: serde_yaml_ng::Value = serde_yaml_ng::from_str(&text).expect("template.yaml is YAML");
+        Self(serde_json::to_value(&document["Resources"]).expect("names of resources are texts"))
+    }
+
+    fn of_type(&self, kind: &str) -> impl Iterator<Item = (&String, &Value)> {
+        let resources = self.0.as_object().expect("template.yaml has resources").iter();
+        resources
+            .filter(move |(_, resource)| resource["Type"] == kind)
+            .map(|(name, resource)| (name, &resource["Properties"]))
+    }
+
+    /// Every route of every function, sorted.
+    pub fn routes(&self) -> Vec<Route> {
+        let mut routes = Vec::new();
+        for (function, properties) in self.of_type("AWS::Serverless::Function") {
+            let events = properties["Events"].as_object().into_iter().flatten();
+            for (_, event) in events.filter(|(_, event)| event["Type"] == "HttpApi") {
+                let property = |name| event["Properties"][name].as_str();
+                routes.push(Route {
+                    function: function.clone(),
+                    method: property("Method").unwrap_or("ANY").to_ascii_uppercase(),
+                    path: property("Path").unwrap_or("$default").to_owned(),
+                });
+            }
+        }
+        routes.sort();
+        routes
+    }
+
+    /// Creates every table as the template declares it, under its logical id. A resource's properties are the members of
+    /// DynamoDB's own requests.
+    pub(crate) fn create_tables(&self, database: &Database) {
+        for (name, properties) in self.of_type("AWS::DynamoDB::Table") {
+            let request = json!({
+                "TableName": name,
+                "BillingMode": properties["BillingMode"],
+                "AttributeDefinitions": properties["AttributeDefinitions"],
+                "KeySchema": properties["KeySchema"],
+                "GlobalSecondaryIndexes": properties["GlobalSecondaryIndexes"],
+            });
+            let request = serde_json::from_value(request).expect("template.yaml declares a table");
+            database.create_table(request).expect("DynamoDB takes the table");
+            let expiry = &properties["TimeToLiveSpecification"];
+            if !expiry.is_null() {
+                let request = json!({"TableName": name, "TimeToLiveSpecification": expiry});
+                let request = serde_json::from_value(request).expect("template.yaml declares an expiry");
+                database
+                    .update_time_to_live(request)
+                    .expect("DynamoDB takes the expiry");
+            }
+        }
+    }
+}
