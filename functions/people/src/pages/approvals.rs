@@ -5,6 +5,7 @@
 //!
 //! How many wait is told of all agents, whichever of them is looked at: nobody's questions are hidden behind another's.
 
+use super::agent::agent_form::AgentForm;
 use super::bar::bar;
 use super::call;
 use super::datetime::{exact, relative};
@@ -20,12 +21,11 @@ use crate::address::address;
 use crate::cursor;
 use crate::digest::{entity_tag, unless_held};
 use crate::ops::approvals::{ApprovalFilter, DayRoom, StandingApproval, Waiting};
-use crate::ops::owned::named;
 use crate::page::{Page, Slice};
-use crate::session::{PageSession, PollSession, VerifiedForm};
+use crate::session::{PageSession, PollSession};
 use crate::state::Dashboard;
 use axum::{
-    extract::{Path, State},
+    extract::State,
     http::{HeaderMap, StatusCode, Uri},
     response::{Html, IntoResponse as _, Response},
 };
@@ -122,42 +122,24 @@ pub(super) async fn watch(
 }
 
 /// `POST /dashboard/agents/{agent}/approvals/{approval}/approve`.
-pub(super) async fn approve(
-    dashboard: State<Arc<Dashboard>>,
-    path: Path<(String, String)>,
-    uri: Uri,
-    posted: VerifiedForm,
-) -> Reply {
-    decide(dashboard, path, &uri, posted, Verdict::Approve).await
+pub(super) async fn approve(uri: Uri, sent: AgentForm) -> Reply {
+    decide(&uri, sent, Verdict::Approve).await
 }
 
 /// `POST /dashboard/agents/{agent}/approvals/{approval}/reject`.
-pub(super) async fn reject(
-    dashboard: State<Arc<Dashboard>>,
-    path: Path<(String, String)>,
-    uri: Uri,
-    posted: VerifiedForm,
-) -> Reply {
-    decide(dashboard, path, &uri, posted, Verdict::Reject).await
+pub(super) async fn reject(uri: Uri, sent: AgentForm) -> Reply {
+    decide(&uri, sent, Verdict::Reject).await
 }
 
-async fn decide(
-    State(dashboard): State<Arc<Dashboard>>,
-    Path((agent, approval)): Path<(String, String)>,
-    uri: &Uri,
-    posted: VerifiedForm,
-    verdict: Verdict,
-) -> Reply {
+async fn decide(uri: &Uri, sent: AgentForm, verdict: Verdict) -> Reply {
     let view = View::read(uri).unwrap_or_default();
-    let owned = posted.own_agent(&dashboard, &agent).await?;
-    let own = dashboard
-        .own_approval(owned, named(ApprovalId::parse(&approval))?)
-        .await?;
-    let mut form = posted.form(FormName::Verdict);
-    let mut layout = Layout::of(&posted.session, dashboard.now());
+    let approval = sent.named("approval", ApprovalId::parse)?;
+    let (mut form, mut layout) = (sent.form(FormName::Verdict), sent.layout());
+    let (dashboard, session) = (&sent.dashboard, &sent.posted.session);
+    let own = dashboard.own_approval(sent.owned, approval).await?;
     let Ok(note) = form.note() else {
         layout.typed = Some(form);
-        let page = answer(&dashboard, &posted.session, layout, view).await?;
+        let page = answer(dashboard, session, layout, view).await?;
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     };
     let Err(error) = dashboard.decide_approval(own, verdict, note.as_ref()).await else {
@@ -172,7 +154,7 @@ async fn decide(
         return Err(failure);
     };
     layout.problem = Some(too_late(*status).to_owned());
-    let page = answer(&dashboard, &posted.session, layout, view).await?;
+    let page = answer(dashboard, session, layout, view).await?;
     Ok((failure.status(), page).into_response())
 }
 

@@ -11,92 +11,55 @@ pub(super) fn done(path: &str, notice: Notice) -> Response {
     see_other(&format!("{path}{sign}notice={}", notice.code()))
 }
 
-/// One thing that was done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Notice {
-    AgentCreated,
-    AgentRenamed,
-    AgentFrozen,
-    AgentUnfrozen,
-    KeyRevoked,
-    ServiceEnabled,
-    ServiceDisabled,
-    PolicySaved,
-    RuleAdded,
-    RuleSaved,
-    RuleRemoved,
-    Approved,
-    Rejected,
-    SignedOut,
-    SignInFailed,
-    SignInStale,
+/// Every notice with its code and its text.
+macro_rules! notices {
+    ($($notice:ident, $code:literal, $text:literal;)*) => {
+        /// One thing that was done.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Notice {
+            $($notice,)*
+        }
+
+        impl Notice {
+            const ALL: &[Self] = &[$(Self::$notice,)*];
+
+            /// What the address carries.
+            pub(crate) const fn code(self) -> &'static str {
+                match self {
+                    $(Self::$notice => $code,)*
+                }
+            }
+
+            pub(super) const fn text(self) -> &'static str {
+                match self {
+                    $(Self::$notice => $text,)*
+                }
+            }
+        }
+    };
+}
+notices! {
+    AgentCreated, "agent_created", "The agent exists. Give it a key, then set limits: its services start with no limit.";
+    AgentRenamed, "agent_renamed", "Renamed.";
+    AgentFrozen, "agent_frozen", "Done. The agent is frozen from this moment on.";
+    AgentUnfrozen, "agent_unfrozen", "Active again. Its policies and rules apply as before.";
+    KeyRevoked, "key_revoked", "Revoked. The next call with that key is refused.";
+    ServiceEnabled, "service_enabled", "The service is enabled.";
+    ServiceDisabled, "service_disabled", "The service is disabled. Its limits are kept for later.";
+    PolicySaved, "policy_saved", "Saved. The next payment is judged by the new limits.";
+    RuleAdded, "rule_added", "The rule is in force.";
+    RuleSaved, "rule_saved", "The rule is changed.";
+    RuleRemoved, "rule_removed", "The rule is gone.";
+    Approved, "approved", "Approved. The payment is made when the agent repeats its request.";
+    Rejected, "rejected", "Rejected. Nothing was paid.";
+    SignedOut, "signed_out", "You have signed out.";
+    SignInFailed, "sign_in_failed", "The sign-in did not succeed. Nothing has changed; please try again.";
+    SignInStale, "sign_in_stale", "That sign-in was started too long ago, or in another browser. Please try again.";
 }
 
 impl Notice {
-    const ALL: [Self; 16] = [
-        Self::AgentCreated,
-        Self::AgentRenamed,
-        Self::AgentFrozen,
-        Self::AgentUnfrozen,
-        Self::KeyRevoked,
-        Self::ServiceEnabled,
-        Self::ServiceDisabled,
-        Self::PolicySaved,
-        Self::RuleAdded,
-        Self::RuleSaved,
-        Self::RuleRemoved,
-        Self::Approved,
-        Self::Rejected,
-        Self::SignedOut,
-        Self::SignInFailed,
-        Self::SignInStale,
-    ];
-
-    /// What the address carries.
-    pub(crate) const fn code(self) -> &'static str {
-        match self {
-            Self::AgentCreated => "agent_created",
-            Self::AgentRenamed => "agent_renamed",
-            Self::AgentFrozen => "agent_frozen",
-            Self::AgentUnfrozen => "agent_unfrozen",
-            Self::KeyRevoked => "key_revoked",
-            Self::ServiceEnabled => "service_enabled",
-            Self::ServiceDisabled => "service_disabled",
-            Self::PolicySaved => "policy_saved",
-            Self::RuleAdded => "rule_added",
-            Self::RuleSaved => "rule_saved",
-            Self::RuleRemoved => "rule_removed",
-            Self::Approved => "approved",
-            Self::Rejected => "rejected",
-            Self::SignedOut => "signed_out",
-            Self::SignInFailed => "sign_in_failed",
-            Self::SignInStale => "sign_in_stale",
-        }
-    }
-
     pub(crate) fn from_code(code: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|notice| notice.code() == code)
-    }
-
-    pub(super) const fn text(self) -> &'static str {
-        match self {
-            Self::AgentCreated => "The agent exists. Give it a key, then set limits: its services start with no limit.",
-            Self::AgentRenamed => "Renamed.",
-            Self::AgentFrozen => "Done. The agent is frozen from this moment on.",
-            Self::AgentUnfrozen => "Active again. Its policies and rules apply as before.",
-            Self::KeyRevoked => "Revoked. The next call with that key is refused.",
-            Self::ServiceEnabled => "The service is enabled.",
-            Self::ServiceDisabled => "The service is disabled. Its limits are kept for later.",
-            Self::PolicySaved => "Saved. The next payment is judged by the new limits.",
-            Self::RuleAdded => "The rule is in force.",
-            Self::RuleSaved => "The rule is changed.",
-            Self::RuleRemoved => "The rule is gone.",
-            Self::Approved => "Approved. The payment is made when the agent repeats its request.",
-            Self::Rejected => "Rejected. Nothing was paid.",
-            Self::SignedOut => "You have signed out.",
-            Self::SignInFailed => "The sign-in did not succeed. Nothing has changed; please try again.",
-            Self::SignInStale => "That sign-in was started too long ago, or in another browser. Please try again.",
-        }
+        Self::ALL.iter().copied().find(|notice| notice.code() == code)
     }
 
     /// Whether it tells a failure.
@@ -111,7 +74,7 @@ mod tests {
 
     #[test]
     fn every_notice_is_found_by_its_code() {
-        for notice in Notice::ALL {
+        for notice in Notice::ALL.iter().copied() {
             assert_eq!(Notice::from_code(notice.code()), Some(notice));
         }
         assert_eq!(Notice::from_code("<script>"), None);

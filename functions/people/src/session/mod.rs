@@ -19,7 +19,6 @@ pub(crate) use origin::Origin;
 pub(crate) use pending_sign_in::PendingSignIn;
 
 use crate::address::address;
-use crate::ops::owned::Owned;
 use crate::redirect::see_other;
 use crate::state::Dashboard;
 use axum::{
@@ -29,7 +28,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use purser_api::{Failure, Person, same_origin};
-use purser_domain::{AgentId, Error, ErrorKind, Result};
+use purser_domain::{Error, ErrorKind, Result};
 use std::sync::Arc;
 
 /// The page that asks to sign in.
@@ -88,12 +87,6 @@ pub(crate) struct VerifiedForm {
 }
 
 impl VerifiedForm {
-    /// The agent that the form is about, if it is the sender's own.
-    pub(crate) async fn own_agent(&self, dashboard: &Dashboard, named: &str) -> Result<Owned> {
-        let id = AgentId::parse(named).ok_or(ErrorKind::NotFound)?;
-        dashboard.own_agent(&self.session.person, id).await
-    }
-
     /// What was typed, as it was sent.
     pub(crate) fn body(&self) -> &[u8] {
         &self.body

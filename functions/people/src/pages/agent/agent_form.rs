@@ -15,16 +15,16 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use purser_api::{Failure, Reply};
-use purser_domain::{Error, ErrorKind, Result};
+use purser_domain::{AgentId, Error, ErrorKind, Result};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A form that an agent's owner sent from its page.
-pub(super) struct AgentForm {
-    pub(super) dashboard: Arc<Dashboard>,
+pub(in crate::pages) struct AgentForm {
+    pub(in crate::pages) dashboard: Arc<Dashboard>,
     /// The agent.
-    pub(super) owned: Owned,
-    posted: VerifiedForm,
+    pub(in crate::pages) owned: Owned,
+    pub(in crate::pages) posted: VerifiedForm,
     path: HashMap<String, String>,
 }
 
@@ -36,11 +36,13 @@ impl FromRequest<Arc<Dashboard>> for AgentForm {
         let path = Path::<HashMap<String, String>>::from_request_parts(&mut parts, dashboard).await;
         let Path(path) = path.map_err(IntoResponse::into_response)?;
         let posted = VerifiedForm::from_request(Request::from_parts(parts, body), dashboard).await?;
-        let agent = path.get("agent").map(String::as_str).unwrap_or_default();
-        let owned = posted.own_agent(dashboard, agent).await;
+        let owned = async {
+            let agent = named(path.get("agent").and_then(|agent| AgentId::parse(agent)))?;
+            dashboard.own_agent(&posted.session.person, agent).await
+        };
         Ok(Self {
             dashboard: Arc::clone(dashboard),
-            owned: owned.map_err(|error| Failure::from(error).into_response())?,
+            owned: owned.await.map_err(|error| Failure::from(error).into_response())?,
             posted,
             path,
         })
@@ -49,12 +51,12 @@ impl FromRequest<Arc<Dashboard>> for AgentForm {
 
 impl AgentForm {
     /// The key, service or rule that the address names as `parameter`.
-    pub(super) fn named<T>(&self, parameter: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
+    pub(in crate::pages) fn named<T>(&self, parameter: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
         named(self.path.get(parameter).and_then(|text| parse(text)))
     }
 
     /// What was typed.
-    pub(super) fn form(&self, name: FormName) -> Form {
+    pub(in crate::pages) fn form(&self, name: FormName) -> Form {
         self.posted.form(name)
     }
 
@@ -103,7 +105,8 @@ impl AgentForm {
         Ok((status, page).into_response())
     }
 
-    fn layout(&self) -> Layout {
+    /// A page as of now.
+    pub(in crate::pages) fn layout(&self) -> Layout {
         Layout::of(&self.posted.session, self.dashboard.now())
     }
 }

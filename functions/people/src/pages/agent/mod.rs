@@ -1,7 +1,7 @@
 //! One agent: its page, and what the forms on it do.
 
 mod actions;
-mod agent_form;
+pub(super) mod agent_form;
 pub(super) mod contents;
 mod keys;
 pub(super) mod page;
