@@ -533,3 +533,25 @@ fn every_text_in_a_body_says_which_texts_it_takes() {
         [proof.to_owned(), format!("{proof}/propertyNames")]
     );
 }
+
+/// Every path that the map names exists, and every crate has its place on it.
+#[test]
+fn the_map_is_of_this_tree() {
+    let map = text_of("ARCHITECTURE.md");
+    let named: BTreeSet<&str> = map
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter(|text| text.contains('/') && !text.contains(' ') && !text.starts_with(['/', '<']))
+        .collect();
+    assert!(named.len() > 40, "{named:?}");
+    for path in &named {
+        assert!(root().join(path).exists(), "{path}");
+    }
+    let shared = fs::read_dir(root().join("shared")).unwrap();
+    let functions = fs::read_dir(root().join("functions")).unwrap();
+    for crate_folder in shared.chain(functions).map(|entry| entry.unwrap().path()) {
+        let name = crate_folder.strip_prefix(root()).unwrap().to_str().unwrap();
+        assert!(named.contains(name), "{name} is not on the map");
+    }
+}
