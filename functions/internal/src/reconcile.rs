@@ -17,7 +17,7 @@ purser_api::error_responses! {
     pub(crate) ReconcileErrors: 401, 404, 413, 500;
 }
 
-/// Asks for a settlement to be reconciled with the chain.
+/// Ask for a settlement to be reconciled with the chain.
 #[utoipa::path(
     post,
     path = "/internal/agents/{agentId}/settlements/{settlementId}/reconcile",

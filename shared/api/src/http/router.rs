@@ -508,7 +508,7 @@ mod tests {
         let span = json!({"name": "request", "request.id": "lambda-1", "trace.id": TRACE});
         let line = |level: &str, message: &str, rest: Value| {
             let mut line = json!({
-                "level": level, "target": "purser_api::router", "span": span, "message": message,
+                "level": level, "target": "purser_api::http::router", "span": span, "message": message,
                 "request.id": "lambda-1",
             });
             for (name, value) in rest.as_object().unwrap() {

@@ -198,7 +198,7 @@ impl CatalogTable {
         Ok(Listed::Changed { version })
     }
 
-    /// Asks for a probe of a service.
+    /// Ask for a probe of a service.
     pub async fn request_probe(&self, id: ServiceId, at: Timestamp) -> Result<()> {
         let update = self
             .db
