@@ -4,6 +4,11 @@
 //! Always true: one request at a time fetches, and whoever waited for it takes what it brought. It is not fetched again so
 //! soon, whatever came of it. While it can't be fetched, the last value is served, as long as [`Ages`] allows.
 
+#![cfg_attr(
+    test,
+    expect(clippy::arithmetic_side_effects, reason = "tests calculate what they expect")
+)]
+
 use purser_domain::{Duration, Error, Result, Timestamp};
 use std::{
     future::Future,

@@ -331,10 +331,12 @@ impl EntryTerms {
         let mut kind = fields_of()?;
         let same_scheme = must_be(&mut kind, "scheme", SCHEME);
         must_be(&mut kind, "network", version.name_of(network));
-        kind.finish().map_err(|problems| match same_scheme {
-            true => NoOfferReason::OtherNetwork.with(problems),
-            false => NoOfferReason::OtherScheme.with(problems),
-        })?;
+        let other = if same_scheme {
+            NoOfferReason::OtherNetwork
+        } else {
+            NoOfferReason::OtherScheme
+        };
+        kind.finish().map_err(|problems| other.with(problems))?;
 
         let mut fields = fields_of()?;
         let token = network.token();
