@@ -2,6 +2,7 @@
 //! envelope, and nothing moves. Of bodies, member by member: `bodies.rs`.
 
 use purser_domain::SpendPolicy;
+use purser_testkit::Rng;
 use purser_tests::{Answer, Offered, Rows, TestAgent, World, body_of, fresh_key, offer_v1, paths};
 use reqwest::Method;
 use reqwest::header::HeaderValue;
@@ -465,25 +466,10 @@ const PLAUSIBLE: [&str; 16] = [
     "0x2b8c4f4e-0000-0000-0000-000000000000",
 ];
 
-/// Marsaglia's xorshift64*: the same numbers on every run.
-struct Dice(u64);
+/// Changes documents, the same way on every run.
+struct Mutator(Rng);
 
-impl Dice {
-    fn roll(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        usize::try_from(self.roll() >> 33).unwrap() % limit
-    }
-
-    fn one<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        &of[self.below(of.len())]
-    }
-
+impl Mutator {
     /// Some value, plain or awkward.
     fn value(&mut self) -> Value {
         let numbers = [
@@ -511,22 +497,22 @@ impl Dice {
             "{}",
             "null",
         ];
-        match self.below(7) {
+        match self.0.index(7) {
             0 => Value::Null,
-            1 => json!(self.below(2) == 0),
-            2 | 3 => self.one(&numbers).clone(),
-            4 => json!(self.one(&texts)),
-            5 => json!([self.one(&numbers), self.one(&texts), []]),
-            _ => json!({"x": self.one(&texts), "amount": self.one(&numbers), "accepts": []}),
+            1 => json!(self.0.index(2) == 0),
+            2 | 3 => self.0.pick(&numbers).clone(),
+            4 => json!(self.0.pick(&texts)),
+            5 => json!([self.0.pick(&numbers), self.0.pick(&texts), []]),
+            _ => json!({"x": self.0.pick(&texts), "amount": self.0.pick(&numbers), "accepts": []}),
         }
     }
 
     /// Changes one place of a document, or several.
     fn mutate(&mut self, body: &mut Value) {
-        for _ in 0..=self.below(4) / 2 {
+        for _ in 0..=self.0.index(4) / 2 {
             let mut at = &mut *body;
             // Down to some depth, then a change there.
-            for _ in 0..=self.below(5) {
+            for _ in 0..=self.0.index(5) {
                 let inner = match at {
                     Value::Object(members) => members.len(),
                     Value::Array(items) => items.len(),
@@ -535,7 +521,7 @@ impl Dice {
                 if inner == 0 {
                     break;
                 }
-                let index = self.below(inner);
+                let index = self.0.index(inner);
                 at = match at {
                     Value::Object(members) => members.values_mut().nth(index).unwrap(),
                     Value::Array(items) => &mut items[index],
@@ -547,10 +533,10 @@ impl Dice {
     }
 
     fn change(&mut self, at: &mut Value) {
-        let (some, choice) = (self.value(), self.below(6));
+        let (some, choice) = (self.value(), self.0.index(6));
         match at {
             Value::Object(members) if choice < 3 && !members.is_empty() => {
-                let name = members.keys().nth(self.below(members.len())).unwrap().clone();
+                let name = members.keys().nth(self.0.index(members.len())).unwrap().clone();
                 match choice {
                     0 => drop(members.remove(&name)),
                     1 => drop(members.insert(name.to_uppercase(), some)),
@@ -564,19 +550,19 @@ impl Dice {
             },
             Value::String(text) if choice < 2 => {
                 let places: Vec<usize> = text.char_indices().map(|(place, _)| place).collect();
-                let place = if places.is_empty() { 0 } else { *self.one(&places) };
+                let place = if places.is_empty() { 0 } else { *self.0.pick(&places) };
                 match choice {
                     0 => text.truncate(place),
                     _ => text.insert(
                         place,
-                        *self.one(&['0', 'a', ' ', '\\', '\u{0}', '.', '/', '@', '\u{e9}']),
+                        *self.0.pick(&['0', 'a', ' ', '\\', '\u{0}', '.', '/', '@', '\u{e9}']),
                     ),
                 }
             }
             // Often something that could stand there.
-            Value::String(text) if choice < 5 => *text = (*self.one(&PLAUSIBLE)).to_owned(),
+            Value::String(text) if choice < 5 => *text = (*self.0.pick(&PLAUSIBLE)).to_owned(),
             Value::Number(number) if choice < 5 => {
-                *number = self.one(&[0, 1, 60, 19_999, 20_000, 1_000_000]).to_owned().into()
+                *number = self.0.pick(&[0, 1, 60, 19_999, 20_000, 1_000_000]).to_owned().into()
             }
             at => *at = some,
         }
@@ -585,12 +571,12 @@ impl Dice {
     /// Changes some bytes of a text, without regard to what they mean.
     fn scramble(&mut self, text: String) -> Vec<u8> {
         let mut bytes = text.into_bytes();
-        for _ in 0..=self.below(3) {
-            let place = self.below(bytes.len());
-            match self.below(4) {
-                0 => bytes[place] = self.roll().to_le_bytes()[0],
+        for _ in 0..=self.0.index(3) {
+            let place = self.0.index(bytes.len());
+            match self.0.index(4) {
+                0 => bytes[place] = self.0.draw().to_le_bytes()[0],
                 1 => drop(bytes.remove(place)),
-                2 => bytes.insert(place, *self.one(b"{}[]\",:0e-\\\xff")),
+                2 => bytes.insert(place, *self.0.pick(b"{}[]\",:0e-\\\xff")),
                 _ => bytes.truncate(place + 1),
             }
         }
@@ -607,7 +593,7 @@ async fn no_mutation_of_a_request_breaks_the_service_or_moves_money_unseen() {
     let paid = world.authorize(agent, &body_of(world.offer(5_000))).await.ok();
     let complete = format!("/x402/settlements/{}/complete", paid["settlement_id"].as_str().unwrap());
     let scrape = world.service("lab-scrape").await.operations[0].endpoint.to_string();
-    let mut dice = Dice(SEED);
+    let mut mutator = Mutator(Rng::of(SEED));
     let mut statuses: BTreeMap<(u16, String), usize> = BTreeMap::new();
     let mut before = (world.rows().await, world.decisions(agent).await);
     let mut footprint = world.footprint().await;
@@ -637,9 +623,9 @@ async fn no_mutation_of_a_request_breaks_the_service_or_moves_money_unseen() {
             }
             _ => "/x402/authorize",
         };
-        dice.mutate(&mut body);
+        mutator.mutate(&mut body);
         let bytes = if round % 7 == 0 {
-            dice.scramble(body.to_string())
+            mutator.scramble(body.to_string())
         } else {
             body.to_string().into_bytes()
         };
@@ -679,7 +665,7 @@ async fn no_mutation_of_a_request_breaks_the_service_or_moves_money_unseen() {
         }
         before = after;
     }
-    // The dice reach past the parser, in every direction.
+    // The mutator reach past the parser, in every direction.
     for status in [200, 400, 402, 403, 404, 409] {
         assert!(statuses.keys().any(|(found, _)| *found == status), "{statuses:?}");
     }

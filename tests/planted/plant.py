@@ -50,10 +50,20 @@ SWITCHBOARD = "shared/domain/src/lib.rs"
 IS_ON = """
 extern crate self as purser_domain;
 
-/// Whether a planted bug is on.
+/// Whether a planted bug is on. It takes no memory, since there are tests that count what is taken.
 pub fn planted(bug: &str) -> bool {
-    static ON: std::sync::OnceLock<String> = std::sync::OnceLock::new();
-    ON.get_or_init(|| std::env::var("PLANTED").unwrap_or_default()) == bug
+    static ENVIRONMENT: std::sync::OnceLock<[u8; 65_536]> = std::sync::OnceLock::new();
+    let environment = ENVIRONMENT.get_or_init(|| {
+        let mut bytes = [0; 65_536];
+        if let Ok(mut file) = std::fs::File::open("/proc/self/environ") {
+            let mut at = 0;
+            while let Ok(read @ 1..) = std::io::Read::read(&mut file, &mut bytes[at..]) {
+                at += read;
+            }
+        }
+        bytes
+    });
+    environment.split(|byte| *byte == 0).any(|line| line.strip_prefix(b"PLANTED=") == Some(bug.as_bytes()))
 }
 """
 # Functions in processes of their own get the variables that they have in the cloud, and this one.
@@ -187,7 +197,7 @@ BUGS = [
         "    let (agent, read) = read(&presented).await?;\n    let now = now();\n",
         "    let before = now();\n    let (agent, read) = read(&presented).await?;\n"
         "    let now = if PLANTED { before } else { now() };\n",
-        "package(purser-store) and test(=authenticate::tests::a_key_that_ends_while_its_agent_is_read_does_not_get_in)",
+        "package(purser-store) and test(=people::authenticate::tests::a_key_that_ends_while_its_agent_is_read_does_not_get_in)",
     ),
     Bug(
         "whose agent it is not asked",

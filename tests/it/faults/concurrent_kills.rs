@@ -1,6 +1,7 @@
 //! Several processes of one function, several clients, and kills at random calls and at random moments.
 
 use super::{authorizing, completing, confirmed, made_once, payments, policy};
+use purser_testkit::Rng;
 use purser_tests::{Answer, Process, Request, World, body_of, dollars, together};
 use serde_json::Value;
 use std::sync::Arc;
@@ -11,19 +12,6 @@ const PROCESSES: usize = 4;
 const KEYS: usize = 30;
 /// How many of them the day's cap lets through, at a dollar each.
 const FIT: usize = 20;
-
-/// Numbers that are the same in every run; what meets them is not.
-struct Dice(u64);
-
-impl Dice {
-    /// Xorshift (Marsaglia 2003): any number from zero to `sides`, without it.
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % sides
-    }
-}
 
 /// Asks one process after the other until one lives to answer.
 async fn insist(processes: Arc<Vec<Process>>, first: usize, request: Request) -> Answer {
@@ -48,17 +36,17 @@ async fn clients_of_several_processes_that_are_killed_at_random_get_what_fits_an
     let processes = Arc::new(processes);
     // One call in sixteen is the last of its process, before or after it; and now and then one is killed whatever it does.
     for (index, process) in processes.iter().enumerate() {
-        let mut dice = Dice(0x9e37_79b9_7f4a_7c15 + u64::try_from(index).unwrap());
-        process.kill_where(move |_, _| dice.roll(32) == 0);
+        let mut rng = Rng::of(0x9e37_79b9_7f4a_7c15 + u64::try_from(index).unwrap());
+        process.kill_where(move |_, _| rng.below(32) == 0);
     }
     let over = Arc::new(AtomicBool::new(false));
     let (at_random, all, done) = (Arc::new(AtomicU32::new(0)), Arc::clone(&processes), Arc::clone(&over));
     let moments = Arc::clone(&at_random);
     let killing = tokio::spawn(async move {
-        let mut dice = Dice(0xd1b5_4a32_d192_ed03);
+        let mut rng = Rng::of(0xd1b5_4a32_d192_ed03);
         while !done.load(SeqCst) {
-            tokio::time::sleep(Duration::from_millis(100 + dice.roll(300))).await;
-            let one = usize::try_from(dice.roll(4)).unwrap();
+            tokio::time::sleep(Duration::from_millis(100 + rng.below(300))).await;
+            let one = usize::try_from(rng.below(4)).unwrap();
             all[one].killer().kill();
             moments.fetch_add(1, SeqCst);
         }

@@ -5,8 +5,8 @@
 //! transfer is carried out when its block's time lies before its `validBefore`, its nonce was not used, and the money is
 //! there; else its transaction reverts, and is in the block all the same.
 
-use crate::rng::Rng;
 use purser_domain::{AUTHORIZATION_CANCELED, AUTHORIZATION_USED, Address, B256, Network, TRANSFER};
+use purser_testkit::Rng;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;

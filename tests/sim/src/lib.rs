@@ -19,7 +19,6 @@
 //! | `expect.rs` | what authorize has to answer, said plainly |
 //! | `shrink.rs` | a failing plan, made small |
 //! | `coverage.rs` | what was exercised |
-//! | `rng.rs` | randomness |
 //!
 //! Always true: the same plan gives the same calls in the same order and the same rows; nothing of this is in what is
 //! deployed. Deliberately elsewhere: real processes, sockets and nodes (`tests`).
@@ -31,7 +30,6 @@ mod laws;
 mod network;
 mod people;
 mod plan;
-mod rng;
 mod run;
 mod shrink;
 mod stored;

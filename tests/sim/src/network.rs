@@ -11,7 +11,6 @@ use crate::chain::Chain;
 use crate::coverage::Coverage;
 use crate::laws;
 use crate::plan::{Fault, Silence, WORKERS};
-use crate::rng::Rng;
 use crate::stored::StoredState;
 use crate::tables::{Key, Tables, written};
 use aws_smithy_runtime_api::client::http::{
@@ -22,6 +21,7 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
 use purser_chain::{ChainError, Exchange, NODE_TIMEOUT, Node};
+use purser_testkit::Rng;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -3,7 +3,7 @@
 //! A plan refers to nothing by an id. An agent, a service, a key is its number; "the settlement of key 3" is whatever the
 //! agent was told under that key. A step whose referent is not there does nothing, so any step can be left out.
 
-use crate::rng::Rng;
+use purser_testkit::Rng;
 use std::fmt;
 
 /// How many environments run at the same time; each has a clock of its own.

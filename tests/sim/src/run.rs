@@ -11,7 +11,6 @@ use crate::laws::Caller;
 use crate::network::{FaultsSeen, Link, Moment, SimNode, Wire, World};
 use crate::people::{self, agent_id, payee, service_id};
 use crate::plan::{AGENTS, Buy, KEYS, Op, Pay, Plan, Proof, SERVICES, Step, Twist, WORKERS};
-use crate::rng::Rng;
 use crate::stored::StoredState;
 use crate::tables::{CATALOG, DECISIONS, LEDGER, THROTTLE, number, text};
 use axum::Router;
@@ -23,6 +22,7 @@ use purser_domain::{Address, AgentId, ApprovalId, B256, Fingerprint, RuleId, Tim
 use purser_reconcile::Outcome as Outcomes;
 use purser_reconcile::Reconcile;
 use purser_store::{CatalogTable, Ledger};
+use purser_testkit::Rng;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

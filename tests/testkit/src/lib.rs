@@ -14,6 +14,7 @@ pub mod invariants;
 mod issuer;
 mod node;
 mod proxy;
+mod rng;
 pub mod sample;
 mod secrets_manager;
 mod template;
@@ -23,6 +24,7 @@ pub use emulator::{CATALOG, Consumed, DECISIONS, Emulator, LEDGER, Meter, THROTT
 pub use issuer::{IssuerScript, Parameters, Signer, TestIssuer, encoded, token_with};
 pub use node::{Reply, ScriptedNode};
 pub use proxy::{Call, Calls, Fate, Moment, Proxy, ProxyConfig, Step, Units};
+pub use rng::Rng;
 pub use secrets_manager::SecretsManager;
 pub use template::{Route, Template};
 

@@ -4,7 +4,7 @@ use crate::{assert_sound, at_once, count, ledger_with, request};
 use purser_domain::{Agent, Duration, EnabledService, Timestamp};
 use purser_store::{Edited, Ledger};
 use purser_testkit::{
-    Emulator, LEDGER, ProxyConfig,
+    Emulator, LEDGER, ProxyConfig, Rng,
     authorize::{Answer, Request, authorize},
     invariants::most_within,
     sample,
@@ -131,21 +131,9 @@ async fn of_many_edits_of_one_version_one_is_stored() {
     assert_sound(&emulator).await;
 }
 
-/// A generator of its own, so that a failure names its seed.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % sides
-    }
-
-    /// From `-most` to `most`.
-    fn sway(&mut self, most: i64) -> i64 {
-        i64::try_from(self.roll(u64::try_from(2 * most + 1).unwrap())).unwrap() - most
-    }
+/// From `-most` to `most`.
+fn sway(rng: &mut Rng, most: i64) -> i64 {
+    i64::try_from(rng.below(u64::try_from(2 * most + 1).unwrap())).unwrap() - most
 }
 
 /// Workers with clocks that differ spend, roll out, and confirm for several days of one window.
@@ -158,17 +146,17 @@ async fn chaos(seed: u64, skew: Duration, conflicts: bool) {
     let mut workers = tokio::task::JoinSet::new();
     for worker in 0..12 {
         let (ledger, clock) = (ledger.clone(), Arc::clone(&clock));
-        let mut dice = Dice(seed * 1_000 + worker + 1);
+        let mut rng = Rng::of(seed * 1_000 + worker + 1);
         workers.spawn(async move {
             for round in 0..25 {
-                let step = i64::try_from(dice.roll(1_800)).unwrap() * 1_000_000;
+                let step = i64::try_from(rng.below(1_800)).unwrap() * 1_000_000;
                 let true_time = clock.fetch_add(step, SeqCst);
-                let now = Timestamp::from_micros(true_time + dice.sway(skew.micros())).unwrap();
-                let request = request(1 + dice.roll(400), &format!("{worker} {round}"));
+                let now = Timestamp::from_micros(true_time + sway(&mut rng, skew.micros())).unwrap();
+                let request = request(1 + rng.below(400), &format!("{worker} {round}"));
                 if let Answer::Allowed(id) = authorize(&ledger, &request, now).await.unwrap()
-                    && dice.roll(2) == 0
+                    && rng.below(2) == 0
                 {
-                    confirm(&ledger, &request, id, &mut dice, now).await;
+                    confirm(&ledger, &request, id, &mut rng, now).await;
                 }
             }
         });
@@ -178,9 +166,9 @@ async fn chaos(seed: u64, skew: Duration, conflicts: bool) {
     assert_sound(&emulator).await;
 }
 
-async fn confirm(ledger: &Ledger, request: &Request, id: purser_domain::SettlementId, dice: &mut Dice, now: Timestamp) {
+async fn confirm(ledger: &Ledger, request: &Request, id: purser_domain::SettlementId, rng: &mut Rng, now: Timestamp) {
     let stored = ledger.settlement(request.agent, id).await.unwrap().unwrap();
-    let hash = sample::tx_hash(u8::try_from(dice.roll(256)).unwrap());
+    let hash = sample::tx_hash(u8::try_from(rng.below(256)).unwrap());
     ledger
         .confirm(&stored, &sample::transfer(&stored, hash), now)
         .await
@@ -208,18 +196,18 @@ async fn decisions_equal_those_of_a_plain_list() {
     let day = Duration::DAY.micros();
     for seed in 1..=2 {
         let (emulator, ledger) = ledger_with(CAP, CAP).await;
-        let mut dice = Dice(seed);
+        let mut rng = Rng::of(seed);
         let mut now = sample::start().micros();
         let mut spends: Vec<(i64, u64)> = Vec::new();
         for round in 0..200 {
             // Now and then exactly to the instant of a roll-off, or one microsecond before it.
             let next = spends.iter().map(|(at, _)| at + day).find(|free| *free > now);
-            now = match (dice.roll(8), next) {
+            now = match (rng.below(8), next) {
                 (0, Some(free)) => free,
                 (1, Some(free)) => (free - 1).max(now),
-                _ => now + i64::try_from(dice.roll(7_200)).unwrap() * 1_000_000 + 1,
+                _ => now + i64::try_from(rng.below(7_200)).unwrap() * 1_000_000 + 1,
             };
-            let amount = 1 + dice.roll(300);
+            let amount = 1 + rng.below(300);
             let live: u64 = spends
                 .iter()
                 .filter(|(at, _)| now - at < day)
