@@ -1,7 +1,7 @@
-//! The agent-key group that tells an agent about itself: who it is, which services it may use, under which policy, and
-//! what of that is left.
+//! The agent-key group with an agent's own data: its identity, the services that it may use, their policies, and what
+//! is left of its limits.
 //!
-//! Nothing here writes. Another agent's id in a path is not found, like one that does not exist.
+//! This group writes nothing. Another agent's id in a path is not found, like an unknown id.
 
 mod me;
 mod policy;
@@ -15,7 +15,7 @@ use purser_store::{Authenticator, CatalogCache, CatalogTable, DecisionKeys, KeyU
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
 
-/// What the handlers work with; shared by all of them.
+/// The state that all handlers share.
 struct Agents {
     ledger: Ledger,
     catalog: CatalogCache,
@@ -31,7 +31,7 @@ impl Agents {
         Ok(caller.await?.agent)
     }
 
-    /// The agent behind a call, and its service state with a service, as a decision reads them; no service state without a service.
+    /// The agent behind a call, and its service state as a decision reads it; `None` without a service.
     async fn authenticate_with_standing(
         &self,
         AgentCredentials { key, scope }: AgentCredentials,
@@ -49,7 +49,7 @@ impl Agents {
     }
 }
 
-/// Nothing, if the path names the agent that calls.
+/// Not found unless the path names the agent that calls.
 fn own(agent: &Agent, named: &str) -> Result<()> {
     if AgentId::parse(named) == Some(agent.id) {
         Ok(())
@@ -86,7 +86,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         },
         clock,
     });
-    // The first read opens the connection; a catalog that can't be read yet is asked for again by the first call.
+    // The first read opens the connection; if the catalog can't be read yet, the first call reads it again.
     let _ = agents.catalog.current(agents.clock.now()).await;
     Ok(purser_api::with_middleware(routes().with_state(agents), api))
 }

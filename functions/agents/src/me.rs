@@ -1,4 +1,4 @@
-//! `GET /mcp/agents/me`: who the key belongs to. Also the way to find out whether a key works.
+//! `GET /mcp/agents/me`: the agent behind the key. Also the way to check whether a key works.
 
 use crate::Agents;
 use crate::view::AgentInfo;

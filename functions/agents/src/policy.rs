@@ -1,4 +1,4 @@
-//! `GET /agents/{agentId}/services/{serviceId}/policy`: what the agent may spend on one service, and what of it is left.
+//! `GET /agents/{agentId}/services/{serviceId}/policy`: what the agent may spend on one service, and what is left.
 
 use crate::view::{EnabledServiceView, PolicyAnswer};
 use crate::{Agents, own};
@@ -35,7 +35,7 @@ pub(crate) async fn policy(
 ) -> Result<Json<PolicyAnswer>, Failure> {
     let edition = agents.catalog.current(agents.clock.now()).await?;
     let service = edition.catalog.by_reference(&reference);
-    // A record outlives its service's catalog entry, and is then found by UUID alone.
+    // A record outlives its service's catalog entry, and is then found only by UUID.
     let id = service
         .map(|service| service.id)
         .or_else(|| ServiceId::parse(&reference));

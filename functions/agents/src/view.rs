@@ -1,4 +1,4 @@
-//! The wire shapes of this group.
+//! The wire shapes of this group's answers.
 
 use purser_api::{PolicyView, SpendView};
 use purser_domain::{Agent, EnabledService, Service, TrustStatus};
@@ -72,7 +72,7 @@ impl EnabledServiceView {
     }
 }
 
-/// Why authorize refuses every new payment of a service; the catalog answers before the record, as it does there.
+/// Why authorize refuses all new payments to a service. As in authorize, the catalog is checked before the record.
 fn unavailable_reason(enabled: &EnabledService, service: Option<&Service>) -> Option<&'static str> {
     match service {
         None => Some("not_in_catalog"),

@@ -1,7 +1,7 @@
-//! `GET /openapi.json`: the description of the whole API, as it is in the repository.
+//! `GET /openapi.json`: the OpenAPI document of the whole API, as it is in the repository.
 //!
-//! The file is written from the code of all groups by `make openapi`, and a test holds it to them: a function can't
-//! describe the others by itself, since functions do not know each other.
+//! `make openapi` generates the file from the code of all groups, and a test compares them: a function can't describe
+//! the others, since functions don't depend on each other.
 
 use crate::CACHE_CONTROL;
 use axum::http::HeaderMap;

@@ -1,7 +1,7 @@
-//! The public group: what agents can buy, and the description of the API.
+//! The public group: the catalog, and the OpenAPI document.
 //!
-//! Every caller gets the same answer, so that it can be cached; nothing here knows who asks. The catalog is served
-//! from a copy in memory that follows the table within seconds, and its lists are written once for each edition.
+//! Every caller gets the same answer, so that it can be cached; there is no authentication here. The catalog is served
+//! from a copy in memory that follows the table within seconds, and each list is built once per edition.
 
 mod document;
 mod list;
@@ -16,10 +16,10 @@ use response_cache::ResponseCache;
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
 
-/// How long a copy of the catalog's answers may be used without asking again.
+/// How long a cached catalog answer may be used without revalidation.
 const CACHE_CONTROL: &str = "public, max-age=30";
 
-/// What the handlers work with; shared by all of them.
+/// The state that all handlers share.
 struct CatalogApi {
     catalog: CatalogCache,
     prepared: ResponseCache,
@@ -46,7 +46,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         prepared: ResponseCache::default(),
         clock,
     });
-    // The first read opens the connection; a catalog that can't be read yet is asked for again by the first call.
+    // The first read opens the connection; if the catalog can't be read yet, the first call reads it again.
     let _ = catalog_api.catalog.current(catalog_api.clock.now()).await;
     Ok(purser_api::with_middleware(routes().with_state(catalog_api), api))
 }

@@ -1,7 +1,7 @@
 //! `GET /services`: the catalog, with aggregates instead of operations.
 //!
-//! Without a `trust_status` filter disabled services are left out; `slug` answers the list shape with one or no
-//! service.
+//! Without a `trust_status` filter, disabled services are omitted; with `slug`, the answer is a list of one service or
+//! none.
 
 use crate::response_cache::Listing;
 use crate::view::{CategoryName, ServiceItem, ServiceList, TrustStatusName};
@@ -13,7 +13,7 @@ use purser_api::{Cacheable, Failure, Query};
 use purser_domain::{Catalog, Category, Error, Result, Service, TrustStatus};
 use std::sync::Arc;
 
-/// How many services are listed unless the caller says, and at most (`docs/spec.md` §8).
+/// How many services are listed by default, and at most (`docs/spec.md` §8).
 const DEFAULT_LIMIT: u32 = 100;
 const MAX_LIMIT: u32 = 500;
 
@@ -59,7 +59,7 @@ pub(crate) async fn list(
         limit: usize::try_from(limit).unwrap_or(usize::MAX),
     };
     let list = match slug {
-        // As many lists as slugs are not worth keeping, and one service is quickly written.
+        // There are as many such lists as slugs, so they are not cached; one service is cheap to serialize.
         Some(slug) => write(&edition.catalog, listing, |service| service.slug.as_str() == slug)?,
         None => catalog_api
             .prepared

@@ -1,7 +1,7 @@
-//! Answers that are made once for each edition of the catalog, and handed out as they are.
+//! A cache of the catalog's list answers, built once per edition.
 //!
-//! Always true: an answer is of the edition that it is asked for, and few are kept. A list costs some hundred microseconds
-//! to write and a hash over a few hundred kilobytes; the same few lists are what nearly every caller asks for.
+//! Always true: an answer is of the requested edition, and few are cached. Building a list takes some hundred
+//! microseconds, and a hash over a few hundred kilobytes; nearly all callers ask for the same few lists.
 
 use purser_api::Cacheable;
 use purser_domain::{Category, Result, TrustStatus};
@@ -9,11 +9,10 @@ use purser_store::Edition;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How many lists are kept: each takes up to a quarter of a megabyte, and whoever asks for many different ones gets them
-/// made anew.
+/// How many lists are cached: each takes up to a quarter of a megabyte. Other lists are built at every request.
 const MOST_KEPT: usize = 16;
 
-/// Which list.
+/// The parameters of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Listing {
     pub(crate) category: Option<Category>,
@@ -21,7 +20,7 @@ pub(crate) struct Listing {
     pub(crate) limit: usize,
 }
 
-/// The lists of one edition.
+/// The cached lists of one edition.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseCache(Mutex<Kept>);
 
@@ -32,7 +31,7 @@ struct Kept {
 }
 
 impl ResponseCache {
-    /// The list of this edition, made by `make` unless it is kept.
+    /// The list of this edition, from the cache or else from `make`.
     pub(crate) fn list(
         &self,
         edition: &Arc<Edition>,
@@ -42,7 +41,7 @@ impl ResponseCache {
         if let Some(list) = self.kept(edition, listing) {
             return Ok(list);
         }
-        // Outside the lock: two who come at once both make it, and nobody waits.
+        // Outside the lock: two concurrent callers both build it, and none waits.
         let list = make()?;
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !kept.edition.as_ref().is_some_and(|known| Arc::ptr_eq(known, edition)) {

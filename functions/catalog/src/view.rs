@@ -1,4 +1,4 @@
-//! How the catalog is told (`docs/spec.md` §2.1 to §2.3).
+//! The JSON of the catalog (`docs/spec.md` §2.1 to §2.3).
 
 use purser_domain::{Availability, CatalogPayment, Category, Operation, Service, TrustStatus};
 use serde::Serialize;
@@ -169,7 +169,7 @@ impl<'a> From<&'a CatalogPayment> for PaymentView<'a> {
     }
 }
 
-/// Schemas of what the domain has names for: the document's enums are the domain's own.
+/// Schemas of the domain's enums, from the domain's own names.
 macro_rules! names {
     ($($about:literal $schema:ident: $type:ty;)+) => {$(
         #[doc = $about]

@@ -1,4 +1,4 @@
-//! Edits of one entry of the catalog: on the version that the operator saw, one at a time.
+//! Edits of one catalog entry, conditional on the version that the operator saw.
 
 use crate::Operators;
 use crate::view::InternalService;
@@ -8,17 +8,17 @@ use purser_api::{Precondition, versioned};
 use purser_domain::{Error, ErrorKind, ProbeRecord, Result, Service, ServiceId};
 use purser_store::{Backoff, Listed};
 
-/// What became of an edit.
+/// The result of an edit.
 pub(crate) enum Edited {
-    /// There was no such service; now there is.
+    /// The service did not exist, and was created.
     Created(Service),
-    /// This is the service now.
+    /// The service as it is now stored.
     Present(Service),
 }
 
 impl Operators {
-    /// Writes what `change` makes of the stored service, `None` where there is none; `condition` says which version it
-    /// is meant for. What `change` leaves as it is, is not written.
+    /// Writes the result of `change` on the stored service, which is `None` if it does not exist; `condition` is the
+    /// expected version. An edit that changes nothing is not written.
     pub(crate) async fn edit(
         &self,
         id: ServiceId,
@@ -51,19 +51,19 @@ impl Operators {
                     });
                 }
                 Listed::SlugTaken { by } => return Err(ErrorKind::SlugTaken { service: by }.into()),
-                // Judged once more: an edit of whatever is there goes on, any other is told the version.
+                // Check again: an edit of any version goes on, any other is refused with the current version.
                 Listed::Changed { .. } => backoff.wait().await?,
             }
         }
     }
 
-    /// The service with what probes have seen of it, and its version.
+    /// The service with its probe results, and its version.
     pub(crate) async fn show(&self, service: &Service) -> Result<Response> {
         let record = self.catalog.probes(service.id).await?;
         Ok(self.shown(service, &record))
     }
 
-    /// As [`Operators::show`], of what was read.
+    /// As [`Operators::show`], with a record that was already read.
     pub(crate) fn shown(&self, service: &Service, record: &ProbeRecord) -> Response {
         versioned(
             service.version,
@@ -72,18 +72,17 @@ impl Operators {
     }
 }
 
-/// What an edit is meant for.
+/// The condition of an edit.
 #[derive(Clone, Copy)]
 pub(crate) enum Condition {
-    /// A service that there is, at this version.
+    /// The service exists, at this version.
     Existing(Precondition),
-    /// A service that there may be not yet. `If-Match` is required where there is one, as of every write, and says
-    /// nothing where there is none.
+    /// The service may exist. If it does, `If-Match` is required, as for every write; if not, it may be absent.
     Upsert(Option<Precondition>),
 }
 
 impl Condition {
-    /// The condition of an upsert, from what `If-Match` says.
+    /// The condition of an upsert, from `If-Match`.
     pub(crate) fn of_upsert(if_match: Result<Precondition>) -> Result<Self> {
         match if_match {
             Ok(precondition) => Ok(Self::Upsert(Some(precondition))),
@@ -100,14 +99,14 @@ impl Condition {
             }
             (Self::Upsert(None), Some(_)) => Err(ErrorKind::VersionRequired.into()),
             (Self::Upsert(None), None) => Ok(()),
-            // RFC 9110 §13.1.1: `*` is false where there is nothing.
+            // RFC 9110 §13.1.1: `*` is false for what does not exist.
             (Self::Upsert(Some(Precondition::Any)), None) => Err(ErrorKind::VersionConflict { version: 0 }.into()),
             (Self::Upsert(Some(precondition @ Precondition::Version(_))), None) => precondition.holds(0),
         }
     }
 }
 
-/// The edit of a service that must be there.
+/// The edit of a service that must exist.
 pub(crate) fn of_existing(change: impl Fn(&Service) -> Service) -> impl Fn(Option<&Service>) -> Result<Service, Error> {
     move |stored| Ok(change(stored.ok_or(ErrorKind::NotFound)?))
 }

@@ -1,8 +1,7 @@
-//! An entry of the catalog as an operator writes it: read strictly, every problem named at once.
+//! The body of a catalog entry, parsed strictly: one answer names all problems.
 //!
-//! Agents pay by what is written here, so nothing is guessed: a field that is not known is refused by name, amounts are
-//! integers, the payee is an address that money may be sent to, and every address is one that all readers understand
-//! alike.
+//! Agents pay by what is written here, so nothing is guessed: unknown fields are refused by name, amounts are integers,
+//! the payee must be an address that can receive money, and every URL must be one that all parsers read alike.
 
 use purser_api::{Field, HttpMethod, Member, Place, Price, Problems, Said, Schemas, Text, body::annotated, field};
 use purser_domain::{
@@ -12,14 +11,14 @@ use purser_domain::{
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// An item of DynamoDB holds 400 KB. Of these, 200 operations take up to 66 KB for what has a fixed length: each 330
-/// bytes, names included. 192 KiB for everything else leave a third free.
+/// A DynamoDB item holds 400 KB. Of these, the fixed-length parts of 200 operations take up to 66 KB: 330 bytes each,
+/// names included. 192 KiB for everything else leave a third free.
 const MAX_OPERATIONS: usize = 200;
 const MAX_TEXT_BYTES: usize = 192 * 1024;
 
 const MAX_URL_BYTES: usize = 2_048;
 
-/// The one scheme that is paid (`docs/x402.md` §4).
+/// The one supported payment scheme (`docs/x402.md` §4).
 const SCHEME: &str = "exact";
 
 purser_api::body! {
@@ -87,7 +86,7 @@ purser_api::body! {
 }
 
 impl Entry {
-    /// Reads a body; 400 with everything that is wrong with it.
+    /// Parses a body; 400 with all its problems.
     pub(crate) fn parse_whole(body: &Value) -> Result<Self> {
         let entry = Self::parse(body)?;
         let text_bytes = entry.text_bytes();
@@ -99,7 +98,7 @@ impl Entry {
         problems.finish(Some(entry))
     }
 
-    /// The service that results, in place of the stored one.
+    /// The resulting service, which replaces the stored one.
     pub(crate) fn into_service(self, id: ServiceId, stored: Option<&Service>) -> Service {
         let operations = self.operations.0.into_iter();
         Service {
@@ -121,7 +120,7 @@ impl Entry {
         }
     }
 
-    /// The length of everything that has no fixed length, as it is stored.
+    /// The stored length of all parts that have no fixed length.
     fn text_bytes(&self) -> usize {
         let of_service = [
             self.name.0.len(),
@@ -146,7 +145,7 @@ impl Entry {
 }
 
 impl OperationEntry {
-    /// The operation that results. What was seen of it stays as long as it is called as before.
+    /// The resulting operation. Probe results stay as long as it is called as before.
     fn into_operation(self, stored: Option<&Service>) -> Operation {
         let mut operation = Operation {
             id: self.id.0,
@@ -172,14 +171,13 @@ impl OperationEntry {
         operation.fetches_target = match self.fetches_target {
             Said::This(fetches) => Some(fetches),
             Said::Null => None,
-            // An entry that is written again must not take a protection away that it does not name.
+            // An entry that is written again must not remove a protection that it does not name.
             Said::Nothing => before.and_then(|before| before.fetches_target),
         };
         operation.payment = match self.payment {
             Said::This(payment) => Some(payment.into()),
             Said::Null => None,
-            // Such as what a probe filled in: an entry that is written again from where it was first written must not take
-            // a pin away.
+            // A probe may have filled it in: writing the original entry again must not remove the pin.
             Said::Nothing => before.and_then(|before| before.payment.clone()),
         };
         operation
@@ -242,7 +240,7 @@ impl Member for Operations {
     }
 }
 
-/// What has to be a string before anything else is said of it.
+/// A value that must be a string before anything else is checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Str<T>(T);
 
@@ -375,7 +373,7 @@ mod tests {
         })
     }
 
-    /// The body with another value at a pointer; `None` takes the member away.
+    /// The body with another value at a pointer; `None` removes the member.
     fn with(pointer: &str, value: Option<Value>) -> Value {
         let mut body = body();
         let (parent, name) = pointer.rsplit_once('/').unwrap();

@@ -1,8 +1,8 @@
-//! The internal group: how operators keep the catalog true, and have a payment looked at.
+//! The internal group: operators edit the catalog, and request probes and the reconciliation of a payment.
 //!
-//! Every caller carries the internal token, and is refused before anything else is looked at. An edit is made on the
-//! version that its operator saw (`If-Match`), one at a time. What probes see is shown here and changes nothing by itself
-//! (`shared/domain/src/catalog/probe.rs`): an operator accepts it by writing the entry.
+//! Every caller must send the internal token, which is checked first. An edit is conditional on the version that its
+//! operator saw (`If-Match`). Probe results are shown here and change nothing by themselves
+//! (`shared/domain/src/catalog/probe.rs`): an operator accepts them by writing the entry.
 
 mod curated;
 mod edit;
@@ -22,24 +22,24 @@ use purser_store::{CatalogTable, Ledger};
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
 
-/// What the handlers work with; shared by all of them.
+/// The state that all handlers share.
 struct Operators {
     catalog: CatalogTable,
     ledger: Ledger,
-    /// The one network that is paid on.
+    /// The one network that payments use.
     network: Network,
     tokens: InternalTokens,
     clock: Clock,
 }
 
 impl Operators {
-    /// Lets operators in, and nobody else.
+    /// 401 `invalid_internal_token` unless the caller is an operator.
     async fn authenticate(&self, caller: OperatorCredentials) -> Result<()> {
         caller.check(&self.tokens, self.clock.now()).await
     }
 }
 
-/// The service that a path names. Unlike the public routes these take no slug: an edit may change it.
+/// The service that a path names. Unlike public routes, these accept no slug: an edit may change it.
 fn id_in_path(text: &str) -> Result<ServiceId> {
     Ok(ServiceId::parse(text).ok_or(ErrorKind::NotFound)?)
 }

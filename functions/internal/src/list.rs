@@ -1,4 +1,4 @@
-//! `GET /internal/services`: the whole catalog for operators, with what waits for them.
+//! `GET /internal/services`: the whole catalog for operators, with what needs their attention.
 
 use crate::Operators;
 use crate::view::{InternalServiceItem, InternalServiceList};

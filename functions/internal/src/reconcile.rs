@@ -1,5 +1,5 @@
-//! `POST /internal/agents/{agentId}/settlements/{settlementId}/reconcile`: asks for a look at the chain now rather than in
-//! turn, whatever the settlement's state: also at one that was given back, or confirmed long ago.
+//! `POST /internal/agents/{agentId}/settlements/{settlementId}/reconcile`: stores a reconcile request, so that the next
+//! run reconciles this settlement first, whatever its state: also one that is expired, or was confirmed long ago.
 
 use crate::Operators;
 use crate::view::MarkedSettlement;

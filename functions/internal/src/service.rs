@@ -1,4 +1,4 @@
-//! `GET /internal/services/{serviceId}`: one entry of the catalog, with what probes have seen of it.
+//! `GET /internal/services/{serviceId}`: one catalog entry, with its probe results.
 
 use crate::view::InternalService;
 use crate::{Operators, id_in_path};

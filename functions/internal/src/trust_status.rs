@@ -1,4 +1,4 @@
-//! `PUT /internal/services/{serviceId}/trust-status`: how far a service has been checked, as an operator says.
+//! `PUT /internal/services/{serviceId}/trust-status`: sets how far a service has been checked.
 
 use crate::edit::{Condition, Edited, of_existing};
 use crate::view::InternalService;

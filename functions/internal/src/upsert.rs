@@ -1,8 +1,8 @@
-//! `PUT /internal/services/{serviceId}`: creates an entry of the catalog, or replaces it, operations and all.
+//! `PUT /internal/services/{serviceId}`: creates or replaces a catalog entry, with all its operations.
 //!
-//! Everything that readers see follows from the one item that is written, aggregates included, and the claim on the slug
-//! is written with it. What probes have seen is not the operator's to write: it is kept beside the entry, and so is the
-//! availability of operations that are called as before.
+//! Everything that readers see, aggregates included, comes from the one item that is written; the claim on the slug is
+//! written with it. Probe results are not part of the operator's body: they are stored next to the entry and kept, and
+//! so is the availability of operations that are called as before.
 
 use crate::Operators;
 use crate::edit::{Condition, Edited};

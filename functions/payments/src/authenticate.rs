@@ -1,6 +1,6 @@
-//! Who calls, and what is read for them in the same round trip.
+//! Authentication, and what is read for the caller in the same round trip.
 //!
-//! How a caller is counted and a key is judged: `shared/store/src/people/authenticate.rs`.
+//! How calls are counted and keys are checked: `shared/store/src/people/authenticate.rs`.
 
 use crate::Payments;
 use purser_api::AgentCredentials;
@@ -8,14 +8,14 @@ use purser_domain::{CatalogMatch, ErrorKind, Intent, PresentedKey, Result, Servi
 use purser_store::{Authenticated, DecisionInputs, DecisionKeys, Edition, Presented};
 use std::sync::Arc;
 
-/// The service of the catalog that an intent is about.
+/// The catalog's service for an intent.
 pub(crate) fn service_of(intent: &Intent, edition: &Edition) -> Option<ServiceId> {
     let matched = CatalogMatch::of(intent, &edition.catalog).ok()?;
     Some(matched.service.id)
 }
 
 impl Payments {
-    /// The agent behind a call, and what was read for it.
+    /// The agent behind a call, and the decision inputs read for it.
     pub(crate) async fn authenticate(
         &self,
         AgentCredentials { key, scope }: AgentCredentials,
@@ -28,8 +28,9 @@ impl Payments {
             .await
     }
 
-    /// The same for a decision, and the catalog as of now. Its copy is confirmed beside these reads, which go by the service
-    /// that the copy names; what is read for a stranger is the same, whether there is such an agent or not.
+    /// The same for a decision, with the current catalog. The catalog's copy is confirmed concurrently with these
+    /// reads, which use the service in that copy; the reads for an unauthenticated caller are the same, whether the
+    /// agent exists or not.
     pub(crate) async fn authenticate_for_decision(
         &self,
         caller: AgentCredentials,
@@ -40,7 +41,7 @@ impl Payments {
         let guess = self.catalog.latest();
         let guess = guess.as_deref().and_then(service_in);
         let ask = DecisionKeys { service: guess, ..ask };
-        // Boxed, since joining copies a future that is over, and those of the SDK take kilobytes.
+        // Boxed, since joining copies a finished future, and those of the SDK take kilobytes.
         let (edition, caller) = tokio::join!(
             Box::pin(self.catalog.current(self.clock.now())),
             Box::pin(self.authenticate(caller, &ask))
@@ -48,13 +49,13 @@ impl Payments {
         let (edition, mut caller) = (edition?, caller?);
         let service = service_in(&edition);
         if service != guess {
-            // The catalog has changed underneath the guess, or there was none.
+            // The catalog has changed since the guess, or there was none.
             self.read_again(&mut caller, &DecisionKeys { service, ..ask }).await?;
         }
         Ok((edition, caller))
     }
 
-    /// Reads anew for a caller who got in, and judges the key by the agent's record as it is now.
+    /// Reads again for an authenticated caller, and checks the key against the agent's current record.
     pub(crate) async fn read_again(
         &self,
         caller: &mut Authenticated<DecisionInputs>,
@@ -67,8 +68,8 @@ impl Payments {
         Ok(())
     }
 
-    /// One of the caller's settlements, none for an unknown id as for somebody else's; and which settlement the transaction
-    /// has confirmed that it is to be proven by, if it has any.
+    /// One of the caller's settlements, `None` both for an unknown id and for another agent's; and the settlement that
+    /// the transaction in `proof` has confirmed, if any.
     pub(crate) async fn authenticate_for_settlement(
         &self,
         AgentCredentials { key, scope }: AgentCredentials,

@@ -1,15 +1,16 @@
-//! `POST /x402/authorize`: judges a payment, reserves the spend, and signs exactly the payment that was judged.
+//! `POST /x402/authorize`: evaluates a payment, reserves the spend, and signs exactly the evaluated payment.
 //!
-//! What is always true: an answer with a payment in it has its settlement stored and its amount counted; the same key
-//! with the same request is the same settlement and the same signed bytes, whatever was lost on the way; a refusal
-//! leaves nothing but its decision row. Errors, in the order in which they are found: `docs/errors.md`.
+//! What is always true: an answer with a payment has its settlement stored and its amount counted; the same key with
+//! the same request returns the same settlement and the same signed bytes, even if answers were lost; a refusal writes
+//! only its decision row. Errors, in the order in which they are found: `docs/errors.md`.
 //!
-//! From top to bottom: the body is parsed, the caller authenticated, and all that a decision rests on read beside that; then
-//! it is decided, reserved, signed and answered, again from the reads on for as long as something moves underneath.
+//! From top to bottom: the body is parsed, the caller authenticated while the decision inputs are read; then the
+//! decision is made, the amount reserved, the payment signed and the call answered. If the inputs change meanwhile, it
+//! starts again with the reads.
 //!
 //! Deliberately elsewhere: the checks (`shared/domain/src/policy/evaluate.rs`), the transaction
-//! (`shared/store/src/payments/reserve.rs`), the signature (`shared/chain/src/signer.rs`), what is answered to a call that
-//! went before (`idempotency.rs`), and how a refusal is recorded (`refuse.rs`).
+//! (`shared/store/src/payments/reserve.rs`), the signature (`shared/chain/src/signer.rs`), answers to repeated calls
+//! (`idempotency.rs`), and how a refusal is recorded (`refuse.rs`).
 
 use crate::Payments;
 use crate::authenticate::service_of;
@@ -61,7 +62,7 @@ pub(crate) async fn authorize(
     let body = purser_api::json_body(&body);
     let request = body.and_then(|body| Ok((AuthorizeRequest::parse(&body, payments.network)?, body)));
 
-    // The key is judged before the body, so a malformed body reads no more than it takes to judge the key.
+    // The key is checked before the body: for a malformed body only what checks the key is read.
     let parsed = request.as_ref().ok().map(|(request, _)| request);
     let ask = parsed.map_or_else(DecisionKeys::default, |request| DecisionKeys {
         service: None,
@@ -81,13 +82,13 @@ pub(crate) async fn authorize(
     };
     let service = service_of(&request.intent, &edition);
     let mut eviction = Eviction::Eager;
-    // Ends with an error when the storage stays contended, and leaves nothing behind.
+    // Under lasting contention it returns an error, and nothing is written.
     let mut backoff = Backoff::new();
     loop {
         let attempt = authorizing.attempt(&mut caller, &edition.catalog, eviction, balance.take(), &mut backoff);
         match attempt.await? {
             Attempt::Done(answer) => return Ok(answer),
-            // Something moved underneath the decision: read and judge anew, the key, the freeze and the approval included.
+            // The inputs have changed: read and decide again, the key, the freeze and the approval included.
             Attempt::Retry => {
                 eviction = Eviction::Needed;
                 balance = Some(EarlyBalance::of_agent(&payments, &caller.agent));
@@ -99,11 +100,11 @@ pub(crate) async fn authorize(
     }
 }
 
-/// What became of one attempt to answer.
+/// The result of one attempt to answer.
 pub(crate) enum Attempt {
-    /// The answer. What is refused is an error.
+    /// The answer. Refusals are errors.
     Done(Response),
-    /// Something moved underneath the decision, so that it has to be taken again. Nothing was reserved.
+    /// The inputs have changed, so the decision must be made again. Nothing was reserved.
     Retry,
 }
 
@@ -111,14 +112,14 @@ pub(crate) enum Attempt {
 pub(crate) struct Authorizing<'a> {
     pub(crate) payments: &'a Arc<Payments>,
     pub(crate) request: &'a AuthorizeRequest,
-    /// The provider's requirement as it was sent, from which a stored payment's offer is rebuilt.
+    /// The provider's requirement as sent; a replay rebuilds the stored payment's offer from it.
     pub(crate) requirement: &'a Value,
     pub(crate) started: Timestamp,
 }
 
 impl Authorizing<'_> {
-    /// Answers as an earlier call was; or decides on what was read, and commits to it: the payment, the question to a person,
-    /// or the refusal.
+    /// Replays the answer of an earlier call; or decides on what was read, and writes the result: the payment, the
+    /// approval, or the refusal.
     async fn attempt(
         &self,
         caller: &mut Authenticated<DecisionInputs>,
@@ -144,7 +145,7 @@ impl Authorizing<'_> {
                 Decision::NeedsTarget => return Err(Error::field_required("target_url").into()),
                 Decision::Allow(grant) => return Ok(self.reserve(agent, &grant, backoff).await?),
                 Decision::Refuse(denial) => match window_to_read_on(&denial, service_state) {
-                    // The refusal holds; more entries are needed to say when the call fits.
+                    // It is refused in any case; more entries are needed to say when the call fits.
                     Some(window) => self.payments.ledger.read_further(window).await?,
                     None => break denial,
                 },
@@ -157,7 +158,7 @@ impl Authorizing<'_> {
         }
     }
 
-    /// Reserves and signs. The wallet is derived first, so that a seed that does not fit leaves no hold behind.
+    /// Reserves and signs. The wallet is derived first, so that a wrong seed leaves no hold.
     async fn reserve(&self, agent: &Agent, grant: &Grant<'_>, backoff: &mut Backoff) -> Result<Attempt> {
         let Self { payments, request, .. } = self;
         let wallet = self.wallet(agent)?;
@@ -165,7 +166,7 @@ impl Authorizing<'_> {
         let fingerprint = &request.intent.fingerprint;
         match payments.ledger.reserve(grant, &terms, fingerprint, backoff).await? {
             Reserved::Done => {}
-            // What won the race is read and answered like anything that went before.
+            // Whatever won the race is read and answered in the next attempt.
             Reserved::IdempotencyRecord(_) | Reserved::ApprovalUsed { .. } | Reserved::Raced => {
                 return Ok(Attempt::Retry);
             }
@@ -187,7 +188,7 @@ impl Authorizing<'_> {
         Ok(Attempt::Done(answer.into_response()))
     }
 
-    /// The agent's wallet. A seed that does not lead to the address on record must not sign anything.
+    /// The agent's wallet. A seed that does not derive the stored address must not sign anything.
     pub(crate) fn wallet(&self, agent: &Agent) -> Result<Arc<WalletSigner>> {
         let wallet = self
             .payments
@@ -204,7 +205,7 @@ impl Authorizing<'_> {
         }
     }
 
-    /// The terms of a grant: what will be stored, and all that will be signed.
+    /// The terms of a grant: what is stored, and all that is signed.
     fn terms(&self, agent: &Agent, grant: &Grant<'_>) -> Result<Terms> {
         let Self { payments, request, .. } = self;
         let offer = &request.intent.offer;
@@ -237,7 +238,7 @@ impl Authorizing<'_> {
         })
     }
 
-    /// The signed payment of a settlement: the same bytes, however often it is made.
+    /// The signed payment of a settlement: the same bytes each time.
     pub(crate) fn payment(&self, wallet: &WalletSigner, terms: &PaymentTerms, offer: &Offer) -> Result<PaymentHeader> {
         let authorization = TransferAuthorization::of(terms, self.payments.nonce_key.nonce(terms.settlement));
         let signature = wallet

@@ -1,8 +1,9 @@
 //! `POST /x402/check`: what authorize would answer, without any effect on money.
 //!
 //! It does not sign, reserve, stage approvals or write settlements (`docs/spec.md` §4.3). It answers 200 for every
-//! outcome of the policy; malformed requests, unknown callers and unknown services stay errors. Each call is judged anew, by
-//! what holds then. The replay key says only that a repetition is one: for a day another request under it is a conflict.
+//! result of the policy; malformed requests, unknown callers and unknown services stay errors. Each call is evaluated
+//! anew, with the current state. The replay key only detects repetitions: for a day another request under it is a
+//! conflict.
 
 use crate::Payments;
 use crate::early_balance::EarlyBalance;
@@ -59,7 +60,7 @@ pub(crate) async fn check(
     }
 }
 
-/// The decision, read as exactly as authorize would, with reads alone.
+/// The decision, as exact as authorize's, using only reads.
 async fn preflight_reason_of(
     payments: &Payments,
     agent: &Agent,
@@ -78,7 +79,7 @@ async fn preflight_reason_of(
                 let reason = "x402_authorized".to_owned();
                 ("allow", reason, CheckView::all(grant.checks()), grant.at())
             }
-            // Its answer does not say when the call fits, so no entries are read for that.
+            // The answer does not say when the call fits, so no entries are read for that.
             Decision::Refuse(denial) => {
                 let reason = preflight_reason(payments, agent, intent, &denial).await?;
                 let checks = CheckView::all(&denial.checks);
@@ -95,7 +96,7 @@ async fn preflight_reason_of(
     }
 }
 
-/// The reason for a refusal, where nothing is staged for it: a question that is one too many is a block.
+/// The reason for a refusal, where nothing is staged: an approval above the limit of open ones is a block.
 async fn preflight_reason(payments: &Payments, agent: &Agent, intent: &Intent, denial: &Denial) -> Result<Reason> {
     let limit = payments.most_open_approvals;
     let too_many = payments

@@ -1,8 +1,8 @@
 //! `POST /x402/settlements/{settlementId}/complete`: proves the transfer on chain and finalizes the receipt.
 //!
-//! What is always true: a settlement is confirmed only after its exact transfer, carrying its own nonce, was found in
-//! a final block; a transaction confirms one settlement. A provider's word is a place to look, never proof. A payment
-//! that is not there yet is no failure: the answer says to come back.
+//! What is always true: a settlement is confirmed only after its exact transfer, carrying its own nonce, was found in a
+//! final block; a transaction confirms one settlement. A provider's claim says where to search, and is never proof. A
+//! payment that is not there yet is no failure: the answer says to retry.
 
 use crate::Payments;
 use crate::view::{CompleteBody, Completed};
@@ -77,7 +77,7 @@ pub(crate) async fn complete(
     }
 }
 
-/// One line for each proof that was looked at. A failure is what waiting does not mend.
+/// One line for each proof that was checked. A failure is one that waiting does not fix.
 fn log(settlement: &Settlement, tx_hash: TxHash, outcome: &'static str, failure: Option<&'static str>) {
     tracing::info!(
         outcome,
@@ -89,8 +89,8 @@ fn log(settlement: &Settlement, tx_hash: TxHash, outcome: &'static str, failure:
     );
 }
 
-/// Looks for the settlement's own transfer in that transaction, waiting a moment for it to become final. One that the node
-/// does not know can't be said to be wrong before no block can hold it any more.
+/// Searches the transaction for the settlement's own transfer, and waits briefly for it to become final. A transaction
+/// that the node does not know is only wrong once no block can include it any more.
 async fn verify(payments: &Payments, settlement: &Settlement, tx_hash: TxHash) -> Result<Transfer> {
     let expected = Expected::of(&settlement.terms, payments.nonce_key.nonce(settlement.id()));
     let never = |reason| {
@@ -122,8 +122,8 @@ async fn verify(payments: &Payments, settlement: &Settlement, tx_hash: TxHash) -
     }
 }
 
-/// Whether a transaction that the node does not know can't pay the settlement any more, by what the chain has shown: before,
-/// where the settlement has expired; or now. Our clock only says from when on that is worth asking.
+/// Whether the chain has shown that a transaction unknown to the node can't pay the settlement any more: earlier, if
+/// the settlement is expired; or now. Our clock only says when it is worth asking.
 async fn is_too_late(payments: &Payments, settlement: &Settlement, tx_hash: TxHash) -> Result<bool, ChainError> {
     let valid_before = settlement.terms.valid_before;
     match settlement.state {

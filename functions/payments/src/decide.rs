@@ -1,4 +1,4 @@
-//! From facts to a decision: what authorize and the preflight have in common.
+//! From facts to a decision: shared by authorize and the preflight.
 
 use crate::Payments;
 use crate::early_balance::EarlyBalance;
@@ -14,7 +14,7 @@ impl Payments {
         recorded_time(self.clock.now(), service_state.windows())
     }
 
-    /// What a call rests on now that carries no approval, but for the wallet's balance.
+    /// The current facts of a call without approval, except the wallet's balance.
     pub(crate) fn facts<'a>(
         &self,
         agent: &'a Agent,
@@ -38,8 +38,8 @@ impl Payments {
         }
     }
 
-    /// Decides. The wallet's balance is waited for only when everything else is in favour; unless it was asked for early,
-    /// it is asked for then.
+    /// Decides. The wallet's balance is awaited only when all other checks pass; unless it was requested early, it is
+    /// requested then.
     pub(crate) async fn decide<'a>(&self, facts: Facts<'a>, early: Option<EarlyBalance>) -> Decision<'a> {
         match evaluate(&facts) {
             Decision::Allow(grant) => {
@@ -68,8 +68,8 @@ impl Payments {
         }
     }
 
-    /// The agent's wallet's balance, or `None` when the chain can't be asked: the chain enforces balances itself, and
-    /// authorizing must outlive an outage of the RPC node.
+    /// The balance of the agent's wallet, or `None` when the chain can't be reached: the chain enforces balances
+    /// itself, and authorize must work during an outage of the RPC node.
     pub(crate) async fn balance(&self, agent: AgentId, wallet: Address) -> Option<Amount> {
         match self.chain.balance(wallet).await {
             Ok(balance) => Some(balance),

@@ -1,12 +1,13 @@
-//! A wallet's balance, asked for before the agent's record says whose wallet it is.
+//! Requests a wallet's balance before the agent's record is read.
 //!
-//! The node is far away: its answer takes longer than all else that a decision reads. Where an agent's last call here came
-//! down to its balance, the next one most likely does too, and from the same wallet: it is asked for beside those reads.
+//! The node is slow: its answer takes longer than all other reads of a decision. If an agent's last call here reached
+//! the balance check, the next one probably does too, with the same wallet: so the balance is requested concurrently
+//! with those reads.
 //!
-//! Always true: a balance counts for the wallet that it was asked for and for no other, whatever was remembered; only a
-//! key that was good for the agent as it was seen last makes us ask, so no stranger can; asking uses up what is remembered,
-//! so whoever is refused, or repeats a call, makes nobody ask again before a balance counts; and nobody gets in by what is
-//! remembered, since the key is judged by the record that is read now.
+//! Always true: a balance counts only for the wallet that it was requested for; it is requested only for a key that was
+//! valid for the agent's last seen record, so not for an unauthenticated caller; each request uses up the remembered
+//! agent, so a caller who is refused, or repeats a call, causes no other request before a balance check is reached
+//! again; and a remembered agent authenticates no call, since the key is checked against the record that is read now.
 
 use crate::Payments;
 use purser_api::AgentCredentials;
@@ -16,15 +17,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
-/// How many agents one environment keeps in mind; beyond that it starts anew. A record takes a few kilobytes.
+/// How many agents one environment remembers; beyond that it starts anew. A record takes a few kilobytes.
 const MOST_SEEN: usize = 1_000;
 
-/// The agents whose last call here came down to their balance, as their records were then.
+/// The agents whose last call here reached the balance check, with their records at that time.
 #[derive(Debug, Default)]
 pub(crate) struct SeenAgents(Mutex<HashMap<AgentId, Agent>>);
 
 impl SeenAgents {
-    /// Keeps an agent in mind, whose key was found good and whose balance counts.
+    /// Remembers an agent whose key is valid and whose call reached the balance check.
     pub(crate) fn remember(&self, agent: &Agent) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.get(&agent.id).is_some_and(|known| known.version == agent.version) {
@@ -36,7 +37,7 @@ impl SeenAgents {
         seen.insert(agent.id, agent.clone());
     }
 
-    /// The agent that presents this key, if the key was good for it as it was seen last; it is not in mind any more.
+    /// The agent with this key, if the key was valid for its last seen record; the agent is then forgotten.
     fn take(&self, caller: &AgentCredentials, now: Timestamp) -> Option<Agent> {
         let key = caller.key.as_ref().ok()?;
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -47,22 +48,22 @@ impl SeenAgents {
     }
 }
 
-/// A balance that is being asked for. Nobody asks any more once this is dropped.
+/// A balance request in progress. Dropping it cancels the request.
 #[derive(Debug)]
 pub(crate) struct EarlyBalance {
-    /// Whose it is.
+    /// The wallet whose balance it is.
     wallet: Address,
     asking: JoinSet<Option<Amount>>,
 }
 
 impl EarlyBalance {
-    /// Begins to ask, where the caller's last call came down to its balance.
+    /// Starts the request, if the caller's last call reached the balance check.
     pub(crate) fn of_caller(payments: &Arc<Payments>, caller: &AgentCredentials) -> Option<Self> {
         let agent = payments.seen.take(caller, payments.clock.now())?;
         Some(Self::of_agent(payments, &agent))
     }
 
-    /// Begins to ask for the agent's.
+    /// Starts the request for the agent's wallet.
     pub(crate) fn of_agent(payments: &Arc<Payments>, agent: &Agent) -> Self {
         let (id, wallet) = (agent.id, agent.wallet.address);
         let payments = Arc::clone(payments);
@@ -71,7 +72,7 @@ impl EarlyBalance {
         Self { wallet, asking }
     }
 
-    /// The answer, if it was asked for this wallet.
+    /// The balance, if it was requested for this wallet; the inner `None` when the chain can't be reached.
     pub(crate) async fn of_wallet(mut self, wallet: Address) -> Option<Option<Amount>> {
         if self.wallet != wallet {
             return None;

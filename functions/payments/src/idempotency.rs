@@ -1,8 +1,8 @@
-//! What earlier calls and people have settled, and is answered before anything is judged: authorize's idempotency and its
-//! approvals (`docs/spec.md` §3.3, §7).
+//! Answers to calls that earlier calls or people have already decided, before any evaluation: authorize's idempotency
+//! and its approvals (`docs/spec.md` §3.3, §7).
 //!
-//! The stored outcome wins over today's policy and today's catalog, but not over a freeze: what is signed could still be
-//! paid with.
+//! The stored result takes precedence over the current policy and catalog, but not over a freeze: signed bytes could
+//! still be used to pay.
 
 use crate::authorize::Authorizing;
 use crate::view::Authorized;
@@ -14,16 +14,17 @@ use purser_domain::{
 };
 use purser_store::{DecisionInputs, IdempotencyRecord};
 
-/// What went before this call.
+/// The outcome of earlier calls and approvals.
 pub(crate) enum PriorOutcome {
-    /// It is answered: the stored outcome wins over today's policy and today's catalog.
+    /// There is an answer: the stored result takes precedence over the current policy and catalog.
     Answered(Box<Response>),
-    /// It has to be judged; with the approval that a person gave for exactly this request, if it carries one.
+    /// The call must be evaluated; with the approval that a person gave for exactly this request, if it carries one.
     Open(Option<ApprovalId>),
 }
 
 impl Authorizing<'_> {
-    /// What went before. An executed approval answers first, then the key, then the approval's own state.
+    /// Answers from earlier calls and approvals: an executed approval first, then the key, then the approval's own
+    /// state.
     pub(crate) async fn before(&self, agent: &Agent, inputs: &DecisionInputs) -> Result<PriorOutcome, Failure> {
         let carried = match (self.request.approval, &inputs.approval) {
             (None, _) => None,
@@ -76,7 +77,7 @@ impl Authorizing<'_> {
         }
     }
 
-    /// The answer to a call whose approval does not let it run: not yet, not any more, or not without being sent along.
+    /// The answer to a call whose approval does not allow it: not decided yet, no longer usable, or not sent along.
     async fn unresolved(&self, agent: &Agent, approval: &Approval, transaction: TransactionId) -> Result<Error> {
         match approval.status(self.payments.clock.now()) {
             ApprovalStatus::Pending | ApprovalStatus::Approved => Ok(self.waiting(approval, transaction, Vec::new())),
@@ -86,21 +87,21 @@ impl Authorizing<'_> {
         }
     }
 
-    /// Refuses a call whose approval can't be used, and records that it was tried.
+    /// Refuses a call whose approval can't be used, and records the attempt.
     async fn refuse_approval(&self, agent: &Agent, approval: &Approval, block: Block) -> Result<Error> {
         let about = (approval.service, approval.operation.clone());
         self.refuse_unjudged(agent, about, block, Some(approval.id)).await
     }
 
-    /// Refuses a frozen agent what it was authorized before: what is signed could still be paid with.
+    /// Refuses to return an earlier payment to a frozen agent: signed bytes could still be used to pay.
     async fn frozen(&self, agent: &Agent, bound: &BoundPayment) -> Result<Error> {
         let Settlement { terms, .. } = self.bound_settlement(agent, bound).await?;
         let about = (terms.service, terms.operation);
         self.refuse_unjudged(agent, about, Block::AgentFrozen, None).await
     }
 
-    /// The stored outcome of an earlier call: while the chain would still take it, the same settlement and the same signed
-    /// bytes; afterwards, where the settlement stands.
+    /// The stored result of an earlier call: while the chain would still accept the payment, the same settlement and
+    /// the same signed bytes; afterwards, the settlement's state.
     async fn replay(&self, agent: &Agent, bound: &BoundPayment) -> Result<Response> {
         let network = self.payments.network;
         let usable = self.payments.clock.now() < bound.valid_before;

@@ -1,9 +1,9 @@
 //! The agent-key group that moves money: preflight, authorize, complete and receipts.
 //!
-//! One file per endpoint, each with its contract in its header. `authenticate.rs` says who calls, and `decide.rs` whether
-//! they may pay, over an `early_balance.rs`: preflight and authorize share both. `idempotency.rs` and `refuse.rs` are
-//! authorize's other answers, and `view.rs` is the wire shapes. Every handler goes parse, decide, commit, reply. Only this
-//! function holds the wallet seed and the nonce key.
+//! One file per endpoint, each with its contract in its header. `authenticate.rs` identifies the caller, and
+//! `decide.rs` decides whether it may pay, with an `early_balance.rs`: preflight and authorize share both.
+//! `idempotency.rs` and `refuse.rs` are authorize's other answers, and `view.rs` has the wire shapes. Every handler has
+//! the order parse, decide, commit, reply. Only this function holds the wallet seed and the nonce key.
 
 mod authenticate;
 mod authorize;
@@ -28,7 +28,7 @@ use settings::Settings;
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
 
-/// What the handlers work with; shared by all of them.
+/// The state that all handlers share.
 struct Payments {
     ledger: Ledger,
     catalog: CatalogCache,
@@ -40,12 +40,12 @@ struct Payments {
     clock: Clock,
     entropy: Entropy,
     network: Network,
-    /// The longest that a signed payment stays usable, whatever the provider asks for.
+    /// The longest validity of a signed payment, whatever the provider asks for.
     max_authorization: Duration,
     approval_ttl: Duration,
-    /// How many of an agent's approvals may wait for a person.
+    /// How many of an agent's approvals may be open.
     most_open_approvals: u32,
-    /// How long complete waits for a transaction to become final before it says "not yet".
+    /// How long complete waits for a transaction to become final before it answers "not yet".
     backoff: std::time::Duration,
     provider_proof: ProviderProof,
 }
@@ -65,7 +65,7 @@ pub fn openapi() -> OpenApi {
 }
 
 /// The group, ready to serve: configuration and secrets are read, and the first connections opened, before the first
-/// request is there.
+/// request.
 pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let http = boot.http.clone();
     router_over(boot, |network, rpc_url, finality| {
@@ -74,8 +74,8 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     .await
 }
 
-/// As [`router`], over the chain that `chain` makes of the network, the node's address and the finality: the simulation
-/// has one of its own.
+/// As [`router`], over the chain that `chain` makes from the network, the node's address and the finality: the
+/// simulation has its own.
 pub async fn router_over(
     boot: Boot,
     chain: impl FnOnce(Network, &str, Finality) -> Result<Chain, ChainError>,
@@ -92,7 +92,7 @@ pub async fn router_over(
     let settings = Settings::from_env(&mut env);
     let (api, settings) = env.finish((api, settings))?;
 
-    // Beside the catalog, which takes two calls after one another.
+    // Concurrently with reading the catalog, which takes two calls in sequence.
     let arns = [
         settings.wallet_seed_secret,
         settings.nonce_key_secret,
@@ -110,12 +110,12 @@ pub async fn router_over(
     let catalog = CatalogCache::new(CatalogTable::new(db.clone(), settings.catalog_table));
     let (_warm, (seed, nonce_key, chain)) = tokio::try_join!(
         biased;
-        // The first read opens the connection; a catalog that can't be read yet is asked for again by the first call.
+        // The first read opens the connection; if the catalog can't be read yet, the first call reads it again.
         async { Ok::<_, BootError>(catalog.current(clock.now()).await.ok()) },
         async {
             let (seed, nonce_key, rpc_url) = keys.await?;
             let chain = Arc::new(chain(settings.network, &rpc_url, settings.finality)?);
-            // Nobody waits for it here: not every call needs the node, and it may be down.
+            // Not awaited: not every call needs the node, and it may be down.
             let greeted = Arc::clone(&chain);
             tokio::spawn(async move { greeted.warm_up().await });
             Ok((seed, nonce_key, chain))

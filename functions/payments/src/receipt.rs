@@ -1,4 +1,4 @@
-//! `GET /x402/settlements/{settlementId}`: one receipt. Another agent's, and an unknown one, are alike not found.
+//! `GET /x402/settlements/{settlementId}`: one receipt. Another agent's and an unknown one are both not found.
 
 use crate::Payments;
 use axum::Json;

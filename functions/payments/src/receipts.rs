@@ -10,7 +10,7 @@ use purser_domain::{AgentId, ErrorKind};
 use purser_store::DecisionKeys;
 use std::sync::Arc;
 
-/// How many receipts are listed unless the caller says, and at most (`docs/spec.md` §8).
+/// How many receipts are listed by default, and at most (`docs/spec.md` §8).
 const DEFAULT_LIMIT: u32 = 25;
 const MAX_LIMIT: u32 = 100;
 

@@ -1,4 +1,4 @@
-//! What authorize says no with: refusals, and the question to a person. Each is recorded before it is answered.
+//! Authorize's refusals and escalations. Each is recorded before it is answered.
 
 use crate::authorize::{Attempt, Authorizing};
 use purser_api::Failure;
@@ -8,13 +8,12 @@ use purser_domain::{
 };
 use purser_store::{Backoff, Cleared, Escalated, ServiceState};
 
-/// How long a call may go through a window, from its own beginning: what is left of the function's 15 s is for what was to
-/// be decided.
+/// How long after its start a call may still evict entries: the rest of the function's 15 s is for the decision.
 const LONGEST: Duration = Duration::from_secs_u32(8);
 
 impl Authorizing<'_> {
-    /// Refuses, once the refusal is as exact as an allow: its window hides nothing that no longer counts, and nothing was
-    /// written between reading it and now.
+    /// Refuses, once the refusal is as exact as an allow: its window hides no expired entry, and nothing was written to
+    /// it between the read and now.
     pub(crate) async fn refuse(
         &self,
         agent: &Agent,
@@ -37,8 +36,8 @@ impl Authorizing<'_> {
         Err(self.record(self.judged(agent, matched, denial)?).await?.into())
     }
 
-    /// Evicts all that has rolled out of a window, one transaction after another. Whoever has no time left for it comes back,
-    /// and goes on where this call has stopped.
+    /// Evicts all expired entries of a window, one transaction after another. A caller without time left gets an error
+    /// and retries; the retry continues where this call stopped.
     async fn clear(&self, window: &Window, at: Timestamp) -> Result<()> {
         let mut backoff = Backoff::new();
         loop {
@@ -51,7 +50,7 @@ impl Authorizing<'_> {
         }
     }
 
-    /// An error where the call has gone through a window for long enough.
+    /// An error if the call has been evicting for too long.
     fn still_in_time(&self) -> Result<()> {
         if self.payments.clock.now().since(self.started) < LONGEST {
             Ok(())
@@ -61,7 +60,7 @@ impl Authorizing<'_> {
         }
     }
 
-    /// Stages the question to a person, or joins the same question that is open already.
+    /// Stages an approval, or joins the same one if it is open already.
     pub(crate) async fn escalate(
         &self,
         agent: &Agent,
@@ -97,7 +96,7 @@ impl Authorizing<'_> {
         Err(self.waiting(&approval, transaction, checks).into())
     }
 
-    /// The escalation's own answer, however often it is asked for.
+    /// The escalation's answer, the same each time.
     pub(crate) fn waiting(&self, approval: &Approval, transaction: TransactionId, checks: Vec<Check>) -> Error {
         let reason = Reason::ApprovalRequired {
             approval: Some(approval.id),
@@ -108,7 +107,7 @@ impl Authorizing<'_> {
         self.refused(transaction, reason, checks)
     }
 
-    /// Records and answers a refusal that no check was needed for.
+    /// Records and answers a refusal that needed no check.
     pub(crate) async fn refuse_unjudged(
         &self,
         agent: &Agent,
@@ -130,7 +129,7 @@ impl Authorizing<'_> {
         self.record(record).await
     }
 
-    /// What the checks have found, as it is recorded.
+    /// The result of the checks, as it is recorded.
     fn judged(&self, agent: &Agent, matched: CatalogMatch<'_>, denial: Denial) -> Result<DecisionRecord> {
         let intent = &self.request.intent;
         let operation = matched.operation.map(|operation| &operation.slug);
@@ -205,13 +204,13 @@ impl Authorizing<'_> {
     }
 }
 
-/// The window that is to be read on in, where more of its entries tell when a refused call fits.
+/// The window to read further, if more of its entries show when a refused call fits.
 pub(crate) fn window_to_read_on<'a>(denial: &Denial, service_state: &'a mut ServiceState) -> Option<&'a mut Window> {
     let (window, fits) = refusing_window(&denial.reason, service_state)?;
     (!window.hides_expired(denial.at) && window.tells_more(fits)).then_some(window)
 }
 
-/// The window that a refusal rests on, and when it said the call fits; `None` for refusals that rest on none.
+/// The window that a refusal depends on, and when it says that the call fits; `None` for refusals without a window.
 fn refusing_window<'a>(reason: &Reason, service_state: &'a mut ServiceState) -> Option<(&'a mut Window, RetryAt)> {
     match reason {
         Reason::DailyLimit { retry_at, .. } => Some((&mut service_state.day, *retry_at)),

@@ -47,7 +47,7 @@ impl Settings {
             },
             max_authorization: Duration::from_secs_u32(env.number("MAX_AUTHORIZATION_SECONDS", 900, 30..=3_600)),
             approval_ttl: Duration::from_secs_u32(env.number("APPROVAL_TTL_SECONDS", 86_400, 60..=31 * 86_400)),
-            // A set of a hundred ids is 3.6 KB: four write units each time that one is added, eight in a transaction.
+            // A set of a hundred ids is 3.6 KB: adding one costs four write units, eight in a transaction.
             most_open_approvals: env.number("MAX_OPEN_APPROVALS", 20, 1..=100),
             backoff: std::time::Duration::from_secs(env.number("FINALITY_PATIENCE_SECONDS", 3, 0..=10)),
             provider_proof,

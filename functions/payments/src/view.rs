@@ -57,7 +57,7 @@ pub(crate) struct Payment {
 }
 
 impl Authorized {
-    /// The answer while the payment can be used.
+    /// The answer while the payment is usable.
     pub(crate) fn with_payment(terms: &PaymentTerms, version: X402Version, payment: PaymentHeader) -> Self {
         let payment = Payment {
             x402_version: version.number(),
@@ -68,7 +68,7 @@ impl Authorized {
         Self::of(terms, &SettlementState::Authorized, Some(payment))
     }
 
-    /// The answer when it can't be used any more.
+    /// The answer when it is no longer usable.
     pub(crate) fn without_payment(settlement: &Settlement) -> Self {
         Self::of(&PaymentTerms::of(&settlement.terms), &settlement.state, None)
     }

@@ -1,8 +1,8 @@
-//! Whom a probe may call: addresses of the public internet, and nothing near us.
+//! Which addresses a probe may call: those of the public internet, and no internal ones (SSRF).
 //!
-//! The catalog's addresses come from outside, and names are answered by whoever owns them. A probe that followed them
-//! anywhere would read the metadata service, the runtime's own API and whatever else answers inside (SSRF). So the
-//! judgement is a list of what may be called, and every other range, known or not, is refused.
+//! The catalog's URLs come from outside, and the owner of a name controls its DNS answer. A probe that called any
+//! address would reach the metadata service, the runtime's own API and other internal services. So only global unicast
+//! addresses may be called, and every other range, known or not, is refused.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use url::{Host, Url};
@@ -10,10 +10,10 @@ use url::{Host, Url};
 /// IPv4 ranges that are not globally reachable unicast (IANA IPv4 Special-Purpose Address Registry), with multicast and
 /// the reserved top.
 const NOT_PUBLIC_V4: &[(Ipv4Addr, u32)] = &[
-    // This network, and the unspecified address.
+    // This network, with the unspecified address.
     (Ipv4Addr::UNSPECIFIED, 8),
     (Ipv4Addr::new(10, 0, 0, 0), 8),
-    // Carrier-grade NAT; clouds put internal services there.
+    // Carrier-grade NAT; clouds use it for internal services.
     (Ipv4Addr::new(100, 64, 0, 0), 10),
     // The runtime's own API is here.
     (Ipv4Addr::new(127, 0, 0, 0), 8),
@@ -32,12 +32,12 @@ const NOT_PUBLIC_V4: &[(Ipv4Addr, u32)] = &[
     (Ipv4Addr::new(224, 0, 0, 0), 3),
 ];
 
-/// The only IPv6 range that is given out for global unicast (RFC 4291 §2.4, IANA). IPv4-mapped, NAT64, unique local,
-/// link-local, multicast and everything to come lie outside.
+/// The only IPv6 range allocated for global unicast (RFC 4291 §2.4, IANA). IPv4-mapped, NAT64, unique local,
+/// link-local, multicast and future ranges are outside of it.
 const GLOBAL_V6: (Ipv6Addr, u32) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
 
-/// What of it is not globally reachable (IANA IPv6 Special-Purpose Address Registry), or holds an IPv4 address that a
-/// relay would send the call to.
+/// The parts of it that are not globally reachable (IANA IPv6 Special-Purpose Address Registry), or that contain an
+/// IPv4 address to which a relay would forward the call.
 const NOT_PUBLIC_V6: &[(Ipv6Addr, u32)] = &[
     // Protocol assignments: Teredo, benchmarking, ORCHID.
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),
@@ -65,10 +65,11 @@ pub(crate) fn is_public(ip: IpAddr) -> bool {
     }
 }
 
-/// Whether an address may be called, as far as it can be told before its name is resolved.
+/// Whether a URL may be called, as far as can be known before its name is resolved.
 pub(crate) fn may_be_public(url: &Url) -> bool {
     match url.host() {
-        // A literal is not resolved, so nothing else would judge it. The reader has made one form of the many of IPv4.
+        // An IP literal is not resolved, so it is only checked here. The URL parser has normalized the many forms of
+        // IPv4.
         Some(Host::Ipv4(ip)) => is_public(ip.into()),
         Some(Host::Ipv6(ip)) => is_public(ip.into()),
         Some(Host::Domain(name)) => !is_local_name(name),
@@ -76,13 +77,13 @@ pub(crate) fn may_be_public(url: &Url) -> bool {
     }
 }
 
-/// Whether a name means this machine whatever it resolves to (RFC 6761 §6.3).
+/// Whether a name always means this machine (RFC 6761 §6.3).
 fn is_local_name(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
     name == "localhost" || name.ends_with(".localhost")
 }
 
-/// `host:port` of an address, as both ends of a comparison are written.
+/// `host:port` of a URL, the form for comparisons.
 pub(crate) fn authority(url: &Url) -> Option<String> {
     Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?))
 }
@@ -92,7 +93,7 @@ pub(crate) fn parse_authority(text: &str) -> Option<String> {
     let (_, port) = text.rsplit_once(':')?;
     port.parse::<u16>().ok()?;
     let url = Url::parse(&format!("http://{text}/")).ok()?;
-    // The reader must have seen a host and a port and nothing else; there are no wildcards.
+    // The parser must have read a host and a port and nothing else; there are no wildcards.
     let read = authority(&url)?;
     (read.eq_ignore_ascii_case(text) && !text.contains('*')).then_some(read)
 }

@@ -1,9 +1,9 @@
-//! One call of a provider without paying, and what it says.
+//! One call of a provider without paying, and the answer.
 //!
-//! Always true: a connection goes to an address that was judged here, as it was judged, at every step of a redirect; a
-//! call ends within its time, whatever the other side does; and no more is kept of an answer than what it costs.
+//! Always true: a connection goes only to an address that was checked here, at every step of a redirect, with no other
+//! resolution in between; a call ends in time, whatever the other side does; and only the price is kept of an answer.
 //!
-//! What is read is a stranger's word. It reaches the catalog through `purser_domain::Service::probed` alone.
+//! The answer is untrusted. It reaches the catalog only through `purser_domain::Service::probed`.
 
 use crate::address::{authority, is_public, may_be_public};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -19,11 +19,11 @@ use std::{collections::BTreeSet, error::Error as StdError, net::SocketAddr, time
 
 /// One call, its redirects included.
 pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(10);
-/// As many hops as shops need: to https, to `www`, to the version.
+/// As many hops as sites need: to https, to `www`, to the version.
 const MAX_REDIRECTS: usize = 3;
-/// Requirements of either version measure two to three KiB.
+/// Requirements of either version have two to three KiB.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
-/// Servers send two dozen.
+/// Servers usually send about two dozen.
 const MAX_HEADERS: usize = 100;
 
 const USER_AGENT: &str = concat!("Purser-Probe/", env!("CARGO_PKG_VERSION"));
@@ -32,29 +32,29 @@ const PAYMENT_REQUIRED: HeaderName = HeaderName::from_static("payment-required")
 /// Calls providers.
 pub(crate) struct Caller {
     network: Network,
-    /// `host:port` that may be anywhere: the local stack's.
+    /// `host:port` that may have any address: for the local stack.
     allowed: BTreeSet<String>,
-    /// Connects to public addresses alone.
+    /// Connects only to public addresses.
     strict: Client,
-    /// Connects to wherever it is sent, and is only sent to what is allowed.
+    /// Connects to any address; used only for the allowed hosts.
     plain: Client,
     longest: Duration,
 }
 
 impl Caller {
-    /// A caller for offers on that network. `longest` bounds a call.
+    /// A caller for offers on that network. `longest` is the timeout of a call.
     pub(crate) fn new(network: Network, allowed: BTreeSet<String>, longest: Duration) -> reqwest::Result<Self> {
         let client = || {
             Client::builder()
                 .user_agent(USER_AGENT)
-                // A redirect is judged like a first address, so it is followed by hand.
+                // Redirects are checked like the first address, so they are followed by hand.
                 .redirect(Policy::none())
-                // A proxy would resolve names in our place.
+                // A proxy would resolve names itself.
                 .no_proxy()
                 .referer(false)
                 .http1_only()
                 .http1_max_headers(MAX_HEADERS)
-                // Between two runs a function is frozen, and its connections die.
+                // A function is frozen between two runs, and its connections end.
                 .pool_max_idle_per_host(0)
         };
         Ok(Self {
@@ -78,7 +78,7 @@ impl Caller {
     }
 
     async fn call(&self, method: &str, mut url: Url) -> ProbeResult {
-        // Of the others nobody knows what they do without payment.
+        // The effect of other methods without payment is unknown.
         let method = match method {
             "GET" => Method::GET,
             "HEAD" => Method::HEAD,
@@ -107,7 +107,7 @@ impl Caller {
         request.send().await.map_err(|error| obstacle_of(&error))
     }
 
-    /// The client that may call an address. Names are judged once more when they have been resolved: [`Vetted`].
+    /// The client that may call a URL. Names are checked again after they are resolved: [`Vetted`].
     fn client_for(&self, url: &Url) -> Result<&Client, Obstacle> {
         if authority(url).is_some_and(|authority| self.allowed.contains(&authority)) {
             return Ok(&self.plain);
@@ -127,7 +127,7 @@ impl Caller {
         if status != StatusCode::PAYMENT_REQUIRED {
             return Err(Obstacle::Status(status.as_u16()));
         }
-        // v2 writes the requirement into a header, v1 into the body (`docs/x402.md` §1, §2).
+        // v2 has the requirement in a header, v1 in the body (`docs/x402.md` §1, §2).
         let requirement = match in_header(response.headers())? {
             Some(requirement) => requirement,
             None => parse_json(&body(response).await?).map_err(|_| Obstacle::NotX402)?,
@@ -136,8 +136,8 @@ impl Caller {
     }
 }
 
-/// Where a redirect leads. What a browser would turn into another request is not followed, and neither is the way from
-/// https to http, on which anybody could answer.
+/// The target of a redirect. Not followed: a redirect that a browser would turn into another request, and one from
+/// https to http, which anyone on the network path could answer.
 fn next(method: &Method, url: &Url, response: &Response) -> Result<Url, Obstacle> {
     let keeps_method = matches!(
         response.status(),
@@ -157,7 +157,7 @@ fn next(method: &Method, url: &Url, response: &Response) -> Result<Url, Obstacle
     target.filter(plain).filter(as_safe).ok_or(Obstacle::BadRedirect)
 }
 
-/// The requirement in `PAYMENT-REQUIRED`: strict base64 of a JSON object, once.
+/// The requirement in `PAYMENT-REQUIRED`: strict base64 of a JSON object; the header may occur once.
 fn in_header(headers: &HeaderMap) -> Result<Option<Value>, Obstacle> {
     let mut values = headers.get_all(PAYMENT_REQUIRED).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -182,8 +182,8 @@ async fn body(mut response: Response) -> Result<Vec<u8>, Obstacle> {
     Ok(body)
 }
 
-/// Resolves names, and answers nothing where any of the addresses is not public. The connection is made to what it
-/// answers, so that a name can't mean one thing when it is judged and another when it is called (DNS rebinding).
+/// Resolves names, and fails if any of the addresses is not public. The connection uses the returned addresses, so a
+/// name can't resolve to one address for the check and another for the call (DNS rebinding).
 struct Vetted;
 
 /// Why a name is not called.
@@ -276,7 +276,7 @@ mod tests {
         })
     }
 
-    /// Paid to GET and HEAD; to POST only with the body and the type that a probe sends.
+    /// Answers 402 to GET and HEAD; to POST only with the body and the type that a probe sends.
     async fn paid(headers: HeaderMap, method: Method, body: Bytes) -> axum::response::Response {
         assert!(
             headers[header::USER_AGENT]
@@ -422,7 +422,7 @@ mod tests {
             ("PUT", "/v2", Err(Obstacle::MethodNotProbed)),
             ("get", "/v2", Err(Obstacle::MethodNotProbed)),
             ("GET", "/v1", Ok(asks())),
-            // Its requirement is in a body, which HEAD does not get.
+            // Its requirement is in the body, which HEAD does not get.
             ("HEAD", "/v1", Err(Obstacle::NotX402)),
             ("GET", "/cheapest", Ok(asks())),
             ("GET", "/free", Ok(Quote::Free)),
@@ -468,7 +468,7 @@ mod tests {
     async fn nothing_near_us_is_called_however_it_is_named() {
         let authority = provider().await;
         let (_, port) = authority.split_once(':').unwrap();
-        // All of these would be answered by the provider here, or by nobody; only one is allowed.
+        // The provider here, or no one, would answer all of these; only one is allowed.
         let allowed = caller(&[&authority], LONG);
         let strict = caller(&[], LONG);
         assert_eq!(
@@ -486,7 +486,7 @@ mod tests {
             "x.localhost",
         ] {
             let (host, url) = (format!("{host}:{port}"), format!("http://{host}:{port}/v2"));
-            // `127.1` is another spelling of what is allowed.
+            // `127.1` is another spelling of the allowed address.
             let expected = if host.starts_with("127.1:") {
                 Ok(asks())
             } else {
@@ -509,7 +509,7 @@ mod tests {
                 "{url}"
             );
         }
-        // The same host and another port is another address.
+        // The same host with another port is another address.
         let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", other.local_addr().unwrap());
         assert_eq!(call(&allowed, "GET", &url).await, Err(Obstacle::BlockedAddress));
@@ -520,7 +520,7 @@ mod tests {
         let authority = provider().await;
         let (_, port) = authority.split_once(':').unwrap();
         let caller = caller(&[], LONG);
-        // Past the judgement of the name itself: as a name of the internet that resolves to this machine.
+        // Skips the check of the name itself, as for a public name that resolves to this machine.
         let error = caller
             .strict
             .get(format!("http://localhost:{port}/v2"))
@@ -547,10 +547,10 @@ mod tests {
         assert_eq!(obstacle_of(&error), Obstacle::UnknownHost);
     }
 
-    /// A server that says `head` and then goes on saying `rest`.
+    /// A server that sends `head`, and then `rest` repeatedly.
     async fn talker(head: &'static str, rest: &'static [u8]) -> String {
         async fn talk(mut stream: TcpStream, head: &str, rest: &[u8]) -> std::io::Result<()> {
-            // Who speaks before it is asked is not speaking HTTP.
+            // An HTTP server reads the request before it answers.
             let mut request = [0; 1_024];
             let _ = stream.read(&mut request).await?;
             stream.write_all(head.as_bytes()).await?;

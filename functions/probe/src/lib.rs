@@ -1,11 +1,10 @@
-//! The probe: keeps looking at what the catalog's operations really cost.
+//! The probe: checks regularly what the catalog's operations really cost.
 //!
-//! A schedule calls it every minute. Each run takes the operations that are due - asked for by an operator, never seen,
-//! or not seen for a while - calls their providers without paying, and records what they say. It is safe to run twice at
-//! once, or to be cut off: a result is only recorded on the entry that it was seen for, and what was not recorded is due
-//! again.
+//! A schedule calls it every minute. Each run takes the operations that are due - requested by an operator, never
+//! probed, or not probed for a while - calls their providers without paying, and records the results. Runs may overlap
+//! or be cut off: a result is recorded only on the entry that it was made for, and what was not recorded is due again.
 //!
-//! Deliberately elsewhere: what an answer may change of the catalog (`shared/domain/src/catalog/probe.rs`).
+//! Deliberately elsewhere: what a probe result may change in the catalog (`shared/domain/src/catalog/probe.rs`).
 
 mod address;
 mod call;
@@ -20,14 +19,14 @@ use purser_store::{CatalogTable, Listed};
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// The most operations of one run. With [`SERVICES_AT_ONCE`] times [`CALLS_PER_SERVICE`] calls at once of ten seconds
-/// each, 100 are done in 40 s at the worst where they belong to many services.
+/// The most operations of one run. [`SERVICES_AT_ONCE`] times [`CALLS_PER_SERVICE`] calls run concurrently, for ten
+/// seconds each: 100 take 40 s at worst, if they belong to many services.
 const MOST_OPERATIONS: usize = 100;
-/// How many services are looked at at once.
+/// How many services are probed concurrently.
 const SERVICES_AT_ONCE: usize = 8;
-/// How many calls a provider gets at once.
+/// How many concurrent calls a provider gets.
 const CALLS_PER_SERVICE: usize = 4;
-/// What recording takes at most: two attempts of a transaction, and a pause.
+/// The longest time for recording: two attempts of a transaction, and a pause.
 const RECORDING: Duration = Duration::from_secs(5);
 
 /// The probe, ready to run. Clones share everything.
@@ -41,14 +40,15 @@ struct Shared {
     interval: Length,
 }
 
-/// What a run did.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// How many services were recorded.
     pub services: usize,
     /// How many operations were recorded.
     pub operations: usize,
-    /// How many services could not be recorded: something moved underneath, or the database failed. They are due again.
+    /// How many services could not be recorded: the entry changed meanwhile, or the database failed. They are due
+    /// again.
     pub dropped: usize,
 }
 
@@ -85,9 +85,9 @@ impl Probe {
         })))
     }
 
-    /// Probes what is due, within that time.
+    /// Probes what is due, within this time.
     pub async fn run(&self, budget: Duration) -> Result<Report> {
-        // What is begun later than that might not be recorded in time.
+        // What starts later might not be recorded in time.
         let (now, left) = (
             Instant::now(),
             budget.saturating_sub(LONGEST_CALL.saturating_add(RECORDING)),
@@ -120,7 +120,7 @@ impl Probe {
         Ok(report)
     }
 
-    /// What is due, the most urgent first: what was asked for, then what was never seen, then what was seen longest ago.
+    /// What is due, the most urgent first: requested, then never probed, then the oldest probe.
     async fn due(&self) -> Result<Vec<Due>> {
         let now = self.0.clock.now();
         let mut due = Vec::new();
@@ -151,7 +151,7 @@ impl Probe {
         Ok(due)
     }
 
-    /// Calls what is due of a service and records it; answers how many operations were seen.
+    /// Calls the due operations of a service and records the results; returns how many were probed.
     async fn look(&self, due: Due, last_call: Instant) -> Result<usize, Dropped> {
         let Due {
             service,
@@ -196,7 +196,7 @@ impl Probe {
     }
 }
 
-/// What was seen of a service was not recorded.
+/// The probe results of a service were not recorded.
 struct Dropped;
 
 impl Due {
@@ -208,7 +208,7 @@ impl Due {
     }
 }
 
-/// One line per call: what was seen, and nothing of what was said.
+/// One line per call: the result, and nothing of the provider's text.
 fn log(service: purser_domain::ServiceId, operation: &Operation, seen: &ProbeResult, latency_ms: u64) {
     let payment = match seen {
         Ok(Quote::Paid(payment)) => Some(payment),
@@ -228,7 +228,7 @@ fn log(service: purser_domain::ServiceId, operation: &Operation, seen: &ProbeRes
     );
 }
 
-/// One line for whatever differs from the catalog since this very run.
+/// One line for each difference from the catalog that this run found first.
 fn log_changes(entry: &Service, before: &ProbeRecord, after: &ProbeRecord, at: Timestamp) {
     for operation in &entry.operations {
         let Some(change) = after.change(operation).filter(|change| change.since == at) else {

@@ -1,6 +1,6 @@
-//! The probe over an emulated DynamoDB and providers on loopback: what a run calls, and what becomes of what it sees.
-//! When it looks again and what it may pin are `shared/domain/src/catalog/probe.rs`, and over HTTP `tests/it/operators.rs`; whom
-//! it may call is `src/call.rs`.
+//! The probe with an emulated DynamoDB and providers on loopback: which calls a run makes, and what it records.
+//! Scheduling and pinning are tested in `shared/domain/src/catalog/probe.rs`, and over HTTP in `tests/it/operators.rs`;
+//! the addresses that it may call in `src/call.rs`.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -29,7 +29,7 @@ use uuid::Uuid;
 
 const NETWORK: Network = Network::BaseSepolia;
 const PAYEE: Address = Address::repeat_byte(1);
-/// The still clock begins at 2026-11-21T01:09:00Z.
+/// The test clock starts at 2026-11-21T01:09:00Z.
 const START: i64 = 1_795_223_340_000_000;
 const MINUTE: Duration = Duration::from_mins(1);
 const NOTHING: Report = Report {
@@ -38,13 +38,13 @@ const NOTHING: Report = Report {
     dropped: 0,
 };
 
-/// What the provider does with a call, besides counting it.
+/// State of the provider: counters of its calls, and an edit to make.
 #[derive(Default)]
 struct Provider {
     calls: AtomicUsize,
     at_once: AtomicUsize,
     most_at_once: AtomicUsize,
-    /// An edit that somebody makes while `/paid` is called, once.
+    /// An edit that is made while `/paid` is called, once.
     edit: Mutex<Option<(CatalogTable, Service)>>,
 }
 
@@ -112,7 +112,7 @@ impl World {
         Probe::boot(boot).map_err(|error| error.to_string())
     }
 
-    /// The probe, which may call the provider here.
+    /// A probe that may call this provider.
     fn probe(&self) -> Probe {
         let allowed = format!("lab.example:443, {}", self.authority);
         self.boot(&[
@@ -127,7 +127,7 @@ impl World {
         Timestamp::from_micros(self.micros.load(Ordering::SeqCst)).unwrap()
     }
 
-    /// How often the provider was called since the last time.
+    /// How often the provider was called since the last call.
     fn calls(&self) -> usize {
         self.provider.calls.swap(0, Ordering::SeqCst)
     }

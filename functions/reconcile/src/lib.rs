@@ -1,14 +1,14 @@
-//! Reconcile: every payment that was signed ends in confirmed or expired, by evidence of the chain alone.
+//! Reconcile: every signed payment ends as confirmed or expired, by evidence from the chain alone.
 //!
-//! A schedule calls it every minute. Each run reads one final block, and looks at what is held: used for our transfer, it is
-//! confirmed, whoever submitted it and whether or not anybody told us; unused at a block from whose time on it never can be
-//! used, or canceled, its spend is given back. A confirmation is looked at once more when its block lies deep, and is taken
-//! back where the chain does not bear it out any more.
+//! A schedule calls it every minute. Each run reads one final block, and reconciles the holds: an authorization used
+//! for our transfer is confirmed, whoever submitted it and whether or not it was reported to us; one that is canceled,
+//! or unused at a block from whose time on it can't be used, is released. A confirmation is checked once more when its
+//! block is deep, and reverted if the chain no longer supports it.
 //!
-//! It is safe to run twice at once, or to be cut off: a look ends in one conditional transaction, or in none, and what was
-//! not looked at is looked at by the next run. When the chain can't be asked nothing is written.
+//! Runs may overlap or be cut off: reconciling a settlement ends in one conditional transaction or in none, and the
+//! next run continues with the rest. When the chain can't be reached, nothing is written.
 //!
-//! Deliberately elsewhere: what follows from what is seen (`shared/domain/src/settlement/reconcile.rs`), what is final
+//! Deliberately elsewhere: the decision on the chain's state (`shared/domain/src/settlement/reconcile.rs`), finality
 //! (`shared/chain`), and the transactions (`shared/store`).
 
 mod reconcile_one;
@@ -27,7 +27,7 @@ use std::{sync::Arc, time::Duration};
 use sweep::Sweep;
 use tokio::time::Instant;
 
-/// What a write takes at most, when it meets others: longer, and the run is cut off, which is safe.
+/// The longest time for a write under contention: if it takes longer, the run is cut off, which is safe.
 const RECORDING: Duration = Duration::from_secs(5);
 
 /// The reconciliation, ready to run. Clones share everything.
@@ -40,7 +40,7 @@ struct Shared {
     nonce_key: NonceKey,
     clock: Clock,
     entropy: Entropy,
-    /// How deep final blocks are, and how deep confirmations are watched.
+    /// The depth of final blocks, and the depth at which the watch of confirmations ends.
     confirmations: u64,
     watch: u64,
     most: usize,
@@ -48,7 +48,7 @@ struct Shared {
 }
 
 impl Reconcile {
-    /// The reconciliation with this configuration (`settings.rs`). The seed is none of its business.
+    /// The reconciliation with this configuration (`settings.rs`). It has no access to the wallet seed.
     pub async fn boot(boot: Boot) -> Result<Self, BootError> {
         let http = boot.http.clone();
         Self::boot_over(boot, |network, rpc_url, finality| {
@@ -57,8 +57,8 @@ impl Reconcile {
         .await
     }
 
-    /// As [`Self::boot`], over the chain that `chain` makes of the network, the node's address and the finality: the
-    /// simulation has one of its own.
+    /// As [`Self::boot`], over the chain that `chain` makes from the network, the node's address and the finality: the
+    /// simulation has its own.
     pub async fn boot_over(
         boot: Boot,
         chain: impl FnOnce(Network, &str, Finality) -> Result<Chain, ChainError>,
@@ -93,7 +93,7 @@ impl Reconcile {
         })))
     }
 
-    /// Looks at what is due, within that time. An error means that the chain or the ledger could not be asked.
+    /// Reconciles what is due, within this time. An error means that the chain or the ledger could not be reached.
     pub async fn run(&self, time_left: Duration) -> Result<Run> {
         let now = Instant::now();
         let left = time_left.saturating_sub(LONGEST_RECONCILE.saturating_add(RECORDING));
@@ -107,7 +107,7 @@ impl Reconcile {
 }
 
 impl Shared {
-    /// Whether a block is so deep that what is in it is not looked at any more.
+    /// Whether a block is so deep that the watch of a confirmation in it ends.
     fn is_deep(&self, number: u64, block: &FinalBlock) -> bool {
         // The final block's own depth is `confirmations`, and each block below it is one deeper.
         let below = block.number.checked_sub(number);

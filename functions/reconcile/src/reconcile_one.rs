@@ -1,8 +1,7 @@
-//! One look at one settlement: what the chain shows of it, what follows, and the write.
+//! Reconciles one settlement: reads its state on the chain, decides, and writes.
 //!
-//! Always true: a write is the consequence of a verdict of the domain's, on evidence of the run's one final block; and
-//! whatever is written is held to its conditions by the ledger, so that two looks at once, or a look and a `complete`, move
-//! a settlement once.
+//! Always true: every write follows from a decision of the domain, on evidence at the run's one final block; and the
+//! ledger's conditions guard it, so that two concurrent runs, or a run and a `complete`, change a settlement once.
 
 use crate::{Shared, run::Outcome};
 use purser_domain::{
@@ -13,10 +12,10 @@ use purser_store::{Confirmed, Moved};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// What a look may take of the chain: a node that answers each call in its last moment gets five.
+/// The time for reading the chain: enough for five calls, even if the node answers each just before its timeout.
 pub(crate) const LONGEST_RECONCILE: Duration = Duration::from_secs(10);
 
-/// One step of a look, and what the log is told of it.
+/// An outcome, and its details for the log.
 struct Step {
     outcome: Outcome,
     reason: Option<&'static str>,
@@ -34,7 +33,7 @@ impl From<Outcome> for Step {
 }
 
 impl Shared {
-    /// Looks at a settlement, writes down what follows, and tells every outcome.
+    /// Reconciles a settlement, writes the result, and logs and returns every outcome.
     pub(crate) async fn reconcile_one(&self, settlement: Settlement, block: &FinalBlock) -> Vec<Outcome> {
         let mut outcomes = Vec::new();
         if let Err(error) = self.try_look(&settlement, block, &mut outcomes).await {
@@ -51,7 +50,7 @@ impl Shared {
             .authorization_state(settlement, &expected, block, self.log_range);
         let authorization_state = match timeout(LONGEST_RECONCILE, authorization_state).await {
             Ok(Ok(authorization_state)) => authorization_state,
-            // Its cause has a line of its own.
+            // Its cause is logged separately.
             Ok(Err(_)) => {
                 note(outcomes, settlement, &failed("chain_unavailable"));
                 return Ok(());
@@ -88,7 +87,7 @@ impl Shared {
                                     ..outcome.into()
                                 },
                             );
-                            // It is a hold like any other now, and judged as one.
+                            // It is a hold like any other now, and reconciled as one.
                             settlement = held;
                             continue;
                         }
@@ -144,7 +143,7 @@ fn contradicted(mismatch: Mismatch, authorization_state: &AuthorizationState) ->
     }
 }
 
-/// One line for each outcome, at a level by which those that come every minute are left out.
+/// One line for each outcome, at a level that hides those that occur every minute.
 fn note(outcomes: &mut Vec<Outcome>, settlement: &Settlement, step: &Step) {
     outcomes.push(step.outcome);
     macro_rules! line {

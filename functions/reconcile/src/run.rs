@@ -1,31 +1,31 @@
-//! What a run did.
+//! The result of a run.
 
 use purser_domain::Duration as Length;
 
-/// What became of one look at a settlement. Each is a word of the log and of the metrics.
+/// The outcome of reconciling one settlement. Each has a name in the log and in the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Paid, and confirmed.
     Confirmed,
-    /// Never to be paid; the spend was given back.
+    /// It can't be paid any more; the spend was released.
     Released,
-    /// Its confirmation was taken back: it is held again.
+    /// Its confirmation was reverted: it is held again.
     ConfirmationReverted,
-    /// Confirmed so deep that nobody looks at it any more.
+    /// Confirmed so deep that its watch has ended.
     WatchedOut,
-    /// Nothing can be said yet.
+    /// Can't be decided yet.
     NotYet,
-    /// What is written down holds.
+    /// The stored state is still right.
     Unchanged,
-    /// Somebody else moved it meanwhile.
+    /// It was changed concurrently.
     Superseded,
-    /// Its authorization was used up, and the transaction was not found.
+    /// Its authorization was used, but the transaction was not found.
     Untraced,
-    /// Its authorization was used, and not for its payment.
+    /// Its authorization was used, but not for its payment.
     Contradicted,
     /// It was paid by a transaction that confirmed another settlement.
     TransactionUsed,
-    /// The chain or the ledger could not be asked.
+    /// The chain or the ledger could not be reached.
     Failed,
 }
 
@@ -45,7 +45,7 @@ impl Outcome {
         Self::Failed,
     ];
 
-    /// The word.
+    /// Its name in the log and in the metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Confirmed => "confirmed",
@@ -62,8 +62,8 @@ impl Outcome {
         }
     }
 
-    /// Whether a hold with this outcome still waits for the chain to decide it. What the chain has decided and nobody may
-    /// write down waits for a person.
+    /// Whether a hold with this outcome still waits for the chain. One that the chain has decided, but that can't be
+    /// written, waits for a person.
     pub(crate) const fn waits(self) -> bool {
         match self {
             Self::NotYet | Self::Untraced | Self::Failed => true,
@@ -79,13 +79,13 @@ impl Outcome {
     }
 }
 
-/// What a run did.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     outcomes: Vec<Outcome>,
     /// How far the final block is past the `validBefore` of the oldest hold that still waits.
     pub lag: Length,
-    /// Whether it came to see everything that the index names.
+    /// Whether it has processed everything in the index.
     pub is_complete: bool,
 }
 
@@ -98,12 +98,12 @@ impl Run {
         }
     }
 
-    /// How often it came to that.
+    /// How often this was the outcome.
     pub fn count(&self, outcome: Outcome) -> usize {
         self.outcomes.iter().filter(|seen| **seen == outcome).count()
     }
 
-    /// All that it came to. A settlement whose confirmation was taken back has one more.
+    /// All outcomes. A settlement whose confirmation was reverted has one more.
     pub fn outcomes(&self) -> &[Outcome] {
         &self.outcomes
     }
@@ -112,7 +112,7 @@ impl Run {
         self.outcomes.push(outcome);
     }
 
-    /// One line. The numbers of what is rare are told by the settlements' own lines.
+    /// One line. Rare outcomes are not counted here: their settlements have lines of their own.
     pub(crate) fn log(&self) {
         tracing::info!(
             looks = self.outcomes.len(),

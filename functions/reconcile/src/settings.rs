@@ -11,12 +11,12 @@ pub(crate) struct Settings {
     pub(crate) nonce_key_secret: String,
     pub(crate) rpc_url_secret: String,
     pub(crate) finality: Finality,
-    /// How deep a confirmation's block has to be for nobody to look at it any more. Less than finality is as good as
-    /// finality: nothing is looked at before.
+    /// The depth at which the watch of a confirmation's block ends. A value below finality has the same effect as
+    /// finality: nothing is checked before.
     pub(crate) watch: u64,
-    /// The most settlements that one run judges.
+    /// The most settlements that one run reconciles.
     pub(crate) most: u32,
-    /// How many blocks the node searches for a log at once.
+    /// How many blocks the node searches for a log in one request.
     pub(crate) log_range: u64,
 }
 

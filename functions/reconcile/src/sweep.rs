@@ -1,8 +1,8 @@
-//! One run's way through what is to be looked at: first what operators asked for, then what the index names, from where the
-//! last run stopped to the end and from the beginning on.
+//! The sweep: reconcile requests first, then the holds in the index, from where the last run stopped to the end and
+//! then from the beginning.
 //!
-//! Always true: nothing is looked at twice in a run; where a run stops, nothing before that place was left out, so the next
-//! one goes on there; and no look is begun that could not be finished in time.
+//! Always true: a run reconciles no settlement twice; where a run stops, nothing before that place was left out, so the
+//! next one continues there; and nothing is started that could not finish in time.
 
 use crate::{Shared, run::Outcome, run::Run};
 use purser_api::at_most;
@@ -11,27 +11,27 @@ use purser_store::{Held, IndexKey, ReconcileRequest, ScanCursor};
 use std::{collections::HashMap, collections::HashSet, sync::Arc};
 use tokio::time::Instant;
 
-/// How many of the index's keys are read at once: as many rows as one `BatchGetItem` reads.
+/// How many keys of the index are read at a time: as many rows as one `BatchGetItem` reads.
 const PAGE: u8 = 100;
-/// How many settlements are looked at at once: what a hosted node lets one caller ask.
+/// How many settlements are reconciled concurrently: what a hosted node allows one client.
 const AT_ONCE: usize = 8;
 
 pub(crate) struct Sweep {
     shared: Arc<Shared>,
     block: FinalBlock,
-    /// What is begun later than that might not be finished.
+    /// What starts later might not finish in time.
     last_start: Instant,
     seen: HashSet<SettlementId>,
-    /// How many settlements may still be looked at.
+    /// How many settlements may still be reconciled.
     room: usize,
     run: Run,
 }
 
-/// How far a page was looked at.
+/// How much of a page was reconciled.
 enum Looked {
-    /// To its end.
+    /// All of it.
     All,
-    /// Up to there; `None` is the index's beginning.
+    /// Up to this position; `None` is the start of the index.
     UpTo(Option<ScanCursor>),
 }
 
@@ -47,7 +47,7 @@ impl Sweep {
         }
     }
 
-    /// Looks at everything there is, within its limits.
+    /// Reconciles everything that is due, within its limits.
     pub(crate) async fn run(mut self) -> (Run, Result<()>) {
         if let Err(error) = self.marked().await {
             tracing::error!(cause = %error, "reconcile.marks_failed");
@@ -56,7 +56,7 @@ impl Sweep {
         (self.run, gone)
     }
 
-    /// What was asked for, whatever its state.
+    /// The reconcile requests, for settlements in any state.
     async fn marked(&mut self) -> Result<()> {
         let marks = self.shared.ledger.reconcile_requests().await?;
         if marks.is_empty() {
@@ -77,7 +77,7 @@ impl Sweep {
         Ok(())
     }
 
-    /// What the index names.
+    /// The holds in the index.
     async fn held(&mut self) -> Result<()> {
         let began = self.shared.ledger.scan_cursor().await?;
         let mut from = began.clone();
@@ -100,7 +100,7 @@ impl Sweep {
         Ok(())
     }
 
-    /// Looks at what a page of the index names.
+    /// Reconciles the holds of one page of the index.
     async fn page(&mut self, page: Vec<Result<Held>>, start: Option<&ScanCursor>) -> Result<Looked> {
         let mut wanted = Vec::new();
         for held in page {
@@ -112,7 +112,7 @@ impl Sweep {
         }
         let keys: Vec<(AgentId, SettlementId)> = wanted.iter().map(|held| (held.agent, held.settlement)).collect();
         let mut settlements = self.settlements(&keys).await?;
-        // The index may lag: what has moved on is no longer due.
+        // The index may lag: a settlement that has changed is no longer due.
         wanted.retain(|held| {
             let settlement = settlements.get(&held.settlement);
             settlement.is_some_and(|settlement| self.is_open(settlement))
@@ -136,7 +136,7 @@ impl Sweep {
         Ok(Looked::UpTo(stopped.cloned()))
     }
 
-    /// Whether a look may move it, as far as the index tells.
+    /// Whether reconciling may change it, by the index.
     fn is_due(&self, held: &Held) -> bool {
         let may_move = match held.place {
             IndexKey::Held(_) => true,
@@ -145,7 +145,7 @@ impl Sweep {
         may_move && !self.seen.contains(&held.settlement)
     }
 
-    /// The same, as the settlement itself tells.
+    /// The same, by the settlement itself.
     fn is_open(&self, settlement: &Settlement) -> bool {
         match settlement.state {
             SettlementState::Authorized => true,
@@ -154,7 +154,7 @@ impl Sweep {
         }
     }
 
-    /// The settlements that are there and can be read.
+    /// The settlements that exist and can be read.
     async fn settlements(&mut self, wanted: &[(AgentId, SettlementId)]) -> Result<HashMap<SettlementId, Settlement>> {
         let mut settlements = HashMap::new();
         if wanted.is_empty() {
@@ -171,7 +171,7 @@ impl Sweep {
         Ok(settlements)
     }
 
-    /// Looks at these, in their order, as many as there is time and room for. Of each that was begun, all its outcomes.
+    /// Reconciles these in order, as many as time and limit allow. Returns all outcomes of each that was started.
     async fn reconcile_all(&mut self, settlements: Vec<Settlement>) -> Vec<Vec<Outcome>> {
         let (count, block, last_start) = (settlements.len().min(self.room), self.block, self.last_start);
         let looks = settlements
@@ -190,7 +190,7 @@ impl Sweep {
                     (index, id, outcomes)
                 }
             });
-        // One that ended in a panic has left nothing to tell.
+        // One that panicked returns no outcomes, so it counts as failed.
         let mut begun: Vec<Option<Vec<Outcome>>> = vec![Some(vec![Outcome::Failed]); count];
         for (index, id, outcomes) in at_most(AT_ONCE, looks).await {
             if outcomes.is_some() {
@@ -200,7 +200,7 @@ impl Sweep {
                 *slot = outcomes;
             }
         }
-        // They are begun in order, so what follows the first that was not begun was not begun either.
+        // They start in order, so nothing after the first that was not started was started either.
         let begun: Vec<Vec<Outcome>> = begun.into_iter().map_while(|outcomes| outcomes).collect();
         self.room = self.room.saturating_sub(begun.len());
         for outcome in begun.iter().flatten() {
@@ -209,7 +209,7 @@ impl Sweep {
         begun
     }
 
-    /// Where all looks of a page failed, it may be the node: then this run is over.
+    /// If all of a page failed, the node may be down: then this run ends.
     async fn ask_after(&self, looks: &[Vec<Outcome>]) -> Result<()> {
         let failed = |outcomes: &Vec<Outcome>| outcomes.contains(&Outcome::Failed);
         if looks.is_empty() || !looks.iter().all(failed) {

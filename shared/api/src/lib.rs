@@ -1,9 +1,9 @@
-//! How we speak: the error envelope and the only status numbers, what every answer carries, who calls and from where,
-//! the clock and entropy that handlers are given, configuration, and the start of a function.
+//! The HTTP and Lambda side of every function: the error envelope and its status numbers, middleware, authentication,
+//! client addresses, the clock and entropy that handlers get, configuration, and startup.
 //!
-//! A function's crate builds an axum router and ends with [`with_middleware`]; Lambda runs that router ([`serve`]) and the local
-//! stack mounts it, so the same code answers in both. Nothing here knows DynamoDB or the chain, and nothing here decides
-//! about money.
+//! A function's crate builds an axum router and ends with [`with_middleware`]; Lambda runs that router ([`serve`]) and
+//! the local stack mounts it, so the same code answers in both. This crate does not depend on DynamoDB or the chain and
+//! makes no decisions about money.
 
 #![cfg_attr(
     test,

@@ -1,4 +1,4 @@
-//! For tests: what calls the stand-ins of `tests/testkit`, and what was logged meanwhile.
+//! For tests: clients of the stand-ins in `tests/testkit`, and the captured log.
 
 use crate::{
     Boot, Clock, Env, Secrets, SessionSettings, Sessions, lambda::boot::subscriber, telemetry::metrics::NAMESPACE,
@@ -23,7 +23,7 @@ pub(crate) async fn secrets(manager: &SecretsManager) -> Secrets {
     Secrets::new(&Boot::new(env.into_iter().collect(), Clock::system()).aws)
 }
 
-/// What verifies the sessions of an issuer.
+/// A verifier of the issuer's sessions.
 pub(crate) async fn sessions(issuer: &TestIssuer, now: Timestamp) -> Sessions {
     Sessions::new(settings(&issuer.address).unwrap(), now).await.unwrap()
 }
@@ -35,7 +35,7 @@ pub(crate) fn settings(issuer: &str) -> Result<SessionSettings, String> {
     env.finish(settings).map_err(|error| error.to_string())
 }
 
-/// The log of one test, from its making to its end.
+/// The log of one test, from its creation to its end.
 pub(crate) struct Logged {
     bytes: Bytes,
     _guard: DefaultGuard,
@@ -58,7 +58,7 @@ impl Logged {
         Self::start_in(NAMESPACE)
     }
 
-    /// The same with metrics of that namespace.
+    /// As `start`, with metrics in that namespace.
     pub(crate) fn start_in(namespace: &str) -> Self {
         let bytes = Bytes::default();
         let writer = bytes.clone();
@@ -67,7 +67,7 @@ impl Logged {
         Self { bytes, _guard: guard }
     }
 
-    /// The text since the last time.
+    /// The text since the last call.
     pub(crate) fn take(&self) -> String {
         String::from_utf8(std::mem::take(&mut *self.bytes.0.lock().unwrap())).unwrap()
     }

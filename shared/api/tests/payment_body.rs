@@ -1,5 +1,5 @@
-//! How the members of a payment's bodies are read, one wrong value at a time. What an offer holds is `requirement.rs`, a
-//! proof `proof.rs`, a host `target.rs`.
+//! How the members of a payment's bodies are read, one wrong value at a time. Offers are tested in `requirement.rs`,
+//! proofs in `proof.rs`, hosts in `target.rs`.
 
 #![expect(clippy::unwrap_used, reason = "a test stops where its ground is missing")]
 
@@ -42,7 +42,7 @@ fn complete() -> Value {
 
 type Read = fn(&Value) -> purser_domain::Result<()>;
 
-/// The three bodies, and how each is read.
+/// The three bodies, and their parsers.
 fn bodies() -> [(Value, Read); 3] {
     [
         (authorize(), |body| AuthorizeRequest::parse(body, NETWORK).map(drop)),
@@ -53,7 +53,7 @@ fn bodies() -> [(Value, Read); 3] {
     ]
 }
 
-/// The paths of all that is wrong with a body.
+/// The paths of all problems of a body.
 fn wrong(read: Read, body: &Value) -> Vec<String> {
     match read(body).as_ref().map_err(Error::kind) {
         Ok(()) => vec![],
@@ -68,7 +68,7 @@ fn wrong(read: Read, body: &Value) -> Vec<String> {
 fn each_member_is_read_strictly() {
     let long = |length: usize| "x".repeat(length);
     let texts = |values: &[&str]| -> Vec<Value> { values.iter().map(|value| json!(value)).collect() };
-    // As they are spelled in JSON.
+    // As spelled in JSON.
     let numbers = [
         "-0",
         "-1",
@@ -175,7 +175,7 @@ fn each_member_is_read_strictly() {
                 let Some(parent) = wrong_one.pointer_mut(parent) else {
                     continue;
                 };
-                // A hash of the body is optional, and not in the sample.
+                // The hash of the body is optional, and not in the sample.
                 if parent.get(name).is_none() && name != "body_hash" {
                     continue;
                 }
@@ -203,7 +203,7 @@ fn an_unknown_member_is_refused_by_name_and_a_providers_is_left_alone() {
             assert_eq!(wrong(read, &unknown), [pointer]);
         }
     }
-    // Each has a key of its own, and the other's is unknown to it.
+    // Each has its own key, and the other's is unknown to it.
     let [(mut authorize, read_authorize), (mut check, read_check), _] = bodies();
     authorize["replay_key"] = json!("k");
     assert_eq!(wrong(read_authorize, &authorize), ["/replay_key"]);

@@ -1,4 +1,4 @@
-//! Who calls: what a request says of its sender. Whether the key is good is for its agent's record to say
+//! The credentials in an agent's request. Whether the key is valid is checked against the agent's record
 //! (`shared/store/src/people/authenticate.rs`).
 
 use crate::ThrottleScope;
@@ -8,11 +8,11 @@ use axum::http::{HeaderMap, header};
 use purser_domain::{ErrorKind, KeyProblem, PresentedKey, Result};
 use std::convert::Infallible;
 
-/// What a request says of its sender: nothing of it is checked yet.
+/// The credentials in a request, all unverified.
 pub struct AgentCredentials {
     /// The key that it presents.
     pub key: Result<PresentedKey>,
-    /// Whose requests it is counted with.
+    /// The scope that the request is counted in.
     pub scope: ThrottleScope,
 }
 

@@ -1,8 +1,8 @@
-//! The issuer of sessions: where it is asked for what, and the keys that it signs with.
+//! The OpenID Connect issuer of sessions: its endpoints, and its signing keys.
 //!
-//! Always true: both are as of an hour ago at most, while the issuer can be reached; the last known are kept while it
-//! can't. It is asked at most once in 30 seconds, whatever strangers send, and by one request at a time. An address that
-//! it publishes is https, or on this machine.
+//! Always true: both are at most an hour old while the issuer can be reached; while it can't, the last known are kept.
+//! It is called at most once in 30 seconds, whatever requests arrive, and by one request at a time. Its endpoints are
+//! https, or on this machine.
 
 use jsonwebtoken::{
     Algorithm, DecodingKey,
@@ -19,10 +19,10 @@ use tracing::warn;
 const AGES: Ages = Ages {
     fresh: Duration::from_secs_u32(3_600),
     longest: None,
-    // Whatever keys the tokens of strangers name.
+    // Also when tokens name unknown keys.
     every: Duration::from_secs_u32(30),
-    // While no keys are known nobody gets in. Longer than asking can take, two answers of two seconds each, so that whoever
-    // waited for a question that failed does not repeat it.
+    // While no keys are known, no session can be verified. Longer than a fetch can take, two answers of two seconds
+    // each, so that a request that waited for a failed fetch does not repeat it.
     every_at_first: Duration::from_secs_u32(5),
 };
 /// How long one answer of the issuer may take.
@@ -30,12 +30,12 @@ const ANSWER_WITHIN: time::Duration = time::Duration::from_secs(2);
 /// The longest answer that is read: dozens of keys, each with its certificates.
 const LONGEST_ANSWER: usize = 256 * 1024;
 
-/// Where the issuer is asked for what (OpenID Connect Discovery §3).
+/// The issuer's endpoints (OpenID Connect Discovery §3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OidcMetadata {
     /// Where a person signs in.
     pub authorization_endpoint: Url,
-    /// Where the code of a sign-in becomes tokens.
+    /// Where the code of a sign-in is exchanged for tokens.
     pub token_endpoint: Url,
     /// Where a person signs out, if the issuer can do that.
     pub end_session_endpoint: Option<Url>,
@@ -58,7 +58,7 @@ pub(crate) struct SessionKey {
     pub(crate) key: DecodingKey,
 }
 
-/// Keys as they are published (RFC 7517 §5), each of which may be of a kind that is not known.
+/// A published key set (RFC 7517 §5); keys may be of an unknown kind.
 #[derive(Deserialize)]
 struct WireKeys {
     keys: Vec<Value>,
@@ -92,7 +92,7 @@ impl SessionKey {
     }
 }
 
-/// What the issuer has told.
+/// What the issuer published.
 #[derive(Clone)]
 struct Known {
     metadata: Arc<OidcMetadata>,
@@ -100,7 +100,7 @@ struct Known {
 }
 
 impl Known {
-    /// The key of that name; the only one there is, where no name is given.
+    /// The key with that id; without an id, the only key.
     fn key(&self, algorithm: Algorithm, id: Option<&str>) -> Option<&SessionKey> {
         let fits = |key: &&SessionKey| key.algorithm == algorithm;
         match (id, &*self.keys) {
@@ -113,20 +113,20 @@ impl Known {
 
 /// The issuer, with what it publishes in memory.
 pub(crate) struct Issuer {
-    /// As `iss` spells it.
+    /// As spelled in `iss`.
     name: String,
     client: Client,
     known: Refreshed<Known>,
 }
 
 impl Issuer {
-    /// Asks the issuer of that name for its keys. One that does not answer yet is asked again by the first call.
+    /// Fetches the issuer's keys. If that fails, the first call fetches them again.
     pub(crate) async fn new(name: String, now: Timestamp) -> Result<Self> {
         let client = Client::builder()
             .connect_timeout(time::Duration::from_secs(1))
             .timeout(ANSWER_WITHIN)
             .redirect(Policy::none())
-            // Asked once an hour: Lambda has long frozen whatever was kept open since.
+            // Called once an hour: by then Lambda has frozen any open connection.
             .pool_max_idle_per_host(0)
             .build();
         let issuer = Self {
@@ -141,13 +141,13 @@ impl Issuer {
         Ok(issuer)
     }
 
-    /// Where the issuer is asked for what.
+    /// The issuer's endpoints.
     pub(crate) async fn oidc_metadata(&self, now: Timestamp) -> Result<Arc<OidcMetadata>> {
         Ok(self.known.current(now, || self.fetch()).await?.metadata)
     }
 
-    /// The key of that name; without a name, the only one there is. One that is not known may be new, so the issuer is
-    /// asked for it, now and then.
+    /// The key with that id; without an id, the only key. An unknown key may be new, so the issuer is asked again,
+    /// within the rate limit.
     pub(crate) async fn key(
         &self,
         algorithm: Algorithm,
@@ -163,18 +163,18 @@ impl Issuer {
         Ok(known.key(algorithm, id).cloned())
     }
 
-    /// Sends a form to one of the issuer's addresses; the words of an error tell the address and the cause.
+    /// Sends a form to one of the issuer's addresses; the error text has the address and the cause.
     pub(crate) async fn post(&self, address: &Url, form: &[(&str, &str)]) -> Result<(StatusCode, Vec<u8>), String> {
         answer(self.client.post(address.clone()).form(form)).await
     }
 
-    /// The issuer's addresses and keys.
+    /// Fetches the issuer's endpoints and keys.
     async fn fetch(&self) -> Result<Known> {
         let failed = |words: String| Error::internal(ASKING, words);
         // OpenID Connect Discovery §4.1: a final slash of the issuer is not doubled.
         let address = format!("{}/.well-known/openid-configuration", self.name.trim_end_matches('/'));
         let wire: WireOidcMetadata = self.get(&address).await.map_err(failed)?;
-        // OpenID Connect Discovery §4.3: without this, one issuer could speak for another.
+        // OpenID Connect Discovery §4.3: without this, one issuer could impersonate another.
         if wire.issuer != self.name {
             return Err(failed(format!("{address} is another issuer's")));
         }
@@ -212,7 +212,7 @@ fn unavailable(error: &Error) {
     warn!(cause = %error, "session.issuer_unavailable");
 }
 
-/// Status and body of an answer, if it is of a bearable length. The words of an error tell the address and the cause.
+/// Status and body of an answer within the size limit. The error text has the address and the cause.
 async fn answer(request: RequestBuilder) -> Result<(StatusCode, Vec<u8>), String> {
     let words = |error: reqwest::Error| Causes(&error).to_string();
     let mut response = request.send().await.map_err(words)?;
@@ -226,7 +226,7 @@ async fn answer(request: RequestBuilder) -> Result<(StatusCode, Vec<u8>), String
     Ok((response.status(), body))
 }
 
-/// An address that secrets may be sent to: of https, or of a server on this machine.
+/// An address that secrets may be sent to: https, or a server on this machine.
 pub(crate) fn endpoint(text: &str) -> Option<Url> {
     let url = Url::parse(text).ok()?;
     let host = url.host_str()?;
@@ -261,7 +261,7 @@ mod tests {
         signer.token(&json!({"iss": issuer.address, "aud": TestIssuer::CLIENT, "sub": "user-1", "exp": end}))
     }
 
-    /// What a token is worth: the slug of the error, or nothing.
+    /// The result for a token: `ok`, or the slug of the error.
     async fn check(sessions: &Sessions, token: &str, now: Timestamp) -> &'static str {
         match sessions.person(token, now).await {
             Ok(_) => "ok",
@@ -283,7 +283,7 @@ mod tests {
         let sessions = sessions_of(&issuer, at(0)).await;
         assert_eq!(issuer.asked(), 1);
         let old = token(&old, &issuer);
-        // Withdrawn at once, it works as long as nobody asks.
+        // The key is withdrawn immediately, but is accepted until the next fetch.
         issuer.publish(&[&new]);
         for (secs, expected, asked) in [
             (0, "ok", 0),
@@ -337,12 +337,12 @@ mod tests {
         assert_eq!(issuer.asked(), 1);
         assert!(sessions.oidc_metadata(at(0)).await.is_err());
         issuer.set(|script| script.up = true);
-        // Nobody gets in meanwhile, so the next question comes sooner than otherwise.
+        // No session is accepted meanwhile, so the next fetch comes sooner than otherwise.
         for (secs, expected, asked) in [(4, "internal_error", 0), (5, "ok", 1), (6, "ok", 0)] {
             assert_eq!(check(&sessions, &token, at(secs)).await, expected, "{secs}");
             assert_eq!(issuer.asked(), asked, "{secs}");
         }
-        // Down at boot and up at the first call: no delay at all.
+        // Down at boot and up at the first call: no delay.
         issuer.set(|script| script.up = false);
         let sessions = sessions_of(&issuer, at(0)).await;
         issuer.set(|script| script.up = true);
@@ -360,7 +360,7 @@ mod tests {
         let rows = [
             (30, &stranger, "invalid_session", 1),
             (3_600, &good, "ok", 1),
-            // Not at every call from now on.
+            // Not fetched at every call from now on.
             (3_601, &good, "ok", 0),
             (3_629, &stranger, "invalid_session", 0),
             (3_630, &good, "ok", 1),
@@ -371,7 +371,7 @@ mod tests {
             assert_eq!(issuer.asked(), asked, "{secs}");
         }
         assert!(sessions.oidc_metadata(at(50_001)).await.is_ok());
-        // Back again, without the key.
+        // Up again, without the key.
         issuer.set(|script| {
             script.up = true;
             script.jwks = json!({"keys": []});
@@ -501,7 +501,7 @@ mod tests {
             (json!("a key"), "invalid_session"),
         ];
         for (jwk, expected) in rows {
-            // Beside them, a key of the same name and of another kind.
+            // Next to a key with the same id and of another kind.
             issuer.set(|script| script.jwks = json!({"keys": [rs.jwk(), jwk]}));
             let sessions = sessions_of(&issuer, at(0)).await;
             assert_eq!(check(&sessions, &token(&es, &issuer), at(0)).await, expected, "{jwk}");
@@ -531,7 +531,7 @@ mod tests {
         assert!(started.elapsed() < time::Duration::from_secs(10));
         assert!(logged.take().contains("session.issuer_unavailable"));
         drop(sessions);
-        // Nobody listens there: the port was free a moment ago.
+        // Nothing listens there: the port was just freed.
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         drop(listener);

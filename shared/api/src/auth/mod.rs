@@ -1,4 +1,4 @@
-//! Who calls: agents by their key, people by a session, operators by the internal token.
+//! Authentication: agents by key, people by session, operators by the internal token.
 
 pub(crate) mod agent_credentials;
 pub(crate) mod issuer;

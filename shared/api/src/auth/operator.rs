@@ -1,8 +1,8 @@
-//! Operators: the token of the internal routes, in a header of its own.
+//! Operators: the token of the internal routes, in its own header.
 //!
-//! The secret's current and previous value are both good, so that a rotation has no gap. Only their digests are kept.
-//! Always true while Secrets Manager answers: a token that is neither is refused a minute after it stopped being so, and
-//! the secret is read at most once in 30 seconds, whatever strangers send.
+//! The secret's current and previous value are both valid, so a rotation has no gap. Only their digests are kept.
+//! Always true while Secrets Manager answers: a token that is neither is refused within a minute of the change, and the
+//! secret is read at most once in 30 seconds, whatever requests arrive.
 
 use crate::{BootError, Secrets};
 use axum::{
@@ -22,17 +22,17 @@ const AGES: Ages = Ages {
     every_at_first: Duration::from_secs_u32(30),
 };
 const READING: &str = "reading the internal token";
-/// 32 letters of hexadecimal are 128 bits, more than can be guessed.
+/// 32 hexadecimal digits are 128 bits, too many to guess.
 const SHORTEST: usize = 32;
 
-/// The tokens that are good, as Secrets Manager has them.
+/// The valid tokens, as Secrets Manager has them.
 pub struct InternalTokens {
     secrets: Secrets,
     arn: String,
     good: Refreshed<Good>,
 }
 
-/// SHA-256 of the tokens that are good.
+/// SHA-256 of the valid tokens.
 #[derive(Clone, Copy)]
 struct Good {
     current: SecretDigest,
@@ -49,12 +49,12 @@ impl Good {
         })?;
         Ok(Self {
             current,
-            // A placeholder from before the first rotation opens nothing, and keeps nobody out.
+            // A placeholder from before the first rotation is not a valid token, and not an error.
             previous: previous.and_then(|text| digest_of(&text)),
         })
     }
 
-    /// Looks at both, so that the time tells nothing of either.
+    /// Compares with both, so that the timing reveals nothing about either.
     fn include(&self, presented: &SecretDigest) -> bool {
         let current = self.current.ct_eq(presented);
         let previous = self
@@ -64,21 +64,21 @@ impl Good {
     }
 }
 
-/// The digest of a token that may be one.
+/// The digest of a text with the form of a token.
 fn digest_of(token: &str) -> Option<SecretDigest> {
     let may_be = token.len() >= SHORTEST && token.bytes().all(|byte| byte.is_ascii_graphic());
     may_be.then(|| SecretDigest::of(token))
 }
 
 impl InternalTokens {
-    /// Reads the tokens. One that is too short to be safe is refused here, before anything is served.
+    /// Reads the tokens. A current token that is too short is refused here, before any request is served.
     pub async fn load(secrets: Secrets, arn: String, now: Timestamp) -> Result<Self, BootError> {
         let good = Refreshed::new(READING, AGES, |cause| error!(%cause, "internal_token.not_refreshed"));
         good.put(Good::read(&secrets, &arn).await?, now);
         Ok(Self { secrets, arn, good })
     }
 
-    /// 401 `invalid_internal_token` unless the request carries a good token, once.
+    /// 401 `invalid_internal_token` unless the request carries a valid token, once.
     pub async fn check(&self, headers: &HeaderMap, now: Timestamp) -> Result<()> {
         self.check_presented(presented(headers).as_ref(), now).await
     }
@@ -89,7 +89,7 @@ impl InternalTokens {
         if self.good.fresh(now).is_some_and(|good| good.include(&digest)) {
             return Ok(());
         }
-        // It may be new.
+        // The token may be new.
         let good = self.good.newest(now, || Good::read(&self.secrets, &self.arn)).await?;
         if good.include(&digest) {
             Ok(())
@@ -106,7 +106,7 @@ fn presented(headers: &HeaderMap) -> Option<HeaderValue> {
     values.next().is_none().then_some(value)
 }
 
-/// Who calls an internal route: nothing of it is checked yet.
+/// An operator's credentials in a request, all unverified.
 pub struct OperatorCredentials {
     presented: Option<HeaderValue>,
 }
@@ -123,7 +123,7 @@ impl<S: Sync> FromRequestParts<S> for OperatorCredentials {
 }
 
 impl OperatorCredentials {
-    /// 401 `invalid_internal_token` unless the caller is one of ours.
+    /// 401 `invalid_internal_token` unless the caller is an operator.
     pub async fn check(self, tokens: &InternalTokens, now: Timestamp) -> Result<()> {
         tokens.check_presented(self.presented.as_ref(), now).await
     }
@@ -172,7 +172,7 @@ mod tests {
             }
         }
 
-        /// How often the current value was read since the last time.
+        /// How often the current value was read since the last call.
         fn reads(&self) -> usize {
             let asked = self.0.asked();
             asked
@@ -223,7 +223,7 @@ mod tests {
         let (_, secrets) = Manager::start(B, None).await;
         let tokens = load(&secrets).await;
         assert!(is_good(&tokens, B, at(0)).await && !is_good(&tokens, A, at(0)).await);
-        // What is no token never was one, nor the digest of nothing.
+        // A malformed or empty token is never valid.
         let (_, secrets) = Manager::start(B, Some("")).await;
         assert!(!is_good(&load(&secrets).await, "", at(0)).await);
         let (_, secrets) = Manager::start(B, Some("changeme")).await;
@@ -304,7 +304,7 @@ mod tests {
         }
         manager.go_down(false);
         assert!(!is_good(&tokens, A, at(120)).await && is_good(&tokens, B, at(120)).await);
-        // A mistake at the next rotation locks nobody out.
+        // A mistake at the next rotation does not lock operators out.
         manager.store("short", Some(B));
         assert!(is_good(&tokens, B, at(180)).await);
     }

@@ -1,11 +1,11 @@
-//! People: the session token that an OpenID Connect issuer gave to one of them.
+//! People's sessions: ID tokens of an OpenID Connect issuer.
 //!
-//! Always true: a token is judged by rules that are ours alone. The algorithms are RS256 and ES256, whatever the token or
-//! a key says; the issuer and the audience are those of the configuration, to the letter; the time is an argument. Every
-//! refusal is the same `invalid_session`; the log is told one word of why, and nothing of the token.
+//! Always true: only our own rules decide on a token. The algorithms are RS256 and ES256, whatever the token or a key
+//! says; the issuer and the audience are exactly those of the configuration; the time is an argument. Every refusal is
+//! the same `invalid_session`; the log gets one word for the reason, and nothing of the token.
 //!
-//! Deliberately elsewhere: the issuer's keys (`issuer.rs`), cookies, the state of a sign-in and its nonce (`functions/people`), and what a person may
-//! see (the `sub` that owns a record).
+//! Deliberately elsewhere: the issuer's keys (`issuer.rs`), cookies, the state of a sign-in and its nonce
+//! (`functions/people`), and authorization (the `sub` that owns a record).
 
 use crate::auth::issuer::{Issuer, OidcMetadata, SessionKey, endpoint};
 use crate::{BootError, Env};
@@ -22,15 +22,15 @@ use tracing::info;
 
 /// How far the issuer's clock and ours may differ.
 const LEEWAY: Duration = Duration::from_secs_u32(60);
-/// The longest token that is looked at. A header value has 10 KB at API Gateway, a cookie 4 KB in browsers.
+/// The longest token that is read. A header value has 10 KB at API Gateway, a cookie 4 KB in browsers.
 const LONGEST_TOKEN: usize = 8 * 1024;
 /// The longest `sub` (OpenID Connect Core §2).
 const LONGEST_SUBJECT: usize = 255;
 
-/// Whose sessions are ours.
+/// The issuer and audience of our sessions.
 #[derive(Clone, Debug)]
 pub struct SessionSettings {
-    /// As `iss` spells it.
+    /// As spelled in `iss`.
     issuer: String,
     /// The audience.
     client_id: String,
@@ -50,14 +50,14 @@ impl SessionSettings {
         Self { issuer, client_id }
     }
 
-    /// The person that the claims of a verified token are about, or a word on why there is none.
+    /// The person in the claims of a verified token, or a word for why it is refused.
     fn person(&self, claims: Claims, now: Timestamp) -> Result<Person, &'static str> {
         if claims.iss != self.issuer {
             return Err("issuer");
         }
         let is_for_us = match (&claims.aud, &claims.client_id) {
             (Some(audience), _) => audience.includes(&self.client_id),
-            // Access tokens of Cognito have no audience; API Gateway's authorizer reads them the same way.
+            // Cognito's access tokens have no audience; API Gateway's authorizer reads them the same way.
             (None, Some(client_id)) => *client_id == self.client_id,
             (None, None) => false,
         };
@@ -97,7 +97,7 @@ impl SessionSettings {
     }
 }
 
-/// A point in time as tokens write it (RFC 7519 §2, `NumericDate`), rounded down to the second.
+/// A point in time in a token (RFC 7519 §2, `NumericDate`), rounded down to the second.
 fn instant(number: &Number) -> Option<Timestamp> {
     let text = number.to_string();
     let seconds = text.split('.').next()?;
@@ -107,17 +107,17 @@ fn instant(number: &Number) -> Option<Timestamp> {
 /// A signed-in person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Person {
-    /// Who it is, for as long as the issuer lives: the owner of records.
+    /// The issuer's permanent id of the person: the owner of records.
     pub sub: String,
     /// What to call them; not unique, and theirs to choose.
     pub name: Option<String>,
     /// When the session ends.
     pub expires_at: Timestamp,
-    /// What the sign-in that the token answers was named by.
+    /// The nonce of the sign-in that the token belongs to.
     pub nonce: Option<String>,
 }
 
-/// What is read of a token. The signature was good when this exists; the rest is still to be judged.
+/// The claims that are read. The signature has been verified; the claims have not.
 #[derive(Deserialize)]
 struct Claims {
     iss: String,
@@ -154,10 +154,10 @@ impl Audience {
     }
 }
 
-/// The claims of a token that the key has signed.
+/// The claims of a token signed by this key.
 fn signed_claims(token: &str, key: &SessionKey) -> Result<Claims, &'static str> {
     let mut signature_only = Validation::new(key.algorithm);
-    // The crate would read the clock, and has nothing to say of a claim that it does not find.
+    // The crate would read the clock, and would not check a claim that is missing.
     signature_only.required_spec_claims.clear();
     signature_only.validate_exp = false;
     signature_only.validate_nbf = false;
@@ -169,14 +169,14 @@ fn signed_claims(token: &str, key: &SessionKey) -> Result<Claims, &'static str> 
     }
 }
 
-/// What a token says of its own signature; nothing of it is checked yet.
+/// The unverified header of a token.
 struct UnverifiedHeader {
     algorithm: Algorithm,
     key_id: Option<String>,
 }
 
 impl UnverifiedHeader {
-    /// The header of a token with an algorithm that is ours.
+    /// The header of a token with an algorithm that we accept.
     fn read(token: &str) -> Result<Self, &'static str> {
         if token.len() > LONGEST_TOKEN {
             return Err("length");
@@ -185,7 +185,7 @@ impl UnverifiedHeader {
         if !matches!(header.alg, Algorithm::RS256 | Algorithm::ES256) {
             return Err("algorithm");
         }
-        // RFC 7515 §4.1.11: extensions that are not understood forbid the token; we understand none.
+        // RFC 7515 §4.1.11: a token with critical extensions that are not understood is refused; we understand none.
         if header.crit.is_some() {
             return Err("extension");
         }
@@ -202,14 +202,14 @@ pub struct Sessions {
     issuer: Issuer,
 }
 
-/// The answer to a sign-in, as the issuer's redirect brought it, with what was kept of the question.
+/// The issuer's answer to a sign-in, from its redirect, with what was stored at the start of it.
 #[derive(Clone, Copy)]
 pub struct AuthorizationCode<'a> {
     /// The parameter `code`.
     pub code: &'a str,
-    /// The secret behind the question's `code_challenge` (RFC 7636).
+    /// The secret behind the request's `code_challenge` (RFC 7636).
     pub code_verifier: &'a str,
-    /// The question's own, to the letter.
+    /// Exactly that of the request.
     pub redirect_uri: &'a str,
 }
 
@@ -224,18 +224,18 @@ struct WireTokenError {
 }
 
 impl Sessions {
-    /// Asks the issuer for its keys. One that does not answer yet is asked again by the first call.
+    /// Fetches the issuer's keys. If that fails, the first call fetches them again.
     pub async fn new(settings: SessionSettings, now: Timestamp) -> Result<Self, BootError> {
         let issuer = Issuer::new(settings.issuer.clone(), now).await?;
         Ok(Self { settings, issuer })
     }
 
-    /// The name by which the issuer knows us.
+    /// Our client id at the issuer.
     pub fn client_id(&self) -> &str {
         &self.settings.client_id
     }
 
-    /// The person whose session this is; 401 `invalid_session` for anything else.
+    /// The person of a session; 401 `invalid_session` if the token is not valid.
     pub async fn person(&self, token: &str, now: Timestamp) -> Result<Person> {
         let header = UnverifiedHeader::read(token).map_err(refused)?;
         let key = self.issuer.key(header.algorithm, header.key_id.as_deref(), now).await?;
@@ -244,13 +244,13 @@ impl Sessions {
         self.settings.person(claims, now).map_err(refused)
     }
 
-    /// Where the issuer is asked for what.
+    /// The issuer's endpoints.
     pub async fn oidc_metadata(&self, now: Timestamp) -> Result<Arc<OidcMetadata>> {
         self.issuer.oidc_metadata(now).await
     }
 
-    /// The ID token of a sign-in (RFC 6749 §4.1.3, RFC 7636 §4.5), as it came: [`Sessions::person`] judges it. A code that
-    /// is used, late or another sign-in's is 401 `invalid_session`.
+    /// The ID token of a sign-in (RFC 6749 §4.1.3, RFC 7636 §4.5), unverified: [`Sessions::person`] verifies it. A code
+    /// that is used, late or of another sign-in is 401 `invalid_session`.
     pub async fn exchange(&self, code: AuthorizationCode<'_>, now: Timestamp) -> Result<String> {
         let metadata = self.oidc_metadata(now).await?;
         let form = [
@@ -281,7 +281,7 @@ fn refused(reason: &'static str) -> Error {
     ErrorKind::InvalidSession.into()
 }
 
-/// The session that a request of the API presents: nothing of it is checked yet.
+/// The session token of an API request, unverified.
 pub struct SessionToken {
     token: Option<String>,
 }
@@ -298,13 +298,13 @@ impl<S: Sync> FromRequestParts<S> for SessionToken {
 }
 
 impl SessionToken {
-    /// The token, for [`Sessions::person`] to judge; 401 `invalid_session` where there is none.
+    /// The token, for [`Sessions::person`] to verify; 401 `invalid_session` where there is none.
     pub fn presented(self) -> Result<String> {
         self.token.ok_or_else(|| ErrorKind::InvalidSession.into())
     }
 
-    /// Whether it has the form of a JSON Web Token (RFC 7519 §3), which no agent key has: three parts with dots between
-    /// them, and no colon. A route that takes both is told by it what its caller claims to be.
+    /// Whether it has the form of a JSON Web Token (RFC 7519 §3), which no agent key has: three parts separated by
+    /// dots, and no colon. A route that takes both uses it to see which one its caller sent.
     pub fn has_the_form_of_a_session(&self) -> bool {
         let token = self.token.as_deref();
         token.is_some_and(|token| token.split('.').count() == 3 && !token.contains(':'))
@@ -338,13 +338,13 @@ mod tests {
     const NOW_SECS: u64 = 1_795_223_340;
 
     fn now() -> Timestamp {
-        // Within the second, as any request is.
+        // Not on a full second, as with any request.
         Timestamp::from_secs(NOW_SECS)
             .unwrap()
             .after(Duration::from_secs_u32(1))
     }
 
-    /// Good claims with those changes; null takes a member away.
+    /// Valid claims with those changes; null removes a member.
     fn claims(issuer: &TestIssuer, changes: &Value) -> Value {
         let mut claims = json!({
             "iss": issuer.address, "aud": TestIssuer::CLIENT, "sub": "user-1", "exp": NOW_SECS + 3600,
@@ -383,7 +383,7 @@ mod tests {
             }
         }
 
-        /// What comes of a token: the person, or the one word that the log is told.
+        /// The result for a token: the person, or the reason in the log.
         async fn check(&self, token: &str) -> Result<Person, String> {
             let answer = self.sessions.person(token, now()).await;
             let log = self.logged.take();
@@ -427,7 +427,7 @@ mod tests {
     async fn claims_are_judged_by_the_configuration_and_the_given_time() {
         let bench = Bench::new().await;
         let (exp, issuer) = (NOW_SECS + 3600, bench.issuer.address.clone());
-        // The time is one second after NOW_SECS, and the leeway 60: a token ends 60 s after its `exp`, not at its end.
+        // The time is one second after NOW_SECS, and the leeway 60: a token is expired from 60 s after its `exp` on.
         let rows = [
             (json!({}), None),
             (json!({"exp": NOW_SECS + 1}), None),
@@ -463,7 +463,7 @@ mod tests {
             (json!({"aud": null}), Some("audience")),
             (json!({"aud": null, "client_id": TestIssuer::CLIENT}), None),
             (json!({"aud": null, "client_id": "another"}), Some("audience")),
-            // What is there decides: a client of ours may hold a token for somebody else's API.
+            // `aud` decides if present: a client of ours may hold a token for another API.
             (
                 json!({"aud": "another", "client_id": TestIssuer::CLIENT}),
                 Some("audience"),
@@ -475,7 +475,7 @@ mod tests {
             (json!({"sub": 7}), Some("claims")),
             (json!({"sub": null}), Some("claims")),
             (json!({"nonce": 7}), Some("claims")),
-            // Wrong in several ways: whose token it is comes first.
+            // Wrong in several ways: the issuer is checked first.
             (json!({"iss": "x", "aud": "x", "exp": 0, "sub": ""}), Some("issuer")),
         ];
         for (changes, reason) in rows {
@@ -548,10 +548,10 @@ mod tests {
                 rs.token_with(&json!({"alg": "RS512", "kid": "rs"}), &claims),
                 Some("algorithm"),
             ),
-            // Another pair of the same name.
+            // Another key pair with the same id.
             (Signer::es256("es").token(&claims), Some("signature")),
             (Signer::rs256("rs").token(&claims), Some("signature")),
-            // The key travels with the token.
+            // The key is in the token.
             (
                 Signer::es256("es").token_with(
                     &json!({"alg": "ES256", "kid": "es", "jwk": Signer::es256("es").jwk()}),
@@ -560,7 +560,7 @@ mod tests {
                 Some("signature"),
             ),
             (Signer::es256("unknown").token(&claims), Some("key")),
-            // Several keys, and no word on which.
+            // Several keys, and no key id.
             (es.token_with(&json!({"alg": "ES256"}), &claims), Some("key")),
             (
                 es.token_with(&json!({"alg": "ES256", "kid": "es", "crit": ["exp"]}), &claims),
@@ -579,7 +579,7 @@ mod tests {
             let refused = bench.check(&token).await.err();
             assert_eq!(refused.as_deref(), reason, "{token}");
         }
-        // Two members of one name: parsers differ in which of them counts.
+        // Two members of one name: parsers differ in which of them they use.
         let header = encoded(json!({"alg": "ES256", "kid": "es"}).to_string());
         let twice = format!("{{\"sub\":\"user-2\",{}", claims.to_string().trim_start_matches('{'));
         let message = format!("{header}.{}", encoded(twice));
@@ -594,7 +594,7 @@ mod tests {
     async fn a_token_is_bounded_in_length() {
         let bench = Bench::new().await;
         let of_length = |length: usize| {
-            // Base64 makes four letters of three bytes, so some length close below is met.
+            // Base64 makes four letters of three bytes, so some length just below is reached.
             (0..length)
                 .rev()
                 .map(|fill| bench.es.token(&claims(&bench.issuer, &json!({"x": "x".repeat(fill)}))))
@@ -680,7 +680,7 @@ mod tests {
             let refused = person.err().map(|error| error.kind().slug());
             assert!(refused.is_none_or(|slug| slug == "invalid_session"));
         }
-        // The agent key and the bare token were the only ones worth a look; nothing of them is told.
+        // Only the agent key and the bare token were verified; neither is in the log.
         assert!(!bench.logged.take().contains("gak_"));
     }
 

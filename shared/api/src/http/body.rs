@@ -1,14 +1,14 @@
-//! Request bodies: what a request may hold is said once, by [`body!`](crate::body), and from that come its parser, every
-//! problem that the parser names, and its schema in the OpenAPI document.
+//! Request bodies: each is declared once, by [`body!`](crate::body), which generates its parser, its error messages,
+//! and its schema in the OpenAPI document.
 //!
-//! A body is read whole: every problem is found in one reading, and what could be read is there for the rules that span
-//! members ([`Member::read`] beside its [`Problems`]). `null` counts as left out. How a single value is read and described
-//! says `field.rs`. The size of a body has been judged before (`router.rs`).
+//! A body is read whole: one pass finds all problems, and the values that could be read are available to rules over
+//! several members ([`Member::read`] next to its [`Problems`]). `null` counts as absent. Single values are in
+//! `field.rs`. The size of a body has already been checked (`router.rs`).
 //!
-//! Why not a crate: `deserr`, the one that collects problems, gives no value once there is one, so that a rule of the
-//! catalog could not be told beside a mistyped amount; it tells `null` from absent by another error than a missing member,
-//! finds members in the order in which they are sent while `<field>_required` follows the order in which they are
-//! documented, and describes nothing, so that every bound would stand once more for the schema.
+//! Why not a crate: `deserr`, the one that collects problems, returns no value once there is a problem, so a rule of
+//! the catalog could not be reported next to a wrong amount; its error for `null` is not that for a missing member; it
+//! finds members in the order in which they are sent, while `<field>_required` follows the documented order; and it
+//! generates no schema, so every bound would have to be repeated there.
 
 use purser_domain::{Error, ErrorKind, Problem, Result, parse_json};
 use serde_json::{Map, Value, json};
@@ -16,21 +16,21 @@ use std::collections::BTreeMap;
 use std::fmt;
 use utoipa::openapi::{RefOr, Schema};
 
-/// The JSON document that a body is; 400 `invalid_request` for anything else.
+/// Parses a body as JSON; 400 `invalid_request` for anything else.
 ///
-/// The `Content-Type` of a request is not looked at: there is only JSON (`docs/spec.md` §1).
+/// The `Content-Type` of a request is ignored: there is only JSON (`docs/spec.md` §1).
 pub fn json_body(bytes: &[u8]) -> Result<Value> {
     parse_json(bytes).map_err(|problem| Error::invalid(vec![problem]))
 }
 
-/// Where a value stands in a body. It is written as a JSON Pointer (RFC 6901), and only once there is a problem.
+/// The place of a value in a body. It is formatted as a JSON Pointer (RFC 6901), and only when there is a problem.
 #[derive(Clone, Copy, Debug)]
 pub enum Place<'a> {
     /// The body itself.
     Body,
-    /// A member of the object that stands there.
+    /// A member of the object at that place.
     Member(&'a Place<'a>, &'a str),
-    /// An entry of the list that stands there.
+    /// An entry of the list at that place.
     Entry(&'a Place<'a>, usize),
 }
 
@@ -44,7 +44,7 @@ impl fmt::Display for Place<'_> {
     }
 }
 
-/// What is wrong with a body.
+/// The problems of a body.
 #[derive(Debug, Default)]
 pub struct Problems {
     found: Vec<Problem>,
@@ -58,17 +58,17 @@ impl Problems {
         self.found.push(Problem::at(place.to_string(), message));
     }
 
-    /// Notes problems found elsewhere.
+    /// Adds problems found elsewhere.
     pub fn extend(&mut self, problems: impl IntoIterator<Item = Problem>) {
         self.found.extend(problems);
     }
 
-    /// Whether something is wrong at this JSON Pointer or below it.
+    /// Whether there is a problem at this JSON Pointer or below it.
     pub fn are_at(&self, path: &str) -> bool {
         self.found.iter().any(|problem| problem.path.starts_with(path))
     }
 
-    /// An edit that changes nothing was meant to be another one.
+    /// An edit without any member is a mistake: notes a problem.
     pub fn ask_for_something<T: Member>(&mut self, body: &Value) {
         let is_left_out = |name: &&str| body.get(name).is_none_or(Value::is_null);
         if T::NAMES.iter().all(is_left_out) && self.found.is_empty() {
@@ -79,8 +79,8 @@ impl Problems {
         }
     }
 
-    /// The body, if nothing is wrong: else 400 `<field>_required` where a required member is missing, or 400
-    /// `invalid_request`, with every problem in the order of their paths.
+    /// The body, if there is no problem; else 400 `<field>_required` where a required member is missing, or 400
+    /// `invalid_request`, with all problems, sorted by path.
     pub fn finish<T>(mut self, body: Option<T>) -> Result<T> {
         self.found.sort();
         match (body, self.missing) {
@@ -91,30 +91,30 @@ impl Problems {
             }
             .into()),
             (_, None) => {
-                // What could not be read has left a problem, so there is one.
+                // A value that could not be read has left a problem, so there is one.
                 Err(Error::invalid(self.found))
             }
         }
     }
 }
 
-/// What stands in a body: a single value ([`Field`](crate::Field)), a list, an object of its own
-/// ([`body!`](crate::body)), or one of these that may be left out ([`Option`]).
+/// A part of a body: a single value ([`Field`](crate::Field)), a list, an object ([`body!`](crate::body)), or an
+/// optional one of these ([`Option`]).
 pub trait Member: Sized {
     /// Whether a body without it is refused.
     const REQUIRED: bool = true;
-    /// The names of its own members, where it has some.
+    /// The names of its own members, if it is an object.
     const NAMES: &'static [&'static str] = &[];
 
-    /// Reads a value that is not `null`; `None`, and a problem, where it can't be used.
+    /// Reads a value that is not `null`; `None`, with a problem, if it is wrong.
     fn read(value: &Value, place: Place<'_>, problems: &mut Problems) -> Option<Self>;
 
-    /// What it is where it is left out, or `null`.
+    /// The value when it is absent or `null`.
     fn left_out(_is_null: bool, _place: Place<'_>, _problems: &mut Problems) -> Option<Self> {
         None
     }
 
-    /// Its JSON schema; schemas that have a name go to `schemas`.
+    /// Its JSON schema; named schemas are added to `schemas`.
     fn describe(schemas: &mut Schemas) -> Value;
 
     /// Reads a whole body.
@@ -125,7 +125,7 @@ pub trait Member: Sized {
     }
 }
 
-/// Left out where it is absent or `null`, and also where it is wrong: then there is a problem.
+/// `None` where it is absent or `null`, and also where it is wrong: then there is a problem.
 impl<T: Member> Member for Option<T> {
     const REQUIRED: bool = false;
 
@@ -149,14 +149,14 @@ impl<T: Member> Member for Option<T> {
     }
 }
 
-/// A member of which to leave it out and to write `null` are two things.
+/// A member for which absent and `null` have different meanings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said<T> {
-    /// Left out, or wrong: then there is a problem.
+    /// Absent, or wrong: then there is a problem.
     Nothing,
     /// `null`.
     Null,
-    /// This.
+    /// A value.
     This(T),
 }
 
@@ -176,9 +176,8 @@ impl<T: Member> Member for Said<T> {
     }
 }
 
-/// The members of an object. Required ones that are missing are noted, and so is every member that `known` does
-/// not name, unless it may have others: a mistyped `approvalId` must not silently lose its protection. For
-/// [`body!`](crate::body).
+/// The members of an object. Notes missing required members, and unknown members unless others are allowed: a mistyped
+/// `approvalId` must not silently lose its protection. For [`body!`](crate::body).
 pub fn members<'a>(
     value: &'a Value,
     place: Place<'_>,
@@ -191,7 +190,7 @@ pub fn members<'a>(
         return None;
     };
     for (name, required) in known {
-        // The first one that is noted names the error: members are asked for in the order in which they are documented.
+        // The first one noted names the error: members are checked in the order in which they are documented.
         if *required && members.get(*name).is_none_or(Value::is_null) {
             problems.note(Place::Member(&place, name), "is required");
             problems.missing.get_or_insert(name);
@@ -204,8 +203,7 @@ pub fn members<'a>(
     Some(members)
 }
 
-/// Which of these an object says that it is; without that, nobody knows what else there should be. For
-/// [`body!`](crate::body).
+/// Which variant an object is, by its tag; without it, the other members are unknown. For [`body!`](crate::body).
 pub fn tag<'a>(
     value: &'a Value,
     name: &'static str,
@@ -222,7 +220,7 @@ pub fn tag<'a>(
     known
 }
 
-/// One of the members of an object. For [`body!`](crate::body).
+/// One member of an object. For [`body!`](crate::body).
 pub fn member<T: Member>(
     members: &Map<String, Value>,
     name: &str,
@@ -237,25 +235,25 @@ pub fn member<T: Member>(
     }
 }
 
-/// The schemas that have a name of their own in the OpenAPI document.
+/// The named schemas of the OpenAPI document.
 #[derive(Default)]
 pub struct Schemas(BTreeMap<String, RefOr<Schema>>);
 
 impl Schemas {
-    /// Adds a schema, and refers to it.
+    /// Adds a schema, and returns a reference to it.
     pub fn add(&mut self, name: &str, schema: Value) -> Value {
-        // A schema that is none would leave a hole in the document, which a test compares with the one that is committed.
+        // An invalid schema would leave a gap in the document; a test compares the document with the committed one.
         let schema = serde_json::from_value(schema).unwrap_or_default();
         self.add_schema(name, schema)
     }
 
-    /// As [`Schemas::add`], of a schema that is made otherwise.
+    /// As [`Schemas::add`], for a schema from elsewhere.
     pub fn add_schema(&mut self, name: &str, schema: RefOr<Schema>) -> Value {
         self.0.insert(name.to_owned(), schema);
         json!({"$ref": format!("#/components/schemas/{name}")})
     }
 
-    /// Those of `T`, and its own.
+    /// The schema of `T`, and those that it refers to.
     pub fn of<T: Member>(name: &str) -> (RefOr<Schema>, Vec<(String, RefOr<Schema>)>) {
         let mut schemas = Self::default();
         T::describe(&mut schemas);
@@ -264,7 +262,7 @@ impl Schemas {
     }
 }
 
-/// The schema with a description, and with what else is said of it in its place. For [`body!`](crate::body).
+/// The schema with a description, and with the members of `more`. For [`body!`](crate::body).
 pub fn annotated(mut schema: Value, lines: &[&str], more: Value) -> Value {
     let target = match schema.pointer_mut("/oneOf/0") {
         Some(reference) => reference.as_object_mut(),
@@ -284,7 +282,7 @@ fn text(lines: &[&str]) -> Value {
     json!(lines.join("\n"))
 }
 
-/// The schema of what is one of these. For [`body!`](crate::body).
+/// The schema of a choice. For [`body!`](crate::body).
 pub fn one_of(about: &[&str], variants: &[Value]) -> Value {
     json!({"oneOf": variants, "description": text(about)})
 }
@@ -307,11 +305,11 @@ pub fn object(about: &[&str], members: Vec<(&str, bool, Value)>, may_have_others
     annotated(schema, about, closed)
 }
 
-/// Declares what a body holds, once: the type, how it is read ([`Member`]), and its schema.
+/// Declares a body once: its type, how it is read ([`Member`]), and its schema.
 ///
-/// A member's documentation is its description; what holds for it in this place alone, such as an example, follows `=` as
-/// JSON. The schema is named as the type is, or as `as` says. With `and others`, members that it does not name are let pass.
-/// An `enum` is told apart `by` the member that holds the variant's own word.
+/// A member's documentation is its description; what applies only in this place, such as an example, follows `=` as
+/// JSON. The schema has the type's name, or the one after `as`. With `and others`, unknown members are allowed. The
+/// variants of an `enum` are distinguished `by` the member that names the variant.
 ///
 /// ```
 /// purser_api::body! {
@@ -408,7 +406,7 @@ macro_rules! body {
                     let mut members =
                         $crate::body!(@describe schemas: $([$($doc)*] $member: $type {$($($more)*)?},)*);
                     members.push((stringify!($tag), true, tag));
-                    // What else a variant holds is not said by it, where it stands among the others.
+                    // Within `oneOf`, a variant's schema does not exclude other members.
                     $crate::body::object(&[$($of),*], members, true)
                 }),+];
                 schemas.add(stringify!($name), $crate::body::one_of(&[$($about),*], &variants))
@@ -430,7 +428,7 @@ macro_rules! body {
     };
 }
 
-/// Gives a body ([`Member`]) its place in the OpenAPI document; part of [`body!`](crate::body).
+/// Adds a body ([`Member`]) to the OpenAPI document; part of [`body!`](crate::body).
 #[macro_export]
 macro_rules! schema {
     ($name:ident $(as $component:literal)?) => {
@@ -491,7 +489,7 @@ mod tests {
         }
     }
 
-    /// The slug, and where the problems are.
+    /// The slug, and the paths of the problems.
     fn refused<T: Member + fmt::Debug>(body: &Value) -> (String, Vec<String>) {
         let error = T::parse(body).unwrap_err();
         let (ErrorKind::FieldRequired { problems, .. } | ErrorKind::InvalidRequest(problems)) = error.kind() else {

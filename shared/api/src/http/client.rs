@@ -1,7 +1,7 @@
-//! The one HTTP client of a function. AWS and the chain's node are called over it, so that an environment reads the
-//! system's certificate authorities once and has one pool of connections.
+//! The one HTTP client of a function. AWS and the chain's node are called with it, so that an environment loads the
+//! system's certificate authorities once and has one connection pool.
 //!
-//! It follows no redirect and knows no proxy. How long an answer may take is its callers' to say.
+//! It follows no redirects and uses no proxy. Callers set the timeout of an answer.
 
 use aws_smithy_http_client::{
     Connector,
@@ -13,16 +13,16 @@ use aws_smithy_runtime_api::client::{
 };
 use std::{sync::OnceLock, time::Duration};
 
-/// How long connecting may take, TLS included: a handshake takes three times the distance, and a hosted node may be
-/// 200 ms away. Every caller waits longer than this.
+/// Timeout for connecting, TLS included: a handshake takes three round trips, and a hosted node may be 200 ms away.
+/// Every caller's timeout is longer.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(900);
 
-/// A client with a pool of its own. Nothing is read or opened before the first request.
+/// A client with its own pool. Nothing is loaded or opened before the first request.
 pub fn http() -> SharedHttpConnector {
     SharedHttpConnector::new(OnDemand(OnceLock::new()))
 }
 
-/// The SDK's connector, made when it is needed: not every [`crate::Boot`] calls somebody.
+/// The SDK's connector, created when it is needed: not every [`crate::Boot`] makes calls.
 #[derive(Debug)]
 struct OnDemand(OnceLock<Connector>);
 

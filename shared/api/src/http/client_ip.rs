@@ -1,4 +1,4 @@
-//! Where a request comes from, and whose count it falls under.
+//! The client's address, and the throttle scope that a request counts in.
 
 use axum::http::{Extensions, Method};
 use purser_domain::Fingerprint;
@@ -8,8 +8,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-/// What is read of the gateway's word about a request: `requestContext` of an HTTP API's payload format 2.0. It is among
-/// the request's extensions.
+/// What we read from the gateway's `requestContext` (HTTP API, payload format 2.0). It is in the request's extensions.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayContext {
@@ -31,7 +30,7 @@ fn method<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Method, D::Error
 }
 
 impl GatewayContext {
-    /// The word of a gateway that was called by this host, from this address.
+    /// The context for a request to this host, from this address.
     pub fn new(method: Method, domain_name: Option<&str>, source_ip: IpAddr) -> Self {
         Self {
             domain_name: domain_name.map(str::to_owned),
@@ -47,7 +46,7 @@ impl GatewayContext {
     }
 }
 
-/// The caller's address as the gateway saw it; never a header's word for it.
+/// The caller's address as the gateway saw it; never from a header.
 pub fn client_ip(extensions: &Extensions) -> Option<IpAddr> {
     extensions
         .get::<GatewayContext>()?
@@ -58,21 +57,21 @@ pub fn client_ip(extensions: &Extensions) -> Option<IpAddr> {
         .ok()
 }
 
-/// The host that the gateway was called by, as the gateway knows it.
+/// The host that the gateway was called by, from the gateway itself.
 pub fn domain_name(extensions: &Extensions) -> Option<&str> {
     extensions.get::<GatewayContext>()?.domain_name.as_deref()
 }
 
-/// Whose requests are counted together.
+/// The requests that are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ThrottleScope {
     /// One IPv4 address.
     V4(Ipv4Addr),
-    /// One /64: the smallest network that a site is given, within which addresses can be changed at will.
+    /// One /64: the smallest network that a site gets, within which addresses can be changed freely.
     V6(Ipv6Addr),
-    /// One person, wherever they are: the hash of their `sub`, which is any text of up to 255 bytes.
+    /// One person, at any address: the hash of their `sub`, which is a text of up to 255 bytes.
     Person(Fingerprint),
-    /// All requests without an address. The gateway always has one, so this is nobody's usual count.
+    /// All requests without an address. The gateway always has one, so this is not used in practice.
     Unknown,
 }
 
@@ -82,12 +81,12 @@ impl ThrottleScope {
         client_ip(extensions).map_or(Self::Unknown, Self::of_ip)
     }
 
-    /// The scope of a person whose session was judged.
+    /// The scope of a person whose session was verified.
     pub fn of_person(sub: &str) -> Self {
         Self::Person(Fingerprint::of_text(sub))
     }
 
-    /// The scope of an address. An IPv4 address that is written as IPv6 is the same caller.
+    /// The scope of an address. An IPv4 address written as IPv6 is the same caller.
     pub fn of_ip(ip: IpAddr) -> Self {
         match ip.to_canonical() {
             IpAddr::V4(ip) => Self::V4(ip),
@@ -99,7 +98,7 @@ impl ThrottleScope {
     }
 }
 
-/// The text that the counter's key is made of.
+/// The text for the counter's key.
 impl fmt::Display for ThrottleScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

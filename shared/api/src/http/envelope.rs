@@ -1,6 +1,6 @@
 //! The error envelope (`docs/spec.md` §7): `error`, `message`, and the context fields of each slug.
 //!
-//! It is written from the [`ErrorKind`] alone, so the cause of an error can't reach a caller. Status numbers and headers
+//! It is made from the [`ErrorKind`] alone, so the cause of an error can't reach a caller. Status numbers and headers
 //! are in `failure.rs`.
 
 use crate::view::decision::{DecisionView, OrNull, instant};
@@ -171,7 +171,7 @@ impl From<&ErrorKind> for ErrorBody {
     }
 }
 
-/// Everything but the slug.
+/// Everything except the slug.
 fn told(kind: &ErrorKind) -> ErrorBody {
     match kind {
         ErrorKind::InvalidRequest(problems) => ErrorBody {
@@ -260,7 +260,7 @@ fn told(kind: &ErrorKind) -> ErrorBody {
     }
 }
 
-/// The problems of a body, unless the slug has said it all: that one member is missing, and nothing else.
+/// The problems of a body; `None` if the slug says it all: only that one member is missing.
 fn beyond(field: &str, problems: &[Problem]) -> Option<Vec<ProblemView>> {
     match problems {
         [] => None,

@@ -1,4 +1,4 @@
-//! Answers that may be cached: the catalog's.
+//! Cacheable answers: those of the catalog.
 
 use axum::{
     body::Body,
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 
-/// A JSON body with its `ETag`, made once and handed out as often as it is asked for.
+/// A JSON body with its `ETag`, made once and sent many times.
 #[derive(Clone, Debug)]
 pub struct Cacheable {
     body: Bytes,
@@ -17,14 +17,14 @@ pub struct Cacheable {
 }
 
 impl Cacheable {
-    /// The body, as it will be sent.
+    /// Wraps the body, as it will be sent.
     pub fn new(body: impl Into<Bytes>) -> Self {
         let body = body.into();
         let tag = tag_of(&body);
         Self { body, tag }
     }
 
-    /// The answer; 304 without a body where the caller already has this very one.
+    /// The answer; 304 without a body where the caller already has this body.
     pub fn answer(self, request_headers: &HeaderMap, cache_control: &'static str) -> Response {
         let mut response = if holds(request_headers, &self.tag) {
             // RFC 9110 §15.4.5: a 304 repeats the headers that the 200 would have had for caches.
@@ -41,7 +41,7 @@ impl Cacheable {
     }
 }
 
-/// A strong tag: half of the SHA-256 of the body. 128 bits tell any two bodies apart.
+/// A strong tag: half of the SHA-256 of the body. 128 bits distinguish any two bodies.
 fn tag_of(body: &[u8]) -> String {
     let digest = Sha256::digest(body);
     let mut tag = String::from("\"");
@@ -59,7 +59,7 @@ fn holds(headers: &HeaderMap, tag: &str) -> bool {
         .get_all(header::IF_NONE_MATCH)
         .iter()
         .filter_map(|value| value.to_str().ok())
-        // Our tags hold no comma, so a tag that does is split into parts that are not ours either.
+        // Our tags contain no comma, so the parts of a tag with one don't match either.
         .flat_map(|value| value.split(','))
         .map(str::trim)
         .any(|entry| entry == "*" || entry.strip_prefix("W/").unwrap_or(entry) == tag)

@@ -1,7 +1,7 @@
-//! The only status numbers: what each kind of error answers over HTTP.
+//! The HTTP status of each kind of error; all status numbers are here.
 //!
-//! A handler returns [`Failure`] by `?` on a [`purser_domain::Error`]. The error itself stays with the response, so that
-//! the end of the request can log its cause, once (`router.rs`).
+//! A handler returns [`Failure`] by `?` on a [`purser_domain::Error`]. The error stays with the response, so that its
+//! cause can be logged once, at the end of the request (`router.rs`).
 
 use crate::http::envelope::ErrorBody;
 use axum::{
@@ -12,14 +12,14 @@ use axum::{
 use purser_domain::{Error, ErrorKind, Reason};
 use std::sync::Arc;
 
-/// What a handler answers.
+/// The result of a handler.
 pub type Reply<T = Response> = Result<T, Failure>;
 
-/// An error on its way to the caller.
+/// An error to answer to the caller.
 #[derive(Clone, Debug)]
 pub struct Failure(Arc<Error>);
 
-/// Whole seconds after which a payment that the chain can't confirm yet is worth asking for again: one block of Base.
+/// After how many whole seconds to ask again for a payment that the chain can't confirm yet: one block of Base.
 const BLOCK_SECONDS: u64 = 2;
 
 impl Failure {
@@ -28,14 +28,14 @@ impl Failure {
         &self.0
     }
 
-    /// The status it answers with.
+    /// The HTTP status.
     pub fn status(&self) -> StatusCode {
         status(self.0.kind())
     }
 
-    /// The same for a person in a browser: `page` in the envelope's place. Status, headers and the log stay as they are.
+    /// The same for a person in a browser: `page` instead of the envelope. Status, headers and log do not change.
     ///
-    /// A router of pages maps every failure at once: an answer that is one carries its [`Failure`] in its extensions.
+    /// A router of pages maps all failures in one place: a failed response carries its [`Failure`] in its extensions.
     pub fn page(self, page: impl IntoResponse) -> Response {
         let mut response = page.into_response();
         *response.status_mut() = self.status();
@@ -76,13 +76,13 @@ impl IntoResponse for Failure {
     }
 }
 
-/// The scheme that a 401 asks for (RFC 9110 §11.6.1).
+/// The authentication scheme for a 401 (RFC 9110 §11.6.1).
 fn challenge(kind: &ErrorKind) -> Option<&'static str> {
     match kind {
         ErrorKind::InvalidAgentKey | ErrorKind::InvalidAuthorizationHeader | ErrorKind::InvalidSession => {
             Some("Bearer")
         }
-        // No scheme of the `Authorization` header: the token travels in a header of its own.
+        // No scheme of the `Authorization` header: the token has its own header.
         ErrorKind::InvalidInternalToken => Some("InternalToken"),
         _ => None,
     }
@@ -141,7 +141,7 @@ fn refusal_status(reason: &Reason) -> StatusCode {
     }
 }
 
-/// What each status means here, for the API's description.
+/// The meaning of each status, for the OpenAPI document.
 pub(crate) const STATUSES: &[(u16, &str)] = &[
     (
         400,
@@ -228,7 +228,7 @@ mod tests {
         vec![
             ErrorKind::InvalidRequest(vec![problem("/a"), problem("")]),
             missing("/payment_requirement"),
-            // Of a nested member, the slug does not say where.
+            // For a nested member, the slug does not say where.
             missing("/a/payment_requirement"),
             ErrorKind::InvalidAgentKey,
             ErrorKind::InvalidAuthorizationHeader,
@@ -340,7 +340,7 @@ mod tests {
         reasons.into_iter().chain(blocks.map(Reason::PolicyBlocked)).collect()
     }
 
-    /// Every kind of error and of refusal, as it is answered: a line of `failure.jsonl` each.
+    /// Every kind of error and of refusal, with its answer: one line of `failure.jsonl` each.
     #[tokio::test]
     async fn every_kind_of_error_has_its_status_headers_and_envelope() {
         let refusals = reasons().into_iter().map(refused);
@@ -404,7 +404,7 @@ mod tests {
         }))
     }
 
-    /// The checks of every refusal here.
+    /// The checks of every refusal in these tests.
     fn checks() -> Value {
         json!([
             {"name": "service_enabled", "outcome": "passed", "passed": true, "limit": null, "used": null, "remaining": null},

@@ -1,4 +1,4 @@
-//! The single values that bodies hold: how each is read, and how it is described, in one place.
+//! The single values in bodies: how each is read and described, in one place.
 
 use crate::{Member, Place, Problems, Schemas};
 use purser_domain::{
@@ -9,26 +9,26 @@ use serde_json::{Value, json};
 
 /// A text without control characters, as a pattern of JSON Schema.
 const PRINTABLE: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]*$";
-/// What every address of the web begins with, as a pattern.
+/// The start of every web address, as a pattern.
 const WEB: &str = "^https?://[A-Za-z0-9]";
-/// The longest URLs that agents may send, in bytes: what browsers and servers commonly take.
+/// The longest URL that agents may send, in bytes: the common limit of browsers and servers.
 const MAX_URL_BYTES: usize = 8_192;
 
 /// A single value.
 pub trait Field: Sized {
-    /// Reads it; else what would be right.
+    /// Reads it; the error describes a correct value.
     fn read(value: &Value) -> Result<Self, String>;
 
     /// Its JSON schema.
     fn schema() -> Value;
 }
 
-/// A single value of which bodies hold lists: there its schema has a name.
+/// A single value that bodies hold in lists: its schema has a name there.
 pub trait Listed: Field {
     /// The schema's name.
     const NAME: &'static str;
 
-    /// What is said of an entry besides the value's own schema.
+    /// What an entry's schema adds to the value's own.
     fn entry() -> Value;
 }
 
@@ -44,7 +44,7 @@ impl<T: Field> Member for T {
     }
 }
 
-/// A list; none where one of its entries is wrong.
+/// A list; `None` where an entry is wrong.
 impl<T: Listed> Member for Vec<T> {
     fn read(value: &Value, place: Place<'_>, problems: &mut Problems) -> Option<Self> {
         let Some(entries) = value.as_array() else {
@@ -64,7 +64,7 @@ impl<T: Listed> Member for Vec<T> {
     }
 }
 
-/// Declares a type around a value that only one body holds: how it is read, and its schema.
+/// Declares a type for a value that only one body has: how it is read, and its schema.
 #[macro_export]
 macro_rules! field {
     ($(#[doc = $doc:literal])* $vis:vis struct $name:ident($inner:ty): $read:expr, $schema:expr $(,)?) => {
@@ -85,7 +85,7 @@ macro_rules! field {
     };
 }
 
-/// Texts that are read as a whole: by what, what they must be, and the members of their schema.
+/// Values that are read from a whole text: by which function, the error text, and the members of their schema.
 macro_rules! texts {
     ($($type:ty: $read:expr, $form:expr, {$($schema:tt)*};)+) => {$(
         impl Field for $type {
@@ -226,7 +226,7 @@ pub fn seconds(value: &Value) -> Option<Duration> {
     Some(Duration::from_secs_u32(seconds))
 }
 
-/// Mixed case has to be the EIP-55 checksum.
+/// An address in mixed case must have the EIP-55 checksum.
 impl Field for Address {
     fn read(value: &Value) -> Result<Self, String> {
         let text = value.as_str().ok_or("must be a text")?;
@@ -249,7 +249,7 @@ impl Field for DomainPattern {
     }
 }
 
-/// The names of schemas of entries, and what is said of an entry besides the value's own schema.
+/// The names of the schemas of entries, and what an entry's schema adds to the value's own.
 macro_rules! listed {
     ($($type:ty as $name:literal: {$($entry:tt)*};)+) => {$(
         impl Listed for $type {

@@ -1,4 +1,4 @@
-//! HTTP: the router and its middleware, requests, errors and their status numbers, the API's description.
+//! HTTP: the router and its middleware, requests, errors and their status, the OpenAPI document.
 
 pub mod body;
 pub(crate) mod client;

@@ -1,4 +1,4 @@
-//! The description of the API: every function describes its own routes, and here the parts become one document.
+//! The OpenAPI document: every function describes its own routes, and the parts are merged here.
 
 use crate::{
     http::envelope::{ErrorBody, ProblemView},
@@ -20,7 +20,7 @@ pub const SESSION: &str = "session";
 /// The name of the security scheme of operators: `security(("internalToken" = []))` at a route.
 pub const INTERNAL_TOKEN: &str = "internalToken";
 
-/// One OpenAPI 3.1 document of all the parts.
+/// One OpenAPI 3.1 document from all the parts.
 pub fn document(parts: impl IntoIterator<Item = OpenApi>) -> OpenApi {
     let info = InfoBuilder::new()
         .title("Purser")
@@ -31,7 +31,7 @@ pub fn document(parts: impl IntoIterator<Item = OpenApi>) -> OpenApi {
         .license(Some(LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build()))
         .build();
     let mut document = OpenApi::new(info, Paths::new());
-    // Relative to where the document is fetched: the base address itself.
+    // Relative to the URL of the document: the base address.
     document.servers = Some(vec![Server::new("/")]);
     let mut components = Components::new();
     for (name, schema) in [
@@ -60,8 +60,7 @@ pub fn document(parts: impl IntoIterator<Item = OpenApi>) -> OpenApi {
     document
 }
 
-/// A body that may be left out is described as `Option`, which utoipa writes as "this or null". But `null` is a document,
-/// and no object.
+/// utoipa describes an optional body, an `Option`, as "this or null". But `null` is a JSON document, and not an object.
 fn left_out_is_not_null(operation: &mut Operation) {
     let Some(RefOr::T(body)) = &mut operation.request_body else {
         return;
@@ -132,7 +131,7 @@ macro_rules! error_responses {
     )+};
 }
 
-/// Whether any error answers with that status. For [`error_responses!`], which asks while compiling.
+/// Whether any error has that status. For [`error_responses!`], which checks it at compile time.
 pub const fn is_error_status(status: u16) -> bool {
     let mut rest = STATUSES;
     while let [(known, _), tail @ ..] = rest {
@@ -146,8 +145,8 @@ pub const fn is_error_status(status: u16) -> bool {
 
 /// The responses of those statuses. For [`error_responses!`].
 ///
-/// What knows its caller reads and writes rows that others may be about, and any of it may answer 503
-/// `temporarily_unavailable`; it goes without saying.
+/// A route with authentication reads and writes rows that others may use concurrently, so it may always answer 503
+/// `temporarily_unavailable`; that is added here.
 pub fn describe_errors(statuses: &[u16]) -> BTreeMap<String, RefOr<Response>> {
     let contended = [401, 500].iter().all(|status| statuses.contains(status));
     STATUSES

@@ -1,4 +1,4 @@
-//! What an agent asks of a payment: the bodies of authorize, preflight and complete. Below this nothing meets a raw body.
+//! The bodies of authorize, preflight and complete. Code below this does not see raw bodies.
 
 use crate::http::body::{annotated, member, members, object};
 use crate::{CalledUrl, HttpMethod, Member, Place, Problems, Schemas, Text};
@@ -70,7 +70,7 @@ crate::body! {
     }
 }
 
-/// The request to authorize.
+/// The parsed request of authorize.
 #[derive(Clone, Debug)]
 pub struct AuthorizeRequest {
     /// The payment.
@@ -81,7 +81,7 @@ pub struct AuthorizeRequest {
     pub approval: Option<ApprovalId>,
 }
 
-/// The request of a preflight.
+/// The parsed request of a preflight.
 #[derive(Clone, Debug)]
 pub struct CheckRequest {
     /// The payment.
@@ -90,14 +90,14 @@ pub struct CheckRequest {
     pub replay_key: Fingerprint,
 }
 
-/// The request to complete.
+/// The parsed request of complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompleteRequest {
-    /// The transaction to look up. A provider's word for it is never proof; the chain decides.
+    /// The transaction to look up. A provider's claim is never proof; the chain decides.
     pub tx_hash: TxHash,
 }
 
-/// The payment that either body asks for.
+/// The payment in either body.
 macro_rules! intent {
     ($asked:ident, $offer:ident, $fingerprint:expr) => {{
         let Requirement(()) = $asked.payment_requirement;
@@ -157,13 +157,13 @@ fn with_offer<T: Member>(body: &Value, network: Network) -> Result<(T, Offer)> {
     problems.finish(asked.zip(offer))
 }
 
-/// Whether complete takes the provider's proof alone, or also a bare assertion that it answered.
+/// Whether complete requires the provider's proof, or also accepts a bare assertion that it answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProviderProof {
     /// `payment_response_header` is required: production.
     Required,
-    /// `provider_ok: true` may stand in for it: development on a local chain only (`docs/spec.md` §7 rule 4). The
-    /// on-chain check is the same.
+    /// `provider_ok: true` may replace it: development on a local chain only (`docs/spec.md` §7 rule 4). The on-chain
+    /// check is the same.
     OrAssertion,
 }
 
@@ -180,7 +180,7 @@ impl CompleteRequest {
         {
             is_asserted = members.remove("provider_ok") == Some(Value::Bool(true));
             if is_asserted && members.get(HEADER).is_none_or(Value::is_null) {
-                // What stands in for the proof names no transaction.
+                // The assertion that replaces the proof names no transaction.
                 members.insert(HEADER.to_owned(), json!({}));
             }
         }
@@ -211,7 +211,7 @@ crate::field! {
     struct Requirement(()): |_| Ok(()), json!({"type": "object"})
 }
 
-/// What else the agent says of the call: the page that it is pointed at, and members of any name.
+/// The agent's other data about the call: the target page, and members of any name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CallMetadata {
     target: Option<Target>,

@@ -1,8 +1,8 @@
-//! Which version a write is meant for: `If-Match` (RFC 9110 §13.1.1), and the `ETag` that told it.
+//! The version that a write expects: `If-Match` (RFC 9110 §13.1.1), and the `ETag` that carries it.
 //!
-//! A version is a number, and its tag is that number in quotation marks. Every write on something that exists says the
-//! version it saw, or `*` for whatever is there now; [`Precondition::holds`] judges it against the record that the write
-//! is then guarded with.
+//! A version is a number, and its tag is that number in quotation marks. Every write to an existing record names the
+//! version that it expects, or `*` for any; [`Precondition::holds`] compares it with the record, whose version is then
+//! the write's condition.
 
 use axum::{
     extract::FromRequestParts,
@@ -18,17 +18,17 @@ use std::convert::Infallible;
 #[expect(dead_code, reason = "a schema; the header is read by `Precondition`")]
 pub struct VersionTag(String);
 
-/// The version that a write is meant for.
+/// The version that a write expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precondition {
-    /// This one and no other.
+    /// Exactly this version.
     Version(u64),
-    /// Whatever is there when the write happens.
+    /// Any version.
     Any,
 }
 
 impl Precondition {
-    /// What `If-Match` says. A list of tags has no meaning here, since one version is present; neither has a weak tag,
+    /// Parses `If-Match`. A list of tags has no meaning here, since there is one current version; nor has a weak tag,
     /// which RFC 9110 §13.1.1 never matches.
     pub fn of(headers: &HeaderMap) -> Result<Self> {
         let mut values = headers.get_all(header::IF_MATCH).iter();
@@ -48,11 +48,11 @@ impl Precondition {
         }
         let digits = text.strip_prefix('"')?.strip_suffix('"')?;
         let version = digits.parse().ok()?;
-        // The one spelling that `versioned` writes: no sign, no leading zeros.
+        // Only the spelling that `versioned` writes: no sign, no leading zeros.
         (tag_of(version) == text).then_some(Self::Version(version))
     }
 
-    /// 412 `version_conflict` where something else than `version` was meant.
+    /// 412 `version_conflict` unless `version` is expected.
     pub fn holds(&self, version: u64) -> Result<()> {
         match self {
             Self::Any => Ok(()),
@@ -62,10 +62,10 @@ impl Precondition {
     }
 }
 
-/// `If-Match` as it arrived: nothing is said of it before the handler knows who asks.
+/// `If-Match` as it arrived: the handler reports errors in it only after authentication.
 pub struct IfMatch(Result<Precondition>);
 
-/// Always succeeds: a stranger learns that the session is missing, and not that the version is.
+/// Always succeeds: an unauthenticated caller gets the error about the session, not about the version.
 impl<S: Sync> FromRequestParts<S> for IfMatch {
     type Rejection = Infallible;
 
@@ -75,13 +75,13 @@ impl<S: Sync> FromRequestParts<S> for IfMatch {
 }
 
 impl IfMatch {
-    /// What it says; see [`Precondition::of`].
+    /// The parsed header; see [`Precondition::of`].
     pub fn precondition(self) -> Result<Precondition> {
         self.0
     }
 }
 
-/// An answer that tells the version of what it shows.
+/// An answer with the version of its content as `ETag`.
 pub fn versioned(version: u64, answer: impl IntoResponse) -> Response {
     let mut response = answer.into_response();
     if let Ok(tag) = HeaderValue::from_str(&tag_of(version)) {

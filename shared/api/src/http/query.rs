@@ -1,11 +1,11 @@
-//! Query strings, read strictly: every problem at once, unknown names ignored, known names at most once.
+//! Query strings, parsed strictly: all problems in one answer, unknown names ignored, known names at most once.
 
 use axum::http::Uri;
 use purser_domain::{Error, Problem, Result};
 
 /// The parameters of one request.
 ///
-/// Each reader answers `None`, or its default, for a parameter that is wrong, and leaves a [`Problem`]; the caller uses
+/// Each reader returns `None`, or its default, for a parameter that is wrong, and notes a [`Problem`]; the caller uses
 /// the values only after [`Query::finish`] found none.
 pub struct Query {
     pairs: Vec<(String, String)>,
@@ -22,7 +22,7 @@ impl Query {
         Self { pairs, problems }
     }
 
-    /// The parameter, unless it is absent or repeated. Repeated parameters have no agreed meaning.
+    /// The parameter; `None` if it is absent or repeated. Repeated parameters have no agreed meaning.
     pub fn text(&mut self, name: &str) -> Option<String> {
         let mut values = self
             .pairs
@@ -37,7 +37,7 @@ impl Query {
         value
     }
 
-    /// How many items to answer: an integer from 1 to `max`.
+    /// The page size: an integer from 1 to `max`.
     pub fn limit(&mut self, name: &str, default: u32, max: u32) -> u32 {
         let Some(text) = self.text(name) else { return default };
         // `parse` also takes a sign.
@@ -51,7 +51,7 @@ impl Query {
         }
     }
 
-    /// Reads a parameter with `read`; `expected` says what it takes.
+    /// Reads a parameter with `read`; `expected` describes a correct value.
     pub fn read<T>(
         &mut self,
         name: &str,

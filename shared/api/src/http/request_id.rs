@@ -1,4 +1,4 @@
-//! The name of one request, on its answer and on its log lines.
+//! The id of one request, on its answer and on its log lines.
 
 use crate::random;
 use axum::http::Extensions;
@@ -6,7 +6,7 @@ use lambda_http::RequestExt as _;
 use std::fmt;
 use uuid::Uuid;
 
-/// The name of a request: Lambda's own, or a random UUID where no Lambda runs.
+/// A request id: Lambda's, or a random UUID outside Lambda.
 ///
 /// The gateway's `requestContext.requestId` is not used: `sam local start-api` answers one constant for all requests
 /// (`docs/decisions.md` §11).
@@ -34,7 +34,7 @@ impl fmt::Display for RequestId {
 }
 
 fn random_uuid() -> String {
-    // A name is not worth failing for: without chance, requests share the nil UUID.
+    // The request must not fail for this: without entropy, requests share the nil UUID.
     let uuid = random().map_or(Uuid::nil(), |bytes| uuid::Builder::from_random_bytes(bytes).into_uuid());
     uuid.to_string()
 }

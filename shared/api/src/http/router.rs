@@ -1,7 +1,7 @@
-//! What every request goes through, whichever function answers it: [`with_middleware`].
+//! The middleware of every request, in all functions: [`with_middleware`].
 //!
-//! A request has a name, a body of bounded size, and a deadline; whatever happens to it, it gets an answer in our
-//! envelope, and it is logged once, here, where it ends. Bodies, headers and keys are never logged.
+//! A request has an id, a body of limited size, and a deadline; whatever happens, it gets an answer in our envelope,
+//! and is logged once, here, where it ends. Bodies, headers and keys are never logged.
 
 use crate::{Clock, Env, Failure, RequestId, TraceId, http::envelope::ErrorBody, lambda::boot::panic_text};
 use axum::{
@@ -27,7 +27,7 @@ use std::{
 };
 use tracing::{Instrument as _, error, info, info_span, warn};
 
-/// What [`with_middleware`] can be set to.
+/// Settings of [`with_middleware`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApiSettings {
     /// The longest request body that is read, in bytes.
@@ -48,13 +48,13 @@ impl ApiSettings {
     }
 }
 
-/// Completes a group's router: see the module's documentation. Unknown routes, and wrong methods on known ones, are
-/// 404 `not_found` alike (`docs/decisions.md` §9).
+/// Adds the middleware to a group's router: see the module's documentation. Unknown routes, and wrong methods on known
+/// ones, are both 404 `not_found` (`docs/decisions.md` §9).
 pub fn with_middleware(router: Router, settings: ApiSettings) -> Router {
     router
         .fallback(not_found)
         .method_not_allowed_fallback(not_found)
-        // axum's own limit would answer in axum's words.
+        // axum's own limit would answer with axum's body.
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(settings, handle))
 }
@@ -93,10 +93,10 @@ async fn handle(State(settings): State<ApiSettings>, mut request: Request, next:
     .await
 }
 
-/// The request with its whole body in memory; 413 above the limit. Base64 has been decoded before (`gateway.rs`).
+/// The request with its whole body in memory; 413 above the limit. Base64 is already decoded (`gateway.rs`).
 async fn buffer_body(request: Request, limit: usize) -> Result<Request> {
     let (mut parts, body) = request.into_parts();
-    // A path that is not UTF-8 names nothing; axum's extractors would say so in their own words.
+    // A path that is not UTF-8 matches nothing; axum's extractors would answer with their own body.
     if let Err(RawPathParamsRejection::InvalidUtf8InPathParam(_)) =
         RawPathParams::from_request_parts(&mut parts, &()).await
     {
@@ -110,15 +110,14 @@ async fn buffer_body(request: Request, limit: usize) -> Result<Request> {
     Ok(Request::from_parts(parts, Body::from(bytes)))
 }
 
-/// How long the answer may take: Lambda's own deadline, less what it takes to send the answer. `None` where no Lambda
-/// runs.
+/// The time left for the answer: Lambda's deadline, minus the time to send the answer. `None` outside Lambda.
 fn time_left(extensions: &Extensions) -> Option<Duration> {
     const MARGIN: Duration = Duration::from_millis(300);
     let deadline = extensions
         .lambda_context_ref()
         .map(|context| context.deadline)
         .filter(|deadline| *deadline > 0)?;
-    // Lambda counts in real time, whatever the stack's clock says.
+    // Lambda uses real time, even if the stack's clock is shifted.
     let now = Duration::from_micros(Clock::system().now().micros().unsigned_abs());
     Some(
         Duration::from_millis(deadline)
@@ -134,9 +133,9 @@ async fn within(limit: Option<Duration>, work: impl Future<Output = Result<Respo
         .unwrap_or_else(|elapsed| Err(Error::internal("answering before the function's deadline", elapsed)))
 }
 
-/// Turns a panic into an error, so that it costs one request and not the function's environment.
+/// Turns a panic into an error, so that it fails one request and not the function's environment.
 async fn catch_panic(work: impl Future<Output = Result<Response>>) -> Result<Response> {
-    // The future is dropped after a panic, so nothing sees what it left half done.
+    // The future is dropped after a panic, so no code sees inconsistent state.
     let answer = AssertUnwindSafe(work).catch_unwind().await;
     answer.unwrap_or_else(|panic| Err(Error::internal("handling the request", panicked(&*panic))))
 }
@@ -145,9 +144,9 @@ fn panicked(panic: &(dyn Any + Send)) -> String {
     format!("panicked: {}", panic_text(panic).unwrap_or("see the line `panic`"))
 }
 
-/// Adds what every answer carries. What a handler has set itself stays.
+/// Adds the headers of every answer, and the request id to errors. A handler's own `Cache-Control` stays.
 fn complete(response: &mut Response, id: &RequestId, trace: &TraceId) {
-    // A page that tells of a failure in its own words stays (`Failure::page`).
+    // A page that shows a failure stays as it is (`Failure::page`).
     let is_json = |headers: &HeaderMap| {
         headers
             .get(header::CONTENT_TYPE)
@@ -178,14 +177,14 @@ fn complete(response: &mut Response, id: &RequestId, trace: &TraceId) {
         .entry(header::CACHE_CONTROL)
         .or_insert(HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    // RFC 6797; one year. Browsers ignore it on plain HTTP, so the local stack is not pinned.
+    // RFC 6797; one year. Browsers ignore it on plain HTTP, so it does not affect the local stack.
     headers.insert(
         header::STRICT_TRANSPORT_SECURITY,
         HeaderValue::from_static("max-age=31536000"),
     );
 }
 
-/// The envelope once more, with the name of the request.
+/// The envelope again, with the request id.
 fn named_body(failure: &Failure, id: &RequestId) -> Option<Body> {
     let envelope = ErrorBody {
         request_id: Some(id.to_string()),
@@ -248,7 +247,7 @@ mod tests {
         with_middleware(routes, ApiSettings { body_limit: 16 })
     }
 
-    /// Pages, whose failures are pages too: as the dashboard makes them.
+    /// Pages, whose failures are also pages, as in the dashboard.
     fn pages() -> Router {
         let page = |response: Response| async move {
             match response.extensions().get::<Failure>().cloned() {
@@ -440,7 +439,7 @@ mod tests {
         let response = send(late).await;
         assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
         assert_eq!(json_of(response).await["error"], "internal_error");
-        // Overdue before it began: what can be answered at once still is.
+        // Overdue before it began: what is answered without waiting still is.
         assert_eq!(
             send(in_lambda(request("GET", "/ok", ""), Duration::ZERO))
                 .await
@@ -472,7 +471,7 @@ mod tests {
     }
 
     impl Lines {
-        /// The lines, without what differs from run to run.
+        /// The lines, without fields that differ from run to run.
         fn read(&self) -> Vec<Value> {
             let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
             let line = |line: &str| {

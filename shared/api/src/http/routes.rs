@@ -1,11 +1,11 @@
-//! A group's routes, from the descriptions that its handlers carry (`utoipa::path`).
+//! A group's routes, from the `utoipa::path` of its handlers.
 
 use axum::{Router, handler::Handler, routing::MethodRouter};
 use utoipa::Path;
 use utoipa_axum::PathItemExt as _;
 
-/// Makes of a group's handlers two functions: `routes`, the router that is served, and `description`, its part of the
-/// OpenAPI document. A start builds the first alone: the schemas are some hundred objects, and no request needs them.
+/// Makes two functions from a group's handlers: `routes`, the router that is served, and `description`, its part of the
+/// OpenAPI document. A start builds only the first: the schemas are some hundred objects, and no request needs them.
 ///
 /// ```ignore
 /// purser_api::routes!(Arc<Group>, list::list, service::service);
@@ -24,7 +24,7 @@ macro_rules! routes {
             routes
         }
 
-        /// Their description.
+        /// The routes' part of the OpenAPI document.
         pub(crate) fn description() -> ::utoipa::openapi::OpenApi {
             ::utoipa_axum::router::OpenApiRouter::<$state>::new()
                 $(.routes(::utoipa_axum::routes!($module::$handler)))+
@@ -33,7 +33,7 @@ macro_rules! routes {
     };
 }
 
-/// Those routes and this one, where its description says: what [`routes!`](crate::routes) is made of.
+/// Adds a handler to the routes, at the path in its description; used by [`routes!`](crate::routes).
 pub fn described<P, H, T, S>(routes: Router<S>, handler: &H) -> Router<S>
 where
     P: Path,

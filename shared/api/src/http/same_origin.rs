@@ -1,14 +1,14 @@
-//! Whether a form was sent from our own pages. A browser adds the session cookie to whatever any site makes it send, so
-//! every POST that the cookie speaks for is judged here first; the cookie's `SameSite` is the second lock.
+//! Cross-site request forgery (CSRF). A browser adds the session cookie also to requests that other sites start, so
+//! every POST that the cookie authenticates is checked here first; the cookie's `SameSite` is the second defense.
 
 use axum::http::{HeaderMap, HeaderName, header};
 use purser_domain::{ErrorKind, Result};
 
-/// 403 `cross_site_request` unless the browser says that the request comes from `origin`, the pages' own
+/// 403 `cross_site_request` unless the browser says that the request comes from `origin`, that of our pages
 /// (`https://host`, or `http://host:port`).
 ///
-/// Browsers state it in `Sec-Fetch-Site` (W3C Fetch Metadata §2.3) and in `Origin` (RFC 6454 §7, sent with every POST);
-/// neither can be set by a page. One of them has to be there, and none may say otherwise.
+/// Browsers say so in `Sec-Fetch-Site` (W3C Fetch Metadata §2.3) and in `Origin` (RFC 6454 §7, sent with every POST); a
+/// page can't set either. At least one must be present, and none may differ.
 pub fn same_origin(headers: &HeaderMap, origin: &str) -> Result<()> {
     let site = HeaderName::from_static("sec-fetch-site");
     let is_named = headers.contains_key(&site) || headers.contains_key(header::ORIGIN);
@@ -35,7 +35,7 @@ mod tests {
             (&[], &[], false),
             (&["same-site"], &[OURS], false),
             (&["cross-site"], &[OURS], false),
-            // Typed into the address bar, or from a bookmark: no form.
+            // Typed into the address bar, or from a bookmark: not a form.
             (&["none"], &[], false),
             (&["same-origin"], &["null"], false),
             (&["same-origin"], &["https://evil.example"], false),

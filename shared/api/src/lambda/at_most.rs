@@ -1,10 +1,10 @@
-//! Several pieces of work at once, a bounded number of them.
+//! Concurrent work with a limit.
 
 use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
-/// Runs all of these, no more than `limit` at once, each begun only when there is room for it, in their order; a panic costs
-/// its one. The results come as they are done.
+/// Runs all of these concurrently, at most `limit` of them; they start in their order, each when there is room. A panic
+/// loses only its own result. The results come in the order of completion.
 pub async fn at_most<T: Send + 'static>(
     limit: usize,
     work: impl Iterator<Item = impl Future<Output = T> + Send + 'static>,
@@ -14,7 +14,7 @@ pub async fn at_most<T: Send + 'static>(
         if running.len() >= limit {
             done.extend(running.join_next().await.and_then(Result::ok));
         }
-        // Its lines belong to the same run.
+        // Keeps the log lines in the current span.
         running.spawn(work.in_current_span());
     }
     while let Some(finished) = running.join_next().await {

@@ -1,7 +1,7 @@
-//! How we call AWS: region and credentials as Lambda hands them to a function, and where the services are.
+//! AWS configuration: region and credentials as Lambda sets them, and endpoints.
 //!
-//! Everything comes from [`Env`], so that a variable that is missing is told with the function's own. Lambda knows no
-//! profiles, no metadata service and no single sign-on, so none of them is asked: that spares a function a megabyte
+//! Everything comes from [`Env`], so that missing variables are reported together with the function's own. Lambda has
+//! no profiles, metadata service or single sign-on, so these providers are left out: that saves a function a megabyte
 //! (`docs/decisions.md` §11).
 
 use crate::Env;
@@ -17,23 +17,23 @@ use axum::http::Uri;
 use std::time::Duration;
 
 /// Reads `AWS_REGION` and the credentials, which Lambda sets, and `DYNAMODB_ENDPOINT` and `SECRETS_ENDPOINT`, which are
-/// empty in the cloud. They have names of our own since the SDK takes its own `AWS_ENDPOINT_URL_…` for an address when they
-/// are empty, and `sam local` sets only what the template declares.
+/// empty in the cloud. They have names of our own since the SDK takes an empty `AWS_ENDPOINT_URL_…` for an address, and
+/// `sam local` sets only what the template declares.
 ///
-/// An answer takes milliseconds, so a second without one is a lost request. Three attempts of a second are three seconds,
-/// and the longest handler makes three calls in a row: nine seconds of the fifteen that a function has.
+/// An answer takes milliseconds, so after a second the request is lost. Three attempts of a second are three seconds,
+/// and the longest handler makes three calls in a row: nine seconds of the function's fifteen.
 pub(crate) fn config(env: &mut Env, http: SharedHttpConnector) -> SdkConfig {
-    // What is missing is noted in `env`, which then lets no function start.
+    // What is missing is noted in `env`, so the function does not start.
     let region = env.text("AWS_REGION");
     let [id, secret] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(|name| env.text(name));
     let session = env.get("AWS_SESSION_TOKEN").map(str::to_owned);
-    // They are good for longer than Lambda keeps an environment.
+    // They are valid for longer than Lambda keeps an environment.
     let credentials = Credentials::new(id, secret, session, None, "environment");
     let timeouts = TimeoutConfig::builder()
         .operation_attempt_timeout(Duration::from_secs(1))
         .operation_timeout(Duration::from_secs(3))
         .build();
-    // Pinned, so that a new version of the SDK changes neither retries nor timeouts by itself.
+    // Pinned, so that a new version of the SDK does not change retries or timeouts.
     SdkConfig::builder()
         .http_client(http_client_fn(move |_, _| http.clone()))
         .behavior_version(BehaviorVersion::v2026_01_12())
@@ -62,7 +62,7 @@ fn endpoint(env: &mut Env, name: &str) -> Option<String> {
     }
 }
 
-/// Where each service is, if not at AWS.
+/// The address of each service, if not AWS's.
 #[derive(Debug)]
 struct Endpoints {
     dynamodb: Option<String>,
@@ -89,7 +89,7 @@ mod tests {
         ("AWS_SECRET_ACCESS_KEY", "secret"),
     ];
 
-    /// The two addresses that the clients would call, and what is wrong.
+    /// The two addresses that the clients would call, and the error.
     fn check(variables: &[(&str, &str)]) -> ([Option<String>; 2], Option<String>) {
         let mut env: Env = variables.iter().copied().collect();
         let config = config(&mut env, crate::http());

@@ -1,23 +1,23 @@
-//! What a start does beside the rest of it.
+//! Startup work in the background.
 
 use crate::BootError;
 use tokio::{runtime::Handle, task::spawn_blocking};
 
-/// Where that is done.
+/// Where background work runs.
 ///
-/// A client of AWS, a handshake and a wallet's seed are calculated and not waited for: on the one thread of a function they
-/// cost a start their whole time.
+/// Creating AWS clients, a TLS handshake and deriving a wallet's seed take CPU time: on a function's one thread they
+/// would delay its whole start.
 #[derive(Clone, Copy, Debug)]
 pub enum Background {
-    /// On a thread of its own. Its timers and connections are the runtime's of whoever began it, so a connection stays
-    /// in the pool when the thread is gone.
+    /// On a separate thread. Its timers and connections belong to the calling runtime, so a connection stays in the
+    /// pool after the thread ends.
     Thread,
-    /// On the same thread, when it is waited for: the simulation has one.
+    /// On the same thread, when it is awaited: the simulation has one thread.
     Inline,
 }
 
 impl Background {
-    /// Begins it, and answers what waits for it. An error is its own, or tells of a panic.
+    /// Starts the work and returns a future of its result. An error is the work's own, or reports a panic.
     pub fn spawn<T: Send + 'static>(
         self,
         work: impl Future<Output = Result<T, BootError>> + Send + 'static,
@@ -43,7 +43,7 @@ mod tests {
     use tokio::time::{sleep, timeout};
 
     async fn whereabouts() -> Result<thread::ThreadId, BootError> {
-        // Its timers run, wherever it is.
+        // Timers run on either thread.
         sleep(Duration::from_millis(1)).await;
         Ok(thread::current().id())
     }

@@ -1,4 +1,4 @@
-//! The start of a function: logs, configuration, and then requests until the environment is frozen for good.
+//! Startup of a function: logs, configuration, then requests until the environment ends.
 
 use crate::{
     Background, Clock, Entropy, Env, answer, http,
@@ -19,22 +19,22 @@ pub type BootError = lambda_http::Error;
 
 /// What a function is started with.
 pub struct Boot {
-    /// Its configuration.
+    /// The function's configuration.
     pub env: Env,
     /// Region, credentials, endpoints, timeouts; over `http`.
     pub aws: SdkConfig,
-    /// What its calls go over.
+    /// The HTTP client for its calls.
     pub http: SharedHttpConnector,
-    /// Its time.
+    /// The clock.
     pub clock: Clock,
-    /// Its entropy.
+    /// The entropy.
     pub entropy: Entropy,
-    /// Where it does what the rest of its start does not wait for.
+    /// Where startup work in the background runs.
     pub background: Background,
 }
 
 impl Boot {
-    /// What these variables say. What is wrong with them is told by [`Env::finish`], together with the function's own.
+    /// Reads these variables. [`Env::finish`] reports what is wrong with them, together with the function's own.
     pub fn new(mut env: Env, clock: Clock) -> Self {
         let http = http();
         let aws = aws::config(&mut env, http.clone());
@@ -55,10 +55,10 @@ impl From<Env> for Boot {
     }
 }
 
-/// Runs a function that answers HTTP: starts it, builds its router, and serves until the end. It is built of a [`Boot`]
-/// or, where it calls nobody, of its [`Env`] alone: the HTTP client is then no part of it.
+/// Runs a function that answers HTTP: starts it, builds its router, and serves until the end. It is built from a
+/// [`Boot`] or, where it makes no calls, from its [`Env`] alone: then it contains no HTTP client.
 ///
-/// The router has been through [`crate::with_middleware`] in `build`, so that the local stack, which builds it with its own
+/// `build` applies [`crate::with_middleware`] to the router, so that the local stack, which builds it with its own
 /// [`Boot`], answers the same.
 pub async fn serve<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Router, BootError>) -> ExitCode {
     let served = async {
@@ -77,27 +77,27 @@ pub async fn serve<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Router, Bo
     }
 }
 
-/// Tells why a function can't start, or go on: what every function ends with.
+/// Logs why a function can't start or continue: the end of every function.
 pub fn stopped(error: &(dyn std::error::Error + 'static)) -> ExitCode {
     error!(cause = %Causes(error), "function.stopped");
     ExitCode::FAILURE
 }
 
-/// Starts logging and reads the surroundings: what every function does first.
+/// Starts logging and reads the environment: the first step of every function.
 pub(crate) fn start() -> Env {
     let env = Env::process();
     start_logging(&env);
     env
 }
 
-/// The start of one environment of a function.
+/// The cold start of one environment.
 pub(crate) struct ColdStart {
     function: String,
     began: Instant,
 }
 
 impl ColdStart {
-    /// A function that is about to start.
+    /// The function starts.
     pub(crate) fn of(env: &Env) -> Self {
         Self {
             function: env.get("AWS_LAMBDA_FUNCTION_NAME").unwrap_or("local").to_owned(),
@@ -105,7 +105,7 @@ impl ColdStart {
         }
     }
 
-    /// It has started, and waits for work.
+    /// The function has started and waits for events.
     pub(crate) fn over(self) {
         let boot_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         info!(function = self.function, boot_ms, "function.started");
@@ -120,7 +120,7 @@ pub fn start_logging(env: &Env) {
     log_panics();
 }
 
-/// Sends log lines to a writer, one JSON object each, from now on. Tests may have done so before; the first one stays.
+/// Sends log lines to a writer, one JSON object each, from now on. If a test has already set one, that one stays.
 pub fn log_to<W>(directives: &str, writer: W)
 where
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
@@ -128,8 +128,8 @@ where
     let _ = tracing::subscriber::set_global_default(subscriber(directives, NAMESPACE, writer));
 }
 
-/// Which lines are logged: ours at the configured level, everybody else's from WARN on. The SDKs' debug lines show
-/// requests and answers, so they are never switched on by a level alone; `LOG_LEVEL` takes full directives for that.
+/// Which lines are logged: ours at the configured level, those of dependencies from WARN on. The SDKs' debug lines show
+/// requests and answers, so a level alone never enables them; `LOG_LEVEL` takes full directives for that.
 fn directives(env: &Env) -> String {
     let level = env
         .get("LOG_LEVEL")
@@ -138,7 +138,7 @@ fn directives(env: &Env) -> String {
     if level.contains(['=', ',']) {
         return level.to_owned();
     }
-    // Lambda also knows FATAL.
+    // Lambda also has FATAL.
     let level = if level.eq_ignore_ascii_case("fatal") {
         "error"
     } else {
@@ -170,7 +170,7 @@ where
         .finish()
 }
 
-/// A panic becomes one line like any other. What it means for the request is logged where the request ends.
+/// Logs a panic as one line like any other. Its effect on the request is logged where the request ends.
 fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let at = panic.location().map(ToString::to_string);
@@ -178,8 +178,8 @@ fn log_panics() {
     }));
 }
 
-/// What a panic says of itself, if it says the same of every request. A text that was put together may hold anything:
-/// the standard library's own name what was sliced or unwrapped.
+/// The panic's message, if it is constant. A formatted message may contain any data: the standard library's include the
+/// sliced text or the unwrapped value.
 pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> Option<&'static str> {
     payload.downcast_ref::<&'static str>().copied()
 }

@@ -1,4 +1,4 @@
-//! The clock that handlers are given; nothing else in the service reads the time.
+//! The clock that handlers get; nothing else in the service reads the time.
 
 use purser_domain::Timestamp;
 use std::{
@@ -9,7 +9,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// Tells the time. Clones tell the same time.
+/// Returns the time. Clones return the same time.
 #[derive(Clone, Debug)]
 pub struct Clock(Source);
 
@@ -26,12 +26,12 @@ impl Clock {
         Self(Source::System)
     }
 
-    /// The system's clock and that many microseconds more: the local stack's, whose time can be advanced.
+    /// The system's clock plus that many microseconds: for the local stack, whose time can be advanced.
     pub const fn shifted(micros: Arc<AtomicI64>) -> Self {
         Self(Source::Shifted(micros))
     }
 
-    /// A clock that stands at that many microseconds since the epoch until its owner moves it: the tests'.
+    /// A clock that stays at that many microseconds since the epoch until the owner of the value changes it: for tests.
     pub const fn still(micros: Arc<AtomicI64>) -> Self {
         Self(Source::Still(micros))
     }

@@ -1,22 +1,23 @@
-//! Configuration: environment variables, read once, with everything that is wrong told in one message.
+//! Configuration: environment variables, read once, with all errors in one message.
 //!
-//! The variables arrive as a value, so that the local stack hands each function its own and tests need no process-wide
-//! state. An empty variable counts as unset: `sam local` sets only what the template declares, empty where it can't tell.
+//! The variables are passed as a value, so that the local stack gives each function its own and tests need no
+//! process-wide state. An empty variable counts as unset: `sam local` sets only what the template declares, empty where
+//! it has no value.
 
 use purser_domain::Network;
 use std::{collections::BTreeMap, fmt, ops::RangeInclusive, str::FromStr};
 
-/// The variables, and what has been found wrong with them.
+/// The variables, and the problems found in them.
 ///
-/// A reader always answers. For a variable that is missing or wrong it notes the problem, and the answer is none that
-/// anything may be done with: [`Env::finish`] lets the settings out only when nothing was wrong.
+/// A reader always returns a value. If a variable is missing or wrong, it notes the problem, and the value must not be
+/// used: [`Env::finish`] returns the settings only when there is no problem.
 #[derive(Default)]
 pub struct Env {
     values: BTreeMap<String, String>,
     problems: Vec<String>,
 }
 
-/// Everything that is wrong with the configuration. Values are not repeated: they may be secrets.
+/// All problems of the configuration. Values are not repeated: they may be secrets.
 #[derive(Debug, PartialEq, Eq)]
 pub struct EnvError(Vec<String>);
 
@@ -42,7 +43,7 @@ impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Env {
 }
 
 impl Env {
-    /// The process's variables. One that is not Unicode is as good as unset.
+    /// The process's variables. One that is not Unicode counts as unset.
     pub fn process() -> Self {
         std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -57,7 +58,7 @@ impl Env {
             .filter(|value| !value.is_empty())
     }
 
-    /// A text that must be there.
+    /// A required text.
     pub fn text(&mut self, name: &str) -> String {
         if self.get(name).is_none() {
             self.wrong(name, "is not set");
@@ -79,7 +80,7 @@ impl Env {
         })
     }
 
-    /// `NETWORK`, the one that is paid on, which must be there.
+    /// `NETWORK`, the one network that payments use; required.
     pub fn network(&mut self) -> Network {
         const NAME: &str = "NETWORK";
         let text = self.text(NAME);
@@ -93,7 +94,7 @@ impl Env {
         network.unwrap_or(Network::BaseSepolia)
     }
 
-    /// The settings, if nothing was wrong.
+    /// The settings, if there is no problem.
     pub fn finish<T>(self, settings: T) -> Result<T, EnvError> {
         if self.problems.is_empty() {
             Ok(settings)

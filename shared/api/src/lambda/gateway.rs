@@ -1,8 +1,8 @@
-//! The gateway's event as an HTTP request, and our answer as the gateway's (HTTP API, payload format 2.0).
+//! Converts the gateway's event to an HTTP request, and our answer to the gateway's (HTTP API, payload format 2.0).
 //!
-//! `lambda_http::run` does the same, but panics, or refuses the whole event, on what a caller is free to send: a `<` in
-//! the query, a letter outside ASCII in a header. The gateway would then answer 500 in its own words. Here every event
-//! becomes a request, and the request gets our answer.
+//! `lambda_http::run` does the same, but panics, or rejects the whole event, on input that a caller may send: a `<` in
+//! the query, a letter outside ASCII in a header. The gateway would then answer its own 500. Here every event becomes a
+//! request, and the request gets our answer.
 
 use crate::GatewayContext;
 use axum::{
@@ -21,7 +21,7 @@ use std::{
 };
 use tower::ServiceExt as _;
 
-/// What the gateway hands to a function. It holds keys and bodies, so it has no debug form.
+/// The gateway's event. It contains keys and bodies, so it has no `Debug`.
 #[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayEvent {
@@ -38,23 +38,23 @@ pub struct GatewayEvent {
     is_base64_encoded: bool,
 }
 
-/// What a function hands back.
+/// A function's answer to the gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayAnswer {
     /// The status.
     pub status_code: u16,
-    /// The headers; several values of one are joined by commas (RFC 9110 §5.3).
+    /// The headers; several values of one header are joined by commas (RFC 9110 §5.3).
     pub headers: BTreeMap<String, String>,
     /// `Set-Cookie`, whose values must not be joined.
     pub cookies: Vec<String>,
     /// The body; base64 where it is not text.
     pub body: String,
-    /// Whether it is.
+    /// Whether the body is base64.
     pub is_base64_encoded: bool,
 }
 
-/// Answers an event with a router. [`crate::serve`] does nothing else, so a recorded event is a test.
+/// Answers an event with a router. [`crate::serve`] does nothing else, so recorded events work as tests.
 pub async fn answer(router: Router, event: LambdaEvent<GatewayEvent>) -> GatewayAnswer {
     let request = request_of(event.payload).with_lambda_context(event.context);
     let response = match router.oneshot(request).await {
@@ -67,14 +67,14 @@ pub async fn answer(router: Router, event: LambdaEvent<GatewayEvent>) -> Gateway
 fn request_of(event: GatewayEvent) -> Request<Body> {
     let method = event.request_context.method().clone();
     let mut headers = headers_of(event.headers);
-    // The gateway takes cookies out of the headers and parts them.
+    // The gateway removes cookies from the headers and splits them.
     if let Ok(cookies) = HeaderValue::from_str(&event.cookies.join("; "))
         && !cookies.is_empty()
     {
         headers.insert(header::COOKIE, cookies);
     }
     let bytes = match event.body {
-        // The gateway's own encoding; were it ever wrong, what follows would be read as the body that it is.
+        // The gateway encodes it; if that were ever wrong, the text is used as the body.
         Some(body) if event.is_base64_encoded => BASE64_STANDARD.decode(&body).unwrap_or(body.into_bytes()),
         Some(body) => body.into_bytes(),
         None => Vec::new(),
@@ -87,7 +87,7 @@ fn request_of(event: GatewayEvent) -> Request<Body> {
     request
 }
 
-/// Values outside ASCII are kept as bytes: whoever reads such a header judges it.
+/// Values outside ASCII are kept as bytes: the code that reads such a header checks it.
 fn headers_of(pairs: BTreeMap<String, String>) -> HeaderMap {
     let pair = |(name, value): (String, String)| {
         let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
@@ -97,7 +97,7 @@ fn headers_of(pairs: BTreeMap<String, String>) -> HeaderMap {
 }
 
 fn uri_of(path: &str, query: &str) -> Uri {
-    // The asterisk names no resource (RFC 9112 §3.2.4), so what can't be an address at all is 404.
+    // The asterisk names no resource (RFC 9112 §3.2.4), so an invalid path is 404.
     const NOWHERE: &str = "*";
     let (path, query) = (escaped(path, ""), escaped(query, "?"));
     let text = if query.is_empty() {
@@ -108,8 +108,8 @@ fn uri_of(path: &str, query: &str) -> Uri {
     text.parse().unwrap_or_else(|_| Uri::from_static(NOWHERE))
 }
 
-/// Percent-encodes what RFC 3986 §3.3 allows neither in a path nor among `more`. A percent sign stays: what the caller
-/// had encoded is still encoded.
+/// Percent-encodes characters that RFC 3986 §3.3 does not allow in a path and that are not in `more`. A percent sign
+/// stays: what the caller has encoded is still encoded.
 fn escaped(text: &str, more: &str) -> String {
     const ALLOWED: &str = "/%-._~!$&'()*+,;=:@";
     let mut escaped = String::with_capacity(text.len());
@@ -243,7 +243,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_body_limit_counts_decoded_bytes() {
-        // Twelve letters of base64 are eight bytes here, and nine with the last pair filled.
+        // Twelve letters of base64 are eight bytes here, and nine without padding.
         let rows = [("MTIzNDU2Nzg=", 200), ("MTIzNDU2Nzg5", 413)];
         for (body, status) in rows {
             let answer = send("/echo/7", json!({"body": body, "isBase64Encoded": true})).await;

@@ -1,4 +1,4 @@
-//! A function's process: its start, its configuration, its clock and entropy, its AWS clients, and Lambda's events.
+//! A function's process: startup, configuration, clock and entropy, AWS clients, and Lambda's events.
 
 pub(crate) mod at_most;
 pub(crate) mod aws;

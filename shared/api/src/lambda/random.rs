@@ -1,4 +1,4 @@
-//! Entropy, from the operating system; handlers are given it as they are given the clock.
+//! Entropy from the operating system; handlers get it like the clock.
 
 use purser_domain::{Error, Result};
 use std::{fmt, sync::Arc};
@@ -10,7 +10,7 @@ pub fn random<const N: usize>() -> Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// Where a handler's random bytes come from. Clones draw from the same source.
+/// The source of a handler's random bytes. Clones use the same source.
 #[derive(Clone)]
 pub struct Entropy(Source);
 
@@ -28,7 +28,7 @@ impl Entropy {
         Self(Source::System)
     }
 
-    /// What `draw` fills in: the simulation's, which has to give the same bytes again.
+    /// Bytes from `draw`: for the simulation, which must be reproducible.
     pub fn drawn(draw: impl Fn(&mut [u8]) + Send + Sync + 'static) -> Self {
         Self(Source::Drawn(Arc::new(draw)))
     }

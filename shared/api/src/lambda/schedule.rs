@@ -1,4 +1,4 @@
-//! Functions that a schedule starts: no caller waits for them, and what one run could not do, the next one does.
+//! Functions that a schedule starts: no caller waits for them, and the next run does what one run could not.
 
 use crate::{
     Boot, BootError, Clock, TraceId,
@@ -10,8 +10,8 @@ use serde_json::Value;
 use std::{process::ExitCode, time::Duration};
 use tracing::Instrument as _;
 
-/// Runs a function that a schedule starts: builds it once, and then runs it within the time that each call leaves, until the
-/// end. An error makes the call a failed one in Lambda's metrics. What the event says makes no difference.
+/// Runs a function that a schedule starts: builds it once, then runs it for each call, within the call's time, until
+/// the end. An error makes the call a failed one in Lambda's metrics. The event's content is ignored.
 pub async fn serve_schedule<F>(
     build: impl AsyncFnOnce(Boot) -> Result<F, BootError>,
     run: impl AsyncFn(&F, Duration) -> Result<()>,
@@ -36,7 +36,7 @@ pub async fn serve_schedule<F>(
     }
 }
 
-/// How long it is until that time since the epoch: Lambda's deadlines are in real time.
+/// The time until that time since the epoch: Lambda's deadlines are in real time.
 fn time_until(deadline: Duration) -> Duration {
     let now = Duration::from_micros(Clock::system().now().micros().unsigned_abs());
     deadline.saturating_sub(now)

@@ -1,4 +1,4 @@
-//! Secrets, from Secrets Manager. They live in memory only, and wipe it when they go.
+//! Secrets, from Secrets Manager. They are in memory only, and zeroized when dropped.
 
 use aws_sdk_secretsmanager::{Client, operation::get_secret_value::GetSecretValueError, types::ApiErrorType};
 use aws_types::SdkConfig;
@@ -15,8 +15,8 @@ impl Secrets {
         Self(Client::new(config))
     }
 
-    /// The current values of several secrets that are texts, in one call: each connection that a start opens costs it a
-    /// handshake. An error names a secret and never holds any of its value.
+    /// The current values of several text secrets, in one call: each connection that is opened at a start costs a
+    /// handshake. An error names a secret and never contains any of its value.
     ///
     /// A role needs `secretsmanager:BatchGetSecretValue`, and `secretsmanager:GetSecretValue` of each (API reference,
     /// `BatchGetSecretValue`).
@@ -36,7 +36,7 @@ impl Secrets {
         let mut texts: [Zeroizing<String>; N] = std::array::from_fn(|_| Zeroizing::default());
         for (text, arn) in texts.iter_mut().zip(arns) {
             let failed = |what: &str| Error::internal(READING, format!("`{arn}`: {what}"));
-            // They come in any order, and what could not be read is told beside them.
+            // They come in any order, and errors come in a separate list.
             let Some((_, value)) = found.iter_mut().find(|(found, _)| found.as_deref() == Some(arn)) else {
                 let errors = answer.errors.as_deref().unwrap_or_default();
                 let error = errors.iter().find(|error| error.secret_id() == Some(arn));
@@ -51,7 +51,7 @@ impl Secrets {
         Ok(texts)
     }
 
-    /// The current value of a secret that is a text. An error names the secret and never holds any of its value.
+    /// The current value of a text secret. An error names the secret and never contains any of its value.
     pub async fn text(&self, arn: &str) -> Result<Zeroizing<String>> {
         let text = self.text_at(arn, "AWSCURRENT").await?;
         text.ok_or_else(|| Error::internal(READING, format!("`{arn}`: does not exist")))
@@ -62,12 +62,12 @@ impl Secrets {
         self.text_at(arn, "AWSPREVIOUS").await
     }
 
-    /// The value with that label, which rotation moves when a new value is ready.
+    /// The value with that staging label; rotation moves the labels.
     async fn text_at(&self, arn: &str, stage: &str) -> Result<Option<Zeroizing<String>>> {
         let request = self.0.get_secret_value().secret_id(arn).version_stage(stage);
         let answer = match request.send().await {
             Ok(answer) => answer,
-            // Of the secret and of the label alike (API reference, `GetSecretValue`, "Errors").
+            // Both for the secret and for the label (API reference, `GetSecretValue`, "Errors").
             Err(error)
                 if error
                     .as_service_error()
@@ -75,7 +75,7 @@ impl Secrets {
             {
                 return Ok(None);
             }
-            // The SDK's error can hold the whole answer, so only its words are kept.
+            // The SDK's error can contain the whole answer, so only its messages are kept.
             Err(error) => return Err(Error::internal(READING, format!("`{arn}`: {}", Causes(&error)))),
         };
         let text = answer

@@ -1,11 +1,11 @@
-//! Metrics: lines of the log that `CloudWatch` counts.
+//! Metrics: log lines that `CloudWatch` extracts metrics from.
 //!
-//! A line becomes a metric by standing in the table here: it keeps its fields and gets the `_aws` member of the embedded
-//! metric format (`CloudWatch` user guide, "Specification: Embedded metric format"). So whoever says what happened knows
-//! nothing of metrics, and nothing is written twice. Ids are fields and never dimensions: every combination of dimensions
-//! is a metric of its own, and has its price. A dimension takes one of a few words that the code spells.
+//! A line whose message is in the table here becomes a metric: it keeps its fields and gets the `_aws` member of the
+//! embedded metric format (`CloudWatch` user guide, "Specification: Embedded metric format"). So the code that logs
+//! does not depend on metrics, and nothing is logged twice. Ids are fields and never dimensions: every combination of
+//! dimension values is a separate, billed metric. A dimension's value is one of a few words from the code.
 //!
-//! Lambda's level filter and ours see these lines as INFO or WARN: a higher `LOG_LEVEL` drops the metrics with them.
+//! Lambda's level filter and ours treat these lines as INFO or WARN: a higher `LOG_LEVEL` drops the metrics too.
 
 use crate::Clock;
 use serde_json::{Map, Value, json};
@@ -19,10 +19,10 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
-/// Where metrics are counted unless `METRICS_NAMESPACE` names the stack's own place.
+/// The metrics' namespace unless `METRICS_NAMESPACE` names another.
 pub(crate) const NAMESPACE: &str = "Purser";
 
-/// What is counted of which line.
+/// A metric, and the log lines that it counts.
 #[derive(Clone, Copy, Debug)]
 struct Metric {
     /// The message of the lines.
@@ -48,7 +48,7 @@ enum Count {
     Seconds(&'static str),
 }
 
-/// A dimension and the field that has its value.
+/// A dimension and the field with its value.
 #[derive(Clone, Copy, Debug)]
 struct Dimension {
     name: &'static str,
@@ -133,7 +133,7 @@ const fn metric(
 }
 
 impl Metric {
-    /// What the line adds, if anything.
+    /// What the line adds; `None` for nothing.
     fn value(&self, line: &Fields) -> Option<Value> {
         match self.count {
             Count::Line => Some(1.into()),
@@ -152,7 +152,7 @@ impl Metric {
         }
     }
 
-    /// Adds the value and the dimensions to the members, and answers the directive that points at them.
+    /// Adds the value and the dimensions to the members, and returns the directive that refers to them.
     fn add_to(&self, members: &mut Map<String, Value>, namespace: &str, line: &Fields) -> Option<Value> {
         let value = self.value(line)?;
         let mut sets = Vec::new();
@@ -170,8 +170,8 @@ impl Metric {
     }
 }
 
-/// The members that make a line of these fields a document of the embedded metric format; `None` when there is nothing
-/// to count. They are spelled like no field of ours.
+/// The members that make a line with these fields an embedded metric format document; `None` when there is nothing to
+/// count. No field of ours has the same name.
 fn counted(message: &str, namespace: &str, line: &Fields) -> Option<Map<String, Value>> {
     let mut members = Map::new();
     let metrics = METRICS.iter().filter(|metric| metric.event == message);
@@ -180,7 +180,7 @@ fn counted(message: &str, namespace: &str, line: &Fields) -> Option<Map<String, 
     if directives.is_empty() {
         return None;
     }
-    // When it was counted, in real time, wherever the stack's clock stands.
+    // In real time, even if the stack's clock is shifted.
     let at = Clock::system().now().micros().div_euclid(1_000);
     members.insert(
         "_aws".to_owned(),
@@ -189,7 +189,7 @@ fn counted(message: &str, namespace: &str, line: &Fields) -> Option<Map<String, 
     Some(members)
 }
 
-/// Lines of JSON, metrics among them.
+/// Formats events as lines of JSON, with their metrics.
 pub(crate) struct Lines {
     pub(crate) format: Format<Json>,
     pub(crate) namespace: String,
@@ -213,7 +213,7 @@ where
         let Some(members) = members else {
             return self.format.format_event(context, writer, event);
         };
-        // One object of two: the members before those of the line.
+        // Two JSON objects are joined into one: the metric members before those of the line.
         let mut line = String::new();
         self.format.format_event(context, Writer::new(&mut line), event)?;
         match (members.strip_suffix('}'), line.strip_prefix('{')) {
@@ -223,7 +223,7 @@ where
     }
 }
 
-/// The fields of an event, for those that are counted.
+/// The fields of an event that may be counted.
 #[derive(Default)]
 struct Fields(Vec<(&'static str, Value)>);
 
@@ -279,8 +279,8 @@ mod tests {
     use std::collections::BTreeSet;
     use tracing::{info, warn};
 
-    /// The one line that was logged, which has to be of the format: a list of directives, each with a namespace, sets of
-    /// up to 30 dimensions that are texts of the line, and metrics with a unit that are numbers of the line.
+    /// The only line logged. It must have the format: a list of directives, each with a namespace, sets of up to 30
+    /// dimensions that are strings of the line, and metrics with a unit that are numbers of the line.
     fn line(logged: &Logged) -> Value {
         let text = logged.take();
         assert_eq!(text.lines().count(), 1, "{text}");
@@ -356,7 +356,7 @@ mod tests {
         let logged = Logged::start();
         info!(latency_ms = 12, "request");
         assert_eq!(line(&logged).get("_aws"), None);
-        // Without an obstacle, a probe's call counts nothing.
+        // A probe call without an obstacle counts nothing.
         info!(free = true, "probe.call");
         assert_eq!(line(&logged).get("_aws"), None);
         warn!(obstacle = "timeout", "probe.call");
@@ -400,7 +400,7 @@ mod tests {
                 metric.name
             );
         }
-        // Log lines spell their fields in lower case, so none of them is in the way.
+        // Log fields are in lower case, so none has the name of a metric or dimension.
         let names = METRICS.iter().map(|metric| metric.name);
         let dimensions = METRICS
             .iter()

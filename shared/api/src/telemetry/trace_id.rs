@@ -1,4 +1,4 @@
-//! The name of one call along everything that it passes through, on its answer and on its log lines.
+//! The trace id of one call, on its answer and on its log lines.
 
 use crate::random;
 use axum::http::{Extensions, HeaderMap};
@@ -11,7 +11,7 @@ use std::fmt;
 pub struct TraceId(String);
 
 impl TraceId {
-    /// Lambda's own; else the gateway's; else, where neither traces, a random one.
+    /// Lambda's trace id; else the gateway's; else a random one.
     pub(crate) fn of(extensions: &Extensions, headers: &HeaderMap, now: Timestamp) -> Self {
         let lambda = extensions.lambda_context_ref().and_then(Self::of_context);
         let gateway = || Self::read(headers.get("x-amzn-trace-id")?.to_str().ok()?);
@@ -23,7 +23,7 @@ impl TraceId {
         Self::read(context.xray_trace_id.as_deref()?)
     }
 
-    /// The root that a tracing header names: `Root=1-…;Parent=…;Sampled=…`, in any order.
+    /// The root in a tracing header: `Root=1-…;Parent=…;Sampled=…`, in any order.
     fn read(header: &str) -> Option<Self> {
         let root = header.split(';').find_map(|part| part.trim().strip_prefix("Root="))?;
         let (seconds, rest) = root.strip_prefix("1-")?.split_once('-')?;
@@ -32,7 +32,7 @@ impl TraceId {
     }
 
     fn random(now: Timestamp) -> Self {
-        // A name is not worth failing for: without chance, calls of a second share one.
+        // The request must not fail for this: without entropy, calls within a second share an id.
         let bytes: [u8; 12] = random().unwrap_or_default();
         let rest = bytes
             .iter()

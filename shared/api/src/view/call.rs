@@ -1,4 +1,4 @@
-//! How the call that a payment is for is told, to people and to the agent that described it.
+//! The JSON of the call that a payment is for, for people and for the agent that described it.
 
 use purser_domain::{Amount, CallDescription};
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! How a decision is told: the `decision` of a refusal and the `checks[]` of a preflight.
+//! The JSON of a decision: the `decision` of a refusal and the `checks[]` of a preflight.
 
 use purser_domain::{Amount, Block, Check, CheckOutcome, Reason, Refusal, RetryAt};
 use serde::Serialize;
@@ -88,7 +88,7 @@ impl From<&Refusal> for DecisionView {
     }
 }
 
-/// The instant at which the call fits; `None` when it never does, or when only a longer look could tell.
+/// When the call fits; a lower bound where only more entries could tell exactly; `None` when it never does.
 pub(crate) fn instant(fits: RetryAt) -> Option<String> {
     match fits {
         RetryAt::At(at) | RetryAt::NotBefore(at) => Some(at.to_string()),
@@ -96,6 +96,6 @@ pub(crate) fn instant(fits: RetryAt) -> Option<String> {
     }
 }
 
-/// A member that is there, and may be `null`. `Option<OrNull<T>>` tells "absent" from "null".
+/// A member that is present, and may be `null`. `Option<OrNull<T>>` distinguishes "absent" from "null".
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OrNull<T>(pub Option<T>);

@@ -1,4 +1,4 @@
-//! JSON that more than one function answers with.
+//! JSON that more than one function returns.
 
 pub(crate) mod call;
 pub(crate) mod decision;

@@ -1,4 +1,4 @@
-//! How a spend policy is told, to agents and to people alike.
+//! The JSON of a spend policy, the same for agents and people.
 
 use purser_domain::SpendPolicy;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! How a settlement is told, to agents and to people alike.
+//! The JSON of a settlement, the same for agents and people.
 
 use purser_domain::Settlement;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! How it is told what of an agent's limits is used and left: in its policy, and in a preflight.
+//! The JSON of what is used and left of an agent's limits: in its policy, and in a preflight.
 
 use purser_domain::{Agent, Amount, RuleId, Timestamp, Window};
 use serde::Serialize;
@@ -34,7 +34,7 @@ pub struct BudgetView {
 }
 
 impl SpendView {
-    /// What is left at `at` of `max_per_day` and of the agent's budgets, of windows that hide no expired entry then.
+    /// What is left at `at` of `max_per_day` and of the agent's budgets, from windows that hide no expired entry then.
     pub fn at(at: Timestamp, agent: &Agent, max_per_day: Amount, day: &Window, budgets: &[(RuleId, Window)]) -> Self {
         let budgets = agent.budgets().filter_map(|budget| {
             let window = budget.window(budgets)?;
