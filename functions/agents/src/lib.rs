@@ -32,7 +32,7 @@ impl Agents {
     }
 
     /// The agent behind a call, and its service state as a decision reads it; `None` without a service.
-    async fn authenticate_with_standing(
+    async fn authenticate_with_service_state(
         &self,
         AgentCredentials { key, scope }: AgentCredentials,
         service: Option<ServiceId>,

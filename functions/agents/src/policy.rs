@@ -39,7 +39,7 @@ pub(crate) async fn policy(
     let id = service
         .map(|service| service.id)
         .or_else(|| ServiceId::parse(&reference));
-    let (caller, service_state) = agents.authenticate_with_standing(caller, id).await?;
+    let (caller, service_state) = agents.authenticate_with_service_state(caller, id).await?;
     own(&caller, &agent)?;
     let mut service_state = service_state.ok_or(ErrorKind::NotFound)?;
     let record = service_state.enabled.take().ok_or(ErrorKind::NotFound)?;

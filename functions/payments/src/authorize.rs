@@ -134,7 +134,7 @@ impl Authorizing<'_> {
             PriorOutcome::Open(approval) => approval,
         };
         let matched = CatalogMatch::of(intent, catalog)?;
-        let service_state = caller.read.standing_mut()?;
+        let service_state = caller.read.service_state_mut()?;
         let denial = loop {
             let facts = Facts {
                 approval,

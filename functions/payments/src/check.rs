@@ -47,7 +47,7 @@ pub(crate) async fn check(
         .await?;
     let (request, agent) = (request?, &caller.agent);
     let matched = CatalogMatch::of(&request.intent, &edition.catalog)?;
-    let service_state = caller.read.standing_mut()?;
+    let service_state = caller.read.service_state_mut()?;
     let answer = preflight_reason_of(&payments, agent, &request.intent, matched, service_state, balance).await?;
 
     let CheckRequest { intent, replay_key } = &request;

@@ -116,8 +116,8 @@ pub async fn router_over(
             let (seed, nonce_key, rpc_url) = keys.await?;
             let chain = Arc::new(chain(settings.network, &rpc_url, settings.finality)?);
             // Not awaited: not every call needs the node, and it may be down.
-            let greeted = Arc::clone(&chain);
-            tokio::spawn(async move { greeted.warm_up().await });
+            let warmed = Arc::clone(&chain);
+            tokio::spawn(async move { warmed.warm_up().await });
             Ok((seed, nonce_key, chain))
         },
     )?;

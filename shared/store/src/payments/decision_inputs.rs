@@ -48,7 +48,7 @@ pub struct ServiceState {
 
 impl DecisionInputs {
     /// The service state, where a service was asked for.
-    pub fn standing_mut(&mut self) -> Result<&mut ServiceState> {
+    pub fn service_state_mut(&mut self) -> Result<&mut ServiceState> {
         let missing = || Error::internal("reading a service_state", Fault::new("no service was asked for"));
         self.service_state.as_mut().ok_or_else(missing)
     }
