@@ -15,7 +15,7 @@
 //! else's machine: its answers are checked, and an answer that makes no sense is an error, never evidence.
 //!
 //! Deliberately elsewhere: what must be seen on chain ([`purser_domain::match_transfer`]), where settlements are stored
-//! (`shared/store`), and what callers are answered (`shared/api`).
+//! (`shared/store`), and the answers to callers (`shared/api`).
 
 mod authorization_state;
 mod chain;

@@ -1,9 +1,8 @@
 //! The nonce of a payment, derived from its settlement.
 //!
 //! EIP-3009 lets the payer choose any 32 bytes. A derived nonce binds the transfer on chain to the one settlement that
-//! authorized it. A settlement that is signed twice is signed with the same nonce, so the chain can spend it only once.
-//! Since the derivation needs a key, nobody who learns settlement ids can recognize our payments or use up a nonce in
-//! advance.
+//! authorized it, and a settlement that is signed twice has the same nonce, so the chain can spend it only once. The
+//! derivation has a key, so settlement ids alone let nobody recognize our payments or use up a nonce in advance.
 
 use crate::KeyError;
 use hmac::{Hmac, KeyInit as _, Mac as _};
