@@ -1,8 +1,8 @@
-//! The final block, and what the chain shows of an authorization at it.
+//! The final block, and the state of an authorization at it.
 //!
-//! Always true: whether the nonce is used is asked of the block by its hash (EIP-1898), so that the answer is of the very
-//! block whose time it is judged by, and a node that has not that block, or not on its chain any more, can't answer. A
-//! transaction counts if it is in a block up to the final one, on the chain that the node holds for the right one.
+//! Always true: whether the nonce is used is asked by the hash of the block (EIP-1898). So the answer is about the same
+//! block whose time is compared, and a node that does not have that block on its chain can't answer. A transaction
+//! counts if it is in a block up to the final one, on the chain that the node holds to be canonical.
 //!
 //! Deliberately elsewhere: what follows from it ([`purser_domain::reconcile`]).
 
@@ -23,36 +23,36 @@ alloy::sol! {
     function authorizationState(address authorizer, bytes32 nonce) returns (bool);
 }
 
-/// How much earlier than its recorded time an authorization is searched for. It can't be used before it is made; this much
-/// the clock that recorded it may have been ahead.
+/// How long before its recorded time an authorization's use is searched for. It can't be used before it is made, but
+/// the clock that recorded it may have been ahead by this much.
 const CLOCKS_APART: Duration = Duration::from_secs_u32(3_600);
-/// The most searches before `validBefore`, and after it. Of 1,000 blocks each, 64 are 35 hours of Base, and a payment of an
-/// hour takes four; a cancellation that came later is known by the state before it, or not found.
+/// The most searches before `validBefore`, and after it. Of 1,000 blocks each, 64 are 35 hours of Base, and a payment
+/// of an hour takes four; a later cancellation is known by the state before it, or not found.
 const MOST_SEARCHES: u32 = 64;
 
-/// How an authorization came to be used.
+/// How an authorization was used.
 enum Trace {
     /// By this transaction.
     Transaction(TxHash),
-    /// Not by a transfer: it was unused in a final block in which its time was over.
+    /// Not by a transfer: it was unused in a final block at or past its `validBefore`.
     UnusedInTime,
-    /// That was not found.
+    /// Not found.
     None,
 }
 
 impl Chain {
-    /// The newest block of the configured depth. The node is asked once more which chain it serves.
+    /// The newest final block. Each call asks the node again which chain it serves.
     pub async fn final_block(&self) -> Result<FinalBlock, ChainError> {
         let (right, head) = tokio::join!(self.verify_chain_id(), self.head());
         right?;
         self.final_below(head?).await
     }
 
-    /// Whether no block that may still come can hold a payment of before `valid_before` in this transaction: a final block is
-    /// of that time or later (EIP-3009 takes no authorization in it, and times never fall along a chain), and the node does
-    /// not know the transaction.
+    /// Whether this transaction can no longer be in a block that takes a payment of before `valid_before`: a final
+    /// block is of that time or later (EIP-3009 takes no authorization in it, and block times never fall along a
+    /// chain), and the node does not know the transaction.
     ///
-    /// The transaction is asked for after the block, so that a node that was late in both is not misunderstood.
+    /// The transaction is asked for after the block, in case the node was behind on both.
     pub async fn is_too_late_for(&self, tx_hash: TxHash, valid_before: Timestamp) -> Result<bool, ChainError> {
         let (right, head) = tokio::join!(self.check_chain(), self.head());
         right?;
@@ -60,9 +60,9 @@ impl Chain {
         Ok(block.at >= valid_before && self.receipt(tx_hash).await?.is_none())
     }
 
-    /// The newest block of the configured depth below this newest one.
+    /// The newest final block, where `head` is the newest block.
     async fn final_below(&self, head: u64) -> Result<FinalBlock, ChainError> {
-        // On a chain that is younger than that, the first block: it is on every chain.
+        // On a chain shorter than that, the first block: it is on every fork.
         let number = head.saturating_add(1).saturating_sub(self.finality.confirmations);
         let block = self.header(number).await?;
         block.ok_or(ChainError::Malformed {
@@ -71,8 +71,8 @@ impl Chain {
         })
     }
 
-    /// What the chain shows of a settlement's authorization at that block. `log_range` is how many blocks the node
-    /// searches at once.
+    /// The state of a settlement's authorization at that block. `log_range` is how many blocks the node searches in one
+    /// call.
     pub async fn authorization_state(
         &self,
         settlement: &Settlement,
@@ -80,7 +80,7 @@ impl Chain {
         block: &FinalBlock,
         log_range: u64,
     ) -> Result<AuthorizationState, ChainError> {
-        // Where it was seen before it mostly still is, which says all there is to say.
+        // The transaction that confirmed it is usually still there, and then nothing else needs to be asked.
         if let Some(tx_hash) = settlement.tx_hash()
             && let Some(receipt) = self.receipt_up_to(block, tx_hash).await?
             && match_transfer(expected, &receipt).is_ok()
@@ -110,7 +110,7 @@ impl Chain {
         let call = json!({"to": expected.token, "data": Bytes::from(call.abi_encode())});
         let at = json!({"blockHash": block.hash, "requireCanonical": true});
         let answer: Bytes = self.rpc.call(METHOD, json!([call, at])).await?;
-        // An address without code answers nothing at all, which must not be read as "unused".
+        // An address without code answers zero bytes, which must not be read as "unused".
         let word = <[u8; 32]>::try_from(answer.as_ref()).map(U256::from_be_bytes);
         match word {
             Ok(U256::ZERO) => Ok(false),
@@ -138,9 +138,9 @@ impl Chain {
 
     /// What used or canceled an authorization, in a block up to that one.
     ///
-    /// A transfer lies before `validBefore`, so the search goes back from there, or from the block itself: mostly the first
-    /// look finds it. Only a cancellation can come later: then it was unused when its time was over, which is as good, where
-    /// the node still has that state; else the search goes on from there.
+    /// A transfer is in a block before `validBefore`, so the search goes back from there, or from the block itself:
+    /// usually the first call finds it. Only a cancellation can come later. Then the nonce was unused at `validBefore`,
+    /// which is enough if the node still has that state; else the search continues after it.
     async fn trace(
         &self,
         terms: &Terms,
@@ -179,8 +179,8 @@ impl Chain {
         Ok(Trace::None)
     }
 
-    /// Whether the node says that the nonce was unused as of that block. Few nodes have the states of long ago, and none has
-    /// to: one that can't say has not said it.
+    /// Whether the node says that the nonce was unused as of that block. Few nodes keep old states, and none has to: no
+    /// answer counts as no.
     async fn is_known_unused(&self, expected: &Expected, number: u64) -> Result<bool, ChainError> {
         let Some(block) = self.header(number).await? else {
             return Ok(false);
@@ -188,13 +188,13 @@ impl Chain {
         Ok(self.is_used(expected, &block).await.is_ok_and(|used| !used))
     }
 
-    /// A block at or past that time, at most `near` blocks after the first one; `block` itself where it is earlier.
+    /// A block at or past that time, at most `near` blocks after the first such; `block` itself if it is earlier.
     async fn first_past(&self, time: Timestamp, block: &FinalBlock, near: u64) -> Result<u64, ChainError> {
         let (near, mut past) = (near.max(1), block.number);
         if block.at < time {
             return Ok(past);
         }
-        // Back by growing steps until a block is before that time, mostly the first; then halving what lies between.
+        // Backwards by growing steps to a block before that time, usually the first; then binary search in between.
         let mut step = near;
         let mut before = past.saturating_sub(step);
         while before > 0 && !self.is_before(before, time).await? {
@@ -213,12 +213,12 @@ impl Chain {
         Ok(past)
     }
 
-    /// Whether a block is of before that time. What a node does not have any more is old.
+    /// Whether a block is before that time. A block that the node no longer has is old.
     async fn is_before(&self, number: u64, time: Timestamp) -> Result<bool, ChainError> {
         Ok(self.header(number).await?.is_none_or(|header| header.at < time))
     }
 
-    /// The transaction in these blocks whose log uses or cancels the authorization.
+    /// The transaction in these blocks with a log that uses or cancels the authorization.
     async fn search(&self, expected: &Expected, first: u64, last: u64) -> Result<Option<TxHash>, ChainError> {
         const METHOD: &str = "eth_getLogs";
         let events = [AUTHORIZATION_USED, AUTHORIZATION_CANCELED];
@@ -248,7 +248,7 @@ impl Chain {
         Ok(first.map(TxHash::from_b256))
     }
 
-    /// When a block was, and its hash; `None` for a block that the node does not have.
+    /// The time and hash of a block; `None` if the node does not have it.
     async fn header(&self, number: u64) -> Result<Option<FinalBlock>, ChainError> {
         let asked = json!([format!("{number:#x}"), false]);
         let Some(header) = self.rpc.call::<Option<WireHeader>>(HEADER, asked).await? else {
@@ -288,7 +288,7 @@ mod tests {
     const CONFIRMATIONS: u64 = 5;
     const FINAL: u64 = HEAD - CONFIRMATIONS + 1;
     const RANGE: u64 = 1_000;
-    /// A block each two seconds, as on Base.
+    /// A block every two seconds, as on Base.
     const START: u64 = 1_700_000_000;
 
     fn time_of(number: u64) -> u64 {
@@ -395,7 +395,7 @@ mod tests {
         }
     }
 
-    /// The same, but for one method.
+    /// The same, except for one method.
     fn except(method: &'static str, answer: Reply, block: u64) -> impl FnMut(&str, &Value) -> Reply + Send {
         let mut node = used_in(block);
         move |called, params| {
@@ -432,7 +432,7 @@ mod tests {
             .await
     }
 
-    /// The transaction that was seen, or what was seen instead.
+    /// The transaction that was found, or the state instead.
     async fn seen(node: &ScriptedNode, settlement: &Settlement) -> String {
         match authorization_state(node, settlement).await {
             Ok(AuthorizationState::Used(receipt)) => receipt.tx_hash.to_string(),
@@ -446,7 +446,7 @@ mod tests {
     async fn the_final_block_is_the_one_of_the_configured_depth_with_its_own_hash_and_time() {
         let node = ScriptedNode::start(used_in(0)).await;
         assert_eq!(chain(&node).final_block().await.unwrap(), final_block());
-        // Of a chain that is younger than that, the first one.
+        // On a chain shorter than that, the first one.
         let node = ScriptedNode::start(except("eth_blockNumber", Reply::Result(json!("0x2")), 0)).await;
         assert_eq!(chain(&node).final_block().await.unwrap().number, 0);
     }
@@ -478,7 +478,7 @@ mod tests {
         }
     }
 
-    /// A node may be exchanged for one of another chain while a function lives.
+    /// A node may be replaced by one of another chain while a function runs.
     #[tokio::test]
     async fn each_final_block_asks_the_node_for_its_chain() {
         let mut asked = 0;
@@ -526,7 +526,7 @@ mod tests {
                 "`eth_call` was answered with something that is neither true nor false"
             );
         }
-        // A node that has not that block, or not on its chain.
+        // A node that does not have that block on its chain.
         let node = ScriptedNode::start(except("eth_call", Reply::Refused(-32_001), 0)).await;
         assert_eq!(
             seen(&node, &held(FINAL - 100)).await,
@@ -534,17 +534,17 @@ mod tests {
         );
     }
 
-    /// How many searches and how many headers it takes, from just now to months ago.
+    /// How many searches and how many headers it takes, for uses from seconds to months ago.
     #[tokio::test]
     async fn a_use_is_found_wherever_it_is_with_few_calls() {
         let rows = [
-            // Authorized and used in these blocks: paid at once, in the last block that can take it, and long ago.
+            // Authorized and used in these blocks: paid immediately, in the last block that can take it, and long ago.
             (FINAL - 20, FINAL - 19, 1, 0),
             (FINAL - 40, FINAL - 40 + 29, 1, 1),
             (FINAL - 5_000, FINAL - 4_999, 1, 5),
             (3_000, 3_029, 1, 20),
             (0, 0, 1, 20),
-            // Its clock was half an hour ahead.
+            // The clock that recorded it was half an hour ahead.
             (FINAL - 20, FINAL - 920, 1, 0),
             (FINAL - 20, FINAL - 1_700, 2, 1),
         ];
@@ -563,14 +563,14 @@ mod tests {
         }
     }
 
-    /// Nobody looked for a day, and then it was canceled.
+    /// A cancellation after a day without reconciliation.
     #[tokio::test]
     async fn a_late_cancellation_is_known_by_the_state_before_it_or_found() {
         let (authorized, canceled) = (FINAL - 50_000, FINAL - 7_000);
         let node = ScriptedNode::start(used_in(canceled)).await;
         assert_eq!(seen(&node, &held(authorized)).await, "unused");
         assert!(node.count("eth_getLogs") <= 3, "{}", node.count("eth_getLogs"));
-        // A node without states that old refuses, and so it may for others.
+        // A node that does not keep states that old refuses; then the logs are searched.
         let mut full = used_in(canceled);
         let node = ScriptedNode::start(move |method: &str, params: &Value| {
             if method == "eth_call" && params[1]["blockHash"] != json!(hash_of(FINAL)) {
@@ -652,7 +652,7 @@ mod tests {
         assert_eq!(seen(&node, &confirmed(7)).await, tx_hash(7).to_string());
         assert_eq!((node.count("eth_call"), node.count("eth_getLogs")), (0, 0));
 
-        // Its transaction is gone, and the authorization unused again, or used by another one.
+        // The transaction that confirmed it is gone, and the authorization is unused again, or used by another one.
         let mut honest = used_in(FINAL - 19);
         let node = ScriptedNode::start(move |method: &str, params: &Value| match method {
             "eth_getTransactionReceipt" if params[0] == json!(tx_hash(8).b256()) => Reply::Result(Value::Null),

@@ -1,10 +1,10 @@
-//! Balances, and whether a transaction is, finally, the payment that was authorized.
+//! Balances, and whether a transaction is the authorized payment, in a final block.
 //!
-//! "Finally" is the configured depth of the transaction's block, counted from the node's newest one, on the chain that the
-//! node holds for the right one. Short of that depth nothing is answered but [`Evidence::Pending`]: neither a payment nor a
-//! mismatch counts while a reorganization may still undo it.
+//! A block is final at the configured depth, counted from the node's newest block, on the chain that the node holds to
+//! be canonical. Until then the answer is [`Evidence::Pending`]: neither a payment nor a mismatch counts while a
+//! reorganization may still undo it.
 //!
-//! Deliberately elsewhere: what the payment must look like ([`match_transfer`]), and what is done about the answer.
+//! Deliberately elsewhere: what the payment must look like ([`match_transfer`]), and what follows from the answer.
 
 use crate::{
     ChainError,
@@ -32,16 +32,16 @@ alloy::sol! {
     function balanceOf(address account) returns (uint256);
 }
 
-/// How deep a block must be for what is in it to count.
+/// How deep a block must be to be final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finality {
-    /// The number of blocks from the transaction's own to the newest, both included; 0 is taken for 1.
+    /// The number of blocks from the transaction's own to the newest, both included; 0 counts as 1.
     pub confirmations: u64,
 }
 
 /// How long one call to the node may take, from connecting to the last byte; looking up a transaction takes two calls
-/// after one another. A hosted node answers in 20 to 200 ms: this leaves room for one bad moment within the time that a
-/// caller waits.
+/// in sequence. A hosted node answers in 20 to 200 ms: this allows for one slow answer within the time that a caller
+/// waits.
 pub const NODE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What the chain shows about one transaction and one authorized payment.
@@ -51,18 +51,18 @@ pub enum Evidence {
     Final(Transfer),
     /// It is not the payment, and that is final.
     Mismatch(Mismatch),
-    /// It can't be said yet.
+    /// Not known yet.
     Pending(Pending),
 }
 
-/// Why it can't be said yet.
+/// Why it is not known yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pending {
-    /// The node knows no receipt: the transaction is on its way, or there is none.
+    /// The node knows no receipt: the transaction is not mined yet, or does not exist.
     NotMined,
     /// Its block is not deep enough.
     NotFinal,
-    /// The chain was reorganized under it.
+    /// Its block was removed by a reorganization.
     Reorganized,
 }
 
@@ -77,18 +77,18 @@ impl Pending {
     }
 }
 
-/// How often a pending transaction is looked up again: a block of Base takes two seconds, of its preview a fifth of one.
+/// How often a pending transaction is looked up again: Base has a block every two seconds, a Flashblock every 200 ms.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// One chain, seen through one node.
+/// One chain, read through one node.
 #[derive(Debug)]
 pub struct Chain {
     network: Network,
     pub(crate) finality: Finality,
     pub(crate) rpc: Rpc,
-    /// Whether the node was seen to serve this network. Only ever set.
+    /// Whether the node was seen to serve this network. Never reset.
     verified: AtomicBool,
-    /// Held while the node is being greeted.
+    /// Locked while the node is warmed up.
     greeting: RwLock<()>,
 }
 
@@ -130,7 +130,7 @@ impl Chain {
         let call = json!([{"to": self.network.token().address, "data": data}, "latest"]);
         let (right, answer) = tokio::join!(self.check_chain(), self.rpc.call::<Bytes>(METHOD, call));
         right?;
-        // An address without code answers nothing at all, which must not be read as zero.
+        // An address without code answers zero bytes, which must not be read as a balance of zero.
         let word: [u8; 32] = answer?.as_ref().try_into().map_err(|_| ChainError::Malformed {
             method: METHOD,
             what: "something that is not a balance",
@@ -148,7 +148,7 @@ impl Chain {
         let Some(Mined { receipt, block_hash }) = mined? else {
             return Ok(Evidence::Pending(Pending::NotMined));
         };
-        // The newest block alone has depth 1; a node that is behind the one that gave the receipt makes it 0.
+        // The newest block has depth 1; 0 if the node is behind the one that gave the receipt.
         let depth = head?
             .checked_sub(receipt.block_number)
             .and_then(|above| above.checked_add(1))
@@ -167,8 +167,8 @@ impl Chain {
         })
     }
 
-    /// As [`Chain::look_up`]; a transaction that is in a block that is not final yet is looked at again for as long as
-    /// `max_wait` lasts. For one that the node does not know nobody waits: it may come, and it may have been made up.
+    /// As [`Chain::look_up`]; a transaction in a block that is not final yet is looked up again until `max_wait` is
+    /// over. One that the node does not know is not waited for: it may come, or may be made up.
     pub async fn await_transfer(
         &self,
         expected: &Expected,
@@ -188,22 +188,22 @@ impl Chain {
                 evidence = self.look_up(expected, tx_hash).await;
             }
         };
-        // When max_wait ends, what was last seen is the answer.
+        // When `max_wait` is over, the last evidence is returned.
         let _ended = timeout(max_wait, polling).await;
         evidence
     }
 
-    /// Makes acquaintance with the node before somebody waits for it: opens the connection, and asks which chain it serves.
-    /// A node that can't be asked, or serves another chain, is logged and asked again by whoever needs it.
+    /// Warms up before the first request: opens the connection, and asks which chain the node serves. A failure, or a
+    /// wrong chain, is logged, and the next call asks again.
     pub async fn warm_up(&self) {
         let _greeting = self.greeting.write().await;
         let _logged = self.verify_chain_id().await;
     }
 
-    /// Trusts the node once it was seen to serve the right chain: an answer from another one would be about other money.
+    /// Checks once that the node serves the right chain: another chain's answer would be about other money.
     pub(crate) async fn check_chain(&self) -> Result<(), ChainError> {
         if !self.verified.load(Ordering::Relaxed) {
-            // Whoever is greeting it asks the same.
+            // A warm-up that is under way makes the same check.
             drop(self.greeting.read().await);
         }
         if self.verified.load(Ordering::Relaxed) {
@@ -212,7 +212,7 @@ impl Chain {
         self.verify_chain_id().await
     }
 
-    /// Asks the node which chain it serves, whatever it said before.
+    /// Asks the node which chain it serves, even if that was checked before.
     pub(crate) async fn verify_chain_id(&self) -> Result<(), ChainError> {
         let Quantity(found) = self.rpc.call("eth_chainId", json!([])).await?;
         let expected = self.network.chain_id();
@@ -253,7 +253,7 @@ impl Chain {
     }
 }
 
-/// Whether looking again at what was in a block may help. A wrong chain or address stays wrong.
+/// Whether another lookup of a transaction in a block may help. A wrong chain or address stays wrong.
 const fn unsettled(evidence: &Result<Evidence, ChainError>) -> bool {
     match evidence {
         Ok(Evidence::Final(_) | Evidence::Mismatch(_) | Evidence::Pending(Pending::NotMined))
@@ -306,7 +306,7 @@ mod tests {
         };
         let Expected { from, to, nonce, .. } = expected();
         json!({
-            // A deposit transaction of the OP Stack: what pays may come in any type.
+            // A deposit transaction of the OP Stack: a payment may be in a transaction of any type.
             "type": "0x7e", "depositNonce": "0x1", "status": "0x1", "transactionHash": tx_hash().b256(),
             "blockHash": B256::repeat_byte(1), "blockNumber": "0x64", "gasUsed": "0x14f22",
             "logs": [
@@ -328,7 +328,7 @@ mod tests {
         })
     }
 
-    /// The honest node, but for one method.
+    /// The honest node, except for one method.
     fn except(method: &'static str, answer: Reply) -> impl FnMut(&str, &Value) -> Reply + Send {
         move |called, params| {
             if called == method {

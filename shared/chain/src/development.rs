@@ -1,4 +1,4 @@
-//! Telling a development node from a real chain, for settings that must never be on where money is real.
+//! Detecting a development node, for settings that must never be on where money is real.
 
 use crate::{Chain, ChainError};
 use serde_json::json;

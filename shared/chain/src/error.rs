@@ -1,8 +1,8 @@
-//! Why the chain could not be asked. The texts are for the log.
+//! Why a call to the node failed. The texts are for the log.
 //!
 //! No error contains the RPC's address: hosted nodes carry their API key in it.
 
-/// The chain could not be asked, or what answered makes no sense. Nothing follows about any payment.
+/// The call failed, or the answer makes no sense. It says nothing about any payment.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChainError {
@@ -26,7 +26,7 @@ pub enum ChainError {
         /// The status: 429 where the node throttles.
         status: u16,
     },
-    /// The node refused the call. Its message is left out, since some repeat the address in it.
+    /// The node refused the call. Its message is left out, since some nodes repeat the address in it.
     #[error("`{method}` was refused with JSON-RPC code {code}")]
     Refused {
         /// The JSON-RPC method.
@@ -34,7 +34,7 @@ pub enum ChainError {
         /// The code.
         code: i64,
     },
-    /// The answer is not what the method answers.
+    /// The answer is not of the form that the method has.
     #[error("`{method}` was answered with {what}")]
     Malformed {
         /// The JSON-RPC method.

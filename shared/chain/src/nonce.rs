@@ -1,8 +1,8 @@
 //! The nonce of a payment, derived from its settlement.
 //!
-//! EIP-3009 lets the payer choose any 32 bytes. Derived, they bind the transfer on chain to the one settlement that
-//! authorized it, and a settlement that is signed twice is signed with the same nonce, so that the chain can spend it
-//! once. With a key, nobody who learns settlement ids can recognize our payments or use up a nonce in advance.
+//! EIP-3009 lets the payer choose any 32 bytes. A derived nonce binds the transfer on chain to the one settlement that
+//! authorized it, and a settlement that is signed twice has the same nonce, so the chain can spend it only once. The
+//! derivation has a key, so settlement ids alone let nobody recognize our payments or use up a nonce in advance.
 
 use crate::KeyError;
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -10,8 +10,8 @@ use purser_domain::{B256, SettlementId};
 use sha2::Sha256;
 use std::fmt;
 
-/// The secret that nonces are derived with. It must outlive every open settlement: another key is another nonce, and the
-/// payments made with the old one would not be recognized.
+/// The secret that nonces are derived with. It must outlive every open settlement: another key gives other nonces, and
+/// the payments made with the old one would not be recognized.
 #[derive(Clone)]
 pub struct NonceKey(Hmac<Sha256>);
 
@@ -22,7 +22,7 @@ impl NonceKey {
     /// The shortest key, in characters: 32 random ones hold at least 128 bits even as hexadecimal digits.
     pub const MIN_CHARS: usize = 32;
 
-    /// The key that is this text, taken as it stands.
+    /// The key that is this text, unchanged.
     pub fn from_text(text: &str) -> Result<Self, KeyError> {
         if text.chars().count() < Self::MIN_CHARS {
             return Err(KeyError::Nonce);
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
     use uuid::Uuid;
 
-    // What `Debug` writes of it stands above.
+    // Its `Debug` is written by hand above.
     static_assertions::assert_not_impl_any!(NonceKey: PartialEq, fmt::Display);
 
     const KEY: &str = "0123456789abcdef0123456789abcdef";
@@ -62,7 +62,7 @@ mod tests {
         SettlementId::from_uuid(Uuid::from_u128(number))
     }
 
-    /// Open settlements are recognized by this very derivation, so it must never change. Computed with Python's `hmac`.
+    /// Open settlements are recognized by this derivation, so it must never change. Computed with Python's `hmac`.
     #[test]
     fn the_derivation_is_pinned() {
         let nonce = NonceKey::from_text(KEY)

@@ -1,9 +1,9 @@
-//! JSON-RPC, the few shapes that are read of it, and the node that speaks it over HTTP.
+//! JSON-RPC: the fields that are read of it, and a node over HTTP.
 //!
 //! The client is small on purpose. alloy's own writes the address, and with it the API key, into its tracing spans, and
 //! reads answers of any size; and its receipt type knows Ethereum's transaction types only, while a deposit transaction
-//! of the OP Stack (type 0x7e) can settle a payment as well as any other. Here an answer is bounded, a shape holds what is
-//! used, and everything else in it is ignored.
+//! of the OP Stack (type 0x7e) can settle a payment as well as any other. Here answers are bounded, and only the fields
+//! that are used are read.
 
 use crate::ChainError;
 use alloy::primitives::{Address, B256, Bytes};
@@ -22,14 +22,14 @@ use std::{error::Error as StdError, fmt, pin::Pin, sync::Arc, time::Duration};
 use tokio::time::timeout;
 use url::Url;
 
-/// The largest answer that is read. A log is about 600 bytes of JSON and a batch that fills a block some thousand logs.
+/// The largest answer that is read. A log is about 600 bytes of JSON; a batch that fills a block has some thousand.
 const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
 
-/// Who is asked: a node over HTTP, or the simulation's chain (`tests/sim`).
+/// What is called: a node over HTTP, or the simulation's chain (`tests/sim`).
 ///
 /// Its errors hold no address.
 pub trait Node: Send + Sync {
-    /// Sends one request and answers the bytes of its reply, as many as are read of one at most.
+    /// Sends one request and returns the bytes of its reply, at most as many as are read of one.
     fn exchange<'a>(&'a self, method: &'static str, request: &'a Value) -> Exchange<'a>;
 }
 
@@ -79,9 +79,9 @@ impl Rpc {
 /// A node over HTTP.
 pub struct HttpNode {
     http: SharedHttpConnector,
-    /// Without what it is asked as.
+    /// Without user and password.
     url: String,
-    /// Who it is asked as, where the address says so (RFC 7617).
+    /// The user and password of the address, as a header (RFC 7617).
     authorization: Option<String>,
     timeout: Duration,
 }
@@ -158,7 +158,7 @@ impl Node for HttpNode {
     }
 }
 
-/// The user and the password that an address holds, as a header says them; `None` where it holds neither.
+/// The user and the password in an address, as a header value; `None` where it holds neither.
 fn basic(url: &Url) -> Result<Option<String>, ChainError> {
     if url.username().is_empty() && url.password().is_none() {
         return Ok(None);
@@ -169,16 +169,16 @@ fn basic(url: &Url) -> Result<Option<String>, ChainError> {
     Ok(Some(format!("Basic {pair}")))
 }
 
-/// One line for each thing that the node did not do. The texts hold no address.
+/// One log line for each failed call. The texts hold no address.
 pub(crate) fn log_failure(error: &ChainError) {
     let cause = StdError::source(error).map(|cause| tracing::field::display(Causes(cause)));
     tracing::warn!(%error, cause, "rpc.failed");
 }
 
-/// One call at a time goes over a request, so one id is enough.
+/// Each HTTP request carries one call, so one id is enough.
 const ID: u64 = 1;
 
-/// Nothing of the address: it may hold an API key.
+/// Shows nothing of the address: it may hold an API key.
 impl fmt::Debug for Rpc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Rpc(..)")
@@ -209,7 +209,7 @@ pub(crate) struct WireBlock {
     pub(crate) hash: B256,
 }
 
-/// What is read of a block to know when it was.
+/// What is read of a block to know its time.
 #[derive(Debug, Deserialize)]
 pub(crate) struct WireHeader {
     pub(crate) hash: B256,
@@ -252,7 +252,7 @@ struct WireLog {
     removed: bool,
 }
 
-/// A receipt, with the block that the node says it is in.
+/// A receipt, with the hash of the block that the node says it is in.
 #[derive(Debug)]
 pub(crate) struct Mined {
     pub(crate) receipt: Receipt,
@@ -261,7 +261,7 @@ pub(crate) struct Mined {
 
 impl WireReceipt {
     /// The receipt as domain values; `None` while it is in no block, and an error when it contradicts itself or is not
-    /// the one that was asked for.
+    /// the requested one.
     pub(crate) fn into_mined(self, asked: TxHash) -> Result<Option<Mined>, &'static str> {
         if self.transaction_hash != asked.b256() {
             return Err("the receipt of another transaction");
@@ -304,7 +304,7 @@ pub(crate) mod tests {
     use aws_smithy_http_client::Connector;
     use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 
-    /// What a node is called over.
+    /// The HTTP client that nodes are called with.
     pub(crate) fn http() -> SharedHttpConnector {
         let tls = Provider::Rustls(CryptoMode::AwsLc);
         SharedHttpConnector::new(Connector::builder().tls_provider(tls).build())

@@ -1,7 +1,7 @@
 //! Signing a transfer: EIP-3009 `TransferWithAuthorization`, hashed by EIP-712 under the pinned token's domain.
 //!
-//! What is signed is the domain type [`TransferAuthorization`] and the network's own token. No text of a provider comes
-//! anywhere near it. Signatures are deterministic (RFC 6979), so signing twice gives the same bytes.
+//! What is signed is the domain type [`TransferAuthorization`] and the network's own token; no text of a provider is.
+//! Signatures are deterministic (RFC 6979), so signing twice gives the same bytes.
 
 use crate::WalletSigner;
 use alloy::primitives::{Address, B256, Signature, U256, keccak256};
@@ -24,12 +24,12 @@ alloy::sol! {
 /// Why nothing was signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignError {
-    /// The payment is from another wallet: the seed or the stored address is not the one it should be.
+    /// The payment is from another wallet: the seed or the stored address is wrong.
     #[error("the seed derives wallet {derived}, and the payment is from {from}")]
     OtherWallet {
         /// What the seed derives.
         derived: Address,
-        /// Whom the payment names.
+        /// The payer that the payment names.
         from: Address,
     },
     /// The curve arithmetic failed, which no input is known to cause.
@@ -38,7 +38,7 @@ pub enum SignError {
 }
 
 impl WalletSigner {
-    /// Signs a transfer of the network's token out of this very wallet: r, s, and v as 27 or 28, as the token takes them.
+    /// Signs a transfer of the network's token from this wallet: r, s, and v as 27 or 28, as the token takes them.
     pub fn sign(&self, network: Network, authorization: &TransferAuthorization) -> Result<[u8; 65], SignError> {
         let (derived, from) = (self.address(), authorization.from);
         if derived != from {
@@ -66,7 +66,7 @@ fn digest(network: Network, authorization: &TransferAuthorization) -> B256 {
     keccak256([&[0x19, 0x01], separator.as_slice(), message.as_slice()].concat())
 }
 
-/// The hash of the network's domain, which never changes.
+/// The domain separator of the network's token, which never changes.
 fn separator(network: Network) -> B256 {
     static BASE: LazyLock<B256> = LazyLock::new(|| domain(Network::Base).separator());
     static BASE_SEPOLIA: LazyLock<B256> = LazyLock::new(|| domain(Network::BaseSepolia).separator());
@@ -76,7 +76,7 @@ fn separator(network: Network) -> B256 {
     }
 }
 
-/// The EIP-712 domain of the network's token, from what is pinned.
+/// The EIP-712 domain of the network's token, from the pinned values.
 fn domain(network: Network) -> Eip712Domain {
     let token = network.token();
     eip712_domain! {

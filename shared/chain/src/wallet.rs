@@ -1,11 +1,11 @@
 //! The seed, and each agent's wallet derived from it.
 //!
 //! One seed holds every wallet (BIP-32), so there is one secret to keep and to back up, and a wallet is a number. The
-//! address stored beside that number is compared before anything is signed: a seed that was exchanged is noticed, and not
-//! discovered by money that nobody can move.
+//! address stored beside that number is compared before anything is signed, so a replaced seed is noticed there and not
+//! by failed transfers.
 //!
-//! The seed has a public half, the extended public key that all wallets' addresses follow from. It can't sign, so what
-//! only has to name a new agent's wallet is given that half and never the seed.
+//! The seed has a public half, the extended public key that all wallets' addresses follow from. It can't sign, so code
+//! that only needs a new agent's address gets that half and never the seed.
 
 use alloy::primitives::{Address, hex};
 use coins_bip32::enc::{MainnetEncoder, XKeyEncoder as _};
@@ -23,7 +23,7 @@ pub enum KeyError {
     /// The seed's text has another form.
     #[error("the wallet seed must be 64 to 128 hexadecimal digits, two for each byte")]
     Seed,
-    /// The extended public key's text has another form, or is of another place in the tree.
+    /// The extended public key's text has another form, or it is the key of another derivation path.
     #[error("the wallet xpub must be the extended public key of m/44'/60'/0'/0, as `xpub` and 107 more characters")]
     Xpub,
     /// There is no such wallet: the index is 2^31 or more, or BIP-32 skips it (about once in 2^127).
@@ -34,15 +34,15 @@ pub enum KeyError {
     Nonce,
 }
 
-/// The secret that all wallets are derived from. Of the seed itself nothing is kept but the key of m/44'/60'/0'/0, one
-/// step above the wallets: a wallet then takes one derivation, and the memory holds no more than wallets need. The wallets
-/// that were derived are kept, since a derivation costs more than a signature. Keys are overwritten when they are dropped.
+/// The secret that all wallets are derived from. Of the seed only the key of m/44'/60'/0'/0 is kept, one step above the
+/// wallets: a wallet then takes one derivation, and the memory holds no more than wallets need. Derived wallets are
+/// kept, since a derivation costs more than a signature. Keys are overwritten when they are dropped.
 pub struct WalletSeed {
     accounts: XPriv,
     derived: Mutex<HashMap<u32, Arc<WalletSigner>>>,
 }
 
-/// How many derived wallets are kept; beyond that it starts anew.
+/// How many derived wallets are kept; at that number all are dropped.
 const MOST_DERIVED: usize = 1_000;
 
 /// m/44'/60'/0'/0, the external accounts of Ethereum (BIP-44, SLIP-44 coin type 60). BIP-32 counts hardened steps
@@ -94,14 +94,14 @@ impl WalletSeed {
     }
 }
 
-/// The key of wallet `index` below `accounts`, from the private half or the public one alike.
+/// The key of wallet `index` below `accounts`, from the private half or from the public one.
 fn child<Key: Parent + AsRef<XKeyInfo>>(accounts: &Key, index: u32) -> Result<Key, KeyError> {
     let refused = KeyError::Wallet(index);
     if index >= HARDENED {
         return Err(refused);
     }
     let key = accounts.derive_child(index).map_err(|_| refused)?;
-    // Where BIP-32 skips an index, the library answers the next one's key, which is another wallet.
+    // Where BIP-32 skips an index, the library returns the key of the next one, which is another wallet.
     if key.as_ref().index == index {
         Ok(key)
     } else {
@@ -118,27 +118,27 @@ impl fmt::Debug for WalletSeed {
 
 /// The extended public key (BIP-32 `xpub…`) of m/44'/60'/0'/0: every wallet's address, and no signature.
 ///
-/// It is kept as a secret all the same. Together with the private key of any one wallet it gives the parent's private
-/// key, and with that every wallet's: the wallets' steps are not hardened, so a child's key is the parent's plus a number
-/// that the xpub tells (BIP-32, "Implications"). It also links all wallets to one another.
+/// It is kept secret nevertheless. Together with the private key of any one wallet it gives the parent's private key,
+/// and with that every wallet's: the wallets' steps are not hardened, so a child's key is the parent's plus a number
+/// that follows from the xpub (BIP-32, "Implications"). It also links all wallets to one another.
 pub struct WalletXpub(XPub);
 
 impl WalletXpub {
-    /// Its length is fixed: 82 bytes that begin with the version of mainnet are 111 digits of base58.
+    /// The length is fixed: 82 bytes that begin with the version of mainnet are 111 digits of base58.
     const TEXT_LENGTH: usize = 111;
 
-    /// Reads the text that wallets export (base58check). It has to be of depth 4 and number 0, as m/44'/60'/0'/0 is: from
-    /// the account's own xpub, one level above, which most wallets show, would follow addresses that `payments` can't
-    /// sign for.
+    /// Reads the text that wallets export (base58check). It must be of depth 4 and number 0, as m/44'/60'/0'/0 is: the
+    /// account's own xpub, one level above, which most wallets show, would give addresses that `payments` can't sign
+    /// for.
     pub fn from_text(text: &str) -> Result<Self, KeyError> {
-        // The decoder expects four bytes at least, and would ignore bytes after the key.
+        // The decoder needs at least four bytes, and ignores bytes after the key.
         if text.len() != Self::TEXT_LENGTH {
             return Err(KeyError::Xpub);
         }
         let xpub = Self(MainnetEncoder::xpub_from_base58(text).map_err(|_| KeyError::Xpub)?);
         let place: &XKeyInfo = xpub.0.as_ref();
         let is_accounts = usize::from(place.depth) == ACCOUNTS.len() && Some(&place.index) == ACCOUNTS.last();
-        // `ypub` and `zpub` are decoded too, and are for other coins' addresses.
+        // `ypub` and `zpub` are decoded too, and are for Bitcoin addresses.
         if is_accounts && place.hint == Hint::Legacy {
             Ok(xpub)
         } else {
@@ -146,7 +146,7 @@ impl WalletXpub {
         }
     }
 
-    /// The text of the key. It belongs in a secret, and in no log.
+    /// The text of the key. It belongs in a secret, never in a log.
     pub fn to_text(&self) -> Result<String, KeyError> {
         MainnetEncoder::xpub_to_base58(&self.0).map_err(|_| KeyError::Xpub)
     }
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
     use coins_bip32::enc::{TestnetEncoder, decode_b58_check, encode_b58_check};
 
-    // What `Debug` writes of them stands above.
+    // Their `Debug` is written by hand above.
     static_assertions::assert_not_impl_any!(WalletSeed: PartialEq, fmt::Display);
     static_assertions::assert_not_impl_any!(WalletSigner: PartialEq, fmt::Display);
     static_assertions::assert_not_impl_any!(WalletXpub: PartialEq, fmt::Display);
@@ -237,7 +237,7 @@ mod tests {
         }
     }
 
-    /// The public test mnemonic's, as @scure/bip32 exports it.
+    /// That of the public test mnemonic, as @scure/bip32 exports it.
     #[test]
     fn the_text_is_the_one_that_other_wallets_export() {
         let xpub = WalletXpub::from_text(TEST_XPUB).unwrap();

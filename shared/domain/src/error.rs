@@ -1,4 +1,4 @@
-//! The one error vocabulary: every way a request can fail, with what its caller is told.
+//! The one error vocabulary: every way a request can fail, and what is returned to its caller.
 //!
 //! An [`Error`] has two audiences. [`ErrorKind`] is for the caller: the slug and the context fields of `docs/spec.md`
 //! §7, and nothing else. The [`Cause`] is for the log: what we were doing and why it failed. The second can't reach the
@@ -20,31 +20,31 @@ pub struct Error {
     cause: Option<Cause>,
 }
 
-/// What the caller is told. One variant per slug of `docs/spec.md` §7.
+/// What is returned to the caller. One variant per slug of `docs/spec.md` §7.
 #[derive(Debug)]
 pub enum ErrorKind {
-    /// The body or query is malformed; every problem at once.
+    /// The body or query is malformed, with every problem.
     InvalidRequest(Vec<Problem>),
     /// A required field is missing: `<field>_required`.
     FieldRequired {
         /// The first one that is missing, in the order in which the body is documented.
         field: &'static str,
-        /// Everything that is wrong with the body, this included; empty where only the decision found the field missing.
+        /// Every problem of the body, this included; empty where only the decision found the field missing.
         problems: Vec<Problem>,
     },
-    /// The key is missing, malformed, unknown or revoked; which of them is not told.
+    /// The key is missing, malformed, unknown or revoked; the answer does not say which.
     InvalidAgentKey,
     /// The header is not of the form `Bearer <public>:<secret>`.
     InvalidAuthorizationHeader,
-    /// The session is missing, malformed, expired or not ours; which of them is not told.
+    /// The session is missing, malformed, expired or not ours; the answer does not say which.
     InvalidSession,
-    /// The internal token is missing or wrong; which of them is not told.
+    /// The internal token is missing or wrong; the answer does not say which.
     InvalidInternalToken,
-    /// A form of our pages was sent from somewhere else.
+    /// A form of our pages was sent from another site.
     CrossSiteRequest,
     /// The policy refuses or escalates.
     Refused(Box<Refusal>),
-    /// The service is in no catalog entry, or disabled.
+    /// The service is not in the catalog, or disabled.
     ServiceNotFound,
     /// Unknown route, unknown id, or somebody else's.
     NotFound,
@@ -66,20 +66,20 @@ pub enum ErrorKind {
     ApprovalNotPending {
         /// The approval.
         approval: ApprovalId,
-        /// Where it stands.
+        /// Its status.
         status: ApprovalStatus,
     },
-    /// The slug is the name of another service.
+    /// Another service has the slug.
     SlugTaken {
         /// That service.
         service: ServiceId,
     },
-    /// The write is meant for another version than the present one.
+    /// The write names another version than the present one.
     VersionConflict {
         /// The present one.
         version: u64,
     },
-    /// The write does not say which version it is meant for.
+    /// The write does not name a version.
     VersionRequired,
     /// The body is over the limit.
     RequestTooLarge {
@@ -95,26 +95,26 @@ pub enum ErrorKind {
         /// Why, in snake case.
         reason: &'static str,
     },
-    /// The chain can't say yet, or can't be asked.
+    /// The chain does not show it yet, or can't be asked.
     SettlementNotYetVerified {
         /// Why, in snake case.
         reason: &'static str,
     },
     /// The per-IP throttle.
     TooManyRequests {
-        /// Whole seconds until the next request is let through.
+        /// Whole seconds until the next request is accepted.
         retry_after: u64,
     },
-    /// It takes too long just now. Nothing was done that the same request would do again.
+    /// It takes too long right now. Nothing was done that a repetition of the request would do again.
     TemporarilyUnavailable {
-        /// Whole seconds after which it is worth asking again.
+        /// Whole seconds until a retry makes sense.
         retry_after: u64,
     },
     /// Anything that is our fault.
     Internal,
 }
 
-/// What the log is told: what we were doing, and the error underneath.
+/// What is logged: what we were doing, and the error underneath.
 #[derive(Debug)]
 pub struct Cause {
     doing: &'static str,
@@ -122,7 +122,7 @@ pub struct Cause {
 }
 
 impl Error {
-    /// Something of ours failed while `doing` something; the caller learns no more than that.
+    /// Something of ours failed while `doing` something; the caller is told no more than that.
     pub fn internal(doing: &'static str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self {
             kind: ErrorKind::Internal,
@@ -138,13 +138,13 @@ impl Error {
         ErrorKind::InvalidRequest(problems).into()
     }
 
-    /// A field is missing that this very request needs.
+    /// A field is missing that only this request needs.
     pub fn field_required(field: &'static str) -> Self {
         let problems = Vec::new();
         ErrorKind::FieldRequired { field, problems }.into()
     }
 
-    /// The chain can't say yet; `source` tells the log why it could not be asked.
+    /// The chain does not show it yet; `source` is logged as the reason.
     pub fn not_yet_verified(reason: &'static str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         let cause = Cause {
             doing: "verifying a settlement on chain",
@@ -156,13 +156,13 @@ impl Error {
         }
     }
 
-    /// `doing` something takes too long just now: there is too much of it, or others are about the same. `source` tells the
-    /// log which.
+    /// `doing` something takes too long right now: there is too much of it, or others do the same. `source` is logged
+    /// as the reason.
     pub fn temporarily_unavailable(
         doing: &'static str,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Self {
-        /// The call has waited for seconds itself.
+        /// The call itself has waited for seconds.
         const RETRY_AFTER: u64 = 1;
         Self {
             kind: ErrorKind::TemporarilyUnavailable {
@@ -175,12 +175,12 @@ impl Error {
         }
     }
 
-    /// What the caller is told.
+    /// What is returned to the caller.
     pub const fn kind(&self) -> &ErrorKind {
         &self.kind
     }
 
-    /// What the log is told, if there is more to say than the kind.
+    /// What is logged besides the kind, if anything.
     pub const fn cause(&self) -> Option<&Cause> {
         self.cause.as_ref()
     }
@@ -220,7 +220,7 @@ impl ErrorKind {
                 "onchain_settlement_not_verified".to_owned()
             }
             Self::TooManyRequests { .. } => "too_many_requests".to_owned(),
-            // The word of RFC 6749 §4.1.2.1 for a server that can't right now.
+            // The word of RFC 6749 §4.1.2.1 for a server that is temporarily unable to answer.
             Self::TemporarilyUnavailable { .. } => "temporarily_unavailable".to_owned(),
             Self::Internal => "internal_error".to_owned(),
         }

@@ -1,4 +1,4 @@
-//! What is true: money, ids, policy, evaluation, x402 objects, settlements, and the one error vocabulary.
+//! The rules of payments: money, ids, policy, evaluation, x402 objects, settlements, and the one error vocabulary.
 //!
 //! Everything here is arithmetic on values. Time, callers and facts arrive as arguments; nothing reads a clock, an
 //! environment, a file or a socket, and nothing logs. A payment moves through types that can only be made in order:
@@ -7,8 +7,8 @@
 //! bytes ─parse─▶ Intent ─evaluate─▶ Grant ─reserve─▶ Settlement ─match_transfer─▶ Transfer ─▶ confirmed
 //! ```
 //!
-//! Deliberately elsewhere: how things are stored (`shared/store`), what the chain says and how it is signed
-//! (`shared/chain`), and status numbers (`shared/api`).
+//! Deliberately elsewhere: how things are stored (`shared/store`), reading the chain and signing (`shared/chain`), and
+//! status numbers (`shared/api`).
 
 #![cfg_attr(
     test,

@@ -1,8 +1,8 @@
-//! What is never admitted, over whole agents, catalogs, policies, rules and windows: the evaluation is held against each
-//! line of the contract's error table (`docs/spec.md` §7), stated by itself, and against their order.
+//! Payments that must be refused, over whole agents, catalogs, policies, rules and windows: the evaluation is compared
+//! with each line of the contract's error table (`docs/spec.md` §7), stated separately, and with their order.
 //!
-//! First one check is broken at a time, in order of precedence; then everything varies at once, and each statement is read
-//! off the contract and not off the code.
+//! First one check is broken at a time, in order of precedence; then everything varies together. Each statement follows
+//! the contract and not the code.
 #![expect(
     clippy::unwrap_used,
     clippy::arithmetic_side_effects,
@@ -61,7 +61,7 @@ fn address(payee: usize) -> Address {
 /// An operation of the catalog: its slug, category, the payee of its payment, and its highest price.
 type CatalogOperation = (usize, Category, Option<usize>, Option<u64>);
 
-/// What an agent spent lately: how long ago in microseconds, and how much.
+/// What an agent spent recently: how long ago in microseconds, and how much.
 type Spent = Vec<(i64, u64)>;
 
 #[derive(Clone, Debug)]
@@ -80,7 +80,7 @@ enum Said {
     },
 }
 
-/// What a decision borrows.
+/// The values that a decision borrows.
 struct Given {
     agent: Agent,
     intent: Intent,
@@ -121,9 +121,9 @@ struct Case {
     frozen: bool,
     service_category: Category,
     operations: Vec<CatalogOperation>,
-    /// Which operation is called, if the catalog has it.
+    /// The operation that is called, if the catalog has it.
     called: Option<usize>,
-    /// A name that the catalog does not know.
+    /// The request names an operation that the catalog does not have.
     named_unknown: bool,
     enabled_operations: Option<Vec<usize>>,
     /// `None` is `*`.
@@ -140,14 +140,14 @@ struct Case {
     approval: bool,
     balance: Option<u64>,
     eager: bool,
-    /// The catalog lists the payments on another network, or without a fixed price; in the table alone.
+    /// The catalog lists the payments on another network, or without a fixed price; only in the table test.
     other_network: bool,
     metered: bool,
 }
 
 const HOUR: i64 = 3_600_000_000;
 
-/// Ages around the ends of windows, to the microsecond, and anything between.
+/// Ages around the ends of windows, to the microsecond, and others.
 fn spent(hours: i64) -> impl Strategy<Value = Spent> {
     let end = hours * HOUR;
     let age = prop_oneof![Just(0), Just(end - 1), Just(end), Just(end + 1), 0..end * 2];
@@ -266,7 +266,7 @@ fn window(scope: WindowScope, length: Duration, spent: &Spent) -> Window {
 }
 
 impl Case {
-    /// A payment against which nothing stands.
+    /// A payment that passes every check.
     fn fine() -> Self {
         Self {
             enabled: Some(true),
@@ -472,7 +472,7 @@ impl Case {
         }
     }
 
-    /// Everything that stands against the payment, in the order of `docs/errors.md`; each line by itself.
+    /// Every error that applies to the payment, in the order of `docs/errors.md`, each line separately.
     fn against(&self) -> Vec<&'static str> {
         let operation = self.called.map(|index| &self.operations[index]);
         let categories = || std::iter::once(self.service_category).chain(operation.map(|operation| operation.1));
@@ -512,7 +512,7 @@ impl Case {
             |said: &Said| matches!(said, Said::Categories(list) if categories().any(|one| list.contains(&one)));
         say(self.rules.iter().any(blocks), "category_block");
         let names_nobody = |said: &Said| matches!(said, Said::Vendors { services, wallets } if !services.contains(&0) && !wallets.contains(&self.pay_to));
-        // Whom the operation itself pays, and no other; without a maximum at the payment's own price.
+        // The operation's own payee, and no other; without a maximum at most the payment's own price.
         let wrong =
             operation.is_some_and(|(_, _, payee, max)| *payee != Some(self.pay_to) || self.price > max.unwrap_or(1));
         let redirected = PAYEES[self.pay_to] == WALLET || wrong;
@@ -533,7 +533,7 @@ impl Case {
         let asked = self.price > self.threshold || self.rules.iter().any(asks);
         say(enabled && asked && !self.approval, "approval");
         say(self.balance.is_some_and(|balance| self.price > balance), "usdc_balance");
-        // A budget that nobody knows the state of is none that has room.
+        // A budget whose window is unknown has no room.
         say(
             self.rules.iter().any(|said| matches!(said, Said::Budget(.., false))),
             "max_per_day_units",
@@ -542,7 +542,7 @@ impl Case {
     }
 }
 
-/// Which check answered, by the name that the decision gives it.
+/// Which check answered, by its name in the decision.
 fn answered(decision: &Decision<'_>) -> Option<&'static str> {
     match decision {
         Decision::Allow(_) => None,
@@ -561,7 +561,7 @@ fn answered(decision: &Decision<'_>) -> Option<&'static str> {
 
 type Break = fn(&mut Case);
 
-/// The answer to a fine case after these changes, from the last to the first.
+/// The answer to a payment that passes every check, after these changes, from the last to the first.
 fn answer(changes: &[Break]) -> String {
     let mut case = Case::fine();
     for change in changes.iter().rev() {
@@ -574,7 +574,7 @@ fn answer(changes: &[Break]) -> String {
     }
 }
 
-/// Each row breaks its own check and every check below it; the answer is its own.
+/// Each row breaks its own check and every check below it; its own check answers.
 #[test]
 fn the_first_failed_check_answers() {
     let rows: [(&str, Break); 20] = [
@@ -625,7 +625,7 @@ fn the_first_failed_check_answers() {
     for (index, (expected, _)) in rows.iter().enumerate() {
         assert_eq!(answer(&changes[index..]), *expected);
     }
-    // An approval lifts its own check and nothing else.
+    // An approval waives its own check and no other.
     for (expected, change) in rows {
         let expected = if expected == "approval_required" {
             "allow"
@@ -681,15 +681,15 @@ fn a_daily_denial_names_the_instant_at_which_it_fits() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_096))]
 
-    /// The first thing that stands against a payment answers; and if nothing does, it is allowed.
+    /// The first error that applies is the answer; if none does, the payment is allowed.
     #[test]
     fn the_first_line_of_the_table_that_holds_answers(case in case()) {
         let against = case.against();
         prop_assert_eq!(answered(&case.given().decide()), against.first().copied(), "{:?}", against);
     }
 
-    /// What is granted is the payment that was asked for, charged to every window there is, and leaves each within its cap
-    /// by what is stored and not only by what still counts.
+    /// A grant is for the payment that was asked for, charged to every window, and leaves each within its cap, counting
+    /// all stored entries and not only the live ones.
     #[test]
     fn a_grant_leaves_every_window_within_its_cap(case in case()) {
         let given = case.given();
@@ -709,7 +709,7 @@ proptest! {
             let evicted: u64 = charge.evict.iter().map(|entry| entry.amount.units()).sum();
             prop_assert_eq!(charge.evicted, units(evicted));
             prop_assert!(window.total.units() - evicted + case.price <= charge.cap.units());
-            // Nothing that still counts is let go.
+            // No entry that still counts is evicted.
             let still_counts = |entry: &Entry| now.since(entry.at) < window.length;
             prop_assert!(!charge.evict.iter().any(still_counts));
         }

@@ -1,4 +1,4 @@
-//! The table of `docs/spec.md` §4.10, row by row: hosts that a row covers and hosts that it does not, made from the entry.
+//! The table of `docs/spec.md` §4.10, row by row: from each entry, hosts that it covers and hosts that it does not.
 #![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 use proptest::prelude::*;
@@ -10,12 +10,12 @@ fn label() -> impl Strategy<Value = String> {
     })
 }
 
-/// A domain of two or three labels, whose last is no number: that would be an address.
+/// A domain of two or three labels; the last is not a number, which would make it an IP address.
 fn domain() -> impl Strategy<Value = String> {
     (prop::collection::vec(label(), 1..3), "[a-z]{2,6}").prop_map(|(labels, top)| format!("{}.{top}", labels.join(".")))
 }
 
-/// The host in some spelling that connects to the same place.
+/// The host in another spelling that connects to the same place.
 fn spelled(host: &str, how: u8) -> String {
     let host = match how % 3 {
         0 => host.to_owned(),
@@ -83,7 +83,7 @@ proptest! {
             (&both, fitting.clone(), true),
             (&begins, fitting.clone(), true),
             (&ends, fitting.clone(), true),
-            // Anchored at both ends, and a star is no dot.
+            // Anchored at both ends, and a star does not match a dot.
             (&begins, format!("0{fitting}"), false),
             (&ends, format!("{head}{middle}{tail}0.{domain}"), false),
             (&both, format!("{other}.{fitting}"), false),
@@ -102,7 +102,7 @@ proptest! {
         prop_assert!(DomainPattern::any().matches(&at_address));
     }
 
-    /// A name covers no address, not even where a glob's labels would fit its digits.
+    /// A name covers no IP address, not even if a glob's labels would match its digits.
     #[test]
     fn an_address_is_covered_by_itself_alone(address: std::net::Ipv4Addr, other: std::net::Ipv4Addr) {
         let target = Target::parse(&format!("http://{}/", u32::from(address))).unwrap();

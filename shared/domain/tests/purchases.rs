@@ -1,4 +1,4 @@
-//! Which catalog entry a request is about: only services that are open to agents are.
+//! Which catalog entry a request matches: only those of services that are open to agents.
 
 #![expect(clippy::unwrap_used, reason = "a test stops where its ground is missing")]
 
@@ -43,8 +43,8 @@ fn service(n: u128, slug: &str, page: &str, curated: bool, trust_status: TrustSt
     }
 }
 
-/// What a request is about - `<service>/<operation>`, or `<service>/none` for what is called and is no operation - or the
-/// slug of its refusal, or the member that contradicts what is called.
+/// The catalog match of a request - `<service>/<operation>`, or `<service>/none` for a call that is no operation - or
+/// the slug of its refusal, or the member that contradicts the call.
 fn about(catalog: &Catalog, service: &Value, operation: &Value, call: &str) -> String {
     let token = Network::BaseSepolia.token();
     let (method, url) = call.split_once(' ').unwrap();
@@ -86,7 +86,7 @@ fn a_service_outside_the_curated_set_is_not_found_by_any_name() {
         service(n, slug, "shared", curated, trust_status)
     };
     let catalog = Catalog::new(vec![
-        // Sorts before the open service at the same address.
+        // Sorted before the open service at the same address.
         shared("a-uncurated", false, TrustStatus::PlatformVerified),
         shared("b-disabled", true, TrustStatus::Disabled),
         shared("c-open", true, TrustStatus::Listed),
@@ -103,10 +103,10 @@ fn a_service_outside_the_curated_set_is_not_found_by_any_name() {
         (uuid(4), "uncurated", NOT_FOUND),
         (json!("disabled"), "disabled", NOT_FOUND),
         (uuid(5), "disabled", NOT_FOUND),
-        // The host is an open service's, and what is called there is nobody's.
+        // The host is an open service's, but the call is no operation of it.
         (Value::Null, "uncurated", "c-open/none"),
         (Value::Null, "disabled", "c-open/none"),
-        // Who shares an address with an open service takes nothing from it.
+        // Closed services at the address of an open one do not hide it.
         (Value::Null, "shared", "c-open/weather.current"),
         (json!("c-open"), "shared", "c-open/weather.current"),
         (json!("a-uncurated"), "shared", NOT_FOUND),
@@ -159,7 +159,7 @@ fn what_is_called_decides_and_names_only_narrow_it() {
             ],
         ),
         of(2, "people", &[("people.list", "GET", "https://data.example/v1/people")]),
-        // Two services list one call: the names say which is meant.
+        // Two services list one call: the names decide.
         of(
             3,
             "twin-a",
@@ -202,7 +202,7 @@ fn what_is_called_decides_and_names_only_narrow_it() {
             "GET https://data.example/v1/companies/count",
             "/operation_id",
         ),
-        // What is called is another operation, or service, than the one that is named.
+        // The call is of another operation, or service, than the named one.
         (
             "company",
             "company.add",
@@ -228,7 +228,7 @@ fn what_is_called_decides_and_names_only_narrow_it() {
             "GET https://data.example/v1/companies",
             "/service_id",
         ),
-        // What is called is nothing: another method, a longer path, another port.
+        // The call is no operation: another method, a longer path, another port.
         (
             "company",
             "company.list",

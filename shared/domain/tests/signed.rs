@@ -1,7 +1,7 @@
-//! Whatever would be signed, over drawn catalogs, policies and requests: it pays the pinned payee of an operation that is
-//! really called, at most at its catalog price, and that operation's scope, categories and allowlist were judged.
+//! What would be signed, over generated catalogs, policies and requests: it pays the pinned payee of the operation that
+//! is called, at most at its catalog price, and that operation's scope, categories and allowlist were checked.
 //!
-//! What is called is searched for here by another, plain reading of addresses.
+//! The operation that is called is found here by a separate, simpler reading of addresses.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -239,8 +239,8 @@ impl Case {
         }
     }
 
-    /// The operations that are called, as a person would find them: of open services, with this method, at this place, with
-    /// a path that has as many parts of which each is the same or a parameter; of these only those with the fewest parameters.
+    /// The operations that are called, found without the index: of open services, with this method, scheme, host, port
+    /// and number of segments, each equal or a parameter; of these only those with the fewest parameters.
     fn called(&self) -> Vec<(usize, usize)> {
         let parts = |path: &'static str| path.trim_matches('/').split('/');
         let is_parameter = |part: &&str| part.starts_with('{');
@@ -283,7 +283,7 @@ fn operation(slug: usize, listed: &Listed) -> Operation {
         category: listed.category,
         execution: String::new(),
         price_model: if listed.fixed { FIXED_PRICE } else { "metered" }.to_owned(),
-        // Nothing is judged by the estimate.
+        // No check uses the estimate.
         estimated_price: units(1_000),
         max_price: listed.most.map(units),
         params: json!({}),

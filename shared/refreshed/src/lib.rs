@@ -1,8 +1,9 @@
-//! A value that is kept in memory and fetched anew when it has grown old: the catalog, the issuer's keys, the operators'
+//! A value that is kept in memory and fetched again when it is old: the catalog, the issuer's keys, the operators'
 //! tokens.
 //!
-//! Always true: one request at a time fetches, and whoever waited for it takes what it brought. It is not fetched again so
-//! soon, whatever came of it. While it can't be fetched, the last value is served, as long as [`Ages`] allows.
+//! Always true: one request at a time fetches, and the requests that waited for it use its result. A fetch, even a
+//! failed one, is not repeated before the interval of [`Ages`]. While fetching fails, the last value is served, up to
+//! the age in [`Ages`].
 
 #![cfg_attr(
     test,
@@ -19,26 +20,26 @@ use tokio::sync::Mutex;
 /// How old a value may be.
 #[derive(Clone, Copy, Debug)]
 pub struct Ages {
-    /// How long a value is good without fetching it again.
+    /// How long a value is served without fetching it again.
     pub fresh: Duration,
-    /// How long it is served at most while it can't be fetched; `None` for as long as it takes.
+    /// How old it may be while fetching fails; `None`: any age.
     pub longest: Option<Duration>,
-    /// How often it is fetched at most.
+    /// The shortest time between two fetches.
     pub every: Duration,
-    /// The same while there is no value.
+    /// The same, while there is no value that may be served.
     pub every_at_first: Duration,
 }
 
-/// A value that is fetched anew when it has grown old.
+/// A value that is fetched again when it is old.
 #[derive(Debug)]
 pub struct Refreshed<T> {
     /// What fetching it is called in an error.
     fetching: &'static str,
     ages: Ages,
-    /// Tells of a failure that nobody else is told of, as the last value is served.
+    /// Reports a failure that no caller sees, because the last value is served.
     tell: fn(&Error),
     held: RwLock<Held<T>>,
-    /// Held by the one request that fetches.
+    /// Locked by the request that fetches.
     asking: Mutex<()>,
 }
 
@@ -46,12 +47,12 @@ pub struct Refreshed<T> {
 struct Held<T> {
     /// The value, and when it was fetched.
     value: Option<(T, Timestamp)>,
-    /// When it was last asked for, whatever came of it.
+    /// When it was last fetched, successfully or not.
     asked_at: Option<Timestamp>,
 }
 
 impl<T: Clone> Refreshed<T> {
-    /// No value yet: the first request fetches it, unless [`Refreshed::put`] brings one before.
+    /// No value yet: the first request fetches it, unless [`Refreshed::put`] sets one before.
     pub const fn new(fetching: &'static str, ages: Ages, tell: fn(&Error)) -> Self {
         let held = Held {
             value: None,
@@ -66,7 +67,7 @@ impl<T: Clone> Refreshed<T> {
         }
     }
 
-    /// Brings the value of that time.
+    /// Sets the value, as of `now`.
     pub fn put(&self, value: T, now: Timestamp) {
         self.hold(Held {
             value: Some((value, now)),
@@ -85,7 +86,7 @@ impl<T: Clone> Refreshed<T> {
         fresh.map(|(value, _)| value)
     }
 
-    /// The value: fresh, or fetched now, or the last one.
+    /// The value: the fresh one, else one fetched now, else the last one.
     pub async fn current<F: Future<Output = Result<T>>>(&self, now: Timestamp, fetch: impl FnOnce() -> F) -> Result<T> {
         if let Some(value) = self.fresh(now) {
             return Ok(value);
@@ -97,16 +98,17 @@ impl<T: Clone> Refreshed<T> {
         }
     }
 
-    /// The value as fetched now, however fresh the last one is, unless it was fetched just now; the last one, if that fails.
+    /// The value fetched now, even if the last one is fresh; the last one, if the last fetch was too recent or this one
+    /// fails.
     pub async fn newest<F: Future<Output = Result<T>>>(&self, now: Timestamp, fetch: impl FnOnce() -> F) -> Result<T> {
         let _asking = self.asking.lock().await;
         let held = self.held();
         let usable = self.usable(&held, now);
-        // Whoever waited finds the question answered.
+        // The request that held the lock may have fetched it already.
         if self.was_asked(&held, now) {
             return usable.ok_or_else(|| Error::internal(self.fetching, "there was no answer a moment ago"));
         }
-        // Boxed: it is large, deeper than the compiler looks into futures within futures, and most calls make none.
+        // Boxed: the future is large and too deeply nested for the compiler's limit, and most calls don't fetch.
         match Box::pin(fetch()).await {
             Ok(value) => {
                 self.put(value.clone(), now);
@@ -130,7 +132,7 @@ impl<T: Clone> Refreshed<T> {
         is_usable(*at).then(|| value.clone())
     }
 
-    /// Whether it was asked for so shortly ago that it is not asked for again.
+    /// Whether the last fetch is too recent to fetch again.
     fn was_asked(&self, held: &Held<T>, now: Timestamp) -> bool {
         let every = match self.usable(held, now) {
             Some(_) => self.ages.every,
@@ -171,7 +173,7 @@ mod tests {
         let kept = Refreshed::new("fetching", AGES, |_| {
             TOLD.fetch_add(1, Ordering::Relaxed);
         });
-        // When; what fetching brings; the value served, and whether it was fetched.
+        // The second; what a fetch returns; the value served; whether it was fetched.
         let rows: [(u64, Option<u32>, Option<u32>, bool); 11] = [
             (0, None, None, true),
             (4, Some(1), None, false),
@@ -181,7 +183,7 @@ mod tests {
             (134, Some(2), Some(1), false),
             (135, Some(2), Some(2), true),
             (335, None, Some(2), true),
-            // Older than is served, though it was asked for just now.
+            // Too old to be served, and fetched too recently to fetch again.
             (336, None, None, false),
             (340, None, None, true),
             (345, Some(3), Some(3), true),
@@ -200,7 +202,7 @@ mod tests {
             2,
             "of those that were served all the same"
         );
-        // The newest is fetched though the last is fresh, but not so soon.
+        // `newest` fetches though the last value is fresh, but not sooner than `every`.
         assert_eq!(kept.newest(at(374), || async { Ok(4) }).await.unwrap(), 3);
         assert_eq!(kept.newest(at(375), || async { Ok(4) }).await.unwrap(), 4);
         assert_eq!(

@@ -1,26 +1,26 @@
-//! The address of an operation: a URL in whose path whole segments may be parameters (RFC 6570 level 1), and which calls
-//! are calls of it.
+//! The address of an operation: a URL in whose path whole segments may be parameters (RFC 6570 level 1); and which
+//! calls match it.
 //!
-//! Always true: an [`Endpoint`] that has no parameters is called at one address; a parameter stands for one segment of the
-//! path, which is not empty and holds no encoded slash. Queries and fragments are the caller's.
+//! Always true: an [`Endpoint`] without parameters has one address; a parameter stands for one segment of the path,
+//! which is not empty and holds no encoded slash. Queries and fragments are not compared.
 
 use crate::parse_web_url;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use url::{Host, Position, Url};
 
-/// An http or https address, as it is written: `https://api.example/v1/companies/{id}`.
+/// An http or https address, as written: `https://api.example/v1/companies/{id}`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Endpoint {
     /// With a parameter's braces percent-encoded, as the URL standard writes them in a path.
     url: Url,
-    /// As it is written.
+    /// As written.
     text: String,
     parameters: Parameters,
 }
 
-/// Which segments of a path are parameters: a bit for each, the first segment's the highest. So of two sets with as many
-/// parameters the smaller number is the one whose first parameter comes later.
+/// Which segments of a path are parameters: one bit each, the first segment's is the highest. So of two sets with the
+/// same number of parameters, the smaller number has its first parameter later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parameters(u64);
 
@@ -28,7 +28,7 @@ impl Parameters {
     /// An address without parameters.
     pub(crate) const NONE: Self = Self(0);
 
-    /// The most literal first: by the number of parameters, then by how late the first of them comes.
+    /// Orders the most literal first: by the number of parameters, then by how late the first of them comes.
     pub(crate) const fn literalness(self) -> (u32, u64) {
         (self.0.count_ones(), self.0)
     }
@@ -49,14 +49,14 @@ const HIGHEST: u64 = 1 << 63;
 const MOST_SEGMENTS: usize = 64;
 
 impl Endpoint {
-    /// What [`Endpoint::parse`] wants of a path, for the message of a problem.
+    /// What [`Endpoint::parse`] requires of a path, for the message of a problem.
     pub const FORM: &'static str = "must be an http or https address; a path parameter is one whole segment, `{name}`, \
                                     and each name stands once";
 
-    /// Reads an address. Where its path has braces, they must be around the name of a whole segment (RFC 6570 §2.3,
-    /// §3.2.2): letters, digits and `_`. `None` for any other text.
+    /// Reads an address. Braces in its path must enclose the name of a whole segment (RFC 6570 §2.3, §3.2.2): letters,
+    /// digits and `_`. `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
-        // The URL standard allows braces in a host name, where they would be a parameter to people and a name to us.
+        // The URL standard allows braces in a host name; people would read them as a parameter.
         let url = parse_web_url(text).filter(|url| !url.host_str().is_some_and(has_brace))?;
         let mut parameters = Parameters::NONE;
         let mut written = Vec::new();
@@ -77,12 +77,12 @@ impl Endpoint {
         Some(Self { url, text, parameters })
     }
 
-    /// As it is written, braces included.
+    /// As written, braces included.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The one address that it is called at; `None` where it has parameters.
+    /// Its one address; `None` if it has parameters.
     pub fn address(&self) -> Option<&Url> {
         (self.parameters == Parameters::NONE).then_some(&self.url)
     }
@@ -103,9 +103,9 @@ impl Endpoint {
     }
 
     /// Whether a call of this address is a call of the endpoint: same scheme, host and port, and a path with the same
-    /// segments, but for the parameters.
+    /// segments, except for the parameters.
     ///
-    /// A segment with an encoded slash or backslash is no parameter's value: some servers take it for two segments.
+    /// A segment with an encoded slash or backslash is no parameter's value: some servers read it as two segments.
     pub fn is_called_at(&self, url: &Url) -> bool {
         let same_place = self.url.scheme() == url.scheme()
             && self.url.host() == url.host()
@@ -128,20 +128,18 @@ impl Endpoint {
         self.parameters
     }
 
-    /// What the endpoint has in common with all addresses that it may be called at: see [`address_digest`].
+    /// Equal to the digest of every address that the endpoint may be called at: see [`address_digest`].
     pub(crate) fn digest(&self) -> u64 {
         address_digest(&self.url, self.parameters)
     }
 
-    /// What the endpoint has in common with all addresses of its place that have as many segments: see
-    /// [`length_digest`].
+    /// Equal for all addresses of the same scheme, host and port with as many segments: see [`length_digest`].
     pub(crate) fn length_digest(&self) -> u64 {
         length_digest(&self.url)
     }
 }
 
-/// What addresses have in common that are alike but for these segments ([`Endpoint::is_called_at`]); others hardly ever
-/// do.
+/// Equal for addresses that differ only in these segments ([`Endpoint::is_called_at`]); hardly ever equal for others.
 pub(crate) fn address_digest(url: &Url, parameters: Parameters) -> u64 {
     let mut digest = place_hasher(url);
     for (index, segment) in segments(url).enumerate() {
@@ -154,14 +152,14 @@ pub(crate) fn address_digest(url: &Url, parameters: Parameters) -> u64 {
     digest.finish()
 }
 
-/// What addresses of one place have in common whose paths have as many segments.
+/// Equal for addresses of the same scheme, host and port whose paths have as many segments.
 pub(crate) fn length_digest(url: &Url) -> u64 {
     let mut digest = place_hasher(url);
     segments(url).count().hash(&mut digest);
     digest.finish()
 }
 
-/// What addresses of one host have in common, whatever the scheme and port.
+/// Equal for addresses of one host, with any scheme and port.
 pub(crate) fn host_digest(host: Option<&Host<&str>>) -> u64 {
     let mut digest = DefaultHasher::new();
     host.hash(&mut digest);
@@ -176,7 +174,7 @@ fn place_hasher(url: &Url) -> DefaultHasher {
     digest
 }
 
-/// The segments by which paths are compared; slashes at the end don't count.
+/// The segments that paths are compared by; trailing slashes are ignored.
 fn segments(url: &Url) -> impl Iterator<Item = &str> {
     url.path().trim_end_matches('/').split('/').skip(1)
 }
@@ -185,7 +183,7 @@ fn has_brace(segment: &str) -> bool {
     encoded(segment, *b"7b") || encoded(segment, *b"7d") || segment.contains(['{', '}'])
 }
 
-/// Whether the segment holds a character as `%` and these two lower-case hexadecimal digits, in any case.
+/// Whether the segment holds `%` and these two hexadecimal digits, in any case; `digits` are in lower case.
 fn encoded(segment: &str, digits: [u8; 2]) -> bool {
     let [high, low] = digits;
     let bytes = segment.as_bytes();
@@ -201,7 +199,7 @@ fn parameter_name(segment: &str) -> Option<&str> {
     is_name.then_some(name)
 }
 
-/// Whether a parameter may stand for this segment.
+/// Whether this segment may be the value of a parameter.
 fn is_value(segment: &str) -> bool {
     !segment.is_empty() && !encoded(segment, *b"2f") && !encoded(segment, *b"5c")
 }

@@ -1,4 +1,4 @@
-//! What can be bought: services, operations, their addresses, and what a probe may change.
+//! The catalog: services, operations, their addresses, and what a probe may change.
 
 pub(crate) mod endpoint;
 pub(crate) mod probe;

@@ -1,14 +1,14 @@
-//! What live probes see of the catalog's operations, and how much of it may enter the catalog.
+//! What live probes observe of the catalog's operations, and how much of it may change the catalog.
 //!
-//! A probe calls a provider without paying and reads its 402. Anybody can answer it who answers in the provider's name:
-//! the provider itself after its keys were stolen, the next owner of its domain, somebody on the way. Authorize signs by
-//! what the catalog pins - the payee, the prices - so an answer must never change what is pinned, or it could move money.
-//! Always true, then, of [`Service::probed`]:
+//! A probe calls a provider without paying and reads its 402. The answer may come from anybody who answers in the
+//! provider's name: the provider itself after its keys were stolen, the next owner of its domain, somebody on the
+//! network path. Authorize signs by what the catalog pins - the payee, the prices - so an answer must never change what
+//! is pinned, or it could move money. Always true, then, of [`Service::probed`]:
 //!
-//! - what is pinned stays; an answer that differs is kept beside the entry ([`ProbeRecord`]) and shown to operators, who
-//!   accept it by writing the entry;
-//! - a payment is filled in only at first sight, where the catalog names none, and only where that accepts no payee that
-//!   was refused before ([`Service::may_pin`]);
+//! - what is pinned stays; an answer that differs is kept beside the entry ([`ProbeRecord`]) and shown to operators,
+//!   who accept it by writing the entry;
+//! - a payment is filled in only the first time one is seen, where the catalog has none, and only if that accepts no
+//!   payee that was refused before ([`Service::may_pin`]);
 //! - availability and the step to `probe_passed` are labels: nothing is signed by them.
 //!
 //! Deliberately elsewhere: whom a probe may call at all, and reading the answer (`functions/probe`).
@@ -31,25 +31,25 @@ pub enum Quote {
     Free,
 }
 
-/// What one probe of an operation saw: what the provider wants, or what stood in the way of seeing it.
+/// The result of one probe of an operation: what the provider wants, or why that is not known.
 pub type ProbeResult = Result<Quote, Obstacle>;
 
-/// Why a probe did not see what an operation costs. Each has a word, for operators and for storage.
+/// Why a probe did not see what an operation costs. Each has a name, for operators and for storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Obstacle {
-    /// The method is none that may be sent without knowing what it does.
+    /// The method is not one that is safe to send.
     MethodNotProbed,
     /// The address has parameters, for which a probe has no values.
     PathParameters,
     /// The address, or one that it redirects to, is not on the public internet.
     BlockedAddress,
-    /// The name has no address.
+    /// The host name has no address.
     UnknownHost,
-    /// No connection, or it broke off.
+    /// No connection, or it was closed early.
     Unreachable,
     /// No answer in time.
     Timeout,
-    /// A redirect that names no http or https address, or leaves https.
+    /// A redirect to anything but an http or https address, or from https to http.
     BadRedirect,
     /// One redirect too many.
     TooManyRedirects,
@@ -65,7 +65,7 @@ pub enum Obstacle {
     OtherNetwork,
     /// It wants another token than the pinned one.
     OtherToken,
-    /// It offers a payment of ours, with something in it that we refuse.
+    /// It offers a payment that Purser makes, with something in it that is refused.
     NotPayable,
 }
 
@@ -87,7 +87,7 @@ impl Obstacle {
         (Self::NotPayable, "not_payable"),
     ];
 
-    /// The obstacle of that word, as [`fmt::Display`] writes it.
+    /// The obstacle of that name, as [`fmt::Display`] writes it.
     pub fn parse(word: &str) -> Option<Self> {
         if let Some(status) = word.strip_prefix("status_") {
             let status = status.parse().ok().map(Self::Status)?;
@@ -120,7 +120,7 @@ impl From<NoOfferReason> for Obstacle {
     }
 }
 
-/// The word: `timeout`, `status_500`.
+/// The name: `timeout`, `status_500`.
 impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Self::Status(status) = self {
@@ -131,14 +131,14 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// The latest probe of one operation, and the last answer that any got.
+/// The latest probe of one operation, and the last answer that any probe got.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// What was called: [`Operation::target`]. What was seen of one address says nothing of another.
+    /// What was called: [`Operation::target`]. A result for one address says nothing about another.
     pub target: Fingerprint,
     /// When.
     pub at: Timestamp,
-    /// What it saw.
+    /// Its result.
     pub seen: ProbeResult,
     /// The last answer, of this probe or an earlier one: an outage must not hide that the price has changed.
     pub answer: Option<Answer>,
@@ -149,15 +149,15 @@ pub struct Probe {
 pub struct Answer {
     /// What it wants.
     pub quote: Quote,
-    /// The first of the answers that were all the same.
+    /// When the first of the equal answers came.
     pub since: Timestamp,
 }
 
-/// What probes know of a service. It is stored beside the entry, so that a probe that sees nothing new moves no version
-/// of the catalog and costs no cache a reload.
+/// What probes know of a service. It is stored beside the entry, so that a probe without news changes no version of the
+/// catalog and makes no cache reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProbeRecord {
-    /// Counts the runs that were recorded; every write of one is conditional on it.
+    /// Counts the recorded runs; every write of a record is conditional on it.
     pub version: u64,
     /// When an operator last asked for a probe.
     pub requested_at: Option<Timestamp>,
@@ -174,20 +174,20 @@ impl ProbeRecord {
             .filter(|probe| probe.target == target)
     }
 
-    /// Whether somebody waits for a probe of this operation.
+    /// Whether an operator asked for a probe of this operation that has not been made yet.
     pub fn is_requested(&self, operation: &Operation) -> bool {
         let asked = |at| self.of(operation).is_none_or(|probe| probe.at < at);
         self.requested_at.is_some_and(asked)
     }
 
-    /// Whether it is time to probe an operation: it was never seen, or not for that long, or somebody asks.
+    /// Whether an operation is due for a probe: it was never probed, or not for that long, or an operator asks.
     pub fn is_due(&self, operation: &Operation, now: Timestamp, interval: Duration) -> bool {
         let seen_lately = |probe: &Probe| now.since(probe.at) < interval;
         self.is_requested(operation) || !self.of(operation).is_some_and(seen_lately)
     }
 
-    /// What an operation's provider wants in place of what the catalog says, since when; `None` while they agree, and
-    /// while nothing was seen.
+    /// What an operation's provider wants in place of what the catalog says, and since when; `None` while they agree,
+    /// or nothing is known.
     pub fn change(&self, operation: &Operation) -> Option<&Answer> {
         let answer = self.of(operation)?.answer.as_ref()?;
         let same = match (&operation.payment, &answer.quote) {
@@ -207,9 +207,9 @@ impl Operation {
 }
 
 impl Service {
-    /// The entry and its record after a run of probes that began `at` that time. An entry that does not change keeps its
-    /// version. See the module's documentation for what a probe may change; results of operations that the entry does
-    /// not have, and what the record holds of such, are dropped.
+    /// The entry and its record after a run of probes that began `at` that time. An unchanged entry keeps its version.
+    /// See the module's documentation for what a probe may change; results of operations that the entry does not have
+    /// are dropped, also from the record.
     pub fn probed(
         &self,
         record: &ProbeRecord,
@@ -266,10 +266,11 @@ impl Service {
         (entry, record)
     }
 
-    /// Whether a payee that was seen for the first time may become the one that the catalog names for an operation.
+    /// Whether a payee that was seen for the first time may become the catalog's payee of an operation.
     ///
-    /// Only where it names none yet, so that nothing of the operation could be paid; only where that is the payee of the
-    /// rest of the service, if that has one; and only where nobody stands between: over https, or on this machine.
+    /// Only if the operation has none yet, so that nothing of it could be paid; only if it is the payee of the rest of
+    /// the service, if that has one; and only if nobody on the network path can forge the answer: over https, or on
+    /// this machine.
     fn may_pin(&self, operation: &Operation, payee: Address) -> bool {
         let mut named = self
             .operations
@@ -284,8 +285,8 @@ impl Service {
 }
 
 impl TrustStatus {
-    /// The status after a run of probes: a service whose every operation answers, paid or free, has passed. What an
-    /// operator has said stays, and so does a pass: what is wrong later, availability tells.
+    /// The status after a run of probes: a service whose every operation answers, paid or free, has passed. An
+    /// operator's status stays, and so does a pass: later failures show in the availability.
     fn after_probes(self, operations: &[Operation], record: &ProbeRecord) -> Self {
         let answers = |operation| record.of(operation).is_some_and(|probe| probe.seen.is_ok());
         match self {
@@ -297,7 +298,7 @@ impl TrustStatus {
     }
 }
 
-/// Whether an answer from there can't be somebody else's on the network.
+/// Whether nobody on the network path can forge an answer from there.
 fn speaks_for_itself(endpoint: &Endpoint) -> bool {
     let loopback = match endpoint.host() {
         Some(Host::Ipv4(ip)) => ip.is_loopback(),
@@ -377,7 +378,7 @@ mod tests {
         }
     }
 
-    /// The entry and record after probing operation 1 again and again, ten seconds apart.
+    /// The entry and record after probing operation 1 several times, ten seconds apart.
     fn after(entry: Service, results: &[ProbeResult]) -> (Service, ProbeRecord) {
         let mut state = (entry, ProbeRecord::default());
         for (n, seen) in (1..).zip(results) {
@@ -427,7 +428,7 @@ mod tests {
             (HTTPS, &[FREE, DOWN, Ok(paid(10, 1))], None),
             ("http://127.0.0.1:4021/weather", &[Ok(paid(10, 1))], Some(10)),
             ("http://[::1]:4021/weather", &[Ok(paid(10, 1))], Some(10)),
-            // Somebody on the way could have answered.
+            // Somebody on the network path could have answered.
             ("http://lab.example/weather", &[Ok(paid(10, 1))], None),
         ];
         for (endpoint, seen, filled) in rows {
@@ -473,7 +474,7 @@ mod tests {
             for (seen, expected) in rows {
                 let (entry, record) = entry.probed(&ProbeRecord::default(), seen, at(1));
                 assert_eq!(entry.trust_status, expected);
-                // In two runs as well as in one; and a failure takes nothing back.
+                // In two runs as well as in one; and a failure does not revert it.
                 let (entry, record) = entry.probed(&record, [(id(2), FREE)], at(2));
                 assert_eq!(entry.trust_status, passed);
                 assert_eq!(entry.probed(&record, [(id(1), DOWN)], at(3)).0.trust_status, passed);
@@ -607,7 +608,7 @@ mod tests {
         ]
     }
 
-    /// The payees that authorize accepts for an operation (`evaluate.rs`, check 10).
+    /// Whether the catalog allows the payee: the operation's own, else any of the service's, else every payee.
     fn accepts(service: &Service, operation: usize, payee: u8) -> bool {
         let payee = Address::repeat_byte(payee);
         let named = |operation: &Operation| operation.payment.as_ref().map(|payment| payment.pay_to);

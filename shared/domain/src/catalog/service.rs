@@ -1,4 +1,4 @@
-//! What agents can buy: services and their operations (`docs/spec.md` §2.1 to §2.3).
+//! What agents can pay for: services and their operations (`docs/spec.md` §2.1 to §2.3).
 
 use crate::{
     Address, Amount, Endpoint, Network, Offer, OperationSlug, OperationUuid, ServiceId, ServiceSlug,
@@ -24,7 +24,7 @@ macro_rules! named {
                 match self { $(Self::$variant => $text,)* }
             }
 
-            /// The value of that name.
+            /// The value with that name.
             pub fn from_name(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|value| value.name() == name)
             }
@@ -70,17 +70,17 @@ named! {
         ProbePassed = "probe_passed",
         /// Checked by the platform.
         PlatformVerified = "platform_verified",
-        /// Not to be used; hidden from the list and refused by authorize.
+        /// Not to be used; not in the list, and refused by authorize.
         Disabled = "disabled",
     }
 
-    /// What the latest live probe of an operation saw.
+    /// The result of the latest live probe of an operation.
     Availability {
         /// It asks for an x402 payment.
         PaidX402 = "paid_x402",
         /// It answers without payment.
         FreeVerified = "free_verified",
-        /// Not seen working.
+        /// No probe has seen it work.
         Unverified = "unverified",
     }
 
@@ -88,9 +88,9 @@ named! {
     Unpayable {
         /// The catalog has no payment for it: no payee, network and token.
         NoPayment = "operation_has_no_payment",
-        /// Its payment is on another network than the one that is paid on.
+        /// Its payment is on another network than Purser pays on.
         OtherNetwork = "operation_is_paid_on_another_network",
-        /// Its price is not fixed, and the catalog has no maximum for it.
+        /// Its price is not fixed, and the catalog has no maximum price for it.
         NoMaximum = "operation_has_no_maximum_price",
     }
 }
@@ -100,7 +100,7 @@ named! {
 pub struct Service {
     /// The service's UUID.
     pub id: ServiceId,
-    /// Counts the edits of this entry, those that a probe makes included; every write is conditional on it.
+    /// Counts the edits of this entry, those by probes included; every write is conditional on it.
     pub version: u64,
     /// Unique in the catalog; accepted in place of the UUID.
     pub slug: ServiceSlug,
@@ -118,8 +118,8 @@ pub struct Service {
     pub source: String,
     /// How far it has been checked.
     pub trust_status: TrustStatus,
-    /// Whether it is in the set that agents may use at all (`docs/spec.md` §7, `service_not_found`), which every new
-    /// agent starts with.
+    /// Whether it is in the set that agents may use at all (`docs/spec.md` §7, `service_not_found`); new agents start
+    /// with that set.
     pub curated: bool,
     /// What can be called, in the order of the catalog.
     pub operations: Vec<Operation>,
@@ -132,7 +132,7 @@ pub struct Operation {
     pub id: OperationUuid,
     /// What agents send as `operation_id`; unique within the service.
     pub slug: OperationSlug,
-    /// What the latest live probe saw.
+    /// The result of the latest live probe.
     pub availability: Availability,
     /// For people.
     pub label: String,
@@ -146,24 +146,24 @@ pub struct Operation {
     pub execution: String,
     /// [`FIXED_PRICE`] is a value.
     pub price_model: String,
-    /// What a call is expected to cost. Nothing is judged by it.
+    /// What a call is expected to cost. No check uses it.
     pub estimated_price: Amount,
-    /// What a call may cost at most; authorize enforces it. Without one a fixed price is held to the payment's amount, and
-    /// what has another price model can't be paid.
+    /// What a call may cost at most; authorize enforces it. Without one, a fixed price may be at most the payment's
+    /// amount, and an operation with another price model can't be paid.
     pub max_price: Option<Amount>,
-    /// Descriptor of the parameters, as the provider gives it.
+    /// Description of the parameters, as the provider gives it.
     pub params: Value,
-    /// Whether the caller names the page to fetch, so that `allowed_domains` applies: an operator's word, or `None` for
-    /// what category and slug say ([`Operation::fetches_target`]).
+    /// Whether the caller names the page to fetch, so that `allowed_domains` applies: set by an operator, or `None` to
+    /// derive it from category and slug ([`Operation::fetches_target`]).
     pub fetches_target: Option<bool>,
     /// How it is paid; `None` for operations that are not paid.
     pub payment: Option<CatalogPayment>,
 }
 
-/// The price model of operations whose every call costs the same.
+/// The price model of operations whose calls all cost the same.
 pub const FIXED_PRICE: &str = "fixed";
 
-/// How an operation is paid, as the catalog knows it. The payee pins what authorize may sign.
+/// How an operation is paid, as the catalog has it. Its payee is the only one that authorize may sign for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CatalogPayment {
     /// x402 scheme.
@@ -188,20 +188,20 @@ impl CatalogPayment {
     }
 }
 
-/// Counts over a service's operations, shown in the list instead of them.
+/// Counts over a service's operations; the list shows them instead of the operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aggregates {
     /// All operations.
     pub operations: usize,
-    /// Those that have a payment, or were seen to ask for one.
+    /// Those that have a payment, or whose probe saw one.
     pub paid: usize,
-    /// Those that have none, and were seen to answer without.
+    /// Those that have none, and whose probe was answered without payment.
     pub free: usize,
     /// The lowest price of an operation; zero without operations.
     pub min_price: Amount,
 }
 
-/// What the catalog lets a call of an operation cost, and whom it pays.
+/// What a call of an operation may cost, and whom it pays, by the catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Payable {
     /// The one payee.
@@ -211,7 +211,7 @@ pub struct Payable {
 }
 
 impl Service {
-    /// Whether agents may pay it, or have it enabled: it is in the curated set and not disabled.
+    /// Whether agents may pay it or have it enabled: it is in the curated set and not disabled.
     pub fn is_open(&self) -> bool {
         self.curated && self.trust_status != TrustStatus::Disabled
     }
@@ -228,7 +228,7 @@ impl Service {
         }
     }
 
-    /// The operation of that slug.
+    /// The operation with that slug.
     pub fn operation(&self, slug: &OperationSlug) -> Option<&Operation> {
         self.operations.iter().find(|operation| operation.slug == *slug)
     }
@@ -247,7 +247,7 @@ impl Operation {
             .map_or(self.estimated_price, |payment| payment.amount)
     }
 
-    /// Whom a call on this network pays, and what it may cost; or why no call can be paid.
+    /// Whom a call on this network pays, and what it may cost at most; or why no call can be paid.
     pub fn payable(&self, network: Network) -> Result<Payable, Unpayable> {
         let payment = self.payment.as_ref().filter(|payment| payment.scheme == SCHEME);
         let payment = payment.ok_or(Unpayable::NoPayment)?;
@@ -261,7 +261,7 @@ impl Operation {
         })
     }
 
-    /// Whether the caller names the page to fetch, so that `allowed_domains` applies: what an operator has said, else
+    /// Whether the caller names the page to fetch, so that `allowed_domains` applies: what an operator has set, else
     /// whether the operation or its service is of category `scrape`, or its slug says so (`docs/decisions.md` §9).
     pub fn fetches_target(&self, service: Category) -> bool {
         self.fetches_target.unwrap_or_else(|| {
@@ -270,18 +270,18 @@ impl Operation {
     }
 }
 
-/// The whole catalog, as of one read; found in by UUID, by slug and by what is called, however large it is.
+/// The whole catalog, as of one read; indexed by UUID, by slug and by the address that is called.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     /// In the order of their slugs.
     services: Vec<Service>,
-    /// Their places, in the order of their ids.
+    /// Their indexes in `services`, in the order of their ids.
     by_id: Vec<(ServiceId, usize)>,
-    /// The places of services and of their operations, in the order of the endpoints' digests.
+    /// The indexes of services and of their operations, in the order of the endpoints' digests.
     by_endpoint: Vec<(u64, usize, usize)>,
-    /// Which segments are parameters in endpoints of a place and length, in the order of these, the most literal first.
+    /// The forms of endpoints with parameters, in the order of their length digests, the most literal first.
     templates: Vec<(u64, (u32, u64), Parameters)>,
-    /// The places of services, in the order of their hosts' digests.
+    /// The indexes of services, in the order of their hosts' digests.
     by_host: Vec<(u64, usize)>,
 }
 
@@ -330,14 +330,14 @@ impl Catalog {
         &self.services
     }
 
-    /// The service of that UUID.
+    /// The service with that UUID.
     pub fn by_id(&self, id: ServiceId) -> Option<&Service> {
         let first = self.by_id.partition_point(|(other, _)| *other < id);
         let (_, place) = self.by_id.get(first).filter(|(other, _)| *other == id)?;
         self.services.get(*place)
     }
 
-    /// The service of that slug or, where the text is one, UUID.
+    /// The service with that slug or, if the text is one, UUID.
     pub fn by_reference(&self, reference: &str) -> Option<&Service> {
         let by_slug = self
             .services
@@ -349,14 +349,14 @@ impl Catalog {
         }
     }
 
-    /// The operations of open services that a call with this method to this address is a call of, each with its service, in
-    /// the order of the catalog. Where endpoints of several forms fit, only those of the most literal form are.
+    /// The operations of open services that a call with this method to this address is a call of, each with its
+    /// service, in the order of the catalog. If endpoints of several forms match, only those of the most literal form.
     pub fn called<'a>(
         &'a self,
         method: &'a str,
         url: &'a Url,
     ) -> impl Iterator<Item = (&'a Service, &'a Operation)> + Clone {
-        // Where an endpoint without parameters fits, no other is looked for.
+        // If an endpoint without parameters matches, no other is searched for.
         let with_parameters = std::iter::once_with(|| self.forms_with_parameters(url)).flatten();
         let mut forms = std::iter::once(Parameters::NONE).chain(with_parameters);
         let found = forms.find_map(|form| {
@@ -366,7 +366,7 @@ impl Catalog {
         found.into_iter().flatten()
     }
 
-    /// The forms of endpoints with parameters, at the place of this address and with as many segments, the most literal first.
+    /// The forms with parameters at this scheme, host, port and number of segments, the most literal first.
     fn forms_with_parameters(&self, url: &Url) -> impl Iterator<Item = Parameters> {
         let length = length_digest(url);
         let first = self.templates.partition_point(|(other, ..)| *other < length);
@@ -375,7 +375,7 @@ impl Catalog {
         alike.map(|(.., parameters)| *parameters)
     }
 
-    /// As [`Catalog::called`], of the endpoints of one form.
+    /// As [`Catalog::called`], for the endpoints of one form.
     fn of_form<'a>(
         &'a self,
         form: Parameters,
@@ -399,7 +399,7 @@ impl Catalog {
             })
     }
 
-    /// The first open service, in the order of the catalog, that has an operation at the host of this address, whatever the
+    /// The first open service, in the order of the catalog, that has an operation at the host of this address, on any
     /// port.
     pub fn at_host(&self, url: &Url) -> Option<&Service> {
         let digest = host_digest(url.host().as_ref());
@@ -494,8 +494,8 @@ mod tests {
     ];
 
     proptest! {
-        /// What is found by an index is what a look at every entry finds, in the same order: of what is called at the address
-        /// the most literal.
+        /// The index finds what a search of every entry finds, in the same order: the most literal operations that are
+        /// called at the address.
         #[test]
         fn an_index_finds_what_a_search_finds(
             catalog in prop::collection::vec(addresses(ENDPOINTS), 0..8),

@@ -1,4 +1,4 @@
-//! An agent and its keys. One record holds both, so that one read tells who calls and what holds for them now.
+//! An agent and its keys. One record holds both, so one read gives the caller and its current limits.
 
 use crate::{Address, AgentId, Duration, Rule, Timestamp, catalog::service::named};
 use sha2::{Digest as _, Sha256};
@@ -12,7 +12,7 @@ pub struct Agent {
     pub id: AgentId,
     /// For people.
     pub name: String,
-    /// The `sub` of the user who owns it.
+    /// The `sub` of the person who owns it.
     pub owner: String,
     /// When it was created.
     pub created_at: Timestamp,
@@ -31,24 +31,24 @@ pub struct Agent {
 named! {
     /// Whether an agent may pay.
     AgentStatus {
-        /// It may, under its policies.
+        /// It may, within its policies.
         Active = "active",
         /// It may not, approved calls included.
         Frozen = "frozen",
     }
 }
 
-/// What an agent is called by its people.
+/// The name that people give an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentName(String);
 
 impl AgentName {
     /// The longest name, in characters.
     pub const MAX: usize = 100;
-    /// What [`AgentName::parse`] wants, for the message of a problem.
+    /// What [`AgentName::parse`] requires, for the message of a problem.
     pub const FORM: &'static str = "must be a text of 1 to 100 characters without control characters";
 
-    /// Reads a name; the space around it is nobody's. `None` for any other text.
+    /// Reads a name, without the space around it. `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let name = text.trim();
         let fits = (1..=Self::MAX).contains(&name.chars().count()) && !name.chars().any(char::is_control);
@@ -61,12 +61,12 @@ impl AgentName {
     }
 }
 
-/// Where an agent's money is.
+/// An agent's wallet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wallet {
     /// The last step of the BIP-44 path m/44'/60'/0'/0/`index`.
     pub index: u32,
-    /// The address derived there; kept beside the index so that a wrong seed is noticed before anything is signed.
+    /// The address derived there; stored with the index so that a wrong seed is noticed before anything is signed.
     pub address: Address,
 }
 
@@ -79,7 +79,7 @@ pub struct AgentKey {
     pub digest: SecretDigest,
     /// When it was created.
     pub created_at: Timestamp,
-    /// From this instant on it is refused: set by revocation, and by rotation at the end of the overlap.
+    /// It is refused from this instant on: set by revocation, and by rotation at the end of the overlap.
     pub ends_at: Option<Timestamp>,
 }
 
@@ -102,7 +102,7 @@ impl fmt::Display for KeyId {
     }
 }
 
-/// SHA-256 of a secret, such as a key's secret half. There is no way to compare two but in constant time.
+/// SHA-256 of a secret, such as a key's secret half. Two can only be compared in constant time.
 #[derive(Clone, Copy)]
 pub struct SecretDigest([u8; 32]);
 
@@ -128,7 +128,7 @@ impl PartialEq for SecretDigest {
 impl Eq for SecretDigest {}
 
 impl SecretDigest {
-    /// The digest of a secret; of a key's secret half the prefix is part.
+    /// The digest of a secret; a key's secret half includes its prefix.
     pub fn of(secret: impl AsRef<[u8]>) -> Self {
         Self(Sha256::digest(secret).into())
     }
@@ -138,23 +138,23 @@ impl SecretDigest {
         Self(bytes)
     }
 
-    /// What is stored of it.
+    /// The bytes that are stored.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 }
 
-/// How far a key's life has come.
+/// A key's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyStatus {
-    /// It works until somebody ends it.
+    /// It is valid until somebody ends it.
     Active,
-    /// It was rotated, and still works for a while.
+    /// It was rotated, and is still valid during the overlap.
     Ending {
-        /// From this instant on it is refused.
+        /// It is refused from this instant on.
         ends_at: Timestamp,
     },
-    /// It is refused for good.
+    /// It is refused for ever.
     Ended {
         /// Since when.
         ended_at: Timestamp,
@@ -173,7 +173,7 @@ impl KeyStatus {
 }
 
 impl AgentKey {
-    /// Where it stands at `now`.
+    /// Its status at `now`.
     pub fn status(&self, now: Timestamp) -> KeyStatus {
         match self.ends_at {
             None => KeyStatus::Active,
@@ -191,7 +191,7 @@ impl AgentKey {
         matches!(self.status(now), KeyStatus::Ended { .. })
     }
 
-    /// The key, ended at `end` or when it would end anyway: an end is never put off.
+    /// The key, ended at `end` or at its own earlier end: an end is never postponed.
     fn ending(self, end: Timestamp) -> Self {
         let end = self.ends_at.map_or(end, |already| already.min(end));
         Self {
@@ -201,14 +201,14 @@ impl AgentKey {
     }
 }
 
-/// Why an agent's keys stay as they are.
+/// Why an agent's keys were not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyRefusal {
     /// The agent has no such key.
     Unknown,
-    /// The key has ended, and what has ended never comes back.
+    /// The key has ended, which is final.
     Ended,
-    /// [`Agent::MOST_KEYS`] work already.
+    /// [`Agent::MOST_KEYS`] are valid already.
     TooMany,
 }
 
@@ -219,12 +219,11 @@ impl Agent {
     pub const MOST_KEPT_KEYS: usize = 50;
     /// How long an ended key is kept, for people to see.
     pub const ENDED_KEYS_KEPT: Duration = Duration::from_secs_u32(30 * 86_400);
-    /// The longest that a rotated key goes on working.
+    /// The longest that a rotated key stays valid.
     pub const LONGEST_OVERLAP: Duration = Duration::from_secs_u32(30 * 86_400);
 
-    /// The agent with one more key. Keys that ended long ago are dropped on the way, and the longest ended ones where
-    /// there would be too many. One whose number is there was added before, and that its answer was lost is no reason to
-    /// add it twice.
+    /// The agent with one more key. Keys that ended long ago are dropped, and those that ended first if there would be
+    /// too many. A key whose number exists was added by an attempt whose answer was lost, and is not added twice.
     pub fn with_key(mut self, key: AgentKey, now: Timestamp) -> Result<Self, KeyRefusal> {
         if self.key(key.id).is_some() {
             return Ok(self);
@@ -247,7 +246,7 @@ impl Agent {
         Ok(self)
     }
 
-    /// The agent with `new` in the place of a key, which works for `overlap` more and never longer than it would have.
+    /// The agent with `new` in place of a key, which stays valid for `overlap`, but never longer than it would have.
     pub fn with_rotated_key(
         self,
         old: KeyId,
@@ -257,14 +256,14 @@ impl Agent {
     ) -> Result<Self, KeyRefusal> {
         match self.key(old) {
             None => Err(KeyRefusal::Unknown),
-            // Rotated before, by an attempt whose answer was lost.
+            // Rotated by an earlier attempt whose answer was lost.
             Some(_) if self.key(new.id).is_some() => Ok(self),
             Some(key) if key.has_ended(now) => Err(KeyRefusal::Ended),
             Some(_) => self.with_key_ending(old, now.after(overlap)).with_key(new, now),
         }
     }
 
-    /// The agent without the use of a key from `now` on. One that has ended stays as it is.
+    /// The agent with a key ended at `now`. One that has ended is unchanged.
     pub fn with_revoked_key(self, id: KeyId, now: Timestamp) -> Result<Self, KeyRefusal> {
         match self.key(id) {
             None => Err(KeyRefusal::Unknown),
@@ -272,12 +271,12 @@ impl Agent {
         }
     }
 
-    /// The key of that number.
+    /// The key with that number.
     pub fn key(&self, id: KeyId) -> Option<&AgentKey> {
         self.keys.iter().find(|key| key.id == id)
     }
 
-    /// Whether the key opens anything at `now`, for a call whose secret was compared before.
+    /// Whether the key is valid at `now`, for a call whose secret was compared before.
     pub fn takes(&self, id: KeyId, now: Timestamp) -> bool {
         self.key(id).is_some_and(|key| !key.has_ended(now))
     }
@@ -295,14 +294,14 @@ impl Agent {
 const PUBLIC_PREFIX: &str = "gak_pub_";
 const SECRET_PREFIX: &str = "gak_sec_";
 
-/// A key as an agent presents it: `gak_pub_<agent><key>:gak_sec_<secret>`, not yet checked against anything.
+/// A key as an agent presents it: `gak_pub_<agent><key>:gak_sec_<secret>`, not verified.
 ///
 /// The public half is the agent's UUID as 32 hexadecimal digits and the key's number as 16 more, so that the agent's
 /// record can be read in the same batch as everything else.
 pub struct PresentedKey {
-    /// Whom the key claims to belong to.
+    /// The agent that the key claims to belong to.
     pub agent: AgentId,
-    /// Which key it claims to be.
+    /// The key that it claims to be.
     pub key: KeyId,
     digest: SecretDigest,
 }
@@ -312,7 +311,7 @@ pub struct PresentedKey {
 pub enum KeyProblem {
     /// Not of the form `Bearer <public>:<secret>`.
     HeaderForm,
-    /// Of that form, but no key of ours.
+    /// Of that form, but not a key of ours.
     NotAKey,
 }
 
@@ -348,7 +347,7 @@ impl PresentedKey {
 
     /// Whether the agent has this key and it is valid at `now`.
     ///
-    /// An unknown agent or key costs the same comparison as a wrong secret, so that time tells nothing.
+    /// An unknown agent or key costs the same comparison as a wrong secret, so that timing reveals nothing.
     pub fn is_valid_for(&self, agent: Option<&Agent>, now: Timestamp) -> bool {
         const NO_SUCH_KEY: SecretDigest = SecretDigest([0; 32]);
         let key = agent
@@ -361,16 +360,16 @@ impl PresentedKey {
     }
 }
 
-/// A new key: what the agent keeps and what we keep. The text is shown once and stored nowhere.
+/// A new key: what the agent keeps and what we store. The text is shown once and stored nowhere.
 pub struct NewKey {
     /// `gak_pub_…:gak_sec_…`, for the agent.
     pub text: String,
-    /// The record, for us.
+    /// The record that we store.
     pub record: AgentKey,
 }
 
 impl NewKey {
-    /// A key of `agent` from 40 random bytes: 8 number it, 32 are its secret.
+    /// A key of `agent` from 40 random bytes: 8 are its number, 32 its secret.
     pub fn from_random(agent: AgentId, random: [u8; 40], created_at: Timestamp) -> Self {
         let (number, secret) = random
             .split_first_chunk::<8>()
@@ -396,8 +395,8 @@ mod tests {
     use proptest::prelude::*;
     use uuid::Uuid;
 
-    // No `==` that tells by its time how much was right, and nothing that a log could print. A digest has both, and both
-    // are written by hand above.
+    // No `==`, whose timing would reveal how much was right, and nothing that a log could print. The digest has both,
+    // written by hand above.
     static_assertions::assert_not_impl_any!(PresentedKey: PartialEq, fmt::Debug, fmt::Display);
     static_assertions::assert_not_impl_any!(NewKey: PartialEq, fmt::Debug, fmt::Display);
 

@@ -6,8 +6,8 @@
 //!    ├──reject──▶ rejected└──time──▶ expired
 //!    └──time──▶ expired
 //! ```
-//! Expiry is a fact about the time, not a write: a stored `pending` or `approved` reads as expired from
-//! `expires_at` on.
+//! Expiry is computed from the time, not written: a stored `pending` or `approved` reads as expired from `expires_at`
+//! on.
 
 use crate::{
     Address, AgentId, Amount, ApprovalId, AskingRule, CallDescription, Fingerprint, OperationSlug, ServiceId,
@@ -21,11 +21,11 @@ pub struct Approval {
     pub id: ApprovalId,
     /// Who asks.
     pub agent: AgentId,
-    /// The `sub` of the user who owns the agent, and decides.
+    /// The `sub` of the person who owns the agent, and decides.
     pub owner: String,
     /// The decision that escalated.
     pub transaction: TransactionId,
-    /// What is asked, to the byte.
+    /// The hash of the request.
     pub fingerprint: Fingerprint,
     /// For which service.
     pub service: ServiceId,
@@ -37,13 +37,13 @@ pub struct Approval {
     pub pay_to: Address,
     /// The call, as the agent describes it.
     pub call: CallDescription,
-    /// The policy's threshold then, as it was told.
+    /// The policy's threshold at that time.
     pub threshold: Amount,
-    /// The rule that asked, where the threshold did not.
+    /// The rule that asked, if the threshold did not.
     pub rule: Option<AskingRule>,
     /// When it was asked.
     pub created_at: Timestamp,
-    /// From when on it is void.
+    /// When it expires.
     pub expires_at: Timestamp,
     /// What was decided.
     pub resolution: Resolution,
@@ -58,23 +58,23 @@ pub enum Resolution {
     Approved(Ruling),
     /// No.
     Rejected(Ruling),
-    /// Yes, and the payment was authorized: it can't be used again.
+    /// Yes, and the payment was authorized: the approval can't be used again.
     Executed {
-        /// The approval.
+        /// The approving decision.
         ruling: Ruling,
         /// The one settlement.
         settlement: SettlementId,
     },
 }
 
-/// A person's word on an approval.
+/// A person's decision on an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ruling {
     /// When.
     pub at: Timestamp,
     /// The `sub` of the person.
     pub by: String,
-    /// What they wrote beside it, for themselves and the agent: at most [`NOTE_MAX`] characters.
+    /// Their note, for themselves and the agent: at most [`NOTE_MAX`] characters.
     pub note: Option<String>,
 }
 
@@ -82,30 +82,30 @@ pub struct Ruling {
 pub const NOTE_MAX: usize = 500;
 
 named! {
-    /// Where an approval stands at an instant.
+    /// The status of an approval at an instant.
     ApprovalStatus {
         /// Waiting for a person.
         Pending = "pending",
-        /// A retry that carries the approval will run.
+        /// Approved: a retry with the approval is allowed.
         Approved = "approved",
-        /// A person said no.
+        /// Rejected by a person.
         Rejected = "rejected",
-        /// Nobody said yes, or nobody used it, in time.
+        /// Not approved, or not used, in time.
         Expired = "expired",
-        /// Used.
+        /// Used by a payment.
         Executed = "executed",
     }
 }
 
 impl ApprovalStatus {
-    /// Whether it can still lead to a payment, so that an identical request joins it instead of staging another.
+    /// Whether it can still lead to a payment, so that an identical request joins it and stages no other.
     pub const fn is_open(self) -> bool {
         matches!(self, Self::Pending | Self::Approved)
     }
 }
 
 impl Approval {
-    /// Where it stands at `now`.
+    /// Its status at `now`.
     pub fn status(&self, now: Timestamp) -> ApprovalStatus {
         let in_time = now < self.expires_at;
         match &self.resolution {
@@ -117,7 +117,7 @@ impl Approval {
         }
     }
 
-    /// What a person said.
+    /// A person's decision, if there is one.
     pub const fn ruling(&self) -> Option<&Ruling> {
         match &self.resolution {
             Resolution::Pending => None,

@@ -1,4 +1,4 @@
-//! What is kept of a decision, for the people who govern the agent.
+//! The record of a decision, for the people who govern the agent.
 
 use crate::{
     Address, AgentId, Amount, ApprovalId, CallDescription, Check, Fingerprint, OperationSlug, Reason, ServiceId,
@@ -13,9 +13,9 @@ named! {
         Allow = "allow",
         /// It was refused.
         Block = "block",
-        /// A person was asked.
+        /// A person is asked.
         Escalate = "escalate",
-        /// The payment was confirmed, and then was not on the chain any more.
+        /// A confirmation was reverted: the transfer is no longer on the chain.
         RevertConfirmation = "take_back",
     }
 }
@@ -27,17 +27,17 @@ pub struct DecisionRecord {
     pub transaction: TransactionId,
     /// Who asked.
     pub agent: AgentId,
-    /// The `sub` of the user who owns the agent.
+    /// The `sub` of the person who owns the agent.
     pub owner: String,
     /// For which service.
     pub service: ServiceId,
-    /// For which operation, as it was named or found.
+    /// For which operation: the one that the call matches, else the one that was named.
     pub operation: Option<OperationSlug>,
     /// How much.
     pub amount: Amount,
     /// To whom.
     pub pay_to: Address,
-    /// What was asked, to the byte.
+    /// The hash of the request.
     pub fingerprint: Fingerprint,
     /// The call, as the agent describes it.
     pub call: CallDescription,
@@ -47,7 +47,7 @@ pub struct DecisionRecord {
     pub reason: Reason,
     /// Which policy version refused it; `None` where the service was never enabled.
     pub policy_version: Option<u64>,
-    /// The approval that was staged or joined.
+    /// The approval that was staged, or the open one that was joined.
     pub approval: Option<ApprovalId>,
     /// Every check, in order.
     pub checks: Vec<Check>,
@@ -66,11 +66,11 @@ pub enum LoggedDecision {
     Allowed(Settlement),
     /// It was not.
     Refused(LoggedRefusal),
-    /// A payment was held for made, and no longer is.
+    /// A payment that was confirmed no longer is.
     ConfirmationReverted(ConfirmationReverted),
 }
 
-/// A block or an escalation as the log keeps it: what was said to the caller, in words, and the numbers it rests on.
+/// A block or an escalation as the log keeps it: the answer to the caller, as text, and its numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedRefusal {
     /// The audit reference.
@@ -89,7 +89,7 @@ pub struct LoggedRefusal {
     pub call: CallDescription,
     /// When.
     pub at: Timestamp,
-    /// What it was: a block or an escalation.
+    /// A block or an escalation.
     pub result: DecisionResult,
     /// The slug that was answered.
     pub error: String,
@@ -101,7 +101,7 @@ pub struct LoggedRefusal {
     pub hostname: Option<String>,
     /// Which policy version refused it; `None` where the service was never enabled.
     pub policy_version: Option<u64>,
-    /// The approval that was staged or joined.
+    /// The approval that was staged, or the open one that was joined.
     pub approval: Option<ApprovalId>,
     /// Every check, in order.
     pub checks: Vec<Check>,
@@ -109,7 +109,7 @@ pub struct LoggedRefusal {
     pub latency_ms: u64,
 }
 
-/// The audit row of a confirmation that was taken back: the transfer it rested on is not on the chain any more.
+/// The audit row of a reverted confirmation: the transfer that it rested on is no longer on the chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfirmationReverted {
     /// Its own audit reference.
@@ -124,7 +124,7 @@ pub struct ConfirmationReverted {
     pub amount: Amount,
     /// To whom.
     pub pay_to: Address,
-    /// When it was taken back.
+    /// When it was reverted.
     pub at: Timestamp,
     /// The payment.
     pub settlement: SettlementId,
@@ -138,7 +138,7 @@ impl ConfirmationReverted {
     /// `reason` in the log.
     pub const REASON: &str = "confirmation_vanished";
 
-    /// What is kept of taking back that settlement's confirmation.
+    /// The row for reverting that settlement's confirmation.
     pub fn of(
         settlement: &Settlement,
         transfer_gone: &TransferGone,
@@ -162,7 +162,7 @@ impl ConfirmationReverted {
 }
 
 impl LoggedDecision {
-    /// Its place in the log: a `UUIDv7` of the decision's time, unique over all agents. Text order is time order.
+    /// Its position in the log: a `UUIDv7` of the decision's time, unique over all agents. Text order is time order.
     pub const fn place(&self) -> Uuid {
         match self {
             Self::Allowed(settlement) => settlement.terms.id.uuid(),

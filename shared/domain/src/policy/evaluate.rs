@@ -1,16 +1,16 @@
 //! The decision: may this agent make this payment now?
 //!
-//! [`evaluate`] is a pure function of the [`Facts`]. It runs every check in the order of `docs/errors.md` §4 - identity,
-//! scope, price, budgets, people, funds: the cheapest and most permanent refusal first - and keeps the result of each,
-//! so that a refused agent sees at once everything that stands in its way. The first failed check is the answer.
-//! An approval lifts the approval check alone: caps, scopes and freezes still win.
+//! [`evaluate`] is a pure function of the [`Facts`]. It runs every check in the order of `docs/errors.md` §4 -
+//! identity, scope, price, budgets, people, funds: the cheapest and most permanent refusal first - and keeps the result
+//! of each, so that a refused agent sees every failed check in one answer. The first failed check is the answer. An
+//! approval waives only the approval check: caps, scopes and freezes still apply.
 //!
-//! An allow takes no memory: the checks are an array, and a grant borrows the facts it rests on. Only what a refusal has
-//! to say is copied (`tests/bench/tests/allocations.rs` counts).
+//! An allow allocates no memory: the checks are an array, and a grant borrows its facts. Only what a refusal returns is
+//! copied (`tests/bench/tests/allocations.rs` counts).
 //!
-//! A [`Grant`] can only be made here. What is deliberately elsewhere: authentication, idempotency and the state of an
-//! approval, which are answered before (`functions/payments`), and the reservation, which holds the grant to what it
-//! was decided on (`shared/store`).
+//! A [`Grant`] can only be made here. Deliberately elsewhere: authentication, idempotency and the state of an approval,
+//! which come before (`functions/payments`), and the reservation, which is conditional on the versions of the facts
+//! (`shared/store`).
 
 use crate::{
     Agent, AgentId, AgentStatus, Amount, ApprovalId, CallDescription, Category, Charge, DecisionResult, DomainPattern,
@@ -18,18 +18,18 @@ use crate::{
     ServiceId, ServiceSlug, SpendPolicy, Target, Timestamp, Unpayable, Vendor, Window, catalog::service::named,
 };
 
-/// Everything a decision rests on.
+/// Everything that a decision rests on.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// Who asks.
     pub agent: &'a Agent,
     /// What is asked.
     pub intent: &'a Intent,
-    /// Whose service it is.
+    /// The service that is to be paid.
     pub service: &'a Service,
-    /// Which operation is called; `None` where what is called is none of the service's.
+    /// The operation that is called; `None` if the call is no operation of the service.
     pub operation: Option<&'a Operation>,
-    /// The one network that is paid on.
+    /// The network that Purser pays on.
     pub network: Network,
     /// The service's record on the agent; `None` when it was never enabled.
     pub enabled: Option<&'a EnabledService>,
@@ -37,22 +37,22 @@ pub struct Facts<'a> {
     pub day: &'a Window,
     /// The window of each of the agent's `budget_limit` rules.
     pub budgets: &'a [(RuleId, Window)],
-    /// The approval that the request carries, already checked to be its own and approved.
+    /// The approval in the request, already checked to be for this request and approved.
     pub approval: Option<ApprovalId>,
-    /// The wallet's balance; `None` while it is not known.
+    /// The wallet's balance; `None` if unknown.
     pub balance: Option<Amount>,
     /// The time that would be recorded: see [`recorded_time`].
     pub at: Timestamp,
-    /// How many expired entries a grant takes along.
+    /// How many expired entries a grant evicts.
     pub eviction: Eviction,
 }
 
-/// The time that a decision at `now` records: never before what any of its windows was already cleared to.
+/// The time that a decision at `now` records: never before the horizon of any of its windows.
 pub fn recorded_time<'a>(now: Timestamp, windows: impl IntoIterator<Item = &'a Window>) -> Timestamp {
     windows.into_iter().fold(now, |at, window| at.max(window.earliest(now)))
 }
 
-/// What is decided.
+/// The result of the evaluation.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::large_enum_variant,
@@ -61,13 +61,13 @@ pub fn recorded_time<'a>(now: Timestamp, windows: impl IntoIterator<Item = &'a W
 pub enum Decision<'a> {
     /// The payment may be reserved and signed.
     Allow(Grant<'a>),
-    /// It may not, or a person decides first.
+    /// It may not, or a person must decide first.
     Refuse(Denial),
-    /// The request lacks something that this policy needs: `metadata.target_url`.
+    /// The request lacks `metadata.target_url`, which this policy needs.
     NeedsTarget,
 }
 
-/// Leave to reserve exactly this payment. Only [`evaluate`] makes one.
+/// Permission to reserve exactly this payment. Only [`evaluate`] makes one.
 #[derive(Clone, Debug)]
 pub struct Grant<'a> {
     facts: Facts<'a>,
@@ -109,7 +109,7 @@ impl<'a> Grant<'a> {
     pub const fn policy_version(&self) -> u64 {
         self.enabled.version
     }
-    /// What the reservation adds to which window, the day's first. None is unknown, and each of them fits.
+    /// What the reservation adds to each window, the day's first. No window is unknown, and each amount fits.
     pub fn charges(&self) -> impl Iterator<Item = Charge<'a>> {
         charges(self.facts, self.enabled).flatten()
     }
@@ -123,7 +123,7 @@ impl<'a> Grant<'a> {
     }
 }
 
-/// A refusal or escalation, before it has been recorded.
+/// A refusal or escalation that is not recorded yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
     /// The first failed check's answer.
@@ -132,7 +132,7 @@ pub struct Denial {
     pub checks: Vec<Check>,
     /// The policy version that refused it; `None` where the service is not enabled.
     pub policy_version: Option<u64>,
-    /// The instant it was judged at.
+    /// The instant of the evaluation.
     pub at: Timestamp,
 }
 
@@ -142,7 +142,7 @@ impl Denial {
         matches!(self.reason, Reason::ApprovalRequired { .. })
     }
 
-    /// Whether the answer rests on what a window held at one instant, and so must be shown to have held still.
+    /// Whether the answer rests on a window's amounts at one instant, so that the window must be shown to be unchanged.
     pub const fn rests_on_windows(&self) -> bool {
         matches!(
             self.reason,
@@ -151,7 +151,7 @@ impl Denial {
     }
 }
 
-/// A refusal or escalation as it is recorded and answered.
+/// A refusal or escalation, as recorded and answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The audit reference.
@@ -174,7 +174,7 @@ pub enum Reason {
     },
     /// 403 `operation_not_enabled_for_agent`.
     OperationNotEnabled {
-        /// What is called or, where that is no operation of the service, what was named.
+        /// The operation that is called or, if that is none of the service, the one that was named.
         operation: Option<OperationSlug>,
         /// What is in scope; `None` means all that the catalog knows.
         enabled: Option<Vec<OperationSlug>>,
@@ -190,7 +190,7 @@ pub enum Reason {
     AmountExceedsMax {
         /// The provider's price.
         amount: Amount,
-        /// The request's ceiling.
+        /// The request's own limit.
         max_payment: Amount,
     },
     /// 402 `amount_exceeds_per_call_limit`.
@@ -215,13 +215,13 @@ pub enum Reason {
     },
     /// 402 `approval_required`.
     ApprovalRequired {
-        /// The approval to wait for; `None` until it has been staged.
+        /// The approval to wait for; `None` until it is staged.
         approval: Option<ApprovalId>,
         /// The provider's price.
         amount: Amount,
         /// The policy's threshold.
         threshold: Amount,
-        /// The rule, where one asked and the threshold did not.
+        /// The rule that asked, if the threshold did not.
         rule: Option<AskingRule>,
     },
     /// 402 `insufficient_usdc_balance`.
@@ -244,18 +244,18 @@ pub struct AskingRule {
     pub above: Amount,
 }
 
-/// What `policy_blocked` says in `decision.reason` and `decision.rule_triggered`.
+/// `decision.reason` and `decision.rule_triggered` of `policy_blocked`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Block {
     /// The agent is frozen.
     AgentFrozen,
     /// A category is blocked by a rule.
     Category(Category),
-    /// The vendor is on no allowlist.
+    /// An allowlist does not name the vendor.
     Vendor(ServiceSlug),
     /// The catalog does not say what a call of the operation costs, or whom it pays.
     Unpayable(Unpayable),
-    /// The offer pays somebody else than the operation's payee.
+    /// The offer pays another payee than the operation's.
     PayeeNotInCatalog,
     /// The offer pays the agent's own wallet.
     PayeeIsPayer,
@@ -275,13 +275,13 @@ pub enum Block {
         /// When the same call fits.
         retry_at: RetryAt,
     },
-    /// A person said no.
+    /// A person rejected the approval.
     ApprovalRejected,
     /// The approval was not used in time.
     ApprovalExpired,
     /// The approval is for another request.
     ApprovalMismatch,
-    /// As many questions of the agent's as may wait for a person wait already.
+    /// The agent has as many pending approvals as it may have.
     TooManyApprovals {
         /// How many may.
         limit: u32,
@@ -382,9 +382,9 @@ impl Reason {
 }
 
 named! {
-    /// The checks, in the order in which they are made and answered.
+    /// The checks, in the order in which they are made.
     CheckName {
-        /// The service has a record on the agent, and it is on.
+        /// The service has a record on the agent, and is enabled.
         ServiceEnabled = "service_enabled",
         /// The agent is not frozen.
         AgentActive = "agent_active",
@@ -398,32 +398,32 @@ named! {
         PerCall = "max_per_call_units",
         /// The category is not blocked.
         Category = RuleKind::CATEGORY_BLOCK,
-        /// The vendor is allowed, and is the one that the catalog names.
+        /// The vendor is allowed, and payee and price are the catalog's.
         Vendor = RuleKind::VENDOR_ALLOWLIST,
         /// Every budget has room.
         Budget = RuleKind::BUDGET_LIMIT,
         /// The day's window has room.
         Day = "max_per_day_units",
-        /// No person has to decide first.
+        /// No approval is needed.
         Approval = "approval",
         /// The wallet can pay.
         Balance = "usdc_balance",
     }
 
-    /// What a check found.
+    /// The result of a check.
     CheckOutcome {
-        /// It holds.
+        /// It passed.
         Passed = "passed",
-        /// It does not.
+        /// It failed.
         Failed = "failed",
-        /// It does not, and an approval lifts it.
+        /// It failed, and an approval waives it.
         Waived = "lifted",
-        /// It could not be made: there is no policy to judge by, or the chain was not asked.
+        /// It could not be made: there is no policy to check against, or the chain was not asked.
         Unknown = "unknown",
     }
 }
 
-/// One check's result, with its numbers where it has any.
+/// One check's result, with its numbers if it has any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Check {
     /// Which check.
@@ -432,16 +432,16 @@ pub struct Check {
     pub outcome: CheckOutcome,
     /// The limit.
     pub limit: Option<Amount>,
-    /// What of it is used, this call not included.
+    /// How much of the limit is used, without this call.
     pub used: Option<Amount>,
-    /// What of it is left, this call not included.
+    /// How much of the limit is left, without this call.
     pub remaining: Option<Amount>,
 }
 
 /// All of them, in the order of [`CheckName::ALL`].
 type Checks = [Check; CheckName::ALL.len()];
 
-/// Decides. See the module's documentation.
+/// Decides; see the module's documentation.
 pub fn evaluate<'a>(facts: &Facts<'a>) -> Decision<'a> {
     let mut failure = FirstFailure { first: None };
     let amount = facts.intent.offer.amount();
@@ -517,8 +517,8 @@ fn decide<'a>(failure: FirstFailure, checks: &Checks, facts: &Facts<'a>) -> Deci
         Some(Finding::Reason(reason)) => return refuse(reason),
         None => {}
     }
-    // Every check passed, so a policy and an operation exist and every charge fits; were one missing all the same, nothing
-    // is allowed.
+    // Every check passed, so there are a policy and an operation, and every charge fits; if one were missing
+    // nevertheless, the payment is refused.
     let Some(enabled) = facts.enabled else {
         return refuse(service_not_enabled(facts));
     };
@@ -537,11 +537,11 @@ fn decide<'a>(failure: FirstFailure, checks: &Checks, facts: &Facts<'a>) -> Deci
     })
 }
 
-/// What a payment adds to which window, the day's first; `None` for a budget whose window is not among the facts.
+/// What a payment adds to each window, the day's first; `None` for a budget whose window is not among the facts.
 fn charges<'a>(facts: Facts<'a>, enabled: &'a EnabledService) -> impl Iterator<Item = Option<Charge<'a>>> {
     let charge =
         move |window: &'a Window, cap| window.charge(facts.intent.offer.amount(), cap, facts.at, facts.eviction);
-    // The day's write is held to the policy that was read, not to the stamp that lay beside it.
+    // The day's write is conditional on the policy that was read, not on the stamp that is stored with the window.
     let day = Charge {
         stamp: enabled.version,
         ..charge(facts.day, enabled.policy.max_per_day)
@@ -575,7 +575,7 @@ fn operation_not_enabled(facts: &Facts<'_>, policy: &SpendPolicy) -> Reason {
     }
 }
 
-/// Check 3: what is called is an operation of the service, and in scope.
+/// Check 3: the call is an operation of the service, and in scope.
 fn operation(failure: &mut FirstFailure, facts: &Facts<'_>, policy: Option<&SpendPolicy>) -> Check {
     let Some(policy) = policy else {
         return Check::unknown(CheckName::OperationEnabled);
@@ -588,7 +588,7 @@ fn operation(failure: &mut FirstFailure, facts: &Facts<'_>, policy: Option<&Spen
     )
 }
 
-/// Check 4: what a scrape or crawl is pointed at.
+/// Check 4: the page that a scrape or crawl is to fetch.
 fn domain(failure: &mut FirstFailure, facts: &Facts<'_>, policy: Option<&SpendPolicy>) -> Check {
     let (Some(policy), Some(operation)) = (policy, facts.operation) else {
         return Check::unknown(CheckName::Domain);
@@ -598,7 +598,7 @@ fn domain(failure: &mut FirstFailure, facts: &Facts<'_>, policy: Option<&SpendPo
     }
     let target = facts.intent.target.as_ref();
     let allows = |target: &Target| policy.allowed_domains.iter().any(|pattern| pattern.matches(target));
-    // A provider fetches what the call says, whatever the agent says beside it.
+    // A provider fetches what the call's query names, whatever the agent states beside it.
     let refused = match target {
         Some(target) if !allows(target) => Some(target.host().to_owned()),
         Some(_) | None => facts.intent.request.targets_in_query().find_map(|named| match named {
@@ -619,7 +619,7 @@ fn domain(failure: &mut FirstFailure, facts: &Facts<'_>, policy: Option<&SpendPo
     )
 }
 
-/// The categories that rules see: the operation's own, then its service's.
+/// The categories that rules apply to: the operation's own, then its service's.
 fn categories<'a>(facts: &Facts<'a>) -> impl Iterator<Item = Category> + use<'a> {
     let of_operation = facts.operation.map(|operation| operation.category);
     of_operation.into_iter().chain(std::iter::once(facts.service.category))
@@ -633,7 +633,7 @@ fn category(failure: &mut FirstFailure, facts: &Facts<'_>) -> Check {
     })
 }
 
-/// Which of the categories the rule blocks.
+/// The first of the categories that the rule blocks.
 fn blocked_category(rule: &Rule, facts: &Facts<'_>) -> Option<Category> {
     let RuleKind::CategoryBlock { categories: blocked } = &rule.kind else {
         return None;
@@ -641,7 +641,7 @@ fn blocked_category(rule: &Rule, facts: &Facts<'_>) -> Option<Category> {
     categories(facts).find(|category| blocked.contains(category))
 }
 
-/// Check 8: every allowlist names the vendor, and the money goes to the operation's own payee, at its price.
+/// Check 8: every allowlist names the vendor, and the offer pays the operation's own payee, at most its price.
 fn vendor(failure: &mut FirstFailure, facts: &Facts<'_>) -> Check {
     let Some(operation) = facts.operation else {
         return Check::unknown(CheckName::Vendor);
@@ -678,7 +678,7 @@ fn wrong_vendor(facts: &Facts<'_>, operation: &Operation) -> Option<Block> {
     (facts.intent.offer.amount() > max).then_some(Block::PriceAboveCatalog { max })
 }
 
-/// Check 9: the budgets; the fullest one tells the numbers.
+/// Check 9: the budgets; the one with the least left gives the numbers.
 fn budget(failure: &mut FirstFailure, facts: &Facts<'_>) -> Check {
     let amount = facts.intent.offer.amount();
     let budgets = facts.agent.budgets();
@@ -733,7 +733,7 @@ fn approval(failure: &mut FirstFailure, facts: &Facts<'_>, policy: Option<&Spend
     }
 }
 
-/// The rule and its amount, if it is one of kind `approval_required` that asks about this payment.
+/// The rule and its amount, if its kind is `approval_required` and it asks about this payment.
 fn asking_rule(rule: &Rule, facts: &Facts<'_>) -> Option<AskingRule> {
     let RuleKind::ApprovalRequired {
         services,
@@ -790,13 +790,13 @@ impl Check {
     }
 }
 
-/// The first failure of the checks so far. A finding is only made where it is the first, since making one may copy.
+/// The first failure of the checks so far. Only the first failure's finding is made, since making one may copy.
 struct FirstFailure {
     first: Option<Finding>,
 }
 
 impl FirstFailure {
-    /// Notes whether a check holds.
+    /// Records whether a check passed.
     fn note(&mut self, name: CheckName, holds: bool, finding: impl FnOnce() -> Finding) -> Check {
         if holds {
             return Check::passed(name);
@@ -807,7 +807,7 @@ impl FirstFailure {
         Check::without_numbers(name, CheckOutcome::Failed)
     }
 
-    /// Notes whether `amount` fits into what `(limit, used)` leaves; unknown without a limit.
+    /// Records whether `amount` fits into what `(limit, used)` leaves; unknown without a limit.
     fn compare(
         &mut self,
         name: CheckName,

@@ -1,4 +1,4 @@
-//! Whether a payment is allowed: agents and their keys, policies, rules, windows, the evaluation, decisions and approvals.
+//! Whether a payment is allowed: agents, keys, policies, rules, windows, the evaluation, decisions and approvals.
 
 pub(crate) mod agent;
 pub(crate) mod approval;

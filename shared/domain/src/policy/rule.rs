@@ -11,19 +11,19 @@ pub struct Rule {
     pub id: RuleId,
     /// Counts the edits of this rule; a budget's reservations are conditional on it.
     pub version: u64,
-    /// What it says.
+    /// What it requires.
     pub kind: RuleKind,
 }
 
-/// What a rule says.
+/// What a rule requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleKind {
-    /// Nothing is bought in these categories.
+    /// Nothing in these categories is paid.
     CategoryBlock {
         /// The blocked categories.
         categories: Vec<Category>,
     },
-    /// Only these vendors are paid. An empty list pays nobody.
+    /// Only these vendors are paid. With an empty list nobody is.
     VendorAllowlist {
         /// The vendors.
         vendors: Vec<Vendor>,
@@ -35,7 +35,7 @@ pub enum RuleKind {
         /// How long an authorization counts: [`BUDGET_WINDOW_MIN`] to [`BUDGET_WINDOW_MAX`].
         window: Duration,
     },
-    /// A person decides first, where every given condition holds; without any, always.
+    /// A payment needs an approval if it meets every given condition; without conditions, always.
     ApprovalRequired {
         /// Only for these services.
         services: Option<Vec<ServiceSlug>>,
@@ -59,12 +59,12 @@ pub struct Budget<'a> {
     pub rule: &'a Rule,
     /// How much may be spent.
     pub limit: Amount,
-    /// Within which time.
+    /// The length of its window.
     pub length: Duration,
 }
 
 impl Budget<'_> {
-    /// What its window limits.
+    /// The scope of its window.
     pub const fn scope(&self, agent: AgentId) -> WindowScope {
         WindowScope::Budget {
             agent,
@@ -72,7 +72,7 @@ impl Budget<'_> {
         }
     }
 
-    /// Its window among those that were read; where it is missing, nothing may be spent.
+    /// Its window among those that were read; if it is missing, nothing may be spent.
     pub fn window<'w>(&self, windows: &'w [(RuleId, Window)]) -> Option<&'w Window> {
         let (_, window) = windows.iter().find(|(rule, _)| *rule == self.rule.id)?;
         Some(window)
@@ -82,14 +82,14 @@ impl Budget<'_> {
 /// Who may be paid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Vendor {
-    /// A service, whatever wallet it names.
+    /// A service, with any wallet.
     Service(ServiceSlug),
-    /// A wallet, whatever service names it.
+    /// A wallet, of any service.
     Wallet(Address),
 }
 
 impl Vendor {
-    /// The service, where it is one.
+    /// The service, if it is one.
     pub const fn service(&self) -> Option<&ServiceSlug> {
         match self {
             Self::Service(slug) => Some(slug),
@@ -97,7 +97,7 @@ impl Vendor {
         }
     }
 
-    /// The wallet, where it is one.
+    /// The wallet, if it is one.
     pub const fn wallet(&self) -> Option<Address> {
         match self {
             Self::Service(_) => None,
@@ -119,7 +119,7 @@ impl RuleKind {
     /// The name of [`RuleKind::ApprovalRequired`].
     pub const APPROVAL_REQUIRED: &str = "approval_required";
 
-    /// The kind's name in our API and where it is stored.
+    /// The kind's name, in our API and in storage.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::CategoryBlock { .. } => Self::CATEGORY_BLOCK,
@@ -129,7 +129,7 @@ impl RuleKind {
         }
     }
 
-    /// What may be spent, and within which time, where it is a budget.
+    /// The limit and the window, if it is a budget.
     pub const fn budget(&self) -> Option<(Amount, Duration)> {
         match *self {
             Self::BudgetLimit { limit, window } => Some((limit, window)),
@@ -137,7 +137,7 @@ impl RuleKind {
         }
     }
 
-    /// Whether a budget may be of windows of this length; else what would be right.
+    /// Whether a budget may have a window of this length; else what would be valid.
     pub fn check_window(window: Duration) -> Result<(), String> {
         let (least, most) = (BUDGET_WINDOW_MIN, BUDGET_WINDOW_MAX);
         if (least..=most).contains(&window) {
@@ -147,14 +147,14 @@ impl RuleKind {
         Err(format!("must be a whole number of seconds from {least} to {most}"))
     }
 
-    /// What is wrong with it, each problem where the rule's JSON has it. Services have to be in the catalog, so that
-    /// none is mistyped.
+    /// What is wrong with it, each problem at its JSON Pointer in the rule. Services must be in the catalog, to catch
+    /// mistyped ones.
     pub fn problems(&self, catalog: &Catalog) -> Vec<Problem> {
         let unknown = |slug: &ServiceSlug| {
             let known = catalog
                 .by_reference(slug.as_str())
                 .is_some_and(|service| service.slug == *slug);
-            // Not told back: a key that was pasted here by mistake has the form of a slug.
+            // The slug is not repeated: a key that was pasted here by mistake looks like a slug.
             (!known).then(|| "is not the slug of a service in the catalog".to_owned())
         };
         match self {
@@ -200,7 +200,7 @@ const fn any_number(_: usize) -> bool {
     true
 }
 
-/// What is wrong with a list of what a rule names.
+/// What is wrong with a list of a rule.
 fn listed<T: PartialEq>(
     path: &str,
     items: &[T],
@@ -229,7 +229,7 @@ fn listed<T: PartialEq>(
     problems
 }
 
-/// Why an agent's rules stay as they are.
+/// Why an agent's rules were not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleRefusal {
     /// The agent has no such rule.
@@ -238,7 +238,7 @@ pub enum RuleRefusal {
     TooMany,
     /// It has [`Agent::MOST_BUDGETS`] already.
     TooManyBudgets,
-    /// The rule is of another kind. What a budget counts is kept beside it, so a rule stays what it is.
+    /// The rule is of another kind. A budget's count is stored for its rule, so a rule keeps its kind.
     OtherKind,
 }
 
@@ -256,8 +256,8 @@ impl Agent {
         })
     }
 
-    /// The agent with one more rule. One whose id is there was added before, and that its answer was lost is no reason to
-    /// add it twice.
+    /// The agent with one more rule. A rule whose id exists was added by an attempt whose answer was lost, and is not
+    /// added twice.
     pub fn with_rule(mut self, id: RuleId, kind: RuleKind) -> Result<Self, RuleRefusal> {
         if self.rules.iter().any(|rule| rule.id == id) {
             return Ok(self);
@@ -272,7 +272,7 @@ impl Agent {
         Ok(self)
     }
 
-    /// The agent with a rule that says something else. What it said already is no edit.
+    /// The agent with a changed rule. The same content is no edit.
     pub fn with_changed_rule(mut self, id: RuleId, kind: RuleKind) -> Result<Self, RuleRefusal> {
         let rule = self
             .rules

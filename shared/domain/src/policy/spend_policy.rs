@@ -9,7 +9,7 @@ pub struct SpendPolicy {
     pub max_per_call: Amount,
     /// Cap on everything authorized less than 24 hours ago.
     pub max_per_day: Amount,
-    /// Calls above this go to a person first.
+    /// Calls above this need an approval.
     pub require_approval_above: Amount,
     /// `None`: every operation of the service.
     pub enabled_operations: Option<Vec<OperationSlug>>,
@@ -25,7 +25,7 @@ const fn units(units: u64) -> Amount {
 }
 
 impl SpendPolicy {
-    /// The column defaults of `docs/spec.md` §2.6, for a service enabled by hand.
+    /// The column defaults of `docs/spec.md` §2.6, for a service that a person enables.
     pub fn column_defaults() -> Self {
         Self {
             max_per_call: units(1_000_000),
@@ -36,7 +36,7 @@ impl SpendPolicy {
         }
     }
 
-    /// The permissive values of the curated catalog (`docs/spec.md` §2.6): in effect no limit, meant to be tightened.
+    /// The permissive values of the curated catalog (`docs/spec.md` §2.6): in effect no limit, meant to be narrowed.
     pub fn permissive() -> Self {
         let no_limit = units(10_000_000_000_000);
         Self {
@@ -47,7 +47,7 @@ impl SpendPolicy {
         }
     }
 
-    /// Whether it caps nothing and asks nobody: every number is at least the permissive one.
+    /// Whether it limits nothing and asks nobody: every number is at least the permissive one.
     pub fn is_permissive(&self) -> bool {
         let no_limit = Self::permissive();
         self.max_per_call >= no_limit.max_per_call
@@ -55,7 +55,7 @@ impl SpendPolicy {
             && self.require_approval_above >= no_limit.require_approval_above
     }
 
-    /// The policy with the edit's values in the place of its own.
+    /// The policy with the values that the edit gives.
     #[must_use]
     pub fn edited(self, edit: &PolicyEdit) -> Self {
         Self {
@@ -84,14 +84,14 @@ impl SpendPolicy {
     }
 }
 
-/// A service's record on an agent: the policy, and which edit of it this is.
+/// An agent's record of a service: the policy, and its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnabledService {
     /// The service.
     pub service: ServiceId,
-    /// Counts the edits. Every reservation is conditional on the version that it was judged by.
+    /// Counts the edits. Every reservation is conditional on the version that its decision used.
     pub version: u64,
-    /// A disabled record keeps its policy for later, and refuses every call.
+    /// A disabled record keeps its policy, and refuses every call.
     pub enabled: bool,
     /// The caps and scopes.
     pub policy: SpendPolicy,
@@ -104,7 +104,7 @@ pub struct PolicyEdit {
     pub max_per_call: Option<Amount>,
     /// Cap per rolling 24 hours.
     pub max_per_day: Option<Amount>,
-    /// Calls above this go to a person first.
+    /// Calls above this need an approval.
     pub require_approval_above: Option<Amount>,
     /// Which operations.
     pub enabled_operations: Option<OperationScope>,
@@ -115,7 +115,7 @@ pub struct PolicyEdit {
 /// Which of a service's operations a policy allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OperationScope {
-    /// Every one, those to come included.
+    /// Every one, future ones included.
     All,
     /// These.
     Only(Vec<OperationSlug>),
@@ -125,7 +125,7 @@ impl PolicyEdit {
     /// The most entries of `allowed_domains`: the policy is read with every payment.
     pub const MOST_DOMAINS: usize = 100;
 
-    /// What of it the service can't have; without a service, which has left the catalog, no operation can be named.
+    /// The values that the service can't have. Without a service (it left the catalog), no operation can be named.
     pub fn problems(&self, service: Option<&Service>) -> Vec<Problem> {
         let mut problems = Vec::new();
         if let Some(OperationScope::Only(slugs)) = &self.enabled_operations {

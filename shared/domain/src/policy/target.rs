@@ -1,9 +1,9 @@
-//! Which hosts a scrape or crawl operation may be pointed at (`docs/spec.md` §4.10).
+//! Which hosts a scrape or crawl operation may fetch from (`docs/spec.md` §4.10).
 
 use std::fmt;
 use url::{Host, Url};
 
-/// `metadata.target_url`, with its host as it is compared: ASCII (IDNA), lower case, without a trailing dot.
+/// `metadata.target_url`, with its host in normal form: ASCII (IDNA), lower case, without a trailing dot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     url: Url,
@@ -12,8 +12,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// Reads the host of an http or https URL the way browsers do, so that userinfo, ports, percent-encoding and
-    /// non-ASCII letters can't make one host look like another.
+    /// Reads the host of an http or https URL as browsers do, so that userinfo, ports, percent-encoding and non-ASCII
+    /// letters can't make one host look like another.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         const WRONG: &str = "must be an http or https URL with a host name";
         let url = parse_web_url(text).ok_or(WRONG)?;
@@ -33,16 +33,16 @@ impl Target {
         &self.url
     }
 
-    /// The host as compared.
+    /// The host in normal form.
     pub fn host(&self) -> &str {
         &self.host
     }
 }
 
-/// Reads an http or https URL that every reader understands alike; `None` for any other text.
+/// Reads an http or https URL that every parser reads the same way; `None` for any other text.
 ///
-/// Readers disagree about backslashes and blanks: in `https://example.com\@evil.test/` browsers see `example.com`, others
-/// `evil.test`.
+/// Parsers disagree about backslashes and blanks: in `https://example.com\@evil.test/` browsers see `example.com`,
+/// others `evil.test`.
 pub fn parse_web_url(text: &str) -> Option<Url> {
     if text.contains(|c: char| c == '\\' || c.is_whitespace() || c.is_control()) {
         return None;
@@ -65,7 +65,7 @@ enum Shape {
     Any,
     /// `example.com`: the apex and every subdomain at any depth.
     Domain,
-    /// `*.example.com`, `api-*.example.com`: label by label, as many labels as the pattern has.
+    /// `*.example.com`, `api-*.example.com`: label by label, with as many labels as the pattern.
     Glob,
     /// An IP literal: only itself.
     Ip,
@@ -80,14 +80,14 @@ impl DomainPattern {
         }
     }
 
-    /// Reads one entry. Host names may be given in Unicode and in any case, and are kept as they are compared.
+    /// Reads one entry. Host names may be in Unicode and in any case, and are stored in normal form.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         const WRONG: &str = "must be `*`, a host name, or a host name in whose labels `*` stands for part of one label";
         if text == "*" {
             return Ok(Self::any());
         }
         if let Ok(target) = Target::parse(&format!("http://{text}/")) {
-            // The URL reader must have seen nothing but a host: `example.com/path` and `a@example.com` are not entries.
+            // The URL parser must have seen nothing but a host: `example.com/path` and `a@example.com` are not entries.
             if !text.contains(['/', '@', '?', '#', '\\', '*']) && (target.is_ip || !text.contains(':')) {
                 let shape = if target.is_ip { Shape::Ip } else { Shape::Domain };
                 return Ok(Self {
@@ -102,7 +102,7 @@ impl DomainPattern {
         Err(WRONG)
     }
 
-    /// IDNA refuses `*`, so a glob is normalized label by label, and only its literal labels are.
+    /// IDNA refuses `*`, so a glob is normalized label by label, its literal labels only.
     fn glob(text: &str) -> Option<Self> {
         let text = text.strip_suffix('.').unwrap_or(text);
         let labels: Option<Vec<String>> = text
@@ -117,7 +117,7 @@ impl DomainPattern {
             })
             .collect();
         let labels = labels?;
-        // `*` alone is the only pattern of one label: a glob without a literal label would match whole top-level domains.
+        // `*` alone is the only pattern of one label: without a literal last label, a glob would match whole TLDs.
         let ends_literally = labels.len() > 1 && labels.last().is_some_and(|last| !last.contains('*'));
         let text = labels.join(".");
         (ends_literally && text.len() <= MAX_HOST_BYTES).then_some(Self {
@@ -157,14 +157,14 @@ impl DomainPattern {
     }
 }
 
-/// The entry as it is compared.
+/// The entry in normal form.
 impl fmt::Display for DomainPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-/// Whether one label fits a pattern in which each `*` stands for any run of characters, empty included.
+/// Whether a label matches a pattern in which each `*` matches any characters, or none.
 fn label_matches(label: &str, pattern: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else {
         return label == pattern;
@@ -173,7 +173,7 @@ fn label_matches(label: &str, pattern: &str) -> bool {
         return false;
     };
     let (middle, tail) = rest.rsplit_once('*').unwrap_or(("", rest));
-    // Leftmost is best for the middle parts: it leaves the most for those that follow.
+    // The leftmost match is best for the middle parts: it leaves the most for the rest.
     for part in middle.split('*') {
         match remaining.split_once(part) {
             Some((_, after)) => remaining = after,
@@ -183,14 +183,14 @@ fn label_matches(label: &str, pattern: &str) -> bool {
     remaining.len() >= tail.len() && remaining.ends_with(tail)
 }
 
-/// The longest host name (RFC 1035 §2.3.4, as text); a longer entry would cover nothing.
+/// The longest host name (RFC 1035 §2.3.4, as text); a longer entry would match nothing.
 const MAX_HOST_BYTES: usize = 253;
 
 fn is_host_name(host: &str) -> bool {
     host.len() <= MAX_HOST_BYTES && host.split('.').all(|label| is_label(label, false))
 }
 
-/// RFC 1123 labels, and the underscore that real hosts use.
+/// RFC 1123 labels, and the underscore that some hosts have.
 fn is_label(label: &str, star: bool) -> bool {
     (1..=63).contains(&label.len())
         && label
@@ -322,7 +322,7 @@ mod tests {
     }
 
     proptest! {
-        /// `*` never reaches across a dot, whatever stands around it.
+        /// `*` never matches a dot, whatever is around it.
         #[test]
         fn a_star_covers_one_label(prefix in "[a-z0-9]{0,5}", a in "[a-z0-9]{1,8}", b in "[a-z0-9]{1,8}") {
             let pattern = DomainPattern::parse(&format!("{prefix}*.example.com")).unwrap();

@@ -1,14 +1,14 @@
-//! Rolling windows: what was authorized lately, and whether one more amount fits.
+//! Rolling windows: what was authorized recently, and whether one more amount fits.
 //!
-//! A window is a running total and one live entry per counted authorization (`docs/data-model.md`). The law is that
-//! the total is the sum of the entries that exist. An entry counts while it is younger than the window's length, and
-//! is deleted by a later authorization afterwards; until then it is still in the total, and [`Window::live`] takes it
-//! out. The times here are recorded times, not clock readings: [`Window::earliest`] keeps a worker whose clock is
-//! behind from judging by a window out of which a faster one has already deleted entries.
+//! A window is a running total and one live entry per counted authorization (`docs/data-model.md`). Always true: the
+//! total is the sum of the entries that exist. An entry counts while it is younger than the window's length, and a
+//! later authorization deletes it afterwards; until then it is still in the total, and [`Window::live`] subtracts it.
+//! The times here are recorded times, not clock readings: [`Window::earliest`] prevents a worker whose clock is behind
+//! from using a window from which a faster one has already deleted entries.
 
 use crate::{AgentId, Amount, Duration, RuleId, ServiceId, SettlementId, Timestamp};
 
-/// How many entries a refusal looks at to say when its amount fits: some 40 read units (`docs/data-model.md`).
+/// How many entries a refusal reads to say when its amount fits: some 40 read units (`docs/data-model.md`).
 pub const LOOKED_AT: usize = 1_000;
 
 /// What a window limits.
@@ -31,7 +31,7 @@ pub enum WindowScope {
 }
 
 impl WindowScope {
-    /// The rule, where the window is a budget.
+    /// The rule, if the window is a budget's.
     pub const fn budget(self) -> Option<RuleId> {
         match self {
             Self::Budget { rule, .. } => Some(rule),
@@ -40,14 +40,14 @@ impl WindowScope {
     }
 }
 
-/// One authorization that counts.
+/// One authorization in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Its `authorized_at`.
     pub at: Timestamp,
     /// Its amount.
     pub amount: Amount,
-    /// Whose it is.
+    /// The settlement that it belongs to.
     pub settlement: SettlementId,
 }
 
@@ -60,11 +60,11 @@ pub struct Window {
     pub length: Duration,
     /// The sum of the entries that exist.
     pub total: Amount,
-    /// Changes with every write; equal versions mean nothing was written in between.
+    /// Changes with every write; equal versions mean no write in between.
     pub version: u64,
-    /// The version of the policy or rule that was current at the last edit.
+    /// The version of the policy or rule at its last edit.
     pub stamp: u64,
-    /// The time of the newest entry that was deleted because it had rolled out.
+    /// The time of the newest entry that was evicted.
     pub horizon: Timestamp,
     /// The oldest entries, oldest first.
     pub oldest: Vec<Entry>,
@@ -72,33 +72,33 @@ pub struct Window {
     pub complete: bool,
 }
 
-/// When an amount fits that does not fit now.
+/// When an amount that does not fit now will fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryAt {
     /// At this instant, if nothing else is authorized until then.
     At(Timestamp),
     /// Never: the amount alone is above the cap.
     Never,
-    /// At this instant at the earliest: more entries would have to be read to say.
+    /// At this instant at the earliest: to say more, more entries would have to be read.
     NotBefore(Timestamp),
 }
 
-/// An amount to be added to a window, with what the write has to hold to.
+/// An amount to be added to a window, with the conditions of the write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge<'a> {
     /// Which window.
     pub scope: WindowScope,
     /// The amount that is added.
     pub amount: Amount,
-    /// The cap that the new total is held to.
+    /// The cap that the new total must not exceed.
     pub cap: Amount,
     /// The window's total, as it was read.
     pub total: Amount,
     /// The policy or rule version that the decision was made on.
     pub stamp: u64,
-    /// No entry newer than this may have been deleted: the recorded time less the window's length.
+    /// No entry newer than this may have been evicted: the recorded time less the window's length.
     pub horizon: Timestamp,
-    /// Entries that have rolled out and are deleted in the same write.
+    /// Entries that have rolled out and are evicted by the same write.
     pub evict: &'a [Entry],
     /// Their sum.
     pub evicted: Amount,
@@ -112,24 +112,24 @@ impl Charge<'_> {
     }
 }
 
-/// How many of the expired entries a write takes along.
+/// How many of the expired entries a write evicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eviction {
-    /// All that were read: the usual way, so that nothing piles up.
+    /// All that were read: the default, so that they don't accumulate.
     Eager,
-    /// Only as many as the amount needs to fit: for a retry, since each deletion is one more place to collide.
+    /// Only as many as the amount needs to fit: for a retry, since each deletion is one more possible conflict.
     Needed,
 }
 
 impl Window {
-    /// The earliest time that may be recorded now: the clock's, unless an entry was already deleted by a worker whose
-    /// clock is ahead.
+    /// The earliest time that may be recorded now: the clock's, or later if a worker whose clock is ahead has already
+    /// evicted an entry.
     pub fn earliest(&self, now: Timestamp) -> Timestamp {
         now.max(self.horizon.after(self.length))
     }
 
-    /// The entries read that no longer count at `at`. An entry counts while its age is less than the length, and not
-    /// at the instant when it is equal.
+    /// The entries read that no longer count at `at`. An entry counts while its age is less than the length, and no
+    /// longer when it is equal.
     pub fn expired(&self, at: Timestamp) -> &[Entry] {
         let cut = at.before(self.length);
         let count = self.oldest.partition_point(|entry| entry.at <= cut);
@@ -151,7 +151,7 @@ impl Window {
         cap.above(self.live(at))
     }
 
-    /// The instant from which `amount` fits under `cap`, counting only what is authorized already.
+    /// The instant from which `amount` fits under `cap`, counting only what is already authorized.
     pub fn fits(&self, amount: Amount, cap: Amount, at: Timestamp) -> RetryAt {
         let Some(room) = cap.minus(amount) else {
             return RetryAt::Never;
@@ -175,13 +175,13 @@ impl Window {
         }
     }
 
-    /// Whether more entries are to be read to say when an amount fits. However many have to leave before it does, a refusal
-    /// reads no more than [`LOOKED_AT`] and a few.
+    /// Whether more entries should be read to say when an amount fits. A refusal reads no more than [`LOOKED_AT`] and a
+    /// few, however many entries must roll out before the amount fits.
     pub fn tells_more(&self, fits: RetryAt) -> bool {
         matches!(fits, RetryAt::NotBefore(_)) && !self.complete && self.oldest.len() < LOOKED_AT
     }
 
-    /// The charge of `amount` at `at`, to be made if it [fits](Charge::fits).
+    /// The charge of `amount` at `at`, to be written if it [fits](Charge::fits).
     pub fn charge(&self, amount: Amount, cap: Amount, at: Timestamp, eviction: Eviction) -> Charge<'_> {
         let expired = self.expired(at);
         let evict = match eviction {
@@ -201,7 +201,7 @@ impl Window {
     }
 }
 
-/// As few of the first entries as hold `wanted`; all, where they hold less.
+/// The fewest of the first entries whose sum is at least `wanted`; all, if their sum is less.
 fn first_that_sum_to(entries: &[Entry], wanted: Amount) -> &[Entry] {
     let mut held = Amount::ZERO;
     let count = entries.iter().take_while(|entry| {
@@ -294,7 +294,7 @@ mod tests {
     }
 
     proptest! {
-        /// The window's arithmetic is the plain definition: the sum of what is younger than the length.
+        /// The window's arithmetic equals the plain definition: the sum of what is younger than the length.
         #[test]
         fn live_is_the_sum_of_the_young(
             entries in prop::collection::vec((0..3 * LENGTH.micros(), 1_u64..1_000), 0..20),
@@ -307,7 +307,7 @@ mod tests {
             prop_assert_eq!(window(entries, 100).live(at).units(), plain);
         }
 
-        /// `fits` names the first instant: it fits there and not a microsecond earlier.
+        /// `fits` gives the first instant: it fits there and not a microsecond earlier.
         #[test]
         fn the_first_fitting_instant_is_exact(
             entries in prop::collection::vec((0..LENGTH.micros(), 1_u64..100), 1..12),
@@ -325,7 +325,7 @@ mod tests {
             }
         }
 
-        /// Reading only the oldest entries never makes more fit.
+        /// Reading only the oldest entries never lets more fit.
         #[test]
         fn a_partial_read_is_never_generous(
             entries in prop::collection::vec((0..3 * LENGTH.micros(), 1_u64..100), 0..20),

@@ -1,4 +1,4 @@
-//! What becomes of a signed payment: the settlement, the transfer that confirms it, and reconciliation.
+//! Signed payments: the settlement, the transfer that confirms it, and reconciliation.
 
 pub(crate) mod reconcile;
 pub(crate) mod record;

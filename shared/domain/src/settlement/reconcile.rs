@@ -1,11 +1,11 @@
-//! What became of an authorization, judged by what the chain shows of it at one final block.
+//! What follows for a settlement from the state of its authorization at one final block.
 //!
-//! Always true: a spend is given back on an [`Unusable`] alone, and a confirmation taken back on a [`TransferGone`] alone, and
-//! only [`reconcile`] makes them. Both rest on the token's own state at a final block, or on its own event in one: never on a
-//! clock, on a provider's word, or on not having found something.
+//! Always true: a hold is released only by an [`Unusable`], and a confirmation reverted only by a [`TransferGone`], and
+//! only [`reconcile`] makes them. Both rest on the token's own state at a final block, or on its own event in one:
+//! never on a clock, on a provider's claim, or on not having found something.
 //!
-//! Why that suffices: EIP-3009 takes an authorization only in a block whose time is before `validBefore`, and times never
-//! fall along a chain. So one that is unused at a block of that time or later stays unused on every chain that extends it.
+//! Why that is enough: EIP-3009 takes an authorization only in a block of before `validBefore`, and block times never
+//! fall along a chain. So if unused at a block of that time or later, it stays unused on every chain that extends it.
 //!
 //! Deliberately elsewhere: which block is final and what it shows (`shared/chain`), and the writes (`shared/store`).
 
@@ -18,46 +18,46 @@ use alloy_primitives::b256;
 /// `AuthorizationCanceled(address indexed authorizer, bytes32 indexed nonce)`, EIP-3009.
 pub const AUTHORIZATION_CANCELED: B256 = b256!("0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81");
 
-/// A block that is deep enough for what it shows to count. Number, hash and time are of one and the same block.
+/// A final block. Number, hash and time are those of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FinalBlock {
     /// Its number.
     pub number: u64,
-    /// Its hash: whoever asks by it can't be answered from another block.
+    /// Its hash: a query by hash can't be answered from another block.
     pub hash: B256,
     /// Its time.
     pub at: Timestamp,
 }
 
-/// What the chain shows of one authorization at a final block.
+/// The state of one authorization at a final block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthorizationState {
-    /// The token has not seen its nonce, or had not in a final block in which the payment's time was over.
+    /// Its nonce is unused at the token, or was in a final block at or past its `validBefore`.
     Unused,
-    /// The token has, in this transaction: to transfer, or to cancel.
+    /// Its nonce was used by this transaction: to transfer, or to cancel.
     Used(Receipt),
-    /// The token has, and the transaction was not found.
+    /// Its nonce was used, but the transaction was not found.
     UsedUntraced,
 }
 
-/// What has to be done about a settlement.
+/// What to do about a settlement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reconciliation {
-    /// It was paid by this transfer: confirm it, be it held or given back.
+    /// This transfer paid it: confirm it, whether authorized or expired.
     Confirm(Transfer),
-    /// It never will be paid: give its spend back.
+    /// It can never be paid: release its hold.
     Release(Unusable),
-    /// It is confirmed by a transfer that the chain does not show any more: it is held again.
+    /// It is confirmed by a transfer that is no longer on the chain: it becomes authorized again.
     RevertConfirmation(TransferGone),
-    /// It is confirmed, by this transfer.
+    /// It is confirmed, and still by this transfer.
     StillPaid(Transfer),
-    /// Its spend was given back, rightly.
+    /// It is expired, and still unpaid.
     StillUnpaid,
-    /// Nothing can be said yet.
+    /// Not known yet.
     NotYet,
-    /// Its nonce was used, and not for the payment: what no token of this kind does.
+    /// Its nonce was used, and not for the payment; a token of this kind does not do that.
     Contradicted(Mismatch),
-    /// Its nonce was used, nobody can say how.
+    /// Its nonce was used, but it is not known by which transaction.
     Untraced,
 }
 
@@ -68,7 +68,7 @@ pub struct Unusable {
 }
 
 impl Unusable {
-    /// Whose authorization.
+    /// The settlement of the authorization.
     pub const fn settlement(&self) -> SettlementId {
         self.settlement
     }
@@ -82,18 +82,18 @@ pub struct TransferGone {
 }
 
 impl TransferGone {
-    /// Whose transfer.
+    /// The settlement of the transfer.
     pub const fn settlement(&self) -> SettlementId {
         self.settlement
     }
 
-    /// The transaction in which it was seen.
+    /// The transaction that it was in.
     pub const fn tx_hash(&self) -> TxHash {
         self.tx_hash
     }
 }
 
-/// Judges a settlement by what the chain shows at a final block.
+/// Decides what to do about a settlement, from the state of its authorization at a final block.
 pub fn reconcile(
     settlement: &Settlement,
     expected: &Expected,
@@ -102,7 +102,7 @@ pub fn reconcile(
 ) -> Reconciliation {
     match authorization_state {
         AuthorizationState::Unused => unused(settlement, block),
-        // A node that is ahead of the block; what it shows is not final.
+        // The node is ahead of the block; what it shows is not final.
         AuthorizationState::Used(receipt) if receipt.block_number > block.number => Reconciliation::NotYet,
         AuthorizationState::Used(receipt) => match match_transfer(expected, receipt) {
             Ok(transfer) => paid(settlement, transfer),
@@ -116,7 +116,7 @@ pub fn reconcile(
 fn unused(settlement: &Settlement, block: &FinalBlock) -> Reconciliation {
     match settlement.state {
         SettlementState::Authorized if block.at < settlement.terms.valid_before => Reconciliation::NotYet,
-        // A chain that has not come as far as the transfer's block says nothing against it.
+        // A block before the transfer's does not contradict it.
         SettlementState::Confirmed { block_number, .. } if block.number < block_number => Reconciliation::NotYet,
         SettlementState::Authorized | SettlementState::Confirmed { .. } | SettlementState::Expired => {
             never_to_be_paid(settlement)
@@ -134,7 +134,7 @@ fn paid(settlement: &Settlement, transfer: Transfer) -> Reconciliation {
     }
 }
 
-/// What follows when the payment is not on the chain. A confirmed one is held again before anything else is judged.
+/// The payment is not on the chain. A confirmed settlement first becomes authorized again.
 fn never_to_be_paid(settlement: &Settlement) -> Reconciliation {
     match settlement.state {
         SettlementState::Authorized => Reconciliation::Release(Unusable {
@@ -222,7 +222,7 @@ mod tests {
         }
     }
 
-    /// Final blocks: of the payment's own number, at that time.
+    /// Final blocks: all of the payment's number, at that time.
     fn block(secs: u64) -> FinalBlock {
         FinalBlock {
             number: BLOCK,
@@ -308,7 +308,7 @@ mod tests {
                 vec![event(AUTHORIZATION_USED), event(AUTHORIZATION_CANCELED)],
             )
         };
-        // The sight; what follows for a held, a confirmed and an expired one.
+        // The state; what follows for an authorized, a confirmed and an expired settlement.
         let rows: [(&str, AuthorizationState, FinalBlock, [&str; 3]); 12] = [
             (
                 "unused, in time",
@@ -372,7 +372,7 @@ mod tests {
                 follows
             );
         }
-        // Whole seconds, as the chain counts: never a part of one early.
+        // Whole seconds, as on the chain: never a fraction of one early.
         let nearly = FinalBlock {
             at: at(1_060).before(Duration::from_secs_u32(1)),
             ..block(0)

@@ -1,23 +1,23 @@
-//! A settlement: one reserved payment, and its receipt once the chain has shown it (`docs/spec.md` §2.4, §3.2).
+//! A settlement: one reserved payment, and its receipt once it is seen on chain (`docs/spec.md` §2.4, §3.2).
 
 use crate::{
     Address, AgentId, Amount, ApprovalId, Check, Fingerprint, Network, OperationSlug, RuleId, ServiceId, SettlementId,
     Timestamp, TransactionId, Transfer, TransferGone, TxHash, Unusable, X402Version, catalog::service::named,
 };
 
-/// One row: what was authorized, and what became of it.
+/// One row: what was authorized, and its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settlement {
     /// The terms, fixed at authorization.
     pub terms: Terms,
-    /// Where it stands.
+    /// Its state.
     pub state: SettlementState,
-    /// The time by which the windows count it: that of its authorization, or, if it was only proven after its spend had
-    /// been given back, that of its confirmation.
+    /// The time by which the windows count it: that of its authorization or, if it was proven only after its hold had
+    /// been released, that of its confirmation.
     pub counted_at: Timestamp,
 }
 
-/// What was authorized. Everything that is signed can be derived from this and our keys, and nothing else.
+/// What was authorized. Everything that is signed is derived from this and our keys alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// The settlement's id; the payment's EIP-3009 nonce is derived from it.
@@ -28,9 +28,9 @@ pub struct Terms {
     pub agent: AgentId,
     /// The agent's wallet.
     pub wallet: Address,
-    /// Whose service.
+    /// The service that is paid.
     pub service: ServiceId,
-    /// Which operation.
+    /// The operation that is paid.
     pub operation: OperationSlug,
     /// The chain.
     pub network: Network,
@@ -46,9 +46,9 @@ pub struct Terms {
     pub x402_version: X402Version,
     /// Which entry of the offer was chosen.
     pub offer_index: u32,
-    /// The policy version it was judged by.
+    /// The policy version that allowed it.
     pub policy_version: u64,
-    /// The budgets it counts against, besides the day's window.
+    /// The budgets that it counts against, besides the day's window.
     pub budgets: Vec<RuleId>,
     /// The hash of its idempotency key.
     pub idempotency_key: Fingerprint,
@@ -58,7 +58,7 @@ pub struct Terms {
     pub checks: Vec<Check>,
 }
 
-/// `receipt_status` and what belongs to each value.
+/// `receipt_status`, and the data of each value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettlementState {
     /// Reserved and signed; the payment may be on its way.
@@ -67,12 +67,12 @@ pub enum SettlementState {
     Confirmed {
         /// The transaction.
         tx_hash: TxHash,
-        /// The block that it was seen in.
+        /// The block that it is in.
         block_number: u64,
         /// When we recorded it.
         settled_at: Timestamp,
     },
-    /// Shown by the chain to be unusable for ever; the spend was given back.
+    /// Shown by the chain to be unusable for ever; the hold was released.
     Expired,
 }
 
@@ -83,7 +83,7 @@ named! {
         Authorized = "authorized",
         /// Seen on chain.
         Confirmed = "confirmed",
-        /// Given back.
+        /// Released.
         Expired = "expired",
     }
 }
@@ -126,7 +126,7 @@ impl Settlement {
         }
     }
 
-    /// The settlement after its transfer was seen. The transfer can only have come from the matcher.
+    /// The settlement after its transfer was seen. Only `match_transfer` makes a [`Transfer`].
     #[must_use]
     pub fn confirmed(self, transfer: &Transfer, settled_at: Timestamp) -> Self {
         Self {
@@ -139,7 +139,7 @@ impl Settlement {
         }
     }
 
-    /// The settlement after its spend was given back.
+    /// The settlement after its hold was released.
     #[must_use]
     pub fn expired(self, _unusable: &Unusable) -> Self {
         Self {
@@ -148,7 +148,7 @@ impl Settlement {
         }
     }
 
-    /// The settlement after its confirmation was taken back: held, as it was before.
+    /// The settlement after its confirmation was reverted: authorized, as before.
     #[must_use]
     pub fn confirmation_reverted(self, _transfer_gone: &TransferGone) -> Self {
         Self {

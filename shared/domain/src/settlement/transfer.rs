@@ -1,11 +1,11 @@
-//! What the chain must show for a payment to be made, and the proof that it did.
+//! What the chain must show for a settlement to be paid, and the proof that it did.
 //!
-//! A [`Transfer`] can only be made here, from a receipt that shows our own nonce used and, as the very next log, exactly
-//! our transfer. Only logs count: who sent the transaction, to which contract and with what data is nobody's word for
-//! anything, since a facilitator may settle through a wallet contract or a batch, and anybody may settle what was signed.
+//! A [`Transfer`] can only be made here, from a receipt that shows our own nonce used and, as the very next log,
+//! exactly our transfer. Only logs count: sender, called contract and call data prove nothing, since a facilitator may
+//! settle through a wallet contract or a batch, and anybody may settle what was signed.
 //!
-//! Deliberately elsewhere: fetching the receipt, and whether its block is final (`shared/chain`). A receipt alone proves
-//! nothing until both are settled.
+//! Deliberately elsewhere: fetching the receipt, and whether its block is final (`shared/chain`). A receipt alone
+//! proves nothing without both.
 
 use crate::{Address, Amount, B256, Terms};
 use alloy_primitives::{U256, b256};
@@ -52,16 +52,16 @@ pub struct Log {
     pub data: Vec<u8>,
     /// Its place among all logs of the block; the logs of one transaction follow one another.
     pub index: u64,
-    /// Whether a reorganization took it back.
+    /// Whether a reorganization removed it.
     pub removed: bool,
 }
 
-/// A transaction's receipt, as one node tells it.
+/// A transaction's receipt, as one node answers it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Receipt {
     /// Which transaction.
     pub tx_hash: TxHash,
-    /// Whether it ran to its end; a reverted transaction has no effect.
+    /// Whether it succeeded; a reverted transaction has no effect.
     pub succeeded: bool,
     /// The block it is in.
     pub block_number: u64,
@@ -80,7 +80,7 @@ pub struct Expected {
     pub to: Address,
     /// The exact amount.
     pub amount: Amount,
-    /// The settlement's own nonce. It tells two equal payments to one payee apart.
+    /// The settlement's own nonce. It distinguishes two equal payments to one payee.
     pub nonce: B256,
 }
 
@@ -97,7 +97,7 @@ impl Expected {
     }
 }
 
-/// A payment that was seen on chain, exactly as it was authorized. Only [`match_transfer`] makes one.
+/// A payment that was seen on chain exactly as authorized. Only [`match_transfer`] makes one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
     tx_hash: TxHash,
@@ -121,7 +121,7 @@ impl Transfer {
 pub enum Mismatch {
     /// The transaction failed on chain.
     TransactionReverted,
-    /// It did not use our authorization: it is some other transaction.
+    /// It did not use our authorization: it is another transaction.
     AuthorizationNotUsed,
     /// It claims to use our authorization more than once, which the token makes impossible.
     AuthorizationUsedTwice,
@@ -158,7 +158,7 @@ pub const TRANSFER: B256 = b256!("0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4
 /// Finds the authorized payment in a receipt.
 ///
 /// Circle's token marks the authorization as used and then transfers, with no call in between; so the transfer is the
-/// very next log, and no other transfer of the transaction can be taken for it.
+/// very next log, and no other transfer of the transaction can be mistaken for it.
 pub fn match_transfer(expected: &Expected, receipt: &Receipt) -> Result<Transfer, Mismatch> {
     if !receipt.succeeded {
         return Err(Mismatch::TransactionReverted);
@@ -243,7 +243,7 @@ mod tests {
         }
     }
 
-    /// The right two logs, at 7 and 8, after `change`.
+    /// The two right logs, at 7 and 8, after `change`.
     fn changed(change: impl FnOnce(&mut Log, &mut Log)) -> Vec<Log> {
         let (mut authorization, mut transfer) = (used(7, 0x40), moved(8, 0x30, AMOUNT));
         change(&mut authorization, &mut transfer);
@@ -473,7 +473,7 @@ mod tests {
     }
 
     proptest! {
-        /// What else happens in the transaction makes no difference, as long as it stands before or after our two logs.
+        /// Other logs of the transaction make no difference, as long as they are before or after our two logs.
         #[test]
         fn strangers_change_nothing(before in prop::collection::vec(any::<(u8, u64)>(), 0..6), after in prop::collection::vec(any::<(u8, u64)>(), 0..6)) {
             let strangers = |from: u64, logs: &[(u8, u64)]| -> Vec<Log> {
@@ -488,7 +488,7 @@ mod tests {
             prop_assert!(match_transfer(&expected(), &receipt(logs)).is_ok());
         }
 
-        /// No single bit of the two logs' meaning can differ.
+        /// A change of any single bit in the two logs is refused.
         #[test]
         fn every_bit_counts(log in 0_usize..2, topic in 0_usize..3, bit in 0_usize..256) {
             let mut logs = changed(|_, _| {});

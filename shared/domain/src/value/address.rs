@@ -8,7 +8,7 @@ pub enum AddressError {
     /// Not `0x` and forty hexadecimal digits.
     #[error("must be `0x` and forty hexadecimal digits")]
     Form,
-    /// Mixed case that is not the address's own checksum: a typing error, or a look-alike.
+    /// Mixed case that is not the address's own checksum: a typing error, or a look-alike address.
     #[error("its letter case does not match its EIP-55 checksum")]
     Checksum,
     /// The zero address: money sent there is lost.

@@ -7,13 +7,13 @@ use std::fmt;
 
 /// A non-negative amount in micro-units, at most [`Amount::MAX`].
 ///
-/// The only ways in are [`Amount::from_units`], [`Amount::from_decimal_digits`] and, for what people type,
-/// [`Amount::from_usdc`]; the only ways out are [`Amount::units`] and [`Amount::to_usdc`].
+/// It is made only by [`Amount::from_units`], [`Amount::from_decimal_digits`] and, for what people type,
+/// [`Amount::from_usdc`]; it is read only by [`Amount::units`] and [`Amount::to_usdc`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Amount(u64);
 
 impl Amount {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Self = Self(0);
 
     /// 2^53 - 1 units, about nine billion dollars: the largest integer that every JSON reader keeps exact.
@@ -49,13 +49,13 @@ impl Amount {
         self.0.checked_sub(other.0).map(Self)
     }
 
-    /// What of `self` lies above `other`, zero where nothing does.
+    /// How much of `self` is above `other`; zero if nothing is.
     #[must_use]
     pub fn above(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// Whether nothing is left.
+    /// Whether it is zero.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }

@@ -1,4 +1,4 @@
-//! Identifiers, one type per thing, so that none is taken for another.
+//! Identifiers, one type per thing, so that they can't be confused.
 
 use crate::{Fingerprint, Timestamp};
 use sha2::{Digest as _, Sha256};
@@ -56,14 +56,14 @@ uuid_ids! {
 }
 
 impl SettlementId {
-    /// The id of a settlement authorized at `at`; `random` tells settlements of one microsecond apart.
+    /// The id of a settlement authorized at `at`; `random` distinguishes settlements of one microsecond.
     pub fn at(at: Timestamp, random: [u8; 8]) -> Self {
         Self(uuid_v7(at, random))
     }
 }
 
 impl TransactionId {
-    /// The id of a decision taken at `at`; `random` tells decisions of one microsecond apart.
+    /// The id of a decision taken at `at`; `random` distinguishes decisions of one microsecond.
     pub fn at(at: Timestamp, random: [u8; 8]) -> Self {
         Self(uuid_v7(at, random))
     }
@@ -85,11 +85,11 @@ fn uuid_v7(at: Timestamp, random: [u8; 8]) -> Uuid {
 }
 
 impl ApprovalId {
-    /// The id of the `sequence`-th approval of this very request by this agent.
+    /// The id of the `sequence`-th approval of this exact request by this agent.
     ///
-    /// Identical requests meet in one place (the [`ApprovalId::lineage`]), where at most one approval is open: that is
-    /// how one action never stages two approvals, without a second row to keep in step. The id is a UUIDv8 (RFC 9562
-    /// §5.8): 90 bits of SHA-256 over agent and fingerprint, then 32 bits of sequence.
+    /// Identical requests share a [`ApprovalId::lineage`], in which at most one approval is open: so one action never
+    /// stages two approvals, without a second row to keep consistent. The id is a UUIDv8 (RFC 9562 §5.8): 90 bits of
+    /// SHA-256 over agent and fingerprint, then 32 bits of sequence.
     pub fn of(agent: AgentId, fingerprint: &Fingerprint, sequence: u32) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"purser/approval/v1\0");
@@ -116,7 +116,7 @@ impl ApprovalId {
         self.0.simple().to_string().chars().take(24).collect()
     }
 
-    /// The `sequence`-th approval of a lineage; `None` where the text is none.
+    /// The `sequence`-th approval of a lineage; `None` if the text is not a lineage.
     pub fn of_lineage(lineage: &str, sequence: u32) -> Option<Self> {
         let id = Uuid::try_parse(&format!("{lineage}{sequence:08x}")).ok().map(Self)?;
         (id.lineage() == lineage).then_some(id)

@@ -1,4 +1,4 @@
-//! Reading JSON strictly: one meaning per document, and every problem reported at once.
+//! Reading JSON strictly: one meaning per document, and every problem reported together.
 //!
 //! `serde_json` keeps the last of two equal keys, so that two readers may see two documents in one text. Here a
 //! repeated key is an error. Beyond that, [`Fields`] reads an object member by member and collects the problems in
@@ -13,7 +13,7 @@ use std::{borrow::Cow, fmt};
 pub struct Problem {
     /// JSON Pointer into the request body; empty for the body itself. For a query parameter, `/<name>`.
     pub path: String,
-    /// A fragment in lower case that says what would be right.
+    /// A fragment in lower case that says what would be valid.
     pub message: String,
 }
 
@@ -126,8 +126,8 @@ impl<'de> Visitor<'de> for Strict {
 
 /// Reads the members of one JSON object and collects what is wrong with them.
 ///
-/// Each reader answers `None` for a member that is absent or wrong; wrong ones leave a [`Problem`]. The caller takes
-/// the value only after [`Fields::finish`] found none.
+/// Each reader returns `None` for a member that is absent or wrong; a wrong one adds a [`Problem`]. The caller uses the
+/// values only if [`Fields::finish`] found no problem.
 pub struct Fields<'a> {
     object: &'a Map<String, Value>,
     path: Cow<'a, str>,
@@ -157,13 +157,13 @@ impl<'a> Fields<'a> {
         format!("{}/{}", self.path, name.replace('~', "~0").replace('/', "~1"))
     }
 
-    /// Notes a problem with a member.
+    /// Records a problem with a member.
     pub fn wrong(&mut self, name: &str, message: impl Into<String>) {
         let path = self.path_of(name);
         self.problems.push(Problem::at(path, message));
     }
 
-    /// Notes problems found elsewhere.
+    /// Records problems found elsewhere.
     pub fn extend(&mut self, problems: impl IntoIterator<Item = Problem>) {
         self.problems.extend(problems);
     }
@@ -189,8 +189,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The end of an object: what was read of it, or every problem. `read` puts it together where there is none, and a
-    /// member that is missing then is a problem of the object itself.
+    /// The end of an object: what was read of it, or every problem. `read` builds the value if there is no problem;
+    /// `None` from it is a problem of the object itself.
     pub fn finish_with<T>(self, read: impl FnOnce() -> Option<T>) -> Result<T, Vec<Problem>> {
         let path = self.path.clone().into_owned();
         self.finish()?;

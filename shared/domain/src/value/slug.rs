@@ -9,7 +9,7 @@ macro_rules! slugs {
         pub struct $name(String);
 
         impl $name {
-            /// What [`Self::parse`] wants, for the message of a problem.
+            /// What [`Self::parse`] requires, for the message of a problem.
             pub const FORM: &'static str = $message;
 
             /// Reads a slug; `None` for any other text.
@@ -41,8 +41,8 @@ slugs! {
 }
 
 impl OperationSlug {
-    /// Whether the name says that the operation fetches a page that the caller names: one of its words begins with `scrape`,
-    /// `scraping` or `crawl` (`docs/decisions.md` §9).
+    /// Whether the slug says that the operation fetches a page that the caller names: one of its words begins with
+    /// `scrape`, `scraping` or `crawl` (`docs/decisions.md` §9).
     pub fn says_that_it_fetches(&self) -> bool {
         let mut words = self.0.split(['.', '-', '_']);
         words.any(|word| {

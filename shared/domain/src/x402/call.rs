@@ -1,8 +1,8 @@
 //! The provider call that a payment is for, as its agent describes it: for the people who decide about it, and for the
-//! record of what was decided.
+//! decision log.
 //!
-//! Which operation is bought is decided by method and address; nothing else of it is judged but the target's host. It is
-//! part of the request's fingerprint, so an approval is for this very description.
+//! Method and address decide which operation it is; of the rest only the target's host is checked. The description is
+//! part of the request's fingerprint, so an approval is for exactly this description.
 
 use crate::{Amount, Intent, Network, Operation, Problem, Target};
 use serde_json::{Map, Value};
@@ -16,13 +16,13 @@ pub struct ProviderRequest {
     pub method: String,
     /// Where the provider is called.
     pub url: Url,
-    /// The hash of the body that is sent there, as the agent has it; compared with nothing.
+    /// The hash of the call's body, as the agent states it; not compared with anything.
     pub body_hash: Option<String>,
 }
 
 impl ProviderRequest {
-    /// The pages that the call's own query names: the values that are web addresses, or look like one that nobody reads with
-    /// certainty, as they stand there.
+    /// The pages that the call's own query names: the values that are web addresses; one that looks like an address but
+    /// can't be parsed is returned as its text.
     pub(crate) fn targets_in_query(&self) -> impl Iterator<Item = Result<Target, String>> {
         self.url.query_pairs().filter_map(|(_, value)| {
             let text = value.trim();
@@ -32,7 +32,7 @@ impl ProviderRequest {
             };
             let address = match text {
                 _ if begins_with("http:") || begins_with("https:") => Cow::Borrowed(text),
-                // Relative to the scheme: browsers and most clients follow it.
+                // Relative to the scheme: browsers and most clients resolve it.
                 _ if begins_with("//") => Cow::Owned(format!("https:{text}")),
                 _ => return None,
             };
@@ -41,26 +41,26 @@ impl ProviderRequest {
     }
 }
 
-/// How much of an address that can't be read is told: as much as a host name can be long.
+/// How much of an address that can't be parsed is shown: the longest host name.
 const LONGEST_SHOWN: usize = 253;
 
-/// What an agent says of a call besides its target: texts and numbers by name, at most [`Metadata::MOST_MEMBERS`] and
-/// [`Metadata::MOST_BYTES`]. Nothing is judged by it.
+/// What an agent states about a call besides its target: texts and numbers by name, at most [`Metadata::MOST_MEMBERS`]
+/// and [`Metadata::MOST_BYTES`]. No check uses it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata(Map<String, Value>);
 
 impl Metadata {
     /// The most members.
     pub const MOST_MEMBERS: usize = 16;
-    /// The longest name, in bytes; letters, digits and marks of ASCII alone, so that people see what it is.
+    /// The longest name, in bytes; only ASCII letters, digits and punctuation, so that people see what it is.
     pub const LONGEST_NAME: usize = 64;
     /// The most bytes, as compact JSON.
     pub const MOST_BYTES: usize = 2_048;
-    /// The member that is judged, and no part of this.
+    /// The member that is checked, and is not part of this.
     pub const TARGET: &str = "target_url";
 
-    /// Reads the members of `metadata` but for [`Metadata::TARGET`]; those that are null are absent. `path` is where the
-    /// object stands, for the problems.
+    /// Reads the members of `metadata` except [`Metadata::TARGET`]; null members count as absent. `path` is the JSON
+    /// Pointer of the object, for the problems.
     pub fn parse(members: &Map<String, Value>, path: &str) -> Result<Self, Vec<Problem>> {
         let said = members
             .iter()
@@ -105,14 +105,14 @@ impl Metadata {
         &self.0
     }
 
-    /// Whether nothing was said.
+    /// Whether there are no members.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// What is wrong with a member; a name that is nearly `target_url` was most likely meant to be it, and must not silently
-/// lose its protection.
+/// What is wrong with a member. A name that is nearly `target_url` was most likely meant to be it, and must not
+/// silently go unchecked.
 fn problem_of(name: &str, value: &Value) -> Option<&'static str> {
     let letters: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
     if strsim::osa_distance(&letters.to_ascii_lowercase(), "targeturl") <= 2 {
@@ -129,16 +129,16 @@ fn problem_of(name: &str, value: &Value) -> Option<&'static str> {
     }
 }
 
-/// A call as people are shown it, beside what was decided about it.
+/// A call as it is shown to people, beside the decision about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallDescription {
     /// The call.
     pub request: ProviderRequest,
-    /// The page that a scrape or crawl is pointed at.
+    /// The page that a scrape or crawl is to fetch.
     pub target_url: Option<Url>,
-    /// What else the agent says of it.
+    /// What else the agent states about it.
     pub metadata: Metadata,
-    /// What the catalog said of its price then; `None` where it is no operation of the catalog.
+    /// What the catalog said of its price then; `None` if it is no operation of the catalog.
     pub catalog_price: Option<CatalogPrice>,
 }
 
@@ -147,12 +147,12 @@ pub struct CallDescription {
 pub struct CatalogPrice {
     /// What a call costs: [`Operation::price`].
     pub price: Amount,
-    /// What it may cost at most; `None` where it can't be paid.
+    /// What it may cost at most; `None` if it can't be paid.
     pub most: Option<Amount>,
 }
 
 impl CallDescription {
-    /// What an intent is about, beside the operation that it was found to call.
+    /// The call of an intent, with the price of the operation that it matched.
     pub fn of(intent: &Intent, operation: Option<&Operation>, network: Network) -> Self {
         Self {
             request: intent.request.clone(),
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// The metadata as JSON, or the places of its problems.
+    /// The metadata as JSON, or the paths of its problems.
     fn read(metadata: &Value) -> Result<String, Vec<String>> {
         let members = metadata.as_object().unwrap();
         let problems = |problems: Vec<Problem>| -> Vec<String> { problems.into_iter().map(|one| one.path).collect() };

@@ -10,12 +10,11 @@ use std::fmt;
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// The fingerprint of a request body, leaving out the members that say which attempt this is rather than what is
-    /// asked, and members that are null: of the body itself, and of what it says of the call. The provider's own object
-    /// counts as it is.
+    /// The fingerprint of a request body, without the members that only identify the attempt, and without members that
+    /// are null: of the body itself, and of its description of the call. The provider's own object counts unchanged.
     ///
-    /// RFC 8785 writes numbers as IEEE doubles do, so integers beyond 2^53 would fall together. A request with such a
-    /// number is therefore hashed over its plain serialization, in which they stay apart.
+    /// RFC 8785 writes numbers as IEEE doubles do, so integers beyond 2^53 would become equal. A request with such a
+    /// number is therefore hashed over its plain serialization, in which they stay distinct.
     pub fn of_request(body: &Value, leave_out: &[&str]) -> Self {
         let asked = Asked { body, leave_out };
         if !has_unsafe_integer(body)
@@ -23,7 +22,7 @@ impl Fingerprint {
         {
             return Self::of_bytes(b"rfc8785\0", &canonical);
         }
-        // A value serializes into any writer.
+        // Serializing a value into a vector does not fail.
         let plain = serde_json::to_vec(&asked).unwrap_or_default();
         Self::of_bytes(b"plain\0", &plain)
     }
@@ -51,13 +50,13 @@ impl Fingerprint {
     }
 }
 
-/// A request that is written without what does not count, so that nobody copies it to drop that.
+/// A request that is serialized without the members that don't count, so that it need not be copied.
 struct Asked<'a> {
     body: &'a Value,
     leave_out: &'a [&'a str],
 }
 
-/// The members in which null is as good as absent (`docs/decisions.md` §9).
+/// The members in which null counts as absent (`docs/decisions.md` §9).
 const OURS: [&str; 2] = ["original_request", "metadata"];
 
 impl Serialize for Asked<'_> {

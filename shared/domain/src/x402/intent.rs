@@ -1,4 +1,4 @@
-//! What an agent asks, and what in the catalog it is about. Deliberately elsewhere: how a request is read
+//! What an agent asks for, and which entry of the catalog it means. Deliberately elsewhere: how a request is read
 //! (`shared/api/src/http/payment_body.rs`).
 
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
 pub struct Intent {
     /// The entry of the provider's requirement that would be paid.
     pub offer: Offer,
-    /// The agent's own ceiling.
+    /// The agent's own limit for this payment.
     pub max_payment: Amount,
     /// The provider call that is paid for.
     pub request: ProviderRequest,
@@ -19,31 +19,31 @@ pub struct Intent {
     pub service: Option<String>,
     /// The operation as it was named.
     pub operation: Option<OperationSlug>,
-    /// The page that a scrape or crawl is pointed at.
+    /// The page that a scrape or crawl is to fetch.
     pub target: Option<Target>,
-    /// What else the agent says of the call.
+    /// What else the agent states about the call.
     pub metadata: Metadata,
-    /// What makes this request this request.
+    /// Equal for equal requests.
     pub fingerprint: Fingerprint,
 }
 
-/// The catalog entry that an intent is about.
+/// The catalog entry that an intent means.
 #[derive(Clone, Copy, Debug)]
 pub struct CatalogMatch<'a> {
     /// The service.
     pub service: &'a Service,
-    /// The operation that is called; `None` where what is called is none of the service's, and so can't be paid.
+    /// The operation that is called; `None` if the call is no operation of the service, and so can't be paid.
     pub operation: Option<&'a Operation>,
 }
 
 impl<'a> CatalogMatch<'a> {
-    /// Finds what an intent is about (`docs/decisions.md` §3). What is called, by method and address, decides; the names that
-    /// the intent gives only narrow it, and must agree.
+    /// Finds the catalog entry that an intent means (`docs/decisions.md` §3). Method and address of the call decide;
+    /// the names that the intent gives only narrow the choice, and must agree.
     ///
-    /// Only services that are in the catalog, in its curated set and not disabled can be bought from: naming another one, or
-    /// calling a host where none of them is, is `service_not_found`. A call of an open service's host, or for a named one,
-    /// that is no operation of any is out of every scope: a purchase without an operation. Names that contradict what is
-    /// called are a malformed request.
+    /// Only services that are in the catalog, in its curated set and not disabled can be paid: naming another one, or
+    /// calling a host where none of them is, is `service_not_found`. A call to an open service's host, or for a named
+    /// service, that matches no operation is a catalog match without an operation, which is in no scope. Names that
+    /// contradict the call are a malformed request.
     pub fn of(intent: &'a Intent, catalog: &'a Catalog) -> Result<Self> {
         let ProviderRequest { method, url, .. } = &intent.request;
         let named = match &intent.service {

@@ -1,7 +1,7 @@
-//! The chains that Purser pays on, and the one token it pays with on each.
+//! The chains that Purser pays on, and the one token that it pays with on each.
 //!
-//! Everything that a signature binds besides the payment itself is pinned here: chain id, token address and the
-//! token's EIP-712 name and version. Nothing that a provider says about its token is ever signed (`docs/x402.md` §3.1).
+//! Everything that is signed besides the payment itself is pinned here: chain id, token address and the token's EIP-712
+//! name and version. Nothing that a provider says about its token is ever signed (`docs/x402.md` §3.1).
 
 use alloy_primitives::{Address, address};
 

@@ -1,8 +1,8 @@
-//! What an authorized payment looks like: the transfer that is signed, and the header that carries it to the provider.
+//! An authorized payment: the transfer that is signed, and the header that carries it to the provider.
 //!
 //! Both are derived from the decision. The transfer names the pinned token's chain, our wallet, the payee, the exact
-//! price, a deadline and our nonce; the header adds what the provider offered, echoed as it was. The same input gives the
-//! same bytes, so a replayed call answers what the first one did.
+//! price, a deadline and our nonce; the header adds what the provider offered, unchanged. The same input gives the same
+//! bytes, so a replayed call is answered as the first one was.
 //!
 //! Deliberately elsewhere: the signing itself and the nonce, which need keys (`shared/chain`).
 
@@ -14,7 +14,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json};
 use std::fmt;
 
-/// What of a settlement's terms is signed, and told with the payment.
+/// The terms of a settlement that are signed, or answered with the payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PaymentTerms {
     /// The settlement.
@@ -31,12 +31,11 @@ pub struct PaymentTerms {
     pub pay_to: Address,
     /// When it was authorized.
     pub authorized_at: Timestamp,
-    /// From when on the chain refuses it.
+    /// The chain refuses it from this time on.
     pub valid_before: Timestamp,
 }
 
-/// What an idempotency key keeps of the settlement that it is bound to: with the same request, all that its payment is
-/// made from.
+/// What an idempotency record keeps of its settlement: with the same request, everything that the payment is made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BoundPayment {
     /// The settlement.
@@ -45,14 +44,14 @@ pub struct BoundPayment {
     pub transaction: TransactionId,
     /// When it was authorized.
     pub authorized_at: Timestamp,
-    /// From when on the chain refuses it.
+    /// The chain refuses it from this time on.
     pub valid_before: Timestamp,
-    /// Which entry of the request's offer was chosen.
+    /// Which entry of the request's requirement was chosen.
     pub offer_index: u32,
 }
 
 impl PaymentTerms {
-    /// Those of a settlement.
+    /// The terms of a settlement.
     pub const fn of(terms: &Terms) -> Self {
         Self {
             settlement: terms.id,
@@ -66,7 +65,7 @@ impl PaymentTerms {
         }
     }
 
-    /// Those of an earlier call, from what its key keeps and the same request's offer.
+    /// The terms of an earlier call, from its idempotency record and the same request's offer.
     pub const fn again(bound: &BoundPayment, offer: &Offer, wallet: Address, network: Network) -> Self {
         Self {
             settlement: bound.settlement,
@@ -89,13 +88,13 @@ impl PaymentTerms {
 pub struct TransferAuthorization {
     /// The agent's wallet.
     pub from: Address,
-    /// Who is paid.
+    /// The payee.
     pub to: Address,
     /// How much.
     pub value: Amount,
     /// The token accepts the transfer in blocks whose time is below this, in whole seconds (EIP-3009).
     pub valid_before: Timestamp,
-    /// What makes this transfer possible only once, and recognizable on chain.
+    /// Makes this transfer possible only once, and identifies it on chain.
     pub nonce: B256,
 }
 
@@ -130,7 +129,7 @@ impl TransferAuthorization {
 
 /// A signed payment as the provider takes it: one request header.
 ///
-/// Who holds it can have the payment made, so its debug output shows the name only.
+/// Whoever holds it can submit the payment, so its debug output shows the name only.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PaymentHeader {
     /// `PAYMENT-SIGNATURE` in v2, `X-PAYMENT` in v1.
@@ -156,7 +155,7 @@ impl PaymentHeader {
             ),
             X402Version::V2 => ("PAYMENT-SIGNATURE", payload_v2(offer, signed)),
         };
-        // A map of `serde_json` is written in the order of its keys, so the bytes depend on the content alone.
+        // `serde_json` writes the members of a map sorted by key, so the bytes depend on the content alone.
         Self {
             name,
             value: STANDARD.encode(payload.to_string()),
@@ -165,8 +164,8 @@ impl PaymentHeader {
     }
 }
 
-/// x402 v2 specification, transports/http. `accepted` is the chosen entry unchanged: the server compares it with what it
-/// offered. `resource` and `extensions` are echoed when there were any; an extension that comes back altered is refused.
+/// x402 v2 specification, transports/http. `accepted` is the chosen entry unchanged: the server compares it with its
+/// offer. `resource` and `extensions` are echoed if there were any; a changed extension is refused.
 fn payload_v2(offer: &Offer, signed: Value) -> Value {
     let mut payload = Map::new();
     payload.insert("x402Version".to_owned(), json!(2));
@@ -180,7 +179,7 @@ fn payload_v2(offer: &Offer, signed: Value) -> Value {
     Value::Object(payload)
 }
 
-/// The name alone.
+/// Only the name.
 impl fmt::Debug for PaymentHeader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PaymentHeader")
@@ -208,7 +207,7 @@ mod tests {
         }
     }
 
-    /// The header for a requirement, given as text so that a test may choose the order of its keys.
+    /// The header for a requirement, given as text so that a test can choose the order of its keys.
     fn header(requirement: &str) -> PaymentHeader {
         let offer = Offer::choose(&parse_json(requirement.as_bytes()).unwrap(), NETWORK).unwrap();
         PaymentHeader::new(&offer, NETWORK, &authorization(), [0xab; 65])

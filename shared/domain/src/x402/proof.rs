@@ -1,33 +1,33 @@
-//! The provider's payment response, of which one thing is read: the transaction it names.
+//! The provider's payment response, of which only the transaction hash is read.
 //!
-//! Nothing in it is proof. A response may claim success where no money moved, and failure where it did; so the hash is
-//! only where to look, and the chain decides (`transfer.rs`). `success: false` therefore changes nothing: an honest
-//! facilitator that stopped waiting answers `settlement_pending` with the hash of a transaction that is mined later.
+//! Nothing in it is proof. A response may claim success where no money moved, and failure where it did; so the hash
+//! only says where to look, and the chain decides (`transfer.rs`). `success: false` therefore changes nothing: an
+//! honest facilitator that stopped waiting answers `settlement_pending` with the hash of a transaction mined later.
 //!
-//! Two kinds of wrong input are told apart. A response that can't be decoded, or names no EVM transaction, is the
-//! provider's doing and simply carries no hash. A value of the wrong type is the caller's mistake and a [`Problem`]. Where
-//! nothing was received there is no proof at all: [`is_no_proof`].
+//! Two kinds of wrong input are distinguished. A response that can't be decoded, or names no EVM transaction, is the
+//! provider's fault and counts as one without a hash. A value of the wrong type is the caller's mistake and a
+//! [`Problem`]. If nothing was received, there is no proof at all: [`is_no_proof`].
 
 use crate::{Problem, TxHash, parse_json};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
-/// The response headers of x402 v2 and v1; compared without regard to case, as header names are (RFC 9110 §5.1).
+/// The response headers of x402 v2 and v1; compared case-insensitively, as header names are (RFC 9110 §5.1).
 const HEADERS: [&str; 2] = ["PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE"];
 
-/// The longest header text that is decoded. Responses with the known extensions measure 1.5 KiB; 16 KiB is about where
-/// servers stop taking header lines.
+/// The longest header text that is decoded. Responses with the known extensions measure 1.5 KiB; 16 KiB is about the
+/// longest header line that servers accept.
 const MAX_TEXT_BYTES: usize = 16 * 1024;
 
-/// Where the response stands in a request body.
+/// The JSON Pointer of the response in a request body.
 const ROOT: &str = "/payment_response_header";
 
 /// The transaction that a provider's payment response names; `None` when it names none.
 ///
 /// The response is the header's text (base64 of JSON, or the JSON itself), the decoded object, or an object keyed by
-/// header name in any case with either of these, or with an array of the one text: clients that allow a header to be
-/// there several times give it so.
+/// header name in any case with either of these, or with an array of the one text: the form of clients that allow a
+/// header several times.
 pub fn transaction_hash_in(payment_response_header: &Value) -> Result<Option<TxHash>, Problem> {
     match payment_response_header {
         Value::String(text) => in_text(text, ROOT),
@@ -38,8 +38,8 @@ pub fn transaction_hash_in(payment_response_header: &Value) -> Result<Option<TxH
     }
 }
 
-/// Whether it holds no payment response at all, as where a provider sent none: a blank text, an empty object, or an object
-/// whose response headers are all as empty.
+/// Whether it holds no payment response at all, as when a provider sent none: a blank text, an empty object, or an
+/// object whose response headers are all empty in this sense.
 pub fn is_no_proof(payment_response_header: &Value) -> bool {
     match payment_response_header {
         Value::Null => true,
@@ -110,7 +110,7 @@ fn in_text(text: &str, path: &str) -> Result<Option<TxHash>, Problem> {
     Ok(response.as_ref().and_then(Value::as_object).and_then(in_response))
 }
 
-/// `transaction` of a `SettleResponse`, the same in v1 and v2; an empty string where nothing was sent to the chain.
+/// `transaction` of a `SettleResponse`, the same in v1 and v2; an empty string if nothing was sent to the chain.
 fn in_response(response: &Map<String, Value>) -> Option<TxHash> {
     TxHash::parse(response.get("transaction")?.as_str()?)
 }
@@ -224,7 +224,7 @@ mod tests {
             json!({"payment-response": "e30="}),
             json!({"payment-response": "", "x-payment-response": "e30="}),
             json!({"payment-response": "", "transaction": HASH}),
-            // The caller's mistakes, which are told as such.
+            // The caller's mistakes, reported as problems.
             json!([]),
             json!([""]),
             json!({"payment-response": []}),
@@ -281,7 +281,7 @@ mod tests {
     }
 
     proptest! {
-        /// No text makes the reader fail in another way than saying that it is too long.
+        /// The reader fails on no text, except one that is too long.
         #[test]
         fn any_text_is_read(text in ".*") {
             let too_long = text.len() > MAX_TEXT_BYTES;

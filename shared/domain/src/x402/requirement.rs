@@ -1,11 +1,11 @@
-//! What a provider asks to be paid: the decoded x402 object, v1 or v2, and the one entry of it that is judged and signed.
+//! What a provider asks: the decoded x402 object, v1 or v2, and the one entry of it that is checked and signed.
 //!
-//! A provider offers several ways to pay. [`Offer::choose`] keeps those that Purser can make, takes the cheapest, and
-//! from then on there is one entry: it is the one that is compared with the limits, and the one that is signed. What is
-//! read is only the price, the payee and the time; what the entry says about its token is compared with what we have
-//! pinned ([`Network::token`]) and never used. Fields that we don't know are ignored, as protocol versions add some.
+//! A provider offers several ways to pay. [`Offer::choose`] keeps those that Purser can make and takes the cheapest;
+//! from then on there is one entry, which is both compared with the limits and signed. Only the price, the payee and
+//! the time are used; what the entry says about its token is compared with the pinned token ([`Network::token`]) and
+//! never used. Unknown fields are ignored, as protocol versions add some.
 //!
-//! Deliberately elsewhere: the catalog's view of the payee and the price (`evaluate.rs`) and the header that goes back
+//! Deliberately elsewhere: the catalog's check of the payee and the price (`evaluate.rs`) and the header that goes back
 //! to the provider (`payment.rs`).
 
 use crate::{Address, Amount, Fields, Network, Problem, parse_address};
@@ -40,7 +40,7 @@ impl X402Version {
             .find(|version| u64::from(version.number()) == number)
     }
 
-    /// What this version calls a network: v1 has names, v2 has CAIP-2 ids.
+    /// The name of a network in this version: v1 has names, v2 has CAIP-2 ids.
     const fn name_of(self, network: Network) -> &'static str {
         match self {
             Self::V1 => network.name(),
@@ -57,16 +57,16 @@ impl X402Version {
     }
 }
 
-/// The only payment scheme that is paid: one transfer of exactly the price.
+/// The only payment scheme that Purser pays: one transfer of exactly the price.
 pub(crate) const SCHEME: &str = "exact";
 
-/// The most entries that are looked at. Providers offer a handful; the bound keeps the list of problems readable.
+/// The most entries that are read. Providers offer a handful; the bound keeps the list of problems readable.
 const MAX_ENTRIES: usize = 64;
 
-/// Where the requirement stands in a request body.
+/// The JSON Pointer of the requirement in a request body.
 const ROOT: &str = "/payment_requirement";
 
-/// The one entry of a provider's requirement that is judged and signed.
+/// The one entry of a provider's requirement that is checked and signed.
 ///
 /// It can be paid by one EIP-3009 transfer of the pinned token on the configured network; [`Offer::choose`] and
 /// [`Offer::at`] make no other.
@@ -82,19 +82,19 @@ pub struct Offer {
     extensions: Option<Value>,
 }
 
-/// Why nothing of a requirement can be paid.
+/// Why no entry of a requirement can be paid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoOffer {
-    /// Of several reasons the one of the entry that is closest to what is paid.
+    /// The reason of the entry that is closest to payable.
     pub reason: NoOfferReason,
     /// What is wrong with each entry.
     pub problems: Vec<Problem>,
 }
 
-/// How far a requirement is from one that is paid, the closest first.
+/// How far a requirement is from a payable one, the closest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NoOfferReason {
-    /// It offers a payment of ours, with something in it that we refuse.
+    /// It offers a payment that Purser makes, with something in it that is refused.
     NotPayable,
     /// It wants another token than the pinned one.
     OtherToken,
@@ -113,11 +113,11 @@ impl NoOfferReason {
 }
 
 impl Offer {
-    /// The cheapest entry that can be paid on `network`, the first among equals; when there is none, why not, for each
+    /// The cheapest entry that can be paid on `network`, the first of equals; if there is none, why not, for each
     /// entry.
     ///
-    /// `requirement` is a v1 or v2 object with its `accepts`, or one bare entry. An entry that is malformed can't be
-    /// paid and does not spoil the others.
+    /// `requirement` is a v1 or v2 object with its `accepts`, or one bare entry. A malformed entry can't be paid, but
+    /// does not make the others unpayable.
     pub fn choose(requirement: &Value, network: Network) -> Result<Self, NoOffer> {
         let requirement = Requirement::read(requirement)?;
         let mut cheapest: Option<(usize, EntryTerms)> = None;
@@ -140,7 +140,7 @@ impl Offer {
             .ok_or(none)
     }
 
-    /// The entry that was chosen before, for a replay of the same requirement; `None` when it is not there or can't be
+    /// The entry that was chosen before, for a replay of the same requirement; `None` if it is missing or can't be
     /// paid.
     pub fn at(requirement: &Value, network: Network, index: u32) -> Option<Self> {
         let (requirement, index) = (Requirement::read(requirement).ok()?, usize::try_from(index).ok()?);
@@ -162,7 +162,7 @@ impl Offer {
         self.amount
     }
 
-    /// Who is paid.
+    /// The payee.
     pub const fn pay_to(&self) -> Address {
         self.pay_to
     }
@@ -172,7 +172,7 @@ impl Offer {
         self.max_timeout_secs
     }
 
-    /// The entry as the provider wrote it. It is echoed as `accepted`, which the provider compares with what it offered.
+    /// The entry as the provider wrote it. It is echoed as `accepted`, which the provider compares with its offer.
     pub const fn entry(&self) -> &Value {
         &self.entry
     }
@@ -182,17 +182,17 @@ impl Offer {
         self.resource.as_ref()
     }
 
-    /// The `extensions` of a v2 requirement, to be echoed; we add nothing to them and act on none.
+    /// The `extensions` of a v2 requirement, to be echoed; Purser adds nothing to them and acts on none.
     pub const fn extensions(&self) -> Option<&Value> {
         self.extensions.as_ref()
     }
 }
 
-/// A requirement whose outer form is right; its entries have not been looked at.
+/// A requirement whose outer form is right; its entries have not been read.
 struct Requirement<'a> {
     version: X402Version,
     entries: &'a [Value],
-    /// Whether the requirement is its own one entry.
+    /// Whether the requirement is itself the one entry.
     bare: bool,
     resource: Option<&'a Value>,
     extensions: Option<&'a Value>,
@@ -243,7 +243,7 @@ impl<'a> Requirement<'a> {
             .map_err(|problems| NoOfferReason::NotX402.with(problems))
     }
 
-    /// One entry without its object; which version it is, its price member tells.
+    /// One entry without its object; its price member shows which version it is.
     fn read_bare(value: &'a Value, mut fields: Fields<'a>, stated: Option<X402Version>) -> Result<Self, NoOffer> {
         let [v1, v2] = X402Version::ALL.map(|version| fields.get(version.price_member()).is_some());
         let version = match (v1, v2) {
@@ -275,7 +275,7 @@ impl<'a> Requirement<'a> {
             );
         }
         fields.finish().map_err(|problems| match *problems {
-            // All that is wrong is that it has two prices.
+            // The only problem is that it has two prices.
             [_] if v1 && v2 => NoOfferReason::NotPayable.with(problems),
             _ => NoOfferReason::NotX402.with(problems),
         })?;
@@ -288,7 +288,7 @@ impl<'a> Requirement<'a> {
         })
     }
 
-    /// The terms that an entry makes, or every reason why it can't be paid.
+    /// The terms of an entry, or every reason why it can't be paid.
     fn terms(&self, index: usize, network: Network) -> Result<EntryTerms, NoOffer> {
         let path = if self.bare {
             Cow::Borrowed(ROOT)
@@ -316,7 +316,7 @@ impl<'a> Requirement<'a> {
     }
 }
 
-/// What is read of an entry; everything else in it has been found to be as it must be.
+/// What is read of an entry; everything else in it has been checked.
 struct EntryTerms {
     amount: Amount,
     pay_to: Address,
@@ -327,7 +327,7 @@ impl EntryTerms {
     fn read(entry: &Value, path: &str, version: X402Version, network: Network) -> Result<Self, NoOffer> {
         let fields_of = || Fields::of(entry, path).map_err(|problem| NoOfferReason::NotPayable.with(vec![problem]));
 
-        // Another scheme or network gives the remaining members another meaning, so there is no more to say.
+        // With another scheme or network the other members mean something else, so they are not checked.
         let mut kind = fields_of()?;
         let same_scheme = must_be(&mut kind, "scheme", SCHEME);
         must_be(&mut kind, "network", version.name_of(network));
@@ -389,7 +389,7 @@ impl EntryTerms {
 /// The domain is compared and never signed. In v2 it is required, because the reference facilitator refuses a payment
 /// whose requirement lacks it (`invalid_exact_evm_missing_eip712_domain`); v1 facilitators know the domain of USDC
 /// themselves and v1 leaves `extra` optional. The switches are a whitelist: client libraries take every
-/// `assetTransferMethod` they don't know for EIP-3009, and would sign a transfer for an offer that means another thing.
+/// `assetTransferMethod` that they don't know for EIP-3009, and would sign a transfer for another kind of offer.
 fn read_extra(entry: &mut Fields<'_>, version: X402Version, network: Network) {
     let Some(extra) = entry.get("extra") else {
         if version == X402Version::V2 {
@@ -420,13 +420,13 @@ fn read_address(value: &Value) -> Result<Address, String> {
     parse_address(text).map_err(|error| error.to_string())
 }
 
-/// A JSON number that is a whole number, however it is spelled: `60` and, as the reference library accepts, `60.0`.
+/// A JSON number that is a whole number, written as `60` or, as the reference library accepts, `60.0`.
 fn whole_number(value: &Value) -> Option<u64> {
     // `f64` writes itself without a fraction exactly when it has none, so no float arithmetic is needed.
     value.as_u64().or_else(|| value.as_f64()?.to_string().parse().ok())
 }
 
-/// Whether the member is exactly this text; notes a problem unless it is.
+/// Whether the member is exactly this text; records a problem if not.
 fn must_be(fields: &mut Fields<'_>, name: &str, text: &str) -> bool {
     let is_text = fields.get(name).and_then(Value::as_str) == Some(text);
     if !is_text {
@@ -477,7 +477,7 @@ mod tests {
         entry
     }
 
-    /// The JSON Pointers of what is wrong, relative to the requirement; empty when it can be paid.
+    /// The JSON Pointers of the problems, relative to the requirement; empty if it can be paid.
     fn wrong(requirement: &Value) -> Vec<String> {
         let problems = Offer::choose(requirement, NETWORK).err().map(|none| none.problems);
         problems
@@ -560,7 +560,7 @@ mod tests {
     fn an_entry_is_read_strictly() {
         let lower = json!(USDC.to_lowercase());
         let cases = [
-            // What is tolerated.
+            // Accepted.
             ("/maxTimeoutSeconds", Some(json!(60.0)), true),
             ("/maxTimeoutSeconds", Some(json!(u32::MAX)), true),
             ("/amount", Some(json!("9007199254740991")), true),
@@ -569,7 +569,7 @@ mod tests {
             ("/extra/assetTransferMethod", Some(json!("eip3009")), true),
             ("/extra/paymentFlow", Some(json!("authorization")), true),
             ("/extra/anything", Some(json!(1)), true),
-            // What is not.
+            // Refused.
             ("/scheme", None, false),
             ("/scheme", Some(json!("Exact")), false),
             ("/scheme", Some(json!("upto")), false),
@@ -683,7 +683,7 @@ mod tests {
                 json!({"x402Version": 2, "accepts": [v2_entry()], "extensions": 1, "resource": "x"}),
                 vec!["/extensions", "/resource"],
             ),
-            // In v1 these names mean nothing.
+            // In v1 these members mean nothing.
             (
                 json!({"x402Version": 1, "accepts": [v1_entry()], "extensions": 1, "resource": "x"}),
                 vec![],
@@ -710,12 +710,12 @@ mod tests {
         });
         assert!(Offer::choose(&mainnet, Network::Base).is_ok());
         assert!(Offer::choose(&mainnet, NETWORK).is_err());
-        // The name of the other chain's token would make a signature that nobody can use.
+        // The name of the other chain's token would make an unusable signature.
         assert!(Offer::choose(&with(mainnet, "/extra/name", Some(json!("USDC"))), Network::Base).is_err());
     }
 
     proptest! {
-        /// Whatever the prices, what is chosen is a cheapest one, and no equally cheap one stands before it.
+        /// For any prices, a cheapest entry is chosen, and no equally cheap one is before it.
         #[test]
         fn nothing_cheaper_is_passed_over(prices in prop::collection::vec(1_u64..6, 1..12)) {
             let entries: Vec<Value> =
