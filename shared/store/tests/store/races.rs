@@ -1,4 +1,4 @@
-//! Many at once, with and without DynamoDB's conflict rule: never more than the cap, never twice.
+//! Concurrent payments, with and without DynamoDB's conflict rule: never above the cap, never paid twice.
 
 use crate::{assert_sound, at_once, count, ledger_with, request};
 use purser_domain::{Agent, Duration, EnabledService, Timestamp};
@@ -17,7 +17,7 @@ use std::{
     time,
 };
 
-/// Transactions that hold their items as long as DynamoDB's do.
+/// Transactions that hold their items for as long as in DynamoDB.
 const CONFLICTS: ProxyConfig = ProxyConfig {
     hold: Some(time::Duration::from_millis(4)),
     latency: time::Duration::ZERO,
@@ -131,7 +131,7 @@ async fn of_many_edits_of_one_version_one_is_stored() {
     assert_sound(&emulator).await;
 }
 
-/// A generator of its own, so that a failure names its seed.
+/// A seeded random generator, so that a failure names its seed.
 struct Dice(u64);
 
 impl Dice {
@@ -148,7 +148,7 @@ impl Dice {
     }
 }
 
-/// Workers with clocks that differ spend, roll out, and confirm for several days of one window.
+/// Workers with different clocks spend, evict and confirm for several days in one window.
 async fn chaos(seed: u64, skew: Duration, conflicts: bool) {
     const CAP: u64 = 2_000;
     let (emulator, direct) = ledger_with(CAP, CAP).await;
@@ -201,7 +201,7 @@ async fn the_cap_holds_with_clocks_apart_where_transactions_meet() {
     chaos(4, sample::secs(1_800), true).await;
 }
 
-/// Every decision equals that of a plain list of what was spent.
+/// Every decision equals that of a reference model, a plain list of the spends.
 #[tokio::test]
 async fn decisions_equal_those_of_a_plain_list() {
     const CAP: u64 = 1_000;
@@ -212,7 +212,7 @@ async fn decisions_equal_those_of_a_plain_list() {
         let mut now = sample::start().micros();
         let mut spends: Vec<(i64, u64)> = Vec::new();
         for round in 0..200 {
-            // Now and then exactly to the instant of a roll-off, or one microsecond before it.
+            // Sometimes exactly to the time when an entry rolls out, or one microsecond before it.
             let next = spends.iter().map(|(at, _)| at + day).find(|free| *free > now);
             now = match (dice.roll(8), next) {
                 (0, Some(free)) => free,
