@@ -1,11 +1,11 @@
-//! What is remembered: DynamoDB items, their keys, their conditions and the transactions that move them together.
+//! Persistence in DynamoDB: items, their keys, their conditions, and the transactions that write them together.
 //!
 //! Always true here:
-//! - a write carries its guard: its condition names the state and version that the decision was made on;
-//! - a payment is one transaction: the window, its entry, the settlement, the idempotency key and the approval move
+//! - a write is conditional: its condition names the state and version that the decision was made on;
+//! - a payment is one transaction: the window, its entry, the settlement, the idempotency key and the approval change
 //!   together or not at all;
-//! - `W.total` is the sum of the window's entries that exist, and an entry exists exactly while it counts;
-//! - what a decision rests on is read strongly consistent and never cached, and any torn read is caught by a condition;
+//! - `W.total` is the sum of the window's existing entries, and an entry exists exactly while it counts;
+//! - what a decision reads is strongly consistent and never cached, and a condition detects any torn read;
 //! - nothing that money depends on expires by TTL, and no decision reads an index.
 //!
 //! ```text
@@ -15,8 +15,10 @@
 //!             └────────▶ record
 //! ```
 //!
-//! Tables: the ledger (`pk`, `sk`, indexes `hold` and `owner`), the decisions (`pk`, `sk`), the catalog (`pk`) and the throttle (`pk`).
-//! Deliberately elsewhere: what is allowed (`shared/domain`), HTTP and clocks (`shared/api`), the chain (`shared/chain`).
+//! Tables: the ledger (`pk`, `sk`, indexes `hold` and `owner`), the decisions (`pk`, `sk`), the catalog (`pk`) and the
+//! throttle (`pk`).
+//!
+//! Deliberately elsewhere: the policy (`shared/domain`), HTTP and clocks (`shared/api`), the chain (`shared/chain`).
 
 mod catalog;
 mod codec;

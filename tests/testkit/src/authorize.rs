@@ -1,5 +1,5 @@
-//! Authorize without HTTP, a chain or a catalog: what `functions/payments` does with the store and the evaluator, as
-//! plainly as it can be said.
+//! Authorize without HTTP, chain or catalog: what `functions/payments` does with the store and the evaluator, in the
+//! simplest form.
 
 use crate::sample;
 use purser_domain::{
@@ -11,7 +11,7 @@ use purser_store::{
     Backoff, DecisionInputs, DecisionKeys, Escalated, IdempotencyRecord, Ledger, Reserved, ServiceState,
 };
 
-/// How many approvals of an agent may wait for a person.
+/// The most approvals of an agent that may wait for a person.
 pub const MOST_WAITING: u32 = 20;
 
 /// A request to authorize.
@@ -19,15 +19,15 @@ pub const MOST_WAITING: u32 = 20;
 pub struct Request {
     /// Who pays.
     pub agent: AgentId,
-    /// For what.
+    /// The service that is paid.
     pub service: ServiceId,
-    /// How much, in micro-units.
+    /// The amount, in micro-units.
     pub amount: u64,
-    /// Under which idempotency key.
+    /// The idempotency key.
     pub key: String,
-    /// What else is asked; part of the fingerprint.
+    /// The rest of the request; part of the fingerprint.
     pub body: String,
-    /// What a person approved.
+    /// The approval that the request carries.
     pub approval: Option<ApprovalId>,
 }
 
@@ -42,13 +42,13 @@ pub enum Answer {
     KeyReused(Option<SettlementId>),
     /// The approval was used for that payment.
     ApprovalUsed(SettlementId),
-    /// It waits, was refused, has expired, or is for something else.
+    /// The approval is pending, rejected, expired, or for another request.
     ApprovalNotUsable,
-    /// Waits for a person: staged, joined or repeated.
+    /// Waits for a person: the approval is new, joined or repeated.
     Waits(ApprovalId),
-    /// The window is full; what counts, and when the amount fits.
+    /// The window is full.
     Full {
-        /// What counts.
+        /// The sum that counts now.
         live: Amount,
         /// When the amount fits.
         fits: RetryAt,
@@ -70,7 +70,7 @@ impl Request {
         }
     }
 
-    /// What makes it the same request.
+    /// The fingerprint of the request.
     pub fn fingerprint(&self) -> Fingerprint {
         sample::intent(self.amount, &self.body).fingerprint
     }
@@ -83,7 +83,7 @@ impl Request {
     }
 }
 
-/// Carries a request out, as often as it takes.
+/// Authorizes a request; retries until it is decided.
 pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> purser_domain::Result<Answer> {
     let key = Fingerprint::of_text(&request.key);
     let ask = DecisionKeys {
@@ -133,7 +133,7 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
     }
 }
 
-/// Leave to make a payment, decided now and not yet used. What it rests on is kept for the rest of the test's process.
+/// A grant that is decided now and not yet reserved. Its inputs are leaked for the rest of the test's process.
 pub async fn grant(ledger: &Ledger, request: &Request, now: Timestamp) -> (Grant<'static>, Terms) {
     let key = Fingerprint::of_text(&request.key);
     let ask = DecisionKeys {
@@ -254,7 +254,7 @@ fn record(denial: &Denial, request: &Request, at: Timestamp) -> DecisionRecord {
     }
 }
 
-/// The answer to a refusal once it is exact; `None` to look again.
+/// The answer to a refusal once it is exact; `None` to read and decide again.
 async fn refused(
     ledger: &Ledger,
     service_state: &ServiceState,

@@ -9,7 +9,7 @@ use std::thread;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-/// A database in memory, empty but for the tables of `template.yaml`.
+/// A database in memory with the tables of `template.yaml`, all empty.
 pub fn database() -> Database {
     static TEMPLATE: LazyLock<Template> = LazyLock::new(Template::of_repository);
     let database = Database::memory().expect("a database");
@@ -17,10 +17,10 @@ pub fn database() -> Database {
     database
 }
 
-/// A running database; it stops when this is dropped, and everything in it is gone. It runs on a thread of its own: it
-/// does its work on the threads that serve it, and would starve others.
+/// A running database; it stops when this is dropped, and its data is lost. It has its own thread: it works on the
+/// threads that serve it, and would starve other tasks.
 pub struct DynamoDb {
-    /// Where it listens.
+    /// Its URL.
     pub url: String,
     _stop: oneshot::Sender<()>,
 }

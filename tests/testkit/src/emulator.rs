@@ -1,4 +1,4 @@
-//! DynamoDB as the tests of one crate have it: a database of their own, clients of it, and what it all cost.
+//! DynamoDB for the tests of one crate: a database of their own, its clients, and what they consumed.
 
 use crate::{DynamoDb, Proxy, ProxyConfig, Units};
 use aws_sdk_dynamodb::Client;
@@ -12,18 +12,18 @@ pub const LEDGER: &str = "LedgerTable";
 pub const DECISIONS: &str = "DecisionsTable";
 /// The table of services.
 pub const CATALOG: &str = "CatalogTable";
-/// The table of what expires soon.
+/// The table of throttle counters and key uses.
 pub const THROTTLE: &str = "ThrottleTable";
 
-/// An emulator of its own, empty but for the tables. It serves until the process ends: its clients may outlive it.
+/// An emulator of its own with empty tables. It serves until the process ends: its clients may outlive it.
 pub struct Emulator {
-    /// Where it listens.
+    /// Its URL.
     pub url: String,
     /// The shipped client.
     pub client: Client,
 }
 
-/// Counts what goes through the proxy in front of an emulator.
+/// Measures the calls through the proxy in front of an emulator.
 pub struct Meter(Proxy);
 
 /// What was consumed since it was last taken.
@@ -36,7 +36,7 @@ pub struct Consumed {
 }
 
 impl Meter {
-    /// What was consumed, and starts anew.
+    /// Returns what was consumed, and resets the meter.
     pub fn take(&self) -> Consumed {
         let mut calls = self.0.calls().take();
         calls.retain(|call| call.units != Units::default());
@@ -69,18 +69,18 @@ impl Emulator {
         }
     }
 
-    /// The same database, and a meter of what its clients consume from here on.
+    /// The same database, and a meter of what its clients consume from now on.
     pub async fn metered(&self) -> (Self, Meter) {
         let proxy = Proxy::start(self.url.clone(), ProxyConfig::default()).await;
         (Self::at(proxy.url.clone()), Meter(proxy))
     }
 
-    /// The ledger, straight.
+    /// The ledger, without a proxy.
     pub fn ledger(&self) -> Ledger {
         Ledger::new(self.client.clone(), LEDGER, DECISIONS)
     }
 
-    /// The ledger behind a proxy that behaves like that.
+    /// The ledger behind a proxy with this configuration.
     pub async fn ledger_behind(&self, config: ProxyConfig) -> (Ledger, Proxy) {
         let proxy = Proxy::start(self.url.clone(), config).await;
         (Ledger::new(client(&proxy.url), LEDGER, DECISIONS), proxy)
@@ -91,7 +91,7 @@ impl Emulator {
         CatalogTable::new(self.client.clone(), CATALOG)
     }
 
-    /// When keys were last used.
+    /// The last uses of agent keys.
     pub fn key_uses(&self) -> KeyUses {
         KeyUses::new(self.client.clone(), THROTTLE)
     }
@@ -102,7 +102,7 @@ impl Emulator {
     }
 }
 
-/// The variables by which a function finds a database and a Secrets Manager.
+/// The environment variables that point a function to a database and a Secrets Manager.
 pub fn environment(dynamodb: &str, secrets: &str) -> impl Iterator<Item = (&'static str, String)> {
     [
         ("AWS_REGION", "eu-west-1"),

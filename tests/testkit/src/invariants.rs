@@ -1,12 +1,12 @@
-//! The laws of `docs/data-model.md`, checked against everything that is stored. It reads items by itself, not with the
-//! code under test. Run it while nothing is being written.
+//! The invariants of `docs/data-model.md`, checked on everything that is stored. It reads the items by itself, not with
+//! the code under test. Run it while nothing is being written.
 
 use aws_sdk_dynamodb::{Client, types::AttributeValue};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 type Item = HashMap<String, AttributeValue>;
 
-/// What holds an entry's place: partition of the window, settlement.
+/// The window entries by partition of the window and settlement.
 type Entries = BTreeMap<(String, String), Entry>;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,7 +15,7 @@ struct Entry {
     amount: i64,
 }
 
-/// What the invariants say of a ledger table. Empty when all of them hold.
+/// The violated invariants of a ledger table. Empty when all hold.
 pub async fn violations(db: &Client, table: &str) -> Vec<String> {
     let items = scan(db, table, None).await;
     let ledger = Parsed::new(&items);
@@ -35,14 +35,14 @@ pub async fn violations(db: &Client, table: &str) -> Vec<String> {
     found
 }
 
-/// The invariants hold.
+/// Asserts that the invariants hold.
 pub async fn assert_hold(db: &Client, table: &str) {
     let found = violations(db, table).await;
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// The most that was authorized within any `length` of recorded time by an agent for a service: I2 in its order-free form,
-/// for a cap that never changed.
+/// The most that an agent authorized for a service within any `length` of recorded time: I2 in its order-free form, for
+/// a cap that never changed.
 pub async fn most_within(db: &Client, table: &str, service: &str, length: i64) -> i64 {
     let items = scan(db, table, None).await;
     let ledger = Parsed::new(&items);
@@ -106,7 +106,8 @@ impl<'a> Parsed<'a> {
             .copied()
     }
 
-    /// I15, but for time: what is in an agent's set is its approval, and what still waits and was asked last is in it.
+    /// I15, with the newest creation time as the current time: every id in a set is of an approval of that agent, and
+    /// every approval that is pending and not expired is in its agent's set.
     fn what_waits_is_in_its_agents_set(&self, found: &mut Vec<String>) {
         let mut sets: BTreeSet<(String, String)> = BTreeSet::new();
         for item in &self.waiting {
@@ -130,7 +131,7 @@ impl<'a> Parsed<'a> {
         }
     }
 
-    /// I1, first half: `total` is the sum of the entries that exist. I10: none is older than what was cleared.
+    /// I1, first half: `total` is the sum of the existing entries. I10: none is older than what was cleared.
     fn totals_are_sums(&self, found: &mut Vec<String>) {
         let mut sums: BTreeMap<&str, i64> = self.windows.keys().map(|partition| (*partition, 0)).collect();
         for ((partition, settlement), entry) in &self.entries {
@@ -194,7 +195,7 @@ impl<'a> Parsed<'a> {
         }
     }
 
-    /// I3 and I9: settlements and keys that authorized are one to one.
+    /// I3 and I9: settlements and idempotency records of kind allow are one to one.
     fn keys_name_settlements(&self, found: &mut Vec<String>) {
         let hex = |item: &Item, name| hex(bytes(item, name));
         let pair = |agent: &str, key: &str, id: &str| (agent.to_owned(), key.to_owned(), id.to_owned());
@@ -262,8 +263,8 @@ impl<'a> Parsed<'a> {
         }
     }
 
-    /// I14: the index names every settlement that is authorized, none that has expired, and of the confirmed those that are
-    /// watched, in the place of their block.
+    /// I14: the index has every authorized settlement, no expired one, and the confirmed ones that are watched, under
+    /// their block.
     fn the_index_names(&self, indexed: &BTreeSet<String>, found: &mut Vec<String>) {
         for settlement in &self.settlements {
             let id = text(settlement, "sk");
@@ -288,7 +289,7 @@ impl<'a> Parsed<'a> {
     }
 }
 
-/// When the windows count a settlement.
+/// The time at which the windows count a settlement.
 fn counted_at(settlement: &Item) -> i64 {
     let name = if settlement.contains_key("ct") { "ct" } else { "t" };
     number(settlement, name)
@@ -323,7 +324,7 @@ pub fn size(item: &Item) -> usize {
 fn value_size(value: &AttributeValue) -> usize {
     match value {
         AttributeValue::S(text) => text.len(),
-        // Two digits a byte, and one byte more.
+        // Two digits a byte, plus one byte.
         AttributeValue::N(digits) => digits.len().div_ceil(2) + 1,
         AttributeValue::B(bytes) => bytes.as_ref().len(),
         AttributeValue::L(values) => 3 + values.iter().map(|value| 1 + value_size(value)).sum::<usize>(),

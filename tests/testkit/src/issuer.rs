@@ -1,6 +1,6 @@
-//! An OpenID Connect issuer, as far as whoever verifies its tokens sees it: its description, its keys, a token endpoint; and
-//! the keys that it signs with. People sign in elsewhere: at the local stack's (`infra/local/src/issuer.rs`), which is built
-//! on this one, or at none, where a test signs their tokens.
+//! An OpenID Connect issuer, as far as a verifier of its tokens needs it: discovery, keys, a token endpoint; and its
+//! signing keys. People don't sign in here: the local stack has a sign-in on top of this one
+//! (`infra/local/src/issuer.rs`); tests sign their tokens directly.
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeySize;
@@ -29,7 +29,7 @@ enum Pair {
 }
 
 impl Signer {
-    /// A new P-256 key of that name.
+    /// A new P-256 key with this `kid`.
     pub fn es256(kid: &str) -> Self {
         let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).expect("a key");
         Self {
@@ -38,7 +38,7 @@ impl Signer {
         }
     }
 
-    /// A new RSA key of that name.
+    /// A new RSA key with this `kid`.
     pub fn rs256(kid: &str) -> Self {
         Self {
             kid: Some(kid.to_owned()),
@@ -46,7 +46,7 @@ impl Signer {
         }
     }
 
-    /// The same key, which goes without a name.
+    /// The same key, without a `kid`.
     pub fn unnamed(self) -> Self {
         Self { kid: None, ..self }
     }
@@ -81,7 +81,7 @@ impl Signer {
         jwk
     }
 
-    /// The bytes of the public key, as somebody who mistakes them for a shared secret would use them.
+    /// The bytes of the public key, for a test that misuses them as a shared secret.
     pub fn public_bytes(&self) -> Vec<u8> {
         match &self.pair {
             Pair::Es256(pair) => pair.public_key().as_ref().to_vec(),
@@ -98,7 +98,7 @@ impl Signer {
         self.token_with(&header, claims)
     }
 
-    /// A token with this header, whatever it says; the signature is this key's.
+    /// A token with any header, signed by this key.
     pub fn token_with(&self, header: &Value, claims: &Value) -> String {
         token_with(header, claims, |message| self.sign(message))
     }
@@ -118,43 +118,43 @@ impl Signer {
     }
 }
 
-/// A token of any kind (RFC 7515 §3.1).
+/// A token with any header, claims and signature (RFC 7515 §3.1).
 pub fn token_with(header: &Value, claims: &Value, sign: impl FnOnce(&[u8]) -> Vec<u8>) -> String {
     let message = format!("{}.{}", encoded(header.to_string()), encoded(claims.to_string()));
     let signature = encoded(sign(message.as_bytes()));
     format!("{message}.{signature}")
 }
 
-/// Bytes as tokens write them.
+/// Bytes in the encoding of tokens: base64url without padding.
 pub fn encoded(bytes: impl AsRef<[u8]>) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// What a client posts to the token endpoint, by name.
+/// The form parameters that a client posts to the token endpoint.
 pub type Parameters = BTreeMap<String, String>;
 
-/// What becomes of what a client posts: status and body.
+/// The token endpoint: from the posted parameters to status and body.
 type TokenEndpoint = Box<dyn FnMut(&Parameters) -> (u16, String) + Send>;
 
-/// What the issuer answers from now on.
+/// What the issuer answers.
 pub struct IssuerScript {
-    /// Whether it answers at all, and not 503.
+    /// Whether it is up; 503 if not.
     pub up: bool,
-    /// How long an answer takes.
+    /// The delay of each answer.
     pub delay: Duration,
-    /// Its description.
+    /// Its discovery document.
     pub discovery: Value,
     /// Its keys.
     pub jwks: Value,
     /// The token endpoint.
     pub token: TokenEndpoint,
-    /// How often it was asked for its description, or would have been, had it answered.
+    /// How often its discovery document was requested, also while it was down.
     pub asked: u32,
-    /// The last form that the token endpoint was sent.
+    /// The last form posted to the token endpoint.
     pub form: Parameters,
 }
 
-/// An issuer that answers at `address`. Clones are the same one.
+/// An issuer at `address`. Clones share its state.
 #[derive(Clone)]
 pub struct TestIssuer {
     /// Its address, which is the `iss` of its tokens.
@@ -163,10 +163,10 @@ pub struct TestIssuer {
 }
 
 impl TestIssuer {
-    /// The client that it knows.
+    /// The id of its only client.
     pub const CLIENT: &'static str = "purser-dashboard";
 
-    /// An issuer with these keys, which is served at that address by whoever makes it.
+    /// An issuer with these keys; the caller serves it at this address.
     pub fn new(address: &str, keys: &[&Signer]) -> Self {
         let below = |path: &str| format!("{address}{path}");
         let script = IssuerScript {
@@ -217,7 +217,7 @@ impl TestIssuer {
         issuer
     }
 
-    /// Its description and its keys.
+    /// The routes of its discovery document and its keys.
     pub fn router(&self) -> Router {
         Router::new()
             .route("/.well-known/openid-configuration", get(discovery))
@@ -230,13 +230,13 @@ impl TestIssuer {
         change(&mut self.script.lock().expect("not poisoned"))
     }
 
-    /// Publishes these keys (RFC 7517 §5), and no others.
+    /// Publishes exactly these keys (RFC 7517 §5).
     pub fn publish(&self, keys: &[&Signer]) {
         let keys: Vec<Value> = keys.iter().map(|key| key.jwk()).collect();
         self.set(|script| script.jwks = json!({"keys": keys}));
     }
 
-    /// How often it was asked since the last time.
+    /// How often its discovery document was requested since the last call of this.
     pub fn asked(&self) -> u32 {
         self.set(|script| std::mem::take(&mut script.asked))
     }
@@ -268,6 +268,6 @@ async fn token(State(issuer): State<TestIssuer>, Form(form): Form<Parameters>) -
         (script.token)(&script.form)
     });
     let status = StatusCode::from_u16(status).expect("a status");
-    // Where a redirect would lead.
+    // The target, if the status is a redirect.
     (status, [(header::LOCATION, "/jwks.json")], body).into_response()
 }

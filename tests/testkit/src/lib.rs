@@ -1,11 +1,11 @@
-//! Stand-ins for what is outside of the service, one of each: the issuer of sessions, Secrets Manager, DynamoDB, the
-//! chain's node; a proxy that counts and fails calls of any of them; and the sample values that tests share.
+//! Test doubles of what is outside of the service, one of each: the issuer of sessions, Secrets Manager, DynamoDB, the
+//! chain's node; a proxy that records calls of any of them and makes them fail; and sample values for tests.
 //!
 //! They speak the wire protocols on loopback and take plain values, so the crates under test can use them in their unit
-//! tests. By default they are honest; a test has one lie where it needs it. The local stack is made of the same ones.
+//! tests. By default they behave correctly; a test injects one fault where it needs it. The local stack uses them too.
 //!
-//! Deliberately elsewhere: the simulation's chain and network (`tests/sim`), and running stacks (`tests/src`). Nothing that
-//! is deployed depends on this crate.
+//! Deliberately elsewhere: the simulation's chain and network (`tests/sim`), and running stacks (`tests/src`). No
+//! deployed code depends on this crate.
 
 pub mod authorize;
 mod dynamodb;
@@ -31,7 +31,7 @@ pub use template::{Route, Template};
 use axum::Router;
 use tokio::net::TcpListener;
 
-/// Serves a router on a free loopback port for as long as the runtime runs, and tells where.
+/// Serves a router on a free loopback port for as long as the runtime runs, and returns its URL.
 pub async fn serve(router: Router) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));

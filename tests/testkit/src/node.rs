@@ -1,4 +1,4 @@
-//! A chain's JSON-RPC node that answers what the test says, and remembers what it was asked.
+//! A chain's JSON-RPC node with scripted answers, which records its calls.
 
 use crate::proxy::{Line, Lines};
 use crate::{Call, Calls};
@@ -20,7 +20,7 @@ pub enum Reply {
     Result(Value),
     /// Refuses with a JSON-RPC error.
     Refused(i64),
-    /// Answers with an HTTP status and nothing else; a redirect leads nowhere.
+    /// Answers with an HTTP status and no body; a redirect has no target.
     Status(u16),
     /// Answers with this text.
     Body(String),
@@ -32,10 +32,10 @@ pub enum Reply {
 
 type Script = Box<dyn FnMut(&str, &Value) -> Reply + Send>;
 
-/// A running node; it ends with the runtime. Clones are the same one.
+/// A running node; it ends with the runtime. Clones share its state.
 #[derive(Clone)]
 pub struct ScriptedNode {
-    /// Where it listens.
+    /// Its URL.
     pub url: String,
     shared: Arc<Shared>,
 }
@@ -48,7 +48,7 @@ struct Shared {
 }
 
 impl ScriptedNode {
-    /// A node that answers what `script` makes of a method and its parameters.
+    /// A node that answers what `script` returns for a method and its parameters.
     pub async fn start(script: impl FnMut(&str, &Value) -> Reply + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -64,23 +64,23 @@ impl ScriptedNode {
         Self { url, shared }
     }
 
-    /// From now on takes so long for each answer.
+    /// Sets the latency of each answer from now on.
     pub fn set_latency(&self, latency: Duration) {
         *self.shared.latency.lock().expect("not poisoned") = latency;
     }
 
-    /// From now on notes calls, as it does at first, or does not: under load, they are many.
+    /// Turns the recording of calls on, as it is at first, or off: under load there are many.
     pub fn note_calls(&self, notes: bool) {
         self.shared.notes.store(notes, SeqCst);
     }
 
-    /// What was asked, in order: method and parameters.
+    /// The recorded calls, in order: method and parameters.
     pub fn calls(&self) -> Vec<(String, Value)> {
         let asked = |call: &Call| (call.operation.clone(), call.request["params"].clone());
         self.shared.calls.map(asked)
     }
 
-    /// The calls that were noted since they were last taken.
+    /// The calls that were recorded since they were last taken.
     pub fn take_calls(&self) -> Vec<Call> {
         self.shared.calls.take()
     }

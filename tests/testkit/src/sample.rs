@@ -1,4 +1,4 @@
-//! Sample values, as long as they get in practice where a test asks for that.
+//! Sample values, as long as in practice where a test depends on length.
 
 use purser_domain::{
     Address, Agent, AgentId, AgentKey, AgentStatus, Amount, AuthorizationState, Availability, B256, CatalogPayment,
@@ -11,7 +11,7 @@ use purser_domain::{
 use serde_json::json;
 use uuid::Uuid;
 
-/// The instant at which tests begin: 2026-11-21T01:09:00Z.
+/// The time at which tests start: 2026-11-21T01:09:00Z.
 pub fn start() -> Timestamp {
     Timestamp::from_micros(1_795_223_340_000_000).unwrap()
 }
@@ -21,7 +21,7 @@ pub fn units(units: u64) -> Amount {
     Amount::from_units(units).unwrap()
 }
 
-/// A length of time.
+/// A duration in seconds.
 pub fn secs(secs: u32) -> Duration {
     Duration::from_secs_u32(secs)
 }
@@ -46,10 +46,10 @@ pub fn wallet(byte: u8) -> Address {
     Address::repeat_byte(byte)
 }
 
-/// The user who owns every agent here.
+/// The owner of every agent here.
 pub const OWNER: &str = "owner";
 
-/// What the owner says at `at`, without a note.
+/// The owner's ruling at `at`, without a note.
 pub fn ruling(at: Timestamp) -> Ruling {
     Ruling {
         at,
@@ -58,7 +58,7 @@ pub fn ruling(at: Timestamp) -> Ruling {
     }
 }
 
-/// An agent with these rules and nothing else to tell.
+/// An agent with these rules, otherwise with defaults.
 pub fn agent(n: u128, rules: Vec<Rule>) -> Agent {
     Agent {
         id: agent_id(n),
@@ -81,7 +81,7 @@ pub fn agent(n: u128, rules: Vec<Rule>) -> Agent {
     }
 }
 
-/// A rule that allows so much in any time of that length.
+/// A budget rule: `limit` within any `window`.
 pub fn budget(n: u128, limit: u64, window: Duration) -> Rule {
     Rule {
         id: rule_id(n),
@@ -140,7 +140,7 @@ pub fn rules() -> Vec<Rule> {
     ]
 }
 
-/// The first version of a policy with that cap on the day, and approvals above that amount.
+/// The first version of a policy with this daily cap, and approvals above this amount.
 pub fn enabled(service: ServiceId, max_per_day: u64, require_approval_above: u64) -> EnabledService {
     EnabledService {
         service,
@@ -166,7 +166,7 @@ pub fn tight_policy(service: ServiceId) -> EnabledService {
     enabled
 }
 
-/// What is bought: whatever it costs, it may.
+/// The paid operation; its maximum price allows any amount.
 pub fn operation() -> Operation {
     Operation {
         id: OperationUuid::from_uuid(Uuid::from_u128(1)),
@@ -211,7 +211,7 @@ pub fn service(id: ServiceId, slug: &str) -> Service {
     }
 }
 
-/// A request to pay that amount; `body` makes it another request.
+/// A request to pay this amount; another `body` makes it another request.
 pub fn intent(amount: u64, body: &str) -> Intent {
     let offer = json!({
         "scheme": "exact",
@@ -249,17 +249,17 @@ pub fn tx_hash(byte: u8) -> TxHash {
 /// The block that transfers are in.
 pub const BLOCK: u64 = 1_000;
 
-/// What has to be seen for a settlement.
+/// What has to be on chain to confirm a settlement.
 pub fn expected(settlement: &Settlement) -> Expected {
     Expected::of(&settlement.terms, B256::repeat_byte(0x11))
 }
 
-/// The transfer of a settlement in that transaction, by way of the matcher, as there is no other.
+/// The transfer of a settlement in this transaction, made by the matcher, as there is no other way.
 pub fn transfer(settlement: &Settlement, tx_hash: TxHash) -> Transfer {
     match_transfer(&expected(settlement), &receipt(settlement, tx_hash)).unwrap()
 }
 
-/// The receipt of that transaction, which pays the settlement.
+/// The receipt of this transaction, which pays the settlement.
 pub fn receipt(settlement: &Settlement, tx_hash: TxHash) -> Receipt {
     let expected = expected(settlement);
     let word = |address: Address| address.into_word();
@@ -291,7 +291,7 @@ pub fn receipt(settlement: &Settlement, tx_hash: TxHash) -> Receipt {
     }
 }
 
-/// Final blocks: one in which the settlement can be used for the last time, and one from which on it can't.
+/// Final blocks: the last one in which the payment can be made, and the first one in which it can't.
 pub fn last_block_and_next(settlement: &Settlement) -> [FinalBlock; 2] {
     [1, 0].map(|before| FinalBlock {
         number: BLOCK + 1 - u64::from(before),
@@ -300,7 +300,7 @@ pub fn last_block_and_next(settlement: &Settlement) -> [FinalBlock; 2] {
     })
 }
 
-/// Evidence that a settlement can never be paid, by way of [`reconcile`], as there is no other.
+/// Evidence that a settlement can never be paid, made by [`reconcile`], as there is no other way.
 pub fn unusable(settlement: &Settlement) -> Unusable {
     let [_, past] = last_block_and_next(settlement);
     match reconcile(settlement, &expected(settlement), &past, &AuthorizationState::Unused) {

@@ -1,4 +1,4 @@
-//! Secrets Manager: `GetSecretValue` of the real wire protocol, with the two stages that a rotation moves, and
+//! Secrets Manager: `GetSecretValue` with the real wire protocol and the two stages that a rotation moves, and
 //! `BatchGetSecretValue`.
 
 use crate::serve;
@@ -10,22 +10,22 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Secrets by ARN. Clones hold the same ones.
+/// Secrets by ARN. Clones share them.
 #[derive(Clone, Default)]
 pub struct SecretsManager(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
     secrets: BTreeMap<String, Versions>,
-    /// What every call is answered instead of the truth.
+    /// The false answer to every call, if any.
     lie: Option<(u16, String)>,
     asked: Vec<Value>,
 }
 
-/// A secret's values, as the stages name them.
+/// A secret's values, by stage.
 struct Versions {
     current: String,
-    /// What was current before the last rotation; nothing before the first.
+    /// The value before the last rotation; `None` before the first.
     previous: Option<String>,
 }
 
@@ -39,19 +39,19 @@ impl SecretsManager {
         manager
     }
 
-    /// The endpoint, for as long as the runtime runs.
+    /// Serves it for as long as the runtime runs, and returns its URL.
     pub async fn serve(&self) -> String {
         serve(self.router()).await
     }
 
-    /// What it serves.
+    /// Its routes.
     pub fn router(&self) -> Router {
         let manager = self.clone();
         let answer = async move |headers: HeaderMap, body: String| manager.answer(&headers, &body);
         Router::new().route("/", post(answer))
     }
 
-    /// A secret with these values.
+    /// Stores a secret with these values.
     pub fn store(&self, arn: &str, current: &str, previous: Option<&str>) {
         let versions = Versions {
             current: current.to_owned(),
@@ -60,7 +60,7 @@ impl SecretsManager {
         self.state().secrets.insert(arn.to_owned(), versions);
     }
 
-    /// Gives a secret a new value. The present one becomes the previous one, and the previous one is gone.
+    /// Gives a secret a new value. The current one becomes the previous one, and the previous one is deleted.
     pub fn rotate(&self, arn: &str, value: String) {
         let mut state = self.state();
         let versions = state.secrets.get_mut(arn).expect("a secret that is there");
@@ -75,17 +75,17 @@ impl SecretsManager {
         values.flatten().collect()
     }
 
-    /// From now on answers every call so.
+    /// From now on answers every call with this.
     pub fn lie(&self, status: u16, body: &str) {
         self.state().lie = Some((status, body.to_owned()));
     }
 
-    /// From now on answers the truth again.
+    /// From now on answers correctly again.
     pub fn behave(&self) {
         self.state().lie = None;
     }
 
-    /// What was asked since the last time.
+    /// The requests since the last call of this.
     pub fn asked(&self) -> Vec<Value> {
         std::mem::take(&mut self.state().asked)
     }
@@ -147,7 +147,7 @@ impl State {
         let missing = format!("Secrets Manager can't find the specified secret value for staging label: {stage}");
         match self.value(id, stage) {
             Some(value) => (200, entry(id, value, stage)),
-            // An unknown secret, and a known one without that stage, are the same error in Secrets Manager.
+            // An unknown secret and a missing stage are the same error in Secrets Manager.
             None => (400, json!({"__type": "ResourceNotFoundException", "Message": missing})),
         }
     }

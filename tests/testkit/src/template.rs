@@ -1,5 +1,5 @@
-//! What the local stack and the tests take from `template.yaml`: the tables, and which function answers which route.
-//! Nothing is written down twice, so they can't drift from what is deployed.
+//! What the local stack and the tests read from `template.yaml`: the tables, and which function serves which route.
+//! Nothing is duplicated, so they can't drift from what is deployed.
 
 use dynoxide::Database;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ pub struct Route {
     pub path: String,
 }
 
-/// The parsed template: its resources, as JSON. What CloudFormation's short tags say is an object with that tag, `!Ref`.
+/// The parsed template: its resources, as JSON. A CloudFormation short tag, such as `!Ref`, becomes an object with it.
 pub struct Template(Value);
 
 impl Template {
@@ -52,8 +52,8 @@ impl Template {
         routes
     }
 
-    /// Creates every table as the template declares it, under its logical id. A resource's properties are the members of
-    /// DynamoDB's own requests.
+    /// Creates every table as the template declares it, under its logical id. A resource's properties have the names
+    /// of DynamoDB's requests.
     pub(crate) fn create_tables(&self, database: &Database) {
         for (name, properties) in self.of_type("AWS::DynamoDB::Table") {
             let request = json!({

@@ -1,7 +1,7 @@
-//! The catalog in memory. It is the one thing that is cached: it changes rarely, is the same for everybody, and what it
-//! pins (payees, prices) is compared with the offer, never spent by itself.
+//! The catalog in memory, the only data that is cached: it changes rarely, is the same for every caller, and its pinned
+//! payees and prices are only compared with the offer.
 //!
-//! Always true: an edition is at most five seconds behind the table or, while the table can't be read, a minute more.
+//! Always true: an edition is at most five seconds behind the table, or a minute more while the table can't be read.
 
 use crate::catalog::table::CatalogTable;
 use purser_domain::{Catalog, Duration, Result, Timestamp};
@@ -25,7 +25,7 @@ pub struct Edition {
     pub catalog: Catalog,
 }
 
-/// The catalog, kept between requests. Clones share it.
+/// The catalog, kept between requests. Clones share the cache.
 #[derive(Clone, Debug)]
 pub struct CatalogCache {
     table: CatalogTable,
@@ -33,7 +33,7 @@ pub struct CatalogCache {
 }
 
 impl CatalogCache {
-    /// A cache in front of that table; the first request fills it.
+    /// A cache of this table; the first request fills it.
     pub fn new(table: CatalogTable) -> Self {
         let edition = Refreshed::new("reading the catalog", AGES, |error| {
             tracing::warn!(%error, "the catalog can't be refreshed; an older edition is served");
@@ -44,20 +44,20 @@ impl CatalogCache {
         }
     }
 
-    /// The edition held, however old: to guess what will have to be read, while [`CatalogCache::current`] confirms it.
-    /// Nothing is decided by it.
+    /// The cached edition, of any age: to guess which rows to read while [`CatalogCache::current`] confirms it. No
+    /// decision is made on it.
     pub fn latest(&self) -> Option<Arc<Edition>> {
         self.edition.latest()
     }
 
-    /// The newest edition that is known.
+    /// The cached edition, refreshed when it is old.
     pub async fn current(&self, now: Timestamp) -> Result<Arc<Edition>> {
         self.edition.current(now, || self.fetch()).await
     }
 
-    /// The newest edition: the one held, if the version says so.
+    /// The newest edition: the cached one if its version is still current.
     async fn fetch(&self) -> Result<Arc<Edition>> {
-        // The version first: what is loaded afterwards can only be newer, and is then loaded once more next time.
+        // The version is read first: services loaded after it can only be newer, and the next refresh loads them again.
         let version = self.table.version().await?;
         match self.latest() {
             Some(edition) if edition.version == version => Ok(edition),

@@ -1,4 +1,4 @@
-//! The catalog's table, and the copy of it that each environment keeps.
+//! The catalog's table, and each environment's cache of it.
 
 pub(crate) mod cache;
 pub(crate) mod table;

@@ -1,9 +1,9 @@
-//! The catalog table: one item per service, one per slug that claims it, one per service with what probes have seen of
-//! it, and one that counts the versions.
+//! The catalog table: one item per service, one per claimed slug, one per service with its probe record, and one that
+//! counts the versions.
 //!
 //! Always true: a slug belongs to one service; every change of a service is conditional on the version that it was made
-//! on, and moves the catalog's version in the same transaction, so whoever saw the version before the services has at
-//! least that version of them. What probes have seen is no part of a service: recording it moves neither version.
+//! on, and increments the catalog's version in the same transaction, so services read after a version are at least as
+//! new as that version. The probe record is not part of the service: recording it changes neither version.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -27,14 +27,14 @@ use std::{
     sync::Arc,
 };
 
-/// The table of services.
+/// The catalog table.
 #[derive(Clone, Debug)]
 pub struct CatalogTable {
     db: Client,
     table: Arc<str>,
 }
 
-/// What became of a service's entry.
+/// The result of storing a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listed {
     /// It is stored.
@@ -44,9 +44,9 @@ pub enum Listed {
         /// That service.
         by: ServiceId,
     },
-    /// The entry is not, or no longer, at the version that the change was made on; nothing was written.
+    /// The stored version is not the one that the change was made on; nothing was written.
     Changed {
-        /// The version that it is at; zero where there is none.
+        /// The stored version; zero where there is none.
         version: u64,
     },
 }
@@ -63,7 +63,7 @@ enum Role {
 const READING: &str = "reading the catalog";
 
 impl CatalogTable {
-    /// The services in this table.
+    /// The catalog in this table.
     pub fn new(db: Client, table: impl Into<Arc<str>>) -> Self {
         Self {
             db,
@@ -79,14 +79,14 @@ impl CatalogTable {
         }
     }
 
-    /// Every service, as of now.
+    /// Every service, strongly consistent.
     pub async fn load(&self) -> Result<Catalog> {
         let items = self.scan(&[key::SERVICES]).await?;
         let services = items.iter().map(|item| self.read_service(item));
         services.collect::<Result<_>>().map(Catalog::new)
     }
 
-    /// Every service with what probes have seen of it, as of now, by slug.
+    /// Every service with its probe record, strongly consistent, sorted by slug.
     pub async fn load_probed(&self) -> Result<Vec<(Service, ProbeRecord)>> {
         let items = self.scan(&[key::SERVICES, key::PROBES]).await?;
         let mut services = Vec::new();
@@ -107,27 +107,27 @@ impl CatalogTable {
         Ok(services.into_iter().map(with_record).collect())
     }
 
-    /// One service, as of now.
+    /// One service, strongly consistent.
     pub async fn service(&self, id: ServiceId) -> Result<Option<Service>> {
         let item = self.get(key::service(id)).await?;
         item.map(|item| self.read_service(&item)).transpose()
     }
 
-    /// What probes have seen of a service, as of now; nothing for a service that was never probed.
+    /// The probe record of a service, strongly consistent; empty for a service that was never probed.
     pub async fn probes(&self, id: ServiceId) -> Result<ProbeRecord> {
         let item = self.get(key::probes(id)).await?;
         let record = item.map(|item| self.read_probes(&item)).transpose()?;
         Ok(record.unwrap_or_default())
     }
 
-    /// Stores a service and claims its slug: version 1 where there is none, or the version after the one that is stored.
+    /// Stores a service and claims its slug: as version 1 if it is new, else as the version after the stored one.
     pub async fn put(&self, service: &Service) -> Result<Listed> {
         let mut backoff = Backoff::new();
         loop {
             let stored = self.service(service.id).await?;
             let present = stored.as_ref().map_or(0, |stored| stored.version);
             if present.saturating_add(1) != service.version {
-                // The answer to an earlier sending may have been lost.
+                // The response to an earlier attempt may have been lost.
                 return Ok(if stored.as_ref() == Some(service) {
                     Listed::Stored
                 } else {
@@ -148,13 +148,13 @@ impl CatalogTable {
             if !refusal.names(Role::Service) && !refusal.names(Role::OldSlug) {
                 return Err(unknown_condition());
             }
-            // Somebody has written the service in between.
+            // The service was written concurrently.
             backoff.wait().await?;
         }
     }
 
-    /// Stores what a run of probes has seen: the record, and the service where that changed it. Both are conditional on
-    /// the versions that the run began with; on others nothing is written, and the run was for nothing.
+    /// Stores the results of a probe run: the record, and the service if the run changed it. Both are conditional on
+    /// the versions that the run started from; if either has changed, nothing is written and the results are dropped.
     pub async fn put_probed(&self, before: &Service, after: &Service, record: &ProbeRecord) -> Result<Listed> {
         let mut transaction = Transaction::new();
         if after == before {
@@ -165,7 +165,7 @@ impl CatalogTable {
                 .expression_attribute_values(":old", before.version.write());
             transaction.check(Role::Service, check)?;
         } else {
-            // A probe changes no slug, so there is none to claim.
+            // A probe changes no slug, so no claim is written.
             transaction.put(Role::Service, self.next_edition(after))?;
             transaction.update(Role::Version, self.count())?;
         }
@@ -173,7 +173,7 @@ impl CatalogTable {
         let probes = probes
             .map(|(operation, probe)| write_probe(*operation, probe))
             .collect();
-        // `requested` is not touched: somebody may ask anew while the run lasts.
+        // `requested` is not written: a new probe may be requested during the run.
         let update = UpdateBuilder::default()
             .table_name(&*self.table)
             .set_key(Some(Draft::of_partition(key::probes(before.id)).into_item()))
@@ -188,7 +188,7 @@ impl CatalogTable {
             return Ok(Listed::Stored);
         };
         if let Some(item) = refusal.met(Role::Probes) {
-            // The answer to an earlier sending may have been lost; only one run writes a version of the record.
+            // The response to an earlier attempt may have been lost; only one run writes a version of the record.
             let met = self.read_probes(item)?;
             if (met.version, &met.operations) == (record.version, &record.operations) {
                 return Ok(Listed::Stored);
@@ -198,7 +198,7 @@ impl CatalogTable {
         Ok(Listed::Changed { version })
     }
 
-    /// Ask for a probe of a service.
+    /// Requests a probe of a service.
     pub async fn request_probe(&self, id: ServiceId, at: Timestamp) -> Result<()> {
         let update = self
             .db
@@ -207,7 +207,7 @@ impl CatalogTable {
             .set_key(Some(Draft::of_partition(key::probes(id)).into_item()))
             .update_expression("SET requested = :at")
             .expression_attribute_values(":at", at.write());
-        // It is not free while a run records what it saw.
+        // The item conflicts with the transaction of a run that is recording its results.
         update_once_free(&update, "asking for a probe").await.map(|_| ())
     }
 
@@ -235,7 +235,7 @@ impl CatalogTable {
         Ok(transaction)
     }
 
-    /// The write of a service over the version before it.
+    /// The write of a service, conditional on the version before it.
     fn next_edition(&self, service: &Service) -> PutBuilder {
         let put = PutBuilder::default()
             .table_name(&*self.table)
@@ -248,7 +248,7 @@ impl CatalogTable {
         }
     }
 
-    /// The next version of the catalog.
+    /// The update that increments the catalog's version.
     fn count(&self) -> UpdateBuilder {
         UpdateBuilder::default()
             .table_name(&*self.table)
@@ -260,7 +260,7 @@ impl CatalogTable {
     /// Every item whose key begins with one of these.
     async fn scan(&self, prefixes: &[&str]) -> Result<Vec<Item>> {
         let scan = self.db.scan().table_name(&*self.table).consistent_read(true);
-        // Page by page: the paginator of items goes through the runtime for each of them.
+        // Page by page: the paginator over items passes each item through the async runtime.
         let mut pages = scan.into_paginator().send();
         let mut items = Vec::new();
         while let Some(page) = pages.next().await {
@@ -295,7 +295,7 @@ impl CatalogTable {
             category: row.get("category")?,
             source: row.get("source")?,
             trust_status: row.get("trust_status")?,
-            // Entries from before there was a curated set are in none until an operator says so.
+            // Entries older than the curated set are not in it until an operator adds them.
             curated: row.get_optional("curated")?.unwrap_or(false),
             operations: row.get("operations")?,
         })
@@ -304,7 +304,7 @@ impl CatalogTable {
     fn read_probes(&self, item: &Item) -> Result<ProbeRecord> {
         let row = Row::new(&self.table, item);
         let operations = match item.get("probes") {
-            // Asked for, and not probed yet.
+            // Requested, but not probed yet.
             None => Some(BTreeMap::default()),
             Some(AttributeValue::L(probes)) => probes.iter().map(read_probe).collect(),
             Some(_) => None,
@@ -317,7 +317,7 @@ impl CatalogTable {
     }
 }
 
-/// The version of entries from before edits were counted.
+/// The version of entries that were written before versions were stored.
 const UNCOUNTED: u64 = 1;
 
 /// The condition that an entry is at the version `:old`.

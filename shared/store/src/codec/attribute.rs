@@ -1,7 +1,7 @@
 //! How each domain type is written as an attribute, and read back.
 //!
-//! Always true: what was written is read as the same value, and anything else is read as nothing. Numbers are whole;
-//! times are microseconds; hashes are bytes; names and ids are text, so that a person can find them in the console.
+//! Always true: a written value reads back equal; anything else reads as `None`. Numbers are whole; times are
+//! microseconds; hashes are bytes; names and ids are text, so that a person can search for them in the console.
 
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use purser_domain::{
@@ -13,10 +13,10 @@ use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
 use uuid::Uuid;
 
-/// An item as DynamoDB gives it, or a map inside one.
+/// An item in DynamoDB's form, or a map inside one.
 pub(crate) type Item = HashMap<String, AttributeValue>;
 
-/// A value that is one attribute of an item.
+/// A value that is stored as one attribute.
 pub(crate) trait Attribute: Sized {
     /// The attribute.
     fn write(&self) -> AttributeValue;
@@ -24,12 +24,12 @@ pub(crate) trait Attribute: Sized {
     fn read(value: &AttributeValue) -> Option<Self>;
 }
 
-/// Text that stands for one of a few values.
+/// A text attribute.
 pub(crate) fn text(text: &str) -> AttributeValue {
     AttributeValue::S(text.to_owned())
 }
 
-/// As [`text`] wrote it.
+/// The text of an attribute that [`text`] wrote.
 pub(crate) fn read_text(value: &AttributeValue) -> Option<&str> {
     value.as_s().ok().map(String::as_str)
 }
@@ -48,7 +48,7 @@ macro_rules! numbers {
 }
 numbers!(u32 u64 i64);
 
-/// Types that are one number.
+/// Types that are stored as one number.
 macro_rules! written_as_number {
     ($($name:ty, $number:ty, $write:expr, $read:expr;)*) => {$(
         impl Attribute for $name {
@@ -66,12 +66,12 @@ macro_rules! written_as_number {
 written_as_number! {
     Amount, u64, |amount| amount.units(), Self::from_units;
     Timestamp, i64, |at| at.micros(), Self::from_micros;
-    // The lengths of windows are whole seconds.
+    // Window lengths are whole seconds.
     Duration, u64, |length| length.secs(), |secs| u32::try_from(secs).ok().map(Self::from_secs_u32);
     X402Version, u64, |version| version.number().into(), Self::from_number;
 }
 
-/// Types that are one text.
+/// Types that are stored as one text.
 macro_rules! written_as_text {
     ($($name:ty, $write:expr, $read:expr;)*) => {$(
         impl Attribute for $name {
@@ -110,7 +110,7 @@ written_as_text! {
     Endpoint, ToString::to_string, Self::parse;
     Metadata, Self::to_json, Self::from_json;
     AgentStatus, |status| status.name().to_owned(), Self::from_name;
-    // A provider's own JSON has numbers and depths that a DynamoDB map has not.
+    // A provider's JSON may have numbers and depths that a DynamoDB map does not support.
     Value, ToString::to_string, |text| serde_json::from_str(text).ok();
 }
 
@@ -123,7 +123,7 @@ impl Attribute for BTreeSet<ApprovalId> {
     }
 }
 
-/// Types that are bytes of one length.
+/// Types that are stored as bytes of a fixed length.
 macro_rules! written_as_bytes {
     ($($name:ty, $write:expr, $read:expr;)*) => {$(
         impl Attribute for $name {
@@ -141,7 +141,7 @@ macro_rules! written_as_bytes {
 written_as_bytes! {
     Fingerprint, |fingerprint| fingerprint.as_bytes().to_vec(), Self::from_bytes;
     SecretDigest, |digest| digest.as_bytes().to_vec(), Self::from_bytes;
-    // A settlement lists up to twenty of them and must stay below 1 KB: 16 bytes rather than 36.
+    // A settlement lists up to twenty rule ids and must stay below 1 KB: 16 bytes each instead of 36.
     RuleId, |id| id.uuid().as_bytes().to_vec(), |bytes| Self::from_uuid(Uuid::from_bytes(bytes));
 }
 

@@ -1,33 +1,33 @@
-//! How long an operation tries against contention.
+//! How long an operation retries under contention.
 //!
-//! DynamoDB cancels a transaction that meets another one on the same item, and its SDK doesn't send a cancelled one again
-//! (developer guide, "Transaction conflict handling"). Waiting is ours, then, and so is giving up.
+//! DynamoDB cancels a transaction that conflicts with another one on an item, and the SDK doesn't retry a cancelled one
+//! (developer guide, "Transaction conflict handling"). So the backoff and the limit on attempts are ours.
 
 use crate::codec::fault::Fault;
 use purser_domain::{Error, Result};
 use std::time::Duration;
 
-/// The attempts of one operation. Make one per request and pass it along.
+/// Counts the retries of one operation. Create one per request and pass it along.
 #[derive(Debug, Default)]
 pub struct Backoff {
     attempts: u32,
 }
 
 impl Backoff {
-    /// The longest first pause. Measured against DynamoDB's conflict rule: 1 to 2 ms send 1.3 to 1.6 times the
+    /// The longest first pause. Measured under DynamoDB's conflict rule: 1 to 2 ms cause 1.3 to 1.6 times as many
     /// transactions, 16 to 32 ms raise the 99th percentile 1.5 to 2 times; 4 to 8 ms lie between.
     const BASE_MICROS: u64 = 6_000;
     /// The pause grows up to 2^5 times the base, 192 ms.
     const DOUBLINGS: u32 = 5;
-    /// Eighty pauses are 7.3 s on average, (6 + 12 + 24 + 48 + 96)/2 + 75 × 192/2 ms: half of the time that a function has.
+    /// Eighty pauses take 7.3 s on average, (6 + 12 + 24 + 48 + 96)/2 + 75 × 192/2 ms: half of a function's timeout.
     const ATTEMPTS: u32 = 80;
 
-    /// An operation that has not tried yet.
+    /// A backoff with no retries yet.
     pub const fn new() -> Self {
         Self { attempts: 0 }
     }
 
-    /// Waits for a random time, longer on average after each attempt (full jitter); an error when it is time to give up.
+    /// Waits for a random time, longer on average after each attempt (full jitter); an error after the last attempt.
     pub async fn wait(&mut self) -> Result<()> {
         if self.attempts >= Self::ATTEMPTS {
             return Err(Error::temporarily_unavailable(
@@ -46,14 +46,14 @@ impl Backoff {
         Ok(())
     }
 
-    /// Whether a transaction that only met others is worth building anew: every fourth time, since the state it was built
-    /// on is getting old.
+    /// Whether to rebuild a transaction that only conflicted with others: every fourth time, since the state it was
+    /// built on is getting old.
     pub(crate) const fn wants_a_fresh_look(&self) -> bool {
         self.attempts > 0 && self.attempts.is_multiple_of(4)
     }
 }
 
-/// What it cost is told once, when the operation is over.
+/// The number of retries is logged once, when the operation is over.
 impl Drop for Backoff {
     fn drop(&mut self) {
         if self.attempts > 0 {
@@ -62,8 +62,8 @@ impl Drop for Backoff {
     }
 }
 
-/// A random number from zero to `most`. Nobody gains by foreseeing it, so it comes from the thread's generator that the
-/// SDK draws its own pauses from: the simulation seeds that, and meets the same pauses again.
+/// A random number from zero to `most`. It need not be unpredictable, so it comes from the thread's generator, which
+/// the SDK uses for its own backoff too: the simulation seeds it and reproduces the same pauses.
 fn up_to(most: u64) -> u64 {
     fastrand::u64(..=most)
 }

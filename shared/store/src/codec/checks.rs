@@ -1,7 +1,7 @@
 //! A decision's checks as one attribute of a few bytes, so that all twelve fit into a settlement's 1 KB.
 //!
-//! Each check is its code, a byte that says what follows and what was found, and its numbers as LEB128. A code is a
-//! check's for good: stored rows carry it.
+//! Each check is its code, a byte with the outcome and flags for the numbers that follow, and these numbers as LEB128.
+//! A check's code never changes: stored rows contain it.
 
 use crate::codec::attribute::Attribute;
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
@@ -14,7 +14,7 @@ pub(crate) struct Checks(pub(crate) Vec<Check>);
 const LIMIT: u8 = 0b0001;
 const USED: u8 = 0b0010;
 const REMAINING: u8 = 0b0100;
-/// Where the outcome's code begins in the second byte.
+/// The factor that shifts the outcome's code above the flags in the second byte.
 const OUTCOME: u8 = 0b1000;
 
 impl Attribute for Checks {
@@ -93,7 +93,7 @@ const fn outcome_code(outcome: CheckOutcome) -> u8 {
     }
 }
 
-/// Seven bits a byte, the lowest first; the high bit says that more follow.
+/// Seven bits a byte, lowest first; the high bit is set if more bytes follow.
 fn write_number(bytes: &mut Vec<u8>, mut number: u64) {
     loop {
         let [low, ..] = number.to_le_bytes();

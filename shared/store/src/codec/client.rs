@@ -1,4 +1,4 @@
-//! The connection to DynamoDB.
+//! The DynamoDB client.
 
 use aws_sdk_dynamodb::{Client, config::Builder};
 use aws_types::{
@@ -7,11 +7,11 @@ use aws_types::{
 };
 use std::time::Duration;
 
-/// A client that gives up in time for its caller to answer.
+/// A client that times out early enough for its caller to answer.
 ///
-/// One attempt may take 2 s, where a transaction usually takes a few hundredths; three attempts fit into 6 s, and two
-/// such operations in a row fit into the 15 s of a function. The SDK's own pause before a second attempt, up to a second,
-/// is meant for services that are slower than DynamoDB.
+/// One attempt may take 2 s; a transaction usually takes a few hundredths of a second. Three attempts fit into 6 s, and
+/// two such operations in a row fit into the 15 s of a function. The SDK's default pause before a second attempt, up to
+/// a second, is meant for services that are slower than DynamoDB.
 pub fn client(config: &SdkConfig) -> Client {
     let timeouts = TimeoutConfig::builder()
         .operation_attempt_timeout(Duration::from_secs(2))

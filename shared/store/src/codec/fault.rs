@@ -1,7 +1,7 @@
-//! What the log is told when DynamoDB fails.
+//! What is logged when DynamoDB fails.
 //!
-//! The SDK's own error keeps the raw response, items included, and shows it in its debug form. Nothing of that may reach a
-//! log, so an error is reduced to words here, at once.
+//! The SDK's error keeps the raw response, items included, and prints it in its debug form. None of that may be logged,
+//! so an error is reduced to safe text here, immediately.
 
 use aws_sdk_dynamodb::{
     error::{ProvideErrorMetadata, SdkError},
@@ -10,18 +10,18 @@ use aws_sdk_dynamodb::{
 use purser_domain::{Causes, Error};
 use std::error::Error as StdError;
 
-/// A call to DynamoDB that failed, in words that are safe to log.
+/// A failed call to DynamoDB, as text that is safe to log.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Fault(String);
 
 impl Fault {
-    /// What went wrong, said by ourselves.
+    /// A fault with a text of our own.
     pub(crate) fn new(words: impl Into<String>) -> Self {
         Self(words.into())
     }
 
-    /// The SDK's error without the request and the response.
+    /// The SDK's error, without request and response.
     pub(crate) fn of<E>(error: &SdkError<E>) -> Self
     where
         E: ProvideErrorMetadata + StdError + 'static,
@@ -38,7 +38,7 @@ impl Fault {
     }
 }
 
-/// An internal error of ours from one of the SDK's, for `map_err`.
+/// Converts an SDK error into an internal error, for `map_err`.
 pub(crate) fn failed<E>(doing: &'static str) -> impl FnOnce(SdkError<E>) -> Error
 where
     E: ProvideErrorMetadata + StdError + 'static,

@@ -1,4 +1,4 @@
-//! From items to domain types, and back. Nothing between the two leaves this crate.
+//! From items to domain types, and back. No intermediate form leaves this crate.
 
 pub(crate) use crate::codec::attribute::Item;
 
@@ -6,13 +6,13 @@ use crate::{codec::attribute::Attribute, codec::key::Key};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{Error, Result};
 
-/// A stored item that is not what this crate writes.
+/// A stored item that this crate would not have written.
 #[derive(Debug, thiserror::Error)]
 #[error("`{attribute}` of item `{key}` in table `{table}` can't be read")]
 pub struct Corrupt {
     /// The table.
     pub table: String,
-    /// The item's key; ids and hashes, nothing that was said in confidence.
+    /// The item's key: ids and hashes, nothing secret.
     pub key: String,
     /// The attribute that is missing or wrong.
     pub attribute: &'static str,
@@ -30,12 +30,12 @@ impl<'a> Row<'a> {
         Self { table, item }
     }
 
-    /// An attribute that every such item has.
+    /// A required attribute.
     pub(crate) fn get<T: Attribute>(self, name: &'static str) -> Result<T> {
         member(self.item, name).ok_or_else(|| self.corrupt(name))
     }
 
-    /// An attribute that some such items have.
+    /// An optional attribute.
     pub(crate) fn get_optional<T: Attribute>(self, name: &'static str) -> Result<Option<T>> {
         optional_member(self.item, name).ok_or_else(|| self.corrupt(name))
     }
@@ -61,12 +61,12 @@ impl<'a> Row<'a> {
     }
 }
 
-/// A member of an item or map; `None` when it is missing or wrong.
+/// A member of an item or map; `None` when it is missing or can't be read.
 pub(crate) fn member<T: Attribute>(map: &Item, name: &str) -> Option<T> {
     map.get(name).and_then(T::read)
 }
 
-/// A member that may be missing; `None` when it is there and wrong.
+/// A member that may be missing; `None` when it is present but can't be read.
 #[expect(clippy::option_option, reason = "absent and wrong are two things")]
 pub(crate) fn optional_member<T: Attribute>(map: &Item, name: &str) -> Option<Option<T>> {
     match map.get(name) {
@@ -80,12 +80,12 @@ pub(crate) fn optional_member<T: Attribute>(map: &Item, name: &str) -> Option<Op
 pub(crate) struct Draft(Item);
 
 impl Draft {
-    /// An item of that key.
+    /// An item with this key.
     pub(crate) fn of(key: &Key) -> Self {
         Self(key.attributes())
     }
 
-    /// An item of that key, in a table without sort key.
+    /// An item with this key, in a table without sort key.
     pub(crate) fn of_partition(pk: String) -> Self {
         Self(Item::from([("pk".to_owned(), AttributeValue::S(pk))]))
     }
@@ -100,7 +100,7 @@ impl Draft {
         self.with_value(name, value.write())
     }
 
-    /// With this attribute where there is one.
+    /// With this attribute if there is a value.
     pub(crate) fn with_optional<T: Attribute>(self, name: &'static str, value: Option<&T>) -> Self {
         match value {
             Some(value) => self.with(name, value),
@@ -108,7 +108,7 @@ impl Draft {
         }
     }
 
-    /// With this attribute, as it is.
+    /// With this attribute, already converted.
     pub(crate) fn with_value(mut self, name: &'static str, value: AttributeValue) -> Self {
         self.0.insert(name.to_owned(), value);
         self

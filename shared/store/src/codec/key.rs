@@ -1,8 +1,8 @@
-//! Every key, spelled once.
+//! The format of every key, defined once.
 //!
 //! Text order matters in two places: in a window's partition `#P` and `#W` come before the entries, and entries and
-//! settlements sort by their time. Times are padded for that: 16 digits hold the microseconds until the year 2286,
-//! 12 digits the seconds.
+//! settlements sort by time. Times are zero-padded for that: 16 digits hold the microseconds until the year 2286, 12
+//! digits the seconds.
 
 use crate::codec::attribute::Item;
 use aws_sdk_dynamodb::{operation::query::builders::QueryFluentBuilder, types::AttributeValue};
@@ -19,21 +19,21 @@ pub(crate) struct Key {
     pub(crate) sk: String,
 }
 
-/// The sort key of an item that is alone in its partition, or its partition's first.
+/// The sort key of an item that is alone or first in its partition.
 const ONLY: &str = "#";
 /// The sort key of a policy.
 pub(crate) const POLICY: &str = "#P";
 /// The sort key of a window's totals.
 pub(crate) const WINDOW: &str = "#W";
-/// What the sort keys of settlements begin with.
+/// The prefix of the sort keys of settlements.
 pub(crate) const SETTLEMENTS: &str = "S#";
-/// What the sort keys of decisions begin with, in the decisions table.
+/// The prefix of the sort keys of decisions, in the decisions table.
 pub(crate) const DECISIONS: &str = "T#";
-/// What the sort keys of markers begin with.
+/// The prefix of the sort keys of service markers.
 pub(crate) const MARKERS: &str = "SVC#";
-/// The sort key of the ids of what may wait for a person.
+/// The sort key of the ids of approvals that may wait for a person.
 const WAITING: &str = "O#";
-/// What the sort keys of entries begin with.
+/// The prefix of the sort keys of window entries.
 const ENTRIES: &str = "E#";
 
 impl Key {
@@ -46,12 +46,12 @@ impl Key {
         Self::new(agent_partition(agent), ONLY)
     }
 
-    /// The marker of a service that has a policy on the agent.
+    /// The marker that the agent has a policy for a service.
     pub(crate) fn marker(agent: AgentId, service: ServiceId) -> Self {
         Self::new(agent_partition(agent), format!("{MARKERS}{service}"))
     }
 
-    /// What an idempotency key is bound to.
+    /// An idempotency record.
     pub(crate) fn idempotency(agent: AgentId, key: &Fingerprint) -> Self {
         Self::new(agent_partition(agent), format!("I#{key}"))
     }
@@ -89,12 +89,12 @@ impl Key {
         )
     }
 
-    /// An approval, beside the earlier ones of the same request.
+    /// An approval, in one partition with the earlier ones of the same request.
     pub(crate) fn approval(id: ApprovalId) -> Self {
         Self::new(approval_partition(id), format!("{:010}", id.sequence()))
     }
 
-    /// A transaction on chain that confirmed a settlement.
+    /// The claim on a transaction hash that confirmed a settlement.
     pub(crate) fn used_transaction(network: Network, hash: TxHash) -> Self {
         Self::new(format!("X#{}#{hash}", network.name()), ONLY)
     }
@@ -104,28 +104,28 @@ impl Key {
         Self::new(format!("R#{agent}#{replay_key}"), ONLY)
     }
 
-    /// Where the reconciliation of all holds stands.
+    /// The cursor of the sweep.
     pub(crate) fn scan_cursor() -> Self {
         Self::new("RECONCILE".to_owned(), ONLY)
     }
 
-    /// The mark on a settlement that is to be reconciled out of turn.
+    /// A reconcile request for a settlement.
     pub(crate) fn reconcile_request(agent: AgentId, id: SettlementId) -> Self {
         Self::new(MARKED.to_owned(), format!("{agent}#{id}"))
     }
 
-    /// The number of wallets that were given out.
+    /// The number of wallets assigned so far.
     pub(crate) fn wallets() -> Self {
         Self::new("WALLETS".to_owned(), ONLY)
     }
 
-    /// The key that an item of an index names.
+    /// The key of the table's item, from an item of an index.
     pub(crate) fn of(item: &Item) -> Option<Self> {
         let (pk, sk) = part(item, "pk").zip(part(item, "sk"))?;
         Some(Self::new(pk.clone(), sk))
     }
 
-    /// The key as DynamoDB takes it.
+    /// The key as DynamoDB attributes.
     pub(crate) fn attributes(&self) -> Item {
         Item::from([
             ("pk".to_owned(), AttributeValue::S(self.pk.clone())),
@@ -141,17 +141,17 @@ impl Key {
 
 const AGENTS: &str = "A#";
 
-/// The partition of all that belongs to an agent.
+/// The partition of everything that belongs to an agent.
 pub(crate) fn agent_partition(agent: AgentId) -> String {
     format!("{AGENTS}{agent}")
 }
 
-/// The agent in whose partition an item is.
+/// The agent that an item belongs to, by its partition.
 pub(crate) fn agent_of(item: &Item) -> Option<AgentId> {
     AgentId::parse(part(item, "pk")?.strip_prefix(AGENTS)?)
 }
 
-/// The partition of a window: a partition of its own, so that a busy pair slows nobody else.
+/// The partition of a window. Each window has its own, so that a busy one does not slow the others.
 pub(crate) fn window_partition(scope: WindowScope) -> String {
     match scope {
         WindowScope::Day { agent, service } => format!("L#{agent}#{service}"),
@@ -166,48 +166,48 @@ pub(crate) fn approval_partition(id: ApprovalId) -> String {
     format!("{APPROVAL_LINEAGES}{}", id.lineage())
 }
 
-/// The approval that an item is, by its key.
+/// The id of the approval in an item, from its key.
 pub(crate) fn approval_of(item: &Item) -> Option<ApprovalId> {
     let lineage = part(item, "pk")?.strip_prefix(APPROVAL_LINEAGES)?;
     ApprovalId::of_lineage(lineage, sort_key(item).parse().ok()?)
 }
 
-/// The partition of all marks.
+/// The partition of all reconcile requests.
 pub(crate) const MARKED: &str = "MARKS";
 
-/// The agent and the settlement in a mark's sort key.
+/// The agent and the settlement in a reconcile request's sort key.
 pub(crate) fn parse_reconcile_request(sk: &str) -> Option<(AgentId, SettlementId)> {
     let (agent, settlement) = sk.split_once('#')?;
     Some((AgentId::parse(agent)?, SettlementId::parse(settlement)?))
 }
 
-/// The index of what the chain still has to decide, or may still undecide.
+/// The index of holds, and of confirmed settlements that are watched.
 pub(crate) mod hold {
     use super::{SettlementId, Timestamp};
 
     /// The index.
     pub(crate) const INDEX: &str = "hold";
-    /// What the places of confirmed settlements begin with, and those of holds don't.
+    /// The prefix of the index keys of confirmed settlements; those of holds don't have it.
     const WATCHED: &str = "C#";
 
-    /// What a settlement is in the index for.
+    /// A settlement's sort key in the index: why it is there.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum IndexKey {
-        /// Its spend is held. From that time on it may be releasable: the payment's `validBefore`.
+        /// Its spend is held. It may be releasable from this time on: the payment's `validBefore`.
         Held(Timestamp),
-        /// It is confirmed, by a transfer in this block, and watched.
+        /// It is confirmed by a transfer in this block, and watched.
         Watched(u64),
     }
 
-    /// The partition of a settlement, of 256 that are filled alike: the last two digits of its id, which are random. The
-    /// index is written with every payment, and one partition takes 1,000 writes a second. Short, since it is a part of the
-    /// settlement's row, which has to stay below 1 KB.
+    /// The index partition of a settlement, one of 256: the last two hexadecimal digits of its id, which are random, so
+    /// all are filled evenly. Every payment writes the index, and one partition takes 1,000 writes a second. The key is
+    /// short, since it is part of the settlement's row, which has to stay below 1 KB.
     pub(crate) fn partition(id: SettlementId) -> String {
         format!("{:02x}", id.uuid().as_u128() & 0xff)
     }
 
     impl IndexKey {
-        /// The place as a text; several settlements may have the same.
+        /// The key as text; several settlements may have the same one.
         pub(crate) fn text(self) -> String {
             match self {
                 Self::Held(valid_before) => format!("{:012}", valid_before.secs()),
@@ -215,7 +215,7 @@ pub(crate) mod hold {
             }
         }
 
-        /// The place in that text.
+        /// The key in this text.
         pub(crate) fn parse(text: &str) -> Option<Self> {
             match text.strip_prefix(WATCHED) {
                 Some(block) => block.parse().ok().map(Self::Watched),
@@ -225,36 +225,36 @@ pub(crate) mod hold {
     }
 }
 
-/// The index of what a user owns: agents and approvals, each in the order of their creation.
+/// The index of an owner's agents and approvals, each in order of creation.
 pub(crate) mod owned {
     use purser_domain::{AgentId, ApprovalId, Timestamp};
     use uuid::Uuid;
 
     /// The index.
     pub(crate) const INDEX: &str = "owner";
-    /// What the places of agents begin with.
+    /// The prefix of the index sort keys of agents.
     pub(crate) const AGENTS: &str = "A#";
-    /// What the places of approvals begin with.
+    /// The prefix of the index sort keys of approvals.
     pub(crate) const APPROVALS: &str = "AP#";
 
-    /// An agent's place.
+    /// An agent's index sort key.
     pub(crate) fn agent(id: AgentId, created_at: Timestamp) -> String {
         format!("{AGENTS}{:016}#{id}", created_at.micros())
     }
 
-    /// An approval's place.
+    /// An approval's index sort key.
     pub(crate) fn approval(id: ApprovalId, created_at: Timestamp) -> String {
         format!("{APPROVALS}{:016}#{id}", created_at.micros())
     }
 
-    /// The end of the places before an approval's: no id lies between.
+    /// The upper bound of the index sort keys before an approval's: no id lies between the two.
     pub(crate) fn just_before_approval(id: ApprovalId, created_at: Timestamp) -> String {
         let previous = Uuid::from_u128(id.uuid().as_u128().saturating_sub(1));
         approval(ApprovalId::from_uuid(previous), created_at)
     }
 }
 
-/// A query for the newest items of a kind in an agent's partition, whose sort keys end in a `UUIDv7`; those before
+/// A query for the newest items of a kind in an agent's partition, whose sort keys end in a `UUIDv7`; only those before
 /// `before`, if it is given.
 pub(crate) fn newest(
     query: QueryFluentBuilder,
@@ -272,7 +272,7 @@ pub(crate) fn newest(
         None => query
             .key_condition_expression("pk = :pk AND begins_with(sk, :kind)")
             .expression_attribute_values(":kind", kind_text),
-        // `BETWEEN` takes its ends in, so it ends at the id before.
+        // `BETWEEN` is inclusive, so the upper bound is the id before.
         Some(before) => query
             .key_condition_expression("pk = :pk AND sk BETWEEN :kind AND :before")
             .expression_attribute_values(":kind", kind_text)
@@ -280,7 +280,7 @@ pub(crate) fn newest(
     }
 }
 
-/// The text that sorts right before an id: nothing lies between the two.
+/// The text that sorts directly before an id.
 fn just_before(kind: &str, id: Uuid) -> String {
     let previous = Uuid::from_u128(id.as_u128().saturating_sub(1));
     format!("{kind}{previous}")
@@ -304,7 +304,7 @@ fn part<'a>(item: &'a Item, name: &str) -> Option<&'a String> {
     item.get(name)?.as_s().ok()
 }
 
-/// The key of an entry that was read.
+/// The key of an entry.
 pub(crate) fn of_entry(scope: WindowScope, entry: &Entry) -> Key {
     Key::entry(scope, entry.at, entry.settlement)
 }
@@ -315,9 +315,9 @@ pub(crate) mod catalog {
 
     /// The row that counts the catalog's versions.
     pub(crate) const VERSION: &str = "VERSION";
-    /// What the keys of services begin with.
+    /// The prefix of the keys of services.
     pub(crate) const SERVICES: &str = "SVC#";
-    /// What the keys of probe records begin with.
+    /// The prefix of the keys of probe records.
     pub(crate) const PROBES: &str = "PROBE#";
 
     /// A service.
@@ -325,7 +325,7 @@ pub(crate) mod catalog {
         format!("{SERVICES}{id}")
     }
 
-    /// What probes have seen of a service.
+    /// The probe record of a service.
     pub(crate) fn probes(id: ServiceId) -> String {
         format!("{PROBES}{id}")
     }
@@ -336,12 +336,12 @@ pub(crate) mod catalog {
     }
 }
 
-/// The throttle table's key: the latest use of an agent's key.
+/// The throttle table's key for the latest use of an agent key.
 pub(crate) fn key_use(agent: AgentId, key: KeyId) -> String {
     format!("K#{agent}#{key}")
 }
 
-/// The throttle table's key: one scope in one minute.
+/// The throttle table's key for one scope in one minute.
 pub(crate) fn throttle(scope: &str, minute: u64) -> String {
     format!("RL#{scope}#{minute}")
 }

@@ -1,6 +1,6 @@
-//! The ledger: agents, policies, windows, settlements, idempotency keys and approvals, and beside it the decisions.
+//! The ledger: agents, policies, windows, settlements, idempotency keys and approvals; and the decisions table.
 //!
-//! Its operations are one file each. Here is only what they share.
+//! Each operation has its own file. This one has only what they share.
 
 use crate::{
     codec::backoff::Backoff,
@@ -23,22 +23,22 @@ use std::{collections::HashMap, sync::Arc};
 pub struct Ledger {
     pub(crate) db: Client,
     pub(crate) table: Arc<str>,
-    /// Where decisions are; none for whoever neither adds nor reads them.
+    /// The decisions table; `None` for a function that neither adds nor reads decisions.
     decisions: Option<Arc<str>>,
 }
 
-/// What became of an edit that names the version it was made on.
+/// The result of an edit that names the version it was made on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edited {
-    /// It is stored, now or by an earlier sending of the same edit.
+    /// It is stored, now or by an earlier attempt of the same edit.
     Stored,
-    /// Somebody else edited it first, or it does not exist; nothing was written.
+    /// Another edit came first, or the item does not exist; nothing was written.
     Conflict,
 }
 
 const READING: &str = "reading the ledger";
 
-/// Items of a table by their keys, which are all different, in any order; `consistent`: each as of now.
+/// Items of a table by their keys, which must be distinct, in any order; `consistent`: strongly consistent.
 pub(crate) async fn get_all(
     db: &Client,
     table: &str,
@@ -60,7 +60,7 @@ pub(crate) async fn get_all(
         let answer = db.batch_get_item().set_request_items(Some(request)).send().await;
         let answer = answer.map_err(failed(doing))?;
         found.extend(answer.responses.into_iter().flat_map(HashMap::into_values).flatten());
-        // What the table could not answer within its means, or within 16 MB, is left to ask again.
+        // Keys beyond the table's throughput, or beyond 16 MB, are returned unprocessed, to be retried.
         let left = answer.unprocessed_keys.into_iter().flat_map(HashMap::into_values);
         wanted = left.flat_map(|left| left.keys).collect();
         if !wanted.is_empty() {
@@ -81,7 +81,7 @@ impl Ledger {
         }
     }
 
-    /// The ledger in this table, for whoever has to do with no decision: what adds or reads one fails.
+    /// The ledger in this table, for a function that uses no decisions: adding or reading one fails.
     pub fn without_decisions(db: Client, ledger: impl Into<Arc<str>>) -> Self {
         Self {
             db,
@@ -103,7 +103,7 @@ impl Ledger {
         Row::new(&self.table, item)
     }
 
-    /// One item, as of now.
+    /// One item, strongly consistent.
     pub(crate) async fn get(&self, key: &Key) -> Result<Option<Item>> {
         let get = self
             .db
@@ -114,7 +114,7 @@ impl Ledger {
         Ok(get.send().await.map_err(failed(READING))?.item)
     }
 
-    /// Several items, each as of now, in any order; their keys are all different.
+    /// Several items, strongly consistent, in any order; their keys must be distinct.
     pub(crate) async fn get_all(&self, keys: &[Key]) -> Result<Vec<Item>> {
         let keys = keys.iter().map(Key::attributes).collect();
         get_all(&self.db, &self.table, keys, true, READING).await

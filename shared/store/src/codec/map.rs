@@ -1,4 +1,4 @@
-//! The domain types that are a map of other attributes.
+//! The domain types that are stored as a map of other attributes.
 
 use crate::codec::attribute::{Attribute, read_text, text};
 use crate::codec::item::{Draft, Item, member, optional_member};
@@ -8,7 +8,7 @@ use purser_domain::{
     Probe, ProviderRequest, Quote, Rule, RuleKind, Vendor, Wallet,
 };
 
-/// Types that are a map of other attributes.
+/// Types that are stored as a map.
 macro_rules! written_as_map {
     ($($name:ty, $write:expr, $read:expr;)*) => {$(
         impl Attribute for $name {
@@ -40,7 +40,7 @@ written_as_map! {
     CallDescription, write_call, read_call;
 }
 
-/// Structs that are a map of their fields: those that are always there and, after the bar, those that may be missing.
+/// Structs that are stored as a map of their fields: the required ones and, after the bar, the optional ones.
 macro_rules! written_as_fields {
     ($($name:ty { $($field:ident: $member:literal,)* $(| $($optional:ident: $perhaps:literal,)*)? })*) => {$(
         impl Attribute for $name {
@@ -87,7 +87,7 @@ written_as_fields! {
     }
 }
 
-/// One operation of a probe record. An answer without payment is one that wants none.
+/// One operation of a probe record. An answer without payment means that the operation is free.
 pub(crate) fn write_probe(operation: OperationUuid, probe: &Probe) -> AttributeValue {
     let draft = Draft::nested()
         .with("id", &operation)
@@ -107,14 +107,14 @@ pub(crate) fn write_probe(operation: OperationUuid, probe: &Probe) -> AttributeV
     AttributeValue::M(draft.into_item())
 }
 
-/// As [`write_probe`] wrote it.
+/// Reads what [`write_probe`] wrote.
 pub(crate) fn read_probe(value: &AttributeValue) -> Option<(OperationUuid, Probe)> {
     let map = value.as_m().ok()?;
     let quote = optional_member(map, "payment")?.map_or(Quote::Free, Quote::Paid);
     let answer = optional_member(map, "since")?.map(|since| Answer { quote, since });
     let seen = match optional_member(map, "obstacle")? {
         Some(obstacle) => Err(obstacle),
-        // Without an obstacle the last answer is this probe's.
+        // Without an obstacle, the last answer is the answer of this probe.
         None => Ok(answer.as_ref()?.quote.clone()),
     };
     let probe = Probe {
@@ -172,7 +172,7 @@ fn read_rule(map: &Item) -> Option<Rule> {
     })
 }
 
-/// Names are short, since the map stands in rows that are to stay below 1 KB.
+/// Names are short, since the map is part of rows that should stay below 1 KB.
 fn write_call(call: &CallDescription) -> Draft {
     let price = call.catalog_price.as_ref();
     Draft::nested()

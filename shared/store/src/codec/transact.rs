@@ -1,8 +1,8 @@
-//! Sending a transaction, and what a cancelled one says.
+//! Sending a transaction, and interpreting the reasons of a cancelled one.
 //!
-//! Always true: a refusal names the conditions that failed, each with the item that it met; a transaction that only met
-//! others can be sent again as it is, since every condition is judged again; one whose answer was lost is sent again too,
-//! and finds its own rows if it had committed.
+//! Always true: a refusal names the conditions that failed, each with the item it was evaluated on; a transaction that
+//! only conflicted with others can be sent again unchanged, since every condition is evaluated again; one whose
+//! response was lost is sent again too, and finds its own rows if it had committed.
 
 use crate::{
     codec::backoff::Backoff,
@@ -28,13 +28,13 @@ use std::error::Error as StdError;
 /// The most actions of one transaction (developer guide, "`TransactWriteItems` API").
 pub(crate) const MOST_ACTIONS: usize = 100;
 
-/// Writes that happen together or not at all. `Role` tells them apart in a refusal.
+/// Writes that are applied together or not at all. `Role` identifies each of them in a refusal.
 #[derive(Clone, Debug)]
 pub(crate) struct Transaction<Role> {
     writes: Vec<(Role, TransactWriteItem)>,
 }
 
-/// What became of a transaction, for certain.
+/// The final result of a transaction.
 #[derive(Debug)]
 pub(crate) enum Known<Role> {
     /// Everything was written.
@@ -43,16 +43,16 @@ pub(crate) enum Known<Role> {
     Refused(FailedConditions<Role>),
 }
 
-/// What became of one sending.
+/// The result of sending a transaction once.
 #[derive(Debug)]
 pub(crate) enum Sent<Role> {
     /// Everything was written.
     Committed,
     /// Nothing was, because conditions failed.
     Refused(FailedConditions<Role>),
-    /// Nothing was, because of other transactions or of throttling.
+    /// Nothing was written, because of a conflicting transaction or of throttling.
     Contended,
-    /// The answer was lost: everything was written, or nothing, or it still will be.
+    /// The response was lost: everything was written, nothing was, or it still will be.
     Unknown(Error),
 }
 
@@ -61,7 +61,7 @@ pub(crate) enum Sent<Role> {
 pub(crate) struct FailedConditions<Role>(Vec<(Role, Option<Item>)>);
 
 impl<Role: Copy + PartialEq> FailedConditions<Role> {
-    /// The item that the condition of this role met, where that condition failed and asked for it.
+    /// The item that this role's failed condition was evaluated on, if the condition failed and returns it.
     pub(crate) fn met(&self, role: Role) -> Option<&Item> {
         self.0
             .iter()
@@ -80,12 +80,12 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         Self { writes: Vec::new() }
     }
 
-    /// How many actions it has.
+    /// The number of actions.
     pub(crate) const fn len(&self) -> usize {
         self.writes.len()
     }
 
-    /// Adds a write. Of its refusal the item it met is returned.
+    /// Adds a put. If its condition fails, the existing item is returned.
     pub(crate) fn put(&mut self, role: Role, put: PutBuilder) -> Result<()> {
         let put = put.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         let put: Put = put.build().map_err(incomplete)?;
@@ -93,7 +93,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         Ok(())
     }
 
-    /// Adds an update. Of its refusal the item it met is returned.
+    /// Adds an update. If its condition fails, the existing item is returned.
     pub(crate) fn update(&mut self, role: Role, update: UpdateBuilder) -> Result<()> {
         let update = update.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         let update: Update = update.build().map_err(incomplete)?;
@@ -102,7 +102,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         Ok(())
     }
 
-    /// Adds a condition on an item that is not written. Of its refusal the item it met is returned.
+    /// Adds a condition on an item that is not written. If it fails, the existing item is returned.
     pub(crate) fn check(&mut self, role: Role, check: ConditionCheckBuilder) -> Result<()> {
         let check = check.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         let check: ConditionCheck = check.build().map_err(incomplete)?;
@@ -111,7 +111,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         Ok(())
     }
 
-    /// Adds the deletion of an item that must exist: what was subtracted for it must not be subtracted twice.
+    /// Adds the deletion of an item that must exist: its amount must not be subtracted twice.
     pub(crate) fn delete_existing(&mut self, role: Role, table: &str, key: Item) -> Result<()> {
         let delete = Delete::builder()
             .table_name(table)
@@ -123,7 +123,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         Ok(())
     }
 
-    /// Adds the deletion of an item that is only deleted while the condition holds.
+    /// Adds a conditional deletion.
     pub(crate) fn delete(
         &mut self,
         role: Role,
@@ -135,14 +135,14 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         Ok(())
     }
 
-    /// Sends it once. The SDK sends it again with the same token where it can, so that it commits at most once.
+    /// Sends it once. The SDK's retries use the same client token, so it commits at most once.
     pub(crate) async fn send(&self, db: &Client) -> Result<Sent<Role>> {
         let items = self.writes.iter().map(|(_, write)| write.clone()).collect();
         let answer = db.transact_write_items().set_transact_items(Some(items)).send().await;
         self.read(answer)
     }
 
-    /// Sends it until it is committed or refused, for writes that find their own rows when they are repeated.
+    /// Sends it until it is committed or refused, for writes that recognize their own rows when repeated.
     pub(crate) async fn send_until_known(&self, db: &Client, backoff: &mut Backoff) -> Result<Known<Role>> {
         loop {
             if let Some(known) = self.send_while_fresh(db, backoff).await? {
@@ -151,7 +151,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         }
     }
 
-    /// The same, but `None` where it only met others so often that what it was built on is getting old.
+    /// The same, but `None` after so many conflicts that the state it was built on is getting old.
     pub(crate) async fn send_while_fresh(&self, db: &Client, backoff: &mut Backoff) -> Result<Option<Known<Role>>> {
         let mut lost_before = false;
         loop {
@@ -159,7 +159,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
                 Sent::Committed => return Ok(Some(Known::Committed)),
                 Sent::Refused(refusal) => return Ok(Some(Known::Refused(refusal))),
                 Sent::Contended => {}
-                // Sent again as it is, it either commits or is refused by its own rows.
+                // Sent again unchanged, it either commits or is refused by its own rows.
                 Sent::Unknown(error) if lost_before => return Err(error),
                 Sent::Unknown(_) => lost_before = true,
             }
@@ -174,13 +174,13 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         const DOING: &str = "writing a transaction";
         let Err(error) = answer else { return Ok(Sent::Committed) };
         match &error {
-            // It was never sent.
+            // The request was never sent.
             SdkError::ConstructionFailure(_) => Err(failed(DOING)(error)),
             SdkError::ServiceError(answer) => match answer.err() {
                 TransactWriteItemsError::TransactionCanceledException(cancelled) => {
                     self.reasons(cancelled.cancellation_reasons())
                 }
-                // An earlier sending of the SDK's own is still under way.
+                // An earlier attempt of the SDK is still in progress.
                 TransactWriteItemsError::TransactionInProgressException(_)
                 | TransactWriteItemsError::InternalServerError(_) => Ok(Sent::Unknown(failed(DOING)(error))),
                 TransactWriteItemsError::ProvisionedThroughputExceededException(_)
@@ -193,14 +193,14 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         }
     }
 
-    /// One reason per action, in order. A failed condition decides, whatever else happened: it names what has changed.
+    /// One reason per action, in order. A failed condition takes precedence: it names what has changed.
     fn reasons(&self, reasons: &[CancellationReason]) -> Result<Sent<Role>> {
         let mut refused = Vec::new();
         for ((role, _), reason) in self.writes.iter().zip(reasons) {
             match reason.code() {
                 None | Some("None" | "TransactionConflict" | "ThrottlingError" | "ProvisionedThroughputExceeded") => {}
                 Some("ConditionalCheckFailed") => refused.push((*role, reason.item().cloned())),
-                // A defect of ours: a validation error, an item that is too large.
+                // A bug of ours: a validation error, or an item that is too large.
                 Some(other) => {
                     let words = format!("cancelled: {other}: {}", reason.message().unwrap_or("no message"));
                     return Err(Error::internal("writing a transaction", Fault::new(words)));
@@ -219,12 +219,12 @@ fn incomplete(error: aws_sdk_dynamodb::error::BuildError) -> Error {
     Error::internal("building a transaction", error)
 }
 
-/// Whether a single write was refused because a transaction holds its item; the SDK doesn't repeat it.
+/// Whether a single write failed because a transaction is in progress on its item; the SDK doesn't retry that.
 pub(crate) fn is_conflict<E: ProvideErrorMetadata>(error: &SdkError<E>) -> bool {
     error.code() == Some("TransactionConflictException")
 }
 
-/// Whether a single write was made; false where its condition failed.
+/// Whether a single write succeeded; false if its condition failed.
 pub(crate) fn was_made<T, E>(answer: Result<T, SdkError<E>>, doing: &'static str) -> Result<bool>
 where
     E: ProvideErrorMetadata + StdError + 'static,
@@ -236,7 +236,7 @@ where
     }
 }
 
-/// Sends a single update until no transaction holds its item; false where its condition failed.
+/// Sends a single update until it doesn't conflict with a transaction; false if its condition failed.
 pub(crate) async fn update_once_free(update: &UpdateItemFluentBuilder, doing: &'static str) -> Result<bool> {
     let mut backoff = Backoff::new();
     loop {

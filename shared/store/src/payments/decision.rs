@@ -1,8 +1,7 @@
-//! Decisions: what was blocked or escalated, and why, and which confirmations were taken back, for the people who govern
-//! the agent.
+//! Decisions: what was blocked or escalated and why, and which confirmations were reverted, for the agent's owner.
 //!
-//! A row is added once and never changed. That of a refusal keeps the numbers of every check, which say more than the one
-//! reason does. An allow leaves its settlement instead, which keeps them too; the log ([`Ledger::decisions`]) shows all.
+//! A row is added once and never changed. A refusal's row keeps the numbers of every check, which say more than its one
+//! reason. An allow has no row; its settlement keeps the numbers. The log ([`Ledger::decisions`]) shows all of them.
 
 use crate::{
     codec::attribute::text,
@@ -21,7 +20,7 @@ use std::collections::HashMap;
 use uuid::Uuid;
 
 impl Ledger {
-    /// Adds a decision that stages nothing: 1 write unit.
+    /// Adds a decision that creates no approval: 1 write unit.
     pub async fn record(&self, decision: &DecisionRecord) -> Result<()> {
         let put = self
             .db
@@ -29,11 +28,11 @@ impl Ledger {
             .table_name(self.decisions_table()?)
             .set_item(Some(write_decision(decision)))
             .condition_expression("attribute_not_exists(pk)");
-        // Its id is random: what is there already is this very row, whose answer was lost.
+        // The id is random: an existing row is this one, written by an attempt whose response was lost.
         was_made(put.send().await, "recording a decision").map(|_| ())
     }
 
-    /// The agent's decisions, newest first: those whose place in the log is before `before`, or the newest.
+    /// The agent's decisions, newest first: those that are before `before` in the log, or the newest.
     pub async fn decisions(&self, agent: AgentId, before: Option<Uuid>, limit: u32) -> Result<Vec<LoggedDecision>> {
         let (allowed, recorded) = tokio::try_join!(
             self.settlements(agent, before, limit),
@@ -46,7 +45,7 @@ impl Ledger {
         Ok(log)
     }
 
-    /// The calls that settlements are for, as their agents described them, by settlement.
+    /// The calls that settlements pay for, as their agents described them, by settlement.
     pub async fn calls(&self, settlements: &[Settlement]) -> Result<HashMap<SettlementId, CallDescription>> {
         let terms = settlements.iter().map(|settlement| &settlement.terms);
         let keys: Vec<Key> = terms
@@ -57,7 +56,7 @@ impl Ledger {
         rows.map(|row| Ok((row.get("sid")?, row.get("call")?))).collect()
     }
 
-    /// One decision of the agent's that has a row of its own.
+    /// One decision of the agent that has a row of its own.
     pub async fn recorded_decision(&self, agent: AgentId, id: TransactionId) -> Result<Option<LoggedDecision>> {
         let table = self.decisions_table()?;
         let get = self
@@ -71,8 +70,8 @@ impl Ledger {
             .transpose()
     }
 
-    /// The agent's decisions that have rows of their own, all but the allows, newest first: those before `before`, or the
-    /// newest.
+    /// The agent's decisions that have rows of their own (all but the allows), newest first: those before `before`, or
+    /// the newest.
     pub async fn recorded(&self, agent: AgentId, before: Option<Uuid>, limit: u32) -> Result<Vec<LoggedDecision>> {
         let table = self.decisions_table()?;
         let query = key::newest(
@@ -120,7 +119,7 @@ fn read_taken_back(agent: AgentId, id: TransactionId, row: Row<'_>) -> Result<Co
     })
 }
 
-/// The row of a confirmation that is taken back.
+/// The row of a reverted confirmation.
 pub(crate) fn write_taken_back(taken_back: &ConfirmationReverted) -> Item {
     Draft::of(&Key::decision(taken_back.agent, taken_back.transaction))
         .with("svc", &taken_back.service)

@@ -1,8 +1,8 @@
-//! All that a decision rests on, in one round trip: a `BatchGetItem` of single rows beside a Query of the window.
+//! Everything that a decision reads, in one round trip: a `BatchGetItem` of single rows beside a Query of the window.
 //!
-//! Reads of several items are not of one instant, so any of them may be torn. That is harmless: every fact is asked again
-//! by a condition of the write it leads to, and the one pair that must agree to be judged by at all, a policy and the
-//! totals that bear its stamp, is read again until it does.
+//! Reads of several items are not a snapshot, so any of them may be torn. That is safe: a condition of the resulting
+//! write checks every fact again. Only a policy and the totals with its stamp must agree to be judged at all; they are
+//! read again until they do.
 
 use crate::{
     codec::backoff::Backoff, codec::fault::Fault, codec::item::Item, codec::key::Key, codec::ledger::Ledger,
@@ -13,10 +13,10 @@ use purser_domain::{
     ServiceId, Timestamp, Window, WindowScope,
 };
 
-/// What to read beside the record of the agent that asks.
+/// What to read in addition to the calling agent's record.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DecisionKeys {
-    /// For which service; without it no window is read.
+    /// The service; without it no window is read.
     pub service: Option<ServiceId>,
     /// The hash of the idempotency key.
     pub key: Option<Fingerprint>,
@@ -24,30 +24,30 @@ pub struct DecisionKeys {
     pub approval: Option<ApprovalId>,
 }
 
-/// What was read. Nothing in it is older than the call.
+/// What was read; nothing in it is older than the call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecisionInputs {
-    /// What the idempotency key is bound to.
+    /// The idempotency record.
     pub record: Option<IdempotencyRecord>,
-    /// The approval, whoever it belongs to.
+    /// The approval; it may belong to another agent.
     pub approval: Option<Approval>,
-    /// Policy and windows; `None` when no service was asked for.
+    /// Policy and windows; `None` when no service was requested.
     pub service_state: Option<ServiceState>,
 }
 
-/// An agent's service state with a service.
+/// The policy and the windows of an agent and a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceState {
     /// The service's record on the agent; `None` when it was never enabled.
     pub enabled: Option<EnabledService>,
-    /// The day's window; empty when nothing was ever authorized.
+    /// The day window; empty when nothing was ever authorized.
     pub day: Window,
     /// The window of each of the agent's budgets.
     pub budgets: Vec<(RuleId, Window)>,
 }
 
 impl DecisionInputs {
-    /// The service state, where a service was asked for.
+    /// The service state; an error if no service was requested.
     pub fn service_state_mut(&mut self) -> Result<&mut ServiceState> {
         let missing = || Error::internal("reading a service_state", Fault::new("no service was asked for"));
         self.service_state.as_mut().ok_or_else(missing)
@@ -55,21 +55,21 @@ impl DecisionInputs {
 }
 
 impl ServiceState {
-    /// Every window, the day's first.
+    /// Every window, the day window first.
     pub fn windows(&self) -> impl Iterator<Item = &Window> {
         std::iter::once(&self.day).chain(self.budgets.iter().map(|(_, window)| window))
     }
 }
 
 impl Ledger {
-    /// Reads all of it, and the agent, if there is one of that id: 3 read units, 4 with an approval, and one more for each
-    /// budget, which take a second round trip.
+    /// Reads the inputs and the agent, if it exists: 3 read units, 4 with an approval, and one more for each budget;
+    /// budgets take a second round trip.
     pub async fn decision_inputs(&self, agent: AgentId, ask: &DecisionKeys) -> Result<(Option<Agent>, DecisionInputs)> {
         self.snapshot_unless(None, agent, ask).await
     }
 
-    /// The same for a caller who is not known yet: unless the key is the agent's own and valid at `now`, no budget is read, so
-    /// that the work for a wrong secret is the work for an agent that does not exist.
+    /// The same for a caller who is not authenticated yet: unless the key is the agent's own and valid at `now`, no
+    /// budget is read, so that a wrong secret causes the same work as an agent that does not exist.
     pub async fn decision_inputs_for(
         &self,
         key: &PresentedKey,
@@ -87,7 +87,7 @@ impl Ledger {
     ) -> Result<(Option<Agent>, DecisionInputs)> {
         let mut backoff = Backoff::new();
         loop {
-            // Boxed, since joining copies a future that is over, and those of the SDK take kilobytes.
+            // Boxed, since `join` copies a finished future, and the SDK's take kilobytes.
             let rows = Box::pin(self.single_rows(agent, ask));
             let (rows, head) = tokio::try_join!(rows, Box::pin(self.day(agent, ask)))?;
             let SingleRows {
@@ -117,8 +117,8 @@ impl Ledger {
         }
     }
 
-    /// Reads on in each window of a service state that hides expired entries, until [`Window::live`] at `at` is what counts; 503
-    /// `temporarily_unavailable` where more has rolled out than a call should read that writes nothing: authorize clears it.
+    /// Reads more entries of each window that hides expired ones, until [`Window::live`] at `at` is exact; 503
+    /// `temporarily_unavailable` if more has rolled out than a read-only call should read: authorize evicts it.
     pub async fn read_live(&self, service_state: &mut ServiceState, at: Timestamp) -> Result<()> {
         /// 50,000 entries, some 2,000 read units.
         const MOST_PAGES: u32 = 50;
@@ -137,8 +137,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// The service state of a day's window and the agent's budgets; `None` when a policy or budget and its window are of two
-    /// instants.
+    /// The service state from the day window and the agent's budgets; `None` when a policy or budget and its window
+    /// were read at different versions.
     async fn service_state(&self, day: Head, agent: Option<&Agent>) -> Result<Option<ServiceState>> {
         let Head {
             policy: enabled,
@@ -182,7 +182,7 @@ impl Ledger {
         self.head(scope, Duration::DAY).await.map(Some)
     }
 
-    /// The windows of the agent's budgets, read side by side; `None` when one does not bear its rule's stamp.
+    /// The windows of the agent's budgets, read concurrently; `None` when one does not have its rule's stamp.
     async fn budgets(&self, agent: Option<&Agent>) -> Result<Option<Vec<(RuleId, Window)>>> {
         let mut reads = tokio::task::JoinSet::new();
         let Some(agent) = agent else {

@@ -1,8 +1,9 @@
-//! Asking a person: the approval, the key's binding to it and the decision, in one transaction.
+//! The escalation: the approval, the idempotency record that names it and the decision, in one transaction.
 //!
-//! Always true: at most one approval of a request is open. Identical requests meet in one partition, where the first has
-//! number 0 and each later one the number after the newest; a number can be taken once. Whoever finds the place taken by
-//! an open approval joins it. Of an agent at most a given number wait for a person (`waiting.rs`). Nothing is reserved.
+//! Always true: at most one approval of a request is open. Identical requests share one partition, where the first
+//! approval has number 0 and each later one the number after the newest; a number can be taken once. An escalation that
+//! finds its number taken by an open approval joins that one. At most a given number of an agent's approvals wait for a
+//! person (`waiting.rs`). Nothing is reserved.
 
 use crate::{
     codec::attribute::{Attribute as _, text},
@@ -21,17 +22,17 @@ use purser_domain::{
     AgentId, Approval, ApprovalId, DecisionRecord, Error, Fingerprint, Reason, Resolution, Result, Timestamp,
 };
 
-/// What became of an escalation.
+/// The result of an escalation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Escalated {
     /// A new approval waits for a person.
     Staged(Approval),
-    /// An identical request waits already, under another key; this one waits with it.
+    /// An identical request is waiting already, under another key; this one waits for the same approval.
     Joined(Approval),
-    /// The idempotency key is bound already. The caller compares the fingerprint.
+    /// The idempotency key was used already. The caller compares the fingerprint.
     IdempotencyRecord(IdempotencyRecord),
-    /// As many of the agent's approvals as may wait for a person do, and none that is open is for this request. Nothing
-    /// was written, so the caller records the refusal under the same id.
+    /// The agent's limit of waiting approvals is reached, and none that is open is for this request. Nothing was
+    /// written, so the caller records the refusal under the same id.
     TooMany,
 }
 
@@ -39,16 +40,16 @@ pub enum Escalated {
 enum Role {
     Key,
     Approval,
-    /// The agent's approvals that may wait.
+    /// The set of the agent's approvals that may wait.
     Waiting,
     Decision,
 }
 
-/// What the key is bound to, if all goes well.
+/// The approval that the idempotency record will name.
 enum Place {
-    /// This approval, which is new.
+    /// A new approval.
     New(Approval),
-    /// This approval, which is open.
+    /// An existing approval, which is open.
     Taken(Approval),
 }
 
@@ -68,12 +69,12 @@ impl Place {
 }
 
 impl Ledger {
-    /// Stages the approval that a decision asks for, or joins the one that is open, and binds the key to it; the decision
-    /// is recorded in the same transaction, with the approval's id. A new approval is void from `expires_at` on, and is
-    /// staged only where fewer than `most` of the agent's wait.
+    /// Creates the approval that a decision asks for, or joins the open one, and binds the key to it; the decision is
+    /// recorded in the same transaction, with the approval's id. A new approval expires at `expires_at`, and is created
+    /// only if fewer than `most` of the agent's approvals wait.
     ///
-    /// Of several conditions that failed, the first of these answers: the key is bound, the approval's number is taken,
-    /// too many wait. So whoever asks again, and whoever joins, is never one too many.
+    /// If several conditions failed, the first of these determines the result: the key is used, the approval's number
+    /// is taken, too many wait. So the limit never refuses a repeated or joining request.
     pub async fn escalate(
         &self,
         key: &Fingerprint,
@@ -82,7 +83,7 @@ impl Ledger {
         most: u32,
     ) -> Result<Escalated> {
         let mut backoff = Backoff::new();
-        // Nearly every request is escalated for the first time: try the first number without looking.
+        // Nearly every request is escalated for the first time: try number 0 without reading.
         let mut place = Place::New(asked(decision, expires_at, 0)?);
         loop {
             let transaction = self.escalation(key, decision, &place, most)?;
@@ -152,7 +153,7 @@ impl Ledger {
         Ok(transaction)
     }
 
-    /// Looks where the newest approval of this request stands.
+    /// Reads the newest approval of this request: joins it if it is open, else takes the next number.
     async fn next_place(&self, decision: &DecisionRecord, expires_at: Timestamp) -> Result<Place> {
         let Some(newest) = self.newest_approval(decision.agent, &decision.fingerprint).await? else {
             return Ok(Place::New(asked(decision, expires_at, 0)?));
@@ -188,7 +189,7 @@ fn is_open(approval: &Approval, decision: &DecisionRecord) -> bool {
     approval.status(decision.at).is_open()
 }
 
-/// Whether the key was bound by this very escalation, whose answer was lost.
+/// Whether the key was bound by this same escalation, in an attempt whose response was lost.
 fn is_ours(record: &IdempotencyRecord, decision: &DecisionRecord, place: &Place) -> bool {
     matches!(record, IdempotencyRecord::Escalated { transaction, approval, .. }
         if *transaction == decision.transaction && *approval == place.approval().id)

@@ -1,9 +1,9 @@
-//! What an idempotency key is bound to.
+//! The idempotency record: what a key was used for.
 
 use crate::codec::item::Row;
 use purser_domain::{ApprovalId, BoundPayment, Fingerprint, Result, TransactionId};
 
-/// What an idempotency key is bound to, for good.
+/// What an idempotency key was used for. An authorization is permanent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdempotencyRecord {
     /// An authorization.
@@ -13,7 +13,7 @@ pub enum IdempotencyRecord {
         /// What it authorized.
         payment: BoundPayment,
     },
-    /// An escalation. The retry that carries the approval binds the key anew.
+    /// An escalation. The approved retry replaces this record.
     Escalated {
         /// The request.
         fingerprint: Fingerprint,
@@ -32,7 +32,7 @@ impl IdempotencyRecord {
         }
     }
 
-    /// What an idempotency row says.
+    /// The record in an idempotency row.
     pub(crate) fn read(row: Row<'_>) -> Result<Self> {
         let fingerprint = row.get("rh")?;
         match row.get::<String>("kind")?.as_str() {
@@ -56,7 +56,7 @@ impl IdempotencyRecord {
     }
 }
 
-/// The `kind` of a key that authorized.
+/// The `kind` of an authorization.
 pub(crate) const ALLOW: &str = "allow";
-/// The `kind` of a key that escalated.
+/// The `kind` of an escalation.
 pub(crate) const ESCALATE: &str = "esc";

@@ -1,4 +1,4 @@
-//! One payment: what its decision reads, the reservation, the settlement, and the decision's record.
+//! One payment: its decision's inputs, the reservation, the settlement, and the decision's record.
 
 pub(crate) mod decision;
 pub(crate) mod decision_inputs;

@@ -1,5 +1,5 @@
-//! Replay keys of preflights: a row of their own for each, which says whose request it is. Nothing rests on them: authorize
-//! never reads them, and DynamoDB deletes them.
+//! Replay keys of preflights: one row each, with the fingerprint of the request. Nothing depends on them: authorize
+//! never reads them, and DynamoDB deletes them by TTL.
 
 use crate::{
     codec::attribute::Attribute as _, codec::item::Draft, codec::key::Key, codec::ledger::Ledger,
@@ -7,17 +7,17 @@ use crate::{
 };
 use purser_domain::{AgentId, Duration, Fingerprint, Result, Timestamp};
 
-/// Whose a replay key is.
+/// Which request a replay key belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplayKey {
-    /// This request's, for a day from now.
+    /// This request, for a day from now.
     Held,
-    /// Another request's, which used it less than a day ago.
+    /// Another request, which used it less than a day ago.
     Taken,
 }
 
 impl Ledger {
-    /// Holds a replay key for a request, unless another one has it: 1 write unit.
+    /// Stores a replay key for a request, unless another request has it: 1 write unit.
     pub async fn hold_replay_key(
         &self,
         agent: AgentId,
@@ -27,7 +27,7 @@ impl Ledger {
     ) -> Result<ReplayKey> {
         let row = Draft::of(&Key::preflight(agent, replay_key))
             .with("rh", fingerprint)
-            // In seconds, as DynamoDB deletes by it; that happens days later, so the condition below asks the time itself.
+            // In seconds, as TTL requires. Deletion takes days, so the condition below compares the time itself.
             .with("ttl", &now.after(Duration::DAY).secs());
         let put = self
             .db

@@ -1,10 +1,10 @@
-//! The release: the spend of a payment that can never be made is given back.
+//! The release: gives back the spend of a payment that can never be made.
 //!
-//! Always true: the settlement moves on and its entries go, with their part of each total, in one transaction, so a spend
-//! is given back once, whoever tries. An entry that was evicted before has had its part taken out of the total by whoever
-//! did it: such a window is left alone.
+//! Always true: the settlement expires and its entries are deleted, with their amount in each total, in one
+//! transaction, so a spend is given back once, even by concurrent releases. If an entry was evicted before, its amount
+//! has already been subtracted from the total: that window is not changed.
 //!
-//! Deliberately elsewhere: how it is known that the payment can never be made ([`Unusable`] comes from the domain alone).
+//! Deliberately elsewhere: the proof that the payment can never be made ([`Unusable`] comes from the domain alone).
 
 use crate::{
     codec::attribute::{Attribute as _, text},
@@ -30,7 +30,7 @@ enum Role {
 const RELEASING: &str = "releasing a hold";
 
 impl Ledger {
-    /// Gives the spend of a held settlement back: 7 write units, and 4 more for each budget.
+    /// Gives back the spend of a held settlement: 7 write units, and 4 more for each budget.
     pub async fn release(&self, settlement: &Settlement, unusable: &Unusable) -> Result<Moved> {
         let terms = &settlement.terms;
         if unusable.settlement() != terms.id {

@@ -1,9 +1,9 @@
-//! The reservation: one transaction in which a payment comes to be, or does not.
+//! The reservation: one transaction that creates the payment, or nothing.
 //!
-//! It holds the decision to everything that it was made on: the agent's record, the policy and the rules by their stamps
-//! on the windows, the room by `total`, the window's past by `hz`, the key by its absence, the approval by its state. What fails says why, and the
-//! order of precedence is written down in [`Ledger::reserve`]. Whatever happens in between, afterwards the settlement, its
-//! key's row and its entries all exist, or none does.
+//! Its conditions check everything that the decision was made on: the agent's record, the policy and the rules by their
+//! stamps on the windows, the room by `total`, evictions by `hz`, the key by its absence, the approval by its state.
+//! The failed condition says why; the order of precedence is in [`Ledger::reserve`]. Afterwards the settlement, its
+//! idempotency record and its entries all exist, or none does.
 
 use crate::{
     codec::attribute::{Attribute as _, text},
@@ -18,39 +18,39 @@ use crate::{
 use aws_sdk_dynamodb::types::builders::{PutBuilder, UpdateBuilder};
 use purser_domain::{ApprovalId, Fingerprint, Grant, Resolution, Result, SettlementId, Terms};
 
-/// What became of a reservation.
+/// The result of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reserved {
-    /// The payment is reserved, under the terms that were given.
+    /// The payment is reserved, with the given terms.
     Done,
-    /// The idempotency key is bound already. The caller compares the fingerprint.
+    /// The idempotency key was used already. The caller compares the fingerprint.
     IdempotencyRecord(IdempotencyRecord),
     /// The approval was used already.
     ApprovalUsed {
-        /// What it authorized.
+        /// The settlement that used it.
         settlement: SettlementId,
     },
-    /// Something that the decision rests on has changed, or may have: take a snapshot and decide again, with
+    /// An input of the decision has changed, or may have: read the decision inputs and decide again, with
     /// [`purser_domain::Eviction::Needed`].
     Raced,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
-    /// The approval that is used up.
+    /// The approval that is consumed.
     Approval,
     /// The idempotency key.
     Key,
-    /// Everything else: that its condition failed means that the decision is out of date.
+    /// Everything else: if its condition failed, the decision is out of date.
     Basis,
 }
 
 impl Ledger {
-    /// Reserves a granted payment: 9 write units, 2 more for each evicted entry and for an approval, and 4 for each budget.
+    /// Reserves a granted payment: 9 write units, 2 more for each evicted entry and an approval, 4 for each budget.
     ///
-    /// Of several conditions that failed, the first of these answers: the approval was used, the key is bound, anything
-    /// else. A transaction that only met others is sent again after a pause, and after four pauses the caller takes a
-    /// fresh look; `backoff` counts over all of that and ends it with an error, leaving nothing behind.
+    /// If several conditions failed, the first of these determines the result: the approval was used, the key was used,
+    /// anything else. A transaction that only conflicted with others is sent again after a pause; after four pauses the
+    /// caller reads again. `backoff` counts all attempts and ends them with an error, without a reservation.
     pub async fn reserve(
         &self,
         grant: &Grant<'_>,
@@ -60,9 +60,9 @@ impl Ledger {
     ) -> Result<Reserved> {
         let transaction = self.reservation(grant, terms, fingerprint)?;
         if transaction.len() > MOST_ACTIONS {
-            // Many budgets, each with much that rolled out: clear them first, and the next attempt is small.
+            // Many budgets, each with many expired entries: evict them first, so that the next attempt is small.
             for charge in grant.charges() {
-                // Whether it came to pass is seen at the next read.
+                // The next read shows whether it succeeded.
                 let _evicted = self.evict(charge.scope, charge.evict).await?;
             }
             backoff.wait().await?;
@@ -94,9 +94,9 @@ impl Ledger {
         Ok(transaction)
     }
 
-    /// Binds the key to the settlement. An approved retry may take over a key that waits for its approval.
+    /// Binds the key to the settlement. An approved retry may replace the record of a key that waits for its approval.
     ///
-    /// The call's description is kept here and not with the settlement, which is written again and has no room for it.
+    /// The call's description is kept here and not in the settlement, which is written again and has no room for it.
     fn bind_key(&self, grant: &Grant<'_>, terms: &Terms, fingerprint: &Fingerprint) -> PutBuilder {
         let row = Draft::of(&Key::idempotency(terms.agent, &terms.idempotency_key))
             .with_value("kind", text(ALLOW))
@@ -118,7 +118,7 @@ impl Ledger {
         }
     }
 
-    /// Uses an approval up. It must be approved, for this very request, and in time.
+    /// Consumes an approval. It must be approved, for this request, and not expired.
     fn use_up(&self, approval: ApprovalId, terms: &Terms, fingerprint: &Fingerprint) -> UpdateBuilder {
         self.update(&Key::approval(approval))
             .update_expression("SET st = :executed, sid = :settlement")

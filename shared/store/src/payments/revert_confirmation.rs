@@ -1,9 +1,9 @@
-//! A confirmation that the chain does not bear out any more is taken back: the settlement is held again, as it was before,
-//! its transaction may confirm again, and a decision says so.
+//! Reverts a confirmation whose transfer is gone from the chain: the settlement is held again as before, its
+//! transaction may confirm again, and a decision records it.
 //!
-//! Always true: all of that is one transaction. The entry is not touched: it counted throughout.
+//! Always true: all of that is one transaction. The window entry is not changed: it counted all the time.
 //!
-//! Deliberately elsewhere: how it is known ([`TransferGone`] comes from the domain alone), and what becomes of the hold.
+//! Deliberately elsewhere: the proof ([`TransferGone`] comes from the domain alone), and what happens to the hold.
 
 use crate::{
     codec::attribute::{Attribute as _, text},
@@ -29,7 +29,7 @@ enum Role {
 const TAKING_BACK: &str = "taking a confirmation back";
 
 impl Ledger {
-    /// Takes a confirmation back: 8 write units. The decision gets that id and that time.
+    /// Reverts a confirmation: 8 write units. The decision gets this id and this time.
     pub async fn revert_confirmation(
         &self,
         settlement: &Settlement,
@@ -73,7 +73,7 @@ impl Ledger {
         let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut Backoff::new()).await? else {
             return Ok(Moved::Done(settlement.clone().confirmation_reverted(transfer_gone)));
         };
-        // Its id is random: it is this very decision, whose answer was lost.
+        // The id is random: it is this same decision, written by an attempt whose response was lost.
         if refusal.names(Role::Decision) {
             return Ok(Moved::Done(settlement.clone().confirmation_reverted(transfer_gone)));
         }

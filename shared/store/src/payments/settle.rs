@@ -1,10 +1,10 @@
-//! The confirmation: what the chain has shown is written down once, and the transaction that showed it is spent.
+//! The confirmation: stores the transfer that was found on chain, and claims its transaction hash.
 //!
-//! Always true: a settlement is confirmed exactly when its transaction's row names it, so one transaction confirms one
-//! settlement. A held settlement's window is not touched: the entry counts until its time is over, paid or not. One whose
-//! spend had been given back is counted anew from now on, whatever the caps say: the money is spent.
+//! Always true: a settlement is confirmed exactly when its transaction's claim names it, so one transaction confirms
+//! one settlement. Confirming a held settlement does not change its window: the entry counts until it rolls out. A
+//! spend that had been given back is counted again from now on, even above the caps: the money is spent.
 //!
-//! A confirmed settlement stays in the index, in the place of its block, until nobody watches it any more (`holds.rs`).
+//! A confirmed settlement stays in the index, under its block, until its watch ends (`holds.rs`).
 
 use crate::{
     codec::attribute::{Attribute as _, text},
@@ -23,36 +23,36 @@ use purser_domain::{
     Transfer, TxHash, WindowScope,
 };
 
-/// What became of a confirmation.
+/// The result of a confirmation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Confirmed {
     /// The settlement is confirmed with this transfer.
     Done(Settlement),
-    /// It was confirmed before; as it is stored.
+    /// It was confirmed before; the stored state.
     Already(Settlement),
     /// The transaction confirmed another settlement. Nothing was written.
     TransactionUsed {
-        /// That one.
+        /// The other settlement.
         by: SettlementId,
     },
 }
 
-/// What became of another move of a settlement.
+/// The result of another transition of a settlement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Moved {
-    /// It is done; as it is stored.
+    /// It is done; the stored state.
     Done(Settlement),
-    /// The settlement was somewhere else already, perhaps by an earlier sending of this very move; as it is stored. Nothing
-    /// was written.
+    /// The settlement was already in another state, perhaps by an earlier attempt of this transition; the stored state.
+    /// Nothing was written.
     Superseded(Settlement),
 }
 
-/// A settlement that its agent asks about, and what it may be proven by. Each part is as of now.
+/// The settlement in an agent's request, and the claim on the transaction that may prove it; both strongly consistent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Presented {
-    /// The settlement, if it is the agent's.
+    /// The settlement, if it belongs to the agent.
     pub settlement: Option<Settlement>,
-    /// The settlement that the transaction has confirmed, whoever's it is.
+    /// The settlement that the transaction has confirmed; it may be another agent's.
     pub claimed_by: Option<SettlementId>,
 }
 
@@ -60,17 +60,17 @@ pub struct Presented {
 enum Role {
     Settlement,
     Transaction,
-    /// A window in which the settlement is counted anew.
+    /// A window in which the settlement is counted again.
     Window,
 }
 
 const CONFIRMING: &str = "confirming a settlement";
 
 impl Ledger {
-    /// An agent, if there is one of that id, one of its settlements, and which settlement a transaction has confirmed: one
-    /// round trip, a read unit for each.
+    /// An agent, one of its settlements, and the settlement that a transaction has confirmed, each if it exists: one
+    /// round trip, one read unit each.
     ///
-    /// They may be of several instants. What is confirmed or claimed meanwhile is met by the conditions of
+    /// The reads are not a snapshot. A concurrent confirmation or claim is detected by the conditions of
     /// [`Ledger::confirm`].
     pub async fn presented(
         &self,
@@ -103,11 +103,11 @@ impl Ledger {
         Ok((record, presented))
     }
 
-    /// Confirms a settlement with the transfer that was seen on chain: 6 write units; 4 more for each window where its spend
-    /// had been given back.
+    /// Confirms a settlement with the transfer that was found on chain: 6 write units; 4 more for each window where its
+    /// spend had been given back.
     ///
-    /// Of several conditions that failed, the first of these answers: the transaction confirmed another settlement, the
-    /// settlement's own state.
+    /// If several conditions failed, the first of these determines the result: the transaction confirmed another
+    /// settlement, the settlement's own state.
     pub async fn confirm(&self, settlement: &Settlement, transfer: &Transfer, now: Timestamp) -> Result<Confirmed> {
         let (agent, id) = (settlement.terms.agent, settlement.id());
         let mut settlement = settlement.clone();
@@ -146,7 +146,7 @@ impl Ledger {
                         return Ok(Confirmed::Already(settlement));
                     }
                 }
-                // A window was cleared beyond the time that was chosen: choose another.
+                // A window was cleared beyond the chosen time: choose a later one.
                 None if refusal.names(Role::Window) && !refusal.names(Role::Settlement) => {}
                 None => return Err(Error::internal(CONFIRMING, Fault::new("there is no such settlement"))),
             }
@@ -162,7 +162,7 @@ impl Ledger {
             .expression_attribute_values(":authorized", text(AUTHORIZED))
     }
 
-    /// The confirmation of a settlement whose spend was given back, and counts anew at that time.
+    /// The confirmation of a settlement whose spend was given back; it counts again from `counted_at`.
     fn late_confirmation(
         &self,
         settlement: &Settlement,
@@ -191,7 +191,7 @@ impl Ledger {
             .expression_attribute_values(":hs", place.write())
     }
 
-    /// The claim on the transaction.
+    /// The claim on the transaction hash.
     fn claim(&self, settlement: &Settlement, transfer: &Transfer) -> PutBuilder {
         let terms = &settlement.terms;
         let claim = Draft::of(&Key::used_transaction(terms.network, transfer.tx_hash()))
@@ -200,10 +200,10 @@ impl Ledger {
         self.put_new(claim.into_item())
     }
 
-    /// Counts a payment in its windows as if it were authorized now, without asking for room; answers the time that it is
-    /// counted at, at which no window has been cleared yet.
+    /// Counts a payment in its windows as if it were authorized now, without checking the caps; returns the time at
+    /// which it counts, to which no window has been cleared yet.
     ///
-    /// A budget whose rule is gone limits nothing any more, and is left alone.
+    /// A budget whose rule was removed limits nothing any more and is skipped.
     async fn count_anew(
         &self,
         transaction: &mut Transaction<Role>,
@@ -235,7 +235,7 @@ impl Ledger {
         Ok(at)
     }
 
-    /// The windows that a payment counts in, each with its length as of now.
+    /// The windows that a payment counts in, each with its current length.
     async fn windows_of(&self, terms: &Terms) -> Result<Vec<(WindowScope, Duration)>> {
         let (agent, service) = (terms.agent, terms.service);
         let mut windows = vec![(WindowScope::Day { agent, service }, Duration::DAY)];

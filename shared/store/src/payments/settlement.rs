@@ -1,8 +1,7 @@
-//! Settlements: one row each in the agent's partition, whose id sorts by time.
+//! Settlements: one row each in the agent's partition, with an id that sorts by time.
 //!
-//! A row stays below 1 KB, so that each of its writes costs one unit: neither the payment header nor the nonce is kept, as
-//! both are derived from the row. While the spend is held, and while a confirmation is watched, and only then, the row is
-//! in the index `hold`.
+//! A row stays below 1 KB, so that each write costs one unit: neither the payment header nor the nonce is stored, as
+//! both are derived from it. A row is in the index `hold` exactly while the spend is held or the confirmation watched.
 
 use crate::{
     codec::attribute::text,
@@ -21,17 +20,17 @@ pub(crate) const CONFIRMED: &str = "confirmed";
 pub(crate) const EXPIRED: &str = "expired";
 
 impl Ledger {
-    /// A settlement of the agent as of now.
+    /// A settlement of the agent, strongly consistent.
     pub async fn settlement(&self, agent: AgentId, id: SettlementId) -> Result<Option<Settlement>> {
         let item = self.get(&Key::settlement(agent, id)).await?;
         item.map(|item| self.read_settlement(agent, &item)).transpose()
     }
 
-    /// The agent's settlements as of now, newest first: those before `before`, a settlement's id, or the newest.
+    /// The agent's settlements, strongly consistent, newest first: those before the id `before`, or the newest.
     pub async fn settlements(&self, agent: AgentId, before: Option<Uuid>, limit: u32) -> Result<Vec<Settlement>> {
         let query = self.db.query().table_name(&*self.table);
         let query = key::newest(query, agent, key::SETTLEMENTS, before, limit).consistent_read(true);
-        // One page holds 1 MB, a thousand of our rows; `limit` is a hundred at most.
+        // One page holds 1 MB, a thousand of these rows; `limit` is a hundred at most.
         let answer = query.send().await.map_err(failed("listing settlements"))?;
         answer
             .items()

@@ -1,8 +1,9 @@
 //! Windows: the totals, and one small item for each authorization that counts.
 //!
-//! Always true: `total` is the sum of the entries that exist; whatever adds, evicts or releases one changes `total` in the
-//! same transaction, and `ver` with it. `hz` is the time of the newest entry that was evicted because it had rolled out,
-//! and no entry that old is ever added again. `pver` and `aver` hold every charge to the policy and the agent's record. An entry must never expire by TTL: nobody would lower `total`.
+//! Always true: `total` is the sum of the existing entries; every write that adds, evicts or releases one changes
+//! `total` and `ver` in the same transaction. `hz` is the time of the newest entry that was evicted because it had
+//! rolled out; no entry that old is ever added again. `pver` and `aver` bind every charge to the version of the policy
+//! and of the agent's record. An entry must never expire by TTL: `total` would not be lowered.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -19,42 +20,42 @@ use purser_domain::{
     Window, WindowScope,
 };
 
-/// How many of the oldest entries a decision reads. An authorization adds one and evicts up to so many, so what has rolled
-/// out does not pile up; with policy and totals, ten items of some 150 bytes stay within the 4 KB of one read unit.
+/// How many of the oldest entries a decision reads. An authorization adds one and evicts up to this many, so expired
+/// entries do not accumulate; with policy and totals, ten items of some 150 bytes fit into the 4 KB of one read unit.
 const OLDEST: u16 = 8;
-/// How many more are read at once where those don't settle the matter: [`LOOKED_AT`].
+/// How many more are read in one query when those are not enough: `LOOKED_AT` of the domain.
 const PAGE: u16 = 1_000;
-/// How many expired entries one transaction drains. Of 100 actions the totals take one; the rest is reserve.
+/// How many expired entries one transaction evicts. Of its 100 actions the totals take one; the rest is headroom.
 const DRAIN: u16 = 90;
 
-/// What a charge was judged by must still hold: this very policy or rule, and no later version of the agent's record than
-/// the one that was read, where an edit has narrowed it.
+/// The versions that a charge was judged by must still be current: the same policy or rule, and no narrowing edit of
+/// the agent's record after the version that was read.
 const STAMPS: &str = "pver = :stamp AND (attribute_not_exists(aver) OR aver <= :agent)";
 
-/// What a stamp does to the time that the window was cleared to.
+/// What a stamp does to `hz`, the time that the window was cleared to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Horizon {
-    /// It stays.
+    /// Keep it.
     Keep,
-    /// It starts anew.
+    /// Reset it to zero.
     Reset,
 }
 
-/// How far a window was cleared of what has rolled out.
+/// How many of a window's expired entries were evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cleared {
-    /// Of all of it.
+    /// All of them.
     All,
-    /// Of as much as one transaction takes; there may be more.
+    /// As many as fit into one transaction; there may be more.
     More,
-    /// Of nothing, as others are about the same window.
+    /// None, because of a concurrent write to the same window.
     Superseded,
 }
 
-/// What stands at the head of a window's partition.
+/// The first items of a window's partition.
 #[derive(Debug)]
 pub(crate) struct Head {
-    /// The policy, of a day's window.
+    /// The policy; only in a day window's partition.
     pub(crate) policy: Option<EnabledService>,
     /// The window and its oldest entries.
     pub(crate) window: Window,
@@ -67,13 +68,13 @@ enum Role {
 }
 
 impl Ledger {
-    /// The head of a window's partition, in one Query. The parts may be of two instants: see [`crate::DecisionInputs`].
+    /// The head of a window's partition, in one Query, which is not a snapshot: see [`crate::DecisionInputs`].
     pub(crate) async fn head(&self, scope: WindowScope, length: Duration) -> Result<Head> {
         self.head_with(scope, length, OLDEST).await
     }
 
     async fn head_with(&self, scope: WindowScope, length: Duration, oldest: u16) -> Result<Head> {
-        // Before the entries: the policy and the totals.
+        // Two more, for the policy and the totals, which come before the entries.
         let (items, complete) = self.partition(scope, None, oldest.saturating_add(2)).await?;
         let mut policy = None;
         let mut window = empty(scope, length, complete);
@@ -93,11 +94,11 @@ impl Ledger {
         Ok(Head { policy, window })
     }
 
-    /// Whether nothing was written to the window since it was read, and the idempotency key has authorized nothing. If so,
-    /// its parts were of one instant, and what was found in them was true between the two reads.
+    /// Whether the window is unchanged since it was read, and the idempotency key has authorized nothing. If so, the
+    /// read of the window was consistent, and its content was true between the two reads.
     ///
-    /// The key is looked at again since it may have been read before the window: what takes the room then may be this very
-    /// purchase, authorized by the same call's twin.
+    /// The key is read again since it may have been read before the window: what takes the room may be this same
+    /// payment, authorized by a concurrent duplicate of the call.
     pub async fn unchanged_since(&self, window: &Window, key: &Fingerprint) -> Result<bool> {
         let (WindowScope::Day { agent, .. } | WindowScope::Budget { agent, .. }) = window.scope;
         let (totals, key) = (Key::window(window.scope), Key::idempotency(agent, key));
@@ -112,8 +113,8 @@ impl Ledger {
         Ok(version == window.version && !matches!(record, Some(IdempotencyRecord::Allowed { .. })))
     }
 
-    /// Adds more of its oldest entries to the window, for [`Window::tells_more`]. They may be of a later instant than the
-    /// rest: ask [`Ledger::unchanged_since`] afterwards.
+    /// Reads more of the window's oldest entries, for [`Window::tells_more`]. They may be newer than the rest: check
+    /// [`Ledger::unchanged_since`] afterwards.
     pub async fn read_further(&self, window: &mut Window) -> Result<()> {
         let after = window.oldest.last().map(|last| key::of_entry(window.scope, last));
         let after = after.unwrap_or_else(|| Key::window(window.scope));
@@ -125,10 +126,10 @@ impl Ledger {
         Ok(())
     }
 
-    /// Of these windows those that hold anything, each read so far that [`Window::live`] at `at` is what counts. For
-    /// showing what is used: no decision rests on it, and the windows may be of several instants.
+    /// Those of these windows whose total is not zero, each read until [`Window::live`] at `at` is exact. For display
+    /// only: no decision depends on it, and the reads are not a snapshot.
     pub async fn windows_in_use(&self, scopes: &[(WindowScope, Duration)], at: Timestamp) -> Result<Vec<Window>> {
-        /// How many windows are read at the same time.
+        /// How many windows are read concurrently.
         const AT_ONCE: usize = 100;
         let keys: Vec<Key> = scopes.iter().map(|(scope, _)| Key::window(*scope)).collect();
         let mut windows = Vec::new();
@@ -159,8 +160,8 @@ impl Ledger {
         Ok(window)
     }
 
-    /// Evicts what has rolled out of a window at `at`, the oldest first, as much as fits into one transaction. For a
-    /// window of which more has rolled out than a decision reads.
+    /// Evicts entries that have rolled out at `at`, oldest first, as many as fit into one transaction. For a window
+    /// with more expired entries than a decision reads.
     pub async fn clear_expired(&self, window: &Window, at: Timestamp) -> Result<Cleared> {
         let current = self.head_with(window.scope, window.length, DRAIN).await?.window;
         if !self.evict(window.scope, current.expired(at)).await? {
@@ -173,7 +174,7 @@ impl Ledger {
         })
     }
 
-    /// Evicts the first of these entries and writes nothing else, unless somebody else is about it already: then not.
+    /// Evicts the first of these entries and writes nothing else; false if a concurrent write prevents it.
     pub(crate) async fn evict(&self, scope: WindowScope, expired: &[Entry]) -> Result<bool> {
         let expired = expired.get(..DRAIN.into()).unwrap_or(expired);
         let Some(newest) = expired.last() else {
@@ -200,7 +201,7 @@ impl Ledger {
         }
     }
 
-    /// Adds a charge to a reservation: the totals under all their conditions, the entry, and the evictions.
+    /// Adds a charge to a reservation: the totals with all their conditions, the entry, and the evictions.
     pub(crate) fn charge<R: Copy + PartialEq>(
         &self,
         transaction: &mut Transaction<R>,
@@ -210,7 +211,7 @@ impl Ledger {
         terms: &Terms,
     ) -> Result<()> {
         let delta = add(0, charge.amount).saturating_sub(add(0, charge.evicted));
-        // A condition can't do arithmetic: `total + delta <= cap` is asked as `total <= cap - delta`.
+        // A condition can't do arithmetic: `total + delta <= cap` is written as `total <= cap - delta`.
         let room = add(0, charge.cap).saturating_sub(delta);
         let update = self
             .update(&Key::window(charge.scope))
@@ -220,7 +221,7 @@ impl Ledger {
             .expression_attribute_values(":room", room.write())
             .expression_attribute_values(":agent", agent_version.write())
             .expression_attribute_values(":one", 1_u32.write());
-        // An evicting write moves the horizon on; a plain one leaves it alone, so that plain ones commute.
+        // A write that evicts advances the horizon; one that doesn't leaves it unchanged, so that those commute.
         let update = match charge.evict.last() {
             Some(newest) => update
                 .update_expression("SET #total = #total + :delta, hz = :newest, ver = ver + :one")
@@ -242,7 +243,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Shuts a window for every decision that was made on an earlier version of the agent's record.
+    /// Fences a window: it rejects every decision that was made on an earlier version of the agent's record.
     pub(crate) async fn fence_older_versions(&self, scope: WindowScope, agent_version: u64) -> Result<()> {
         let update = self
             .db
@@ -252,13 +253,13 @@ impl Ledger {
             .update_expression("SET aver = :version")
             .condition_expression("attribute_exists(pk) AND (attribute_not_exists(aver) OR aver < :version)")
             .expression_attribute_values(":version", agent_version.write());
-        // Where the condition fails, it is shut by a later version, or was never opened.
+        // If the condition fails, the window is fenced by this or a later version, or does not exist.
         update_once_free(&update, "shutting a window").await.map(|_| ())
     }
 
-    /// The update that creates a window's totals, or stamps a new version of its policy or rule on them. A window that comes
-    /// to be is shut for decisions on earlier versions of the agent's record than that one: an edit that was answered before
-    /// could not shut it.
+    /// The update that creates a window's totals, or stamps a new version of its policy or rule on them. A new window
+    /// rejects decisions on versions of the agent's record before `agent_version`: an edit that completed earlier could
+    /// not fence it.
     pub(crate) fn stamp(
         &self,
         scope: WindowScope,
@@ -285,7 +286,7 @@ impl Ledger {
             .expression_attribute_values(":one", 1_u32.write())
     }
 
-    /// Items of a window's partition in order, after a key, and whether they are the last.
+    /// Items of a window's partition in order, after a key, and whether they include the last.
     async fn partition(&self, scope: WindowScope, after: Option<&Key>, limit: u16) -> Result<(Vec<Item>, bool)> {
         let query = self
             .db
@@ -298,7 +299,7 @@ impl Ledger {
             .scan_index_forward(true)
             .consistent_read(true);
         let answer = query.send().await.map_err(failed("reading a window"))?;
-        // Items that end exactly at the limit may still be reported as unfinished; that costs a read, never an answer.
+        // A page that ends exactly at the limit may be reported as incomplete; that only costs one more read.
         let complete = answer.last_evaluated_key.is_none();
         Ok((answer.items.unwrap_or_default(), complete))
     }
@@ -320,7 +321,7 @@ pub(crate) fn write_entry(scope: WindowScope, at: Timestamp, settlement: Settlem
         .into_item()
 }
 
-/// A window that was never written: version and stamp zero, which no written window has.
+/// A window that was never written: version and stamp are zero, as in no stored window.
 const fn empty(scope: WindowScope, length: Duration, complete: bool) -> Window {
     Window {
         scope,
@@ -334,7 +335,7 @@ const fn empty(scope: WindowScope, length: Duration, complete: bool) -> Window {
     }
 }
 
-/// A running sum that may fall below zero. Amounts are below 2^53 and a hundred of them below 2^60, so nothing saturates.
+/// A sum that may be negative. Amounts are below 2^53 and the sum of a hundred below 2^60, so nothing saturates.
 pub(crate) fn add(sum: i64, amount: Amount) -> i64 {
     sum.saturating_add_unsigned(amount.units())
 }

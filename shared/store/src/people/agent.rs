@@ -1,8 +1,8 @@
-//! An agent's record: one item holds who it is, its keys, its status and its rules, so that one read tells who calls and
-//! what holds for them now.
+//! An agent's record: one item with its identity, its keys, its status and its rules, so that one read authenticates
+//! the caller and returns the current rules.
 //!
-//! A rule of kind `budget_limit` has a window besides. Its totals are written in the same transaction as the rule, so that
-//! a charge can be held to the rule's version, as a policy's is. A removed rule leaves its window behind, out of reach.
+//! A rule of kind `budget_limit` also has a window. Its totals are written in the same transaction as the rule, so that
+//! a charge is conditional on the rule's version, as on a policy's. A removed rule's window stays, unused.
 
 use crate::{
     codec::backoff::Backoff,
@@ -14,12 +14,12 @@ use crate::{
 };
 use purser_domain::{Agent, AgentId, AgentStatus, Error, Result, Rule, WindowScope};
 
-/// What became of the creation of an agent.
+/// The result of creating an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Created {
-    /// It is stored, now or by an earlier sending of the same record.
+    /// It is stored, now or by an earlier attempt with the same record.
     Stored,
-    /// An agent of that id exists already.
+    /// An agent with this id exists already.
     Exists,
 }
 
@@ -29,10 +29,10 @@ enum Role {
     Window,
 }
 
-/// How many windows are written at the same time.
+/// How many windows are written concurrently.
 const AT_ONCE: usize = 32;
 
-/// Whether an edit may refuse what the version before allowed.
+/// Whether an edit narrows: it may refuse what the version before allowed.
 fn narrows(old: &Agent, new: &Agent) -> bool {
     let ends = |agent: &Agent| -> Vec<_> { agent.keys.iter().map(|key| (key.id, key.ends_at)).collect() };
     let added_only = ends(old).iter().all(|key| ends(new).contains(key));
@@ -40,7 +40,7 @@ fn narrows(old: &Agent, new: &Agent) -> bool {
 }
 
 impl Ledger {
-    /// The agent's record as of now.
+    /// The agent's record, strongly consistent.
     pub async fn agent(&self, id: AgentId) -> Result<Option<Agent>> {
         let item = self.get(&Key::agent(id)).await?;
         item.map(|item| self.read_agent(id, &item)).transpose()
@@ -69,11 +69,11 @@ impl Ledger {
 
     /// Replaces an agent's record by its next version.
     ///
-    /// When this has answered, nothing is authorized any more on an earlier version, not even by a decision that was under
-    /// way: an edit that narrows is stamped on the windows that every authorization goes through.
+    /// After a narrowing edit has returned, nothing is authorized on an earlier version, not even by a decision in
+    /// progress: the edit is stamped on the windows that every authorization writes.
     ///
-    /// A changed budget starts to be enforced with this write. What its window holds still counts; what was authorized
-    /// before the rule existed, or rolled out of a window that was shorter, does not.
+    /// A changed budget is enforced from this write on. The entries in its window still count; what was authorized
+    /// before the rule existed, or rolled out of a shorter window, does not.
     pub async fn put_agent(&self, agent: &Agent) -> Result<Edited> {
         let Some(old) = self.agent(agent.id).await? else {
             return Ok(Edited::Conflict);
@@ -116,9 +116,9 @@ impl Ledger {
         }
     }
 
-    /// Shuts the agent's windows for every decision that was made on an earlier version of this record, which is stored.
-    /// [`Ledger::put_agent`] does so for an edit that narrows; whoever finds such an edit done by somebody else does not know
-    /// whether they got that far.
+    /// Fences the agent's windows: they reject every decision on a version before this record's, which must be stored.
+    /// [`Ledger::put_agent`] does so for a narrowing edit. A caller that finds the edit already stored by another one
+    /// calls it too, since that one may have failed before this step.
     pub async fn fence_windows(&self, agent: &Agent) -> Result<()> {
         let services = self.marked_services(agent.id).await?;
         for batch in services.chunks(AT_ONCE) {
@@ -150,7 +150,7 @@ impl Ledger {
                 }
                 continue;
             }
-            // How far a window was cleared is told by a time that its length is added to: with another length it would
+            // `hz` plus the window's length is the earliest time to record: with a changed length the old `hz` could
             // push the recorded time into the future.
             let length_before = before.and_then(|before| before.kind.budget()).map(|(_, length)| length);
             let same_length = length_before.is_none_or(|before| before == budget.length);

@@ -1,7 +1,7 @@
-//! Approvals: one row each, beside the earlier ones of the same request.
+//! Approvals: one row each, in one partition with the earlier ones of the same request.
 //!
-//! The row says what a person decided; that time ran out is a fact about the time and is never written. Every move is
-//! conditional on the state it leaves, and on the time.
+//! The row stores what a person decided; expiry follows from the time and is never written. Every transition is
+//! conditional on the state before it, and on the time.
 
 use crate::{
     codec::attribute::{Attribute as _, text},
@@ -18,21 +18,21 @@ use aws_sdk_dynamodb::{
 };
 use purser_domain::{Approval, ApprovalId, Error, Resolution, Result, Ruling};
 
-/// What a person says.
+/// What a person decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApprovalDecision {
-    /// The retry that carries the approval may run, once.
+    /// The retry with the approval may be authorized, once.
     Approve,
     /// It may not.
     Reject,
 }
 
-/// What became of a verdict.
+/// The result of resolving an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resolved {
     /// It is stored.
     Done(Approval),
-    /// The approval was not open any more: decided, used or out of time. Nothing was written.
+    /// The approval was no longer pending: decided, used or expired. Nothing was written.
     Already(Approval),
     /// There is no such approval.
     NotFound,
@@ -44,15 +44,15 @@ const REJECTED: &str = "rejected";
 pub(crate) const EXECUTED: &str = "executed";
 
 impl Ledger {
-    /// An approval as of now, whoever it belongs to.
+    /// An approval of any agent, strongly consistent.
     pub async fn approval(&self, id: ApprovalId) -> Result<Option<Approval>> {
         let item = self.get(&Key::approval(id)).await?;
         item.map(|item| self.read_approval(id, &item)).transpose()
     }
 
-    /// Stores a person's verdict on a pending approval.
+    /// Stores a person's decision on a pending approval.
     ///
-    /// The same ruling again, whose answer was lost, is found done; any other finds the approval decided.
+    /// Repeating the same ruling after a lost response returns `Done`; any other returns `Already`.
     pub async fn resolve_approval(
         &self,
         id: ApprovalId,
@@ -120,7 +120,7 @@ impl Ledger {
         }
     }
 
-    /// The approval in an item, by the item's own key.
+    /// The approval in an item, with the id from the item's key.
     pub(crate) fn listed_approval(&self, item: &Item) -> Result<Approval> {
         let id = key::approval_of(item).ok_or_else(|| self.row(item).corrupt("sk"))?;
         self.read_approval(id, item)

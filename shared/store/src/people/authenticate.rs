@@ -1,26 +1,26 @@
-//! How an agent gets in: its call is counted while its record is read, its key is judged by that record, and the use of the
-//! key is noted.
+//! How an agent is authenticated: its call is counted while its record is read, its key is verified against that
+//! record, and the use of the key is recorded.
 //!
-//! Always true: a key is judged at a time when its agent has been read, so one that was ended in between has ended; an
-//! unknown agent costs the same comparison as a wrong secret; and the count's "no" wins over whatever was read.
+//! Always true: a key is verified at a time after its agent was read, so one that ended meanwhile is rejected; an
+//! unknown agent costs the same comparison as a wrong secret; a 429 takes precedence over any result of the read.
 
 use crate::{people::key_use::KeyUses, people::throttle::Throttle};
 use purser_domain::{Agent, ErrorKind, KeyId, PresentedKey, Result, Timestamp};
 use std::fmt;
 
-/// Lets agents in, each by a key of its own.
+/// Authenticates agents by their keys.
 #[derive(Clone, Debug)]
 pub struct Authenticator {
     /// Where calls are counted.
     pub throttle: Throttle,
-    /// Where the use of keys is noted.
+    /// Where the use of keys is recorded.
     pub key_uses: KeyUses,
 }
 
-/// A caller whose key was found good.
+/// A caller with a valid key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authenticated<T> {
-    /// The agent, as it was when its key was judged.
+    /// The agent's record that the key was verified against.
     pub agent: Agent,
     /// The key that it called with.
     pub key: KeyId,
@@ -29,10 +29,10 @@ pub struct Authenticated<T> {
 }
 
 impl Authenticator {
-    /// The agent whose key is presented, and what `read` has read beside its record; `now` tells the time.
+    /// The agent of the presented key, and what `read` returned besides its record; `now` is the clock.
     ///
-    /// `read` must not write, since it runs while the request is counted, with those of its scope. Nor may its work tell
-    /// whether there is such an agent, unless the key is its own.
+    /// `read` must not write, since it runs before the throttle's result is known. Nor may the work it does reveal
+    /// whether the agent exists, unless the key is that agent's own.
     pub async fn authenticate<T>(
         &self,
         scope: impl fmt::Display,
@@ -56,7 +56,7 @@ async fn judged<T>(
     let presented = presented?;
     let (agent, read) = read(&presented).await?;
     let now = now();
-    // The comparison comes first, whether there is an agent or not.
+    // Compared even if there is no agent.
     let is_valid = presented.is_valid_for(agent.as_ref(), now);
     match agent.filter(|_| is_valid) {
         Some(agent) => Ok(Authenticated {
@@ -75,7 +75,7 @@ mod tests {
     use std::cell::Cell;
     use uuid::Uuid;
 
-    /// The call comes, the key is revoked, and then its agent is read: what the person was answered has to hold.
+    /// The call arrives, the key is revoked, and then the agent is read: the completed revocation must take effect.
     #[tokio::test]
     async fn a_key_that_ends_while_its_agent_is_read_does_not_get_in() {
         let id = AgentId::from_uuid(Uuid::from_u128(1));

@@ -1,7 +1,7 @@
-//! When each agent key was used last, for the people who look after keys.
+//! When each agent key was last used, for the people who manage keys.
 //!
-//! A hint, not a record: it is written beside the request at most once a minute by each environment, and a write that fails
-//! is forgotten. It stands in the throttle's table, where nothing that money depends on is kept.
+//! Best effort: it is written in the background, at most once a minute by each environment, and a failed write is
+//! ignored. It is in the throttle's table, which has nothing that money depends on.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -16,7 +16,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// The uses of agent keys.
+/// The last uses of agent keys.
 #[derive(Clone, Debug)]
 pub struct KeyUses {
     db: Client,
@@ -24,15 +24,15 @@ pub struct KeyUses {
     noted: Arc<Mutex<HashMap<(AgentId, KeyId), Timestamp>>>,
 }
 
-/// How precise a time of use is.
+/// The precision of a time of use.
 const PRECISION: Duration = Duration::from_secs_u32(60);
-/// How long a use is remembered.
+/// How long a use is kept.
 const KEPT: Duration = Duration::from_secs_u32(400 * 86_400);
-/// How many keys one environment keeps in mind; beyond that it starts anew.
+/// How many keys one environment remembers; beyond that it clears them.
 const MOST_NOTED: usize = 10_000;
 
 impl KeyUses {
-    /// The uses that stand in this table.
+    /// The last uses in this table.
     pub fn new(db: Client, table: impl Into<Arc<str>>) -> Self {
         Self {
             db,
@@ -41,8 +41,8 @@ impl KeyUses {
         }
     }
 
-    /// Notes that a key was used, beside whatever the request does next. Nobody waits for it: where Lambda freezes the
-    /// environment first, it is written when the next request thaws it.
+    /// Records the use of a key in the background. If Lambda freezes the environment first, it is written when the next
+    /// request resumes it.
     pub fn note(&self, agent: AgentId, key: KeyId, now: Timestamp) {
         if !self.is_due(agent, key, now) {
             return;
@@ -73,7 +73,7 @@ impl KeyUses {
         true
     }
 
-    /// When each of these keys was used last, as far as it is known.
+    /// When each of these keys was last used, as far as known.
     pub async fn last(&self, agent: AgentId, keys: &[KeyId]) -> Result<HashMap<KeyId, Timestamp>> {
         let wanted = keys
             .iter()

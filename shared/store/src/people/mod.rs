@@ -1,4 +1,4 @@
-//! What a person governs: agents, their keys and policies, approvals.
+//! What a person manages: agents, their keys and policies, approvals.
 
 pub(crate) mod agent;
 pub(crate) mod approval;

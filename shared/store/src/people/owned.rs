@@ -1,7 +1,7 @@
-//! What a user owns: agents, and the approvals that those asked for.
+//! What belongs to an owner: agents, and the approvals that they asked for.
 //!
-//! The index `owner` tells only the keys. It may lag behind, so a new agent or approval may be missing for a moment; what
-//! is listed is read from the ledger itself, as of now.
+//! The index `owner` only returns keys. It may lag, so a new agent or approval may be missing for a moment; the listed
+//! items are read from the table, strongly consistent.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -14,17 +14,17 @@ use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use purser_domain::{Agent, AgentId, Approval, ApprovalId, Result, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where an approval stands among all of its owner's.
+/// The position of an approval among all of its owner's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ApprovalPlace {
     /// When it was asked for.
     pub created_at: Timestamp,
-    /// Tells approvals of one microsecond apart.
+    /// Distinguishes approvals of the same microsecond.
     pub id: ApprovalId,
 }
 
 impl ApprovalPlace {
-    /// The place of this approval.
+    /// The position of this approval.
     pub const fn of(approval: &Approval) -> Self {
         Self {
             created_at: approval.created_at,
@@ -34,7 +34,7 @@ impl ApprovalPlace {
 }
 
 impl Ledger {
-    /// Every agent of a user, in the order of their creation.
+    /// Every agent of an owner, in order of creation.
     pub async fn agents_of(&self, owner: &str) -> Result<Vec<Agent>> {
         let keys: Vec<Key> = self.ids_of(owner).await?.into_iter().map(Key::agent).collect();
         let mut agents = Vec::with_capacity(keys.len());
@@ -46,8 +46,8 @@ impl Ledger {
         Ok(agents)
     }
 
-    /// Every agent of a user, in the order of their creation, with the ids of its approvals that may wait for a person:
-    /// those that do, and maybe some that no longer do.
+    /// Every agent of an owner, in order of creation, with the ids of its approvals that may wait for a person: those
+    /// that do, and maybe some that no longer do.
     pub async fn asking_of(&self, owner: &str) -> Result<Vec<(Agent, BTreeSet<ApprovalId>)>> {
         let ids = self.ids_of(owner).await?.into_iter();
         let both: Vec<Key> = ids.flat_map(|id| [Key::agent(id), Key::waiting(id)]).collect();
@@ -68,7 +68,7 @@ impl Ledger {
         Ok(asking.collect())
     }
 
-    /// The approvals that a user's agents asked for, newest first: those before `before`, or the newest. A hundred at most.
+    /// The approvals of an owner's agents, newest first: those before `before`, or the newest. A hundred at most.
     pub async fn approvals_of(&self, owner: &str, before: Option<ApprovalPlace>, limit: u8) -> Result<Vec<Approval>> {
         let query = self
             .owned(owner, owned::APPROVALS)
@@ -95,7 +95,7 @@ impl Ledger {
         Ok(approvals)
     }
 
-    /// The ids of a user's agents.
+    /// The ids of an owner's agents.
     async fn ids_of(&self, owner: &str) -> Result<Vec<AgentId>> {
         let pages = self.owned(owner, owned::AGENTS).into_paginator();
         let listed: Result<Vec<Item>, _> = pages.items().send().collect().await;
@@ -105,7 +105,7 @@ impl Ledger {
             .collect()
     }
 
-    /// The query for what is a user's, of one kind.
+    /// The query for an owner's items of one kind.
     fn owned(&self, owner: &str, kind: &str) -> QueryFluentBuilder {
         self.db
             .query()

@@ -1,8 +1,8 @@
-//! A service's record on an agent: the policy, in the partition of the window that it limits.
+//! An agent's policy for a service, in the partition of the window that it limits.
 //!
-//! Every edit stamps its version on the window's totals in the same transaction. So a reservation is held to the policy
-//! that it was judged by through the one item it writes anyway, and one Query reads policy and window together.
-//! A marker in the agent's partition tells which services have a record; it holds nothing else.
+//! Every edit stamps its version on the window's totals in the same transaction. So a reservation checks the version of
+//! its policy on the item that it writes anyway, and one Query reads policy and window together. Markers in the agent's
+//! partition only list the services that have a policy.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -26,10 +26,10 @@ enum Role {
 }
 
 impl Ledger {
-    /// Stores a service's record on an agent: the first version, or the one after the version that is stored.
+    /// Stores an agent's policy for a service: the first version, or the one after the stored version.
     ///
-    /// The first version makes the window too, and is held to the version of the agent's record that the window is shut by:
-    /// else an edit of the agent, answered meanwhile, would not hold for this window.
+    /// The first version also creates the window, and is conditional on the version of the agent's record that fences
+    /// it: otherwise a concurrent edit of the agent would not apply to this window.
     pub async fn put_policy(&self, agent: AgentId, enabled: &EnabledService) -> Result<Edited> {
         let mut backoff = Backoff::new();
         loop {
@@ -48,7 +48,7 @@ impl Ledger {
                     Edited::Conflict
                 });
             }
-            // The agent was edited in between.
+            // The agent was edited concurrently.
             backoff.wait().await?;
         }
     }
@@ -56,7 +56,7 @@ impl Ledger {
     async fn policy_edit(&self, agent: AgentId, enabled: &EnabledService) -> Result<Transaction<Role>> {
         let service = enabled.service;
         let mut transaction = Transaction::new();
-        // Of an agent that is about to be made, the record begins with version 1.
+        // The record of an agent that is not created yet will have version 1.
         let mut agent_version = 1;
         let put = if enabled.version == 1 {
             if let Some(record) = self.agent(agent).await? {
@@ -82,13 +82,13 @@ impl Ledger {
         Ok(transaction)
     }
 
-    /// One service's record on an agent, as of now.
+    /// An agent's policy for one service, strongly consistent.
     pub async fn enabled_service(&self, agent: AgentId, service: ServiceId) -> Result<Option<EnabledService>> {
         let item = self.get(&Key::policy(agent, service)).await?;
         item.map(|item| self.read_policy(&item)).transpose()
     }
 
-    /// Every service's record on an agent, disabled ones included, in the order of their ids.
+    /// An agent's policies for all services, disabled ones included, in order of service id.
     pub async fn enabled_services(&self, agent: AgentId) -> Result<Vec<EnabledService>> {
         let services = self.marked_services(agent).await?.into_iter();
         let keys: Vec<Key> = services.map(|service| Key::policy(agent, service)).collect();
@@ -119,7 +119,7 @@ impl Ledger {
         services.collect()
     }
 
-    /// The record in an item.
+    /// The policy in an item.
     pub(crate) fn read_policy(&self, item: &Item) -> Result<EnabledService> {
         let row = self.row(item);
         Ok(EnabledService {

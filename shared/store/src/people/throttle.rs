@@ -1,7 +1,7 @@
 //! The throttle: one counter per scope and minute, one write per request.
 //!
-//! The counter is asked while the first reads run, and its "no" wins. One that can't be written lets the call go on: the
-//! tables that it guards answer for themselves (`docs/decisions.md` §9).
+//! The counter is incremented while the first reads run, and its refusal takes precedence. If it can't be written, the
+//! call continues: the tables that it guards report their own failures (`docs/decisions.md` §9).
 
 use crate::{codec::attribute::Attribute as _, codec::item::Draft, codec::key, codec::transact::was_made};
 use aws_sdk_dynamodb::Client;
@@ -17,11 +17,11 @@ pub struct Throttle {
 }
 
 const MINUTE: u64 = 60;
-/// How long a counter is kept after its minute, so that a clock that is behind still finds it.
+/// How long a counter is kept after its minute, for an environment whose clock is behind.
 const KEPT: u64 = 3_600;
 
 impl Throttle {
-    /// The counters in this table, each up to `limit_per_minute`.
+    /// The counters in this table, each limited to `limit_per_minute`.
     pub fn new(db: Client, table: impl Into<Arc<str>>, limit_per_minute: u32) -> Self {
         Self {
             db,
@@ -30,8 +30,8 @@ impl Throttle {
         }
     }
 
-    /// Runs `work` while one request of a scope, such as a source address, is counted; 429 when the minute's requests are
-    /// used up. `work` has run by then, so it may read but must not write.
+    /// Runs `work` while one request of a scope, such as a source address, is counted; 429 when the minute's requests
+    /// are used up. `work` has already run by then, so it may read but must not write.
     pub async fn limit<T>(
         &self,
         scope: impl fmt::Display,
@@ -41,8 +41,7 @@ impl Throttle {
         limited(self.hit(scope, now), work).await
     }
 
-    /// Counts one request and lets it through: `None`. When the minute's requests are used up, it answers how many whole
-    /// seconds to wait for the next minute, one at least.
+    /// Counts one request: `None` if it is allowed, else the whole seconds to wait for the next minute, one at least.
     pub async fn hit(&self, scope: impl fmt::Display, now: Timestamp) -> Result<Option<u64>> {
         let (minute, second) = (now.secs() / MINUTE, now.secs() % MINUTE);
         let update = self
@@ -67,7 +66,7 @@ async fn limited<T>(
     hit: impl Future<Output = Result<Option<u64>>>,
     work: impl Future<Output = Result<T>>,
 ) -> Result<T> {
-    // Boxed, since joining copies a future that is over, and those of the SDK take kilobytes.
+    // Boxed, since `join` copies a finished future, and the SDK's take kilobytes.
     let (hit, work) = tokio::join!(Box::pin(hit), Box::pin(work));
     match hit {
         Ok(None) => work,

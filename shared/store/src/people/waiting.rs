@@ -1,8 +1,8 @@
-//! The approvals of an agent that may wait for a person: a set of ids. Its size limits how many can, and it leads to them,
-//! however many were decided before or since.
+//! An agent's approvals that may wait for a person: a set of ids. Its size limits how many can wait, and it lists them,
+//! however many others were decided.
 //!
-//! Always true: what waits is in its agent's set, since it is staged and added in one transaction. What no longer waits
-//! stays in it until there has to be room; it never waits again, so it can be taken out at any time.
+//! Always true: a waiting approval is in its agent's set, since one transaction creates and adds it. One that no longer
+//! waits stays until room is needed; it never waits again, so it can be removed at any time.
 
 use crate::{
     codec::attribute::Attribute as _, codec::backoff::Backoff, codec::item::Item, codec::key::Key,
@@ -13,7 +13,7 @@ use purser_domain::{AgentId, Approval, ApprovalId, ApprovalStatus, Fingerprint, 
 use std::collections::BTreeSet;
 
 impl Ledger {
-    /// Approvals as of now, in any order; of ids that nothing has, none.
+    /// Approvals, strongly consistent, in any order; unknown ids are skipped.
     pub async fn approvals(&self, ids: impl IntoIterator<Item = ApprovalId>) -> Result<Vec<Approval>> {
         let ids: BTreeSet<ApprovalId> = ids.into_iter().collect();
         let keys: Vec<Key> = ids.into_iter().map(Key::approval).collect();
@@ -21,8 +21,8 @@ impl Ledger {
         items.iter().map(|item| self.listed_approval(item)).collect()
     }
 
-    /// Whether another question of the agent's would be refused: `most` or more wait, and none that is open is the same.
-    /// Three reads, of which the later two are made only where it may be so.
+    /// Whether another escalation of the agent would be refused: `most` or more approvals wait, and no open one is for
+    /// this request. One read; up to two more if the set is full.
     pub async fn asks_too_many(
         &self,
         agent: AgentId,
@@ -42,12 +42,12 @@ impl Ledger {
         Ok(newest.is_none_or(|newest| !newest.status(at).is_open()))
     }
 
-    /// The ids in a set.
+    /// The ids in the set.
     pub(crate) fn may_wait(&self, item: &Item) -> Result<BTreeSet<ApprovalId>> {
         Ok(self.row(item).get_optional("ids")?.unwrap_or_default())
     }
 
-    /// Adds an approval that is staged, if fewer than `most` are there.
+    /// Adds a new approval, if the set has fewer than `most`.
     pub(crate) fn add_waiting(&self, approval: &Approval, most: u32) -> UpdateBuilder {
         self.update(&Key::waiting(approval.agent))
             .update_expression("ADD ids :id")
@@ -56,8 +56,8 @@ impl Ledger {
             .expression_attribute_values(":most", most.write())
     }
 
-    /// Takes out of a full set what no longer waits; false where all of it does. In a transaction, like every write of
-    /// the function that asks.
+    /// Removes from a full set the approvals that no longer wait; false if all do. In a transaction, like every write
+    /// of the calling function.
     pub(crate) async fn make_room(
         &self,
         agent: AgentId,
@@ -77,12 +77,12 @@ impl Ledger {
             .expression_attribute_values(":gone", gone.write());
         let mut transaction = Transaction::new();
         transaction.update((), update)?;
-        // Nothing can refuse it, as it has no condition.
+        // It can't be refused, as it has no condition.
         let _done = transaction.send_until_known(&self.db, backoff).await?;
         Ok(true)
     }
 
-    /// Those that wait for a person at that time.
+    /// Those that wait for a person at `at`.
     async fn still_waiting(&self, ids: &BTreeSet<ApprovalId>, at: Timestamp) -> Result<BTreeSet<ApprovalId>> {
         let approvals = self.approvals(ids.iter().copied()).await?;
         let waiting = approvals

@@ -1,4 +1,4 @@
-//! Wallet numbers: each is given out once.
+//! Wallet indexes: each is assigned once.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -13,7 +13,7 @@ use purser_domain::{Error, Result};
 const LAST: u32 = 0x7fff_ffff;
 
 impl Ledger {
-    /// A wallet number that nobody else has, from 0 up. One whose answer is lost stays unused.
+    /// A new wallet index, counting from 0. One whose response is lost stays unused.
     pub async fn next_wallet_index(&self) -> Result<u32> {
         const DOING: &str = "numbering a wallet";
         let update = self

@@ -1,8 +1,7 @@
-//! What the chain still has to decide, or may still undecide: the index `hold`, where a look through it stands, and what is
-//! looked at out of turn.
+//! The sweep's data: the index `hold` of settlements that are held or watched, the cursor, and reconcile requests.
 //!
-//! The index only finds: it may lag, so every row is read from the table itself, and every move is held to its conditions.
-//! The cursor and the requests are conveniences: with neither, the next look begins at the beginning and misses nothing.
+//! The index is only used to find settlements: it may lag, so every row is read from the table, and every transition is
+//! conditional. If the cursor and the requests are lost, the next sweep starts at the beginning and misses nothing.
 
 use crate::{
     codec::attribute::{Attribute as _, text},
@@ -16,46 +15,46 @@ use crate::{
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{AgentId, Result, Settlement, SettlementId, Timestamp};
 
-/// A settlement that the index names.
+/// A settlement in the index.
 #[derive(Clone, Debug)]
 pub struct Held {
     /// Whose.
     pub agent: AgentId,
     /// Which.
     pub settlement: SettlementId,
-    /// What it is there for.
+    /// Its key in the index.
     pub place: IndexKey,
     position: ScanCursor,
 }
 
-/// Where a look through the index stands: right behind the settlement that it was taken of.
+/// A position in the index: directly after one settlement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScanCursor(Item);
 
-/// Somebody wants this settlement looked at now.
+/// A request to reconcile this settlement now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReconcileRequest {
     /// Whose.
     pub agent: AgentId,
     /// Which.
     pub settlement: SettlementId,
-    /// Since when.
+    /// When it was requested.
     pub asked_at: Timestamp,
 }
 
 impl Held {
-    /// Where a look stands that has come past it.
+    /// The position directly after it.
     pub const fn position(&self) -> &ScanCursor {
         &self.position
     }
 }
 
-/// The name of the position's one attribute: a map, since `hp` and `hs` of its own would put the row into the index.
+/// The cursor's only attribute: a map, since top-level `hp` and `hs` would put the row into the index.
 const AFTER: &str = "after";
 
 impl Ledger {
-    /// What the index names from a position on, `limit` at most, and where it goes on; `None` at the end. What makes no sense
-    /// is an error of its own.
+    /// The settlements in the index from a position on, `limit` at most, and the next position; `None` at the end. An
+    /// item that can't be read is an error of its own.
     pub async fn holds(&self, from: Option<&ScanCursor>, limit: u8) -> Result<(Vec<Result<Held>>, Option<ScanCursor>)> {
         let scan = self
             .db
@@ -69,7 +68,7 @@ impl Ledger {
         Ok((held, answer.last_evaluated_key.map(ScanCursor)))
     }
 
-    /// Settlements of any agents as of now, in any order; those that are not there are left out.
+    /// Settlements of any agents, strongly consistent, in any order; missing ones are left out.
     pub async fn settlements_of(&self, wanted: &[(AgentId, SettlementId)]) -> Result<Vec<Result<Settlement>>> {
         let keys: Vec<Key> = wanted.iter().map(|(agent, id)| Key::settlement(*agent, *id)).collect();
         let items = self.get_all(&keys).await?;
@@ -80,8 +79,8 @@ impl Ledger {
         Ok(items.iter().map(read).collect())
     }
 
-    /// Takes a confirmed settlement out of the index: 2 write units, one where it is not there. One that is not confirmed
-    /// with this transaction any more is left alone.
+    /// Removes a confirmed settlement from the index: 2 write units, one if it is not in it. One that is no longer
+    /// confirmed with this transaction is not changed.
     pub async fn stop_watching(&self, settlement: &Settlement) -> Result<()> {
         let Some(tx_hash) = settlement.tx_hash() else {
             return Ok(());
@@ -100,14 +99,14 @@ impl Ledger {
         update_once_free(&update, "ending a watch").await.map(|_| ())
     }
 
-    /// Where the last look through the index stopped; `None` where it came to the end.
+    /// Where the last sweep stopped; `None` if it reached the end.
     pub async fn scan_cursor(&self) -> Result<Option<ScanCursor>> {
         let item = self.get(&Key::scan_cursor()).await?;
         let after = item.as_ref().and_then(|item| item.get(AFTER)?.as_m().ok());
         Ok(after.cloned().map(ScanCursor))
     }
 
-    /// Keeps where a look through the index stopped. Of two looks at once the later one's place stays, which is as good.
+    /// Stores where a sweep stopped. Of two concurrent sweeps the last write wins, which is harmless.
     pub async fn save_scan_cursor(&self, position: Option<&ScanCursor>) -> Result<()> {
         let row = Draft::of(&Key::scan_cursor());
         let row = match position {
@@ -123,7 +122,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Asks for a look at a settlement out of turn.
+    /// Stores a reconcile request.
     pub async fn request_reconcile(&self, mark: &ReconcileRequest) -> Result<()> {
         let row = Draft::of(&Key::reconcile_request(mark.agent, mark.settlement)).with("t", &mark.asked_at);
         let put = self
@@ -135,7 +134,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// What is to be looked at out of turn, a hundred at most.
+    /// The stored reconcile requests, a hundred at most.
     pub async fn reconcile_requests(&self) -> Result<Vec<ReconcileRequest>> {
         const MOST: i32 = 100;
         let query = self
@@ -160,7 +159,7 @@ impl Ledger {
         marks.collect()
     }
 
-    /// Takes a mark away, unless somebody has asked again since.
+    /// Removes a reconcile request, unless it was made again since.
     pub async fn clear_reconcile_request(&self, mark: &ReconcileRequest) -> Result<()> {
         let delete = self
             .db

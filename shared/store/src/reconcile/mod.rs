@@ -1,3 +1,3 @@
-//! What is still open on chain: the index of holds, and requests to look at one.
+//! What reconcile works on: the index of holds, the sweep's cursor, and reconcile requests.
 
 pub(crate) mod holds;

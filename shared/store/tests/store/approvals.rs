@@ -1,4 +1,4 @@
-//! Asking a person: one request, one open approval, one use.
+//! Escalations: one request, one open approval, one use.
 
 use crate::{assert_sound, at_once, count, ledger_with, request};
 use purser_domain::{ApprovalId, ApprovalStatus, Duration, Timestamp};
@@ -174,7 +174,7 @@ async fn an_approval_is_for_its_request_and_its_time_only() {
     let start = sample::start();
     let id = ask(&ledger, "k", start).await;
     approve(&ledger, id, start).await;
-    // The store does not rely on its caller to have compared the request: the condition does.
+    // The store does not rely on its caller to compare the request: the condition does.
     let other = Request {
         body: "another".to_owned(),
         ..retry("other", id)
@@ -212,7 +212,7 @@ async fn a_key_that_waits_is_not_taken_over_by_another_request() {
         panic!()
     };
     approve(&ledger, id, start).await;
-    // The approval is good and for this request; the key waits for the other one.
+    // The approval is valid for this request; the key waits for the other one.
     let stolen = Request {
         key: "waits".to_owned(),
         approval: Some(id),
@@ -229,7 +229,7 @@ async fn a_key_that_waits_is_not_taken_over_by_another_request() {
     assert_sound(&emulator).await;
 }
 
-/// The `n`th of different questions.
+/// The `n`th of distinct requests that escalate.
 fn question(n: u32, key: &str) -> Request {
     Request {
         body: n.to_string(),
@@ -237,7 +237,7 @@ fn question(n: u32, key: &str) -> Request {
     }
 }
 
-/// Lets as many questions wait as may.
+/// Creates waiting approvals up to the limit.
 async fn fill(ledger: &Ledger, now: Timestamp) -> Vec<ApprovalId> {
     let mut ids = Vec::new();
     for n in 0..MOST_WAITING {
@@ -249,7 +249,7 @@ async fn fill(ledger: &Ledger, now: Timestamp) -> Vec<ApprovalId> {
     ids
 }
 
-/// How many approvals are in the agent's set.
+/// The number of approvals in the agent's set.
 async fn kept(emulator: &Emulator) -> usize {
     let items = scan(&emulator.client, LEDGER, None).await;
     let set = items.iter().find(|item| item["sk"].as_s().unwrap() == "O#").unwrap();
@@ -272,12 +272,12 @@ async fn no_more_questions_wait_than_may_and_what_no_longer_waits_makes_room() {
     assert_eq!(authorize(&ledger, &more, start).await.unwrap(), Answer::Blocked);
     assert!(would_be_refused(&ledger, MOST_WAITING, start).await);
     assert_eq!(ledger.approvals(ids.clone()).await.unwrap().len(), ids.len());
-    // Whoever asks the same as before, under any key, is told the same.
+    // The same request as before, under any key, gets the same answer.
     assert!(!would_be_refused(&ledger, 3, start).await);
     let joined = authorize(&ledger, &question(3, "joins"), start).await.unwrap();
     assert_eq!(joined, Answer::Waits(ids[3]));
 
-    // One approved is open, and waits for nobody: it is joined, and makes room.
+    // An approved one is open but no longer waits: it can be joined, and makes room.
     approve(&ledger, ids[0], start).await;
     assert!(!would_be_refused(&ledger, MOST_WAITING, start).await);
     assert!(matches!(
@@ -291,7 +291,7 @@ async fn no_more_questions_wait_than_may_and_what_no_longer_waits_makes_room() {
     assert!(!would_be_refused(&ledger, 0, start).await);
     assert_eq!(kept(&emulator).await, 20);
 
-    // Time makes room for all.
+    // Expiry makes room for all.
     let late = start.after(Duration::DAY);
     assert!(matches!(
         authorize(&ledger, &another, late).await.unwrap(),

@@ -87,7 +87,7 @@ async fn a_changed_budget_holds_from_its_edit_on() {
     );
     assert!(!is_allowed(&pay(&ledger, 1, 11, start).await));
 
-    // An hour later the first entry is evicted; then the window becomes a day long.
+    // An hour later the first entry is evicted; then the window's length becomes a day.
     let later = start.after(sample::secs(HOUR));
     assert!(is_allowed(&pay(&ledger, 1, 30, later).await));
     let day = Rule {
@@ -133,7 +133,7 @@ async fn many_budgets_with_much_to_evict_are_cleared_first() {
     for n in 0..8 {
         assert!(is_allowed(&pay(&ledger, 1, 100 + n, sample::start()).await));
     }
-    // 13 windows with eight expired entries each are more than the hundred actions of a transaction.
+    // 13 windows with eight expired entries each exceed the hundred actions of a transaction.
     let later = sample::start().after(sample::secs(24 * HOUR));
     assert!(is_allowed(&pay(&ledger, 2, 1_000, later).await));
     assert_sound(&emulator).await;

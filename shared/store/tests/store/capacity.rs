@@ -1,4 +1,4 @@
-//! What is not among the costs of whole operations (`tests/src/costs.rs`): evictions and edits. The figures are in
+//! Costs that whole operations do not cover (`tests/src/costs.rs`): evictions and edits. The figures are in
 //! `docs/data-model.md`.
 
 use crate::{ledger_with, request};
@@ -10,7 +10,7 @@ use purser_testkit::{
     sample,
 };
 
-/// A ledger with an agent that may spend so much, and what is consumed from here on.
+/// A ledger with an agent that has these limits, and a meter of what is consumed from here on.
 async fn metered_with(max_per_day: u64, require_approval_above: u64) -> (Meter, Ledger) {
     let (emulator, _) = ledger_with(max_per_day, require_approval_above).await;
     let (emulator, meter) = emulator.metered().await;

@@ -158,7 +158,7 @@ fn asks(units: u64) -> Quote {
     })
 }
 
-/// An entry whose two operations are `weather.current`, pinned, and `weather.free`, with ids of their own.
+/// A service with two operations, `weather.current`, which is pinned, and `weather.free`, with ids of their own.
 fn probed_service(n: u128, slug: &str) -> Service {
     let mut service = service(n, slug);
     for (operation, id) in service.operations.iter_mut().zip(7..) {
@@ -186,7 +186,7 @@ async fn what_probes_see_returns_and_moves_versions_only_with_the_entry() {
     assert_eq!(table.service(entry.id).await.unwrap().as_ref(), Some(&second));
     assert_eq!(table.version().await.unwrap(), 3);
 
-    // The same again: a later time, and nothing new.
+    // The same results again: only the time is later.
     let seen = [(paid, Ok(asks(11_000))), (free, Ok(Quote::Free))];
     let (same, record) = second.probed(&record, seen, after(2));
     assert_eq!(table.put_probed(&second, &same, &record).await.unwrap(), Listed::Stored);
@@ -222,7 +222,7 @@ async fn a_run_of_probes_is_dropped_when_something_moved_underneath() {
         ids.into_iter().map(move |id| (id, seen.clone()))
     };
 
-    // Two runs at once: one of them is recorded, whether or not it changes the entry.
+    // Two concurrent runs: one of them is recorded, whether or not it changes the service.
     let (first, first_record) = entry.probed(&none, all(Ok(Quote::Free)), after(1));
     let (unchanged, second_record) = entry.probed(&none, [], after(1));
     assert_eq!(unchanged, entry);
@@ -238,7 +238,7 @@ async fn a_run_of_probes_is_dropped_when_something_moved_underneath() {
         "its own row"
     );
 
-    // An edit in between: what was seen may be of another address.
+    // A concurrent edit: the results may be of another address.
     let edited = Service {
         version: 2,
         name: "Edited".to_owned(),
@@ -327,7 +327,7 @@ async fn a_catalog_that_can_not_be_read_is_served_for_a_minute() {
 #[tokio::test]
 async fn a_scope_is_let_through_as_often_as_its_minute_allows() {
     let throttle = Emulator::start().await.throttle(7);
-    // The tests begin at a full minute.
+    // The tests start at a full minute.
     let at = |secs| after(secs);
     let mut racing = tokio::task::JoinSet::new();
     for _ in 0..20 {

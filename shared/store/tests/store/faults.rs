@@ -1,4 +1,4 @@
-//! Requests and answers that are lost: everything is written once, and the caller hears the truth or an error.
+//! Lost requests and responses: everything is written once, and the caller gets the true result or an error.
 
 use crate::{assert_sound, count, ledger_with, request};
 use purser_store::{Confirmed, Edited};
@@ -8,7 +8,7 @@ use purser_testkit::{
     sample,
 };
 
-/// The SDK tries an operation three times.
+/// The SDK makes three attempts.
 const ATTEMPTS: u32 = 3;
 
 fn losing(lost_answers: u32, lost_requests: u32) -> ProxyConfig {

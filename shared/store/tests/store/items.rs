@@ -1,4 +1,4 @@
-//! What is stored comes back as it was, and stays small.
+//! Stored items read back equal, and stay small.
 
 use crate::{assert_sound, ledger_with, request};
 use purser_domain::{
@@ -13,7 +13,7 @@ use purser_testkit::{
     sample,
 };
 
-/// One write unit and one read unit of an eventually consistent read: no item that a payment writes may be larger.
+/// One write unit: no item that a payment writes may be larger.
 const ONE_UNIT: usize = 1_024;
 
 #[tokio::test]
@@ -183,7 +183,7 @@ async fn the_longest_settlement_returns_and_costs_one_unit() {
     check_sizes(&emulator).await;
 }
 
-/// Every item but the agent's record, of which a decision reads 4 KB with one unit.
+/// No item exceeds 1 KB, except the agent's record: up to 4 KB, which a decision reads with one unit.
 async fn check_sizes(emulator: &Emulator) {
     for table in [LEDGER, DECISIONS, CATALOG] {
         for item in scan(&emulator.client, table, None).await {

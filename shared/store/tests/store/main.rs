@@ -1,4 +1,4 @@
-//! The store against an emulated DynamoDB: what it remembers, and what it refuses when many come at once.
+//! The store on an emulated DynamoDB: what it stores, and what it refuses under concurrency.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -25,7 +25,7 @@ use purser_testkit::{
     invariants, sample,
 };
 
-/// A ledger with one agent, who may spend that much a day on one service, and that much without asking.
+/// A ledger with one agent and its policy for one service: the daily cap, and the amount that needs no approval.
 async fn ledger_with(max_per_day: u64, require_approval_above: u64) -> (Emulator, purser_store::Ledger) {
     let emulator = Emulator::start().await;
     let ledger = emulator.ledger();
@@ -35,12 +35,12 @@ async fn ledger_with(max_per_day: u64, require_approval_above: u64) -> (Emulator
     (emulator, ledger)
 }
 
-/// A request of that agent.
+/// A request of this agent.
 fn request(amount: u64, key: &str) -> Request {
     Request::new(sample::agent_id(1), sample::service_id(1), amount, key)
 }
 
-/// Carries out all requests at the same time.
+/// Authorizes all requests concurrently.
 async fn at_once(ledger: &purser_store::Ledger, requests: Vec<Request>, now: purser_domain::Timestamp) -> Vec<Answer> {
     let mut running = tokio::task::JoinSet::new();
     for request in requests {
@@ -50,7 +50,7 @@ async fn at_once(ledger: &purser_store::Ledger, requests: Vec<Request>, now: pur
     running.join_all().await
 }
 
-/// How many of the answers are such.
+/// How many of the answers are wanted.
 fn count(answers: &[Answer], wanted: impl Fn(&Answer) -> bool) -> usize {
     answers.iter().filter(|answer| wanted(answer)).count()
 }

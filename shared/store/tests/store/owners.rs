@@ -1,4 +1,4 @@
-//! What people see of their agents: lists, the decision log, what is used of the caps, and who used a key when.
+//! What owners see of their agents: lists, the decision log, the use of the caps, and the last use of keys.
 
 use crate::{ledger_with, request};
 use purser_domain::{Agent, Amount, ApprovalId, Duration, KeyId, Timestamp, WindowScope};
@@ -152,7 +152,7 @@ async fn what_counts_of_a_window_is_told_to_the_unit() {
         window.live(at).units()
     };
     assert_eq!(live(at(30)).await, 300);
-    // Twenty of thirty have rolled out, more than a decision reads at once, and nobody has evicted them.
+    // Twenty of thirty have rolled out, more than a decision reads in one query, and none has been evicted.
     assert_eq!(live(at(86_400 + 19)).await, 100);
     assert_eq!(live(at(86_400 + 29)).await, Amount::ZERO.units());
 }

@@ -1,4 +1,4 @@
-//! Many at once, with and without DynamoDB's conflict rule: never more than the cap, never twice.
+//! Concurrent payments, with and without DynamoDB's conflict rule: never above the cap, never paid twice.
 
 use crate::{assert_sound, at_once, count, ledger_with, request};
 use purser_domain::{Agent, Duration, EnabledService, Timestamp};
@@ -17,7 +17,7 @@ use std::{
     time,
 };
 
-/// Transactions that hold their items as long as DynamoDB's do.
+/// Transactions that hold their items for as long as in DynamoDB.
 const CONFLICTS: ProxyConfig = ProxyConfig {
     hold: Some(time::Duration::from_millis(4)),
     latency: time::Duration::ZERO,
@@ -136,7 +136,7 @@ fn sway(rng: &mut Rng, most: i64) -> i64 {
     i64::try_from(rng.below(u64::try_from(2 * most + 1).unwrap())).unwrap() - most
 }
 
-/// Workers with clocks that differ spend, roll out, and confirm for several days of one window.
+/// Workers with different clocks spend, evict and confirm for several days in one window.
 async fn chaos(seed: u64, skew: Duration, conflicts: bool) {
     const CAP: u64 = 2_000;
     let (emulator, direct) = ledger_with(CAP, CAP).await;
@@ -189,7 +189,7 @@ async fn the_cap_holds_with_clocks_apart_where_transactions_meet() {
     chaos(4, sample::secs(1_800), true).await;
 }
 
-/// Every decision equals that of a plain list of what was spent.
+/// Every decision equals that of a reference model, a plain list of the spends.
 #[tokio::test]
 async fn decisions_equal_those_of_a_plain_list() {
     const CAP: u64 = 1_000;
@@ -200,7 +200,7 @@ async fn decisions_equal_those_of_a_plain_list() {
         let mut now = sample::start().micros();
         let mut spends: Vec<(i64, u64)> = Vec::new();
         for round in 0..200 {
-            // Now and then exactly to the instant of a roll-off, or one microsecond before it.
+            // Sometimes exactly to the time when an entry rolls out, or one microsecond before it.
             let next = spends.iter().map(|(at, _)| at + day).find(|free| *free > now);
             now = match (rng.below(8), next) {
                 (0, Some(free)) => free,

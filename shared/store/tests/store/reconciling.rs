@@ -1,5 +1,5 @@
-//! Releases, late confirmations and confirmations that are taken back, at once and behind a database that conflicts and
-//! loses answers; and what finds them.
+//! Releases, late confirmations and reverted confirmations, concurrently and on a database with conflicts and lost
+//! responses; and the index that finds them.
 
 use crate::{assert_sound, ledger_with, request};
 use purser_domain::{
@@ -46,7 +46,7 @@ async fn revert_confirmation(ledger: &Ledger, confirmed: &Settlement) -> Moved {
         .unwrap()
 }
 
-/// A ledger whose agent has a budget besides, on which every payment counts too.
+/// A ledger whose agent also has a budget, in which every payment counts too.
 async fn ledger_with_budget(max: u64) -> (Emulator, Ledger) {
     let (emulator, ledger) = ledger_with(max, max).await;
     let agent = Agent {
@@ -57,7 +57,7 @@ async fn ledger_with_budget(max: u64) -> (Emulator, Ledger) {
     (emulator, ledger)
 }
 
-/// What counts in the day's window and in the budget's.
+/// The totals of the day window and of the budget's.
 async fn totals(emulator: &Emulator) -> Vec<u64> {
     let mut totals: Vec<u64> = scan(&emulator.client, LEDGER, None)
         .await
@@ -98,7 +98,7 @@ async fn a_released_spend_can_be_spent_again_under_every_window() {
 async fn a_window_that_has_evicted_the_entry_is_left_alone() {
     let (emulator, ledger) = ledger_with_budget(100).await;
     let paid = pay(&ledger, 60, "a", sample::start()).await;
-    // Out of the budget's window after an hour, and in the day's still.
+    // After an hour it has rolled out of the budget's window, but not of the day window.
     let later = sample::start().after(sample::secs(3_600));
     pay(&ledger, 40, "b", later).await;
     assert_eq!(totals(&emulator).await, [40, 100]);
@@ -140,7 +140,7 @@ async fn releases_and_confirmations_at_once_move_a_settlement_once() {
         for racer in 0..6 {
             let (ledger, paid) = (proxied.clone(), paid.clone());
             racing.spawn(async move {
-                // Which of the two comes first is another in every round.
+                // The order of the two alternates with the rounds.
                 if (racer + round) % 2 == 0 {
                     matches!(release(&ledger, &paid).await, Moved::Done(_))
                 } else {
@@ -149,7 +149,7 @@ async fn releases_and_confirmations_at_once_move_a_settlement_once() {
             });
         }
         racing.join_all().await;
-        // A proof that comes after the release is counted all the same.
+        // A proof after the release is still counted.
         let last = stored(&direct, paid.id()).await;
         assert!(last.tx_hash().is_some(), "{last:?}");
         assert_eq!(totals(&emulator).await, [100, 100]);
@@ -175,7 +175,7 @@ async fn two_releases_behind_a_database_that_conflicts_and_loses_answers_give_ba
             .iter()
             .filter(|moved| matches!(moved, Moved::Done(_)))
             .count();
-        // An answer that was lost is told as "it was so already".
+        // After a lost response, the retry returns `Superseded`.
         assert!(done == 1 || (lost_answers == 1 && done == 0), "{one:?} {other:?}");
         assert_eq!(totals(&emulator).await, [50, 50]);
         assert_sound(&emulator).await;
@@ -201,7 +201,7 @@ async fn a_late_proof_counts_from_now_on_whatever_the_caps_say() {
     assert_eq!(again, Confirmed::Already(confirmed));
     assert_eq!(totals(&emulator).await, [160, 160]);
 
-    // It rolls out of the windows a length after it was counted, not after it was authorized.
+    // It rolls out one window length after it was counted, not after it was authorized.
     let out = late.after(sample::secs(3_600));
     let full = authorize(&ledger, &request(1, "c"), out).await.unwrap();
     assert!(
@@ -297,7 +297,7 @@ async fn what_is_taken_back_is_held_again_and_told_and_its_transaction_is_free()
     let recorded = ledger.recorded_decision(sample::agent_id(1), told.transaction).await;
     assert_eq!(recorded.unwrap().as_ref(), Some(&log[0]));
 
-    // A second one finds nothing to take back, and tells nothing.
+    // A second one finds nothing to revert, and records no decision.
     assert_eq!(
         revert_confirmation(&ledger, &confirmed).await,
         Moved::Superseded(paid.clone())
@@ -342,7 +342,7 @@ async fn the_index_is_gone_through_in_pages_from_anywhere() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     let mut paid = Vec::new();
     for n in 0..40 {
-        // Of two each the place is the same, and of some of those the partition.
+        // Every two have the same index key, and some of those also the same partition.
         let at = sample::start().after(sample::secs(n / 2));
         paid.push(pay(&ledger, 10, &n.to_string(), at).await);
     }
@@ -364,7 +364,7 @@ async fn the_index_is_gone_through_in_pages_from_anywhere() {
             assert_eq!(last.position(), next, "a position is that of the last one seen");
         }
         seen.extend(page.iter().map(|held| (held.settlement, held.place)));
-        // A position outlives whatever it was taken of.
+        // A stored position reads back equal.
         ledger.save_scan_cursor(next.as_ref()).await.unwrap();
         assert_eq!(ledger.scan_cursor().await.unwrap(), next);
         from = next;
@@ -389,7 +389,7 @@ async fn the_index_is_gone_through_in_pages_from_anywhere() {
     let (rest, _) = ledger.holds(next.as_ref(), 99).await.unwrap();
     let left = if first.tx_hash().is_some() { 37 } else { 36 };
     assert_eq!(rest.len(), left, "what is behind a position that is gone is found");
-    // Nobody stops watching what has been taken back.
+    // `stop_watching` does not change a reverted confirmation.
     revert_confirmation(&ledger, &confirmed[0]).await;
     ledger.stop_watching(&confirmed[0]).await.unwrap();
     assert_sound(&emulator).await;

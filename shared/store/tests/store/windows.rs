@@ -1,4 +1,4 @@
-//! The window's own behaviour: what a reservation is held to, what rolls out, and when something fits.
+//! Windows: the conditions of a reservation, what rolls out, and when an amount fits.
 
 use crate::{assert_sound, ledger_with, request};
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -16,7 +16,7 @@ async fn pay(ledger: &Ledger, amount: u64, key: &str, now: Timestamp) -> Answer 
     authorize(ledger, &request(amount, key), now).await.unwrap()
 }
 
-/// Uses a grant that was given before something else happened.
+/// Reserves with a grant that was made before `meanwhile`.
 async fn use_late(ledger: &Ledger, amount: u64, now: Timestamp, meanwhile: impl AsyncFnOnce()) -> Reserved {
     let request = request(amount, "late");
     let (grant, terms) = grant(ledger, &request, now).await;
@@ -49,7 +49,7 @@ async fn a_reservation_is_held_to_the_policy_that_allowed_it() {
     assert_sound(&emulator).await;
 }
 
-/// Every edit of the agent's record that refuses something from now on, and one that refuses nothing.
+/// Every narrowing edit of the agent's record, and one that narrows nothing.
 #[tokio::test]
 async fn a_reservation_is_held_to_the_agents_record_that_allowed_it() {
     let narrowing: [fn(&mut Agent); 4] = [
@@ -72,7 +72,7 @@ async fn a_reservation_is_held_to_the_agents_record_that_allowed_it() {
         });
         assert_eq!(reserved.await, expected);
         assert_sound(&emulator).await;
-        // What is decided on the new record goes through again, if it may.
+        // Decisions on the new record are reserved again, if it allows them.
         let mut agent = ledger.agent(sample::agent_id(1)).await.unwrap().unwrap();
         (agent.version, agent.status, agent.rules) = (agent.version + 1, AgentStatus::Active, Vec::new());
         assert_eq!(ledger.put_agent(&agent).await.unwrap(), Edited::Stored);
@@ -117,7 +117,7 @@ async fn a_slow_clock_does_not_spend_what_a_fast_one_has_cleared() {
         ));
     });
     assert_eq!(reserved.await, Reserved::Raced, "decided on a window that is gone");
-    // Decided anew, it is recorded at the time that the window was cleared to.
+    // Decided again, it is recorded at the time that the window was cleared to.
     let Answer::Allowed(id) = pay(&ledger, 100, "slow", start).await else {
         panic!()
     };
@@ -193,7 +193,7 @@ async fn the_instant_at_which_an_amount_fits_is_found_beyond_the_first_page() {
     assert_sound(&emulator).await;
 }
 
-/// The first agent's service state with a service.
+/// The first agent's service state for a service.
 async fn service_state(ledger: &Ledger, service: u128) -> purser_domain::Result<ServiceState> {
     let ask = DecisionKeys {
         service: Some(sample::service_id(service)),
@@ -226,7 +226,7 @@ async fn an_agent_that_was_never_enabled_has_an_empty_window() {
     );
 }
 
-/// What a first answer looks like the second time.
+/// The answer to a repeated request, from the first answer.
 fn replayed(answer: Answer) -> Answer {
     match answer {
         Answer::Replayed(id) => Answer::Allowed(id),
@@ -234,7 +234,7 @@ fn replayed(answer: Answer) -> Answer {
     }
 }
 
-/// Writes one number of the window's totals past the store.
+/// Writes one number of the window's totals directly, without the store.
 async fn set(emulator: &Emulator, attribute: &str, to: &str) {
     let text = |text: &str| AttributeValue::S(text.to_owned());
     let window = format!("L#{}#{}", sample::agent_id(1), sample::service_id(1));
@@ -290,7 +290,7 @@ async fn whether_a_window_held_still_is_seen() {
     assert!(ledger.unchanged_since(&window, &key("k")).await.unwrap());
     pay(&ledger, 1, "k", sample::start()).await;
     assert!(!ledger.unchanged_since(&window, &key("other")).await.unwrap());
-    // Read again, it holds still; but what takes the room is this very purchase.
+    // Read again, it is unchanged; but what takes the room is this same payment.
     let window_now = service_state(&ledger, 1).await.unwrap().day;
     assert!(ledger.unchanged_since(&window_now, &key("other")).await.unwrap());
     assert!(!ledger.unchanged_since(&window_now, &key("k")).await.unwrap());
@@ -306,8 +306,8 @@ async fn whether_a_window_held_still_is_seen() {
     assert!(ledger.unchanged_since(&never, &key("other")).await.unwrap());
 }
 
-/// A decision reads the agent's record and the policy in two reads. The one may be of before a freeze, and the other of a
-/// policy that came after it, whose window the freeze could not shut.
+/// A decision reads the agent's record and the policy in two reads. The first may be from before a freeze, and the
+/// second may see a policy created after it, whose window the freeze could not fence.
 #[tokio::test]
 async fn a_window_that_comes_after_an_edit_is_shut_for_decisions_from_before_it() {
     let request = request(10, "late");
@@ -325,7 +325,7 @@ async fn a_window_that_comes_after_an_edit_is_shut_for_decisions_from_before_it(
         ledger.create_agent(&sample::agent(1, Vec::new())).await.unwrap();
         let (proxied, proxy) = emulator.ledger_behind(purser_testkit::ProxyConfig::default()).await;
         if overtaken {
-            // The policy is on its way when the agent is frozen.
+            // The policy's write is in progress when the agent is frozen.
             proxy.stall(1);
             let policy = {
                 let (ledger, enabled) = (proxied.clone(), enabled.clone());

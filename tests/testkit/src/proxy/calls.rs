@@ -1,17 +1,17 @@
-//! What went through a proxy, and what it cost.
+//! The calls through a proxy, and what they consumed.
 
 use serde_json::Value;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// One call of the database, or of the chain's node.
+/// One call to a service behind a proxy, or to the scripted node.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// `TransactWriteItems`, for one, or `eth_call`.
+    /// For example `TransactWriteItems` or `eth_call`.
     pub operation: String,
-    /// What was asked, as it was sent.
+    /// The request, as it was sent.
     pub request: Value,
-    /// When it was sent on.
+    /// When it was forwarded.
     pub started: Instant,
     /// When it was answered.
     pub ended: Instant,
@@ -19,7 +19,7 @@ pub struct Call {
     pub units: Units,
 }
 
-/// Capacity, in tenths of a unit: eventually consistent reads cost halves.
+/// Capacity, in tenths of a unit, since eventually consistent reads consume half units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Units {
     /// Read units.
@@ -33,17 +33,17 @@ pub struct Units {
 pub struct Calls(Mutex<Vec<Call>>);
 
 impl Calls {
-    /// The calls, in the order in which they were answered; and starts anew.
+    /// Takes the calls, in the order in which they were answered, and leaves none.
     pub fn take(&self) -> Vec<Call> {
         std::mem::take(&mut *self.0.lock().expect("not poisoned"))
     }
 
-    /// Something of each call so far.
+    /// Maps each call so far.
     pub(crate) fn map<T>(&self, of: impl FnMut(&Call) -> T) -> Vec<T> {
         self.0.lock().expect("not poisoned").iter().map(of).collect()
     }
 
-    /// Waits until there are so many calls: also for those that whoever was answered does not wait for.
+    /// Waits until there are `count` calls, also for those made in the background.
     pub async fn reach(&self, count: usize) {
         let waiting = async {
             while self.0.lock().expect("not poisoned").len() < count {
@@ -55,7 +55,7 @@ impl Calls {
             .expect("that many calls are made");
     }
 
-    /// Notes a call that was just answered so.
+    /// Records a call that was just answered with `body`.
     pub fn note(&self, operation: String, request: Value, started: Instant, body: &[u8]) {
         let answer: Value = serde_json::from_slice(body).unwrap_or_default();
         let consumed = match &answer["ConsumedCapacity"] {
@@ -85,19 +85,19 @@ impl Calls {
 }
 
 impl Call {
-    /// Whether it was the node that was called.
+    /// Whether it is a call to the node.
     pub fn is_rpc(&self) -> bool {
         self.operation.starts_with("eth_")
     }
 
-    /// Whether it changes anything.
+    /// Whether it writes.
     pub fn writes(&self) -> bool {
         writes(&self.operation)
     }
 }
 
 impl Units {
-    /// What several calls consumed.
+    /// The sum that several calls consumed.
     pub fn of<'a>(calls: impl IntoIterator<Item = &'a Call>) -> Self {
         calls.into_iter().fold(Self::default(), |sum, call| Self {
             read: sum.read + call.units.read,
@@ -106,7 +106,7 @@ impl Units {
     }
 }
 
-/// Operations that know `ReturnConsumedCapacity`.
+/// Whether the operation supports `ReturnConsumedCapacity`.
 pub(crate) fn is_metered(operation: &str) -> bool {
     writes(operation) || matches!(operation, "GetItem" | "BatchGetItem" | "Query" | "Scan")
 }

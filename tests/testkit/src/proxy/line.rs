@@ -1,4 +1,4 @@
-//! Connections that can be broken in the middle of an answer, which an HTTP server never does by itself.
+//! Connections that can be closed in the middle of an answer, which an HTTP server never does by itself.
 
 use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
@@ -11,23 +11,23 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 
-/// How a connection goes on, as whoever answers over it says.
+/// A handle by which the handler of a request breaks its connection.
 #[derive(Clone, Default)]
 pub(crate) struct Line(Arc<AtomicU8>);
 
 const WHOLE: u8 = 0;
-/// The next write ends in its middle.
+/// The next write is cut in half.
 const CUT: u8 = 1;
-/// There is no next write.
+/// Every further write fails.
 const GONE: u8 = 2;
 
 impl Line {
-    /// Lets half of what is written next through, and breaks.
+    /// Sends half of the next write, then breaks the connection.
     pub(crate) fn cut_off(&self) {
         self.0.store(CUT, SeqCst);
     }
 
-    /// Breaks before anything more is written.
+    /// Breaks the connection before the next write.
     pub(crate) fn hang_up(&self) {
         self.0.store(GONE, SeqCst);
     }

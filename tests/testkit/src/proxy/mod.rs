@@ -1,13 +1,13 @@
-//! A proxy in front of what a function calls, for tests: a DynamoDB endpoint, a node's JSON-RPC, Secrets Manager. Before
-//! DynamoDB it adds what the emulator lacks, transactions that meet on an item. Before each of them it tells what was
-//! asked and when, and of DynamoDB what it cost; and it does to a call what a script says: fails it before or after it
-//! took effect, slows it down, never answers, hangs up, or tells something else.
+//! A proxy in front of what a function calls, for tests: a DynamoDB endpoint, a node's JSON-RPC, Secrets Manager. For
+//! DynamoDB it adds what the emulator lacks: conflicts of transactions on an item. For each of them it records requests
+//! and times, and for DynamoDB the consumed capacity; and it applies a script to each call: fails it before or after it
+//! takes effect, delays it, never answers, closes the connection, or changes the answer.
 //!
-//! Always true: a call that was sent on takes effect, whether its caller still waits or not.
+//! Always true: a call that was forwarded takes effect, even if its caller no longer waits.
 //!
 //! The conflict rule is that of USENIX ATC'23 "Distributed Transactions at Scale in Amazon DynamoDB", listing 3, and of
 //! the developer guide, "Transaction conflict handling": an item takes part in one transaction at a time; another
-//! transaction or single write on it is refused at once; reads never are.
+//! transaction or single write on it is refused immediately; reads never are.
 
 mod calls;
 mod line;
@@ -34,23 +34,23 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
-/// How a proxy behaves. By default it passes everything on.
+/// How a proxy behaves. By default it forwards everything unchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProxyConfig {
     /// How long a transaction holds its items: half before its commit, half after it.
     pub hold: Option<Duration>,
-    /// How long every call waits before it is sent on: long enough, calls that were made side by side overlap.
+    /// How long every call waits before it is forwarded; with enough latency, concurrent calls overlap.
     pub latency: Duration,
-    /// So many transactions are carried out, and answered with an error as if the answer were lost.
+    /// How many transactions are carried out but answered with an error, as if the answer were lost.
     pub lost_answers: u32,
-    /// So many transactions are answered with an error and not carried out.
+    /// How many transactions are answered with an error and not carried out.
     pub lost_requests: u32,
 }
 
-/// A running proxy. It serves for as long as the runtime that it was started on.
+/// A running proxy. It ends with the runtime that it was started on.
 #[derive(Clone)]
 pub struct Proxy {
-    /// Where it listens.
+    /// Its URL.
     pub url: String,
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -65,12 +65,12 @@ struct Shared {
     script: Mutex<Script>,
     /// How many calls are being handled.
     in_hand: AtomicU32,
-    /// Whoever listens; none while the proxy is down.
+    /// The task that listens; `None` while the proxy is down.
     listening: Mutex<Option<AbortHandle>>,
-    /// So many of the next transactions are stalled.
+    /// How many of the next transactions are to be stalled.
     to_stall: AtomicU32,
     stalled: AtomicU32,
-    /// A permit for each stalled transaction that may go on.
+    /// A permit for each stalled transaction that may continue.
     gate: Semaphore,
     conflicts: AtomicU32,
     calls: Calls,
@@ -114,17 +114,17 @@ impl Proxy {
         *self.shared.listening.lock().expect("not poisoned") = Some(serving.abort_handle());
     }
 
-    /// From now on does to each call what `script` says, at each of its moments.
+    /// From now on applies `script` to each call, at each of its moments.
     pub fn follow(&self, script: impl FnMut(&Step<'_>) -> Fate + Send + 'static) {
         *self.shared.script.lock().expect("not poisoned") = Box::new(script);
     }
 
-    /// From now on passes every call on.
+    /// From now on forwards every call unchanged.
     pub fn behave(&self) {
         self.follow(|_| Fate::PassOn);
     }
 
-    /// Waits until no call is being handled: those of a process that died go on without it.
+    /// Waits until no call is being handled: the calls of a killed process continue without it.
     pub async fn quiet(&self) {
         let over = async {
             while self.shared.in_hand.load(SeqCst) > 0 {
@@ -136,17 +136,17 @@ impl Proxy {
             .expect("calls that were sent on come to an end");
     }
 
-    /// Stops listening: who calls is refused, and who has a connection is hung up on.
+    /// Stops listening: new connections are refused, and calls on open ones are disconnected.
     pub fn go_down(&self) {
         if let Some(listening) = self.shared.listening.lock().expect("not poisoned").take() {
             listening.abort();
         }
     }
 
-    /// Listens again, where it did before.
+    /// Listens again, on the same address.
     pub async fn come_up(&self) {
         let again = async {
-            // The listener is closed by the task that was told to end, which takes a moment.
+            // The listener is closed by the aborted task, which takes a moment.
             loop {
                 match TcpListener::bind(self.address).await {
                     Ok(listener) => break listener,
@@ -158,18 +158,18 @@ impl Proxy {
         self.serve(listener.expect("the port is free again"));
     }
 
-    /// How many writes were refused because a transaction held their item.
+    /// How many writes were refused because of a transaction on their item.
     pub fn conflicts(&self) -> u32 {
         self.shared.conflicts.load(SeqCst)
     }
 
-    /// Stalls the next so many transactions: each waits here, decided and not yet written, until [`Proxy::resume`]. The
-    /// SDK waits for a second.
+    /// Stalls the next `count` transactions: each waits here, decided and not yet written, until [`Proxy::resume`]. An
+    /// attempt of the SDK times out after 2 s.
     pub fn stall(&self, count: u32) {
         self.shared.to_stall.store(count, SeqCst);
     }
 
-    /// Waits until so many transactions are stalled.
+    /// Waits until `count` transactions are stalled.
     pub async fn stalled(&self, count: u32) {
         let waiting = async {
             while self.shared.stalled.load(SeqCst) < count {
@@ -181,14 +181,14 @@ impl Proxy {
             .expect("that many transactions arrive");
     }
 
-    /// Sends the stalled transactions on, and stalls no more.
+    /// Forwards the stalled transactions, and stalls no more.
     pub fn resume(&self) {
         self.shared.to_stall.store(0, SeqCst);
         let stalled = self.shared.stalled.swap(0, SeqCst);
         self.shared.gate.add_permits(stalled.try_into().expect("few"));
     }
 
-    /// The calls that went through.
+    /// The calls that were forwarded.
     pub fn calls(&self) -> &Calls {
         &self.shared.calls
     }
@@ -200,7 +200,7 @@ async fn answer(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    // In a task of its own: what was sent on takes effect, also when the caller dies meanwhile.
+    // In its own task: a forwarded call takes effect, even if the caller dies meanwhile.
     let handled = tokio::spawn(async move {
         proxy.in_hand.fetch_add(1, SeqCst);
         let outcome = proxy.handle(headers, &body).await;
@@ -221,10 +221,10 @@ async fn answer(
     }
 }
 
-/// What the caller comes to see.
+/// What the caller receives.
 enum Outcome {
     Answered(Response),
-    /// Half of the answer, and the connection breaks.
+    /// Half of the answer, then the connection breaks.
     CutOff(Response),
     /// The connection breaks.
     HungUp,
@@ -254,7 +254,7 @@ impl Shared {
             Fate::PassOn => {}
             Fate::Wait(time) => tokio::time::sleep(time).await,
             Fate::Answer(status, body) => return Outcome::Answered(error(status, &body)),
-            // There is nothing to cut yet.
+            // There is no answer to cut yet.
             Fate::HangUp | Fate::CutOff => return Outcome::HungUp,
             Fate::Silence => return Outcome::Silent,
             Fate::Edit(change) => edit = Some(change),
@@ -318,7 +318,7 @@ impl Shared {
         answer
     }
 
-    /// Takes all the keys, or tells which were taken.
+    /// Takes all the keys if none was taken; returns which were.
     fn take(&self, keys: &[String]) -> Vec<bool> {
         let mut held = self.held.lock().expect("not poisoned");
         let taken: Vec<bool> = keys.iter().map(|key| held.contains(key)).collect();
@@ -336,7 +336,7 @@ impl Shared {
         self.pass_on(operation, headers, request).await
     }
 
-    /// Sends a call on, asking what it costs, and notes it.
+    /// Forwards a call, requests its consumed capacity, and records it.
     async fn pass_on(&self, operation: String, mut headers: HeaderMap, mut request: Value) -> Done {
         headers.remove(header::HOST);
         headers.remove(header::CONTENT_LENGTH);
@@ -367,7 +367,7 @@ impl Shared {
     }
 }
 
-/// What was answered behind the proxy.
+/// The answer of the service behind the proxy.
 struct Done {
     status: StatusCode,
     headers: HeaderMap,
@@ -375,7 +375,7 @@ struct Done {
 }
 
 impl Done {
-    /// Refused in the place of what is behind.
+    /// A refusal by the proxy instead of the service.
     fn refused(body: &Value) -> Self {
         let kind = HeaderValue::from_static("application/x-amz-json-1.0");
         Self {
@@ -390,7 +390,7 @@ impl Done {
         let mut body = serde_json::from_slice(&self.body).expect("answers are JSON");
         change(&mut body);
         self.body = body.to_string().into();
-        // It is the checksum of the body that was.
+        // It is the checksum of the old body.
         self.headers.remove("x-amz-crc32");
         self
     }
@@ -402,7 +402,7 @@ impl IntoResponse for Done {
     }
 }
 
-/// Who signed for AWS: the access key id in `AWS4-HMAC-SHA256 Credential=<id>/<date>/…`.
+/// The signer of an AWS request: the access key id in `AWS4-HMAC-SHA256 Credential=<id>/<date>/…`.
 fn signer_of(headers: &HeaderMap) -> String {
     let signature = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let credential = signature.and_then(|text| text.split_once("Credential=")?.1.split_once('/'));
@@ -421,7 +421,7 @@ fn item_key(write: &Value) -> String {
 
 fn error(status: u16, body: &Value) -> Response {
     let status = StatusCode::from_u16(status).expect("a status");
-    // A text stands for a body that is no JSON.
+    // A string is sent as it is: a body that is not JSON.
     let body = body.as_str().map_or_else(|| body.to_string(), str::to_owned);
     (status, [(header::CONTENT_TYPE, "application/x-amz-json-1.0")], body).into_response()
 }

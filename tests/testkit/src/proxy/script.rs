@@ -1,7 +1,7 @@
-//! What is done to a call, and the errors that services answer with.
+//! What happens to a call, and the errors that services answer with.
 //!
-//! A script is asked twice about each call: when it has arrived, and when it has been carried out. So a call can be failed
-//! before it took effect and after it did, and whoever made it can't tell which.
+//! A script is called twice for each call: when it has arrived, and when it has been carried out. So a call can fail
+//! before or after it took effect, and its caller can't distinguish the two.
 
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -10,34 +10,34 @@ use std::time::Duration;
 /// A call at one of its moments.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
-    /// Its name: `TransactWriteItems LedgerTable`, `GetSecretValue`, or `eth_call`.
+    /// Its name, such as `TransactWriteItems LedgerTable`, `GetSecretValue`, or `eth_call`.
     pub call: &'a str,
-    /// Where it stands.
+    /// The moment.
     pub moment: Moment,
-    /// What was sent.
+    /// The request.
     pub request: &'a Value,
-    /// Whose access key signed it; `?` where none did.
+    /// The id of the access key that signed it; `?` if none did.
     pub signer: &'a str,
 }
 
-/// Where a call stands.
+/// A moment of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Moment {
-    /// It has arrived and was not sent on yet.
+    /// It has arrived and is not forwarded yet.
     Arrived,
-    /// It took effect, and its answer was not handed back yet.
+    /// It took effect, and its answer is not returned yet.
     CarriedOut,
 }
 
-/// What becomes of a call at one of its moments.
+/// What happens to a call at one of its moments.
 pub enum Fate {
-    /// Nothing.
+    /// Nothing; it is passed on.
     PassOn,
-    /// It takes so much longer.
+    /// It is delayed.
     Wait(Duration),
-    /// This is answered, and it goes no further. A text is answered as it is, anything else as JSON.
+    /// This is answered, and the call goes no further. A string is sent as it is, anything else as JSON.
     Answer(u16, Value),
-    /// Its honest answer is changed.
+    /// Its real answer is changed.
     Edit(Box<dyn FnOnce(&mut Value) + Send>),
     /// The connection breaks without an answer.
     HangUp,
@@ -48,17 +48,17 @@ pub enum Fate {
 }
 
 impl Fate {
-    /// DynamoDB's "later": `ProvisionedThroughputExceededException`, `ThrottlingException` or `RequestLimitExceeded`.
+    /// Throttling: `ProvisionedThroughputExceededException`, `ThrottlingException` or `RequestLimitExceeded`.
     pub fn throttled(exception: &str) -> Self {
         Self::Answer(400, exception_of(exception, "slow down"))
     }
 
-    /// DynamoDB's own failure.
+    /// DynamoDB's internal error.
     pub fn server_error() -> Self {
         Self::Answer(500, exception_of("InternalServerError", "the answer was lost"))
     }
 
-    /// A transaction holds the item, or one of the items, that the call writes.
+    /// A conflict with a transaction on the item, or one of the items, that the call writes.
     pub fn conflict(request: &Value) -> Self {
         Self::Answer(
             400,
@@ -69,7 +69,7 @@ impl Fate {
         )
     }
 
-    /// A `BatchGetItem` of which nothing was read.
+    /// A `BatchGetItem` that read nothing: all keys are unprocessed.
     pub fn unprocessed(request: &Value) -> Self {
         Self::Answer(
             200,
@@ -77,7 +77,7 @@ impl Fate {
         )
     }
 
-    /// Another `result` than the node's.
+    /// Replaces the node's `result`.
     pub fn result(result: Value) -> Self {
         Self::Edit(Box::new(move |reply| reply["result"] = result))
     }
@@ -85,7 +85,7 @@ impl Fate {
 
 pub(crate) type Script = Box<dyn FnMut(&Step<'_>) -> Fate + Send>;
 
-/// Loses so many transactions before they took effect, and then so many after it.
+/// Loses `requests` transactions before they take effect, and then `answers` after it.
 pub(crate) fn losing(mut requests: u32, mut answers: u32) -> Script {
     Box::new(move |step| {
         let left = match step.moment {
@@ -100,7 +100,7 @@ pub(crate) fn losing(mut requests: u32, mut answers: u32) -> Script {
     })
 }
 
-/// The operation, and of a call of the database the tables that it names.
+/// The operation, and for a call to the database also its tables.
 pub(crate) fn name_of(operation: &str, request: &Value) -> String {
     let mut tables = BTreeSet::new();
     tables.extend(request["TableName"].as_str());
@@ -118,12 +118,12 @@ pub(crate) fn name_of(operation: &str, request: &Value) -> String {
     format!("{operation} {}", tables.join("+")).trim_end().to_owned()
 }
 
-/// Why a single write is refused (API reference, `TransactionConflictException`).
+/// The error of a single write that conflicts (API reference, `TransactionConflictException`).
 pub(crate) fn conflict() -> Value {
     exception_of("TransactionConflictException", "Transaction is ongoing for the item")
 }
 
-/// Why a transaction is refused: for each action, whether another one holds its item.
+/// The error of a transaction that conflicts, with a reason for each action.
 pub(crate) fn cancelled(taken: &[bool]) -> Value {
     let code = |taken: &bool| if *taken { "TransactionConflict" } else { "None" };
     let codes: Vec<&str> = taken.iter().map(code).collect();
