@@ -67,7 +67,7 @@ impl Layout {
         html! { form method="post" action=(action) { (self.token.input()) (content) } }
     }
 
-    /// A form of one button with a confirmation: `question` says what it will do.
+    /// A form of one button. With a `question`, the script asks it before the form is sent.
     pub(super) fn button(&self, action: &str, button: &Button<'_>) -> Markup {
         html! {
             form method="post" action=(action) data-confirm=[button.question] {
