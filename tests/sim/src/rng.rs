@@ -1,7 +1,7 @@
-//! All chance of the simulation: a small generator of its own, so that a seed means the same on every machine and with
-//! every version of every crate.
+//! The simulation's only source of randomness: a small generator of its own, so that a seed gives the same run on every
+//! machine and with every version of every crate.
 
-/// Draws numbers, the same ones for the same seed.
+/// A generator: the same seed gives the same numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
 
@@ -24,12 +24,12 @@ impl Rng {
         self.next() % sides
     }
 
-    /// From 0 to `sides` - 1, for what is counted in small numbers.
+    /// From 0 to `sides` - 1, as `u8`.
     pub(crate) fn small(&mut self, sides: u8) -> u8 {
         u8::try_from(self.below(sides.into())).expect("below 256")
     }
 
-    /// Whether one of `in_so_many` throws hits.
+    /// True once in `in_so_many` times, on average.
     pub(crate) fn one_in(&mut self, in_so_many: u64) -> bool {
         self.below(in_so_many) == 0
     }
@@ -38,7 +38,7 @@ impl Rng {
         &from[usize::try_from(self.below(from.len() as u64)).expect("a length")]
     }
 
-    /// One of these, as often as its weight says.
+    /// One of these, with these weights.
     pub(crate) fn weighted<T: Copy>(&mut self, choices: &[(u64, T)]) -> T {
         let mut left = self.below(choices.iter().map(|(weight, _)| weight).sum());
         for (weight, choice) in choices {
