@@ -1,9 +1,10 @@
-//! What counts as the same request: `parse_json` and `Fingerprint::of_request`.
+//! Which requests count as the same: `parse_json` and `Fingerprint::of_request`.
 //!
-//! The input is one JSON document, or two on lines of their own. Two documents have one fingerprint exactly when they are
-//! equal up to spelling: order of members, escapes, white space, and the notation of a number (RFC 8785: numbers are
-//! IEEE doubles), and to members that are null, of the document itself and of what it says of the call. Beyond 2^53 integers stay apart by value, and there a respelled number may be another request, which
-//! costs a conflict and never a payment.
+//! The input is one JSON document, or two on separate lines. Two documents have the same fingerprint exactly when they
+//! are equal except for spelling (order of members, escapes, white space, and the notation of a number; RFC 8785:
+//! numbers are IEEE doubles) and for members that are null, at the top and in the description of the call. Beyond 2^53
+//! integers are distinguished by value, and a respelled number there may be another request, which causes a conflict
+//! and never a payment.
 
 use purser_domain::{Fingerprint, parse_json};
 use serde_json::{Map, Value};
@@ -17,7 +18,7 @@ pub fn canonical_json(bytes: &[u8]) {
     };
     let print = fingerprint(&one);
 
-    // Written again by the parser's own writer, and read again: nothing is lost on the way.
+    // Serialized by the parser's own writer and parsed again, nothing is lost.
     let again = parse_json(one.to_string().as_bytes()).expect("what was written can be read");
     assert_eq!(fingerprint(&again), print, "{one}");
 
@@ -45,7 +46,7 @@ fn fingerprint(value: &Value) -> Fingerprint {
     Fingerprint::of_request(value, &[])
 }
 
-/// The document without the members that are null, where null is absent.
+/// The document without the null members, where null counts as absent.
 fn asked(value: &Value) -> Value {
     let Value::Object(members) = value else {
         return value.clone();
@@ -63,13 +64,13 @@ fn asked(value: &Value) -> Value {
     Value::Object(document)
 }
 
-/// Equality up to spelling, told by looking rather than by writing.
+/// Equality except for spelling, compared directly and not as text.
 fn equal(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => {
             let both = |number: &serde_json::Number| (number.as_i64(), number.as_u64());
             match (both(one), both(other)) {
-                // Integers are compared as integers, so that those beyond 2^53 stay apart.
+                // Integers are compared as integers, so that those beyond 2^53 are distinguished.
                 ((Some(one), _), (Some(other), _)) => one == other,
                 ((_, Some(one)), (_, Some(other))) => one == other,
                 _ => one.as_f64() == other.as_f64(),
@@ -100,8 +101,8 @@ fn has_large_integer(value: &Value) -> bool {
     }
 }
 
-/// The same document as somebody else would write it: members backwards, every character escaped, numbers in scientific
-/// notation, white space wherever it may stand.
+/// The same document as another client could write it: members reversed, every character escaped, numbers in scientific
+/// notation, white space wherever it is allowed.
 fn respell(value: &Value, into: &mut String) {
     into.push_str(" \t");
     match value {
@@ -145,7 +146,7 @@ fn respell_text(text: &str, into: &mut String) {
     into.push('"');
 }
 
-/// Two equal keys are two documents in one text, however the second is spelled.
+/// A repeated key is refused, however the second one is spelled.
 fn a_repeated_key_is_refused(value: &Value) {
     let Value::Object(members) = value else { return };
     let Some((name, member)) = members.iter().next() else {
@@ -160,7 +161,7 @@ fn a_repeated_key_is_refused(value: &Value) {
         spell_again(name, &mut repeated);
         write!(repeated, ":{member}}}").unwrap();
         assert!(parse_json(repeated.as_bytes()).is_err(), "{repeated}");
-        // However deep it stands.
+        // At any depth.
         assert!(
             parse_json(format!("[{{\"a\":{repeated}}}]").as_bytes()).is_err(),
             "{repeated}"
@@ -168,7 +169,7 @@ fn a_repeated_key_is_refused(value: &Value) {
     }
 }
 
-/// The members that name an attempt count nowhere at the top, and everywhere below it.
+/// The members that identify an attempt are ignored at the top, and count everywhere below it.
 fn attempts_are_left_out(value: &Value) {
     const KEY: &str = "idempotency_key";
     let Value::Object(members) = value else { return };

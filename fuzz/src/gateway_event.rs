@@ -1,8 +1,8 @@
-//! The gateway's event: whatever a caller sends, the function gets a request, and the caller our answer.
+//! The gateway's event: whatever a caller sends, the function gets a request, and the caller gets our answer.
 //!
-//! The input is an event as Lambda hands it over, for a function with one route that reads its path, query, body and
-//! headers. Every event that is one is answered by that route or by our own 400, 404 or 413, in the envelope and under
-//! the request's name.
+//! The input is an event as Lambda passes it, for a function with one route that reads its path, query, body and
+//! headers. Every valid event is answered by that route or by our own 400, 404 or 413, in the envelope and with the
+//! request's id.
 
 use axum::extract::Path;
 use axum::http::{HeaderMap, Uri};
@@ -51,14 +51,14 @@ pub fn gateway_event(bytes: &[u8]) {
 }
 
 async fn thing(Path(id): Path<String>, uri: Uri, headers: HeaderMap, body: Bytes) -> Result<(), Failure> {
-    // The router took the path apart; whatever it is by now, it is one segment.
+    // The router has parsed the path; whatever the parameter is, it is one segment.
     assert!(uri.path().starts_with("/things/"), "{uri} leads to {id:?}");
     assert!(body.len() <= LIMIT);
     let mut query = Query::of(&uri);
     query.limit("limit", 25, 100);
     query.text("slug");
     query.finish()?;
-    // Whatever they are, neither header takes the function down; what they say is the target `headers`.
+    // Neither header may panic the function; what they mean is the target `headers`.
     let _ = (presented_key(&headers), Precondition::of(&headers));
     if !body.is_empty() {
         json_body(&body)?;

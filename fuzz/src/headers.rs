@@ -1,7 +1,7 @@
-//! What callers write into headers: `Authorization`, `If-Match`, and the trace id.
+//! Headers that callers write: `Authorization`, `If-Match`, and the trace id.
 //!
-//! The input is a value, or two on lines of their own. What is taken has exactly one spelling, which can be written back
-//! from what was read; and a header that is there twice is never taken.
+//! The input is a value, or two on separate lines. An accepted value has exactly one spelling, which can be rebuilt
+//! from what was parsed; and a header that is there twice is never accepted.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use lambda_http::Context;
@@ -43,7 +43,7 @@ fn an_agent_key(value: &HeaderValue, second: Option<&HeaderValue>) {
     let (scheme, token) = text.split_once(' ').expect("a scheme and a token");
     assert!(scheme.eq_ignore_ascii_case("bearer"));
     let (public, secret) = token.trim().split_once(':').expect("two halves");
-    // The one spelling of this agent's key of this number.
+    // The only spelling of this agent's key with this number.
     assert_eq!(public, format!("gak_pub_{}{:016x}", agent.uuid().simple(), key.0));
     let digits = secret.strip_prefix("gak_sec_").expect("the secret half has its prefix");
     assert!(digits.len() == 64 && digits.bytes().all(|byte| b"0123456789abcdef".contains(&byte)));
@@ -66,7 +66,7 @@ fn a_version(value: &HeaderValue, second: Option<&HeaderValue>) {
     }
 }
 
-/// The id goes onto answers and log lines, so it must be nothing but a trace id.
+/// The id is written to answers and log lines, so it must be a trace id and nothing else.
 fn a_trace_id(text: &str) {
     let mut context = Context::default();
     context.xray_trace_id = Some(text.to_owned());

@@ -1,7 +1,7 @@
-//! Hosts and the entries of allowlists (`docs/spec.md` §4.10): `Target`, `DomainPattern`, `parse_web_url`.
+//! Hosts and allowlist entries (`docs/spec.md` §4.10): `Target`, `DomainPattern`, `parse_web_url`.
 //!
-//! The input is an entry and a URL on lines of their own. An entry covers a host exactly when a plain reading of the
-//! table says so, whatever the spelling of either.
+//! The input is an entry and a URL on separate lines. An entry covers a host exactly when a direct implementation of
+//! the table says so, whatever the spelling of either.
 
 use purser_domain::{DomainPattern, Target, Url, parse_web_url};
 use std::net::{IpAddr, Ipv6Addr};
@@ -36,18 +36,18 @@ fn covers(entry: &str, host: &str) -> bool {
     }
     let [entry, host]: [Vec<&str>; 2] = [entry, host].map(|name| name.split('.').collect());
     if entry.iter().any(|label| label.contains('*')) {
-        // A glob: as many levels as it has, each of which fits.
+        // A glob: as many labels as it has, each of which matches.
         return entry.len() == host.len() && entry.iter().zip(&host).all(|(glob, label)| fits(glob, label));
     }
     // A bare domain: the apex and every subdomain.
     host.ends_with(&entry)
 }
 
-/// Whether a label fits a glob, by trying everything that a star may stand for.
+/// Whether a label matches a glob, by trying every text that a star may stand for.
 fn fits(glob: &str, label: &str) -> bool {
     match glob.chars().next() {
         None => label.is_empty(),
-        // Stars beside one another say no more than one does.
+        // Several adjacent stars mean the same as one.
         Some('*') => {
             let rest = glob.trim_start_matches('*');
             (0..=label.len()).any(|taken| label.is_char_boundary(taken) && fits(rest, &label[taken..]))
@@ -80,7 +80,7 @@ fn an_entry_is_kept_as_it_is_compared(entry: &str, pattern: &DomainPattern) {
     if kept == "*" {
         assert_eq!(entry, "*", "nothing but a star is any host");
     } else {
-        // What ends in a star would stand for every top-level domain.
+        // A pattern that ends with a star would match every top-level domain.
         assert!(!kept.rsplit('.').next().unwrap().contains('*'), "{kept}");
     }
 }
@@ -102,10 +102,10 @@ fn a_host_is_what_the_web_connects_to(url: &str, target: &Target) {
         Some(host),
         "{url:?}"
     );
-    // What is connected to is written back in one way, which every reader reads alike.
+    // The URL to connect to is serialized in one way, which every parser reads alike.
     let written = Url::parse(parsed.as_str()).expect("what was written can be read");
     assert_eq!(written.host_str(), parsed.host_str());
-    // Neither a name before the host nor a port behind it makes it another one.
+    // Neither user info before the host nor a port after it changes the host.
     let disguised = format!("https://example.com:443@{host}:8443/@example.com");
     assert_eq!(
         Target::parse(&disguised).as_ref().map(Target::host),

@@ -1,11 +1,11 @@
-//! Fuzz targets: functions of any bytes, each of which states what must hold and panics where it does not.
+//! Fuzz targets: functions of any bytes, each of which checks a property and panics where it does not hold.
 //!
-//! libFuzzer calls them in search of new paths (`make fuzz`); the test `corpus` calls the same functions with every file
-//! of `corpus/<target>`, so what was once found stays found. [`TARGETS`] is the list of both.
+//! libFuzzer calls them in search of new paths (`make fuzz`); the test `corpus` calls the same functions with every
+//! file of `corpus/<target>`, so findings stay fixed. [`TARGETS`] is the list for both.
 //!
-//! A target looks at the product through what it publishes, and states its property in other words than the product's
-//! own: where it says what is right, it does so by a plain reading of the contract. What one endpoint answers is
-//! deliberately elsewhere (`tests/it/bad_input.rs`), and so is what the API promises as a whole (`infra/hostile`).
+//! A target uses the product's public interface, and states its property independently: where it decides what is right,
+//! it implements the contract directly. The answers of single endpoints are deliberately elsewhere
+//! (`tests/it/bad_input.rs`), and so is what the API promises as a whole (`infra/hostile`).
 
 mod canonical_json;
 mod gateway_event;
@@ -28,7 +28,7 @@ pub use request_body::request_body;
 /// One target.
 pub type Target = fn(&[u8]);
 
-/// Every target by its name, which is also the name of its binary and of its folder of the corpus.
+/// Every target by its name, which is also the name of its binary and of its corpus folder.
 pub const TARGETS: [(&str, Target); 8] = [
     ("canonical_json", canonical_json),
     ("gateway_event", gateway_event),

@@ -1,8 +1,8 @@
-//! What a node answers: receipts, logs and blocks, through `Chain::look_up` and a node on loopback that says the input.
+//! A node's answers: receipts, logs and blocks, through `Chain::look_up` and a loopback node that returns the input.
 //!
 //! The input is three lines: the answers to `eth_getTransactionReceipt`, `eth_blockNumber` and `eth_getBlockByNumber`,
-//! each a whole JSON-RPC reply or its result alone. A payment is seen only where a plain reading of the same lines finds
-//! it, deep enough and on the chain; and nothing final is said about a block that is not.
+//! each a whole JSON-RPC reply or only its result. A payment is found only where a direct implementation finds it in
+//! the same lines, deep enough and on the chain; and nothing final is reported for a block that is not final.
 
 use purser_api::http;
 use purser_chain::{Chain, Evidence, Finality, HttpNode};
@@ -17,7 +17,7 @@ use tokio::runtime::{Builder, Runtime};
 const NETWORK: Network = Network::BaseSepolia;
 const CONFIRMATIONS: u64 = 3;
 
-/// What the node says: a receipt, the newest block's number, and a block.
+/// The node's answers: a receipt, the newest block's number, and a block.
 type Lines = [String; 3];
 
 static SAYS: Mutex<Lines> = Mutex::new([const { String::new() }; 3]);
@@ -44,7 +44,7 @@ impl Bench {
         let finality = Finality {
             confirmations: CONFIRMATIONS,
         };
-        // A minute on a machine that does other things as well: a slow moment must not look like a finding.
+        // A minute, on a machine that may be busy: a slow moment must not look like a finding.
         let node = HttpNode::new(http(), &url, Duration::from_mins(1)).expect("an address");
         let chain = Chain::of_node(NETWORK, Arc::new(node), finality);
         Self { runtime, chain }
@@ -93,7 +93,7 @@ fn expected() -> Expected {
     }
 }
 
-/// The receipt, of which these lines say that it is deep enough, and that its block is on the chain.
+/// The receipt, if by these lines it is deep enough and its block is on the chain.
 fn is_final(lines: &Lines) -> Value {
     let [receipt, head, block] = lines.each_ref().map(|line| result_of(line));
     assert!(same_word(&receipt["transactionHash"], tx_hash().b256()));
@@ -108,7 +108,7 @@ fn is_final(lines: &Lines) -> Value {
     receipt
 }
 
-/// One use of our nonce, and right behind it exactly our transfer.
+/// One use of our nonce, and directly after it exactly our transfer.
 fn is_paid(receipt: &Value) {
     let Expected {
         token,
@@ -167,7 +167,7 @@ fn result_of(line: &str) -> Value {
     }
 }
 
-/// One connection, call after call.
+/// Serves one connection, call after call.
 async fn serve(mut socket: TcpStream) {
     let mut bytes = Vec::new();
     loop {

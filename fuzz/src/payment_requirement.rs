@@ -1,8 +1,8 @@
-//! What a provider asks for: `Offer::choose` over decoded bodies and headers, v1 and v2.
+//! A provider's payment requirement: `Offer::choose` over decoded bodies and headers, v1 and v2.
 //!
-//! The input is the requirement as a response body has it (JSON) or as the header of v2 has it (base64 of JSON). Whatever
-//! it says, what is chosen is an entry of it, on our chain, for the pinned token, to nobody but its payee, for exactly its
-//! price, and none that could be paid is cheaper.
+//! The input is the requirement as in a response body (JSON) or as in the v2 header (base64 of JSON). Whatever it is,
+//! the chosen entry is one of its own, on our chain, for the pinned token, only to its payee, for exactly its price,
+//! and no payable entry is cheaper.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use purser_api::AuthorizeRequest;
@@ -59,7 +59,7 @@ fn an_offer_is_an_entry_that_can_be_paid(requirement: &Value, network: Network, 
     assert!(!is_bare(requirement) || entry.get(other_price).is_none_or(Value::is_null));
     assert_eq!(entry["scheme"], "exact");
     assert_eq!(entry["network"], name);
-    // The price is that very text: no sign, no point, no exponent, no zero in front.
+    // The price is that very text: no sign, no point, no exponent, no leading zero.
     assert_eq!(entry[price].as_str(), Some(offer.amount().units().to_string().as_str()));
     assert!(offer.amount() > Amount::ZERO && offer.amount() <= Amount::MAX);
     let token = network.token();
@@ -137,7 +137,7 @@ fn problems_are_told(requirement: &Value, problems: &[Problem]) {
     }
 }
 
-/// A whole request around it is taken exactly when the offer is, and then pays that offer.
+/// A whole request around it is accepted exactly when the offer is, and then pays that offer.
 fn a_request_is_as_good_as_its_offer(requirement: &Value, network: Network, chosen: &Result<Offer, NoOffer>) {
     let body = json!({
         "payment_requirement": requirement, "max_payment_units": 1, "idempotency_key": "x",

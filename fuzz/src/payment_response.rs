@@ -1,7 +1,8 @@
-//! What a provider answers: `transaction_hash_in` over the raw text of a header, decoded objects and objects of headers.
+//! A provider's payment response: `transaction_hash_in` over the raw text of a header, decoded objects and objects of
+//! headers.
 //!
-//! The input is a header's text, or JSON. A hash comes out only if the input holds it, and what is the same response in
-//! another wrapping names the same one.
+//! The input is a header's text, or JSON. A hash is returned only if the input contains it, and the same response in
+//! another wrapping gives the same hash.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use purser_api::{CompleteRequest, ProviderProof};
@@ -17,7 +18,7 @@ pub fn payment_response(bytes: &[u8]) {
     if let Ok(value) = parse_json(bytes) {
         holds(&value);
     }
-    // As the header would carry these bytes.
+    // As the header would contain these bytes.
     holds(&Value::from(STANDARD.encode(bytes)));
 }
 
@@ -38,7 +39,7 @@ fn holds(response: &Value) {
     complete_looks_up_what_it_is_told(response, named.as_ref().ok().copied());
 }
 
-/// Whether the digits stand anywhere in the value, in plain sight or in base64.
+/// Whether the digits are anywhere in the value, as plain text or in base64.
 fn mentions(value: &Value, digits: &str) -> bool {
     match value {
         Value::String(text) => {
@@ -91,7 +92,7 @@ fn header_names_have_no_case(response: &Value, named: Option<&Option<TxHash>>) {
     }
 }
 
-/// `tx_hash` wins over the proof; without it the proof's own hash is looked up, and without any nothing is.
+/// `tx_hash` takes precedence over the proof; without it the proof's own hash is used, and without any, none.
 fn complete_looks_up_what_it_is_told(response: &Value, named: Option<Option<TxHash>>) {
     const GIVEN: &str = "0x7014000000000000000000000000000000000000000000000000000000abb2d8";
     let look_up = |body: &Value| {

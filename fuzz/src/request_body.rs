@@ -1,7 +1,7 @@
 //! Whole bodies of authorize, preflight and complete.
 //!
-//! The input is a body. Whatever is taken has every required member and no unknown one, its amounts are whole, and what
-//! is refused is refused in the words of the contract, with a pointer into the body.
+//! The input is a body. Every accepted body has all required members and no unknown ones, and whole amounts; every
+//! refused one is refused with the contract's error, with a pointer into the body.
 
 use purser_api::{AuthorizeRequest, CheckRequest, CompleteRequest, ProviderProof};
 use purser_domain::{Error, ErrorKind, Intent, Network, Url, is_no_proof, parse_json};
@@ -69,7 +69,7 @@ fn members_are(body: &Value, required: &[&str], optional: &[&str]) {
 }
 
 fn is_what_was_asked(body: &Value, intent: &Intent) {
-    // Whole numbers only, and the very number that was sent.
+    // Only whole numbers, and the very number that was sent.
     assert_eq!(
         body["max_payment_units"].as_u64(),
         Some(intent.max_payment.units()),

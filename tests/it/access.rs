@@ -1,4 +1,4 @@
-//! Who may call what: every route of the API's description, with every kind of credential that must not open it.
+//! Access: every route of the OpenAPI document, with every kind of credential that it must refuse.
 
 use purser_domain::Duration;
 use purser_local::{DEMO_OWNER, DEMO_STRANGER, Issuer};
@@ -7,16 +7,16 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// One route of the description.
+/// One route of the document.
 #[derive(Clone)]
 pub(crate) struct Route {
     pub(crate) method: Method,
     pub(crate) path: String,
-    /// The name of its security scheme; `None` where anybody may call. Of several, the first.
+    /// The name of its security scheme, the first of several; `None` where it is public.
     pub(crate) scheme: Option<String>,
-    /// Whether an owner's session opens it beside an agent's key.
+    /// Whether it accepts an owner's session besides an agent's key.
     pub(crate) takes_both: bool,
-    /// All that the description says of it.
+    /// Its operation object.
     pub(crate) operation: Value,
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn routes() -> Vec<Route> {
     routes
 }
 
-/// A world in which every parameter of every path names something that exists and belongs to the demo owner.
+/// A world in which every path parameter names something that exists and belongs to the demo owner.
 async fn world_with_everything() -> (World, BTreeMap<&'static str, String>) {
     let world = World::start().await;
     let owner = world.person(&DEMO_OWNER);
@@ -117,7 +117,7 @@ fn filled(path: &str, names: &BTreeMap<&str, String>) -> String {
     filled
 }
 
-/// Calls a route with these headers and, where it takes one, an empty object as body.
+/// Calls a route with these headers and, if it takes a body, an empty object.
 async fn call(world: &World, route: &Route, path: &str, headers: &[(&str, String)]) -> Answer {
     let mut request = world
         .http
@@ -131,7 +131,7 @@ async fn call(world: &World, route: &Route, path: &str, headers: &[(&str, String
     World::send(request).await
 }
 
-/// Session tokens that open nothing, each for one reason.
+/// Invalid session tokens, each for one reason.
 fn bad_tokens(world: &World) -> Vec<(&'static str, String)> {
     let issuer = &world.stack.issuer;
     let hour = Duration::from_secs_u32(3_600);
@@ -199,7 +199,7 @@ async fn every_route_refuses_every_caller_that_is_not_its_own() {
                 assert_eq!(answer.status, 200, "{path}: {}", answer.body);
                 expect("somebody else", &stranger, 404, "not_found").await;
                 for (why, token) in &tokens {
-                    // What has not the form of a session is taken for a key.
+                    // What does not look like a session is taken for a key.
                     let is_a_session = token.split('.').count() == 3;
                     let slug = ["invalid_authorization_header", "invalid_session"][usize::from(is_a_session)];
                     expect(why, &bearer(token), 401, slug).await;
@@ -234,7 +234,7 @@ async fn every_route_refuses_every_caller_that_is_not_its_own() {
     assert_eq!(world.rows().await.changes_since(&before), Vec::<String>::new());
 }
 
-/// The parameters of the walk are good: the owner gets through with them wherever nothing has to be written.
+/// The parameters are valid: the owner reads every route with them.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_route_for_reading_answers_its_own_caller() {
     let (world, names) = world_with_everything().await;
@@ -258,7 +258,7 @@ async fn every_route_for_reading_answers_its_own_caller() {
     }
 }
 
-/// Two keys of the issuer at once, and a key that it has withdrawn.
+/// Two published keys of the issuer, and one that it has withdrawn.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_outlives_the_rotation_of_the_issuers_key() {
     let world = World::still().await;
@@ -266,13 +266,13 @@ async fn a_session_outlives_the_rotation_of_the_issuers_key() {
     world.person_gets(&before, "/agents").await.ok();
     world.stack.issuer.rotate_key();
     let after = world.person(&DEMO_OWNER);
-    // The function asks for a key that it does not know at most every 30 s.
+    // The function fetches an unknown key at most every 30 s.
     world.set_clock(world.now().after(Duration::from_secs_u32(31)));
     world.person_gets(&after, "/agents").await.ok();
     world.person_gets(&before, "/agents").await.ok();
 }
 
-/// Secrets Manager moves the label AWSCURRENT; the value before stays good until the next.
+/// Secrets Manager moves the label AWSCURRENT; the previous value stays valid until the next rotation.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rotated_internal_token_and_the_one_before_it_are_good() {
     let world = World::still().await;

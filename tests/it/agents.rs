@@ -1,4 +1,4 @@
-//! What an agent is told about itself.
+//! What an agent can read about itself.
 
 use purser_domain::{
     BUDGET_WINDOW_MIN, Duration, EnabledService, OperationSlug, Rule, RuleId, RuleKind, ServiceId, SpendPolicy,
@@ -9,10 +9,10 @@ use purser_tests::{TestAgent, World, body_of, dollars, operation_entry, service_
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// Longer than the copy of the catalog is used unasked.
+/// The copy of the catalog is due for a check after less than this.
 const DUE: u32 = 6;
 
-/// The microsecond before.
+/// One microsecond before.
 fn just_before(at: Timestamp) -> Timestamp {
     Timestamp::from_micros(at.micros() - 1).unwrap()
 }
@@ -84,7 +84,7 @@ async fn an_agent_reads_itself_its_services_and_their_policies() {
     world.get(&agent, &path("no-such")).await.refused(404, "not_found");
 }
 
-/// What its policy for `lab-search` tells the agent of what is used and left; a preflight has to tell the same.
+/// The used and remaining amounts in the agent's policy for `lab-search`; a preflight must return the same.
 async fn left(world: &World, agent: &TestAgent) -> Value {
     let policy = world.get(agent, &agent.path("/services/lab-search/policy")).await.ok();
     let check = world.check(agent, &body_of(world.offer(1))).await.ok();
@@ -132,7 +132,7 @@ async fn an_agent_reads_what_is_left_at_this_very_instant() {
     };
     assert_eq!(left(&world, &agent).await, told(0, 0, 0));
 
-    // More than a decision reads at once: 12 here, and one elsewhere.
+    // More than a decision reads in one call: 12 here, and one elsewhere.
     let start = world.now();
     for _ in 0..12 {
         world.authorize(&agent, &body_of(world.offer(dollars(1)))).await.ok();
@@ -142,12 +142,12 @@ async fn an_agent_reads_what_is_left_at_this_very_instant() {
     world.authorize(&agent, &elsewhere).await.ok();
     assert_eq!(left(&world, &agent).await, told(12, 13, 13));
 
-    // It tells the spend of a service that is disabled, and its cap, too.
+    // The spend and cap of a disabled service are returned, too.
     world.put_policy(&agent, "lab-search", false, policy.clone()).await;
     assert_eq!(left(&world, &agent).await, told(12, 13, 13));
     world.put_policy(&agent, "lab-search", true, policy).await;
 
-    // What was counted counts until its time is over, and not at that instant.
+    // An amount counts until its time is over, and no longer at that instant.
     for (until, at_last, afterwards) in [
         (start.after(BUDGET_WINDOW_MIN), told(12, 13, 13), told(12, 0, 13)),
         (start.after(Duration::DAY), told(12, 0, 13), told(0, 0, 0)),
@@ -158,7 +158,7 @@ async fn an_agent_reads_what_is_left_at_this_very_instant() {
         assert_eq!(left(&world, &agent).await, afterwards);
     }
 
-    // Of a cap that was lowered below what is spent nothing is left.
+    // Of a cap that was lowered below the spend nothing is left.
     world.authorize(&agent, &body_of(world.offer(dollars(1)))).await.ok();
     let lower = SpendPolicy {
         max_per_day: units(1),
@@ -246,7 +246,7 @@ async fn a_service_that_can_not_be_paid_is_listed_and_told_why() {
     assert_eq!(told(&id).await, unavailable("disabled_in_catalog"));
     assert_eq!(authorized(&id).await, not_found());
 
-    // The owner's word is told where the catalog has nothing against it, and takes it off the list as ever.
+    // The owner's setting is shown only if the catalog allows the service, but always removes it from the list.
     world.put_policy(&agent, "news", false, SpendPolicy::permissive()).await;
     assert_eq!(told(&id).await, (json!([false, "disabled_in_catalog"]), None));
     set("trust-status", json!({"trust_status": "listed"})).await;

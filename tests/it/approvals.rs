@@ -1,4 +1,4 @@
-//! A question to a person, from the escalation to the executed call, and what a lost answer or the clock does to it.
+//! An approval, from the escalation to the executed call, and the effects of a lost answer and of the clock.
 
 use purser_domain::{Duration, SpendPolicy, Timestamp};
 use purser_store::ApprovalDecision;
@@ -41,7 +41,7 @@ async fn an_escalated_call_runs_once_after_a_person_approved() {
         (&pending["amount_units"], &pending["transaction_id"]),
         (&json!(dollars(6)), &asked["transaction_id"])
     );
-    // Asking again with the key is the same decision; with another one it is another decision about the same question.
+    // The same key is the same decision; another key is another decision about the same approval.
     let again = world.authorize(&agent, &body).await.refused(402, "approval_required");
     assert_eq!(
         (&again["approval_id"], &again["transaction_id"]),
@@ -79,11 +79,11 @@ async fn an_escalated_call_runs_once_after_a_person_approved() {
         (&replay["approval_id"], &replay["settlement_id"]),
         (&json!(id), &authorized["settlement_id"])
     );
-    // Were the answer lost: the same key without the approval answers it again, payment and all.
+    // As if the answer were lost: the same key without the approval returns it again, with the payment.
     assert_eq!(world.authorize(&agent, &body).await.ok(), authorized);
     assert_eq!(world.footprint().await.settlements, 1);
 
-    // The question is settled, so the same purchase is a new one.
+    // The approval is used, so the same call needs a new one.
     let mut next = body.clone();
     next["idempotency_key"] = fresh_key().into();
     let next = world.authorize(&agent, &next).await.refused(402, "approval_required");
@@ -119,7 +119,7 @@ async fn a_replay_after_the_payment_has_expired_tells_where_it_stands_and_signs_
     let agent = world.agent(asking(), vec![]).await;
     let body = body_of(world.offer(dollars(1)));
     let first = world.authorize(&agent, &body).await.ok();
-    // The offer's timeout is 300 seconds; the deadline lies on a whole second.
+    // The offer's timeout is 300 seconds; the deadline is on a whole second.
     let deadline = Timestamp::from_secs(world.now().secs())
         .unwrap()
         .after(Duration::from_secs_u32(300));
@@ -177,7 +177,7 @@ async fn an_agent_asks_no_more_than_may_wait_and_hears_so_beforehand() {
         "that it was tried is on record"
     );
 
-    // What waits already is told again, under any key, and others ask as ever.
+    // An open approval is returned again, with any key, and other agents' are not affected.
     for n in [0, 19] {
         let checked = world.check(&agent, &question(n)).await.ok();
         assert_eq!(checked["result"], "escalate");
@@ -194,10 +194,10 @@ async fn an_agent_asks_no_more_than_may_wait_and_hears_so_beforehand() {
         .authorize(&other, &question(20))
         .await
         .refused(402, "approval_required");
-    // A call that asks nobody is not concerned.
+    // A call without an escalation is not affected.
     world.authorize(&agent, &body_of(world.offer(dollars(1)))).await.ok();
 
-    // Each verdict makes room for one, under the key that was refused, too.
+    // Each verdict makes room for one, also with the key that was refused.
     for (id, verdict, body) in [
         (&ids[0], ApprovalDecision::Approve, one_more),
         (&ids[1], ApprovalDecision::Reject, question(21)),
@@ -211,7 +211,7 @@ async fn an_agent_asks_no_more_than_may_wait_and_hears_so_beforehand() {
             .await
             .refused(403, "policy_blocked");
     }
-    // And so does time.
+    // So does expiry.
     world.pass(86_400);
     let checked = world.check(&agent, &question(24)).await.ok();
     assert_eq!(checked["result"], "escalate");

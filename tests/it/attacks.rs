@@ -1,7 +1,7 @@
-//! What whoever steers an agent, or answers in a provider's name, may try to have paid: each is refused, over HTTP, by
-//! check and authorize alike, and nothing is reserved or signed.
+//! What a malicious agent or provider may try to get paid: each attempt is refused, over HTTP, by check and authorize
+//! alike, and nothing is reserved or signed.
 //!
-//! Deliberately elsewhere: races (`races.rs`), whose row it is (`isolation.rs`), and the property that holds for every
+//! Deliberately elsewhere: races (`races.rs`), ownership (`isolation.rs`), and the property that holds for every
 //! catalog (`shared/domain/tests/signed.rs`).
 
 use purser_domain::{AgentStatus, DomainPattern, SpendPolicy};
@@ -14,9 +14,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 const STRANGER: &str = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
-/// The one whom another service of the catalog pays.
+/// The payee of another service in the catalog.
 const OTHER_PAYEE: &str = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
-/// What a call costs by the catalog: its price is fixed, and it has no other maximum.
+/// The catalog's price of a call: fixed, with no other maximum.
 const PRICE: u64 = 10_000;
 
 fn entry(n: u8, slug: &str, endpoint: &str, payment: Value) -> Value {
@@ -36,7 +36,7 @@ fn entry(n: u8, slug: &str, endpoint: &str, payment: Value) -> Value {
     })
 }
 
-/// A stack whose catalog has operations that cost exactly what they cost.
+/// A stack whose catalog has operations with fixed prices.
 async fn strict() -> World {
     let paid = || payment_entry(PRICE, "{pay_to}");
     let mut unbounded = entry(5, "exact.metered", "https://exact.example/v1/metered", paid());
@@ -74,7 +74,7 @@ async fn strict() -> World {
     .await
 }
 
-/// An agent with money that nothing but the catalog holds back.
+/// An agent with money that only the catalog limits.
 async fn unlimited(world: &World) -> TestAgent {
     let agent = world.poor_agent(vec![]).await;
     for service in ["lab-weather", "lab-search", "lab-reports", "lab-scrape"] {
@@ -84,7 +84,7 @@ async fn unlimited(world: &World) -> TestAgent {
     agent
 }
 
-/// An honest request for a call of this address.
+/// An honest request for a call of this URL.
 fn calling(world: &World, method: &str, url: &str) -> Value {
     let mut body = body_of(world.offer(PRICE));
     let members = body.as_object_mut().unwrap();
@@ -95,13 +95,13 @@ fn calling(world: &World, method: &str, url: &str) -> Value {
 
 const WEATHER: &str = "https://exact.example/v1/weather";
 
-/// The status and, of a policy's refusal, its reason; else the slug.
+/// The status, and the reason of a policy's refusal or else the slug.
 fn said(answer: &Answer) -> (u16, String) {
     let reason = answer.body["decision"]["reason"].as_str().unwrap_or(answer.slug());
     (answer.status, reason.to_owned())
 }
 
-/// Asserts that authorize refuses so, that check foresaw it, and that neither left anything that counts.
+/// Asserts that authorize refuses this way, that check predicts it, and that neither changed anything.
 async fn refused(world: &World, agent: &TestAgent, attack: &str, body: &Value, (status, reason): (u16, &str)) {
     let before = world.footprint().await;
     let foreseen = world.check(agent, body).await;
@@ -145,7 +145,7 @@ async fn only_an_operation_of_the_catalog_is_paid_to_its_own_payee_and_at_its_pr
     };
     let asking = |units| with("payment_requirement", world.offer(units));
     let calls = |method, url| calling(&world, method, url);
-    // Two entries of one offer: the cheaper one is judged, wherever it stands, and it pays a stranger.
+    // Two entries of one offer: the cheaper one is evaluated, in either order, and it pays a stranger.
     let mut two = world.offer(PRICE);
     let stranger = offer_v2(&Offered {
         units: PRICE - 1,
@@ -254,14 +254,14 @@ async fn only_an_operation_of_the_catalog_is_paid_to_its_own_payee_and_at_its_pr
     for (attack, body, expected) in &rows {
         refused(&world, &agent, attack, body, *expected).await;
     }
-    // A price that ratchets up by a percent at a time never becomes the one that is compared with.
+    // A price that rises by one percent at a time never becomes the reference price.
     let mut price = PRICE;
     for _ in 0..5 {
         price += price.div_ceil(100);
         refused(&world, &agent, "the price ratchets", &asking(price), TOO_DEAR).await;
     }
 
-    // Naming a service does not charge it: what is called is whose window counts.
+    // The named service does not decide whose window counts: the called operation does.
     let paid = world.authorize(&agent, &honest()).await.ok();
     let receipt = format!("/x402/settlements/{}", paid["settlement_id"].as_str().unwrap());
     let receipt = world.get(&agent, &receipt).await.ok();
@@ -284,7 +284,7 @@ async fn only_an_operation_of_the_catalog_is_paid_to_its_own_payee_and_at_its_pr
     assert_eq!(city["operation_id"], "exact.city");
 }
 
-/// What limits one operation is not got round by calling another, or by saying so.
+/// The limits of one operation can't be avoided by calling or naming another one.
 #[tokio::test(flavor = "multi_thread")]
 async fn scopes_and_allowlists_hold_what_is_called() {
     let world = strict().await;
@@ -343,7 +343,7 @@ async fn scopes_and_allowlists_hold_what_is_called() {
     assert_eq!(body["details"][0]["path"], "/metadata/targetUrl");
 }
 
-/// What was authorized is its own request's, and its own agent's.
+/// What was authorized belongs to its own request and its own agent.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replay_pays_nobody_else_and_nothing_that_is_another_agents() {
     let world = strict().await;
@@ -389,7 +389,7 @@ async fn a_replay_pays_nobody_else_and_nothing_that_is_another_agents() {
     assert_eq!(world.footprint().await, before);
 }
 
-/// A burst within one second against a cap of twenty.
+/// A burst within one second, with a cap of twenty.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_burst_of_two_hundred_fits_no_more_into_a_cap_than_a_single_file() {
     let world = strict().await;
@@ -408,7 +408,7 @@ async fn a_burst_of_two_hundred_fits_no_more_into_a_cap_than_a_single_file() {
         .filter(|answer| answer.slug() == "daily_spend_limit_exceeded")
         .count();
     assert!(allowed <= 20, "{allowed}");
-    // Who was told that it is temporary may ask again; nobody is told anything else.
+    // A call that was refused as temporary may be retried; no other error is returned.
     let later = answers.iter().filter(|answer| answer.status == 503).count();
     assert_eq!(allowed + refused + later, 200);
     for body in &bodies {

@@ -1,5 +1,5 @@
-//! Wrong, hostile and half-finished input, over HTTP: each gets the error that says what is wrong with it, in the
-//! envelope, and nothing moves. Of bodies, member by member: `bodies.rs`.
+//! Wrong, hostile and incomplete input, over HTTP: each gets the error for its problem, in the envelope, and nothing
+//! changes. For bodies, member by member: `bodies.rs`.
 
 use purser_domain::SpendPolicy;
 use purser_testkit::Rng;
@@ -12,7 +12,7 @@ use std::io::{Read as _, Write as _};
 
 const NOTHING: [String; 0] = [];
 
-/// A stack with an agent that could pay, and what was there before.
+/// A stack with an agent that could pay, and its rows before the test.
 struct Ground {
     world: World,
     agent: TestAgent,
@@ -27,7 +27,7 @@ impl Ground {
         Self { world, agent, before }
     }
 
-    /// The two routes that judge a payment, and for each a body that would be allowed.
+    /// The two routes that evaluate a payment, each with a body that would be allowed.
     fn payments(&self) -> [(&'static str, Value); 2] {
         let authorize = body_of(self.world.offer(5_000));
         let mut check = authorize.clone();
@@ -36,13 +36,13 @@ impl Ground {
         [("/x402/authorize", authorize), ("/x402/check", check)]
     }
 
-    /// Posts these bytes as they are.
+    /// Posts these exact bytes.
     async fn post_bytes(&self, path: &str, body: impl Into<Vec<u8>>) -> Answer {
         let request = self.world.http.post(format!("{}{path}", self.world.stack.base_url));
         World::send(request.bearer_auth(&self.agent.key).body(body.into())).await
     }
 
-    /// Nothing moved, and nothing was decided.
+    /// Asserts that nothing changed and no decision was recorded.
     async fn untouched(&self) {
         assert_eq!(self.world.rows().await.changes_since(&self.before), NOTHING);
         assert_eq!(self.world.decisions(&self.agent).await, 0);
@@ -69,14 +69,14 @@ async fn a_body_is_read_up_to_its_limit_and_not_a_byte_further() {
                 .await
                 .refused(413, "request_too_large");
             assert_eq!(over["limit_bytes"], LIMIT);
-            // Without a length in front, chunk by chunk, it is the same.
+            // The same without `Content-Length`, chunked.
             let (status, body) = raw(&ground, "POST", path, Framing::Chunked, padded(length).as_bytes()).await;
             assert_eq!((status, &body["error"]), (413, &json!("request_too_large")));
         }
         let (status, body) = raw(&ground, "POST", path, Framing::Chunked, padded(LIMIT).as_bytes()).await;
         assert_eq!(status, expected, "{body}");
     }
-    // There is only JSON, whatever the header calls it.
+    // Bodies are always JSON, whatever the header says.
     let (path, valid) = &ground.payments()[1];
     for kind in [
         "text/plain",
@@ -96,14 +96,14 @@ async fn a_body_is_read_up_to_its_limit_and_not_a_byte_further() {
     ground.untouched().await;
 }
 
-/// How a raw request says where its body ends.
+/// How a raw request frames its body.
 #[derive(Clone, Copy)]
 enum Framing {
     Length,
     Chunked,
 }
 
-/// Sends a request that an HTTP library would tidy up first, with the agent's key; its status and body.
+/// Sends a request that an HTTP library would normalize, with the agent's key; returns its status and body.
 async fn raw(ground: &Ground, method: &str, target: &str, framing: Framing, body: &[u8]) -> (u16, Value) {
     let address = ground.world.stack.base_url.trim_start_matches("http://").to_owned();
     let framed = match framing {
@@ -217,7 +217,7 @@ async fn a_hostile_path_names_nothing() {
             );
         }
     }
-    // Paths are compared as they are written; a name may be percent-encoded, and a UUID written in capitals.
+    // Paths are compared as written; a name may be percent-encoded, and a UUID in upper case.
     for target in [
         "//services",
         "/services/",
@@ -318,7 +318,7 @@ async fn no_header_makes_another_request_of_a_request() {
         assert!(!answer.headers.contains_key("content-encoding"), "{name}");
         assert_eq!(answer.ok(), expected, "{name}");
     }
-    // A body is what its bytes are, whatever is said of them.
+    // A body is parsed by its bytes, whatever the headers say.
     let authorize = ground.world.http.post(format!("{base}/x402/authorize"));
     let gzip = [
         0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 0xab, 0xae, 5, 0, 0x43, 0xbf, 0xa6, 0xa3, 2, 0, 0, 0,
@@ -331,7 +331,7 @@ async fn no_header_makes_another_request_of_a_request() {
     ground.untouched().await;
 }
 
-/// `HEAD` and `OPTIONS` are methods like any other: no route has them, and no preflight of another site is granted.
+/// `HEAD` and `OPTIONS` are methods like any other: no route has them, and no CORS preflight is granted.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_method_that_no_route_has_is_not_found_and_invites_no_other_site() {
     let ground = Ground::new().await;
@@ -369,7 +369,7 @@ async fn a_method_that_no_route_has_is_not_found_and_invites_no_other_site() {
     ground.untouched().await;
 }
 
-/// How a header and a key are read: `shared/domain/src/policy/agent.rs`.
+/// How a header and a key are parsed: `shared/domain/src/policy/agent.rs`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_malformed_key_is_no_key() {
     let ground = Ground::new().await;
@@ -393,20 +393,20 @@ async fn a_malformed_key_is_no_key() {
             .refused(401, slug);
         assert!(!told.to_string().contains("gak_"), "no part of a key is told back");
     }
-    // Two headers have no agreed meaning, even when they are equal; a key elsewhere is no key.
+    // Two headers are ambiguous, even if equal; a key in another place is not used.
     let twice = get().bearer_auth(&key).bearer_auth(&key);
     World::send(twice).await.refused(401, "invalid_authorization_header");
     let cookie = format!("authorization={key}");
     let elsewhere = get().header("x-api-key", &key).header("cookie", cookie);
     World::send(elsewhere).await.refused(401, "invalid_agent_key");
-    // The scheme's letter case and more than one space are no matter.
+    // The scheme is case-insensitive, and several spaces are accepted.
     World::send(get().header("authorization", format!("BEARER   {key}")))
         .await
         .ok();
     ground.untouched().await;
 }
 
-/// How a parameter is read: `shared/api/src/http/query.rs`.
+/// How a parameter is parsed: `shared/api/src/http/query.rs`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_query_is_read_strictly() {
     let ground = Ground::new().await;
@@ -446,7 +446,7 @@ async fn a_query_is_read_strictly() {
     ground.untouched().await;
 }
 
-/// Texts that are right in one place or another.
+/// Texts that are valid in some place.
 const PLAUSIBLE: [&str; 16] = [
     "1",
     "20000",
@@ -568,7 +568,7 @@ impl Mutator {
         }
     }
 
-    /// Changes some bytes of a text, without regard to what they mean.
+    /// Changes some bytes of a text at random.
     fn scramble(&mut self, text: String) -> Vec<u8> {
         let mut bytes = text.into_bytes();
         for _ in 0..=self.0.index(3) {
@@ -652,7 +652,7 @@ async fn no_mutation_of_a_request_breaks_the_service_or_moves_money_unseen() {
         assert_eq!(after.1, before.1 + decided, "{shown}: {}", answer.body);
         let replayed = answer.headers.contains_key("idempotent-replayed");
         if answer.status == 200 && path == "/x402/authorize" && !replayed {
-            // The price is a text of the request's; everything else about it was allowed.
+            // The price is a text in the request; everything else was allowed.
             let amount = answer.body["amount_units"].as_u64().unwrap();
             assert!(shown.contains(&format!("\"{amount}\"")), "{shown}: {}", answer.body);
             footprint.settlements += 1;

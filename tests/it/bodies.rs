@@ -1,5 +1,5 @@
-//! Every route's body, member by member: dropped, of a wrong type, unknown. A member that a body must have and has not is
-//! named by a slug of its own, and the slugs that come of it are those of `docs/errors.md`.
+//! Every route's body, member by member: left out, with a wrong type, unknown. A missing required member has a slug of
+//! its own, and these slugs are those of `docs/errors.md`.
 
 use crate::access::routes;
 use purser_domain::{DomainPattern, SpendPolicy};
@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// A body of which nothing is missing, and where it goes.
+/// A complete body and its route.
 struct Whole {
     method: Method,
-    /// As the description of the API spells it.
+    /// As the OpenAPI document spells it.
     route: &'static str,
     path: String,
     body: Value,
@@ -158,7 +158,8 @@ impl Ground {
         }
     }
 
-    /// Sends a body as whoever may, for a version that nothing has: what a body lacks is said before that.
+    /// Sends a body with its caller's credential, with a version that nothing has: a missing member is reported before
+    /// that.
     async fn send(&self, whole: &Whole, body: &Value) -> Answer {
         self.send_bytes(whole, "\"99\"", body.to_string().into_bytes()).await
     }
@@ -178,7 +179,7 @@ impl Ground {
     }
 }
 
-/// The pointers of all members, those of objects in it included, but for what is a provider's or free to be anything.
+/// The pointers of all members, those of nested objects included, except what is a provider's or free-form.
 fn members(value: &Value, at: &str, found: &mut Vec<String>) {
     match value {
         Value::Object(object) => {
@@ -204,7 +205,7 @@ fn parent_of<'a>(body: &'a mut Value, pointer: &str) -> &'a mut serde_json::Map<
     body.pointer_mut(parent).unwrap().as_object_mut().unwrap()
 }
 
-/// Every `<field>_required` that the page of errors names.
+/// Every `<field>_required` in `docs/errors.md`.
 fn documented() -> BTreeSet<String> {
     let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/errors.md")).unwrap();
     let (_, section) = page.split_once("### `<field>_required`").unwrap();
@@ -234,7 +235,7 @@ async fn the_slug_of_every_member_that_is_missing_is_documented_and_there_is_no_
         "every route that takes a body"
     );
 
-    // A scrape that has to say what it is pointed at: the decision finds that out, and not the body's reader.
+    // A scrape must name its target: the decision finds that missing, not the body's parser.
     let policy = SpendPolicy {
         allowed_domains: vec![DomainPattern::parse("example.com").unwrap()],
         ..SpendPolicy::permissive()
@@ -281,11 +282,11 @@ fn every_member_that_the_description_calls_required_is_asked_for() {
         .map(|name| name.as_str().unwrap())
         .filter(|name| !page.contains(&format!("{name}_required")))
         .collect();
-    // 422, each of its own.
+    // 422, with a slug of its own.
     assert_eq!(missing, ["payment_response_header"]);
 }
 
-/// How each member is read is shown beside its parser; that each is read, on every route, here.
+/// How each member is parsed is tested beside its parser; that each is parsed, on every route, here.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_with_a_body_is_told_by_its_path_on_every_route_and_changes_nothing() {
     let ground = Ground::new().await;
@@ -337,7 +338,7 @@ async fn what_is_wrong_with_a_body_is_told_by_its_path_on_every_route_and_change
         let huge = ground.send_bytes(whole, "\"99\"", huge).await;
         assert_eq!(huge.refused(413, "request_too_large")["limit_bytes"], 65_536);
     }
-    // The form of the version is judged with the body's.
+    // The form of the version is checked together with the body.
     let agent = ground
         .wholes
         .iter()

@@ -1,5 +1,5 @@
-//! The dashboard in a real browser: Debian's Chromium, driven by `tests/browser/story.mjs`. Screenshots of every page are
-//! left in `target/browser`.
+//! The dashboard in a real browser: Debian's Chromium, driven by `tests/browser/story.mjs`. It writes screenshots of
+//! every page to `target/browser`.
 
 use purser_api::Env;
 use purser_local::{DEMO_OWNER, DEMO_PASSWORD};
@@ -10,10 +10,10 @@ use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::Command;
 
-/// Where Debian puts it; `CHROMIUM` names another.
+/// Debian's path; `CHROMIUM` names another.
 const CHROMIUM: &str = "/usr/bin/chromium";
 
-/// Far more than the story takes.
+/// Far more than the script takes.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 #[tokio::test(flavor = "multi_thread")]

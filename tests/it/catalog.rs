@@ -1,4 +1,4 @@
-//! The public group: what every caller is told of what can be bought.
+//! The public group: what every caller can read about the catalog.
 
 use purser_domain::Availability;
 use purser_tests::World;
@@ -84,7 +84,7 @@ async fn the_list_is_filtered_bounded_and_without_what_is_disabled() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_is_told_with_the_fields_of_the_contract() {
     let world = World::still().await;
-    // What is paid and what is free, the probe says.
+    // The probe finds out what is paid and what is free.
     world.stack.probe.run(std::time::Duration::from_mins(1)).await.unwrap();
     world.set_clock(world.now().after(purser_domain::Duration::from_secs_u32(6)));
     let found = list(&world, "?slug=lab-weather").await;
@@ -212,7 +212,7 @@ async fn a_change_of_the_catalog_is_seen_within_seconds() {
     assert_eq!(list(&world, "?slug=lab-search").await["services"][0]["name"], "Renamed");
 }
 
-/// The providers here are on the official SDK, in both versions of the protocol.
+/// The providers here use the official SDK, in both versions of the protocol.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_probe_sees_the_real_providers_as_the_catalog_knows_them() {
     let world = World::still().await;
@@ -225,7 +225,7 @@ async fn a_probe_sees_the_real_providers_as_the_catalog_knows_them() {
             let expected = match (operation.endpoint.host_str(), &operation.payment) {
                 (Some("127.0.0.1"), Some(_)) => Availability::PaidX402,
                 (Some("127.0.0.1"), None) => Availability::FreeVerified,
-                // Names that nobody has, and a service that is left alone.
+                // Names that do not resolve, and a service that is not probed.
                 _ => Availability::Unverified,
             };
             assert_eq!(operation.availability, expected, "{}", operation.slug);
@@ -237,14 +237,14 @@ async fn a_probe_sees_the_real_providers_as_the_catalog_knows_them() {
     }
 }
 
-/// Scopes and limits are judged by the name, so it must be the name of what is called.
+/// Scopes and limits are checked by the name, so it must be the name of what is called.
 #[tokio::test(flavor = "multi_thread")]
 async fn naming_one_service_while_calling_another_is_refused() {
     let world = World::start().await;
     let weather = format!("{}/weather", world.stack.providers.provider_url);
     let rows = [
         (json!({"service_id": "lab-search"}), "GET", Some("/service_id")),
-        // Whatever service the agent has in mind: by another method nothing of the catalog is called.
+        // Whichever service the agent names: with another method the call matches nothing in the catalog.
         (json!({"service_id": "lab-search"}), "POST", None),
         (
             json!({"service_id": "lab-weather", "operation_id": "weather.stations"}),

@@ -1,5 +1,5 @@
-//! What each operation costs through the real functions, never more than its written budget. Counted, not timed;
-//! `make bench` prints the figures.
+//! The cost of each operation through the real functions, never more than its written budget. Counted, not timed; `make
+//! bench` prints the figures.
 
 use purser_domain::{Duration, SpendPolicy, Timestamp};
 use purser_tests::{
@@ -24,13 +24,13 @@ async fn a_long_history_and_many_services_cost_nothing() {
     world.add_settlements(&agent, 1_200).await;
     world.add_services(&agent, "lab-search", 99).await;
     let mut costs = every_operation(&world, &agent).await;
-    // All but this one, which looks for the instant at which the call fits.
+    // All but this one, which searches for the instant at which the call fits.
     let denial = costs.iter_mut().find(|cost| cost.name == "daily denial").unwrap();
     denial.budget = LONG_DENIAL;
     let excess: Vec<String> = costs.iter().filter_map(|cost| cost.excess()).collect();
     assert!(excess.is_empty(), "{excess:#?}");
 
-    // The call fits when more than a thousand have left the window; it is told when the 1,008 that were looked at have.
+    // The call fits when more than a thousand have left the window; `retry_at` is when the 1,008 that were read have.
     let denied = world.authorize(&agent, &body_of(world.offer(dollars(90)))).await;
     let denied = denied.refused(402, "daily_spend_limit_exceeded");
     let last_seen = first_of_history(world.now()).micros() + 1_007;
@@ -38,7 +38,7 @@ async fn a_long_history_and_many_services_cost_nothing() {
     assert_eq!(denied["retry_at"], left.to_string());
 }
 
-/// One of many payments costs what the first one costs.
+/// One of many payments costs the same as the first one.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_authorization_costs_the_same_after_many() {
     let world = World::metered().await;
@@ -54,8 +54,8 @@ async fn an_authorization_costs_the_same_after_many() {
     assert_eq!(costs.len(), 1, "{costs:?}");
 }
 
-/// A hash that was made up costs as little as can be: the node is asked once, and for the final block only where our clock is
-/// past the payment's time. One that has confirmed another payment costs the node nothing.
+/// An invented hash costs as little as possible: one node call, and the final block only if our clock is past the
+/// payment's time. A hash that has confirmed another payment costs no node call.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hash_that_is_no_proof_costs_the_node_next_to_nothing() {
     let world = World::metered().await;
@@ -81,7 +81,7 @@ async fn a_hash_that_is_no_proof_costs_the_node_next_to_nothing() {
     answer.refused(409, "settlement_transaction_already_used");
     assert_eq!(measured.sequence(), std::slice::from_ref(&reads));
 
-    // The node's calls alone: the use of the key is noted anew, at whatever time.
+    // Only the node's calls: the use of the key is written again, at any time.
     let nodes = |measured: &Measured| {
         let calls = measured.rounds.iter().flatten().map(|call| call.operation.clone());
         let mut calls: Vec<String> = calls.filter(|name| name.starts_with("eth_")).collect();
@@ -100,7 +100,7 @@ async fn a_hash_that_is_no_proof_costs_the_node_next_to_nothing() {
     assert_eq!(nodes(&measured), asked);
 }
 
-/// A copy of the catalog that has to be confirmed delays nobody: it is, beside the reads that go by it.
+/// The check for a newer catalog delays no request: it runs concurrently with the reads that use the copy.
 #[tokio::test(flavor = "multi_thread")]
 async fn confirming_the_catalog_takes_no_round_trip_of_its_own() {
     let world = World::metered().await;

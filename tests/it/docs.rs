@@ -1,5 +1,5 @@
-//! What the documentation says of the code, held to the code: the catalogue of errors, the checks, every citation, and
-//! the description of the API.
+//! Checks the documentation against the code: the catalogue of errors, the checks, every citation, and the OpenAPI
+//! document.
 
 use purser_api::Failure;
 use purser_chain::Pending;
@@ -22,7 +22,7 @@ fn text_of(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The section of `docs/errors.md` for an error. A new kind of error stops the compiler here: write its section, and add
+/// The section of `docs/errors.md` for an error. A new kind of error fails to compile here: write its section, and add
 /// it to [`every_error`].
 fn section_of(kind: &ErrorKind) -> &'static str {
     match kind {
@@ -65,7 +65,7 @@ fn section_of(kind: &ErrorKind) -> &'static str {
     }
 }
 
-/// One error of every kind that [`section_of`] tells apart.
+/// One error of every kind that [`section_of`] distinguishes.
 fn every_error() -> Vec<ErrorKind> {
     let (nil, amount) = (Uuid::nil(), Amount::ZERO);
     let settlement = SettlementId::from_uuid(nil);
@@ -117,7 +117,7 @@ fn every_error() -> Vec<ErrorKind> {
             wallet: Address::ZERO,
         },
     ];
-    // Every one of them is in `tests/it/bodies.rs`.
+    // All of them are in `tests/it/bodies.rs`.
     let field = ErrorKind::FieldRequired {
         field: "name",
         problems: Vec::new(),
@@ -155,7 +155,7 @@ fn every_error() -> Vec<ErrorKind> {
     reasons.into_iter().map(refused).chain([field]).chain(others).collect()
 }
 
-/// The sections of `docs/errors.md` that are named by a slug, each with its text.
+/// The sections of `docs/errors.md` whose title is a slug, each with its text.
 fn catalogue() -> BTreeMap<String, String> {
     let text = text_of("docs/errors.md");
     let mut sections = BTreeMap::new();
@@ -227,7 +227,7 @@ fn every_reason_of_an_unproven_settlement_is_documented() {
     }
 }
 
-/// Every text file of the repository that people write, but this one, which spells citations that are none.
+/// Every text file of the repository that people write, except this one, whose examples are not real citations.
 fn written_files() -> Vec<PathBuf> {
     const FOLDERS: [&str; 8] = [
         ".cargo",
@@ -280,12 +280,12 @@ fn numbers_of_sections(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// What the names of files are made of.
+/// The characters of file names.
 fn is_of_a_name(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.')
 }
 
-/// The sections that are named right after a citation: `` §3.3, §7`` or ``) §2.1 to §2.3``.
+/// The sections right after a citation: `` §3.3, §7`` or ``) §2.1 to §2.3``.
 fn sections_after(rest: &str) -> Vec<String> {
     let mut sections = Vec::new();
     let mut rest = rest.trim_start_matches(['`', ')', ',']);
@@ -313,7 +313,7 @@ fn every_citation_leads_somewhere() {
     for file in written_files() {
         let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let is_page = file.extension().is_some_and(|kind| kind == "md");
-        // A comment may break within a citation.
+        // A citation in a comment may span two lines.
         let text: String = text
             .lines()
             .map(|line| line.trim_start().trim_start_matches(['/', '!', '#', '*']).trim())
@@ -368,7 +368,7 @@ fn every_citation_leads_somewhere() {
             }
         }
 
-        // A page without its folder is not found by whoever reads the comment.
+        // A comment must name a page with its folder, so that its reader finds it.
         for page in ["spec.md", "decisions.md", "errors.md", "data-model.md", "x402.md"] {
             for (at, _) in text.match_indices(page).filter(|_| !is_page) {
                 let before = &text[..at];
@@ -385,9 +385,9 @@ fn every_citation_leads_somewhere() {
     );
 }
 
-/// Method and path of everything that the template routes to a function, and of everything that the document describes.
-/// Pages for people are in the template alone. What asks for the internal token is one function's, and nothing else of it:
-/// AWS credentials can be asked for in front of that function (`infra/sam/template_test.py`).
+/// Method and path of everything that the template routes to a function, and of everything in the document. Pages are
+/// only in the template. Routes with the internal token are all of one function, which has no others: so AWS
+/// credentials can be required in front of that function (`infra/sam/template_test.py`).
 #[test]
 fn the_template_and_the_description_of_the_api_name_the_same_routes() {
     let template = Template::of_repository();
@@ -425,7 +425,7 @@ fn the_description_of_the_api_is_written_from_the_code() {
     );
 }
 
-/// The promises name tests, and a promise whose test is gone is a promise no more.
+/// The guarantees name tests, and a guarantee without its test does not count.
 #[test]
 fn every_test_that_the_guarantees_name_is_there() {
     let sources: String = written_files()
@@ -435,7 +435,7 @@ fn every_test_that_the_guarantees_name_is_there() {
         .collect();
     let page = text_of("docs/guarantees.md");
     let words = page.split('`').skip(1).step_by(2);
-    // A test is named as a fact, so its name has many words; nothing else in backticks has.
+    // A test's name is a sentence, so it has many words; nothing else in backticks has.
     let named: BTreeSet<&str> = words.filter(|word| word.matches('_').count() > 3).collect();
     let missing: Vec<&&str> = named
         .iter()
@@ -470,7 +470,7 @@ fn every_operation_has_a_name_of_its_own_and_every_link_names_one() {
     }
 }
 
-/// Nothing is two things at once: what is wanted by all of several schemas has one type in each of them.
+/// No type contradicts another: a value that must match several schemas has one type in each of them.
 #[test]
 fn no_schema_contradicts_itself() {
     fn walk(value: &Value) {
@@ -492,7 +492,7 @@ fn no_schema_contradicts_itself() {
     walk(&serde_json::from_str(&text_of("docs/openapi.json")).unwrap());
 }
 
-/// A text that is described as any text, and is then refused for what is in it, was described wrongly.
+/// A text that is described as any text, and then refused for its content, is described wrongly.
 #[test]
 fn every_text_in_a_body_says_which_texts_it_takes() {
     fn walk<'a>(document: &'a Value, schema: &'a Value, at: &str, loose: &mut BTreeSet<String>) {
@@ -526,7 +526,7 @@ fn every_text_in_a_body_says_which_texts_it_takes() {
             walk(&document, &operation["requestBody"], "", &mut loose);
         }
     }
-    // Whatever a provider wrote may be handed on, under whatever names; what it proves is looked at later.
+    // A provider's data may be passed on with any names; what it proves is checked later.
     let proof = "/components/schemas/ProviderProof/oneOf";
     assert_eq!(
         Vec::from_iter(loose),
@@ -534,7 +534,7 @@ fn every_text_in_a_body_says_which_texts_it_takes() {
     );
 }
 
-/// Every path that the map names exists, and every crate has its place on it.
+/// Every path in ARCHITECTURE.md exists, and every crate is in it.
 #[test]
 fn the_map_is_of_this_tree() {
     let map = text_of("ARCHITECTURE.md");

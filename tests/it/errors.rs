@@ -1,6 +1,6 @@
-//! Every error of the specification (`docs/spec.md` §7) that an agent can meet, provoked over HTTP: its status, its
-//! slug, exactly its context, and that nothing else moved. A block or an escalation leaves one row of decisions, and
-//! what failed before there was a decision leaves none; the preflight tells the same and leaves nothing at all.
+//! Every error of the specification (`docs/spec.md` §7) that an agent can get, provoked over HTTP: its status, its
+//! slug, exactly its context, and that nothing else changed. A block or an escalation writes one row of decisions, and
+//! what fails before a decision writes none; the preflight returns the same and writes nothing.
 
 use base64::Engine as _;
 use purser_domain::{
@@ -36,11 +36,11 @@ const CHECKS: [&str; 12] = [
     "usdc_balance",
 ];
 
-/// What a block or an escalation has to say.
+/// The expected content of a block or an escalation.
 struct Refusal {
     status: u16,
     slug: &'static str,
-    /// The context fields, all of them, but for ids that are made with the answer.
+    /// All context fields, except ids that are created with the answer.
     context: Value,
     /// `decision` without its checks and its latency.
     decision: Value,
@@ -103,7 +103,7 @@ fn domains(entries: &[&str]) -> Vec<DomainPattern> {
         .collect()
 }
 
-/// The body with some members replaced; a null takes one away.
+/// The body with some members replaced; null removes a member.
 fn with(body: &Value, members: Value) -> Value {
     let mut body = body.clone();
     for (name, value) in members.as_object().unwrap() {
@@ -115,7 +115,7 @@ fn with(body: &Value, members: Value) -> Value {
     body
 }
 
-/// An authorize body for an operation of the catalog, as an agent that read the catalog sends it.
+/// An authorize body for an operation of the catalog, as an agent sends it after reading the catalog.
 async fn body_for(world: &World, service: &str, operation: &str, units: u64) -> Value {
     let service = world.service(service).await;
     let operation = service.operation(&OperationSlug::parse(operation).unwrap()).unwrap();
@@ -129,7 +129,7 @@ async fn body_for(world: &World, service: &str, operation: &str, units: u64) -> 
     )
 }
 
-/// An agent that may do everything on these services, under these rules, with money.
+/// An agent with money and no limits on these services, with these rules.
 async fn free_agent(world: &World, services: &[&str], rules: Vec<Rule>) -> TestAgent {
     let agent = world.poor_agent(rules).await;
     for service in services {
@@ -172,7 +172,7 @@ impl Before {
         }
     }
 
-    /// Asserts that nothing moved since.
+    /// Asserts that nothing has changed since.
     async fn still_holds(&self, world: &World, agent: &TestAgent, after: &str) {
         assert_eq!(
             world.rows().await.changes_since(&self.rows),
@@ -183,7 +183,7 @@ impl Before {
     }
 }
 
-/// Takes a member out of an answer.
+/// Removes and returns a member of an answer.
 #[track_caller]
 fn take(body: &mut Value, name: &str) -> Value {
     body.as_object_mut()
@@ -192,7 +192,7 @@ fn take(body: &mut Value, name: &str) -> Value {
         .unwrap_or_else(|| panic!("`{name}` is missing in {body}"))
 }
 
-/// Takes out what every error has, and answers the rest: the slug and its context.
+/// Removes the members that every error has, and returns the rest: the slug and its context.
 #[track_caller]
 fn context_of(answer: Answer, status: u16, slug: &str) -> Value {
     let request = answer.headers["x-request-id"].to_str().unwrap().to_owned();
@@ -207,7 +207,7 @@ fn context_of(answer: Answer, status: u16, slug: &str) -> Value {
     body
 }
 
-/// Asserts that an answer is this refusal, and answers its transaction id and its checks.
+/// Asserts that an answer is this refusal, and returns its transaction id and its checks.
 #[track_caller]
 fn told(answer: Answer, expected: &Refusal) -> (String, Value) {
     let mut body = context_of(answer, expected.status, expected.slug);
@@ -220,7 +220,7 @@ fn told(answer: Answer, expected: &Refusal) -> (String, Value) {
     (transaction, checks)
 }
 
-/// Asserts that the checks are complete, in order, and first failed where they should.
+/// Asserts that the checks are complete, in order, and that the expected one failed first.
 #[track_caller]
 fn assert_checks(checks: &Value, first_failed: &Value) {
     let checks = checks.as_array().unwrap();
@@ -229,7 +229,7 @@ fn assert_checks(checks: &Value, first_failed: &Value) {
     assert_eq!(checks.iter().find(|check| check["passed"] == false), Some(first_failed));
 }
 
-/// Asserts what the preflight says of a body, and that it left nothing.
+/// Asserts the preflight's answer to a body, and that it wrote nothing.
 async fn foresees(world: &World, agent: &TestAgent, body: &Value, expected: &Refusal) -> Value {
     let before = Before::of(world, agent).await;
     let foreseen = world.check(agent, body).await.ok();
@@ -257,7 +257,7 @@ async fn foresees(world: &World, agent: &TestAgent, body: &Value, expected: &Ref
     foreseen["checks"].clone()
 }
 
-/// Asserts that a call is blocked, as its preflight foresees: nothing moves, and one row of decisions says why.
+/// Asserts that a call is blocked, as its preflight predicts: nothing changes, and one row of decisions has the reason.
 async fn blocks(world: &World, agent: &TestAgent, body: &Value, expected: &Refusal) {
     let foreseen = foresees(world, agent, body, expected).await;
     let Before { rows, decisions } = Before::of(world, agent).await;
@@ -282,7 +282,8 @@ async fn recorded(world: &World, agent: &TestAgent, before: &Decisions, transact
     assert_eq!(row["error"], expected.slug);
 }
 
-/// Asserts that an answer is this error, with exactly this context, and that nothing whatever moved; its message.
+/// Asserts that an answer is this error, with exactly this context, and that nothing at all changed; returns its
+/// message.
 async fn nothing_moves(
     world: &World,
     agent: &TestAgent,
@@ -298,7 +299,7 @@ async fn nothing_moves(
     message
 }
 
-/// What an authorize and its preflight say when there is nothing against a body.
+/// Asserts that authorize and its preflight would allow a body.
 async fn would_pay(world: &World, agent: &TestAgent, body: &Value) {
     let foreseen = world.check(agent, body).await.ok();
     let told = ["would_authorize", "result", "reason", "approval_required"].map(|name| foreseen[name].clone());
@@ -387,7 +388,7 @@ async fn a_body_that_can_not_be_judged_is_told_why_and_binds_no_key() {
                 "payment_requirement_required",
                 json!({}),
             ),
-            // A scrape has to say what it is pointed at, once not everything is allowed.
+            // A scrape must name its target, unless everything is allowed.
             (
                 json!({"service_id": "lab-scrape"}),
                 400,
@@ -409,7 +410,7 @@ async fn a_body_that_can_not_be_judged_is_told_why_and_binds_no_key() {
     }
 }
 
-/// What an agent is under, the call that it makes, and what it is refused with.
+/// A policy edit, a rule, the call, and the expected refusal.
 type Row = (fn(&mut SpendPolicy), Option<RuleKind>, Value, Refusal);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -525,7 +526,7 @@ async fn every_refusal_is_told_with_its_numbers_as_foreseen_and_moves_nothing() 
     world.enable(&agent, "lab-search", SpendPolicy::permissive()).await;
     would_pay(&world, &agent, &search).await;
 
-    // Never enabled, and disabled; by slug, by UUID and by the address that it is called at.
+    // Never enabled, and disabled; by slug, by UUID and by the called URL.
     world
         .put_policy(&agent, "lab-scrape", false, SpendPolicy::permissive())
         .await;
@@ -542,13 +543,13 @@ async fn every_refusal_is_told_with_its_numbers_as_foreseen_and_moves_nothing() 
         }
     }
 
-    // A frozen agent pays nobody, and can still be told who it is.
+    // A frozen agent can't pay, but can still read about itself.
     world.edit(&agent, |agent| agent.status = AgentStatus::Frozen).await;
     let frozen = policy_blocked("agent_frozen", "agent_frozen", failed("agent_active"));
     blocks(&world, &agent, &search, &frozen).await;
     world.get(&agent, "/mcp/agents/me").await.ok();
 
-    // What a budget has left, and when the call fits.
+    // What remains of a budget, and when the call fits.
     let budget = rule(RuleKind::BudgetLimit {
         limit: units(12_000),
         window: Duration::from_secs_u32(3_600),
@@ -571,7 +572,7 @@ async fn every_refusal_is_told_with_its_numbers_as_foreseen_and_moves_nothing() 
         }
     }
 
-    // What the wallet holds, to the unit, and in decimals.
+    // The wallet's balance, in units and in decimals.
     let poor = world.poor_agent(vec![]).await;
     world.enable(&poor, "lab-search", SpendPolicy::permissive()).await;
     world.fund(&poor, 250_000).await;
@@ -586,10 +587,10 @@ async fn every_refusal_is_told_with_its_numbers_as_foreseen_and_moves_nothing() 
     would_pay(&world, &poor, &at(250_000)).await;
 }
 
-/// Asserts that a call escalates, as its preflight foresees: one approval, one key bound to it, one decision, no money.
-/// Answers the approval's id.
+/// Asserts that a call escalates, as its preflight predicts: one approval, one key bound to it, one decision, no money.
+/// Returns the approval's id.
 ///
-/// `above` is the amount that asks: the policy's threshold, or a rule's under a permissive policy.
+/// `above` is the threshold: the policy's, or a rule's with a permissive policy.
 async fn escalates(world: &World, agent: &TestAgent, body: &Value, above: u64, rule: &str) -> String {
     let amount = body["payment_requirement"]["accepts"][0]["amount"]
         .as_str()
@@ -634,7 +635,7 @@ async fn escalates(world: &World, agent: &TestAgent, body: &Value, above: u64, r
     recorded(world, agent, &decided, &transaction, &expected).await;
     assert_eq!(decisions(world, agent).await[&transaction]["apid"], approval);
 
-    // The same call again is the same question, told the same, and adds nothing.
+    // The same call again has the same approval and the same answer, and adds nothing.
     let before = Before::of(world, agent).await;
     let (again, _) = told(world.authorize(agent, body).await, &expected);
     assert_eq!(again, transaction);
@@ -666,7 +667,7 @@ async fn a_person_is_asked_above_a_threshold_or_by_a_rule() {
     would_pay(&world, &agent, &body_of(world.offer(4_000))).await;
 }
 
-/// Asserts that a call that carries an approval is blocked for the approval's sake.
+/// Asserts that a call with an approval is blocked because of the approval.
 async fn void(world: &World, agent: &TestAgent, body: &Value, reason: &str) {
     let Before { rows, decisions } = Before::of(world, agent).await;
     let expected = policy_blocked(reason, "approval_required", Value::Null);
@@ -704,7 +705,7 @@ async fn an_approval_is_for_its_own_request_and_agent_and_no_more_than_one_payme
     let unknown = with(&carrying, unknown);
     nothing_moves(&world, &agent, world.authorize(&agent, &unknown), missing()).await;
 
-    // A freeze wins over a person's yes.
+    // A freeze takes precedence over an approval.
     world.edit(&agent, |agent| agent.status = AgentStatus::Frozen).await;
     let frozen = world.authorize(&agent, &carrying).await.refused(403, "policy_blocked");
     assert_eq!(frozen["decision"]["reason"], "agent_frozen");
@@ -718,7 +719,7 @@ async fn an_approval_is_for_its_own_request_and_agent_and_no_more_than_one_payme
         nothing_moves(&world, &agent, world.authorize(&agent, &used), expected).await;
     }
 
-    // Rejected: the request and its key stay refused, and only a new key asks anew.
+    // Rejected: the request and its key stay refused, and only a new key asks again.
     let (carrying, approval) = ask(6_000).await;
     world.resolve(&approval, ApprovalDecision::Reject).await;
     let body = with(&carrying, json!({"approval_id": null}));
@@ -729,7 +730,7 @@ async fn an_approval_is_for_its_own_request_and_agent_and_no_more_than_one_payme
     let second = escalates(&world, &agent, &anew, 4_999, "require_approval_above_units").await;
     assert_ne!(second, approval);
 
-    // Out of time before anybody said anything.
+    // Expired without an answer.
     let (unanswered, approval) = ask(7_000).await;
     world.set_clock(world.now().after(Duration::DAY));
     void(&world, &agent, &unanswered, "approval_expired").await;
@@ -737,7 +738,7 @@ async fn an_approval_is_for_its_own_request_and_agent_and_no_more_than_one_payme
     assert_eq!(polled["status"], "expired");
 }
 
-/// Every route with everybody else's ids: `isolation.rs`.
+/// Every route with other owners' ids: `isolation.rs`.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_there_and_what_is_somebody_elses_are_alike_not_found() {
     let world = World::start().await;
@@ -800,7 +801,7 @@ async fn what_is_not_there_and_what_is_somebody_elses_are_alike_not_found() {
     assert_eq!(messages.len(), 1, "one answer for all of them: {messages:?}");
 }
 
-/// What is part of a request, and what is not: `shared/domain/src/x402/fingerprint.rs`.
+/// Which members are part of a request: `shared/domain/src/x402/fingerprint.rs`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_belongs_to_one_request() {
     const REUSED: &str = "idempotency_key_reused_for_different_request";
@@ -811,7 +812,7 @@ async fn a_key_belongs_to_one_request() {
     let reused = |settlement: &Value| (409, REUSED, json!({"settlement_id": settlement}));
     let dearer = |body: &Value| with(body, json!({"payment_requirement": world.offer(5_001)}));
 
-    // After an allow, the answer names the settlement; today's catalog and policy are not asked.
+    // After an allow, the answer names the settlement; the current catalog and policy are not read.
     let body = body_of(world.offer(5_000));
     let paid = world.authorize(&agent, &body).await.ok();
     let nobody = with(&body, json!({"service_id": "no-such-service"}));
@@ -839,7 +840,7 @@ async fn a_key_belongs_to_one_request() {
     )
     .await;
 
-    // A denial, and what failed before a decision, leave the key free.
+    // A denial, and what fails before a decision, do not use the key.
     let denied = with(&body_of(world.offer(5_000)), json!({"max_payment_units": 1}));
     for (change, status, slug) in [
         (json!({}), 402, "amount_exceeds_max"),
@@ -852,7 +853,7 @@ async fn a_key_belongs_to_one_request() {
     let free = with(&denied, json!({"max_payment_units": 5_000}));
     world.authorize(&agent, &free).await.ok();
 
-    // The preflight's key is a thing of its own, and lives a day.
+    // The preflight's replay key is separate, and is kept for a day.
     let key = &body["idempotency_key"];
     let preflight = with(&body, json!({"idempotency_key": null, "replay_key": key}));
     let check = async |body: &Value| world.post(&agent, "/x402/check", body).await;
@@ -895,7 +896,7 @@ async fn a_payment_that_the_chain_does_not_show_is_not_confirmed() {
         nothing_moves(&world, &agent, world.complete(&agent, settlement, &body), expected).await;
     };
 
-    // No proof at all; a proof that names no transaction.
+    // No proof at all; a proof without a transaction.
     let hash = format!("0x{}", "ab".repeat(32));
     for body in [json!({}), json!({"payment_response_header": "", "tx_hash": hash})] {
         refuses(id(0), body, (422, "provider_proof_required", json!({}))).await;
@@ -908,7 +909,7 @@ async fn a_payment_that_the_chain_does_not_show_is_not_confirmed() {
     )
     .await;
 
-    // Nothing is mined under that hash: come back. The answer says when.
+    // Nothing is mined with that hash: retry later, as the answer says.
     let unverified = |status, reason: &str| {
         let context = json!({"reason": reason, "retryable": status == 503});
         (status, "onchain_settlement_not_verified", context)
@@ -925,7 +926,7 @@ async fn a_payment_that_the_chain_does_not_show_is_not_confirmed() {
     world.complete(&agent, id(0), &proof_of(&first)).await.ok();
     let used = (409, "settlement_transaction_already_used", json!({}));
     refuses(id(1), proof_of(&first), used.clone()).await;
-    // Of whom it is not told: a settlement that there is not, and somebody else's, come before.
+    // An unknown settlement or another agent's is not found, even with a used transaction.
     let other = world.agent(SpendPolicy::permissive(), vec![]).await;
     let theirs = world.authorize(&other, &body_of(world.offer(5_000))).await.ok();
     for unknown in [theirs["settlement_id"].as_str().unwrap(), &fresh_key()] {
@@ -936,13 +937,13 @@ async fn a_payment_that_the_chain_does_not_show_is_not_confirmed() {
     failing["tx_hash"] = json!(reverted);
     refuses(id(1), failing, unverified(422, "transaction_reverted")).await;
 
-    // One transaction that makes two payments finalizes one settlement.
+    // One transaction with two payments finalizes one settlement.
     let batch = batch_of(token, vec![transfer_of(&paid[2]), transfer_of(&paid[3])]);
     let batcher = world.stack.providers.batch_address.parse().unwrap();
     let both = chain.send(batcher, batch).await.unwrap();
     world.complete(&agent, id(2), &proof_of(&both)).await.ok();
     refuses(id(3), proof_of(&both), used.clone()).await;
-    // Nor is one that has its own confirmed by another's.
+    // Nor can a settlement with its own transaction be confirmed by another one's.
     refuses(id(2), proof_of(&first), used).await;
     let again = world.complete(&agent, id(2), &proof_of(&both)).await.ok();
     assert_eq!(
@@ -990,7 +991,7 @@ async fn a_chain_that_cannot_be_asked_delays_a_confirmation_and_stops_no_payment
     };
     nothing_moves(&world, &agent, complete(), pending("chain_unavailable")).await;
 
-    // Back again, and not deep enough; then it is.
+    // Up again, with too few confirmations; then with enough.
     node.come_up().await;
     nothing_moves(&world, &agent, complete(), pending("transaction_not_final")).await;
     chain.call("anvil_mine", json!([1_000])).await.unwrap();
@@ -1000,7 +1001,7 @@ async fn a_chain_that_cannot_be_asked_delays_a_confirmation_and_stops_no_payment
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_that_asks_too_often_waits_for_the_next_minute() {
     let world = World::still_with(Options {
-        // More than the local stack's owner needs to make the demo agent.
+        // More calls than the local stack's owner needs to create the demo agent.
         throttle_per_minute: 20,
         ..Options::default()
     })
@@ -1024,7 +1025,7 @@ async fn an_address_that_asks_too_often_waits_for_the_next_minute() {
         }
     };
 
-    // Twenty calls, whoever makes them and however they end.
+    // Twenty calls, from any caller and with any result.
     world.set_clock(second(60));
     calls(18).await;
     let nobody = world.call(Method::GET, "/mcp/agents/me", None, None).await;
@@ -1034,7 +1035,7 @@ async fn an_address_that_asks_too_often_waits_for_the_next_minute() {
     limited(Box::pin(me()), 60).await;
     world.set_clock(Timestamp::from_micros(second(77).micros() + 999_999).unwrap());
 
-    // The limit answers before the key, the body and the id are looked at, on every route of agents.
+    // The throttle comes before the checks of key, body and id, on every agents' route.
     let id = agent.id;
     let complete = format!("/x402/settlements/{}/complete", fresh_key());
     for (path, body) in [
@@ -1051,7 +1052,7 @@ async fn an_address_that_asks_too_often_waits_for_the_next_minute() {
         let call = world.call(method, path, Some("gak_pub_x:gak_sec_y"), body.as_ref());
         limited(Box::pin(call), 43).await;
     }
-    // A header's word for an address is nobody's.
+    // An IP address in a header is ignored.
     for header in ["x-forwarded-for", "x-real-ip", "forwarded", "true-client-ip"] {
         let request = world.http.get(format!("{}/mcp/agents/me", world.stack.base_url));
         let request = request.bearer_auth(&agent.key).header(header, "203.0.113.7");
@@ -1061,14 +1062,14 @@ async fn an_address_that_asks_too_often_waits_for_the_next_minute() {
     let nowhere = world.call(Method::GET, "/nowhere", None, None).await;
     nowhere.refused(404, "not_found");
 
-    // The turned away are not charged to the next minute.
+    // Throttled calls are not counted for the next minute.
     world.set_clock(second(120));
     calls(20).await;
     limited(Box::pin(me()), 60).await;
 }
 
-/// What is answered before any policy is asked: the key, the body, what was answered before, the service. The order of
-/// the checks after that is `shared/domain/tests/admission.rs`.
+/// What is checked before any policy: the key, the body, the idempotency record, the service. The order of the checks
+/// after that is in `shared/domain/tests/admission.rs`.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_cheapest_and_most_permanent_refusal_comes_first() {
     let world = World::start().await;

@@ -1,7 +1,7 @@
-//! Every file of `events/` is handed to its function as Lambda hands it over, and the answer is the one in the table.
+//! Every file of `events/` is passed to its function as Lambda does, and the answer is the one in the table.
 //!
-//! The table is also the order of the replay: a placeholder such as `{{settlement_id}}` stands for what an earlier answer
-//! held (`events/README.md`). A file without a row, a row without a file, and a route without a file fail.
+//! The table is also the order of the replay: a placeholder such as `{{settlement_id}}` stands for a value of an
+//! earlier answer (`events/README.md`). A file without a row, a row without a file, and a route without a file fail.
 
 use lambda_http::{Context, LambdaEvent};
 use purser_api::{GatewayAnswer, GatewayEvent, answer};
@@ -48,7 +48,7 @@ const EVENTS: [(&str, u16, &str); 111] = [
         "idempotency_key_reused_for_different_request",
     ),
     ("payments/check-no-credentials", 401, "invalid_agent_key"),
-    // Authorize, refusals in the order in which they are found; the approval that is asked for is fetched below.
+    // Authorize, refusals in the order of the checks; the approval that is created is read below.
     ("payments/authorize-no-credentials", 401, "invalid_agent_key"),
     (
         "payments/authorize-malformed-authorization",
@@ -171,13 +171,13 @@ fn text_of(file: &str) -> String {
     std::fs::read_to_string(folder().join(format!("{file}.json"))).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// What is answered in HTML, or leads there.
+/// Events answered with HTML, or with a redirect to it.
 const PAGES: [&str; 2] = ["people/overview-signed-out", "people/sign-in"];
 
 /// What the schedules send.
 const SCHEDULES: [&str; 2] = ["probe/every-minute", "reconcile/every-minute"];
 
-/// Every event of the gateway by file, placeholders and all.
+/// Every event of the gateway by file, with its placeholders.
 fn events() -> BTreeMap<String, Value> {
     let mut events = BTreeMap::new();
     for group in std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path()) {
@@ -235,7 +235,7 @@ fn every_route_of_the_template_has_an_event_and_every_event_its_route() {
     assert!(alone.is_empty(), "without an event, or without a route: {alone:?}");
 }
 
-/// What a file says twice agrees with itself, as it does when the gateway writes it.
+/// Values that a file contains twice are equal, as in the gateway's events.
 #[test]
 fn every_event_is_one_that_the_gateway_could_have_sent() {
     for (file, event) in events() {
@@ -286,7 +286,7 @@ fn every_event_is_one_that_the_gateway_could_have_sent() {
                 path.replace(&format!("{{{name}}}"), value)
                     .replace(&format!("{{{name}+}}"), value)
             });
-            // A route for any method says which one came in its context alone.
+            // A route for any method has the method only in its context.
             let method = if method == "ANY" { "GET" } else { method };
             assert_eq!(
                 (&event["rawPath"], &context["http"]["method"]),
@@ -297,14 +297,14 @@ fn every_event_is_one_that_the_gateway_could_have_sent() {
     }
 }
 
-/// What placeholders stand for: the seeded agent, and the last answer that held the thing.
+/// The values of the placeholders: of the seeded agent, or of the last answer that had one.
 struct Placeholders(BTreeMap<&'static str, String>);
 
 impl Placeholders {
     fn fill(&self, file: &str) -> GatewayEvent {
         let mut text = text_of(file);
         for (name, value) in &self.0 {
-            // As it has to stand inside a JSON string: an entity tag has quotes.
+            // Escaped for a JSON string: an entity tag has quotes.
             let escaped = Value::from(value.as_str()).to_string();
             text = text.replace(
                 &format!("{{{{{name}}}}}"),
@@ -335,7 +335,7 @@ impl Placeholders {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_event_is_answered_as_the_table_says() {
-    // A transaction that nobody sent is not waited for.
+    // No waiting for a transaction that was never sent.
     let environment = [("FINALITY_PATIENCE_SECONDS", "0")].map(|(name, value)| (name.to_owned(), value.to_owned()));
     let world = World::with(Options {
         environment: environment.into(),
@@ -423,7 +423,7 @@ async fn every_event_is_answered_as_the_table_says() {
     assert_eq!(bodies["people/poll-approval"], bodies["people/poll-approval-session"]);
 }
 
-/// A schedule's event starts a run, whatever is in it.
+/// A schedule's event starts a run, whatever it contains.
 #[test]
 fn the_schedules_send_what_a_schedule_sends() {
     for file in SCHEDULES {

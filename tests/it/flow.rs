@@ -5,7 +5,7 @@ use purser_local::Options;
 use purser_tests::{Answer, TestAgent, World, body_of, dollars, fresh_key};
 use serde_json::{Value, json};
 
-/// Asks a provider without paying, and decodes what it asks for: the v2 header or the v1 body.
+/// Calls a provider without paying, and decodes its requirement: the v2 header or the v1 body.
 async fn requirement(world: &World, url: &str) -> Value {
     let unpaid = world.http.get(url).send().await.unwrap();
     assert_eq!(unpaid.status(), 402);
@@ -26,7 +26,7 @@ fn body(requirement: Value, url: &str) -> Value {
     })
 }
 
-/// Authorizes and pays; the settlement's id and the provider's payment response header by name and value.
+/// Authorizes and pays; returns the settlement's id and the provider's payment response header by name and value.
 async fn pay(world: &World, agent: &TestAgent, url: &str) -> (String, String, String) {
     let authorized = world
         .authorize(agent, &body(requirement(world, url).await, url))
@@ -132,7 +132,7 @@ async fn every_form_of_proof_confirms_on_v2_and_v1() {
                 .complete(&agent, &settlement, &json!({"payment_response_header": proof}))
                 .await,
         );
-        // The same again is the same row, and asks the chain nothing.
+        // The same again is the same row, without a node call.
         confirmed(
             world
                 .complete(&agent, &settlement, &json!({"payment_response_header": proof}))
@@ -204,7 +204,7 @@ async fn an_assertion_stands_in_for_the_proof_only_where_development_says_so() {
         let authorized = world.authorize(&agent, &request).await.ok();
         let settlement = authorized["settlement_id"].as_str().unwrap();
 
-        // The assertion replaces the header and never the look at the chain.
+        // The assertion replaces the header but never the check on chain.
         let unmined = json!({"provider_ok": true, "tx_hash": format!("0x{}", "ab".repeat(32))});
         let expected = if takes_it {
             (503, "onchain_settlement_not_verified")

@@ -1,9 +1,9 @@
-//! Nobody reads or moves what is somebody else's: every route of the API's description is walked with every kind of id
-//! that it takes, of another agent of the same owner and of an agent of another owner. What is somebody else's is
-//! answered like what does not exist, in every byte, and nothing is stored.
+//! Nobody reads or changes what belongs to others: every route of the OpenAPI document is called with every kind of id
+//! that it takes, of another agent of the same owner and of an agent of another owner. The answer is byte for byte the
+//! one for what does not exist, and nothing is stored.
 //!
-//! A route, a query parameter or an id in a body that this walk does not know fails it, so whoever adds one says here
-//! whose it is. Which kind of caller may call a route at all is `access.rs`.
+//! An unknown route, query parameter or id in a body fails this test, so whoever adds one must say here whose it is.
+//! Which kind of caller may call a route at all is `access.rs`.
 
 use crate::access::{Route, routes};
 use purser_local::{DEMO_OWNER, DEMO_STRANGER, openapi};
@@ -12,7 +12,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Path parameters that name something of an agent.
+/// Path parameters that name something of one agent.
 const OWNED: [&str; 7] = [
     "agentId",
     "approvalId",
@@ -22,7 +22,7 @@ const OWNED: [&str; 7] = [
     "settlementId",
     "transactionId",
 ];
-/// Path parameters that name something of everybody.
+/// Path parameters that name something shared by all.
 const SHARED: [&str; 1] = ["serviceId"];
 /// Query parameters that name nothing of an agent.
 const FILTERS: [&str; 8] = [
@@ -42,7 +42,7 @@ const REFERENCES: [&str; 8] = [
     "payment_response_header",
     "replay_key",
     "tx_hash",
-    // Of the catalog, which is everybody's.
+    // Of the catalog, which all share.
     "operation_id",
     "service_id",
     "trust_status",
@@ -58,9 +58,9 @@ struct Home {
     agent: TestAgent,
     /// A value for each path parameter.
     names: Names,
-    /// A request that waits for a person.
+    /// A request that waits for an approval.
     question: Value,
-    /// The transaction of a payment that nobody has reported yet.
+    /// The transaction of a payment that has not been completed.
     hash: String,
 }
 
@@ -112,7 +112,7 @@ impl Home {
         vec![("authorization", format!("Bearer {}", self.agent.key))]
     }
 
-    /// What is nobody else's business.
+    /// Texts that no other caller may see.
     fn marks(&self) -> Vec<&str> {
         let names = self.names.iter().filter(|(name, _)| **name != "serviceId");
         let names = names.map(|(_, value)| value.as_str());
@@ -181,7 +181,7 @@ impl Town {
         }
     }
 
-    /// What is somebody else's, by these names, is answered like what does not exist.
+    /// Asserts that another's ids are answered like unknown ones.
     async fn is_nothing(
         &self,
         route: &Route,
@@ -197,11 +197,11 @@ impl Town {
         assert_eq!(told, unknown, "{asked}");
     }
 
-    /// Every path that names something of `theirs`, and whatever can be mixed of both.
+    /// Tests every path that names something of `theirs`, also mixed with the caller's own ids.
     async fn walk(&self, scheme: &str, caller: &Headers, own: &Home, theirs: &Home) -> usize {
         let mut walked = 0;
         let owns_both = scheme == "session" && own.owner.token == theirs.owner.token;
-        // What is of two agents of one owner's is the owner's, whichever of them it is of.
+        // An owner may use both of their own agents.
         let opens = |route: &&Route| {
             route.scheme.as_deref() == Some(scheme) || (scheme == "session" && route.takes_both && !owns_both)
         };
@@ -234,7 +234,7 @@ impl Town {
     }
 }
 
-/// What was answered, but for the name of the request.
+/// An answer, without its request id.
 #[derive(Debug, PartialEq)]
 struct Told {
     status: u16,
@@ -269,13 +269,13 @@ fn path_of(route: &Route, names: &Names) -> String {
     route.names().iter().fold(route.path.clone(), filled)
 }
 
-/// An id of the same form that nobody has.
+/// An id of the same form that does not exist.
 fn unlike(id: &str) -> String {
     let (rest, last) = id.split_at(id.len() - 1);
     format!("{rest}{}", if last == "e" { "f" } else { "e" })
 }
 
-/// A body that the route takes, so that nothing but the owner is in the way.
+/// A body that the route accepts, so that only the ownership is wrong.
 fn body_for(route: &Route, home: &Home) -> Option<Value> {
     let body = match (route.method.as_str(), route.path.as_str()) {
         ("POST", "/agents") | ("PATCH", "/agents/{agentId}") => json!({"name": "renamed"}),
@@ -315,7 +315,7 @@ fn body_for(route: &Route, home: &Home) -> Option<Value> {
     Some(body)
 }
 
-/// What the walk does not know, it can't have walked.
+/// An unknown parameter would not be tested.
 #[test]
 fn every_name_in_a_path_a_query_or_a_body_is_known_to_this_walk() {
     let known: BTreeSet<&str> = OWNED.into_iter().chain(SHARED).collect();
@@ -332,7 +332,7 @@ fn every_name_in_a_path_a_query_or_a_body_is_known_to_this_walk() {
             assert!(is_known, "{asked}: whose is {name}?");
         }
     }
-    // Members of all that a body may hold; `_status` is there because a name may end like one.
+    // All members that a body may have; `_status` is included because a name may end with it.
     let document: Value = serde_json::from_str(&openapi().unwrap()).unwrap();
     let schemas = document["components"]["schemas"].as_object().unwrap();
     let bodies = schemas
@@ -361,7 +361,7 @@ async fn what_is_somebody_elses_is_answered_like_what_does_not_exist() {
     town.is_as_it_was(&before).await;
 
     let operator = vec![("x-internal-token", town.world.stack.internal_token.clone())];
-    // Each path was good: its own caller gets through, and is told of nobody else. What removes something comes last.
+    // Each path was valid: its own caller succeeds, and sees nobody else's data. Removals come last.
     let mut all = routes();
     all.sort_by_key(|route| (route.method != Method::GET, route.method == Method::DELETE));
     for route in all
@@ -378,7 +378,7 @@ async fn what_is_somebody_elses_is_answered_like_what_does_not_exist() {
         let told = town
             .send(&route.method, &path, &headers, body_for(route, second).as_ref())
             .await;
-        // A question is answered once, and what is only asked for is accepted.
+        // An approval is answered once, and a reconcile request is only accepted.
         let fine = if path.ends_with("/reject") { 409 } else { 202 };
         assert!(told.status <= 201 || told.status == fine, "{asked}: {told:?}");
         for other in others {
@@ -401,7 +401,7 @@ async fn the_wrong_kind_of_caller_learns_of_no_id_whether_it_exists() {
         .collect();
     for route in routes() {
         let wrong: [(&Headers, &str); 2] = match route.scheme.as_deref() {
-            // An owner's session opens it, and opens nobody else's (`tests/it/access.rs`).
+            // An owner's session is accepted too, and no other session is (`tests/it/access.rs`).
             Some("agentKey") if route.takes_both => [(&operator, "invalid_agent_key"), (&nothing, "invalid_agent_key")],
             Some("agentKey") => [
                 (&session, "invalid_authorization_header"),
@@ -442,14 +442,14 @@ async fn a_list_tells_of_nobody_else_whatever_it_is_asked_for() {
     );
     let get = async |path: String, headers: &Headers| town.send(&Method::GET, &path, headers, None).await;
     for list in LISTS {
-        // Another owner's agent is one that does not exist.
+        // Another owner's agent is answered as if it does not exist.
         let agent = &first.names["agentId"];
         let told = get(format!("/{list}?agent_id={agent}"), &elsewhere.session()).await;
         let unknown = get(format!("/{list}?agent_id={}", unlike(agent)), &elsewhere.session()).await;
         assert_eq!(told, unknown, "{list}");
         told.says_nothing_of(first, list);
 
-        // A page of somebody else's list begins a page of one's own.
+        // A cursor of another's list is a valid position in one's own.
         for (owner, of) in [(first, ""), (second, &*format!("&agent_id={}", second.agent.id))] {
             let page = get(format!("/{list}?limit=1{of}"), &owner.session()).await.json();
             let cursor = page["next_cursor"]
@@ -490,7 +490,7 @@ async fn an_approval_lets_nobody_elses_call_run_though_it_is_the_same_call() {
                 .ok();
         }
         let before = town.tables().await;
-        // Under the very key of the other, and under one of its own.
+        // With the other's own key, and with one of its own.
         for key in [theirs.question["idempotency_key"].clone(), fresh_key().into()] {
             let mut body = theirs.question.clone();
             body["idempotency_key"] = key;
@@ -507,7 +507,7 @@ async fn an_approval_lets_nobody_elses_call_run_though_it_is_the_same_call() {
         }
         town.is_as_it_was(&before).await;
     }
-    // It was good all the while.
+    // It was valid all the time.
     let mut body = town.second.question.clone();
     body["approval_id"] = json!(town.second.names["approvalId"]);
     world.authorize(&town.second.agent, &body).await.ok();
@@ -544,7 +544,7 @@ async fn one_key_of_two_agents_is_two_keys() {
         assert_eq!(all.len(), agents.len(), "{name}");
     }
 
-    // And a preflight's key.
+    // The same with a preflight's replay key.
     let mut body = body;
     body.as_object_mut().unwrap().remove("idempotency_key");
     body["replay_key"] = fresh_key().into();
@@ -580,7 +580,7 @@ async fn a_payment_of_one_agent_completes_no_settlement_of_another() {
         assert_eq!(refused["retryable"], false, "{refused}");
         town.is_as_it_was(&before).await;
     }
-    // It claimed nothing: the payers' own proofs hold.
+    // It claimed nothing: the payers' own proofs are accepted.
     for home in [&town.first, &town.second, &town.elsewhere] {
         let row = complete(home, &home.hash).await.ok();
         assert_eq!(
@@ -593,7 +593,7 @@ async fn a_payment_of_one_agent_completes_no_settlement_of_another() {
         .refused(409, "settlement_transaction_already_used");
 }
 
-/// What an answer tells, and what was done for it: the calls of the database, by name, in the order of their names.
+/// An answer, and the work for it: the database calls, sorted by name.
 async fn work(town: &Town, route: &Route, names: &Names, key: &str, body: Option<&Value>) -> (Told, Vec<String>) {
     let calls = town.world.proxy.as_ref().unwrap().calls();
     calls.take();
@@ -604,12 +604,12 @@ async fn work(town: &Town, route: &Route, names: &Names, key: &str, body: Option
     (told, calls)
 }
 
-/// Time follows from work, and is not measured here: for whatever is wrong with a key, the same is read.
+/// Time follows from work, and is not measured here: for every kind of wrong key the same is read.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_secret_an_ended_key_and_an_unknown_agent_are_the_same_answer_for_the_same_work() {
     let town = Town::of(World::watched().await).await;
     let (world, home) = (&town.world, &town.first);
-    // Somebody has more to read of than nobody: budgets, which take reads of their own.
+    // An existing agent has more to read than an unknown one: budgets, which take reads of their own.
     let budget = json!({"kind": "budget_limit", "limit_units": dollars(1_000), "window_seconds": 86_400});
     let edit = async |method, below: &str, body: Value| {
         world
@@ -655,8 +655,8 @@ async fn a_wrong_secret_an_ended_key_and_an_unknown_agent_are_the_same_answer_fo
         }
         work_for_nobody.push((route.clone(), calls.clone()));
     }
-    // Whom the service knows, it reads more for: so the counting would tell. That a key was used is written beside the
-    // answer, so this comes last.
+    // For a valid key more is read: so counting calls shows a difference. The use of a key is written in the
+    // background, so this comes last.
     let mut told_apart = 0;
     for (route, for_nobody) in work_for_nobody {
         let body = body_for(&route, home);

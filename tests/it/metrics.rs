@@ -1,4 +1,4 @@
-//! What happens is counted: every metric is provoked over HTTP, and its line read as CloudWatch reads it.
+//! Every metric is provoked over HTTP, and its line read as CloudWatch reads it.
 
 use purser_domain::SpendPolicy;
 use purser_local::{NETWORK, Options};
@@ -7,7 +7,7 @@ use purser_tests::{Log, TestAgent, World, body_of, dollars, fresh_key, units};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The lines of this process, as production logs them.
+/// The log lines of this process, as in production.
 struct Lines(Log);
 
 impl Lines {
@@ -15,14 +15,15 @@ impl Lines {
         Self(Log::start("warn,purser=info"))
     }
 
-    /// The lines so far, each of which is a log line, and a document of the embedded metric format if it claims to be one.
+    /// The lines so far, each checked as a log line, and as a document of the embedded metric format if it claims to be
+    /// one.
     fn lines(&self) -> Vec<Value> {
         let text = self.0.text();
         let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
         lines.inspect(check).collect()
     }
 
-    /// The one line that counts this metric, of those that are about the agent.
+    /// The one line that counts this metric, among those about the agent.
     fn one(&self, agent: &TestAgent, metric: &str, dimensions: &[(&str, &str)]) -> Value {
         let lines = self.lines().into_iter().filter(|line| {
             let about = line["agent.id"] == agent.id.to_string();
@@ -34,13 +35,13 @@ impl Lines {
         lines[0].clone()
     }
 
-    /// What all lines add to this metric.
+    /// The sum of this metric over all lines.
     fn sum(&self, metric: &str) -> u64 {
         self.lines().iter().filter_map(|line| counts(line, metric)).sum()
     }
 }
 
-/// What a line adds to a metric that it declares.
+/// The value that a line adds to a metric that it declares.
 fn counts(line: &Value, metric: &str) -> Option<u64> {
     let directives = line["_aws"]["CloudWatchMetrics"].as_array()?;
     let declared = directives
@@ -130,7 +131,7 @@ async fn every_outcome_of_a_payment_is_counted_once_with_its_ids() {
     );
     assert_eq!(line["transaction.id"], refused["transaction_id"]);
 
-    // Escalated; the same question is joined and staged once.
+    // Escalated; the same approval is joined and counted once.
     let mut costly = body_of(world.offer(dollars(60)));
     world.authorize(&agent, &costly).await.refused(402, "approval_required");
     let staged = log.one(&agent, "ApprovalsStaged", &[]);
@@ -145,7 +146,7 @@ async fn every_outcome_of_a_payment_is_counted_once_with_its_ids() {
     assert_eq!(staged["approval.id"], joined["approval_id"]);
     assert_eq!(log.sum("Decisions"), 4);
 
-    // Proven: not yet, then confirmed, then known; and never by somebody else's transaction.
+    // Completed: not yet, then confirmed, then a repeat; and never by another's transaction.
     let settlement = paid["settlement_id"].as_str().unwrap();
     let proof = |hash: &str| json!({"payment_response_header": "e30=", "tx_hash": hash});
     let unmined = format!("0x{}", "1".repeat(64));
@@ -171,7 +172,7 @@ async fn every_outcome_of_a_payment_is_counted_once_with_its_ids() {
     assert_eq!(counts(&line, "ConfirmationFailures"), Some(1));
     assert_eq!(log.sum("ConfirmationFailures"), 2);
 
-    // What the catalog's operations don't answer.
+    // Obstacles of a probe.
     assert_eq!(log.sum("ThrottleUnavailable"), 0);
     world.stack.probe.run(Duration::from_secs(55)).await.unwrap();
     assert!(log.sum("ProbeObstacles") > 0, "the seeded providers don't exist");
@@ -201,7 +202,7 @@ async fn what_is_out_of_order_is_counted() {
     let line = log.one(&agent, "ConfirmationFailures", &[("Outcome", "not_yet")]);
     assert_eq!(line["failure"], "chain_unavailable");
 
-    // Requests go on without the throttle.
+    // Requests continue without the throttle.
     assert!(log.sum("ThrottleUnavailable") >= 2);
 }
 
@@ -260,7 +261,7 @@ async fn what_becomes_of_a_payment_by_itself_is_counted() {
     let line = log.one(&agent, "Reconciliations", &[("Outcome", "taken_back")]);
     assert_eq!((&line["tx.hash"], &line["level"]), (&json!(hash), &json!("WARN")));
 
-    // A node of another chain: the run has failed, and says nothing of any payment.
+    // A node of another chain: the run fails, and says nothing about any payment.
     chain.call("anvil_setChainId", json!([1])).await.unwrap();
     assert!(world.stack.reconcile.run(Duration::from_secs(55)).await.is_err());
     chain

@@ -1,5 +1,5 @@
-//! What operators do with the catalog, over HTTP, and what it does to those who pay by it. And the probe, which only
-//! looks.
+//! What operators do with the catalog, over HTTP, and its effect on the agents that pay. And the probe, which only
+//! observes.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -22,7 +22,7 @@ const NOTHING: [String; 0] = [];
 /// Another payee than the catalog's.
 const STRANGER: &str = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
 
-/// Functions look for another catalog every five seconds.
+/// Functions check for a newer catalog every five seconds.
 const SEEN_AFTER: u32 = 6;
 
 fn at(id: &str) -> String {
@@ -47,7 +47,7 @@ async fn put(world: &World, id: &str, if_match: Option<&str>, entry: &Value) -> 
     .await
 }
 
-/// The only service of that slug, as everybody is told of it; `None` where there is none.
+/// The only service with that slug, as the public group returns it; `None` where there is none.
 async fn public(world: &World, slug: &str) -> Option<Value> {
     let list = world
         .call(Method::GET, &format!("/services?slug={slug}"), None, None)
@@ -106,7 +106,7 @@ async fn an_entry_is_made_read_and_replaced_as_a_whole() {
     assert_eq!(put(&world, &id, Some("\"1\""), &entry).await.ok(), expected);
     assert_eq!(world.rows_of("CatalogTable").await.changes_since(&before), NOTHING);
 
-    // What is left out of the replacement is gone, but for what is said to stay.
+    // What the replacement leaves out is removed, except the fields that are always kept.
     let mut next = service_entry(
         "newcomer",
         &[entry["operations"][0].clone(), paid_operation(&world, "news.list", 7)],
@@ -181,7 +181,7 @@ async fn an_edit_of_the_catalog_says_which_version_it_is_meant_for() {
         assert_eq!(done.etag(), format!("\"{}\"", version + 1));
         assert_eq!(done.ok()["version"], version + 1);
     }
-    // Of what is not there no version is known, and nobody can have seen one.
+    // What does not exist has no version that a client could send.
     let unknown = fresh_key();
     for if_match in ["\"1\"", "*"] {
         let told = put(&world, &unknown, Some(if_match), &service_entry("other", &[])).await;
@@ -233,7 +233,7 @@ async fn an_edit_of_the_catalog_says_which_version_it_is_meant_for() {
     }
     assert_eq!(world.operator_gets(&at(&id)).await.ok(), won[0].body);
 
-    // Who edits whatever is there finds a turn.
+    // An edit of any version is retried until it is stored.
     let path = format!("{}/trust-status", at(&id));
     let edits = TrustStatus::ALL.iter().map(|status| {
         let request = world.operators_request(Method::PUT, &path).header("if-match", "*");
@@ -260,10 +260,10 @@ async fn a_slug_is_the_name_of_one_service() {
         .refused(409, "slug_taken");
     assert_eq!(told["service_id"], first);
     assert_eq!(world.operator_gets(&at(&first)).await.ok(), made);
-    // Each made an entry and a claim, and moved the catalog's version.
+    // Each wrote an entry and a claim, and increased the catalog's version.
     assert_eq!(world.rows_of("CatalogTable").await.changes_since(&before).len(), 5);
 
-    // Who takes another name gives the old one up.
+    // A renamed service gives its old name up.
     put(&world, &first, Some("*"), &service_entry("renamed", &[]))
         .await
         .ok();
@@ -301,7 +301,7 @@ async fn a_slug_is_the_name_of_one_service() {
     );
 }
 
-/// What nobody may use any more, and what nobody may use yet, is not there for those who pay.
+/// A disabled service, and one not yet curated, do not exist for agents.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_is_disabled_or_not_curated_is_not_there_for_agents() {
     let world = World::still().await;
@@ -322,7 +322,7 @@ async fn a_service_that_is_disabled_or_not_curated_is_not_there_for_agents() {
         let mut by_id = body.clone();
         by_id["service_id"] = json!(id);
         world.authorize(&demo, &by_id).await.refused(404, "service_not_found");
-        // Nor is it found by the address that is called.
+        // Nor is it found by the called URL.
         let mut by_address = body;
         by_address.as_object_mut().unwrap().remove("service_id");
         by_address["original_request"] = json!({"method": "GET", "url": "https://newcomer.example/news.read"});
@@ -372,7 +372,7 @@ async fn a_service_that_is_disabled_or_not_curated_is_not_there_for_agents() {
     ] {
         set(below, out).await;
         absent(below).await;
-        // Its record is still its owner's, to look at and to tighten, and not to switch on.
+        // Its owner can still read and tighten its record, but not enable it.
         world.person_edits(&owner, Method::PATCH, &policy, &tight).await.ok();
         let on = world
             .person_edits(&owner, Method::PATCH, &policy, &json!({"enabled": true}))
@@ -406,7 +406,7 @@ async fn a_service_that_is_disabled_or_not_curated_is_not_there_for_agents() {
 struct Provider {
     address: SocketAddr,
     url: String,
-    /// What it wants; a status instead of a requirement where it is a number.
+    /// Its requirement; a number is answered as a status instead.
     wants: Arc<Mutex<Value>>,
 }
 
@@ -431,7 +431,7 @@ impl Provider {
         *self.wants.lock().unwrap() = what;
     }
 
-    /// A world whose clock stands still, and whose probe may call it and has nobody else to call.
+    /// A world with a still clock, whose probe may call this provider and has no other to call.
     async fn world(&self) -> World {
         let allowed = ("PROBE_ALLOWED_HOSTS".to_owned(), self.address.to_string());
         let world = World::still_with(Options {
@@ -444,7 +444,7 @@ impl Provider {
     }
 }
 
-/// Disables every service, so that no probe looks for its provider.
+/// Disables every service, so that no probe calls its provider.
 async fn disable_all(world: &World) {
     let seeded = world.operator_gets("/internal/services").await.ok();
     for service in seeded["services"].as_array().unwrap() {
@@ -472,7 +472,7 @@ fn offer(units: u64, pay_to: &str) -> Value {
     })
 }
 
-/// A probe of the service that an operator asked for, and what they are told afterwards.
+/// Probes the service for an operator, and returns what they see afterwards.
 async fn probed(world: &World, id: &str) -> Value {
     let asked = world
         .operator_edits(Method::POST, &format!("{}/probe", at(id)), &json!({}))
@@ -486,7 +486,7 @@ async fn probed(world: &World, id: &str) -> Value {
     world.operator_gets(&at(id)).await.ok()
 }
 
-/// An agent's payment for the operation, to whoever the offer names.
+/// An agent's payment for the operation, to the offer's payee.
 async fn pays(world: &World, agent: &TestAgent, units: u64, pay_to: &str, url: &str) -> Answer {
     let requirement = offer_v2(&Offered {
         units,
@@ -511,7 +511,7 @@ async fn a_probe_fills_in_what_nobody_said_and_never_changes_what_is_pinned() {
     world.pass(SEEN_AFTER);
     let agent = world.agent_of(&owner, "reader").await;
 
-    // Nothing can be seen, so nothing is said.
+    // Without a probe result, nothing is reported.
     let told = probed(&world, &id).await;
     let operation = &told["operations"][0];
     assert_eq!(
@@ -523,7 +523,7 @@ async fn a_probe_fills_in_what_nobody_said_and_never_changes_what_is_pinned() {
         (&json!("status_500"), &json!("listed"))
     );
 
-    // At first sight the catalog names whom it saw.
+    // The first probe result is written to the catalog.
     provider.wants(offer(1_000, &payee));
     let pinned = payment_entry(1_000, &payee);
     let told = probed(&world, &id).await;
@@ -547,7 +547,7 @@ async fn a_probe_fills_in_what_nobody_said_and_never_changes_what_is_pinned() {
         .refused(403, "policy_blocked");
     assert_eq!(stranger["decision"]["reason"], "vendor_allowlist:pay_to_not_in_catalog");
 
-    // Another payee, and then another price: recorded, shown, and not signed to.
+    // Another payee, and then another price: recorded, shown, and not signed for.
     let changed = async || world.operator_gets("/internal/services?changed=true").await.ok();
     let quiet = json!({"services": [], "count": 0});
     assert_eq!(changed().await, quiet);
@@ -652,7 +652,7 @@ async fn a_probe_comes_when_it_is_asked_for_or_due() {
     assert_eq!(run().await.operations, 0);
     world.pass(1);
     assert_eq!(run().await.operations, 1);
-    // A disabled service is left alone.
+    // A disabled service is not probed.
     world
         .operator_edits(
             Method::PUT,
@@ -666,7 +666,7 @@ async fn a_probe_comes_when_it_is_asked_for_or_due() {
     assert_eq!(run().await.operations, 0);
 }
 
-/// What the probe may not call it does not call: this very provider, for one, where nobody has allowed it.
+/// The probe does not call disallowed addresses: this provider, for one, unless it is allowed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_probe_does_not_call_this_machine_unless_it_is_allowed_to() {
     let provider = Provider::start().await;
@@ -702,7 +702,7 @@ async fn a_probe_does_not_call_this_machine_unless_it_is_allowed_to() {
     assert_eq!(told["trust_status"], "listed");
 }
 
-/// How each member is read: `functions/internal/src/entry.rs`.
+/// How each member is parsed: `functions/internal/src/entry.rs`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_body_of_an_operator_is_told_every_problem_at_once_and_changes_nothing() {
     let world = World::start().await;

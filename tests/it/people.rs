@@ -14,24 +14,24 @@ use purser_tests::{Answer, Person, TestAgent, World};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// Somebody who owns nothing yet.
+/// A person without agents.
 const KIM: DemoUser = DemoUser {
     sub: "0b0c6a2e-7d1f-4f0e-8f5d-5a1f3c9e4d03",
     email: "kim@example.test",
     name: "Kim Third",
 };
 
-/// Somebody else, who owns nothing either.
+/// Another person without agents.
 const LEE: DemoUser = DemoUser {
     sub: "c3f6d1a8-2b94-4e07-a6c1-91e0b7d85f04",
     email: "lee@example.test",
     name: "Lee Fourth",
 };
 
-/// A change that nobody made.
+/// No changes.
 const NOTHING: [String; 0] = [];
 
-/// A world, a person in it, and the agent that they made.
+/// A world, a person in it, and the agent that they created.
 struct Household {
     world: World,
     kim: Person,
@@ -45,12 +45,12 @@ impl Household {
         Self { world, kim, agent }
     }
 
-    /// What Kim is told of what is below the agent.
+    /// Kim's read of a path below the agent.
     async fn read(&self, below: &str) -> Value {
         self.world.person_gets(&self.kim, &self.agent.path(below)).await.ok()
     }
 
-    /// What Kim makes of what is below the agent, whatever its version is.
+    /// Kim's write of a path below the agent, with any version.
     async fn edit(&self, method: Method, below: &str, body: Value) -> Answer {
         let path = self.agent.path(below);
         self.world.person_edits(&self.kim, method, &path, &body).await
@@ -66,14 +66,14 @@ impl Household {
         self.edit(Method::PATCH, "", json!({"status": status})).await.ok()
     }
 
-    /// Lets a day pass on the still clock. Sessions are shorter, so Kim signs in again.
+    /// Advances the still clock by a day. Sessions are shorter, so Kim signs in again.
     fn pass_a_day(&mut self) {
         self.world.pass(24 * 3_600);
         self.kim = self.world.person(&KIM);
     }
 }
 
-/// The body once more, with the approval that lets it run.
+/// The body with the approval that allows it.
 fn carrying(body: &Value, approval: &Value) -> Value {
     let mut body = body.clone();
     body["approval_id"] = approval.clone();

@@ -1,5 +1,5 @@
-//! Calls of AWS that no other test leads to, for the check that roles allow what is called and nothing else
-//! (`infra/sam/calls.py`); each is worth a test for its own sake.
+//! AWS calls that no other test makes, for the check that roles allow what is called and nothing else
+//! (`infra/sam/calls.py`); each is also a test of its own.
 
 use purser_local::DEMO_OWNER;
 use purser_tests::{World, body_of, dollars};

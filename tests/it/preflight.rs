@@ -1,5 +1,5 @@
-//! A preflight answers what authorize answers to the same request at the same time, however often it was asked before.
-//! That it foresees each refusal whole: `errors.rs`.
+//! A preflight answers what authorize answers to the same request at the same time, however often it was called before.
+//! That it predicts each refusal completely: `errors.rs`.
 
 use purser_domain::{AgentStatus, SpendPolicy};
 use purser_tests::{World, body_of, dollars, fresh_key, units};
@@ -9,7 +9,7 @@ use serde_json::json;
 async fn a_preflight_and_authorize_agree_each_time_anew_under_one_replay_key() {
     let world = World::still().await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
-    // The same request in every situation, and beside it one that is above its own ceiling.
+    // The same request in every situation, and one that is above its own maximum.
     let body = body_of(world.offer(dollars(2)));
     let mut dear = body.clone();
     dear["max_payment_units"] = (dollars(2) - 1).into();
@@ -24,7 +24,7 @@ async fn a_preflight_and_authorize_agree_each_time_anew_under_one_replay_key() {
         (active, true, free, "allow", "x402_authorized"),
         (active, false, free, "block", "service_not_enabled"),
         (active, true, asking, "escalate", "approval_required"),
-        // A freeze comes before the question to a person.
+        // A freeze comes before the approval.
         (frozen, true, asking, "block", "agent_frozen"),
         (active, true, free, "allow", "x402_authorized"),
     ] {

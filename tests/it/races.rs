@@ -1,5 +1,5 @@
-//! Many calls at once, through the real functions, over a database that shows DynamoDB's transaction conflicts. Never
-//! more is allowed than fits, nothing is done twice, and contention is nobody's 5xx.
+//! Many concurrent calls, through the real functions, over a database with DynamoDB's transaction conflicts. Never more
+//! is allowed than fits, nothing is done twice, and contention is never a 5xx.
 
 use alloy::primitives::Address;
 use purser_domain::{ApprovalId, SpendPolicy};
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How many callers race.
 const RACERS: usize = 64;
 
-/// How many answers have which status and slug.
+/// The number of answers with each status and slug.
 fn tally(answers: &[Answer]) -> BTreeMap<(u16, &str), usize> {
     let mut tally = BTreeMap::new();
     for answer in answers {
@@ -128,7 +128,7 @@ async fn one_approval_is_executed_once() {
         .unwrap();
     assert!(matches!(resolved, Resolved::Done(_)));
 
-    // Each retry under its own key: nothing but the approval stands between them.
+    // Each retry with its own key: only the approval is shared.
     let mut retry = body;
     retry["approval_id"] = approval.to_string().into();
     let answers = together(
@@ -258,7 +258,7 @@ async fn of_forty_questions_at_once_exactly_as_many_wait_as_may() {
         "a refusal binds no key, and nothing is reserved"
     );
 
-    // Each is told the same again, and answered ones make room for as many.
+    // Each gets the same again, and answered ones make room for as many.
     let again = asking().await;
     let ids = |answers: &[Answer]| -> BTreeSet<String> {
         let waiting = answers.iter().filter(|answer| answer.status == 402);

@@ -1,5 +1,5 @@
-//! Every payment that was signed ends in confirmed or expired, by evidence of the chain alone: over the real stack, with
-//! Anvil for a chain that is stopped, moved to the second, and reorganized.
+//! Every signed payment ends as confirmed or expired, by evidence of the chain alone: over the real stack, with an
+//! Anvil chain that is stopped, moved to the second, and reorganized.
 
 mod node;
 
@@ -18,14 +18,14 @@ sol! {
     function cancelAuthorization(address authorizer, bytes32 nonce, bytes signature);
 }
 
-/// The time of a run in the cloud.
+/// The timeout of a run in the cloud.
 const TIME: Duration = Duration::from_secs(55);
 
 async fn run(world: &World) -> Run {
     world.stack.reconcile.run(TIME).await.unwrap()
 }
 
-/// What a run came to.
+/// The outcomes of a run.
 async fn outcomes(world: &World) -> Vec<Outcome> {
     run(world).await.outcomes().to_vec()
 }
@@ -50,7 +50,7 @@ fn budget(limit: u64) -> Rule {
     }
 }
 
-/// A stack with these variables, whose clock and chain stand still.
+/// A stack with these variables, with a still clock and no interval mining.
 async fn world<const N: usize>(variables: [(&str, &str); N]) -> World {
     let environment = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let world = World::still_with(Options {
@@ -62,7 +62,7 @@ async fn world<const N: usize>(variables: [(&str, &str); N]) -> World {
     world
 }
 
-/// Mines a block of that time, and moves the stack's clock there.
+/// Mines a block with that time, and moves the stack's clock there.
 async fn mine_at(world: &World, seconds: u64) {
     world.stack.chain.mine_at(seconds).await.unwrap();
     world.set_clock(Timestamp::from_secs(seconds).unwrap());
@@ -100,12 +100,12 @@ async fn status(world: &World, agent: &TestAgent, authorized: &Value) -> String 
     receipt["receipt_status"].as_str().unwrap().to_owned()
 }
 
-/// What `complete` is told.
+/// The body of `complete`.
 fn proof(hash: &str) -> Value {
     json!({"payment_response_header": "e30=", "tx_hash": hash})
 }
 
-/// An operator's "reconcile now".
+/// An operator's reconcile request.
 async fn mark(world: &World, agent: &TestAgent, authorized: &Value) -> Value {
     let path = format!(
         "/internal/agents/{}/settlements/{}/reconcile",
@@ -131,10 +131,10 @@ async fn a_payment_that_nobody_reports_becomes_a_receipt_by_itself() {
         (&receipt["receipt_status"], &receipt["tx_hash"]),
         (&json!("confirmed"), &json!(hash))
     );
-    // What the agent says later changes nothing.
+    // What the agent sends later changes nothing.
     let told = world.complete(&agent, settlement(&paid), &proof(&hash)).await.ok();
     assert_eq!(told["settled_at"], receipt["settled_at"]);
-    // And once it is deep, nobody looks at it any more.
+    // Once it is deep enough, it is not checked any more.
     assert_eq!(outcomes(&world).await, [Outcome::WatchedOut]);
     let last = run(&world).await;
     assert!(last.outcomes().is_empty() && last.is_complete, "{last:?}");
@@ -163,7 +163,7 @@ async fn an_unused_spend_is_given_back_by_the_first_final_block_past_its_time_an
         (0, 0),
         "the day's and the budget's"
     );
-    // The same room once more, and no more than that.
+    // The same room once more, and not more.
     authorize(&world, &agent, 10_000).await;
     world.authorize(&agent, &more).await.refused(403, "policy_blocked");
 }
@@ -177,7 +177,7 @@ async fn one_used_in_the_last_possible_block_is_never_freed_whatever_was_said_of
     let hash = world.settle(&paid).await;
     // The final block is the one before: there it is unused.
     assert_eq!(outcomes(&world).await, [Outcome::NotYet]);
-    // The provider denies it, and the agent's clock is long past its time.
+    // The provider denies it, and by the agent's clock it has long expired.
     let denied = json!({"payment_response_header": {"payment-response": {"success": false, "transaction": ""}}});
     let answer = world.complete(&agent, settlement(&paid), &denied).await;
     answer.refused(422, "settlement_transaction_hash_required");
@@ -192,7 +192,7 @@ async fn one_used_in_the_last_possible_block_is_never_freed_whatever_was_said_of
     assert_eq!(world.footprint().await.total, 10_000);
 }
 
-/// It may be on its way, so it is asked for again; until no block that may come can hold it.
+/// It may be pending, so the answer is "not yet"; until no later block can contain it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hash_that_the_node_does_not_know_is_given_up_when_the_chain_has_passed_and_not_before() {
     let world = world([("FINALITY_CONFIRMATIONS", "2")]).await;
@@ -205,7 +205,7 @@ async fn a_hash_that_the_node_does_not_know_is_given_up_when_the_chain_has_passe
     let told = async |authorized: &Value, status: u16, reason: &str| {
         let began = std::time::Instant::now();
         let answer = world.complete(&agent, settlement(authorized), &unknown).await;
-        // What is waited for a block that is not final yet is not waited for what nobody knows.
+        // The wait for a block that is not final yet does not apply to an unknown hash.
         assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
         assert_eq!(answer.headers.contains_key("retry-after"), status == 503);
         let body = answer.refused(status, "onchain_settlement_not_verified");
@@ -216,25 +216,25 @@ async fn a_hash_that_the_node_does_not_know_is_given_up_when_the_chain_has_passe
         );
     };
     told(&unpaid, 503, "transaction_not_mined").await;
-    // Our clock is past its time: that says nothing.
+    // Our clock is past its time: that proves nothing.
     let ends = valid_before(&unpaid);
     world.set_clock(Timestamp::from_secs(ends + 3_600).unwrap());
     told(&unpaid, 503, "transaction_not_mined").await;
-    // The last second in which the chain takes it is final; then a block of the next one comes, and is final.
+    // The last second in which the chain accepts it is final; then a block of the next one comes, and is final.
     world.stack.chain.mine_at(ends - 1).await.unwrap();
     world.stack.chain.mine_at(ends).await.unwrap();
     told(&unpaid, 503, "transaction_not_mined").await;
     world.stack.chain.mine(1).await.unwrap();
     told(&unpaid, 422, "transaction_unknown").await;
 
-    // Nobody had reconciled it so far; what has expired needs no block to be asked for.
+    // It had not been reconciled so far; after expiry no block needs to be read.
     assert_eq!(status(&world, &agent, &unpaid).await, "authorized");
     assert_eq!(outcomes(&world).await, [Outcome::Released, Outcome::Released]);
     told(&unpaid, 422, "transaction_unknown").await;
     told(&paid, 422, "transaction_unknown").await;
 }
 
-/// As a chain has it that is slower than our clock: the hold's time is over, and the final block's is not.
+/// As on a chain that is slower than our clock: the hold's time is over by ours, but not at the final block.
 #[tokio::test(flavor = "multi_thread")]
 async fn our_own_clock_releases_nothing() {
     let world = world([("FINALITY_CONFIRMATIONS", "3")]).await;
@@ -252,7 +252,7 @@ async fn our_own_clock_releases_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_authorization_that_its_wallet_cancels_is_given_back_at_once() {
-    /// Answers ERC-1271's magic value to whatever it is asked: so anybody signs for the wallet.
+    /// Returns ERC-1271's magic value to every call: so anybody can sign for the wallet.
     const SIGNS_ANYTHING: &str = "0x631626ba7e60e01b60005260206000f3";
     let world = world([]).await;
     let agent = world.agent(policy(10_000), vec![]).await;
@@ -302,7 +302,7 @@ async fn what_a_node_cannot_know_or_lies_about_changes_nothing_and_everything_en
         let changes = world.rows().await.changes_since(&before);
         assert!(changes.is_empty(), "{manner:?}: {changes:#?}");
     }
-    // A receipt that is not the payment's is not believed either, and the hold stays.
+    // A receipt that does not match the payment is not believed either, and the hold stays.
     node.set(Manner::Forging);
     let forged = reconcile.run(TIME).await.unwrap();
     assert_eq!(
@@ -404,7 +404,7 @@ async fn a_confirmation_that_vanishes_is_taken_back_and_told_and_then_made_anew_
     }
     chain.revert(&before).await.unwrap();
     chain.mine(3).await.unwrap();
-    // Not deep enough yet for a second look at either.
+    // Not deep enough yet to end either watch.
     assert_eq!(outcomes(&world).await, []);
     chain.mine(2).await.unwrap();
     let taken_back = run(&world).await;
@@ -444,7 +444,7 @@ async fn a_confirmation_that_vanishes_is_taken_back_and_told_and_then_made_anew_
     let path = format!("/agents/{}/decisions/{one}", agent.id);
     assert_eq!(world.person_gets(&owner, &path).await.ok()["result"], "take_back");
 
-    // The same transaction may pay again, in another block: what it had claimed is free.
+    // The same transaction may pay again, in another block: its claim is free.
     let hash = world.settle(&again).await;
     let anew = run(&world).await;
     assert_eq!((anew.count(Outcome::Confirmed), anew.count(Outcome::NotYet)), (1, 1));
@@ -483,7 +483,8 @@ async fn a_confirmation_whose_payment_was_made_by_another_transaction_is_made_an
     assert_ne!(first, second);
 }
 
-/// Released on a chain that was then replaced by one on which it was paid: both by an operator's mark, and by a proof.
+/// Released on a chain that was then replaced by one on which it was paid: found by a reconcile request, and by a
+/// proof.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_that_turns_up_after_its_release_is_confirmed_and_counted() {
     for by_mark in [true, false] {
@@ -494,7 +495,7 @@ async fn a_payment_that_turns_up_after_its_release_is_confirmed_and_counted() {
         let paid = authorize(&world, &agent, 10_000).await;
         mine_at(&world, valid_before(&paid)).await;
         assert_eq!(outcomes(&world).await, [Outcome::Released]);
-        // The room is spent meanwhile.
+        // The room is used meanwhile.
         authorize(&world, &agent, 9_000).await;
 
         chain.revert(&before).await.unwrap();
@@ -518,7 +519,7 @@ async fn a_payment_that_turns_up_after_its_release_is_confirmed_and_counted() {
         assert_eq!(receipt(&world, &agent, &paid).await["tx_hash"], json!(hash));
         let footprint = world.footprint().await;
         assert_eq!((footprint.entries, footprint.total), (4, 2 * 19_000), "{footprint:?}");
-        // Above the cap, so nothing fits, and it says what counts.
+        // Above the cap, so nothing fits, and the answer has the amount that counts.
         world
             .authorize(&agent, &body_of(world.offer(1)))
             .await
@@ -537,7 +538,7 @@ async fn more_holds_than_a_run_takes_end_over_several_runs_and_marked_ones_first
     for units in 1..=7 {
         held.push(authorize(&world, &agent, units).await);
     }
-    // None of them can be decided yet: each is looked at in its turn all the same.
+    // None of them can be decided yet: each is checked in its turn all the same.
     let mut looks = 0;
     for _ in 0..4 {
         let run = run(&world).await;
@@ -586,7 +587,7 @@ async fn a_mark_is_for_any_state_and_gone_when_it_is_done() {
     assert_eq!(outcomes(&world).await, [Outcome::Confirmed, Outcome::NotYet]);
     assert_eq!(marks().await, 0);
     run(&world).await;
-    // Long confirmed, and out of the index: it is looked at again, and holds.
+    // Long confirmed, and out of the index: it is checked again, and stays confirmed.
     mark(&world, &agent, &paid).await;
     assert_eq!(outcomes(&world).await, [Outcome::WatchedOut, Outcome::NotYet]);
     mine_at(&world, valid_before(&never)).await;
@@ -595,7 +596,7 @@ async fn a_mark_is_for_any_state_and_gone_when_it_is_done() {
     assert_eq!(outcomes(&world).await, [Outcome::Unchanged]);
     assert_eq!(marks().await, 0);
 
-    // While the node is down a mark stays.
+    // While the node is down a reconcile request stays.
     let (node, reconcile) = Node::between(&world).await;
     mark(&world, &agent, &paid).await;
     node.set(Manner::Nonsense);
@@ -649,7 +650,8 @@ async fn only_operators_mark_and_only_what_there_is() {
     assert_eq!(marked, expected);
 }
 
-/// One transaction confirms one settlement (`docs/decisions.md` §6): the others of a batch stay counted, and are told.
+/// One transaction confirms one settlement (`docs/decisions.md` §6): the others of a batch still count, and are
+/// reported.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_several_payments_in_one_transaction_one_is_confirmed_and_the_others_stay() {
     let world = world([]).await;

@@ -1,5 +1,5 @@
-//! No secret gets out: a whole story is told with everything that can go wrong in it, and then every secret of it is
-//! looked for in the logs, in every table and in every answer.
+//! No secret leaks: a whole scenario runs with everything that can go wrong in it, and then the logs, every table and
+//! every answer are searched for each of its secrets.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{AgentId, Duration as Length, SecretDigest};
@@ -13,25 +13,25 @@ use std::time::Duration;
 
 const TABLES: [&str; 4] = ["LedgerTable", "DecisionsTable", "CatalogTable", "ThrottleTable"];
 
-/// A secret, what it is called here, and in how many answers it has to be found.
+/// A secret, its name here, and how many answers must contain it.
 struct Secret {
     name: &'static str,
     text: String,
-    /// `None`: in as many as there are that hand the payment out.
+    /// `None`: any answer that returns the payment.
     told: Option<usize>,
 }
 
-/// What was answered: to what, with which status, and all of it.
+/// An answer: to which request, with which status, and its whole text.
 struct Told {
     asked: String,
     status: u16,
     text: String,
 }
 
-/// The story, and who is in it.
+/// The scenario's state and actors.
 struct Story {
     world: World,
-    /// It follows no redirect, so that every answer on the way is seen.
+    /// It follows no redirect, so that every answer on the way is recorded.
     http: reqwest::Client,
     told: RefCell<Vec<Told>>,
     secrets: RefCell<Vec<Secret>>,
@@ -64,13 +64,13 @@ impl Story {
         self.secrets.borrow_mut().push(Secret { name, text, told });
     }
 
-    /// Of a key the digits of its secret half.
+    /// For a key, the digits of its secret half.
     fn is_secret_key(&self, key: &str, told: usize) {
         let (_, digits) = key.split_once(":gak_sec_").unwrap();
         self.is_secret("an agent key", digits, Some(told));
     }
 
-    /// Of a token its signature, without which it is nothing.
+    /// For a token, its signature, without which it is useless.
     fn is_secret_token(&self, token: &str) {
         let (_, signature) = token.rsplit_once('.').unwrap();
         self.is_secret("a session", signature, Some(0));
@@ -97,7 +97,7 @@ impl Story {
             .request(method, format!("{}{path}", self.world.stack.base_url))
     }
 
-    /// Sends a request and keeps what is answered.
+    /// Sends a request and records the answer.
     async fn send(&self, request: RequestBuilder) -> (u16, HeaderMap, String) {
         let asked = request.try_clone().unwrap().build().unwrap();
         let response = request.send().await.unwrap();
@@ -111,14 +111,14 @@ impl Story {
         (status, headers, text)
     }
 
-    /// The same, for an answer that has to be JSON of this status.
+    /// The same, for an answer that must be JSON with this status.
     async fn json(&self, status: u16, request: RequestBuilder) -> Value {
         let (answered, _, text) = self.send(request).await;
         assert_eq!(answered, status, "{text}");
         serde_json::from_str(&text).unwrap()
     }
 
-    /// Signs in as a browser does, and answers the cookie.
+    /// Signs in as a browser does, and returns the cookie.
     async fn sign_in(&self) -> String {
         let cookie = |headers: &HeaderMap| {
             let set = headers.get_all(SET_COOKIE).iter().map(|value| value.to_str().unwrap());
@@ -154,7 +154,7 @@ impl Story {
         assert_eq!(status, 303, "{text}");
         let session = cookie(&headers);
         self.is_secret_token(&session);
-        // The code once more is worth nothing, and neither is it without the attempt.
+        // The code can't be used again, nor without the pending sign-in's cookie.
         self.send(self.http.get(&back).header("cookie", &attempt)).await;
         self.send(self.http.get(&back)).await;
         session
@@ -169,7 +169,7 @@ impl Story {
         text
     }
 
-    /// A form that one of the pages holds.
+    /// A form of one of the pages.
     fn form(&self, session: &str, page: &str, path: &str, more: &str) -> RequestBuilder {
         let (_, token) = page.split_once("name=\"form_token\" value=\"").unwrap();
         let token = token.split('"').next().unwrap();
@@ -181,7 +181,7 @@ impl Story {
     }
 }
 
-/// A person governs an agent, by JSON and by pages; the agent pays, asks, is refused.
+/// A person manages an agent, by JSON and by pages; the agent pays, asks, is refused.
 async fn people_and_their_agent(story: &Story) -> TestAgent {
     let world = &story.world;
     let session = story.sign_in().await;
@@ -239,7 +239,7 @@ async fn people_and_their_agent(story: &Story) -> TestAgent {
     let hash = world.settle(&paid).await;
     let receipt = format!("/x402/settlements/{}", paid["settlement_id"].as_str().unwrap());
     let proof = json!({"payment_response_header": {"payment-response": {"transaction": hash}}, "tx_hash": hash});
-    // A payment that stands where its receipt belongs is not told back.
+    // A payment sent in place of its receipt is not echoed.
     let misplaced = json!({"payment_response_header": paid["payment"]["header_value"]});
     story
         .json(
@@ -287,7 +287,7 @@ async fn people_and_their_agent(story: &Story) -> TestAgent {
     ] {
         story.page(&session, page).await;
     }
-    // A key that a page made is shown on that page.
+    // A key that was created on a page is shown on that page.
     let page = format!("/dashboard{}", path(""));
     let html = story.page(&session, &page).await;
     let version = story.json(200, as_owner(Method::GET, &path(""))).await["version"].clone();
@@ -360,7 +360,7 @@ async fn operators(story: &Story) {
     story.json(200, as_operator(Method::GET, &path)).await;
 }
 
-/// Everything in the wrong place, and half of everything.
+/// Values in the wrong place, and incomplete ones.
 async fn mistakes(story: &Story, agent: &TestAgent) {
     let world = &story.world;
     let owner = world.person(&DEMO_OWNER);
@@ -455,7 +455,7 @@ async fn mistakes(story: &Story, agent: &TestAgent) {
         .json(400, edit(Method::POST, "/rules").header("if-match", "*").json(&listed))
         .await;
 
-    // And something that is our own fault: a record that can't be read.
+    // And an internal error: a record that can't be read.
     let key_of_record = |sk: &str| [("pk", format!("A#{}", agent.id)), ("sk", sk.to_owned())];
     let record = key_of_record("#").map(|(name, text)| (name.to_owned(), AttributeValue::S(text)));
     let broken = world
@@ -526,7 +526,7 @@ async fn no_secret_is_found_in_the_logs_the_tables_or_an_error() {
         assert!(!items.is_empty(), "{table} is empty: is this test still looking?");
         tables.extend(items.into_iter().map(|item| text_of(&AttributeValue::M(item)) + "\n"));
     }
-    // Of a key the digest is kept, in bytes.
+    // Of a key the digest is stored, in bytes.
     let (_, secret) = agent.key.split_once(':').unwrap();
     let digest: String = SecretDigest::of(secret)
         .as_bytes()

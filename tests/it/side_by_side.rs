@@ -1,12 +1,12 @@
-//! What is read and asked side by side, before it is known what it will be good for: a wallet's balance, and what belongs
-//! to the service that the copy of the catalog names. None of it may decide about anything else.
+//! What is read concurrently, before it is known whether it is needed: a wallet's balance, and the rows of the service
+//! that the copy of the catalog names. None of it may decide about another wallet or service.
 
 use purser_domain::{SpendPolicy, Wallet};
 use purser_tests::{World, body_of, fresh_key, measure, operation_entry, payment_entry, service_entry, units};
 use reqwest::Method;
 use serde_json::Value;
 
-/// Longer than the copy of the catalog is used unasked.
+/// The copy of the catalog is due for a check after less than this.
 const DUE: u32 = 6;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -16,7 +16,7 @@ async fn a_balance_counts_for_the_wallet_that_it_was_asked_for() {
     let rich = world.stack.ledger.agent(agent.id).await.unwrap().unwrap().wallet;
     let allowed = async || world.authorize(&agent, &body_of(world.offer(1))).await;
     allowed().await.ok();
-    // No edit of ours moves a wallet; were there one, what was remembered must not speak for the new wallet.
+    // No edit of ours changes a wallet; if one did, a remembered balance must not be used for the new wallet.
     let index = world.stack.ledger.next_wallet_index().await.unwrap();
     let address = world.stack.seed.wallet(index).unwrap().address();
     world
@@ -40,7 +40,7 @@ async fn a_stranger_makes_nobody_ask_for_a_balance() {
     assert_eq!(measured.sequence(), [["BatchGetItem", "Query", "UpdateItem"]]);
 }
 
-/// A call that is repeated, or refused before it comes down to the balance, is asked for in vain once and not twice.
+/// After a call that is repeated, or refused before it needs the balance, the next one does not read it early.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_balance_is_asked_for_early_where_it_counted_the_last_time() {
     let world = World::metered().await;
@@ -72,7 +72,7 @@ async fn whoever_was_refused_makes_nobody_ask_for_a_balance_again() {
     let agent = world.agent(SpendPolicy::column_defaults(), vec![]).await;
     let authorize = async || measure(&world, world.authorize(&agent, &body_of(world.offer(1)))).await;
     authorize().await.1.ok();
-    // In this environment nobody knows of it yet.
+    // This environment has not seen it yet.
     let now = world.now();
     world
         .edit(&agent, |agent| {
@@ -92,8 +92,8 @@ async fn whoever_was_refused_makes_nobody_ask_for_a_balance_again() {
     assert_eq!(measured.sequence(), [["BatchGetItem", "Query", "UpdateItem"]]);
 }
 
-/// An address that has gone from one service to another is judged under the other's policy, though the copy of the
-/// catalog, by which the reads began, still named the first.
+/// A URL that has moved from one service to another is judged by the other's policy, though the copy of the catalog,
+/// from which the reads began, still named the first.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_has_changed_meanwhile_is_judged_by_its_own_policy() {
     const ADDRESS: &str = "https://moved.example/x";

@@ -1,5 +1,5 @@
-//! The rolling window is exact, through HTTP, with the clock moved by hand. However many payments are in it, and of
-//! budgets: `shared/store/tests/store/windows.rs` and `budgets.rs`.
+//! The rolling window is exact, through HTTP, with a clock moved by the test. For many payments, and for budgets:
+//! `shared/store/tests/store/windows.rs` and `budgets.rs`.
 
 use purser_domain::{Duration, SpendPolicy, Timestamp};
 use purser_tests::{Answer, World, body_of, dollars, units};
@@ -16,7 +16,7 @@ fn daily(cap: u64) -> SpendPolicy {
 }
 
 fn micros(micros: i64) -> Duration {
-    // The API of durations has no fractions of a second; instants do.
+    // Durations have whole seconds only; instants have microseconds.
     Timestamp::from_micros(micros).unwrap().since(Timestamp::EPOCH)
 }
 
@@ -71,7 +71,7 @@ async fn an_amount_counts_until_a_day_has_passed_and_is_free_at_that_instant() {
     world.authorize(&agent, &body_of(world.offer(dollars(1)))).await.ok();
 }
 
-/// Nothing is read for a batch that is evicted but the window: so thousands take seconds.
+/// A batch that is evicted needs no reads but the window: so thousands take seconds.
 #[tokio::test(flavor = "multi_thread")]
 async fn however_much_has_rolled_out_a_large_payment_fits_within_one_call() {
     let world = World::watched().await;
@@ -102,7 +102,7 @@ async fn who_has_no_time_left_for_what_has_rolled_out_comes_back_and_goes_on_fro
     world.add_entries(&agent, 1_990).await;
     world.pass(86_400);
     let large = body_of(world.offer(dollars(9)));
-    // Nine seconds pass in each thousandth of one.
+    // Nine seconds of the test clock pass in each millisecond.
     let hurried = async |call: Pin<Box<dyn Future<Output = Answer> + '_>>| {
         let hurry = async {
             loop {
@@ -117,7 +117,7 @@ async fn who_has_no_time_left_for_what_has_rolled_out_comes_back_and_goes_on_fro
     };
 
     let before = world.footprint().await;
-    // What it has to read is bounded, and less than what a call has to clear.
+    // Its reads are bounded, and fewer than what a call has to evict.
     assert_eq!(world.check(&agent, &large).await.ok()["would_authorize"], true);
     assert_eq!(world.footprint().await, before, "a preflight writes nothing");
     let mut left = before.entries;

@@ -1,4 +1,4 @@
-//! What each operation costs through the real functions, and what it may cost: the budgets of `docs/data-model.md`.
+//! The measured cost of each operation through the real functions, and its budget: the budgets of `docs/data-model.md`.
 
 use crate::{Answer, Measured, TestAgent, World, body_of, dollars, measure, units};
 use purser_domain::{ApprovalId, SpendPolicy};
@@ -7,31 +7,31 @@ use purser_store::ApprovalDecision;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-/// What one operation may cost.
+/// The budget of one operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     /// Read units.
     pub read: u64,
-    /// Write units, the throttle's counter included.
+    /// Write units, including the throttle's counter.
     pub write: u64,
-    /// Every call of the database and of the node, in rounds: those of one round are made side by side, and a round waits
-    /// for the one before it. The throttle's counter is an `UpdateItem` of the first round.
+    /// Every call of the database and of the node, in rounds: calls of one round are made concurrently, and a round
+    /// waits for the one before it. The throttle's counter is an `UpdateItem` of the first round.
     pub rounds: &'static [&'static [&'static str]],
 }
 
-/// An operation: what it cost, and what it may cost.
+/// An operation with its cost and its budget.
 pub struct Cost {
     /// Its name.
     pub name: &'static str,
-    /// What it cost.
+    /// Its cost.
     pub measured: Measured,
-    /// What it may cost.
+    /// Its budget.
     pub budget: Budget,
 }
 
 impl Cost {
-    /// What is over the budget, in words; `None` when nothing is. A call may be missing, or be made in an earlier round
-    /// than it may be; no call may be added or made later.
+    /// What exceeds the budget, as text; `None` when nothing does. A call may be missing, or be made in an earlier
+    /// round; no call may be added or made later.
     pub fn excess(&self) -> Option<String> {
         let Budget { read, write, rounds } = self.budget;
         let (units, found) = (self.measured.units, self.measured.sequence());
@@ -53,7 +53,7 @@ impl Cost {
     }
 }
 
-/// Takes one such call off the list; false when there is none.
+/// Removes one such call from the list; false if there is none.
 fn take(left: &mut Vec<&str>, call: &str) -> bool {
     let at = left.iter().position(|allowed| *allowed == call);
     at.map(|at| left.swap_remove(at)).is_some()
@@ -63,27 +63,28 @@ const fn budget(read: u64, write: u64, rounds: &'static [&'static [&'static str]
     Budget { read, write, rounds }
 }
 
-/// What a decision reads.
+/// The reads of a decision.
 const READS: &[&str] = &["BatchGetItem", "Query", "UpdateItem"];
-/// The same where the agent's last call came down to its balance, which is therefore asked for beside it.
+/// The same if the agent's last decision needed its balance, which is therefore read concurrently.
 const READS_AND_BALANCE: &[&str] = &["BatchGetItem", "Query", "UpdateItem", "eth_call"];
 
 const FIRST_ALLOW: Budget = budget(
     3,
     9 + 2,
-    // The use of a key is noted once a minute, beside whatever goes on.
+    // The use of a key is written once a minute, in the background.
     &[READS, &["eth_call"], &["TransactWriteItems", "UpdateItem"]],
 );
 const ALLOW: Budget = budget(3, 9 + 1, &[READS_AND_BALANCE, &["TransactWriteItems"]]);
-/// Of a call after which another was to be expected; of the ones that follow, without the balance.
+/// For the first replay after a call that read the balance; later ones don't read it.
 const REPLAY: Budget = budget(3, 1, &[READS_AND_BALANCE]);
 const REPLAY_AGAIN: Budget = budget(3, 1, &[READS]);
-/// The set of what waits is written with the approval.
+/// The set of open approvals is written with the approval.
 const ESCALATION: Budget = budget(3, 9 + 1, &[READS, &["TransactWriteItems"]]);
 const APPROVED_RETRY: Budget = budget(4, 11 + 1, &[READS, &["eth_call"], &["TransactWriteItems"]]);
-/// The window and the idempotency key are looked at again before it is said.
+/// The window and the idempotency record are read again before the denial.
 const DAILY_DENIAL: Budget = budget(5, 1 + 1, &[READS_AND_BALANCE, &["GetItem", "GetItem"], &["PutItem"]]);
-/// The same where more than a thousand payments would have to leave the window first: a page more, however many they are.
+/// The same if more than a thousand window entries would have to be evicted first: one page more, however many there
+/// are.
 pub const LONG_DENIAL: Budget = budget(
     5 + 45,
     1 + 1,
@@ -91,7 +92,7 @@ pub const LONG_DENIAL: Budget = budget(
 );
 const BLOCK: Budget = budget(3, 1 + 1, &[READS, &["PutItem"]]);
 const CHECK: Budget = budget(2, 1 + 1, &[READS_AND_BALANCE, &["PutItem"]]);
-/// Who calls, the settlement, and whether the transaction has confirmed another one.
+/// The caller, the settlement, and whether the transaction has confirmed another one.
 const COMPLETE: Budget = budget(
     3,
     6 + 1,
@@ -104,18 +105,18 @@ const COMPLETE: Budget = budget(
 );
 const COMPLETE_AGAIN: Budget = budget(3, 1, &[&["BatchGetItem", "UpdateItem"]]);
 const RECEIPT: Budget = budget(2, 1, &[&["BatchGetItem", "UpdateItem"]]);
-/// A page of receipts is some four units where rows are half a kilobyte. A stranger makes nobody read them.
+/// A page of receipts is some four units, with rows of half a kilobyte. Strangers can't cause such reads.
 const LIST: Budget = budget(5, 1, &[&["BatchGetItem", "UpdateItem"], &["Query"]]);
 const POLL: Budget = budget(2, 1, &[&["BatchGetItem", "UpdateItem"]]);
 const ME: Budget = budget(1, 1, &[&["GetItem", "UpdateItem"]]);
 /// A hundred markers and policies: a unit for each policy, since a batch counts items one by one.
 const SERVICES: Budget = budget(105, 1, &[&["GetItem", "UpdateItem"], &["Query"], &["BatchGetItem"]]);
 const POLICY: Budget = budget(2, 1, &[READS]);
-/// Nothing at all: the copy in memory.
+/// No calls: the copy in memory.
 const CATALOG: Budget = budget(0, 0, &[]);
-/// The list of what waits, which an open page asks for every few seconds: the index, each of two agents with its set of
-/// what may wait, the approval, and beside one another its policy and its window, in which nothing counts. The person is
-/// counted first.
+/// The list of open approvals, which an open page polls every few seconds: the index; each of two agents with its set
+/// of possibly open approvals; the approval; and concurrently its policy and its empty window. The person is counted
+/// first.
 const WAITING: Budget = budget(
     8,
     1,
@@ -138,7 +139,7 @@ pub fn judged_policy() -> SpendPolicy {
     }
 }
 
-/// Operations that are being carried out, and what they cost.
+/// The operations that have run, with their costs.
 struct Bill<'a> {
     world: &'a World,
     costs: Vec<Cost>,
@@ -152,8 +153,8 @@ impl Bill<'_> {
     }
 }
 
-/// Runs every operation of an agent, of the catalog, and of a page that polls, and tells what each cost. The world has to
-/// be a metered one, and the agent, which nobody has called as yet, under [`judged_policy`].
+/// Runs every operation of an agent, of the catalog, and of a polling page, and returns what each cost. The world must
+/// be metered, and the agent must not have been called yet and have [`judged_policy`].
 pub async fn every_operation(world: &World, agent: &TestAgent) -> Vec<Cost> {
     let costs = Vec::new();
     let mut bill = Bill { world, costs };
@@ -185,7 +186,7 @@ async fn payments(bill: &mut Bill<'_>, agent: &TestAgent) {
         .await;
     let approval = text(&asked.refused(402, "approval_required")["approval_id"]);
     let path = format!("/approvals/{approval}");
-    // This function, too, notes the use of a key once a minute, beside the counter and the read, and nobody waits for that.
+    // This function also writes the use of a key once a minute, in the background.
     let calls = world.proxy.as_ref().expect("a metered world").calls();
     calls.take();
     world.get(agent, &path).await.ok();
@@ -232,7 +233,7 @@ async fn receipts_and_services(bill: &mut Bill<'_>, agent: &TestAgent) {
     bill.add("list of receipts", LIST, world.get(agent, &agent.path("/settlements")))
         .await
         .ok();
-    // This function, too, notes the use of a key once a minute, beside the counter and the read, and nobody waits for that.
+    // This function also writes the use of a key once a minute, in the background.
     let calls = world.proxy.as_ref().expect("a metered world").calls();
     calls.take();
     world.get(agent, "/mcp/agents/me").await.ok();
@@ -273,7 +274,7 @@ async fn polled_page(bill: &mut Bill<'_>) {
             .get(url)
             .header("cookie", format!("purser-session={}", person.token))
     };
-    // The issuer's keys and the catalog's version are read by whoever comes first.
+    // The first caller reads the issuer's keys and the catalog's version.
     request().send().await.expect("an answer");
     let page = bill.add("poll of what waits", WAITING, request().send()).await;
     let page = page.expect("an answer");

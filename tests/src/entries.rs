@@ -1,4 +1,4 @@
-//! Entries of the catalog, as operators write them.
+//! Catalog entries, as operators write them.
 
 use crate::{World, fresh_key};
 use reqwest::Method;
@@ -20,7 +20,7 @@ pub fn service_entry(slug: &str, operations: &[Value]) -> Value {
     })
 }
 
-/// An operation that names no payment.
+/// An operation without a payment.
 pub fn operation_entry(slug: &str, endpoint: &str) -> Value {
     json!({
         "id": fresh_key(),
@@ -50,7 +50,7 @@ pub fn payment_entry(units: u64, pay_to: &str) -> Value {
 }
 
 impl World {
-    /// Enters a new service, and answers its id and what is there now.
+    /// Writes a new service, and returns its id and its record.
     pub async fn enter(&self, entry: &Value) -> (String, Value) {
         let id = fresh_key();
         let request = self.operators_request(Method::PUT, &format!("/internal/services/{id}"));

@@ -1,5 +1,5 @@
-//! A past, written straight into the tables: what an agent leaves behind with many payments and many services, without
-//! having to make them.
+//! History, written straight into the tables: the rows of an agent with many payments and many services, without making
+//! them.
 
 use crate::{TestAgent, World, fresh_key};
 use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
@@ -12,7 +12,7 @@ type Item = HashMap<String, AttributeValue>;
 const BATCH: usize = 25;
 
 impl World {
-    /// Gives the agent so many more settlements in the window of its only service, each a copy of its latest one with its
+    /// Adds so many more settlements to the window of the agent's only service, each a copy of its latest one with its
     /// key and its entry: they all count, and there is nothing to evict.
     pub async fn add_settlements(&self, agent: &TestAgent, count: usize) {
         let rows = self.rows_with(&format!("A#{}", agent.id)).await;
@@ -52,8 +52,8 @@ impl World {
         self.add_to_total(&window, &entry, count).await;
     }
 
-    /// Puts so many more entries into the window of the agent's only service, each a copy of its latest one, as of
-    /// [`first_of_history`].
+    /// Adds so many more entries to the window of the agent's only service, each a copy of its latest one, from
+    /// [`first_of_history`] on.
     pub async fn add_entries(&self, agent: &TestAgent, count: usize) {
         let settlement = newest(&self.rows_with(&format!("A#{}", agent.id)).await, "S#");
         let window = format!("L#{}#{}", agent.id, text(&settlement, "svc"));
@@ -90,7 +90,7 @@ impl World {
         update.send().await.expect("the window's total");
     }
 
-    /// Enables so many more services, which are in no catalog, under the policy that the agent has for `slug`.
+    /// Enables so many more services, which are not in the catalog, with the policy that the agent has for `slug`.
     pub async fn add_services(&self, agent: &TestAgent, slug: &str, count: usize) {
         let service = self.service(slug).await.id;
         let head = self.rows_with(&format!("L#{}#{service}", agent.id)).await;
@@ -116,8 +116,8 @@ impl World {
         self.write_rows("LedgerTable", items).await;
     }
 
-    /// Fills a table of the catalog's form with so many copies of a service, each with a slug, an address and ids of its
-    /// own, and with everything that the catalog has.
+    /// Fills a table of the catalog's schema with so many copies of a service, each with its own slug, URL and ids, and
+    /// with everything that the catalog has.
     pub async fn fill_catalog(&self, table: &str, slug: &str, count: usize) {
         let everything = self.scan("CatalogTable").await;
         let pattern = everything.iter().find(|item| {
@@ -177,12 +177,12 @@ impl World {
     }
 }
 
-/// When the first of [`World::add_settlements`] was authorized; each of the others a microsecond after the one before.
+/// When the first of [`World::add_settlements`] was authorized; each next one is a microsecond later.
 pub fn first_of_history(now: Timestamp) -> Timestamp {
     Timestamp::from_micros(now.micros() - 3_600_000_000).expect("a time")
 }
 
-/// The last row whose sort key begins so.
+/// The last row whose sort key has this prefix.
 fn newest(rows: &[Item], prefix: &str) -> Item {
     let found = rows.iter().rev().find(|row| text(row, "sk").starts_with(prefix));
     found.unwrap_or_else(|| panic!("a row {prefix}")).clone()

@@ -1,6 +1,6 @@
-//! What the integration tests stand on: a running stack, agents with policies of their own, and the requests that an
-//! agent sends. Nothing here stands in for a part of the service: calls go over HTTP to the real functions, payments to
-//! the official SDK, transfers to a real node.
+//! What the integration tests use: a running stack, agents with their own policies, and the requests that an agent
+//! sends. No part of the service is faked: calls go over HTTP to the real functions, payments to the official SDK,
+//! transfers to a real node.
 
 mod costs;
 mod entries;

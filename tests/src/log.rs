@@ -1,4 +1,4 @@
-//! What this process logs, for tests that read it.
+//! The log of this process, for tests that read it.
 
 use purser_local::Listener;
 use std::io;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 pub struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    /// Keeps all that is logged from now on. `directives` are those of `LOG_LEVEL`.
+    /// Records everything logged from now on. `directives` are those of `LOG_LEVEL`.
     pub fn start(directives: &str) -> Self {
         let log = Self::default();
         let writer = log.clone();
@@ -17,7 +17,7 @@ impl Log {
         log
     }
 
-    /// All of it.
+    /// All lines.
     pub fn text(&self) -> String {
         String::from_utf8(self.0.lock().expect("not poisoned").clone()).expect("UTF-8")
     }

@@ -3,7 +3,7 @@
 use purser_local::NETWORK;
 use serde_json::{Value, json};
 
-/// What a requirement asks.
+/// The terms of a requirement.
 #[derive(Clone, Debug)]
 pub struct Offered {
     /// Micro-units.

@@ -1,5 +1,5 @@
-//! People in the tests: they call as a browserless client does, with a session token of the stack's own issuer. And
-//! operators, who have the internal token.
+//! People in the tests: they call the API with a session token of the stack's own issuer. And operators, who have the
+//! internal token.
 
 use crate::{Answer, TestAgent, World, dollars};
 use purser_domain::AgentId;
@@ -27,7 +27,7 @@ impl World {
         self.call(Method::GET, path, Some(&person.token), None).await
     }
 
-    /// A write as that person, whatever the version is by now.
+    /// A write as that person, with any version.
     pub async fn person_edits(&self, person: &Person, method: Method, path: &str, body: &Value) -> Answer {
         self.person_edits_version(person, method, path, "*", body).await
     }
@@ -44,18 +44,18 @@ impl World {
         Self::send(self.persons_edit(person, method, path, if_match).json(body)).await
     }
 
-    /// The request of a write, for whoever sends it from another task or with another body.
+    /// The request of a write, to send it from another task or with another body.
     pub fn persons_edit(&self, person: &Person, method: Method, path: &str, if_match: &str) -> RequestBuilder {
         self.persons_request(person, method, path).header("if-match", if_match)
     }
 
-    /// The request of a person, with nothing but the session.
+    /// The request of a person, with only the session.
     pub fn persons_request(&self, person: &Person, method: Method, path: &str) -> RequestBuilder {
         let request = self.http.request(method, format!("{}{path}", self.stack.base_url));
         request.bearer_auth(&person.token)
     }
 
-    /// An agent that the person makes: with a key, with money, and with the curated services without limits.
+    /// An agent that the person creates: with a key, with money, and with the curated services without limits.
     pub async fn agent_of(&self, person: &Person, name: &str) -> TestAgent {
         let made = self
             .person_edits(person, Method::POST, "/agents", &json!({"name": name}))
@@ -77,8 +77,8 @@ impl World {
         agent
     }
 
-    /// Everything that a person's list holds, page after page of `limit`, and how many pages it took. `path` may have a
-    /// query already.
+    /// All items of a person's list, read in pages of `limit`, and the number of pages. `path` may already have a
+    /// query.
     pub async fn pages_of(&self, person: &Person, path: &str, of: &str, limit: usize) -> (Vec<Value>, usize) {
         let (mut found, mut pages, mut next) = (Vec::new(), 0, String::new());
         let sign = if path.contains('?') { '&' } else { '?' };
@@ -103,13 +103,13 @@ impl World {
         Self::send(self.operators_request(Method::GET, path)).await
     }
 
-    /// A write as an operator, whatever the version is by now.
+    /// A write as an operator, with any version.
     pub async fn operator_edits(&self, method: Method, path: &str, body: &Value) -> Answer {
         let request = self.operators_request(method, path).header("if-match", "*");
         Self::send(request.json(body)).await
     }
 
-    /// The request of an operator, with nothing but the internal token.
+    /// The request of an operator, with only the internal token.
     pub fn operators_request(&self, method: Method, path: &str) -> RequestBuilder {
         let request = self.http.request(method, format!("{}{path}", self.stack.base_url));
         request.header("x-internal-token", &self.stack.internal_token)

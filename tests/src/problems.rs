@@ -1,10 +1,10 @@
-//! What a refused request is told about itself.
+//! The problems in the answer to a refused request.
 
 use crate::Answer;
 use serde_json::Value;
 
-/// The paths of all that is wrong with a body, of a 400 `invalid_request` or `<field>_required`: every entry of `details[]`
-/// has a path and words, and a slug that names a member says all where there are none. `of` says which request it was.
+/// The paths of all problems of a body, from a 400 `invalid_request` or `<field>_required`: every entry of `details[]`
+/// has a path and a message; without entries, the slug names the missing member. `of` names the request.
 #[track_caller]
 pub fn paths(answer: Answer, of: &str) -> Vec<String> {
     assert_eq!(answer.status, 400, "{of}: {}", answer.body);
@@ -24,7 +24,8 @@ pub fn paths(answer: Answer, of: &str) -> Vec<String> {
         entry["path"].as_str().expect("a text").to_owned()
     };
     let paths: Vec<String> = details.iter().map(entry).collect();
-    // The slug names a member that is missing, if one is; what a provider left out of its requirement is not ours to ask for.
+    // The slug names a missing member, if there is one; what a provider left out of its requirement is not the caller's
+    // to add.
     let required = details
         .iter()
         .zip(&paths)

@@ -1,10 +1,10 @@
-//! A function in a process of its own, as Lambda runs it: the function's real `main`, which asks Lambda's runtime API for
-//! events one at a time and hands each answer back there. It can be killed at any moment; the next event starts it again.
+//! A function in its own process, as in Lambda: the function's real `main`, which asks Lambda's runtime API for events
+//! one at a time and posts each answer there. It can be killed at any moment; the next event starts it again.
 //!
-//! All that it calls, it calls over proxies of its own. They see each call before it takes effect and after, and can kill
-//! the process there: by SIGKILL, so that nothing of it is cleaned up and nobody is told.
+//! All its calls go through its own proxies. These see each call before it takes effect and after, and can kill the
+//! process there: by SIGKILL, so that it can't clean up or notify anything.
 //!
-//! Deliberately elsewhere: what is around the function, which is the stack's (`World`).
+//! Deliberately elsewhere: the function's environment, which is the stack's (`World`).
 
 use crate::{Answer, World};
 use axum::body::Bytes;
@@ -28,27 +28,27 @@ use tokio::process::Command;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
-/// Which function, and the program that runs it: `env!("CARGO_BIN_EXE_function")` of whoever tests.
+/// Which function, and the program that runs it: the test's `env!("CARGO_BIN_EXE_function")`.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// The built `tests/src/bin/function.rs`.
     pub path: PathBuf,
     /// `payments`, `people` or `reconcile`.
     pub function: &'static str,
-    /// What the template gives it for one event.
+    /// The template's timeout for one event.
     pub time: Duration,
     /// The function's variables that differ from the stack's.
     pub environment: Vec<(&'static str, &'static str)>,
 }
 
-/// A request, as the gateway puts it into an event.
+/// A request, as in the gateway's event.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The method.
     pub method: Method,
     /// The path.
     pub path: String,
-    /// What follows `Bearer`.
+    /// The bearer token.
     pub bearer: String,
     /// `If-Match`.
     pub if_match: Option<String>,
@@ -68,7 +68,7 @@ impl Request {
         }
     }
 
-    /// The request as a write of what has this version.
+    /// The request as a write of a record with this version.
     pub fn editing(self, method: Method, if_match: &str) -> Self {
         Self {
             method,
@@ -116,7 +116,7 @@ impl Request {
     }
 }
 
-/// A function, its process while it has one, and what it calls.
+/// A function, its process while it runs, and what it calls.
 pub struct Process {
     /// The database.
     pub db: Proxy,
@@ -126,7 +126,7 @@ pub struct Process {
     environment: BTreeMap<String, String>,
     running: tokio::sync::Mutex<Option<Running>>,
     killer: Arc<Killer>,
-    /// Whether the next answer is lost, and the process with it.
+    /// Whether the next answer is lost and the process killed with it.
     loses_answer: Arc<AtomicBool>,
 }
 
@@ -134,7 +134,7 @@ async fn proxy(upstream: &str) -> Proxy {
     Proxy::start(upstream.to_owned(), ProxyConfig::default()).await
 }
 
-/// A proxy in front of the world's node; and one in front of its secrets, which says that the node is there.
+/// A proxy in front of the world's node; and one in front of its secrets, which points the node's URL to it.
 pub async fn node_front(world: &World) -> [Proxy; 2] {
     let stack = &world.stack;
     let node = proxy(&stack.rpc_url).await;
@@ -153,7 +153,7 @@ pub async fn node_front(world: &World) -> [Proxy; 2] {
     [node, secrets]
 }
 
-/// How a process is killed.
+/// Kills the process.
 #[derive(Debug, Default)]
 pub struct Killer {
     running: Mutex<Option<oneshot::Sender<()>>>,
@@ -161,21 +161,21 @@ pub struct Killer {
 }
 
 impl Killer {
-    /// Kills the process that runs now. Whatever it waits for is never answered.
+    /// Kills the running process. Its pending calls are never answered.
     pub fn kill(&self) {
         if let Some(running) = self.running.lock().expect("not poisoned").take() {
-            // It may have been killed just before.
+            // It may have just been killed.
             let _ = running.send(());
         }
     }
 
-    /// How many processes were killed so far.
+    /// How many processes have been killed.
     pub fn kills(&self) -> u32 {
         self.kills.load(SeqCst)
     }
 }
 
-/// One process, and its end of the runtime API.
+/// One process, and our end of its runtime API.
 struct Running {
     events: mpsc::Sender<Invocation>,
     dead: watch::Receiver<bool>,
@@ -188,7 +188,7 @@ impl Drop for Running {
     }
 }
 
-/// What a function made of an event: its answer, or the error that the call failed with.
+/// The result of an event: the function's answer, or the error that the call failed with.
 type Made = Result<Value, Value>;
 
 struct Invocation {
@@ -236,12 +236,12 @@ impl Process {
         Arc::clone(&self.killer)
     }
 
-    /// Kills the process instead of letting its next answer out.
+    /// Kills the process instead of delivering its next answer.
     pub fn kill_before_the_reply(&self) {
         self.loses_answer.store(true, SeqCst);
     }
 
-    /// Kills the process at each moment of a call to the database or the node that `choose` picks.
+    /// Kills the process at each moment of a database or node call that `choose` picks.
     pub fn kill_where(&self, choose: impl FnMut(&str, Moment) -> bool + Send + 'static) {
         let choose = Arc::new(Mutex::new(choose));
         for proxy in [&self.db, &self.node] {
@@ -256,21 +256,21 @@ impl Process {
         }
     }
 
-    /// Waits until nothing that a process called is still under way: what was sent on goes on after its death.
+    /// Waits until no call of a process is running: what was passed on continues after its death.
     pub async fn quiet(&self) {
         self.db.quiet().await;
         self.node.quiet().await;
     }
 
-    /// Kills no more, and lets everything through.
+    /// Stops killing, and passes everything on.
     pub fn spare(&self) {
         self.loses_answer.store(false, SeqCst);
         self.db.behave();
         self.node.behave();
     }
 
-    /// Sends a request to the function, starting it where it does not run; `None` when it died over it, be it for having
-    /// overrun its time, as in Lambda.
+    /// Sends a request to the function, starting it if it is not running; `None` if it died, also of a timeout, as in
+    /// Lambda.
     pub async fn send(&self, request: &Request) -> Option<Answer> {
         let made = self.invoke(request.event()).await?;
         Some(answer_of(
@@ -292,7 +292,7 @@ impl Process {
             let _ = running.dead.wait_for(|dead| *dead).await;
         };
         let told = async {
-            // What is never handed over is of a process that died.
+            // A result that was never delivered is of a process that died.
             match told.await {
                 Ok(made) => made,
                 Err(_) => std::future::pending().await,
@@ -309,7 +309,7 @@ impl Process {
         }
     }
 
-    /// Kills the process while it has nothing to do.
+    /// Kills the process while it is idle.
     pub async fn stop(&self) {
         if let Some(mut running) = self.running.lock().await.take() {
             self.killer.kill();
@@ -317,7 +317,7 @@ impl Process {
         }
     }
 
-    /// Sends a request until it is answered by a process that lives long enough.
+    /// Sends a request until a process lives long enough to answer it.
     pub async fn insist(&self, request: &Request) -> Answer {
         for _ in 0..100 {
             if let Some(answer) = self.send(request).await {
@@ -366,7 +366,7 @@ impl Process {
                     child.kill().await.expect("SIGKILL is sent");
                     killer.kills.fetch_add(1, SeqCst);
                 }
-                // Nobody has the process any more.
+                // The process has no owner any more.
                 () = died.closed() => {}
             }
             let _ = died.send(true);
@@ -437,7 +437,7 @@ async fn failure(State(desk): State<Arc<Desk>>, body: Bytes) -> StatusCode {
         .await
 }
 
-/// A function that can't start says so before it ends.
+/// A function that can't start reports it before it exits.
 async fn refusal(body: String) {
     panic!("the function did not start: {body}");
 }
@@ -449,7 +449,7 @@ impl Desk {
             std::future::pending::<()>().await;
         }
         if let Some(waiting) = self.waiting.lock().expect("not poisoned").take() {
-            // Whoever asked may have given up.
+            // The sender may have given up.
             let _ = waiting.send(made);
         }
         StatusCode::ACCEPTED

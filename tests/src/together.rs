@@ -1,10 +1,10 @@
-//! Calls at the same time.
+//! Concurrent calls.
 
 use crate::{Answer, TestAgent, World};
 use serde_json::Value;
 use std::future::Future;
 
-/// Runs calls at the same time and answers theirs in order.
+/// Runs calls concurrently and returns their answers in order.
 pub async fn together<F>(calls: Vec<F>) -> Vec<F::Output>
 where
     F: Future<Output: Send> + Send + 'static,

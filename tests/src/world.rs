@@ -21,30 +21,30 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// The user who owns the agents that tests make.
+/// The owner of the agents that tests create.
 pub const OWNER: &str = "tests";
 
-/// How long a transaction holds its items before a conflicting proxy.
+/// How long a transaction locks its items in a conflicting proxy.
 const HOLD: Duration = Duration::from_millis(4);
 
-/// How long calls take before a metering proxy: far more than it takes to make several, so that those overlap.
+/// The latency of calls through a metering proxy: far more than it takes to send several, so that those overlap.
 const LATENCY: Duration = Duration::from_millis(40);
 
-/// A stack of this test alone.
+/// A stack of this test only.
 pub struct World {
     /// The stack.
     pub stack: Stack,
-    /// A client without any state.
+    /// A stateless client.
     pub http: reqwest::Client,
-    /// Where a still clock stands, in microseconds; unused where the stack's own clock runs.
+    /// The time of a still clock, in microseconds; unused where the stack's own clock runs.
     still: Arc<AtomicI64>,
-    /// The proxy in front of the database, where there is one.
+    /// The proxy in front of the database, if any.
     pub proxy: Option<Proxy>,
-    /// The proxy in front of the chain's node, where there is one.
+    /// The proxy in front of the chain's node, if any.
     pub node_proxy: Option<Proxy>,
 }
 
-/// What was answered.
+/// An answer.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// The status.
@@ -61,27 +61,27 @@ impl Answer {
         self.body["error"].as_str().unwrap_or_default()
     }
 
-    /// The answer, which has to be a 200.
+    /// The body of an answer that must be 200.
     #[track_caller]
     pub fn ok(self) -> Value {
         assert_eq!(self.status, 200, "{}", self.body);
         self.body
     }
 
-    /// The answer, which has to be a 201.
+    /// The body of an answer that must be 201.
     #[track_caller]
     pub fn created(self) -> Value {
         assert_eq!(self.status, 201, "{}", self.body);
         self.body
     }
 
-    /// What `If-Match` has to say for an edit of what is answered.
+    /// The `If-Match` value for an edit of this record.
     #[track_caller]
     pub fn etag(&self) -> &str {
         self.headers["etag"].to_str().expect("a text")
     }
 
-    /// The answer, which has to be this error.
+    /// The body of an answer that must be this error.
     #[track_caller]
     pub fn refused(self, status: u16, slug: &str) -> Value {
         assert_eq!((self.status, self.slug()), (status, slug), "{}", self.body);
@@ -94,7 +94,7 @@ impl Answer {
     }
 }
 
-/// What is in the ledger: nothing of it may change under a refusal but the decisions.
+/// What the ledger contains: a refusal may change nothing of it but the decisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
     /// Settlement rows.
@@ -109,12 +109,12 @@ pub struct Footprint {
     pub keys: usize,
 }
 
-/// Every row of a table, by its key; of the ledger what [`Footprint`] counts, and all that it does not.
+/// Every row of a table, by its key: of the ledger, what [`Footprint`] counts and everything else.
 #[derive(Clone)]
 pub struct Rows(BTreeMap<[String; 2], String>);
 
 impl Rows {
-    /// What is not as it was: a line for each row that was added, removed or changed.
+    /// The differences: a line for each row that was added, removed or changed.
     pub fn changes_since(&self, before: &Self) -> Vec<String> {
         let keys: BTreeSet<&[String; 2]> = before.0.keys().chain(self.0.keys()).collect();
         let pairs = keys.into_iter().map(|key| (key, before.0.get(key), self.0.get(key)));
@@ -125,7 +125,7 @@ impl Rows {
     }
 }
 
-/// A value's text, the same for equal values.
+/// A value as text, equal for equal values.
 pub fn plain(value: &AttributeValue) -> String {
     match value {
         AttributeValue::M(members) => {
@@ -142,24 +142,24 @@ pub fn plain(value: &AttributeValue) -> String {
 pub struct TestAgent {
     /// Its id.
     pub id: AgentId,
-    /// Its key, whole.
+    /// The whole key.
     pub key: String,
     /// Its wallet.
     pub wallet: String,
 }
 
 impl TestAgent {
-    /// The path of what is below the agent.
+    /// A path below the agent's.
     pub fn path(&self, below: &str) -> String {
         format!("/agents/{}{below}", self.id)
     }
 
-    /// Which of the agent's keys its key is.
+    /// The id of the agent's key.
     pub fn key_id(&self) -> &str {
         key_id_of(&self.key)
     }
 
-    /// The agent, calling with another key of its own.
+    /// The agent, using another of its keys.
     pub fn with_key(&self, key: &Value) -> Self {
         Self {
             key: key.as_str().expect("a key").to_owned(),
@@ -168,13 +168,13 @@ impl TestAgent {
     }
 }
 
-/// The number in a key: the last sixteen digits of its public half.
+/// The id in a key: the last sixteen digits of its public half.
 pub fn key_id_of(key: &str) -> &str {
     let (public, _) = key.split_once(':').expect("two halves");
     public.get(public.len() - 16..).expect("sixteen digits")
 }
 
-/// The number of micro-units in so many dollars.
+/// So many dollars in micro-units.
 pub const fn dollars(dollars: u64) -> u64 {
     dollars * 1_000_000
 }
@@ -184,7 +184,7 @@ pub fn units(units: u64) -> Amount {
     Amount::from_units(units).expect("an amount")
 }
 
-/// A key that nobody has used.
+/// A fresh key.
 pub fn fresh_key() -> String {
     uuid::Uuid::new_v4().to_string()
 }
@@ -200,7 +200,7 @@ pub fn body_of(requirement: Value) -> Value {
     })
 }
 
-/// The services of which [`body_of`] calls an operation, by whatever name it gives; their categories; the operations' ids.
+/// The services whose operations [`body_of`] calls, by slug; their categories; the operations' ids.
 const ANYTHING: [(&str, &str, &str); 4] = [
     ("lab-reports", "finance", "6f0f5d4c-5d0c-4d57-9d7a-0c6b7d8f3a11"),
     ("lab-scrape", "scrape", "6f0f5d4c-5d0c-4d57-9d7a-0c6b7d8f3a12"),
@@ -208,7 +208,7 @@ const ANYTHING: [(&str, &str, &str); 4] = [
     ("lab-weather", "data", "6f0f5d4c-5d0c-4d57-9d7a-0c6b7d8f3a14"),
 ];
 
-/// An operation that several services list: whatever its provider asks may be paid, and the name says whose it is.
+/// An operation that several services list: any price may be paid, and the name decides which service it is.
 fn anything(category: &str, id: &str) -> Value {
     json!({
         "id": id,
@@ -226,7 +226,7 @@ fn anything(category: &str, id: &str) -> Value {
     })
 }
 
-/// A proxy of this configuration for a stack to put in front of something, and where it will be found.
+/// A proxy of this configuration for a stack to put in front of something, and the receiver of its handle.
 fn front(config: ProxyConfig) -> (Front, oneshot::Receiver<Proxy>) {
     let (sender, receiver) = oneshot::channel();
     let front = move |upstream: String| -> Pin<Box<dyn Future<Output = String> + Send>> {
@@ -241,12 +241,12 @@ fn front(config: ProxyConfig) -> (Front, oneshot::Receiver<Proxy>) {
 }
 
 impl World {
-    /// A stack whose clock runs.
+    /// A stack with a running clock.
     pub async fn start() -> Self {
         Self::with(Options::default()).await
     }
 
-    /// A stack whose clock stands where the test puts it: at first, at the system's time.
+    /// A stack with a clock that only tests move, starting at the system's time.
     pub async fn still() -> Self {
         Self::still_with(Options::default()).await
     }
@@ -266,7 +266,7 @@ impl World {
         (still, Some(clock))
     }
 
-    /// A stack whose database answers as DynamoDB does when transactions meet.
+    /// A stack whose database answers conflicting transactions as DynamoDB does.
     pub async fn conflicted() -> Self {
         Self::proxied(ProxyConfig {
             hold: Some(HOLD),
@@ -275,8 +275,8 @@ impl World {
         .await
     }
 
-    /// A stack whose calls of the database and of the node can be counted: see [`crate::measure`]. Its clock stands still,
-    /// so that nothing is due in between.
+    /// A stack that counts the calls of the database and of the node: see [`crate::measure`]. Its clock does not move,
+    /// so nothing expires in between.
     pub async fn metered() -> Self {
         let config = ProxyConfig {
             latency: LATENCY,
@@ -316,7 +316,7 @@ impl World {
         Self::proxied_with(config, Options::default()).await
     }
 
-    /// A stack whose calls of the database can be counted and whose clock stands still, so that nothing but requests calls.
+    /// A stack that counts the calls of the database and whose clock does not move, so that only requests make calls.
     pub async fn watched() -> Self {
         let (still, clock) = Self::still_clock();
         Self {
@@ -345,9 +345,9 @@ impl World {
         }
     }
 
-    /// A stack with these options. Where `PURSER_RECORD` names a file, what its functions call is written there, unless
-    /// they are given other tables than the template's; where `PURSER_LOGS` names a folder, what they log and what they
-    /// must not.
+    /// A stack with these options. If `PURSER_RECORD` names a file, the AWS calls of its functions are recorded there,
+    /// unless they use other tables than the template's; if `PURSER_LOGS` names a folder, so are what they log and what
+    /// they must not log.
     pub async fn with(options: Options) -> Self {
         let tables_differ = options.environment.keys().any(|name| name.ends_with("_TABLE"));
         let record = Env::process()
@@ -383,12 +383,12 @@ impl World {
         }
     }
 
-    /// Moves the still clock to an instant.
+    /// Sets the still clock.
     pub fn set_clock(&self, at: Timestamp) {
         self.still.store(at.micros(), Ordering::SeqCst);
     }
 
-    /// Lets so many seconds pass on the still clock.
+    /// Advances the still clock by so many seconds.
     pub fn pass(&self, seconds: u32) {
         self.set_clock(self.now().after(Length::from_secs_u32(seconds)));
     }
@@ -452,7 +452,7 @@ impl World {
         );
     }
 
-    /// Gives the agent a policy for a service, enabling it.
+    /// Enables a service for the agent with a policy.
     pub async fn enable(&self, agent: &TestAgent, slug: &str, policy: SpendPolicy) {
         self.put_policy(agent, slug, true, policy).await;
     }
@@ -508,7 +508,7 @@ impl World {
         })
     }
 
-    /// One call.
+    /// Makes one call.
     pub async fn call(&self, method: Method, path: &str, key: Option<&str>, body: Option<&Value>) -> Answer {
         let mut request = self.http.request(method, format!("{}{path}", self.stack.base_url));
         if let Some(key) = key {
@@ -520,7 +520,7 @@ impl World {
         Self::send(request).await
     }
 
-    /// Sends a request and reads the answer, which has to be JSON or empty.
+    /// Sends a request and reads the answer, which must be JSON or empty.
     pub async fn send(request: reqwest::RequestBuilder) -> Answer {
         let response = request.send().await.expect("an answer");
         let (status, headers) = (response.status(), response.headers().clone());
@@ -552,7 +552,7 @@ impl World {
         self.post(agent, "/x402/authorize", body).await
     }
 
-    /// POST /x402/check for the same payment as an authorize body, under a fresh replay key.
+    /// POST /x402/check for the same payment as an authorize body, with a fresh replay key.
     pub async fn check(&self, agent: &TestAgent, body: &Value) -> Answer {
         let mut body = body.clone();
         let fields = body.as_object_mut().expect("an object");
@@ -568,7 +568,7 @@ impl World {
             .await
     }
 
-    /// What a person says now.
+    /// A person's decision now.
     pub fn ruling(&self) -> Ruling {
         Ruling {
             at: self.now(),
@@ -589,7 +589,7 @@ impl World {
         assert!(matches!(resolved, Resolved::Done(_)), "{resolved:?}");
     }
 
-    /// Carries an authorized payment out on chain, as a facilitator would, and answers the transaction's hash.
+    /// Makes an authorized payment on chain, as a facilitator would, and returns the transaction's hash.
     pub async fn settle(&self, authorized: &Value) -> String {
         let transfer = transfer_of(authorized).to_vec();
         self.stack
@@ -599,7 +599,7 @@ impl World {
             .expect("a transaction")
     }
 
-    /// What is in the ledger now.
+    /// What the ledger contains now.
     pub async fn footprint(&self) -> Footprint {
         let mut footprint = Footprint::default();
         for item in self.scan("LedgerTable").await {
@@ -643,7 +643,7 @@ impl World {
         pages.collect::<Result<_, _>>().await.expect("a scan")
     }
 
-    /// Every row of the ledger but the preflights' replay keys.
+    /// Every row of the ledger except the preflights' replay keys.
     pub async fn rows(&self) -> Rows {
         let Rows(mut rows) = self.rows_of("LedgerTable").await;
         rows.retain(|[pk, _], _| !pk.starts_with("R#"));

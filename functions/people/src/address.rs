@@ -1,8 +1,8 @@
-//! An address of ours: a path, and what it is asked with.
+//! A URL path of ours with its query parameters.
 
 use url::form_urlencoded;
 
-/// The path with those of the parameters that have a value.
+/// The path with a query of the parameters that have a value.
 pub(crate) fn address(path: &str, parameters: impl IntoIterator<Item = (&'static str, Option<String>)>) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
     for (name, value) in parameters {

@@ -1,10 +1,10 @@
-//! Cursors: a place in a list, as text. What it means is ours; callers only hand back what a page gave them.
+//! Cursors: a place in a list, as text. The text is opaque: callers only send back what a page gave them.
 
 use purser_domain::{ApprovalId, Timestamp};
 use purser_store::ApprovalPlace;
 use uuid::Uuid;
 
-/// What a list that is handed another text says.
+/// The error for a text that is no cursor.
 pub(crate) const FORM: &str = "must be the `next_cursor` of an earlier answer";
 
 /// A place in a list of decisions or settlements.

@@ -1,4 +1,4 @@
-//! SHA-256 in hexadecimal: what tells one text from another, and spares a browser what it has.
+//! SHA-256 in hexadecimal, for asset paths, entity tags and form tokens.
 
 use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header},
@@ -7,7 +7,7 @@ use axum::{
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 
-/// The digest of several parts, one after the other: sixty-four digits.
+/// The digest of several parts, concatenated: sixty-four digits.
 pub(crate) fn digest(parts: &[&[u8]]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
@@ -20,13 +20,13 @@ pub(crate) fn digest(parts: &[&[u8]]) -> String {
     })
 }
 
-/// An entity tag for a body: half of the digest, since 128 bits tell any two bodies apart.
+/// An entity tag for a body: half of the digest, since 128 bits are enough to distinguish any two bodies.
 pub(crate) fn entity_tag(body: &str) -> String {
     let digest = digest(&[body.as_bytes()]);
     format!("\"{}\"", digest.get(..32).unwrap_or(&digest))
 }
 
-/// The body under its entity tag, or 304 where the browser says that it holds this very one (RFC 9110 §13.1.2).
+/// The body with its entity tag, or 304 if the browser already has this version (RFC 9110 §13.1.2).
 pub(crate) fn unless_held(request: &HeaderMap, tag: &str, body: impl IntoResponse) -> Response {
     let held = request.get(header::IF_NONE_MATCH).is_some_and(|held| held == tag);
     let mut response = if held {

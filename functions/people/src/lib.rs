@@ -6,11 +6,12 @@
 //! pages/ ─▶ session/  ─parse─▶
 //! ```
 //!
-//! Files depend on each other from left to right only. The operations are what can be done, once for both: one file per
-//! thing, each an `impl Dashboard`. They take an agent only as [`ops::owned::Owned`], which the check of its owner makes, and
-//! every write the version that it is meant for. The session is who looks at a page, and what a form has to show.
+//! Files depend on each other from left to right only. The operations are shared by both: one file per resource, each
+//! an `impl Dashboard`. They take an agent only as [`ops::owned::Owned`], which only the ownership check creates, and
+//! every write takes the version that it expects. The session is who is signed in to a page, and what a form must
+//! carry.
 //!
-//! Nothing here signs: addresses come from the wallets' public half, and the balance from the chain.
+//! Nothing here signs: addresses come from the wallets' extended public key, and the balance from the chain.
 
 mod address;
 mod api;
@@ -38,8 +39,8 @@ pub fn openapi() -> OpenApi {
     api::description()
 }
 
-/// The group, ready to serve: configuration and secrets are read, the issuer's keys asked for, and the first connections
-/// opened, before the first request is there.
+/// The group's router. Configuration and secrets are read, the issuer's keys fetched, and the first connections opened
+/// before the first request.
 pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let Boot {
         mut env,
@@ -64,7 +65,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let ([xpub, rpc_url], sessions, _warm) = tokio::try_join!(
         secrets,
         Sessions::new(settings.sessions, now),
-        // The first read opens the connection; a catalog that can't be read yet is asked for again by the first call.
+        // The first read opens the connection; a catalog that can't be read yet is read again by the first call.
         async { Ok(catalog.current(now).await.ok()) },
     )?;
     // A balance is read from the newest block, so no depth matters.

@@ -1,17 +1,17 @@
-//! Lists, newest first, a page at a time.
+//! Pagination of lists, newest first.
 //!
-//! A row has a place in its list, which never changes, and the place of the last row that was looked at leads on to the
-//! next page. Where only some rows are wanted, the rest are read and left out: up to [`READS`] times [`READ_AT_ONCE`] of
-//! them, so that a page can hold fewer rows than were asked for and still lead on.
+//! A row has a place in its list, which never changes; the place of the last row read is the cursor of the next page.
+//! Where rows are filtered, the others are read and left out: up to [`READS`] times [`READ_AT_ONCE`] rows, so a page
+//! can have fewer rows than were asked for and still have a next one.
 
 use purser_domain::Result;
 
-/// Some of a list.
+/// One page of a list.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Page<T, P> {
     /// The rows, newest first.
     pub(crate) items: Vec<T>,
-    /// Where to go on; `None` at the end of the list.
+    /// Where the next page begins; `None` at the end of the list.
     pub(crate) next: Option<P>,
 }
 
@@ -24,14 +24,14 @@ pub(crate) struct Slice<P> {
     pub(crate) limit: u32,
 }
 
-/// What is to be done with a row.
+/// What to do with a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filter {
-    /// It is asked for.
+    /// Include it.
     Keep,
-    /// It is left out.
+    /// Leave it out.
     Skip,
-    /// It is left out, and so is everything older.
+    /// Leave it out, with everything older.
     Stop,
 }
 
@@ -42,13 +42,13 @@ impl Filter {
     }
 }
 
-/// How many rows are read at once, at most.
+/// How many rows are read in one call, at most.
 pub(crate) const READ_AT_ONCE: u32 = 100;
-/// How many times rows are read for one page, at most.
+/// How many read calls are made for one page, at most.
 pub(crate) const READS: u32 = 10;
 
-/// The page of `slice` of the rows that `filter` keeps; `None` where all are wanted. Rows are read `reads` times at most. `read`
-/// reads so many of the newest rows before a place, and fewer only where there are no more.
+/// The page of `slice` with the rows that `filter` keeps; `None` keeps all. At most `reads` calls are made. `read`
+/// returns so many of the newest rows before a place, and fewer only where there are no more.
 pub(crate) async fn page<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
     slice: Slice<P>,
     reads: u32,
@@ -57,7 +57,7 @@ pub(crate) async fn page<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
     read: impl Fn(Option<P>, u32) -> R,
 ) -> Result<Page<T, P>> {
     let limit = usize::try_from(slice.limit).unwrap_or(usize::MAX);
-    // One more than is asked for tells whether there is more.
+    // One more than is asked for shows whether there is more.
     let at_once = match filter {
         Some(_) => READ_AT_ONCE,
         None => slice.limit.saturating_add(1).min(READ_AT_ONCE),
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(all(26, 1, 0, 25).await.1, 2);
         // 0, 5000 and 10000 of 10,001 rows, a thousand a page.
         assert_eq!(all(10_001, 5_000, 0, 25).await, (vec![10_000, 5_000, 0], 11));
-        // What comes after the last is not read for it.
+        // What comes after the last row is not read.
         assert_eq!(all(10_001, 5_000, 9_900, 25).await, (vec![10_000], 1));
     }
 }

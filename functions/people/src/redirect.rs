@@ -1,4 +1,4 @@
-//! On to another page.
+//! Redirects.
 
 use axum::{
     http::{HeaderValue, StatusCode, header},
@@ -7,8 +7,8 @@ use axum::{
 use purser_api::Failure;
 use purser_domain::Error;
 
-/// 303, by which a POST becomes the GET of a page (RFC 9110 §15.4.4). The addresses are our own, or an issuer's that the
-/// URL reader has written.
+/// 303, which turns a POST into the GET of a page (RFC 9110 §15.4.4). The addresses are our own, or an issuer's as
+/// serialized by the URL parser.
 pub(crate) fn see_other(address: &str) -> Response {
     match HeaderValue::from_str(address) {
         Ok(address) => (StatusCode::SEE_OTHER, [(header::LOCATION, address)]).into_response(),

@@ -11,7 +11,7 @@ pub(crate) struct Settings {
     pub(crate) throttle_per_minute: u32,
     pub(crate) network: Network,
     pub(crate) sessions: SessionSettings,
-    /// The origin of the pages; `None` where the gateway's own name is.
+    /// The origin of the pages; `None` for the gateway's own name.
     pub(crate) dashboard_url: Option<String>,
     pub(crate) wallet_xpub_secret: String,
     pub(crate) rpc_url_secret: String,
@@ -41,7 +41,7 @@ impl Settings {
     }
 }
 
-/// Whether it is what a browser sends as `Origin`, to the letter: that is what it is compared with.
+/// Whether it is exactly what a browser sends as `Origin`: the two are compared as text.
 fn is_origin(text: &str) -> bool {
     let url = Url::parse(text).ok();
     let web = url.filter(|url| matches!(url.scheme(), "http" | "https"));

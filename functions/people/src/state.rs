@@ -1,4 +1,4 @@
-//! What every handler works with: the tables, the chain, the sessions, the clock.
+//! The state of every handler: the tables, the chain, the sessions, the clock.
 
 use purser_api::{Clock, Entropy, Sessions};
 use purser_chain::{Chain, WalletXpub};
@@ -6,25 +6,25 @@ use purser_domain::{Network, Result, Timestamp};
 use purser_store::{Authenticator, CatalogCache, Edition, Ledger};
 use std::sync::Arc;
 
-/// What the handlers work with; shared by all of them.
+/// The handlers' shared state.
 #[expect(clippy::struct_field_names, reason = "the address is called as its variable is")]
 pub(crate) struct Dashboard {
     pub(crate) ledger: Ledger,
     pub(crate) catalog: CatalogCache,
     pub(crate) authenticator: Authenticator,
-    /// For balances alone.
+    /// Only for balances.
     pub(crate) chain: Chain,
     pub(crate) xpub: WalletXpub,
     pub(crate) sessions: Sessions,
     pub(crate) clock: Clock,
     pub(crate) entropy: Entropy,
     pub(crate) network: Network,
-    /// The origin of the pages; `None` where the gateway's own name is.
+    /// The origin of the pages; `None` for the gateway's own name.
     pub(crate) dashboard_url: Option<String>,
 }
 
 impl Dashboard {
-    /// The time.
+    /// The current time.
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }

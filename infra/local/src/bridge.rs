@@ -1,5 +1,5 @@
-//! The way in for containers: what functions call listens on loopback, where a container finds only itself, so its ports
-//! are opened once more at an address that containers reach. Nothing does that unless asked to.
+//! Access for containers: what functions call listens on loopback, and a container's loopback is its own. So the same
+//! ports are also opened at an address that containers reach, only if that is configured.
 
 use crate::StackError;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -7,11 +7,11 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use url::Url;
 
-/// What listens at this loopback address, as containers reach it.
+/// The URL of a loopback service as containers reach it.
 pub(crate) fn across(bridge: IpAddr, loopback: &str) -> Result<String, StackError> {
     let moved = |mut url: Url| url.set_ip_host(bridge).is_ok().then_some(url);
     let url = Url::parse(loopback).ok().and_then(moved);
-    // Addresses of ours have no path; a `Url` shows an empty one as a slash.
+    // Our addresses have no path; a `Url` prints an empty one as a slash.
     url.map(|url| url.as_str().trim_end_matches('/').to_owned())
         .ok_or_else(|| StackError::Bridge {
             address: SocketAddr::from((bridge, 0)),
@@ -19,7 +19,7 @@ pub(crate) fn across(bridge: IpAddr, loopback: &str) -> Result<String, StackErro
         })
 }
 
-/// Opens the port of a loopback address at the bridge, until the runtime ends; answers the address there.
+/// Opens the port of a loopback address at the bridge, until the runtime ends; returns the URL there.
 pub(crate) async fn open(bridge: IpAddr, loopback: &str) -> Result<String, StackError> {
     let url = across(bridge, loopback)?;
     let port = Url::parse(loopback).ok().and_then(|url| url.port()).unwrap_or_default();
@@ -45,7 +45,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_sent_to_the_bridge_arrives_on_loopback_and_back() {
-        // Any address of this machine will do; this one is loopback too, and not the one that is listened on.
+        // Any address of this machine will do; this one is also loopback, but not the one that is listened on.
         let bridge = IpAddr::from([127, 0, 0, 2]);
         let service = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = service.local_addr().unwrap().port();
@@ -64,7 +64,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_bridge_that_this_machine_does_not_have_is_told() {
-        // RFC 5737 §3: an address of documentation.
+        // RFC 5737 §3: a documentation address.
         let error = open(IpAddr::from([192, 0, 2, 1]), "http://127.0.0.1:9")
             .await
             .unwrap_err();

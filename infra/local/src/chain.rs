@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 sol! {
-    /// The test token's open mint.
+    /// The test token's `mint`, which anybody may call.
     function mint(address to, uint256 value);
 }
 
@@ -17,12 +17,12 @@ pub enum DevChainError {
     /// No answer.
     #[error("the local chain does not answer: {0}")]
     Unreachable(#[from] reqwest::Error),
-    /// An answer that is an error.
+    /// The node answered with an error.
     #[error("the local chain refused {method}: {error}")]
     Refused {
-        /// Which call.
+        /// The called method.
         method: &'static str,
-        /// What it said.
+        /// The error in the answer.
         error: Value,
     },
 }
@@ -35,7 +35,7 @@ pub struct DevChain {
 }
 
 impl DevChain {
-    /// The node at that address.
+    /// The node at that URL.
     pub fn new(rpc_url: String) -> Self {
         Self {
             client: reqwest::Client::new(),
@@ -74,26 +74,26 @@ impl DevChain {
         self.call("eth_chainId", json!([])).await.map(|_| ())
     }
 
-    /// Moves the chain's clock and mines a block that shows it.
+    /// Moves the chain's clock and mines a block with the new time.
     pub async fn advance(&self, seconds: u64) -> Result<(), DevChainError> {
         self.call("evm_increaseTime", json!([seconds])).await?;
         self.call("evm_mine", json!([])).await.map(|_| ())
     }
 
-    /// Stops the blocks that come by themselves: from now on each is mined by a transaction, or by hand.
+    /// Stops interval mining: from now on a block is mined by a transaction or by a call.
     pub async fn stand_still(&self) -> Result<(), DevChainError> {
         self.call("evm_setIntervalMining", json!([0])).await?;
         self.call("evm_setAutomine", json!([true])).await.map(|_| ())
     }
 
-    /// Makes the next block one of that time, in seconds; it has to be later than the newest.
+    /// Sets the time of the next block, in seconds; it must be later than the newest block's.
     pub async fn next_block_at(&self, seconds: u64) -> Result<(), DevChainError> {
         self.call("evm_setNextBlockTimestamp", json!([seconds]))
             .await
             .map(|_| ())
     }
 
-    /// Mines a block of that time.
+    /// Mines a block with that time.
     pub async fn mine_at(&self, seconds: u64) -> Result<(), DevChainError> {
         self.next_block_at(seconds).await?;
         self.mine(1).await
@@ -104,12 +104,12 @@ impl DevChain {
         self.call("anvil_mine", json!([blocks])).await.map(|_| ())
     }
 
-    /// A state of the chain to come back to, once.
+    /// A snapshot of the chain's state, which can be reverted to once.
     pub async fn snapshot(&self) -> Result<Value, DevChainError> {
         self.call("evm_snapshot", json!([])).await
     }
 
-    /// Goes back to that state, as after a reorganization: what was mined since has never been.
+    /// Reverts to that state, as a reorganization does: blocks mined since are gone.
     pub async fn revert(&self, snapshot: &Value) -> Result<(), DevChainError> {
         self.call("evm_revert", json!([snapshot])).await.map(|_| ())
     }
@@ -123,13 +123,14 @@ impl DevChain {
         self.send(token, call.abi_encode()).await.map(|_| ())
     }
 
-    /// Sends a transaction from the node's first, unlocked account and answers its hash, once it is mined.
+    /// Sends a transaction from the node's first, unlocked account and returns its hash, once it is mined.
     pub async fn send(&self, to: Address, data: Vec<u8>) -> Result<String, DevChainError> {
         let accounts = self.call("eth_accounts", json!([])).await?;
         let data = alloy::hex::encode_prefixed(data);
         let transaction = json!({"from": accounts.get(0), "to": to.to_string(), "data": data, "gas": "0x1c9c380"});
         let hash = self.call("eth_sendTransaction", json!([transaction])).await?;
-        // Mining runs beside the answer. It takes milliseconds, or the block's second where a test has stopped it.
+        // Mining runs in the background. It takes milliseconds, or up to a block's second in a test that stopped
+        // mining.
         for _ in 0..200 {
             if !self.call("eth_getTransactionReceipt", json!([hash])).await?.is_null() {
                 break;

@@ -1,33 +1,33 @@
-//! The two processes of the stack that are not ours: Anvil, and the x402 side in Node.
+//! The stack's two child processes: Anvil, and the x402 facilitator and providers in Node.
 //!
-//! Neither outlives the stack: each holds the read end of a pipe whose write end is ours, and ends when it closes,
-//! however this process ends.
+//! Neither outlives the stack: each holds the read end of a pipe to us, and ends when the pipe closes, however this
+//! process ends.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-/// Why a process of the stack did not come up.
+/// Why a child process did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ChildError {
     /// It could not be started.
     #[error("could not start {program}: {source}")]
     Start {
-        /// Which program.
+        /// The program.
         program: &'static str,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
     /// It is not installed.
     #[error("{0} is not installed: run `make setup`")]
     Missing(&'static str),
-    /// It ended, or said something else than expected.
+    /// It exited, or printed something unexpected.
     #[error("{program} did not come up: {detail}")]
     Failed {
-        /// Which program.
+        /// The program.
         program: &'static str,
-        /// What it did.
+        /// What happened.
         detail: String,
     },
 }
@@ -37,14 +37,14 @@ fn x402_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("x402")
 }
 
-/// Starts Anvil on a loopback port. Blocks come every second, and at once with a transaction.
+/// Starts Anvil on a loopback port. A block is mined every second, and immediately with a transaction.
 pub(crate) fn anvil(chain_id: u64, port: u16) -> Result<Child, ChildError> {
     let binary = x402_folder().join("node_modules/@foundry-rs/anvil-linux-amd64/bin/anvil");
     if !binary.exists() {
         return Err(ChildError::Missing("Anvil"));
     }
     // Anvil does not watch its standard input, so a shell does: `cat` ends when our end of the pipe closes. The
-    // descriptor is handed over as number 3, since a shell gives its background jobs no standard input.
+    // descriptor is duplicated as number 3, since a shell's background jobs have no standard input.
     let script = r#"exec 3<&0; "$@" </dev/null & pid=$!; trap 'kill "$pid" 2>/dev/null' EXIT; cat <&3 >/dev/null"#;
     Command::new("sh")
         .args(["-c", script, "anvil"])
@@ -68,7 +68,7 @@ pub(crate) fn anvil(chain_id: u64, port: u16) -> Result<Child, ChildError> {
         })
 }
 
-/// Where the x402 side listens, as it prints it.
+/// Where the facilitator and the providers listen, as Node prints it.
 #[derive(Clone, Debug, serde::Deserialize)]
 pub struct Providers {
     /// The official facilitator.
@@ -79,11 +79,11 @@ pub struct Providers {
     pub provider_v1_url: String,
     /// The wallet that both are paid to.
     pub pay_to: String,
-    /// The contract that carries many transfers in one transaction.
+    /// The contract that makes many transfers in one transaction.
     pub batch_address: String,
 }
 
-/// Ports for the x402 side; zero picks a free one.
+/// Ports of the providers; zero picks a free one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProviderPorts {
     /// For the v2 provider.

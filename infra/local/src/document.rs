@@ -1,6 +1,6 @@
-//! The OpenAPI document of all groups together.
+//! The OpenAPI document of all groups.
 
-/// The document as it is kept in `docs/openapi.json`, with a line break at its end.
+/// The document as stored in `docs/openapi.json`, with a final line break.
 pub fn openapi() -> Result<String, serde_json::Error> {
     let groups = [
         purser_catalog::openapi(),

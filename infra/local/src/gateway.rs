@@ -1,5 +1,5 @@
-//! The HTTP API in front of the functions: routes as `template.yaml` declares them, and the request context that API
-//! Gateway fills, so that a function can't tell the difference. `/_local/…` exists only here.
+//! The HTTP API in front of the functions: the routes of `template.yaml`, and the request context that API Gateway
+//! adds, so that a function sees no difference. `/_local/…` exists only here.
 
 use crate::chain::DevChain;
 use axum::body::Bytes;
@@ -18,21 +18,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use tower::ServiceExt as _;
 
-/// What the stack's own controls move.
+/// What the stack's own controls change.
 #[derive(Clone)]
 pub(crate) struct Controls {
-    /// Microseconds that the stack's clock is ahead of the system's.
+    /// How many microseconds the stack's clock is ahead of the system's.
     pub(crate) clock_ahead: Arc<AtomicI64>,
     pub(crate) chain: DevChain,
     pub(crate) usdc: purser_domain::Address,
 }
 
-/// A route that the template sends to a function that the stack does not have.
+/// A route in the template whose function the stack does not have.
 #[derive(Debug, thiserror::Error)]
 #[error("template.yaml routes {} {} to {}, which is not here", .0.method, .0.path, .0.function)]
 pub struct Unrouted(Route);
 
-/// The gateway over these functions, by logical id.
+/// The gateway in front of these functions, by logical id.
 pub(crate) fn router(
     routes: &[Route],
     functions: &BTreeMap<&str, Router>,
@@ -66,7 +66,7 @@ pub(crate) fn router(
         };
         gateway = gateway.route(&path, on(method, handler));
     }
-    // axum answers HEAD by the route for GET; API Gateway knows no such route.
+    // axum answers HEAD with the GET route; API Gateway has no such route.
     if let Some(handler) = &fallback {
         for path in routes
             .iter()
@@ -88,9 +88,9 @@ pub(crate) fn router(
     Ok(gateway.merge(local))
 }
 
-/// Hands a request to a function with the context that API Gateway adds to it.
+/// Calls a function with a request and the context that API Gateway adds to it.
 pub(crate) async fn invoke(function: Router, peer: SocketAddr, request: Request) -> Response {
-    // The outer match left its own extensions (the matched path, the original address), which are not the function's.
+    // The outer router's extensions (matched path, original URI) are not the function's.
     let (mut parts, body) = request.into_parts();
     parts.extensions.clear();
     let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
@@ -145,7 +145,7 @@ async fn fund(State(controls): State<Controls>, body: Bytes) -> Response {
     }
 }
 
-/// A body, whatever its content type says, as for every other route; nothing, where it is no JSON.
+/// The body as JSON, whatever its content type, as on every other route; null if it is not JSON.
 fn json_of(body: &[u8]) -> Value {
     serde_json::from_slice(body).unwrap_or_default()
 }

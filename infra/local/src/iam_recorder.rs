@@ -1,12 +1,12 @@
-//! Writes down which function calls what of AWS, so that roles can be held to it (`infra/sam/calls.py`).
+//! Records which function makes which AWS call, so that the roles can be checked against it (`infra/sam/calls.py`).
 //!
-//! Every function signs with an access key of its own, whose id is the function's logical id: the signature of each
-//! request says who sent it. Between the functions and AWS stand proxies that see requests as IAM would judge them and pass
-//! them on. What the stack and the tests do themselves goes past them.
+//! Every function signs with an access key of its own, whose id is the function's logical id: so the signature of a
+//! request shows who sent it. Proxies between the functions and AWS see each request as IAM would evaluate it and pass
+//! it on. Calls of the stack and of the tests bypass them.
 //!
 //! A line is one permission that was needed, written once by each stack: `{"function", "action", "resource", "keys",
-//! "within", "only_if_new"}`. A transaction needs the permissions of its items (developer guide, "Using IAM with DynamoDB
-//! transactions"). Nothing of a partition key is kept but what it begins with, up to `#`.
+//! "within", "only_if_new"}`. A transaction needs the permissions of its items (developer guide, "Using IAM with
+//! DynamoDB transactions"). Of a partition key only its prefix up to `#` is recorded.
 
 use purser_testkit::{Fate, Moment, Proxy, ProxyConfig, Step};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Writes to one file. Clones share it, and so may other processes: a line is one write.
+/// Appends to one file. Clones share it, and other processes may too: each line is one write.
 #[derive(Clone)]
 pub(crate) struct IamRecorder(Arc<Mutex<Record>>);
 
@@ -26,7 +26,7 @@ struct Record {
 }
 
 impl IamRecorder {
-    /// Adds to that file.
+    /// Opens that file for appending.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         Ok(Self(Arc::new(Mutex::new(Record {
@@ -35,7 +35,7 @@ impl IamRecorder {
         }))))
     }
 
-    /// Where the service of AWS at that address is called so that every call is written down.
+    /// A proxy's URL for the AWS service at `upstream`; every call through it is recorded.
     pub(crate) async fn in_front_of(&self, upstream: String) -> String {
         let proxy = Proxy::start(upstream, ProxyConfig::default()).await;
         let recorder = self.clone();
@@ -65,7 +65,7 @@ impl IamRecorder {
             Ok(()) => {
                 record.written.insert(line);
             }
-            // The check misses it then: what is not written down counts as never called.
+            // The check will fail then: what is not recorded counts as never called.
             Err(error) => tracing::error!(cause = %error, "iam_recorder.not_written"),
         }
     }
@@ -76,11 +76,11 @@ impl IamRecorder {
 struct Need {
     action: String,
     resource: String,
-    /// What the partition keys begin with; none where none is named, as in a scan or on an index.
+    /// The prefixes of the partition keys; empty where none is named, as in a scan or on an index.
     keys: BTreeSet<String>,
-    /// The transaction around it.
+    /// The transaction that contains it.
     within: Option<&'static str>,
-    /// Of a put: whether it can overwrite nothing.
+    /// For a put: whether its condition excludes overwriting.
     only_if_new: bool,
 }
 
@@ -133,7 +133,7 @@ impl Need {
     }
 }
 
-/// What a request is allowed by. A request that is not understood needs a key that no role has: `?`.
+/// The permissions that a request needs. An unknown request needs a key that no role has: `?`.
 fn needs(operation: &str, request: &Value) -> Vec<Need> {
     match operation {
         "TransactWriteItems" => {
@@ -144,7 +144,7 @@ fn needs(operation: &str, request: &Value) -> Vec<Need> {
             };
             items.flatten().map(need).collect()
         }
-        // Of one table in one call all keys are judged together.
+        // All keys of one table in one call are evaluated together.
         "BatchGetItem" => {
             let tables = request.get("RequestItems").and_then(Value::as_object);
             let need = |(table, asked): (&String, &Value)| {
@@ -161,7 +161,7 @@ fn needs(operation: &str, request: &Value) -> Vec<Need> {
             }]
         }
         "GetSecretValue" => vec![Need::of_secret(&text(request, "SecretId"))],
-        // Several in one call take a permission of its own beside theirs.
+        // Several secrets in one call need a permission of their own, besides each secret's.
         "BatchGetSecretValue" => {
             let ids = list(request, "SecretIdList").iter().filter_map(Value::as_str);
             let all = Need::of(operation, "*".to_owned(), []);
@@ -171,13 +171,13 @@ fn needs(operation: &str, request: &Value) -> Vec<Need> {
     }
 }
 
-/// What the partition key of an item begins with.
+/// The prefix of an item's partition key.
 fn partition(item: &Value) -> String {
     let pk = item.get("pk").and_then(|pk| text_of(pk, "S"));
     pk.map_or_else(unknown, beginning)
 }
 
-/// What the partition key begins with in `pk = :pk AND …`.
+/// The prefix of the partition key in `pk = :pk AND …`.
 fn queried(request: &Value) -> String {
     let condition = text(request, "KeyConditionExpression");
     let name = condition.strip_prefix("pk = ").and_then(|rest| rest.split(' ').next());
@@ -210,7 +210,7 @@ fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
 mod tests {
     use super::*;
 
-    /// What a request needs: action, resource, keys.
+    /// The permissions a request needs: action, resource, keys.
     #[track_caller]
     fn check(operation: &str, request: &Value, needed: &[(&str, &str, &[&str])]) {
         let needs = needs(operation, request);
@@ -291,7 +291,7 @@ mod tests {
                 ("GetSecretValue", "B", &[]),
             ],
         );
-        // What is not understood is allowed by no role.
+        // No role allows an unknown request.
         check(
             "ExecuteStatement",
             &json!({"Statement": "SELECT"}),

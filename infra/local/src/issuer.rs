@@ -1,9 +1,9 @@
-//! The stack's own OpenID provider, so that people can sign in without an account anywhere: authorization code with PKCE,
-//! ID tokens signed with ES256, and a login page for the demo users.
+//! The stack's own OpenID provider, so that people can sign in without an account anywhere: authorization code with
+//! PKCE, ID tokens signed with ES256, and a login page for the demo users.
 //!
-//! The functions know it by `OIDC_ISSUER` alone and treat it as any other provider. It is as strict as a real one, so
-//! that what works here works there; what it does not have is a session of its own: every sign-in asks for the password.
-//! Its time is the stack's, so `/_local/clock` lets codes and tokens expire. Nothing of it is deployed.
+//! The functions know it only by `OIDC_ISSUER` and treat it as any other provider. It is as strict as a real one, so
+//! that what works here works there; but it has no session of its own: every sign-in asks for the password. Its clock
+//! is the stack's, so `/_local/clock` makes codes and tokens expire. It is never deployed.
 //!
 //! | file | one line |
 //! |---|---|
@@ -30,17 +30,17 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The dashboard, as the issuer knows it: a public client, which proves itself with PKCE.
+/// The dashboard's client id: a public client, which uses PKCE.
 pub const CLIENT_ID: &str = "purser-dashboard";
 
-/// Somebody who can sign in at the local issuer, with [`DEMO_PASSWORD`]. Demo data: the login page tells both.
+/// A person who can sign in at the local issuer with [`DEMO_PASSWORD`]. Demo data: the login page shows both.
 #[derive(Debug, PartialEq, Eq)]
 pub struct DemoUser {
-    /// Who it is, for good: the `sub` of the tokens.
+    /// The `sub` of the tokens, which never changes.
     pub sub: &'static str,
-    /// What is typed into the login page.
+    /// The e-mail typed into the login page.
     pub email: &'static str,
-    /// What the dashboard greets with.
+    /// The name that the dashboard shows.
     pub name: &'static str,
 }
 
@@ -51,7 +51,7 @@ pub const DEMO_OWNER: DemoUser = DemoUser {
     name: "Olive Owner",
 };
 
-/// Somebody else, who must see nothing of the owner's.
+/// Another person, who must see nothing of the owner's.
 pub const DEMO_STRANGER: DemoUser = DemoUser {
     sub: "b84e0a97-51c3-4f9d-a1de-7c90d25e6b02",
     email: "second@example.test",
@@ -63,27 +63,27 @@ pub const DEMO_PASSWORD: &str = "purser";
 
 const USERS: [&DemoUser; 2] = [&DEMO_OWNER, &DEMO_STRANGER];
 
-/// How long an ID token lives: a working day, after which the dashboard asks to sign in again.
+/// An ID token's lifetime: a working day, after which the dashboard asks to sign in again.
 const TOKEN_LIFE: Duration = Duration::from_secs_u32(8 * 3_600);
 
-/// A running issuer. Clones are the same one.
+/// A running issuer. Clones share its state.
 #[derive(Clone)]
 pub struct Issuer(Arc<Provider>);
 
 struct Provider {
-    /// What tells all about it: its address, where everything is, and its keys.
+    /// What it publishes: its URL, its endpoints, and its keys.
     published: TestIssuer,
-    /// Where a code may be sent, to the letter (RFC 9700 §4.1.3); as `template.yaml` registers it.
+    /// Where a code may be sent; compared exactly (RFC 9700 §4.1.3), as `template.yaml` registers it.
     redirect_uris: Vec<String>,
-    /// Where a browser may be sent after signing out.
+    /// Where a browser may be redirected after signing out.
     signed_out_uris: Vec<String>,
     clock: Clock,
-    /// The last one signs; the others are published still, for the tokens that they signed.
+    /// The last one signs; the others stay published for the tokens they signed.
     keys: Mutex<Vec<Signer>>,
     codes: Mutex<HashMap<String, Grant>>,
 }
 
-/// What a code stands for.
+/// What a code was issued for.
 struct Grant {
     user: &'static DemoUser,
     redirect_uri: String,
@@ -94,7 +94,7 @@ struct Grant {
 }
 
 impl Issuer {
-    /// An issuer at `url` for a dashboard whose pages are below `dashboard`, both without a slash at their end.
+    /// An issuer at `url` for a dashboard below `dashboard`, both without a trailing slash.
     pub fn new(url: &str, dashboard: &str, clock: Clock) -> Self {
         let below = |path: &str| format!("{dashboard}{path}");
         let issuer = Self(Arc::new(Provider {
@@ -109,13 +109,13 @@ impl Issuer {
         issuer
     }
 
-    /// Its address, which is the `iss` of its tokens.
+    /// Its URL, which is the `iss` of its tokens.
     pub fn url(&self) -> &str {
         &self.0.published.address
     }
 
-    /// What it signs for a person who signs in now, for a session of that length. A test changes one thing in it, and has
-    /// it signed all the same.
+    /// The claims of a person who signs in now, for a session of that length. Tests change one of them and sign the
+    /// result.
     pub fn claims(&self, user: &DemoUser, life: Duration) -> Value {
         let now = self.0.clock.now();
         json!({
@@ -129,30 +129,30 @@ impl Issuer {
         })
     }
 
-    /// An ID token with these claims, whatever they are, signed with the present key.
+    /// An ID token with any claims, signed with the current key.
     pub fn sign(&self, claims: &Value) -> String {
         let keys = locked(&self.0.keys);
         keys.last().map(|key| key.token(claims)).unwrap_or_default()
     }
 
-    /// An ID token as the person gets it who signs in now.
+    /// The ID token of a person who signs in now.
     pub fn token(&self, user: &DemoUser) -> String {
         self.token_for(user, TOKEN_LIFE)
     }
 
-    /// An ID token of another length.
+    /// An ID token with another lifetime.
     pub fn token_for(&self, user: &DemoUser, life: Duration) -> String {
         self.sign(&self.claims(user, life))
     }
 
-    /// Signs with a new key from now on. The old one stays published, as its tokens are good until they expire.
+    /// Signs with a new key from now on. The old one stays published: its tokens are valid until they expire.
     pub fn rotate_key(&self) {
         let mut keys = locked(&self.0.keys);
         keys.push(Signer::es256(&uuid::Uuid::new_v4().to_string()));
         self.0.published.publish(&keys.iter().collect::<Vec<_>>());
     }
 
-    /// What it serves.
+    /// Its endpoints.
     pub(crate) fn router(&self) -> Router {
         let own = Router::new()
             .route("/authorize", get(authorize::ask).post(authorize::sign_in))
@@ -165,8 +165,8 @@ impl Issuer {
     }
 }
 
-/// `GET /end-session` (OpenID Connect RP-Initiated Logout 1.0 §2). There is no session here to end, so it only sends the
-/// browser back to where its client wants it.
+/// `GET /end-session` (OpenID Connect RP-Initiated Logout 1.0 §2). There is no session here to end, so it only
+/// redirects the browser back to the client.
 async fn end_session(State(Issuer(provider)): State<Issuer>, RawQuery(query): RawQuery) -> Response {
     let Some(parameters) = Parameters::parse(query.unwrap_or_default().as_bytes()) else {
         return page::problem(StatusCode::BAD_REQUEST, "a parameter is given twice.");
@@ -184,12 +184,12 @@ async fn end_session(State(Issuer(provider)): State<Issuer>, RawQuery(query): Ra
     }
 }
 
-/// Nothing panics while it holds one of our locks, and a map that is half changed does not exist.
+/// A poisoned lock is safe to use: nothing panics while holding one, and no map is ever half changed.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// 244 bits that nobody guesses.
+/// A random text of 244 bits.
 fn secret() -> String {
     encoded(
         [uuid::Uuid::new_v4(), uuid::Uuid::new_v4()]
@@ -198,7 +198,7 @@ fn secret() -> String {
     )
 }
 
-/// Answers that hold a secret, or a form for one, are kept by nobody.
+/// Answers with a secret, or with a form for one, are not cached.
 const NO_STORE: (header::HeaderName, &str) = (header::CACHE_CONTROL, "no-store");
 
 #[cfg(test)]
@@ -220,7 +220,7 @@ mod tests {
     const CHALLENGE: &str = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
     const NOW: u32 = 1_780_000_000;
 
-    /// An issuer on a port of its own, whose clock only moves by hand.
+    /// An issuer with its own port, whose clock only moves when set.
     struct World {
         issuer: Issuer,
         http: reqwest::Client,
@@ -234,7 +234,7 @@ mod tests {
     }
 
     impl Answer {
-        /// Where the browser is sent, and with what.
+        /// The redirect's target and its parameters.
         fn redirect(&self) -> (String, BTreeMap<String, String>) {
             assert_eq!(self.status, 303, "{}", self.body);
             let mut url = Url::parse(self.headers[LOCATION].to_str().unwrap()).unwrap();
@@ -297,7 +297,7 @@ mod tests {
             self.send(request.body(form(body))).await
         }
 
-        /// Fills the login page in.
+        /// Submits the login page.
         async fn sign_in(&self, query: &[(&str, &str)], email: &str, password: &str) -> Answer {
             let path = format!("/authorize?{}", form(query));
             self.post(&path, &[("email", email), ("password", password)]).await
@@ -316,7 +316,7 @@ mod tests {
             let mut validation = Validation::new(jsonwebtoken::Algorithm::ES256);
             validation.set_audience(&[CLIENT_ID]);
             validation.set_issuer(&[self.issuer.url()]);
-            // The library asks the system's clock.
+            // The library uses the system's clock.
             validation.validate_exp = false;
             Ok(decode(token, &DecodingKey::from_jwk(key)?, &validation)?.claims)
         }
@@ -328,7 +328,7 @@ mod tests {
             .finish()
     }
 
-    /// What the dashboard asks.
+    /// The dashboard's authorization request.
     fn request() -> Vec<(&'static str, &'static str)> {
         vec![
             ("response_type", "code"),
@@ -342,7 +342,7 @@ mod tests {
         ]
     }
 
-    /// The request with a parameter exchanged, or without it.
+    /// The request with one parameter replaced or left out.
     fn changed(name: &'static str, value: Option<&'static str>) -> Vec<(&'static str, &'static str)> {
         let others = request().into_iter().filter(|(other, _)| *other != name);
         others.chain(value.map(|value| (name, value))).collect()
@@ -358,7 +358,7 @@ mod tests {
         ]
     }
 
-    /// Redeems a code, with one parameter exchanged.
+    /// Redeems a code, with one parameter replaced.
     async fn redeem(world: &World, code: &str, change: Option<(&str, &str)>) -> Answer {
         let mut parameters = redemption(code);
         for (name, value) in &mut parameters {
@@ -437,7 +437,7 @@ mod tests {
                 "another-verifier-of-at-least-43-characters.",
                 "invalid_grant",
             ),
-            // The challenge itself is not a verifier, though the browser has seen it.
+            // The challenge itself, which the browser has seen, is not a valid verifier.
             ("code_verifier", CHALLENGE, "invalid_grant"),
             ("code_verifier", "short", "invalid_grant"),
             ("redirect_uri", "http://127.0.0.1:3000/dashboard/other", "invalid_grant"),
@@ -457,7 +457,7 @@ mod tests {
             .await
             .error("invalid_request");
 
-        // A code that was presented with a wrong verifier may have been stolen, and is used up.
+        // A code that was sent with a wrong verifier may be stolen, and is used up.
         let code = world.code().await;
         redeem(&world, &code, Some(("code_verifier", CHALLENGE)))
             .await
@@ -542,7 +542,7 @@ mod tests {
                 assert_eq!(answer.status, 403);
                 assert!(!answer.headers.contains_key(LOCATION));
                 assert!(answer.body.contains("role=\"alert\""), "{}", answer.body);
-                // What was typed stands there again, but for the password.
+                // The form shows the typed values again, except the password.
                 assert!(answer.body.contains(&format!("value=\"{email}\"")), "{}", answer.body);
                 assert!(!answer.body.contains("value=\"wrong\""));
                 answer.body.replace(&format!("value=\"{email}\""), "")
@@ -578,7 +578,7 @@ mod tests {
         for token in [&before, &after] {
             assert_eq!(world.claims(token).await.unwrap()["sub"], DEMO_OWNER.sub);
         }
-        // And what was not signed so is not ours.
+        // A token with another signature is not accepted.
         let (_, signature) = before.rsplit_once('.').unwrap();
         let (signed, _) = after.rsplit_once('.').unwrap();
         assert!(world.claims(&format!("{signed}.{signature}")).await.is_err());

@@ -1,7 +1,7 @@
-//! The local stack: the whole service on one machine, for people who try it and for the tests.
+//! The local stack: the whole service on one machine, for trying it out and for the tests.
 //!
-//! It runs the same routers that Lambda runs, behind the routes of `template.yaml`, over tables that it creates from
-//! that file. What only exists here: `/_local/clock`, `/_local/fund`, the issuer where people sign in, and the demo data.
+//! It runs the same routers as Lambda, behind the routes of `template.yaml`, with tables created from that file. Only
+//! here are `/_local/clock`, `/_local/fund`, the issuer where people sign in, and the demo data.
 
 mod bridge;
 mod chain;

@@ -1,9 +1,9 @@
-//! Writes down what the functions log and, beside it, what must not stand there, so that logs can be held to it
+//! Records what the functions log and, next to it, the texts that must not be in the logs, so that logs can be checked
 //! (`tests/logs/check.py`).
 //!
-//! A process has two files of its own: its log lines, as `CloudWatch` would get them at the lowest level, and a line of JSON
-//! for each text that must not be in them. Secrets of a stack are told by the stack; what callers send and are handed is
-//! seen at the gateway: credentials, sessions, signed payments, and the texts of request bodies.
+//! A process has two files of its own: its log lines, as `CloudWatch` would get them at the lowest level, and a JSON
+//! line for each text that must not be in them. The stack adds its own secrets; what callers send and receive is seen
+//! at the gateway: credentials, sessions, signed payments, and the texts of request bodies.
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -19,13 +19,13 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// What our own crates log at the most, and everybody else's warnings: each line of a higher level is among them.
+/// Our own crates at their lowest level, and everybody else's warnings; lines of higher levels are included.
 const EVERYTHING: &str = "warn,purser=trace";
 
-/// Shorter texts may be anywhere by chance.
+/// Shorter texts may occur anywhere by coincidence.
 const LONG_ENOUGH: usize = 16;
 
-/// Listens to this process. Clones share its files.
+/// Records this process. Clones share its files.
 #[derive(Clone)]
 pub struct Listener(Arc<Heard>);
 
@@ -42,7 +42,7 @@ impl Listener {
             let folder = Env::process().get("PURSER_LOGS").map(str::to_owned)?;
             match Self::open(Path::new(&folder)) {
                 Ok(listener) => Some(listener),
-                // The check misses it then: too little was heard.
+                // The check then fails: too little was recorded.
                 Err(error) => {
                     tracing::error!(cause = %error, "listener.not_opened");
                     None
@@ -65,17 +65,17 @@ impl Listener {
         })))
     }
 
-    /// Writes down all that is logged from now on, unless the process has sent its lines somewhere already.
+    /// Records everything logged from now on, unless the process already logs elsewhere.
     pub fn listen(&self) {
         log_to(EVERYTHING, self.lines());
     }
 
-    /// Where lines are written, for whoever listens too: a line is one write.
+    /// The file of log lines, for other writers too: each line is one write.
     pub fn lines(&self) -> Arc<File> {
         Arc::clone(&self.0.lines)
     }
 
-    /// This must not be logged. What is too short to be looked for is passed over.
+    /// Adds a text that must not be logged. Texts that are too short to search for are skipped.
     pub fn must_not_log(&self, what: &str, text: &str) {
         if text.len() < LONG_ENOUGH {
             return;
@@ -158,7 +158,7 @@ impl Listener {
     }
 }
 
-/// Passes a request on and its answer back, and notes what must not be logged of them.
+/// Passes on a request and its answer, and records what must not be logged of them.
 pub(crate) async fn listen(State(listener): State<Listener>, request: Request, next: Next) -> Response {
     let headers = request.headers();
     for (what, name) in [
@@ -171,7 +171,7 @@ pub(crate) async fn listen(State(listener): State<Listener>, request: Request, n
         }
     }
     let asked = format!("{} {}", request.method(), request.uri().path());
-    // Frame by frame on its way: a body that never ends is the function's concern.
+    // The body is passed on frame by frame: one that never ends is the function's concern.
     let read = Arc::new(Mutex::new(Vec::new()));
     let request = request.map(|body| {
         let read = Arc::clone(&read);
@@ -186,7 +186,7 @@ pub(crate) async fn listen(State(listener): State<Listener>, request: Request, n
     });
     let (parts, body) = next.run(request).await.into_parts();
     listener.body(&asked, &read.lock().unwrap_or_else(PoisonError::into_inner));
-    // The routers' answers are in memory, so there is nothing that could fail.
+    // The routers' answers are in memory, so this can't fail.
     let body = body.collect().await.map_or_else(|_| Bytes::new(), Collected::to_bytes);
     listener.answer(&parts.headers, &body);
     Response::from_parts(parts, Body::from(body))
@@ -196,7 +196,8 @@ fn texts<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = 
     headers.get_all(name).iter().filter_map(|value| value.to_str().ok())
 }
 
-/// Whether a text of a body only names something, as log lines do too: an id, an address, a hash, a word of the API.
+/// Whether a text of a body is only an identifier, as log lines have them too: an id, an address, a hash, a word of the
+/// API.
 fn is_name(text: &str) -> bool {
     let is_word = text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
     let is_hash = text
@@ -213,7 +214,7 @@ fn hexadecimal(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// What a listener was told must not be logged.
+    /// Compares the texts that were recorded as not to be logged.
     fn check(tell: impl FnOnce(&Listener), expected: &[&str]) {
         let folder = std::env::temp_dir().join(format!("purser-listener-{}", uuid::Uuid::new_v4()));
         let listener = Listener::open(&folder).unwrap();

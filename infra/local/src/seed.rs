@@ -1,6 +1,6 @@
-//! What a stack starts with: fresh secrets, the catalog of `catalog.json`, and one agent with a key and a funded
-//! wallet. Everything secret is made anew at every start; everything else goes through the functions, as an operator and an
-//! owner would do it.
+//! The initial data of a stack: new secrets, the catalog of `catalog.json`, and one agent with a key and a funded
+//! wallet. Everything secret is created at every start; everything else goes through the functions, as an operator and
+//! an owner would do it.
 
 use crate::{Providers, gateway};
 use axum::Router;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// What the demo agent's wallet is given: 1,000 dollars.
+/// The initial balance of the demo agent's wallet: 1,000 dollars.
 pub(crate) const DEMO_FUNDS: u64 = 1_000_000_000;
 
 // Named by the logical ids of `template.yaml`, like the tables.
@@ -26,29 +26,29 @@ pub(crate) const RPC_URL_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000
 pub(crate) const WALLET_XPUB_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:WalletXpubSecret";
 pub(crate) const INTERNAL_TOKEN_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:InternalTokenSecret";
 
-/// Why the demo data could not be made.
+/// Why the demo data could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum SeedError {
     /// `catalog.json` is not a catalog.
     #[error("catalog.json: {0}")]
     Catalog(String),
-    /// A function refused what was to be seeded through it.
+    /// A function refused a request of the seeding.
     #[error("seeding {seeding}: {detail}")]
     Refused {
-        /// What was being seeded.
+        /// What was being created.
         seeding: String,
         /// The answer.
         detail: String,
     },
-    /// The system's entropy.
+    /// No entropy from the system.
     #[error(transparent)]
     Service(#[from] Error),
-    /// The wallet.
+    /// The wallet seed is invalid.
     #[error(transparent)]
     Key(#[from] KeyError),
 }
 
-/// The stack's secrets, as text.
+/// The values of the stack's secrets.
 pub(crate) struct SecretValues {
     wallet_seed: String,
     nonce_key: String,
@@ -96,7 +96,7 @@ impl SecretValues {
 pub struct DemoAgent {
     /// Its id.
     pub id: AgentId,
-    /// Its key, whole.
+    /// The whole key.
     pub key: String,
     /// Its wallet.
     pub wallet_address: Address,
@@ -104,13 +104,13 @@ pub struct DemoAgent {
 
 const CATALOG: &str = include_str!("../catalog.json");
 
-/// A line of `catalog.json`.
+/// An entry of `catalog.json`.
 #[derive(Deserialize)]
 struct Seeded {
     id: String,
-    /// What the demo owner makes of the permissive policy that a new agent has; null leaves it.
+    /// The demo owner's changes to the permissive policy of a new agent; null for none.
     demo_policy: Option<Value>,
-    /// What an operator puts.
+    /// The service as an operator writes it.
     service: Value,
 }
 
@@ -122,16 +122,16 @@ fn seeded(providers: &Providers) -> Result<Vec<Seeded>, SeedError> {
     serde_json::from_str(&text).map_err(|error| SeedError::Catalog(error.to_string()))
 }
 
-/// One who calls a function as the gateway lets callers do: an operator or the demo owner.
+/// A caller of a function, as the gateway would call it: an operator or the demo owner.
 pub(crate) struct Caller<'a> {
     function: &'a Router,
     credential: (&'static str, String),
-    /// What an edit says of the version that it is for. What does not exist yet has none.
+    /// The `If-Match` of its edits; none for what is new.
     if_match: Option<&'static str>,
 }
 
 impl<'a> Caller<'a> {
-    /// An operator, before the internal function.
+    /// An operator who calls the internal function.
     pub(crate) fn operator(function: &'a Router, token: &str) -> Self {
         Self {
             function,
@@ -140,7 +140,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// A person, before the function for people.
+    /// A person who calls the function for people.
     pub(crate) fn person(function: &'a Router, token: &str) -> Self {
         Self {
             function,
@@ -149,7 +149,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Sends a request, which has to succeed. `seeding` is what an error says was being done.
+    /// Sends a request, which must succeed. `seeding` says in an error what was being created.
     async fn send(&self, seeding: &str, method: &str, path: &str, body: &Value) -> Result<Value, SeedError> {
         let refused = |detail: String| SeedError::Refused {
             seeding: seeding.to_owned(),
@@ -175,7 +175,7 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// Fills the catalog, as an operator does, with more operations of these services.
+/// Writes the catalog as an operator does, with more operations for these services.
 pub(crate) async fn catalog(
     operator: &Caller<'_>,
     providers: &Providers,
@@ -198,7 +198,7 @@ pub(crate) async fn catalog(
     Ok(())
 }
 
-/// Makes the demo agent and its key, and sets its policies, as its owner does.
+/// Creates the demo agent and its key, and sets its policies, as its owner does.
 pub(crate) async fn agent(owner: &Caller<'_>, providers: &Providers) -> Result<DemoAgent, SeedError> {
     const SEEDING: &str = "the demo agent";
     let unreadable = |what: &str| SeedError::Refused {

@@ -30,34 +30,34 @@ use std::sync::atomic::AtomicI64;
 use tokio::net::TcpListener;
 use tokio::process::Child;
 
-/// What is put between the functions and the database or the node: from its address to the address that the functions are
-/// given.
+/// Something between the functions and the database or the node: takes its URL and returns the URL that the functions
+/// get.
 pub type Front = Box<dyn FnOnce(String) -> Pin<Box<dyn Future<Output = String> + Send>> + Send>;
 
-/// How a stack is started.
+/// Options of a stack.
 pub struct Options {
-    /// Where the gateway listens; zero picks a free port.
+    /// The gateway's port; zero picks a free one.
     pub gateway_port: u16,
-    /// Where the chain, the database, the issuer and the providers listen; zeros pick free ports.
+    /// The ports of the chain, the database, the issuer and the providers; zeros pick free ones.
     pub ports: Ports,
     /// `THROTTLE_PER_MINUTE` of the functions.
     pub throttle_per_minute: u32,
-    /// More environment variables of the functions, above the stack's own.
+    /// More environment variables of the functions; they override the stack's own.
     pub environment: BTreeMap<String, String>,
     /// Something in front of the database, such as a proxy that injects conflicts.
     pub front: Option<Front>,
     /// Something in front of the chain's node, such as a proxy that counts.
     pub node_front: Option<Front>,
-    /// More operations of the catalog's services: the slug of the service, and what an operator writes, in which `{pay_to}` is
-    /// the providers' wallet.
+    /// More operations of the catalog's services: the service's slug, and what an operator writes, in which `{pay_to}`
+    /// is the providers' wallet.
     pub operations: Vec<(&'static str, Value)>,
-    /// The functions' clock; the system's, moved by `/_local/clock`, unless given.
+    /// The functions' clock; by default the system's, moved by `/_local/clock`.
     pub clock: Option<Clock>,
     /// An address of this machine at which containers reach what functions call: the gateway of a Docker bridge.
     pub bridge: Option<IpAddr>,
-    /// A file to which every call of AWS that a function makes is added, as the permission that it needs.
+    /// A file to which every AWS call of a function is appended, as the permission that it needs.
     pub record: Option<PathBuf>,
-    /// Who is told what must not be logged.
+    /// Records what must not be logged.
     pub listener: Option<Listener>,
 }
 
@@ -92,23 +92,23 @@ impl Default for Options {
     }
 }
 
-/// Why a stack did not come up.
+/// Why a stack did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StackError {
-    /// A port can't be listened on: most often another program has it.
+    /// A port is not available: most often another program uses it.
     #[error("port {port} of 127.0.0.1: {source}")]
     Port {
-        /// The port; zero where any would have done.
+        /// The port; zero if any port was accepted.
         port: u16,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The same for the bridge.
+    /// The same at the bridge address.
     #[error("{address}: {source}")]
     Bridge {
         /// The address and the port.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// Anvil or the providers.
@@ -117,39 +117,39 @@ pub enum StackError {
     /// The chain's controls.
     #[error(transparent)]
     Chain(#[from] DevChainError),
-    /// A route without its function.
+    /// A route without a function.
     #[error(transparent)]
     Unrouted(#[from] Unrouted),
-    /// The file of the calls.
+    /// The file of recorded calls can't be opened.
     #[error("{path} can't be written: {source}", path = .path.display())]
     Record {
-        /// Where it should be.
+        /// Its path.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The demo data.
     #[error(transparent)]
     Seed(#[from] SeedError),
-    /// A function refused to start.
+    /// A function did not start.
     #[error("the function {function} did not start: {source}")]
     Function {
         /// Its logical id.
         function: &'static str,
-        /// What it said.
+        /// Its error.
         source: purser_api::BootError,
     },
 }
 
 /// A running stack.
 pub struct Stack {
-    /// Where agents call.
+    /// The gateway's URL.
     pub base_url: String,
-    /// The chain's RPC.
+    /// The chain's RPC URL.
     pub rpc_url: String,
-    /// The embedded DynamoDB itself, whatever stands in front of it.
+    /// The URL of the embedded DynamoDB itself, without anything in front of it.
     pub dynamodb_url: String,
-    /// Where the paid providers are.
+    /// The paid providers.
     pub providers: Providers,
     /// The seeded agent.
     pub agent: DemoAgent,
@@ -157,21 +157,21 @@ pub struct Stack {
     pub chain: DevChain,
     /// A client of the database itself.
     pub db: Client,
-    /// The ledger itself, for what a person would do.
+    /// The ledger, for what a person would do.
     pub ledger: Ledger,
     /// The catalog itself.
     pub catalog: CatalogTable,
-    /// The wallets, for making further agents.
+    /// The wallet seed, for creating more agents.
     pub seed: WalletSeed,
-    /// The clock that the functions are given.
+    /// The functions' clock.
     pub clock: Clock,
     /// Where people sign in; it also signs tokens for tests.
     pub issuer: Issuer,
     /// The demo agent's owner.
     pub owner: &'static DemoUser,
-    /// The token of the internal group, as it was at the start: see [`Stack::rotate_internal_token`].
+    /// The initial token of the internal group: see [`Stack::rotate_internal_token`].
     pub internal_token: String,
-    /// What a schedule starts every minute; here whoever holds the stack does.
+    /// Started every minute by a schedule in the cloud; here by the stack's user.
     pub probe: Probe,
     /// The same.
     pub reconcile: Reconcile,
@@ -179,26 +179,26 @@ pub struct Stack {
     pub functions: BTreeMap<&'static str, Router>,
     secrets: SecretsManager,
     listener: Option<Listener>,
-    /// The functions' variables; where there is a bridge, with its addresses.
+    /// The functions' environment variables; with a bridge, these have its addresses.
     pub environment: BTreeMap<String, String>,
     _children: [Child; 2],
     _database: DynamoDb,
 }
 
-/// The chain that the local chain poses as.
+/// The network that the local chain stands for.
 pub const NETWORK: Network = Network::BaseSepolia;
 
 impl Stack {
-    /// Starts everything and seeds it. `say` is told what is going on.
+    /// Starts everything and seeds it. `say` gets progress messages.
     pub async fn start(options: Options, say: impl Fn(&str)) -> Result<Self, StackError> {
-        // What is taken is told before anything is started. The gateway's address is the dashboard's, which the issuer
-        // and the functions have to know before there is a gateway.
+        // A port in use is reported before anything is started. The gateway's URL is also the dashboard's, which the
+        // issuer and the functions need before the gateway runs.
         let gateway = Socket::bind(options.gateway_port).await?;
         let issuer = Socket::bind(options.ports.issuer).await?;
         say("starting DynamoDB (embedded) with the tables of template.yaml");
         let port = options.ports.dynamodb;
         let database = DynamoDb::start(port).map_err(|source| StackError::Port { port, source })?;
-        // As the functions are configured, so that nothing but the stack is ever called.
+        // Configured as the functions are, so that nothing but the stack is ever called.
         let env = surroundings(&database.url, &database.url).into_iter().collect::<Env>();
         let db = Client::new(&Boot::new(env, Clock::system()).aws);
         say("starting the chain (Anvil, posing as Base Sepolia)");
@@ -207,7 +207,7 @@ impl Stack {
         let rpc_url = format!("http://127.0.0.1:{rpc_port}");
         let chain = DevChain::new(rpc_url.clone());
         say("starting the paid providers and the facilitator (official x402 SDK)");
-        // Side by side: loading the SDK takes longer than all else.
+        // Concurrently: loading the SDK takes longer than all the rest.
         let ((), (node, providers)) =
             tokio::try_join!(async { chain.ready().await.map_err(StackError::from) }, async {
                 children::providers(&rpc_url, NETWORK.chain_id(), options.ports.providers)
@@ -232,7 +232,7 @@ impl Stack {
             Some(front) => front(rpc_url.clone()).await,
             None => rpc_url.clone(),
         };
-        // A secret is the same text in containers, so where there is a bridge, all functions reach the chain over it.
+        // Containers read the same secret, so with a bridge all functions reach the chain over it.
         let secret_values = seed::secrets(&match options.bridge {
             Some(bridge) => bridge::open(bridge, &functions_rpc).await?,
             None => functions_rpc,
@@ -267,7 +267,7 @@ impl Stack {
         let mut environment = environment(options.throttle_per_minute);
         environment.insert("OIDC_ISSUER".to_owned(), issuer.url().to_owned());
         environment.insert("DASHBOARD_URL".to_owned(), gateway.url.clone());
-        // The providers of this machine are the only private addresses that a probe may call.
+        // This machine's providers are the only private addresses that a probe may call.
         let probed = [&providers.provider_url, &providers.provider_v1_url];
         let probed = probed.map(|url| url.trim_start_matches("http://")).join(",");
         environment.insert("PROBE_ALLOWED_HOSTS".to_owned(), probed);
@@ -279,7 +279,7 @@ impl Stack {
                 &bridge::open(bridge, &secrets_url).await?,
             ));
         }
-        // Each signs with an access key that is its own name: so the recorder knows whose call it sees.
+        // Each signs with an access key that is its own name, so the recorder knows who calls.
         let boot = |function: &str| {
             let mut environment = environment.clone();
             environment.insert("AWS_ACCESS_KEY_ID".to_owned(), function.to_owned());
@@ -379,8 +379,8 @@ impl Stack {
         })
     }
 
-    /// Gives the internal group another token, as a rotation in Secrets Manager does: what was current is the previous one
-    /// now, and what was previous is gone.
+    /// Rotates the internal group's token, as in Secrets Manager: the current one becomes the previous one, and the
+    /// previous one is gone.
     pub fn rotate_internal_token(&self, token: &str) {
         if let Some(listener) = &self.listener {
             listener.must_not_log("an internal token", token);
@@ -388,7 +388,7 @@ impl Stack {
         self.secrets.rotate(seed::INTERNAL_TOKEN_ARN, token.to_owned());
     }
 
-    /// Every value that Secrets Manager holds for the functions, for looking whether one of them got out.
+    /// Every value that Secrets Manager has for the functions, to check that none of them leaks.
     pub fn secret_values(&self) -> Vec<String> {
         self.secrets.values()
     }
@@ -399,7 +399,7 @@ fn ledger(db: Client) -> Ledger {
     Ledger::new(db, "LedgerTable", "DecisionsTable")
 }
 
-/// Where the AWS of this stack is, with credentials that open nothing else.
+/// The AWS endpoints of this stack, with credentials that work nowhere else.
 fn surroundings(dynamodb: &str, secrets: &str) -> BTreeMap<String, String> {
     [
         ("AWS_REGION", "us-east-1"),
@@ -427,7 +427,7 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
         ("WALLET_XPUB_SECRET_ARN", seed::WALLET_XPUB_ARN),
         ("INTERNAL_TOKEN_SECRET_ARN", seed::INTERNAL_TOKEN_ARN),
         ("OIDC_CLIENT_ID", issuer::CLIENT_ID),
-        // The local chain does not reorganize by itself, and mines when there is something to mine.
+        // The local chain does not reorganize by itself, and mines only when there is something to mine.
         ("FINALITY_CONFIRMATIONS", "1"),
         ("WATCH_CONFIRMATIONS", "1"),
     ]
@@ -446,14 +446,14 @@ async fn listen(port: u16) -> Result<TcpListener, StackError> {
         .map_err(|source| StackError::Port { port, source })
 }
 
-/// A loopback port that is ours and has an address, before there is something to serve.
+/// A bound loopback port with a known address, before there is something to serve.
 struct Socket {
     listener: TcpListener,
     url: String,
 }
 
 impl Socket {
-    /// Takes a port; zero picks a free one.
+    /// Binds a port; zero picks a free one.
     async fn bind(port: u16) -> Result<Self, StackError> {
         let listener = listen(port).await?;
         let address = listener
@@ -465,7 +465,7 @@ impl Socket {
         })
     }
 
-    /// Serves a router in the background until the runtime ends, and answers its address.
+    /// Serves a router in the background until the runtime ends, and returns its URL.
     fn serve(self, router: Router) -> String {
         let Self { listener, url } = self;
         let service = router.into_make_service_with_connect_info::<SocketAddr>();
@@ -474,8 +474,8 @@ impl Socket {
     }
 }
 
-/// The port, or a free one for zero, for a process that will listen there. A port that somebody else listens on is an
-/// error here, before it is taken for that process.
+/// The port, or a free one for zero, for a process that will listen there. A port that is in use is an error here, so
+/// that its program is not mistaken for that process.
 async fn free_port(port: u16) -> Result<u16, StackError> {
     let address = listen(port).await?.local_addr();
     address

@@ -1,5 +1,5 @@
-//! `.local/stack.json`: how tools find a running stack; and `.local/functions.json`: what its functions are given, as
-//! `sam local --env-vars` takes it.
+//! `.local/stack.json`: how tools find a running stack; and `.local/functions.json`: the functions' variables, as `sam
+//! local --env-vars` takes them.
 
 use crate::{NETWORK, Stack};
 use purser_api::Env;
@@ -9,26 +9,26 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// How long the file's token lives: as far as `/_local/clock` goes in one step (ten years), so that a tool that moves the
-/// clock need not sign in again.
+/// The lifetime of the file's token: as long as one step of `/_local/clock` can be (ten years), so that a tool that
+/// moves the clock need not sign in again.
 const TOKEN_LIFE: Duration = Duration::from_secs_u32(10 * 366 * 86_400);
 
-/// What `.local/stack.json` holds.
+/// The content of `.local/stack.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StackFile {
-    /// Where agents call.
+    /// The gateway's URL.
     pub base_url: String,
     /// The dashboard, for a browser.
     pub dashboard_url: String,
     /// The paid provider that speaks x402 v2.
     pub provider_url: String,
-    /// The chain.
+    /// The chain's RPC URL.
     pub rpc_url: String,
-    /// The database.
+    /// The database's URL.
     pub dynamodb_url: String,
     /// The chain's id.
     pub chain_id: u64,
-    /// The token.
+    /// The token's address.
     pub usdc_address: String,
     /// The demo agent.
     pub agent: StackAgent,
@@ -41,9 +41,9 @@ pub struct StackFile {
 /// The demo owner in `.local/stack.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StackUser {
-    /// Who it is, for the issuer and in the tables.
+    /// The `sub`, for the issuer and in the tables.
     pub sub: String,
-    /// A session: what follows `Authorization: Bearer`.
+    /// A session token, for `Authorization: Bearer`.
     pub token: String,
 }
 
@@ -52,7 +52,7 @@ pub struct StackUser {
 pub struct StackAgent {
     /// Its id.
     pub agent_id: String,
-    /// Its key, whole: a secret of this stack alone.
+    /// The whole key: a secret of this stack only.
     pub key: String,
     /// Its wallet.
     pub wallet_address: String,
@@ -61,10 +61,10 @@ pub struct StackAgent {
 /// A file that can't be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum StackFileError {
-    /// The file system.
+    /// A file system error.
     #[error(".local: {0}")]
     File(#[from] io::Error),
-    /// Not what a stack writes.
+    /// The content is not a stack's.
     #[error(".local: {0}")]
     Form(#[from] serde_json::Error),
 }
@@ -93,24 +93,24 @@ impl StackFile {
         }
     }
 
-    /// Writes the file, readable by its owner alone.
+    /// Writes the file, readable only by its owner.
     pub fn write(&self, folder: &Path) -> Result<(), StackFileError> {
         write(folder, STACK, &serde_json::to_vec_pretty(self)?)
     }
 
-    /// Reads the file of the stack that was started last.
+    /// Reads the file of the last started stack.
     pub fn read(folder: &Path) -> Result<Self, StackFileError> {
         Ok(serde_json::from_slice(&std::fs::read(folder.join(STACK))?)?)
     }
 
-    /// Removes the file of a stack that ends.
+    /// Removes the file when the stack ends.
     pub fn remove(folder: &Path) {
         let _ = std::fs::remove_file(folder.join(STACK));
     }
 }
 
-/// Where a stack leaves its files: `.local`, unless `STACK_FOLDER` names another place. Scripts that start a stack of
-/// their own leave the files of a running one alone.
+/// Where a stack writes its files: `.local`, unless `STACK_FOLDER` names another folder, so that scripts with a stack
+/// of their own don't overwrite the files of a running one.
 pub fn stack_folder(env: &Env) -> PathBuf {
     env.get("STACK_FOLDER").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.local"),
@@ -122,18 +122,18 @@ pub fn stack_folder(env: &Env) -> PathBuf {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct FunctionsFile<'a> {
-    /// For every function; `sam local` gives each those that `template.yaml` declares for it.
+    /// For every function; `sam local` gives each the variables that `template.yaml` declares for it.
     parameters: &'a BTreeMap<String, String>,
 }
 
 impl FunctionsFile<'_> {
-    /// Writes the file, readable by its owner alone.
+    /// Writes the file, readable only by its owner.
     pub fn write(folder: &Path, variables: &BTreeMap<String, String>) -> Result<(), StackFileError> {
         let file = FunctionsFile { parameters: variables };
         write(folder, FUNCTIONS, &serde_json::to_vec_pretty(&file)?)
     }
 
-    /// Removes the file of a stack that ends.
+    /// Removes the file when the stack ends.
     pub fn remove(folder: &Path) {
         let _ = std::fs::remove_file(folder.join(FUNCTIONS));
     }

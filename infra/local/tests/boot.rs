@@ -1,5 +1,5 @@
-//! What is wrong with a function's surroundings stops it when it starts, not at the first payment: one message that says
-//! what is wrong, and repeats no value of a secret.
+//! A wrong environment or secret stops a function at its start, not at the first payment: with one message that names
+//! the error and contains no secret value.
 
 #![expect(
     clippy::panic,
@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 
 /// Nothing listens there.
 const NOWHERE: &str = "http://127.0.0.1:1";
-/// Of BIP-32's test vectors and unlike them: it opens nothing.
+/// Built from BIP-32's test vectors but different: no wallet uses it.
 const SEED: &str = "000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f";
-/// The public half of [`SEED`].
+/// The extended public key of [`SEED`].
 fn xpub() -> String {
     let seed = purser_chain::WalletSeed::from_hex(SEED).unwrap();
     seed.xpub().to_text().unwrap()
@@ -63,7 +63,7 @@ fn secrets() -> Texts {
     ])
 }
 
-/// What a function says when it is started like this; `None` when it starts.
+/// The error of a function started like this; `None` if it starts.
 async fn said(function: &str, variables: Texts, secrets: Texts) -> Option<String> {
     let listener = Listener::of_process();
     if let Some(listener) = &listener {
@@ -245,7 +245,7 @@ async fn a_missing_or_malformed_secret_stops_the_function() {
         ("people", "arn:rpc", Some("file:///hunter2"), RPC_FORM.to_owned()),
         ("people", "arn:xpub", None, missing("arn:xpub")),
         ("people", "arn:xpub", Some("hunter2"), XPUB_FORM.to_owned()),
-        // Of the root, and no extended public key at all.
+        // The root's extended public key, and no extended public key at all.
         ("people", "arn:xpub", Some(root), XPUB_FORM.to_owned()),
         ("people", "arn:xpub", Some(&seed), XPUB_FORM.to_owned()),
         ("internal", "arn:token", None, missing("arn:token")),
@@ -267,7 +267,7 @@ async fn a_missing_or_malformed_secret_stops_the_function() {
     }
 }
 
-/// A node that says what it is, and nothing else.
+/// A node that only answers with its client version.
 async fn node(version: &'static str) -> String {
     let node = ScriptedNode::start(move |method, _| match method {
         "web3_clientVersion" => Reply::Result(version.into()),
@@ -284,7 +284,7 @@ async fn what_is_for_development_alone_stops_payments_on_any_other_chain() {
         ("true", Some("HardhatNetwork/2.22.0/@ethereumjs/vm/5.3.0"), None),
         ("true", Some("Geth/v1.16.4-stable/linux-amd64/go1.24.7"), refused),
         ("true", Some("reth/v1.8.2-anvil/x86_64-unknown-linux-gnu"), refused),
-        // A node that can't be asked may be any.
+        // A node that does not answer may be any.
         ("true", None, Some("got no answer")),
         ("false", Some("Geth/v1.16.4-stable/linux-amd64/go1.24.7"), None),
         ("", Some("Geth/v1.16.4-stable/linux-amd64/go1.24.7"), None),

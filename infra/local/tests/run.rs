@@ -1,5 +1,4 @@
-//! The program of `make run`: what its variables do, and the controls that only it has, called as a person at a terminal
-//! calls them.
+//! The program of `make run`: its variables, and the controls that only it has, called as with `curl` from a terminal.
 
 #![expect(
     clippy::indexing_slicing,
@@ -15,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// A running stack, which ends with it.
+/// A running stack, ended when dropped.
 struct Run {
     process: Child,
     folder: PathBuf,
@@ -24,7 +23,7 @@ struct Run {
 }
 
 impl Run {
-    /// Starts a stack on whatever ports are free.
+    /// Starts a stack on free ports.
     async fn start(name: &str, variables: &[(&str, &str)]) -> Self {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("run-{name}"));
         let _ = fs::remove_dir_all(&folder);
@@ -37,7 +36,7 @@ impl Run {
             .spawn()
             .unwrap();
         let file = loop {
-            // Until then it is not there, or not whole.
+            // Before that, the file is missing or incomplete.
             if let Ok(file) = StackFile::read(&folder) {
                 break file;
             }
@@ -52,7 +51,7 @@ impl Run {
         }
     }
 
-    /// What `curl -d` sends: with its content type, whatever the body is.
+    /// What `curl -d` sends: its content type, whatever the body is.
     async fn curl(&self, path: &str, body: String) -> (u16, Value) {
         let request = self
             .http
@@ -64,7 +63,7 @@ impl Run {
         (answer.status().as_u16(), answer.json().await.unwrap())
     }
 
-    /// Says that the provider was fine, of a payment that is none: how far is it looked at?
+    /// Sends `provider_ok` for an unknown settlement; returns the error, which shows how far the request got.
     async fn assertion(&self) -> String {
         let body = json!({"provider_ok": true, "tx_hash": format!("0x{}", "ab".repeat(32))});
         let path = format!("/x402/settlements/{}/complete", Uuid::nil());
@@ -72,7 +71,7 @@ impl Run {
         answer["error"].as_str().unwrap().to_owned()
     }
 
-    /// The variable, as functions in containers are given it.
+    /// The variable as passed to functions in containers.
     fn in_containers(&self) -> Value {
         let text = fs::read(self.folder.join("functions.json")).unwrap();
         serde_json::from_slice::<Value>(&text).unwrap()["Parameters"]["ACCEPT_PROVIDER_OK"].clone()

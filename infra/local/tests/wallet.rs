@@ -1,4 +1,4 @@
-//! The program `wallet`, against an `aws` command that writes down what it is told.
+//! The program `wallet`, with an `aws` command that records its calls.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use purser_chain::{WalletSeed, WalletXpub};

@@ -1,7 +1,7 @@
-//! What one call costs in code: reading it, finding what it is about, hashing it, signing it, and reading its proof.
+//! The cost of one call in code: parsing, matching the catalog, hashing, signing, and reading the proof.
 //!
-//! The references are the least that must be done anyway: the same bytes read by bare `serde_json`, hashed by bare SHA-256,
-//! the same digest signed by bare `k256`.
+//! The references are the minimum that must be done anyway: the same bytes parsed by bare `serde_json`, hashed by bare
+//! SHA-256, the same digest signed by bare `k256`.
 
 use alloy::primitives::hex;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -127,7 +127,7 @@ fn signing(table: &mut Table) {
     table.compare(
         "derive",
         "a wallet",
-        // Another one each time: one that was derived before is kept.
+        // A new one each time: derived ones are cached.
         || {
             index = (index + 1) % (1 << 31);
             seed.wallet(black_box(index)).unwrap()

@@ -1,7 +1,7 @@
-//! The cases that are decided: an allow with every kind of check in play, and one refusal for each check.
+//! The cases to decide: an allow with every kind of check in use, and one refusal for each check.
 //!
-//! Each case is told twice: as our facts, and as plain JSON for the other engines, with everything calculated for them
-//! that a policy language can't say (what counts in a window, the parents of a host name).
+//! Each case has two forms: our facts, and plain JSON for the other engines, in which everything is precomputed that a
+//! policy language can't express (what counts in a window, the parents of a host name).
 
 use crate::world::{NETWORK, World, authorize_body, units};
 use purser_api::AuthorizeRequest;
@@ -12,14 +12,14 @@ use purser_domain::{
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// One decision to take.
+/// One decision.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// The check that refuses, or `allow`.
     pub name: &'static str,
-    /// What it rests on.
+    /// The state it depends on.
     pub world: World,
-    /// What is asked.
+    /// The request.
     pub intent: Intent,
 }
 
@@ -35,7 +35,7 @@ impl Case {
         }
     }
 
-    /// The allow, and for each check a case that it refuses.
+    /// The allow, and a refusal for each check.
     pub fn all() -> Vec<Self> {
         type Break = fn(&mut Case);
         let refusals: [(&'static str, Break); 12] = [
@@ -97,17 +97,17 @@ impl Case {
         self.world.agent.rules.iter_mut().for_each(|rule| edit(&mut rule.kind));
     }
 
-    /// What is bought.
+    /// The catalog match of the request.
     pub fn purchase(&self) -> CatalogMatch<'_> {
         CatalogMatch::of(&self.intent, &self.world.catalog).unwrap()
     }
 
-    /// The case as our evaluation takes it.
+    /// The facts for our evaluation.
     pub fn facts(&self) -> Facts<'_> {
         self.facts_about(self.purchase(), None)
     }
 
-    /// The case as our evaluation takes it, about that purchase and with that approval.
+    /// The facts for our evaluation, for that catalog match and with that approval.
     pub fn facts_about<'a>(&'a self, purchase: CatalogMatch<'a>, approval: Option<ApprovalId>) -> Facts<'a> {
         Facts {
             agent: &self.world.agent,
@@ -125,7 +125,7 @@ impl Case {
         }
     }
 
-    /// Our answer: the names of the checks that failed.
+    /// Our answer: the names of the failed checks.
     pub fn decide(&self) -> BTreeSet<String> {
         match evaluate(&self.facts()) {
             Decision::Allow(grant) => failed_checks(grant.checks()),
@@ -134,7 +134,7 @@ impl Case {
         }
     }
 
-    /// What is asked, as plain values.
+    /// The request, as plain values.
     pub fn request(&self) -> Value {
         let facts = self.facts();
         let operation = facts.operation.unwrap();
@@ -205,8 +205,8 @@ impl Case {
         })
     }
 
-    /// The policies of the agent's services by slug, as plain values: the one that is judged by, and its like for every
-    /// other service of the catalog.
+    /// The policies of the agent's services by slug, as plain values: the one that is evaluated, and a similar one for
+    /// every other service of the catalog.
     pub fn policies(&self) -> impl Iterator<Item = (&str, Value)> {
         let bought = self.world.bought();
         let like = World::with_services(1).enabled.unwrap();
@@ -247,7 +247,7 @@ fn text(address: Address) -> String {
     address.to_string()
 }
 
-/// `a.b.c`, `b.c`, `c`: what a host name may be allowed by.
+/// `a.b.c`, `b.c`, `c`: the names that may allow a host.
 fn host_and_parents(target: &Target) -> Vec<&str> {
     let parents = std::iter::successors(Some(target.host()), |host| {
         host.split_once('.').map(|(_, parent)| parent)
@@ -255,7 +255,7 @@ fn host_and_parents(target: &Target) -> Vec<&str> {
     parents.collect()
 }
 
-/// The names of the checks that failed.
+/// The names of the failed checks.
 pub fn failed_checks(checks: &[Check]) -> BTreeSet<String> {
     let failed = checks.iter().filter(|check| check.outcome == CheckOutcome::Failed);
     failed.map(|check| check.name.name().to_owned()).collect()

@@ -1,7 +1,7 @@
-//! What the benches of the code share: the world that they decide in, and the table of what they measured.
+//! What the code benches share: the world of their decisions, and the table of their results.
 //!
-//! `benches/code.rs` times what one call does, each part beside a reference. `references` times the decision beside general
-//! policy engines; it is a workspace of its own, so that nothing of these gets into what is deployed.
+//! `benches/code.rs` times the parts of one call, each compared with a reference. `references` times the decision
+//! compared with general policy engines; it is a workspace of its own, so that none of these is deployed.
 
 mod case;
 mod table;

@@ -1,7 +1,7 @@
-//! Measures, and writes down what was measured: one JSON line for each comparison.
+//! Measures, and writes the results: one JSON line for each comparison.
 //!
-//! Ours and its references are measured one after the other, in one process and with the same settings. A row's ratio is
-//! our median divided by the reference's: below 1 we are faster.
+//! Ours and its references are measured one after the other, in one process and with the same settings. A row's ratio
+//! is our median divided by the reference's: below 1 we are faster.
 
 use criterion::Criterion;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
-/// What a run of one bench has measured so far.
+/// The results of one bench so far.
 pub struct Table {
     file: PathBuf,
     raw: PathBuf,
@@ -18,7 +18,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// The table of the bench of that name, still empty. What an earlier run left is forgotten, so that no old figure is
+    /// The empty table of the bench with that name. The results of an earlier run are removed, so that no old figure is
     /// taken for a new one.
     pub fn new(bench: &str) -> io::Result<Self> {
         let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench");
@@ -40,7 +40,7 @@ impl Table {
         })
     }
 
-    /// Measures `ours` and each reference. The names become those of directories, so they are plain words.
+    /// Measures `ours` and each reference. The names become directory names, so they are plain words.
     pub fn compare<T>(
         &mut self,
         group: &str,
@@ -51,7 +51,7 @@ impl Table {
         self.measure_all(group, name, None, ours, references);
     }
 
-    /// Measures, and says what no ratio may exceed.
+    /// Measures, and sets the maximum of each ratio.
     pub fn hold<T>(
         &mut self,
         limit: f64,
@@ -78,7 +78,7 @@ impl Table {
             let (Some(median), Some(other)) = (median, other) else {
                 continue;
             };
-            // A row is told by its group and its name.
+            // A row is identified by its group and its name.
             let group = if several {
                 format!("{group}, beside {reference}")
             } else {
@@ -95,11 +95,11 @@ impl Table {
         }
     }
 
-    /// The median in nanoseconds; `None` where the command line left this one out.
+    /// The median in nanoseconds; `None` where the command line excludes this one.
     fn measure<T>(&mut self, group: &str, name: &str, whose: &str, run: &mut dyn FnMut() -> T) -> Option<f64> {
         let plain = |c: char| c.is_ascii_alphanumeric() || " ,-_".contains(c);
         let row = format!("{group}, {name}");
-        // Criterion cuts the names of directories after 64 bytes.
+        // Criterion truncates directory names to 64 bytes.
         for directory in [row.as_str(), whose] {
             assert!(directory.len() <= 64 && directory.chars().all(plain), "{directory}");
         }

@@ -1,4 +1,4 @@
-//! An agent with rules of every kind, a catalog of any size, and what the agent asks.
+//! An agent with rules of every kind, a catalog of any size, and the agent's requests.
 
 use purser_domain::{
     Address, Agent, AgentId, AgentStatus, Amount, Availability, Catalog, CatalogPayment, Category, DomainPattern,
@@ -9,10 +9,10 @@ use purser_domain::{
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-/// The network that everything here is paid on.
+/// The network of all payments here.
 pub const NETWORK: Network = Network::BaseSepolia;
 
-/// What a decision rests on, besides the request.
+/// What a decision depends on, besides the request.
 #[derive(Clone, Debug)]
 pub struct World {
     /// The agent, with rules of every kind.
@@ -25,7 +25,7 @@ pub struct World {
     pub day: Window,
     /// The windows of the agent's three budgets.
     pub budgets: Vec<(RuleId, Window)>,
-    /// What the wallet holds.
+    /// The wallet's balance.
     pub balance: Amount,
     /// The time.
     pub at: Timestamp,
@@ -75,7 +75,7 @@ impl World {
         }
     }
 
-    /// Which service is bought from: one in the middle of the catalog.
+    /// The index of the service that is paid: one in the middle of the catalog.
     pub fn bought(&self) -> usize {
         self.catalog.services().len() / 2
     }
@@ -200,7 +200,7 @@ fn policy() -> SpendPolicy {
     }
 }
 
-/// A window with eight entries read, three of which have rolled out, and more behind them.
+/// A window with eight entries read, three of which have rolled out, and more after them.
 fn window(scope: WindowScope, length: Duration, stamp: u64, at: Timestamp) -> Window {
     let entry = |n: usize| {
         let age = length.micros() / 6 * i64::try_from(8 - n).unwrap();
@@ -232,7 +232,7 @@ fn entry_v2(price: u64, pay_to: Address) -> Value {
     })
 }
 
-/// A v2 requirement as providers write it: the dearer way to pay first, and one on a chain that we don't pay on.
+/// A v2 requirement as providers write it: the more expensive entry first, and one on a chain that we don't pay on.
 pub fn offer_v2(price: u64, pay_to: Address) -> Value {
     let mut elsewhere = entry_v2(price, pay_to);
     if let Some(network) = elsewhere.get_mut("network") {
@@ -266,7 +266,7 @@ pub fn offer_v1(price: u64, pay_to: Address) -> Value {
     })
 }
 
-/// A body of authorize that buys the scrape of a page from the service in the middle of the catalog.
+/// An authorize body for the scrape of a page by the service in the middle of the catalog.
 pub fn authorize_body(world: &World) -> Value {
     let bought = world.bought();
     json!({

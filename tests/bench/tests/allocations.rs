@@ -1,6 +1,6 @@
-//! An allow takes no memory: neither finding what it is about, nor deciding, nor telling what is to be reserved.
+//! An allow allocates no memory: neither for the catalog match, nor for the decision, nor for the charges to reserve.
 //!
-//! The counter is the allocator of this one test binary, and counts each thread by itself.
+//! The counter is the allocator of this test binary, and counts each thread separately.
 
 use purser_bench::Case;
 use purser_domain::{
@@ -49,7 +49,7 @@ fn an_allow_allocates_nothing() {
     for facts in [eager, needed, unknown_balance] {
         assert_eq!(allocations(&facts), 0);
     }
-    // The counter counts: a refusal copies what it has to say.
+    // The counter works: a refusal copies its context.
     assert!(allocation_counter::measure(|| drop(evaluate(&unknown_operation))).count_total > 0);
 }
 

@@ -1,9 +1,9 @@
-//! The floor: what a handler was seen to ask of the database and of the node, asked again with nothing around it.
+//! The floor: the recorded database and node calls of a handler, made again with nothing around them.
 //!
-//! It is recorded and not written down, so it can't fall behind the code: the same items under the same conditions, side
-//! by side where the handler asks side by side. What has to be new each time, such as the id of a settlement, is exchanged
-//! in the text. Building the inputs is not timed: the floor is the SDK's sending alone, and where the handler signs, one
-//! signature.
+//! The calls are recorded and not written by hand, so the floor always matches the code: the same items with the same
+//! conditions, concurrent where the handler's are. What must be new each time, such as a settlement's id, is replaced
+//! in the text. Building the inputs is not timed: the floor is only the SDK's sending, and one signature where the
+//! handler signs.
 
 use alloy::primitives::B256;
 use aws_sdk_dynamodb::Client;
@@ -28,7 +28,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
 
-/// What a handler was seen to ask, in rounds.
+/// The recorded calls of a handler, in rounds.
 #[derive(Clone)]
 pub struct Recorded(Vec<Vec<Recording>>);
 
@@ -39,7 +39,7 @@ struct Recording {
     request: String,
 }
 
-/// The same, ready to be asked once.
+/// The same, ready to be sent once.
 pub struct Bare {
     rounds: Vec<Vec<Request>>,
     signature: Option<B256>,
@@ -55,7 +55,7 @@ enum Request {
     Rpc(Vec<u8>),
 }
 
-/// What the floor asks with.
+/// The clients of the floor.
 #[derive(Clone)]
 pub struct Asker {
     pub db: Client,
@@ -75,7 +75,7 @@ impl Recorded {
         Self(rounds.into_iter().map(round).collect())
     }
 
-    /// Without what was asked of the node: a call that turned out not to need it has no right to its time.
+    /// Without the node calls: for a call that turned out not to need them, their time does not count.
     pub fn without_node(mut self) -> Self {
         for round in &mut self.0 {
             round.retain(|recording| !recording.is_rpc);
@@ -84,7 +84,7 @@ impl Recorded {
         self
     }
 
-    /// The rest of the sort key, or of the key where there is none, of the item that is put and whose key begins so.
+    /// The rest of the sort key (or of the key, without one) of the item that is put and whose key has this prefix.
     pub fn put(&self, prefix: &str) -> String {
         let requests = self.0.iter().flatten().filter(|recording| !recording.is_rpc);
         for request in requests {
@@ -102,7 +102,7 @@ impl Recorded {
         panic!("nothing is put at {prefix}")
     }
 
-    /// With these texts exchanged.
+    /// With these texts replaced.
     pub fn with(&self, exchanged: &[(&str, &str)]) -> Self {
         let mut recorded = self.clone();
         for recording in recorded.0.iter_mut().flatten() {
@@ -113,7 +113,7 @@ impl Recorded {
         recorded
     }
 
-    /// Ready to be asked once.
+    /// Ready to be sent once.
     pub fn bare(&self) -> Bare {
         let round = |recordings: &Vec<Recording>| recordings.iter().map(Request::of).collect();
         Bare {
@@ -124,7 +124,7 @@ impl Recorded {
 }
 
 impl Bare {
-    /// And sign this once, as the last thing.
+    /// With one signature at the end.
     pub fn and_sign(self, digest: B256) -> Self {
         Self {
             signature: Some(digest),
@@ -132,7 +132,7 @@ impl Bare {
         }
     }
 
-    /// Asks all of it.
+    /// Sends all calls.
     pub async fn ask(self, asker: &Asker) {
         for round in self.rounds {
             together(round.into_iter().map(|request| request.ask(asker))).await;
@@ -147,7 +147,7 @@ impl Bare {
     }
 }
 
-/// Waits for all of them, side by side, as `tokio::join!` does for a few.
+/// Awaits all of them concurrently, as `tokio::join!` does for a few.
 async fn together(asked: impl Iterator<Item = impl Future<Output = ()>>) {
     let mut asked: Vec<Pin<Box<_>>> = asked.map(Box::pin).collect();
     poll_fn(|context| {

@@ -1,4 +1,4 @@
-//! A function as Lambda runs it: an event goes in as bytes, the answer comes out as bytes.
+//! A function as in Lambda: an event goes in as bytes, the answer comes out as bytes.
 
 use axum::Router;
 use lambda_http::{Context, LambdaEvent};
@@ -6,11 +6,11 @@ use purser_api::{Boot, Clock, GatewayEvent, answer};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// A function that was started on the runtime it is called on.
+/// A function that was started on the current runtime.
 #[derive(Clone)]
 pub struct Function(Router);
 
-/// What a caller sends.
+/// A caller's request.
 #[derive(Clone, Copy)]
 pub struct Call<'a> {
     pub method: &'a str,
@@ -21,7 +21,7 @@ pub struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// The event that API Gateway makes of it.
+    /// API Gateway's event for it.
     pub fn event(&self) -> Vec<u8> {
         let Self {
             method,
@@ -74,11 +74,11 @@ impl Call<'_> {
     }
 }
 
-/// What came out.
+/// The function's answer.
 pub struct Answered(Vec<u8>);
 
 impl Answered {
-    /// Whether the status is the expected one; the answer in words where it is not.
+    /// Asserts the status; the error has the answer.
     #[track_caller]
     pub fn expect(&self, status: u16) {
         let expected = format!("{{\"statusCode\":{status},");
@@ -86,7 +86,7 @@ impl Answered {
         assert!(as_expected, "{expected} … {}", String::from_utf8_lossy(&self.0));
     }
 
-    /// The answer, which has to be of this status: its headers and its body.
+    /// The headers and the body of an answer, which must have this status.
     #[track_caller]
     pub fn read(&self, status: u16) -> (Value, Value) {
         self.expect(status);
@@ -97,7 +97,7 @@ impl Answered {
 }
 
 impl Function {
-    /// Starts a function with these variables, and these others above them.
+    /// Starts a function with these variables; `others` override them.
     pub async fn start<S, F>(start: S, variables: &BTreeMap<String, String>, others: &[(&str, &str)]) -> Self
     where
         S: FnOnce(Boot) -> F,
@@ -111,12 +111,12 @@ impl Function {
         Self(start(boot).await.expect("it starts"))
     }
 
-    /// Everything between the runtime's answer to "next" and ours to it.
+    /// Everything between the runtime API's answer to "next" and our response to it.
     pub async fn call(&self, event: &[u8]) -> Answered {
         let event: GatewayEvent = serde_json::from_slice(event).expect("an event");
         let mut context = Context::default();
         context.request_id = "8f507cfc-xmpl-4697-b07a-ac58fc914c95".to_owned();
-        // Far from over, but there is one, so that the timer is.
+        // Far in the future, but set, so that the timer is used.
         context.deadline = Clock::system().now().micros().unsigned_abs() / 1_000 + 15_000;
         context.xray_trace_id =
             Some("Root=1-68a8f5c0-00000000000000000000001c;Parent=53995c3f42cd8ad8;Sampled=1".to_owned());

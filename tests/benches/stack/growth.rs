@@ -1,4 +1,4 @@
-//! How authorize grows: with what the agent has paid, with what it may use, with what there is, and with those who call.
+//! How authorize scales: with the agent's payments, its services, the catalog, and the number of callers.
 
 use crate::function::Function;
 use crate::operations::allow;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 const TURNS: usize = 150;
 
-/// One of several that are compared: who calls what, with which bodies.
+/// One of several that are compared: the callers and their bodies.
 struct Variant<'a> {
     name: &'a str,
     function: &'a Function,
@@ -21,7 +21,7 @@ struct Variant<'a> {
     body: fn(&Place) -> Value,
 }
 
-/// With 0, 1,000 and 100,000 earlier settlements, all of them of the last hour.
+/// With 0, 1,000 and 100,000 earlier settlements, all within the last hour.
 pub fn history(report: &mut Report) {
     let place = Place::start(3);
     let settlements = [
@@ -57,8 +57,8 @@ pub fn services(report: &mut Report) {
     });
 }
 
-/// With the seeded catalog, 1,000 and 10,000 entries more: where the request names the service, and where it is found by
-/// the address that is called.
+/// With the seeded catalog, and with 1,000 and 10,000 entries more: where the request names the service, and where it
+/// is found by the called URL.
 pub fn catalog(report: &mut Report) {
     let place = Place::start(1);
     let tables = [("Catalog1000", 1_000), ("Catalog10000", 10_000)];
@@ -146,7 +146,7 @@ pub fn callers(report: &mut Report) {
     });
 }
 
-/// The function as it is and as it is recorded, both of which have seen every agent.
+/// The plain function and the recorded one, both of which have seen every agent.
 async fn warm(place: &Place) -> (Function, Function) {
     let recorded = place.recorded_payments().await;
     let function = place.payments(&[]).await;
@@ -161,7 +161,7 @@ async fn warm(place: &Place) -> (Function, Function) {
     (function, recorded)
 }
 
-/// The same request of each agent, by these names.
+/// The same request of each agent, with these names.
 fn of_each_agent<'a>(
     place: &'a Place,
     function: &'a Function,
@@ -178,7 +178,7 @@ fn of_each_agent<'a>(
     place.agents.iter().zip(names).map(variant).collect()
 }
 
-/// Times the variants in turns; the first is what the others are compared with.
+/// Times the variants alternately; the others are compared with the first.
 async fn compare(
     place: &Place,
     report: &mut Report,
@@ -195,7 +195,7 @@ async fn compare(
             let event = place.authorize(variant.agent, &(variant.body)(place));
             let began = Instant::now();
             let answered = variant.function.call(&event).await;
-            // The first few warm up.
+            // The first few are for warm-up.
             if n >= 5 {
                 times[which].push(began.elapsed());
             }
@@ -218,7 +218,7 @@ async fn compare(
 
 async fn units(place: &Place, variant: &Variant<'_>) -> (f64, f64) {
     let event = || place.authorize(variant.agent, &(variant.body)(place));
-    // What is only done for a first call is done then.
+    // What only a first call does is done then.
     variant.recorded.call(&event()).await.expect(200);
     tokio::time::sleep(Duration::from_millis(200)).await;
     let (_, Units { read, write }) = place.record(variant.recorded, &event(), 200).await;

@@ -1,9 +1,9 @@
-//! `make bench`: the operations of the service through the real functions, each beside its floor - the same calls of the
-//! database and of the node, made bare - in the same run and in turns; and how they grow. What is measured, and how to
-//! read it, is in `docs/performance.md`. The figures go to `target/bench/stack.jsonl`.
+//! `make bench`: the operations of the service through the real functions, each compared with its floor - the same
+//! database and node calls, without our code - in the same run and alternately; and how they scale. What is measured,
+//! and how to read it, is in `docs/performance.md`. The figures go to `target/bench/stack.jsonl`.
 //!
-//! Calls enter as Lambda's event in bytes and leave as its answer in bytes. The database is the embedded one, over HTTP,
-//! and the chain a node that answers at once, so that what is ours is not hidden behind what is theirs.
+//! Calls enter as Lambda's event in bytes and leave as its answer in bytes. The database is the embedded one, over
+//! HTTP, and the chain a node that answers immediately, so that their time does not hide ours.
 
 mod bare;
 mod function;
@@ -18,11 +18,11 @@ use operations::{Completing, Operation, operations};
 use place::{Place, many_threads, one_thread};
 use timing::{Report, Turn, crowded, in_turns};
 
-/// How many callers there are where there are many.
+/// The number of callers in the concurrent benches.
 const CALLERS: usize = 32;
 
 fn main() {
-    // Lines are written as they are in production, to nowhere.
+    // Lines are formatted as in production, and discarded.
     purser_api::log_to("warn,purser=info", std::io::sink);
     let mut report = Report::start();
     let chosen: Vec<String> = std::env::args().skip(1).filter(|name| !name.starts_with('-')).collect();
@@ -33,7 +33,7 @@ fn main() {
     }
 }
 
-/// A part of the bench, by its name; named ones run alone: `cargo bench … --bench stack -- one-caller`.
+/// A part of the bench, by its name; a named one runs alone: `cargo bench … --bench stack -- one-caller`.
 type Part = (&'static str, fn(&mut Report));
 
 const PARTS: [Part; 7] = [

@@ -1,5 +1,5 @@
-//! A chain's node that answers at once: every wallet is rich, every block is the same, and a receipt is what was put
-//! there. Its answers have the form and the size of a real node's, and none of its work.
+//! A chain's node that answers immediately: every wallet is rich, every block is the same, and a receipt is what was
+//! stored there. Its answers have the form and the size of a real node's, without its work.
 
 use purser_domain::{AUTHORIZATION_USED, TRANSFER};
 use purser_local::NETWORK;
@@ -43,18 +43,18 @@ impl Node {
         }
     }
 
-    /// Takes so long for each answer, and notes what is asked, as long as that is not zero.
+    /// Sets the delay of each answer; calls are recorded while it is not zero.
     pub fn set_latency(&self, latency: Duration) {
         self.node.set_latency(latency);
         self.node.note_calls(!latency.is_zero());
     }
 
-    /// What was noted.
+    /// The recorded calls.
     pub fn take(&self) -> Vec<Call> {
         self.node.take_calls()
     }
 
-    /// Makes a transaction of that hash the one that carried out the payment of an authorize's answer.
+    /// Stores the receipt of a transaction with that hash, which makes the payment of an authorize's answer.
     pub fn carry_out(&self, hash: &str, authorized: &Value) {
         let authorization = &authorized["payment"]["payload"]["payload"]["authorization"];
         let word = |name: &str| {

@@ -1,4 +1,4 @@
-//! The operations of an agent, each with the floor under it.
+//! The operations of an agent, each with its floor.
 
 use crate::bare::Recorded;
 use crate::function::Function;
@@ -9,18 +9,18 @@ use purser_tests::{TestAgent, dollars, fresh_key, judged_policy};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// An operation: how one request of it looks, and what it was seen to ask.
+/// An operation: how to build a request, and its recorded calls.
 pub struct Operation {
     pub name: &'static str,
-    /// The most that it may take, as a multiple of its floor; `None` for those that are only shown.
+    /// The maximum as a multiple of its floor; `None` for those that are only shown.
     pub limit: Option<f64>,
     turn: Box<MakeTurn>,
 }
 
-/// What an agent asks there.
+/// Builds an agent's request and its floor.
 type MakeTurn = dyn Fn(&Place, &TestAgent) -> Turn;
 
-/// What the required operations may take, as a multiple of their floors.
+/// The maximum of the required operations, as a multiple of their floors.
 const LIMIT: f64 = 1.25;
 
 impl Operation {
@@ -35,12 +35,12 @@ impl Operation {
     }
 }
 
-/// Sixty-four hexadecimal digits that nobody has used.
+/// Sixty-four random hexadecimal digits.
 fn fresh_hash() -> String {
     format!("{}{}", fresh_key(), fresh_key()).replace('-', "")
 }
 
-/// The recorded calls, as another agent's.
+/// The recorded calls, for another agent.
 fn of_agent(recorded: &Recorded, first: &str, agent: &TestAgent, exchanged: &[(&str, &str)]) -> Recorded {
     let id = agent.id.to_string();
     let mut exchanged = exchanged.to_vec();
@@ -48,7 +48,7 @@ fn of_agent(recorded: &Recorded, first: &str, agent: &TestAgent, exchanged: &[(&
     recorded.with(&exchanged)
 }
 
-/// All but complete, which needs something to complete.
+/// All except complete, which needs an authorized payment first.
 pub async fn operations(place: &Place, function: &Function) -> Vec<Operation> {
     vec![
         allow(place, function).await,
@@ -113,7 +113,7 @@ async fn block(place: &Place, function: &Function) -> Operation {
 }
 
 async fn escalate(place: &Place, function: &Function) -> Operation {
-    /// Of one agent at most twenty questions wait, and none of these is answered: they ask by turns.
+    /// An agent has at most twenty open approvals, and none of these is answered: so these agents take turns.
     const ASKING: usize = 40;
     let mut asking = Vec::new();
     for _ in 0..ASKING {
@@ -124,7 +124,7 @@ async fn escalate(place: &Place, function: &Function) -> Operation {
     let asked = AtomicUsize::new(0);
     let body = |place: &Place| {
         let mut body = purser_tests::body_of(place.world.offer(dollars(30)));
-        // Another request each time: the same one would join the approval that is open.
+        // A new request each time: the same one would join the open approval.
         body["original_request"]["url"] = format!("https://provider.example/{}", fresh_key()).into();
         body
     };
@@ -180,7 +180,7 @@ async fn receipt(place: &Place, function: &Function) -> Operation {
         allowed["settlement_id"].as_str().expect("an id")
     );
     let (recorded, _) = place.record(function, &place.get(agent, &path), 200).await;
-    // Its own agent's alone; one caller is enough for it.
+    // Only its own agent can read it; one caller is enough.
     Operation::new("receipt", None, move |place, agent| Turn {
         event: place.get(agent, &path),
         status: 200,
@@ -200,7 +200,7 @@ async fn list(place: &Place, function: &Function) -> Operation {
     })
 }
 
-/// Completes for each of these agents so many payments, which are authorized and carried out for it, ours and the floor's.
+/// Completes so many payments of each of these agents, authorized and made beforehand, for ours and for the floor.
 pub struct Completing {
     recorded: Recorded,
     agent: String,
@@ -250,7 +250,7 @@ fn completion(place: &Place, agent: &TestAgent, settlement: &str, hash: &str) ->
     place.post(agent, &format!("/x402/settlements/{settlement}/complete"), Some(&proof))
 }
 
-/// A new settlement whose payment was carried out, and the hash of the transaction.
+/// A new settlement whose payment was made, and the hash of the transaction.
 async fn authorized(place: &Place, function: &Function, agent: &TestAgent) -> (String, String) {
     let event = place.authorize(agent, &place.allowed_body());
     let (_, allowed) = function.call(&event).await.read(200);

@@ -1,4 +1,4 @@
-//! Where it is measured: a stack of its own with a node that answers at once, agents, and functions to call.
+//! Where it is measured: a stack of its own with a node that answers immediately, agents, and functions to call.
 
 use crate::bare::{Asker, Recorded};
 use crate::function::{Call, Function};
@@ -12,22 +12,23 @@ use serde_json::Value;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
-/// How long calls take while they are recorded: far more than it takes to make several, so that those overlap.
+/// The latency of calls while they are recorded: far more than it takes to send several, so that those overlap.
 const LATENCY: Duration = Duration::from_millis(25);
 
-/// A running stack. The database slows down with the transactions of the last ten minutes, so no place is used for long.
+/// A running stack. The database slows down with the transactions of the last ten minutes, so no place is used for
+/// long.
 pub struct Place {
     pub world: World,
     pub node: Node,
     pub agents: Vec<TestAgent>,
     /// In front of the database, for the functions that are recorded.
     pub proxy: Proxy,
-    /// What all of it runs on.
+    /// The runtime of all of it.
     pub runtime: Runtime,
 }
 
 impl Place {
-    /// A place with so many agents, all under the same policy, which nobody has called yet.
+    /// A place with so many agents, all with the same policy, which have not called yet.
     pub fn start(agents: usize) -> Self {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
@@ -63,7 +64,7 @@ impl Place {
         }
     }
 
-    /// The payments function, as it is.
+    /// The payments function without a proxy.
     pub async fn payments(&self, others: &[(&str, &str)]) -> Function {
         Function::start(purser_payments::router, &self.world.stack.environment, others).await
     }
@@ -71,7 +72,7 @@ impl Place {
     /// The payments function behind the proxy, which has seen the first agent.
     pub async fn recorded_payments(&self) -> Function {
         let function = self.payments(&[("DYNAMODB_ENDPOINT", self.proxy.url.as_str())]).await;
-        // What is only done once a minute or for a first call is done then.
+        // What is done only once a minute, or for a first call, is done then.
         for _ in 0..2 {
             let body = self.allowed_body();
             function.call(&self.authorize(&self.agents[0], &body)).await.expect(200);
@@ -80,10 +81,10 @@ impl Place {
         function
     }
 
-    /// What that function asks of the database and of the node for an event, and what that consumes.
+    /// The database and node calls of that function for an event, and the units they consume.
     pub async fn record(&self, function: &Function, event: &[u8], status: u16) -> (Recorded, Units) {
         self.node.set_latency(LATENCY);
-        // What earlier calls left behind, such as the note that a key was used, is none of this one's.
+        // Background calls of earlier events, such as writing the use of a key, are not counted here.
         self.proxy.quiet().await;
         self.proxy.calls().take();
         self.node.take();
@@ -95,7 +96,7 @@ impl Place {
         (Recorded::of(in_rounds(calls)), units)
     }
 
-    /// What the floor asks with: the client that the functions have.
+    /// The floor's clients: the same as the functions'.
     pub fn asker(&self) -> Asker {
         let boot = Boot::new(
             self.world.stack.environment.clone().into_iter().collect(),
@@ -142,7 +143,7 @@ impl Place {
     }
 }
 
-/// One caller, as Lambda has it: a function works on one thread and on one request at a time.
+/// One caller, as in Lambda: a function runs on one thread and handles one request at a time.
 pub fn one_thread() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("a runtime")
 }

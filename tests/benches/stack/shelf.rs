@@ -1,5 +1,5 @@
-//! The catalog: five hundred of ten thousand entries, and the answer that nothing has changed. Its floor is a function that
-//! does nothing but hand out the same bytes.
+//! The catalog: five hundred of ten thousand entries, and the answer that it is unchanged. Its floor is a function that
+//! only returns the same bytes.
 
 use crate::function::{Call, Function};
 use crate::place::{Place, one_thread};

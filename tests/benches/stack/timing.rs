@@ -1,4 +1,4 @@
-//! Timing in turns, and what is written of it.
+//! Alternating timing, and its results.
 
 use crate::bare::{Asker, Bare};
 use crate::function::Function;
@@ -8,27 +8,27 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What the floor is, in words.
+/// The floor's name in the results.
 const FLOOR: &str = "the same calls, bare";
 
-/// One request, and the floor under it.
+/// One request, and its floor.
 pub struct Turn {
     pub event: Vec<u8>,
     pub status: u16,
     pub floor: Bare,
 }
 
-/// What was measured.
+/// A result.
 pub struct Row {
     pub group: &'static str,
     pub name: String,
     pub median: Duration,
-    /// What it is compared with, in words and in time.
+    /// The name of the reference, and its time.
     pub reference: &'static str,
     pub reference_median: Duration,
-    /// The ratio that it must not exceed.
+    /// The maximum of the ratio.
     pub limit: Option<f64>,
-    /// Read and write units, where they are the point.
+    /// Read and write units, where they matter.
     pub units: Option<(f64, f64)>,
 }
 
@@ -56,7 +56,7 @@ impl Row {
     }
 }
 
-/// The rows so far: said as they come, and written for `make bench`.
+/// The rows so far: printed immediately, and written for `make bench`.
 pub struct Report(File);
 
 impl Report {
@@ -66,7 +66,7 @@ impl Report {
         Self(File::create(folder.join("stack.jsonl")).expect("a file"))
     }
 
-    /// Adds what was measured beside the floor: the medians of ours and of the floor.
+    /// Adds a comparison with the floor: the medians of ours and of the floor.
     pub fn beside_floor(
         &mut self,
         group: &'static str,
@@ -98,7 +98,7 @@ impl Report {
     }
 }
 
-/// The medians of ours and of the floor, one caller, in turns: whatever else the machine does meets both alike.
+/// The medians of ours and of the floor, with one caller, alternating: so other load on the machine affects both alike.
 pub async fn in_turns(function: &Function, asker: &Asker, turns: Vec<Turn>) -> (Duration, Duration) {
     let (mut ours, mut floors) = (Vec::new(), Vec::new());
     for (n, Turn { event, status, floor }) in turns.into_iter().enumerate() {
@@ -118,8 +118,8 @@ pub async fn in_turns(function: &Function, asker: &Asker, turns: Vec<Turn>) -> (
     (median(&mut ours), median(&mut floors))
 }
 
-/// The time of one request where many callers each make theirs one after another, ours and the floor's, in turns: the
-/// medians of several rounds.
+/// The time per request of many callers that each send theirs one after the other, ours and the floor's alternating:
+/// the medians of several rounds.
 pub async fn crowded(function: &Function, asker: &Asker, rounds: Vec<Vec<Vec<Turn>>>) -> (Duration, Duration) {
     let (mut ours, mut floors) = (Vec::new(), Vec::new());
     for (n, callers) in rounds.into_iter().enumerate() {
@@ -156,7 +156,7 @@ pub async fn crowded(function: &Function, asker: &Asker, rounds: Vec<Vec<Vec<Tur
     (median(&mut ours), median(&mut floors))
 }
 
-/// Lets each caller go through its items, all callers at the same time; answers the time per item.
+/// Lets each caller process its items, all callers concurrently; returns the time per item.
 pub async fn all<T, F>(callers: Vec<Vec<T>>, work: impl Fn(T) -> F + Clone + Send + 'static) -> Duration
 where
     T: Send + 'static,

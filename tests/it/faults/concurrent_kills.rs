@@ -1,4 +1,4 @@
-//! Several processes of one function, several clients, and kills at random calls and at random moments.
+//! Several processes of one function, several clients, and kills at random calls and random moments.
 
 use super::{authorizing, completing, confirmed, made_once, payments, policy};
 use purser_testkit::Rng;
@@ -10,10 +10,10 @@ use std::time::Duration;
 
 const PROCESSES: usize = 4;
 const KEYS: usize = 30;
-/// How many of them the day's cap lets through, at a dollar each.
+/// How many payments of a dollar fit the day's cap.
 const FIT: usize = 20;
 
-/// Asks one process after the other until one lives to answer.
+/// Sends to one process after the other until one lives to answer.
 async fn insist(processes: Arc<Vec<Process>>, first: usize, request: Request) -> Answer {
     for turn in 0..1_000 {
         let process = &processes[(first + turn) % PROCESSES];
@@ -34,7 +34,7 @@ async fn clients_of_several_processes_that_are_killed_at_random_get_what_fits_an
         processes.push(payments(&world, &[]).await);
     }
     let processes = Arc::new(processes);
-    // One call in sixteen is the last of its process, before or after it; and now and then one is killed whatever it does.
+    // One call in sixteen kills its process, before or after it; and sometimes one is killed regardless of its calls.
     for (index, process) in processes.iter().enumerate() {
         let mut rng = Rng::of(0x9e37_79b9_7f4a_7c15 + u64::try_from(index).unwrap());
         process.kill_where(move |_, _| rng.below(32) == 0);
@@ -52,7 +52,7 @@ async fn clients_of_several_processes_that_are_killed_at_random_get_what_fits_an
         }
     });
 
-    // Two clients for each key, who know nothing of each other.
+    // Two independent clients for each key.
     let offer = world.offer(dollars(1));
     let requests: Vec<Request> = (0..KEYS)
         .map(|_| authorizing(&agent, &body_of(offer.clone())))
@@ -102,6 +102,6 @@ async fn clients_of_several_processes_that_are_killed_at_random_get_what_fits_an
         "{kills} kills, of them at most {} at random moments",
         at_random.load(SeqCst)
     );
-    // How many it takes depends on how the calls fall; some sixty is usual.
+    // The number depends on the interleaving; about sixty is usual.
     assert!(kills >= 30, "{kills} kills");
 }

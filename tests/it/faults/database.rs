@@ -1,6 +1,6 @@
-//! DynamoDB fails under every operation that writes or replays a payment. A fault that passes is nobody's error; one that
-//! stays is a clear error before the function's time is over. Either way nothing is half written, and whoever asks again
-//! finds what was asked for, once.
+//! DynamoDB fails during every operation that writes or replays a payment. A short fault causes no error; a lasting one
+//! is a clear error before the function's timeout. Either way nothing is half written, and a retry finds its result,
+//! once.
 
 use super::{authorizing, completing, confirmed, payments, process};
 use purser_local::DEMO_OWNER;
@@ -35,7 +35,7 @@ fn writes_in_a_transaction(step: &Step<'_>) -> bool {
     step.call.starts_with("TransactWriteItems")
 }
 
-/// Whether it is one write and not a transaction.
+/// Whether it is a single write and not a transaction.
 fn writes_one(step: &Step<'_>) -> bool {
     ["PutItem ", "UpdateItem ", "DeleteItem "]
         .iter()
@@ -44,7 +44,7 @@ fn writes_one(step: &Step<'_>) -> bool {
 
 type Script = Box<dyn FnMut(&Step<'_>) -> Fate + Send>;
 
-/// At this moment the first so many calls of each name that `which` picks.
+/// At this moment, the first so many calls of each name that `which` picks.
 fn first(
     times: u32,
     moment: Moment,
@@ -62,8 +62,8 @@ fn first(
     })
 }
 
-/// The operations, each with a process of its own, on agents of one person. What is done to the database of one bench,
-/// the others don't see.
+/// The operations, each with its own process, on agents of one person. Faults in the database of one bench do not
+/// affect the others.
 struct Bench<'a> {
     world: &'a World,
     owner: Person,
@@ -73,15 +73,15 @@ struct Bench<'a> {
     processes: BTreeMap<Operation, Arc<Process>>,
     /// How many payments the payer has made so far.
     made: usize,
-    /// Makes every request of one kind another one.
+    /// Makes every request of one kind different.
     turn: u64,
 }
 
-/// One operation, ready to be asked for.
+/// One operation, ready to be sent.
 struct Asked {
     operation: Operation,
     request: Request,
-    /// What it is about: the first answer for a replay, the approval's id.
+    /// Its input: the first answer for a replay, the approval's id.
     about: Value,
 }
 
@@ -117,7 +117,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Makes ready what an operation is about, while all is well.
+    /// Prepares the input of an operation, without faults.
     async fn prepare(&mut self, operation: Operation) -> Asked {
         self.turn += 1;
         let (world, payer) = (self.world, &self.payer);
@@ -175,7 +175,7 @@ impl<'a> Bench<'a> {
         asked
     }
 
-    /// What asks for them, each of its own process.
+    /// The requests, each for its own process.
     fn asking(&self, asked: &[Asked]) -> Vec<impl Future<Output = Answer> + Send + use<>> {
         let one = |asked: &Asked| {
             let process = Arc::clone(&self.processes[&asked.operation]);
@@ -188,7 +188,7 @@ impl<'a> Bench<'a> {
         asked.iter().map(one).collect()
     }
 
-    /// Starts every function, and with it what it keeps: its connections and its copy of the catalog.
+    /// Starts every function, with its connections and its copy of the catalog.
     async fn warm(&self) {
         for process in self.processes.values() {
             process.insist(&Request::get("nobody", "/approvals/none")).await;
@@ -201,7 +201,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// What was asked for is done, once, and this is what whoever asked again was answered.
+    /// Asserts that the operation was done, once, and that this is the answer to a retry.
     async fn assert_done(&self, asked: &Asked, answer: Answer) {
         let (world, payer) = (self.world, &self.payer);
         match asked.operation {
@@ -262,11 +262,10 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// The fault that is told as one that will pass.
+/// The fault that is answered as temporary.
 const CONTENDED: &str = "others hold the rows for long";
 
-/// A fault: its name, which operations are answered all the same while it lasts, and what it does to the calls of one
-/// function.
+/// A fault: its name, the operations that succeed despite it, and its effect on the calls of one function.
 struct Fault {
     name: &'static str,
     unharmed: &'static [Operation],
@@ -281,7 +280,7 @@ fn fault(name: &'static str, unharmed: &'static [Operation], script: impl Fn() -
     }
 }
 
-/// Nothing is half written, and every payment is there once.
+/// Asserts that nothing is half written, and that every payment is there once.
 async fn assert_sound(world: &World, made: Option<usize>, faults: &[Fault]) {
     let names: Vec<&str> = faults.iter().map(|fault| fault.name).collect();
     let found = purser_testkit::invariants::violations(&world.stack.db, "LedgerTable").await;
@@ -291,10 +290,9 @@ async fn assert_sound(world: &World, made: Option<usize>, faults: &[Fault]) {
     }
 }
 
-/// Lets every operation meet every fault. Those that it harms are told so in time; whoever asks again when it is over is
-/// answered.
+/// Runs every operation with every fault. Those that fail are answered in time; a retry after the fault succeeds.
 async fn check(faults: Vec<Fault>) {
-    /// How many faults there are at a time: mostly they are waited for.
+    /// How many faults run concurrently: mostly they wait.
     const AT_ONCE: usize = 4;
     let world = World::start().await;
     let mut benches = Vec::new();
@@ -334,7 +332,7 @@ async fn check(faults: Vec<Fault>) {
             if fault.unharmed.contains(&asked.operation) {
                 assert!(answer.status < 409, "{shown}");
             } else {
-                // Others in the way are no fault of ours: they will be gone.
+                // Contention is no fault of ours: it passes.
                 let contended = answer.status == 503;
                 assert!(contended || fault.name != CONTENDED, "{shown}");
                 if contended {
@@ -384,7 +382,7 @@ async fn a_fault_of_the_database_that_passes_is_nobodys_error() {
         done("it hangs up after it wrote", 2, any, |_| Fate::HangUp),
         done("an answer breaks off", 1, any, |_| Fate::CutOff),
         done("an answer never comes", 1, writes_the_ledger, |_| Fate::Silence),
-        // As many as the SDK tries: the store has to find its own rows.
+        // As many as the SDK's attempts: the store must find its own rows.
         done("answers never come", 3, writes_in_a_transaction, |_| Fate::Silence),
         arrived("every call is slow", every, any, |_| {
             Fate::Wait(Duration::from_millis(300))
@@ -405,7 +403,7 @@ async fn a_fault_of_the_database_that_stays_is_told_in_time_and_what_was_asked_f
     let batches: Of = |step| step.call.starts_with("BatchGetItem LedgerTable");
     let throttled = |_: &Step<'_>| Fate::throttled("ProvisionedThroughputExceededException");
     check(vec![
-        // Until the function's time is nearly over.
+        // Until just before the function's timeout.
         arrived("writes are throttled", &[Replay], writes_the_ledger, throttled),
         arrived(CONTENDED, &[Replay], writes_the_ledger, |step| {
             Fate::conflict(step.request)

@@ -1,8 +1,8 @@
-//! The function's process is killed at each step of an operation, started again, and asked the same again.
+//! The function's process is killed at each step of an operation and restarted, and the request is sent again.
 //!
-//! Each payment takes several kills: the first attempt dies at one place, the second at another, and only a third is let
-//! live. Whatever the two were, before the commit or after it, there is one payment and one receipt. The processes die at no
-//! fewer than 500 places in all (here, and in `concurrent_kills.rs`); how often at which is printed.
+//! Each payment has several kills: the first attempt dies at one place, the second at another, and only a third
+//! completes. Whatever the two were, before the commit or after it, there is one payment and one receipt. The processes
+//! die at no fewer than 500 places in all (here, and in `concurrent_kills.rs`); the count of each is printed.
 
 use super::steps::{ASK_AGAIN, AUTHORIZE, COMPLETE, ESCALATE, Kills, REPLAY, Stop, stops};
 use super::{authorizing, completing, confirmed, made_once, payments, policy};
@@ -10,14 +10,14 @@ use purser_store::ApprovalDecision;
 use purser_tests::{Answer, Process, Request, TestAgent, World, body_of, dollars};
 use serde_json::Value;
 
-/// The first attempt's place, and a second one that moves on with each payment, so that all places meet.
+/// The first attempt's place, and a second one that changes with each payment, so that all pairs occur.
 fn pair(places: &[Stop], payment: usize) -> [Stop; 2] {
     let turn = payment / places.len();
     // 7 is prime to the number of places of every operation here, so the second goes through all of them.
     [payment, payment * 7 + turn * 3].map(|at| places[at % places.len()])
 }
 
-/// Asks until a process lives to answer, being killed at these places first. What was answered on the way is told.
+/// Sends a request until a process lives to answer, killing it at these places first. Returns the answers on the way.
 async fn ask(
     kills: &Kills,
     process: &Process,
@@ -32,7 +32,7 @@ async fn ask(
     process.insist(request).await
 }
 
-/// Asks once more for what has taken effect, being killed on the way.
+/// Sends a request again after it took effect, with kills.
 async fn ask_again(
     kills: &Kills,
     process: &Process,
@@ -48,7 +48,7 @@ async fn ask_again(
         .await
 }
 
-/// Completes a payment under kills, and asks for its receipt.
+/// Completes a payment with kills, and reads its receipt.
 async fn complete(kills: &Kills, process: &Process, agent: &TestAgent, authorized: &Value, hash: &str, payment: usize) {
     let request = completing(agent, authorized, hash);
     let places = pair(&stops(&COMPLETE), payment);
@@ -148,7 +148,7 @@ async fn an_approved_payment_whose_process_is_killed_at_any_two_steps_is_asked_f
         )
         .await;
         told.push(last);
-        // Whoever missed the answer is told that the approval was used, and asks without it (docs/errors.md).
+        // A client that missed the answer is told that the approval was used, and retries without it (docs/errors.md).
         let authorized = process.insist(&request).await.ok();
         for answer in told {
             if answer.status == 409 {
@@ -159,7 +159,7 @@ async fn an_approved_payment_whose_process_is_killed_at_any_two_steps_is_asked_f
             }
         }
         let hash = world.settle(&authorized).await;
-        // Other places than the first test's, as far as there are others.
+        // Places other than the first test's, where there are others.
         complete(&kills, &process, &agent, &authorized, &hash, payment * 5 + 1).await;
         let made = payment + 1;
         let after = world.footprint().await;
@@ -171,7 +171,7 @@ async fn an_approved_payment_whose_process_is_killed_at_any_two_steps_is_asked_f
         );
     }
     made_once(&world, &agent, PAYMENTS, dollars(25)).await;
-    // After twenty there has to be room first.
+    // After twenty, entries must be evicted first.
     let again = [ASK_AGAIN.as_slice(), &["TransactWriteItems LedgerTable"]].concat();
     kills.assert_everywhere("escalate", &ESCALATE, &again);
     kills.assert_everywhere("ask again", &ASK_AGAIN, &ASK_AGAIN);

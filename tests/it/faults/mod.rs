@@ -1,8 +1,8 @@
-//! What goes wrong around the functions, on the real thing: their processes are killed, their database fails, their node
-//! lies, providers lie. Whatever it is, nothing is paid twice, no cap is exceeded, nothing is half written, and who asks
-//! again gets the answer.
+//! Faults around the functions, without mocks: their processes are killed, their database fails, their node lies,
+//! providers lie. In every case nothing is paid twice, no cap is exceeded, nothing is half written, and a retry gets
+//! the answer.
 //!
-//! The functions run in processes of their own here, under Lambda's runtime API and its deadline (`Process`).
+//! The functions run in their own processes here, with Lambda's runtime API and its deadline (`Process`).
 
 mod concurrent_kills;
 mod database;
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The function that moves money, with these variables in place of the stack's.
+/// The payments function, with these variables in place of the stack's.
 async fn payments(world: &World, environment: &[(&'static str, &'static str)]) -> Process {
     process(world, "payments", environment).await
 }
@@ -35,7 +35,7 @@ async fn process(world: &World, function: &'static str, environment: &[(&'static
     Process::of(world, program).await
 }
 
-/// A policy that asks a person above twenty dollars.
+/// A policy that needs an approval above twenty dollars.
 fn policy(max_per_day: u64) -> SpendPolicy {
     SpendPolicy {
         max_per_call: units(dollars(100)),
@@ -55,7 +55,7 @@ fn completing(agent: &TestAgent, authorized: &Value, hash: &str) -> Request {
     Request::post(&agent.key, &format!("/x402/settlements/{settlement}/complete"), &proof)
 }
 
-/// The receipt, which has to be confirmed by what the chain shows in this transaction.
+/// The receipt, which must be confirmed by this transaction on chain.
 #[track_caller]
 fn confirmed(answer: Answer, hash: &str) -> Value {
     let row = answer.ok();
@@ -66,7 +66,7 @@ fn confirmed(answer: Answer, hash: &str) -> Value {
     row
 }
 
-/// The nonces that the agent's wallet has used up on chain, one for each payment that was made.
+/// The nonces that the agent's wallet has used on chain, one for each payment.
 async fn nonces_used(world: &World, agent: &TestAgent) -> Vec<String> {
     let logs = authorizations_used(world, agent).await;
     logs.iter()
@@ -74,7 +74,7 @@ async fn nonces_used(world: &World, agent: &TestAgent) -> Vec<String> {
         .collect()
 }
 
-/// What the chain logged of them, as anybody can see.
+/// The chain's `AuthorizationUsed` events for them.
 async fn authorizations_used(world: &World, agent: &TestAgent) -> Vec<Value> {
     let wallet = agent.wallet.trim_start_matches("0x").to_lowercase();
     let filter = json!([{
@@ -86,8 +86,8 @@ async fn authorizations_used(world: &World, agent: &TestAgent) -> Vec<Value> {
     logs.as_array().unwrap().clone()
 }
 
-/// Everything that was authorized for the agent is there once, at that price: as many settlements, entries, nonces on chain
-/// and confirmed receipts as payments; and the laws of `docs/data-model.md` hold.
+/// Asserts that everything authorized for the agent is there once, at that price: as many settlements, entries, nonces
+/// on chain and confirmed receipts as payments; and that the laws of `docs/data-model.md` hold.
 async fn made_once(world: &World, agent: &TestAgent, payments: usize, price: u64) {
     let after = world.footprint().await;
     let total = price * u64::try_from(payments).unwrap();

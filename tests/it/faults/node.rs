@@ -1,5 +1,5 @@
-//! The chain's node fails, lies, lags and reorganizes. Authorize answers whatever the node does; complete says "not yet",
-//! with a reason, until the chain shows the payment deep enough, and confirms nothing else.
+//! The chain's node fails, lies, lags and reorganizes. Authorize answers whatever the node does; complete answers "not
+//! yet", with a reason, until the payment is deep enough on chain, and confirms nothing else.
 
 use super::{authorizing, completing, confirmed, nonces_used, payments, policy};
 use purser_local::NETWORK;
@@ -8,10 +8,10 @@ use purser_tests::{Process, Request, TestAgent, World, body_of, dollars, transfe
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Nothing is waited for within a call; three blocks make a payment final.
+/// No waiting within a call; three blocks make a payment final.
 const SETTINGS: [(&str, &str); 2] = [("FINALITY_PATIENCE_SECONDS", "0"), ("FINALITY_CONFIRMATIONS", "3")];
 
-/// Says "not yet" and why, and leaves everything as it is.
+/// Asserts "not yet" with this reason, and that nothing changed.
 async fn not_yet(world: &World, process: &Process, request: &Request, reason: &str, fault: &str) {
     let before = world.rows().await;
     let answer = process
@@ -30,7 +30,7 @@ async fn not_yet(world: &World, process: &Process, request: &Request, reason: &s
     assert!(changes.is_empty(), "{fault}: {changes:#?}");
 }
 
-/// What a node does to every call, or to those of one method.
+/// What a node does with every call, or with those of one method.
 fn answering(method: Option<&'static str>, moment: Moment, fate: fn() -> Fate) -> impl FnMut(&Step<'_>) -> Fate {
     move |step| {
         let meant = method.is_none_or(|method| method == step.call);
@@ -142,7 +142,7 @@ async fn whatever_the_node_does_authorize_answers_and_complete_comes_back_to_it(
     let mut paid = 0;
     for (fault, reason, (method, moment, fate)) in rows {
         println!("{fault}");
-        // A node is trusted once it was seen to serve the right chain; so each of them meets a function that is new.
+        // A node is trusted once it has served the right chain; so each fault gets a new process.
         process.stop().await;
         process.node.follow(answering(method, moment, fate));
         let body = body_of(world.offer(dollars(1)));
@@ -162,7 +162,7 @@ async fn whatever_the_node_does_authorize_answers_and_complete_comes_back_to_it(
         assert_eq!(nonces_used(&world, &agent).await.len(), paid);
     }
 
-    // Nothing listens where the node was; then it does again.
+    // Nothing listens at the node's address; then it does again.
     process.stop().await;
     process.node.go_down();
     let body = body_of(world.offer(dollars(1)));
@@ -180,7 +180,8 @@ async fn whatever_the_node_does_authorize_answers_and_complete_comes_back_to_it(
     purser_testkit::invariants::assert_hold(&world.stack.db, "LedgerTable").await;
 }
 
-/// Pays, is reorganized away at depth 2, and is neither confirmed nor released; then pays again with the same signature.
+/// A payment is made, and reorganized away at depth 2, and is neither confirmed nor released; then it is made again
+/// with the same signature.
 async fn reorganized(world: &World, agent: &TestAgent, process: &Process, undo: impl AsyncFn()) {
     let chain = &world.stack.chain;
     let token = NETWORK.token().address;
@@ -212,7 +213,7 @@ async fn reorganized(world: &World, agent: &TestAgent, process: &Process, undo: 
         [&json!("authorized"), &Value::Null]
     );
 
-    // Who asks again is given the same payment, and the chain takes it once more: once.
+    // A retry gets the same payment, and the chain accepts it again: once.
     let again = process.send(&authorizing(agent, &body)).await.unwrap().ok();
     assert_eq!(again, authorized, "the same payment, byte for byte");
     let hash = chain.send(token, transfer_of(&again).to_vec()).await.unwrap();

@@ -1,6 +1,6 @@
-//! Providers that fail and lie about the payment, in the flow that an agent goes through: it authorizes, calls the provider
-//! with the payment, and completes with whatever came back. A receipt is confirmed exactly when the chain shows our
-//! transfer; what was said makes no difference, and neither does the time that passes.
+//! Providers that fail and lie about the payment, in an agent's whole flow: it authorizes, calls the provider with the
+//! payment, and completes with whatever came back. A receipt is confirmed exactly when our transfer is on chain;
+//! neither what the provider says nor the time that passes makes a difference.
 
 use super::{authorizations_used, confirmed, nonces_used, policy};
 use alloy::primitives::Bytes;
@@ -15,14 +15,14 @@ use purser_tests::{TestAgent, World, body_of, dollars, transfer_of};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// What the provider knows: the chain, and a payment of somebody else's to it, of the same amount.
+/// The provider's state: the chain, and a payment of the same amount by somebody else.
 #[derive(Clone)]
 struct Provider {
     chain: DevChain,
     foreign: String,
 }
 
-/// The official SDK's words for it (docs/x402.md §3.5).
+/// The official SDK's response for it (docs/x402.md §3.5).
 fn response(success: bool, reason: Option<&str>, transaction: &str) -> String {
     let mut response = json!({"success": success, "transaction": transaction, "network": NETWORK.caip2()});
     if let Some(reason) = reason {
@@ -31,7 +31,7 @@ fn response(success: bool, reason: Option<&str>, transaction: &str) -> String {
     STANDARD.encode(response.to_string())
 }
 
-/// Takes the payment as its path says, and says what its path says of it.
+/// Handles the payment, and answers, as its path says.
 async fn serve(State(provider): State<Provider>, Path(story): Path<String>, headers: HeaderMap) -> impl IntoResponse {
     let payment = STANDARD.decode(&headers["payment-signature"]).unwrap();
     let payment: Value = serde_json::from_slice(&payment).unwrap();
@@ -51,7 +51,7 @@ async fn serve(State(provider): State<Provider>, Path(story): Path<String>, head
         "says-yes-made-up" => (200, Some(response(true, None, &made_up))),
         "says-yes-foreign" => (200, Some(response(true, None, &provider.foreign))),
         "says-yes-reverted" => {
-            // A payment once more, and somebody else's: the token refuses it.
+            // A payment that is repeated, and another one's: the token refuses it.
             let hash = provider.submit(Bytes::from_static(&[1, 2, 3, 4])).await;
             (200, Some(response(true, None, &hash)))
         }
@@ -122,7 +122,7 @@ async fn a_receipt_is_confirmed_when_the_chain_shows_the_payment_whatever_the_pr
     let routes = axum::Router::new().route("/{story}", get(serve)).with_state(provider);
     let url = purser_testkit::serve(routes).await;
 
-    // The story, the status that the provider answers, what completing with its words alone is answered, and whether the
+    // The story, the provider's status, the answer to completing with the provider's response alone, and whether the
     // payment was made.
     let rows = [
         ("fails-after-settling", 500, (422, "provider_proof_required", ""), true),
@@ -185,13 +185,13 @@ async fn a_receipt_is_confirmed_when_the_chain_shows_the_payment_whatever_the_pr
         if story == "pending" {
             chain.stand_still().await.unwrap();
             chain.mine(1).await.unwrap();
-            // The same words once more: now the chain agrees with them.
+            // The same response once more: now the chain agrees with it.
             world.complete(&agent, &settlement, &proof).await.ok();
         }
         if made {
             let hash = last_payment(&world, &agent).await;
             if story != "says-no" {
-                // Whoever has looked at the chain may name what the provider did not.
+                // A caller who has searched the chain may name the transaction that the provider did not.
                 let found = json!({"payment_response_header": "e30=", "tx_hash": hash});
                 confirmed(world.complete(&agent, &settlement, &found).await, &hash);
             }
@@ -201,22 +201,22 @@ async fn a_receipt_is_confirmed_when_the_chain_shows_the_payment_whatever_the_pr
         }
     }
 
-    // Whose payment it is can still say so: a false claim locked nothing.
+    // The transaction's real payer can still complete: a false claim blocked nothing.
     let theirs = others["settlement_id"].as_str().unwrap();
     let proof = json!({"payment_response_header": {"payment-response": response(true, None, &foreign)}});
     confirmed(world.complete(&other, theirs, &proof).await, &foreign);
 
-    // Time alone releases nothing, and lets no lie through: by our clock the payments have long expired.
+    // Time alone releases nothing, and confirms no lie: by our clock the payments have long expired.
     world.pass(3_600);
     let total = |payments: usize| price * u64::try_from(payments).unwrap();
     assert_eq!(world.footprint().await.total, total(rows.len() + 1));
     for (settlement, proof) in &unpaid {
         let answer = world.complete(&agent, settlement, proof).await;
-        // Somebody else's payment is theirs by now.
+        // Another one's payment is confirmed as theirs by now.
         assert!(matches!(answer.status, 409 | 422 | 503), "{}", answer.body);
     }
-    // A payment that its provider denied becomes a receipt by itself; one that was claimed falsely stays held for as long
-    // as the chain would take it.
+    // A payment that its provider denied becomes a receipt without the agent; one that was claimed falsely stays held
+    // for as long as the chain would accept it.
     let run = async || world.stack.reconcile.run(Duration::from_secs(55)).await.unwrap();
     let seen = run().await;
     let expected = [1, unpaid.len(), 0];
@@ -225,7 +225,7 @@ async fn a_receipt_is_confirmed_when_the_chain_shows_the_payment_whatever_the_pr
     chain.advance(400).await.unwrap();
     let seen = run().await;
     assert_eq!(counts(&seen), [0, 0, unpaid.len()], "{seen:?}");
-    // What was made up is made up: no block can hold it any more.
+    // An invented payment is released: no block can contain it any more.
     let (settlement, proof) = &unpaid[0];
     let told = world.complete(&agent, settlement, proof).await;
     let told = told.refused(422, "onchain_settlement_not_verified");

@@ -1,5 +1,5 @@
-//! The run that ends what is held is killed at each of its steps, and run again: what was paid is confirmed once, what never
-//! will be is given back once.
+//! The sweep is killed at each of its steps, and run again: what was paid is confirmed once, what can't be paid any
+//! more is released once.
 
 use super::{nonces_used, policy, process};
 use purser_testkit::Moment;
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// A call by its name, which of that name it is, and a moment of it.
+/// A call by its name, its number among those of that name, and a moment of it.
 type IndexKey = (String, u32, Moment);
 
-/// Lets a run go through, or kills it at a place; answers all the places that it came by.
+/// Lets a run finish, or kills it at a place; returns all the places that it reached.
 async fn run(reconcile: &Process, kill_at: Option<&IndexKey>) -> Vec<IndexKey> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let (places, kill_at) = (Arc::clone(&seen), kill_at.cloned());
@@ -32,8 +32,8 @@ async fn run(reconcile: &Process, kill_at: Option<&IndexKey>) -> Vec<IndexKey> {
     seen.lock().unwrap().clone()
 }
 
-/// What happens in the world between two runs: one payment is made and never reported, another is authorized and never
-/// made, and the chain goes on until it can't be.
+/// What happens between two runs: one payment is made and never completed, another is authorized and never made, and
+/// the chain advances until it can't be.
 async fn happen(world: &World, agent: &TestAgent) -> (Value, Value) {
     world.pass(1_000);
     let seconds = world.now().secs();

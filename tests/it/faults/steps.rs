@@ -1,26 +1,26 @@
-//! The steps of an operation, the kills at each of them, and the table of the kills that really happened.
+//! The steps of an operation, the kills at each of them, and the table of the kills that happened.
 
 use purser_testkit::Moment;
 use purser_tests::{Answer, Process, Request};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-/// What a process calls while it starts.
+/// The calls of a process while it starts.
 const START: [&str; 2] = ["GetItem CatalogTable", "Scan CatalogTable"];
 
-/// What each operation calls in a process that has just started. A second call of one name has a number; calls that go
-/// out side by side come in any order.
+/// The calls of each operation in a process that has just started. A second call of one name has a number; concurrent
+/// calls come in any order.
 pub(super) const AUTHORIZE: [&str; 7] = [
     "UpdateItem ThrottleTable",
     "BatchGetItem LedgerTable",
     "Query LedgerTable",
-    // When the key was used last; nobody waits for it.
+    // The use of the key, written in the background.
     "UpdateItem ThrottleTable 2",
     "eth_chainId",
     "eth_call",
     "TransactWriteItems LedgerTable",
 ];
-// It is over before it comes to the write that nobody waits for.
+// It ends before the write in the background.
 pub(super) const REPLAY: [&str; 3] = [
     "UpdateItem ThrottleTable",
     "BatchGetItem LedgerTable",
@@ -52,16 +52,16 @@ pub(super) const COMPLETE: [&str; 8] = [
     "TransactWriteItems LedgerTable",
 ];
 
-/// What the node is asked whether it will be needed or not: which chain it serves, by a process that has just started; and
-/// by one that lives on, the balance of an agent whose last call came down to it.
+/// Node calls that are made before it is known whether they are needed: which chain the node serves, by a process that
+/// has just started; and, by one that keeps running, the balance of an agent whose last decision needed it.
 const EARLY: [&str; 2] = ["eth_chainId", "eth_call"];
 
 /// Where a process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stop {
-    /// At a call: before it is sent on, or when it took effect and before its answer is handed back.
+    /// At a call: before it is sent on, or after it took effect and before its answer is passed back.
     Call(&'static str, Moment),
-    /// When all is done, and before the reply leaves.
+    /// When all is done, before the reply is sent.
     Reply,
 }
 
@@ -76,7 +76,7 @@ pub(super) fn stops(operation: &[&'static str]) -> Vec<Stop> {
 #[derive(Clone, Default)]
 pub(super) struct Kills {
     hit: Arc<Mutex<BTreeMap<(&'static str, Stop), u32>>>,
-    /// What was called in an operation.
+    /// The calls made by each operation.
     seen: Arc<Mutex<BTreeSet<(&'static str, String)>>>,
 }
 
@@ -91,7 +91,7 @@ impl Kills {
     ) -> Option<Answer> {
         let mut calls: BTreeMap<(String, Moment), u32> = BTreeMap::new();
         let kills = self.clone();
-        // The calls of the process that was killed last are no steps of this one.
+        // The calls of the last killed process are no steps of this one.
         process.quiet().await;
         let mut armed = true;
         process.kill_where(move |call, moment| {
@@ -130,8 +130,8 @@ impl Kills {
         self.hit.lock().unwrap().values().sum()
     }
 
-    /// The operation was killed at each of its places, and what it calls is one of them, or one of those of `repeated`,
-    /// as which it goes on once it has taken effect, or asked early.
+    /// Asserts that the operation was killed at each of its places, and that its calls are these, or those of
+    /// `repeated`, which it makes once it has taken effect, or early calls.
     pub(super) fn assert_everywhere(&self, operation: &'static str, calls: &[&'static str], repeated: &[&'static str]) {
         let hit = self.hit.lock().unwrap();
         let times = |stop| hit.get(&(operation, stop)).copied().unwrap_or_default();

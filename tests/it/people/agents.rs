@@ -1,4 +1,4 @@
-//! Agents: made, listed, renamed. What a freeze stops: `edits.rs`.
+//! Agents: create, list, rename. What a freeze stops: `edits.rs`.
 
 use super::{Household, KIM, LEE, NOTHING};
 use purser_tests::{World, body_of, dollars, together};
@@ -23,7 +23,7 @@ async fn a_new_agent_has_a_wallet_of_its_own_and_the_curated_services_without_li
         .operator_edits(Method::PUT, &uncurated, &json!({"curated": false}))
         .await
         .ok();
-    // Functions look for another catalog every five seconds.
+    // Functions check for a newer catalog every five seconds.
     world.pass(6);
 
     let make = async |name: &str| {
@@ -57,7 +57,7 @@ async fn a_new_agent_has_a_wallet_of_its_own_and_the_curated_services_without_li
     let open: Vec<&Value> = open.filter(|service| service["slug"] != "lab-search").collect();
     assert!(open.len() >= 12, "{}", open.len());
     assert_eq!(services["count"], open.len());
-    // Of the seeded catalog only what has no payment can't be paid.
+    // In the seeded catalog only operations without a payment can't be paid.
     let unpaid = async |slug: &str| -> Vec<Value> {
         let service = world.service(slug).await;
         let unpaid = service
@@ -93,7 +93,7 @@ async fn a_new_agent_has_a_wallet_of_its_own_and_the_curated_services_without_li
     }
 
     world.pass(1);
-    // However many are made at once, no two have one wallet.
+    // Agents that are created concurrently never share a wallet.
     let more = (0..8).map(|n| {
         let request = world.persons_request(&kim, Method::POST, "/agents");
         World::send(request.json(&json!({"name": format!("helper {n}")})))
@@ -160,7 +160,7 @@ async fn an_agent_is_renamed_by_its_owner_and_by_nobody_else() {
     let before = home.read("").await;
     let longest = "\u{1f4a1}".repeat(100);
     let renamed = home.edit(Method::PATCH, "", json!({"name": longest})).await;
-    // The key was the second version.
+    // Creating the key was the second version.
     assert_eq!(renamed.etag(), "\"3\"");
     let mut expected = before;
     expected["name"] = json!(longest);
@@ -168,7 +168,7 @@ async fn an_agent_is_renamed_by_its_owner_and_by_nobody_else() {
     assert_eq!(renamed.ok(), expected);
     assert_eq!(world.get(agent, "/mcp/agents/me").await.ok()["name"], json!(longest));
 
-    // What is so already is no edit.
+    // A change to the same value is no edit.
     let rows = world.rows().await;
     let same = json!({"name": format!(" {longest} "), "status": "active"});
     assert_eq!(home.edit(Method::PATCH, "", same).await.ok(), expected);
@@ -180,7 +180,7 @@ async fn an_agent_is_renamed_by_its_owner_and_by_nobody_else() {
         .await
         .refused(404, "not_found");
     world.person_gets(&lee, &path).await.refused(404, "not_found");
-    // The owner's id is not told by the answer's order of judgment either.
+    // The order of the checks does not reveal the owner's id either.
     world
         .person_edits(&lee, Method::PATCH, &path, &json!({}))
         .await

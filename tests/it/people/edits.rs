@@ -1,4 +1,4 @@
-//! An edit that has been answered holds: whatever was under way before is judged by it, or was committed before.
+//! An edit holds once it has been answered: a payment in flight is judged by it, or was committed before.
 
 use super::Household;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// An edit, and what becomes of a payment that was decided before it and is written after it.
+/// An edit, and the result of a payment that was decided before it and is written after it.
 struct Narrowing {
     method: Method,
     below: &'static str,
@@ -103,7 +103,7 @@ fn narrowings() -> Vec<Narrowing> {
     ]
 }
 
-/// The sharpest case, without chance: the decision is made and on its way to the database while the edit is answered.
+/// The most critical case, made deterministic: the decision is on its way to the database while the edit is answered.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_under_way_when_an_edit_is_answered_is_judged_by_the_edit() {
     let home = Household::in_world(World::proxied(ProxyConfig::default()).await).await;
@@ -134,7 +134,7 @@ async fn a_payment_under_way_when_an_edit_is_answered_is_judged_by_the_edit() {
         let after = world.footprint().await;
         assert_eq!((after.settlements, after.entries, after.total), before, "{shown}");
 
-        // As if nothing had been, for the next.
+        // Restores the state for the next case.
         home.set_status("active").await;
         if let Some(rule) = edited["rule_id"].as_str() {
             home.edit(Method::DELETE, &format!("/rules/{rule}"), json!({}))
@@ -165,8 +165,8 @@ async fn an_approved_payment_under_way_when_the_freeze_is_answered_is_refused() 
     assert_eq!(home.read(&below).await["status"], "approved");
 }
 
-/// The record is written and its stamps are not: whoever repeats the edit finds nothing to change, and is answered no
-/// sooner than it holds.
+/// The record is written and its stamps are not: a retry of the edit finds nothing to change, and is answered only once
+/// the stamps are written.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_narrowing_edit_that_failed_before_its_stamps_holds_once_its_repetition_is_answered() {
     let home = Household::in_world(World::proxied(ProxyConfig::default()).await).await;
@@ -221,8 +221,8 @@ async fn a_narrowing_edit_that_failed_before_its_stamps_holds_once_its_repetitio
     }
 }
 
-/// The answer to the write is lost for good, and before it is made again somebody else edits the agent: what was added is
-/// found, and not added once more.
+/// The answer to the write is permanently lost, and before the retry somebody else edits the agent: the added rule is
+/// found, and not added again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rule_whose_answer_was_lost_is_added_once_whoever_edits_in_between() {
     let home = Household::in_world(World::proxied(ProxyConfig::default()).await).await;
@@ -240,7 +240,7 @@ async fn a_rule_whose_answer_was_lost_is_added_once_whoever_edits_in_between() {
             if !adds {
                 return Fate::PassOn;
             }
-            // The SDK sends it again with the same token; then the store does, with another.
+            // The SDK retries with the same token; then the store retries with another.
             let token = step.request["ClientRequestToken"].clone();
             let is_first = *first.get_or_insert_with(|| token.clone()) == token;
             match step.moment {
@@ -272,8 +272,8 @@ async fn a_rule_whose_answer_was_lost_is_added_once_whoever_edits_in_between() {
     world.authorize(agent, &body_of(world.offer(dollars(1)))).await.ok();
 }
 
-/// Stops a payment between its decision and its write, makes the edit, and lets the payment go on. Answers what became
-/// of both, and the settlements, entries and totals before the payment went on.
+/// Stops a payment between its decision and its write, makes the edit, and lets the payment continue. Returns both
+/// answers, and the settlements, entries and totals before the payment continued.
 async fn overtaken(
     home: &Household,
     caller: &TestAgent,
@@ -303,21 +303,21 @@ const CALLS_AFTER: usize = 3;
 /// How many calls are made after the edit.
 const LATE: usize = CALLERS as usize * CALLS_AFTER;
 
-/// What calls were answered that were made all the time while something was edited.
+/// The answers to calls that were made continuously while an edit was made.
 struct Race {
-    /// Those that were sent before the edit had been answered.
+    /// Those that were sent before the edit was answered.
     before: Vec<Answer>,
     /// Those that were sent afterwards.
     after: Vec<Answer>,
-    /// The settlements by the policy version that they were judged by, right after the edit had been answered.
+    /// The settlements by the policy version that they were judged by, right after the edit was answered.
     at_the_answer: BTreeMap<u64, usize>,
-    /// The same when every call had been answered.
+    /// The same after every call was answered.
     in_the_end: BTreeMap<u64, usize>,
-    /// What the edit was answered.
+    /// The answer to the edit.
     edited: Value,
 }
 
-/// Lets the agent pay again and again, from several callers at once, until some time after the edit.
+/// Makes payments from several concurrent callers, until some time after the edit.
 async fn race(home: &Household, edit: impl Future<Output = Answer>) -> Race {
     let (world, agent) = (&home.world, &home.agent);
     let offer = world.offer(dollars(1));
@@ -342,7 +342,7 @@ async fn race(home: &Household, edit: impl Future<Output = Answer>) -> Race {
     });
     let calls = tokio::spawn(together(callers.collect()));
     tokio::time::sleep(Duration::from_millis(100)).await;
-    // Half of them are between decision and write, whatever the others do meanwhile.
+    // Half of them are between decision and write, whatever the others do.
     let proxy = world.proxy.as_ref().unwrap();
     proxy.stall(CALLERS / 2);
     proxy.stalled(CALLERS / 2).await;
@@ -374,7 +374,7 @@ async fn settlements_by_version(world: &World, agent: &TestAgent) -> BTreeMap<u6
 }
 
 impl Race {
-    /// Nobody was let through who called after the edit's answer, and nothing was committed after it.
+    /// Asserts that no call made after the edit's answer was allowed, and that nothing was committed after it.
     fn was_won_by_the_edit(&self, status: u16, slug: &str, reason: &str) {
         assert!(
             self.before.iter().any(|answer| answer.status == 200),
@@ -423,7 +423,8 @@ async fn a_lower_cap_that_was_answered_is_followed_by_no_payment_above_it() {
     race.was_won_by_the_edit(402, "amount_exceeds_per_call_limit", "amount_exceeds_per_call_limit");
 }
 
-/// Edits that allow as much as before: what is judged by an earlier one is still not committed after their answer.
+/// Edits that allow as much as before: a payment judged by an earlier version is still not committed after their
+/// answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_payment_is_committed_by_a_policy_that_was_edited_before() {
     let home = Household::in_world(World::conflicted().await).await;

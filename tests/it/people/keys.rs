@@ -1,4 +1,4 @@
-//! Keys: shown once, listed without their secrets, rotated with an overlap, ended for good.
+//! Keys: shown once, listed without their secrets, rotated with an overlap, ended permanently.
 
 use super::{Household, NOTHING, members};
 use purser_domain::{Agent, Duration, Timestamp};
@@ -6,7 +6,7 @@ use purser_tests::{TestAgent, World, key_id_of, paths};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// Whether the key opens anything; one that does not is refused as every other.
+/// Whether the key works; one that does not is refused like every other.
 async fn works(world: &World, agent: &TestAgent) -> bool {
     let answer = world.get(agent, "/mcp/agents/me").await;
     if answer.status != 200 {
@@ -109,7 +109,7 @@ async fn a_keys_last_use_is_told_to_the_minute() {
     let unused = agent.with_key(&unused["key"]);
     assert_eq!(listed(&home, agent).await["last_used_at"], Value::Null);
     let shows = async |at: Timestamp| {
-        // It is written beside the answer.
+        // It is written in the background.
         for _ in 0..100 {
             if listed(&home, agent).await["last_used_at"] == at.to_string() {
                 return true;
@@ -127,7 +127,7 @@ async fn a_keys_last_use_is_told_to_the_minute() {
     let second = world.now();
     assert!(works(world, agent).await);
     assert!(shows(second).await, "{}", listed(&home, agent).await);
-    // A key that was refused was not used.
+    // A refused key was not used.
     let mut forged = unused.clone();
     forged.key.replace_range(forged.key.len() - 4.., "0000");
     world
@@ -168,7 +168,7 @@ async fn a_rotated_key_works_until_its_overlap_ends_and_not_at_that_instant() {
         .await
         .refused(401, "invalid_agent_key");
 
-    // What has ended never comes back, and its end does not move.
+    // An ended key never works again, and its end does not change.
     let before = world.rows().await;
     let below = format!("/keys/{}", old.key_id());
     let rotating = home
@@ -194,7 +194,7 @@ async fn an_agent_has_twenty_working_keys_at_most() {
     let before = world.rows().await;
     let create = async || home.edit(Method::POST, "/keys", json!({})).await;
     assert_eq!(paths(create().await, "one too many"), [""]);
-    // While the old one goes on working, the new one is one too many as well.
+    // While the old one still works, the new one is also one too many.
     let rotate_below = format!("/keys/{}/rotate", first.key_id());
     let overlap = json!({"overlap_seconds": 1});
     let overlapping = home.edit(Method::POST, &rotate_below, overlap).await;

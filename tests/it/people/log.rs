@@ -1,4 +1,4 @@
-//! The log: every decision with its checks, and every settlement, of one's own agents alone.
+//! The log: every decision with its checks, and every settlement, of one's own agents only.
 
 use super::{Household, NOTHING, carrying};
 use purser_domain::Amount;
@@ -93,7 +93,7 @@ async fn every_allow_block_and_escalation_is_told_with_its_checks_and_numbers() 
         )
     };
 
-    // An allow has the checks that the preflight foresaw.
+    // An allow has the checks that the preflight predicted.
     let body = body_of(world.offer(dollars(4)));
     let foreseen = world.check(agent, &body).await.ok();
     let paid = world.authorize(agent, &body).await.ok();
@@ -111,7 +111,7 @@ async fn every_allow_block_and_escalation_is_told_with_its_checks_and_numbers() 
     let day = (json!("passed"), json!(dollars(20)), json!(0), json!(dollars(20)));
     assert_eq!(number(&allow["checks"], "max_per_day_units"), day);
 
-    // A refusal has those that the agent was told.
+    // A refusal has those that the agent got.
     world.pass(1);
     let refused = world.authorize(agent, &body_of(world.offer(dollars(17)))).await;
     let refused = refused.refused(402, "daily_spend_limit_exceeded");
@@ -184,7 +184,7 @@ async fn every_allow_block_and_escalation_is_told_with_its_checks_and_numbers() 
         (&json!("category_block"), &json!("block"))
     );
 
-    // The log is all of these, newest first, and nothing else: a preflight and a replay decide nothing.
+    // The log has all of these, newest first, and nothing else: a preflight and a replay are no decisions.
     world
         .authorize(agent, &carrying(&body, &asked["approval_id"]))
         .await
@@ -203,8 +203,8 @@ async fn every_allow_block_and_escalation_is_told_with_its_checks_and_numbers() 
     }
 }
 
-/// So many decisions of two agents about two services, several of them at one instant. Answers the transaction ids by
-/// what they were.
+/// Makes so many decisions of two agents about two services, several of them at one instant. Returns the transaction
+/// ids by kind.
 async fn busy(
     home: &Household,
     sibling: &TestAgent,
@@ -285,7 +285,7 @@ async fn the_log_shows_every_decision_once_filtered_and_page_by_page() {
             assert!(pages >= least && pages <= least + 1, "{path}: {pages} pages of {limit}");
         }
     }
-    // Whatever is shown in the log is found by itself, under its own agent alone.
+    // Everything in the log is also found by its id, only under its own agent.
     for row in whole.iter().step_by(5) {
         let of = |agent: &str| format!("/agents/{agent}/decisions/{}", row["transaction_id"].as_str().unwrap());
         let own = row["agent_id"].as_str().unwrap();
@@ -404,7 +404,7 @@ async fn a_list_says_what_it_can_not_be_asked() {
     }
     let unknown = "/decisions?service_id=no-such-service";
     world.person_gets(kim, unknown).await.refused(404, "service_not_found");
-    // A service that has left the catalog is known by its id alone.
+    // A service that has left the catalog is found only by its id.
     let left = format!("/decisions?service_id={}", fresh_key());
     assert_eq!(world.person_gets(kim, &left).await.ok()["count"], 0);
     assert_eq!(world.rows().await.changes_since(&before), NOTHING);

@@ -1,11 +1,11 @@
-//! Services and rules on an agent: enabled, edited, disabled, and what is left of every cap.
+//! Services and rules on an agent: enabled, edited, disabled, and what remains of every cap.
 
 use super::{Household, NOTHING};
 use purser_tests::{World, body_of, dollars, fresh_key, operation_entry, paths, payment_entry, service_entry};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// A curated service that came into the catalog after the agent was made.
+/// A curated service that was added to the catalog after the agent was created.
 async fn newcomer(home: &Household) -> String {
     let operation = |slug: &str, path: &str| {
         let mut operation = operation_entry(slug, &format!("https://newcomer.example{path}"));
@@ -74,7 +74,7 @@ async fn a_service_enabled_by_hand_takes_the_column_defaults_for_what_is_left_ou
         assert_eq!(home.read(&format!("/services/{reference}")).await, expected);
     }
     world.authorize(agent, &body).await.ok();
-    // The agent is told of it as well.
+    // The agent can read it as well.
     let seen = world
         .get(agent, &format!("/mcp/agents/{}/services", agent.id))
         .await
@@ -83,7 +83,7 @@ async fn a_service_enabled_by_hand_takes_the_column_defaults_for_what_is_left_ou
     let seen = seen.iter().find(|service| service["slug"] == "newcomer").unwrap();
     assert_eq!((&seen["policy"], &seen["enabled"]), (&expected["policy"], &json!(true)));
 
-    // Held to another version it stays as it is; and what it says already is no edit.
+    // With another version it is not changed; and writing the same values is no edit.
     for stale in ["\"0\"", "\"2\""] {
         let told = enable(json!({"service_id": id}), Some(stale)).await;
         assert_eq!(told.refused(412, "version_conflict")["version"], 1);
@@ -108,7 +108,7 @@ async fn a_service_enabled_by_hand_takes_the_column_defaults_for_what_is_left_ou
     });
     assert_eq!((&anew["policy"], &anew["version"]), (&policy, &json!(2)));
     assert_eq!(anew["spend_today_units"], 1_000, "what was spent is not forgotten");
-    // Without a version it says all of the record, whatever was there: disabled as it was, too.
+    // Without a version it replaces the whole record, also a disabled one.
     home.edit(Method::DELETE, "/services/newcomer", json!({})).await.ok();
     let defaults = json!({
         "max_per_call_units": 1_000_000,
@@ -122,7 +122,7 @@ async fn a_service_enabled_by_hand_takes_the_column_defaults_for_what_is_left_ou
         (&reset["policy"], &reset["version"], &reset["enabled"]),
         (&defaults, &json!(4), &json!(true))
     );
-    // The services that an agent is made with are no others.
+    // The same holds for the services that an agent is created with.
     let tightened = enable(json!({"service_id": "lab-search", "max_per_day_units": 7}), None)
         .await
         .ok();
@@ -167,7 +167,7 @@ async fn an_edit_changes_what_it_names_and_nothing_else() {
         expected["remaining_today_units"] = expected["policy"]["max_per_day_units"].clone();
         assert_eq!(home.set_policy(json!({name: value})).await, expected, "{name}");
     }
-    // What is so already is no edit.
+    // A change to the same value is no edit.
     let rows = home.world.rows().await;
     let policy = expected["policy"].clone();
     assert_eq!(home.set_policy(policy).await, expected);
@@ -248,7 +248,7 @@ async fn the_headroom_is_exact_and_comes_back_after_a_day() {
     };
     pay(&home, 1_234_567).await.ok();
     assert_eq!(room(&home).await, ((1_234_567, 8_765_433), (1_234_567, 6_765_433)));
-    // The budget's hour is over, and the day is not; what is refused takes no room.
+    // The budget's hour is over, and the day is not; a refused call uses nothing.
     home.world.pass(3_600);
     assert_eq!(room(&home).await, ((1_234_567, 8_765_433), (0, dollars(8))));
     pay(&home, 8_000_001).await.refused(403, "policy_blocked");
@@ -260,7 +260,7 @@ async fn the_headroom_is_exact_and_comes_back_after_a_day() {
         ((0, dollars(10)), (0, dollars(8))),
         "a day after the last"
     );
-    // A lower cap than what was spent leaves nothing, and not less.
+    // With a cap lowered below the spend nothing is left, and not less.
     pay(&home, dollars(2)).await.ok();
     let lower = home.set_policy(json!({"max_per_day_units": dollars(1)})).await;
     assert_eq!(
@@ -341,7 +341,7 @@ async fn an_agent_has_ten_budgets_at_most_and_a_payment_counts_in_each() {
         add(budget.clone()).await.created();
     }
     assert_eq!(paths(add(budget).await, "an eleventh budget"), [""]);
-    // However many rules: a payment is one payment.
+    // A payment counts once, however many rules there are.
     home.world
         .authorize(&home.agent, &body_of(home.world.offer(1_000)))
         .await

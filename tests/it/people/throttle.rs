@@ -1,4 +1,4 @@
-//! Whoever asks too often waits, and nobody else does: people are counted by who they are, wherever they call from.
+//! A person who calls too often is throttled, and nobody else: people are counted by identity, from any address.
 
 use super::{Household, KIM, LEE, NOTHING};
 use crate::access::routes;
@@ -8,9 +8,9 @@ use purser_tests::{Answer, World, fresh_key};
 use reqwest::{Method, Response};
 use serde_json::json;
 
-/// More than the local stack's owner needs to make the demo agent.
+/// More calls than the local stack's owner needs to create the demo agent.
 const LIMIT: u32 = 20;
-/// Of these, what the test asks for by different ways.
+/// How many of these the test makes in different ways.
 const ASKED: u32 = 5;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -38,7 +38,7 @@ async fn a_person_who_asks_too_often_waits_and_costs_nobody_else() {
         assert_eq!(answer.refused(429, "too_many_requests")["retry_after"], seconds);
     };
 
-    // Pages and JSON count alike, and so does whatever is refused to somebody with a session; not what has none.
+    // Pages and JSON count alike, and so do refused calls with a session; calls without one do not.
     world.set_clock(second(60));
     for _ in ASKED..LIMIT {
         get(kim).await.ok();
@@ -63,7 +63,7 @@ async fn a_person_who_asks_too_often_waits_and_costs_nobody_else() {
     limited(get(kim).await, 37);
     limited(get(&again).await, 37);
 
-    // Whatever they ask for, before anything of it is told.
+    // On every route, before anything of it is answered.
     let names = [("{agentId}", agent.id.to_string()), ("{id}", fresh_key())];
     let opened = routes();
     let opened = opened
@@ -93,12 +93,12 @@ async fn a_person_who_asks_too_often_waits_and_costs_nobody_else() {
         assert!(answer.text().await.unwrap().contains("Wait a minute"), "{path}");
     }
     assert_eq!(world.rows().await.changes_since(&before), NOTHING);
-    // What pages are drawn with is nobody's.
+    // Assets are not counted.
     for asset in ["style.css", "script.js"] {
         assert_eq!(page(Method::GET, &format!("/dashboard/{asset}")).await.status(), 200);
     }
 
-    // Somebody else, from the same address, and Kim's own agent with its key.
+    // Another person, from the same address, and Kim's own agent with its key.
     get(&lee).await.ok();
     world.get(agent, "/mcp/agents/me").await.ok();
     world

@@ -1,4 +1,4 @@
-//! `If-Match`: an edit is made on the version that its person saw, or on whatever is there where they say so.
+//! `If-Match`: an edit is made on the version that its person saw, or on any version if they say so.
 
 use super::{Household, NOTHING};
 use purser_tests::{Answer, World, dollars, paths, together};
@@ -6,14 +6,14 @@ use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Whose version an edit is meant for.
+/// Whose version an edit is for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Of {
     Agent,
     Search,
 }
 
-/// Every write on something that exists, each of which changes something.
+/// Every write on an existing record, each of which changes something.
 async fn writes(home: &Household) -> Vec<(Method, String, Value, Of)> {
     let key = async || {
         let made = home.edit(Method::POST, "/keys", json!({})).await.created();
@@ -100,7 +100,7 @@ async fn an_edit_says_which_version_it_is_meant_for() {
         let before = home.world.rows().await;
         let send = async |if_match: Option<&str>| World::send(home.write(&method, &below, if_match, &body)).await;
 
-        // Enabling says what there is to be, whatever was there.
+        // Enabling replaces the whole record, whatever was there.
         if below != "/services" {
             send(None).await.refused(428, "version_required");
         }
@@ -145,7 +145,7 @@ async fn an_asterisk_is_whatever_version_is_there() {
     }
 }
 
-/// Of people who edit one version at once one is first, and the others are told.
+/// Of people who edit one version concurrently one succeeds, and the others get a conflict.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_several_edits_of_one_version_one_is_made() {
     const RACERS: u64 = 16;
@@ -175,7 +175,7 @@ async fn of_several_edits_of_one_version_one_is_made() {
     assert_eq!(home.version(Of::Agent).await, 3);
 }
 
-/// Whoever means whatever is there is not told of others: every edit is made, one on the other.
+/// Edits of any version do not conflict: every edit is made, one after the other.
 #[tokio::test(flavor = "multi_thread")]
 async fn edits_of_whatever_is_there_are_all_made() {
     const RACERS: usize = 8;

@@ -1,4 +1,4 @@
-//! A node between reconcile and the chain, which can be down, behind, or wrong about things; and a reconcile that asks it.
+//! A node between reconcile and the chain, which can be down, behind, or wrong; and a reconcile function that uses it.
 
 use purser_api::Boot;
 use purser_local::Reconcile;
@@ -6,7 +6,7 @@ use purser_testkit::{Fate, Moment, Proxy};
 use purser_tests::{World, node_front};
 use serde_json::{Value, json};
 
-/// What the node does.
+/// The node's behaviour.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Manner {
     /// It passes everything on.
@@ -17,9 +17,9 @@ pub enum Manner {
     Behind(u64),
     /// It serves another chain.
     Elsewhere,
-    /// It calls nothing but nonsense for what a contract answers.
+    /// It answers contract calls with nonsense.
     Nonsense,
-    /// Its receipts hold other amounts than the chain's.
+    /// Its receipts have other amounts than the chain's.
     Forging,
 }
 
@@ -27,7 +27,8 @@ pub enum Manner {
 pub struct Node(Proxy);
 
 impl Node {
-    /// A node over the world's chain, and a reconcile that is configured as the stack's but for asking it.
+    /// A node in front of the world's chain, and a reconcile function configured as the stack's, except that it uses
+    /// this node.
     pub async fn between(world: &World) -> (Self, Reconcile) {
         let [node, secrets] = node_front(world).await;
         let mut environment = world.stack.environment.clone();

@@ -1,9 +1,9 @@
-//! A chain with one token on it, as much of EIP-3009 as the service can see: blocks with times, receipts, logs, balances,
-//! used and canceled authorizations, and reorganizations. It answers the JSON-RPC that `shared/chain` speaks.
+//! A chain with one token, as much of EIP-3009 as the service can see: blocks with times, receipts, logs, balances,
+//! used and canceled authorizations, and reorganizations. It answers the JSON-RPC calls of `shared/chain`.
 //!
-//! Always true: every block is derived from the one before it, so a state is that of its block and of no other; a
-//! transfer is carried out when its block's time lies before its `validBefore`, its nonce was not used, and the money is
-//! there; else its transaction reverts, and is in the block all the same.
+//! Always true: every block is derived from the one before it, so a state belongs to exactly one block; a transfer
+//! succeeds if its block's time is before its `validBefore`, its nonce was not used, and the balance is enough; else
+//! its transaction reverts, and is in the block all the same.
 
 use purser_domain::{AUTHORIZATION_CANCELED, AUTHORIZATION_USED, Address, B256, Network, TRANSFER};
 use purser_testkit::Rng;
@@ -15,14 +15,14 @@ pub(crate) const NETWORK: Network = Network::BaseSepolia;
 
 /// Base makes a block every two seconds.
 const BLOCK_SECS: u64 = 2;
-/// However long a leap of time, so many blocks tell of it at most.
+/// A jump in time adds so many blocks at most, however long it is.
 const MOST_BLOCKS_AT_ONCE: u64 = 24;
 
 /// The selectors of `balanceOf(address)` and `authorizationState(address,bytes32)`.
 const BALANCE_OF: &str = "70a08231";
 const AUTHORIZATION_STATE: &str = "e94a0102";
 
-/// What an authorization allows, as it was signed.
+/// The signed terms of an authorization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Signed {
     pub(crate) from: Address,
@@ -39,16 +39,16 @@ pub(crate) enum Call {
     Use(Signed),
     /// `cancelAuthorization`.
     Cancel(Address, B256),
-    /// A plain transfer of somebody else's, of as much as was asked for.
+    /// A plain transfer of the same amount by another sender.
     Plain { from: Address, to: Address, value: u64 },
 }
 
-/// A transaction: its calls happen all or none.
+/// A transaction: all of its calls succeed, or none.
 #[derive(Clone, Debug)]
 pub(crate) struct Tx {
     pub(crate) hash: B256,
     pub(crate) calls: Vec<Call>,
-    /// No block before this time holds it, and the first one at or after it does. A block is made for that very second.
+    /// It is in the first block at or after this time; a block is mined for that very second.
     pub(crate) at: u64,
 }
 
@@ -93,13 +93,13 @@ impl Block {
 pub(crate) struct Chain {
     blocks: Vec<Arc<Block>>,
     waiting: Vec<Tx>,
-    /// Taken back, and in no block since; another reorganization may bring them again.
+    /// Reorganized away, and in no block since; another reorganization may include them again.
     lost: Vec<Tx>,
     rng: Rng,
     confirmations: u64,
-    /// Every block that was ever so deep that it counted as final.
+    /// Every block that was ever deep enough to be final.
     finals: BTreeMap<B256, Arc<Block>>,
-    /// Every block that ever was the newest.
+    /// Every block that was ever the newest.
     known: BTreeMap<B256, Arc<Block>>,
     transactions: u64,
 }
@@ -120,7 +120,7 @@ impl Chain {
             balances,
             ended: BTreeMap::new(),
         });
-        // The number of a block says nothing; that of the first is not zero, as on a chain that has been there before us.
+        // Block numbers have no meaning here; the first is not zero, as on a chain that existed before us.
         chain.append(1_000, B256::ZERO, now - 2 * BLOCK_SECS, Vec::new(), state);
         chain.advance(now);
         chain
@@ -155,13 +155,13 @@ impl Chain {
         self.head().time
     }
 
-    /// Makes the blocks up to `now`.
+    /// Mines the blocks up to `now`.
     pub(crate) fn advance(&mut self, now: u64) {
         let gap = now.saturating_sub(self.time());
         let step = (gap / MOST_BLOCKS_AT_ONCE).max(BLOCK_SECS);
         loop {
             let last = self.time();
-            // A transaction that is to be in a block of one second makes that block.
+            // A transaction that needs a block of one second gets that block.
             let wanted = self.waiting.iter().map(|tx| tx.at.max(last + 1)).min();
             let regular = last + step;
             let next = wanted.map_or(regular, |wanted| wanted.min(regular));
@@ -172,7 +172,7 @@ impl Chain {
         }
     }
 
-    /// Adds a block of that time.
+    /// Mines a block with that time.
     fn mine(&mut self, time: u64) {
         let head = Arc::clone(self.head());
         let (due, later): (Vec<Tx>, Vec<Tx>) = std::mem::take(&mut self.waiting)
@@ -199,7 +199,7 @@ impl Chain {
         self.append(head.number + 1, head.hash, time, mined, state);
     }
 
-    /// A hash that no transaction has had.
+    /// An unused transaction hash.
     pub(crate) fn new_hash(&mut self) -> B256 {
         self.transactions += 1;
         let mut hash = B256::ZERO;
@@ -211,8 +211,8 @@ impl Chain {
         self.waiting.push(tx);
     }
 
-    /// Takes the newest `depth` blocks back and makes others in their place, one more than there were. Of their
-    /// transactions some come again, at once or some blocks later; some are lost, until another reorganization.
+    /// Replaces the newest `depth` blocks by others, one more than there were. Of their transactions some are included
+    /// again, in the first of them or some blocks later; some are lost, until another reorganization.
     pub(crate) fn reorganize(&mut self, depth: u64) {
         let depth = usize::try_from(depth).expect("few").min(self.blocks.len() - 1);
         let gone = self.blocks.split_off(self.blocks.len() - depth);
@@ -247,7 +247,7 @@ impl Chain {
         self.head().fate(from, nonce)
     }
 
-    /// Whether a transaction ever was in a block that counted as final, and carried out this transfer there.
+    /// Whether a transaction was ever in a final block, and made this transfer there.
     pub(crate) fn was_finally_paid(&self, signed: &Signed, hash: B256) -> bool {
         self.finals.values().any(|block| {
             let in_it = block
@@ -258,7 +258,7 @@ impl Chain {
         })
     }
 
-    /// Whether a block that counted as final ever showed that an authorization can't be used any more and was not.
+    /// Whether a final block ever showed that an authorization can't be used any more and was not used.
     pub(crate) fn was_finally_unused(&self, from: Address, nonce: B256, valid_before: u64) -> bool {
         self.finals.values().any(|block| match block.fate(from, nonce) {
             Some(Fate::Canceled) => true,
@@ -267,19 +267,19 @@ impl Chain {
         })
     }
 
-    /// The newest block that counts as final.
+    /// The newest final block.
     pub(crate) fn final_block(&self) -> &Arc<Block> {
         let depth = usize::try_from(self.confirmations).expect("few");
         &self.blocks[self.blocks.len().saturating_sub(depth)]
     }
 
-    /// Whether the block of that number holds a transaction.
+    /// Whether the block of that number contains a transaction.
     pub(crate) fn holds_at(&self, hash: B256, number: u64) -> bool {
         let block = self.blocks.iter().find(|block| block.number == number);
         block.is_some_and(|block| block.mined.iter().any(|mined| mined.succeeded && mined.tx.hash == hash))
     }
 
-    /// What `complete` can find out about a transaction from the newest block: the reference for a node that is up to date.
+    /// What `complete` can find about a transaction at the newest block: the reference for an up-to-date node.
     pub(crate) fn shows(&self, signed: &Signed, hash: B256) -> Shown {
         let found = self.blocks.iter().find_map(|block| {
             let mined = block.mined.iter().find(|mined| mined.tx.hash == hash)?;
@@ -298,7 +298,7 @@ impl Chain {
         }
     }
 
-    /// The answer of a node whose newest block is `behind` blocks old, as a JSON-RPC result.
+    /// The answer of a node that is `behind` blocks behind, as a JSON-RPC result.
     pub(crate) fn answer(&self, method: &str, params: &Value, behind: u64) -> Result<Value, i64> {
         let shown = self.blocks.len() - usize::try_from(behind).expect("few").min(self.blocks.len() - 1);
         let blocks = &self.blocks[..shown];
@@ -322,7 +322,7 @@ impl Chain {
     }
 }
 
-/// What the newest blocks say about a transaction that is said to be a payment.
+/// What the newest blocks show about a transaction that is claimed to be a payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
     NotYet,
@@ -331,7 +331,7 @@ pub(crate) enum Shown {
 }
 
 impl State {
-    /// Whether the call goes through; what it has changed when it does not is to be thrown away.
+    /// Whether the call succeeds; if it fails, its changes must be discarded.
     fn apply(&mut self, call: &Call, hash: B256, time: u64) -> bool {
         match call {
             Call::Use(signed) => {
@@ -361,7 +361,7 @@ impl Call {
         }
     }
 
-    /// The events, as they are told.
+    /// The events, as in logs.
     fn events(&self) -> Vec<(Vec<String>, String)> {
         let word = |address: Address| address.into_word().to_string();
         let moved = |from, to, value: u64| {
@@ -456,7 +456,7 @@ fn receipt(blocks: &[Arc<Block>], wanted: &B256) -> Value {
     Value::Null
 }
 
-/// `eth_call` at a block by tag, number or hash (EIP-1898); refused where the block is not there.
+/// `eth_call` at a block by tag, number or hash (EIP-1898); refused where the block does not exist.
 fn call(blocks: &[Arc<Block>], params: &Value) -> Option<Value> {
     let data = params[0]["data"].as_str().or_else(|| params[0]["input"].as_str())?;
     let at = &params[1];
@@ -480,8 +480,8 @@ fn call(blocks: &[Arc<Block>], params: &Value) -> Option<Value> {
     Some(format!("0x{answer:064x}").into())
 }
 
-/// `eth_getLogs` by address, topics and a range of blocks; refused above the newest. What was there before us says nothing of
-/// us.
+/// `eth_getLogs` by address, topics and a range of blocks; refused above the newest. Blocks before the first have no
+/// logs of ours.
 fn logs(blocks: &[Arc<Block>], filter: &Value) -> Option<Value> {
     let first = read_quantity(&filter["fromBlock"])?;
     let last =

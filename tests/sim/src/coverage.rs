@@ -1,9 +1,9 @@
-//! What a run has exercised. A simulation that exercises nothing finds nothing, so whoever runs it is told.
+//! What a run has exercised. A simulation that exercises nothing finds nothing, so it is reported.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How often each thing has happened.
+/// How often each event has happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage(BTreeMap<String, u64>);
 
@@ -12,7 +12,7 @@ impl Coverage {
         *self.0.entry(what.into()).or_default() += 1;
     }
 
-    /// Adds another run's.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: Self) {
         for (what, count) in other.0 {
             *self.0.entry(what).or_default() += count;
@@ -34,7 +34,7 @@ impl fmt::Display for Coverage {
     }
 }
 
-/// What has to have happened in a long run.
+/// What must have happened in a long run.
 pub const EXERCISED: &[&str] = &[
     "Authorize 5xx",
     "Authorize allow",

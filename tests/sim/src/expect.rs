@@ -1,10 +1,10 @@
-//! What authorize has to answer, said as plainly as it can be: a second reading of `docs/decisions.md` §4 and §5 and of
-//! `docs/errors.md`, made from what is stored and sharing no code with the first.
+//! The expected answers of authorize, as simply as possible: a second implementation of `docs/decisions.md` §4 and §5
+//! and of `docs/errors.md`, computed from the stored rows, without shared code.
 //!
-//! An answer is one line of words, such as `policy_blocked:agent_frozen` or `daily_spend_limit_exceeded:950`. Where a call
-//! ran alone and undisturbed its answer must be the first that is expected of the one state there was. Where others
-//! wrote meanwhile it must be expected of one of the states that there were, and need not be the first: its reads may be
-//! of two instants, but each of them was true.
+//! An answer is one line, such as `policy_blocked:agent_frozen` or `daily_spend_limit_exceeded:950`. Where a call ran
+//! alone and without faults, its answer must be the first that is expected of the only state there was. Where others
+//! wrote concurrently, it must be expected of one of the states there were, and need not be the first: its reads may be
+//! of two instants, but each of them was a real state.
 
 use crate::laws::{approval_id, hex};
 use crate::plan::{Buy, Twist};
@@ -13,12 +13,12 @@ use crate::tables::{Item, bytes, list, number, text};
 use dynoxide::types::AttributeValue;
 use purser_domain::{AgentId, ApprovalId, Fingerprint};
 
-/// A request, as far as the answer depends on it.
+/// The parts of a request that the answer depends on.
 pub(crate) struct Asked<'a> {
     pub(crate) agent: &'a str,
     pub(crate) service: &'a str,
     pub(crate) category: &'a str,
-    /// Which of the agent's keys calls: the last sixteen digits of its public half.
+    /// The caller's key: the last sixteen digits of its public half.
     pub(crate) caller: &'a str,
     pub(crate) fingerprint: Fingerprint,
     /// Of the idempotency key.
@@ -27,18 +27,18 @@ pub(crate) struct Asked<'a> {
     pub(crate) buy: Buy,
 }
 
-/// The instants that a call may have judged by: its own clock, and what the chain told it of the balance.
+/// The instants that a call may have judged by: its own clock, and the balances that it read.
 pub(crate) struct Instant<'a> {
-    /// When it came.
+    /// When the call began.
     pub(crate) from: i64,
     /// When it was answered.
     pub(crate) until: i64,
-    /// The time that it recorded, where it did.
+    /// The time that it recorded, if it did.
     pub(crate) recorded: Option<i64>,
     pub(crate) balances: &'a [u64],
 }
 
-/// All answers that a state leads to, the first that applies first.
+/// All answers that are possible in a state, in the order of the checks.
 pub(crate) fn answers(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> Vec<String> {
     let mut answers = Vec::new();
     if !takes(stored, asked, instant) {
@@ -53,12 +53,12 @@ pub(crate) fn answers(stored: &StoredState, asked: &Asked<'_>, instant: &Instant
     answers
 }
 
-/// Whether the key works, at one instant of the call's at least.
+/// Whether the key works, at one instant of the call at least.
 fn takes(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> bool {
     key_ends(stored, asked).is_some_and(|ends| ends.is_none_or(|ends| instant.from < ends))
 }
 
-/// Whether the key had ended at one instant of the call's at least.
+/// Whether the key had ended at one instant of the call at least.
 pub(crate) fn may_have_ended(stored: &StoredState, asked: &Asked<'_>, until: i64) -> bool {
     key_ends(stored, asked).is_none_or(|ends| ends.is_some_and(|ends| until >= ends))
 }
@@ -85,7 +85,7 @@ fn key_id(key: &Item) -> String {
     }
 }
 
-/// What earlier calls and people have settled. More than one answer where the time may have run out meanwhile.
+/// What is already decided by earlier calls and by people. More than one answer where it may have expired meanwhile.
 fn before(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> Option<Vec<String>> {
     let approval = |id: &str| {
         stored
@@ -139,7 +139,7 @@ fn before(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> Opt
     match runs {
         Some(0) if answers.len() == 1 => None,
         Some(place) => {
-            // It may run, and the time may have run out.
+            // It may run, or it may have expired.
             answers.remove(place);
             answers.extend(refusals(stored, asked, instant));
             answers.push("allow".to_owned());
@@ -149,7 +149,7 @@ fn before(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> Opt
     }
 }
 
-/// What an approval lets a call answer; `pinned`, where the call does not carry it.
+/// The answers that an approval allows; `pinned` if the call does not carry it.
 fn service_state(id: &str, row: &Item, instant: &Instant<'_>, pinned: bool) -> Vec<String> {
     let waits = || format!("approval_required:{id}");
     let open = match text(row, "st") {
@@ -169,7 +169,7 @@ fn service_state(id: &str, row: &Item, instant: &Instant<'_>, pinned: bool) -> V
     answers
 }
 
-/// Every check that fails, in the order in which they are made.
+/// Every check that fails, in the order of the checks.
 fn refusals(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> Vec<String> {
     let mut refused = Vec::new();
     let Asked {
@@ -258,7 +258,7 @@ fn next_approval(stored: &StoredState, asked: &Asked<'_>, at: i64) -> ApprovalId
     })
 }
 
-/// The instant at which a call that the day's window refused fits, as it has to be told.
+/// The `retry_at` of a call that the day's window refused: when it fits.
 pub(crate) fn retry_at(stored: &StoredState, asked: &Asked<'_>, at: i64) -> Option<i64> {
     let window = day_window(asked.agent, asked.service);
     let cap = number(stored.row(&window, "#P")?, "mpd");

@@ -1,5 +1,5 @@
-//! The laws of `docs/data-model.md` §7, and what follows from the chain: of every state that is stored, and of every step
-//! from one to the next. They are asked after each write, so none is broken for an instant.
+//! The laws of `docs/data-model.md` §7, and what follows from the chain: of every stored state, and of every step from
+//! one to the next. They are checked after each write, so none is broken even for an instant.
 //!
 //! I8 and I13 are about answers: see `expect.rs` and `run.rs`.
 
@@ -11,18 +11,18 @@ use purser_domain::{Address, SettlementId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What the laws need to know besides what is stored.
+/// What the laws need besides the stored rows.
 pub(crate) struct Known {
     pub(crate) nonces: NonceKey,
     /// The catalog's payee of each service.
     pub(crate) payees: BTreeMap<String, Address>,
-    /// Agents whose freeze was answered, and whose thawing has not begun since.
+    /// Agents whose freeze was answered, and whose unfreezing has not begun since.
     pub(crate) frozen: BTreeSet<String>,
-    /// Keys whose end was answered, as the last sixteen digits of the public half.
+    /// Keys whose end was answered, by the last sixteen digits of the public half.
     pub(crate) ended: BTreeMap<String, End>,
-    /// Agents and their budgets whose coming was answered, and whose going has not begun since.
+    /// Agents and their budgets whose adding was answered, and whose removal has not begun since.
     pub(crate) service_state: BTreeSet<(String, String)>,
-    /// With which key a step calls.
+    /// The key that each step calls with.
     pub(crate) callers: BTreeMap<usize, Caller>,
 }
 
@@ -34,11 +34,11 @@ pub(crate) struct End {
     pub(crate) since: i64,
 }
 
-/// Who calls.
+/// The caller of a step.
 pub(crate) struct Caller {
     /// The last sixteen digits of the key's public half.
     pub(crate) key: String,
-    /// What its environment's clock showed when it called.
+    /// What its environment's clock showed when the call began.
     pub(crate) from: i64,
 }
 
@@ -56,7 +56,7 @@ impl Default for Known {
 }
 
 impl Known {
-    /// What a settlement has had signed.
+    /// What was signed for a settlement.
     pub(crate) fn signed(&self, id: &str, settlement: &Item) -> Signed {
         let address = |name| text(settlement, name).parse().expect("an address");
         Signed {
@@ -69,7 +69,7 @@ impl Known {
     }
 }
 
-/// What is wrong with a state.
+/// The violations in a state.
 pub(crate) fn of_state(stored: &StoredState) -> Vec<String> {
     let mut found = Vec::new();
     totals_are_sums(stored, &mut found);
@@ -80,7 +80,7 @@ pub(crate) fn of_state(stored: &StoredState) -> Vec<String> {
     found
 }
 
-/// I1, first half, and I10: no entry is older than what its window was cleared to.
+/// I1, first half, and I10: no entry is older than the window's horizon.
 fn totals_are_sums(stored: &StoredState, found: &mut Vec<String>) {
     for prefix in ["L#", "B#"] {
         let mut sums: BTreeMap<&str, i64> = BTreeMap::new();
@@ -143,7 +143,7 @@ fn entries_and_settlements_agree(stored: &StoredState, found: &mut Vec<String>) 
     }
 }
 
-/// I3 and I9: settlements and keys that authorized name each other.
+/// I3 and I9: settlements and the idempotency records that authorized them name each other.
 fn keys_name_settlements(stored: &StoredState, found: &mut Vec<String>) {
     let allows = stored.all("A#", "I#").filter(|(_, row)| text(row, "kind") == "allow");
     let from_keys: BTreeSet<_> = allows
@@ -181,7 +181,7 @@ fn approvals_are_used_once(stored: &StoredState, found: &mut Vec<String>) {
     }
 }
 
-/// I5: a settlement is confirmed exactly when the claim on its transaction names it.
+/// I5: a settlement is confirmed exactly when the claim of its transaction names it.
 fn transactions_confirm_once(stored: &StoredState, found: &mut Vec<String>) {
     let confirmed = stored
         .settlements()
@@ -196,7 +196,7 @@ fn transactions_confirm_once(stored: &StoredState, found: &mut Vec<String>) {
     }
 }
 
-/// Whether a settlement was confirmed whose spend had been given back.
+/// Whether a settlement was confirmed after its release.
 pub(crate) fn confirms_late(before: &StoredState, after: &StoredState) -> bool {
     after.settlements().any(|(agent, id, is)| {
         text(is, "rs") == "confirmed"
@@ -206,19 +206,19 @@ pub(crate) fn confirms_late(before: &StoredState, after: &StoredState) -> bool {
     })
 }
 
-/// A write under judgement.
+/// A write to check.
 struct Change<'a> {
     before: &'a StoredState,
     after: &'a StoredState,
     known: &'a Known,
     chain: &'a Chain,
     step: usize,
-    /// By how much the writer's clock is ahead.
+    /// How far the writer's clock is ahead.
     skew: i64,
     found: Vec<String>,
 }
 
-/// What is wrong with a step from one state to the next.
+/// The violations of a step from one state to the next.
 pub(crate) fn of_change(
     before: &StoredState,
     after: &StoredState,
@@ -339,7 +339,7 @@ impl Change<'_> {
         self.after.entries(&day).iter().any(|entry| entry.settlement == id)
     }
 
-    /// A new settlement: I2, I9, I10, I11, and everything that it was held to.
+    /// A new settlement: I2, I9, I10, I11, and everything it was checked against.
     fn authorized(&mut self, agent: &str, id: &str, is: &Item) {
         let (at, amount, service) = (number(is, "t"), number(is, "amt"), text(is, "svc").to_owned());
         if text(is, "rs") != "authorized" {
@@ -365,7 +365,7 @@ impl Change<'_> {
         if self.known.frozen.contains(agent) {
             self.wrong(format!("settlement {id} was authorized after its agent was frozen"));
         }
-        // What is reserved after an edit was answered was judged by a record of after it; and a key may end between the
+        // What is reserved after an edit was answered was judged by a record after it; and a key may end between the
         // judgement and the reservation.
         if let Some(caller) = self.known.callers.get(&self.step)
             && let Some(end) = self.known.ended.get(&caller.key)

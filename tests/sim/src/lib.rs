@@ -1,27 +1,27 @@
 //! A deterministic simulation of the service, in the manner of FoundationDB, TigerBeetle and Janus.
 //!
-//! The real routers, the real store, the real SDK and the real chain client run in one thread over an embedded DynamoDB,
-//! a small chain, and a network and clocks that belong to the simulation. A seed draws a [`Plan`]: what agents, people,
-//! providers and operators do, what meets what, and which call fails before or after it took effect. After every write
-//! the laws of `docs/data-model.md` are asked of what is stored, and every answer is held against a plain second reading
-//! of the rules.
+//! The real routers, the real store, the real SDK and the real chain client run in one thread over an embedded
+//! DynamoDB, a small chain, and a network and clocks that the simulation controls. A seed generates a [`Plan`]: what
+//! agents, people, providers and operators do, what runs concurrently, and which call fails before or after it took
+//! effect. After every write the laws of `docs/data-model.md` are checked on the stored rows, and every answer is
+//! compared with a simple second implementation of the rules.
 //!
 //! | file | one line |
 //! |---|---|
-//! | `plan.rs` | what a run does, as data; drawn from a seed |
-//! | `run.rs` | carries a plan out, judges every answer, and brings everything to rest |
-//! | `network.rs` | the world around the functions: time, and the way of each call |
-//! | `tables.rs` | DynamoDB in the process |
+//! | `plan.rs` | what a run does, as data; generated from a seed |
+//! | `run.rs` | runs a plan, checks every answer, and completes all open work |
+//! | `network.rs` | the world around the functions: time, and the delivery of each call |
+//! | `tables.rs` | in-process DynamoDB |
 //! | `chain.rs` | a chain with one EIP-3009 token |
 //! | `people.rs` | what people set up and change |
-//! | `stored.rs` | what is stored, read by ourselves |
+//! | `stored.rs` | the stored rows, read without the store |
 //! | `laws.rs` | what must hold of each state, and of each step to the next |
-//! | `expect.rs` | what authorize has to answer, said plainly |
-//! | `shrink.rs` | a failing plan, made small |
+//! | `expect.rs` | the expected answers of authorize |
+//! | `shrink.rs` | makes a failing plan smaller |
 //! | `coverage.rs` | what was exercised |
 //!
-//! Always true: the same plan gives the same calls in the same order and the same rows; nothing of this is in what is
-//! deployed. Deliberately elsewhere: real processes, sockets and nodes (`tests`).
+//! Always true: the same plan gives the same calls in the same order and the same rows; nothing of this is deployed.
+//! Deliberately elsewhere: real processes, sockets and nodes (`tests`).
 
 mod chain;
 mod coverage;

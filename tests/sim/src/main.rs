@@ -1,9 +1,9 @@
-//! `simulate`: runs many seeds, on all cores, and says what it exercised; see `make simulate`.
+//! `simulate`: runs many seeds, on all cores, and prints what it exercised; see `make simulate`.
 //!
 //! ```text
-//! simulate --seeds 2000     seeds 0 to 1999; ends with the first that fails, shrunk
-//! simulate --seed 17        this one, with every call that it made where it fails
-//!          --shrink 0       takes no further runs to make a failure small
+//! simulate --seeds 2000     seeds 0 to 1999; stops at the first that fails, shrunk
+//! simulate --seed 17        only this one; if it fails, with all of its calls
+//!          --shrink 0       uses no further runs to shrink a failure
 //! ```
 //!
 //! Exit status: 0, nothing was found and everything was exercised; 1, something was found; 2, something never happened.
@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// How many runs a failure may take to shrink, unless it is said.
+/// How many runs shrinking a failure may take by default.
 const SHRINKING: u64 = 600;
-/// From so many seeds on everything has to have happened.
+/// From so many seeds on everything must have been exercised.
 const ENOUGH: u64 = 500;
 
 fn main() -> ExitCode {
@@ -100,7 +100,7 @@ fn many(first: u64, count: u64, shrinking: usize) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Shrinks a failure, and prints it as it is kept.
+/// Shrinks a failure, and prints it as a test.
 fn tell(seed: u64, shrinking: usize, with_calls: bool) {
     println!("seed {seed} fails:");
     for complaint in run(&Plan::of(seed)).complaints {

@@ -1,11 +1,11 @@
-//! The network between the functions and what they call, and the world around it: time, the tables, the chain.
+//! The network between the functions and their dependencies, and the world around it: time, the tables, the chain.
 //!
-//! Every call that a function makes comes through [`Link::pass`], which lets it be on its way for as long as its step's
-//! pace says, so that calls of several environments meet in an order that the plan alone decides; there the step's faults
-//! befall it. What has been sent goes on without its sender: a caller that gave up, or died, may still be heard.
+//! Every call of a function goes through [`Link::pass`], which delays it by its step's pace, so that only the plan
+//! decides in which order calls of several environments meet; the step's faults are applied there. A sent call
+//! continues without its sender: it may take effect after its caller gave up or died.
 //!
-//! Transactions hold their items from when they arrive until they are written, and whatever else wants one of those is
-//! refused, as DynamoDB does it (see `tests/testkit/src/proxy`, which does the same over HTTP).
+//! Transactions lock their items from their arrival until they are written, and other calls that need one of these are
+//! refused, as in DynamoDB (see `tests/testkit/src/proxy`, which does the same over HTTP).
 
 use crate::chain::Chain;
 use crate::coverage::Coverage;
@@ -31,14 +31,14 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep};
 
-/// What is around the functions.
+/// The world around the functions.
 pub(crate) struct World {
     pub(crate) tables: Tables,
     pub(crate) chain: Mutex<Chain>,
     pub(crate) record: Mutex<Record>,
     pub(crate) secrets: BTreeMap<&'static str, String>,
     began: Instant,
-    /// Microseconds since the epoch when the run began, and what was leapt over since.
+    /// Microseconds from the Unix epoch to the run's beginning, plus what was skipped since.
     epoch: AtomicI64,
     clocks: [(Arc<AtomicI64>, i64); WORKERS],
 }
@@ -48,22 +48,22 @@ pub(crate) struct World {
 pub(crate) struct Record {
     /// What is stored now.
     pub(crate) stored: StoredState,
-    /// What was stored since the round began, oldest first.
+    /// The states since the round began, oldest first.
     pub(crate) moments: Vec<Moment>,
     /// What was found wrong.
     pub(crate) complaints: Vec<String>,
     pub(crate) coverage: Coverage,
     pub(crate) events: Vec<Event>,
     pub(crate) known: laws::Known,
-    /// Calls of storage that were sent and have not taken effect, or whose answer is on its way. Calls of the chain change
-    /// nothing, whenever they arrive.
+    /// Storage calls that were sent and have not taken effect, or whose answer is not delivered yet. Calls of the chain
+    /// change nothing, whenever they arrive.
     pub(crate) flying: usize,
     held: BTreeSet<(String, Key)>,
-    /// The tokens of the transactions that were made.
+    /// The tokens of the committed transactions.
     made: BTreeSet<String>,
 }
 
-/// What was stored from an instant on.
+/// The stored state from an instant on.
 #[derive(Clone)]
 pub(crate) struct Moment {
     pub(crate) stored: StoredState,
@@ -138,13 +138,13 @@ impl World {
         now
     }
 
-    /// Leaps over so many microseconds.
+    /// Skips so many microseconds.
     pub(crate) fn advance_clock(&self, micros: i64) {
         self.epoch.fetch_add(micros.max(0), SeqCst);
         self.now();
     }
 
-    /// What a worker's clock shows.
+    /// The clock of a worker.
     pub(crate) fn clock(&self, worker: usize) -> Arc<AtomicI64> {
         Arc::clone(&self.clocks[worker].0)
     }
@@ -165,7 +165,7 @@ impl World {
         self.record().coverage.count(what);
     }
 
-    /// Carries a call out, and looks at what it has changed.
+    /// Executes a call, and checks what it changed.
     fn carry_out(
         &self,
         step: usize,
@@ -201,27 +201,27 @@ impl World {
     }
 }
 
-/// What one environment is about.
+/// What one environment is doing.
 #[derive(Default)]
 struct Errand {
     step: usize,
     pace: u16,
     faults: Vec<(u8, Fault)>,
     calls: u8,
-    /// Balances that the chain told.
+    /// Balances that it read from the chain.
     balances: Vec<u64>,
-    /// The faults that came to pass.
+    /// The faults that happened.
     faults_seen: Vec<Fault>,
 }
 
-/// What became of a step's calls.
+/// The faults and balances of a step's calls.
 #[derive(Debug, Default)]
 pub(crate) struct FaultsSeen {
     pub(crate) faults: Vec<Fault>,
     pub(crate) balances: Vec<u64>,
 }
 
-/// The way from one environment to everything that it calls.
+/// The link from one environment to everything that it calls.
 pub(crate) struct Link {
     pub(crate) world: Arc<World>,
     pub(crate) worker: usize,
@@ -235,7 +235,7 @@ impl fmt::Debug for Link {
     }
 }
 
-/// What a caller gets to see.
+/// What a caller receives.
 enum Reply {
     Answer(u16, Vec<u8>),
     Broken,
@@ -281,7 +281,7 @@ impl Link {
         };
     }
 
-    /// From now on nothing befalls the environment's calls.
+    /// From now on the environment's calls have no faults.
     pub(crate) fn end(&self) -> FaultsSeen {
         let Errand {
             balances, faults_seen, ..
@@ -292,7 +292,7 @@ impl Link {
         }
     }
 
-    /// Waits for the environment's death.
+    /// Waits until the environment is killed.
     pub(crate) async fn crashed(&self) {
         self.crash.notified().await;
     }
@@ -370,7 +370,7 @@ impl Link {
         reply
     }
 
-    /// Whether the call repeats a transaction that was made: then it meets nobody, and is told that it was (DynamoDB API
+    /// Whether the call repeats a committed transaction: then it conflicts with nothing and succeeds (DynamoDB API
     /// reference, `TransactWriteItems`, `ClientRequestToken`).
     fn was_made(&self, call: &Call) -> bool {
         let Call::Table { operation, body } = call else {
@@ -385,7 +385,7 @@ impl Link {
         Reply::Silent
     }
 
-    /// Sends a call: from here on it takes its way whatever becomes of its sender.
+    /// Sends a call: it now continues even if its sender ends.
     fn send(
         self: &Arc<Self>,
         call: &Call,
@@ -404,7 +404,7 @@ impl Link {
                     let answer = link.arrive(step, &operation, &body, hold).await;
                     pause(back).await;
                     link.world.record().flying -= 1;
-                    // Whether anybody still listens is not the table's business.
+                    // The sender may have gone; the table does not care.
                     let _ = sender.send(answer);
                 });
             }
@@ -421,7 +421,7 @@ impl Link {
         receiver
     }
 
-    /// A call of storage takes effect, unless it meets a transaction.
+    /// A storage call takes effect, unless it conflicts with a transaction.
     async fn arrive(&self, step: usize, operation: &str, body: &[u8], hold: Duration) -> (u16, Vec<u8>) {
         let world = &self.world;
         if !matches!(
@@ -482,7 +482,7 @@ impl Link {
             && let Ok(balance) = u64::from_str_radix(&word[word.len() - 16..], 16)
         {
             let mut errand = self.errand();
-            // One that was asked for early, and was not waited for, tells the next step nothing.
+            // An early read that was not waited for is not counted for the next step.
             if errand.step == step {
                 errand.balances.push(balance);
             }
@@ -523,7 +523,7 @@ fn lost(silence: Silence, call: &Call) -> Reply {
     }
 }
 
-/// By what a transaction is known when it is sent again.
+/// The token that identifies a transaction when it is sent again.
 fn token_of(operation: &str, request: &Value) -> Option<String> {
     let token = request["ClientRequestToken"].as_str();
     token.filter(|_| operation == "TransactWriteItems").map(str::to_owned)
@@ -546,7 +546,7 @@ fn conflict(call: &Call) -> Reply {
                 let (status, body) = conflicted();
                 Reply::Answer(status, body)
             }
-            // Reads meet nobody.
+            // Reads have no conflicts.
             _ => lost(Silence::Error, call),
         },
     }
@@ -555,7 +555,7 @@ fn conflict(call: &Call) -> Reply {
 fn throttled(call: &Call) -> Reply {
     match call {
         Call::Chain { .. } => Reply::Answer(429, Vec::new()),
-        // What could not be read within the table's means is left to ask again.
+        // What a batch could not read is left unprocessed, to be read again.
         Call::Table { operation, body } if operation == "BatchGetItem" => {
             let request: Value = serde_json::from_slice(body).expect("the SDK writes JSON");
             let answer = json!({"Responses": {}, "UnprocessedKeys": request["RequestItems"]});
@@ -593,7 +593,7 @@ fn cancelled(taken: &[bool]) -> (u16, Vec<u8>) {
     (400, body.to_string().into_bytes())
 }
 
-/// What carries the SDK's requests.
+/// The SDK's HTTP client.
 #[derive(Clone, Debug)]
 pub(crate) struct Wire(pub(crate) Arc<Link>);
 

@@ -1,5 +1,5 @@
-//! What people and operators have set up, and what people may change it to. They act through the store's operations, as
-//! the dashboard does: its sessions need an issuer, which has no place here.
+//! What people and operators have set up, and what people may change. They use the store's operations, as the dashboard
+//! does: its sessions would need an issuer.
 
 use crate::laws::End;
 use crate::plan::{AGENTS, SERVICES};
@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 const CATEGORIES: [Category; SERVICES as usize] = [Category::Search, Category::Data];
 
-/// Per call, per day, and from where on a person is asked.
+/// Per call, per day, and the approval threshold.
 const CAPS: [(u64, u64, u64); crate::plan::CAPS as usize] = [
     (500, 1_000, 240),
     (450, 600, 450),
@@ -46,7 +46,7 @@ pub(crate) fn endpoint(service: u8) -> String {
     format!("https://lab-{service}.example/buy")
 }
 
-/// Who is paid for a service.
+/// The payee of a service.
 pub(crate) fn payee(service: u8) -> Address {
     Address::repeat_byte(0xb0 + service)
 }
@@ -67,7 +67,7 @@ pub(crate) fn service(service: u8) -> Service {
         execution: "sync".to_owned(),
         price_model: "fixed".to_owned(),
         estimated_price: units(100),
-        // Prices are drawn, and what is paid must come down to the agent's own limits.
+        // Prices are random, and the agent's own limits should decide.
         max_price: Some(Amount::MAX),
         params: serde_json::json!({}),
         fetches_target: None,
@@ -110,7 +110,7 @@ fn policy(service: u8, caps: u8, on: bool, version: u64) -> EnabledService {
     }
 }
 
-/// What a rule of the plan says, and in which place it stands: two that share one take turns.
+/// The plan's rule, and its place: two rules of the same place replace each other.
 fn rule(rule: u8) -> (u8, RuleKind) {
     let budget = |limit, hours: u32| RuleKind::BudgetLimit {
         limit: units(limit),
@@ -137,7 +137,7 @@ fn rule(rule: u8) -> (u8, RuleKind) {
     }
 }
 
-/// Fills the tables, undisturbed.
+/// Fills the tables, without faults.
 pub(crate) async fn set_up(run: &Run, ledger: &Ledger, now: Timestamp) {
     for number in 0..SERVICES {
         let listed = run.catalog.put(&service(number)).await.expect("a catalog");
@@ -175,7 +175,7 @@ pub(crate) async fn set_up(run: &Run, ledger: &Ledger, now: Timestamp) {
     }
 }
 
-/// A new key of an agent; the agent knows of it from now on.
+/// A new key of an agent, which may use it from now on.
 fn new_key(run: &Run, id: AgentId, now: Timestamp) -> purser_domain::AgentKey {
     let mut bytes = [0; 40];
     run.rng().fill(&mut bytes);
@@ -184,7 +184,7 @@ fn new_key(run: &Run, id: AgentId, now: Timestamp) -> purser_domain::AgentKey {
     new.record
 }
 
-/// What became of a person's doing.
+/// The result of a person's operation.
 pub(crate) type Done = Result<&'static str>;
 
 const fn edited(edited: Edited) -> &'static str {
@@ -224,7 +224,7 @@ pub(crate) async fn freeze(run: &Run, ledger: &Ledger, agent: u8, frozen: bool) 
         AgentStatus::Active
     };
     let done = edit(ledger, agent, |agent| Some(Agent { status, ..agent })).await?;
-    // Somebody may have thawed it meanwhile, and been answered before.
+    // Somebody may have unfrozen it meanwhile, and been answered before.
     let is_frozen = run
         .world
         .record()
@@ -335,7 +335,7 @@ pub(crate) async fn revoke(run: &Run, ledger: &Ledger, agent: u8, now: Timestamp
     Ok(done)
 }
 
-/// From now on nothing may be authorized with these keys once their time is over.
+/// From now on nothing may be authorized with these keys after their end.
 fn note_ends(run: &Run, agent: u8, keys: &[KeyId], since: i64) {
     use dynoxide::types::AttributeValue;
     let mut record = run.world.record();
@@ -379,7 +379,7 @@ pub(crate) async fn resolve(ledger: &Ledger, approval: purser_domain::ApprovalId
     })
 }
 
-/// The id of a rule, by which rule of the run it is.
+/// The id of a rule, from its number in the run.
 pub(crate) fn rule_id(number: u64) -> RuleId {
     RuleId::from_uuid(Uuid::from_u128(
         0x441e_0000_0000_4000_8000_0000_0000_0000 | u128::from(number),

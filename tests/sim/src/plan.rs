@@ -1,12 +1,12 @@
-//! What a run does, as data: so that it can be drawn from a seed, shrunk, printed, and kept as an ordinary test.
+//! What a run does, as data: so that it can be generated from a seed, shrunk, printed, and kept as an ordinary test.
 //!
-//! A plan refers to nothing by an id. An agent, a service, a key is its number; "the settlement of key 3" is whatever the
-//! agent was told under that key. A step whose referent is not there does nothing, so any step can be left out.
+//! A plan contains no ids. An agent, a service, a key is its number; "the settlement of key 3" is the one that the
+//! agent got with that key. A step without its referent does nothing, so any step can be left out.
 
 use purser_testkit::Rng;
 use std::fmt;
 
-/// How many environments run at the same time; each has a clock of its own.
+/// How many environments run concurrently; each has a clock of its own.
 pub const WORKERS: usize = 3;
 /// How many agents there are.
 pub const AGENTS: u8 = 2;
@@ -22,50 +22,50 @@ pub const RULES: u8 = 5;
 /// A run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// What the run's own chance begins with.
+    /// The seed of the run's own randomness.
     pub seed: u64,
     /// How far each environment's clock is ahead, in seconds.
     pub skews: [i32; WORKERS],
-    /// What happens together; one after the other.
+    /// Steps of one round run concurrently; rounds run one after the other.
     pub rounds: Vec<Vec<Step>>,
 }
 
-/// One operation, and what befalls it.
+/// One operation and its faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// On which environment it runs.
     pub worker: u8,
-    /// Draws how long each of its calls is on its way; zero is not at all.
+    /// Seeds the delay of each of its calls; zero for none.
     pub pace: u16,
-    /// What is done.
+    /// The operation.
     pub op: Op,
-    /// Which of its calls of storage and chain go wrong, and how.
+    /// Which of its storage and chain calls fail, and how.
     pub faults: Vec<(u8, Fault)>,
 }
 
-/// What an agent wants to buy.
+/// A call that an agent pays for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buy {
-    /// Who.
+    /// The agent.
     pub agent: u8,
-    /// Under which idempotency key.
+    /// The idempotency key.
     pub key: u8,
-    /// Of which service.
+    /// The service.
     pub service: u8,
-    /// For how much.
+    /// The price.
     pub units: u16,
-    /// How long the provider wants the payment to be good.
+    /// How long the provider wants the payment to be valid.
     pub secs: u16,
-    /// What is odd about it.
+    /// The variation.
     pub twist: Twist,
 }
 
-/// What is odd about a request.
+/// A variation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Twist {
-    /// Nothing.
+    /// No variation.
     Plain,
-    /// Another body than usual is bought under this key.
+    /// Another body than usual with this key.
     OtherBody,
     /// It costs more than the request's own ceiling.
     OverCeiling,
@@ -73,179 +73,179 @@ pub enum Twist {
     Stranger,
 }
 
-/// What is done.
+/// An operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Authorizes, with the approval that was asked for under another key or this one.
+    /// Authorizes, with the approval that was created with another key or this one.
     Authorize {
-        /// What.
+        /// The call.
         buy: Buy,
-        /// The approval that this key heard of is carried.
+        /// The key whose approval is carried.
         carry: Option<u8>,
-        /// The agent uses the key that it had at first.
+        /// The agent uses its first agent key.
         first_key: bool,
     },
-    /// Authorizes many small purchases, each under a key of its own.
+    /// Authorizes many small payments, each with its own key.
     Burst {
-        /// Who.
+        /// The agent.
         agent: u8,
-        /// Of which service.
+        /// The service.
         service: u8,
-        /// For how much each.
+        /// The price of each.
         units: u16,
         /// How many.
         count: u8,
     },
-    /// Asks what authorize would say.
+    /// Runs a preflight.
     Check {
-        /// What.
+        /// The call.
         buy: Buy,
-        /// Under which replay key.
+        /// The replay key.
         replay: u8,
     },
-    /// Asks where an approval stands.
+    /// Polls an approval.
     Poll {
-        /// Who.
+        /// The agent.
         agent: u8,
-        /// The approval that this key heard of.
+        /// The key of the approval.
         key: u8,
     },
     /// Completes the settlement of a key.
     Complete {
-        /// Who.
+        /// The agent.
         agent: u8,
-        /// Whose settlement.
+        /// The key of the settlement.
         key: u8,
-        /// With what proof.
+        /// The proof.
         proof: Proof,
     },
     /// Lists the receipts.
     Receipts {
-        /// Whose.
+        /// The agent.
         agent: u8,
     },
-    /// Brings the signed payment of a key before the chain.
+    /// Submits the signed payment of a key to the chain.
     Pay {
-        /// Who.
+        /// The agent.
         agent: u8,
-        /// Which payment.
+        /// The key of the payment.
         key: u8,
         /// How.
         how: Pay,
     },
     /// Cancels the authorization of a key on the chain.
     Cancel {
-        /// Who.
+        /// The agent.
         agent: u8,
-        /// Which payment.
+        /// The key of the payment.
         key: u8,
     },
-    /// A person answers the approval that a key heard of.
+    /// A person answers the approval of a key.
     Resolve {
-        /// Who asked.
+        /// The agent.
         agent: u8,
-        /// Under which key.
+        /// The key of the approval.
         key: u8,
-        /// What is answered.
+        /// Whether it is approved.
         yes: bool,
     },
-    /// A person gives a service these caps, or switches it off.
+    /// A person sets these caps for a service, or disables it.
     Policy {
-        /// For whom.
+        /// The agent.
         agent: u8,
-        /// Which service.
+        /// The service.
         service: u8,
-        /// Which caps.
+        /// The caps.
         caps: u8,
-        /// Whether it is on.
+        /// Whether it is enabled.
         on: bool,
     },
-    /// A person freezes an agent, or thaws it.
+    /// A person freezes an agent, or unfreezes it.
     Freeze {
-        /// Whom.
+        /// The agent.
         agent: u8,
-        /// Which of the two.
+        /// Whether it is frozen.
         frozen: bool,
     },
-    /// A person adds a rule, changes it, or takes it away.
+    /// A person adds, changes or removes a rule.
     Rule {
-        /// For whom.
+        /// The agent.
         agent: u8,
-        /// Which rule.
+        /// The rule.
         rule: u8,
-        /// Whether it is to be there.
+        /// Whether the agent is to have it.
         on: bool,
     },
-    /// A person gives an agent another key; the last one works for so many seconds more.
+    /// A person rotates an agent's key; the last one works for so many seconds more.
     Rotate {
-        /// Whom.
+        /// The agent.
         agent: u8,
         /// The overlap.
         secs: u16,
     },
-    /// A person ends every key but the newest.
+    /// A person ends every key except the newest.
     Revoke {
-        /// Whose.
+        /// The agent.
         agent: u8,
     },
-    /// An operator asks for a look at a settlement.
+    /// An operator sends a reconcile request for a settlement.
     Mark {
-        /// Whose.
+        /// The agent.
         agent: u8,
-        /// The settlement of this key.
+        /// The key of the settlement.
         key: u8,
     },
     /// Reconciles, with so many seconds left.
     Reconcile {
-        /// The time.
+        /// The remaining time.
         secs: u8,
     },
-    /// Time passes for everybody.
+    /// Advances the time.
     Pass {
         /// So many seconds.
         secs: u32,
     },
-    /// Time passes to the microsecond at which an entry rolls out of the day's window, as the fastest clock tells it.
+    /// Advances the time to the microsecond at which an entry leaves the day's window, by the fastest clock.
     PassToRollOff {
-        /// Whose window.
+        /// The agent.
         agent: u8,
-        /// Of which service.
+        /// The service.
         service: u8,
-        /// One microsecond short of it.
+        /// One microsecond earlier.
         early: bool,
     },
-    /// Time passes to the second in which the payment of a key ends.
+    /// Advances the time to the second in which the payment of a key expires.
     PassToDeadline {
-        /// Who.
+        /// The agent.
         agent: u8,
-        /// Which payment.
+        /// The key of the payment.
         key: u8,
-        /// One second short of it.
+        /// One second earlier.
         early: bool,
     },
-    /// The chain takes its newest blocks back.
+    /// The chain's newest blocks are reorganized away.
     Reorganize {
         /// How many.
         depth: u8,
     },
     /// The wallet loses its money.
     Drain {
-        /// Whose.
+        /// The agent.
         agent: u8,
     },
     /// The wallet gets money.
     Fund {
-        /// Whose.
+        /// The agent.
         agent: u8,
     },
 }
 
-/// What complete is given for a proof.
+/// The proof that complete gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// The transaction that brought the payment before the chain.
+    /// The transaction that made the payment.
     True,
-    /// A hash that is none.
+    /// An unknown hash.
     False,
     /// A transfer of the same amount between the same two that somebody else made.
     Foreign,
@@ -253,47 +253,47 @@ pub enum Proof {
     Of(u8),
 }
 
-/// How a payment comes before the chain.
+/// How a payment is submitted to the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pay {
     /// Soon.
     Soon,
-    /// In the last second in which it can be.
+    /// In the last second in which it is valid.
     LastSecond,
-    /// In the first second in which it can't be any more.
+    /// In the first second in which it is not valid any more.
     TooLate,
-    /// Twice, by two who do not know of each other.
+    /// Twice, by two independent submitters.
     Twice,
-    /// Together with every other payment of the agent that is still open, in one transaction.
+    /// In one transaction with every other open payment of the agent.
     Batched,
 }
 
-/// What befalls a call of storage or chain.
+/// A fault of a storage or chain call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The environment dies before it calls.
+    /// The environment is killed before the call.
     CrashBefore,
-    /// The environment dies when the call has taken effect.
+    /// The environment is killed after the call has taken effect.
     CrashAfter,
     /// The call does not arrive.
     LostRequest(Silence),
-    /// The call takes effect, and nobody hears of it.
+    /// The call takes effect, and its answer is lost.
     LostAnswer(Silence),
-    /// The call takes effect so many milliseconds later, when its caller has given up.
+    /// The call takes effect so many milliseconds later, after its caller gave up.
     Late(u16),
-    /// It meets another transaction.
+    /// It conflicts with another transaction.
     Conflict,
     /// There is not enough capacity.
     Throttled,
     /// It takes so many milliseconds longer.
     Slow(u16),
-    /// The node's newest block is so many blocks old. Nothing to a call of storage.
+    /// The node's newest block is so many blocks old. No effect on a storage call.
     OldHead(u8),
-    /// The node serves another chain. Nothing to a call of storage.
+    /// The node serves another chain. No effect on a storage call.
     OtherChain,
 }
 
-/// What a caller sees of a call that failed.
+/// What the caller of a failed call receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Silence {
     /// The connection breaks.
@@ -315,7 +315,7 @@ impl Step {
         }
     }
 
-    /// With a fault at that call.
+    /// The step with a fault at that call.
     #[must_use]
     pub fn but(mut self, call: u8, fault: Fault) -> Self {
         self.faults.push((call, fault));
@@ -323,7 +323,7 @@ impl Step {
     }
 }
 
-/// As it is written in a test.
+/// As Rust code for a test.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "Plan {{")?;
@@ -375,7 +375,7 @@ impl Plan {
         self.rounds.iter().map(Vec::len).sum()
     }
 
-    /// Whether nothing is done at all.
+    /// Whether there are no steps.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -385,11 +385,11 @@ struct Drawing {
     rng: Rng,
     one_fault_in: u64,
     most_together: u64,
-    /// What is usually bought under each key.
+    /// The usual request of each key.
     usual: [[Option<Buy>; KEYS as usize]; AGENTS as usize],
-    /// What is likely to come of what has been done.
+    /// Follow-up operations that are likely.
     agenda: Vec<Vec<Op>>,
-    /// An agent's window in which there is room from now on, as some clocks have it.
+    /// An agent's window that has room from now on, by some of the clocks.
     rush: Option<(u8, u8)>,
 }
 
@@ -399,13 +399,13 @@ impl Drawing {
             return self.rush(agent, service);
         }
         let together = 1 + self.rng.below(self.most_together);
-        // Those who meet are those who want the same.
+        // Concurrent steps are for the same agent, so that they conflict.
         let agent = self.rng.small(AGENTS);
         let key = self.rng.small(KEYS);
         (0..together).map(|_| self.step(agent, key)).collect()
     }
 
-    /// Every environment wants the same room at once.
+    /// Every environment authorizes for the same room concurrently.
     fn rush(&mut self, agent: u8, service: u8) -> Vec<Step> {
         let workers = 0..u8::try_from(WORKERS).expect("few");
         let step = |worker| {
@@ -425,7 +425,7 @@ impl Drawing {
         workers.map(step).collect()
     }
 
-    /// The next chapter of some story, or something else.
+    /// The next operations of an earlier payment, or something else.
     fn next(&mut self, agent: u8, key: u8) -> Op {
         if self.agenda.is_empty() || self.rng.one_in(3) {
             return self.op(agent, key);
@@ -438,7 +438,7 @@ impl Drawing {
         op
     }
 
-    /// What mostly comes of a purchase: a person is asked, it is paid, it is completed; or nobody ever hears of it again.
+    /// The usual follow-up of a payment: an approval, the transfer, complete; or none at all.
     fn tell(&mut self, buy: Buy) {
         let Buy { agent, key, .. } = buy;
         let retry = |carry| Op::Authorize {
@@ -504,7 +504,7 @@ impl Drawing {
         self.agenda.push(story);
     }
 
-    /// The chain forgets a payment until its spend is given back, and then remembers it after all.
+    /// The chain drops a payment until its spend is released, and then includes it after all.
     fn two_pasts(&mut self, agent: u8, key: u8) -> [Op; 8] {
         let (short, long) = (1 + self.rng.small(3), 5 + self.rng.small(4));
         [
@@ -576,7 +576,7 @@ impl Drawing {
             (1, Fault::OtherChain),
         ]);
         let first = self.rng.small(9);
-        // The SDK tries three times, so what fails for longer is what the caller gets to see.
+        // The SDK tries three times, so only longer failures reach the caller.
         let length = if self.rng.one_in(2) { 1 } else { 1 + self.rng.small(8) };
         let again = !matches!(fault, Fault::CrashBefore | Fault::CrashAfter);
         let calls = first..first + if again { length } else { 1 };
@@ -679,7 +679,7 @@ impl Drawing {
                     units,
                     count: 9 + self.rng.small(3),
                 };
-                // What has rolled out is more than one look at the window shows.
+                // More has left the window than one read of it returns.
                 let secs = *self.rng.pick(&[40_000, 86_400, 90_000]);
                 let again = Op::Burst {
                     agent,

@@ -1,8 +1,8 @@
-//! A run: the plan's rounds over the real functions, every answer held against what is expected of it, and at the end
-//! everything brought to rest.
+//! A run: the plan's rounds over the real functions, every answer compared with the expected ones, and finally all open
+//! work completed.
 //!
-//! One thread, paused time: nothing moves but by the plan. The runtime goes to the next instant that somebody waits for as
-//! soon as everybody waits.
+//! One thread, paused time: nothing moves except by the plan. When every task waits, the runtime advances to the next
+//! instant that one waits for.
 
 use crate::chain::{Call, Chain, Fate, NETWORK, Shown, Signed, Tx};
 use crate::coverage::Coverage;
@@ -41,14 +41,14 @@ const EPOCH: i64 = 1_795_219_200_000_000;
 const CONFIRMATIONS: u64 = 3;
 /// In microseconds, like all times here.
 const SECOND: i64 = 1_000_000;
-/// No function has more time for a call.
+/// No function has a longer timeout.
 const LONGEST_CALL: i64 = 30 * SECOND;
-/// The agents' keys, those of bursts included.
+/// The agents' idempotency keys, including those of bursts.
 const KEYS_IN_ALL: usize = 256;
-/// What a wallet has at first.
+/// A wallet's initial balance.
 const FUNDS: u64 = 20_000;
 
-/// The wallets of the agents: deriving them takes longer than anything else of a run's beginning.
+/// The agents' wallets: deriving them is the slowest part of a run's start.
 static WALLETS: LazyLock<Vec<Address>> = LazyLock::new(|| {
     let seed = purser_chain::WalletSeed::from_hex(WALLET_SEED).expect("a seed");
     (0..AGENTS)
@@ -56,22 +56,22 @@ static WALLETS: LazyLock<Vec<Address>> = LazyLock::new(|| {
         .collect()
 });
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// What was found wrong; empty where nothing was.
     pub complaints: Vec<String>,
     /// What was exercised.
     pub coverage: Coverage,
-    /// Every call in its order, as far as it may be looked at.
+    /// Every call in order, as text.
     pub trace: Vec<String>,
-    /// One number for everything that happened: the same for the same plan.
+    /// A fingerprint of everything that happened: the same for the same plan.
     pub print: u64,
 }
 
-/// Runs a plan. A panic, of the functions' or of the simulation's own, is something found wrong like any other.
+/// Runs a plan. A panic, of the functions or of the simulation itself, is a finding like any other.
 pub fn run(plan: &Plan) -> Outcome {
-    // The store's pauses, and the SDK's, come from this thread's generator.
+    // The backoffs of the store and of the SDK use this thread's generator.
     fastrand::seed(plan.seed);
     let watched = panics::watch(|| {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -95,7 +95,7 @@ pub fn run(plan: &Plan) -> Outcome {
     outcome
 }
 
-/// Panics are noted where they happen: a task that nobody waits for ends in silence, and the functions contain theirs.
+/// Panics are recorded where they happen: a task in the background ends silently, and the functions catch theirs.
 mod panics {
     use std::cell::RefCell;
     use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -136,7 +136,7 @@ struct Worker {
     ledger: Ledger,
 }
 
-/// What an agent remembers of a key.
+/// What an agent knows about a key.
 #[derive(Clone, Default)]
 struct Memory {
     buy: Option<Buy>,
@@ -145,7 +145,7 @@ struct Memory {
     /// The signed payment, and the header that carried it.
     payment: Option<(Signed, String)>,
     transaction: Option<B256>,
-    /// Whether the last call went without an answer that says what became of it.
+    /// Whether the last call had no answer that tells its result.
     in_doubt: bool,
 }
 
@@ -164,7 +164,7 @@ pub(crate) struct Run {
     rng: Arc<Mutex<Rng>>,
     rules: AtomicU64,
     thaws: Mutex<BTreeMap<u8, usize>>,
-    /// How many steps are under way on environments.
+    /// How many steps are running on environments.
     under_way: watch::Sender<usize>,
 }
 
@@ -174,13 +174,13 @@ struct Answer {
     body: Value,
 }
 
-/// What a step began with.
+/// The state at the beginning of a step.
 struct Begun {
     /// The first of the moments that it may have seen.
     moment: usize,
     /// The environment's clock.
     clock: i64,
-    /// Whether nobody else is about anything.
+    /// Whether nothing else is running.
     alone: bool,
 }
 
@@ -298,7 +298,7 @@ impl Run {
         card.keys.push(key);
     }
 
-    /// A rule that there was not, in that place.
+    /// The id of a new rule in that place.
     pub(crate) fn new_rule(&self, agent: u8, place: u8) -> RuleId {
         let id = people::rule_id(self.rules.fetch_add(1, SeqCst));
         self.agents()[usize::from(agent)].rules.insert(place, id);
@@ -309,7 +309,7 @@ impl Run {
         self.agents()[usize::from(agent)].rules.get(&place).copied()
     }
 
-    /// Whether somebody is about to thaw the agent.
+    /// Whether an unfreezing of the agent is running.
     pub(crate) fn thawing(&self, agent: u8) -> bool {
         self.thaws
             .lock()
@@ -318,7 +318,7 @@ impl Run {
             .is_some_and(|count| *count > 0)
     }
 
-    /// Everything in a round happens together; what is on one environment, in its order.
+    /// Runs the steps of a round concurrently; those on one environment in their order.
     async fn round(self: &Arc<Self>, first: usize, steps: &[Step]) {
         self.open_round();
         let alone = steps.len() == 1 && self.world.record().flying == 0;
@@ -354,7 +354,7 @@ impl Run {
         record.moments = vec![Moment { stored, step: 0 }];
     }
 
-    /// What is stored is what every single write has led to.
+    /// Checks that the tables contain what the recorded writes led to.
     fn close_round(&self) {
         let stored = StoredState::read(&self.world.tables);
         let indexed = self.world.tables.rows(LEDGER, Some("hold"));
@@ -401,7 +401,7 @@ impl Run {
         self.world.count(format!("{} {what}", op.name()));
     }
 
-    /// Ends a step: which faults it met, and whether anything was not as usual.
+    /// Ends a step: returns the faults that happened.
     fn ended(&self, worker: usize) -> FaultsSeen {
         let faults_seen = self.workers[worker].link.end();
         for fault in &faults_seen.faults {
@@ -462,7 +462,7 @@ impl Run {
         }
     }
 
-    /// What a person does, on a worker that serves people now.
+    /// Runs a person's operation on a worker.
     async fn person(self: &Arc<Self>, worker: usize, op: Op) -> String {
         let Worker { link, ledger, .. } = &self.workers[worker];
         let now = Timestamp::from_micros(self.world.clock_of(worker)).expect("an instant");
@@ -552,7 +552,7 @@ impl Run {
         if first { keys.first() } else { keys.last() }.expect("a key").clone()
     }
 
-    /// A key of an agent's that no step of the plan names, taken for one purchase.
+    /// A key of an agent that no step of the plan names, for one payment.
     fn unused_key(&self, agent: u8) -> Option<u8> {
         let agents = self.agents();
         let card = &agents[usize::from(agent)];
@@ -560,7 +560,7 @@ impl Run {
         Some(key)
     }
 
-    /// Whether a step was disturbed by nothing and nobody.
+    /// Whether a step had no faults and ran alone.
     fn undisturbed(&self, begun: &Begun, faults_seen: &FaultsSeen) -> bool {
         begun.alone && faults_seen.faults.is_empty() && self.world.record().flying == 0
     }
@@ -640,7 +640,7 @@ impl Run {
         }
     }
 
-    /// Whether an answer of authorize is one that had to be given.
+    /// Checks an answer of authorize against the expected ones.
     #[expect(clippy::too_many_arguments, reason = "an answer, and everything that it depends on")]
     fn judge(
         &self,
@@ -710,7 +710,7 @@ impl Run {
         ))
     }
 
-    /// An answer with a settlement: it is stored, it is what was asked for, and its payment is the one and only.
+    /// An answer with a settlement: it is stored, it is what was asked for, and its payment is the only one.
     fn judge_payment(
         &self,
         number: usize,
@@ -729,7 +729,7 @@ impl Run {
         if bytes_of(row) != asked.key.as_bytes() {
             return Err("its settlement is of another key".to_owned());
         }
-        // The commit need not have been heard; it has to have been made by this very step.
+        // The answer to the commit may be lost; but it must have been made by this very step.
         let made_here = moments.windows(2).any(|pair| {
             let [before, after] = pair else { return false };
             before.stored.settlement(asked.agent, id).is_none()
@@ -818,7 +818,7 @@ impl Run {
             };
             let expected = expect::answers(&moments[0].stored, &asked, &instant);
             let reason = answer.body["reason"].as_str().unwrap_or_default();
-            // The numbers of a refusal and the id of an approval are authorize's to tell.
+            // The numbers of a refusal and the id of an approval are only in authorize's answer.
             let first = match expected[0].split_once(':') {
                 Some(("policy_blocked", reason)) => reason,
                 Some((slug, _)) => slug,
@@ -837,7 +837,7 @@ impl Run {
         }
     }
 
-    /// The agent's poll, which is the people's function's to answer: as people act, through the store.
+    /// The agent's poll, which the people's function answers: through the store, like a person's operations.
     async fn poll(&self, worker: usize, agent: u8, key: u8, begun: Begun) -> String {
         let Some(approval) = self.memory(agent, key, |memory| memory.approval) else {
             self.ended(worker);
@@ -992,13 +992,13 @@ impl Run {
         }
     }
 
-    /// The hash of a final transfer of the same money between the same two that is none of ours.
+    /// The hash of a final transfer of the same amount between the same two that is none of ours.
     fn foreign(&self, signed: &Signed) -> B256 {
         let mut chain = self.world.chain();
         let hash = chain.new_hash();
         let at = chain.time();
         let Signed { from, to, value, .. } = *signed;
-        // Nobody else can move the wallet's money; so somebody pays into it what is moved on.
+        // Nobody else can move the wallet's money; so somebody first pays into it what is then transferred.
         let calls = vec![
             Call::Plain {
                 from: faucet(),
@@ -1053,7 +1053,7 @@ impl Run {
         "listed".to_owned()
     }
 
-    /// Reconciles. Undisturbed and at its end, it leaves nothing open that the chain had decided before it began.
+    /// Reconciles. If complete and without faults, it leaves nothing open that the chain had decided before it began.
     async fn reconcile(&self, worker: usize, secs: u8, begun: Begun) -> String {
         let Worker { link, reconcile, .. } = &self.workers[worker];
         let block = Arc::clone(self.world.chain().final_block());
@@ -1109,7 +1109,7 @@ impl Run {
         "to the end".to_owned()
     }
 
-    /// Lets time pass. A call is over within half a minute, whatever becomes of it, so more than that passes between calls.
+    /// Advances the time. A jump of more than half a minute, the longest call, waits until no step runs.
     async fn pass(&self, op: Op) -> &'static str {
         if self.advance_clock(op).is_ok_and(|(micros, _)| micros > LONGEST_CALL) {
             let mut under_way = self.under_way.subscribe();
@@ -1127,7 +1127,7 @@ impl Run {
         }
     }
 
-    /// How much time a step lets pass, and to when; or why it lets none.
+    /// How far a step advances the time, and to which event; or why it does not.
     fn advance_clock(&self, op: Op) -> Result<(i64, &'static str), &'static str> {
         let now = self.world.now();
         let to = |early| if early { "just before" } else { "at it" };
@@ -1153,7 +1153,7 @@ impl Run {
         }
     }
 
-    /// What happens around the functions.
+    /// Runs an operation of the world around the functions.
     fn apply_world_op(&self, op: Op) -> &'static str {
         match op {
             Op::Reorganize { depth } => {
@@ -1234,10 +1234,10 @@ impl Run {
         what
     }
 
-    /// The faults stop, time and chain go on, and everybody who has no answer asks again: then everything has come to its
-    /// end, and agrees with the chain.
+    /// The faults stop, time and chain advance, and every unanswered call is retried: then everything has ended, in
+    /// agreement with the chain.
     async fn drain(self: &Arc<Self>, first: usize) {
-        // What is still on its way arrives.
+        // Calls in flight arrive.
         while self.world.record().flying > 0 {
             sleep(Duration::from_secs(1)).await;
         }
@@ -1260,10 +1260,10 @@ impl Run {
                 }
             }
         }
-        // Longer than any payment is good, and deep enough.
+        // Longer than any payment is valid, and deep enough.
         self.world.advance_clock(2_000_000_000);
         self.world.advance_clock(60_000_000);
-        // Four at a time, and what was confirmed is watched for a while.
+        // Four in each run, and confirmations are watched for a while.
         for _ in 0..12 {
             self.world.advance_clock(60_000_000);
             alone(Op::Reconcile { secs: 60 }).await;
@@ -1271,7 +1271,7 @@ impl Run {
                 break;
             }
         }
-        // What was given back, and paid in a block that came later, is for the agent to tell.
+        // What was released, and paid in a later block, must be completed by the agent.
         for agent in 0..AGENTS {
             for key in 0..KEYS {
                 if self.memory(agent, key, |memory| memory.transaction.is_some()) {
@@ -1287,7 +1287,7 @@ impl Run {
         self.settled();
     }
 
-    /// Whether nothing is held or watched any more, but what can't be confirmed.
+    /// Whether nothing is held or watched any more, except what can't be confirmed.
     fn is_at_rest(&self) -> bool {
         let record = self.world.record();
         let chain = self.world.chain();
@@ -1302,7 +1302,7 @@ impl Run {
             })
     }
 
-    /// A settlement is confirmed exactly when the chain shows its payment.
+    /// A settlement is confirmed exactly when its payment is on chain.
     fn settled(&self) {
         let mut found = Vec::new();
         {
@@ -1313,7 +1313,7 @@ impl Run {
                 let fate = chain.fate(signed.from, signed.nonce);
                 let fits = match (fate, text(row, "rs")) {
                     (Some(Fate::Used(hash)), "confirmed") => hash.to_string() == text(row, "txh"),
-                    // One transaction paid several, and can confirm one.
+                    // One transaction made several payments, and can confirm one.
                     (Some(Fate::Used(hash)), _) => claimed_by(&record.stored, hash).is_some_and(|by| by != id),
                     (Some(Fate::Canceled) | None, "expired") => true,
                     _ => false,
@@ -1333,7 +1333,7 @@ impl Run {
 }
 
 impl Op {
-    /// Whether it happens around the functions, not in one of them.
+    /// Whether it is an operation of the world around the functions.
     fn is_of_the_world(self) -> bool {
         matches!(
             self,
@@ -1361,13 +1361,13 @@ fn claimed_by(stored: &StoredState, hash: B256) -> Option<&str> {
         .map(|row| text(row, "sid"))
 }
 
-/// Somebody with money who has nothing to do with us.
+/// An unrelated account with money.
 fn faucet() -> Address {
     Address::repeat_byte(0xfa)
 }
 
 fn boot(link: &Arc<Link>, run: u64, rng: &Arc<Mutex<Rng>>) -> Boot {
-    // Retries are rationed by service and region, over the whole process: each environment has its own here.
+    // The SDK's retry quota is per service and region, for the whole process: each environment has its own region here.
     let region = format!("sim-{run}-{}", link.worker);
     let variables = [
         ("AWS_REGION", region.as_str()),
@@ -1386,7 +1386,7 @@ fn boot(link: &Arc<Link>, run: u64, rng: &Arc<Mutex<Rng>>) -> Boot {
         ("RPC_URL_SECRET_ARN", "rpc"),
         ("FINALITY_CONFIRMATIONS", "3"),
         ("FINALITY_PATIENCE_SECONDS", "1"),
-        // Small, so that everything takes more than one go.
+        // Small, so that several runs are needed.
         ("WATCH_CONFIRMATIONS", "9"),
         ("RECONCILE_MOST_SETTLEMENTS", "4"),
         ("LOG_BLOCK_RANGE", "10"),
@@ -1449,7 +1449,7 @@ fn authorize_body(buy: Buy, carried: Option<ApprovalId>) -> Value {
     body
 }
 
-/// What an answer of authorize says, in the words of `expect.rs`.
+/// An answer of authorize in the words of `expect.rs`.
 fn words_of(answer: &Answer) -> String {
     let body = &answer.body;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -1480,7 +1480,7 @@ fn signed_in(payload: &Value) -> Option<Signed> {
     })
 }
 
-/// The number of a key: the last sixteen digits of its public half.
+/// The id of a key: the last sixteen digits of its public half.
 fn key_id(key: &str) -> String {
     let (public, _) = key.split_once(':').expect("two halves");
     public[public.len() - 16..].to_owned()

@@ -1,16 +1,16 @@
-//! From a plan that fails to one that still does and has little in it that it could do without.
+//! Shrinks a failing plan to one that fails in the same way and has few unnecessary parts.
 
 use crate::plan::Plan;
 use crate::run::run;
 
-/// What kind of thing was found wrong: the words of the first complaint without ids, numbers and what follows them.
+/// The kind of a finding: the words of the first complaint without ids, numbers and what follows them.
 pub fn kind(complaints: &[String]) -> Option<String> {
     let words = complaints.first()?.split_whitespace();
     let plain = words.filter(|word| !word.contains(|letter: char| letter.is_ascii_digit() && !word.starts_with('I')));
     Some(plain.take(6).collect::<Vec<_>>().join(" "))
 }
 
-/// Leaves out whatever the failure does not need, in at most that many runs.
+/// Removes what the failure does not need, in at most that many runs.
 pub fn shrink(plan: &Plan, most: usize) -> Plan {
     let Some(wanted) = kind(&run(plan).complaints) else {
         return plan.clone();
@@ -39,7 +39,7 @@ struct Shrinking {
 }
 
 impl Shrinking {
-    /// Takes a plan for the best where it fails in the same way.
+    /// Keeps a plan as the best if it fails in the same way.
     fn take(&mut self, plan: Plan) -> bool {
         if self.left == 0 || plan == self.best {
             return false;
@@ -52,7 +52,7 @@ impl Shrinking {
         fails
     }
 
-    /// Whole stretches of rounds, long ones first.
+    /// Removes ranges of rounds, long ones first.
     fn rounds(&mut self) {
         let mut length = self.best.rounds.len();
         while length > 0 {
@@ -83,7 +83,7 @@ impl Shrinking {
         }
     }
 
-    /// All of a step's faults, or each of them.
+    /// Removes all of a step's faults, or single ones.
     fn faults(&mut self) {
         for round in 0..self.best.rounds.len() {
             for step in 0..self.best.rounds[round].len() {
@@ -104,7 +104,7 @@ impl Shrinking {
         }
     }
 
-    /// Clocks that agree, and calls that are answered at once.
+    /// Sets clocks to no skew, and calls to no delay.
     fn calm(&mut self) {
         for worker in 0..self.best.skews.len() {
             let mut plan = self.best.clone();

@@ -1,5 +1,5 @@
-//! What is stored, as of one instant: the rows of the ledger and of the decisions, read by the simulation itself and not
-//! with the code under test.
+//! The stored rows at one instant, of the ledger and of the decisions, read by the simulation itself and not with the
+//! code under test.
 
 use crate::tables::{DECISIONS, Item, Key, LEDGER, Rows, Tables, bytes, list, number, text};
 use dynoxide::types::AttributeValue;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// A day, in microseconds.
 pub(crate) const DAY: i64 = 86_400_000_000;
 
-/// Everything that is stored. Cheap to clone: rows are shared.
+/// All stored rows. Cheap to clone: rows are shared.
 #[derive(Clone, Default, PartialEq)]
 pub(crate) struct StoredState {
     pub(crate) ledger: Rows,
@@ -42,7 +42,7 @@ impl StoredState {
         }
     }
 
-    /// With those rows as they are stored now.
+    /// The state with these rows as they are stored now.
     pub(crate) fn refreshed(&self, tables: &Tables, keys: &[(String, Key)]) -> Self {
         let mut stored = self.clone();
         for (table, key) in keys {
@@ -63,7 +63,7 @@ impl StoredState {
         self.ledger.get(&(pk.to_owned(), sk.to_owned())).map(|row| &**row)
     }
 
-    /// Rows whose sort keys begin like that, in their order.
+    /// Rows with this prefix of the sort key, in order.
     pub(crate) fn within<'a>(
         &'a self,
         pk: &'a str,
@@ -77,7 +77,7 @@ impl StoredState {
             .into_iter()
     }
 
-    /// Rows of every partition that begins like that, whose sort key does too.
+    /// Rows of every partition with this prefix, whose sort key has that prefix.
     pub(crate) fn all<'a>(&'a self, pk: &'a str, sk: &'a str) -> impl Iterator<Item = (&'a Key, &'a Item)> {
         let rows = self.ledger.range((pk.to_owned(), String::new())..);
         let rows = rows.take_while(move |(key, _)| key.0.starts_with(pk));
@@ -104,13 +104,13 @@ impl StoredState {
         entries.collect()
     }
 
-    /// What counts in a window at an instant.
+    /// The amount that counts in a window at an instant.
     pub(crate) fn live(&self, window: &str, length: i64, at: i64) -> i64 {
         let live = self.entries(window).into_iter().filter(|entry| at - entry.at < length);
         live.map(|entry| entry.amount).sum()
     }
 
-    /// The first instant from `at` on at which so much fits into a window, if nothing else comes.
+    /// The first instant from `at` on at which an amount fits a window, if nothing else is added.
     pub(crate) fn fits_at(&self, window: &str, length: i64, amount: i64, cap: i64, at: i64) -> Option<i64> {
         let rolls_off = self.entries(window).into_iter().map(|entry| entry.at + length);
         let instants = std::iter::once(at).chain(rolls_off.filter(|instant| *instant > at));
@@ -121,7 +121,7 @@ impl StoredState {
         fitting.first().copied()
     }
 
-    /// What a window was cleared to.
+    /// A window's horizon, up to which it was cleared.
     pub(crate) fn horizon(&self, window: &str) -> i64 {
         self.row(window, "#W").map_or(0, |row| number(row, "hz"))
     }
@@ -141,12 +141,12 @@ impl StoredState {
     }
 }
 
-/// When a settlement counts from: when it was authorized, or confirmed after its release.
+/// When a settlement counts from: its authorization, or its confirmation after a release.
 pub(crate) fn counted_at(settlement: &Item) -> i64 {
     number(settlement, if settlement.contains_key("ct") { "ct" } else { "t" })
 }
 
-/// The rules that a settlement was charged to.
+/// The budgets that a settlement counts against.
 pub(crate) fn budgets_of(settlement: &Item) -> Vec<String> {
     let ids = list(settlement, "budgets").iter().map(|id| match id {
         AttributeValue::B(bytes) => uuid_text(bytes, ""),
@@ -164,7 +164,7 @@ pub(crate) fn budget_window(agent: &str, rule: &str) -> String {
     format!("B#{agent}#{rule}")
 }
 
-/// The entry of a row, by what follows `E#` in its sort key.
+/// The entry in a row; `rest` is what follows `E#` in its sort key.
 pub(crate) fn entry<'a>(rest: &'a str, row: &Item) -> Entry<'a> {
     let (at, settlement) = rest.split_once('#').expect("a time and a settlement");
     Entry {

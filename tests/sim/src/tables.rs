@@ -1,5 +1,5 @@
-//! DynamoDB, in the process: the embedded engine, called with the bodies that the SDK writes. A fresh one for each run,
-//! since the engine keeps every transaction's token for ten minutes and looks at all of them each time.
+//! In-process DynamoDB: the embedded engine, called with the SDK's request bodies. A new one for each run, since the
+//! engine keeps every transaction's token for ten minutes and scans all of them each time.
 
 use dynoxide::types::AttributeValue;
 use dynoxide::{Database, errors::DynoxideError};
@@ -25,12 +25,12 @@ pub(crate) type Answer = (u16, Vec<u8>);
 pub(crate) struct Tables(Database);
 
 impl Tables {
-    /// Empty.
+    /// Empty tables.
     pub(crate) fn new() -> Self {
         Self(purser_testkit::database())
     }
 
-    /// Carries out one call.
+    /// Executes one call.
     pub(crate) fn call(&self, operation: &str, body: &[u8]) -> Answer {
         let db = &self.0;
         match operation {
@@ -128,7 +128,7 @@ pub(crate) fn list<'a>(item: &'a Item, name: &str) -> &'a [AttributeValue] {
     }
 }
 
-/// A row in words that are the same for the same row.
+/// A row as text, the same for the same row.
 pub(crate) fn words(item: &Item) -> String {
     let sorted: BTreeMap<&String, &AttributeValue> = item.iter().collect();
     format!("{sorted:?}")

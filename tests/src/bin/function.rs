@@ -1,4 +1,4 @@
-//! A function as its own `main.rs` runs it, under Lambda's runtime: what the fault tests start, kill and start again.
+//! A function with its own `main.rs`, under Lambda's runtime: the fault tests start, kill and restart it.
 
 use purser_reconcile::Reconcile;
 use std::process::ExitCode;

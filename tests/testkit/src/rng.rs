@@ -1,7 +1,7 @@
 //! Random numbers of tests: a small generator of our own, so that a seed means the same on every machine and with every
 //! version of every crate.
 
-/// Draws numbers, the same ones for the same seed.
+/// A generator: the same seed gives the same numbers.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 

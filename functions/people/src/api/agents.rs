@@ -1,4 +1,4 @@
-//! `/agents`: the agents of the person who asks.
+//! `/agents`: the caller's agents.
 
 use super::request::{created, with_version};
 use crate::ops::agents::AgentEdit;

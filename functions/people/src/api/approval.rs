@@ -1,7 +1,7 @@
-//! `GET /approvals/{id}`: where the question to a person stands. Another's, and an unknown one, are alike not found.
+//! `GET /approvals/{id}`: the status of an approval. Another's and an unknown one are both 404.
 //!
-//! It is the agent's poll, with its key; and whoever owns the agent may read the same with their session. The form of the
-//! bearer token tells which of the two the caller claims to be.
+//! The agent polls it with its key; the agent's owner may read the same with their session. The form of the bearer
+//! token shows which of the two the caller claims to be.
 
 use super::approval_view::ApprovalView;
 use crate::state::Dashboard;

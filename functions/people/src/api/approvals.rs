@@ -1,4 +1,4 @@
-//! `/approvals`: what the agents ask a person for, and the person's word.
+//! `/approvals`: what agents ask a person for, and the person's decision.
 
 use super::request::{agent_filter, optional_body, slice};
 use crate::cursor;

@@ -1,5 +1,5 @@
-//! What the bodies of a person's writes may hold: what is read of good ones, and that of wrong ones every problem is told
-//! at once, by path. Over HTTP the tests look at one of each kind.
+//! What the bodies of a person's writes may contain: what is read from good ones; for wrong ones, every problem is
+//! reported in one answer, by path. Over HTTP the tests check one of each kind.
 
 use super::{agents, approvals, keys, rules, services};
 use purser_api::Member as _;
@@ -43,7 +43,7 @@ fn catalog() -> Catalog {
     }])
 }
 
-/// The paths of all problems, or the slug where a member is missing; nothing of a good body.
+/// The paths of all problems, or the slug where a member is missing; empty for a good body.
 fn told<T>(read: &Result<T>) -> Vec<String> {
     match read.as_ref().map_err(Error::kind) {
         Ok(_) => Vec::new(),
@@ -52,7 +52,7 @@ fn told<T>(read: &Result<T>) -> Vec<String> {
     }
 }
 
-/// A body, and what is told of it.
+/// A body, and the paths of its problems.
 type Row = (Value, Vec<&'static str>);
 
 fn check<T>(read: impl Fn(&Value) -> Result<T>, rows: Vec<Row>) {
@@ -66,7 +66,7 @@ fn each(values: Vec<Value>, of: impl Fn(Value) -> Value, path: &'static str) -> 
     values.into_iter().map(|value| (of(value), vec![path])).collect()
 }
 
-/// What is no name.
+/// Invalid names.
 fn no_names() -> Vec<Value> {
     let texts = ["", "   ", "a\nb", "\u{0}", "a\u{7f}", "a\u{85}b", "\t"].map(|text| json!(text));
     let long = [json!("x".repeat(101)), json!("\u{1f4a1}".repeat(101))];
@@ -81,7 +81,7 @@ fn no_bools() -> Vec<Value> {
     vec![json!("true"), json!(1), json!(0), json!([]), json!({})]
 }
 
-/// What is no whole number that fits: each is a problem of its own.
+/// Invalid amounts: no whole numbers, or too large. Each is one problem.
 fn no_amounts() -> Vec<Value> {
     let fractions = vec![json!(0.5), json!(1.0), json!(1e3)];
     let others = vec![json!("1"), json!(true), json!([1]), json!({"units": 1})];
@@ -243,7 +243,7 @@ fn policies(base: &Value) -> Vec<Row> {
         ("max_per_call_units", json!(-1)),
         ("max_per_day_units", json!("9")),
         ("require_approval_above_units", json!(1.5)),
-        // Of what could be read, the catalog's rules are told too.
+        // What could be read is also checked against the catalog.
         ("enabled_operations", json!(["web.search", "web.scrape"])),
         ("allowed_domains", json!([7])),
         ("allowedDomains", json!([])),
@@ -275,7 +275,7 @@ fn a_service_is_enabled_by_its_name_and_a_policy() {
             json!({"service_id": 7, "enabled": true, "max_per_call_units": -1}),
             vec!["/enabled", "/max_per_call_units", "/service_id"],
         ),
-        // That a service is not there is no problem of the body, and its operations are none either.
+        // An unknown service is no problem of the body, and neither are its operations.
         (json!({"service_id": "nowhere", "enabled_operations": ["x.y"]}), vec![]),
     ]);
     check(|body| services::parse_enable(body, &catalog), rows);
@@ -392,7 +392,7 @@ fn every_problem_of_a_rule_is_told_at_once() {
         (json!({"kind": "vendor_allowlist"}), vec![""]),
         (json!({"kind": "vendor_allowlist", "x": 1}), vec!["", "/x"]),
         (vendors(json!([]), Value::Null), vec![""]),
-        // Of a member that could not be read, nothing more is said.
+        // A member that could not be read is not checked further.
         (vendors(json!("lab-search"), json!([])), vec!["/services"]),
         (
             vendors(json!(["lab-search", "LAB", 7]), json!(["0x1", 7])),

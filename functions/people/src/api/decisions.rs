@@ -1,4 +1,5 @@
-//! `/decisions`: the decision log. An allow is told by its settlement, which keeps its checks; how long it took is not kept.
+//! `/decisions`: the decision log. An allow is built from its settlement, which keeps its checks; its latency is not
+//! kept.
 
 use super::request::{agent_filter, slice};
 use crate::cursor;
@@ -194,7 +195,7 @@ pub(crate) async fn list(
     }))
 }
 
-/// The service that a list is narrowed down to; one that has left the catalog is found by UUID alone.
+/// The service that a list is filtered by; one that has left the catalog is found by UUID only.
 fn filtered_service(catalog: &Catalog, reference: &str) -> purser_domain::Result<ServiceId> {
     let id = catalog.by_reference(reference).map(|service| service.id);
     id.or_else(|| ServiceId::parse(reference))

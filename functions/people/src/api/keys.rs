@@ -1,4 +1,4 @@
-//! `/agents/{agentId}/keys`: what an agent proves itself with. A secret is in the one answer that made it.
+//! `/agents/{agentId}/keys`: the agent keys. A secret is only in the answer that created it.
 
 use super::request::{created, optional_body, with_version};
 use crate::ops::keys::{IssuedKey, ListedKey};
@@ -304,7 +304,7 @@ pub(crate) async fn revoke(
     Ok(versioned(version, Json(view)))
 }
 
-/// A key that the agent has, so that an unknown one is not found whatever else is wrong.
+/// The id of a key that the agent has. Checked first, so that an unknown key is 404 even if other things are wrong.
 fn known_key(agent: &Agent, text: &str) -> purser_domain::Result<KeyId> {
     named(KeyId::parse(text).filter(|id| agent.key(*id).is_some()))
 }

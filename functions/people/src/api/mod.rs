@@ -1,9 +1,9 @@
-//! The API: JSON for whoever has a session of a person (in `approval.rs`: or an agent's key), in the `Authorization` header
-//! alone. The pages' cookie does not speak here, so that no other site can make a browser ask.
+//! The API: JSON for a person's session (in `approval.rs` also for an agent key), in the `Authorization` header only.
+//! The pages' cookie is not accepted here, so no other site can make a browser send a request.
 //!
-//! One file per thing, and in it one function per route: parse, operate, answer. They judge in one order: the session
-//! (401), whose thing it is and whether it exists (404), the body and the query (400, every problem at once), the version
-//! that is meant (428, 412).
+//! One file per resource, and in it one function per route: parse, operate, answer. All check in the same order: the
+//! session (401), whether the resource exists and is the caller's (404), the body and the query (400, every problem in
+//! one answer), the version in `If-Match` (428, 412).
 
 mod agents;
 mod approval;

@@ -1,4 +1,4 @@
-//! What the endpoints share: who asks, what a path names, the version that is meant, and what narrows a list.
+//! What the endpoints share: the caller, the id in the path, the `If-Match` version, and the filters of a list.
 
 use crate::cursor;
 use crate::ops::owned::{Owned, named};
@@ -12,12 +12,12 @@ use purser_domain::{AgentId, Error, ErrorKind, Result};
 use serde_json::Value;
 
 impl Dashboard {
-    /// The person behind a request.
+    /// The person whose session this is.
     pub(super) async fn authenticate(&self, token: SessionToken) -> Result<Person> {
         self.person(&token.presented()?).await
     }
 
-    /// The agent that a request names, if it is the caller's.
+    /// The agent named in the path, if it is the caller's.
     pub(super) async fn enter_for(&self, token: SessionToken, agent: &str) -> Result<Owned> {
         let read = async |person: &Person| self.own_agent(person, named(AgentId::parse(agent))?).await;
         let (_, owned) = self.person_reading(&token.presented()?, read).await?;
@@ -25,7 +25,7 @@ impl Dashboard {
     }
 }
 
-/// A body that may be left out, for requests that need no word.
+/// A body that may be left out.
 pub(super) fn optional_body(bytes: &Bytes) -> Result<Value> {
     if bytes.is_empty() {
         Ok(Value::Object(serde_json::Map::new()))
@@ -34,7 +34,7 @@ pub(super) fn optional_body(bytes: &Bytes) -> Result<Value> {
     }
 }
 
-/// The body and the version that is meant. Both are judged, so that the problems of both are told at once.
+/// The body and the `If-Match` version. Both are checked, so that one answer reports the problems of both.
 pub(super) fn with_version<T>(body: Result<T>, meant: Result<Precondition>) -> Result<(T, Precondition)> {
     match (body, meant) {
         (Ok(body), Ok(meant)) => Ok((body, meant)),
@@ -52,7 +52,7 @@ pub(super) fn with_version<T>(body: Result<T>, meant: Result<Precondition>) -> R
     }
 }
 
-/// The version that is meant, where a write that says everything may leave it out: whatever is there.
+/// The `If-Match` version of a write that replaces the whole record; without one, any version matches.
 pub(super) fn version_or_any(meant: IfMatch) -> Result<Precondition> {
     match meant.precondition() {
         Err(error) if matches!(error.kind(), ErrorKind::VersionRequired) => Ok(Precondition::Any),
@@ -60,7 +60,7 @@ pub(super) fn version_or_any(meant: IfMatch) -> Result<Precondition> {
     }
 }
 
-/// Which rows a list answers; `place` reads its cursor.
+/// Which rows a list returns; `place` reads its cursor.
 pub(super) fn slice<P>(query: &mut Query, place: impl FnOnce(&str) -> Option<P>) -> Slice<P> {
     Slice {
         before: query.read("cursor", place, cursor::FORM),
@@ -68,12 +68,12 @@ pub(super) fn slice<P>(query: &mut Query, place: impl FnOnce(&str) -> Option<P>)
     }
 }
 
-/// The agent that a list is narrowed down to.
+/// The agent that a list is filtered by.
 pub(super) fn agent_filter(query: &mut Query) -> Option<AgentId> {
     query.read("agent_id", AgentId::parse, "must be a UUID")
 }
 
-/// An answer to what was made.
+/// The 201 answer for what was created.
 pub(super) fn created(answer: impl IntoResponse) -> Response {
     (StatusCode::CREATED, answer).into_response()
 }

@@ -1,4 +1,4 @@
-//! `/agents/{agentId}/rules`: what holds for an agent over all its services.
+//! `/agents/{agentId}/rules`: limits of an agent over all its services.
 
 use super::request::{created, with_version};
 use crate::ops::owned::Owned;
@@ -240,7 +240,7 @@ impl From<RuleBody> for RuleKind {
     }
 }
 
-/// Reads a rule, and judges what it says. Of a member that could not be read, nothing more is said.
+/// Reads and validates a rule. A member that could not be read is not checked further.
 pub(super) fn parse_rule(body: &Value, catalog: &Catalog) -> Result<RuleKind, Error> {
     let mut problems = Problems::default();
     let rule = RuleBody::read(body, Place::Body, &mut problems).map(RuleKind::from);
@@ -387,7 +387,7 @@ pub(crate) async fn remove(
     Ok(versioned(version, Json(removed)))
 }
 
-/// A rule that the agent has, so that an unknown one is not found whatever else is wrong.
+/// The id of a rule that the agent has. Checked first, so that an unknown rule is 404 even if other things are wrong.
 fn known_rule(agent: &Agent, text: &str) -> Result<RuleId, Error> {
     let known = |id: &RuleId| agent.rules.iter().any(|rule| rule.id == *id);
     named(RuleId::parse(text).filter(known))

@@ -1,7 +1,7 @@
 //! `/agents/{agentId}/services`: what an agent may spend on which service.
 //!
-//! Enabling says the whole record: what the body leaves out takes its column default, whatever was there before. So it
-//! needs no version; one that is named is held to. An edit keeps what it does not name.
+//! Enabling writes the whole record: what the body leaves out takes its column default, whatever was there before. So
+//! it needs no version; if one is sent, it must match. An edit keeps the fields that it leaves out.
 
 use super::request::{created, version_or_any, with_version};
 use crate::ops::services::{EnableService, GovernedService, ServiceEdit, named_service};
@@ -168,15 +168,15 @@ macro_rules! policy {
     };
 }
 
-/// `null` is every operation; of domains it could be meant for anything.
+/// `enabled_operations` may be `null`, for all; a `null` of `allowed_domains` would be ambiguous and is refused.
 fn refuse_no_domains(body: &Value, problems: &mut Problems) {
     if body.get("allowed_domains").is_some_and(Value::is_null) {
         problems.note(Place::Member(&Place::Body, "allowed_domains"), "must not be null");
     }
 }
 
-/// Reads the enabling of a service. One that the catalog does not know is not a problem of the body: of a service that is
-/// not there, nobody knows the operations; that it is not there is the answer.
+/// Reads the body that enables a service. An unknown service is no problem of the body (its operations can't be checked
+/// either); it is answered as not found.
 pub(super) fn parse_enable(body: &Value, catalog: &Catalog) -> Result<EnableService> {
     let mut problems = Problems::default();
     refuse_no_domains(body, &mut problems);
@@ -203,7 +203,7 @@ pub(super) fn parse_edit(body: &Value, service: Option<&Service>) -> Result<Serv
     if let Some(edit) = &edit {
         problems.extend(edit.policy.problems(service));
     }
-    // `null` is a value of one of them.
+    // `null` is a valid value of `enabled_operations`.
     if body.get("enabled_operations").is_none() {
         problems.ask_for_something::<ServiceEditBody>(body);
     }

@@ -1,4 +1,4 @@
-//! `/settlements`: what the agents were authorized to pay, and what became of it.
+//! `/settlements`: what the agents were authorized to pay, and the result.
 
 use super::request::{agent_filter, slice};
 use crate::cursor;

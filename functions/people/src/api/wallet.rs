@@ -1,4 +1,4 @@
-//! `/agents/{agentId}/wallet`: where an agent's money is, and how much.
+//! `/agents/{agentId}/wallet`: an agent's wallet address and balance.
 
 use crate::state::Dashboard;
 use axum::Json;

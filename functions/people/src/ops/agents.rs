@@ -1,4 +1,4 @@
-//! Agents: listed, made, renamed, frozen.
+//! Agents: list, create, rename, freeze.
 
 use crate::ops::owned::Owned;
 use crate::ops::several::several;
@@ -19,7 +19,7 @@ purser_api::body! {
 }
 
 impl Dashboard {
-    /// The person's agents, oldest first. One that was made just now may be missing for a moment.
+    /// The person's agents, oldest first. One that was just created may be missing for a moment.
     pub(crate) async fn agents(&self, person: &Person) -> Result<Vec<Owned>> {
         let agents = self.ledger.agents_of(&person.sub).await?;
         Ok(agents
@@ -31,8 +31,8 @@ impl Dashboard {
     /// A new agent with a wallet of its own, no key, and every service of the curated set enabled without limits
     /// (`docs/spec.md` §2.6).
     ///
-    /// The services come first and the agent last, in one write. So there is no agent that has only some of them: where
-    /// this ends half-way, records are left of an agent that never was, whose id nobody will ever have.
+    /// The services are written first and the agent last, in one write. So no agent has only some of them: if this
+    /// fails half-way, records remain of an agent that was never created, whose id is never used again.
     pub(crate) async fn create_agent(&self, person: &Person, name: &AgentName) -> Result<Owned> {
         const DOING: &str = "creating an agent";
         let (index, edition) = tokio::try_join!(self.ledger.next_wallet_index(), self.catalog())?;

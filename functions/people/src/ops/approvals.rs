@@ -1,4 +1,4 @@
-//! Approvals: what the agents ask a person for, with what a decision about it rests on, and the decision.
+//! Approvals: what the agents ask a person for, the facts needed to decide, and the decision.
 
 use crate::ops::owned::Owned;
 use crate::ops::several::several;
@@ -16,12 +16,12 @@ use std::sync::Arc;
 /// The longest that an approval can be open: the most that `APPROVAL_TTL_SECONDS` takes (`functions/payments`).
 const LONGEST_WAIT: Duration = Duration::from_secs_u32(31 * 86_400);
 
-/// What a person writes beside their word on an approval.
+/// A person's note on an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Note(String);
 
 impl Note {
-    /// Reads a note; the space around it is nobody's, and a blank one is none. Line breaks are its only control
+    /// Reads a note. Surrounding space is trimmed, and a blank note is none. Line breaks are its only control
     /// characters.
     pub(crate) fn parse(text: &str) -> Result<Option<Self>, String> {
         let note = text.replace("\r\n", "\n");
@@ -41,19 +41,19 @@ impl Note {
     }
 }
 
-/// An approval with what a person has to know beside it.
+/// An approval with the facts a person needs to decide.
 #[derive(Clone, Debug)]
 pub(crate) struct StandingApproval {
     /// The approval.
     pub(crate) approval: Approval,
-    /// Who asks.
+    /// The agent that asks.
     pub(crate) agent: Arc<Owned>,
-    /// What the day has room for now. `None` for an approval that can't lead to a payment any more, and where the service
-    /// is not enabled.
+    /// The day's cap and use. `None` for an approval that can't lead to a payment any more, and where the service is
+    /// not enabled.
     pub(crate) day: Option<DayRoom>,
 }
 
-/// An approval, shown to be of the person's own agent.
+/// An approval, checked to be of the person's own agent.
 #[derive(Debug)]
 pub(crate) struct OwnApproval {
     owned: Owned,
@@ -65,35 +65,35 @@ pub(crate) struct OwnApproval {
 pub(crate) struct DayRoom {
     /// The cap.
     pub(crate) cap: Amount,
-    /// What counts.
+    /// The amount used.
     pub(crate) used: Amount,
 }
 
-/// Which approvals.
+/// A filter of approvals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ApprovalFilter {
-    /// This agent's.
+    /// Only this agent's.
     pub(crate) agent: Option<AgentId>,
-    /// Those that stand so now.
+    /// Only those with this status now.
     pub(crate) status: Option<ApprovalStatus>,
-    /// Those that no longer wait for a person.
+    /// Only those that no longer wait for a person.
     pub(crate) decided: bool,
 }
 
-/// What waits for a person. It is found through the agents that ask and not through all that was ever asked, so nothing
-/// that an agent does, or did, hides what another one asks.
+/// The approvals that wait for a person. They are found by agent and not among all approvals ever made, so that no
+/// agent's activity hides what another one asks.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
-    /// A page of it, the first that was asked first.
+    /// A page of them, oldest first.
     pub(crate) items: Vec<StandingApproval>,
-    /// Where the next page begins: after this place.
+    /// The place after which the next page begins.
     pub(crate) next: Option<ApprovalPlace>,
-    /// Every agent of the person's, and how many of its questions wait, on whatever page.
+    /// Every agent of the person, with the number of its open approvals on all pages.
     pub(crate) agents: Vec<(Arc<Owned>, usize)>,
 }
 
 impl Waiting {
-    /// How many wait, of all agents.
+    /// The number of open approvals, of all agents.
     pub(crate) fn count(&self) -> usize {
         self.agents
             .iter()
@@ -102,7 +102,7 @@ impl Waiting {
 }
 
 impl Dashboard {
-    /// What the person's agents asked for, newest first. What was asked just now may be missing for a moment.
+    /// The person's approvals, newest first. One that was just created may be missing for a moment.
     pub(crate) async fn approvals(
         &self,
         person: &Person,
@@ -136,7 +136,7 @@ impl Dashboard {
         })
     }
 
-    /// What waits for the person, of all their agents or of one: a page of it, from after a place on.
+    /// The approvals that wait for the person, of all their agents or of one: a page of them, from after a place on.
     pub(crate) async fn waiting(
         &self,
         person: &Person,
@@ -183,7 +183,7 @@ impl Dashboard {
         })
     }
 
-    /// The agent's approval of that id. Another's, and one that does not exist, are alike not found.
+    /// The agent's approval with this id. Another's and an unknown one are both not found.
     pub(crate) async fn own_approval(&self, owned: Owned, id: ApprovalId) -> Result<OwnApproval> {
         let approval = self.ledger.approval(id).await?;
         let own = approval.filter(|approval| approval.agent == owned.agent().id);
@@ -191,12 +191,12 @@ impl Dashboard {
         Ok(OwnApproval { owned, approval })
     }
 
-    /// The approval with what a person has to know beside it.
+    /// The approval with the facts a person needs to decide.
     pub(crate) async fn approval(&self, own: OwnApproval) -> Result<StandingApproval> {
         self.one_standing(own.owned, own.approval).await
     }
 
-    /// The approval after the owner's word on it, which is taken once and in time.
+    /// The approval after the owner's decision, which is accepted once and only before it expires.
     pub(crate) async fn decide_approval(
         &self,
         own: OwnApproval,
@@ -259,7 +259,7 @@ impl Dashboard {
         Ok(service_state.collect())
     }
 
-    /// What the day has room for, for each of these that is enabled.
+    /// The day's cap and use, for each of these services that is enabled.
     async fn days(&self, places: BTreeSet<(AgentId, ServiceId)>) -> Result<BTreeMap<(AgentId, ServiceId), DayRoom>> {
         let now = self.now();
         let scopes: Vec<_> = places

@@ -1,8 +1,8 @@
-//! The decision log: every allow, block and escalation of a person's agents, and every confirmation that was taken back,
-//! newest first.
+//! The decision log: every allow, block and escalation of a person's agents, and every reverted confirmation, newest
+//! first.
 //!
-//! A decision has its place in the log from its `UUIDv7`: the settlement's id where a payment was authorized, else the
-//! decision's own. So the logs of several agents become one by merging, and a place leads on from page to page.
+//! A decision's place in the log is its `UUIDv7`: the settlement's id where a payment was authorized, else the
+//! decision's own. So the logs of several agents can be merged, and a place is the cursor of the next page.
 
 use crate::ops::owned::Owned;
 use crate::ops::several::several;
@@ -17,7 +17,7 @@ use purser_store::Ledger;
 use std::{cmp::Reverse, collections::HashMap};
 use uuid::Uuid;
 
-/// What decisions of every kind tell.
+/// What decisions of every kind have.
 pub(crate) struct DecisionFacts<'a> {
     pub(crate) transaction: TransactionId,
     pub(crate) agent: AgentId,
@@ -26,12 +26,12 @@ pub(crate) struct DecisionFacts<'a> {
     pub(crate) amount: Amount,
     pub(crate) pay_to: Address,
     pub(crate) at: Timestamp,
-    /// Every check; none of a confirmation that was taken back.
+    /// Every check; none for a reverted confirmation.
     pub(crate) checks: &'a [Check],
     pub(crate) policy_version: Option<u64>,
-    /// What was asked for or used.
+    /// The approval that was created or used.
     pub(crate) approval: Option<ApprovalId>,
-    /// What was authorized or taken back.
+    /// The settlement that was authorized or reverted.
     pub(crate) settlement: Option<SettlementId>,
 }
 
@@ -81,23 +81,23 @@ impl<'a> From<&'a LoggedDecision> for DecisionFacts<'a> {
     }
 }
 
-/// Which decisions.
+/// A filter of decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DecisionFilter {
-    /// This agent's.
+    /// Only this agent's.
     pub(crate) agent: Option<AgentId>,
-    /// With this result.
+    /// Only with this result.
     pub(crate) result: Option<DecisionResult>,
-    /// For this service.
+    /// Only for this service.
     pub(crate) service: Option<ServiceId>,
 }
 
-/// The calls that decisions are about, as the agents described them. That of an allow is kept with its idempotency key.
+/// The calls that decisions are about, as the agents described them. An allow's call is kept in its idempotency record.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Calls(HashMap<SettlementId, CallDescription>);
 
 impl Calls {
-    /// The call of this decision; `None` for a confirmation that was taken back, whose settlement has it.
+    /// The call of this decision; `None` for a reverted confirmation, whose settlement has it.
     pub(crate) fn of<'a>(&'a self, decision: &'a LoggedDecision) -> Option<&'a CallDescription> {
         match decision {
             LoggedDecision::Allowed(settlement) => self.0.get(&settlement.id()),
@@ -108,7 +108,7 @@ impl Calls {
 }
 
 impl Dashboard {
-    /// What was decided about the person's agents.
+    /// The decisions about the person's agents.
     pub(crate) async fn decisions(
         &self,
         person: &Person,
@@ -158,8 +158,8 @@ impl Dashboard {
 
     /// One decision about the agent, by its audit reference.
     ///
-    /// An allow is kept as its settlement, which has an id of its own, and no index leads from the one to the other. None
-    /// is needed: both were made of the same instant, which is the first half of each.
+    /// An allow is stored as its settlement, which has an id of its own, and no index maps one id to the other. None is
+    /// needed: both ids are made of the same instant, which is the first half of each.
     pub(crate) async fn decision(&self, owned: &Owned, id: TransactionId) -> Result<LoggedDecision> {
         let agent = owned.agent().id;
         let (recorded, allowed) = tokio::try_join!(self.ledger.recorded_decision(agent, id), self.allowed(agent, id))?;
@@ -168,7 +168,7 @@ impl Dashboard {
     }
 
     async fn allowed(&self, agent: AgentId, id: TransactionId) -> Result<Option<Settlement>> {
-        /// Of one agent and one microsecond there is hardly ever more than one.
+        /// One agent hardly ever has more than one decision in the same microsecond.
         const AT_ONCE: u32 = 4;
         let mut before = first_after_instant(id.uuid());
         loop {
@@ -186,7 +186,7 @@ impl Dashboard {
         }
     }
 
-    /// The person's agents, or the one of them that is asked for.
+    /// The person's agents, or only the one that is asked for.
     pub(crate) async fn agents_in(&self, person: &Person, only: Option<AgentId>) -> Result<Vec<AgentId>> {
         let agents = match only {
             Some(id) => vec![self.own_agent(person, id).await?],
@@ -196,8 +196,8 @@ impl Dashboard {
     }
 }
 
-/// An agent's log, of which only the rows of that result are needed: each kind has rows of its own, so that a few blocks
-/// among many payments are found without reading the payments.
+/// An agent's log, with only the rows of the wanted result: each kind has rows of its own, so a few blocks among many
+/// payments are found without reading the payments.
 async fn log(
     ledger: Ledger,
     agent: AgentId,
@@ -217,13 +217,13 @@ async fn log(
     }
 }
 
-/// How many times the lists of so many agents are read for one page: the more there are, the fewer times each.
+/// How many times the list of each agent is read for one page: the more agents, the fewer times.
 pub(crate) fn reads_of(agents: usize) -> u32 {
     let agents = u32::try_from(agents).unwrap_or(u32::MAX);
     READS.checked_div(agents).unwrap_or(READS).max(1)
 }
 
-/// The newest rows of several lists. Each list holds its own newest, so these are the newest of all.
+/// The newest rows of several lists. Each list contains its own newest, so these are the newest of all.
 pub(crate) fn newest<T>(lists: Vec<Vec<T>>, place: impl Fn(&T) -> Uuid, count: u32) -> Vec<T> {
     let mut rows: Vec<T> = lists.into_iter().flatten().collect();
     rows.sort_by_key(|row| Reverse(place(row)));
@@ -231,10 +231,10 @@ pub(crate) fn newest<T>(lists: Vec<Vec<T>>, place: impl Fn(&T) -> Uuid, count: u
     rows
 }
 
-/// What tells ids of one instant apart: the second half of a `UUIDv7` as we make them.
+/// What distinguishes ids of one instant: the random second half of our `UUIDv7`s.
 const RANDOM_HALF: u128 = (1 << 64) - 1;
 
-/// The least id that is later than every id of this one's instant.
+/// The smallest id that is later than every id of this one's instant.
 const fn first_after_instant(id: Uuid) -> Uuid {
     Uuid::from_u128((id.as_u128() | RANDOM_HALF).saturating_add(1))
 }

@@ -1,8 +1,8 @@
-//! How callers get in: a session becomes a person here, and nowhere else but in the sign-in that makes it; and an agent key
-//! an agent. Each is counted, people by who they are and agents by their address.
+//! How callers are authenticated: a session to a person (only here and in the sign-in that creates it), an agent key to
+//! an agent. Each is rate-limited, people by their identity and agents by their IP address.
 //!
-//! A session is judged before it is counted, so that nobody can use up the requests of somebody else; nothing that is read
-//! for a person can be had without it.
+//! A session is verified before it is counted, so that nobody can use up somebody else's limit; nothing is returned for
+//! a person unless it is valid.
 
 use crate::state::Dashboard;
 use purser_api::{AgentCredentials, Person, ThrottleScope};
@@ -10,13 +10,13 @@ use purser_domain::{PresentedKey, Result};
 use purser_store::{Authenticated, DecisionInputs, DecisionKeys};
 
 impl Dashboard {
-    /// The person whose session this is; 401 `invalid_session` for anything else.
+    /// The person of this session; 401 `invalid_session` for anything else.
     pub(crate) async fn person(&self, session: &str) -> Result<Person> {
         let (person, ()) = self.person_reading(session, async |_| Ok(())).await?;
         Ok(person)
     }
 
-    /// The person whose session this is, and what `read` reads for them while they are counted. It must not write.
+    /// The person of this session, and what `read` reads for them while they are counted. `read` must not write.
     pub(crate) async fn person_reading<T>(
         &self,
         session: &str,
@@ -29,7 +29,7 @@ impl Dashboard {
         Ok((person, found))
     }
 
-    /// The agent whose key this is, and what was read for it in the same round trip: as the groups of agents let it in.
+    /// The agent of this key, and what was read for it in the same round trip: authenticated as in the agents' groups.
     pub(crate) async fn agent_reading(
         &self,
         AgentCredentials { key, scope }: AgentCredentials,

@@ -1,6 +1,6 @@
-//! Keys: listed with their last use, made, rotated, revoked.
+//! Keys: list with their last use, create, rotate, revoke.
 //!
-//! A key's secret is in the answer that made it and in nothing else: the record keeps its digest.
+//! A key's secret is only in the answer that created it: the record keeps its digest.
 
 use crate::ops::owned::Owned;
 use crate::state::Dashboard;
@@ -15,36 +15,36 @@ use tracing::warn;
 pub(crate) struct ListedKey {
     /// The key.
     pub(crate) key: AgentKey,
-    /// Where it stands.
+    /// Its status.
     pub(crate) status: KeyStatus,
-    /// When it was used last, to the minute; `None` where that is not known.
+    /// Its last use, to the minute; `None` where that is not known.
     pub(crate) last_used_at: Option<Timestamp>,
 }
 
-/// A key that was made just now. It has no debug form: `text` is the secret.
+/// A key that was just created. It has no `Debug`: `text` is the secret.
 pub(crate) struct IssuedKey {
-    /// The agent, which has it now.
+    /// The agent with the new key.
     pub(crate) agent: Owned,
     /// Its record.
     pub(crate) key: AgentKey,
-    /// `gak_pub_…:gak_sec_…`, for the person to hand on.
+    /// `gak_pub_…:gak_sec_…`, for the person to give to the agent.
     pub(crate) text: String,
 }
 
-/// A key that took another's place.
+/// A new key that replaces an old one.
 pub(crate) struct Rotation {
     /// The new one.
     pub(crate) issued: IssuedKey,
-    /// The old one, with its end.
+    /// The old one, with its end time.
     pub(crate) replaced: AgentKey,
 }
 
 impl Dashboard {
-    /// The agent's keys, newest first: all that work, and those that ended lately.
+    /// The agent's keys, newest first: all that work, and those that ended recently.
     pub(crate) async fn keys(&self, owned: &Owned) -> Result<Vec<ListedKey>> {
         let (agent, now) = (owned.agent(), self.now());
         let ids: Vec<KeyId> = agent.keys.iter().map(|key| key.id).collect();
-        // A hint: keys can be looked after without it.
+        // The last use is a hint: keys can be managed without it.
         let used = self
             .authenticator
             .key_uses
@@ -62,7 +62,7 @@ impl Dashboard {
         Ok(listed.collect())
     }
 
-    /// One more key.
+    /// Adds a key.
     pub(crate) async fn create_key(&self, owned: Owned, meant: Precondition) -> Result<IssuedKey> {
         let now = self.now();
         let new = NewKey::from_random(owned.agent().id, self.entropy.bytes()?, now);
@@ -71,7 +71,7 @@ impl Dashboard {
         Ok(issued(agent, new))
     }
 
-    /// A new key in the place of another, which works for `overlap` more.
+    /// Replaces a key by a new one; the old one works for `overlap` longer.
     pub(crate) async fn rotate_key(
         &self,
         owned: Owned,
@@ -93,7 +93,7 @@ impl Dashboard {
         })
     }
 
-    /// The end of a key, at once and for good. One that has ended stays as it is.
+    /// Ends a key immediately and permanently. One that has ended stays as it is.
     pub(crate) async fn revoke_key(&self, owned: Owned, meant: Precondition, id: KeyId) -> Result<(Owned, AgentKey)> {
         let now = self.now();
         let revoke = |agent: Agent| agent.with_revoked_key(id, now).map_err(refused);

@@ -1,4 +1,4 @@
-//! What people can do, once for the API and for the pages: one file per thing, each an `impl Dashboard`.
+//! What people can do, shared by the API and the pages: one file per resource, each an `impl Dashboard`.
 
 pub(crate) mod agents;
 pub(crate) mod approvals;

@@ -1,14 +1,14 @@
-//! Whose agent it is. What is done to an agent takes an [`Owned`], and only the checks here make one, so that nothing of
-//! another owner's can be read or written.
+//! Ownership of agents. Every operation on an agent takes an [`Owned`], and only the checks here create one, so nothing
+//! of another owner can be read or written.
 //!
-//! Here is also how an agent's record is changed: by its next version, while it is the version that was meant.
+//! Also here: how an agent's record is changed, on the condition of its expected version.
 
 use crate::state::Dashboard;
 use purser_api::{Person, Precondition};
 use purser_domain::{Agent, AgentId, AgentStatus, ErrorKind, Result};
 use purser_store::{Backoff, Edited};
 
-/// An agent, shown to be the person's own, as of the moment it was read.
+/// An agent that was the person's own when it was read.
 #[derive(Clone, Debug)]
 pub(crate) struct Owned {
     agent: Agent,
@@ -26,23 +26,23 @@ impl Owned {
     }
 }
 
-/// What a path names; a text that is no id names nothing.
+/// The id in a path; a text that is no id is not found.
 pub(crate) fn named<T>(id: Option<T>) -> Result<T> {
     id.ok_or_else(|| ErrorKind::NotFound.into())
 }
 
 impl Dashboard {
-    /// The person's agent of that id. Another's, and one that does not exist, are alike not found.
+    /// The person's agent with this id. Another's and an unknown one are both not found.
     pub(crate) async fn own_agent(&self, person: &Person, id: AgentId) -> Result<Owned> {
         let agent = self.ledger.agent(id).await?;
         let owned = agent.and_then(|agent| Owned::of(person, agent));
         owned.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
-    /// The agent after a change. Where `meant` is whatever is there, a change that comes too late is made again on what it
-    /// met, so that it is stored in the end: that is how a freeze wins. What changes nothing writes nothing to the record;
-    /// but it may be the repetition of a freeze that failed between the record and the windows, and is answered no sooner
-    /// than that is made good.
+    /// The agent after a change. Where `meant` is any version, a change that lost a race is applied again to the newer
+    /// record until it is stored: so a freeze always wins. A change without effect does not write the record; but it
+    /// may be the retry of a freeze that failed between the record and the windows, so the windows are completed before
+    /// it is answered.
     pub(crate) async fn change(
         &self,
         owned: Owned,
@@ -73,7 +73,7 @@ impl Dashboard {
     }
 }
 
-/// Whether anything on the record refuses what it once allowed: only then can an edit that made it so have failed before its
+/// Whether the record now refuses anything it once allowed: only then can the edit that did it have failed before its
 /// windows were shut.
 fn is_narrowed(agent: &Agent) -> bool {
     agent.status == AgentStatus::Frozen || !agent.rules.is_empty() || agent.keys.iter().any(|key| key.ends_at.is_some())

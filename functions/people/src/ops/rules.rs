@@ -1,4 +1,4 @@
-//! Rules: listed with what counts against budgets, added, changed, removed.
+//! Rules: list with the use of budgets, add, replace, remove.
 
 use crate::ops::owned::Owned;
 use crate::state::Dashboard;
@@ -10,7 +10,7 @@ use purser_domain::{Agent, Amount, Error, ErrorKind, Problem, Result, Rule, Rule
 pub(crate) struct StandingRule {
     /// The rule.
     pub(crate) rule: Rule,
-    /// What counts against it, where it is a budget.
+    /// The amount used, if it is a budget.
     pub(crate) used: Option<Amount>,
 }
 
@@ -31,7 +31,7 @@ impl Dashboard {
         Ok(service_state.collect())
     }
 
-    /// One more rule, and its id.
+    /// Adds a rule; returns it with its id.
     pub(crate) async fn add_rule(&self, owned: Owned, meant: Precondition, kind: &RuleKind) -> Result<(Owned, RuleId)> {
         self.judge_rule(kind).await?;
         let id = RuleId::from_uuid(uuid::Builder::from_random_bytes(self.entropy.bytes()?).into_uuid());
@@ -39,7 +39,7 @@ impl Dashboard {
         Ok((self.change(owned, meant, add).await?, id))
     }
 
-    /// A rule of the same kind in a rule's place.
+    /// Replaces a rule by another of the same kind.
     pub(crate) async fn replace_rule(
         &self,
         owned: Owned,
@@ -52,7 +52,7 @@ impl Dashboard {
         self.change(owned, meant, replace).await
     }
 
-    /// One rule less.
+    /// Removes a rule.
     pub(crate) async fn remove_rule(&self, owned: Owned, meant: Precondition, id: RuleId) -> Result<Owned> {
         let remove = |agent: Agent| agent.without_rule(id).map_err(refused);
         self.change(owned, meant, remove).await

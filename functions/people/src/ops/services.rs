@@ -1,6 +1,6 @@
-//! Services on an agent: listed with what was spent, enabled, edited, disabled.
+//! Services on an agent: list with their spend, enable, edit, disable.
 //!
-//! A record counts its own edits, from one up; that there is none is version zero.
+//! A record's version counts its edits, starting at one; version zero means that there is no record.
 
 use crate::ops::owned::Owned;
 use crate::state::Dashboard;
@@ -11,25 +11,25 @@ use purser_domain::{
 };
 use purser_store::{Backoff, Edited};
 
-/// A service to be enabled by hand.
+/// A service to enable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EnableService {
     /// The service as it was named: slug or UUID.
     pub(crate) service: String,
-    /// What is to differ from the column defaults.
+    /// What differs from the column defaults.
     pub(crate) policy: PolicyEdit,
 }
 
-/// New values for some of a service's record on an agent.
+/// New values for some fields of a service's record on an agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServiceEdit {
-    /// Whether it may be paid at all.
+    /// Whether payments are allowed at all.
     pub(crate) enabled: Option<bool>,
     /// Its caps and scopes.
     pub(crate) policy: PolicyEdit,
 }
 
-/// A service's record on an agent, and what counts against its cap on the day.
+/// A service's record on an agent, and the spend that counts against its cap on the day.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GovernedService {
     /// The record.
@@ -45,7 +45,7 @@ impl GovernedService {
     }
 }
 
-/// A record as it was enabled.
+/// The result of enabling a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Enabling {
     /// The record.
@@ -67,13 +67,14 @@ impl Dashboard {
         self.one_with_spend(owned, record).await
     }
 
-    /// The id of a service that has a record on the agent, so that an unknown one is not found whatever else is wrong.
+    /// The id of a service that has a record on the agent. Checked first, so that an unknown one is 404 even if other
+    /// things are wrong.
     pub(crate) async fn known_service(&self, owned: &Owned, id: ServiceId) -> Result<ServiceId> {
         Ok(self.record(owned, id).await?.service)
     }
 
-    /// The service, enabled with the column defaults but for what is said otherwise, whatever its record says by now;
-    /// only services that are open. What changes nothing writes nothing.
+    /// Enables the service with the column defaults except for the given fields, whatever its record contains; only
+    /// services that are open. Without a change nothing is written.
     pub(crate) async fn enable_service(
         &self,
         owned: &Owned,
@@ -119,7 +120,7 @@ impl Dashboard {
         }
     }
 
-    /// The record with other values in some places. What changes nothing writes nothing.
+    /// The record with some fields replaced. Without a change nothing is written.
     pub(crate) async fn edit_service(
         &self,
         owned: &Owned,
@@ -185,8 +186,8 @@ impl Dashboard {
     }
 }
 
-/// The service that a path names by slug or UUID. A record outlives its service's catalog entry, and is then found by
-/// UUID alone.
+/// The service that a path names by slug or UUID. A record outlives its service's catalog entry, and is then found only
+/// by UUID.
 pub(crate) fn named_service(catalog: &Catalog, reference: &str) -> Result<ServiceId> {
     let id = catalog.by_reference(reference).map(|service| service.id);
     let id = id.or_else(|| ServiceId::parse(reference));

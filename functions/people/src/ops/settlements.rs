@@ -9,12 +9,12 @@ use purser_api::Person;
 use purser_domain::{AgentId, ErrorKind, ReceiptStatus, Result, Settlement, SettlementId};
 use uuid::Uuid;
 
-/// Which settlements.
+/// A filter of settlements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SettlementFilter {
-    /// This agent's.
+    /// Only this agent's.
     pub(crate) agent: Option<AgentId>,
-    /// Those that stand so now.
+    /// Only those with this status now.
     pub(crate) status: Option<ReceiptStatus>,
 }
 

@@ -1,9 +1,9 @@
-//! Several calls at once, a bounded number of them: one person's request must not take what everybody's share.
+//! Several calls concurrently, up to a bound: one person's request must not use up what all share.
 
 use purser_domain::{Error, Result};
 use tokio::task::JoinSet;
 
-/// How many are under way at most.
+/// How many run concurrently at most.
 const AT_ONCE: usize = 8;
 
 /// The results of `work` on each item, in the order of the items; the first failure ends the rest.

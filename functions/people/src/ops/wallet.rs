@@ -6,8 +6,8 @@ use purser_domain::Amount;
 use tracing::warn;
 
 impl Dashboard {
-    /// What the agent's wallet holds, or `None` while the chain can't be asked: the rest of the agent can be looked after
-    /// without it.
+    /// The wallet's balance, or `None` while the chain can't be reached: the rest of the agent can be managed without
+    /// it.
     pub(crate) async fn balance(&self, owned: &Owned) -> Option<Amount> {
         match self.chain.balance(owned.agent().wallet.address).await {
             Ok(balance) => Some(balance),

@@ -1,9 +1,9 @@
-//! The approval queue: everything a person needs to decide, and the two buttons.
+//! The approval queue: everything a person has to decide, and the two buttons.
 //!
-//! The list of what waits is also a page of its own, without anything around it, which the script asks for: so a new
-//! approval appears without a reload, drawn by the same code.
+//! The list of open approvals is also served alone, as an HTML fragment that the script polls: so a new approval
+//! appears without a reload, rendered by the same code.
 //!
-//! How many wait is told of all agents, whichever of them is looked at: nobody's questions are hidden behind another's.
+//! The number of open approvals is always shown for all agents, whatever the filter, so that none is overlooked.
 
 use super::agent::agent_form::AgentForm;
 use super::bar::bar;
@@ -38,7 +38,7 @@ use std::sync::Arc;
 /// The queue.
 #[derive(Debug)]
 pub(crate) struct ApprovalQueue<'a> {
-    /// What of it is shown.
+    /// The filter and position.
     pub(crate) view: View,
     /// What waits for a person.
     pub(crate) waiting: Waiting,
@@ -47,19 +47,19 @@ pub(crate) struct ApprovalQueue<'a> {
     pub(crate) catalog: &'a Catalog,
 }
 
-/// What of the queue is shown.
+/// The filter and position of the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct View {
-    /// This agent's alone.
+    /// Only this agent's.
     pub(crate) agent: Option<AgentId>,
-    /// Of what waits, what was asked after this.
+    /// The open approvals created after this one.
     pub(crate) after: Option<ApprovalPlace>,
-    /// Of what was decided, what was asked before this.
+    /// The decided approvals created before this one.
     pub(crate) before: Option<ApprovalPlace>,
 }
 
 impl View {
-    /// What an address asks for; `None` where it is not understood. What a form leaves empty is not asked for.
+    /// Reads the view from a URL; `None` where it is invalid. An empty field is no filter.
     fn read(uri: &Uri) -> Option<Self> {
         let mut query = Query::of(uri);
         let [agent, after, before] =
@@ -85,7 +85,7 @@ impl View {
         )
     }
 
-    /// The queue as this shows it.
+    /// The queue in this view.
     fn queue(self) -> String {
         self.address(QUEUE)
     }
@@ -104,7 +104,7 @@ pub(super) async fn show(State(dashboard): State<Arc<Dashboard>>, session: PageS
     Ok(answer(&dashboard, &session, layout, view).await?)
 }
 
-/// `GET /dashboard/approvals/waiting`: the list alone, or 304 where the script has this very one.
+/// `GET /dashboard/approvals/waiting`: the list alone, or 304 where the script already has this version.
 pub(super) async fn watch(
     State(dashboard): State<Arc<Dashboard>>,
     PollSession(session): PollSession,
@@ -169,7 +169,7 @@ const fn too_late(status: ApprovalStatus) -> &'static str {
 }
 
 async fn answer(dashboard: &Dashboard, session: &PageSession, layout: Layout, view: View) -> Result<Response> {
-    /// How many of those that no longer wait are shown.
+    /// How many decided approvals are shown.
     const DECIDED: u32 = 25;
     let person = &session.person;
     let decided = ApprovalFilter {
@@ -231,7 +231,7 @@ pub(crate) fn approvals_page(layout: &Layout, queue: &ApprovalQueue<'_>) -> Mark
     )
 }
 
-/// The choice of an agent, where there are several; of each is said how many of its questions wait.
+/// The filter by agent, where there are several, each with the number of its open approvals.
 fn by_agent(view: View, waiting: &Waiting) -> Markup {
     let options = waiting.agents.iter().map(|(owned, count)| {
         let agent = owned.agent();
@@ -249,13 +249,13 @@ fn by_agent(view: View, waiting: &Waiting) -> Markup {
     }
 }
 
-/// The list of what waits, where the script keeps it up to date.
+/// The list of open approvals, which the script keeps up to date.
 pub(super) fn live(layout: &Layout, waiting: &Waiting, view: View, catalog: &Catalog) -> Markup {
     let address = View { before: None, ..view }.address("/dashboard/approvals/waiting");
     html! { div.live data-live=(address) { (waiting_list(layout, waiting, view, catalog)) } }
 }
 
-/// The list alone: the answer to the script.
+/// The list alone: the answer to the script's poll.
 pub(crate) fn waiting_list(layout: &Layout, waiting: &Waiting, view: View, catalog: &Catalog) -> Markup {
     let is_part = view.agent.is_some() || view.after.is_some();
     html! {
@@ -328,7 +328,7 @@ fn card(layout: &Layout, waiting: &StandingApproval, view: View, catalog: &Catal
     }
 }
 
-/// Which payment a button is about, for those who hear it alone.
+/// Which payment a button is about, for screen readers.
 fn subject(waiting: &StandingApproval) -> Markup {
     html! { (super::money::dollars(waiting.approval.amount)) " of " (waiting.agent.agent().name) }
 }

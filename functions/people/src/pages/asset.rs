@@ -1,7 +1,6 @@
-//! The style sheet, the script and the pictures. Nothing is fetched from anywhere else.
+//! The style sheet, the script and the icons. Nothing is loaded from other sites.
 //!
-//! A page names an asset with the hash of its content, so that a browser keeps it for a year and still never shows an
-//! old one.
+//! An asset's path contains the hash of its content, so a browser can cache it for a year and never shows an old one.
 
 use crate::digest::{entity_tag, unless_held};
 use axum::{
@@ -67,20 +66,20 @@ pub(super) fn script_path() -> &'static str {
     &SCRIPT.path
 }
 
-/// A purse that is a padlock, nearly. Drawn in the present colour.
+/// The logo: a purse that is also a padlock, drawn in `currentColor`.
 pub(super) const MARK: &str = "<svg class=\"mark\" viewBox=\"0 0 24 24\" aria-hidden=\"true\" focusable=\"false\">\
     <path d=\"M8 8V7a4 4 0 0 1 8 0v1\" fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\" stroke-linecap=\"round\"/>\
     <path d=\"M6.6 8h10.8a2 2 0 0 1 1.9 1.5l1.2 5.2A5 5 0 0 1 15.6 21H8.4a5 5 0 0 1-4.9-6.3l1.2-5.2A2 2 0 0 1 6.6 8Z\" \
     fill=\"currentColor\"/>\
     <circle cx=\"12\" cy=\"14.2\" r=\"2.4\" fill=\"var(--surface)\"/></svg>";
 
-/// The same for the browser's tab, which has no style sheet.
+/// The same as favicon, which has no style sheet.
 pub(super) const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24'%3E\
     %3Cpath d='M8 8V7a4 4 0 0 1 8 0v1' fill='none' stroke='%230b6b57' stroke-width='2' stroke-linecap='round'/%3E\
     %3Cpath d='M6.6 8h10.8a2 2 0 0 1 1.9 1.5l1.2 5.2A5 5 0 0 1 15.6 21H8.4a5 5 0 0 1-4.9-6.3l1.2-5.2A2 2 0 0 1 6.6 8Z' \
     fill='%230b6b57'/%3E%3Ccircle cx='12' cy='14.2' r='2.4' fill='%23fff'/%3E%3C/svg%3E";
 
-/// The routes of the assets; they need nobody signed in.
+/// The routes of the assets; they need no session.
 pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     Router::new()
         .route(

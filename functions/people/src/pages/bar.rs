@@ -4,7 +4,7 @@ use super::money::{dollars, is_no_limit};
 use maud::{Markup, html};
 use purser_domain::Amount;
 
-/// A bar of what is used of a cap, and, where somebody decides about it, what one more payment would add.
+/// A bar of how much of a cap is used, and, while a payment waits for a decision, what it would add.
 pub(super) fn bar(used: Amount, more: Amount, cap: Amount) -> Markup {
     if is_no_limit(cap) {
         let label = format!("{} used, no limit", dollars(used));
@@ -40,7 +40,7 @@ pub(super) fn bar(used: Amount, more: Amount, cap: Amount) -> Markup {
 const FULL: u64 = 1_000;
 const HIGH: u64 = 800;
 
-/// The part of `cap` in thousandths: at most all of it, and never invisible.
+/// The part of `cap` in thousandths: at most all of it, and never too small to see.
 fn share(part: Amount, cap: Amount) -> u64 {
     if part.is_zero() {
         return 0;

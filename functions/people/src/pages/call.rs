@@ -1,6 +1,7 @@
-//! The call that a payment is for, as its agent describes it: in full, since what is cut off is where something is hidden.
+//! The call that a payment is for, as its agent describes it: in full, since anything could hide in what is cut off.
 //!
-//! All of it is the agent's word. What could draw over other text, or show nothing at all, is shown as its number.
+//! All of it is written by the agent. Characters that are invisible or could cover other text are shown as their code
+//! point.
 
 use super::money::money;
 use icu_properties::{CodePointSetData, props::DefaultIgnorableCodePoint};
@@ -9,7 +10,7 @@ use purser_domain::{Amount, CallDescription, CatalogPrice, Metadata, Url};
 use serde_json::Value;
 use url::Position;
 
-/// The call, beside what is asked for it.
+/// The call, next to the amount asked for it.
 pub(super) fn described(call: &CallDescription, asked: Amount) -> Markup {
     html! {
         dl.facts-list.wide.call {
@@ -31,7 +32,7 @@ pub(super) fn described(call: &CallDescription, asked: Amount) -> Markup {
     }
 }
 
-/// An address in full, however long; its host stands out.
+/// A URL in full, however long; its host is highlighted.
 fn address(url: &Url) -> Markup {
     html! {
         code.long {
@@ -79,7 +80,7 @@ fn said(metadata: &Metadata) -> Markup {
     }
 }
 
-/// The text with everything that can be seen as it is, and everything else as its number.
+/// The text, with every character that is not plainly visible replaced by its code point.
 fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for char in text.chars() {
@@ -92,8 +93,8 @@ fn visible(text: &str) -> String {
     shown
 }
 
-/// Controls but for the line break, and what is blank or changes how its neighbours are drawn: Unicode's default-ignorable
-/// code points, its separators of lines and paragraphs, the annotations, and the Braille pattern without dots.
+/// Controls except the line break, and what is blank or changes how its neighbours are drawn: Unicode's
+/// default-ignorable code points, its line and paragraph separators, the annotations, and the blank Braille pattern.
 fn is_invisible(char: char) -> bool {
     char.is_control() && char != '\n'
         || matches!(char, '\u{2028}' | '\u{2029}' | '\u{2800}' | '\u{fff9}'..='\u{fffb}')

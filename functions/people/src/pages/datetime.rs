@@ -1,11 +1,11 @@
-//! Instants as people read them: how long ago or until, and exactly when. The script turns the second into local time
-//! and keeps the first true while the page is open.
+//! Times for people: relative, and exact. The script converts the exact one to local time and keeps the relative one up
+//! to date while the page is open.
 
 use super::labels::counted;
 use maud::{Markup, html};
 use purser_domain::{Duration, Timestamp};
 
-/// `in 3 h`, with the exact instant one hover away.
+/// `in 3 h`, with the exact time on hover.
 pub(super) fn relative(at: Timestamp, now: Timestamp) -> Markup {
     html! { time datetime=(machine(at)) title=(absolute(at)) data-relative { (distance(at, now)) } }
 }
@@ -15,12 +15,12 @@ pub(super) fn exact(at: Timestamp) -> Markup {
     html! { time datetime=(machine(at)) data-exact { (absolute(at)) } }
 }
 
-/// Both, for what somebody has to act on in time.
+/// Both, for what a person has to do in time.
 pub(super) fn both(at: Timestamp, now: Timestamp) -> Markup {
     html! { (relative(at, now)) span.aside { " · " (exact(at)) } }
 }
 
-/// A length of time as it was set: `7 days`, `36 hours`.
+/// A duration as it was set: `7 days`, `36 hours`.
 pub(super) fn length(duration: Duration) -> String {
     let secs = duration.secs();
     let (count, unit) = match secs {
@@ -32,7 +32,7 @@ pub(super) fn length(duration: Duration) -> String {
     counted(count, unit)
 }
 
-/// How far `at` is from `now`, rounded down to one unit: what the script writes, too.
+/// The distance of `at` from `now`, rounded down to one unit; the script writes the same.
 fn distance(at: Timestamp, now: Timestamp) -> String {
     let future = at > now;
     let secs = if future { at.since(now) } else { now.since(at) }.secs();
@@ -49,7 +49,7 @@ fn distance(at: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// For `datetime`: HTML takes at most three places of a second, so the microseconds stay away.
+/// For the `datetime` attribute: HTML takes at most three digits of a second's fraction, so microseconds are left out.
 fn machine(at: Timestamp) -> String {
     let text = at.to_string();
     format!("{}Z", text.get(..19).unwrap_or(&text))

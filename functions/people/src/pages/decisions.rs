@@ -1,4 +1,4 @@
-//! The decision log: every allow, block and escalation with its checks, and every confirmation that was taken back.
+//! The decision log: every allow, block and escalation with its checks, and every reverted confirmation.
 
 use super::call;
 use super::datetime::{exact, relative};
@@ -26,17 +26,17 @@ use purser_domain::{
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// One decision with the name of its agent.
+/// One decision with its agent's name.
 #[derive(Clone, Debug)]
 pub(crate) struct LogRow {
     pub(crate) decision: LoggedDecision,
     pub(crate) agent: String,
-    /// What it was about.
+    /// The call it is about.
     pub(crate) call: Option<CallDescription>,
 }
 
 impl LogRow {
-    /// The decisions, with their agents' names. An agent that was created just now may not be listed yet.
+    /// The decisions, with their agents' names. An agent that was just created may not be listed yet.
     pub(super) fn of(decisions: Vec<LoggedDecision>, calls: &Calls, agents: &[Owned]) -> Vec<Self> {
         let name = |id| {
             agents
@@ -70,10 +70,10 @@ const fn label(result: DecisionResult) -> &'static str {
 #[derive(Debug)]
 pub(crate) struct DecisionLog<'a> {
     pub(crate) filter: DecisionFilter,
-    /// Every agent that can be chosen.
+    /// Every agent that can be selected.
     pub(crate) agents: &'a [Owned],
     pub(crate) rows: Vec<LogRow>,
-    /// Whether this is not the first page.
+    /// Whether this is a later page than the first.
     pub(crate) is_continued: bool,
     /// Where the next page begins.
     pub(crate) older: Option<Uuid>,
@@ -116,8 +116,7 @@ pub(super) async fn show(State(dashboard): State<Arc<Dashboard>>, session: PageS
     Ok((status, decisions_page(&layout, &log)).into_response())
 }
 
-/// The filter and the place that an address asks for; `None` where it is not understood. What a form leaves empty is no
-/// filter.
+/// The filter and the cursor in a URL; `None` where they are invalid. An empty field is no filter.
 fn read(query: &mut Query) -> Option<(DecisionFilter, Option<Uuid>)> {
     let [agent, result, service, cursor] =
         ["agent_id", "result", "service_id", "cursor"].map(|name| query.text(name).filter(|text| !text.is_empty()));
@@ -154,7 +153,7 @@ pub(crate) fn decisions_page(layout: &Layout, log: &DecisionLog<'_>) -> Markup {
     )
 }
 
-/// The address of the log, narrowed down and from a place on.
+/// The URL of the log with a filter and a cursor.
 pub(super) fn address(filter: DecisionFilter, cursor: Option<Uuid>) -> String {
     crate::address::address(
         "/dashboard/decisions",
@@ -186,7 +185,7 @@ fn filters(log: &DecisionLog<'_>) -> Markup {
     }
 }
 
-/// Decisions, each of which unfolds.
+/// Decisions, each with details to unfold.
 pub(super) fn rows(layout: &Layout, rows: &[LogRow], catalog: &Catalog) -> Markup {
     html! { ul.rows.log { @for row in rows { (log_row(layout, row, catalog)) } } }
 }

@@ -1,36 +1,36 @@
-//! The page for when there is no page: nothing found, refused, or broken.
+//! The error page: not found, refused, or internal error.
 
 use super::layout::{card, document};
 use maud::{Markup, html};
 use purser_domain::ErrorKind;
 
-/// Why there is no page.
+/// Why an error page is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ErrorPage {
-    /// Unknown, or somebody else's.
+    /// Unknown, or another person's.
     NotFound,
-    /// The form came from another site, or from another session.
+    /// The form came from another site or another session.
     CrossSite,
-    /// Too much in one minute.
+    /// Too many requests in one minute.
     TooMany,
-    /// Something of ours is broken.
+    /// An internal error.
     Internal,
 }
 
 impl ErrorPage {
-    /// What a failure is to somebody in front of a page.
+    /// The page for an error.
     pub(super) const fn of(kind: &ErrorKind) -> Self {
         match kind {
             ErrorKind::NotFound | ErrorKind::ServiceNotFound => Self::NotFound,
             ErrorKind::CrossSiteRequest => Self::CrossSite,
             ErrorKind::TooManyRequests { .. } => Self::TooMany,
-            // The pages tell everything else that a person can mend in place; what is left is not theirs to mend.
+            // All other errors that a person can fix are shown in their page; what remains is internal.
             _ => Self::Internal,
         }
     }
 }
 
-/// `request` is what we find it by in our logs.
+/// `request` is the request id in our logs.
 pub(crate) fn error_page(page: ErrorPage, request: Option<&str>) -> Markup {
     let (title, text) = match page {
         ErrorPage::NotFound => ("Nothing here", "There is no such page, or it is not yours to see."),

@@ -1,4 +1,4 @@
-//! Forms: what was typed, read strictly and kept when it is wrong, and the inputs that show it again.
+//! Forms: the typed values, strictly parsed and kept when they are wrong, and the inputs that show them again.
 
 use super::money::is_no_limit;
 use crate::ops::approvals::Note;
@@ -9,7 +9,7 @@ use purser_domain::{Agent, AgentName, Amount, Duration, KeyId, Problem, RuleId, 
 use std::fmt;
 use url::form_urlencoded;
 
-/// Which form something was typed into; also the beginning of its inputs' ids.
+/// Which form it is; also the prefix of its inputs' ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FormName {
     NewAgent,
@@ -19,7 +19,7 @@ pub(crate) enum FormName {
     NewRule(RuleForm),
     Rule(RuleId),
     Rotate(KeyId),
-    /// A form of buttons, and at most a note.
+    /// A form of buttons, with at most a note.
     Plain,
     /// A verdict on an approval.
     Verdict,
@@ -72,8 +72,8 @@ impl fmt::Display for FormName {
     }
 }
 
-/// A posted form. Readers answer `None` for what is wrong and leave the problem; the values are used only when there
-/// is none.
+/// A posted form. Readers return `None` for a wrong value and record the problem; the values are used only if there is
+/// none.
 #[derive(Debug)]
 pub(crate) struct Form {
     pub(super) name: FormName,
@@ -81,20 +81,20 @@ pub(crate) struct Form {
     problems: Vec<FieldProblem>,
 }
 
-/// Something that may be absent was there and wrong; the form says what.
+/// An optional value was present and wrong; the form has the problem.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Misread;
 
-/// What is wrong with a field, in a sentence.
+/// What is wrong with a field, as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FieldProblem {
-    /// Empty where it is no field that a person sees.
+    /// Empty if it is no visible field.
     pub(super) field: String,
     pub(super) message: String,
 }
 
 impl VerifiedForm {
-    /// What was typed.
+    /// The form as posted.
     pub(super) fn form(&self, name: FormName) -> Form {
         Form::of(name, self.body())
     }
@@ -110,18 +110,18 @@ impl Form {
         }
     }
 
-    /// What was typed, without the space around it; empty where nothing was.
+    /// The value, trimmed; empty if there is none.
     pub(super) fn text(&self, field: &str) -> &str {
         self.all(field).next().unwrap_or_default()
     }
 
-    /// Every value of a field that can have several, empty ones left out.
+    /// Every value of a field that can have several, without empty ones.
     pub(super) fn all<'a>(&'a self, field: &str) -> impl Iterator<Item = &'a str> {
         let values = self.fields.iter().filter(move |(name, _)| name == field);
         values.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
     }
 
-    /// Every word of a field of one entry per line.
+    /// Every word of a field that has one entry per line.
     pub(super) fn words<'a>(&'a self, field: &str) -> impl Iterator<Item = &'a str> {
         let separator = |symbol: char| symbol.is_whitespace() || symbol == ',';
         self.all(field)
@@ -139,7 +139,7 @@ impl Form {
         }
     }
 
-    /// What the domain found wrong, told where it was typed. `fields` names, for the first step of a problem's path, the
+    /// Assigns the domain's problems to the form's fields. `fields` maps the first step of a problem's path to the
     /// field and its label.
     pub(crate) fn refuse(&mut self, problems: &[Problem], fields: &[(&str, &str, &str)]) {
         for problem in problems {
@@ -160,7 +160,7 @@ impl Form {
         &self.problems
     }
 
-    /// What an agent is to be called.
+    /// An agent's name.
     pub(crate) fn agent_name(&mut self) -> Option<AgentName> {
         let name = AgentName::parse(self.text("name"));
         if name.is_none() {
@@ -169,7 +169,7 @@ impl Form {
         name
     }
 
-    /// What a person writes beside a verdict, if anything.
+    /// A note on a verdict, if any.
     pub(crate) fn note(&mut self) -> Result<Option<Note>, Misread> {
         Note::parse(self.text("note")).map_err(|problem| {
             self.wrong("", format!("Note: {problem}."));
@@ -194,12 +194,12 @@ impl Form {
         amount
     }
 
-    /// An amount in dollars, or the box beside it that says that there is no limit.
+    /// An amount in dollars, or the checkbox for no limit.
     pub(super) fn cap(&mut self, field: &str, label: &str, no_limit: Amount) -> Option<Amount> {
         if self.text(&format!("{field}_no_limit")).is_empty() {
             return self.dollars(field, label);
         }
-        // Which of the two was meant can't be told, and to guess "no limit" would be the worse mistake.
+        // Which of the two was meant is unknown, and guessing "no limit" would be the worse mistake.
         if !self.text(field).is_empty() {
             self.wrong(
                 field,
@@ -224,14 +224,14 @@ impl Form {
         number
     }
 
-    /// How long an old key goes on working.
+    /// How long an old key keeps working.
     pub(crate) fn overlap(&mut self) -> Option<Duration> {
         let longest = u32::try_from(Agent::LONGEST_OVERLAP.secs()).unwrap_or(u32::MAX);
         self.number("overlap_seconds", "Overlap in seconds", 0, longest)
             .map(Duration::from_secs_u32)
     }
 
-    /// The version that the form was made from.
+    /// The version that the form was rendered from.
     pub(crate) fn version(&mut self) -> Option<Precondition> {
         let text = self.text("version");
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -255,7 +255,7 @@ impl Form {
     }
 }
 
-/// The inputs of one form: what was typed where it was wrong, else what holds now.
+/// The inputs of one form: the typed values if they were wrong, else the current ones.
 #[derive(Clone, Copy)]
 pub(super) struct Inputs<'a> {
     name: FormName,
@@ -263,7 +263,7 @@ pub(super) struct Inputs<'a> {
 }
 
 impl<'a> Inputs<'a> {
-    /// The inputs of the form `name`; `typed` is the form that is shown again, if any.
+    /// The inputs of the form `name`; `typed` is the form to show again, if any.
     pub(super) fn of(name: FormName, typed: Option<&'a Form>) -> Self {
         Self {
             name,
@@ -271,7 +271,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Whether this is the form that is shown again.
+    /// Whether this form is shown again.
     pub(super) const fn is_typed(&self) -> bool {
         self.typed.is_some()
     }
@@ -284,7 +284,7 @@ impl<'a> Inputs<'a> {
         self.typed.map_or(present, |form| form.text(field)).to_owned()
     }
 
-    /// What was typed into one of several forms of this name: the one about `id`.
+    /// The typed value in one of several forms of this name: the one for `id`.
     pub(super) fn value_for(&self, id_field: &str, id: &str, field: &str) -> &'a str {
         self.typed
             .filter(|form| form.text(id_field) == id)
@@ -338,7 +338,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// A cap in dollars, with a box that lifts it.
+    /// A cap in dollars, with a checkbox for no limit.
     pub(super) fn cap(&self, field: &str, label: &str, lifted: &str, hint: &str, present: Amount) -> Markup {
         let (id, box_field) = (self.id(field), format!("{field}_no_limit"));
         let box_id = self.id(&box_field);
@@ -380,7 +380,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// One of several, as a list that unfolds.
+    /// One of several, as a drop-down list.
     pub(super) fn choice(&self, field: &str, label: &str, options: &[(String, String)], present: &str) -> Markup {
         let (id, chosen) = (self.id(field), self.value(field, present));
         html! {

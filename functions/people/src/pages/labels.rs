@@ -1,4 +1,4 @@
-//! What agents, services, wallets and chains are called on a page.
+//! How agents, services, wallets and chains are named on a page.
 
 use super::paths;
 use maud::{Markup, html};
@@ -9,7 +9,7 @@ pub(super) fn agent(id: AgentId, name: &str) -> Markup {
     html! { a.name href=(paths::agent(id)) { (name) } }
 }
 
-/// A service by its name. Records outlive the catalog's entry.
+/// A service's name. Records outlive the catalog's entry.
 pub(super) fn service(id: ServiceId, catalog: &Catalog) -> Markup {
     let Some(service) = catalog.by_id(id) else {
         return html! { span.name.gone title=(id) { "a service that has left the catalog" } };
@@ -31,20 +31,20 @@ pub(super) fn operation(of: Option<&Service>, slug: Option<&OperationSlug>) -> M
     }
 }
 
-/// A wallet in full: what somebody compares before saying yes.
+/// A wallet address in full, for a person to compare before approving.
 pub(super) fn wallet(address: Address) -> Markup {
     let text = address.to_checksum(None);
     html! { span.copyable { code.long { (text) } (copy_button(&text, "Copy the address")) } }
 }
 
-/// A wallet in short, in full on hover and when read aloud.
+/// A wallet address, shortened; in full on hover and for screen readers.
 pub(super) fn short_wallet(address: Address) -> Markup {
     let text = address.to_checksum(None);
     let (head, tail) = (text.get(..6).unwrap_or(&text), text.get(38..).unwrap_or_default());
     html! { code title=(text) { span aria-hidden="true" { (head) "…" (tail) } span.sr { (text) } } }
 }
 
-/// A button that the script shows and serves.
+/// A copy button, which only works with script.
 pub(super) fn copy_button(text: &str, label: &str) -> Markup {
     html! { button.copy type="button" data-copy=(text) aria-label=(label) hidden { "Copy" } }
 }
@@ -56,7 +56,7 @@ pub(super) fn status(status: AgentStatus) -> Markup {
     }
 }
 
-/// The chain as people call it.
+/// The chain's usual name.
 pub(super) const fn network(network: Network) -> &'static str {
     match network {
         Network::Base => "Base",
@@ -64,7 +64,7 @@ pub(super) const fn network(network: Network) -> &'static str {
     }
 }
 
-/// A link that leaves us: the other side learns nothing of where it was followed.
+/// A link to another site, without a referrer.
 pub(super) fn outside(url: &str, text: &str) -> Markup {
     html! { a.outside href=(url) rel="noopener noreferrer external" target="_blank" { (text) span.sr { " (opens a new tab)" } } }
 }

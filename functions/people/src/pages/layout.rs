@@ -1,4 +1,4 @@
-//! What every page has around it: the head, the way around, what just happened, and what was wrong.
+//! The layout of every page: head, navigation, notice, and error.
 
 use super::asset;
 use super::form::{Form, FormName, Inputs};
@@ -9,25 +9,26 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use purser_api::Query;
 use purser_domain::Timestamp;
 
-/// What a page knows besides its own data.
+/// What a page has besides its own data.
 pub(crate) struct Layout {
     /// Who is signed in, as the issuer names them.
     pub(crate) person: String,
     /// For the page's forms.
     pub(crate) token: FormToken,
-    /// By which times are told.
+    /// The time that relative times are computed from.
     pub(crate) now: Timestamp,
-    /// How many payments wait for this person; `None` where the page did not ask, and leaves it to the script.
+    /// The number of payments that wait for this person; `None` where the page did not read it and leaves it to the
+    /// script.
     pub(crate) waiting: Option<usize>,
     /// What was just done.
     pub(crate) notice: Option<Notice>,
-    /// Why what was asked was not done, where no field is to blame.
+    /// Why a request failed, if no field is the cause.
     pub(crate) problem: Option<String>,
-    /// The form that was wrong, to be shown again.
+    /// The form with errors, to be shown again.
     pub(crate) typed: Option<Form>,
 }
 
-/// Which entry of the navigation is the present one.
+/// Which navigation entry is current.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Here {
     Overview,
@@ -37,7 +38,7 @@ pub(super) enum Here {
 }
 
 impl Layout {
-    /// What a page that is shown now knows.
+    /// The layout of a page at `now`.
     pub(super) fn of(session: &PageSession, now: Timestamp) -> Self {
         Self {
             person: session.name().to_owned(),
@@ -50,7 +51,7 @@ impl Layout {
         }
     }
 
-    /// With the notice that the address asks for.
+    /// Adds the notice in the URL.
     pub(super) fn noticed(self, uri: &Uri) -> Self {
         let notice = Query::of(uri).text("notice").and_then(|code| Notice::from_code(&code));
         Self { notice, ..self }
@@ -61,12 +62,12 @@ impl Layout {
         Inputs::of(name, self.typed.as_ref())
     }
 
-    /// A form that changes something.
+    /// A form that changes something, with its token.
     pub(super) fn form(&self, action: &str, content: &Markup) -> Markup {
         html! { form method="post" action=(action) { (self.token.input()) (content) } }
     }
 
-    /// A form of one button that is asked about before it is sent: `question` is what it will do.
+    /// A form of one button. With a `question`, the script asks it before the form is sent.
     pub(super) fn button(&self, action: &str, button: &Button<'_>) -> Markup {
         html! {
             form method="post" action=(action) data-confirm=[button.question] {
@@ -181,7 +182,7 @@ pub(super) fn note(notice: Notice) -> Markup {
     }
 }
 
-/// A document, with or without anybody signed in. `now` is what the script measures times against.
+/// A document, with or without a session. `now` is what the script measures times against.
 pub(super) fn document(title: &str, now: Option<Timestamp>, body: &Markup) -> Markup {
     html! {
         (DOCTYPE)
@@ -192,7 +193,7 @@ pub(super) fn document(title: &str, now: Option<Timestamp>, body: &Markup) -> Ma
     }
 }
 
-/// What a page without anybody signed in says: a card in the middle.
+/// The content of a page without a session: a centred card.
 pub(super) fn card(content: &Markup) -> Markup {
     html! { main.welcome id="main" { div.welcome-card { (brand()) (content) } } }
 }

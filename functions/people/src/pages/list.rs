@@ -1,8 +1,8 @@
-//! What lists have around them: what narrows them down, and what leads from page to page.
+//! Filters and pagination of lists.
 
 use maud::{Markup, html};
 
-/// A choice by which a list is narrowed down. An option is its value, its text, and whether it is chosen.
+/// A filter of a list. An option is its value, its text, and whether it is selected.
 pub(super) fn filter_select(
     id: &str,
     field: &str,
@@ -22,7 +22,7 @@ pub(super) fn filter_select(
     }
 }
 
-/// Back to the first page of a list and on to the next, each with its text and address.
+/// Links to the first and the next page of a list, each with its text and URL.
 pub(super) fn paging(label: &str, first: Option<(&str, String)>, next: Option<(&str, String)>) -> Markup {
     html! {
         @if first.is_some() || next.is_some() {

@@ -1,11 +1,11 @@
 //! What people see: pages of HTML for a browser with a session.
 //!
 //! Each page is a function from plain data to markup, in the file that is named for it; maud escapes every value. A
-//! page works without script: forms are posted and answered with a redirect, and what is edited in place lies in
+//! page works without script: forms are posted and answered with a redirect, and what is edited in place is in
 //! `<details>`. `assets/script.js` adds what only a script can: new approvals without a reload, copying, local times.
 //!
-//! Deliberately elsewhere: who is asking (`crate::session`), and what a form does (the operations, which the JSON endpoints
-//! share).
+//! Deliberately elsewhere: authentication (`crate::session`), and what a form does (the operations, which the JSON
+//! endpoints share).
 
 mod agent;
 mod approvals;
@@ -41,7 +41,7 @@ use purser_api::{Failure, RequestId};
 use purser_domain::ErrorKind;
 use std::sync::Arc;
 
-/// The pages, the way in and out, and what they are drawn with.
+/// The routes of the pages, of sign-in and sign-out, and of the assets.
 pub(crate) fn routes() -> Router<Arc<Dashboard>> {
     let agent = agent::routes()
         .route("/approvals/{approval}/approve", agent::form(approvals::approve))
@@ -64,7 +64,7 @@ async fn nowhere() -> Failure {
     ErrorKind::NotFound.into()
 }
 
-/// What every page is sent with, failures included, which become pages here.
+/// Adds the headers of every page, and turns failures into error pages.
 async fn page_headers(request: Request, next: Next) -> Response {
     let id = request.extensions().get::<RequestId>().map(ToString::to_string);
     let mut response = next.run(request).await;
@@ -78,8 +78,8 @@ async fn page_headers(request: Request, next: Next) -> Response {
     response
 }
 
-/// A page runs our script, draws with our style sheet, talks to us alone, and is shown in nobody's frame. `no-store`
-/// keeps it out of every cache, the browser's own included: it may show a key.
+/// A page runs only our script, uses only our style sheet, connects only to us, and can't be framed. `no-store` keeps
+/// it out of every cache, the browser's own included: it may show a key.
 const HEADERS: [(HeaderName, &str); 6] = [
     (
         header::CONTENT_SECURITY_POLICY,

@@ -1,4 +1,4 @@
-//! Money as people read it: dollars, with the exact units one hover, focus or screen reader away.
+//! Money for people: dollars, with the exact units on hover, on focus and for screen readers.
 
 use maud::{Markup, html};
 use purser_domain::{Amount, SpendPolicy};
@@ -9,7 +9,7 @@ pub(super) fn money(amount: Amount) -> Markup {
     html! { data.money value=(amount) title=(units) { (dollars(amount)) span.sr { " (" (units) ")" } } }
 }
 
-/// An amount that a decision hangs on: the keyboard reaches its units, too.
+/// An amount that a decision depends on: its units can be focused with the keyboard.
 pub(super) fn big_money(amount: Amount) -> Markup {
     let units = units(amount);
     html! {
@@ -19,7 +19,7 @@ pub(super) fn big_money(amount: Amount) -> Markup {
     }
 }
 
-/// A cap, or that it is none.
+/// A cap, or "no limit".
 pub(super) fn cap(limit: Amount) -> Markup {
     if is_no_limit(limit) {
         html! { span.nolimit title=(units(limit)) { "no limit" span.sr { " (" (units(limit)) ")" } } }
@@ -28,13 +28,13 @@ pub(super) fn cap(limit: Amount) -> Markup {
     }
 }
 
-/// Whether a cap is so high that it caps nothing: the value of pre-enabled services, or above.
+/// Whether a cap is so high that it limits nothing: the value of pre-enabled services, or above.
 pub(super) fn is_no_limit(limit: Amount) -> bool {
     let permissive = SpendPolicy::permissive();
     limit >= permissive.max_per_call
 }
 
-/// `$1,234.50`: cents always, more places where the amount has them.
+/// `$1,234.50`: always cents, more places where the amount has them.
 pub(super) fn dollars(amount: Amount) -> String {
     let text = amount.to_usdc();
     let (whole, places) = text.split_once('.').unwrap_or((&text, ""));

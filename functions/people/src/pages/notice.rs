@@ -1,11 +1,11 @@
-//! What just happened, told at the top of the page that a form leads to.
+//! The notice at the top of a page after a form was handled.
 //!
-//! A notice travels as a code in the address, so that a reload changes nothing and nobody's text is shown.
+//! A notice is a code in the URL, so a reload repeats nothing, and no text from the URL is shown.
 
 use crate::redirect::see_other;
 use axum::response::Response;
 
-/// On to a page, where it is told what was done.
+/// Redirects to a page that shows the notice.
 pub(super) fn done(path: &str, notice: Notice) -> Response {
     let sign = if path.contains('?') { '&' } else { '?' };
     see_other(&format!("{path}{sign}notice={}", notice.code()))
@@ -23,7 +23,7 @@ macro_rules! notices {
         impl Notice {
             const ALL: &[Self] = &[$(Self::$notice,)*];
 
-            /// What the address carries.
+            /// The code in the URL.
             pub(crate) const fn code(self) -> &'static str {
                 match self {
                     $(Self::$notice => $code,)*
@@ -62,7 +62,7 @@ impl Notice {
         Self::ALL.iter().copied().find(|notice| notice.code() == code)
     }
 
-    /// Whether it tells a failure.
+    /// Whether it reports a failure.
     pub(super) const fn is_bad(self) -> bool {
         matches!(self, Self::SignInFailed | Self::SignInStale)
     }

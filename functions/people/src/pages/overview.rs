@@ -30,7 +30,7 @@ use purser_api::Reply;
 use purser_domain::{AgentName, AgentStatus, Amount, Catalog, DecisionResult, Result, RuleKind};
 use std::sync::Arc;
 
-/// What a person sees first.
+/// The content of the first page.
 #[derive(Debug)]
 pub(crate) struct Overview<'a> {
     pub(crate) waiting: Waiting,
@@ -40,7 +40,7 @@ pub(crate) struct Overview<'a> {
     pub(crate) catalog: &'a Catalog,
 }
 
-/// What an agent has spent.
+/// An agent's spend.
 #[derive(Debug)]
 pub(crate) struct AgentSpend {
     pub(crate) agent: Owned,
@@ -188,7 +188,7 @@ fn agent_card(spend: &AgentSpend, catalog: &Catalog) -> Markup {
     let total = total.fold(Amount::ZERO, |total, spent| total.plus(spent).unwrap_or(Amount::MAX));
     let enabled: Vec<&GovernedService> = spend.services.iter().filter(|service| service.record.enabled).collect();
     let cap_of = |service: &GovernedService| service.record.policy.max_per_day;
-    // What was spent on and what has a limit; of the rest there is nothing to draw.
+    // Only services with spend or with a limit get a bar.
     let (mut shown, rest): (Vec<&GovernedService>, Vec<&GovernedService>) = spend
         .services
         .iter()

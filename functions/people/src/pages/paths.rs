@@ -1,4 +1,4 @@
-//! Where pages are, and what a block explorer shows.
+//! Paths of the pages, and URLs of the block explorer.
 
 use purser_domain::{Address, AgentId, Network, SettlementId, TxHash};
 

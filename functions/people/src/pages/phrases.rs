@@ -1,4 +1,4 @@
-//! Decisions in words: why a payment was refused, what each check compares, and what a rule says.
+//! Decisions as sentences: why a payment was refused, what each check compares, and what a rule says.
 
 use super::datetime::length;
 use super::labels;
@@ -76,7 +76,7 @@ fn blocked(refusal: &LoggedRefusal) -> Markup {
     }
 }
 
-/// What a check makes sure of.
+/// What a check verifies.
 const fn check_name(name: CheckName) -> &'static str {
     match name {
         CheckName::ServiceEnabled => "Service is enabled",

@@ -23,7 +23,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct ReceiptPage<'a> {
     pub(crate) settlement: Settlement,
-    /// What was paid for.
+    /// The call that was paid for.
     pub(crate) call: Option<CallDescription>,
     pub(crate) agent: Owned,
     pub(crate) catalog: &'a Catalog,

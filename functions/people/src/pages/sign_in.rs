@@ -1,8 +1,8 @@
 //! Signing in and out.
 //!
-//! A person signs in where their account is: the authorization code flow with PKCE (RFC 6749 §4.1, RFC 7636, OpenID
-//! Connect Core §3.1). What comes of it is an ID token, which the session's cookie keeps. The way in leads to our own
-//! pages only.
+//! A person signs in at the issuer: the authorization code flow with PKCE (RFC 6749 §4.1, RFC 7636, OpenID Connect Core
+//! §3.1). The result is an ID token, which is kept in the session's cookie. After sign-in, only our own pages are
+//! redirected to.
 
 use super::layout::{card, document, head, note};
 use super::notice::Notice;
@@ -28,7 +28,7 @@ const CALLBACK: &str = "/dashboard/callback";
 /// How long a person may take at the issuer.
 const MAX_AGE: Duration = Duration::from_secs_u32(600);
 
-/// The way in and out.
+/// The routes of sign-in and sign-out.
 pub(super) fn routes() -> Router<Arc<Dashboard>> {
     Router::new()
         .route(SIGN_IN, get(ask))
@@ -37,7 +37,7 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
         .route("/dashboard/sign-out", post(sign_out))
 }
 
-/// The page that asks to sign in, which leads on to `next`.
+/// The URL of the sign-in page, which leads on to `next`.
 fn sign_in_address(next: &Destination, notice: Notice) -> String {
     address(
         SIGN_IN,
@@ -59,13 +59,13 @@ fn with_cookies<const N: usize>(mut response: Response, cookies: [HeaderValue; N
 async fn ask(uri: Uri) -> Response {
     let mut query = Query::of(&uri);
     let next = Destination::parse(&query.text("next").unwrap_or_default());
-    // An issuer that signed somebody out hands back the `state` that it was given.
+    // After sign-out, an issuer returns the `state` that it was given.
     let notice = query.text("notice").or_else(|| query.text("state"));
     let notice = notice.and_then(|code| Notice::from_code(&code));
     sign_in_page(&address(START, [("next", next.as_parameter())]), notice).into_response()
 }
 
-/// `GET /dashboard/sign-in/start`: on to the issuer.
+/// `GET /dashboard/sign-in/start`: redirects to the issuer.
 async fn start(State(dashboard): State<Arc<Dashboard>>, parts: Parts) -> Result<Response, Failure> {
     let origin = origin_of(&dashboard, &parts)?;
     let next = Query::of(&parts.uri).text("next").unwrap_or_default();
@@ -80,7 +80,7 @@ async fn start(State(dashboard): State<Arc<Dashboard>>, parts: Parts) -> Result<
     Ok(with_cookies(see_other(question.as_str()), [cookie]))
 }
 
-/// `GET /dashboard/callback`: the issuer's answer becomes the session, or a notice why it does not.
+/// `GET /dashboard/callback`: turns the issuer's answer into a session, or a notice of why it failed.
 async fn callback(State(dashboard): State<Arc<Dashboard>>, parts: Parts) -> Result<Response, Failure> {
     let origin = origin_of(&dashboard, &parts)?;
     let pending = Cookie::PendingSignIn.of(&parts.headers, &origin);
@@ -98,7 +98,7 @@ async fn callback(State(dashboard): State<Arc<Dashboard>>, parts: Parts) -> Resu
     let Some(pending) = pending.as_ref().filter(|pending| pending.is_answered_by(&state)) else {
         return Ok(back(Notice::SignInStale));
     };
-    // The issuer said no, or the person did (RFC 6749 §4.1.2.1).
+    // The issuer or the person refused (RFC 6749 §4.1.2.1).
     let Some(code) = code else {
         return Ok(back(Notice::SignInFailed));
     };
@@ -109,8 +109,8 @@ async fn callback(State(dashboard): State<Arc<Dashboard>>, parts: Parts) -> Resu
     }
 }
 
-/// The session's cookie for a code; 401 `invalid_session` where the code, or the token that it becomes, is not this
-/// sign-in's.
+/// The session's cookie for a code; 401 `invalid_session` where the code, or the token it is exchanged for, is not of
+/// this sign-in.
 async fn session(dashboard: &Dashboard, origin: &Origin, pending: &PendingSignIn, code: &str) -> Result<HeaderValue> {
     let redirect_uri = format!("{origin}{CALLBACK}");
     let code = AuthorizationCode {
@@ -129,11 +129,12 @@ async fn session(dashboard: &Dashboard, origin: &Origin, pending: &PendingSignIn
 
 /// `POST /dashboard/sign-out`: ends our session, then the issuer's.
 ///
-/// The issuer is another site, where `form-action 'self'` lets no form lead, by redirection neither; so the answer is a
-/// page that goes on by itself. The form needs a session like every other; without one there is nothing to end.
+/// The issuer is another site, and `form-action 'self'` allows no form to lead there, not even by redirection; so the
+/// answer is a page that redirects by itself. The form needs a session like every other; without one there is nothing
+/// to end.
 async fn sign_out(State(dashboard): State<Arc<Dashboard>>, parts: Parts, _: VerifiedForm) -> Result<Response, Failure> {
     let origin = origin_of(&dashboard, &parts)?;
-    // Our own session ends, whether or not the issuer can be asked about its.
+    // Our own session ends, whether or not the issuer's metadata can be read.
     let metadata = dashboard.sessions.oidc_metadata(dashboard.now()).await.ok();
     let answer = match metadata
         .as_ref()
@@ -147,8 +148,8 @@ async fn sign_out(State(dashboard): State<Arc<Dashboard>>, parts: Parts, _: Veri
     Ok(with_cookies(answer, [Cookie::Session.clear(&origin)?]))
 }
 
-/// Where the issuer's own session ends, and where it leads back to (OpenID Connect RP-Initiated Logout 1.0 §2). Cognito
-/// calls the last parameter `logout_uri`; whoever does not know one of the two ignores it.
+/// The URL that ends the issuer's session, with where to return (OpenID Connect RP-Initiated Logout 1.0 §2). Cognito
+/// calls the last parameter `logout_uri`; each issuer ignores the one it does not know.
 fn logout_url(endpoint: &Url, client_id: &str, origin: &Origin) -> Url {
     let back = format!("{origin}{SIGN_IN}");
     let mut url = endpoint.clone();
@@ -160,8 +161,8 @@ fn logout_url(endpoint: &Url, client_id: &str, origin: &Origin) -> Url {
     url
 }
 
-/// The page of people who have not signed in: one button. `start` is where it leads: the way to the issuer, which
-/// remembers where the person wanted to go.
+/// The page for people without a session: one button. `start` is its URL: the redirect to the issuer, which remembers
+/// the requested page.
 pub(crate) fn sign_in_page(start: &str, notice: Option<Notice>) -> Markup {
     document(
         "Sign in",
@@ -176,8 +177,8 @@ pub(crate) fn sign_in_page(start: &str, notice: Option<Notice>) -> Markup {
     )
 }
 
-/// The page that leads on to the issuer, so that its session ends with ours. It needs no script, and no form: those
-/// never lead to another site.
+/// The page that redirects to the issuer, so that its session ends with ours. It needs no script, and no form: forms
+/// can't lead to another site.
 pub(crate) fn leaving_page(next: &str) -> Markup {
     html! {
         (DOCTYPE)

@@ -1,8 +1,8 @@
-//! The two cookies: the session, and a sign-in that is under way.
+//! The two cookies: the session, and a pending sign-in.
 //!
-//! Both are for the pages alone: no script reads them, no other site's form carries them (`SameSite=Lax`), and over
-//! HTTPS no plain request does. Under HTTPS their names begin with `__Secure-`, so that a browser takes them from nobody
-//! who speaks plain HTTP in our name (RFC 6265bis §4.1.3.1).
+//! Both are for the pages alone: no script reads them, no other site's form carries them (`SameSite=Lax`), and with
+//! HTTPS no plain request does. With HTTPS their names begin with `__Secure-`, so that a browser does not accept them
+//! from anybody who speaks plain HTTP in our name (RFC 6265bis §4.1.3.1).
 
 use super::origin::Origin;
 use axum::http::{HeaderMap, HeaderValue, header};
@@ -11,14 +11,14 @@ use purser_domain::{Duration, Error, Result};
 /// A cookie of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cookie {
-    /// The ID token of whoever is signed in.
+    /// The ID token of the person who is signed in.
     Session,
-    /// What a sign-in has to come back with.
+    /// The pending sign-in.
     PendingSignIn,
 }
 
-/// Browsers keep a cookie of 4,096 bytes, name and attributes included, and drop a longer one without a word
-/// (RFC 6265 §6.1). Name and attributes take some 120.
+/// Browsers keep a cookie of 4,096 bytes, name and attributes included, and silently drop a longer one (RFC 6265 §6.1).
+/// Name and attributes take some 120.
 const LONGEST_VALUE: usize = 3_900;
 
 impl Cookie {
@@ -31,7 +31,7 @@ impl Cookie {
         }
     }
 
-    /// The `Set-Cookie` that keeps a value of letters, digits, `-`, `_` and `.` for a time.
+    /// The `Set-Cookie` that sets a value of letters, digits, `-`, `_` and `.` for a duration.
     pub(crate) fn set(self, origin: &Origin, value: &str, age: Duration) -> Result<HeaderValue> {
         let is_plain = value
             .bytes()
@@ -46,12 +46,12 @@ impl Cookie {
         HeaderValue::from_str(&text).map_err(|error| Error::internal("setting a cookie", error))
     }
 
-    /// The `Set-Cookie` that ends it.
+    /// The `Set-Cookie` that deletes it.
     pub(crate) fn clear(self, origin: &Origin) -> Result<HeaderValue> {
         self.set(origin, "", Duration::from_secs_u32(0))
     }
 
-    /// Its value in a request; `None`, too, where it is there twice: one of the two was planted.
+    /// Its value in a request; also `None` where it is there twice: one of the two was planted.
     pub(crate) fn of(self, headers: &HeaderMap, origin: &Origin) -> Option<String> {
         let name = self.name(origin.is_secure());
         let lines = headers

@@ -1,4 +1,4 @@
-//! Where a person goes after signing in: the page they asked for, and never another site.
+//! The page to open after sign-in: the one that was requested, never another site.
 
 use purser_domain::Url;
 
@@ -6,7 +6,7 @@ use purser_domain::Url;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Destination(String);
 
-/// Longer than any address that our pages make.
+/// Longer than any URL of our pages.
 const LONGEST: usize = 512;
 
 impl Destination {
@@ -15,10 +15,10 @@ impl Destination {
         Self("/dashboard".to_owned())
     }
 
-    /// Reads the address of a page; the overview for everything that is none of our pages.
+    /// Reads the path of a page; the overview for everything that is none of our pages.
     ///
-    /// The text goes through the same reader that browsers have, so that nothing is taken for a path here and for
-    /// another host there (`//evil.example`, `/\evil.example`).
+    /// The text is parsed as browsers parse it, so that nothing is a path here and another host there
+    /// (`//evil.example`, `/\evil.example`).
     pub(crate) fn parse(text: &str) -> Self {
         Self::page(text).unwrap_or_else(Self::overview)
     }
@@ -31,7 +31,7 @@ impl Destination {
         let here = Url::parse("https://purser.invalid/").ok()?;
         let url = here.join(text).ok().filter(|url| url.origin() == here.origin())?;
         let is_page = url.path() == "/dashboard" || url.path().starts_with("/dashboard/");
-        // The way in and out leads nowhere by itself.
+        // The sign-in and sign-out pages are no destination.
         let is_way = ["/dashboard/sign-", "/dashboard/callback"]
             .iter()
             .any(|way| url.path().starts_with(way));
@@ -39,7 +39,7 @@ impl Destination {
         (is_page && !is_way).then(|| Self(format!("{}{query}", url.path())))
     }
 
-    /// What an address carries as `next`: nothing for the overview, which is where everybody comes to without it.
+    /// The value of the `next` parameter: none for the overview, which is the default.
     pub(crate) fn as_parameter(&self) -> Option<String> {
         (*self != Self::overview()).then(|| self.0.clone())
     }

@@ -1,5 +1,4 @@
-//! The token that ties a form to the session that it was made for: with `SameSite` and the request's own origin, the third
-//! guard against forms that other sites post.
+//! The token that binds a form to its session: with `SameSite` and the `Origin` header, the third guard against CSRF.
 
 use crate::digest::digest;
 use maud::{Markup, html};
@@ -14,12 +13,12 @@ impl FormToken {
     /// The field's name.
     pub(crate) const FIELD: &str = "form_token";
 
-    /// The token of a session: a hash that tells nothing of the session's own token.
+    /// The token of a session: a hash that does not reveal the session's own token.
     pub(crate) fn of(session: &str) -> Self {
         Self(digest(&[b"purser/dashboard/form/v1\0", session.as_bytes()]))
     }
 
-    /// Whether the body of a form carries this token, once; compared in constant time.
+    /// Whether the body of a form contains this token, exactly once; compared in constant time.
     pub(crate) fn is_in(&self, body: &[u8]) -> bool {
         let fields = form_urlencoded::parse(body);
         let mut tokens = fields.filter(|(name, _)| name == Self::FIELD).map(|(_, value)| value);

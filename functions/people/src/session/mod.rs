@@ -1,10 +1,10 @@
-//! Who is signed in: the session of a page, and what a form has to show to act in it.
+//! Who is signed in: the session of a page, and what a form must carry to act in it.
 //!
-//! The session is an ID token in a cookie: there is no session table, and the session ends when the token does. How it
-//! comes to be is `pages/sign_in.rs`.
+//! The session is an ID token in a cookie: there is no session table, and the session ends when the token expires. It
+//! is created in `pages/sign_in.rs`.
 //!
-//! Always true: a page is shown to a verified token alone; a form does something only when it comes from our own origin,
-//! with the session's cookie, and with the token that this session's pages put into their forms.
+//! Always true: a page needs a verified token; a form is handled only if it comes from our own origin, with the
+//! session's cookie, and with the form token of this session.
 
 mod cookie;
 mod destination;
@@ -31,10 +31,10 @@ use purser_api::{Failure, Person, same_origin};
 use purser_domain::{Error, ErrorKind, Result};
 use std::sync::Arc;
 
-/// The page that asks to sign in.
+/// The sign-in page.
 pub(crate) const SIGN_IN: &str = "/dashboard/sign-in";
 
-/// Somebody who is signed in, looking at a page. Others are sent to sign in first.
+/// The session of a page. Without one, the person is redirected to sign in.
 pub(crate) struct PageSession {
     /// Who it is.
     pub(crate) person: Person,
@@ -43,7 +43,7 @@ pub(crate) struct PageSession {
 }
 
 impl PageSession {
-    /// The session behind a request; 401 `invalid_session` where there is none.
+    /// The session of a request; 401 `invalid_session` where there is none.
     async fn of(headers: &HeaderMap, origin: &Origin, dashboard: &Dashboard) -> Result<Self> {
         let id_token = Cookie::Session.of(headers, origin).ok_or(ErrorKind::InvalidSession)?;
         let person = dashboard.person(&id_token).await?;
@@ -51,7 +51,7 @@ impl PageSession {
         Ok(Self { person, token })
     }
 
-    /// What to call them.
+    /// The person's display name.
     pub(crate) fn name(&self) -> &str {
         self.person.name.as_deref().unwrap_or(&self.person.sub)
     }
@@ -67,7 +67,7 @@ impl FromRequestParts<Arc<Dashboard>> for PageSession {
     }
 }
 
-/// A script that watches for what waits. It is told 401 where a page would be sent to sign in.
+/// The session of a polling script. Without one it gets 401, where a page would be redirected to sign in.
 pub(crate) struct PollSession(pub(crate) PageSession);
 
 impl FromRequestParts<Arc<Dashboard>> for PollSession {
@@ -79,7 +79,7 @@ impl FromRequestParts<Arc<Dashboard>> for PollSession {
     }
 }
 
-/// A form that was sent by one of our own pages, made for this very session.
+/// A form that was sent by one of our own pages, rendered for this session.
 pub(crate) struct VerifiedForm {
     /// Who sent it.
     pub(crate) session: PageSession,
@@ -87,7 +87,7 @@ pub(crate) struct VerifiedForm {
 }
 
 impl VerifiedForm {
-    /// What was typed, as it was sent.
+    /// The form's body as sent.
     pub(crate) fn body(&self) -> &[u8] {
         &self.body
     }
@@ -113,7 +113,7 @@ impl FromRequest<Arc<Dashboard>> for VerifiedForm {
     }
 }
 
-/// The origin that a request came to.
+/// The origin of a request.
 pub(crate) fn origin_of(dashboard: &Dashboard, parts: &Parts) -> Result<Origin> {
     Origin::of(dashboard.dashboard_url.as_deref(), &parts.extensions)
 }
@@ -122,8 +122,8 @@ fn failed(error: Error) -> Response {
     Failure::from(error).into_response()
 }
 
-/// Sends somebody without a session to sign in, and back to where they were. What was typed into a form is lost then, but
-/// never sent by somebody else.
+/// Redirects a person without a session to sign in, and then back to the page. A typed form is lost then, but is never
+/// sent by another person.
 fn to_sign_in(error: Error, method: &Method, uri: &Uri) -> Response {
     if !matches!(error.kind(), ErrorKind::InvalidSession) {
         return failed(error);

@@ -1,16 +1,15 @@
-//! Where the pages are, as browsers know it: the one origin that forms may come from and that sign-ins lead back to.
+//! The pages' origin as browsers know it: the only one that forms may come from and that sign-ins return to.
 
 use axum::http::Extensions;
 use purser_domain::{Error, Result, Url};
 use std::fmt;
 
-/// `https://purser.example` or `http://127.0.0.1:3000`: what a browser sends as `Origin`, to the letter.
+/// `https://purser.example` or `http://127.0.0.1:3000`: exactly what a browser sends as `Origin`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Origin(String);
 
 impl Origin {
-    /// The origin that a request came to: the configured one, else the gateway's own name, which is only ever served
-    /// over TLS.
+    /// The origin of a request: the configured one, else the gateway's own name, which is only served over TLS.
     pub(crate) fn of(configured: Option<&str>, extensions: &Extensions) -> Result<Self> {
         if let Some(origin) = configured {
             return Ok(Self(origin.to_owned()));
@@ -24,7 +23,7 @@ impl Origin {
         origin.ok_or_else(|| Error::internal("finding the address of the pages", "the gateway tells no name"))
     }
 
-    /// Whether cookies can be kept from ever going over a line that others can read.
+    /// Whether it is HTTPS, so that cookies can be `Secure`.
     pub(crate) fn is_secure(&self) -> bool {
         self.0.starts_with("https://")
     }

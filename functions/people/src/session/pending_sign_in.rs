@@ -1,8 +1,8 @@
-//! A sign-in that is under way: what is asked of the issuer, and what its answer has to show.
+//! A pending sign-in: what is sent to the issuer, and what its answer must match.
 //!
-//! The answer is tied to the browser by `state` (RFC 6749 §10.12), to the token by `nonce` (OpenID Connect Core §3.1.2.1)
-//! and to us by PKCE (RFC 7636). All three lie in one short-lived cookie, so that no table remembers people who never
-//! came back.
+//! The answer is bound to the browser by `state` (RFC 6749 §10.12), to the token by `nonce` (OpenID Connect Core
+//! §3.1.2.1) and to us by PKCE (RFC 7636). All three are in one short-lived cookie, so no table keeps sign-ins that
+//! were never finished.
 
 use super::destination::Destination;
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
@@ -11,7 +11,7 @@ use purser_domain::{Result, Url};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-/// What the cookie keeps.
+/// The content of the cookie.
 pub(crate) struct PendingSignIn {
     state: String,
     nonce: String,
@@ -30,7 +30,7 @@ impl PendingSignIn {
         })
     }
 
-    /// The value of the cookie.
+    /// The cookie's value.
     pub(crate) fn to_cookie(&self) -> String {
         let Self {
             state,
@@ -56,7 +56,7 @@ impl PendingSignIn {
         })
     }
 
-    /// Where the person goes to say who they are.
+    /// The authorization URL at the issuer.
     pub(crate) fn question(&self, endpoint: &Url, client_id: &str, redirect_uri: &str) -> Url {
         let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(&self.verifier));
         let mut url = endpoint.clone();
@@ -72,17 +72,17 @@ impl PendingSignIn {
         url
     }
 
-    /// Whether this is the answer to this browser's question.
+    /// Whether the answer's `state` is this browser's.
     pub(crate) fn is_answered_by(&self, state: &str) -> bool {
         self.state.as_bytes().ct_eq(state.as_bytes()).into()
     }
 
-    /// Whether the token was made for this sign-in.
+    /// Whether the token's `nonce` is this sign-in's.
     pub(crate) fn is_meant_by(&self, nonce: Option<&str>) -> bool {
         nonce.is_some_and(|nonce| self.nonce.as_bytes().ct_eq(nonce.as_bytes()).into())
     }
 
-    /// What shows the issuer that the code is ours.
+    /// The PKCE code verifier.
     pub(crate) fn verifier(&self) -> &str {
         &self.verifier
     }
@@ -112,7 +112,7 @@ mod tests {
         ] {
             assert!(PendingSignIn::from_cookie(text).is_none(), "{text}");
         }
-        // Whoever plants a cookie leads nobody away.
+        // A planted cookie can't redirect to another site.
         let (secrets, _) = cookie.rsplit_once('.').unwrap();
         let planted = format!("{secrets}.{}", BASE64_URL_SAFE_NO_PAD.encode("https://evil.example"));
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Agents, made and edited while the database loses and holds up what it is sent.
+//! Agents, created and edited while the database loses or delays requests.
 
 use crate::support::World;
 use purser_domain::{AgentId, AgentStatus};
@@ -21,7 +21,7 @@ async fn a_balance_that_can_not_be_asked_for_is_told_as_unknown() {
 async fn an_agent_whose_creation_breaks_off_never_was() {
     let world = World::start().await;
     world.proxy.stall(2);
-    // Both services are on their way, the agent is not.
+    // Both services have been sent, the agent has not.
     tokio::select! {
         answer = world.call(OWNER, "POST", "/agents", None, Some(json!({"name": "buyer"}))) => panic!("{answer:?}"),
         () = world.proxy.stalled(2) => {}

@@ -1,4 +1,4 @@
-//! What holds for every page, whatever it shows: each page that a test's browser is sent is held to it.
+//! What holds for every page: checked on each page that a test's browser receives.
 
 use crate::support::World;
 use purser_testkit::authorize::Answer as Told;
@@ -36,7 +36,7 @@ pub(crate) fn hold(html: &str, path: &str) {
         assert!(head.contains(method), "{path}: {head}");
     }
 
-    // Every id is there once, and what points to one finds it.
+    // Every id is unique, and every reference has its target.
     let values = |begin: &str| -> Vec<String> {
         let parts = html.split(begin).skip(1);
         parts.map(|part| part.split('"').next().unwrap().to_owned()).collect()

@@ -1,7 +1,7 @@
-//! The group's API and pages over HTTP: a database in the process, and sessions of an issuer of the tests' own.
+//! The group's API and pages over HTTP: an in-process database, and sessions signed by a test issuer.
 //!
 //! What the API does is tested for all functions together: `tests/it/people`, `access.rs` and `isolation.rs` beside it.
-//! Here is what takes a database that stops in between, and what pages show and their forms do.
+//! Here are the tests that need a database that stops half-way, and those of the pages and their forms.
 
 #![expect(
     clippy::arithmetic_side_effects,

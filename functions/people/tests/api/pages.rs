@@ -1,4 +1,4 @@
-//! The pages: who sees them, what they are sent with, and what their forms do.
+//! The pages: who may see them, their headers, and what their forms do.
 
 use crate::support::World;
 use crate::support::browser::Browser;
@@ -160,7 +160,7 @@ async fn a_key_is_shown_on_one_page_and_a_reload_makes_no_other() {
         )
         .await;
     rotated.is(200, "Copy it now");
-    // A revocation names no version, so that it can't come too late.
+    // A revocation sends no version, so it can't be too late.
     let revoked = owner.post(&page, &format!("{keys}/{key}/revoke"), &[]).await;
     assert_eq!(revoked.leads(), format!("{page}?notice=key_revoked"));
     let listed = world.get(OWNER, &format!("/agents/{agent}/keys")).await.ok();
@@ -470,7 +470,7 @@ async fn what_waits_is_told_page_by_page_and_by_agent() {
     assert_eq!(all.len(), 40, "each is there once");
     assert_eq!(link(&second.1, "More that waits"), None);
     assert_eq!(link(&second.1, "First").unwrap(), "/dashboard/approvals");
-    // The script asks for the same part.
+    // The script polls the same part.
     let live = second
         .1
         .split("data-live=\"")
@@ -481,7 +481,7 @@ async fn what_waits_is_told_page_by_page_and_by_agent() {
         .unwrap();
     assert_eq!(ids(&owner.get(live).await.html), second.0);
 
-    // Decided on the second page, on the second page still.
+    // Decided on the second page, the person stays on the second page.
     let approval = &second.0[0];
     let action = format!("/dashboard/agents/{}/approvals/{approval}/approve", agents[0]);
     let action = [

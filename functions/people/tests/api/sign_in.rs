@@ -1,4 +1,4 @@
-//! The way in and out: only whoever asked comes in, and comes to our own pages.
+//! Sign-in and sign-out: only the browser that started a sign-in finishes it, and it ends at our pages.
 
 use crate::support::World;
 use crate::support::browser::{Browser, ORIGIN};
@@ -6,7 +6,7 @@ use axum::http::Method;
 use purser_domain::Url;
 use std::collections::BTreeMap;
 
-/// What the issuer was asked, by name.
+/// The parameters sent to the issuer, by name.
 async fn asked(browser: &mut Browser<'_>, next: &str) -> BTreeMap<String, String> {
     let start = format!("/dashboard/sign-in/start?next={next}");
     let seen = browser.get(&start).await;
@@ -15,7 +15,7 @@ async fn asked(browser: &mut Browser<'_>, next: &str) -> BTreeMap<String, String
     url.query_pairs().into_owned().collect()
 }
 
-/// The issuer's answer for `who`, to that question.
+/// The issuer's answer for `who`, to these parameters.
 fn answer(who: &str, asked: &BTreeMap<String, String>) -> String {
     let (state, nonce, challenge) = (&asked["state"], &asked["nonce"], &asked["code_challenge"]);
     format!("/dashboard/callback?code={who}.{nonce}.{challenge}&state={state}")
@@ -61,7 +61,7 @@ async fn an_answer_that_this_browser_did_not_ask_for_signs_nobody_in() {
     let mut attacker = world.stranger();
     let theirs = asked(&mut attacker, "").await;
 
-    // The attacker's whole answer, in a browser that asked nothing, and in one that asked something else.
+    // The attacker's whole answer, in a browser without a pending sign-in, and in one with another.
     let mut victim = world.stranger();
     assert_eq!(
         victim.get(&answer("eve", &theirs)).await.leads(),
@@ -73,7 +73,7 @@ async fn an_answer_that_this_browser_did_not_ask_for_signs_nobody_in() {
         "/dashboard/sign-in?notice=sign_in_stale"
     );
 
-    // The attacker's code under the victim's state: neither the verifier nor the nonce fits.
+    // The attacker's code with the victim's state: neither the verifier nor the nonce matches.
     let ours = if victim.cookies.is_empty() {
         asked(&mut victim, "").await
     } else {
@@ -144,7 +144,7 @@ async fn a_cookie_that_is_no_session_is_none() {
     let twice = format!("{token}; purser-session={token}");
     browser.cookies.insert("purser-session".to_owned(), twice);
     assert_eq!(browser.get("/dashboard").await.leads(), "/dashboard/sign-in");
-    // Over plain HTTP the name is the plain one, and a session in the header opens no page.
+    // Over plain HTTP the cookie has the plain name, and a session in the header opens no page.
     let bearer = format!("Bearer {token}");
     let seen = world
         .stranger()
@@ -187,7 +187,7 @@ async fn a_form_from_elsewhere_does_nothing() {
     }
     let seen = ann.send(Method::POST, &freeze, &ours, with(&token)).await;
     assert_eq!(seen.leads(), format!("{page}?notice=agent_frozen"));
-    // Without a session there is nothing to check a token by.
+    // Without a session there is nothing to check a form token against.
     assert_eq!(
         world
             .stranger()

@@ -27,7 +27,7 @@ async fn main() -> ExitCode {
 async fn run() -> Result<(), Failed> {
     let env = purser_api::Env::process();
     let stack = StackFile::read(&stack_folder(&env)).map_err(|error| format!("{error}; is `make run` running?"))?;
-    // The same tables and chain may be behind another gateway too: `sam local`'s.
+    // The same tables and chain may also be behind another gateway: `sam local`'s.
     let base = env.get("BASE_URL").unwrap_or(&stack.base_url);
     let provider = &stack.provider_url;
     let http = Client::new();
@@ -133,7 +133,7 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value[name].as_str().unwrap_or_default()
 }
 
-/// The request with a key of its own under that name.
+/// The request with a fresh UUID under that name.
 fn with(request: &Value, name: &str) -> Result<Value, Failed> {
     let mut request = request.clone();
     let random: [u8; 16] = purser_api::random()?;
@@ -146,7 +146,7 @@ fn decode(header: &str) -> Result<Vec<u8>, Failed> {
     Ok(base64::engine::general_purpose::STANDARD.decode(header)?)
 }
 
-/// The JSON of a success; anything else ends the demo with what was answered.
+/// The JSON of a successful answer; any other answer ends the demo with an error.
 async fn answer(request: RequestBuilder) -> Result<Value, Failed> {
     let response = request.send().await?;
     let status = response.status();

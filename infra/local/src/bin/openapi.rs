@@ -1,4 +1,4 @@
-//! `make openapi`: the description of the API, from the code of all groups, on standard output.
+//! `make openapi`: prints the OpenAPI document, generated from the code of all groups.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,

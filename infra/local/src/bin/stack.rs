@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// The port that agents call; the others are where people expect to find them.
+/// The port that agents call; the other ports are the usual ones of their services.
 const GATEWAY: u16 = 3000;
 const PORTS: Ports = Ports {
     rpc: 8545,
@@ -26,10 +26,10 @@ async fn main() -> ExitCode {
     let throttle = env.number("THROTTLE_PER_MINUTE", 1_200, 1..=1_000_000);
     let bridge = bridge(&mut env);
     let folder = stack_folder(&env);
-    // The functions are judges of what it says; SAM gives it to those in containers.
+    // The functions validate its value; SAM passes it to those in containers.
     let accept_provider_ok = env.get("ACCEPT_PROVIDER_OK").map(str::to_owned);
     let environment = accept_provider_ok.map(|value| ("ACCEPT_PROVIDER_OK".to_owned(), value));
-    // Scripts that start a stack of their own take whatever ports are free, and read them in its files.
+    // Scripts that start a stack of their own use any free ports, and read them from its files.
     let (gateway_port, ports) = match env.get("PORTS") {
         Some("free") => (0, Ports::default()),
         _ => (GATEWAY, PORTS),
@@ -62,7 +62,7 @@ async fn main() -> ExitCode {
     tokio::spawn(every_minute("reconcile.failed", async move || {
         reconcile.run(MINUTE).await.map(|_| ())
     }));
-    // SIGTERM ends the process like any other; the children notice by themselves.
+    // SIGTERM ends the process without cleanup; the children notice it by themselves.
     let _ = tokio::signal::ctrl_c().await;
     StackFile::remove(&folder);
     FunctionsFile::remove(&folder);
@@ -70,8 +70,8 @@ async fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// `BIND`: an address of this machine at which containers reach the stack. Loopback, which a container has for itself, and
-/// an address that stands for all of them, which would open the stack to the network, are refused.
+/// `BIND`: an address of this machine at which containers reach the stack. Refused are loopback, since a container's
+/// loopback is its own, and the unspecified address, which would open the stack to the network.
 fn bridge(env: &mut purser_api::Env) -> Option<IpAddr> {
     let address = env.get("BIND")?.parse().ok();
     let address = address.filter(|address: &IpAddr| !address.is_loopback() && !address.is_unspecified());
@@ -83,7 +83,7 @@ fn bridge(env: &mut purser_api::Env) -> Option<IpAddr> {
 
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// What the schedule does in the cloud.
+/// Runs what a schedule runs in the cloud.
 async fn every_minute(failure: &'static str, run: impl AsyncFn() -> purser_domain::Result<()>) {
     loop {
         if let Err(error) = run().await {
@@ -98,7 +98,7 @@ fn fail(error: &dyn std::error::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// What a newcomer needs: where things are, and a first payment that works when pasted.
+/// Printed for a newcomer: the URLs, and a first payment that works when pasted.
 fn welcome(stack: &Stack) -> String {
     let Stack {
         base_url,

@@ -1,8 +1,8 @@
-//! Speaks TLS in front of addresses that don't, for `make bench-cold`: what stands between a function and AWS must not
-//! take longer than the function.
+//! A TLS proxy in front of plain addresses, for `make bench-cold`: what is between a function and AWS must not take
+//! longer than the function.
 //!
-//! `tls CERTIFICATE KEY ADDRESS…`: the certificate and its key in PEM, and addresses as `<host>:<port>`. Writes a line for
-//! each: the address on loopback where TLS is spoken in front of it. Runs until it is ended.
+//! `tls CERTIFICATE KEY ADDRESS…`: the certificate and its key in PEM, and addresses as `<host>:<port>`. Prints a line
+//! for each: the loopback address where TLS is accepted for it. Runs until it is killed.
 
 use std::{env, error::Error, io::Write as _, process::ExitCode, sync::Arc};
 use tokio::io::copy_bidirectional;
@@ -49,7 +49,7 @@ async fn serve() -> Result<()> {
 async fn front(listener: TcpListener, acceptor: TlsAcceptor, address: String) {
     while let Ok((plain, _)) = listener.accept().await {
         let (acceptor, address) = (acceptor.clone(), address.clone());
-        // A connection that fails ends, and tells whoever made it.
+        // A failed connection is closed, which its client notices.
         tokio::spawn(async move {
             let _ = plain.set_nodelay(true);
             let (Ok(mut outside), Ok(mut inside)) = tokio::join!(acceptor.accept(plain), TcpStream::connect(address))

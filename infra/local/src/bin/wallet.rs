@@ -1,13 +1,13 @@
-//! Makes the seed of all wallets on this machine and puts it into the stack's secret, with its public half beside it:
+//! Creates the seed of all wallets on this machine and puts it into the stack's secret, with its extended public key:
 //!
 //! ```text
 //! wallet --stack <name> --backup <file>     a new seed; the file is written first, and is the only copy outside AWS
 //! wallet --stack <name> --restore <file>    the seed of such a file, for a stack that is made anew
 //! ```
 //!
-//! The seed is never shown, is no argument of any program, and goes nowhere but into the file and into the standard input
-//! of the `aws` command, which finds account and region as it always does. A secret that has a value is left alone: another
-//! seed would abandon every wallet that was derived from it.
+//! The seed is never printed and never a program's argument. It goes only into the file and into the standard input of
+//! the `aws` command, which finds account and region as usual. A secret that has a value is not changed: another seed
+//! would abandon every wallet that was derived from the first.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -27,9 +27,9 @@ type Failed = Box<dyn std::error::Error>;
 
 /// Where the seed comes from.
 enum Source {
-    /// Entropy; the copy is written here.
+    /// Generated from entropy; the copy is written here.
     New { backup: PathBuf },
-    /// The copy of an earlier one.
+    /// Read from an earlier copy.
     Copy(PathBuf),
 }
 
@@ -72,7 +72,7 @@ fn run(stack: &str, source: &Source) -> Result<(), Failed> {
         Source::New { backup } => {
             let random: Zeroizing<[u8; 64]> = Zeroizing::new(purser_api::random()?);
             let text = Zeroizing::new(alloy::hex::encode(random.as_slice()));
-            // Before anything depends on it.
+            // Before anything depends on the seed.
             write_copy(backup, &text)?;
             text
         }
@@ -82,7 +82,7 @@ fn run(stack: &str, source: &Source) -> Result<(), Failed> {
         }
     };
     let seed = WalletSeed::from_hex(&text)?;
-    // Should the second one fail, the secret of the first says that nothing is there yet, and all is done again.
+    // If the second write fails, the first secret still has no value, and everything can be run again.
     put(&xpub_arn, &seed.xpub().to_text()?)?;
     put(&seed_arn, &text)?;
     println!("wallet: the seed and its public half are stored");
@@ -93,7 +93,7 @@ fn run(stack: &str, source: &Source) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A file for its owner alone, which must not be there yet.
+/// A file that only its owner can read, and that must not exist yet.
 fn write_copy(path: &Path, text: &str) -> Result<(), Failed> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let written = file.and_then(|mut file| {
@@ -119,7 +119,7 @@ fn put(arn: &str, value: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Runs `aws`, handing it something that nobody else sees, and answers what it prints.
+/// Runs `aws` with this standard input, which nobody else sees, and returns what it prints.
 fn aws(arguments: &[&str], input: Option<&str>) -> Result<Value, Failed> {
     let mut child = Command::new("aws")
         .args(arguments)
@@ -133,7 +133,7 @@ fn aws(arguments: &[&str], input: Option<&str>) -> Result<Value, Failed> {
     }
     let ended = child.wait_with_output()?;
     if !ended.status.success() {
-        // What is wrong it has said itself.
+        // `aws` has printed its own error.
         return Err(format!(
             "`aws {}` failed",
             arguments.iter().take(2).copied().collect::<Vec<_>>().join(" ")
@@ -143,7 +143,7 @@ fn aws(arguments: &[&str], input: Option<&str>) -> Result<Value, Failed> {
     Ok(serde_json::from_slice(&ended.stdout).unwrap_or_default())
 }
 
-/// An output of the one stack that was described.
+/// An output of the described stack.
 fn output(described: &Value, name: &str) -> Result<String, Failed> {
     let outputs = described.pointer("/Stacks/0/Outputs").and_then(Value::as_array);
     let is_named = |output: &&Value| output.get("OutputKey").and_then(Value::as_str) == Some(name);

@@ -1,8 +1,8 @@
-//! `/authorize`: a client's request for a sign-in, the login page, and the code that the client is sent (OpenID Connect
-//! Core 1.0 §3.1.2, RFC 7636 §4.3).
+//! `/authorize`: a client's authorization request, the login page, and the code that is sent to the client (OpenID
+//! Connect Core 1.0 §3.1.2, RFC 7636 §4.3).
 //!
-//! Until client and redirect address are known to be right, nothing is redirected: an error is a page, so that nobody
-//! is sent to where a stranger's link says.
+//! Until client and redirect URI are verified, nothing is redirected: an error is a page, so that no link of a stranger
+//! can redirect a person elsewhere.
 
 use super::parameters::{self, Parameters};
 use super::{CLIENT_ID, DEMO_PASSWORD, DemoUser, Grant, Issuer, Provider, USERS, locked, page, secret};
@@ -12,10 +12,10 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use purser_domain::Duration;
 
-/// How long a code lives: the browser carries it to the client at once.
+/// A code's lifetime: the browser takes it to the client immediately.
 const CODE_LIFE: Duration = Duration::from_secs_u32(60);
 
-/// A sign-in that the client asked for.
+/// A valid authorization request.
 struct SignIn {
     redirect_uri: String,
     state: String,
@@ -23,11 +23,11 @@ struct SignIn {
     challenge: String,
 }
 
-/// Why there is no login page.
+/// Why no login page is shown.
 enum Refusal {
-    /// It is not known who asks: the person is told.
+    /// The client is unknown: the error is shown to the person.
     Unknown(&'static str),
-    /// The client is told, with an error code of RFC 6749 §4.1.2.1 or OpenID Connect Core §3.1.2.6.
+    /// The client gets an error code of RFC 6749 §4.1.2.1 or OpenID Connect Core §3.1.2.6.
     Told {
         redirect_uri: String,
         state: Option<String>,
@@ -88,7 +88,7 @@ impl SignIn {
     }
 }
 
-/// 32 bytes in base64url are 43 letters.
+/// 32 bytes are 43 characters in base64url.
 fn is_hash(text: &str) -> bool {
     text.len() == 43
         && text
@@ -126,7 +126,7 @@ pub(super) async fn ask(State(Issuer(provider)): State<Issuer>, RawQuery(query):
     }
 }
 
-/// `POST /authorize`: the login page's form, sent to the page's own address, which still says what the client asked for.
+/// `POST /authorize`: the login page's form, sent to the page's own URL, which still has the client's parameters.
 pub(super) async fn sign_in(
     State(Issuer(provider)): State<Issuer>,
     RawQuery(query): RawQuery,
@@ -157,7 +157,7 @@ pub(super) async fn sign_in(
         codes.retain(|_, grant| now < grant.expires_at);
         codes.insert(code.clone(), grant);
     }
-    // `iss` tells the client whose answer this is (RFC 9207).
+    // `iss` identifies the issuer of the answer (RFC 9207).
     let parameters = [
         ("code", Some(code.as_str())),
         ("state", Some(&asked.state)),
@@ -166,14 +166,14 @@ pub(super) async fn sign_in(
     back(&asked.redirect_uri, &parameters)
 }
 
-/// Who signs in. Which of the two was wrong is not told.
+/// The person with this e-mail and password; an error does not say which of the two was wrong.
 fn user(email: &str, password: &str) -> Option<&'static DemoUser> {
     USERS
         .into_iter()
         .find(|user| user.email.eq_ignore_ascii_case(email) && password == DEMO_PASSWORD)
 }
 
-/// Sends the browser back to the client. 303, so that the password is not posted there (RFC 9700 §4.12).
+/// Redirects the browser to the client with 303, so that the password is not posted there (RFC 9700 §4.12).
 fn back(redirect_uri: &str, parameters: &[(&str, Option<&str>)]) -> Response {
     let present = parameters.iter().filter_map(|(name, value)| Some((*name, (*value)?)));
     (

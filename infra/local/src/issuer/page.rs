@@ -1,15 +1,15 @@
-//! The HTML that people see: the login page, and a page that says what is wrong. No script runs in them.
+//! The HTML that people see: the login page and the error page. They run no script.
 
 use super::{DEMO_PASSWORD, NO_STORE, USERS};
 use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse as _, Response};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-/// Nothing but the own style sheet is loaded, and nobody frames the page. There is no `form-action`: browsers apply it
-/// to the redirect after the form too, which leads to the client.
+/// Only our own style sheet is loaded, and the page can't be framed. There is no `form-action`: browsers also apply it
+/// to the redirect after the form, which leads to the client.
 const POLICY: &str = "default-src 'none'; style-src 'self'; img-src data:; base-uri 'none'; frame-ancestors 'none'";
 
-/// The dashboard's mark.
+/// The dashboard's logo.
 const MARK: &str = "<svg viewBox=\"0 0 24 24\" aria-hidden=\"true\" focusable=\"false\" fill=\"currentColor\">\
     <path d=\"M8 8V7a4 4 0 0 1 8 0v1\" fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\" stroke-linecap=\"round\"/>\
     <path d=\"M6.6 8h10.8a2 2 0 0 1 1.9 1.5l1.2 5.2A5 5 0 0 1 15.6 21H8.4a5 5 0 0 1-4.9-6.3l1.2-5.2A2 2 0 0 1 6.6 8Z\"/>\
@@ -42,7 +42,7 @@ fn login(status: StatusCode, email: &str, refused: bool) -> Response {
         @if refused {
             p #refused .refused role="alert" { "That e-mail and password don’t go together. Try again." }
         }
-        // Without an action the form goes to the page's own address, and with it what the client asked for.
+        // Without an action the form is sent to the page's own URL, with the client's parameters.
         form method="post" {
             label for="email" { "E-mail" }
             input #email type="email" name="email" value=(email) required autocomplete="username"
@@ -66,7 +66,7 @@ fn login(status: StatusCode, email: &str, refused: bool) -> Response {
     page(status, "Sign in", &content)
 }
 
-/// What to do is up to whoever sent the person here.
+/// An error page. Only the site that sent the person here can fix it.
 pub(super) fn problem(status: StatusCode, what: &str) -> Response {
     let content = html! {
         h1 { "This link does not work" }
@@ -76,7 +76,7 @@ pub(super) fn problem(status: StatusCode, what: &str) -> Response {
     page(status, "This link does not work", &content)
 }
 
-/// The end, where the client did not say where to go.
+/// The page after signing out, if the client named no redirect.
 pub(super) fn signed_out() -> Response {
     let content = html! {
         h1 { "You are signed out" }
@@ -108,7 +108,7 @@ fn page(status: StatusCode, title: &str, content: &Markup) -> Response {
     let headers = [
         NO_STORE,
         (header::CONTENT_SECURITY_POLICY, POLICY),
-        // The address holds the client's state, which is nobody else's.
+        // The URL contains the client's state, which no other site may see.
         (header::REFERRER_POLICY, "no-referrer"),
     ];
     (status, headers, Html(page.into_string())).into_response()

@@ -8,7 +8,7 @@ use url::{Url, form_urlencoded};
 pub(super) struct Parameters(BTreeMap<String, String>);
 
 impl Parameters {
-    /// Reads them; nothing where one is given twice, which OAuth forbids (RFC 6749 §3.1).
+    /// Reads them; `None` where one is given twice, which OAuth forbids (RFC 6749 §3.1).
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         let mut parameters = BTreeMap::new();
         for (name, value) in form_urlencoded::parse(text) {
@@ -26,7 +26,7 @@ impl Parameters {
     }
 }
 
-/// A registered address with more parameters.
+/// A registered URI with more parameters.
 pub(super) fn with<'a>(uri: &str, parameters: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     let mut parameters = parameters.peekable();
     match Url::parse(uri) {

@@ -1,4 +1,4 @@
-//! `POST /token`: a code and its verifier become tokens (RFC 6749 §4.1.3, RFC 7636 §4.5).
+//! `POST /token`: exchanges a code and its verifier for tokens (RFC 6749 §4.1.3, RFC 7636 §4.5).
 
 use super::parameters::Parameters;
 use super::{CLIENT_ID, Grant, Issuer, NO_STORE, Provider, TOKEN_LIFE, locked, secret};
@@ -11,7 +11,7 @@ use purser_testkit::encoded;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-/// An error code of RFC 6749 §5.2, and a word about it.
+/// An error code of RFC 6749 §5.2, and its description.
 type Refusal = (&'static str, &'static str);
 
 /// `POST /token`.
@@ -26,7 +26,7 @@ pub(super) async fn redeem(State(issuer): State<Issuer>, body: Bytes) -> Respons
     ([NO_STORE], Json(tokens(&issuer, &grant))).into_response()
 }
 
-/// What the code stands for, if all that belongs to it is right.
+/// What the code was issued for, if all parameters match it.
 fn grant(provider: &Provider, body: &[u8]) -> Result<Grant, Refusal> {
     let parameters = Parameters::parse(body).ok_or(("invalid_request", "a parameter is given twice"))?;
     match parameters.get("grant_type") {
@@ -42,7 +42,7 @@ fn grant(provider: &Provider, body: &[u8]) -> Result<Grant, Refusal> {
     else {
         return Err(("invalid_request", "code, redirect_uri and code_verifier are required"));
     };
-    // Whatever comes of it, the code is used up: one that reaches a second hand is worth nothing in either.
+    // Even a failed attempt uses the code up: a code that leaked must not work for anyone.
     let grant = locked(&provider.codes).remove(code);
     let grant = grant.ok_or(("invalid_grant", "the code is unknown or used"))?;
     if provider.clock.now() >= grant.expires_at {
@@ -65,7 +65,7 @@ fn is_verifier(text: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~'))
 }
 
-/// The access token opens nothing: there is no endpoint that takes one, but clients expect it.
+/// The access token gives access to nothing: no endpoint takes one, but clients expect it.
 fn tokens(issuer: &Issuer, grant: &Grant) -> Value {
     let mut claims = issuer.claims(grant.user, TOKEN_LIFE);
     if let Some(claims) = claims.as_object_mut() {

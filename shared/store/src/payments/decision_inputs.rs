@@ -49,7 +49,7 @@ pub struct ServiceState {
 impl DecisionInputs {
     /// The service state; an error if no service was requested.
     pub fn service_state_mut(&mut self) -> Result<&mut ServiceState> {
-        let missing = || Error::internal("reading a service_state", Fault::new("no service was asked for"));
+        let missing = || Error::internal("reading the service state", Fault::new("no service was asked for"));
         self.service_state.as_mut().ok_or_else(missing)
     }
 }

@@ -1,10 +1,10 @@
-//! The simulation, as far as `make test` takes it; `make simulate` goes on.
+//! The part of the simulation that `make test` runs; `make simulate` runs more.
 
 mod reproductions;
 
 use purser_sim::{Plan, run, shrink};
 
-/// Runs a stretch of seeds.
+/// Runs a range of seeds.
 fn check(seeds: std::ops::Range<u64>) {
     for seed in seeds {
         let outcome = run(&Plan::of(seed));

@@ -1,6 +1,6 @@
-//! Kept plans: what the simulation has found, shrunk, and schedules that are worth looking at every time.
+//! Kept plans: shrunk findings of the simulation, and schedules that should run every time.
 //!
-//! Each says what must hold; what it needs to be about that at all is asserted beside it.
+//! Each asserts what must hold, and that the situation it is about really happened.
 
 use Fault::{Conflict, CrashAfter, Late, LostAnswer, Slow};
 use Op::{Authorize, Complete, Freeze, Pass, PassToDeadline, Reconcile, Reorganize};
@@ -8,7 +8,7 @@ use Silence::{Broken, Nothing};
 use Twist::Plain;
 use purser_sim::{Buy, Fault, Op, Pay, Plan, Proof, Silence, Step, Twist, run};
 
-/// Runs a plan, in which nothing must be found and each of these must have happened.
+/// Runs a plan: nothing may be found, and each of these must have happened.
 fn check(plan: &Plan, happened: &[&str]) {
     let outcome = run(plan);
     assert!(outcome.complaints.is_empty(), "{:#?}", outcome.complaints);
@@ -45,7 +45,7 @@ fn plan(seed: u64, rounds: Vec<Vec<Step>>) -> Plan {
     }
 }
 
-/// Found by seed 119: the twin reads the key, then waits for the window; meanwhile the other call takes the room.
+/// Found by seed 119: the twin reads the key, then waits for the window; meanwhile the other call uses the room.
 #[test]
 fn a_call_that_is_sent_twice_is_not_refused_for_the_room_that_it_has_taken() {
     let rounds = vec![
@@ -115,7 +115,7 @@ fn a_payment_of_the_last_second_is_confirmed_though_two_reconcile_and_one_comple
     check(&plan(2, rounds), &["reconciled: not_yet", "Complete confirmed"]);
 }
 
-/// Seed 1881: the SDK sends the transaction again by itself, and finds it made.
+/// Seed 1881: the SDK retries the transaction by itself, and finds it committed.
 #[test]
 fn a_payment_whose_answer_is_lost_and_that_then_meets_others_is_no_replay_of_itself() {
     let mut step = Step::on(0, 0, buy(1, 1, 250, 30)).but(6, LostAnswer(Broken));
@@ -125,7 +125,7 @@ fn a_payment_whose_answer_is_lost_and_that_then_meets_others_is_no_replay_of_its
     check(&plan(1_881, vec![vec![step]]), &["Authorize allow"]);
 }
 
-/// From seed 653: nobody looked while it was unused, and then there was something to trace, on a young chain.
+/// From seed 653: it was not checked while it was unused, and later the cancellation had to be found, on a young chain.
 #[test]
 fn a_payment_that_is_canceled_long_after_its_time_gives_its_spend_back() {
     let rounds = vec![
@@ -186,7 +186,7 @@ fn a_spend_that_was_given_back_counts_again_when_the_chain_remembers_the_payment
         ];
         steps.into_iter().map(|step| vec![Step::on(0, 0, step)]).collect()
     };
-    // Which transactions a reorganization loses, and brings again, is the seed's to say.
+    // Which transactions a reorganization loses, and includes again, depends on the seed.
     let late = |seed| run(&plan(seed, rounds(8)));
     let outcomes: Vec<_> = (0..40).map(late).collect();
     for outcome in &outcomes {

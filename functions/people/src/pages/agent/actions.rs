@@ -1,4 +1,4 @@
-//! What the forms of an agent's page do, one function for each.
+//! What the forms of an agent's page do, one function each.
 
 use super::agent_form::AgentForm;
 use super::policy::read_policy;
@@ -35,7 +35,7 @@ pub(super) async fn unfreeze(sent: AgentForm) -> Reply {
     set_status(sent, AgentStatus::Active, Notice::AgentUnfrozen).await
 }
 
-/// Names no version: a freeze has to work at once, whoever else is editing.
+/// No version: a freeze must work immediately, whoever else is editing.
 async fn set_status(sent: AgentForm, status: AgentStatus, notice: Notice) -> Reply {
     let edit = AgentEdit {
         name: None,
@@ -45,8 +45,8 @@ async fn set_status(sent: AgentForm, status: AgentStatus, notice: Notice) -> Rep
     Ok(done(&paths::agent(edited.agent().id), notice))
 }
 
-/// `POST …/keys`. The answer is the page that shows the key, not a redirect: nothing could carry the key there. A reload
-/// sends the same version again, and so makes no second key.
+/// `POST …/keys`. The answer is the page that shows the key, not a redirect: a redirect could not carry the key. A
+/// reload sends the same version again, and so creates no second key.
 pub(super) async fn create_key(sent: AgentForm) -> Reply {
     let mut form = sent.form(FormName::Plain);
     let Some(meant) = form.version() else {
@@ -71,7 +71,7 @@ pub(super) async fn rotate_key(sent: AgentForm) -> Reply {
     }
 }
 
-/// `POST …/keys/{key}/revoke`. Names no version: a stolen key has to end at once, whoever else is editing.
+/// `POST …/keys/{key}/revoke`. No version: a stolen key must end immediately, whoever else is editing.
 pub(super) async fn revoke_key(sent: AgentForm) -> Reply {
     let key = sent.named("key", KeyId::parse)?;
     let (owned, _) = sent.dashboard.revoke_key(sent.owned, Precondition::Any, key).await?;
@@ -91,7 +91,7 @@ pub(super) async fn enable_service(sent: AgentForm) -> Reply {
         service: service.to_string(),
         policy,
     };
-    // Version zero is that there is none: a service that was enabled meanwhile keeps its limits.
+    // Version zero means no record: a service that was enabled meanwhile keeps its limits.
     let meant = Precondition::Version(0);
     let enabled = sent.dashboard.enable_service(&sent.owned, meant, &enable).await;
     sent.answer(form, enabled, Notice::ServiceEnabled).await

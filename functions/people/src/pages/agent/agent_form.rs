@@ -1,5 +1,4 @@
-//! A form about one agent, and what it leads to: the agent's page with a word on what was done, or once more with what was
-//! wrong.
+//! A form about one agent, and its answer: the agent's page with a notice, or the form again with its errors.
 
 use super::page;
 use crate::ops::owned::{Owned, named};
@@ -50,7 +49,7 @@ impl FromRequest<Arc<Dashboard>> for AgentForm {
 }
 
 impl AgentForm {
-    /// The key, service or rule that the address names as `parameter`.
+    /// The key, service or rule in the path, as `parameter`.
     pub(in crate::pages) fn named<T>(&self, parameter: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
         named(self.path.get(parameter).and_then(|text| parse(text)))
     }
@@ -60,7 +59,7 @@ impl AgentForm {
         self.posted.form(name)
     }
 
-    /// On to the agent's page, which says what was done; or the page once more, with why it was not.
+    /// A redirect to the agent's page with a notice of what was done; or the page with the form and why it failed.
     pub(super) async fn answer<T>(&self, form: Form, result: Result<T>, notice: Notice) -> Reply {
         match result {
             Ok(_) => Ok(done(&paths::agent(self.owned.agent().id), notice)),
@@ -68,17 +67,17 @@ impl AgentForm {
         }
     }
 
-    /// The agent's page with a key that was made just now.
+    /// The agent's page with a key that was just created.
     pub(super) async fn show_key(&self, owned: &Owned, key: String) -> Reply {
         Ok(page::answer(&self.dashboard, &self.layout(), owned, Some(key)).await?)
     }
 
-    /// The page once more, with the form and what is wrong in it.
+    /// The page again, with the form and its errors.
     pub(super) async fn again(&self, form: Form) -> Reply {
         self.page(StatusCode::BAD_REQUEST, form, None).await
     }
 
-    /// The page once more, as it stands now, with the form that was refused for `error`.
+    /// The page in its current state, with the form that was refused for `error`.
     pub(super) async fn refused(&self, mut form: Form, error: Error) -> Reply {
         let failure = Failure::from(error);
         let problem = match failure.error().kind() {
@@ -105,7 +104,7 @@ impl AgentForm {
         Ok((status, page).into_response())
     }
 
-    /// A page as of now.
+    /// A page's layout at the current time.
     pub(in crate::pages) fn layout(&self) -> Layout {
         Layout::of(&self.posted.session, self.dashboard.now())
     }

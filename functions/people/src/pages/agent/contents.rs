@@ -14,9 +14,9 @@ pub(crate) struct AgentPage<'a> {
     pub(crate) services: Vec<GovernedService>,
     pub(crate) keys: Vec<ListedKey>,
     pub(crate) rules: Vec<StandingRule>,
-    /// `None` while the chain can't be asked.
+    /// `None` while the chain can't be reached.
     pub(crate) balance: Option<Amount>,
     pub(crate) network: Network,
-    /// The key that was created just now: shown on this one page and never again.
+    /// The key that was just created: shown once, on this page.
     pub(crate) new_key: Option<String>,
 }

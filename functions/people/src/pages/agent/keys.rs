@@ -8,7 +8,7 @@ use crate::pages::layout::{Button, Layout, version_input};
 use maud::{Markup, html};
 use purser_domain::KeyStatus;
 
-/// A new key, on the only page that ever shows it.
+/// A new key, on the only page that shows it.
 pub(super) fn shown_once(key: &str) -> Markup {
     html! {
         section.card.key-once aria-labelledby="new-key-title" data-new-key {

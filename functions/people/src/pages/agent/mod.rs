@@ -69,7 +69,7 @@ async fn show(
     Ok(page::answer(&dashboard, &layout, &owned, None).await?)
 }
 
-/// `GET` of an address that only forms are sent to: whoever comes here by the address bar wants the agent.
+/// `GET` of a path that only takes forms: redirects to the agent's page.
 async fn back(Path(path): Path<HashMap<String, String>>) -> Reply {
     let agent = named(path.get("agent").and_then(|agent| AgentId::parse(agent)))?;
     Ok(see_other(&paths::agent(agent)))

@@ -27,7 +27,7 @@ pub(super) async fn answer(
         dashboard.catalog(),
         async { Ok(dashboard.balance(owned).await) },
     )?;
-    // By name, and what has left the catalog last.
+    // By name; services that have left the catalog last.
     services.sort_by_cached_key(|governed| {
         let service = edition.catalog.by_id(governed.record.service);
         (service.is_none(), service.map(|service| service.name.to_lowercase()))
@@ -115,7 +115,7 @@ fn rename_form(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
     }
 }
 
-/// Freezing names no version: it has to work at once, whoever else is editing.
+/// Freezing sends no version: it must work immediately, whoever else is editing.
 fn freeze_button(layout: &Layout, status: AgentStatus, path: &str) -> Markup {
     match status {
         AgentStatus::Active => layout.button(

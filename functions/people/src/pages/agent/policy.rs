@@ -4,8 +4,8 @@ use crate::pages::form::{BoxOption, Form, Inputs};
 use maud::{Markup, html};
 use purser_domain::{DomainPattern, OperationScope, OperationSlug, PolicyEdit, Service, SpendPolicy};
 
-/// Reads what a policy is to be; `None` leaves at least one problem. Without a `service`, which has left the catalog,
-/// its operations stay as they were.
+/// Reads a policy; `None` leaves at least one problem. Without a `service` (it has left the catalog), the operations
+/// stay as they were.
 pub(crate) fn read_policy(form: &mut Form, service: Option<&Service>) -> Option<PolicyEdit> {
     let no_limit = SpendPolicy::permissive();
     let max_per_call = form.cap("max_per_call", "Cap per call", no_limit.max_per_call);
@@ -72,7 +72,7 @@ fn read_domains(form: &mut Form) -> Option<Vec<DomainPattern>> {
     is_good.then_some(domains)
 }
 
-/// The inputs of a policy of `service`, which may be unknown before it has been chosen.
+/// The inputs of a policy of `service`, which is `None` before it has been chosen.
 pub(super) fn policy_inputs(inputs: &Inputs<'_>, present: &SpendPolicy, service: Option<&Service>) -> Markup {
     html! {
         div.caps {
@@ -83,7 +83,7 @@ pub(super) fn policy_inputs(inputs: &Inputs<'_>, present: &SpendPolicy, service:
         }
         @match service {
             Some(service) => (operation_inputs(inputs, present, service)),
-            // Of a service that is still to be chosen; the operations can be narrowed down once it is enabled.
+            // The service is still to be chosen; the operations can be limited once it is enabled.
             None => input type="hidden" name="operations" value="all";,
         }
         @if service.is_none_or(fetches) {
@@ -100,7 +100,7 @@ fn domains(policy: &SpendPolicy) -> Vec<String> {
     policy.allowed_domains.iter().map(ToString::to_string).collect()
 }
 
-/// Whether any operation takes a target that the domains limit.
+/// Whether any operation has a target URL that the domains limit.
 fn fetches(service: &Service) -> bool {
     let mut operations = service.operations.iter();
     operations.any(|operation| operation.fetches_target(service.category))
@@ -137,7 +137,7 @@ mod tests {
     use crate::pages::agent::rules::tests::catalog;
     use crate::pages::form::FormName;
 
-    /// The policy that the form makes of the permissive one, for `lab-weather`, or the fields that are wrong.
+    /// The policy that the form makes of the permissive one, for `lab-weather`, or the names of the wrong fields.
     fn read(body: &str) -> Result<SpendPolicy, Vec<String>> {
         let mut form = Form::of(FormName::Enable, body.as_bytes());
         let edit = read_policy(&mut form, catalog().by_reference("lab-weather"));

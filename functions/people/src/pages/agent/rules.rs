@@ -1,4 +1,4 @@
-//! An agent's rules: four kinds, said in a sentence, edited in place.
+//! An agent's rules: four kinds, each shown as a sentence and edited in place.
 
 use super::contents::AgentPage;
 use crate::ops::rules::StandingRule;
@@ -10,7 +10,7 @@ use crate::pages::phrases;
 use maud::{Markup, html};
 use purser_domain::{Amount, Catalog, Category, Duration, RuleKind, Service, ServiceSlug, Vendor, parse_address};
 
-/// Reads what a rule says; `None` leaves at least one problem.
+/// Reads a rule; `None` leaves at least one problem.
 pub(crate) fn read_rule(form: &mut Form, catalog: &Catalog) -> Option<RuleKind> {
     let Some(kind) = RuleForm::from_name(form.text("kind")) else {
         form.wrong(
@@ -298,7 +298,7 @@ fn categories(chosen: &[Category]) -> Vec<BoxOption> {
     Category::ALL.iter().map(option).collect()
 }
 
-/// The agent's own services, and those of the catalog that the rule names besides.
+/// The agent's own services, and those that the rule names besides.
 fn service_options(page: &AgentPage<'_>, chosen: &[ServiceSlug]) -> Vec<BoxOption> {
     let own = page.services.iter().filter(|governed| governed.record.enabled);
     let own = own.filter_map(|governed| page.catalog.by_id(governed.record.service));

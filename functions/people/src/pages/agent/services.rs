@@ -87,7 +87,7 @@ fn panel_item(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedService, pa
     }
 }
 
-/// The operations that nobody is paid for, so that no policy is blamed for it.
+/// The operations that can't be paid, so that a person does not look for the cause in the policy.
 fn unpayable(service: &Service, network: Network) -> Markup {
     let of_it = service.operations.iter();
     let of_it: Vec<_> = of_it
@@ -112,7 +112,7 @@ fn unpayable(service: &Service, network: Network) -> Markup {
     }
 }
 
-/// What a policy narrows besides amounts.
+/// What a policy limits besides amounts.
 fn scope(policy: &SpendPolicy) -> Markup {
     html! {
         @if let Some(operations) = &policy.enabled_operations {
@@ -150,7 +150,7 @@ fn disabled_row(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedService, 
     }
 }
 
-/// The form that enables a service by hand, with the column defaults filled in.
+/// The form that enables a service, with the column defaults filled in.
 fn enable_form(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
     let offered: Vec<(String, String)> = page
         .catalog

@@ -1,4 +1,4 @@
-//! An agent's wallet: where it is and what it holds.
+//! An agent's wallet: address and balance.
 
 use super::contents::AgentPage;
 use crate::pages::labels;

@@ -1,4 +1,4 @@
-//! A browser, as far as the pages can tell: cookies, forms, and no redirect that is followed unseen.
+//! A browser, as far as the pages can see: cookies and forms; redirects are not followed automatically.
 
 use super::World;
 use crate::laws;
@@ -16,7 +16,7 @@ pub(crate) struct Browser<'a> {
     pub(crate) cookies: BTreeMap<String, String>,
 }
 
-/// What a browser was answered.
+/// What a browser received.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) status: u16,
@@ -25,7 +25,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Where it leads.
+    /// Where it redirects to.
     #[track_caller]
     pub(crate) fn leads(&self) -> &str {
         assert_eq!(self.status, 303, "{}", self.html);
@@ -47,7 +47,7 @@ impl Seen {
 }
 
 impl World {
-    /// Nobody's browser.
+    /// A browser without a session.
     pub(crate) fn stranger(&self) -> Browser<'_> {
         Browser {
             world: self,

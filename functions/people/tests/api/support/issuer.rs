@@ -1,4 +1,4 @@
-//! Sessions of people, as the stand-in of the issuer signs them.
+//! Sessions of people, signed by the stand-in issuer.
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use purser_domain::Timestamp;
@@ -23,14 +23,14 @@ impl Issuer {
         };
         let redeemer = issuer.clone();
         stand_in.set(|script| {
-            // It keeps no sessions of its own, so signing out ends at our page.
+            // It has no sessions of its own, so sign-out ends at our page.
             script.discovery["end_session_endpoint"].take();
             script.token = Box::new(move |form| redeemer.redeem(form));
         });
         issuer
     }
 
-    /// The token endpoint. A code is whom it signs in, for which sign-in, and who may redeem it:
+    /// The token endpoint. A code contains the person, the sign-in's nonce and the PKCE challenge:
     /// `<sub>.<nonce>.<challenge>`.
     fn redeem(&self, form: &Parameters) -> (u16, String) {
         let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(&form["code_verifier"]));
@@ -50,7 +50,7 @@ impl Issuer {
         (status, body.to_string())
     }
 
-    /// A session of that person, which ends in an hour.
+    /// A session of that person, which expires in an hour.
     pub(crate) fn token(&self, sub: &str, now: Timestamp) -> String {
         self.signed(sub, now, None)
     }

@@ -1,4 +1,4 @@
-//! The group over a database of its own, an issuer that signs what it is asked for, and a chain that can't be reached.
+//! The group with a database of its own, a stand-in issuer, and a chain that can't be reached.
 
 pub(crate) mod browser;
 mod issuer;
@@ -31,7 +31,7 @@ pub(crate) struct World {
     micros: Arc<AtomicI64>,
 }
 
-/// What was answered.
+/// The answer to a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -58,7 +58,7 @@ impl World {
         Self::behind(ProxyConfig::default()).await
     }
 
-    /// The same, with a proxy between the group and its database that behaves like that.
+    /// The same, with a proxy with that configuration between the group and its database.
     pub(crate) async fn behind(config: ProxyConfig) -> Self {
         let emulator = Emulator::start().await;
         let proxy = Proxy::start(emulator.url.clone(), config).await;
@@ -75,7 +75,7 @@ impl World {
         }
         let micros = Arc::new(AtomicI64::new(sample::start().micros()));
         let env = [
-            // The clock stands still, so a test has one minute.
+            // The clock does not move, so a whole test is within one minute.
             ("THROTTLE_PER_MINUTE", "100000"),
             ("NETWORK", "base-sepolia"),
             ("OIDC_ISSUER", &issuer.url),
@@ -105,7 +105,7 @@ impl World {
         self.micros.fetch_add(seconds * 1_000_000, Ordering::SeqCst);
     }
 
-    /// A call as that person, with the version that is meant.
+    /// A call as that person, with an `If-Match` version.
     pub(crate) async fn call(
         &self,
         who: &str,
@@ -135,12 +135,12 @@ impl World {
         self.call(who, "GET", path, None, None).await
     }
 
-    /// A write on whatever is there.
+    /// A write with any version.
     pub(crate) async fn edit(&self, who: &str, method: &str, path: &str, body: Value) -> Answer {
         self.call(who, method, path, Some("*"), Some(body)).await
     }
 
-    /// The agent asks to pay so much to `lab`, under that idempotency key.
+    /// The agent asks to pay this amount to `lab`, with this idempotency key.
     pub(crate) async fn pay(&self, agent: &str, amount: u64, key: &str) -> Told {
         let agent = AgentId::parse(agent).unwrap();
         let payment = Payment {

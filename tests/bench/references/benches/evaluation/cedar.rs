@@ -1,4 +1,4 @@
-//! The checks as Cedar policies: what holds for everybody is written once over the attributes of the agent and of the
+//! The checks as Cedar policies: what holds for all agents is written once over the attributes of the agent and of the
 //! enabled service, and each rule of the agent is a policy of its own.
 
 use cedar_policy::{
@@ -8,7 +8,7 @@ use purser_bench::Case;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// What must not hold, by the name of its check. The services that are not enabled have no attributes.
+/// What is forbidden, by the name of its check. Services that are not enabled have no attributes.
 const FORBIDDEN: [(&str, &str); 12] = [
     ("service_enabled", r#"!(resource has max_per_call)"#),
     ("agent_active", r#"principal.status != "active""#),
@@ -104,13 +104,13 @@ impl Cedar {
     }
 }
 
-/// A check has several policies, told apart by what follows the colon.
+/// The check of a policy id: the part before the colon, since a check has several policies.
 fn check_of(policy: &PolicyId) -> String {
     let name: &str = policy.as_ref();
     name.split(':').next().unwrap_or_default().to_owned()
 }
 
-/// The agent's rules, each as what it forbids. Rules about approval ask for nothing where no service is enabled.
+/// The agent's rules, each as what it forbids. Approval rules forbid nothing where no service is enabled.
 fn forbidden_by(agent: &Value, enabled: bool) -> Vec<(String, String)> {
     let list = |name: &str| agent[name].as_array().unwrap().iter().enumerate();
     let blocks = list("blocks").map(|(n, categories)| {

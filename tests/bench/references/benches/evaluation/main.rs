@@ -1,12 +1,12 @@
-//! The decision beside Cedar and Rego: the same cases, from the same data, with the same answers.
+//! The decision compared with Cedar and Rego: the same cases, from the same data, with the same answers.
 //!
-//! What is timed is the decision alone. Ours is [`evaluate`] on facts that were read before. Cedar is `is_authorized` on a
+//! Only the decision is timed. Ours is [`evaluate`] on facts that were read before. Cedar is `is_authorized` on a
 //! parsed policy set, prepared entities and a prepared request. Rego is regorus' virtual machine on a compiled program,
-//! with data and input already its own values; handing over the input is a counted reference. All three are given what
-//! counts in each window and the parents of the host name, so what the other two could not say costs them nothing; ours
-//! takes the expired entries out by itself, and prepares the charges of the reservation.
+//! with data and input already its own values; passing the input is a counted reference. All three get the amount that
+//! counts in each window and the parents of the host name, so what the other two can't express costs them nothing; ours
+//! removes the expired entries itself, and prepares the charges of the reservation.
 //!
-//! Before anything is timed, all three must answer every case with the same set of failed checks.
+//! Before the timing, all three must answer every case with the same set of failed checks.
 
 mod cedar;
 mod rego;
@@ -19,7 +19,7 @@ use std::hint::black_box;
 
 /// At least twenty times as fast.
 const RATIO: f64 = 0.05;
-/// The same time, within what a machine that is not idle makes of it.
+/// The same time, within the noise of a machine that is not idle.
 const SAME: f64 = 1.25;
 
 fn main() -> std::io::Result<()> {
