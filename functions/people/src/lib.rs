@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Files depend on each other from left to right only. The operations are shared by both: one file per resource, each
-//! an `impl Dashboard`. They take an agent only as [`ops::owned::Owned`], which only the ownership check creates, and
+//! an `impl People`. They take an agent only as [`ops::owned::Owned`], which only the ownership check creates, and
 //! every write takes the version that it expects. The session is who is signed in to a page, and what a form must
 //! carry.
 //!
@@ -30,7 +30,7 @@ use purser_api::{ApiSettings, Boot, BootError, Secrets, Sessions};
 use purser_chain::{Chain, Finality, WalletXpub};
 use purser_store::{Authenticator, CatalogCache, CatalogTable, KeyUses, Ledger, Throttle};
 use settings::Settings;
-use state::Dashboard;
+use state::People;
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
 
@@ -70,7 +70,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     )?;
     // A balance is read from the newest block, so no depth matters.
     let finality = Finality { confirmations: 1 };
-    let dashboard = Arc::new(Dashboard {
+    let people = Arc::new(People {
         ledger: Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table),
         catalog,
         authenticator: Authenticator {
@@ -86,5 +86,5 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         dashboard_url: settings.dashboard_url,
     });
     let router = api::routes().merge(pages::routes());
-    Ok(purser_api::with_middleware(router.with_state(dashboard), api))
+    Ok(purser_api::with_middleware(router.with_state(people), api))
 }

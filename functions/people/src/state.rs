@@ -7,8 +7,7 @@ use purser_store::{Authenticator, CatalogCache, Edition, Ledger};
 use std::sync::Arc;
 
 /// The handlers' shared state.
-#[expect(clippy::struct_field_names, reason = "the address is called as its variable is")]
-pub(crate) struct Dashboard {
+pub(crate) struct People {
     pub(crate) ledger: Ledger,
     pub(crate) catalog: CatalogCache,
     pub(crate) authenticator: Authenticator,
@@ -23,7 +22,7 @@ pub(crate) struct Dashboard {
     pub(crate) dashboard_url: Option<String>,
 }
 
-impl Dashboard {
+impl People {
     /// The current time.
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()

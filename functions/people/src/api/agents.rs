@@ -2,7 +2,7 @@
 
 use super::request::{created, with_version};
 use crate::ops::agents::AgentEdit;
-use crate::state::Dashboard;
+use crate::state::People;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
@@ -94,12 +94,9 @@ fn told(agent: &Agent) -> Response {
     security(("session" = [])),
     responses((status = 200, body = AgentList, description = "Oldest first."), ListErrors)
 )]
-pub(crate) async fn list(
-    State(dashboard): State<Arc<Dashboard>>,
-    token: SessionToken,
-) -> Result<Json<AgentList>, Failure> {
-    let person = dashboard.authenticate(token).await?;
-    let agents = dashboard.agents(&person).await?;
+pub(crate) async fn list(State(people): State<Arc<People>>, token: SessionToken) -> Result<Json<AgentList>, Failure> {
+    let person = people.authenticate(token).await?;
+    let agents = people.agents(&person).await?;
     let agents: Vec<AgentView> = agents.iter().map(|owned| owned.agent().into()).collect();
     Ok(Json(AgentList {
         count: agents.len(),
@@ -132,13 +129,13 @@ pub(crate) async fn list(
     )
 )]
 pub(crate) async fn create(
-    State(dashboard): State<Arc<Dashboard>>,
+    State(people): State<Arc<People>>,
     token: SessionToken,
     body: Bytes,
 ) -> Result<Response, Failure> {
-    let person = dashboard.authenticate(token).await?;
+    let person = people.authenticate(token).await?;
     let new = NewAgent::parse(&json_body(&body)?)?;
-    let owned = dashboard.create_agent(&person, &new.name).await?;
+    let owned = people.create_agent(&person, &new.name).await?;
     Ok(created(told(owned.agent())))
 }
 
@@ -156,11 +153,11 @@ pub(crate) async fn create(
     )
 )]
 pub(crate) async fn read(
-    State(dashboard): State<Arc<Dashboard>>,
+    State(people): State<Arc<People>>,
     token: SessionToken,
     Path(agent): Path<String>,
 ) -> Result<Response, Failure> {
-    let owned = dashboard.enter_for(token, &agent).await?;
+    let owned = people.enter_for(token, &agent).await?;
     Ok(told(owned.agent()))
 }
 
@@ -182,15 +179,15 @@ pub(crate) async fn read(
     )
 )]
 pub(crate) async fn edit(
-    State(dashboard): State<Arc<Dashboard>>,
+    State(people): State<Arc<People>>,
     token: SessionToken,
     meant: IfMatch,
     Path(agent): Path<String>,
     body: Bytes,
 ) -> Result<Response, Failure> {
-    let owned = dashboard.enter_for(token, &agent).await?;
+    let owned = people.enter_for(token, &agent).await?;
     let edit = json_body(&body).and_then(|body| parse_edit(&body));
     let (edit, meant) = with_version(edit, meant.precondition())?;
-    let owned = dashboard.edit_agent(owned, meant, &edit).await?;
+    let owned = people.edit_agent(owned, meant, &edit).await?;
     Ok(told(owned.agent()))
 }

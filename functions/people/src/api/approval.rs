@@ -4,7 +4,7 @@
 //! token shows which of the two the caller claims to be.
 
 use super::approval_view::ApprovalView;
-use crate::state::Dashboard;
+use crate::state::People;
 use axum::Json;
 use axum::extract::{Path, State};
 use purser_api::{AgentCredentials, Failure, Person, SessionToken};
@@ -30,26 +30,26 @@ purser_api::error_responses! {
     )
 )]
 pub(crate) async fn approval(
-    State(dashboard): State<Arc<Dashboard>>,
+    State(people): State<Arc<People>>,
     caller: AgentCredentials,
     session: SessionToken,
     Path(id): Path<String>,
 ) -> Result<Json<ApprovalView>, Failure> {
     let id = ApprovalId::parse(&id);
     let approval = if session.has_the_form_of_a_session() {
-        of_person(&dashboard, session, id).await?
+        of_person(&people, session, id).await?
     } else {
-        of_agent(&dashboard, caller, id).await?
+        of_agent(&people, caller, id).await?
     };
-    Ok(Json(ApprovalView::at(&approval, dashboard.now())))
+    Ok(Json(ApprovalView::at(&approval, people.now())))
 }
 
-async fn of_agent(dashboard: &Dashboard, caller: AgentCredentials, id: Option<ApprovalId>) -> Result<Approval> {
+async fn of_agent(people: &People, caller: AgentCredentials, id: Option<ApprovalId>) -> Result<Approval> {
     let ask = DecisionKeys {
         approval: id,
         ..DecisionKeys::default()
     };
-    let caller = dashboard.agent_reading(caller, &ask).await?;
+    let caller = people.agent_reading(caller, &ask).await?;
     let approval = caller
         .read
         .approval
@@ -57,16 +57,16 @@ async fn of_agent(dashboard: &Dashboard, caller: AgentCredentials, id: Option<Ap
     approval.ok_or_else(|| ErrorKind::NotFound.into())
 }
 
-async fn of_person(dashboard: &Dashboard, session: SessionToken, id: Option<ApprovalId>) -> Result<Approval> {
+async fn of_person(people: &People, session: SessionToken, id: Option<ApprovalId>) -> Result<Approval> {
     let read = async |person: &Person| {
         let approval = match id {
-            Some(id) => dashboard.ledger.approval(id).await?,
+            Some(id) => people.ledger.approval(id).await?,
             None => None,
         };
         let approval = approval.ok_or(ErrorKind::NotFound)?;
-        dashboard.own_agent(person, approval.agent).await?;
+        people.own_agent(person, approval.agent).await?;
         Ok(approval)
     };
-    let (_, approval) = dashboard.person_reading(&session.presented()?, read).await?;
+    let (_, approval) = people.person_reading(&session.presented()?, read).await?;
     Ok(approval)
 }

@@ -2,9 +2,9 @@
 
 use super::request::{agent_filter, optional_body, slice};
 use crate::cursor;
-use crate::ops::approvals::{ApprovalFilter, Note, StandingApproval};
+use crate::ops::approvals::{ApprovalContext, ApprovalFilter, Note};
 use crate::ops::owned::named;
-use crate::state::Dashboard;
+use crate::state::People;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
@@ -99,8 +99,8 @@ pub(crate) struct ApprovalView {
 }
 
 impl ApprovalView {
-    fn at(service_state: &StandingApproval, catalog: &Catalog, now: Timestamp) -> Self {
-        let StandingApproval { approval, agent, day } = service_state;
+    fn at(context: &ApprovalContext, catalog: &Catalog, now: Timestamp) -> Self {
+        let ApprovalContext { approval, agent, day } = context;
         let (agent, service) = (agent.agent(), catalog.by_id(approval.service));
         Self {
             approval_id: approval.id.to_string(),
@@ -180,11 +180,11 @@ purser_api::field! {
     responses((status = 200, body = ApprovalList, description = "Newest first."), ListErrors)
 )]
 pub(crate) async fn list(
-    State(dashboard): State<Arc<Dashboard>>,
+    State(people): State<Arc<People>>,
     token: SessionToken,
     uri: Uri,
 ) -> Result<Json<ApprovalList>, Failure> {
-    let person = dashboard.authenticate(token).await?;
+    let person = people.authenticate(token).await?;
     let mut query = Query::of(&uri);
     let filter = ApprovalFilter {
         agent: agent_filter(&mut query),
@@ -193,13 +193,13 @@ pub(crate) async fn list(
     };
     let slice = slice(&mut query, cursor::read_approval);
     query.finish()?;
-    let page = dashboard.approvals(&person, filter, slice);
-    let (page, edition) = tokio::try_join!(page, dashboard.catalog())?;
-    let now = dashboard.now();
+    let page = people.approvals(&person, filter, slice);
+    let (page, edition) = tokio::try_join!(page, people.catalog())?;
+    let now = people.now();
     let approvals = page
         .items
         .iter()
-        .map(|service_state| ApprovalView::at(service_state, &edition.catalog, now));
+        .map(|context| ApprovalView::at(context, &edition.catalog, now));
     let approvals: Vec<ApprovalView> = approvals.collect();
     Ok(Json(ApprovalList {
         count: approvals.len(),
@@ -230,16 +230,14 @@ fn statuses() -> String {
     responses((status = 200, body = ApprovalView, description = "Where it stands."), ReadErrors)
 )]
 pub(crate) async fn read(
-    State(dashboard): State<Arc<Dashboard>>,
+    State(people): State<Arc<People>>,
     token: SessionToken,
     Path((agent, approval)): Path<(String, String)>,
 ) -> Result<Json<ApprovalView>, Failure> {
-    let owned = dashboard.enter_for(token, &agent).await?;
-    let own = dashboard
-        .own_approval(owned, named(ApprovalId::parse(&approval))?)
-        .await?;
-    let (approval, edition) = tokio::try_join!(dashboard.approval(own), dashboard.catalog())?;
-    Ok(Json(ApprovalView::at(&approval, &edition.catalog, dashboard.now())))
+    let owned = people.enter_for(token, &agent).await?;
+    let own = people.own_approval(owned, named(ApprovalId::parse(&approval))?).await?;
+    let (approval, edition) = tokio::try_join!(people.approval(own), people.catalog())?;
+    Ok(Json(ApprovalView::at(&approval, &edition.catalog, people.now())))
 }
 
 /// Approve: the agent's retry with this approval runs, once.
@@ -259,12 +257,12 @@ pub(crate) async fn read(
     responses((status = 200, body = ApprovalView, description = "Approved."), DecideErrors)
 )]
 pub(crate) async fn approve(
-    dashboard: State<Arc<Dashboard>>,
+    people: State<Arc<People>>,
     token: SessionToken,
     path: Path<(String, String)>,
     body: Bytes,
 ) -> Result<Json<ApprovalView>, Failure> {
-    decide(&dashboard, token, &path, &body, ApprovalDecision::Approve).await
+    decide(&people, token, &path, &body, ApprovalDecision::Approve).await
 }
 
 /// Reject: the payment will not be made.
@@ -282,29 +280,27 @@ pub(crate) async fn approve(
     responses((status = 200, body = ApprovalView, description = "Rejected."), DecideErrors)
 )]
 pub(crate) async fn reject(
-    dashboard: State<Arc<Dashboard>>,
+    people: State<Arc<People>>,
     token: SessionToken,
     path: Path<(String, String)>,
     body: Bytes,
 ) -> Result<Json<ApprovalView>, Failure> {
-    decide(&dashboard, token, &path, &body, ApprovalDecision::Reject).await
+    decide(&people, token, &path, &body, ApprovalDecision::Reject).await
 }
 
 async fn decide(
-    dashboard: &Dashboard,
+    people: &People,
     token: SessionToken,
     (agent, approval): &(String, String),
     body: &Bytes,
-    verdict: ApprovalDecision,
+    decision: ApprovalDecision,
 ) -> Result<Json<ApprovalView>, Failure> {
-    let owned = dashboard.enter_for(token, agent).await?;
-    let own = dashboard
-        .own_approval(owned, named(ApprovalId::parse(approval))?)
-        .await?;
+    let owned = people.enter_for(token, agent).await?;
+    let own = people.own_approval(owned, named(ApprovalId::parse(approval))?).await?;
     let note = VerdictBody::parse(&optional_body(body)?)?.note();
-    let edition = dashboard.catalog().await?;
-    let approval = dashboard.decide_approval(own, verdict, note.as_ref()).await?;
-    Ok(Json(ApprovalView::at(&approval, &edition.catalog, dashboard.now())))
+    let edition = people.catalog().await?;
+    let approval = people.decide_approval(own, decision, note.as_ref()).await?;
+    Ok(Json(ApprovalView::at(&approval, &edition.catalog, people.now())))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::request::{agent_filter, slice};
 use crate::cursor;
 use crate::ops::decisions::{Calls, DecisionFacts, DecisionFilter};
 use crate::ops::owned::named;
-use crate::state::Dashboard;
+use crate::state::People;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::Uri;
@@ -162,18 +162,18 @@ pub(crate) struct DecisionList {
     responses((status = 200, body = DecisionList, description = "Newest first."), ListErrors)
 )]
 pub(crate) async fn list(
-    State(dashboard): State<Arc<Dashboard>>,
+    State(people): State<Arc<People>>,
     token: SessionToken,
     uri: Uri,
 ) -> Result<Json<DecisionList>, Failure> {
-    let person = dashboard.authenticate(token).await?;
+    let person = people.authenticate(token).await?;
     let mut query = Query::of(&uri);
     let results = DecisionResult::choices();
     let (agent, service) = (agent_filter(&mut query), query.text("service_id"));
     let result = query.read("result", DecisionResult::from_name, results);
     let slice = slice(&mut query, cursor::read_place);
     query.finish()?;
-    let edition = dashboard.catalog().await?;
+    let edition = people.catalog().await?;
     let filter = DecisionFilter {
         agent,
         result,
@@ -181,8 +181,8 @@ pub(crate) async fn list(
             .map(|service| filtered_service(&edition.catalog, &service))
             .transpose()?,
     };
-    let page = dashboard.decisions(&person, filter, slice).await?;
-    let calls = dashboard.calls(&page.items).await?;
+    let page = people.decisions(&person, filter, slice).await?;
+    let calls = people.calls(&page.items).await?;
     let decisions = page
         .items
         .iter()
@@ -216,13 +216,13 @@ fn filtered_service(catalog: &Catalog, reference: &str) -> purser_domain::Result
     responses((status = 200, body = DecisionView, description = "The decision."), ReadErrors)
 )]
 pub(crate) async fn read(
-    State(dashboard): State<Arc<Dashboard>>,
+    State(people): State<Arc<People>>,
     token: SessionToken,
     Path((agent, transaction)): Path<(String, String)>,
 ) -> Result<Json<DecisionView>, Failure> {
-    let owned = dashboard.enter_for(token, &agent).await?;
-    let decision = dashboard.decision(&owned, named(TransactionId::parse(&transaction))?);
-    let (decision, edition) = tokio::try_join!(decision, dashboard.catalog())?;
-    let calls = dashboard.calls(std::slice::from_ref(&decision)).await?;
+    let owned = people.enter_for(token, &agent).await?;
+    let decision = people.decision(&owned, named(TransactionId::parse(&transaction))?);
+    let (decision, edition) = tokio::try_join!(decision, people.catalog())?;
+    let calls = people.calls(std::slice::from_ref(&decision)).await?;
     Ok(Json(DecisionView::of(&decision, &calls, &edition.catalog)))
 }

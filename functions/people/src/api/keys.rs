@@ -3,7 +3,7 @@
 use super::request::{created, optional_body, with_version};
 use crate::ops::keys::{IssuedKey, ListedKey};
 use crate::ops::owned::named;
-use crate::state::Dashboard;
+use crate::state::People;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
@@ -171,12 +171,12 @@ fn issued(issued: IssuedKey, now: Timestamp) -> NewKeyView {
     )
 )]
 pub(crate) async fn list(
-    State(dashboard): State<Arc<Dashboard>>,
+    State(people): State<Arc<People>>,
     token: SessionToken,
     Path(agent): Path<String>,
 ) -> Result<Response, Failure> {
-    let owned = dashboard.enter_for(token, &agent).await?;
-    let keys = dashboard.keys(&owned).await?;
+    let owned = people.enter_for(token, &agent).await?;
+    let keys = people.keys(&owned).await?;
     let Agent { id, version, .. } = *owned.agent();
     let keys: Vec<ListedKeyView> = keys.iter().map(|key| ListedKeyView::of(id, key)).collect();
     let list = KeyList {
@@ -212,17 +212,17 @@ pub(crate) async fn list(
     )
 )]
 pub(crate) async fn create(
-    State(dashboard): State<Arc<Dashboard>>,
+    State(people): State<Arc<People>>,
     token: SessionToken,
     meant: IfMatch,
     Path(agent): Path<String>,
     body: Bytes,
 ) -> Result<Response, Failure> {
-    let owned = dashboard.enter_for(token, &agent).await?;
+    let owned = people.enter_for(token, &agent).await?;
     let body = optional_body(&body).and_then(|body| NoFields::parse(&body));
     let (NoFields {}, meant) = with_version(body, meant.precondition())?;
-    let key = dashboard.create_key(owned, meant).await?;
-    let key = issued(key, dashboard.now());
+    let key = people.create_key(owned, meant).await?;
+    let key = issued(key, people.now());
     Ok(created(versioned(key.version, Json(key))))
 }
 
@@ -247,20 +247,18 @@ pub(crate) async fn create(
     )
 )]
 pub(crate) async fn rotate(
-    State(dashboard): State<Arc<Dashboard>>,
+    State(people): State<Arc<People>>,
     token: SessionToken,
     meant: IfMatch,
     Path((agent, key)): Path<(String, String)>,
     body: Bytes,
 ) -> Result<Response, Failure> {
-    let owned = dashboard.enter_for(token, &agent).await?;
+    let owned = people.enter_for(token, &agent).await?;
     let key = known_key(owned.agent(), &key)?;
     let rotate = json_body(&body).and_then(|body| Rotate::parse(&body));
     let (rotate, meant) = with_version(rotate, meant.precondition())?;
-    let rotation = dashboard
-        .rotate_key(owned, meant, key, rotate.overlap_seconds.0)
-        .await?;
-    let now = dashboard.now();
+    let rotation = people.rotate_key(owned, meant, key, rotate.overlap_seconds.0).await?;
+    let now = people.now();
     let (agent, replaced) = (rotation.issued.agent.agent().id, rotation.replaced);
     let view = RotationView {
         replaced: KeyView::of(agent, &replaced, replaced.status(now)),
@@ -287,19 +285,19 @@ pub(crate) async fn rotate(
     )
 )]
 pub(crate) async fn revoke(
-    State(dashboard): State<Arc<Dashboard>>,
+    State(people): State<Arc<People>>,
     token: SessionToken,
     meant: IfMatch,
     Path((agent, key)): Path<(String, String)>,
 ) -> Result<Response, Failure> {
-    let owned = dashboard.enter_for(token, &agent).await?;
+    let owned = people.enter_for(token, &agent).await?;
     let key = known_key(owned.agent(), &key)?;
-    let (owned, key) = dashboard.revoke_key(owned, meant.precondition()?, key).await?;
+    let (owned, key) = people.revoke_key(owned, meant.precondition()?, key).await?;
     let Agent { id, version, .. } = *owned.agent();
     let view = RevokedKeyView {
         agent_id: id.to_string(),
         version,
-        record: KeyView::of(id, &key, key.status(dashboard.now())),
+        record: KeyView::of(id, &key, key.status(people.now())),
     };
     Ok(versioned(version, Json(view)))
 }

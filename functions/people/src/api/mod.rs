@@ -19,11 +19,11 @@ mod services;
 mod settlements;
 mod wallet;
 
-use crate::state::Dashboard;
+use crate::state::People;
 use std::sync::Arc;
 
 purser_api::routes!(
-    Arc<Dashboard>,
+    Arc<People>,
     agents::list,
     agents::create,
     agents::read,

@@ -3,7 +3,7 @@
 use crate::cursor;
 use crate::ops::owned::{Owned, named};
 use crate::page::{READ_AT_ONCE, Slice};
-use crate::state::Dashboard;
+use crate::state::People;
 use axum::body::Bytes;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -11,7 +11,7 @@ use purser_api::{IfMatch, Person, Precondition, Query, SessionToken, json_body};
 use purser_domain::{AgentId, Error, ErrorKind, Result};
 use serde_json::Value;
 
-impl Dashboard {
+impl People {
     /// The person whose session this is.
     pub(super) async fn authenticate(&self, token: SessionToken) -> Result<Person> {
         self.person(&token.presented()?).await

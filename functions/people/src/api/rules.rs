@@ -3,8 +3,8 @@
 use super::request::{created, with_version};
 use crate::ops::owned::Owned;
 use crate::ops::owned::named;
-use crate::ops::rules::StandingRule;
-use crate::state::Dashboard;
+use crate::ops::rules::RuleUsage;
+use crate::state::People;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
@@ -82,8 +82,8 @@ pub(crate) enum RuleSays {
 }
 
 impl RuleView {
-    fn of(service_state: &StandingRule) -> Self {
-        let StandingRule { rule, used } = service_state;
+    fn of(usage: &RuleUsage) -> Self {
+        let RuleUsage { rule, used } = usage;
         let slugs = |services: &[ServiceSlug]| services.iter().map(ToString::to_string).collect();
         let names = |categories: &[Category]| categories.iter().map(|category| category.name()).collect();
         let says = match &rule.kind {
@@ -266,12 +266,12 @@ pub(super) fn parse_rule(body: &Value, catalog: &Catalog) -> Result<RuleKind, Er
     )
 )]
 pub(crate) async fn list(
-    State(dashboard): State<Arc<Dashboard>>,
+    State(people): State<Arc<People>>,
     token: SessionToken,
     Path(agent): Path<String>,
 ) -> Result<Response, Failure> {
-    let owned = dashboard.enter_for(token, &agent).await?;
-    let rules: Vec<RuleView> = dashboard.rules(&owned).await?.iter().map(RuleView::of).collect();
+    let owned = people.enter_for(token, &agent).await?;
+    let rules: Vec<RuleView> = people.rules(&owned).await?.iter().map(RuleView::of).collect();
     let Agent { id, version, .. } = *owned.agent();
     let list = RuleList {
         agent_id: id.to_string(),
@@ -304,18 +304,18 @@ pub(crate) async fn list(
     )
 )]
 pub(crate) async fn add(
-    State(dashboard): State<Arc<Dashboard>>,
+    State(people): State<Arc<People>>,
     token: SessionToken,
     meant: IfMatch,
     Path(agent): Path<String>,
     body: Bytes,
 ) -> Result<Response, Failure> {
-    let owned = dashboard.enter_for(token, &agent).await?;
-    let edition = dashboard.catalog().await?;
+    let owned = people.enter_for(token, &agent).await?;
+    let edition = people.catalog().await?;
     let kind = json_body(&body).and_then(|body| parse_rule(&body, &edition.catalog));
     let (kind, meant) = with_version(kind, meant.precondition())?;
-    let (owned, id) = dashboard.add_rule(owned, meant, &kind).await?;
-    Ok(created(written(&dashboard, &owned, id).await?))
+    let (owned, id) = people.add_rule(owned, meant, &kind).await?;
+    Ok(created(written(&people, &owned, id).await?))
 }
 
 /// Replace a rule by another of its kind.
@@ -337,19 +337,19 @@ pub(crate) async fn add(
     )
 )]
 pub(crate) async fn replace(
-    State(dashboard): State<Arc<Dashboard>>,
+    State(people): State<Arc<People>>,
     token: SessionToken,
     meant: IfMatch,
     Path((agent, rule)): Path<(String, String)>,
     body: Bytes,
 ) -> Result<Response, Failure> {
-    let owned = dashboard.enter_for(token, &agent).await?;
+    let owned = people.enter_for(token, &agent).await?;
     let id = known_rule(owned.agent(), &rule)?;
-    let edition = dashboard.catalog().await?;
+    let edition = people.catalog().await?;
     let kind = json_body(&body).and_then(|body| parse_rule(&body, &edition.catalog));
     let (kind, meant) = with_version(kind, meant.precondition())?;
-    let owned = dashboard.replace_rule(owned, meant, id, &kind).await?;
-    Ok(written(&dashboard, &owned, id).await?)
+    let owned = people.replace_rule(owned, meant, id, &kind).await?;
+    Ok(written(&people, &owned, id).await?)
 }
 
 /// Remove a rule.
@@ -370,14 +370,14 @@ pub(crate) async fn replace(
     )
 )]
 pub(crate) async fn remove(
-    State(dashboard): State<Arc<Dashboard>>,
+    State(people): State<Arc<People>>,
     token: SessionToken,
     meant: IfMatch,
     Path((agent, rule)): Path<(String, String)>,
 ) -> Result<Response, Failure> {
-    let owned = dashboard.enter_for(token, &agent).await?;
+    let owned = people.enter_for(token, &agent).await?;
     let rule = known_rule(owned.agent(), &rule)?;
-    let owned = dashboard.remove_rule(owned, meant.precondition()?, rule).await?;
+    let owned = people.remove_rule(owned, meant.precondition()?, rule).await?;
     let Agent { id, version, .. } = *owned.agent();
     let removed = RemovedRule {
         agent_id: id.to_string(),
@@ -393,9 +393,9 @@ fn known_rule(agent: &Agent, text: &str) -> Result<RuleId, Error> {
     named(RuleId::parse(text).filter(known))
 }
 
-async fn written(dashboard: &Dashboard, owned: &Owned, id: RuleId) -> Result<Response, Error> {
-    let rules = dashboard.rules(owned).await?;
-    let rule = rules.iter().find(|service_state| service_state.rule.id == id);
+async fn written(people: &People, owned: &Owned, id: RuleId) -> Result<Response, Error> {
+    let rules = people.rules(owned).await?;
+    let rule = rules.iter().find(|usage| usage.rule.id == id);
     let rule = rule.ok_or_else(|| Error::internal("answering with a rule", "it is not there"))?;
     let Agent { id, version, .. } = *owned.agent();
     let written = WrittenRule {

@@ -5,7 +5,7 @@
 
 use super::request::{created, version_or_any, with_version};
 use crate::ops::services::{EnableService, GovernedService, ServiceEdit, named_service};
-use crate::state::Dashboard;
+use crate::state::People;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
@@ -224,16 +224,16 @@ pub(super) fn parse_edit(body: &Value, service: Option<&Service>) -> Result<Serv
     )
 )]
 pub(crate) async fn list(
-    State(dashboard): State<Arc<Dashboard>>,
+    State(people): State<Arc<People>>,
     token: SessionToken,
     Path(agent): Path<String>,
 ) -> Result<Json<ServiceList>, Failure> {
-    let owned = dashboard.enter_for(token, &agent).await?;
-    let (services, edition) = tokio::try_join!(dashboard.services(&owned), dashboard.catalog())?;
+    let owned = people.enter_for(token, &agent).await?;
+    let (services, edition) = tokio::try_join!(people.services(&owned), people.catalog())?;
     let id = owned.agent().id;
     let services = services
         .iter()
-        .map(|service| ServiceView::of(id, service, &edition.catalog, dashboard.network));
+        .map(|service| ServiceView::of(id, service, &edition.catalog, people.network));
     let mut services: Vec<ServiceView> = services.collect();
     services.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
     Ok(Json(ServiceList {
@@ -269,18 +269,18 @@ pub(crate) async fn list(
     )
 )]
 pub(crate) async fn enable(
-    State(dashboard): State<Arc<Dashboard>>,
+    State(people): State<Arc<People>>,
     token: SessionToken,
     meant: IfMatch,
     Path(agent): Path<String>,
     body: Bytes,
 ) -> Result<Response, Failure> {
-    let owned = dashboard.enter_for(token, &agent).await?;
-    let edition = dashboard.catalog().await?;
+    let owned = people.enter_for(token, &agent).await?;
+    let edition = people.catalog().await?;
     let enable = json_body(&body).and_then(|body| parse_enable(&body, &edition.catalog));
     let (enable, meant) = with_version(enable, version_or_any(meant))?;
-    let enabling = dashboard.enable_service(&owned, meant, &enable).await?;
-    let answer = ServiceView::of(owned.agent().id, &enabling.service, &edition.catalog, dashboard.network).told();
+    let enabling = people.enable_service(&owned, meant, &enable).await?;
+    let answer = ServiceView::of(owned.agent().id, &enabling.service, &edition.catalog, people.network).told();
     Ok(if enabling.is_new { created(answer) } else { answer })
 }
 
@@ -301,16 +301,16 @@ pub(crate) async fn enable(
     )
 )]
 pub(crate) async fn read(
-    State(dashboard): State<Arc<Dashboard>>,
+    State(people): State<Arc<People>>,
     token: SessionToken,
     Path((agent, reference)): Path<(String, String)>,
 ) -> Result<Response, Failure> {
-    let owned = dashboard.enter_for(token, &agent).await?;
-    let edition = dashboard.catalog().await?;
-    let service = dashboard
+    let owned = people.enter_for(token, &agent).await?;
+    let edition = people.catalog().await?;
+    let service = people
         .service(&owned, named_service(&edition.catalog, &reference)?)
         .await?;
-    Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog, dashboard.network).told())
+    Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog, people.network).told())
 }
 
 /// Edit a service's record: its policy, or whether it is enabled.
@@ -334,22 +334,22 @@ pub(crate) async fn read(
     )
 )]
 pub(crate) async fn edit(
-    State(dashboard): State<Arc<Dashboard>>,
+    State(people): State<Arc<People>>,
     token: SessionToken,
     meant: IfMatch,
     Path((agent, reference)): Path<(String, String)>,
     body: Bytes,
 ) -> Result<Response, Failure> {
-    let owned = dashboard.enter_for(token, &agent).await?;
-    let edition = dashboard.catalog().await?;
-    let id = dashboard
+    let owned = people.enter_for(token, &agent).await?;
+    let edition = people.catalog().await?;
+    let id = people
         .known_service(&owned, named_service(&edition.catalog, &reference)?)
         .await?;
     let service = edition.catalog.by_id(id);
     let edit = json_body(&body).and_then(|body| parse_edit(&body, service));
     let (edit, meant) = with_version(edit, meant.precondition())?;
-    let service = dashboard.edit_service(&owned, meant, id, &edit).await?;
-    Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog, dashboard.network).told())
+    let service = people.edit_service(&owned, meant, id, &edit).await?;
+    Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog, people.network).told())
 }
 
 /// Disable a service for an agent. Its policy is kept.
@@ -370,22 +370,22 @@ pub(crate) async fn edit(
     )
 )]
 pub(crate) async fn disable(
-    State(dashboard): State<Arc<Dashboard>>,
+    State(people): State<Arc<People>>,
     token: SessionToken,
     meant: IfMatch,
     Path((agent, reference)): Path<(String, String)>,
 ) -> Result<Response, Failure> {
-    let owned = dashboard.enter_for(token, &agent).await?;
-    let edition = dashboard.catalog().await?;
-    let id = dashboard
+    let owned = people.enter_for(token, &agent).await?;
+    let edition = people.catalog().await?;
+    let id = people
         .known_service(&owned, named_service(&edition.catalog, &reference)?)
         .await?;
     let disabled = ServiceEdit {
         enabled: Some(false),
         ..ServiceEdit::default()
     };
-    let service = dashboard
+    let service = people
         .edit_service(&owned, meant.precondition()?, id, &disabled)
         .await?;
-    Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog, dashboard.network).told())
+    Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog, people.network).told())
 }

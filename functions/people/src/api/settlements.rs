@@ -4,7 +4,7 @@ use super::request::{agent_filter, slice};
 use crate::cursor;
 use crate::ops::owned::named;
 use crate::ops::settlements::SettlementFilter;
-use crate::state::Dashboard;
+use crate::state::People;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::Uri;
@@ -80,11 +80,11 @@ pub(crate) struct SettlementList {
     responses((status = 200, body = SettlementList, description = "Newest first by `authorized_at`."), ListErrors)
 )]
 pub(crate) async fn list(
-    State(dashboard): State<Arc<Dashboard>>,
+    State(people): State<Arc<People>>,
     token: SessionToken,
     uri: Uri,
 ) -> Result<Json<SettlementList>, Failure> {
-    let person = dashboard.authenticate(token).await?;
+    let person = people.authenticate(token).await?;
     let mut query = Query::of(&uri);
     let filter = SettlementFilter {
         agent: agent_filter(&mut query),
@@ -92,7 +92,7 @@ pub(crate) async fn list(
     };
     let slice = slice(&mut query, cursor::read_place);
     query.finish()?;
-    let page = dashboard.settlements(&person, filter, slice).await?;
+    let page = people.settlements(&person, filter, slice).await?;
     let settlements: Vec<SettlementView> = page.items.iter().map(SettlementView::from).collect();
     Ok(Json(SettlementList {
         count: settlements.len(),
@@ -115,12 +115,12 @@ pub(crate) async fn list(
     responses((status = 200, body = SettlementView, description = "The settlement."), ReadErrors)
 )]
 pub(crate) async fn read(
-    State(dashboard): State<Arc<Dashboard>>,
+    State(people): State<Arc<People>>,
     token: SessionToken,
     Path((agent, settlement)): Path<(String, String)>,
 ) -> Result<Json<SettlementView>, Failure> {
-    let owned = dashboard.enter_for(token, &agent).await?;
+    let owned = people.enter_for(token, &agent).await?;
     let id = named(SettlementId::parse(&settlement))?;
-    let settlement = dashboard.settlement(&owned, id).await?;
+    let settlement = people.settlement(&owned, id).await?;
     Ok(Json(SettlementView::from(&settlement)))
 }

@@ -1,6 +1,6 @@
 //! `/agents/{agentId}/wallet`: an agent's wallet address and balance.
 
-use crate::state::Dashboard;
+use crate::state::People;
 use axum::Json;
 use axum::extract::{Path, State};
 use purser_api::{Failure, SessionToken};
@@ -49,13 +49,13 @@ pub(crate) struct WalletView {
     responses((status = 200, body = WalletView, description = "Its address and balance."), WalletErrors)
 )]
 pub(crate) async fn read(
-    State(dashboard): State<Arc<Dashboard>>,
+    State(people): State<Arc<People>>,
     token: SessionToken,
     Path(agent): Path<String>,
 ) -> Result<Json<WalletView>, Failure> {
-    let owned = dashboard.enter_for(token, &agent).await?;
-    let balance = dashboard.balance(&owned).await;
-    let (agent, network) = (owned.agent(), dashboard.network);
+    let owned = people.enter_for(token, &agent).await?;
+    let balance = people.balance(&owned).await;
+    let (agent, network) = (owned.agent(), people.network);
     Ok(Json(WalletView {
         agent_id: agent.id.to_string(),
         wallet_address: agent.wallet.address.to_string(),

@@ -2,7 +2,7 @@
 
 use crate::ops::owned::Owned;
 use crate::ops::several::several;
-use crate::state::Dashboard;
+use crate::state::People;
 use purser_api::{Person, Precondition};
 use purser_domain::{
     Agent, AgentId, AgentName, AgentStatus, Catalog, EnabledService, Error, Result, SpendPolicy, Wallet,
@@ -18,7 +18,7 @@ purser_api::body! {
     }
 }
 
-impl Dashboard {
+impl People {
     /// The person's agents, oldest first. One that was just created may be missing for a moment.
     pub(crate) async fn agents(&self, person: &Person) -> Result<Vec<Owned>> {
         let agents = self.ledger.agents_of(&person.sub).await?;

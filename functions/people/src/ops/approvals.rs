@@ -3,7 +3,7 @@
 use crate::ops::owned::Owned;
 use crate::ops::several::several;
 use crate::page::{Filter, Page, READS, Slice, page};
-use crate::state::Dashboard;
+use crate::state::People;
 use purser_api::Person;
 use purser_domain::{
     AgentId, Amount, Approval, ApprovalId, ApprovalStatus, Duration, ErrorKind, NOTE_MAX, Result, Ruling, ServiceId,
@@ -43,7 +43,7 @@ impl Note {
 
 /// An approval with the facts a person needs to decide.
 #[derive(Clone, Debug)]
-pub(crate) struct StandingApproval {
+pub(crate) struct ApprovalContext {
     /// The approval.
     pub(crate) approval: Approval,
     /// The agent that asks.
@@ -85,7 +85,7 @@ pub(crate) struct ApprovalFilter {
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
     /// A page of them, oldest first.
-    pub(crate) items: Vec<StandingApproval>,
+    pub(crate) items: Vec<ApprovalContext>,
     /// The place after which the next page begins.
     pub(crate) next: Option<ApprovalPlace>,
     /// Every agent of the person, with the number of its open approvals on all pages.
@@ -101,14 +101,14 @@ impl Waiting {
     }
 }
 
-impl Dashboard {
+impl People {
     /// The person's approvals, newest first. One that was just created may be missing for a moment.
     pub(crate) async fn approvals(
         &self,
         person: &Person,
         filter: ApprovalFilter,
         slice: Slice<ApprovalPlace>,
-    ) -> Result<Page<StandingApproval, ApprovalPlace>> {
+    ) -> Result<Page<ApprovalContext, ApprovalPlace>> {
         if let Some(agent) = filter.agent {
             self.own_agent(person, agent).await?;
         }
@@ -131,7 +131,7 @@ impl Dashboard {
         let filtered = filter != ApprovalFilter::default();
         let page = page(slice, READS, filtered.then_some(keep), ApprovalPlace::of, read).await?;
         Ok(Page {
-            items: self.service_state(person, page.items).await?,
+            items: self.contexts(person, page.items).await?,
             next: page.next,
         })
     }
@@ -170,7 +170,7 @@ impl Dashboard {
         let next = waiting.last().map(ApprovalPlace::of).filter(|_| more);
         let items = waiting.into_iter().filter_map(|approval| {
             let owned = agents.iter().find(|(owned, _)| owned.agent().id == approval.agent);
-            Some(StandingApproval {
+            Some(ApprovalContext {
                 agent: Arc::clone(&owned?.0),
                 day: days.get(&(approval.agent, approval.service)).copied(),
                 approval,
@@ -192,25 +192,25 @@ impl Dashboard {
     }
 
     /// The approval with the facts a person needs to decide.
-    pub(crate) async fn approval(&self, own: OwnApproval) -> Result<StandingApproval> {
-        self.one_standing(own.owned, own.approval).await
+    pub(crate) async fn approval(&self, own: OwnApproval) -> Result<ApprovalContext> {
+        self.context_of(own.owned, own.approval).await
     }
 
     /// The approval after the owner's decision, which is accepted once and only before it expires.
     pub(crate) async fn decide_approval(
         &self,
         own: OwnApproval,
-        verdict: ApprovalDecision,
+        decision: ApprovalDecision,
         note: Option<&Note>,
-    ) -> Result<StandingApproval> {
+    ) -> Result<ApprovalContext> {
         let OwnApproval { owned, approval } = own;
         let ruling = Ruling {
             at: self.now(),
             by: owned.agent().owner.clone(),
             note: note.map(|note| note.as_str().to_owned()),
         };
-        match self.ledger.resolve_approval(approval.id, verdict, &ruling).await? {
-            Resolved::Done(approval) => self.one_standing(owned, approval).await,
+        match self.ledger.resolve_approval(approval.id, decision, &ruling).await? {
+            Resolved::Done(approval) => self.context_of(owned, approval).await,
             Resolved::Already(approval) => Err(ErrorKind::ApprovalNotPending {
                 approval: approval.id,
                 status: approval.status(ruling.at),
@@ -220,18 +220,18 @@ impl Dashboard {
         }
     }
 
-    async fn one_standing(&self, owned: Owned, approval: Approval) -> Result<StandingApproval> {
+    async fn context_of(&self, owned: Owned, approval: Approval) -> Result<ApprovalContext> {
         let place = (approval.agent, approval.service);
         let open = approval.status(self.now()).is_open();
         let days = self.days(open.then_some(place).into_iter().collect()).await?;
-        Ok(StandingApproval {
+        Ok(ApprovalContext {
             approval,
             agent: Arc::new(owned),
             day: days.get(&place).copied(),
         })
     }
 
-    async fn service_state(&self, person: &Person, approvals: Vec<Approval>) -> Result<Vec<StandingApproval>> {
+    async fn contexts(&self, person: &Person, approvals: Vec<Approval>) -> Result<Vec<ApprovalContext>> {
         let now = self.now();
         let asking: BTreeSet<AgentId> = approvals.iter().map(|approval| approval.agent).collect();
         let open = approvals.iter().filter(|approval| approval.status(now).is_open());
@@ -246,8 +246,8 @@ impl Dashboard {
             .flatten()
             .filter_map(|agent| Owned::of(person, agent));
         let agents: BTreeMap<AgentId, Arc<Owned>> = own.map(|owned| (owned.agent().id, Arc::new(owned))).collect();
-        let service_state = approvals.into_iter().filter_map(|approval| {
-            Some(StandingApproval {
+        let contexts = approvals.into_iter().filter_map(|approval| {
+            Some(ApprovalContext {
                 agent: agents.get(&approval.agent).cloned()?,
                 day: days
                     .get(&(approval.agent, approval.service))
@@ -256,7 +256,7 @@ impl Dashboard {
                 approval,
             })
         });
-        Ok(service_state.collect())
+        Ok(contexts.collect())
     }
 
     /// The day's cap and use, for each of these services that is enabled.

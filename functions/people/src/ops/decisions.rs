@@ -7,7 +7,7 @@
 use crate::ops::owned::Owned;
 use crate::ops::several::several;
 use crate::page::{Filter, Page, READS, Slice, page};
-use crate::state::Dashboard;
+use crate::state::People;
 use purser_api::Person;
 use purser_domain::{
     Address, AgentId, Amount, ApprovalId, CallDescription, Check, DecisionResult, ErrorKind, LoggedDecision,
@@ -107,7 +107,7 @@ impl Calls {
     }
 }
 
-impl Dashboard {
+impl People {
     /// The decisions about the person's agents.
     pub(crate) async fn decisions(
         &self,

@@ -3,7 +3,7 @@
 //! A key's secret is only in the answer that created it: the record keeps its digest.
 
 use crate::ops::owned::Owned;
-use crate::state::Dashboard;
+use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
     Agent, AgentKey, Duration, Error, ErrorKind, KeyId, KeyRefusal, KeyStatus, NewKey, Problem, Result, Timestamp,
@@ -39,7 +39,7 @@ pub(crate) struct Rotation {
     pub(crate) replaced: AgentKey,
 }
 
-impl Dashboard {
+impl People {
     /// The agent's keys, newest first: all that work, and those that ended recently.
     pub(crate) async fn keys(&self, owned: &Owned) -> Result<Vec<ListedKey>> {
         let (agent, now) = (owned.agent(), self.now());

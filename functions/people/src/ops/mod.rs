@@ -1,9 +1,9 @@
-//! What people can do, shared by the API and the pages: one file per resource, each an `impl Dashboard`.
+//! What people can do, shared by the API and the pages: one file per resource, each an `impl People`.
 
 pub(crate) mod agents;
 pub(crate) mod approvals;
+mod authenticate;
 pub(crate) mod decisions;
-mod entrance;
 pub(crate) mod keys;
 pub(crate) mod owned;
 pub(crate) mod rules;

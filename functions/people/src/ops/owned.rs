@@ -3,7 +3,7 @@
 //!
 //! Also here: how an agent's record is changed, on the condition of its expected version.
 
-use crate::state::Dashboard;
+use crate::state::People;
 use purser_api::{Person, Precondition};
 use purser_domain::{Agent, AgentId, AgentStatus, ErrorKind, Result};
 use purser_store::{Backoff, Edited};
@@ -31,7 +31,7 @@ pub(crate) fn named<T>(id: Option<T>) -> Result<T> {
     id.ok_or_else(|| ErrorKind::NotFound.into())
 }
 
-impl Dashboard {
+impl People {
     /// The person's agent with this id. Another's and an unknown one are both not found.
     pub(crate) async fn own_agent(&self, person: &Person, id: AgentId) -> Result<Owned> {
         let agent = self.ledger.agent(id).await?;

@@ -1,22 +1,22 @@
 //! Rules: list with the use of budgets, add, replace, remove.
 
 use crate::ops::owned::Owned;
-use crate::state::Dashboard;
+use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{Agent, Amount, Error, ErrorKind, Problem, Result, Rule, RuleId, RuleKind, RuleRefusal};
 
 /// A rule as its owner sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct StandingRule {
+pub(crate) struct RuleUsage {
     /// The rule.
     pub(crate) rule: Rule,
     /// The amount used, if it is a budget.
     pub(crate) used: Option<Amount>,
 }
 
-impl Dashboard {
+impl People {
     /// The agent's rules, in the order in which they were added.
-    pub(crate) async fn rules(&self, owned: &Owned) -> Result<Vec<StandingRule>> {
+    pub(crate) async fn rules(&self, owned: &Owned) -> Result<Vec<RuleUsage>> {
         let (agent, now) = (owned.agent(), self.now());
         let budgets = agent.budgets().map(|budget| (budget.scope(agent.id), budget.length));
         let windows = self.ledger.windows_in_use(&budgets.collect::<Vec<_>>(), now).await?;
@@ -24,11 +24,11 @@ impl Dashboard {
             let window = windows.iter().find(|window| window.scope.budget() == Some(rule.id));
             window.map_or(Amount::ZERO, |window| window.live(now))
         };
-        let service_state = agent.rules.iter().map(|rule| StandingRule {
+        let usages = agent.rules.iter().map(|rule| RuleUsage {
             used: rule.kind.budget().map(|_| used(rule)),
             rule: rule.clone(),
         });
-        Ok(service_state.collect())
+        Ok(usages.collect())
     }
 
     /// Adds a rule; returns it with its id.

@@ -3,7 +3,7 @@
 //! A record's version counts its edits, starting at one; version zero means that there is no record.
 
 use crate::ops::owned::Owned;
-use crate::state::Dashboard;
+use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
     Amount, Catalog, Duration, EnabledService, Error, ErrorKind, PolicyEdit, Result, Service, ServiceId, SpendPolicy,
@@ -54,7 +54,7 @@ pub(crate) struct Enabling {
     pub(crate) is_new: bool,
 }
 
-impl Dashboard {
+impl People {
     /// Every service's record on the agent, disabled ones included.
     pub(crate) async fn services(&self, owned: &Owned) -> Result<Vec<GovernedService>> {
         let records = self.ledger.enabled_services(owned.agent().id).await?;

@@ -4,7 +4,7 @@ use crate::ops::decisions::{newest, reads_of};
 use crate::ops::owned::Owned;
 use crate::ops::several::several;
 use crate::page::{Filter, Page, Slice, page};
-use crate::state::Dashboard;
+use crate::state::People;
 use purser_api::Person;
 use purser_domain::{AgentId, ErrorKind, ReceiptStatus, Result, Settlement, SettlementId};
 use uuid::Uuid;
@@ -18,7 +18,7 @@ pub(crate) struct SettlementFilter {
     pub(crate) status: Option<ReceiptStatus>,
 }
 
-impl Dashboard {
+impl People {
     /// What the person's agents were authorized to pay.
     pub(crate) async fn settlements(
         &self,

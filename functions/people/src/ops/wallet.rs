@@ -1,11 +1,11 @@
 //! An agent's wallet.
 
 use crate::ops::owned::Owned;
-use crate::state::Dashboard;
+use crate::state::People;
 use purser_domain::Amount;
 use tracing::warn;
 
-impl Dashboard {
+impl People {
     /// The wallet's balance, or `None` while the chain can't be reached: the rest of the agent can be managed without
     /// it.
     pub(crate) async fn balance(&self, owned: &Owned) -> Option<Amount> {

@@ -20,10 +20,10 @@ use super::phrases;
 use crate::address::address;
 use crate::cursor;
 use crate::digest::{entity_tag, unless_held};
-use crate::ops::approvals::{ApprovalFilter, DayRoom, StandingApproval, Waiting};
+use crate::ops::approvals::{ApprovalContext, ApprovalFilter, DayRoom, Waiting};
 use crate::page::{Page, Slice};
 use crate::session::{PageSession, PollSession};
-use crate::state::Dashboard;
+use crate::state::People;
 use axum::{
     extract::State,
     http::{HeaderMap, StatusCode, Uri},
@@ -43,7 +43,7 @@ pub(crate) struct ApprovalQueue<'a> {
     /// What waits for a person.
     pub(crate) waiting: Waiting,
     /// What no longer does, newest first.
-    pub(crate) decided: Page<StandingApproval, ApprovalPlace>,
+    pub(crate) decided: Page<ApprovalContext, ApprovalPlace>,
     pub(crate) catalog: &'a Catalog,
 }
 
@@ -94,27 +94,27 @@ impl View {
 const QUEUE: &str = "/dashboard/approvals";
 
 /// `GET /dashboard/approvals`.
-pub(super) async fn show(State(dashboard): State<Arc<Dashboard>>, session: PageSession, uri: Uri) -> Reply {
-    let layout = Layout::of(&session, dashboard.now()).noticed(&uri);
+pub(super) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+    let layout = Layout::of(&session, people.now()).noticed(&uri);
     let Some(view) = View::read(&uri) else {
         let problem = Some("This address was not understood, so everything is shown.".to_owned());
-        let page = answer(&dashboard, &session, Layout { problem, ..layout }, View::default()).await?;
+        let page = answer(&people, &session, Layout { problem, ..layout }, View::default()).await?;
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     };
-    Ok(answer(&dashboard, &session, layout, view).await?)
+    Ok(answer(&people, &session, layout, view).await?)
 }
 
 /// `GET /dashboard/approvals/waiting`: the list alone, or 304 where the script already has this version.
 pub(super) async fn watch(
-    State(dashboard): State<Arc<Dashboard>>,
+    State(people): State<Arc<People>>,
     PollSession(session): PollSession,
     uri: Uri,
     headers: HeaderMap,
 ) -> Reply {
     let view = View::read(&uri).unwrap_or_default();
-    let waiting = dashboard.waiting(&session.person, view.agent, view.after);
-    let (waiting, edition) = tokio::try_join!(waiting, dashboard.catalog())?;
-    let layout = Layout::of(&session, dashboard.now());
+    let waiting = people.waiting(&session.person, view.agent, view.after);
+    let (waiting, edition) = tokio::try_join!(waiting, people.catalog())?;
+    let layout = Layout::of(&session, people.now());
     let list = waiting_list(&layout, &waiting, view, &edition.catalog);
     let text = list.into_string();
     let tag = entity_tag(&text);
@@ -131,19 +131,19 @@ pub(super) async fn reject(uri: Uri, sent: AgentForm) -> Reply {
     decide(&uri, sent, ApprovalDecision::Reject).await
 }
 
-async fn decide(uri: &Uri, sent: AgentForm, verdict: ApprovalDecision) -> Reply {
+async fn decide(uri: &Uri, sent: AgentForm, decision: ApprovalDecision) -> Reply {
     let view = View::read(uri).unwrap_or_default();
     let approval = sent.named("approval", ApprovalId::parse)?;
-    let (mut form, mut layout) = (sent.form(FormName::Verdict), sent.layout());
-    let (dashboard, session) = (&sent.dashboard, &sent.posted.session);
-    let own = dashboard.own_approval(sent.owned, approval).await?;
+    let (mut form, mut layout) = (sent.form(FormName::ApprovalDecision), sent.layout());
+    let (people, session) = (&sent.people, &sent.posted.session);
+    let own = people.own_approval(sent.owned, approval).await?;
     let Ok(note) = form.note() else {
         layout.typed = Some(form);
-        let page = answer(dashboard, session, layout, view).await?;
+        let page = answer(people, session, layout, view).await?;
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     };
-    let Err(error) = dashboard.decide_approval(own, verdict, note.as_ref()).await else {
-        let notice = match verdict {
+    let Err(error) = people.decide_approval(own, decision, note.as_ref()).await else {
+        let notice = match decision {
             ApprovalDecision::Approve => Notice::Approved,
             ApprovalDecision::Reject => Notice::Rejected,
         };
@@ -154,7 +154,7 @@ async fn decide(uri: &Uri, sent: AgentForm, verdict: ApprovalDecision) -> Reply 
         return Err(failure);
     };
     layout.problem = Some(too_late(*status).to_owned());
-    let page = answer(dashboard, session, layout, view).await?;
+    let page = answer(people, session, layout, view).await?;
     Ok((failure.status(), page).into_response())
 }
 
@@ -168,7 +168,7 @@ const fn too_late(status: ApprovalStatus) -> &'static str {
     }
 }
 
-async fn answer(dashboard: &Dashboard, session: &PageSession, layout: Layout, view: View) -> Result<Response> {
+async fn answer(people: &People, session: &PageSession, layout: Layout, view: View) -> Result<Response> {
     /// How many decided approvals are shown.
     const DECIDED: u32 = 25;
     let person = &session.person;
@@ -182,9 +182,9 @@ async fn answer(dashboard: &Dashboard, session: &PageSession, layout: Layout, vi
         limit: DECIDED,
     };
     let (waiting, decided, edition) = tokio::try_join!(
-        dashboard.waiting(person, view.agent, view.after),
-        dashboard.approvals(person, decided, slice),
-        dashboard.catalog(),
+        people.waiting(person, view.agent, view.after),
+        people.approvals(person, decided, slice),
+        people.catalog(),
     )?;
     let queue = ApprovalQueue {
         view,
@@ -276,11 +276,11 @@ pub(crate) fn waiting_list(layout: &Layout, waiting: &Waiting, view: View, catal
     }
 }
 
-fn card(layout: &Layout, waiting: &StandingApproval, view: View, catalog: &Catalog) -> Markup {
+fn card(layout: &Layout, waiting: &ApprovalContext, view: View, catalog: &Catalog) -> Markup {
     let approval = &waiting.approval;
     let agent = waiting.agent.agent();
     let path = format!("{}/approvals/{}", paths::agent(approval.agent), approval.id);
-    let inputs = layout.inputs(FormName::Verdict);
+    let inputs = layout.inputs(FormName::ApprovalDecision);
     let note_id = format!("note-{}", approval.id);
     html! {
         li.card.waiting data-approval=(approval.id) {
@@ -329,7 +329,7 @@ fn card(layout: &Layout, waiting: &StandingApproval, view: View, catalog: &Catal
 }
 
 /// Which payment a button is about, for screen readers.
-fn subject(waiting: &StandingApproval) -> Markup {
+fn subject(waiting: &ApprovalContext) -> Markup {
     html! { (super::money::dollars(waiting.approval.amount)) " of " (waiting.agent.agent().name) }
 }
 
@@ -351,7 +351,7 @@ fn left_of_day(amount: Amount, day: Option<DayRoom>) -> Markup {
     }
 }
 
-fn decided_row(layout: &Layout, decided: &StandingApproval, catalog: &Catalog) -> Markup {
+fn decided_row(layout: &Layout, decided: &ApprovalContext, catalog: &Catalog) -> Markup {
     let approval = &decided.approval;
     let status = approval.status(layout.now);
     let agent = decided.agent.agent();

@@ -12,7 +12,7 @@ use crate::ops::decisions::{Calls, DecisionFacts, DecisionFilter};
 use crate::ops::owned::Owned;
 use crate::page::Slice;
 use crate::session::PageSession;
-use crate::state::Dashboard;
+use crate::state::People;
 use axum::{
     extract::State,
     http::{StatusCode, Uri},
@@ -81,7 +81,7 @@ pub(crate) struct DecisionLog<'a> {
 }
 
 /// `GET /dashboard/decisions`.
-pub(super) async fn show(State(dashboard): State<Arc<Dashboard>>, session: PageSession, uri: Uri) -> Reply {
+pub(super) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     /// How many rows a page has.
     const ROWS: u32 = 25;
     let mut query = Query::of(&uri);
@@ -89,16 +89,16 @@ pub(super) async fn show(State(dashboard): State<Arc<Dashboard>>, session: PageS
     let (filter, before) = asked.unwrap_or_default();
     let person = &session.person;
     let (agents, page, edition) = tokio::try_join!(
-        dashboard.agents(person),
-        dashboard.decisions(person, filter, Slice { before, limit: ROWS }),
-        dashboard.catalog(),
+        people.agents(person),
+        people.decisions(person, filter, Slice { before, limit: ROWS }),
+        people.catalog(),
     )?;
-    let calls = dashboard.calls(&page.items).await?;
+    let calls = people.calls(&page.items).await?;
     let layout = Layout {
         problem: asked
             .is_none()
             .then(|| "These filters were not understood, so everything is shown.".to_owned()),
-        ..Layout::of(&session, dashboard.now())
+        ..Layout::of(&session, people.now())
     };
     let log = DecisionLog {
         filter,

@@ -22,7 +22,7 @@ pub(crate) enum FormName {
     /// A form of buttons, with at most a note.
     Plain,
     /// A verdict on an approval.
-    Verdict,
+    ApprovalDecision,
 }
 
 /// The four kinds of rule, as forms.
@@ -67,7 +67,7 @@ impl fmt::Display for FormName {
             Self::Rule(rule) => write!(f, "rule-{rule}"),
             Self::Rotate(key) => write!(f, "rotate-{key}"),
             Self::Plain => f.write_str("plain"),
-            Self::Verdict => f.write_str("verdict"),
+            Self::ApprovalDecision => f.write_str("verdict"),
         }
     }
 }

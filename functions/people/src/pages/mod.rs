@@ -27,7 +27,7 @@ mod phrases;
 mod receipt;
 mod sign_in;
 
-use crate::state::Dashboard;
+use crate::state::People;
 use axum::{
     Router,
     extract::Request,
@@ -42,7 +42,7 @@ use purser_domain::ErrorKind;
 use std::sync::Arc;
 
 /// The routes of the pages, of sign-in and sign-out, and of the assets.
-pub(crate) fn routes() -> Router<Arc<Dashboard>> {
+pub(crate) fn routes() -> Router<Arc<People>> {
     let agent = agent::routes()
         .route("/approvals/{approval}/approve", agent::form(approvals::approve))
         .route("/approvals/{approval}/reject", agent::form(approvals::reject));

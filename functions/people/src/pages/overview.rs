@@ -13,13 +13,13 @@ use super::paths;
 use crate::ops::approvals::Waiting;
 use crate::ops::decisions::{Calls, DecisionFilter};
 use crate::ops::owned::Owned;
-use crate::ops::rules::StandingRule;
+use crate::ops::rules::RuleUsage;
 use crate::ops::services::GovernedService;
 use crate::ops::several::several;
 use crate::page::Slice;
 use crate::redirect::see_other;
 use crate::session::{PageSession, VerifiedForm};
-use crate::state::Dashboard;
+use crate::state::People;
 use axum::{
     extract::State,
     http::{StatusCode, Uri},
@@ -46,13 +46,13 @@ pub(crate) struct AgentSpend {
     pub(crate) agent: Owned,
     /// Every service that was ever enabled.
     pub(crate) services: Vec<GovernedService>,
-    pub(crate) rules: Vec<StandingRule>,
+    pub(crate) rules: Vec<RuleUsage>,
 }
 
 /// `GET /dashboard`.
-pub(super) async fn show(State(dashboard): State<Arc<Dashboard>>, session: PageSession, uri: Uri) -> Reply {
-    let layout = Layout::of(&session, dashboard.now()).noticed(&uri);
-    Ok(answer(&dashboard, &session, layout).await?)
+pub(super) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+    let layout = Layout::of(&session, people.now()).noticed(&uri);
+    Ok(answer(&people, &session, layout).await?)
 }
 
 /// `GET /dashboard/agents`: the agents are on the overview.
@@ -61,21 +61,21 @@ pub(super) async fn back() -> Response {
 }
 
 /// `POST /dashboard/agents`.
-pub(super) async fn create_agent(State(dashboard): State<Arc<Dashboard>>, posted: VerifiedForm) -> Reply {
+pub(super) async fn create_agent(State(people): State<Arc<People>>, posted: VerifiedForm) -> Reply {
     let mut form = posted.form(FormName::NewAgent);
     let Some(name) = form.agent_name() else {
         let layout = Layout {
             typed: Some(form),
-            ..Layout::of(&posted.session, dashboard.now())
+            ..Layout::of(&posted.session, people.now())
         };
-        let page = answer(&dashboard, &posted.session, layout).await?;
+        let page = answer(&people, &posted.session, layout).await?;
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     };
-    let owned = dashboard.create_agent(&posted.session.person, &name).await?;
+    let owned = people.create_agent(&posted.session.person, &name).await?;
     Ok(done(&paths::agent(owned.agent().id), Notice::AgentCreated))
 }
 
-async fn answer(dashboard: &Arc<Dashboard>, session: &PageSession, layout: Layout) -> Result<Response> {
+async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout) -> Result<Response> {
     /// How many refusals are shown.
     const REFUSED: u32 = 5;
     let person = &session.person;
@@ -88,17 +88,17 @@ async fn answer(dashboard: &Arc<Dashboard>, session: &PageSession, layout: Layou
         limit: REFUSED,
     };
     let (waiting, agents, refused, edition) = tokio::try_join!(
-        dashboard.waiting(person, None, None),
-        dashboard.agents(person),
-        dashboard.decisions(person, blocked, newest),
-        dashboard.catalog(),
+        people.waiting(person, None, None),
+        people.agents(person),
+        people.decisions(person, blocked, newest),
+        people.catalog(),
     )?;
     // A refusal has its call in its own row.
     let refused = LogRow::of(refused.items, &Calls::default(), &agents);
     let agents = several(agents, |agent| {
-        let dashboard = Arc::clone(dashboard);
+        let people = Arc::clone(people);
         async move {
-            let (services, rules) = tokio::try_join!(dashboard.services(&agent), dashboard.rules(&agent))?;
+            let (services, rules) = tokio::try_join!(people.services(&agent), people.rules(&agent))?;
             Ok(AgentSpend { agent, services, rules })
         }
     });

@@ -9,7 +9,7 @@ use super::paths;
 use super::phrases;
 use crate::ops::owned::{Owned, named};
 use crate::session::PageSession;
-use crate::state::Dashboard;
+use crate::state::People;
 use axum::{
     extract::{Path, State},
     response::IntoResponse as _,
@@ -31,23 +31,23 @@ pub(crate) struct ReceiptPage<'a> {
 
 /// `GET /dashboard/receipts/{agent}/{settlement}`.
 pub(super) async fn show(
-    State(dashboard): State<Arc<Dashboard>>,
+    State(people): State<Arc<People>>,
     session: PageSession,
     Path((agent, settlement)): Path<(String, String)>,
 ) -> Reply {
-    let agent = dashboard
+    let agent = people
         .own_agent(&session.person, named(AgentId::parse(&agent))?)
         .await?;
     let settlement = named(SettlementId::parse(&settlement))?;
-    let (settlement, edition) = tokio::try_join!(dashboard.settlement(&agent, settlement), dashboard.catalog())?;
-    let call = dashboard.call_of(&settlement).await?;
+    let (settlement, edition) = tokio::try_join!(people.settlement(&agent, settlement), people.catalog())?;
+    let call = people.call_of(&settlement).await?;
     let receipt = ReceiptPage {
         settlement,
         call,
         agent,
         catalog: &edition.catalog,
     };
-    Ok(receipt_page(&Layout::of(&session, dashboard.now()), &receipt).into_response())
+    Ok(receipt_page(&Layout::of(&session, people.now()), &receipt).into_response())
 }
 
 pub(crate) fn receipt_page(layout: &Layout, receipt: &ReceiptPage<'_>) -> Markup {

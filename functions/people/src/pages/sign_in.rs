@@ -9,7 +9,7 @@ use super::notice::Notice;
 use crate::address::address;
 use crate::redirect::see_other;
 use crate::session::{Cookie, Destination, Origin, PendingSignIn, SIGN_IN, VerifiedForm, origin_of};
-use crate::state::Dashboard;
+use crate::state::People;
 use axum::{
     Router,
     extract::State,
@@ -29,7 +29,7 @@ const CALLBACK: &str = "/dashboard/callback";
 const MAX_AGE: Duration = Duration::from_secs_u32(600);
 
 /// The routes of sign-in and sign-out.
-pub(super) fn routes() -> Router<Arc<Dashboard>> {
+pub(super) fn routes() -> Router<Arc<People>> {
     Router::new()
         .route(SIGN_IN, get(ask))
         .route(START, get(start))
@@ -66,14 +66,14 @@ async fn ask(uri: Uri) -> Response {
 }
 
 /// `GET /dashboard/sign-in/start`: redirects to the issuer.
-async fn start(State(dashboard): State<Arc<Dashboard>>, parts: Parts) -> Result<Response, Failure> {
-    let origin = origin_of(&dashboard, &parts)?;
+async fn start(State(people): State<Arc<People>>, parts: Parts) -> Result<Response, Failure> {
+    let origin = origin_of(&people, &parts)?;
     let next = Query::of(&parts.uri).text("next").unwrap_or_default();
     let pending = PendingSignIn::new(Destination::parse(&next))?;
-    let metadata = dashboard.sessions.oidc_metadata(dashboard.now()).await?;
+    let metadata = people.sessions.oidc_metadata(people.now()).await?;
     let question = pending.question(
         &metadata.authorization_endpoint,
-        dashboard.sessions.client_id(),
+        people.sessions.client_id(),
         &format!("{origin}{CALLBACK}"),
     );
     let cookie = Cookie::PendingSignIn.set(&origin, &pending.to_cookie(), MAX_AGE)?;
@@ -81,8 +81,8 @@ async fn start(State(dashboard): State<Arc<Dashboard>>, parts: Parts) -> Result<
 }
 
 /// `GET /dashboard/callback`: turns the issuer's answer into a session, or a notice of why it failed.
-async fn callback(State(dashboard): State<Arc<Dashboard>>, parts: Parts) -> Result<Response, Failure> {
-    let origin = origin_of(&dashboard, &parts)?;
+async fn callback(State(people): State<Arc<People>>, parts: Parts) -> Result<Response, Failure> {
+    let origin = origin_of(&people, &parts)?;
     let pending = Cookie::PendingSignIn.of(&parts.headers, &origin);
     let pending = pending.as_deref().and_then(PendingSignIn::from_cookie);
     let over = Cookie::PendingSignIn.clear(&origin)?;
@@ -102,7 +102,7 @@ async fn callback(State(dashboard): State<Arc<Dashboard>>, parts: Parts) -> Resu
     let Some(code) = code else {
         return Ok(back(Notice::SignInFailed));
     };
-    match session(&dashboard, &origin, pending, &code).await {
+    match session(&people, &origin, pending, &code).await {
         Ok(session) => Ok(with_cookies(see_other(pending.destination().as_str()), [session, over])),
         Err(error) if matches!(error.kind(), ErrorKind::InvalidSession) => Ok(back(Notice::SignInFailed)),
         Err(error) => Err(error.into()),
@@ -111,16 +111,16 @@ async fn callback(State(dashboard): State<Arc<Dashboard>>, parts: Parts) -> Resu
 
 /// The session's cookie for a code; 401 `invalid_session` where the code, or the token it is exchanged for, is not of
 /// this sign-in.
-async fn session(dashboard: &Dashboard, origin: &Origin, pending: &PendingSignIn, code: &str) -> Result<HeaderValue> {
+async fn session(people: &People, origin: &Origin, pending: &PendingSignIn, code: &str) -> Result<HeaderValue> {
     let redirect_uri = format!("{origin}{CALLBACK}");
     let code = AuthorizationCode {
         code,
         code_verifier: pending.verifier(),
         redirect_uri: &redirect_uri,
     };
-    let now = dashboard.now();
-    let token = dashboard.sessions.exchange(code, now).await?;
-    let person = dashboard.sessions.person(&token, now).await?;
+    let now = people.now();
+    let token = people.sessions.exchange(code, now).await?;
+    let person = people.sessions.person(&token, now).await?;
     if !pending.is_meant_by(person.nonce.as_deref()) {
         return Err(ErrorKind::InvalidSession.into());
     }
@@ -132,16 +132,16 @@ async fn session(dashboard: &Dashboard, origin: &Origin, pending: &PendingSignIn
 /// The issuer is another site, and `form-action 'self'` allows no form to lead there, not even by redirection; so the
 /// answer is a page that redirects by itself. The form needs a session like every other; without one there is nothing
 /// to end.
-async fn sign_out(State(dashboard): State<Arc<Dashboard>>, parts: Parts, _: VerifiedForm) -> Result<Response, Failure> {
-    let origin = origin_of(&dashboard, &parts)?;
+async fn sign_out(State(people): State<Arc<People>>, parts: Parts, _: VerifiedForm) -> Result<Response, Failure> {
+    let origin = origin_of(&people, &parts)?;
     // Our own session ends, whether or not the issuer's metadata can be read.
-    let metadata = dashboard.sessions.oidc_metadata(dashboard.now()).await.ok();
+    let metadata = people.sessions.oidc_metadata(people.now()).await.ok();
     let answer = match metadata
         .as_ref()
         .and_then(|metadata| metadata.end_session_endpoint.as_ref())
     {
         Some(endpoint) => {
-            leaving_page(logout_url(endpoint, dashboard.sessions.client_id(), &origin).as_str()).into_response()
+            leaving_page(logout_url(endpoint, people.sessions.client_id(), &origin).as_str()).into_response()
         }
         None => see_other(&sign_in_address(&Destination::overview(), Notice::SignedOut)),
     };

@@ -20,7 +20,7 @@ pub(crate) use pending_sign_in::PendingSignIn;
 
 use crate::address::address;
 use crate::redirect::see_other;
-use crate::state::Dashboard;
+use crate::state::People;
 use axum::{
     body::Bytes,
     extract::{FromRequest, FromRequestParts, Request},
@@ -44,9 +44,9 @@ pub(crate) struct PageSession {
 
 impl PageSession {
     /// The session of a request; 401 `invalid_session` where there is none.
-    async fn of(headers: &HeaderMap, origin: &Origin, dashboard: &Dashboard) -> Result<Self> {
+    async fn of(headers: &HeaderMap, origin: &Origin, people: &People) -> Result<Self> {
         let id_token = Cookie::Session.of(headers, origin).ok_or(ErrorKind::InvalidSession)?;
-        let person = dashboard.person(&id_token).await?;
+        let person = people.person(&id_token).await?;
         let token = FormToken::of(&id_token);
         Ok(Self { person, token })
     }
@@ -57,12 +57,12 @@ impl PageSession {
     }
 }
 
-impl FromRequestParts<Arc<Dashboard>> for PageSession {
+impl FromRequestParts<Arc<People>> for PageSession {
     type Rejection = Response;
 
-    async fn from_request_parts(parts: &mut Parts, dashboard: &Arc<Dashboard>) -> Result<Self, Response> {
-        let origin = origin_of(dashboard, parts).map_err(failed)?;
-        let session = Self::of(&parts.headers, &origin, dashboard).await;
+    async fn from_request_parts(parts: &mut Parts, people: &Arc<People>) -> Result<Self, Response> {
+        let origin = origin_of(people, parts).map_err(failed)?;
+        let session = Self::of(&parts.headers, &origin, people).await;
         session.map_err(|error| to_sign_in(error, &parts.method, &parts.uri))
     }
 }
@@ -70,12 +70,12 @@ impl FromRequestParts<Arc<Dashboard>> for PageSession {
 /// The session of a polling script. Without one it gets 401, where a page would be redirected to sign in.
 pub(crate) struct PollSession(pub(crate) PageSession);
 
-impl FromRequestParts<Arc<Dashboard>> for PollSession {
+impl FromRequestParts<Arc<People>> for PollSession {
     type Rejection = Failure;
 
-    async fn from_request_parts(parts: &mut Parts, dashboard: &Arc<Dashboard>) -> Result<Self, Failure> {
-        let origin = origin_of(dashboard, parts)?;
-        Ok(Self(PageSession::of(&parts.headers, &origin, dashboard).await?))
+    async fn from_request_parts(parts: &mut Parts, people: &Arc<People>) -> Result<Self, Failure> {
+        let origin = origin_of(people, parts)?;
+        Ok(Self(PageSession::of(&parts.headers, &origin, people).await?))
     }
 }
 
@@ -93,17 +93,17 @@ impl VerifiedForm {
     }
 }
 
-impl FromRequest<Arc<Dashboard>> for VerifiedForm {
+impl FromRequest<Arc<People>> for VerifiedForm {
     type Rejection = Response;
 
-    async fn from_request(request: Request, dashboard: &Arc<Dashboard>) -> Result<Self, Response> {
+    async fn from_request(request: Request, people: &Arc<People>) -> Result<Self, Response> {
         let (parts, body) = request.into_parts();
-        let origin = origin_of(dashboard, &parts).map_err(failed)?;
+        let origin = origin_of(people, &parts).map_err(failed)?;
         same_origin(&parts.headers, origin.as_str()).map_err(failed)?;
-        let session = PageSession::of(&parts.headers, &origin, dashboard).await;
+        let session = PageSession::of(&parts.headers, &origin, people).await;
         let session = session.map_err(|error| to_sign_in(error, &parts.method, &parts.uri))?;
         let request = Request::from_parts(parts, body);
-        let body = Bytes::from_request(request, dashboard)
+        let body = Bytes::from_request(request, people)
             .await
             .map_err(|error| failed(Error::internal("reading a form", error)))?;
         if !session.token.is_in(&body) {
@@ -114,8 +114,8 @@ impl FromRequest<Arc<Dashboard>> for VerifiedForm {
 }
 
 /// The origin of a request.
-pub(crate) fn origin_of(dashboard: &Dashboard, parts: &Parts) -> Result<Origin> {
-    Origin::of(dashboard.dashboard_url.as_deref(), &parts.extensions)
+pub(crate) fn origin_of(people: &People, parts: &Parts) -> Result<Origin> {
+    Origin::of(people.dashboard_url.as_deref(), &parts.extensions)
 }
 
 fn failed(error: Error) -> Response {

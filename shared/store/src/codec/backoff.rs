@@ -48,7 +48,7 @@ impl Backoff {
 
     /// Whether to rebuild a transaction that only conflicted with others: every fourth time, since the state it was
     /// built on is getting old.
-    pub(crate) const fn wants_a_fresh_look(&self) -> bool {
+    pub(crate) const fn needs_fresh_read(&self) -> bool {
         self.attempts > 0 && self.attempts.is_multiple_of(4)
     }
 }

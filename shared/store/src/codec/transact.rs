@@ -164,7 +164,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
                 Sent::Unknown(_) => lost_before = true,
             }
             backoff.wait().await?;
-            if !lost_before && backoff.wants_a_fresh_look() {
+            if !lost_before && backoff.needs_fresh_read() {
                 return Ok(None);
             }
         }

@@ -95,7 +95,9 @@ fn read_decision(agent: AgentId, row: Row<'_>, item: &Item) -> Result<LoggedDeci
         .and_then(TransactionId::parse);
     let id = id.ok_or_else(|| row.corrupt("sk"))?;
     match row.get("result")? {
-        DecisionResult::RevertConfirmation => read_taken_back(agent, id, row).map(LoggedDecision::ConfirmationReverted),
+        DecisionResult::RevertConfirmation => {
+            read_confirmation_reverted(agent, id, row).map(LoggedDecision::ConfirmationReverted)
+        }
         // An allow has no row of its own.
         DecisionResult::Allow => Err(row.corrupt("result")),
         result @ (DecisionResult::Block | DecisionResult::Escalate) => {
@@ -104,7 +106,7 @@ fn read_decision(agent: AgentId, row: Row<'_>, item: &Item) -> Result<LoggedDeci
     }
 }
 
-fn read_taken_back(agent: AgentId, id: TransactionId, row: Row<'_>) -> Result<ConfirmationReverted> {
+fn read_confirmation_reverted(agent: AgentId, id: TransactionId, row: Row<'_>) -> Result<ConfirmationReverted> {
     Ok(ConfirmationReverted {
         transaction: id,
         agent,

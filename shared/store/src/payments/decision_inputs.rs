@@ -65,7 +65,7 @@ impl Ledger {
     /// Reads the inputs and the agent, if it exists: 3 read units, 4 with an approval, and one more for each budget;
     /// budgets take a second round trip.
     pub async fn decision_inputs(&self, agent: AgentId, ask: &DecisionKeys) -> Result<(Option<Agent>, DecisionInputs)> {
-        self.snapshot_unless(None, agent, ask).await
+        self.decision_inputs_unless(None, agent, ask).await
     }
 
     /// The same for a caller who is not authenticated yet: unless the key is the agent's own and valid at `now`, no
@@ -76,10 +76,10 @@ impl Ledger {
         now: Timestamp,
         ask: &DecisionKeys,
     ) -> Result<(Option<Agent>, DecisionInputs)> {
-        self.snapshot_unless(Some((key, now)), key.agent, ask).await
+        self.decision_inputs_unless(Some((key, now)), key.agent, ask).await
     }
 
-    async fn snapshot_unless(
+    async fn decision_inputs_unless(
         &self,
         unproven: Option<(&PresentedKey, Timestamp)>,
         agent: AgentId,

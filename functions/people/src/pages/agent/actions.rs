@@ -21,7 +21,7 @@ pub(super) async fn rename(sent: AgentForm) -> Reply {
         name: Some(name),
         status: None,
     };
-    let renamed = sent.dashboard.edit_agent(sent.owned.clone(), meant, &edit).await;
+    let renamed = sent.people.edit_agent(sent.owned.clone(), meant, &edit).await;
     sent.answer(form, renamed, Notice::AgentRenamed).await
 }
 
@@ -41,7 +41,7 @@ async fn set_status(sent: AgentForm, status: AgentStatus, notice: Notice) -> Rep
         name: None,
         status: Some(status),
     };
-    let edited = sent.dashboard.edit_agent(sent.owned, Precondition::Any, &edit).await?;
+    let edited = sent.people.edit_agent(sent.owned, Precondition::Any, &edit).await?;
     Ok(done(&paths::agent(edited.agent().id), notice))
 }
 
@@ -52,7 +52,7 @@ pub(super) async fn create_key(sent: AgentForm) -> Reply {
     let Some(meant) = form.version() else {
         return sent.again(form).await;
     };
-    match sent.dashboard.create_key(sent.owned.clone(), meant).await {
+    match sent.people.create_key(sent.owned.clone(), meant).await {
         Ok(issued) => sent.show_key(&issued.agent, issued.text).await,
         Err(error) => sent.refused(form, error).await,
     }
@@ -65,7 +65,7 @@ pub(super) async fn rotate_key(sent: AgentForm) -> Reply {
     let Some((overlap, meant)) = form.overlap().zip(form.version()) else {
         return sent.again(form).await;
     };
-    match sent.dashboard.rotate_key(sent.owned.clone(), meant, key, overlap).await {
+    match sent.people.rotate_key(sent.owned.clone(), meant, key, overlap).await {
         Ok(rotation) => sent.show_key(&rotation.issued.agent, rotation.issued.text).await,
         Err(error) => sent.refused(form, error).await,
     }
@@ -74,13 +74,13 @@ pub(super) async fn rotate_key(sent: AgentForm) -> Reply {
 /// `POST …/keys/{key}/revoke`. No version: a stolen key must end immediately, whoever else is editing.
 pub(super) async fn revoke_key(sent: AgentForm) -> Reply {
     let key = sent.named("key", KeyId::parse)?;
-    let (owned, _) = sent.dashboard.revoke_key(sent.owned, Precondition::Any, key).await?;
+    let (owned, _) = sent.people.revoke_key(sent.owned, Precondition::Any, key).await?;
     Ok(done(&paths::agent(owned.agent().id), Notice::KeyRevoked))
 }
 
 /// `POST …/services`.
 pub(super) async fn enable_service(sent: AgentForm) -> Reply {
-    let edition = sent.dashboard.catalog().await?;
+    let edition = sent.people.catalog().await?;
     let mut form = sent.form(FormName::Enable);
     let service = form.service();
     let policy = read_policy(&mut form, service.and_then(|id| edition.catalog.by_id(id)));
@@ -93,21 +93,21 @@ pub(super) async fn enable_service(sent: AgentForm) -> Reply {
     };
     // Version zero means no record: a service that was enabled meanwhile keeps its limits.
     let meant = Precondition::Version(0);
-    let enabled = sent.dashboard.enable_service(&sent.owned, meant, &enable).await;
+    let enabled = sent.people.enable_service(&sent.owned, meant, &enable).await;
     sent.answer(form, enabled, Notice::ServiceEnabled).await
 }
 
 /// `POST …/services/{service}`.
 pub(super) async fn edit_service(sent: AgentForm) -> Reply {
     let service = sent.named("service", ServiceId::parse)?;
-    let edition = sent.dashboard.catalog().await?;
+    let edition = sent.people.catalog().await?;
     let mut form = sent.form(FormName::Policy(service));
     let policy = read_policy(&mut form, edition.catalog.by_id(service));
     let Some((policy, meant)) = policy.zip(form.version()) else {
         return sent.again(form).await;
     };
     let edit = ServiceEdit { enabled: None, policy };
-    let edited = sent.dashboard.edit_service(&sent.owned, meant, service, &edit).await;
+    let edited = sent.people.edit_service(&sent.owned, meant, service, &edit).await;
     sent.answer(form, edited, Notice::PolicySaved).await
 }
 
@@ -131,31 +131,31 @@ async fn switch_service(sent: AgentForm, enabled: bool, notice: Notice) -> Reply
         enabled: Some(enabled),
         ..ServiceEdit::default()
     };
-    let edited = sent.dashboard.edit_service(&sent.owned, meant, service, &edit).await;
+    let edited = sent.people.edit_service(&sent.owned, meant, service, &edit).await;
     sent.answer(form, edited, notice).await
 }
 
 /// `POST …/rules`.
 pub(super) async fn add_rule(sent: AgentForm) -> Reply {
-    let edition = sent.dashboard.catalog().await?;
+    let edition = sent.people.catalog().await?;
     let kind = RuleForm::from_name(sent.form(FormName::Plain).text("kind"));
     let mut form = sent.form(kind.map_or(FormName::Plain, FormName::NewRule));
     let Some((rule, meant)) = read_rule(&mut form, &edition.catalog).zip(form.version()) else {
         return sent.again(form).await;
     };
-    let added = sent.dashboard.add_rule(sent.owned.clone(), meant, &rule).await;
+    let added = sent.people.add_rule(sent.owned.clone(), meant, &rule).await;
     sent.answer(form, added, Notice::RuleAdded).await
 }
 
 /// `POST …/rules/{rule}`.
 pub(super) async fn replace_rule(sent: AgentForm) -> Reply {
     let id = sent.named("rule", RuleId::parse)?;
-    let edition = sent.dashboard.catalog().await?;
+    let edition = sent.people.catalog().await?;
     let mut form = sent.form(FormName::Rule(id));
     let Some((rule, meant)) = read_rule(&mut form, &edition.catalog).zip(form.version()) else {
         return sent.again(form).await;
     };
-    let replaced = sent.dashboard.replace_rule(sent.owned.clone(), meant, id, &rule).await;
+    let replaced = sent.people.replace_rule(sent.owned.clone(), meant, id, &rule).await;
     sent.answer(form, replaced, Notice::RuleSaved).await
 }
 
@@ -166,6 +166,6 @@ pub(super) async fn remove_rule(sent: AgentForm) -> Reply {
     let Some(meant) = form.version() else {
         return sent.again(form).await;
     };
-    let removed = sent.dashboard.remove_rule(sent.owned.clone(), meant, id).await;
+    let removed = sent.people.remove_rule(sent.owned.clone(), meant, id).await;
     sent.answer(form, removed, Notice::RuleRemoved).await
 }

@@ -7,7 +7,7 @@ use crate::pages::layout::Layout;
 use crate::pages::notice::{Notice, done};
 use crate::pages::paths;
 use crate::session::VerifiedForm;
-use crate::state::Dashboard;
+use crate::state::People;
 use axum::{
     extract::{FromRequest, FromRequestParts as _, Path, Request},
     http::StatusCode,
@@ -20,27 +20,27 @@ use std::sync::Arc;
 
 /// A form that an agent's owner sent from its page.
 pub(in crate::pages) struct AgentForm {
-    pub(in crate::pages) dashboard: Arc<Dashboard>,
+    pub(in crate::pages) people: Arc<People>,
     /// The agent.
     pub(in crate::pages) owned: Owned,
     pub(in crate::pages) posted: VerifiedForm,
     path: HashMap<String, String>,
 }
 
-impl FromRequest<Arc<Dashboard>> for AgentForm {
+impl FromRequest<Arc<People>> for AgentForm {
     type Rejection = Response;
 
-    async fn from_request(request: Request, dashboard: &Arc<Dashboard>) -> Result<Self, Response> {
+    async fn from_request(request: Request, people: &Arc<People>) -> Result<Self, Response> {
         let (mut parts, body) = request.into_parts();
-        let path = Path::<HashMap<String, String>>::from_request_parts(&mut parts, dashboard).await;
+        let path = Path::<HashMap<String, String>>::from_request_parts(&mut parts, people).await;
         let Path(path) = path.map_err(IntoResponse::into_response)?;
-        let posted = VerifiedForm::from_request(Request::from_parts(parts, body), dashboard).await?;
+        let posted = VerifiedForm::from_request(Request::from_parts(parts, body), people).await?;
         let owned = async {
             let agent = named(path.get("agent").and_then(|agent| AgentId::parse(agent)))?;
-            dashboard.own_agent(&posted.session.person, agent).await
+            people.own_agent(&posted.session.person, agent).await
         };
         Ok(Self {
-            dashboard: Arc::clone(dashboard),
+            people: Arc::clone(people),
             owned: owned.await.map_err(|error| Failure::from(error).into_response())?,
             posted,
             path,
@@ -69,7 +69,7 @@ impl AgentForm {
 
     /// The agent's page with a key that was just created.
     pub(super) async fn show_key(&self, owned: &Owned, key: String) -> Reply {
-        Ok(page::answer(&self.dashboard, &self.layout(), owned, Some(key)).await?)
+        Ok(page::answer(&self.people, &self.layout(), owned, Some(key)).await?)
     }
 
     /// The page again, with the form and its errors.
@@ -99,14 +99,14 @@ impl AgentForm {
             ..self.layout()
         };
         let (person, agent) = (&self.posted.session.person, self.owned.agent().id);
-        let owned = self.dashboard.own_agent(person, agent).await?;
-        let page = page::answer(&self.dashboard, &layout, &owned, None).await?;
+        let owned = self.people.own_agent(person, agent).await?;
+        let page = page::answer(&self.people, &layout, &owned, None).await?;
         Ok((status, page).into_response())
     }
 
     /// A page's layout at the current time.
     pub(in crate::pages) fn layout(&self) -> Layout {
-        Layout::of(&self.posted.session, self.dashboard.now())
+        Layout::of(&self.posted.session, self.people.now())
     }
 }
 

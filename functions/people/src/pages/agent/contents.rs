@@ -1,7 +1,7 @@
 //! What the page of an agent shows.
 
 use crate::ops::keys::ListedKey;
-use crate::ops::rules::StandingRule;
+use crate::ops::rules::RuleUsage;
 use crate::ops::services::GovernedService;
 use purser_domain::{Agent, Amount, Catalog, Network};
 
@@ -13,7 +13,7 @@ pub(crate) struct AgentPage<'a> {
     /// Every service that was ever enabled.
     pub(crate) services: Vec<GovernedService>,
     pub(crate) keys: Vec<ListedKey>,
-    pub(crate) rules: Vec<StandingRule>,
+    pub(crate) rules: Vec<RuleUsage>,
     /// `None` while the chain can't be reached.
     pub(crate) balance: Option<Amount>,
     pub(crate) network: Network,

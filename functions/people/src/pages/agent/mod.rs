@@ -15,7 +15,7 @@ use super::paths;
 use crate::ops::owned::named;
 use crate::redirect::see_other;
 use crate::session::PageSession;
-use crate::state::Dashboard;
+use crate::state::People;
 use axum::{
     Router,
     extract::{Path, State},
@@ -29,7 +29,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The routes below an agent's address.
-pub(super) fn routes() -> Router<Arc<Dashboard>> {
+pub(super) fn routes() -> Router<Arc<People>> {
     Router::new()
         .route("/", get(show))
         .route("/rename", form(actions::rename))
@@ -48,25 +48,20 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
 }
 
 /// An address that forms are sent to.
-pub(super) fn form<H, T>(handler: H) -> MethodRouter<Arc<Dashboard>>
+pub(super) fn form<H, T>(handler: H) -> MethodRouter<Arc<People>>
 where
-    H: Handler<T, Arc<Dashboard>>,
+    H: Handler<T, Arc<People>>,
     T: 'static,
 {
     post(handler).get(back)
 }
 
 /// `GET /dashboard/agents/{agent}`.
-async fn show(
-    State(dashboard): State<Arc<Dashboard>>,
-    session: PageSession,
-    Path(agent): Path<String>,
-    uri: Uri,
-) -> Reply {
+async fn show(State(people): State<Arc<People>>, session: PageSession, Path(agent): Path<String>, uri: Uri) -> Reply {
     let agent = named(AgentId::parse(&agent))?;
-    let owned = dashboard.own_agent(&session.person, agent).await?;
-    let layout = Layout::of(&session, dashboard.now()).noticed(&uri);
-    Ok(page::answer(&dashboard, &layout, &owned, None).await?)
+    let owned = people.own_agent(&session.person, agent).await?;
+    let layout = Layout::of(&session, people.now()).noticed(&uri);
+    Ok(page::answer(&people, &layout, &owned, None).await?)
 }
 
 /// `GET` of a path that only takes forms: redirects to the agent's page.

@@ -8,24 +8,24 @@ use crate::pages::form::FormName;
 use crate::pages::labels;
 use crate::pages::layout::{Button, Here, Layout, version_input};
 use crate::pages::paths;
-use crate::state::Dashboard;
+use crate::state::People;
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 use purser_domain::{AgentName, AgentStatus, Result};
 
 /// The page of an agent.
 pub(super) async fn answer(
-    dashboard: &Dashboard,
+    people: &People,
     layout: &Layout,
     owned: &Owned,
     new_key: Option<String>,
 ) -> Result<Response> {
     let (mut services, rules, keys, edition, balance) = tokio::try_join!(
-        dashboard.services(owned),
-        dashboard.rules(owned),
-        dashboard.keys(owned),
-        dashboard.catalog(),
-        async { Ok(dashboard.balance(owned).await) },
+        people.services(owned),
+        people.rules(owned),
+        people.keys(owned),
+        people.catalog(),
+        async { Ok(people.balance(owned).await) },
     )?;
     // By name; services that have left the catalog last.
     services.sort_by_cached_key(|governed| {
@@ -39,7 +39,7 @@ pub(super) async fn answer(
         keys,
         rules,
         balance,
-        network: dashboard.network,
+        network: people.network,
         new_key,
     };
     Ok(agent_page(layout, &page).into_response())

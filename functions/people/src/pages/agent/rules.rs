@@ -1,7 +1,7 @@
 //! An agent's rules: four kinds, each shown as a sentence and edited in place.
 
 use super::contents::AgentPage;
-use crate::ops::rules::StandingRule;
+use crate::ops::rules::RuleUsage;
 use crate::pages::bar::bar;
 use crate::pages::form::{BoxOption, Form, FormName, Inputs, RuleForm};
 use crate::pages::layout::{Button, Layout, version_input};
@@ -129,7 +129,7 @@ pub(super) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Mark
             @if page.rules.is_empty() {
                 p.empty { "No rules. Add one for what should hold whatever the service." }
             }
-            ul.panels { @for service_state in &page.rules { (rule_item(layout, page, service_state, path)) } }
+            ul.panels { @for usage in &page.rules { (rule_item(layout, page, usage, path)) } }
             div.adders { @for kind in RuleForm::ALL { (adder(layout, page, kind, path)) } }
         }
     }
@@ -153,8 +153,8 @@ const fn title(kind: RuleForm) -> &'static str {
     }
 }
 
-fn rule_item(layout: &Layout, page: &AgentPage<'_>, service_state: &StandingRule, path: &str) -> Markup {
-    let rule = &service_state.rule;
+fn rule_item(layout: &Layout, page: &AgentPage<'_>, usage: &RuleUsage, path: &str) -> Markup {
+    let rule = &usage.rule;
     let inputs = layout.inputs(FormName::Rule(rule.id));
     let kind = form_of(&rule.kind);
     html! {
@@ -163,7 +163,7 @@ fn rule_item(layout: &Layout, page: &AgentPage<'_>, service_state: &StandingRule
                 summary {
                     span.panel-name { span.chip { (title(kind)) } }
                     span.limits { span { (phrases::rule(&rule.kind, page.catalog)) } }
-                    @if let (RuleKind::BudgetLimit { limit, .. }, Some(used)) = (&rule.kind, service_state.used) {
+                    @if let (RuleKind::BudgetLimit { limit, .. }, Some(used)) = (&rule.kind, usage.used) {
                         span.panel-spend {
                             (bar(used, Amount::ZERO, *limit))
                             span.figures { (money(used)) " used" }

@@ -4,12 +4,12 @@
 //! A session is verified before it is counted, so that nobody can use up somebody else's limit; nothing is returned for
 //! a person unless it is valid.
 
-use crate::state::Dashboard;
+use crate::state::People;
 use purser_api::{AgentCredentials, Person, ThrottleScope};
 use purser_domain::{PresentedKey, Result};
 use purser_store::{Authenticated, DecisionInputs, DecisionKeys};
 
-impl Dashboard {
+impl People {
     /// The person of this session; 401 `invalid_session` for anything else.
     pub(crate) async fn person(&self, session: &str) -> Result<Person> {
         let (person, ()) = self.person_reading(session, async |_| Ok(())).await?;
