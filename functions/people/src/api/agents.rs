@@ -157,7 +157,7 @@ pub(crate) async fn read(
     token: SessionToken,
     Path(agent): Path<String>,
 ) -> Result<Response, Failure> {
-    let owned = people.enter_for(token, &agent).await?;
+    let owned = people.authenticate_for(token, &agent).await?;
     Ok(told(owned.agent()))
 }
 
@@ -185,7 +185,7 @@ pub(crate) async fn edit(
     Path(agent): Path<String>,
     body: Bytes,
 ) -> Result<Response, Failure> {
-    let owned = people.enter_for(token, &agent).await?;
+    let owned = people.authenticate_for(token, &agent).await?;
     let edit = json_body(&body).and_then(|body| parse_edit(&body));
     let (edit, meant) = with_version(edit, meant.precondition())?;
     let owned = people.edit_agent(owned, meant, &edit).await?;

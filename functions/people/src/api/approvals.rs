@@ -234,7 +234,7 @@ pub(crate) async fn read(
     token: SessionToken,
     Path((agent, approval)): Path<(String, String)>,
 ) -> Result<Json<ApprovalView>, Failure> {
-    let owned = people.enter_for(token, &agent).await?;
+    let owned = people.authenticate_for(token, &agent).await?;
     let own = people.own_approval(owned, named(ApprovalId::parse(&approval))?).await?;
     let (approval, edition) = tokio::try_join!(people.approval(own), people.catalog())?;
     Ok(Json(ApprovalView::at(&approval, &edition.catalog, people.now())))
@@ -295,7 +295,7 @@ async fn decide(
     body: &Bytes,
     decision: ApprovalDecision,
 ) -> Result<Json<ApprovalView>, Failure> {
-    let owned = people.enter_for(token, agent).await?;
+    let owned = people.authenticate_for(token, agent).await?;
     let own = people.own_approval(owned, named(ApprovalId::parse(approval))?).await?;
     let note = VerdictBody::parse(&optional_body(body)?)?.note();
     let edition = people.catalog().await?;

@@ -220,7 +220,7 @@ pub(crate) async fn read(
     token: SessionToken,
     Path((agent, transaction)): Path<(String, String)>,
 ) -> Result<Json<DecisionView>, Failure> {
-    let owned = people.enter_for(token, &agent).await?;
+    let owned = people.authenticate_for(token, &agent).await?;
     let decision = people.decision(&owned, named(TransactionId::parse(&transaction))?);
     let (decision, edition) = tokio::try_join!(decision, people.catalog())?;
     let calls = people.calls(std::slice::from_ref(&decision)).await?;

@@ -175,7 +175,7 @@ pub(crate) async fn list(
     token: SessionToken,
     Path(agent): Path<String>,
 ) -> Result<Response, Failure> {
-    let owned = people.enter_for(token, &agent).await?;
+    let owned = people.authenticate_for(token, &agent).await?;
     let keys = people.keys(&owned).await?;
     let Agent { id, version, .. } = *owned.agent();
     let keys: Vec<ListedKeyView> = keys.iter().map(|key| ListedKeyView::of(id, key)).collect();
@@ -218,7 +218,7 @@ pub(crate) async fn create(
     Path(agent): Path<String>,
     body: Bytes,
 ) -> Result<Response, Failure> {
-    let owned = people.enter_for(token, &agent).await?;
+    let owned = people.authenticate_for(token, &agent).await?;
     let body = optional_body(&body).and_then(|body| NoFields::parse(&body));
     let (NoFields {}, meant) = with_version(body, meant.precondition())?;
     let key = people.create_key(owned, meant).await?;
@@ -253,7 +253,7 @@ pub(crate) async fn rotate(
     Path((agent, key)): Path<(String, String)>,
     body: Bytes,
 ) -> Result<Response, Failure> {
-    let owned = people.enter_for(token, &agent).await?;
+    let owned = people.authenticate_for(token, &agent).await?;
     let key = known_key(owned.agent(), &key)?;
     let rotate = json_body(&body).and_then(|body| Rotate::parse(&body));
     let (rotate, meant) = with_version(rotate, meant.precondition())?;
@@ -290,7 +290,7 @@ pub(crate) async fn revoke(
     meant: IfMatch,
     Path((agent, key)): Path<(String, String)>,
 ) -> Result<Response, Failure> {
-    let owned = people.enter_for(token, &agent).await?;
+    let owned = people.authenticate_for(token, &agent).await?;
     let key = known_key(owned.agent(), &key)?;
     let (owned, key) = people.revoke_key(owned, meant.precondition()?, key).await?;
     let Agent { id, version, .. } = *owned.agent();

@@ -18,7 +18,7 @@ impl People {
     }
 
     /// The agent named in the path, if it is the caller's.
-    pub(super) async fn enter_for(&self, token: SessionToken, agent: &str) -> Result<Owned> {
+    pub(super) async fn authenticate_for(&self, token: SessionToken, agent: &str) -> Result<Owned> {
         let read = async |person: &Person| self.own_agent(person, named(AgentId::parse(agent))?).await;
         let (_, owned) = self.person_reading(&token.presented()?, read).await?;
         Ok(owned)

@@ -270,7 +270,7 @@ pub(crate) async fn list(
     token: SessionToken,
     Path(agent): Path<String>,
 ) -> Result<Response, Failure> {
-    let owned = people.enter_for(token, &agent).await?;
+    let owned = people.authenticate_for(token, &agent).await?;
     let rules: Vec<RuleView> = people.rules(&owned).await?.iter().map(RuleView::of).collect();
     let Agent { id, version, .. } = *owned.agent();
     let list = RuleList {
@@ -310,7 +310,7 @@ pub(crate) async fn add(
     Path(agent): Path<String>,
     body: Bytes,
 ) -> Result<Response, Failure> {
-    let owned = people.enter_for(token, &agent).await?;
+    let owned = people.authenticate_for(token, &agent).await?;
     let edition = people.catalog().await?;
     let kind = json_body(&body).and_then(|body| parse_rule(&body, &edition.catalog));
     let (kind, meant) = with_version(kind, meant.precondition())?;
@@ -343,7 +343,7 @@ pub(crate) async fn replace(
     Path((agent, rule)): Path<(String, String)>,
     body: Bytes,
 ) -> Result<Response, Failure> {
-    let owned = people.enter_for(token, &agent).await?;
+    let owned = people.authenticate_for(token, &agent).await?;
     let id = known_rule(owned.agent(), &rule)?;
     let edition = people.catalog().await?;
     let kind = json_body(&body).and_then(|body| parse_rule(&body, &edition.catalog));
@@ -375,7 +375,7 @@ pub(crate) async fn remove(
     meant: IfMatch,
     Path((agent, rule)): Path<(String, String)>,
 ) -> Result<Response, Failure> {
-    let owned = people.enter_for(token, &agent).await?;
+    let owned = people.authenticate_for(token, &agent).await?;
     let rule = known_rule(owned.agent(), &rule)?;
     let owned = people.remove_rule(owned, meant.precondition()?, rule).await?;
     let Agent { id, version, .. } = *owned.agent();

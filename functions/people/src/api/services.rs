@@ -228,7 +228,7 @@ pub(crate) async fn list(
     token: SessionToken,
     Path(agent): Path<String>,
 ) -> Result<Json<ServiceList>, Failure> {
-    let owned = people.enter_for(token, &agent).await?;
+    let owned = people.authenticate_for(token, &agent).await?;
     let (services, edition) = tokio::try_join!(people.services(&owned), people.catalog())?;
     let id = owned.agent().id;
     let services = services
@@ -275,7 +275,7 @@ pub(crate) async fn enable(
     Path(agent): Path<String>,
     body: Bytes,
 ) -> Result<Response, Failure> {
-    let owned = people.enter_for(token, &agent).await?;
+    let owned = people.authenticate_for(token, &agent).await?;
     let edition = people.catalog().await?;
     let enable = json_body(&body).and_then(|body| parse_enable(&body, &edition.catalog));
     let (enable, meant) = with_version(enable, version_or_any(meant))?;
@@ -305,7 +305,7 @@ pub(crate) async fn read(
     token: SessionToken,
     Path((agent, reference)): Path<(String, String)>,
 ) -> Result<Response, Failure> {
-    let owned = people.enter_for(token, &agent).await?;
+    let owned = people.authenticate_for(token, &agent).await?;
     let edition = people.catalog().await?;
     let service = people
         .service(&owned, named_service(&edition.catalog, &reference)?)
@@ -340,7 +340,7 @@ pub(crate) async fn edit(
     Path((agent, reference)): Path<(String, String)>,
     body: Bytes,
 ) -> Result<Response, Failure> {
-    let owned = people.enter_for(token, &agent).await?;
+    let owned = people.authenticate_for(token, &agent).await?;
     let edition = people.catalog().await?;
     let id = people
         .known_service(&owned, named_service(&edition.catalog, &reference)?)
@@ -375,7 +375,7 @@ pub(crate) async fn disable(
     meant: IfMatch,
     Path((agent, reference)): Path<(String, String)>,
 ) -> Result<Response, Failure> {
-    let owned = people.enter_for(token, &agent).await?;
+    let owned = people.authenticate_for(token, &agent).await?;
     let edition = people.catalog().await?;
     let id = people
         .known_service(&owned, named_service(&edition.catalog, &reference)?)

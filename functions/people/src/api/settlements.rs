@@ -119,7 +119,7 @@ pub(crate) async fn read(
     token: SessionToken,
     Path((agent, settlement)): Path<(String, String)>,
 ) -> Result<Json<SettlementView>, Failure> {
-    let owned = people.enter_for(token, &agent).await?;
+    let owned = people.authenticate_for(token, &agent).await?;
     let id = named(SettlementId::parse(&settlement))?;
     let settlement = people.settlement(&owned, id).await?;
     Ok(Json(SettlementView::from(&settlement)))

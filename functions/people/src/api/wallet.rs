@@ -53,7 +53,7 @@ pub(crate) async fn read(
     token: SessionToken,
     Path(agent): Path<String>,
 ) -> Result<Json<WalletView>, Failure> {
-    let owned = people.enter_for(token, &agent).await?;
+    let owned = people.authenticate_for(token, &agent).await?;
     let balance = people.balance(&owned).await;
     let (agent, network) = (owned.agent(), people.network);
     Ok(Json(WalletView {
