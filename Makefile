@@ -58,10 +58,10 @@ openapi: ## Writes docs/openapi.json from the code.
 	mv docs/openapi.json.new docs/openapi.json
 
 # More cases than `make test` has; SEED makes others.
-.PHONY: hostile
-hostile: ## Calls every route of a local stack with what the API's description allows and what it does not.
-	@infra/setup.sh x402 hostile
-	@infra/hostile/run.sh $(or $(EXAMPLES),100) $(if $(SEED),--seed $(SEED))
+.PHONY: schemathesis
+schemathesis: ## Calls every route of a local stack with what the API's description allows and what it does not.
+	@infra/setup.sh x402 schemathesis
+	@infra/schemathesis/run.sh $(or $(EXAMPLES),100) $(if $(SEED),--seed $(SEED))
 
 # TARGET is one of fuzz/fuzz_targets, each of them unless given; SECONDS is for each. Takes a C++ compiler.
 .PHONY: fuzz
@@ -107,4 +107,4 @@ deploy: ## Deploys to the account that the AWS credentials open: make deploy ENV
 
 .PHONY: clean
 clean: ## Removes what was built and installed here.
-	rm -rf target .aws-sam .venv .venv-hostile .local fuzz/artifacts infra/local/x402/node_modules tests/browser/node_modules
+	rm -rf target .aws-sam .venv .venv-schemathesis .local fuzz/artifacts infra/local/x402/node_modules tests/browser/node_modules

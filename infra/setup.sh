@@ -8,9 +8,9 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # A part is a function of this name.
-parts=(x402 nextest deny mutants browser sam checkov hostile)
+parts=(x402 nextest deny mutants browser sam checkov schemathesis)
 run=(x402)
-test=(x402 nextest deny browser sam checkov hostile)
+test=(x402 nextest deny browser sam checkov schemathesis)
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 
@@ -81,7 +81,7 @@ mutants() { cargo_program cargo-mutants 25.3.1 "which mutates the code"; }
 sam() { python_packages .venv infra/sam "SAM and cargo-lambda"; }
 # Within the other, which is removed with it.
 checkov() { python_packages .venv/checkov infra/sam/checkov "checkov"; }
-hostile() { python_packages .venv-hostile infra/hostile "schemathesis"; }
+schemathesis() { python_packages .venv-schemathesis infra/schemathesis "schemathesis"; }
 
 # The browser tests need Chromium, and a font to write with. Without them the tests are skipped, and all else works.
 browser() {

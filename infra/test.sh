@@ -93,8 +93,8 @@ quick() {
   step "roles allow what was called, and nothing else" .venv/bin/python infra/sam/calls.py target/calls.jsonl
   step "secrets in logs would be found" tests/logs/check_test.py
   step "no secret was logged" tests/logs/check.py target/logs
-  # A few cases of each kind for each route; the rest has more, and `make hostile` as many as one likes.
-  step "schemathesis: the API is what its description says" infra/hostile/run.sh 10
+  # A few cases of each kind for each route; the rest has more, and `make schemathesis` as many as one likes.
+  step "schemathesis: the API is what its description says" infra/schemathesis/run.sh 10
   [[ -x ${CHROMIUM:-/usr/bin/chromium} ]] || skip "the dashboard in a real browser" "there is no Chromium (apt-get install chromium)"
   step "documentation examples" cargo test --locked --workspace --doc --quiet
   step "template: sam validate, cfn-lint, checkov, what it has to say" infra/sam/check.sh
@@ -113,7 +113,7 @@ rest() {
   else
     late_step "sam local with a Docker engine" infra/sam/local-test.sh
   fi
-  late_step "schemathesis: ten times the cases" infra/hostile/run.sh 100
+  late_step "schemathesis: ten times the cases" infra/schemathesis/run.sh 100
   late_step "the simulation: 2,000 seeds" make --no-print-directory simulate
 }
 

@@ -5,7 +5,7 @@
 //!
 //! A target uses the product's public interface, and states its property independently: where it decides what is right,
 //! it implements the contract directly. The answers of single endpoints are deliberately elsewhere
-//! (`tests/it/bad_input.rs`), and so is what the API promises as a whole (`infra/hostile`).
+//! (`tests/it/bad_input.rs`), and so is what the API promises as a whole (`infra/schemathesis`).
 
 mod canonical_json;
 mod gateway_event;

@@ -3,7 +3,7 @@
 
     tests/logs/check.py <folder>
 
-The folder is what the tests wrote, where PURSER_LOGS named it (infra/local/src/listener.rs): for each process its log lines
+The folder is what the tests wrote, where PURSER_LOGS named it (infra/local/src/log_audit.rs): for each process its log lines
 at the lowest level, and the texts that must not be in them. A text is looked for as it is, and in the forms in which
 programs write bytes down: hexadecimal, base64 at any offset, percent-encoded, and as a list of numbers.
 

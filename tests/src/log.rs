@@ -1,6 +1,6 @@
 //! The log of this process, for tests that read it.
 
-use purser_local::Listener;
+use purser_local::LogAudit;
 use std::io;
 use std::sync::{Arc, Mutex};
 
@@ -25,8 +25,8 @@ impl Log {
 
 impl io::Write for Log {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if let Some(listener) = Listener::of_process() {
-            (&*listener.lines()).write_all(line)?;
+        if let Some(audit) = LogAudit::of_process() {
+            (&*audit.lines()).write_all(line)?;
         }
         self.0.lock().expect("not poisoned").extend_from_slice(line);
         Ok(line.len())

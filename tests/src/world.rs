@@ -7,7 +7,7 @@ use purser_domain::{
     Agent, AgentId, AgentStatus, Amount, ApprovalId, Duration as Length, EnabledService, NewKey, Rule, Ruling, Service,
     SpendPolicy, Timestamp, Wallet,
 };
-use purser_local::{Front, Listener, NETWORK, Options, Stack};
+use purser_local::{Front, LogAudit, NETWORK, Options, Stack};
 use purser_store::{ApprovalDecision, Created, Edited, Resolved};
 use purser_testkit::{Proxy, ProxyConfig};
 use reqwest::header::HeaderMap;
@@ -354,15 +354,15 @@ impl World {
             .get("PURSER_RECORD")
             .filter(|_| !tables_differ)
             .map(PathBuf::from);
-        let listener = Listener::of_process();
-        if let Some(listener) = &listener {
-            listener.listen();
+        let log_audit = LogAudit::of_process();
+        if let Some(audit) = &log_audit {
+            audit.listen();
         }
         let mut operations = options.operations;
         operations.extend(ANYTHING.map(|(slug, category, id)| (slug, anything(category, id))));
         let options = Options {
             record,
-            listener,
+            log_audit,
             operations,
             ..options
         };

@@ -5,22 +5,22 @@
 
 mod bridge;
 mod chain;
-mod children;
 mod document;
 mod gateway;
 mod iam_recorder;
 mod issuer;
-mod listener;
+mod log_audit;
+mod processes;
 mod seed;
 mod stack;
 mod stack_file;
 
 pub use chain::{DevChain, DevChainError};
-pub use children::{ChildError, ProviderPorts, Providers};
 pub use document::openapi;
 pub use gateway::Unrouted;
 pub use issuer::{CLIENT_ID, DEMO_OWNER, DEMO_PASSWORD, DEMO_STRANGER, DemoUser, Issuer};
-pub use listener::Listener;
+pub use log_audit::LogAudit;
+pub use processes::{ChildError, ProviderPorts, Providers};
 pub use purser_probe::Probe;
 pub use purser_reconcile::{Outcome, Reconcile, Run};
 pub use seed::{DemoAgent, SeedError};

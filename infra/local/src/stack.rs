@@ -3,11 +3,11 @@
 
 use crate::bridge;
 use crate::chain::{DevChain, DevChainError};
-use crate::children::{self, ChildError, ProviderPorts, Providers};
 use crate::gateway::{self, Controls, Unrouted};
 use crate::iam_recorder::IamRecorder;
 use crate::issuer::{self, DemoUser, Issuer};
-use crate::listener::{self, Listener};
+use crate::log_audit::{self, LogAudit};
+use crate::processes::{self, ChildError, ProviderPorts, Providers};
 use crate::seed::{self, DemoAgent, SeedError};
 use aws_sdk_dynamodb::Client;
 use axum::Router;
@@ -58,7 +58,7 @@ pub struct Options {
     /// A file to which every AWS call of a function is appended, as the permission that it needs.
     pub record: Option<PathBuf>,
     /// Records what must not be logged.
-    pub listener: Option<Listener>,
+    pub log_audit: Option<LogAudit>,
 }
 
 /// Ports of the processes around the functions.
@@ -87,7 +87,7 @@ impl Default for Options {
             clock: None,
             bridge: None,
             record: None,
-            listener: None,
+            log_audit: None,
         }
     }
 }
@@ -178,7 +178,7 @@ pub struct Stack {
     /// The functions by logical id, as Lambda runs them; agents reach them through the gateway.
     pub functions: BTreeMap<&'static str, Router>,
     secrets: SecretsManager,
-    listener: Option<Listener>,
+    log_audit: Option<LogAudit>,
     /// The functions' environment variables; with a bridge, these have its addresses.
     pub environment: BTreeMap<String, String>,
     _children: [Child; 2],
@@ -203,14 +203,14 @@ impl Stack {
         let db = Client::new(&Boot::new(env, Clock::system()).aws);
         say("starting the chain (Anvil, posing as Base Sepolia)");
         let rpc_port = free_port(options.ports.rpc).await?;
-        let anvil = children::anvil(NETWORK.chain_id(), rpc_port)?;
+        let anvil = processes::anvil(NETWORK.chain_id(), rpc_port)?;
         let rpc_url = format!("http://127.0.0.1:{rpc_port}");
         let chain = DevChain::new(rpc_url.clone());
         say("starting the paid providers and the facilitator (official x402 SDK)");
         // Concurrently: loading the SDK takes longer than all the rest.
         let ((), (node, providers)) =
             tokio::try_join!(async { chain.ready().await.map_err(StackError::from) }, async {
-                children::providers(&rpc_url, NETWORK.chain_id(), options.ports.providers)
+                processes::providers(&rpc_url, NETWORK.chain_id(), options.ports.providers)
                     .await
                     .map_err(StackError::from)
             },)?;
@@ -240,9 +240,9 @@ impl Stack {
         let seed = secret_values.wallet_seed()?;
         let internal_token = secret_values.internal_token().to_owned();
         let secrets = SecretsManager::new(secret_values.by_arn()?);
-        if let Some(listener) = &options.listener {
+        if let Some(audit) = &options.log_audit {
             for value in secrets.values() {
-                listener.must_not_log("a value of Secrets Manager", &value);
+                audit.must_not_log("a value of Secrets Manager", &value);
             }
         }
         let secrets_url = secrets.serve().await;
@@ -345,10 +345,10 @@ impl Stack {
             usdc: NETWORK.token().address,
         };
         let router = gateway::router(&Template::of_repository().routes(), &functions, controls)?;
-        let base_url = gateway.serve(match &options.listener {
-            Some(listener) => {
-                listener.credential("an agent key", &agent.key);
-                router.layer(from_fn_with_state(listener.clone(), listener::listen))
+        let base_url = gateway.serve(match &options.log_audit {
+            Some(audit) => {
+                audit.credential("an agent key", &agent.key);
+                router.layer(from_fn_with_state(audit.clone(), log_audit::audited))
             }
             None => router,
         });
@@ -372,7 +372,7 @@ impl Stack {
             reconcile,
             functions,
             secrets,
-            listener: options.listener,
+            log_audit: options.log_audit,
             environment,
             _children: [anvil, node],
             _database: database,
@@ -382,8 +382,8 @@ impl Stack {
     /// Rotates the internal group's token, as in Secrets Manager: the current one becomes the previous one, and the
     /// previous one is gone.
     pub fn rotate_internal_token(&self, token: &str) {
-        if let Some(listener) = &self.listener {
-            listener.must_not_log("an internal token", token);
+        if let Some(audit) = &self.log_audit {
+            audit.must_not_log("an internal token", token);
         }
         self.secrets.rotate(seed::INTERNAL_TOKEN_ARN, token.to_owned());
     }

@@ -8,7 +8,7 @@
 )]
 
 use purser_api::{Boot, BootError, Clock};
-use purser_local::Listener;
+use purser_local::LogAudit;
 use purser_testkit::{Reply, ScriptedNode, SecretsManager};
 use std::collections::BTreeMap;
 
@@ -65,7 +65,7 @@ fn secrets() -> Texts {
 
 /// The error of a function started like this; `None` if it starts.
 async fn said(function: &str, variables: Texts, secrets: Texts) -> Option<String> {
-    let listener = Listener::of_process();
+    let listener = LogAudit::of_process();
     if let Some(listener) = &listener {
         listener.listen();
         for value in secrets.values().filter(|value| *value != NOWHERE) {

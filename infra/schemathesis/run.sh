@@ -3,7 +3,7 @@
 # with what the description allows, with what it does not, and along its links; then the stack's log is read for what must
 # not be in it.
 #
-#   infra/hostile/run.sh <examples> [<schemathesis option> …]     as many cases of each kind for each route
+#   infra/schemathesis/run.sh <examples> [<schemathesis option> …]     as many cases of each kind for each route
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 source infra/sam/docker.sh # from_stack, stop_stack
@@ -22,19 +22,19 @@ for _ in $(seq 240); do
   kill -0 "$stack_pid" 2>/dev/null || break
   sleep 0.5
 done
-[[ -f $folder/stack.json ]] || { echo "hostile: the local stack did not start:"; tail -n 20 "$folder/stack.log"; exit 1; }
+[[ -f $folder/stack.json ]] || { echo "schemathesis: the local stack did not start:"; tail -n 20 "$folder/stack.log"; exit 1; }
 
 base=$(from_stack "$folder" base_url)
 AGENT_KEY=$(from_stack "$folder" agent key)
 SESSION=$(from_stack "$folder" user token)
 INTERNAL_TOKEN=$(from_stack "$folder" internal_token)
-# A payment that is made and proven; the rest of what the calls are about is made in infra/hostile/world.py.
+# A payment that is made and proven; the rest of what the calls are about is made in infra/schemathesis/world.py.
 BASE_URL=$base STACK_FOLDER=$folder target/debug/demo > "$folder/demo.log" 2>&1 || { tail -n 5 "$folder/demo.log"; exit 1; }
 export AGENT_KEY SESSION INTERNAL_TOKEN STACK_FOLDER=$folder HYPOTHESIS_STORAGE_DIRECTORY=$folder/hypothesis
 export REACHED=$folder/reached.json
 
 failed=0
-PYTHONPATH=infra/hostile .venv-hostile/bin/schemathesis --config-file infra/hostile/schemathesis.toml run "$base/openapi.json" \
+PYTHONPATH=infra/schemathesis .venv-schemathesis/bin/schemathesis --config-file infra/schemathesis/schemathesis.toml run "$base/openapi.json" \
   --no-color --max-examples "$examples" "$@" || failed=1
 
 # A route that never answered with success was not tested, whatever held. The description's own route is no part of what
@@ -48,18 +48,18 @@ never = [name for name in names if not any(status[0] == "2" for status in reache
 for name in names:
     print(f"  {name:24}", *(f"{status}: {count}" for status, count in sorted(reached.get(name, {}).items())))
 if never:
-    print("hostile: never answered with success:", *never)
+    print("schemathesis: never answered with success:", *never)
 sys.exit(bool(never))
 PYTHON
 
 # A line of level ERROR is a failure of ours, whatever was answered; secrets are in no line at all.
 if grep -m 3 -E '"level":"ERROR"|panicked at' "$folder/stack.log"; then
-  echo "hostile: the service logged the failures above"
+  echo "schemathesis: the service logged the failures above"
   failed=1
 fi
 for secret in "${AGENT_KEY#*:}" "$SESSION" "$INTERNAL_TOKEN"; do
   if grep -v '^KEY=' "$folder/stack.log" | grep -q -F "$secret"; then
-    echo "hostile: a secret is in the service's log"
+    echo "schemathesis: a secret is in the service's log"
     failed=1
   fi
 done

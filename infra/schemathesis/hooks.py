@@ -1,7 +1,7 @@
 """What schemathesis can't read in the API's description: payments that can be made, agents that may be broken, and two
 checks of our own.
 
-Loaded by infra/hostile/schemathesis.toml; the environment variables are set by infra/hostile/run.sh.
+Loaded by infra/schemathesis/schemathesis.toml; the environment variables are set by infra/schemathesis/run.sh.
 """
 
 import atexit

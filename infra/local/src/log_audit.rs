@@ -27,24 +27,24 @@ const LONG_ENOUGH: usize = 16;
 
 /// Records this process. Clones share its files.
 #[derive(Clone)]
-pub struct Listener(Arc<Heard>);
+pub struct LogAudit(Arc<Heard>);
 
 struct Heard {
     lines: Arc<File>,
     secrets: Mutex<(File, HashSet<String>)>,
 }
 
-impl Listener {
-    /// The listener of this process, where `PURSER_LOGS` names a folder.
+impl LogAudit {
+    /// The audit of this process, where `PURSER_LOGS` names a folder.
     pub fn of_process() -> Option<Self> {
-        static OF_PROCESS: OnceLock<Option<Listener>> = OnceLock::new();
+        static OF_PROCESS: OnceLock<Option<LogAudit>> = OnceLock::new();
         let open = || {
             let folder = Env::process().get("PURSER_LOGS").map(str::to_owned)?;
             match Self::open(Path::new(&folder)) {
-                Ok(listener) => Some(listener),
+                Ok(audit) => Some(audit),
                 // The check then fails: too little was recorded.
                 Err(error) => {
-                    tracing::error!(cause = %error, "listener.not_opened");
+                    tracing::error!(cause = %error, "audit.not_opened");
                     None
                 }
             }
@@ -85,7 +85,7 @@ impl Listener {
         if known.insert(text.to_owned()) {
             let line = format!("{}\n", json!({"what": what, "text": text}));
             if let Err(error) = file.write_all(line.as_bytes()) {
-                tracing::error!(cause = %error, "listener.not_written");
+                tracing::error!(cause = %error, "audit.not_written");
             }
         }
     }
@@ -159,7 +159,7 @@ impl Listener {
 }
 
 /// Passes on a request and its answer, and records what must not be logged of them.
-pub(crate) async fn listen(State(listener): State<Listener>, request: Request, next: Next) -> Response {
+pub(crate) async fn audited(State(audit): State<LogAudit>, request: Request, next: Next) -> Response {
     let headers = request.headers();
     for (what, name) in [
         ("an authorization", header::AUTHORIZATION),
@@ -167,7 +167,7 @@ pub(crate) async fn listen(State(listener): State<Listener>, request: Request, n
         ("an internal token", HeaderName::from_static("x-internal-token")),
     ] {
         for text in texts(headers, &name) {
-            listener.credential(what, text);
+            audit.credential(what, text);
         }
     }
     let asked = format!("{} {}", request.method(), request.uri().path());
@@ -185,10 +185,10 @@ pub(crate) async fn listen(State(listener): State<Listener>, request: Request, n
         }))
     });
     let (parts, body) = next.run(request).await.into_parts();
-    listener.body(&asked, &read.lock().unwrap_or_else(PoisonError::into_inner));
+    audit.body(&asked, &read.lock().unwrap_or_else(PoisonError::into_inner));
     // The routers' answers are in memory, so this can't fail.
     let body = body.collect().await.map_or_else(|_| Bytes::new(), Collected::to_bytes);
-    listener.answer(&parts.headers, &body);
+    audit.answer(&parts.headers, &body);
     Response::from_parts(parts, Body::from(body))
 }
 
@@ -215,10 +215,10 @@ mod tests {
     use super::*;
 
     /// Compares the texts that were recorded as not to be logged.
-    fn check(tell: impl FnOnce(&Listener), expected: &[&str]) {
-        let folder = std::env::temp_dir().join(format!("purser-listener-{}", uuid::Uuid::new_v4()));
-        let listener = Listener::open(&folder).unwrap();
-        tell(&listener);
+    fn check(tell: impl FnOnce(&LogAudit), expected: &[&str]) {
+        let folder = std::env::temp_dir().join(format!("purser-audit-{}", uuid::Uuid::new_v4()));
+        let audit = LogAudit::open(&folder).unwrap();
+        tell(&audit);
         let files = std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path());
         let secrets = files.filter(|path| path.extension().is_some_and(|kind| kind == "secrets"));
         let secrets: String = secrets.map(|path| std::fs::read_to_string(path).unwrap()).collect();
@@ -232,17 +232,14 @@ mod tests {
     fn of_credentials_every_part_is_secret_and_told_once() {
         let (public, secret) = (format!("gak_pub_{}", "1".repeat(48)), "2".repeat(64));
         let key = format!("Bearer {public}:gak_sec_{secret}");
-        let told = |listener: &Listener| {
-            listener.credential("an authorization", &key);
-            listener.credential("an authorization", &key);
+        let told = |audit: &LogAudit| {
+            audit.credential("an authorization", &key);
+            audit.credential("an authorization", &key);
         };
         check(told, &[&public, &secret]);
         let (payload, signature) = ("p".repeat(30), "s".repeat(30));
         let cookie = format!("purser-session=short.{payload}.{signature}; other=x");
-        check(
-            |listener| listener.credential("a cookie", &cookie),
-            &[&payload, &signature],
-        );
+        check(|audit| audit.credential("a cookie", &cookie), &[&payload, &signature]);
     }
 
     #[test]
@@ -255,10 +252,10 @@ mod tests {
             "kind": "vendor_allowlist_of_all",
             "number": 12,
         });
-        let told = |listener: &Listener| listener.body("POST /", body.to_string().as_bytes());
+        let told = |audit: &LogAudit| audit.body("POST /", body.to_string().as_bytes());
         check(told, &["please pay this soon", "https://provider.example/x"]);
         let form = b"form_token=0123456789abcdefABCD&note=x";
-        check(|listener| listener.body("POST /", form), &["0123456789abcdefABCD"]);
+        check(|audit| audit.body("POST /", form), &["0123456789abcdefABCD"]);
     }
 
     #[test]
@@ -273,13 +270,13 @@ mod tests {
         .collect();
         let page =
             format!(r#"<code>gak_pub_1:gak_sec_{key}</code><input name="form_token" value="0123456789abcdefABCD">"#);
-        let told = |listener: &Listener| listener.answer(&headers, page.as_bytes());
+        let told = |audit: &LogAudit| audit.answer(&headers, page.as_bytes());
         check(told, &[&cookie, &state, &key, "0123456789abcdefABCD"]);
         let authorization = json!({"nonce": format!("0x{}", "4".repeat(64))});
         let payload =
             json!({"payload": {"signature": format!("0x{}", "5".repeat(130)), "authorization": authorization}});
         let paid = json!({"payment": {"header_value": "e30=e30=e30=e30=", "payload": payload}}).to_string();
-        let told = |listener: &Listener| listener.answer(&HeaderMap::new(), paid.as_bytes());
+        let told = |audit: &LogAudit| audit.answer(&HeaderMap::new(), paid.as_bytes());
         check(told, &["e30=e30=e30=e30=", &"5".repeat(130), &"4".repeat(64)]);
     }
 }
