@@ -22,7 +22,6 @@ mod permissions;
 mod preflight;
 mod races;
 mod reconcile;
-
 mod secrets;
 mod side_by_side;
 mod windows;

@@ -65,11 +65,11 @@ fn secrets() -> Texts {
 
 /// The error of a function started like this; `None` if it starts.
 async fn said(function: &str, variables: Texts, secrets: Texts) -> Option<String> {
-    let listener = LogAudit::of_process();
-    if let Some(listener) = &listener {
-        listener.listen();
+    let audit = LogAudit::of_process();
+    if let Some(audit) = &audit {
+        audit.listen();
         for value in secrets.values().filter(|value| *value != NOWHERE) {
-            listener.must_not_log("a secret at the start", value);
+            audit.must_not_log("a secret at the start", value);
         }
     }
     let mut all = texts([("SECRETS_ENDPOINT", &SecretsManager::new(secrets).serve().await)]);

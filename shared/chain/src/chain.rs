@@ -623,7 +623,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn patience_ends_and_what_was_last_seen_is_the_answer() {
+    async fn after_max_wait_what_was_last_seen_is_the_answer() {
         let pending = ScriptedNode::start(except("eth_blockNumber", Reply::Result(json!("0x64")))).await;
         let evidence = chain(&pending.url)
             .await_transfer(&expected(), tx_hash(), Duration::from_millis(400))

@@ -25,6 +25,7 @@ mod codec;
 mod payments;
 mod people;
 mod reconcile;
+
 pub use catalog::cache::{CatalogCache, Edition};
 pub use catalog::table::{CatalogTable, Listed};
 pub use codec::backoff::Backoff;
