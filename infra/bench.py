@@ -9,7 +9,7 @@ Each bench writes one JSON object to a line of target/bench/<bench>.jsonl. A tim
     {"group", "name", "median_ns", "reference", "ratio"}       and "reference_ns", "limit", "units" where there are any
 
 where the ratio is that of the median to a reference that was measured in the same run, and must not exceed the limit.
-The other shapes are a count (group "costs") and a start (group "starts"); below is what they hold.
+The other shapes are a count (group "costs"), a start (group "starts"), and rows of text ("cells"); below is what they hold.
 
 What got worse by more than a tenth than in the committed document is marked. So is what is over its limit, and then the
 exit status is 1; it is 2 where a bench could not be run.
@@ -34,6 +34,7 @@ TOLERANCE = 1.1
 # In the order in which the document has them. What counts needs no optimized build.
 BENCHES = {
     "stack": ["cargo", "bench", "--locked", "--profile", "load", "--package", "purser-tests", "--bench", "stack"],
+    "fleet": ["cargo", "bench", "--locked", "--profile", "load", "--package", "purser-tests", "--bench", "fleet"],
     "code": ["cargo", "bench", "--locked", "--package", "purser-bench", "--bench", "code"],
     # Beside policy engines that stand in a workspace of their own.
     "evaluation": ["cargo", "bench", "--locked", "--manifest-path", "tests/bench/references/Cargo.toml",
@@ -57,7 +58,7 @@ def main():
         if not run(name):
             failed.append(name)
         # Each says where it was measured: they need not be run together.
-        place = f"{machine()} Load when it began and when it ended: {began}, {load()}."
+        place = f"{machine()} Load before and after: {began}, {load()}."
         if figures := lines(name):
             sections[name] = "\n".join([f"### {name}", "", place, *section(figures, before)])
     write(sections)
@@ -92,31 +93,46 @@ def section(figures, before):
         groups.setdefault(figure["group"], []).append(figure)
     for group, rows in groups.items():
         text += ["", f"#### {group}"]
-        table = {"costs": costs, "starts": starts}.get(group, times)
+        table = {"costs": costs, "starts": starts}.get(group, plain if "cells" in rows[0] else times)
         text += ["", *table(rows, {name: old for (at, name), old in before.items() if at == group})]
     return text
 
 
 def times(rows, before):
+    # What is the same in all rows is said above them, and what none has is left out.
+    references = {row["reference"] for row in rows}
+    common = f" {rows[0]['reference']}" if len(references) == 1 else ""
+    with_limits = any("limit" in row for row in rows)
     with_units = any("units" in row for row in rows)
-    yield "| | median | beside | ratio | limit | |" + (" read | write |" if with_units else "")
-    yield "|---|---|---|---|---|---|" + ("---|---|" if with_units else "")
+    titles = ["", "median", f"beside{common}", "ratio"] + ["limit"] * with_limits + ["read", "write"] * with_units
+    yield f"| {' | '.join(titles)} |"
+    yield "|---" * len(titles) + "|"
     for row in rows:
         ratio, limit = row["ratio"], row.get("limit")
-        remarks = []
+        remarks = ""
         if limit is not None and ratio > limit:
-            remarks.append("**over its limit**")
+            remarks += " **over its limit**"
         old = before.get(row["name"])
         if old and ratio > old * TOLERANCE:
-            remarks.append(f"**worse**, was {old:g}")
-        beside = row["reference"]
-        if "reference_ns" in row:
-            beside = f"{duration(row['reference_ns'])}: {beside}"
-        bound = "" if limit is None else f"≤ {limit:g}"
-        cells = [row["name"], duration(row["median_ns"]), beside, f"{ratio:.3g}", bound, ", ".join(remarks)]
+            remarks += f" **worse**, was {old:g}"
+        beside = [duration(row["reference_ns"])] if "reference_ns" in row else []
+        beside += [] if common else [row["reference"]]
+        cells = [row["name"], duration(row["median_ns"]), ": ".join(beside), f"{ratio:.3g}{remarks}"]
+        if with_limits:
+            cells.append("" if limit is None else f"≤ {limit:g}")
         if with_units:
             cells += [f"{row['units'][kind]:g}" for kind in ("read", "write")] if "units" in row else ["", ""]
         yield f"| {' | '.join(cells)} |"
+
+
+def plain(rows, before):
+    """{"group", "name", "cells", "over"}: the cells are pairs of a title, the same in all rows, and a text."""
+    titles = [title for title, _ in rows[0]["cells"]]
+    yield f"| {' | '.join(['', *titles])} |"
+    yield "|---" * (1 + len(titles)) + "|"
+    for row in rows:
+        over = " **over its limit**" if row["over"] else ""
+        yield f"| {' | '.join([row['name'] + over, *(text for _, text in row['cells'])])} |"
 
 
 def costs(rows, before):
@@ -169,8 +185,8 @@ def ratios_of(text):
         if heading := re.match(r"(####?) (.*)", line):
             group = heading[2] if heading[1] == "####" else None
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if line.startswith("| ") and len(cells) >= 6 and re.fullmatch(r"[0-9.e+-]+", cells[3]):
-            ratios[group, cells[0]] = float(cells[3])
+        if line.startswith("| ") and len(cells) >= 4 and (ratio := re.match(r"[0-9.e+-]+(?= \*|$)", cells[3])):
+            ratios[group, cells[0]] = float(ratio[0])
     return ratios
 
 

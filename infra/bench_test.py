@@ -40,6 +40,13 @@ class TableTest(unittest.TestCase):
         self.assertIn("**over its limit**", line_of("over", text))
         self.assertNotIn("over its limit", line_of("at", text))
 
+    def test_rows_of_text_say_what_they_hold_and_what_is_over_its_limit(self):
+        rows = [{"group": "g", "name": name, "cells": [["took", "1 s"]], "over": over}
+                for name, over in (("slow", True), ("fine", False))]
+        text = section(rows, {})
+        self.assertIn("| slow **over its limit** | 1 s |", text)
+        self.assertIn("| fine | 1 s |", text)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -8,9 +8,9 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # A part is a function of this name.
-parts=(x402 nextest deny mutants browser sam checkov schemathesis)
+parts=(x402 nextest deny mutants browser valgrind sam checkov iam schemathesis typescript python mcp)
 run=(x402)
-test=(x402 nextest deny browser sam checkov schemathesis)
+test=(x402 nextest deny browser valgrind sam checkov iam schemathesis typescript python mcp)
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 
@@ -81,7 +81,14 @@ mutants() { cargo_program cargo-mutants 25.3.1 "which mutates the code"; }
 sam() { python_packages .venv infra/sam "SAM and cargo-lambda"; }
 # Within the other, which is removed with it.
 checkov() { python_packages .venv/checkov infra/sam/checkov "checkov"; }
+iam() { npm_packages infra/sam/iam "the IAM simulator"; }
 schemathesis() { python_packages .venv-schemathesis infra/schemathesis "schemathesis"; }
+typescript() { npm_packages clients/typescript "TypeScript and the official x402 client"; }
+mcp() {
+  npm_packages clients/mcp/test "the official MCP client, its conformance suite with Node 22, and its inspector"
+  python_packages .venv-mcp clients/mcp/test "the official MCP client of Python"
+}
+python() { python_packages .venv-clients clients/python "the Python HTTP libraries, the official x402 package and mypy"; }
 
 # The browser tests need Chromium, and a font to write with. Without them the tests are skipped, and all else works.
 browser() {
@@ -91,6 +98,16 @@ browser() {
     say "chromium is not here, and installing it takes root: the browser tests will be skipped (apt-get install chromium)"
   elif say "installing Chromium from Debian, for the browser tests" && ! apt_install chromium fonts-liberation; then
     say "Chromium could not be installed: the browser tests will be skipped"
+  fi
+}
+
+# Counts instructions. Without it those tests are skipped, and all else works.
+valgrind() {
+  type -P valgrind >/dev/null && return
+  if ! apt_usable; then
+    say "valgrind is not here, and installing it takes root: no instructions will be counted (apt-get install valgrind)"
+  elif say "installing valgrind from Debian, which counts instructions" && ! apt_install valgrind; then
+    say "valgrind could not be installed: no instructions will be counted"
   fi
 }
 

@@ -5,6 +5,7 @@
 #   infra/test.sh             all that a change can break: `make test`
 #   infra/test.sh --rest      what takes long, the most telling first: `make test-rest`
 #   infra/test.sh --all       the one and then the other: `make test-all`
+#   infra/test.sh --kms <F>   the integration tests that the filter F picks, where KMS has the wallets' keys
 #
 # UNTIL, in seconds since 1970, is when the rest has to be over. A step that has no time left is skipped, and one that is
 # under way then is stopped; neither is a failure.
@@ -36,7 +37,7 @@ skip() { # skip <name> <why>
 }
 
 # A step of the rest, which has an end.
-late_step() { # late_step <name> <command …>
+late_step() { # late_step <name> <program …>, not a function of this shell: `timeout` starts it
   local name=$1 left
   shift
   if [[ -z ${UNTIL:-} ]]; then step "$name" "$@"; return; fi
@@ -74,9 +75,16 @@ rust_tests() {
     cargo nextest run --locked --workspace --no-fail-fast
 }
 
+# The same, over a stack where KMS has the wallets' keys: what pays, what is killed, and what a person sees of it.
+readonly PAYING='test(/^flow::/) or test(/^faults::kills::/) or test(/^browser::/) or test(/^secrets::/)'
+kms_tests() { # kms_tests <which of the integration tests>
+  CUSTODY=kms PURSER_RECORD="$PWD/target/calls.jsonl" PURSER_LOGS="$PWD/target/logs" \
+    cargo nextest run --locked --workspace --no-fail-fast -E "package(purser-tests) and binary(it) and ($1)"
+}
+
 quick() {
   infra/setup.sh test || { echo "test: setup failed"; exit 1; }
-  local why
+  local why client
   step "formatting" cargo fmt --all --check
   step "formatting of what is outside of the workspace" cargo fmt --manifest-path tests/bench/references/Cargo.toml --check
   step "programs and tests are built of the same" one_set_of_features
@@ -90,12 +98,20 @@ quick() {
   step "lints" cargo clippy --locked --workspace --all-targets --quiet -- --deny warnings
   step "x402 providers on the official SDK" npm --prefix infra/local/x402 test --silent
   step "Rust tests" rust_tests
+  step "Rust tests of payments, where KMS has the keys" infra/test.sh --kms "$PAYING"
   step "roles allow what was called, and nothing else" .venv/bin/python infra/sam/calls.py target/calls.jsonl
   step "secrets in logs would be found" tests/logs/check_test.py
   step "no secret was logged" tests/logs/check.py target/logs
   # A few cases of each kind for each route; the rest has more, and `make schemathesis` as many as one likes.
   step "schemathesis: the API is what its description says" infra/schemathesis/run.sh 10
-  [[ -x ${CHROMIUM:-/usr/bin/chromium} ]] || skip "the dashboard in a real browser" "there is no Chromium (apt-get install chromium)"
+  for client in clients/*/test.sh; do
+    client=$(basename "$(dirname "$client")")
+    step "client over a local stack: $client" clients/test.sh "$client"
+  done
+  if [[ ! -x ${CHROMIUM:-/usr/bin/chromium} ]]; then
+    skip "the dashboard and the TypeScript client in a real browser" "there is no Chromium (apt-get install chromium)"
+  fi
+  command -v valgrind >/dev/null || skip "instructions between event and answer" "there is no valgrind (apt-get install valgrind)"
   step "documentation examples" cargo test --locked --workspace --doc --quiet
   step "template: sam validate, cfn-lint, checkov, what it has to say" infra/sam/check.sh
   step "a bench that got worse shows" infra/bench_test.py
@@ -105,6 +121,7 @@ rest() {
   infra/setup.sh test || { echo "test: setup failed"; exit 1; }
   local why
   late_step "planted bugs are caught" tests/planted/plant.py
+  late_step "the other Rust tests, where KMS has the keys" infra/test.sh --kms "not ($PAYING)"
   # Where time is short, without the slow optimization of what ships.
   late_step "template: sam build" infra/sam/build.sh "$([[ -n ${UNTIL:-} ]] && echo --quick || echo --full)"
   late_step "events under the Lambda runtime emulator" infra/sam/replay.sh
@@ -130,6 +147,7 @@ case ${1:-} in
   '') quick ;;
   --rest) rest ;;
   --all) quick; rest ;;
+  --kms) kms_tests "${2:?a filter of nextest}"; exit ;;
   *) echo "test: unknown argument \`$1\`" >&2; exit 2 ;;
 esac
 summary

@@ -7,7 +7,7 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use purser_api::AuthorizeRequest;
 use purser_domain::{
-    Amount, B256, Network, NoOffer, Offer, PaymentHeader, PaymentTerms, Problem, SettlementId, Timestamp,
+    Amount, B256, Network, NoOffer, NoncePrefix, Offer, PaymentHeader, PaymentTerms, Problem, SettlementId, Timestamp,
     TransactionId, TransferAuthorization, X402Version, parse_address, parse_json,
 };
 use serde_json::{Value, json};
@@ -104,6 +104,7 @@ fn nothing_payable_is_cheaper(requirement: &Value, network: Network, offer: &Off
 }
 
 fn a_payment_says_what_was_offered(network: Network, offer: &Offer) {
+    let nonce = B256::repeat_byte(7);
     let terms = PaymentTerms {
         settlement: SettlementId::from_uuid(Uuid::from_u128(1)),
         transaction: TransactionId::from_uuid(Uuid::from_u128(2)),
@@ -113,11 +114,15 @@ fn a_payment_says_what_was_offered(network: Network, offer: &Offer) {
         pay_to: offer.pay_to(),
         authorized_at: Timestamp::EPOCH,
         valid_before: Timestamp::from_secs(60).unwrap(),
+        nonce_prefix: NoncePrefix::of(nonce),
     };
-    let transfer = TransferAuthorization::of(&terms, B256::repeat_byte(7));
+    let transfer = TransferAuthorization::of(&terms, nonce);
     let header = PaymentHeader::new(offer, network, &transfer, [9; 65]);
     let sent = parse_json(&STANDARD.decode(&header.value).unwrap()).expect("the header is JSON");
-    assert_eq!(sent, header.payload);
+    assert_eq!(
+        sent,
+        parse_json(header.payload.get().as_bytes()).expect("the payload is JSON")
+    );
     assert_eq!(sent["x402Version"], offer.version().number());
     let authorization = &sent["payload"]["authorization"];
     assert_eq!(authorization["value"], offer.amount().to_string());

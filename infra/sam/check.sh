@@ -5,12 +5,13 @@
 #   3. cfn-lint accepts what SAM makes of it. As written, cfn-lint does not look into Policies and Environment:
 #      only there does it see a reference to a table that does not exist, or an action that IAM does not know;
 #   4. checkov misses nothing but what infra/sam/checkov/checkov.yaml says why to do without;
-#   5. it holds what infra/sam/template_test.py says of it.
+#   5. its roles allow what infra/sam/iam says, and nothing else;
+#   6. it holds what infra/sam/template_test.py says of it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-[[ -x .venv/bin/sam && -x .venv/bin/cfn-lint && -x .venv/checkov/bin/checkov ]] \
-  || { echo "check: no SAM or no checkov in .venv; run infra/setup.sh" >&2; exit 2; }
+[[ -x .venv/bin/sam && -x .venv/bin/cfn-lint && -x .venv/checkov/bin/checkov && -d infra/sam/iam/node_modules ]] \
+  || { echo "check: no SAM, checkov or IAM simulator; run infra/setup.sh" >&2; exit 2; }
 
 # Whatever the caller's profile is, nothing here may reach an account.
 unset AWS_PROFILE AWS_DEFAULT_PROFILE
@@ -28,4 +29,5 @@ echo ".aws-sam/translated.json is valid CloudFormation"
 .venv/checkov/bin/checkov --config-file infra/sam/checkov/checkov.yaml --file .aws-sam/translated.json
 echo ".aws-sam/translated.json passes checkov"
 
+node --test infra/sam/iam/roles.test.mjs
 .venv/bin/python infra/sam/template_test.py

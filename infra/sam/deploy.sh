@@ -7,6 +7,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 environment=${1:-default}
 grep -qF "[$environment.deploy.parameters]" samconfig.toml \
   || { echo "deploy: samconfig.toml has no environment \`$environment\`" >&2; exit 2; }
+# What is deployed has to be found again: in a commit, and nothing beside it.
+[[ -z $(git status --porcelain) ]] || { echo "deploy: the tree has changes that are in no commit" >&2; exit 1; }
 [[ -x .venv/bin/sam ]] || { echo "deploy: no SAM in .venv; run infra/setup.sh" >&2; exit 2; }
 export PATH="$PWD/.venv/bin:$PATH" CARGO_LAMBDA_COMPILER_EXTRA_ARGS=--locked
 rustup target add aarch64-unknown-linux-gnu

@@ -26,11 +26,13 @@ EVENTS = emulate.ROOT / "events"
 BUILD = emulate.ROOT / ".aws-sam" / "build"
 # Nothing listens on port 1, and nobody may without being root.
 NOWHERE = "127.0.0.1:1"
-# What is counted has a default in the code, and so has the dashboard's address and what is for development alone; what
-# else is named has not.
+# What is counted has a default in the code, and so have the claim that entitles, the addresses of dashboard and API, who
+# holds keys, which takes the rest where it is KMS, and what is for development alone; what else is named has not.
 OPTIONAL = (
-    "_APPROVALS", "_BYTES", "_CONFIRMATIONS", "_PER_MINUTE", "_RANGE", "_SECONDS", "_SETTLEMENTS",
-    "ACCEPT_PROVIDER_OK", "DASHBOARD_URL",
+    "_APPROVALS", "_BYTES", "_CLAIM", "_CONFIRMATIONS", "_HOURS", "_MINUTES", "_PER_AGENT", "_PER_MINUTE", "_RANGE",
+    "_SECONDS", "_SETTLEMENTS", "_UNITS", "_VALUE", "ACCEPT_PROVIDER_OK", "API_URL", "CUSTODY", "DASHBOARD_URL",
+    "FACILITATOR_URL",
+    "WALLET_KEYS_STACK", "WALLET_KEY_POLICY",
 )
 # All of it for one function, start included; a few seconds suffice.
 PATIENCE = 30
@@ -91,6 +93,8 @@ def surroundings(**variables):
         "AWS_EC2_METADATA_DISABLED": "true",
         "DYNAMODB_ENDPOINT": f"http://{NOWHERE}",
         "SECRETS_ENDPOINT": f"http://{NOWHERE}",
+        "LAMBDA_ENDPOINT": f"http://{NOWHERE}",
+        "KMS_ENDPOINT": f"http://{NOWHERE}",
         "AWS_LAMBDA_FUNCTION_TIMEOUT": str(PATIENCE - 1),
         **variables,
     }
@@ -120,7 +124,9 @@ def refuses_to_start_without(name, bootstrap, variables):
     line = refusal(bootstrap, {})
     if line is None:
         return
-    named = sorted(part.split("`")[1] for part in line.get("cause", "").split("; ") if part.endswith("` is not set"))
+    named = {part.split("`")[1] for part in line.get("cause", "").split("; ") if part.endswith("` is not set")}
+    # All functions are given the network, and not all miss it.
+    named = sorted(named - {"NETWORK"})
     expect("names exactly the variables that template.yaml sets", named == needed, f"{named}, not {needed}")
 
 
@@ -131,10 +137,10 @@ def refuses_to_start_with_bad_secrets(name, bootstrap, variables):
     words = "hunter2"
     manager = ThreadingHTTPServer(("127.0.0.1", 0), secrets_manager(words))
     threading.Thread(target=manager.serve_forever, daemon=True).start()
-    plain = {"NETWORK": "base-sepolia", "OIDC_ISSUER": f"http://{NOWHERE}"}
+    plain = {"OIDC_ISSUER": f"http://{NOWHERE}"}
     values = {variable: plain.get(variable, "x") for variable in variables if not variable.endswith(OPTIONAL)}
     try:
-        line = refusal(bootstrap, {**values, "SECRETS_ENDPOINT": f"http://127.0.0.1:{manager.server_port}"})
+        line = refusal(bootstrap, {"NETWORK": "base-sepolia", **values, "SECRETS_ENDPOINT": f"http://127.0.0.1:{manager.server_port}"})
     finally:
         manager.shutdown()
     if line is not None:

@@ -8,11 +8,23 @@ import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from translate import evaluated
+
 KEYS = ("ForAllValues:StringLike", "dynamodb:LeadingKeys")
+ATTRIBUTES = ("ForAllValues:StringLike", "dynamodb:Attributes")
+# `ForAllValues` is true of a key that is missing, so each has to be there (IAM guide, "Multivalued context keys").
+THERE = {KEYS: ("Null", "dynamodb:LeadingKeys"), ATTRIBUTES: ("Null", "dynamodb:Attributes")}
 WITHIN = ("ForAnyValue:StringEquals", "dynamodb:EnclosingOperation")
 # What is allowed of nothing in particular: it opens no secret without `GetSecretValue` of that very one.
-OF_NOTHING = {"secretsmanager:BatchGetSecretValue"}
+OF_NOTHING = {"kms:CreateKey", "secretsmanager:BatchGetSecretValue"}
 VIA = ("StringEquals", "kms:ViaService")
+# The keys of wallets have no names: roles know them by the tag with their stack's name.
+WALLET_KEYS = {"Fn::Sub": "arn:${AWS::Partition}:kms:${AWS::Region}:${AWS::AccountId}:key/*"}
+OF_STACK = {("StringEquals", "aws:ResourceTag/purser-stack"), ("StringEquals", "aws:RequestTag/purser-stack")}
+OF_WALLET_KEYS = OF_STACK | {
+    ("StringEquals", "kms:KeySpec"), ("StringEquals", "kms:KeyUsage"), ("StringEquals", "kms:MessageType"),
+    ("StringEquals", "kms:SigningAlgorithm"), ("Null", "aws:RequestTag/purser-agent"),
+}
 
 
 @dataclass(frozen=True, order=True)
@@ -22,6 +34,7 @@ class Permission:
     keys: tuple = ()  # patterns of partition keys; none for any
     within: tuple = ()  # the only operations around it; none for any
     via: tuple = ()  # the only services through which it is used
+    attributes: tuple = ()  # the only attributes that are touched; none for any
 
     def allows(self, call):
         """Whether a recorded call (infra/local/src/iam_recorder.rs) is allowed by this permission."""
@@ -30,11 +43,14 @@ class Permission:
         keys = call.get("keys", [])
         if self.keys and not all(any(fnmatchcase(key, pattern) for pattern in self.keys) for key in keys):
             return False
+        if self.attributes and not set(call.get("attributes", ["?"])) <= set(self.attributes):
+            return False
         return not self.within or call.get("within") in self.within
 
     def __str__(self):
         conditions = [" ".join(self.keys), "in " + " ".join(self.within) if self.within else "",
-                      "via " + " ".join(self.via) if self.via else ""]
+                      "via " + " ".join(self.via) if self.via else "",
+                      "of " + " ".join(self.attributes) if self.attributes else ""]
         return " ".join([self.action, self.resource, *filter(None, conditions)])
 
 
@@ -44,12 +60,12 @@ def functions(template):
     return {name: resource["Properties"] for name, resource in resources if resource["Type"] == "AWS::Lambda::Function"}
 
 
-def role_of(template, function):
-    """The logical id of a function's role, and the role's properties."""
+def role_of(template, function, **parameters):
+    """The logical id of a function's role, and the role's properties where these are given beside the defaults."""
     name = logical_id(functions(template)[function]["Role"])
     role = template["Resources"][name]
     assert role["Type"] == "AWS::IAM::Role", name
-    return name, role["Properties"]
+    return name, evaluated(template, role["Properties"], **parameters)
 
 
 def permissions(role):
@@ -66,10 +82,15 @@ def permissions(role):
                 for operator, keys in statement.get("Condition", {}).items()
                 for key, values in keys.items()
             }
-            assert set(conditions) <= {KEYS, WITHIN, VIA}, conditions
+            for listed, there in THERE.items():
+                assert (listed in conditions) == (conditions.pop(there, None) == ("false",)), statement
+            if statement["Resource"] == WALLET_KEYS or statement["Action"] == "kms:CreateKey":
+                assert OF_STACK & set(conditions) and set(conditions) <= OF_WALLET_KEYS, conditions
+            else:
+                assert set(conditions) <= {KEYS, ATTRIBUTES, WITHIN, VIA}, conditions
             found += [
                 Permission(action, resource_of(action, resource), conditions.get(KEYS, ()), conditions.get(WITHIN, ()),
-                           conditions.get(VIA, ()))
+                           conditions.get(VIA, ()), conditions.get(ATTRIBUTES, ()))
                 for action in many(statement["Action"])
                 for resource in many(statement["Resource"])
             ]
@@ -81,6 +102,8 @@ def many(value):
 
 
 def resource_of(action, value):
+    if value == WALLET_KEYS:
+        return "WalletKeys"
     return value if action in OF_NOTHING and value == "*" else logical_id(value)
 
 
@@ -95,7 +118,9 @@ def logical_id(value):
 
 
 def text_of(value):
-    """A text; of a service's address in a region, the service's name."""
+    """A text; of a service's address in a region, the service's name; of what AWS knows, its name there."""
     if isinstance(value, str):
         return value
+    if "Ref" in value:
+        return value["Ref"]
     return value["Fn::Sub"].removesuffix(".${AWS::Region}.${AWS::URLSuffix}")

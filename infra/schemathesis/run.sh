@@ -14,8 +14,10 @@ folder=$(mktemp -d)
 trap 'stop_stack; rm -rf "$folder"' EXIT
 
 cargo build --locked --quiet --workspace --bin stack --bin demo
-# Each call is one of a million within its minute, so that 429 is not all that is seen.
-PORTS=free STACK_FOLDER=$folder THROTTLE_PER_MINUTE=1000000 setsid target/debug/stack > "$folder/stack.log" 2>&1 &
+# Each call is one of a million within its minute, so that 429 is not all that is seen; the one sign-in stays recent; and a
+# payout address is good at once.
+PORTS=free STACK_FOLDER=$folder THROTTLE_PER_MINUTE=1000000 RECENT_SIGN_IN_SECONDS=86400 PAYOUT_DELAY_SECONDS=0 \
+  setsid target/debug/stack > "$folder/stack.log" 2>&1 &
 stack_pid=$!
 for _ in $(seq 240); do
   [[ -f $folder/stack.json ]] && break
@@ -38,12 +40,13 @@ PYTHONPATH=infra/schemathesis .venv-schemathesis/bin/schemathesis --config-file 
   --no-color --max-examples "$examples" "$@" || failed=1
 
 # A route that never answered with success was not tested, whatever held. The description's own route is no part of what
-# schemathesis calls; the recorded events have it.
+# schemathesis calls, the end of all sessions is left out, no browser has a session to end, JSON-RPC is no OpenAPI, and what is pinned or accepted
+# takes a probe or a second operator; the tests have them.
 python3 - "$folder/reached.json" docs/openapi.json <<'PYTHON' || failed=1
 import json, sys
 reached, document = (json.load(open(path)) for path in sys.argv[1:])
 operations = [operation for path in document["paths"].values() for operation in path.values()]
-names = [operation["operationId"] for operation in operations if operation["operationId"] != "document"]
+names = [operation["operationId"] for operation in operations if operation["operationId"] not in ("accept_change", "document", "end_session", "end_sessions", "mcp", "pin")]
 never = [name for name in names if not any(status[0] == "2" for status in reached.get(name, {}))]
 for name in names:
     print(f"  {name:24}", *(f"{status}: {count}" for status, count in sorted(reached.get(name, {}).items())))

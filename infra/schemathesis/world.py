@@ -37,6 +37,8 @@ class World:
         self.services = [service["slug"] for service in self.own("GET", f"{at_spare}/services")["services"]]
         # Searches go to a person first.
         self.own("PATCH", f"/agents/{self.agent}/services/lab-search", {"require_approval_above_units": 0})
+        # Good at once, on this stack.
+        self.own("PUT", f"/agents/{self.agent}/payout-address", {"address": "0x" + "90" * 20})
         self.weather = self.offer("/weather")
         search = self.offer("/search")
         self.approvals = [self.authorize("/search", search)["approval_id"] for _ in range(20)]

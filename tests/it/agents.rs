@@ -199,7 +199,12 @@ async fn a_service_that_can_not_be_paid_is_listed_and_told_why() {
         enabled: true,
         policy: SpendPolicy::permissive(),
     };
-    let stored = world.stack.ledger.put_policy(agent.id, &gone).await.unwrap();
+    let stored = world
+        .stack
+        .ledger
+        .put_policy(agent.id, &gone, &purser_testkit::sample::audit())
+        .await
+        .unwrap();
     assert_eq!(stored, Edited::Stored);
 
     let list = format!("/mcp/agents/{}/services", agent.id);

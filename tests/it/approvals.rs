@@ -2,8 +2,9 @@
 
 use purser_domain::{Duration, SpendPolicy, Timestamp};
 use purser_store::ApprovalDecision;
-use purser_tests::{TestAgent, World, body_of, dollars, fresh_key, units};
+use purser_tests::{TestAgent, World, as_repeated, body_of, dollars, fresh_key, units};
 use serde_json::{Value, json};
+use std::time::{self, Instant};
 
 fn asking() -> SpendPolicy {
     SpendPolicy {
@@ -80,7 +81,8 @@ async fn an_escalated_call_runs_once_after_a_person_approved() {
         (&json!(id), &authorized["settlement_id"])
     );
     // As if the answer were lost: the same key without the approval returns it again, with the payment.
-    assert_eq!(world.authorize(&agent, &body).await.ok(), authorized);
+    let again = world.authorize(&agent, &body).await.ok();
+    assert_eq!(as_repeated(&again), as_repeated(&authorized));
     assert_eq!(world.footprint().await.settlements, 1);
 
     // The approval is used, so the same call needs a new one.
@@ -125,7 +127,8 @@ async fn a_replay_after_the_payment_has_expired_tells_where_it_stands_and_signs_
         .after(Duration::from_secs_u32(300));
     assert_eq!(first["expires_at"], deadline.to_string());
     world.set_clock(Timestamp::from_micros(deadline.micros() - 1).unwrap());
-    assert_eq!(world.authorize(&agent, &body).await.ok(), first);
+    let again = world.authorize(&agent, &body).await.ok();
+    assert_eq!(as_repeated(&again), as_repeated(&first));
 
     world.set_clock(deadline);
     let late = world.authorize(&agent, &body).await;
@@ -219,4 +222,106 @@ async fn an_agent_asks_no_more_than_may_wait_and_hears_so_beforehand() {
         .authorize(&agent, &question(24))
         .await
         .refused(402, "approval_required");
+}
+
+async fn asked(world: &World, agent: &TestAgent) -> String {
+    let asked = world.authorize(agent, &body_of(world.offer(dollars(6)))).await;
+    let asked = asked.refused(402, "approval_required");
+    asked["approval_id"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_waits_until_the_approval_is_no_longer_pending_or_its_time_is_over() {
+    let world = World::still().await;
+    let agent = world.agent(asking(), vec![]).await;
+    let waiting = |id: &str, seconds: u32| {
+        let path = format!("/approvals/{id}?wait_seconds={seconds}");
+        let (world, agent) = (&world, &agent);
+        async move {
+            let begun = Instant::now();
+            let answer = world.get(agent, &path).await.ok();
+            (answer["status"].as_str().unwrap().to_owned(), begun.elapsed())
+        }
+    };
+    let later = async || tokio::time::sleep(time::Duration::from_millis(1_500)).await;
+
+    // Nobody decides.
+    let id = asked(&world, &agent).await;
+    let (status, took) = waiting(&id, 2).await;
+    assert_eq!(status, "pending");
+    assert!(
+        took >= time::Duration::from_secs(2) && took < time::Duration::from_secs(15),
+        "{took:?}"
+    );
+    let (status, took) = waiting(&id, 0).await;
+    assert!(status == "pending" && took < time::Duration::from_secs(15), "{took:?}");
+
+    // A person decides meanwhile, and then there is nothing to wait for.
+    let decide = async {
+        later().await;
+        world.resolve(&id, ApprovalDecision::Approve).await;
+    };
+    let ((status, took), ()) = tokio::join!(waiting(&id, 20), decide);
+    assert!(
+        status == "approved" && took < time::Duration::from_secs(15),
+        "{status} {took:?}"
+    );
+    let (status, took) = waiting(&id, 20).await;
+    assert!(status == "approved" && took < time::Duration::from_secs(15), "{took:?}");
+
+    // Its time ends meanwhile.
+    let agent = world.agent(asking(), vec![]).await;
+    let id = asked(&world, &agent).await;
+    let path = format!("/approvals/{id}?wait_seconds=20");
+    let begun = Instant::now();
+    let expire = async {
+        later().await;
+        world.set_clock(world.now().after(Duration::DAY));
+    };
+    let (answer, ()) = tokio::join!(world.get(&agent, &path), expire);
+    assert_eq!(answer.ok()["status"], "expired");
+    assert!(begun.elapsed() < time::Duration::from_secs(15));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_not_read_an_approval_does_not_wait_for_it() {
+    let world = World::start().await;
+    let (agent, other) = (world.agent(asking(), vec![]).await, world.agent(asking(), vec![]).await);
+    let id = asked(&world, &agent).await;
+    let begun = Instant::now();
+    for unknown in [id.as_str(), &fresh_key(), "x"] {
+        let path = format!("/approvals/{unknown}?wait_seconds=20");
+        world.get(&other, &path).await.refused(404, "not_found");
+    }
+    for wrong in ["21", "-1", "1.5", "ten", ""] {
+        let path = format!("/approvals/{id}?wait_seconds={wrong}");
+        let told = world.get(&agent, &path).await.refused(400, "invalid_request");
+        assert_eq!(told["details"][0]["path"], "/wait_seconds", "{wrong}");
+    }
+    assert!(begun.elapsed() < time::Duration::from_secs(15));
+}
+
+/// Agents that wait take environments of the function that serves people.
+#[tokio::test(flavor = "multi_thread")]
+async fn where_too_many_wait_the_next_is_answered_at_once() {
+    let world = World::still().await;
+    let agent = world.agent(asking(), vec![]).await;
+    let id = asked(&world, &agent).await;
+    let path = format!("/approvals/{id}?wait_seconds=1");
+    let waits = (0..30).map(|_| world.get(&agent, &path));
+    let begun = Instant::now();
+    for answer in futures_util::future::join_all(waits).await {
+        assert_eq!(answer.ok()["status"], "pending");
+    }
+    assert!(begun.elapsed() >= time::Duration::from_secs(1));
+    let begun = Instant::now();
+    let path = format!("/approvals/{id}?wait_seconds=20");
+    assert_eq!(world.get(&agent, &path).await.ok()["status"], "pending");
+    assert!(begun.elapsed() < time::Duration::from_secs(15));
+    // In the next minute others may.
+    world.pass(60);
+    let begun = Instant::now();
+    let path = format!("/approvals/{id}?wait_seconds=1");
+    assert_eq!(world.get(&agent, &path).await.ok()["status"], "pending");
+    assert!(begun.elapsed() >= time::Duration::from_secs(1));
 }

@@ -54,7 +54,8 @@ impl Ground {
         let mut operation = operation_entry("news.read", "https://newcomer.example/read");
         operation["payment"] = payment_entry(1_000, &world.stack.providers.pay_to);
         let entry = service_entry("newcomer", &[operation]);
-        let service = format!("/internal/services/{}", world.service("lab-search").await.id);
+        let search = world.service("lab-search").await;
+        let service = format!("/internal/services/{}", search.id);
         let authorize = body_of(world.offer(1_000));
         let mut check = authorize.clone();
         check.as_object_mut().unwrap().remove("idempotency_key");
@@ -107,6 +108,18 @@ impl Ground {
             ),
             (post.clone(), "/agents/{agentId}/services", below("/services"), policy),
             (
+                Method::PUT,
+                "/agents/{agentId}/payout-address",
+                below("/payout-address"),
+                json!({"address": "0x90F79bf6EB2c4f870365E785982E1f101E93b906"}),
+            ),
+            (
+                post.clone(),
+                "/agents/{agentId}/payouts",
+                below("/payouts"),
+                json!({"amount_units": 1, "idempotency_key": "x"}),
+            ),
+            (
                 Method::PATCH,
                 "/agents/{agentId}/services/{serviceId}",
                 below("/services/lab-weather"),
@@ -142,6 +155,36 @@ impl Ground {
                 "/internal/services/{serviceId}/curated",
                 format!("{service}/curated"),
                 json!({"curated": true}),
+            ),
+            (
+                Method::PUT,
+                "/internal/freezes/agents/{agentId}",
+                format!("/internal/freezes/agents/{}", agent.id),
+                json!({"reason": "x"}),
+            ),
+            (
+                Method::PUT,
+                "/internal/freezes/owners/{person}",
+                format!("/internal/freezes/owners/{}", "5e".repeat(32)),
+                json!({"reason": "x"}),
+            ),
+            (
+                Method::PUT,
+                "/internal/freezes/deployment",
+                "/internal/freezes/deployment".to_owned(),
+                json!({"reason": "x"}),
+            ),
+            (
+                Method::PUT,
+                "/internal/agents/{agentId}/handover",
+                format!("/internal/agents/{}/handover", agent.id),
+                json!({"to": "5e".repeat(32), "reason": "x"}),
+            ),
+            (
+                Method::POST,
+                "/internal/services/{serviceId}/operations/{operationId}/pin",
+                format!("{service}/operations/{}/pin", search.operations[0].id),
+                json!({"payment": payment_entry(1_000, &world.stack.providers.pay_to)}),
             ),
         ];
         wholes.extend(rows.into_iter().map(|(method, route, path, body)| Whole {

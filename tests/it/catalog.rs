@@ -1,7 +1,9 @@
 //! The public group: what every caller can read about the catalog.
 
 use purser_domain::Availability;
-use purser_tests::World;
+use purser_local::DEMO_OWNER;
+use purser_store::Listed;
+use purser_tests::{World, body_of};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -145,6 +147,7 @@ async fn a_service_is_told_with_the_fields_of_the_contract() {
         "label",
         "max_price_units",
         "method",
+        "next",
         "operation_id",
         "params",
         "payment",
@@ -170,7 +173,13 @@ async fn a_service_is_told_with_the_fields_of_the_contract() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_caller_gets_the_same_answer_and_may_keep_it() {
     let world = World::start().await;
-    for path in ["/services", "/services/lab-weather", "/openapi.json"] {
+    for path in [
+        "/services",
+        "/services/lab-weather",
+        "/openapi.json",
+        "/llms.txt",
+        "/SKILL.md",
+    ] {
         let anonymous = world.call(Method::GET, path, None, None).await;
         let known = world.get(&world.demo(), path).await;
         assert_eq!(anonymous.body, known.body, "{path}");
@@ -200,8 +209,13 @@ async fn a_change_of_the_catalog_is_seen_within_seconds() {
     service.name = "Renamed".to_owned();
     service.version += 1;
     assert_eq!(
-        world.stack.catalog.put(&service).await.unwrap(),
-        purser_store::Listed::Stored
+        world
+            .stack
+            .catalog
+            .put(&service, &purser_testkit::sample::audit())
+            .await
+            .unwrap(),
+        Listed::Stored
     );
     assert_eq!(
         list(&world, "?slug=lab-search").await,
@@ -210,6 +224,40 @@ async fn a_change_of_the_catalog_is_seen_within_seconds() {
     );
     world.set_clock(world.now().after(purser_domain::Duration::from_secs_u32(6)));
     assert_eq!(list(&world, "?slug=lab-search").await["services"][0]["name"], "Renamed");
+}
+
+/// A change whose object is not there yet: every function scans the table for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_function_sees_a_change_without_an_object() {
+    let world = World::still().await;
+    let (demo, owner) = (world.demo(), world.person(&DEMO_OWNER));
+    let body = body_of(world.offer(1));
+    world.check(&demo, &body).await.ok();
+    let mut service = world.service("lab-search").await;
+    service.name = "Renamed".to_owned();
+    service.curated = false;
+    service.version += 1;
+    assert_eq!(
+        world
+            .stack
+            .catalog
+            .put(&service, &purser_testkit::sample::audit())
+            .await
+            .unwrap(),
+        Listed::Stored
+    );
+    world.pass(6);
+    world.check(&demo, &body).await.refused(404, "service_not_found");
+    let lists = [
+        world.get(&demo, &format!("/mcp/agents/{}/services", demo.id)).await,
+        world.person_gets(&owner, &demo.path("/services")).await,
+    ];
+    for list in lists {
+        let list = list.ok();
+        let services = list["services"].as_array().unwrap();
+        let search = services.iter().find(|listed| listed["slug"] == "lab-search").unwrap();
+        assert_eq!(search["name"], "Renamed");
+    }
 }
 
 /// The providers here use the official SDK, in both versions of the protocol.
@@ -221,15 +269,15 @@ async fn a_probe_sees_the_real_providers_as_the_catalog_knows_them() {
     let mut seen = BTreeSet::new();
     for (service, record) in world.stack.catalog.load_probed().await.unwrap() {
         for operation in &service.operations {
-            assert_eq!(record.change(operation), None, "{}", operation.slug);
+            assert_eq!(record.change(operation, world.now()), None, "{}", operation.slug);
             let expected = match (operation.endpoint.host_str(), &operation.payment) {
                 (Some("127.0.0.1"), Some(_)) => Availability::PaidX402,
                 (Some("127.0.0.1"), None) => Availability::FreeVerified,
                 // Names that do not resolve, and a service that is not probed.
                 _ => Availability::Unverified,
             };
-            assert_eq!(operation.availability, expected, "{}", operation.slug);
-            seen.insert((operation.availability.name(), operation.method.clone()));
+            assert_eq!(record.availability(operation), expected, "{}", operation.slug);
+            seen.insert((expected.name(), operation.method.clone()));
         }
     }
     for call in [("paid_x402", "GET"), ("paid_x402", "POST"), ("free_verified", "GET")] {
@@ -260,7 +308,7 @@ async fn naming_one_service_while_calling_another_is_refused() {
         (json!({}), "GET", None),
     ];
     for (names, method, wrong) in rows {
-        let mut body = purser_tests::body_of(world.offer(10_000));
+        let mut body = body_of(world.offer(10_000));
         let fields = body.as_object_mut().unwrap();
         fields.remove("service_id");
         fields.extend(names.as_object().unwrap().clone());

@@ -1,11 +1,15 @@
 //! The cost of each operation through the real functions, never more than its written budget. Counted, not timed; `make
 //! bench` prints the figures.
 
+use purser_api::CustodyKind;
 use purser_domain::{Duration, SpendPolicy, Timestamp};
+use purser_local::{DEMO_OWNER, NETWORK, Outcome};
 use purser_tests::{
-    LONG_DENIAL, Measured, World, body_of, dollars, every_operation, first_of_history, judged_policy, measure,
+    Answer, LONG_DENIAL, Measured, World, authorizing, body_of, completing, custody, dollars, every_operation,
+    few_at_once, first_of_history, judged_policy, measure, transfer_of, writes_of_a_payment,
 };
-use serde_json::json;
+use reqwest::Method;
+use serde_json::{Value, json};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_operation_stays_within_its_budget() {
@@ -38,6 +42,47 @@ async fn a_long_history_and_many_services_cost_nothing() {
     assert_eq!(denied["retry_at"], left.to_string());
 }
 
+/// However many services the catalog has: an agent is its counter, its record and, under a catalog that no agent was
+/// created under before, the set. The first payment of each service writes what later ones find.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_agent_costs_no_row_for_each_service() {
+    let world = World::metered().await;
+    let person = world.person(&DEMO_OWNER);
+    let create = async || {
+        let named = json!({"name": "new"});
+        let made = world.person_edits(&person, Method::POST, "/agents", &named);
+        let (measured, answer) = measure(&world, made).await;
+        answer.created();
+        let calls = measured.rounds.iter().flatten().map(|call| call.operation.clone());
+        let mut calls: Vec<String> = calls.collect();
+        calls.sort_unstable();
+        calls
+    };
+    // The demo's creation stored the set. The person is read and counted, and what operators have frozen; a wallet of the
+    // seed has a number, which is counted too.
+    create().await;
+    let mut calls = vec!["GetItem", "GetItem", "TransactWriteItems", "UpdateItem"];
+    calls.extend((custody() == CustodyKind::Seed).then_some("UpdateItem"));
+    assert_eq!(create().await, calls);
+
+    let agent = world.agent_of(&person, "buyer").await;
+    let pay = async || {
+        let (measured, answer) = measure(&world, world.authorize(&agent, &body_of(world.offer(1)))).await;
+        answer.ok();
+        measured
+    };
+    // The preflight reads the set, and is a use of the key.
+    world.check(&agent, &body_of(world.offer(1))).await.ok();
+    let (first, later) = (pay().await, pay().await);
+    assert_eq!(first.units.read, later.units.read);
+    assert_eq!(first.units.write - later.units.write, 60, "in tenths");
+    let writes = |measured: &Measured| {
+        let calls = measured.rounds.iter().flatten();
+        calls.filter(|call| call.operation == "TransactWriteItems").count()
+    };
+    assert_eq!((writes(&first), writes(&later)), (2, 1));
+}
+
 /// One of many payments costs the same as the first one.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_authorization_costs_the_same_after_many() {
@@ -54,8 +99,8 @@ async fn an_authorization_costs_the_same_after_many() {
     assert_eq!(costs.len(), 1, "{costs:?}");
 }
 
-/// An invented hash costs as little as possible: one node call, and the final block only if our clock is past the
-/// payment's time. A hash that has confirmed another payment costs no node call.
+/// An invented hash costs one node call, however late; and after so many of them none. One that has confirmed another
+/// payment costs as much as a payment, and a look at its receipt.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hash_that_is_no_proof_costs_the_node_next_to_nothing() {
     let world = World::metered().await;
@@ -65,39 +110,218 @@ async fn a_hash_that_is_no_proof_costs_the_node_next_to_nothing() {
     let settlement = unpaid["settlement_id"].as_str().unwrap();
     let proof = |hash: &str| json!({"payment_response_header": "e30=", "tx_hash": hash});
     let unknown = proof(&format!("0x{}", "ab".repeat(32)));
-    let (reads, look) = (
-        vec!["BatchGetItem", "UpdateItem"],
-        vec!["eth_blockNumber", "eth_getTransactionReceipt"],
-    );
+    let reads = vec!["BatchGetItem", "UpdateItem"];
+    let look = vec!["eth_getTransactionByHash"];
 
     let (measured, answer) = measure(&world, world.complete(&agent, settlement, &unknown)).await;
     answer.refused(503, "onchain_settlement_not_verified");
-    assert_eq!(measured.sequence(), [reads.clone(), look.clone()]);
+    assert_eq!(measured.sequence(), [reads.clone(), look.clone(), vec!["UpdateItem"]]);
+    let (measured, answer) = measure(&world, world.complete(&agent, settlement, &unknown)).await;
+    answer.refused(503, "onchain_settlement_not_verified");
+    assert_eq!(measured.sequence(), [reads.clone(), look.clone()], "it is counted once");
 
     let hash = world.settle(&paid).await;
     let own = paid["settlement_id"].as_str().unwrap();
     world.complete(&agent, own, &proof(&hash)).await.ok();
     let (measured, answer) = measure(&world, world.complete(&agent, settlement, &proof(&hash))).await;
     answer.refused(409, "settlement_transaction_already_used");
-    assert_eq!(measured.sequence(), std::slice::from_ref(&reads));
+    let evidence = vec!["eth_blockNumber", "eth_getLogs"];
+    let receipt = vec!["eth_getTransactionReceipt"];
+    let used = [
+        reads.clone(),
+        look.clone(),
+        evidence,
+        receipt,
+        vec!["UpdateItem"],
+        vec!["GetItem"],
+    ];
+    assert_eq!(measured.sequence(), used);
 
     // Only the node's calls: the use of the key is written again, at any time.
-    let nodes = |measured: &Measured| {
-        let calls = measured.rounds.iter().flatten().map(|call| call.operation.clone());
-        let mut calls: Vec<String> = calls.filter(|name| name.starts_with("eth_")).collect();
-        calls[..2].sort_unstable();
-        calls
-    };
     world.pass(3_600);
-    let (measured, answer) = measure(&world, world.complete(&agent, settlement, &unknown)).await;
-    answer.refused(503, "onchain_settlement_not_verified");
-    let mut asked = [look, vec!["eth_blockNumber", "eth_getBlockByNumber"]].concat();
-    assert_eq!(nodes(&measured), asked);
     world.stack.chain.advance(3_600).await.unwrap();
-    let (measured, answer) = measure(&world, world.complete(&agent, settlement, &unknown)).await;
-    answer.refused(422, "onchain_settlement_not_verified");
-    asked.push("eth_getTransactionReceipt");
-    assert_eq!(nodes(&measured), asked);
+    for n in 0..30_u8 {
+        let invented = proof(&format!("0x{}", format!("{n:02x}").repeat(32)));
+        let (measured, answer) = measure(&world, world.complete(&agent, settlement, &invented)).await;
+        assert!(answer.status == 503 || answer.status == 422, "{}", answer.body);
+        // Two were counted before.
+        let (status, calls) = if n < 18 { (503, 1) } else { (422, 0) };
+        assert_eq!((answer.status, node_calls(&measured)), (status, calls), "{n}");
+        if calls == 0 {
+            let told = answer.refused(422, "onchain_settlement_not_verified");
+            assert_eq!(told["reason"], "too_many_failed_proofs");
+            let message = told["message"].as_str().unwrap();
+            assert!(message.starts_with("too many transactions were named"), "{message}");
+        }
+    }
+}
+
+/// A contract that logs 12,000 times, and passes on what it is called with to the token.
+fn logging_contract() -> String {
+    // PUSH2 12000; then, again and again: LOG0 of nothing, and one less.
+    let logs = "612ee05b5f5fa060019003806003575b";
+    // All of the call's data, to memory; CALL of the token with it.
+    let token = NETWORK.token().address.to_string();
+    format!(
+        "0x{logs}365f5f375f5f365f5f73{}5af100",
+        token.trim_start_matches("0x").to_lowercase()
+    )
+}
+
+/// Whatever a transaction logs beside a payment, its proof is found for the same three calls.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_among_twelve_thousand_logs_is_proven_as_any_other() {
+    let world = World::metered().await;
+    let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
+    let authorized = world.authorize(&agent, &body_of(world.offer(1))).await.ok();
+    let chain = &world.stack.chain;
+    let contract = purser_domain::Address::repeat_byte(0x10);
+    let code = json!([contract.to_string(), logging_contract()]);
+    chain.call("anvil_setCode", code).await.unwrap();
+    let hash = chain.send(contract, transfer_of(&authorized).to_vec()).await.unwrap();
+    let receipt = chain.call("eth_getTransactionReceipt", json!([hash])).await.unwrap();
+    assert_eq!(receipt["logs"].as_array().unwrap().len(), 12_002);
+
+    let (measured, answer) = measure(&world, completing(&world, &agent, &authorized, &hash)).await;
+    assert_eq!(answer.ok()["receipt_status"], "confirmed");
+    assert_eq!(node_calls(&measured), 3);
+}
+
+/// Makes payments on chain, each by a transaction of its own, all in one block; the hashes.
+async fn settle_in_one_block(world: &World, authorized: &[Value]) -> Vec<String> {
+    let chain = &world.stack.chain;
+    let accounts = chain.call("eth_accounts", json!([])).await.unwrap();
+    chain.call("evm_setAutomine", json!([false])).await.unwrap();
+    let mut hashes = Vec::new();
+    for payment in authorized {
+        let transaction = json!({
+            "from": accounts[0],
+            "to": NETWORK.token().address.to_string(),
+            "data": transfer_of(payment),
+            "gas": "0x30d40",
+        });
+        let hash = chain.call("eth_sendTransaction", json!([transaction])).await.unwrap();
+        hashes.push(hash.as_str().unwrap().to_owned());
+    }
+    chain.mine(1).await.unwrap();
+    chain.call("evm_setAutomine", json!([true])).await.unwrap();
+    hashes
+}
+
+/// From authorize to the receipt, with the watch afterwards. What reconcile asks for is shared by a hundred payments: by
+/// all of one agent, and by all of one block.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_takes_four_node_calls_and_its_share_of_what_reconcile_asks() {
+    /// In tenths of a call.
+    const RECONCILED_TENTHS: usize = 1;
+    const NOBODY_COMPLETES_TENTHS: usize = 2;
+    const PAYMENTS: usize = 100;
+    const CALLERS: usize = 20;
+    let world = World::metered().await;
+    let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
+    let reconcile = async || {
+        let run = world.stack.reconcile.run(std::time::Duration::from_secs(55));
+        let (measured, run) = measure(&world, run).await;
+        (node_calls(&measured), run.unwrap())
+    };
+    world.stack.chain.stand_still().await.unwrap();
+    // The first run remembers where the watch begins.
+    reconcile().await;
+    let calls = (0..2 * PAYMENTS).map(|_| authorizing(&world, &agent, body_of(world.offer(1))));
+    let (measured, answers) = measure(&world, few_at_once(CALLERS, calls)).await;
+    assert!(node_calls(&measured) <= 2 * PAYMENTS, "{}", node_calls(&measured));
+    let authorized: Vec<Value> = answers.into_iter().map(Answer::ok).collect();
+    // Of those that nobody completes half are made.
+    let (completed, others) = authorized.split_at(PAYMENTS);
+    let hashes = settle_in_one_block(&world, completed).await;
+    settle_in_one_block(&world, &others[..PAYMENTS / 2]).await;
+    let made = completed.iter().zip(&hashes);
+    let calls = made.map(|(payment, hash)| completing(&world, &agent, payment, hash));
+    let (measured, answers) = measure(&world, few_at_once(CALLERS, calls)).await;
+    answers.into_iter().for_each(|answer| drop(answer.ok()));
+    assert!(node_calls(&measured) <= 3 * PAYMENTS, "{}", node_calls(&measured));
+
+    // The block is deep, and looked at once more.
+    world.stack.chain.mine(5).await.unwrap();
+    let (calls, run) = reconcile().await;
+    assert!(run.outcomes().is_empty(), "{run:?}");
+    assert!(calls * 10 <= RECONCILED_TENTHS * PAYMENTS, "{calls}");
+
+    world.pass(3_600);
+    world.stack.chain.advance(3_600).await.unwrap();
+    let (calls, run) = reconcile().await;
+    let ended = (run.count(Outcome::Confirmed), run.count(Outcome::Released));
+    assert_eq!(ended, (PAYMENTS / 2, PAYMENTS / 2), "{run:?}");
+    assert!(calls * 10 <= NOBODY_COMPLETES_TENTHS * PAYMENTS, "{calls}");
+}
+
+/// What looks for outflows costs by blocks and wallets: a thousand wallets are three calls of the node, however much was
+/// paid, and 40 of them are a read unit.
+#[tokio::test(flavor = "multi_thread")]
+async fn outflows_of_a_thousand_wallets_are_a_few_calls_however_much_was_paid() {
+    const WALLETS: u64 = 1_000;
+    const PAYMENTS: usize = 40;
+    let world = World::metered().await;
+    let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
+    let chain = &world.stack.chain;
+    chain.stand_still().await.unwrap();
+    chain.mine(310).await.unwrap();
+    let reconcile = async || {
+        let run = world.stack.reconcile.run(std::time::Duration::from_secs(55));
+        let (measured, run) = measure(&world, run).await;
+        assert!(run.unwrap().outcomes().is_empty());
+        let searches = measured.rounds.iter().flatten();
+        let searches = searches.filter(|call| call.operation == "eth_getLogs").count();
+        (searches, measured.units.read)
+    };
+    // It notes where it begins.
+    reconcile().await;
+    chain.mine(60).await.unwrap();
+    let (searches, few) = reconcile().await;
+    assert_eq!(searches, 1);
+
+    let record = world.stack.ledger.agent(agent.id).await.unwrap().unwrap();
+    for number in 1..WALLETS {
+        let mut other = record.clone();
+        other.id = purser_domain::AgentId::from_uuid(uuid::Uuid::new_v4());
+        let mut address = [0x5a; 20];
+        address[12..].copy_from_slice(&number.to_be_bytes());
+        other.wallet.address = purser_domain::Address::new(address);
+        let audit = purser_testkit::sample::audit();
+        world.stack.ledger.create_agent(&other, &audit).await.unwrap();
+    }
+    let calls = (0..PAYMENTS).map(|_| authorizing(&world, &agent, body_of(world.offer(1))));
+    let answers = few_at_once(10, calls).await;
+    let authorized: Vec<Value> = answers.into_iter().map(Answer::ok).collect();
+    let hashes = settle_in_one_block(&world, &authorized).await;
+    for (payment, hash) in authorized.iter().zip(&hashes) {
+        completing(&world, &agent, payment, hash).await.ok();
+    }
+    chain.mine(60).await.unwrap();
+    reconcile().await;
+    chain.mine(299).await.unwrap();
+    let (searches, many) = reconcile().await;
+    assert!(searches <= 3, "{searches}");
+    // In tenths. The watch reads four units for each of the blocks, and a block with payments once more.
+    let blocks = 299 - 60;
+    assert!(many <= few + blocks * 40 + 400, "{many} after {few}");
+}
+
+/// A partition takes 1,000 units a second. At 1,000 payments a second the index over holds has 16 and the claims of one
+/// block of two seconds 4; the rest is each agent's own, of which one may pay 250 a second.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_payment_writes_is_spread_so_that_a_thousand_a_second_fit() {
+    let world = World::metered().await;
+    let agent = world.agent(judged_policy(), vec![]).await;
+    let writes = writes_of_a_payment(&world, &agent).await;
+    let expected = [("I", 2), ("L", 4), ("RL", 2), ("S", 3), ("X", 1), ("index hold", 2)];
+    let expected = expected.map(|(kind, units)| (kind.to_owned(), units));
+    assert_eq!(writes, expected.into());
+}
+
+/// The node's calls alone.
+fn node_calls(measured: &Measured) -> usize {
+    measured.rounds.iter().flatten().filter(|call| call.is_rpc()).count()
 }
 
 /// The check for a newer catalog delays no request: it runs concurrently with the reads that use the copy.
@@ -111,4 +335,27 @@ async fn confirming_the_catalog_takes_no_round_trip_of_its_own() {
     answer.ok();
     let reads = vec!["BatchGetItem", "GetItem", "Query", "UpdateItem", "eth_call"];
     assert_eq!(measured.sequence(), [reads, vec!["TransactWriteItems"]]);
+}
+
+/// What a wait costs: what a poll costs, the count of those that wait, and one read a second of one row.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_waits_for_a_verdict_reads_once_a_second() {
+    let world = World::metered().await;
+    let policy = SpendPolicy {
+        require_approval_above: purser_tests::units(0),
+        ..judged_policy()
+    };
+    let agent = world.agent(policy, vec![]).await;
+    let asked = world.authorize(&agent, &body_of(world.offer(1))).await;
+    let asked = asked.refused(402, "approval_required");
+    let path = format!("/approvals/{}?wait_seconds=3", asked["approval_id"].as_str().unwrap());
+    let (measured, answer) = measure(&world, world.get(&agent, &path)).await;
+    assert_eq!(answer.ok()["status"], "pending");
+    let calls = measured.rounds.iter().flatten();
+    let calls: Vec<&str> = calls.map(|call| call.operation.as_str()).collect();
+    let count = |name: &str| calls.iter().filter(|call| **call == name).count();
+    // The key's limit is counted in the background.
+    assert_eq!((count("BatchGetItem"), count("GetItem")), (1, 3), "{calls:?}");
+    assert!(count("UpdateItem") <= 3, "{calls:?}");
+    assert_eq!(measured.units.read, 50, "in tenths: 2 of the poll, 3 of the wait");
 }

@@ -4,8 +4,8 @@
 use purser_api::Failure;
 use purser_chain::Pending;
 use purser_domain::{
-    Address, AgentId, Amount, ApprovalId, ApprovalStatus, Block, CheckName, ErrorKind, Fingerprint, Mismatch, Reason,
-    Refusal, RetryAt, ServiceId, ServiceSlug, SettlementId, TransactionId,
+    Address, AgentId, Amount, ApprovalId, ApprovalStatus, Block, CheckName, ErrorKind, Fingerprint, Freeze, KeyLack,
+    Mismatch, Reason, Refusal, RetryAt, ServiceId, ServiceSlug, SettlementId, TransactionId,
 };
 use purser_testkit::Template;
 use serde_json::Value;
@@ -29,9 +29,13 @@ fn section_of(kind: &ErrorKind) -> &'static str {
         ErrorKind::InvalidRequest(_) => "invalid_request",
         ErrorKind::FieldRequired { .. } => "<field>_required",
         ErrorKind::InvalidAgentKey => "invalid_agent_key",
+        ErrorKind::KeyNotAllowed { .. } => "key_not_allowed",
         ErrorKind::InvalidAuthorizationHeader => "invalid_authorization_header",
         ErrorKind::InvalidSession => "invalid_session",
         ErrorKind::InvalidInternalToken => "invalid_internal_token",
+        ErrorKind::NotEntitled { .. } => "not_entitled",
+        ErrorKind::RecentSignInRequired { .. } => "recent_sign_in_required",
+        ErrorKind::SecondOperatorRequired => "second_operator_required",
         ErrorKind::CrossSiteRequest => "cross_site_request",
         ErrorKind::Refused(refusal) => match refusal.reason {
             Reason::ServiceNotEnabled { .. } => "service_not_enabled",
@@ -44,6 +48,7 @@ fn section_of(kind: &ErrorKind) -> &'static str {
             Reason::ApprovalRequired { .. } => "approval_required",
             Reason::InsufficientBalance { .. } => "insufficient_usdc_balance",
         },
+        ErrorKind::PayoutRefused(_) => "payout_refused",
         ErrorKind::ServiceNotFound => "service_not_found",
         ErrorKind::NotFound => "not_found",
         ErrorKind::IdempotencyKeyReused { .. } => "idempotency_key_reused_for_different_request",
@@ -51,6 +56,7 @@ fn section_of(kind: &ErrorKind) -> &'static str {
         ErrorKind::SettlementTransactionAlreadyUsed => "settlement_transaction_already_used",
         ErrorKind::ApprovalNotPending { .. } => "approval_not_pending",
         ErrorKind::SlugTaken { .. } => "slug_taken",
+        ErrorKind::TooManyFreezes { .. } => "too_many_freezes",
         ErrorKind::VersionConflict { .. } => "version_conflict",
         ErrorKind::VersionRequired => "version_required",
         ErrorKind::RequestTooLarge { .. } => "request_too_large",
@@ -98,7 +104,7 @@ fn every_error() -> Vec<ErrorKind> {
             amount,
             max_per_call: amount,
         },
-        Reason::PolicyBlocked(Block::AgentFrozen),
+        Reason::PolicyBlocked(Block::AgentFrozen(Freeze::Own)),
         Reason::DailyLimit {
             spend_today: amount,
             amount,
@@ -126,8 +132,12 @@ fn every_error() -> Vec<ErrorKind> {
         ErrorKind::InvalidRequest(Vec::new()),
         ErrorKind::InvalidAgentKey,
         ErrorKind::InvalidAuthorizationHeader,
+        KeyLack::Pay.into(),
         ErrorKind::InvalidSession,
         ErrorKind::InvalidInternalToken,
+        ErrorKind::NotEntitled { claim: "x".to_owned() },
+        ErrorKind::RecentSignInRequired { max_age_seconds: 1 },
+        ErrorKind::SecondOperatorRequired,
         ErrorKind::CrossSiteRequest,
         ErrorKind::ServiceNotFound,
         ErrorKind::NotFound,
@@ -138,16 +148,21 @@ fn every_error() -> Vec<ErrorKind> {
             approval,
             status: ApprovalStatus::Approved,
         },
+        ErrorKind::PayoutRefused(purser_domain::PayoutRefusal::NoAddress),
         ErrorKind::SlugTaken {
             service: ServiceId::from_uuid(nil),
         },
+        ErrorKind::TooManyFreezes { limit: 1 },
         ErrorKind::VersionConflict { version: 1 },
         ErrorKind::VersionRequired,
         ErrorKind::RequestTooLarge { limit: 1 },
         ErrorKind::ProviderProofRequired,
         ErrorKind::SettlementTransactionHashRequired,
         ErrorKind::SettlementNotVerified { reason: "x" },
-        ErrorKind::SettlementNotYetVerified { reason: "x" },
+        ErrorKind::SettlementNotYetVerified {
+            reason: "x",
+            retry_after: 2,
+        },
         ErrorKind::TooManyRequests { retry_after: 1 },
         ErrorKind::TemporarilyUnavailable { retry_after: 1 },
         ErrorKind::Internal,
@@ -215,12 +230,12 @@ fn the_checks_are_documented_in_their_order() {
 
 #[test]
 fn every_reason_of_an_unproven_settlement_is_documented() {
-    let pending = [Pending::NotMined, Pending::NotFinal, Pending::Reorganized].map(Pending::reason);
-    let reasons = Mismatch::ALL
-        .map(Mismatch::reason)
-        .into_iter()
-        .chain(pending)
-        .chain(["transaction_unknown", "chain_unavailable"]);
+    let pending = [Pending::NotMined, Pending::NotFinal { missing: 1 }].map(Pending::reason);
+    let reasons = Mismatch::ALL.map(Mismatch::reason).into_iter().chain(pending).chain([
+        "transaction_unknown",
+        "too_many_failed_proofs",
+        "chain_unavailable",
+    ]);
     let section = &catalogue()["onchain_settlement_not_verified"];
     for reason in reasons {
         assert!(section.contains(&format!("`{reason}`")), "{reason}");
@@ -229,9 +244,10 @@ fn every_reason_of_an_unproven_settlement_is_documented() {
 
 /// Every text file of the repository that people write, except this one, whose examples are not real citations.
 fn written_files() -> Vec<PathBuf> {
-    const FOLDERS: [&str; 8] = [
+    const FOLDERS: [&str; 9] = [
         ".cargo",
         ".config",
+        "clients",
         "docs",
         "functions",
         "fuzz",
@@ -398,6 +414,10 @@ fn the_template_and_the_description_of_the_api_name_the_same_routes() {
         .filter(|route| route.path != "/dashboard" && !route.path.starts_with("/dashboard/"))
         .map(|route| {
             let is_internal = route.function == "InternalFunction";
+            // What MCP answers 405 is routed, and not described.
+            if route.path == "/mcp" {
+                return ("post".to_owned(), route.path, is_internal);
+            }
             (route.method.to_ascii_lowercase(), route.path, is_internal)
         })
         .collect();
@@ -416,6 +436,52 @@ fn the_template_and_the_description_of_the_api_name_the_same_routes() {
     assert_eq!(routed, described);
 }
 
+/// What agents read names routes, refusals and members that there are, and what it links to can be had without a key.
+#[test]
+fn what_agents_are_told_is_in_the_description_of_the_api() {
+    let document: Value = serde_json::from_str(&text_of("docs/openapi.json")).unwrap();
+    let [overview, skill] = ["llms.txt", "SKILL.md"].map(|name| text_of(&format!("functions/catalog/guide/{name}")));
+    for link in overview.split("](").skip(1) {
+        let path = link.split(')').next().unwrap();
+        assert!(document["paths"][path]["get"]["security"].is_null(), "{path}");
+        assert!(document["paths"][path]["get"].is_object(), "{path}");
+    }
+    let quoted: Vec<String> = skill
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .map(|text| text.replace('\n', " "))
+        .collect();
+    let mut routes = 0;
+    for text in &quoted {
+        if let Some((method, path)) = text.split_once(" /") {
+            let method = method.to_ascii_lowercase();
+            assert!(document["paths"][format!("/{path}")][method].is_object(), "{text}");
+            routes += 1;
+        }
+    }
+    assert_eq!(routes, 11);
+
+    let (_, refused) = skill.split_once("## When it is refused").unwrap();
+    let errors = text_of("docs/errors.md");
+    let refusals = refused.lines().filter_map(|line| line.strip_prefix("- "));
+    for list in refusals.map(|line| line.split(": ").next().unwrap()) {
+        for slug in list.split('`').skip(1).step_by(2) {
+            assert!(errors.contains(&format!("### `{slug}`")), "{slug}");
+        }
+    }
+    let members = serde_json::to_string(&document["components"]["schemas"]).unwrap() + &errors;
+    let is_member = |text: &&String| {
+        text.find('_').is_some_and(|at| at > 0) && text.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+    };
+    for member in quoted.iter().filter(is_member) {
+        assert!(
+            members.contains(&format!("\"{member}\"")) || errors.contains(&format!("`{member}`")),
+            "{member}"
+        );
+    }
+}
+
 #[test]
 fn the_description_of_the_api_is_written_from_the_code() {
     let written = purser_local::openapi().unwrap();
@@ -423,6 +489,18 @@ fn the_description_of_the_api_is_written_from_the_code() {
         text_of("docs/openapi.json") == written,
         "docs/openapi.json is not what the code says: run `make openapi`"
     );
+}
+
+/// A kind that is not described can't be asked for by who follows the description.
+#[test]
+fn both_audit_logs_can_be_asked_for_every_kind_of_act() {
+    let document: Value = serde_json::from_str(&text_of("docs/openapi.json")).unwrap();
+    let kinds: Vec<&str> = purser_domain::AuditKind::ALL.iter().map(|kind| kind.name()).collect();
+    for path in ["/audit-log", "/internal/audit-log"] {
+        let parameters = document["paths"][path]["get"]["parameters"].as_array().unwrap();
+        let kind = parameters.iter().find(|parameter| parameter["name"] == "kind").unwrap();
+        assert_eq!(kind["schema"]["pattern"], format!("^({})$", kinds.join("|")), "{path}");
+    }
 }
 
 /// The guarantees name tests, and a guarantee without its test does not count.

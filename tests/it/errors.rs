@@ -11,7 +11,8 @@ use purser_local::{NETWORK, Options};
 use purser_store::ApprovalDecision;
 use purser_testkit::ProxyConfig;
 use purser_tests::{
-    Answer, Offered, Rows, TestAgent, World, batch_of, body_of, dollars, fresh_key, offer_v2, plain, transfer_of, units,
+    Answer, Offered, Rows, TestAgent, World, as_repeated, batch_of, body_of, dollars, fresh_key, offer_v2, plain,
+    transfer_of, units,
 };
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -149,8 +150,7 @@ async fn decisions(world: &World, agent: &TestAgent) -> Decisions {
         item.into_iter().map(text).collect::<BTreeMap<_, _>>()
     });
     let own = items.filter(|item| item["pk"] == format!("A#{}", agent.id));
-    own.map(|item| (item["sk"].trim_start_matches("T#").to_owned(), item))
-        .collect()
+    own.map(|item| (item["sk"].clone(), item)).collect()
 }
 
 /// The agent's decisions, by transaction id and attribute.
@@ -825,7 +825,11 @@ async fn a_key_belongs_to_one_request() {
     }
     let replay = world.authorize(&agent, &body).await;
     assert_eq!(replay.headers["idempotent-replayed"], "true");
-    assert_eq!(replay.ok(), paid, "and the same request is told the same");
+    assert_eq!(
+        as_repeated(&replay.ok()),
+        as_repeated(&paid),
+        "and the same request is told the same"
+    );
     world.enable(&agent, "lab-search", careful()).await;
     world.authorize(&other, &body).await.ok();
 
@@ -879,12 +883,7 @@ fn proof_of(transaction: &str) -> Value {
 /// How a response is read: `shared/domain/src/x402/proof.rs`; which transfer is ours: `transfer.rs` beside it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_that_the_chain_does_not_show_is_not_confirmed() {
-    let environment = [("FINALITY_PATIENCE_SECONDS", "0")].map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let world = World::with(Options {
-        environment: environment.into(),
-        ..Options::default()
-    })
-    .await;
+    let world = World::start().await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
     let (token, chain) = (NETWORK.token().address, &world.stack.chain);
     let mut paid = Vec::new();
@@ -911,7 +910,10 @@ async fn a_payment_that_the_chain_does_not_show_is_not_confirmed() {
 
     // Nothing is mined with that hash: retry later, as the answer says.
     let unverified = |status, reason: &str| {
-        let context = json!({"reason": reason, "retryable": status == 503});
+        let mut context = json!({"reason": reason, "retryable": status == 503});
+        if status == 503 {
+            context["retry_after_seconds"] = json!(2);
+        }
         (status, "onchain_settlement_not_verified", context)
     };
     refuses(id(0), proof_of(&hash), unverified(503, "transaction_not_mined")).await;
@@ -955,7 +957,7 @@ async fn a_payment_that_the_chain_does_not_show_is_not_confirmed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chain_that_cannot_be_asked_delays_a_confirmation_and_stops_no_payment() {
-    let environment = [("FINALITY_PATIENCE_SECONDS", "0"), ("FINALITY_CONFIRMATIONS", "1000")];
+    let environment = [("FINALITY_CONFIRMATIONS", "1000")];
     let environment = environment
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into();
@@ -966,6 +968,8 @@ async fn a_chain_that_cannot_be_asked_delays_a_confirmation_and_stops_no_payment
     let world = World::node_proxied(ProxyConfig::default(), options).await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
     let (chain, node) = (&world.stack.chain, world.node_proxy.as_ref().unwrap());
+    // The depth is told to the block, so none may be mined in between.
+    chain.stand_still().await.unwrap();
 
     node.go_down();
     let body = body_of(world.offer(5_000));
@@ -982,18 +986,18 @@ async fn a_chain_that_cannot_be_asked_delays_a_confirmation_and_stops_no_payment
     let settlement = paid["settlement_id"].as_str().unwrap();
     let proof = proof_of(&settled);
     let complete = || world.complete(&agent, settlement, &proof);
-    let pending = |reason: &str| {
+    let pending = |reason: &str, seconds: u64| {
         (
             503,
             "onchain_settlement_not_verified",
-            json!({"reason": reason, "retryable": true}),
+            json!({"reason": reason, "retryable": true, "retry_after_seconds": seconds}),
         )
     };
-    nothing_moves(&world, &agent, complete(), pending("chain_unavailable")).await;
+    nothing_moves(&world, &agent, complete(), pending("chain_unavailable", 2)).await;
 
     // Up again, with too few confirmations; then with enough.
     node.come_up().await;
-    nothing_moves(&world, &agent, complete(), pending("transaction_not_final")).await;
+    nothing_moves(&world, &agent, complete(), pending("transaction_not_final", 2 * 999)).await;
     chain.call("anvil_mine", json!([1_000])).await.unwrap();
     assert_eq!(complete().await.ok()["confirmed_via"], "onchain");
 }

@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use purser_local::Options;
-use purser_tests::{Answer, TestAgent, World, body_of, dollars, fresh_key};
+use purser_tests::{Answer, TestAgent, World, as_repeated, body_of, dollars, fresh_key};
 use serde_json::{Value, json};
 
 /// Calls a provider without paying, and decodes its requirement: the v2 header or the v1 body.
@@ -156,6 +156,56 @@ async fn every_form_of_proof_confirms_on_v2_and_v1() {
     assert_eq!(world.footprint().await.settlements, 6);
 }
 
+/// The provider's application answers 400, which is not settled, to a payment without an id of 16 to 128 characters.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_that_requires_an_id_of_the_payment_gets_one_that_stays() {
+    let world = World::start().await;
+    let agent = world.demo();
+    let url = format!("{}/report", world.stack.providers.provider_url);
+    let unpaid = world.http.post(&url).send().await.unwrap();
+    let offer = unpaid.headers()["payment-required"].as_bytes();
+    let offer: Value = serde_json::from_slice(&base64::prelude::BASE64_STANDARD.decode(offer).unwrap()).unwrap();
+    assert_eq!(offer["extensions"]["payment-identifier"]["info"]["required"], true);
+    let mut asked = body(offer, &url);
+    asked["original_request"]["method"] = "POST".into();
+    let id = |answer: &Value| answer["payment"]["payload"]["extensions"]["payment-identifier"]["info"]["id"].clone();
+
+    let authorized = world.authorize(&agent, &asked).await.ok();
+    let again = world.authorize(&agent, &asked).await.ok();
+    assert_eq!((id(&authorized).is_string(), id(&authorized)), (true, id(&again)));
+    let payment = &authorized["payment"];
+    let paid = world.http.post(&url).json(&json!({"topic": "tin"})).header(
+        payment["header_name"].as_str().unwrap(),
+        payment["header_value"].as_str().unwrap(),
+    );
+    let paid = paid.send().await.unwrap();
+    assert_eq!(paid.status(), 200);
+    let proof = paid.headers()["payment-response"].to_str().unwrap();
+    let settlement = authorized["settlement_id"].as_str().unwrap();
+    let proof = json!({"payment_response_header": proof});
+    confirmed(world.complete(&agent, settlement, &proof).await);
+
+    // The agent's own stays; one that no provider takes is refused, with nothing held.
+    let mut own = asked.clone();
+    own["idempotency_key"] = fresh_key().into();
+    let given = &mut own["payment_requirement"]["extensions"]["payment-identifier"]["info"]["id"];
+    *given = "order-2026-11-23-0001".into();
+    assert_eq!(
+        id(&world.authorize(&agent, &own).await.ok()),
+        json!("order-2026-11-23-0001")
+    );
+    own["idempotency_key"] = fresh_key().into();
+    own["payment_requirement"]["extensions"]["payment-identifier"]["info"]["id"] = "order-1".into();
+    let refused = world.authorize(&agent, &own).await;
+    assert_eq!(refused.status, 400, "{}", refused.body);
+    assert!(
+        refused.body.to_string().contains("payment-identifier"),
+        "{}",
+        refused.body
+    );
+    assert_eq!(world.footprint().await.settlements, 2);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_answer_is_asked_for_again_and_pays_once() {
     let world = World::start().await;
@@ -167,10 +217,11 @@ async fn a_lost_answer_is_asked_for_again_and_pays_once() {
     assert!(!first.headers.contains_key("idempotent-replayed"));
     let again = world.authorize(&agent, &request).await;
     assert_eq!(again.headers["idempotent-replayed"], "true");
+    let told = as_repeated(&again.ok());
     assert_eq!(
-        first.clone().ok(),
-        again.ok(),
-        "the same settlement and the same signed bytes"
+        as_repeated(&first.clone().ok()),
+        told,
+        "the same settlement and the same payment"
     );
 
     let payment = &first.body["payment"];

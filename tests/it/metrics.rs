@@ -1,9 +1,11 @@
 //! Every metric is provoked over HTTP, and its line read as CloudWatch reads it.
 
 use purser_domain::SpendPolicy;
-use purser_local::{NETWORK, Options};
+use purser_local::{DEMO_OWNER, NETWORK, Options};
 use purser_testkit::ProxyConfig;
-use purser_tests::{Log, TestAgent, World, body_of, dollars, fresh_key, units};
+use purser_tests::{
+    Log, TestAgent, World, body_of, dollars, fresh_key, operation_entry, payment_entry, service_entry, units,
+};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -101,7 +103,7 @@ fn policy() -> SpendPolicy {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_outcome_of_a_payment_is_counted_once_with_its_ids() {
     let log = Lines::start();
-    let world = World::with(environment([("FINALITY_PATIENCE_SECONDS", "0")])).await;
+    let world = World::start().await;
     let agent = world.agent(policy(), vec![]).await;
 
     // Allowed, and the same again.
@@ -172,6 +174,36 @@ async fn every_outcome_of_a_payment_is_counted_once_with_its_ids() {
     assert_eq!(counts(&line, "ConfirmationFailures"), Some(1));
     assert_eq!(log.sum("ConfirmationFailures"), 2);
 
+    // A changed payee, with who changed it; and a token that is nobody's.
+    let url = format!("{}/internal/services/{}", world.stack.base_url, fresh_key());
+    let write = async |entry: &Value, token: &str| {
+        let request = world.http.put(&url).header("if-match", "*").json(entry);
+        World::send(request.header("x-internal-token", token)).await
+    };
+    let mut entry = service_entry("news", &[operation_entry("news.read", "https://news.example/read")]);
+    entry["operations"][0]["payment"] = payment_entry(1_000, "0x00000000000000000000000000000000000000bb");
+    let token = world.stack.internal_token.as_str();
+    let first = world.http.put(&url).json(&entry).header("x-internal-token", token);
+    World::send(first).await.created();
+    assert_eq!(log.sum("CatalogPaymentsChanged"), 0, "a new one leads nobody elsewhere");
+    let old = entry["operations"][0]["payment"]["pay_to"].clone();
+    let new = "0x00000000000000000000000000000000000000aa";
+    entry["operations"][0]["payment"]["pay_to"] = json!(new);
+    write(&entry, token).await.ok();
+    let changes = log
+        .lines()
+        .into_iter()
+        .filter(|line| counts(line, "CatalogPaymentsChanged").is_some());
+    let [line] = <[Value; 1]>::try_from(changes.collect::<Vec<_>>()).unwrap();
+    assert_eq!(line["operator.name"], "local");
+    let told = |name: &str| line[name].as_str().unwrap().to_lowercase();
+    assert_eq!(told("old.pay_to"), old.as_str().unwrap().to_lowercase());
+    assert_eq!(told("new.pay_to"), new);
+    write(&entry, &"x".repeat(64))
+        .await
+        .refused(401, "invalid_internal_token");
+    assert_eq!(log.sum("OperatorsRefused"), 1);
+
     // Obstacles of a probe.
     assert_eq!(log.sum("ThrottleUnavailable"), 0);
     world.stack.probe.run(Duration::from_secs(55)).await.unwrap();
@@ -187,7 +219,7 @@ async fn every_outcome_of_a_payment_is_counted_once_with_its_ids() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_out_of_order_is_counted() {
     let log = Lines::start();
-    let options = environment([("FINALITY_PATIENCE_SECONDS", "0"), ("THROTTLE_TABLE", "Missing")]);
+    let options = environment([("THROTTLE_TABLE", "Missing")]);
     let world = World::node_proxied(ProxyConfig::default(), options).await;
     let agent = world.agent(policy(), vec![]).await;
     assert_eq!((log.sum("RpcFailures"), log.sum("BalanceUnavailable")), (0, 0));
@@ -238,25 +270,44 @@ async fn what_contention_costs_is_counted_once_for_each_operation() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_becomes_of_a_payment_by_itself_is_counted() {
     let log = Lines::start();
-    let world = World::with(environment([])).await;
+    let world = World::with(environment([("PAYOUT_DELAY_SECONDS", "0")])).await;
+    let owner = world.person(&DEMO_OWNER);
+    let own = world.agent_of(&owner, "own").await;
+    let edit =
+        async |method, below: &str, body: Value| world.person_edits(&owner, method, &own.path(below), &body).await;
+    let address = json!({"address": "0x90F79bf6EB2c4f870365E785982E1f101E93b906"});
+    edit(reqwest::Method::PUT, "/payout-address", address).await.ok();
+    log.one(&own, "PayoutAddressesNamed", &[]);
+    let payout = json!({"amount_units": 1, "idempotency_key": "x"});
+    edit(reqwest::Method::POST, "/payouts", payout).await.created();
+    log.one(&own, "PayoutsSubmitted", &[("Outcome", "accepted")]);
+
     let agent = world.agent(policy(), vec![]).await;
     let chain = &world.stack.chain;
     chain.stand_still().await.unwrap();
     let paid = world.authorize(&agent, &body_of(world.offer(5_000))).await.ok();
     let run = async || world.stack.reconcile.run(Duration::from_secs(55)).await.unwrap();
     run().await;
-    assert_eq!((log.sum("HoldsWaiting"), log.sum("Reconciliations")), (1, 0));
+    assert_eq!((log.sum("HoldsWaiting"), log.sum("Reconciliations")), (0, 0));
 
     let before = chain.snapshot().await.unwrap();
     let hash = world.settle(&paid).await;
+    chain.advance(1_000).await.unwrap();
     run().await;
     let line = log.one(&agent, "Reconciliations", &[("Outcome", "confirmed")]);
     assert_eq!(
         (&line["settlement.id"], &line["tx.hash"], &line["level"]),
         (&paid["settlement_id"], &json!(hash), &json!("INFO"))
     );
+    // By another chain it was never paid, and is not due; an operator asks.
     chain.revert(&before).await.unwrap();
-    chain.mine(1).await.unwrap();
+    let path = format!(
+        "/internal/agents/{}/settlements/{}/reconcile",
+        agent.id,
+        paid["settlement_id"].as_str().unwrap()
+    );
+    world.operator_edits(reqwest::Method::POST, &path, &json!({})).await;
+    chain.mine(10).await.unwrap();
     run().await;
     let line = log.one(&agent, "Reconciliations", &[("Outcome", "taken_back")]);
     assert_eq!((&line["tx.hash"], &line["level"]), (&json!(hash), &json!("WARN")));
@@ -271,6 +322,7 @@ async fn what_becomes_of_a_payment_by_itself_is_counted() {
     chain.advance(10_000).await.unwrap();
     let late = world.stack.reconcile.run(Duration::ZERO).await.unwrap();
     assert!(late.outcomes().is_empty(), "there was no time for a look: {late:?}");
+    assert!(!late.is_complete);
     assert!(log.sum("ReconcileLagSeconds") > 9_000);
     run().await;
     log.one(&agent, "Reconciliations", &[("Outcome", "released")]);

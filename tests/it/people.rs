@@ -2,9 +2,11 @@
 
 mod agents;
 mod approvals;
+mod audit;
 mod edits;
 mod keys;
 mod log;
+mod scopes;
 mod services;
 mod throttle;
 mod versions;

@@ -1,11 +1,11 @@
 //! AWS calls that no other test makes, for the check that roles allow what is called and nothing else
 //! (`infra/sam/calls.py`); each is also a test of its own.
 
+use purser_domain::{Agent, Duration, PersonId, RuleId, RuleKind, StartingSet, WindowScope};
 use purser_local::DEMO_OWNER;
-use purser_tests::{World, body_of, dollars};
+use purser_tests::{World, body_of, dollars, judged_policy, units};
 use reqwest::Method;
 use serde_json::json;
-use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_budget_that_a_person_sets_is_charged_and_shown() {
@@ -21,9 +21,58 @@ async fn a_budget_that_a_person_sets_is_charged_and_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_has_rolled_out_of_a_budget_is_evicted_where_it_was_asked_for() {
+    let world = World::still().await;
+    let agent = world.agent(judged_policy(), vec![]).await;
+    let rule = RuleId::from_uuid(uuid::Uuid::new_v4());
+    let kind = RuleKind::BudgetLimit {
+        limit: units(dollars(5)),
+        window: Duration::from_secs_u32(3_600),
+    };
+    let add = |record: &mut Agent| *record = record.clone().with_rule(rule, kind).unwrap();
+    world.edit(&agent, add).await;
+    world.authorize(&agent, &body_of(world.offer(2_000))).await.ok();
+    let scope = WindowScope::Budget { agent: agent.id, rule };
+    let gone = WindowScope::Budget {
+        agent: agent.id,
+        rule: RuleId::from_uuid(uuid::Uuid::nil()),
+    };
+    world.pass(3_600);
+    for scope in [scope, gone] {
+        world.stack.ledger.request_eviction(scope, world.now()).await.unwrap();
+    }
+    world
+        .stack
+        .reconcile
+        .run(std::time::Duration::from_mins(1))
+        .await
+        .unwrap();
+    // The day's entry stays, and the budget's has left.
+    assert_eq!(world.footprint().await.entries, 1);
+    assert!(world.stack.ledger.eviction_requests().await.unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_starting_set_that_another_environment_stored_is_read() {
+    let world = World::start().await;
+    let agent = world.poor_agent(vec![]).await;
+    let set = StartingSet::of([world.service("lab-search").await.id]);
+    let set = world.stack.ledger.keep_starting_set(&set).await.unwrap();
+    let begin = |record: &mut Agent| {
+        record.owner = PersonId::of(world.stack.issuer.url(), DEMO_OWNER.sub).to_string();
+        record.starting_set = Some(set);
+    };
+    world.edit(&agent, begin).await;
+    let owner = world.person(&DEMO_OWNER);
+    let listed = world.person_gets(&owner, &agent.path("/services")).await.ok();
+    assert_eq!(listed["count"], 1);
+    assert_eq!(listed["services"][0]["slug"], "lab-search");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn two_runs_of_the_probe_at_once_record_each_service_once() {
     let world = World::start().await;
-    let budget = Duration::from_mins(1);
+    let budget = std::time::Duration::from_mins(1);
     let runs = tokio::join!(world.stack.probe.run(budget), world.stack.probe.run(budget));
     let (one, other) = (runs.0.unwrap(), runs.1.unwrap());
     let services = world.stack.catalog.load_probed().await.unwrap();

@@ -5,7 +5,9 @@ use alloy::primitives::Address;
 use purser_domain::{ApprovalId, SpendPolicy};
 use purser_local::NETWORK;
 use purser_store::{ApprovalDecision, Resolved};
-use purser_tests::{Answer, World, authorizing, batch_of, body_of, dollars, fresh_key, together, transfer_of, units};
+use purser_tests::{
+    Answer, World, as_repeated, authorizing, batch_of, body_of, dollars, fresh_key, together, transfer_of, units,
+};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,7 +45,10 @@ async fn one_key_is_one_settlement_and_one_nonce_whoever_wins() {
     let body = body_of(world.offer(dollars(1)));
     let answers = together((0..RACERS).map(|_| authorizing(&world, &agent, body.clone())).collect()).await;
 
-    let bodies: BTreeSet<String> = answers.iter().map(|answer| answer.clone().ok().to_string()).collect();
+    let bodies: BTreeSet<String> = answers
+        .iter()
+        .map(|answer| as_repeated(&answer.clone().ok()).to_string())
+        .collect();
     assert_eq!(bodies.len(), 1, "the same answer for all");
     let fresh = answers
         .iter()
@@ -123,7 +128,12 @@ async fn one_approval_is_executed_once() {
     let resolved = world
         .stack
         .ledger
-        .resolve_approval(approval, ApprovalDecision::Approve, &world.ruling())
+        .resolve_approval(
+            approval,
+            ApprovalDecision::Approve,
+            &world.ruling(),
+            &purser_testkit::sample::audit(),
+        )
         .await
         .unwrap();
     assert!(matches!(resolved, Resolved::Done(_)));

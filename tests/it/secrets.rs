@@ -2,16 +2,24 @@
 //! every answer are searched for each of its secrets.
 
 use aws_sdk_dynamodb::types::AttributeValue;
+use coins_bip32::xkeys::{Parent as _, XPriv};
+use k256::ecdsa::SigningKey;
 use purser_domain::{AgentId, Duration as Length, SecretDigest};
 use purser_local::{DEMO_OWNER, DEMO_PASSWORD};
-use purser_tests::{Log, TestAgent, World, body_of, dollars, fresh_key, operation_entry, service_entry};
+use purser_tests::{Log, TestAgent, World, as_repeated, body_of, dollars, fresh_key, operation_entry, service_entry};
 use reqwest::header::{HeaderMap, LOCATION, SET_COOKIE};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::time::Duration;
 
-const TABLES: [&str; 4] = ["LedgerTable", "DecisionsTable", "CatalogTable", "ThrottleTable"];
+const TABLES: [&str; 5] = [
+    "LedgerTable",
+    "DecisionsTable",
+    "AuditTable",
+    "CatalogTable",
+    "ThrottleTable",
+];
 
 /// A secret, its name here, and how many answers must contain it.
 struct Secret {
@@ -50,6 +58,8 @@ impl Story {
         for value in story.world.stack.secret_values() {
             story.is_secret("a value of Secrets Manager", &value, Some(0));
         }
+        let token = story.world.stack.internal_token.clone();
+        story.is_secret("an operator's token", &token, Some(0));
         story.is_secret_key(&story.world.demo().key, 0);
         story
     }
@@ -234,7 +244,8 @@ async fn people_and_their_agent(story: &Story) -> TestAgent {
     let authorize = |body: &Value| as_agent(Method::POST, "/x402/authorize").json(body);
     let small = body_of(world.offer(dollars(1)));
     let paid = story.json(200, authorize(&small)).await;
-    assert_eq!(story.json(200, authorize(&small)).await, paid, "a replay");
+    let again = story.json(200, authorize(&small)).await;
+    assert_eq!(as_repeated(&again), as_repeated(&paid), "a replay");
     story.is_secret_payment(&paid);
     let hash = world.settle(&paid).await;
     let receipt = format!("/x402/settlements/{}", paid["settlement_id"].as_str().unwrap());
@@ -338,6 +349,7 @@ async fn operators(story: &Story) {
         .json(202, as_operator(Method::POST, &format!("{path}/probe")))
         .await;
     world.stack.probe.run(Duration::from_mins(1)).await.unwrap();
+    world.stack.chain.advance(1_000).await.unwrap();
     let run = world.stack.reconcile.run(Duration::from_mins(1)).await.unwrap();
     assert!(!run.outcomes().is_empty(), "nothing was held");
     let mut misplaced = entry;
@@ -356,7 +368,11 @@ async fn operators(story: &Story) {
     story
         .json(200, as_operator(Method::GET, "/internal/services?changed=true"))
         .await;
-    world.stack.rotate_internal_token(&"r".repeat(64));
+    let tokens = [
+        ("local", world.stack.internal_token.as_str()),
+        ("other", &"r".repeat(64)),
+    ];
+    world.stack.set_operators(&tokens);
     story.json(200, as_operator(Method::GET, &path)).await;
 }
 
@@ -497,6 +513,20 @@ fn text_of(value: &AttributeValue) -> String {
     }
 }
 
+/// The private keys of the first wallets of a seed, in hexadecimal digits.
+fn wallets_of(seed: &str) -> Vec<String> {
+    let bytes: Vec<u8> = alloy::hex::decode(seed).unwrap();
+    let root = XPriv::root_from_seed(&bytes, None).unwrap();
+    let key = |index| {
+        let path = [44, 60, 0, 0, index].map(|step: u32| step + (1 << 31));
+        let key = path
+            .into_iter()
+            .fold(root.clone(), |key, step| key.derive_child(step).unwrap());
+        alloy::hex::encode(AsRef::<SigningKey>::as_ref(&key).to_bytes())
+    };
+    (0..8).map(key).collect()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn no_secret_is_found_in_the_logs_the_tables_or_an_error() {
     let log = Log::start("warn,purser=trace");
@@ -535,6 +565,17 @@ async fn no_secret_is_found_in_the_logs_the_tables_or_an_error() {
         .collect();
     assert!(tables.contains(&digest), "bytes are not looked at");
 
+    let stack = &story.world.stack;
+    let values = stack.secret_values();
+    let derived = values
+        .iter()
+        .filter(|value| value.len() == 128)
+        .flat_map(|seed| wallets_of(seed));
+    let keys: Vec<String> = derived.chain(stack.kms.private_keys()).collect();
+    assert!(keys.len() > 1, "no wallet's key is looked for");
+    for key in keys {
+        story.is_secret("a wallet's private key", &key, Some(0));
+    }
     let (secrets, told) = (story.secrets.take(), story.told.take());
     assert!(secrets.len() > 20 && told.iter().filter(|told| told.status >= 400).count() > 40);
     let holds = |text: &str, secret: &Secret| text.to_lowercase().contains(&secret.text.to_lowercase());

@@ -1,7 +1,8 @@
 //! What is read concurrently, before it is known whether it is needed: a wallet's balance, and the rows of the service
 //! that the copy of the catalog names. None of it may decide about another wallet or service.
 
-use purser_domain::{SpendPolicy, Wallet};
+use purser_domain::SpendPolicy;
+use purser_local::Options;
 use purser_tests::{World, body_of, fresh_key, measure, operation_entry, payment_entry, service_entry, units};
 use reqwest::Method;
 use serde_json::Value;
@@ -17,11 +18,8 @@ async fn a_balance_counts_for_the_wallet_that_it_was_asked_for() {
     let allowed = async || world.authorize(&agent, &body_of(world.offer(1))).await;
     allowed().await.ok();
     // No edit of ours changes a wallet; if one did, a remembered balance must not be used for the new wallet.
-    let index = world.stack.ledger.next_wallet_index().await.unwrap();
-    let address = world.stack.seed.wallet(index).unwrap().address();
-    world
-        .edit(&agent, |agent| agent.wallet = Wallet { index, address })
-        .await;
+    let other = world.stack.new_wallet(agent.id).await.unwrap();
+    world.edit(&agent, |agent| agent.wallet = other).await;
     allowed().await.refused(402, "insufficient_usdc_balance");
     world.edit(&agent, |agent| agent.wallet = rich).await;
     allowed().await.ok();
@@ -97,7 +95,13 @@ async fn whoever_was_refused_makes_nobody_ask_for_a_balance_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_has_changed_meanwhile_is_judged_by_its_own_policy() {
     const ADDRESS: &str = "https://moved.example/x";
-    let world = World::still().await;
+    // Else a call that moves to another service waits a day to be paid there.
+    let at_once = ("PAYMENT_CHANGE_DELAY_SECONDS".to_owned(), "0".to_owned());
+    let world = World::still_with(Options {
+        environment: [at_once].into(),
+        ..Options::default()
+    })
+    .await;
     let agent = world.agent(SpendPolicy::column_defaults(), vec![]).await;
     let pay_to = &world.stack.providers.pay_to;
     let entry = |slug: &str, address: &str| {

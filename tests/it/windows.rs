@@ -2,7 +2,8 @@
 //! `shared/store/tests/store/windows.rs` and `budgets.rs`.
 
 use purser_domain::{Duration, SpendPolicy, Timestamp};
-use purser_tests::{Answer, World, body_of, dollars, units};
+use purser_local::DEMO_OWNER;
+use purser_tests::{Answer, TestAgent, World, body_of, dollars, units};
 use serde_json::Value;
 use std::pin::Pin;
 
@@ -131,4 +132,67 @@ async fn who_has_no_time_left_for_what_has_rolled_out_comes_back_and_goes_on_fro
     world.authorize(&agent, &large).await.ok();
     let after = world.footprint().await;
     assert_eq!((after.entries, after.total), (1, dollars(9)));
+}
+
+/// How many windows wait to be evicted.
+async fn requests(world: &World) -> usize {
+    let rows = world.scan("LedgerTable").await;
+    rows.iter().filter(|row| row["pk"].as_s().unwrap() == "EVICT").count()
+}
+
+/// The agent's page, as its owner sees it.
+async fn page(world: &World, agent: &TestAgent) -> String {
+    let url = format!("{}/dashboard/agents/{}", world.stack.base_url, agent.id);
+    let page = world.http.get(url);
+    let page = page.header("cookie", world.browser_session(&DEMO_OWNER).await);
+    page.send().await.unwrap().text().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_window_is_read_in_part_and_evicted_by_reconcile() {
+    let world = World::still().await;
+    let person = world.person(&DEMO_OWNER);
+    let agent = world.agent_of(&person, "idle").await;
+    world.put_policy(&agent, "lab-search", true, daily(dollars(100))).await;
+    world.fund(&agent, dollars(100)).await;
+    world.authorize(&agent, &body_of(world.offer(100))).await.ok();
+    world.add_entries(&agent, 20_100).await;
+    world.pass(86_400);
+    // Sessions are shorter.
+    let person = world.person(&DEMO_OWNER);
+    let before = world.footprint().await;
+
+    let policy = agent.path("/services/lab-search/policy");
+    let unknown = world.get(&agent, &policy).await;
+    assert_eq!(unknown.headers["retry-after"], "1");
+    unknown.refused(503, "temporarily_unavailable");
+    assert_eq!(requests(&world).await, 0, "the agent's own pages write nothing");
+    // Of 20,101 payments 20,008 are known to have left.
+    let shown = page(&world, &agent).await;
+    assert!(shown.contains("at most <data"), "{shown}");
+    let listed = world.person_gets(&person, &agent.path("/services")).await.ok();
+    let services = listed["services"].as_array().unwrap().iter();
+    let spent = services.map(|service| service["spend_today_units"].as_u64().unwrap());
+    assert_eq!(spent.sum::<u64>(), 93 * 100);
+    let check = body_of(world.offer(dollars(1)));
+    world
+        .check(&agent, &check)
+        .await
+        .refused(503, "temporarily_unavailable");
+    assert_eq!(requests(&world).await, 1, "one request while it stands");
+    assert_eq!(world.footprint().await, before, "who looks evicts nothing");
+
+    for _ in 0..3 {
+        world
+            .stack
+            .reconcile
+            .run(std::time::Duration::from_mins(1))
+            .await
+            .unwrap();
+    }
+    let after = world.footprint().await;
+    assert_eq!((after.entries, after.total, requests(&world).await), (0, 0, 0));
+    assert_eq!(world.check(&agent, &check).await.ok()["would_authorize"], true);
+    assert_eq!(world.get(&agent, &policy).await.ok()["spend_today_units"], 0);
+    assert!(!page(&world, &agent).await.contains("at most <data"));
 }

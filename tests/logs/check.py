@@ -25,7 +25,7 @@ LEAST_SECRETS = {
     "a secret at the start": 10,
     "an agent key": 200,
     "an authorization": 250,
-    "an internal token": 3,
+    "an operator's token": 3,
     "a cookie": 4,
     "a sign-in": 3,
     "a form's token": 1,
@@ -36,7 +36,7 @@ LEAST_SECRETS = {
 # Lines that only a suite writes that pays, asks, fails, edits and starts functions.
 MESSAGES = {
     "approval.staged", "catalog.edited", "function.stopped", "payment.completed", "payment.decided", "payment.replayed",
-    "probe.call", "request", "request.failed", "rpc.failed", "session.refused", "store.contended",
+    "probe.call", "request", "request.failed", "rpc.failed", "rpc.retried", "session.refused", "store.contended",
 }
 
 

@@ -4,6 +4,7 @@
 use crate::{TestAgent, World, fresh_key};
 use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
 use purser_domain::{SettlementId, Timestamp};
+use purser_store::CatalogTable;
 use std::collections::HashMap;
 
 type Item = HashMap<String, AttributeValue>;
@@ -15,9 +16,8 @@ impl World {
     /// Adds so many more settlements to the window of the agent's only service, each a copy of its latest one with its
     /// key and its entry: they all count, and there is nothing to evict.
     pub async fn add_settlements(&self, agent: &TestAgent, count: usize) {
-        let rows = self.rows_with(&format!("A#{}", agent.id)).await;
-        let settlement = newest(&rows, "S#");
-        let key = newest(&rows, "I#");
+        let settlement = newest(&self.rows_with(&format!("S#{}", agent.id)).await, "");
+        let key = newest(&self.rows_with(&format!("I#{}", agent.id)).await, "");
         let window = format!("L#{}#{}", agent.id, text(&settlement, "svc"));
         let entry = newest(&self.rows_with(&window).await, "E#");
         let first = first_of_history(self.now()).micros();
@@ -31,7 +31,7 @@ impl World {
                 row.insert("sk".to_owned(), AttributeValue::S(sk));
                 row
             };
-            let mut settlement = with(&settlement, format!("S#{id}"));
+            let mut settlement = with(&settlement, id.to_string());
             settlement.insert("t".to_owned(), AttributeValue::N(at.micros().to_string()));
             let place = [
                 ("hp", format!("{:02x}", id.uuid().as_u128() & 0xff)),
@@ -40,7 +40,7 @@ impl World {
             settlement.extend(place.map(|(name, value)| (name.to_owned(), AttributeValue::S(value))));
             let mut key = with(
                 &key,
-                format!("I#{}{}", fresh_key().replace('-', ""), fresh_key().replace('-', "")),
+                format!("{}{}", fresh_key().replace('-', ""), fresh_key().replace('-', "")),
             );
             key.insert("sid".to_owned(), AttributeValue::S(id.to_string()));
             items.extend([settlement, key, with(&entry, format!("E#{:016}#{id}", at.micros()))]);
@@ -55,7 +55,7 @@ impl World {
     /// Adds so many more entries to the window of the agent's only service, each a copy of its latest one, from
     /// [`first_of_history`] on.
     pub async fn add_entries(&self, agent: &TestAgent, count: usize) {
-        let settlement = newest(&self.rows_with(&format!("A#{}", agent.id)).await, "S#");
+        let settlement = newest(&self.rows_with(&format!("S#{}", agent.id)).await, "");
         let window = format!("L#{}#{}", agent.id, text(&settlement, "svc"));
         let entry = newest(&self.rows_with(&window).await, "E#");
         let first = first_of_history(self.now()).micros();
@@ -93,23 +93,22 @@ impl World {
     /// Enables so many more services, which are not in the catalog, with the policy that the agent has for `slug`.
     pub async fn add_services(&self, agent: &TestAgent, slug: &str, count: usize) {
         let service = self.service(slug).await.id;
-        let head = self.rows_with(&format!("L#{}#{service}", agent.id)).await;
-        let policy = newest(&head, "#P");
-        let totals = newest(&head, "#W");
+        let policies = AttributeValue::S(format!("P#{}", agent.id));
+        let policy = newest(&self.rows_with(&format!("P#{}", agent.id)).await, &service.to_string());
+        let totals = newest(&self.rows_with(&format!("L#{}#{service}", agent.id)).await, "#W");
         let mut items = Vec::with_capacity(BATCH);
         for _ in 0..count {
             let id = fresh_key();
             let partition = AttributeValue::S(format!("L#{}#{id}", agent.id));
             let mut policy = policy.clone();
-            policy.insert("pk".to_owned(), partition.clone());
+            policy.insert("pk".to_owned(), policies.clone());
+            policy.insert("sk".to_owned(), AttributeValue::S(id.clone()));
             policy.insert("svc".to_owned(), AttributeValue::S(id.clone()));
             let mut totals = totals.clone();
             totals.insert("pk".to_owned(), partition);
             totals.insert("total".to_owned(), AttributeValue::N("0".to_owned()));
-            let marker = [("pk", format!("A#{}", agent.id)), ("sk", format!("SVC#{id}"))];
-            let marker = marker.map(|(name, value)| (name.to_owned(), AttributeValue::S(value)));
-            items.extend([policy, totals, Item::from(marker)]);
-            if items.len() + 3 > BATCH {
+            items.extend([policy, totals]);
+            if items.len() + 2 > BATCH {
                 self.write_rows("LedgerTable", std::mem::take(&mut items)).await;
             }
         }
@@ -117,7 +116,7 @@ impl World {
     }
 
     /// Fills a table of the catalog's schema with so many copies of a service, each with its own slug, URL and ids, and
-    /// with everything that the catalog has.
+    /// with everything that the catalog has; as one version more, in an object too.
     pub async fn fill_catalog(&self, table: &str, slug: &str, count: usize) {
         let everything = self.scan("CatalogTable").await;
         let pattern = everything.iter().find(|item| {
@@ -150,6 +149,15 @@ impl World {
             }
         }
         self.write_rows(table, items).await;
+        let version = AttributeValue::S("VERSION".to_owned());
+        let count = self.stack.db.update_item().table_name(table).key("pk", version);
+        let one = AttributeValue::N("1".to_owned());
+        let count = count
+            .update_expression("ADD n :one")
+            .expression_attribute_values(":one", one);
+        count.send().await.expect("a version");
+        let catalog = CatalogTable::new(self.stack.db.clone(), table);
+        catalog.store_object().await.expect("an object");
     }
 
     /// Every row of a partition of the ledger.

@@ -8,9 +8,12 @@ mod history;
 mod log;
 mod measure;
 mod offers;
+mod paying_node;
 mod person;
 mod problems;
 mod process;
+mod relay;
+mod scale;
 mod together;
 mod transfers;
 mod world;
@@ -21,9 +24,15 @@ pub use history::first_of_history;
 pub use log::Log;
 pub use measure::{Measured, in_rounds, measure};
 pub use offers::{Offered, bare_offer, offer_v1, offer_v2};
+pub use paying_node::PayingNode;
 pub use person::Person;
 pub use problems::paths;
-pub use process::{Killer, Process, Program, Request, node_front};
-pub use together::{authorizing, together};
+pub use process::{Killer, Process, Program, Request, node_fronts};
+pub use relay::{Relay, Script};
+pub use scale::writes_of_a_payment;
+pub use together::{authorizing, completing, few_at_once, together};
 pub use transfers::{batch_of, transfer_of};
-pub use world::{Answer, Footprint, Rows, TestAgent, World, body_of, dollars, fresh_key, key_id_of, plain, units};
+pub use world::{
+    Answer, Footprint, Rows, TestAgent, World, as_repeated, body_of, custody, dollars, fresh_key, key_id_of, plain,
+    units,
+};

@@ -22,6 +22,32 @@ impl World {
         }
     }
 
+    /// The `cookie` header of a browser in which that person has signed in.
+    pub async fn browser_session(&self, user: &'static DemoUser) -> String {
+        let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
+        let http = http.build().expect("a client");
+        let cookie = |answer: &reqwest::Response| {
+            let set = answer.headers().get_all("set-cookie").iter();
+            let mut set = set.filter_map(|value| value.to_str().ok()?.split(';').next());
+            set.find(|pair| !pair.ends_with('=')).expect("a cookie").to_owned()
+        };
+        let start = format!("{}/dashboard/sign-in/start", self.stack.base_url);
+        let started = http.get(start).send().await.expect("an answer");
+        let question = started.headers()["location"].to_str().expect("a text");
+        let back = self.stack.issuer.answer(question, user).expect("a code");
+        let back = http.get(back).header("cookie", cookie(&started));
+        cookie(&back.send().await.expect("an answer"))
+    }
+
+    /// The id of the person's newest session.
+    pub async fn newest_session(&self, person: &Person) -> String {
+        let listed = self.person_gets(person, "/sessions").await.ok();
+        listed["sessions"][0]["session_id"]
+            .as_str()
+            .expect("a session")
+            .to_owned()
+    }
+
     /// GET as that person.
     pub async fn person_gets(&self, person: &Person, path: &str) -> Answer {
         self.call(Method::GET, path, Some(&person.token), None).await

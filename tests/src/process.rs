@@ -122,6 +122,8 @@ pub struct Process {
     pub db: Proxy,
     /// The chain's node.
     pub node: Proxy,
+    /// KMS, which only a custody by it calls.
+    pub kms: Proxy,
     program: Program,
     environment: BTreeMap<String, String>,
     running: tokio::sync::Mutex<Option<Running>>,
@@ -134,12 +136,17 @@ async fn proxy(upstream: &str) -> Proxy {
     Proxy::start(upstream.to_owned(), ProxyConfig::default()).await
 }
 
-/// A proxy in front of the world's node; and one in front of its secrets, which points the node's URL to it.
-pub async fn node_front(world: &World) -> [Proxy; 2] {
+/// So many proxies in front of the world's node, as its endpoints; and one in front of its secrets, which points the
+/// node's URL to them.
+pub async fn node_fronts<const ENDPOINTS: usize>(world: &World) -> ([Proxy; ENDPOINTS], Proxy) {
     let stack = &world.stack;
-    let node = proxy(&stack.rpc_url).await;
+    let mut nodes = Vec::new();
+    for _ in 0..ENDPOINTS {
+        nodes.push(proxy(&stack.rpc_url).await);
+    }
     let secrets = proxy(&stack.environment["SECRETS_ENDPOINT"]).await;
-    let (there, here) = (stack.rpc_url.clone(), node.url.clone());
+    let endpoints: Vec<&str> = nodes.iter().map(|node| node.url.as_str()).collect();
+    let (there, here) = (stack.rpc_url.clone(), endpoints.join(" "));
     secrets.follow(move |_| {
         let (there, here) = (there.clone(), here.clone());
         Fate::Edit(Box::new(move |answer| {
@@ -150,7 +157,7 @@ pub async fn node_front(world: &World) -> [Proxy; 2] {
             }
         }))
     });
-    [node, secrets]
+    (nodes.try_into().ok().expect("as many"), secrets)
 }
 
 /// Kills the process.
@@ -201,7 +208,8 @@ impl Process {
     pub async fn of(world: &World, program: Program) -> Self {
         let stack = &world.stack;
         let db = proxy(&stack.environment["DYNAMODB_ENDPOINT"]).await;
-        let [node, secrets] = node_front(world).await;
+        let kms = proxy(&stack.environment["KMS_ENDPOINT"]).await;
+        let ([node], secrets) = node_fronts(world).await;
         let mut environment = stack.environment.clone();
         let name = format!(
             "{}{}Function",
@@ -210,6 +218,7 @@ impl Process {
         );
         let own = [
             ("DYNAMODB_ENDPOINT", db.url.as_str()),
+            ("KMS_ENDPOINT", &kms.url),
             ("SECRETS_ENDPOINT", &secrets.url),
             ("AWS_ACCESS_KEY_ID", &name),
             ("AWS_LAMBDA_FUNCTION_NAME", &name),
@@ -223,6 +232,7 @@ impl Process {
         Self {
             db,
             node,
+            kms,
             program,
             environment,
             running: tokio::sync::Mutex::default(),
@@ -267,6 +277,7 @@ impl Process {
         self.loses_answer.store(false, SeqCst);
         self.db.behave();
         self.node.behave();
+        self.kms.behave();
     }
 
     /// Sends a request to the function, starting it if it is not running; `None` if it died, also of a timeout, as in

@@ -1,7 +1,7 @@
 //! Concurrent calls.
 
 use crate::{Answer, TestAgent, World};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::future::Future;
 
 /// Runs calls concurrently and returns their answers in order.
@@ -15,6 +15,38 @@ where
         answers.push(task.await.expect("a call"));
     }
     answers
+}
+
+/// Runs calls, so many at once, and returns their answers in order.
+pub async fn few_at_once<F>(count: usize, calls: impl IntoIterator<Item = F>) -> Vec<F::Output>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    let (mut calls, mut answers) = (calls.into_iter().peekable(), Vec::new());
+    while calls.peek().is_some() {
+        answers.extend(together(calls.by_ref().take(count).collect()).await);
+    }
+    answers
+}
+
+/// A call of complete that can be sent from another task: with the payment of this answer of authorize, and the hash of a
+/// transaction.
+pub fn completing(
+    world: &World,
+    agent: &TestAgent,
+    authorized: &Value,
+    hash: &str,
+) -> impl Future<Output = Answer> + Send + use<> {
+    let settlement = authorized["settlement_id"].as_str().expect("an id");
+    let request = world
+        .http
+        .post(format!(
+            "{}/x402/settlements/{settlement}/complete",
+            world.stack.base_url
+        ))
+        .bearer_auth(&agent.key)
+        .json(&json!({"payment_response_header": "e30=", "tx_hash": hash}));
+    World::send(request)
 }
 
 /// A call of authorize that can be sent from another task.

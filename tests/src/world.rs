@@ -2,10 +2,10 @@
 
 use crate::{Offered, offer_v2, payment_entry, transfer_of};
 use aws_sdk_dynamodb::types::AttributeValue;
-use purser_api::{Clock, Env};
+use purser_api::{Clock, CustodyKind, Env};
 use purser_domain::{
     Agent, AgentId, AgentStatus, Amount, ApprovalId, Duration as Length, EnabledService, NewKey, Rule, Ruling, Service,
-    SpendPolicy, Timestamp, Wallet,
+    SpendPolicy, Timestamp,
 };
 use purser_local::{Front, LogAudit, NETWORK, Options, Stack};
 use purser_store::{ApprovalDecision, Created, Edited, Resolved};
@@ -318,17 +318,15 @@ impl World {
 
     /// A stack that counts the calls of the database and whose clock does not move, so that only requests make calls.
     pub async fn watched() -> Self {
+        Self::watched_with(Options::default()).await
+    }
+
+    /// As [`World::watched`], with these options.
+    pub async fn watched_with(options: Options) -> Self {
         let (still, clock) = Self::still_clock();
         Self {
             still,
-            ..Self::proxied_with(
-                ProxyConfig::default(),
-                Options {
-                    clock,
-                    ..Options::default()
-                },
-            )
-            .await
+            ..Self::proxied_with(ProxyConfig::default(), Options { clock, ..options }).await
         }
     }
 
@@ -358,12 +356,18 @@ impl World {
         if let Some(audit) = &log_audit {
             audit.listen();
         }
+        let custody = custody();
         let mut operations = options.operations;
         operations.extend(ANYTHING.map(|(slug, category, id)| (slug, anything(category, id))));
         let options = Options {
             record,
             log_audit,
             operations,
+            custody: if custody == CustodyKind::Kms {
+                custody
+            } else {
+                options.custody
+            },
             ..options
         };
         let stack = Stack::start(options, |_| {})
@@ -417,27 +421,31 @@ impl World {
         let id = AgentId::from_uuid(uuid::Uuid::new_v4());
         let now = self.now();
         let key = NewKey::from_random(id, purser_api::random().expect("chance"), now);
-        let index = self.stack.ledger.next_wallet_index().await.expect("a number");
-        let address = self.stack.seed.wallet(index).expect("a wallet").address();
+        let wallet = self.stack.new_wallet(id).await.expect("a wallet");
         let agent = Agent {
             id,
             name: "test agent".to_owned(),
             owner: OWNER.to_owned(),
             created_at: now,
             status: AgentStatus::Active,
-            wallet: Wallet { index, address },
+            wallet,
             keys: vec![key.record],
             rules,
+            starting_set: None,
             version: 1,
         };
         assert_eq!(
-            self.stack.ledger.create_agent(&agent).await.expect("stored"),
+            self.stack
+                .ledger
+                .create_agent(&agent, &purser_testkit::sample::audit())
+                .await
+                .expect("stored"),
             Created::Stored
         );
         TestAgent {
             id,
             key: key.text,
-            wallet: address.to_string(),
+            wallet: wallet.address.to_string(),
         }
     }
 
@@ -447,7 +455,11 @@ impl World {
         edit(&mut record);
         record.version += 1;
         assert_eq!(
-            self.stack.ledger.put_agent(&record).await.expect("stored"),
+            self.stack
+                .ledger
+                .put_agent(&record, &purser_testkit::sample::audit())
+                .await
+                .expect("stored"),
             Edited::Stored
         );
     }
@@ -474,7 +486,11 @@ impl World {
             policy,
         };
         assert_eq!(
-            self.stack.ledger.put_policy(agent.id, &record).await.expect("stored"),
+            self.stack
+                .ledger
+                .put_policy(agent.id, &record, &purser_testkit::sample::audit())
+                .await
+                .expect("stored"),
             Edited::Stored
         );
     }
@@ -520,13 +536,19 @@ impl World {
         Self::send(request).await
     }
 
-    /// Sends a request and reads the answer, which must be JSON or empty.
+    /// Sends a request and reads the answer, which must be JSON, a text that is no page, or empty.
     pub async fn send(request: reqwest::RequestBuilder) -> Answer {
         let response = request.send().await.expect("an answer");
         let (status, headers) = (response.status(), response.headers().clone());
         let bytes = response.bytes().await.expect("a body");
+        let is_text = ["text/plain", "text/markdown"].iter().any(|kind| {
+            let given = headers.get("content-type").map(|value| value.as_bytes());
+            given.is_some_and(|given| given.starts_with(kind.as_bytes()))
+        });
         let body = if bytes.is_empty() {
             Value::Null
+        } else if is_text {
+            String::from_utf8(bytes.into()).expect("UTF-8").into()
         } else {
             serde_json::from_slice(&bytes).expect("a JSON body")
         };
@@ -583,7 +605,7 @@ impl World {
         let resolved = self
             .stack
             .ledger
-            .resolve_approval(id, verdict, &self.ruling())
+            .resolve_approval(id, verdict, &self.ruling(), &purser_testkit::sample::audit())
             .await
             .expect("stored");
         assert!(matches!(resolved, Resolved::Done(_)), "{resolved:?}");
@@ -612,18 +634,15 @@ impl World {
             let (pk, sk) = (text("pk"), text("sk"));
             if pk.starts_with("AP#") {
                 *footprint.approvals.entry(text("st")).or_default() += 1;
-            } else if sk.starts_with("S#") {
+            } else if pk.starts_with("S#") {
                 footprint.settlements += 1;
             } else if sk.starts_with("E#") {
                 footprint.entries += 1;
-            } else if sk.starts_with("I#") {
+            } else if pk.starts_with("I#") {
                 footprint.keys += 1;
             } else if sk == "#W" {
-                let total = item
-                    .get("total")
-                    .and_then(|value| value.as_n().ok())
-                    .and_then(|total| total.parse::<u64>().ok());
-                footprint.total += total.expect("a total");
+                let total = item.get("total").map(|total| total.as_n().expect("a number"));
+                footprint.total += total.map_or(0, |total| total.parse::<u64>().expect("a total"));
             }
         }
         footprint
@@ -643,18 +662,20 @@ impl World {
         pages.collect::<Result<_, _>>().await.expect("a scan")
     }
 
-    /// Every row of the ledger except the preflights' replay keys.
+    /// Every row of the ledger except the preflights' replay keys, and except how many proofs of a settlement have
+    /// failed.
     pub async fn rows(&self) -> Rows {
         let Rows(mut rows) = self.rows_of("LedgerTable").await;
         rows.retain(|[pk, _], _| !pk.starts_with("R#"));
         Rows(rows)
     }
 
-    /// Every row of a table.
+    /// Every row of a table, without the counts of failed proofs.
     pub async fn rows_of(&self, table: &str) -> Rows {
         let text = |value: &AttributeValue| value.as_s().expect("a text").clone();
-        let items = self.scan(table).await.into_iter().map(|item| {
+        let items = self.scan(table).await.into_iter().map(|mut item| {
             let key = ["pk", "sk"].map(|name| item.get(name).map(text).unwrap_or_default());
+            item.retain(|name, _| !["fp", "fph"].contains(&name.as_str()));
             (key, plain(&AttributeValue::M(item)))
         });
         Rows(items.collect())
@@ -669,4 +690,23 @@ impl World {
             .filter(|item| item.get("pk").and_then(|value| value.as_s().ok()) == Some(&pk))
             .count()
     }
+}
+
+/// Who holds the wallets' keys in these tests: `CUSTODY`, the seed where it is not set.
+pub fn custody() -> CustodyKind {
+    Env::process().custody()
+}
+
+/// What of an answer with a payment its repetition has too. All of it where the seed signs; KMS signs the same transfer,
+/// with the same nonce, in other bytes each time.
+pub fn as_repeated(answer: &Value) -> Value {
+    let mut answer = answer.clone();
+    if custody() == CustodyKind::Kms {
+        for pointer in ["/payment/header_value", "/payment/payload/payload/signature"] {
+            if let Some(signed) = answer.pointer_mut(pointer) {
+                *signed = Value::Null;
+            }
+        }
+    }
+    answer
 }

@@ -10,8 +10,11 @@ mod view;
 
 use axum::Router;
 use purser_api::{AgentCredentials, ApiSettings, Boot, BootError, Clock};
-use purser_domain::{Agent, AgentId, ErrorKind, PresentedKey, Result, ServiceId};
-use purser_store::{Authenticator, CatalogCache, CatalogTable, DecisionKeys, KeyUses, Ledger, ServiceState, Throttle};
+use purser_domain::{Agent, AgentId, ErrorKind, Permission, PresentedKey, Result, ServiceId};
+use purser_store::{
+    Authenticated, Authenticator, CatalogCache, CatalogTable, DecisionInputs, DecisionKeys, KeyLimit, KeyUses, Ledger,
+    Throttle,
+};
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
 
@@ -24,28 +27,30 @@ struct Agents {
 }
 
 impl Agents {
-    /// The agent behind a call.
-    async fn authenticate(&self, AgentCredentials { key, scope }: AgentCredentials) -> Result<Agent> {
+    /// The agent behind a call that needs this permission, if any.
+    async fn authenticate(&self, caller: AgentCredentials, needs: Option<Permission>) -> Result<Authenticated<()>> {
+        let key_use = caller.key_use(needs);
         let read = async |key: &PresentedKey| Ok((self.ledger.agent(key.agent).await?, ()));
-        let caller = self.authenticator.authenticate(scope, key, || self.clock.now(), read);
-        Ok(caller.await?.agent)
+        self.authenticator
+            .authenticate(caller.scope, caller.key, key_use, || self.clock.now(), read)
+            .await
     }
 
-    /// The agent behind a call, and its service state as a decision reads it; `None` without a service.
+    /// The agent behind a call that reads, and what a decision reads of its service; nothing without a service.
     async fn authenticate_with_service_state(
         &self,
-        AgentCredentials { key, scope }: AgentCredentials,
+        caller: AgentCredentials,
         service: Option<ServiceId>,
-    ) -> Result<(Agent, Option<ServiceState>)> {
-        let now = self.clock.now();
+    ) -> Result<Authenticated<DecisionInputs>> {
+        let (now, key_use) = (self.clock.now(), caller.key_use(Permission::Read));
         let ask = DecisionKeys {
             service,
             ..DecisionKeys::default()
         };
         let read = async |key: &PresentedKey| self.ledger.decision_inputs_for(key, now, &ask).await;
-        let caller = self.authenticator.authenticate(scope, key, || self.clock.now(), read);
-        let caller = caller.await?;
-        Ok((caller.agent, caller.read.service_state))
+        self.authenticator
+            .authenticate(caller.scope, caller.key, key_use, || self.clock.now(), read)
+            .await
     }
 }
 
@@ -73,8 +78,9 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let api = ApiSettings::from_env(&mut env);
     let tables = ["CATALOG_TABLE", "LEDGER_TABLE", "THROTTLE_TABLE"].map(|name| env.text(name));
     let throttle_per_minute = env.number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000);
-    let settings = (api, tables, throttle_per_minute);
-    let (api, [catalog, ledger, throttle], throttle_per_minute) = env.finish(settings)?;
+    let key_requests_per_minute = env.number("KEY_REQUESTS_PER_MINUTE", 600, 1..=1_000_000);
+    let settings = (api, tables, throttle_per_minute, key_requests_per_minute);
+    let (api, [catalog, ledger, throttle], throttle_per_minute, key_requests_per_minute) = env.finish(settings)?;
 
     let db = purser_store::client(&aws);
     let agents = Arc::new(Agents {
@@ -82,7 +88,8 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         catalog: CatalogCache::new(CatalogTable::new(db.clone(), catalog)),
         authenticator: Authenticator {
             key_uses: KeyUses::new(db.clone(), throttle.as_str()),
-            throttle: Throttle::new(db, throttle, throttle_per_minute),
+            throttle: Throttle::new(&db, throttle.as_str(), throttle_per_minute),
+            key_limit: KeyLimit::new(db, throttle, key_requests_per_minute),
         },
         clock,
     });

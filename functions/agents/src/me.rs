@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 purser_api::error_responses! {
     /// What this endpoint may be refused with.
-    pub(crate) MeErrors: 401, 429, 500;
+    pub(crate) MeErrors: 401, 403, 429, 500;
 }
 
 /// The agent behind the key.
@@ -28,6 +28,7 @@ pub(crate) async fn me(
     State(agents): State<Arc<Agents>>,
     caller: AgentCredentials,
 ) -> Result<Json<AgentInfo>, Failure> {
-    let agent = agents.authenticate(caller).await?;
-    Ok(Json(AgentInfo::from(&agent)))
+    // Whatever the key may do: this is how one is checked.
+    let caller = agents.authenticate(caller, None).await?;
+    Ok(Json(AgentInfo::from(&caller.agent)))
 }

@@ -5,12 +5,12 @@ use crate::{Agents, own};
 use axum::Json;
 use axum::extract::{Path, State};
 use purser_api::{AgentCredentials, Failure, SpendView};
-use purser_domain::{ErrorKind, ServiceId, recorded_time};
+use purser_domain::{Error, ErrorKind, ServiceId, recorded_time};
 use std::sync::Arc;
 
 purser_api::error_responses! {
     /// What this endpoint may be refused with.
-    pub(crate) PolicyErrors: 401, 404, 429, 500;
+    pub(crate) PolicyErrors: 401, 403, 404, 429, 500;
 }
 
 /// The agent's policy for one service, with what is used and left of it and of the agent's budgets.
@@ -39,15 +39,28 @@ pub(crate) async fn policy(
     let id = service
         .map(|service| service.id)
         .or_else(|| ServiceId::parse(&reference));
-    let (caller, service_state) = agents.authenticate_with_service_state(caller, id).await?;
-    own(&caller, &agent)?;
-    let mut service_state = service_state.ok_or(ErrorKind::NotFound)?;
+    let caller = agents.authenticate_with_service_state(caller, id).await?;
+    own(&caller.agent, &agent)?;
+    if let Some(id) = id {
+        caller.scope()?.check_service(id)?;
+    }
+    let mut service_state = caller.read.service_state.ok_or(ErrorKind::NotFound)?;
     let record = service_state.enabled.take().ok_or(ErrorKind::NotFound)?;
     let at = recorded_time(agents.clock.now(), service_state.windows());
     agents.ledger.read_live(&mut service_state, at).await?;
+    if service_state.too_long(at).is_some() {
+        let words = "too much has rolled out of it";
+        return Err(Error::temporarily_unavailable("reading a window", words).into());
+    }
     let max_per_day = record.policy.max_per_day;
     Ok(Json(PolicyAnswer {
         service: EnabledServiceView::of(&record, service),
-        spend: SpendView::at(at, &caller, max_per_day, &service_state.day, &service_state.budgets),
+        spend: SpendView::at(
+            at,
+            &caller.agent,
+            max_per_day,
+            &service_state.day,
+            &service_state.budgets,
+        ),
     }))
 }

@@ -5,11 +5,12 @@ use crate::{Agents, own};
 use axum::Json;
 use axum::extract::{Path, State};
 use purser_api::{AgentCredentials, Failure};
+use purser_domain::Permission;
 use std::sync::Arc;
 
 purser_api::error_responses! {
     /// What this endpoint may be refused with.
-    pub(crate) ServicesErrors: 401, 404, 429, 500;
+    pub(crate) ServicesErrors: 401, 403, 404, 429, 500;
 }
 
 /// The services enabled for the agent.
@@ -20,7 +21,7 @@ purser_api::error_responses! {
     security(("agentKey" = [])),
     params(("agentId" = String, Path, description = "The caller's own id.")),
     responses(
-        (status = 200, body = EnabledServiceList, description = "Every service that was ever enabled for the agent and is not disabled for it, those included that can't be paid now."),
+        (status = 200, body = EnabledServiceList, description = "Every service that was ever enabled for the agent and is not disabled for it, those included that can't be paid now; of a key for some services, those."),
         ServicesErrors,
     )
 )]
@@ -29,20 +30,21 @@ pub(crate) async fn services(
     caller: AgentCredentials,
     Path(agent): Path<String>,
 ) -> Result<Json<EnabledServiceList>, Failure> {
-    let caller = agents.authenticate(caller).await?;
-    own(&caller, &agent)?;
+    let caller = agents.authenticate(caller, Some(Permission::Read)).await?;
+    own(&caller.agent, &agent)?;
+    let scope = caller.scope()?;
     let (records, edition) = tokio::try_join!(
-        agents.ledger.enabled_services(caller.id),
+        agents.ledger.enabled_services(&caller.agent),
         agents.catalog.current(agents.clock.now())
     )?;
     let mut services: Vec<EnabledServiceView> = records
         .iter()
-        .filter(|record| record.enabled)
+        .filter(|record| record.enabled && scope.covers(record.service))
         .map(|record| EnabledServiceView::of(record, edition.catalog.by_id(record.service)))
         .collect();
     services.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
     Ok(Json(EnabledServiceList {
-        agent_id: caller.id.to_string(),
+        agent_id: caller.agent.id.to_string(),
         count: services.len(),
         services,
     }))

@@ -1,9 +1,10 @@
-//! The public group: the catalog, and the OpenAPI document.
+//! The public group: the catalog, the OpenAPI document, and what agents read of both.
 //!
 //! Every caller gets the same answer, so that it can be cached; there is no authentication here. The catalog is served
 //! from a copy in memory that follows the table within seconds, and each list is built once per edition.
 
 mod document;
+mod guide;
 mod list;
 mod response_cache;
 mod service;
@@ -26,7 +27,14 @@ struct CatalogApi {
     clock: Clock,
 }
 
-purser_api::routes!(Arc<CatalogApi>, list::list, service::service, document::document,);
+purser_api::routes!(
+    Arc<CatalogApi>,
+    list::list,
+    service::service,
+    document::document,
+    guide::llms_txt,
+    guide::skill,
+);
 
 /// The group's part of the OpenAPI document.
 pub fn openapi() -> OpenApi {

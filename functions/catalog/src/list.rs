@@ -10,7 +10,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use purser_api::{Cacheable, Failure, Query};
-use purser_domain::{Catalog, Category, Error, Result, Service, TrustStatus};
+use purser_domain::{Catalog, Category, Error, Result, Service, Timestamp, TrustStatus};
 use std::sync::Arc;
 
 /// How many services are listed by default, and at most (`docs/spec.md` §8).
@@ -19,7 +19,7 @@ const MAX_LIMIT: u32 = 500;
 
 purser_api::error_responses! {
     /// What this endpoint may be refused with.
-    pub(crate) ListErrors: 400, 500;
+    pub(crate) ListErrors: 400, 500, 503;
 }
 
 /// List services.
@@ -52,7 +52,8 @@ pub(crate) async fn list(
     let limit = query.limit("limit", DEFAULT_LIMIT, MAX_LIMIT);
     query.finish()?;
 
-    let edition = catalog_api.catalog.current(catalog_api.clock.now()).await?;
+    let now = catalog_api.clock.now();
+    let edition = catalog_api.catalog.current(now).await?;
     let listing = Listing {
         category,
         trust_status,
@@ -60,15 +61,15 @@ pub(crate) async fn list(
     };
     let list = match slug {
         // There are as many such lists as slugs, so they are not cached; one service is cheap to serialize.
-        Some(slug) => write(&edition.catalog, listing, |service| service.slug.as_str() == slug)?,
-        None => catalog_api
-            .prepared
-            .list(&edition, listing, || write(&edition.catalog, listing, |_| true))?,
+        Some(slug) => write(&edition.catalog, listing, now, |service| service.slug.as_str() == slug)?,
+        None => catalog_api.prepared.list(&edition, listing, now, || {
+            write(&edition.catalog, listing, now, |_| true)
+        })?,
     };
     Ok(list.answer(&headers, CACHE_CONTROL))
 }
 
-fn write(catalog: &Catalog, listing: Listing, wanted: impl Fn(&Service) -> bool) -> Result<Cacheable> {
+fn write(catalog: &Catalog, listing: Listing, now: Timestamp, wanted: impl Fn(&Service) -> bool) -> Result<Cacheable> {
     let listed = |service: &&Service| {
         listing.category.is_none_or(|category| service.category == category)
             && wanted(service)
@@ -82,7 +83,7 @@ fn write(catalog: &Catalog, listing: Listing, wanted: impl Fn(&Service) -> bool)
         .iter()
         .filter(listed)
         .take(listing.limit)
-        .map(ServiceItem::from)
+        .map(|service| ServiceItem::of(service, now))
         .collect();
     let list = ServiceList {
         count: services.len(),

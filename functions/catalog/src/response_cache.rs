@@ -1,10 +1,10 @@
-//! A cache of the catalog's list answers, built once per edition.
+//! A cache of the catalog's list answers, built once per edition and change of a pricing in it.
 //!
-//! Always true: an answer is of the requested edition, and few are cached. Building a list takes some hundred
+//! Always true: an answer is of the requested edition and as of the requested time, and few are cached. Building a list takes some hundred
 //! microseconds, and a hash over a few hundred kilobytes; nearly all callers ask for the same few lists.
 
 use purser_api::Cacheable;
-use purser_domain::{Category, Result, TrustStatus};
+use purser_domain::{Category, Result, Timestamp, TrustStatus};
 use purser_store::Edition;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,13 +20,15 @@ pub(crate) struct Listing {
     pub(crate) limit: usize,
 }
 
-/// The cached lists of one edition.
+/// The cached lists of one edition, between two changes of a pricing.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseCache(Mutex<Kept>);
 
 #[derive(Debug, Default)]
 struct Kept {
     edition: Option<Arc<Edition>>,
+    /// When the next pricing changes.
+    until: Option<Timestamp>,
     lists: HashMap<Listing, Cacheable>,
 }
 
@@ -36,17 +38,19 @@ impl ResponseCache {
         &self,
         edition: &Arc<Edition>,
         listing: Listing,
+        now: Timestamp,
         make: impl FnOnce() -> Result<Cacheable>,
     ) -> Result<Cacheable> {
-        if let Some(list) = self.kept(edition, listing) {
+        if let Some(list) = self.kept(edition, listing, now) {
             return Ok(list);
         }
         // Outside the lock: two concurrent callers both build it, and none waits.
         let list = make()?;
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !kept.edition.as_ref().is_some_and(|known| Arc::ptr_eq(known, edition)) {
+        if !kept.is_of(edition, now) {
             *kept = Kept {
                 edition: Some(Arc::clone(edition)),
+                until: edition.catalog.next_change(now),
                 lists: HashMap::new(),
             };
         }
@@ -56,10 +60,18 @@ impl ResponseCache {
         Ok(list)
     }
 
-    fn kept(&self, edition: &Arc<Edition>, listing: Listing) -> Option<Cacheable> {
+    fn kept(&self, edition: &Arc<Edition>, listing: Listing, now: Timestamp) -> Option<Cacheable> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_this = kept.edition.as_ref().is_some_and(|known| Arc::ptr_eq(known, edition));
-        is_this.then(|| kept.lists.get(&listing).cloned()).flatten()
+        kept.is_of(edition, now)
+            .then(|| kept.lists.get(&listing).cloned())
+            .flatten()
+    }
+}
+
+impl Kept {
+    fn is_of(&self, edition: &Arc<Edition>, now: Timestamp) -> bool {
+        let is_this = self.edition.as_ref().is_some_and(|known| Arc::ptr_eq(known, edition));
+        is_this && self.until.is_none_or(|until| now < until)
     }
 }
 
@@ -67,11 +79,16 @@ impl ResponseCache {
 mod tests {
     use super::*;
     use purser_domain::Catalog;
+    use purser_store::Sightings;
     use std::cell::Cell;
 
     fn edition(version: u64) -> Arc<Edition> {
         let catalog = Catalog::default();
-        Arc::new(Edition { version, catalog })
+        Arc::new(Edition {
+            version,
+            catalog,
+            sightings: Sightings::default(),
+        })
     }
 
     const fn listing(limit: usize) -> Listing {
@@ -91,7 +108,10 @@ mod tests {
                 count.set(count.get() + 1);
                 Ok(Cacheable::new(format!("{} {limit}", edition.version)))
             };
-            format!("{:?}", prepared.list(edition, listing(limit), make).unwrap())
+            format!(
+                "{:?}",
+                prepared.list(edition, listing(limit), Timestamp::EPOCH, make).unwrap()
+            )
         };
         let [first, second] = [1, 2].map(edition);
         assert_eq!(

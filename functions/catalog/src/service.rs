@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 purser_api::error_responses! {
     /// What this endpoint may be refused with.
-    pub(crate) ServiceErrors: 404, 500;
+    pub(crate) ServiceErrors: 404, 500, 503;
 }
 
 /// Read one service.
@@ -32,12 +32,13 @@ pub(crate) async fn service(
     headers: HeaderMap,
     Path(reference): Path<String>,
 ) -> Result<Response, Failure> {
-    let edition = catalog_api.catalog.current(catalog_api.clock.now()).await?;
+    let now = catalog_api.clock.now();
+    let edition = catalog_api.catalog.current(now).await?;
     let service = edition
         .catalog
         .by_reference(&reference)
         .ok_or(ErrorKind::ServiceNotFound)?;
-    let body = serde_json::to_vec(&ServiceDetail::from(service))
+    let body = serde_json::to_vec(&ServiceDetail::of(service, now))
         .map_err(|error| Error::internal("writing a service", error))?;
     Ok(Cacheable::new(body).answer(&headers, CACHE_CONTROL))
 }

@@ -1,6 +1,8 @@
 //! The JSON of the catalog (`docs/spec.md` §2.1 to §2.3).
 
-use purser_domain::{Availability, CatalogPayment, Category, Operation, Service, TrustStatus};
+use purser_domain::{
+    Amount, Availability, CatalogPayment, Category, NextPricing, Operation, Service, Timestamp, TrustStatus,
+};
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa::openapi::{ObjectBuilder, RefOr, Schema, Type};
@@ -86,6 +88,22 @@ pub(crate) struct OperationView<'a> {
     params: &'a serde_json::Value,
     #[schema(required)]
     payment: Option<PaymentView<'a>>,
+    /// What takes the place of `price_model`, `max_price_units` and `payment`; null while no change waits.
+    #[schema(required)]
+    next: Option<NextView<'a>>,
+}
+
+/// How an operation will be paid.
+#[derive(Serialize, ToSchema)]
+#[schema(as = NextOperationPayment)]
+pub(crate) struct NextView<'a> {
+    /// The first instant at which a call pays so.
+    #[schema(format = DateTime)]
+    from: String,
+    price_model: &'a str,
+    #[schema(required)]
+    max_price_units: Option<u64>,
+    payment: PaymentView<'a>,
 }
 
 /// How an operation is paid.
@@ -100,9 +118,10 @@ pub(crate) struct PaymentView<'a> {
     pay_to: String,
 }
 
-impl<'a> From<&'a Service> for ServiceItem<'a> {
-    fn from(service: &'a Service) -> Self {
-        let aggregates = service.aggregates();
+impl<'a> ServiceItem<'a> {
+    /// A service at this time.
+    pub(crate) fn of(service: &'a Service, now: Timestamp) -> Self {
+        let aggregates = service.aggregates(now);
         Self {
             id: service.id.to_string(),
             slug: service.slug.as_str(),
@@ -121,8 +140,9 @@ impl<'a> From<&'a Service> for ServiceItem<'a> {
     }
 }
 
-impl<'a> From<&'a Service> for ServiceDetail<'a> {
-    fn from(service: &'a Service) -> Self {
+impl<'a> ServiceDetail<'a> {
+    /// A service at this time.
+    pub(crate) fn of(service: &'a Service, now: Timestamp) -> Self {
         Self {
             id: service.id.to_string(),
             slug: service.slug.as_str(),
@@ -132,13 +152,18 @@ impl<'a> From<&'a Service> for ServiceDetail<'a> {
             logo_url: service.logo_url.as_ref().map(purser_domain::Url::as_str),
             category: service.category.name(),
             trust_status: service.trust_status.name(),
-            operations: service.operations.iter().map(OperationView::from).collect(),
+            operations: service
+                .operations
+                .iter()
+                .map(|one| OperationView::of(one, now))
+                .collect(),
         }
     }
 }
 
-impl<'a> From<&'a Operation> for OperationView<'a> {
-    fn from(operation: &'a Operation) -> Self {
+impl<'a> OperationView<'a> {
+    fn of(operation: &'a Operation, now: Timestamp) -> Self {
+        let pricing = operation.pricing(now);
         Self {
             id: operation.id.to_string(),
             operation_id: operation.slug.as_str(),
@@ -148,11 +173,23 @@ impl<'a> From<&'a Operation> for OperationView<'a> {
             endpoint: operation.endpoint.as_str(),
             category: operation.category.name(),
             execution: &operation.execution,
-            price_model: &operation.price_model,
+            price_model: pricing.price_model,
             estimated_price_units: operation.estimated_price.units(),
-            max_price_units: operation.max_price.map(purser_domain::Amount::units),
+            max_price_units: pricing.max_price.map(Amount::units),
             params: &operation.params,
-            payment: operation.payment.as_ref().map(PaymentView::from),
+            payment: pricing.payment.map(PaymentView::from),
+            next: operation.waiting(now).map(NextView::from),
+        }
+    }
+}
+
+impl<'a> From<&'a NextPricing> for NextView<'a> {
+    fn from(next: &'a NextPricing) -> Self {
+        Self {
+            from: next.from.to_string(),
+            price_model: &next.price_model,
+            max_price_units: next.max_price.map(Amount::units),
+            payment: PaymentView::from(&next.payment),
         }
     }
 }

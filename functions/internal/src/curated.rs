@@ -7,7 +7,7 @@ use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use purser_api::{Failure, IfMatch, Member as _, OperatorCredentials, VersionTag, json_body};
-use purser_domain::Service;
+use purser_domain::{AuditKind, Service};
 use std::sync::Arc;
 
 purser_api::error_responses! {
@@ -46,7 +46,7 @@ pub(crate) async fn curated(
     if_match: IfMatch,
     body: Bytes,
 ) -> Result<Response, Failure> {
-    operators.authenticate(caller).await?;
+    let operator = operators.authenticate(caller).await?;
     let id = id_in_path(&id)?;
     let CuratedBody { curated } = CuratedBody::parse(&json_body(&body)?)?;
     let condition = Condition::Existing(if_match.precondition()?);
@@ -54,6 +54,8 @@ pub(crate) async fn curated(
         curated,
         ..stored.clone()
     });
-    let (Edited::Created(service) | Edited::Present(service)) = operators.edit(id, condition, change).await?;
+    let (Edited::Created(service) | Edited::Present(service)) = operators
+        .edit(&operator, AuditKind::CuratedSet, id, condition, change)
+        .await?;
     Ok(operators.show(&service).await?)
 }

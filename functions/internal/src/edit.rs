@@ -1,12 +1,30 @@
-//! Edits of one catalog entry, conditional on the version that the operator saw.
+//! Edits of one catalog entry, conditional on the version that the operator saw; and when the prices and payees in it
+//! take effect (`shared/domain/src/catalog/pricing.rs`).
 
 use crate::Operators;
 use crate::view::InternalService;
 use axum::Json;
 use axum::response::Response;
-use purser_api::{Precondition, versioned};
-use purser_domain::{Error, ErrorKind, ProbeRecord, Result, Service, ServiceId};
+use purser_api::{Operator, Precondition, versioned};
+use purser_domain::{
+    Act, Amount, AuditChanges, AuditKind, Edit, Error, ErrorKind, NotAccepted, Operation, OperationUuid, OperatorName,
+    Pricing, ProbeRecord, Result, Service, ServiceId, Timestamp,
+};
 use purser_store::{Backoff, Listed};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long an edit waits for the catalog's object, so that it is answered in time. What takes longer, the next edit or
+/// list does.
+const OBJECT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What an edit does.
+pub(crate) enum Change {
+    /// Writes this service, in which a price or payee may have to wait.
+    Write(Box<Service>),
+    /// Ends an operation's wait, as a second operator.
+    Accept(OperationUuid),
+}
 
 /// The result of an edit.
 pub(crate) enum Edited {
@@ -17,34 +35,60 @@ pub(crate) enum Edited {
 }
 
 impl Operators {
-    /// Writes the result of `change` on the stored service, which is `None` if it does not exist; `condition` is the
-    /// expected version. An edit that changes nothing is not written.
+    /// Writes the result of `change` on the stored service as it is now, which is `None` if it does not exist;
+    /// `condition` is the expected version. An edit that changes nothing is not written.
     pub(crate) async fn edit(
         &self,
+        operator: &Operator,
+        kind: AuditKind,
         id: ServiceId,
         condition: Condition,
-        change: impl Fn(Option<&Service>) -> Result<Service>,
+        change: impl Fn(Option<&Service>) -> Result<Change>,
+    ) -> Result<Edited> {
+        let act = Act::of(kind).about(id);
+        let edited = self.stored_edit(operator, &act, id, condition, change);
+        self.judged(operator, &act, edited).await
+    }
+
+    async fn stored_edit(
+        &self,
+        operator: &Operator,
+        act: &Act,
+        id: ServiceId,
+        condition: Condition,
+        change: impl Fn(Option<&Service>) -> Result<Change>,
     ) -> Result<Edited> {
         let mut backoff = Backoff::new();
         loop {
-            let stored = self.catalog.service(id).await?;
+            let now = self.clock.now();
+            let stored = self.catalog.service(id).await?.map(|stored| stored.at(now));
             condition.holds(stored.as_ref())?;
-            let mut service = change(stored.as_ref())?;
+            let mut service = match change(stored.as_ref())? {
+                Change::Write(written) => self.judge(&operator.name, stored.as_ref(), *written, now).await?,
+                Change::Accept(operation) => accept(&operator.name, stored.as_ref(), operation, now)?,
+            };
             let present = stored.as_ref().map_or(0, |stored| stored.version);
             service.version = present;
             if stored.as_ref() == Some(&service) {
+                self.renew_object().await;
                 return Ok(Edited::Present(service));
             }
             service.version = present.saturating_add(1);
-            match self.catalog.put(&service).await? {
+            let before = stored.as_ref().map(Service::audit_members);
+            let changes = AuditChanges::between(before, Some(service.audit_members()));
+            let entry = self.entry(operator, act, changes)?;
+            match self.catalog.put(&service, &entry).await? {
                 Listed::Stored => {
                     tracing::info!(
+                        operator.name = %operator.name,
                         service.id = %id,
                         service.version,
                         service.trust_status = service.trust_status.name(),
                         service.curated,
                         "catalog.edited"
                     );
+                    log_payments(&operator.name, stored.as_ref(), &service, now);
+                    self.renew_object().await;
                     return Ok(match stored {
                         None => Edited::Created(service),
                         Some(_) => Edited::Present(service),
@@ -54,6 +98,38 @@ impl Operators {
                 // Check again: an edit of any version goes on, any other is refused with the current version.
                 Listed::Changed { .. } => backoff.wait().await?,
             }
+        }
+    }
+
+    /// What is written, with the prices and payees that have to wait waiting.
+    async fn judge(
+        &self,
+        operator: &OperatorName,
+        stored: Option<&Service>,
+        written: Service,
+        now: Timestamp,
+    ) -> Result<Service> {
+        let catalog = if Edit::opens(stored, &written) {
+            Some(self.catalog.services().await?)
+        } else {
+            None
+        };
+        let edit = Edit {
+            by: operator,
+            at: now,
+            delay: self.payment_change_delay,
+            catalog: catalog.as_deref(),
+        };
+        Ok(edit.apply(stored, written))
+    }
+
+    /// Makes the catalog's object anew, where it is not of the table's version. What was edited is committed, so a failure
+    /// is nobody's: until the object is made, readers scan the table.
+    pub(crate) async fn renew_object(&self) {
+        match timeout(OBJECT_PATIENCE, self.catalog.store_object()).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::warn!(cause = %error, "catalog.object_not_stored"),
+            Err(late) => tracing::warn!(cause = %late, "catalog.object_not_stored"),
         }
     }
 
@@ -67,8 +143,68 @@ impl Operators {
     pub(crate) fn shown(&self, service: &Service, record: &ProbeRecord) -> Response {
         versioned(
             service.version,
-            Json(InternalService::of(service, record, self.network)),
+            Json(InternalService::of(service, record, self.network, self.clock.now())),
         )
+    }
+}
+
+/// The service with the operation's waiting price and payee in effect; 404 if none waits.
+fn accept(
+    operator: &OperatorName,
+    stored: Option<&Service>,
+    operation: OperationUuid,
+    now: Timestamp,
+) -> Result<Service> {
+    let stored = stored.ok_or(ErrorKind::NotFound)?;
+    stored.accepted(operation, operator, now).map_err(|why| match why {
+        NotAccepted::NothingWaits => ErrorKind::NotFound.into(),
+        NotAccepted::SameOperator => ErrorKind::SecondOperatorRequired.into(),
+    })
+}
+
+/// One line for each operation of which an operator changed whom or how much it pays, now or later, with old and new:
+/// where agents' money goes. `from`: when it takes effect, if not at once; `asked_by`: whose change was accepted.
+fn log_payments(operator: &OperatorName, before: Option<&Service>, after: &Service, now: Timestamp) {
+    const NOTHING: Pricing<'_> = Pricing {
+        price_model: "",
+        max_price: None,
+        payment: None,
+    };
+    fn of(service: &Service, id: OperationUuid) -> Option<&Operation> {
+        service.operations.iter().find(|operation| operation.id == id)
+    }
+    fn pricing(operation: Option<&Operation>, at: Timestamp) -> Pricing<'_> {
+        operation.map_or(NOTHING, |operation| operation.pricing(at))
+    }
+    let gone = before.into_iter().flat_map(|before| &before.operations);
+    let gone = gone.filter(|old| of(after, old.id).is_none());
+    for operation in after.operations.iter().chain(gone) {
+        let (old, new) = (
+            before.and_then(|before| of(before, operation.id)),
+            of(after, operation.id),
+        );
+        let at = |at| (pricing(old, at), pricing(new, at));
+        let ((old_now, new_now), (old_at_last, new_at_last)) = (at(now), at(Timestamp::MAX));
+        let same = |old: Pricing<'_>, new: Pricing<'_>| (old.payment, old.most()) == (new.payment, new.most());
+        if same(old_now, new_now) && same(old_at_last, new_at_last) {
+            continue;
+        }
+        let accepted = old.and_then(|old| old.waiting(now)).filter(|_| old_at_last == new_now);
+        let pay_to = |pricing: Pricing<'_>| pricing.payment.map(|payment| tracing::field::display(payment.pay_to));
+        tracing::info!(
+            operator.name = %operator,
+            service.id = %after.id,
+            operation.id = %operation.id,
+            old.amount_units = old_now.payment.map(|payment| payment.amount.units()),
+            old.max_units = old_now.most().map(Amount::units),
+            old.pay_to = pay_to(old_now),
+            new.amount_units = new_at_last.payment.map(|payment| payment.amount.units()),
+            new.max_units = new_at_last.most().map(Amount::units),
+            new.pay_to = pay_to(new_at_last),
+            from = new.and_then(|new| new.waiting(now)).map(|next| tracing::field::display(next.from)),
+            asked_by = accepted.map(|next| tracing::field::display(&next.by)),
+            "catalog.payment_changed"
+        );
     }
 }
 
@@ -107,6 +243,6 @@ impl Condition {
 }
 
 /// The edit of a service that must exist.
-pub(crate) fn of_existing(change: impl Fn(&Service) -> Service) -> impl Fn(Option<&Service>) -> Result<Service, Error> {
-    move |stored| Ok(change(stored.ok_or(ErrorKind::NotFound)?))
+pub(crate) fn of_existing(change: impl Fn(&Service) -> Service) -> impl Fn(Option<&Service>) -> Result<Change, Error> {
+    move |stored| Ok(Change::Write(Box::new(change(stored.ok_or(ErrorKind::NotFound)?))))
 }

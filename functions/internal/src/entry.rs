@@ -5,14 +5,14 @@
 
 use purser_api::{Field, HttpMethod, Member, Place, Price, Problems, Said, Schemas, Text, body::annotated, field};
 use purser_domain::{
-    Address, Amount, Availability, CatalogPayment, Category, Endpoint, Network, Operation, OperationSlug,
+    Address, Amount, Availability, CatalogPayment, Category, Endpoint, Network, NextPricing, Operation, OperationSlug,
     OperationUuid, Result, Service, ServiceId, ServiceSlug, TrustStatus, Url, parse_address, parse_web_url,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 /// A DynamoDB item holds 400 KB. Of these, the fixed-length parts of 200 operations take up to 66 KB: 330 bytes each,
-/// names included. 192 KiB for everything else leave a third free.
+/// names included; and what waits of each up to 60 KB. 192 KiB for everything else leave a sixth free.
 const MAX_OPERATIONS: usize = 200;
 const MAX_TEXT_BYTES: usize = 192 * 1024;
 
@@ -44,7 +44,8 @@ purser_api::body! {
 }
 
 purser_api::body! {
-    /// An operation, as an operator writes it. Its availability is for probes to say.
+    /// An operation, as an operator writes it. Its availability is for probes to say. In a service that is or was open,
+    /// another payee or a raised price waits, and so does a new operation (`next`).
     pub(crate) struct OperationEntry as "InternalOperationBody" {
         /// Unique in the service. What probes saw belongs to it.
         id: Str<OperationUuid>,
@@ -67,7 +68,7 @@ purser_api::body! {
         /// Whether callers name a page to fetch, so that agents' `allowed_domains` apply. Left out, it stays as it is; null says
         /// that category and slug tell: `scrape`, and a word that begins with `scrape`, `scraping` or `crawl`.
         fetches_target: Said<bool>,
-        /// Without one no call can be paid. Left out, it stays as it is, such as what a probe filled in at first sight; null says that there is none.
+        /// Without one no call can be paid. Left out, it stays as it is, and with `price_model` and `max_price_units` as in `next` that stays, too; null says that there is none.
         payment: Said<PaymentEntry>,
     }
 }
@@ -98,7 +99,8 @@ impl Entry {
         problems.finish(Some(entry))
     }
 
-    /// The resulting service, which replaces the stored one.
+    /// The service that is written in place of the stored one, as that is now: before it is judged when its prices and
+    /// payees take effect.
     pub(crate) fn into_service(self, id: ServiceId, stored: Option<&Service>) -> Service {
         let operations = self.operations.0.into_iter();
         Service {
@@ -116,6 +118,7 @@ impl Entry {
                 .or(stored.map(|stored| stored.trust_status))
                 .unwrap_or(TrustStatus::Listed),
             curated: self.curated.or(stored.map(|stored| stored.curated)).unwrap_or(false),
+            history: stored.map(|stored| stored.history).unwrap_or_default(),
             operations: operations.map(|operation| operation.into_operation(stored)).collect(),
         }
     }
@@ -145,7 +148,6 @@ impl Entry {
 }
 
 impl OperationEntry {
-    /// The resulting operation. Probe results stay as long as it is called as before.
     fn into_operation(self, stored: Option<&Service>) -> Operation {
         let mut operation = Operation {
             id: self.id.0,
@@ -161,25 +163,30 @@ impl OperationEntry {
             max_price: self.max_price_units,
             params: self.params.map_or_else(|| json!({}), |params| params.0),
             fetches_target: None,
+            next: None,
             payment: None,
         };
         let mut stored = stored.into_iter().flat_map(|stored| &stored.operations);
         let before = stored.find(|before| before.id == operation.id && before.target() == operation.target());
-        if let Some(before) = before {
-            operation.availability = before.availability;
-        }
         operation.fetches_target = match self.fetches_target {
             Said::This(fetches) => Some(fetches),
             Said::Null => None,
             // An entry that is written again must not remove a protection that it does not name.
             Said::Nothing => before.and_then(|before| before.fetches_target),
         };
-        operation.payment = match self.payment {
-            Said::This(payment) => Some(payment.into()),
-            Said::Null => None,
-            // A probe may have filled it in: writing the original entry again must not remove the pin.
-            Said::Nothing => before.and_then(|before| before.payment.clone()),
-        };
+        match self.payment {
+            Said::This(payment) => operation.payment = Some(payment.into()),
+            Said::Null => {}
+            // What was pinned, or waits: writing the original entry again must not undo it.
+            Said::Nothing => {
+                operation.payment = before.and_then(|before| before.payment.clone());
+                let next = before.and_then(|before| before.next.clone());
+                let is_written = |next: &NextPricing| {
+                    (&next.price_model, next.max_price) == (&operation.price_model, operation.max_price)
+                };
+                operation.next = next.filter(is_written);
+            }
+        }
         operation
     }
 }
@@ -334,7 +341,7 @@ field! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use purser_domain::{ErrorKind, Problem};
+    use purser_domain::{ErrorKind, OperatorName, Problem, Timestamp};
 
     const ID: &str = "1aacbf6a-f7b9-58b3-a10f-370da97945f6";
     const PAYEE: &str = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
@@ -606,33 +613,6 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_stays_while_the_operation_is_called_as_before() {
-        let mut stored = service(&body(), None);
-        stored.version = 4;
-        stored.operations[0].availability = Availability::PaidX402;
-        let rows = [
-            ("/operations/0/label", json!("Other"), Availability::PaidX402),
-            ("/operations/0/method", json!("GET"), Availability::PaidX402),
-            ("/operations/0/method", json!("POST"), Availability::Unverified),
-            (
-                "/operations/0/endpoint",
-                json!("https://lab.example/v2"),
-                Availability::Unverified,
-            ),
-            (
-                "/operations/0/id",
-                json!("2aacbf6a-f7b9-58b3-a10f-370da97945f6"),
-                Availability::Unverified,
-            ),
-        ];
-        for (pointer, value, expected) in rows {
-            let service = service(&with(pointer, Some(value)), Some(&stored));
-            assert_eq!(service.operations[0].availability, expected, "{pointer}");
-            assert_eq!(service.version, 4);
-        }
-    }
-
-    #[test]
     fn a_payment_is_kept_unless_the_operator_says_something_of_it() {
         let pointer = "/operations/0/payment";
         let stored = service(&body(), None);
@@ -651,6 +631,32 @@ mod tests {
             None,
             "another address is another payee's"
         );
+    }
+
+    #[test]
+    fn what_waits_is_kept_where_the_entry_is_written_as_it_was_and_not_where_it_is_written_as_it_is() {
+        let mut stored = service(&body(), None);
+        let operation = &mut stored.operations[0];
+        let max = operation.max_price.replace(Amount::ZERO);
+        let payment = CatalogPayment {
+            pay_to: Address::repeat_byte(9),
+            ..operation.payment.clone().unwrap()
+        };
+        operation.next = Some(NextPricing {
+            price_model: "fixed".to_owned(),
+            max_price: max,
+            payment,
+            from: Timestamp::MAX,
+            by: OperatorName::parse("ada").unwrap(),
+        });
+        let present = stored.operations[0].payment.clone();
+        let silent = with("/operations/0/payment", None);
+        let kept = service(&silent, Some(&stored)).operations.remove(0);
+        assert_eq!((kept.next, kept.payment), (stored.operations[0].next.clone(), present));
+        let mut as_shown = silent;
+        as_shown["operations"][0]["max_price_units"] = json!(0);
+        assert_eq!(service(&as_shown, Some(&stored)).operations[0].next, None);
+        assert_eq!(service(&body(), Some(&stored)).operations[0].next, None);
     }
 
     #[test]

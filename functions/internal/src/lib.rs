@@ -1,13 +1,20 @@
-//! The internal group: operators edit the catalog, and request probes and the reconciliation of a payment.
+//! The internal group: operators edit the catalog, request probes and the reconciliation of a payment, freeze, and offer
+//! agents to other owners.
 //!
-//! Every caller must send the internal token, which is checked first. An edit is conditional on the version that its
-//! operator saw (`If-Match`). Probe results are shown here and change nothing by themselves
-//! (`shared/domain/src/catalog/probe.rs`): an operator accepts them by writing the entry.
+//! Every caller must send an operator's token, which is checked first; what they do is in the audit log with their name.
+//! An edit is conditional on the version that its operator saw (`If-Match`). Probe results are shown here, and change
+//! nothing: an operator pins what was seen. Another payee or a raised price waits, or for a second operator.
 
+mod accept;
+mod audit;
+mod audit_log;
 mod curated;
 mod edit;
 mod entry;
+mod freezes;
+mod handover;
 mod list;
+mod pin;
 mod probe;
 mod reconcile;
 mod service;
@@ -16,9 +23,11 @@ mod upsert;
 mod view;
 
 use axum::Router;
-use purser_api::{ApiSettings, Boot, BootError, Clock, InternalTokens, OperatorCredentials, Secrets};
-use purser_domain::{ErrorKind, Network, Result, ServiceId};
-use purser_store::{CatalogTable, Ledger};
+use purser_api::{
+    ApiSettings, Boot, BootError, Clock, Entropy, InternalTokens, Operator, OperatorCredentials, Secrets,
+};
+use purser_domain::{Duration, ErrorKind, Network, OperationUuid, Result, ServiceId};
+use purser_store::{AuditLog, CatalogTable, Ledger};
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
 
@@ -26,15 +35,19 @@ use utoipa::openapi::OpenApi;
 struct Operators {
     catalog: CatalogTable,
     ledger: Ledger,
+    audit: AuditLog,
     /// The one network that payments use.
     network: Network,
+    /// How long another payee or a raised price waits.
+    payment_change_delay: Duration,
     tokens: InternalTokens,
     clock: Clock,
+    entropy: Entropy,
 }
 
 impl Operators {
-    /// 401 `invalid_internal_token` unless the caller is an operator.
-    async fn authenticate(&self, caller: OperatorCredentials) -> Result<()> {
+    /// The operator who calls, and from where; 401 `invalid_internal_token` for anybody else.
+    async fn authenticate(&self, caller: OperatorCredentials) -> Result<Operator> {
         caller.check(&self.tokens, self.clock.now()).await
     }
 }
@@ -42,6 +55,11 @@ impl Operators {
 /// The service that a path names. Unlike public routes, these accept no slug: an edit may change it.
 fn id_in_path(text: &str) -> Result<ServiceId> {
     Ok(ServiceId::parse(text).ok_or(ErrorKind::NotFound)?)
+}
+
+/// The operation that a path names, by its UUID: an edit may change its slug.
+fn operation_in_path(text: &str) -> Result<OperationUuid> {
+    Ok(OperationUuid::parse(text).ok_or(ErrorKind::NotFound)?)
 }
 
 purser_api::routes!(
@@ -52,7 +70,19 @@ purser_api::routes!(
     trust_status::trust_status,
     curated::curated,
     probe::probe,
+    pin::pin,
+    accept::accept_change,
     reconcile::reconcile,
+    audit_log::list,
+    freezes::list,
+    freezes::freeze_agent,
+    freezes::unfreeze_agent,
+    freezes::freeze_owner,
+    freezes::unfreeze_owner,
+    freezes::freeze_deployment,
+    freezes::unfreeze_deployment,
+    handover::offer,
+    handover::take_back,
 );
 
 /// The group's part of the OpenAPI document.
@@ -60,22 +90,36 @@ pub fn openapi() -> OpenApi {
     description()
 }
 
+const DELAY: &str = "PAYMENT_CHANGE_DELAY_SECONDS";
+const DEFAULT_DELAY_SECONDS: u32 = 86_400;
+
 /// The group, ready to serve.
 pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let Boot {
-        mut env, aws, clock, ..
+        mut env,
+        aws,
+        clock,
+        entropy,
+        ..
     } = boot;
     let api = ApiSettings::from_env(&mut env);
-    let names = ["CATALOG_TABLE", "LEDGER_TABLE", "INTERNAL_TOKEN_SECRET_ARN"].map(|name| env.text(name));
+    let names = ["CATALOG_TABLE", "LEDGER_TABLE", "AUDIT_TABLE", "OPERATORS_SECRET_ARN"].map(|name| env.text(name));
     let network = env.network();
-    let (api, [catalog, ledger, token_arn], network) = env.finish((api, names, network))?;
+    let delay = env.number(DELAY, DEFAULT_DELAY_SECONDS, 0..=2_592_000);
+    if delay == 0 && !network.is_testnet() {
+        env.wrong(DELAY, "must not be 0 where payments are of worth");
+    }
+    let (api, [catalog, ledger, audit, token_arn], network, delay) = env.finish((api, names, network, delay))?;
     let db = purser_store::client(&aws);
     let operators = Arc::new(Operators {
         catalog: CatalogTable::new(db.clone(), catalog),
-        ledger: Ledger::without_decisions(db, ledger),
+        ledger: Ledger::without_decisions(db.clone(), ledger),
+        audit: AuditLog::new(db, audit),
         network,
+        payment_change_delay: Duration::from_secs_u32(delay),
         tokens: InternalTokens::load(Secrets::new(&aws), token_arn, clock.now()).await?,
         clock,
+        entropy,
     });
     Ok(purser_api::with_middleware(routes().with_state(operators), api))
 }

@@ -34,15 +34,18 @@ pub(crate) async fn list(
     caller: OperatorCredentials,
     uri: Uri,
 ) -> Result<Json<InternalServiceList>, Failure> {
-    operators.authenticate(caller).await?;
+    let _operator = operators.authenticate(caller).await?;
     let mut query = Query::of(&uri);
     let changed = query.read("changed", |text| text.parse::<bool>().ok(), "must be true or false");
     query.finish()?;
 
     let services = operators.catalog.load_probed().await?;
+    // An edit that did not come to it is made up for here, if by no other edit.
+    operators.renew_object().await;
+    let now = operators.clock.now();
     let services: Vec<InternalServiceItem> = services
         .iter()
-        .map(|(service, record)| InternalServiceItem::of(service, record, operators.network))
+        .map(|(service, record)| InternalServiceItem::of(service, record, operators.network, now))
         .filter(|item| changed.is_none_or(|changed| item.has_changes() == changed))
         .collect();
     Ok(Json(InternalServiceList {

@@ -6,7 +6,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use purser_api::{Failure, OperatorCredentials};
-use purser_domain::ErrorKind;
+use purser_domain::{Act, AuditChanges, AuditKind, ErrorKind};
 use std::sync::Arc;
 
 purser_api::error_responses! {
@@ -32,10 +32,15 @@ pub(crate) async fn probe(
     caller: OperatorCredentials,
     Path(id): Path<String>,
 ) -> Result<Response, Failure> {
-    operators.authenticate(caller).await?;
+    let operator = operators.authenticate(caller).await?;
     let id = id_in_path(&id)?;
     let service = operators.catalog.service(id).await?.ok_or(ErrorKind::NotFound)?;
-    operators.catalog.request_probe(id, operators.clock.now()).await?;
+    let act = Act::of(AuditKind::ProbeRequested).about(id);
+    let entry = operators.entry(&operator, &act, AuditChanges::default())?;
+    operators
+        .catalog
+        .request_probe(id, operators.clock.now(), &entry)
+        .await?;
     let record = operators.catalog.probes(id).await?;
     Ok((StatusCode::ACCEPTED, operators.shown(&service, &record)).into_response())
 }

@@ -8,7 +8,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use purser_api::{Failure, OperatorCredentials};
-use purser_domain::{AgentId, ErrorKind, SettlementId};
+use purser_domain::{Act, AgentId, AuditChanges, AuditKind, ErrorKind, SettlementId};
 use purser_store::ReconcileRequest;
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub(crate) async fn reconcile(
     caller: OperatorCredentials,
     Path((agent, settlement)): Path<(String, String)>,
 ) -> Result<Response, Failure> {
-    operators.authenticate(caller).await?;
+    let operator = operators.authenticate(caller).await?;
     let ids = AgentId::parse(&agent).zip(SettlementId::parse(&settlement));
     let (agent, id) = ids.ok_or(ErrorKind::NotFound)?;
     let settlement = operators.ledger.settlement(agent, id).await?;
@@ -47,7 +47,9 @@ pub(crate) async fn reconcile(
         settlement: id,
         asked_at: operators.clock.now(),
     };
-    operators.ledger.request_reconcile(&mark).await?;
+    let act = Act::of(AuditKind::ReconcileRequested).on(agent).with(&id);
+    let entry = operators.entry(&operator, &act, AuditChanges::default())?;
+    operators.ledger.request_reconcile(&mark, &entry).await?;
     let marked = MarkedSettlement::of(&settlement, &mark);
     Ok((StatusCode::ACCEPTED, Json(marked)).into_response())
 }

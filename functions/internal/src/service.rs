@@ -31,7 +31,7 @@ pub(crate) async fn service(
     caller: OperatorCredentials,
     Path(id): Path<String>,
 ) -> Result<Response, Failure> {
-    operators.authenticate(caller).await?;
+    let _operator = operators.authenticate(caller).await?;
     let service = operators.catalog.service(id_in_path(&id)?).await?;
     Ok(operators.show(&service.ok_or(ErrorKind::NotFound)?).await?)
 }

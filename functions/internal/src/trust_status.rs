@@ -7,7 +7,7 @@ use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use purser_api::{Failure, IfMatch, Member as _, OperatorCredentials, VersionTag, json_body};
-use purser_domain::{Service, TrustStatus};
+use purser_domain::{AuditKind, Service, TrustStatus};
 use std::sync::Arc;
 
 purser_api::error_responses! {
@@ -43,7 +43,7 @@ pub(crate) async fn trust_status(
     if_match: IfMatch,
     body: Bytes,
 ) -> Result<Response, Failure> {
-    operators.authenticate(caller).await?;
+    let operator = operators.authenticate(caller).await?;
     let id = id_in_path(&id)?;
     let TrustStatusBody { trust_status } = TrustStatusBody::parse(&json_body(&body)?)?;
     let condition = Condition::Existing(if_match.precondition()?);
@@ -51,6 +51,8 @@ pub(crate) async fn trust_status(
         trust_status,
         ..stored.clone()
     });
-    let (Edited::Created(service) | Edited::Present(service)) = operators.edit(id, condition, change).await?;
+    let (Edited::Created(service) | Edited::Present(service)) = operators
+        .edit(&operator, AuditKind::TrustStatusSet, id, condition, change)
+        .await?;
     Ok(operators.show(&service).await?)
 }

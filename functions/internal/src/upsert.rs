@@ -1,11 +1,10 @@
 //! `PUT /internal/services/{serviceId}`: creates or replaces a catalog entry, with all its operations.
 //!
 //! Everything that readers see, aggregates included, comes from the one item that is written; the claim on the slug is
-//! written with it. Probe results are not part of the operator's body: they are stored next to the entry and kept, and
-//! so is the availability of operations that are called as before.
+//! written with it. Probe results are not part of the operator's body: they are stored next to the entry and kept.
 
 use crate::Operators;
-use crate::edit::{Condition, Edited};
+use crate::edit::{Change, Condition, Edited};
 use crate::entry::Entry;
 use crate::view::InternalService;
 use axum::body::Bytes;
@@ -13,7 +12,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use purser_api::{Failure, IfMatch, OperatorCredentials, VersionTag};
-use purser_domain::{Error, Problem, ServiceId};
+use purser_domain::{AuditKind, Error, Problem, ServiceId};
 use std::sync::Arc;
 
 purser_api::error_responses! {
@@ -48,13 +47,18 @@ pub(crate) async fn upsert(
     if_match: IfMatch,
     body: Bytes,
 ) -> Result<Response, Failure> {
-    operators.authenticate(caller).await?;
+    let operator = operators.authenticate(caller).await?;
     let id = ServiceId::parse(&id).ok_or_else(|| Error::invalid(vec![Problem::at("/serviceId", "must be a UUID")]))?;
     let entry = Entry::parse_whole(&purser_api::json_body(&body)?)?;
     let condition = Condition::of_upsert(if_match.precondition())?;
-    let change = |stored: Option<&_>| Ok(entry.clone().into_service(id, stored));
-    Ok(match operators.edit(id, condition, change).await? {
-        Edited::Created(service) => (StatusCode::CREATED, operators.show(&service).await?).into_response(),
-        Edited::Present(service) => operators.show(&service).await?,
-    })
+    let change = |stored: Option<&_>| Ok(Change::Write(Box::new(entry.clone().into_service(id, stored))));
+    Ok(
+        match operators
+            .edit(&operator, AuditKind::CatalogEdited, id, condition, change)
+            .await?
+        {
+            Edited::Created(service) => (StatusCode::CREATED, operators.show(&service).await?).into_response(),
+            Edited::Present(service) => operators.show(&service).await?,
+        },
+    )
 }

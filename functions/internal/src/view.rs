@@ -1,8 +1,8 @@
 //! The wire shapes of this group's answers.
 
 use purser_domain::{
-    Aggregates, Amount, Answer, Availability, CatalogPayment, Network, Operation, Probe, ProbeRecord, Quote, Service,
-    Settlement, Unpayable, Url,
+    Aggregates, Amount, Answer, CatalogPayment, Network, NextPricing, Operation, Probe, ProbeRecord, Quote, Service,
+    Settlement, Timestamp, Unpayable, Url,
 };
 use purser_store::ReconcileRequest;
 use serde::Serialize;
@@ -39,7 +39,7 @@ impl MarkedSettlement {
 pub(crate) struct InternalService {
     #[schema(value_type = uuid::Uuid)]
     id: String,
-    /// Counts the edits, those by probes included; also the `ETag`.
+    /// Counts the edits; also the `ETag`.
     version: u64,
     slug: String,
     name: String,
@@ -83,7 +83,7 @@ pub(crate) struct InternalOperation {
     #[schema(value_type = uuid::Uuid)]
     id: String,
     operation_id: String,
-    /// As in the public catalog: what the latest probe saw.
+    /// What the latest probe saw, as in the public catalog.
     availability: &'static str,
     label: String,
     method: String,
@@ -104,6 +104,10 @@ pub(crate) struct InternalOperation {
     /// What is pinned: authorize pays this payee and no other.
     #[schema(required)]
     payment: Option<InternalPayment>,
+    /// What takes the place of `price_model`, `max_price_units` and `payment`; null while no change waits. To take it back,
+    /// write the entry as it is now; to have it at once, another operator accepts it.
+    #[schema(required)]
+    next: Option<NextView>,
     /// Why no call of it can be paid: `operation_has_no_payment`, `operation_is_paid_on_another_network` or
     /// `operation_has_no_maximum_price`; null where calls can be.
     #[schema(value_type = Option<String>, required)]
@@ -111,7 +115,7 @@ pub(crate) struct InternalOperation {
     /// The latest probe at this method and endpoint; null before the first.
     #[schema(required)]
     probe: Option<ProbeView>,
-    /// What the provider wants instead of `payment`; null while they agree. To accept it, write the entry with it.
+    /// What the provider wants instead of `payment`; null while they agree. To accept it, pin it.
     #[schema(required)]
     change: Option<AnswerView>,
 }
@@ -128,6 +132,21 @@ pub(crate) struct InternalPayment {
     amount_units: u64,
     /// The provider's wallet.
     pay_to: String,
+}
+
+/// How an operation will be paid.
+#[derive(Serialize, ToSchema)]
+#[schema(as = InternalNextPayment)]
+pub(crate) struct NextView {
+    /// The first instant at which a call pays so.
+    #[schema(format = DateTime)]
+    from: String,
+    /// The operator who asked for it.
+    by: String,
+    price_model: String,
+    #[schema(required)]
+    max_price_units: Option<u64>,
+    payment: InternalPayment,
 }
 
 /// What a probe saw.
@@ -222,7 +241,9 @@ pub(crate) struct InternalServiceList {
 }
 
 impl InternalService {
-    pub(crate) fn of(service: &Service, record: &ProbeRecord, network: Network) -> Self {
+    /// A service at this time.
+    pub(crate) fn of(service: &Service, record: &ProbeRecord, network: Network, now: Timestamp) -> Self {
+        let service = &record.shown(service).at(now);
         Self {
             id: service.id.to_string(),
             version: service.version,
@@ -235,23 +256,28 @@ impl InternalService {
             source: service.source.clone(),
             trust_status: service.trust_status.name(),
             curated: service.curated,
-            counts: service.aggregates().into(),
+            counts: service.aggregates(now).into(),
             probe_requested_at: record.requested_at.map(|at| at.to_string()),
             changed: service
                 .operations
                 .iter()
-                .any(|operation| record.change(operation).is_some()),
+                .any(|operation| record.change(operation, now).is_some()),
             operations: service
                 .operations
                 .iter()
-                .map(|operation| InternalOperation::of(operation, service, record, network))
+                .map(|operation| InternalOperation::of(operation, service, record, (network, now)))
                 .collect(),
         }
     }
 }
 
 impl InternalOperation {
-    fn of(operation: &Operation, service: &Service, record: &ProbeRecord, network: Network) -> Self {
+    fn of(
+        operation: &Operation,
+        service: &Service,
+        record: &ProbeRecord,
+        (network, now): (Network, Timestamp),
+    ) -> Self {
         Self {
             id: operation.id.to_string(),
             operation_id: operation.slug.to_string(),
@@ -267,22 +293,25 @@ impl InternalOperation {
             params: operation.params.clone(),
             fetches_target: operation.fetches_target(service.category),
             payment: operation.payment.as_ref().map(InternalPayment::from),
-            unpayable_reason: operation.payable(network).err().map(Unpayable::name),
+            next: operation.next.as_ref().map(NextView::from),
+            unpayable_reason: operation.payable(network, now).err().map(Unpayable::name),
             probe: record.of(operation).map(ProbeView::from),
-            change: record.change(operation).map(AnswerView::from),
+            change: record.change(operation, now).map(AnswerView::from),
         }
     }
 }
 
 impl InternalServiceItem {
-    pub(crate) fn of(service: &Service, record: &ProbeRecord, network: Network) -> Self {
+    /// A service at this time.
+    pub(crate) fn of(service: &Service, record: &ProbeRecord, network: Network, now: Timestamp) -> Self {
+        let service = &record.shown(service).at(now);
         let operations = &service.operations;
         let probed: Option<Vec<_>> = operations
             .iter()
             .map(|operation| record.of(operation).map(|probe| probe.at))
             .collect();
         let changes = operations.iter().filter_map(|operation| {
-            let answer = record.change(operation)?;
+            let answer = record.change(operation, now)?;
             Some(ChangeView {
                 id: operation.id.to_string(),
                 operation_id: operation.slug.to_string(),
@@ -300,10 +329,10 @@ impl InternalServiceItem {
             source: service.source.clone(),
             trust_status: service.trust_status.name(),
             curated: service.curated,
-            counts: service.aggregates().into(),
+            counts: service.aggregates(now).into(),
             unpayable: operations
                 .iter()
-                .filter_map(|operation| unpayable(operation, network))
+                .filter_map(|operation| unpayable(operation, network, now))
                 .collect(),
             probe_requested_at: record.requested_at.map(|at| at.to_string()),
             probed_at: probed
@@ -341,16 +370,23 @@ impl From<&CatalogPayment> for InternalPayment {
     }
 }
 
+impl From<&NextPricing> for NextView {
+    fn from(next: &NextPricing) -> Self {
+        Self {
+            from: next.from.to_string(),
+            by: next.by.to_string(),
+            price_model: next.price_model.clone(),
+            max_price_units: next.max_price.map(Amount::units),
+            payment: InternalPayment::from(&next.payment),
+        }
+    }
+}
+
 impl From<&Probe> for ProbeView {
     fn from(probe: &Probe) -> Self {
-        let availability = match &probe.seen {
-            Ok(Quote::Paid(_)) => Availability::PaidX402,
-            Ok(Quote::Free) => Availability::FreeVerified,
-            Err(_) => Availability::Unverified,
-        };
         Self {
             at: probe.at.to_string(),
-            availability: availability.name(),
+            availability: probe.availability().name(),
             reason: probe.seen.as_ref().err().map(ToString::to_string),
             last_answer: probe.answer.as_ref().map(AnswerView::from),
         }
@@ -366,8 +402,8 @@ impl From<&Answer> for AnswerView {
     }
 }
 
-fn unpayable(operation: &Operation, network: Network) -> Option<UnpayableView> {
-    let reason = operation.payable(network).err()?;
+fn unpayable(operation: &Operation, network: Network, now: Timestamp) -> Option<UnpayableView> {
+    let reason = operation.payable(network, now).err()?;
     Some(UnpayableView {
         id: operation.id.to_string(),
         operation_id: operation.slug.to_string(),

@@ -4,8 +4,10 @@
 
 use crate::Payments;
 use purser_api::AgentCredentials;
-use purser_domain::{CatalogMatch, ErrorKind, Intent, PresentedKey, Result, ServiceId, SettlementId, TxHash};
-use purser_store::{Authenticated, DecisionInputs, DecisionKeys, Edition, Presented};
+use purser_domain::{
+    CatalogMatch, ErrorKind, Intent, Permission, PresentedKey, Purchase, Result, ServiceId, Settlement, SettlementId,
+};
+use purser_store::{Authenticated, DecisionInputs, DecisionKeys, Edition};
 use std::sync::Arc;
 
 /// The catalog's service for an intent.
@@ -15,16 +17,17 @@ pub(crate) fn service_of(intent: &Intent, edition: &Edition) -> Option<ServiceId
 }
 
 impl Payments {
-    /// The agent behind a call, and the decision inputs read for it.
+    /// The agent behind a call that needs this permission, and the decision inputs read for it.
     pub(crate) async fn authenticate(
         &self,
-        AgentCredentials { key, scope }: AgentCredentials,
+        caller: AgentCredentials,
+        needs: Permission,
         ask: &DecisionKeys,
     ) -> Result<Authenticated<DecisionInputs>> {
-        let now = self.clock.now();
+        let (now, key_use) = (self.clock.now(), caller.key_use(needs));
         let read = async |key: &PresentedKey| self.ledger.decision_inputs_for(key, now, ask).await;
         self.authenticator
-            .authenticate(scope, key, || self.clock.now(), read)
+            .authenticate(caller.scope, caller.key, key_use, || self.clock.now(), read)
             .await
     }
 
@@ -40,11 +43,15 @@ impl Payments {
         let service_in = |edition: &Edition| service_of(intent?, edition);
         let guess = self.catalog.latest();
         let guess = guess.as_deref().and_then(service_in);
-        let ask = DecisionKeys { service: guess, ..ask };
+        let ask = DecisionKeys {
+            service: guess,
+            freezes: intent.is_some(),
+            ..ask
+        };
         // Boxed, since joining copies a finished future, and those of the SDK take kilobytes.
         let (edition, caller) = tokio::join!(
             Box::pin(self.catalog.current(self.clock.now())),
-            Box::pin(self.authenticate(caller, &ask))
+            Box::pin(self.authenticate(caller, Permission::Pay, &ask))
         );
         let (edition, mut caller) = (edition?, caller?);
         let service = service_in(&edition);
@@ -55,30 +62,41 @@ impl Payments {
         Ok((edition, caller))
     }
 
-    /// Reads again for an authenticated caller, and checks the key against the agent's current record.
+    /// Reads again for a decision of an authenticated caller, and checks the key against the agent's current record.
     pub(crate) async fn read_again(
         &self,
         caller: &mut Authenticated<DecisionInputs>,
         ask: &DecisionKeys,
     ) -> Result<()> {
-        let (agent, read) = self.ledger.decision_inputs(caller.agent.id, ask).await?;
+        let ask = DecisionKeys { freezes: true, ..*ask };
+        let (agent, read) = self.ledger.decision_inputs(caller.agent.id, &ask).await?;
         let agent = agent.filter(|agent| agent.takes(caller.key, self.clock.now()));
         caller.agent = agent.ok_or(ErrorKind::InvalidAgentKey)?;
         caller.read = read;
         Ok(())
     }
 
-    /// One of the caller's settlements, `None` both for an unknown id and for another agent's; and the settlement that
-    /// the transaction in `proof` has confirmed, if any.
+    /// One of the caller's settlements, `None` both for an unknown id and for another agent's; for a call that needs
+    /// this permission, if any.
     pub(crate) async fn authenticate_for_settlement(
         &self,
-        AgentCredentials { key, scope }: AgentCredentials,
+        caller: AgentCredentials,
+        needs: Option<Permission>,
         id: Option<SettlementId>,
-        proof: Option<TxHash>,
-    ) -> Result<Presented> {
-        let proof = proof.map(|hash| (self.network, hash));
-        let read = async |key: &PresentedKey| self.ledger.presented(key.agent, id, proof).await;
-        let caller = self.authenticator.authenticate(scope, key, || self.clock.now(), read);
-        Ok(caller.await?.read)
+    ) -> Result<Authenticated<Option<Settlement>>> {
+        let key_use = caller.key_use(needs);
+        let read = async |key: &PresentedKey| self.ledger.presented(key.agent, id).await;
+        self.authenticator
+            .authenticate(caller.scope, caller.key, key_use, || self.clock.now(), read)
+            .await
     }
+}
+
+/// The settlement that was asked for and what it bought, if there is one and the caller's key is for its service. A
+/// payout is its owner's and not the agent's: it is not found.
+pub(crate) fn allowed(caller: &Authenticated<Option<Settlement>>) -> Result<(&Settlement, &Purchase)> {
+    let settlement = caller.read.as_ref().ok_or(ErrorKind::NotFound)?;
+    let purchase = settlement.terms.purchase().ok_or(ErrorKind::NotFound)?;
+    caller.scope()?.check_service(purchase.service)?;
+    Ok((settlement, purchase))
 }

@@ -1,7 +1,7 @@
 //! `POST /x402/authorize`: evaluates a payment, reserves the spend, and signs exactly the evaluated payment.
 //!
 //! What is always true: an answer with a payment has its settlement stored and its amount counted; the same key with
-//! the same request returns the same settlement and the same signed bytes, even if answers were lost; a refusal writes
+//! the same request returns the same settlement, signed for the same nonce, even if answers were lost; a refusal writes
 //! only its decision row. Errors, in the order in which they are found: `docs/errors.md`.
 //!
 //! From top to bottom: the body is parsed, the caller authenticated while the decision inputs are read; then the
@@ -13,6 +13,7 @@
 //! (`idempotency.rs`), and how a refusal is recorded (`refuse.rs`).
 
 use crate::Payments;
+use crate::attest::custody_failed;
 use crate::authenticate::service_of;
 use crate::early_balance::EarlyBalance;
 use crate::idempotency::PriorOutcome;
@@ -22,10 +23,11 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use purser_api::{AgentCredentials, AuthorizeRequest, Failure};
-use purser_chain::WalletSigner;
+use purser_chain::Signer;
 use purser_domain::{
-    Agent, Catalog, CatalogMatch, Decision, Duration, Error, Eviction, Facts, Grant, Offer, PaymentHeader,
-    PaymentTerms, Result, SettlementId, Terms, Timestamp, TransactionId, TransferAuthorization,
+    Agent, Catalog, CatalogMatch, Decision, Duration, Error, Eviction, Facts, Grant, KeyId, NoncePrefix, Offer,
+    PaymentHeader, PaymentTerms, Purchase, Purpose, Result, SettlementId, Terms, Timestamp, TransactionId,
+    TransferAuthorization,
 };
 use purser_store::{Authenticated, Backoff, DecisionInputs, DecisionKeys, Reserved};
 use serde_json::Value;
@@ -65,9 +67,9 @@ pub(crate) async fn authorize(
     // The key is checked before the body: for a malformed body only what checks the key is read.
     let parsed = request.as_ref().ok().map(|(request, _)| request);
     let ask = parsed.map_or_else(DecisionKeys::default, |request| DecisionKeys {
-        service: None,
         key: Some(request.idempotency_key),
         approval: request.approval,
+        ..DecisionKeys::default()
     });
     let mut balance = parsed.and_then(|_| EarlyBalance::of_caller(&payments, &caller));
     let intent = parsed.map(|request| &request.intent);
@@ -79,6 +81,7 @@ pub(crate) async fn authorize(
         request: &request,
         requirement: body.get("payment_requirement").unwrap_or(&Value::Null),
         started,
+        key: caller.key,
     };
     let service = service_of(&request.intent, &edition);
     let mut eviction = Eviction::Eager;
@@ -115,6 +118,16 @@ pub(crate) struct Authorizing<'a> {
     /// The provider's requirement as sent; a replay rebuilds the stored payment's offer from it.
     pub(crate) requirement: &'a Value,
     pub(crate) started: Timestamp,
+    /// The caller's key: it stands in whatever is decided.
+    pub(crate) key: KeyId,
+}
+
+impl Payments {
+    /// What signs for the agent's wallet. A key that does not lead to the stored address must not sign anything.
+    pub(crate) fn signer(&self, agent: &Agent) -> Result<Signer<'_>> {
+        let signer = self.custody.signer(&agent.wallet);
+        signer.map_err(|error| custody_failed("looking for a wallet's key", error))
+    }
 }
 
 impl Authorizing<'_> {
@@ -128,22 +141,33 @@ impl Authorizing<'_> {
         mut balance: Option<EarlyBalance>,
         backoff: &mut Backoff,
     ) -> Result<Attempt, Failure> {
-        let (agent, intent) = (&caller.agent, &self.request.intent);
-        let approval = match self.before(agent, &caller.read).await? {
+        let (agent, intent, scope) = (&caller.agent, &self.request.intent, caller.scope()?);
+        let approval = match self.before(agent, scope, &caller.read).await? {
             PriorOutcome::Answered(answer) => return Ok(Attempt::Done(*answer)),
             PriorOutcome::Open(approval) => approval,
+            PriorOutcome::Raced => return Ok(Attempt::Retry),
         };
         let matched = CatalogMatch::of(intent, catalog)?;
+        scope.check_service(matched.service.id)?;
+        let frozen = caller.read.frozen_by_operators(agent)?;
         let service_state = caller.read.service_state_mut()?;
+        let unwritten = service_state.is_unwritten;
         let denial = loop {
             let facts = Facts {
                 approval,
                 eviction,
-                ..self.payments.facts(agent, intent, matched, service_state)
+                ..self.payments.facts(agent, intent, matched, service_state, frozen)
             };
             match self.payments.decide(facts, balance.take()).await {
                 Decision::NeedsTarget => return Err(Error::field_required("target_url").into()),
-                Decision::Allow(grant) => return Ok(self.reserve(agent, &grant, backoff).await?),
+                Decision::Allow(grant) => {
+                    // The first payment writes the policy that held without a row; an edit may have come before.
+                    if unwritten && !self.payments.ledger.write_default(agent, matched.service.id).await? {
+                        backoff.wait().await?;
+                        return Ok(Attempt::Retry);
+                    }
+                    return Ok(self.reserve(agent, &grant, backoff).await?);
+                }
                 Decision::Refuse(denial) => match window_to_read_on(&denial, service_state) {
                     // It is refused in any case; more entries are needed to say when the call fits.
                     Some(window) => self.payments.ledger.read_further(window).await?,
@@ -151,21 +175,23 @@ impl Authorizing<'_> {
                 },
             }
         };
+        // Boxed, since a future is as large as the largest that it waits for, and is moved several times before it runs.
         if denial.escalates() {
-            self.escalate(agent, matched, denial).await
+            Box::pin(self.escalate(agent, matched, denial)).await
         } else {
-            self.refuse(agent, matched, denial, service_state, backoff).await
+            Box::pin(self.refuse(agent, matched, denial, service_state, backoff)).await
         }
     }
 
-    /// Reserves and signs. The wallet is derived first, so that a wrong seed leaves no hold.
+    /// Reserves and signs. The wallet's key is looked at first, so that a wrong one leaves no hold.
     async fn reserve(&self, agent: &Agent, grant: &Grant<'_>, backoff: &mut Backoff) -> Result<Attempt> {
         let Self { payments, request, .. } = self;
-        let wallet = self.wallet(agent)?;
+        payments.hold_limit.check(agent.id, self.started)?;
+        let wallet = payments.signer(agent)?;
         let terms = self.terms(agent, grant)?;
         let fingerprint = &request.intent.fingerprint;
         match payments.ledger.reserve(grant, &terms, fingerprint, backoff).await? {
-            Reserved::Done => {}
+            Reserved::Done => payments.hold_limit.count(agent.id, self.started),
             // Whatever won the race is read and answered in the next attempt.
             Reserved::IdempotencyRecord(_) | Reserved::ApprovalUsed { .. } | Reserved::Raced => {
                 return Ok(Attempt::Retry);
@@ -173,7 +199,7 @@ impl Authorizing<'_> {
         }
         let terms = PaymentTerms::of(&terms);
         let offer = &request.intent.offer;
-        let payment = self.payment(&wallet, &terms, offer)?;
+        let payment = self.payment(&wallet, &terms, offer).await?;
         tracing::info!(
             result = "allow",
             rule = "none",
@@ -188,23 +214,6 @@ impl Authorizing<'_> {
         Ok(Attempt::Done(answer.into_response()))
     }
 
-    /// The agent's wallet. A seed that does not derive the stored address must not sign anything.
-    pub(crate) fn wallet(&self, agent: &Agent) -> Result<Arc<WalletSigner>> {
-        let wallet = self
-            .payments
-            .seed
-            .wallet(agent.wallet.index)
-            .map_err(|error| Error::internal("deriving a wallet", error))?;
-        if wallet.address() == agent.wallet.address {
-            Ok(wallet)
-        } else {
-            Err(Error::internal(
-                "deriving a wallet",
-                "the seed does not lead to the agent's address",
-            ))
-        }
-    }
-
     /// The terms of a grant: what is stored, and all that is signed.
     fn terms(&self, agent: &Agent, grant: &Grant<'_>) -> Result<Terms> {
         let Self { payments, request, .. } = self;
@@ -213,37 +222,52 @@ impl Authorizing<'_> {
         let random: [u8; 16] = payments.entropy.bytes()?;
         let [settlement, transaction] =
             [random.first_chunk::<8>(), random.last_chunk::<8>()].map(|half| half.copied().unwrap_or_default());
+        let id = SettlementId::at(grant.at(), settlement);
         let valid_before = Timestamp::from_secs(grant.at().secs())
             .unwrap_or(grant.at())
             .after(window);
         Ok(Terms {
-            id: SettlementId::at(grant.at(), settlement),
+            id,
             transaction: TransactionId::at(grant.at(), transaction),
             agent: agent.id,
             wallet: agent.wallet.address,
-            service: grant.service(),
-            operation: grant.operation().clone(),
             network: payments.network,
             amount: grant.amount(),
             pay_to: offer.pay_to(),
             authorized_at: grant.at(),
             valid_before,
-            x402_version: offer.version(),
-            offer_index: offer.index(),
-            policy_version: grant.policy_version(),
-            budgets: grant.charges().filter_map(|charge| charge.scope.budget()).collect(),
             idempotency_key: request.idempotency_key,
-            approval: grant.approval(),
-            checks: grant.checks().to_vec(),
+            nonce_prefix: NoncePrefix::of(payments.nonce_key.nonce(id)),
+            purpose: Purpose::Purchase(Purchase {
+                key: self.key,
+                service: grant.service(),
+                operation: grant.operation().clone(),
+                x402_version: offer.version(),
+                offer_index: offer.index(),
+                policy_version: grant.policy_version(),
+                budgets: grant.charges().filter_map(|charge| charge.scope.budget()).collect(),
+                approval: grant.approval(),
+                checks: grant.checks().to_vec(),
+            }),
         })
     }
 
-    /// The signed payment of a settlement: the same bytes each time.
-    pub(crate) fn payment(&self, wallet: &WalletSigner, terms: &PaymentTerms, offer: &Offer) -> Result<PaymentHeader> {
-        let authorization = TransferAuthorization::of(terms, self.payments.nonce_key.nonce(terms.settlement));
-        let signature = wallet
-            .sign(terms.network, &authorization)
-            .map_err(|error| Error::internal("signing a payment", error))?;
+    /// The signed payment of a settlement: the same nonce each time and, by the seed, the same bytes. With another nonce
+    /// key than the first time nothing is signed, since that would be a second payment.
+    pub(crate) async fn payment(
+        &self,
+        signer: &Signer<'_>,
+        terms: &PaymentTerms,
+        offer: &Offer,
+    ) -> Result<PaymentHeader> {
+        let nonce = self
+            .payments
+            .nonce_key
+            .nonce_again(terms.settlement, terms.nonce_prefix);
+        let nonce = nonce.map_err(|error| Error::internal("signing a payment", error))?;
+        let authorization = TransferAuthorization::of(terms, nonce);
+        let signature = signer.sign(terms.network, &authorization).await;
+        let signature = signature.map_err(|error| custody_failed("signing a payment", error))?;
         Ok(PaymentHeader::new(offer, terms.network, &authorization, signature))
     }
 

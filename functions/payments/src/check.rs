@@ -12,13 +12,15 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
 use purser_api::{AgentCredentials, CheckRequest, CheckView, Failure, SpendView};
-use purser_domain::{Agent, Amount, Block, CatalogMatch, Decision, Denial, Error, ErrorKind, Intent, Reason, Result};
+use purser_domain::{
+    Agent, Amount, Block, CatalogMatch, Decision, Denial, Error, ErrorKind, Freeze, Intent, Reason, Result,
+};
 use purser_store::{DecisionKeys, ReplayKey, ServiceState};
 use std::sync::Arc;
 
 purser_api::error_responses! {
     /// What this endpoint may be refused with.
-    pub(crate) CheckErrors: 400, 401, 404, 409, 413, 429, 500;
+    pub(crate) CheckErrors: 400, 401, 403, 404, 409, 413, 429, 500;
 }
 
 /// Judge one payment without effect.
@@ -47,8 +49,19 @@ pub(crate) async fn check(
         .await?;
     let (request, agent) = (request?, &caller.agent);
     let matched = CatalogMatch::of(&request.intent, &edition.catalog)?;
+    caller.scope()?.check_service(matched.service.id)?;
+    let frozen = caller.read.frozen_by_operators(agent)?;
     let service_state = caller.read.service_state_mut()?;
-    let answer = preflight_reason_of(&payments, agent, &request.intent, matched, service_state, balance).await?;
+    let answer = preflight_reason_of(
+        &payments,
+        agent,
+        frozen,
+        &request.intent,
+        matched,
+        service_state,
+        balance,
+    );
+    let answer = answer.await?;
 
     let CheckRequest { intent, replay_key } = &request;
     let key = payments
@@ -64,6 +77,7 @@ pub(crate) async fn check(
 async fn preflight_reason_of(
     payments: &Payments,
     agent: &Agent,
+    frozen_by_operators: Option<Freeze>,
     intent: &Intent,
     matched: CatalogMatch<'_>,
     service_state: &mut ServiceState,
@@ -72,7 +86,10 @@ async fn preflight_reason_of(
     loop {
         let at = payments.recorded_time(service_state);
         payments.ledger.read_live(service_state, at).await?;
-        let facts = payments.facts(agent, intent, matched, service_state);
+        if let Some(window) = service_state.too_long(at) {
+            return Err(payments.too_long(window).await);
+        }
+        let facts = payments.facts(agent, intent, matched, service_state, frozen_by_operators);
         let (result, reason, checks, at) = match payments.decide(facts, balance.take()).await {
             Decision::NeedsTarget => return Err(Error::field_required("target_url")),
             Decision::Allow(grant) => {
@@ -87,7 +104,7 @@ async fn preflight_reason_of(
             }
         };
         // Entries may have expired since they were read.
-        if !service_state.windows().any(|window| window.hides_expired(at)) {
+        if service_state.too_long(at).is_none() {
             let policy = service_state.enabled.as_ref().map(|enabled| &enabled.policy);
             let max_per_day = policy.map_or(Amount::ZERO, |policy| policy.max_per_day);
             let spend = SpendView::at(at, agent, max_per_day, &service_state.day, &service_state.budgets);

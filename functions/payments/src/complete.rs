@@ -2,22 +2,26 @@
 //!
 //! What is always true: a settlement is confirmed only after its exact transfer, carrying its own nonce, was found in a
 //! final block; a transaction confirms one settlement. A provider's claim says where to search, and is never proof. A
-//! payment that is not there yet is no failure: the answer says to retry.
+//! payment that is not there yet is no failure: the answer says at once when to retry, and nothing is waited for.
 
 use crate::Payments;
+use crate::authenticate::allowed;
 use crate::view::{CompleteBody, Completed};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use purser_api::{AgentCredentials, CompleteRequest, Failure};
-use purser_chain::{ChainError, Evidence, Pending};
-use purser_domain::{Error, ErrorKind, Expected, Result, Settlement, SettlementId, SettlementState, Transfer, TxHash};
-use purser_store::{Confirmed, Presented};
+use purser_chain::{Evidence, Pending};
+use purser_domain::{
+    Error, ErrorKind, Expected, FailedProofs, Mismatch, Permission, Result, Settlement, SettlementId, SettlementState,
+    Transfer, TxHash,
+};
+use purser_store::{Claim, Confirmed};
 use std::sync::Arc;
 
 purser_api::error_responses! {
     /// What this endpoint may be refused with.
-    pub(crate) CompleteErrors: 400, 401, 404, 409, 413, 422, 429, 500, 503;
+    pub(crate) CompleteErrors: 400, 401, 403, 404, 409, 413, 422, 429, 500, 503;
 }
 
 /// Prove a payment on chain and finalize its receipt.
@@ -40,44 +44,35 @@ pub(crate) async fn complete(
     body: Bytes,
 ) -> Result<Json<Completed>, Failure> {
     let request = purser_api::json_body(&body).and_then(|body| CompleteRequest::parse(&body, payments.provider_proof));
-    let proof = request.as_ref().ok().map(|request| request.tx_hash);
-    let Presented { settlement, claimed_by } = payments
-        .authenticate_for_settlement(caller, SettlementId::parse(&settlement), proof)
+    let caller = payments
+        .authenticate_for_settlement(caller, Some(Permission::Pay), SettlementId::parse(&settlement))
         .await?;
     let CompleteRequest { tx_hash } = request?;
-    let settlement = settlement.ok_or(ErrorKind::NotFound)?;
-
-    let log = |outcome, failure| log(&settlement, tx_hash, outcome, failure);
-    let already_used = || {
-        log("transaction_used", Some("transaction_used"));
-        Err(ErrorKind::SettlementTransactionAlreadyUsed.into())
-    };
-    if matches!(&settlement.state, SettlementState::Confirmed { tx_hash: known, .. } if *known == tx_hash) {
-        log("already", None);
-        return Ok(Json(Completed::from(&settlement)));
+    let (settlement, purchase) = allowed(&caller)?;
+    if settlement.tx_hash() == Some(tx_hash) {
+        log(settlement, tx_hash, "already", None);
+        return Ok(Json(Completed::of(settlement, purchase)));
     }
-    if claimed_by.is_some_and(|other| other != settlement.id()) {
-        return already_used();
-    }
-    let transfer = verify(&payments, &settlement, tx_hash).await?;
+    let transfer = verify(&payments, settlement, tx_hash).await?;
+    let now = payments.clock.now();
     match payments
         .ledger
-        .confirm(&settlement, &transfer, payments.clock.now())
+        .confirm(settlement, &transfer, Claim::Transaction, now)
         .await?
     {
-        Confirmed::Done(settlement) => {
-            log("confirmed", None);
-            Ok(Json(Completed::from(&settlement)))
+        Confirmed::Done(confirmed) => {
+            log(settlement, tx_hash, "confirmed", None);
+            Ok(Json(Completed::of(&confirmed, purchase)))
         }
-        Confirmed::Already(settlement) => {
-            log("already", None);
-            Ok(Json(Completed::from(&settlement)))
+        Confirmed::Already(confirmed) => {
+            log(settlement, tx_hash, "already", None);
+            Ok(Json(Completed::of(&confirmed, purchase)))
         }
-        Confirmed::TransactionUsed { .. } => already_used(),
+        Confirmed::TransactionUsed { .. } => Err(already_used(settlement, tx_hash).into()),
     }
 }
 
-/// One line for each proof that was checked. A failure is one that waiting does not fix.
+/// One line for each proof that was checked. A failure is what asking again may not change, or a node that can't be asked.
 fn log(settlement: &Settlement, tx_hash: TxHash, outcome: &'static str, failure: Option<&'static str>) {
     tracing::info!(
         outcome,
@@ -89,50 +84,65 @@ fn log(settlement: &Settlement, tx_hash: TxHash, outcome: &'static str, failure:
     );
 }
 
-/// Searches the transaction for the settlement's own transfer, and waits briefly for it to become final. A transaction
-/// that the node does not know is only wrong once no block can include it any more.
+/// Searches the transaction for the settlement's own transfer, in a final block.
 async fn verify(payments: &Payments, settlement: &Settlement, tx_hash: TxHash) -> Result<Transfer> {
-    let expected = Expected::of(&settlement.terms, payments.nonce_key.nonce(settlement.id()));
-    let never = |reason| {
-        log(settlement, tx_hash, "mismatch", Some(reason));
-        Err(ErrorKind::SettlementNotVerified { reason }.into())
-    };
-    let seen = payments
+    let (id, terms) = (settlement.id(), &settlement.terms);
+    let nonce = payments.nonce_key.nonce_again(id, terms.nonce_prefix);
+    let nonce = nonce.map_err(|error| Error::internal("deriving a nonce", error))?;
+    if !settlement.failed_proofs.allow(tx_hash) {
+        return Err(never(settlement, tx_hash, FailedProofs::TOO_MANY));
+    }
+    let evidence = payments
         .chain
-        .await_transfer(&expected, tx_hash, payments.backoff)
+        .verify_transfer(&Expected::of(terms, nonce), tx_hash)
         .await;
-    let too_late = match seen {
-        Ok(Evidence::Pending(Pending::NotMined)) => is_too_late(payments, settlement, tx_hash).await,
-        _ => Ok(false),
-    };
-    match (seen, too_late) {
-        (Ok(Evidence::Final(transfer)), _) => Ok(transfer),
-        (Ok(Evidence::Mismatch(mismatch)), _) => never(mismatch.reason()),
-        (Ok(Evidence::Pending(_)), Ok(true)) => never("transaction_unknown"),
-        (Ok(Evidence::Pending(pending)), Ok(false)) => {
-            let reason = pending.reason();
-            log(settlement, tx_hash, "not_yet", None);
-            Err(ErrorKind::SettlementNotYetVerified { reason }.into())
+    match evidence {
+        Ok(Evidence::Final(transfer)) => Ok(transfer),
+        Ok(Evidence::Mismatch { block, mismatch }) => {
+            not_the_payment(payments, settlement, tx_hash, block.number, mismatch).await
         }
-        (Err(error), _) | (_, Err(error)) => {
+        Ok(Evidence::Pending(pending)) => {
+            if pending == Pending::NotMined {
+                payments.ledger.note_failed_proof(settlement, tx_hash).await?;
+                // By the chain it can't be paid any more, so no block will hold this transaction as its payment.
+                if settlement.state == SettlementState::Expired {
+                    return Err(never(settlement, tx_hash, "transaction_unknown"));
+                }
+            }
+            log(settlement, tx_hash, "not_yet", None);
+            let (reason, blocks) = (pending.reason(), pending.blocks_to_wait());
+            let retry_after = blocks.saturating_mul(payments.network.block_seconds());
+            Err(ErrorKind::SettlementNotYetVerified { reason, retry_after }.into())
+        }
+        Err(error) => {
             const REASON: &str = "chain_unavailable";
             log(settlement, tx_hash, "not_yet", Some(REASON));
-            Err(Error::not_yet_verified(REASON, error))
+            Err(Error::not_yet_verified(REASON, payments.network.block_seconds(), error))
         }
     }
 }
 
-/// Whether the chain has shown that a transaction unknown to the node can't pay the settlement any more: earlier, if
-/// the settlement is expired; or now. Our clock only says when it is worth asking.
-async fn is_too_late(payments: &Payments, settlement: &Settlement, tx_hash: TxHash) -> Result<bool, ChainError> {
-    let valid_before = settlement.terms.valid_before;
-    match settlement.state {
-        SettlementState::Expired => Ok(true),
-        SettlementState::Authorized | SettlementState::Confirmed { .. } if payments.clock.now() < valid_before => {
-            Ok(false)
-        }
-        SettlementState::Authorized | SettlementState::Confirmed { .. } => {
-            payments.chain.is_too_late_for(tx_hash, valid_before).await
-        }
+/// The answer to a transaction that is not the payment: that it has finalized another settlement, or why it is not.
+async fn not_the_payment(
+    payments: &Payments,
+    settlement: &Settlement,
+    tx_hash: TxHash,
+    block: u64,
+    mismatch: Mismatch,
+) -> Result<Transfer> {
+    payments.ledger.note_failed_proof(settlement, tx_hash).await?;
+    match payments.ledger.confirmed_by(payments.network, block, tx_hash).await? {
+        Some(other) if other != settlement.id() => Err(already_used(settlement, tx_hash)),
+        _ => Err(never(settlement, tx_hash, mismatch.reason())),
     }
+}
+
+fn never(settlement: &Settlement, tx_hash: TxHash, reason: &'static str) -> Error {
+    log(settlement, tx_hash, "mismatch", Some(reason));
+    ErrorKind::SettlementNotVerified { reason }.into()
+}
+
+fn already_used(settlement: &Settlement, tx_hash: TxHash) -> Error {
+    log(settlement, tx_hash, "transaction_used", Some("transaction_used"));
+    ErrorKind::SettlementTransactionAlreadyUsed.into()
 }

@@ -3,8 +3,8 @@
 use crate::Payments;
 use crate::early_balance::EarlyBalance;
 use purser_domain::{
-    Address, Agent, AgentId, Amount, CatalogMatch, Decision, Eviction, Facts, Intent, Timestamp, evaluate,
-    recorded_time,
+    Address, Agent, AgentId, Amount, CatalogMatch, Decision, Error, Eviction, Facts, Freeze, Intent, Timestamp, Window,
+    evaluate, recorded_time,
 };
 use purser_store::ServiceState;
 
@@ -14,6 +14,16 @@ impl Payments {
         recorded_time(self.clock.now(), service_state.windows())
     }
 
+    /// The error for a call that can't get past what has rolled out of a window. Reconcile is asked to evict it: the call
+    /// fits later even if nobody pays meanwhile.
+    pub(crate) async fn too_long(&self, window: &Window) -> Error {
+        if let Err(error) = self.ledger.request_eviction(window.scope, self.clock.now()).await {
+            tracing::warn!(cause = %error, "eviction.not_requested");
+        }
+        let words = "too much has rolled out of it";
+        Error::temporarily_unavailable("going through a window", words)
+    }
+
     /// The current facts of a call without approval, except the wallet's balance.
     pub(crate) fn facts<'a>(
         &self,
@@ -21,6 +31,7 @@ impl Payments {
         intent: &'a Intent,
         matched: CatalogMatch<'a>,
         service_state: &'a ServiceState,
+        frozen_by_operators: Option<Freeze>,
     ) -> Facts<'a> {
         Facts {
             agent,
@@ -31,6 +42,7 @@ impl Payments {
             enabled: service_state.enabled.as_ref(),
             day: &service_state.day,
             budgets: &service_state.budgets,
+            frozen_by_operators,
             approval: None,
             balance: None,
             at: self.recorded_time(service_state),

@@ -5,13 +5,13 @@
 //! with those reads.
 //!
 //! Always true: a balance counts only for the wallet that it was requested for; it is requested only for a key that was
-//! valid for the agent's last seen record, so not for an unauthenticated caller; each request uses up the remembered
-//! agent, so a caller who is refused, or repeats a call, causes no other request before a balance check is reached
-//! again; and a remembered agent authenticates no call, since the key is checked against the record that is read now.
+//! valid for the agent's last seen record, and may pay, so not for an unauthenticated caller; each request uses up the
+//! remembered agent, so a caller who is refused, or repeats a call, causes no other request before a balance check is
+//! reached again; and a remembered agent authenticates no call, since the key is checked against the record read now.
 
 use crate::Payments;
 use purser_api::AgentCredentials;
-use purser_domain::{Address, Agent, AgentId, Amount, Timestamp};
+use purser_domain::{Address, Agent, AgentId, AgentKey, Amount, Permission, Timestamp};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinSet;
@@ -41,7 +41,9 @@ impl SeenAgents {
     fn take(&self, caller: &AgentCredentials, now: Timestamp) -> Option<Agent> {
         let key = caller.key.as_ref().ok()?;
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !key.is_valid_for(seen.get(&key.agent), now) {
+        let known = seen.get(&key.agent);
+        let may_pay = |record: &AgentKey| record.scope.check_use(caller.key_use(Permission::Pay)).is_ok();
+        if !key.is_valid_for(known, now) || !known?.key(key.key).is_some_and(may_pay) {
             return None;
         }
         seen.remove(&key.agent)

@@ -1,18 +1,19 @@
 //! Answers to calls that earlier calls or people have already decided, before any evaluation: authorize's idempotency
 //! and its approvals (`docs/spec.md` §3.3, §7).
 //!
-//! The stored result takes precedence over the current policy and catalog, but not over a freeze: signed bytes could
-//! still be used to pay.
+//! The stored result takes precedence over the current policy and catalog, but not over a freeze, nor over the services
+//! that the caller's key is for: signed bytes could still be used to pay.
 
 use crate::authorize::Authorizing;
 use crate::view::Authorized;
 use axum::response::{IntoResponse as _, Response};
 use purser_api::Failure;
 use purser_domain::{
-    Agent, AgentStatus, Approval, ApprovalId, ApprovalStatus, Block, BoundPayment, Error, ErrorKind, Offer,
-    PaymentTerms, Result, Settlement, TransactionId,
+    Agent, Approval, ApprovalId, ApprovalStatus, Block, BoundPayment, Error, ErrorKind, Freeze, KeyScope, Offer,
+    PaymentTerms, Purchase, Result, Settlement, TransactionId,
 };
 use purser_store::{DecisionInputs, IdempotencyRecord};
+use std::borrow::Cow;
 
 /// The outcome of earlier calls and approvals.
 pub(crate) enum PriorOutcome {
@@ -20,17 +21,27 @@ pub(crate) enum PriorOutcome {
     Answered(Box<Response>),
     /// The call must be evaluated; with the approval that a person gave for exactly this request, if it carries one.
     Open(Option<ApprovalId>),
+    /// Another call has paid under this key since the key's record was read: all must be read again.
+    Raced,
 }
 
 impl Authorizing<'_> {
     /// Answers from earlier calls and approvals: an executed approval first, then the key, then the approval's own
     /// state.
-    pub(crate) async fn before(&self, agent: &Agent, inputs: &DecisionInputs) -> Result<PriorOutcome, Failure> {
+    pub(crate) async fn before(
+        &self,
+        agent: &Agent,
+        scope: &KeyScope,
+        inputs: &DecisionInputs,
+    ) -> Result<PriorOutcome, Failure> {
         let carried = match (self.request.approval, &inputs.approval) {
             (None, _) => None,
             (Some(_), Some(approval)) if approval.agent == agent.id => Some(approval),
             (Some(_), _) => return Err(ErrorKind::NotFound.into()),
         };
+        if let Some(approval) = carried {
+            scope.check_service(approval.service)?;
+        }
         if let Some(executed) = carried.and_then(executed) {
             return Err(executed.into());
         }
@@ -44,8 +55,14 @@ impl Authorizing<'_> {
                     let settlement = Some(payment.settlement);
                     return Err(ErrorKind::IdempotencyKeyReused { settlement }.into());
                 }
-                if agent.status == AgentStatus::Frozen {
-                    return Err(self.frozen(agent, payment).await?.into());
+                // The catalog may match the call to another service by now; read only where it matters.
+                if scope.services.is_some() {
+                    let paid = self.bound_settlement(agent, payment).await?;
+                    scope.check_service(bought(&paid)?.service)?;
+                }
+                if let Some(freeze) = Freeze::of(agent, inputs.frozen_by_operators(agent)?) {
+                    // Boxed, as in `authorize.rs`: it is rare and large.
+                    return Err(Box::pin(self.frozen(agent, freeze, payment)).await?.into());
                 }
                 let answer = self.replay(agent, payment).await?;
                 return Ok(PriorOutcome::Answered(Box::new(answer)));
@@ -58,6 +75,10 @@ impl Authorizing<'_> {
             }) if carried.is_none() => {
                 let pinned = self.payments.ledger.approval(*approval).await?;
                 let pinned = pinned.ok_or_else(|| Error::internal("reading a pinned approval", "it is gone"))?;
+                scope.check_service(pinned.service)?;
+                if self.paid_under_this_key(agent, &pinned).await? {
+                    return Ok(PriorOutcome::Raced);
+                }
                 return Err(self.unresolved(agent, &pinned, *transaction).await?.into());
             }
             Some(IdempotencyRecord::Escalated { .. }) | None => {}
@@ -77,6 +98,16 @@ impl Authorizing<'_> {
         }
     }
 
+    /// Whether the payment of an executed approval was made under this call's key. The key's record then names it, since
+    /// one transaction writes both: a call that read the record before it answers by what stands there now.
+    async fn paid_under_this_key(&self, agent: &Agent, approval: &Approval) -> Result<bool> {
+        let Some(settlement) = approval.settlement() else {
+            return Ok(false);
+        };
+        let settlement = self.payments.ledger.settlement(agent.id, settlement).await?;
+        Ok(settlement.is_some_and(|settlement| settlement.terms.idempotency_key == self.request.idempotency_key))
+    }
+
     /// The answer to a call whose approval does not allow it: not decided yet, no longer usable, or not sent along.
     async fn unresolved(&self, agent: &Agent, approval: &Approval, transaction: TransactionId) -> Result<Error> {
         match approval.status(self.payments.clock.now()) {
@@ -94,24 +125,32 @@ impl Authorizing<'_> {
     }
 
     /// Refuses to return an earlier payment to a frozen agent: signed bytes could still be used to pay.
-    async fn frozen(&self, agent: &Agent, bound: &BoundPayment) -> Result<Error> {
-        let Settlement { terms, .. } = self.bound_settlement(agent, bound).await?;
-        let about = (terms.service, terms.operation);
-        self.refuse_unjudged(agent, about, Block::AgentFrozen, None).await
+    async fn frozen(&self, agent: &Agent, freeze: Freeze, bound: &BoundPayment) -> Result<Error> {
+        let settlement = self.bound_settlement(agent, bound).await?;
+        let purchase = bought(&settlement)?;
+        let about = (purchase.service, purchase.operation.clone());
+        let block = Block::AgentFrozen(freeze);
+        self.refuse_unjudged(agent, about, block, None).await
     }
 
     /// The stored result of an earlier call: while the chain would still accept the payment, the same settlement and
-    /// the same signed bytes; afterwards, the settlement's state.
+    /// a payment of the same nonce; afterwards, the settlement's state.
     async fn replay(&self, agent: &Agent, bound: &BoundPayment) -> Result<Response> {
         let network = self.payments.network;
         let usable = self.payments.clock.now() < bound.valid_before;
-        let offer = usable
-            .then(|| Offer::at(self.requirement, network, bound.offer_index))
-            .flatten();
+        // The same request chooses the same entry, unless how it is chosen has changed since the first call.
+        let chosen = &self.request.intent.offer;
+        let offer = if !usable {
+            None
+        } else if chosen.index() == bound.offer_index {
+            Some(Cow::Borrowed(chosen))
+        } else {
+            Offer::at(self.requirement, network, bound.offer_index).map(Cow::Owned)
+        };
         let answer = if let Some(offer) = offer {
-            let wallet = self.wallet(agent)?;
+            let signer = self.payments.signer(agent)?;
             let terms = PaymentTerms::again(bound, &offer, agent.wallet.address, network);
-            let payment = self.payment(&wallet, &terms, &offer)?;
+            let payment = self.payment(&signer, &terms, &offer).await?;
             Authorized::with_payment(&terms, offer.version(), payment)
         } else {
             Authorized::without_payment(&self.bound_settlement(agent, bound).await?)
@@ -132,6 +171,12 @@ impl Authorizing<'_> {
         let settlement = self.payments.ledger.settlement(agent.id, bound.settlement).await?;
         settlement.ok_or_else(|| Error::internal("replaying a settlement", "it is gone"))
     }
+}
+
+/// An agent's key is bound by a purchase alone.
+fn bought(settlement: &Settlement) -> Result<&Purchase> {
+    let purchase = settlement.terms.purchase();
+    purchase.ok_or_else(|| Error::internal("replaying a settlement", "it is a payout"))
 }
 
 fn executed(approval: &Approval) -> Option<ErrorKind> {

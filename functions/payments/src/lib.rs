@@ -3,8 +3,10 @@
 //! One file per endpoint, each with its contract in its header. `authenticate.rs` identifies the caller, and
 //! `decide.rs` decides whether it may pay, with an `early_balance.rs`: preflight and authorize share both.
 //! `idempotency.rs` and `refuse.rs` are authorize's other answers, and `view.rs` has the wire shapes. Every handler has
-//! the order parse, decide, commit, reply. Only this function holds the wallet seed and the nonce key.
+//! the order parse, decide, commit, reply. `attest.rs` and `payouts.rs` are asked by the people's function, past the
+//! gateway. Only this function signs: by the wallet seed or, where KMS has the keys, by asking it.
 
+mod attest;
 mod authenticate;
 mod authorize;
 mod check;
@@ -12,18 +14,27 @@ mod complete;
 mod decide;
 mod early_balance;
 mod idempotency;
+mod payouts;
 mod receipt;
 mod receipts;
 mod refuse;
 mod settings;
 mod view;
 
-use axum::Router;
+use axum::extract::State;
+use axum::response::IntoResponse as _;
+use axum::routing::post;
+use axum::{Json, Router};
 use early_balance::SeenAgents;
-use purser_api::{ApiSettings, Boot, BootError, Clock, Entropy, ProviderProof, Secrets};
-use purser_chain::{Chain, ChainError, Finality, NonceKey, WalletSeed};
+use purser_api::{
+    ApiSettings, Boot, BootError, Clock, DIRECT_PATH, Direct, Entropy, PaymentsRequest, ProviderProof, Reply, Routers,
+    Secrets,
+};
+use purser_chain::{Chain, ChainError, Custody, Facilitator, Finality, KmsKeys, NonceKey, WalletSeed};
 use purser_domain::{Duration, Network};
-use purser_store::{Authenticator, CatalogCache, CatalogTable, KeyUses, Ledger, Throttle};
+use purser_store::{
+    AuditLog, Authenticator, CatalogCache, CatalogTable, HoldLimit, KeyLimit, KeyUses, Ledger, Throttle,
+};
 use settings::Settings;
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
@@ -31,11 +42,14 @@ use utoipa::openapi::OpenApi;
 /// The state that all handlers share.
 struct Payments {
     ledger: Ledger,
+    /// Its rows are written with what they tell of.
+    audit: AuditLog,
     catalog: CatalogCache,
     authenticator: Authenticator,
+    hold_limit: HoldLimit,
     chain: Arc<Chain>,
     seen: SeenAgents,
-    seed: WalletSeed,
+    custody: Custody,
     nonce_key: NonceKey,
     clock: Clock,
     entropy: Entropy,
@@ -45,9 +59,10 @@ struct Payments {
     approval_ttl: Duration,
     /// How many of an agent's approvals may be open.
     most_open_approvals: u32,
-    /// How long complete waits for a transaction to become final before it answers "not yet".
-    backoff: std::time::Duration,
     provider_proof: ProviderProof,
+    /// `None`: nothing is paid out.
+    facilitator: Option<Facilitator>,
+    payout_delay: Duration,
 }
 
 purser_api::routes!(
@@ -64,76 +79,94 @@ pub fn openapi() -> OpenApi {
     description()
 }
 
-/// The group, ready to serve: configuration and secrets are read, and the first connections opened, before the first
-/// request.
-pub async fn router(boot: Boot) -> Result<Router, BootError> {
+/// The group, ready to serve agents and the other functions: configuration and secrets are read, and the first
+/// connections opened, before the first request.
+pub async fn routers(boot: Boot) -> Result<Routers, BootError> {
     let http = boot.http.clone();
-    router_over(boot, |network, rpc_url, finality| {
+    routers_over(boot, |network, rpc_url, finality| {
         Chain::new(http, network, rpc_url, finality)
     })
     .await
 }
 
-/// As [`router`], over the chain that `chain` makes from the network, the node's address and the finality: the
+/// As [`routers`], over the chain that `chain` makes from the network, the node's address and the finality: the
 /// simulation has its own.
-pub async fn router_over(
+pub async fn routers_over(
     boot: Boot,
     chain: impl FnOnce(Network, &str, Finality) -> Result<Chain, ChainError>,
-) -> Result<Router, BootError> {
+) -> Result<Routers, BootError> {
     let Boot {
         mut env,
         aws,
         clock,
         entropy,
         background,
-        ..
+        http,
     } = boot;
     let api = ApiSettings::from_env(&mut env);
     let settings = Settings::from_env(&mut env);
+    let facilitator = settings.facilitator_url.as_deref().map(|address| {
+        let outward = purser_api::outward_http();
+        Facilitator::new(settings.network, address, &http, outward, purser_api::may_be_public)
+    });
+    let facilitator = facilitator.transpose().unwrap_or_else(|error| {
+        env.wrong("FACILITATOR_URL", &error.to_string());
+        None
+    });
     let (api, settings) = env.finish((api, settings))?;
 
     // Concurrently with reading the catalog, which takes two calls in sequence.
-    let arns = [
+    let (seed, others) = (
         settings.wallet_seed_secret,
-        settings.nonce_key_secret,
-        settings.rpc_url_secret,
-    ];
+        [settings.nonce_key_secret, settings.rpc_url_secret],
+    );
     let keys = background.spawn({
         let aws = aws.clone();
         async move {
-            let arns = arns.each_ref().map(String::as_str);
-            let [seed, nonce_key, rpc_url] = Secrets::new(&aws).texts(arns).await?;
-            Ok((WalletSeed::from_hex(&seed)?, NonceKey::from_text(&nonce_key)?, rpc_url))
+            let secrets = Secrets::new(&aws);
+            let [nonce_key, rpc_url] = others.each_ref().map(String::as_str);
+            let (custody, nonce_key, rpc_url) = if let Some(seed) = &seed {
+                let [seed, nonce_key, rpc_url] = secrets.texts([seed, nonce_key, rpc_url]).await?;
+                (Custody::Seed(WalletSeed::from_hex(&seed)?), nonce_key, rpc_url)
+            } else {
+                let [nonce_key, rpc_url] = secrets.texts([nonce_key, rpc_url]).await?;
+                (Custody::Kms(Box::new(KmsKeys::new(aws))), nonce_key, rpc_url)
+            };
+            Ok((custody, NonceKey::from_text(&nonce_key)?, rpc_url))
         }
     });
     let db = purser_store::client(&aws);
-    let catalog = CatalogCache::new(CatalogTable::new(db.clone(), settings.catalog_table));
-    let (_warm, (seed, nonce_key, chain)) = tokio::try_join!(
+    let catalog = CatalogCache::without_sightings(CatalogTable::new(db.clone(), settings.catalog_table));
+    let (_warm, (custody, nonce_key, chain)) = tokio::try_join!(
         biased;
         // The first read opens the connection; if the catalog can't be read yet, the first call reads it again.
         async { Ok::<_, BootError>(catalog.current(clock.now()).await.ok()) },
         async {
-            let (seed, nonce_key, rpc_url) = keys.await?;
+            let (custody, nonce_key, rpc_url) = keys.await?;
             let chain = Arc::new(chain(settings.network, &rpc_url, settings.finality)?);
             // Not awaited: not every call needs the node, and it may be down.
             let warmed = Arc::clone(&chain);
             tokio::spawn(async move { warmed.warm_up().await });
-            Ok((seed, nonce_key, chain))
+            Ok((custody, nonce_key, chain))
         },
     )?;
     if settings.provider_proof == ProviderProof::OrAssertion && !chain.is_development_node().await? {
         return Err("`ACCEPT_PROVIDER_OK` is for local chains alone".into());
     }
+    let (table, longest) = (settings.throttle_table.as_str(), settings.max_authorization);
     let payments = Arc::new(Payments {
         ledger: Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table),
+        audit: AuditLog::new(db.clone(), settings.audit_table),
         catalog,
+        hold_limit: HoldLimit::new(db.clone(), table, settings.most_holds, longest),
         authenticator: Authenticator {
             key_uses: KeyUses::new(db.clone(), settings.throttle_table.as_str()),
-            throttle: Throttle::new(db, settings.throttle_table, settings.throttle_per_minute),
+            throttle: Throttle::new(&db, settings.throttle_table.as_str(), settings.throttle_per_minute),
+            key_limit: KeyLimit::new(db, settings.throttle_table, settings.key_requests_per_minute),
         },
         chain,
         seen: SeenAgents::default(),
-        seed,
+        custody,
         nonce_key,
         clock,
         entropy,
@@ -141,8 +174,24 @@ pub async fn router_over(
         max_authorization: settings.max_authorization,
         approval_ttl: settings.approval_ttl,
         most_open_approvals: settings.most_open_approvals,
-        backoff: settings.backoff,
         provider_proof: settings.provider_proof,
+        facilitator,
+        payout_delay: settings.payout_delay,
     });
-    Ok(purser_api::with_middleware(routes().with_state(payments), api))
+    let direct = Router::new().route(DIRECT_PATH, post(direct));
+    let gateway = routes().with_state(Arc::clone(&payments));
+    Ok(Routers {
+        gateway: purser_api::with_middleware(gateway, api),
+        direct: purser_api::with_middleware(direct.with_state(payments), api),
+    })
+}
+
+/// What other functions ask; IAM says which may.
+async fn direct(State(payments): State<Arc<Payments>>, Direct(request): Direct<PaymentsRequest>) -> Reply {
+    Ok(match request {
+        PaymentsRequest::AttestWallet(asked) => Json(payments.attest_wallet(asked).await?).into_response(),
+        PaymentsRequest::NamePayoutAddress(asked) => Json(payments.payout_address_named(&asked).await?).into_response(),
+        PaymentsRequest::RemovePayoutAddress(of) => Json(payments.payout_address_removed(&of).await?).into_response(),
+        PaymentsRequest::PayOut(asked) => Json(payments.paid_out(&asked).await?).into_response(),
+    })
 }

@@ -1,15 +1,16 @@
 //! `GET /x402/settlements/{settlementId}`: one receipt. Another agent's and an unknown one are both not found.
 
 use crate::Payments;
+use crate::authenticate::allowed;
 use axum::Json;
 use axum::extract::{Path, State};
 use purser_api::{AgentCredentials, Failure, SettlementRow};
-use purser_domain::{ErrorKind, SettlementId};
+use purser_domain::SettlementId;
 use std::sync::Arc;
 
 purser_api::error_responses! {
     /// What this endpoint may be refused with.
-    pub(crate) ReceiptErrors: 401, 404, 429, 500;
+    pub(crate) ReceiptErrors: 401, 403, 404, 429, 500;
 }
 
 /// Fetch one receipt.
@@ -29,9 +30,10 @@ pub(crate) async fn receipt(
     caller: AgentCredentials,
     Path(settlement): Path<String>,
 ) -> Result<Json<SettlementRow>, Failure> {
-    let presented = payments
-        .authenticate_for_settlement(caller, SettlementId::parse(&settlement), None)
+    // Who pays may see what became of it: any key may read one receipt of its services.
+    let caller = payments
+        .authenticate_for_settlement(caller, None, SettlementId::parse(&settlement))
         .await?;
-    let settlement = presented.settlement.ok_or(ErrorKind::NotFound)?;
-    Ok(Json(SettlementRow::from(&settlement)))
+    let (settlement, purchase) = allowed(&caller)?;
+    Ok(Json(SettlementRow::of(settlement, purchase)))
 }

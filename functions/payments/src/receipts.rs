@@ -6,8 +6,8 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::Uri;
 use purser_api::{AgentCredentials, Failure, Query};
-use purser_domain::{AgentId, ErrorKind};
-use purser_store::DecisionKeys;
+use purser_domain::{AgentId, ErrorKind, KeyScope, Permission, Purchase, Result, Settlement};
+use purser_store::{DecisionKeys, Ledger};
 use std::sync::Arc;
 
 /// How many receipts are listed by default, and at most (`docs/spec.md` §8).
@@ -16,7 +16,7 @@ const MAX_LIMIT: u32 = 100;
 
 purser_api::error_responses! {
     /// What this endpoint may be refused with.
-    pub(crate) ReceiptListErrors: 400, 401, 404, 429, 500;
+    pub(crate) ReceiptListErrors: 400, 401, 403, 404, 429, 500;
 }
 
 /// List the agent's receipts.
@@ -30,7 +30,7 @@ purser_api::error_responses! {
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
     ),
     responses(
-        (status = 200, body = SettlementList, description = "Newest first by `authorized_at`."),
+        (status = 200, body = SettlementList, description = "Newest first by `authorized_at`. A key for some services sees theirs among the newest 1,000."),
         ReceiptListErrors,
     )
 )]
@@ -42,15 +42,45 @@ pub(crate) async fn receipts(
 ) -> Result<Json<SettlementList>, Failure> {
     let mut query = Query::of(&uri);
     let limit = query.limit("limit", DEFAULT_LIMIT, MAX_LIMIT);
-    let caller = payments.authenticate(caller, &DecisionKeys::default()).await?.agent;
-    if AgentId::parse(&agent) != Some(caller.id) {
+    let ask = DecisionKeys::default();
+    let caller = payments.authenticate(caller, Permission::Read, &ask).await?;
+    if AgentId::parse(&agent) != Some(caller.agent.id) {
         return Err(ErrorKind::NotFound.into());
     }
     query.finish()?;
-    let settlements = payments.ledger.settlements(caller.id, None, limit).await?;
-    let settlements: Vec<SettlementItem> = settlements.iter().map(SettlementItem::from).collect();
+    let settlements = newest(&payments.ledger, caller.agent.id, caller.scope()?, limit).await?;
+    let settlements: Vec<SettlementItem> = settlements.iter().filter_map(item).collect();
     Ok(Json(SettlementList {
         count: settlements.len(),
         settlements,
     }))
+}
+
+fn item(settlement: &Settlement) -> Option<SettlementItem> {
+    let purchase = settlement.terms.purchase()?;
+    Some(SettlementItem::of(settlement, purchase))
+}
+
+/// The agent's newest purchases that the key is for; of a key for some services those among the newest thousand, so
+/// that a list does not cost all that was ever paid. Payouts, which are few, are left out.
+async fn newest(ledger: &Ledger, agent: AgentId, scope: &KeyScope, limit: u32) -> Result<Vec<Settlement>> {
+    const MOST_PAGES: u32 = 10;
+    let at_once = if scope.services.is_none() { limit } else { MAX_LIMIT };
+    let most = usize::try_from(limit).unwrap_or(usize::MAX);
+    let (mut found, mut before) = (Vec::new(), None);
+    for _ in 0..MOST_PAGES {
+        let page = ledger.settlements(agent, before, at_once).await?;
+        let is_last = u32::try_from(page.len()).is_ok_and(|count| count < at_once);
+        before = page.last().map(|settlement| settlement.id().uuid());
+        let is_for = |purchase: &Purchase| scope.covers(purchase.service);
+        found.extend(
+            page.into_iter()
+                .filter(|settlement| settlement.terms.purchase().is_some_and(is_for)),
+        );
+        if is_last || found.len() >= most {
+            break;
+        }
+    }
+    found.truncate(most);
+    Ok(found)
 }

@@ -37,26 +37,19 @@ impl Authorizing<'_> {
     }
 
     /// Evicts all expired entries of a window, one transaction after another. A caller without time left gets an error
-    /// and retries; the retry continues where this call stopped.
+    /// and retries; the retry continues where this call, or reconcile, stopped.
     async fn clear(&self, window: &Window, at: Timestamp) -> Result<()> {
         let mut backoff = Backoff::new();
         loop {
             match self.payments.ledger.clear_expired(window, at).await? {
-                Cleared::All => return Ok(()),
+                // Nothing more by the window as it was read: the decision is made anew.
+                Cleared::All | Cleared::Outdated => return Ok(()),
                 Cleared::More => backoff = Backoff::new(),
                 Cleared::Superseded => backoff.wait().await?,
             }
-            self.still_in_time()?;
-        }
-    }
-
-    /// An error if the call has been evicting for too long.
-    fn still_in_time(&self) -> Result<()> {
-        if self.payments.clock.now().since(self.started) < LONGEST {
-            Ok(())
-        } else {
-            let words = "too much has rolled out of it";
-            Err(Error::temporarily_unavailable("going through a window", words))
+            if self.payments.clock.now().since(self.started) >= LONGEST {
+                return Err(self.payments.too_long(window).await);
+            }
         }
     }
 
@@ -115,13 +108,14 @@ impl Authorizing<'_> {
         block: Block,
         approval: Option<ApprovalId>,
     ) -> Result<Error> {
+        let at = self.payments.clock.now();
         let denial = Denial {
             reason: Reason::PolicyBlocked(block),
             checks: Vec::new(),
             policy_version: None,
-            at: self.payments.clock.now(),
+            at,
         };
-        let call = CallDescription::of(&self.request.intent, None, self.payments.network);
+        let call = CallDescription::of(&self.request.intent, None, self.payments.network, at);
         let record = DecisionRecord {
             approval,
             ..self.decision(agent, service, Some(operation), call, denial)?
@@ -134,7 +128,7 @@ impl Authorizing<'_> {
         let intent = &self.request.intent;
         let operation = matched.operation.map(|operation| &operation.slug);
         let operation = operation.or(intent.operation.as_ref()).cloned();
-        let call = CallDescription::of(intent, matched.operation, self.payments.network);
+        let call = CallDescription::of(intent, matched.operation, self.payments.network, denial.at);
         self.decision(agent, matched.service.id, operation, call, denial)
     }
 
@@ -150,6 +144,7 @@ impl Authorizing<'_> {
         Ok(DecisionRecord {
             transaction: TransactionId::at(denial.at, self.payments.entropy.bytes()?),
             agent: agent.id,
+            key: self.key,
             owner: agent.owner.clone(),
             service,
             operation,

@@ -1,6 +1,6 @@
 //! The function's configuration: environment variables, named as in `template.yaml`.
 
-use purser_api::{Env, ProviderProof};
+use purser_api::{CustodyKind, Env, ProviderProof};
 use purser_chain::Finality;
 use purser_domain::{Duration, Network};
 
@@ -8,18 +8,25 @@ pub(crate) struct Settings {
     pub(crate) catalog_table: String,
     pub(crate) ledger_table: String,
     pub(crate) decisions_table: String,
+    pub(crate) audit_table: String,
     pub(crate) throttle_table: String,
     pub(crate) throttle_per_minute: u32,
+    pub(crate) key_requests_per_minute: u32,
     pub(crate) network: Network,
-    pub(crate) wallet_seed_secret: String,
+    /// Where the seed is; `None` where KMS has the keys.
+    pub(crate) wallet_seed_secret: Option<String>,
     pub(crate) nonce_key_secret: String,
     pub(crate) rpc_url_secret: String,
     pub(crate) finality: Finality,
     pub(crate) max_authorization: Duration,
+    pub(crate) most_holds: u32,
     pub(crate) approval_ttl: Duration,
     pub(crate) most_open_approvals: u32,
-    pub(crate) backoff: std::time::Duration,
     pub(crate) provider_proof: ProviderProof,
+    /// `None`: nothing is paid out.
+    pub(crate) facilitator_url: Option<String>,
+    /// How long a payout address waits before it is paid to.
+    pub(crate) payout_delay: Duration,
 }
 
 impl Settings {
@@ -32,25 +39,44 @@ impl Settings {
                 ProviderProof::Required
             }
         };
+        let network = env.network();
         Self {
             catalog_table: env.text("CATALOG_TABLE"),
             ledger_table: env.text("LEDGER_TABLE"),
             decisions_table: env.text("DECISIONS_TABLE"),
+            audit_table: env.text("AUDIT_TABLE"),
             throttle_table: env.text("THROTTLE_TABLE"),
             throttle_per_minute: env.number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000),
-            network: env.network(),
-            wallet_seed_secret: env.text("WALLET_SEED_SECRET_ARN"),
+            key_requests_per_minute: env.number("KEY_REQUESTS_PER_MINUTE", 600, 1..=1_000_000),
+            network,
+            wallet_seed_secret: match env.custody() {
+                CustodyKind::Seed => Some(env.text("WALLET_SEED_SECRET_ARN")),
+                CustodyKind::Kms => None,
+            },
             nonce_key_secret: env.text("NONCE_KEY_SECRET_ARN"),
             rpc_url_secret: env.text("RPC_URL_SECRET_ARN"),
             finality: Finality {
                 confirmations: env.number("FINALITY_CONFIRMATIONS", 5, 1..=10_000),
             },
             max_authorization: Duration::from_secs_u32(env.number("MAX_AUTHORIZATION_SECONDS", 900, 30..=3_600)),
+            most_holds: env.number("MAX_HOLDS_PER_AGENT", 9_000, 1..=10_000_000),
             approval_ttl: Duration::from_secs_u32(env.number("APPROVAL_TTL_SECONDS", 86_400, 60..=31 * 86_400)),
             // A set of a hundred ids is 3.6 KB: adding one costs four write units, eight in a transaction.
             most_open_approvals: env.number("MAX_OPEN_APPROVALS", 20, 1..=100),
-            backoff: std::time::Duration::from_secs(env.number("FINALITY_PATIENCE_SECONDS", 3, 0..=10)),
             provider_proof,
+            facilitator_url: env.get("FACILITATOR_URL").map(str::to_owned),
+            payout_delay: payout_delay(env, network),
         }
     }
+}
+
+/// A day, so that an owner who is told of an address that they did not name can remove it. On a real chain it is never
+/// short.
+fn payout_delay(env: &mut Env, network: Network) -> Duration {
+    const NAME: &str = "PAYOUT_DELAY_SECONDS";
+    let seconds: u32 = env.number(NAME, 86_400, 0..=31 * 86_400);
+    if seconds < 3_600 && !network.is_testnet() {
+        env.wrong(NAME, "must be 3600 or more on a real chain");
+    }
+    Duration::from_secs_u32(seconds)
 }

@@ -4,9 +4,9 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 pub(crate) use purser_api::{AuthorizeBody, CheckBody, CompleteBody};
 use purser_api::{CheckView, SettlementRow, SpendView};
-use purser_domain::{Amount, PaymentHeader, PaymentTerms, Settlement, SettlementState, X402Version};
+use purser_domain::{Amount, PaymentHeader, PaymentTerms, Purchase, Settlement, SettlementState, X402Version};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 /// An authorized payment.
@@ -53,7 +53,7 @@ pub(crate) struct Payment {
     header_value: String,
     /// What the header holds, decoded.
     #[schema(value_type = Object)]
-    payload: Value,
+    payload: Box<RawValue>,
 }
 
 impl Authorized {
@@ -149,10 +149,10 @@ pub(crate) struct Completed {
     confirmed_via: &'static str,
 }
 
-impl From<&Settlement> for Completed {
-    fn from(settlement: &Settlement) -> Self {
+impl Completed {
+    pub(crate) fn of(settlement: &Settlement, purchase: &Purchase) -> Self {
         Self {
-            row: settlement.into(),
+            row: SettlementRow::of(settlement, purchase),
             confirmed_via: "onchain",
         }
     }
@@ -177,14 +177,14 @@ pub(crate) struct SettlementItem {
     settled_at: Option<String>,
 }
 
-impl From<&Settlement> for SettlementItem {
-    fn from(settlement: &Settlement) -> Self {
+impl SettlementItem {
+    pub(crate) fn of(settlement: &Settlement, purchase: &Purchase) -> Self {
         let terms = &settlement.terms;
         Self {
             id: terms.id.to_string(),
             transaction_id: terms.transaction.to_string(),
-            service_id: terms.service.to_string(),
-            operation_id: terms.operation.to_string(),
+            service_id: purchase.service.to_string(),
+            operation_id: purchase.operation.to_string(),
             amount_units: terms.amount.units(),
             receipt_status: settlement.state.name(),
             authorized_at: terms.authorized_at.to_string(),

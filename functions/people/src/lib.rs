@@ -11,14 +11,15 @@
 //! every write takes the version that it expects. The session is who is signed in to a page, and what a form must
 //! carry.
 //!
-//! Nothing here signs: addresses come from the wallets' extended public key, and the balance from the chain.
+//! Nothing here signs: `payments` attests each wallet's address, and the balance comes from the chain.
 
 mod address;
 mod api;
+mod caller;
+mod csv;
 mod cursor;
 mod digest;
 mod ops;
-mod page;
 mod pages;
 mod redirect;
 mod session;
@@ -26,9 +27,11 @@ mod settings;
 mod state;
 
 use axum::Router;
-use purser_api::{ApiSettings, Boot, BootError, Secrets, Sessions};
-use purser_chain::{Chain, Finality, WalletXpub};
-use purser_store::{Authenticator, CatalogCache, CatalogTable, KeyUses, Ledger, Throttle};
+use ops::wallet::NewKeys;
+use purser_api::{ApiSettings, Boot, BootError, PaymentsFunction, Secrets, Sessions};
+use purser_chain::{Chain, Finality, KmsKeys};
+use purser_store::{AuditLog, Authenticator, CatalogCache, CatalogTable, KeyLimit, KeyUses, Ledger, Throttle};
+use session::SignInKey;
 use settings::Settings;
 use state::People;
 use std::sync::Arc;
@@ -54,7 +57,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let settings = Settings::from_env(&mut env);
     let (api, settings) = env.finish((api, settings))?;
 
-    let arns = [settings.wallet_xpub_secret, settings.rpc_url_secret];
+    let arns = [settings.rpc_url_secret, settings.sign_in_key_secret];
     let secrets = background.spawn({
         let aws = aws.clone();
         async move { Ok(Secrets::new(&aws).texts(arns.each_ref().map(String::as_str)).await?) }
@@ -62,7 +65,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let db = purser_store::client(&aws);
     let catalog = CatalogCache::new(CatalogTable::new(db.clone(), settings.catalog_table));
     let now = clock.now();
-    let ([xpub, rpc_url], sessions, _warm) = tokio::try_join!(
+    let ([rpc_url, sign_in_key], sessions, _warm) = tokio::try_join!(
         secrets,
         Sessions::new(settings.sessions, now),
         // The first read opens the connection; a catalog that can't be read yet is read again by the first call.
@@ -70,19 +73,38 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     )?;
     // A balance is read from the newest block, so no depth matters.
     let finality = Finality { confirmations: 1 };
+    let throttle_table: Arc<str> = settings.throttle_table.into();
     let people = Arc::new(People {
         ledger: Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table),
         catalog,
+        audit: AuditLog::new(db.clone(), settings.audit_table),
         authenticator: Authenticator {
-            key_uses: KeyUses::new(db.clone(), settings.throttle_table.as_str()),
-            throttle: Throttle::new(db, settings.throttle_table, settings.throttle_per_minute),
+            key_uses: KeyUses::new(db.clone(), Arc::clone(&throttle_table)),
+            throttle: Throttle::new(&db, Arc::clone(&throttle_table), settings.throttle_per_minute),
+            key_limit: KeyLimit::new(
+                db.clone(),
+                Arc::clone(&throttle_table),
+                settings.key_requests_per_minute,
+            ),
         },
+        waits: Throttle::new(&db, throttle_table, ops::approvals::WAITS_PER_MINUTE),
         chain: Chain::new(http, settings.network, &rpc_url, finality)?,
-        xpub: WalletXpub::from_text(xpub.trim())?,
+        new_keys: match settings.new_keys {
+            None => NewKeys::Seed,
+            Some((stack, policy)) => NewKeys::Kms {
+                keys: Box::new(KmsKeys::new(aws.clone())),
+                stack,
+                policy,
+            },
+        },
+        payments: PaymentsFunction::new(aws, settings.payments_function),
         sessions,
+        limits: settings.session_limits,
+        sign_in_key: SignInKey::from_text(&sign_in_key)?,
         clock,
         entropy,
         network: settings.network,
+        pays_out: settings.pays_out,
         dashboard_url: settings.dashboard_url,
     });
     let router = api::routes().merge(pages::routes());

@@ -1,20 +1,27 @@
 //! The function's configuration: environment variables, named as in `template.yaml`.
 
-use purser_api::{Env, SessionSettings};
-use purser_domain::{Network, Url};
+use purser_api::{CustodyKind, Env, SessionSettings};
+use purser_domain::{Amount, Duration, Network, SessionLimits, Url};
 
 pub(crate) struct Settings {
     pub(crate) catalog_table: String,
     pub(crate) ledger_table: String,
     pub(crate) decisions_table: String,
+    pub(crate) audit_table: String,
     pub(crate) throttle_table: String,
     pub(crate) throttle_per_minute: u32,
+    pub(crate) key_requests_per_minute: u32,
     pub(crate) network: Network,
+    pub(crate) pays_out: bool,
     pub(crate) sessions: SessionSettings,
+    pub(crate) session_limits: SessionLimits,
     /// The origin of the pages; `None` for the gateway's own name.
     pub(crate) dashboard_url: Option<String>,
-    pub(crate) wallet_xpub_secret: String,
+    pub(crate) payments_function: String,
+    /// Where KMS has the wallets' keys: the stack's name, and a new key's policy.
+    pub(crate) new_keys: Option<(String, Option<String>)>,
     pub(crate) rpc_url_secret: String,
+    pub(crate) sign_in_key_secret: String,
 }
 
 impl Settings {
@@ -30,14 +37,41 @@ impl Settings {
             catalog_table: env.text("CATALOG_TABLE"),
             ledger_table: env.text("LEDGER_TABLE"),
             decisions_table: env.text("DECISIONS_TABLE"),
+            audit_table: env.text("AUDIT_TABLE"),
             throttle_table: env.text("THROTTLE_TABLE"),
             throttle_per_minute: env.number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000),
+            key_requests_per_minute: env.number("KEY_REQUESTS_PER_MINUTE", 600, 1..=1_000_000),
             network: env.network(),
+            pays_out: env.get("FACILITATOR_URL").is_some(),
             sessions: SessionSettings::from_env(env),
+            session_limits: session_limits(env),
             dashboard_url,
-            wallet_xpub_secret: env.text("WALLET_XPUB_SECRET_ARN"),
+            payments_function: env.text("PAYMENTS_FUNCTION"),
+            new_keys: match env.custody() {
+                CustodyKind::Seed => None,
+                CustodyKind::Kms => {
+                    let policy = env.get("WALLET_KEY_POLICY").map(str::to_owned);
+                    Some((env.text("WALLET_KEYS_STACK"), policy))
+                }
+            },
             rpc_url_secret: env.text("RPC_URL_SECRET_ARN"),
+            sign_in_key_secret: env.text("SIGN_IN_KEY_SECRET_ARN"),
         }
+    }
+}
+
+/// Without use a session ends in an hour, at the latest after a working day. What an approval takes a recent sign-in for
+/// is more than a service costs on a day by the column defaults.
+fn session_limits(env: &mut Env) -> SessionLimits {
+    let minutes: u32 = env.number("SESSION_IDLE_MINUTES", 60, 5..=1_440);
+    let hours: u32 = env.number("SESSION_HOURS", 8, 1..=168);
+    let recent = env.number("RECENT_SIGN_IN_SECONDS", 600, 60..=86_400);
+    let above = env.number("RECENT_SIGN_IN_ABOVE_UNITS", 50_000_000, 0..=Amount::MAX.units());
+    SessionLimits {
+        idle: Duration::from_secs_u32(minutes.saturating_mul(60)),
+        longest: Duration::from_secs_u32(hours.saturating_mul(3_600)),
+        recent: Duration::from_secs_u32(recent),
+        recent_above: Amount::from_units(above).unwrap_or(Amount::MAX),
     }
 }
 

@@ -1,23 +1,34 @@
 //! The state of every handler: the tables, the chain, the sessions, the clock.
 
-use purser_api::{Clock, Entropy, Sessions};
-use purser_chain::{Chain, WalletXpub};
-use purser_domain::{Network, Result, Timestamp};
-use purser_store::{Authenticator, CatalogCache, Edition, Ledger};
+use crate::ops::wallet::NewKeys;
+use crate::session::SignInKey;
+use purser_api::{Clock, Entropy, PaymentsFunction, Sessions};
+use purser_chain::Chain;
+use purser_domain::{Network, Result, SessionLimits, Timestamp};
+use purser_store::{AuditLog, Authenticator, CatalogCache, Edition, Ledger, Throttle};
 use std::sync::Arc;
 
 /// The handlers' shared state.
 pub(crate) struct People {
     pub(crate) ledger: Ledger,
     pub(crate) catalog: CatalogCache,
+    pub(crate) audit: AuditLog,
     pub(crate) authenticator: Authenticator,
+    /// How many calls may begin to wait in a minute.
+    pub(crate) waits: Throttle,
     /// Only for balances.
     pub(crate) chain: Chain,
-    pub(crate) xpub: WalletXpub,
+    /// Alone holds the wallets' keys.
+    pub(crate) payments: PaymentsFunction,
+    pub(crate) new_keys: NewKeys,
     pub(crate) sessions: Sessions,
+    pub(crate) limits: SessionLimits,
+    pub(crate) sign_in_key: SignInKey,
     pub(crate) clock: Clock,
     pub(crate) entropy: Entropy,
     pub(crate) network: Network,
+    /// Whether there is a facilitator to pay out through.
+    pub(crate) pays_out: bool,
     /// The origin of the pages; `None` for the gateway's own name.
     pub(crate) dashboard_url: Option<String>,
 }

@@ -5,17 +5,15 @@
 //!
 //! The answer is untrusted. It reaches the catalog only through `purser_domain::Service::probed`.
 
-use crate::address::{authority, is_public, may_be_public};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use purser_api::{AllowedHosts, NameRefused, client_for_any, client_for_public, may_be_public};
 use purser_domain::{Network, Obstacle, Operation, ProbeResult, Quote, Url, parse_json, read_requirement};
 use reqwest::{
-    Client, Method, Response, StatusCode,
-    dns::{Addrs, Name, Resolve, Resolving},
+    Client, ClientBuilder, Method, Response, StatusCode,
     header::{self, HeaderMap, HeaderName},
-    redirect::Policy,
 };
 use serde_json::Value;
-use std::{collections::BTreeSet, error::Error as StdError, net::SocketAddr, time::Duration};
+use std::{error::Error as StdError, time::Duration};
 
 /// One call, its redirects included.
 pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(10);
@@ -32,8 +30,7 @@ const PAYMENT_REQUIRED: HeaderName = HeaderName::from_static("payment-required")
 /// Calls providers.
 pub(crate) struct Caller {
     network: Network,
-    /// `host:port` that may have any address: for the local stack.
-    allowed: BTreeSet<String>,
+    allowed: AllowedHosts,
     /// Connects only to public addresses.
     strict: Client,
     /// Connects to any address; used only for the allowed hosts.
@@ -43,25 +40,14 @@ pub(crate) struct Caller {
 
 impl Caller {
     /// A caller for offers on that network. `longest` is the timeout of a call.
-    pub(crate) fn new(network: Network, allowed: BTreeSet<String>, longest: Duration) -> reqwest::Result<Self> {
-        let client = || {
-            Client::builder()
-                .user_agent(USER_AGENT)
-                // Redirects are checked like the first address, so they are followed by hand.
-                .redirect(Policy::none())
-                // A proxy would resolve names itself.
-                .no_proxy()
-                .referer(false)
-                .http1_only()
-                .http1_max_headers(MAX_HEADERS)
-                // A function is frozen between two runs, and its connections end.
-                .pool_max_idle_per_host(0)
-        };
+    pub(crate) fn new(network: Network, allowed: AllowedHosts, longest: Duration) -> reqwest::Result<Self> {
+        // Redirects are checked like the first address, so they are followed by hand.
+        let finish = |client: ClientBuilder| client.http1_only().http1_max_headers(MAX_HEADERS).build();
         Ok(Self {
             network,
             allowed,
-            strict: client().dns_resolver(Vetted).build()?,
-            plain: client().build()?,
+            strict: finish(client_for_public(USER_AGENT))?,
+            plain: finish(client_for_any(USER_AGENT))?,
             longest,
         })
     }
@@ -107,9 +93,9 @@ impl Caller {
         request.send().await.map_err(|error| obstacle_of(&error))
     }
 
-    /// The client that may call a URL. Names are checked again after they are resolved: [`Vetted`].
+    /// The client that may call a URL. Names are checked again when they are resolved.
     fn client_for(&self, url: &Url) -> Result<&Client, Obstacle> {
-        if authority(url).is_some_and(|authority| self.allowed.contains(&authority)) {
+        if self.allowed.contains(url) {
             return Ok(&self.plain);
         }
         if may_be_public(url) {
@@ -180,38 +166,6 @@ async fn body(mut response: Response) -> Result<Vec<u8>, Obstacle> {
         body.extend_from_slice(&chunk);
     }
     Ok(body)
-}
-
-/// Resolves names, and fails if any of the addresses is not public. The connection uses the returned addresses, so a
-/// name can't resolve to one address for the check and another for the call (DNS rebinding).
-struct Vetted;
-
-/// Why a name is not called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-enum NameRefused {
-    #[error("the name has no address")]
-    Unknown,
-    #[error("the name has an address that is not public")]
-    NotPublic,
-}
-
-impl Resolve for Vetted {
-    fn resolve(&self, name: Name) -> Resolving {
-        Box::pin(async move {
-            let addresses: Addrs = Box::new(addresses_of(name.as_str()).await?.into_iter());
-            Ok(addresses)
-        })
-    }
-}
-
-async fn addresses_of(name: &str) -> Result<Vec<SocketAddr>, NameRefused> {
-    let addresses = tokio::net::lookup_host((name, 0)).await;
-    let addresses: Vec<SocketAddr> = addresses.map_err(|_| NameRefused::Unknown)?.collect();
-    if addresses.is_empty() {
-        return Err(NameRefused::Unknown);
-    }
-    let public = addresses.iter().all(|address| is_public(address.ip()));
-    public.then_some(addresses).ok_or(NameRefused::NotPublic)
 }
 
 fn obstacle_of(error: &reqwest::Error) -> Obstacle {
@@ -396,7 +350,7 @@ mod tests {
     }
 
     fn caller(allowed: &[&str], longest: Duration) -> Caller {
-        let allowed = allowed.iter().map(|text| (*text).to_owned()).collect();
+        let allowed = AllowedHosts::parse(&allowed.join(",")).unwrap();
         Caller::new(NETWORK, allowed, longest).unwrap()
     }
 
@@ -536,8 +490,6 @@ mod tests {
                 .await
                 .is_ok()
         );
-        assert_eq!(addresses_of("localhost").await, Err(NameRefused::NotPublic));
-        assert_eq!(addresses_of("").await, Err(NameRefused::Unknown));
         let error = caller
             .strict
             .get("http://no-such-name.invalid/")

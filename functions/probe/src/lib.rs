@@ -2,21 +2,20 @@
 //!
 //! A schedule calls it every minute. Each run takes the operations that are due - requested by an operator, never
 //! probed, or not probed for a while - calls their providers without paying, and records the results. Runs may overlap
-//! or be cut off: a result is recorded only on the entry that it was made for, and what was not recorded is due again.
+//! or be cut off: a result says which address was called, and what was not recorded is due again.
 //!
-//! Deliberately elsewhere: what a probe result may change in the catalog (`shared/domain/src/catalog/probe.rs`).
+//! Always true: it writes what it saw, beside the entries, and no entry (`shared/domain/src/catalog/probe.rs`).
 
-mod address;
 mod call;
 
 use call::{Caller, LONGEST_CALL};
 use purser_api::{Boot, BootError, Clock, at_most};
 use purser_domain::{
     CatalogPayment, Duration as Length, Operation, OperationUuid, ProbeRecord, ProbeResult, Quote, Result, Service,
-    Timestamp, TrustStatus,
+    ServiceId, Timestamp, TrustStatus,
 };
-use purser_store::{CatalogTable, Listed};
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use purser_store::{CatalogTable, Sightings};
+use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// The most operations of one run. [`SERVICES_AT_ONCE`] times [`CALLS_PER_SERVICE`] calls run concurrently, for ten
@@ -28,6 +27,8 @@ const SERVICES_AT_ONCE: usize = 8;
 const CALLS_PER_SERVICE: usize = 4;
 /// The longest time for recording: two attempts of a transaction, and a pause.
 const RECORDING: Duration = Duration::from_secs(5);
+/// The time that is kept for writing what was seen of all services.
+const STORING: Duration = Duration::from_secs(5);
 
 /// The probe, ready to run. Clones share everything.
 #[derive(Clone)]
@@ -47,8 +48,7 @@ pub struct Report {
     pub services: usize,
     /// How many operations were recorded.
     pub operations: usize,
-    /// How many services could not be recorded: the entry changed meanwhile, or the database failed. They are due
-    /// again.
+    /// How many services could not be recorded: another run was faster, or the database failed. They are due again.
     pub dropped: usize,
 }
 
@@ -69,14 +69,8 @@ impl Probe {
         let table = env.text("CATALOG_TABLE");
         let network = env.network();
         let interval = env.number("PROBE_INTERVAL_SECONDS", DEFAULT_INTERVAL_SECONDS, 60..=604_800);
-        let hosts = env.get("PROBE_ALLOWED_HOSTS").unwrap_or_default();
-        let hosts = hosts.split(',').map(str::trim).filter(|host| !host.is_empty());
-        let allowed: Option<BTreeSet<String>> = hosts.map(address::parse_authority).collect();
-        if allowed.is_none() {
-            env.wrong("PROBE_ALLOWED_HOSTS", "must be a list of `host:port`");
-        }
-        let settings = (table, network, interval, allowed.unwrap_or_default());
-        let (table, network, interval, allowed) = env.finish(settings)?;
+        let allowed = env.allowed_hosts("PROBE_ALLOWED_HOSTS");
+        let (table, network, interval, allowed) = env.finish((table, network, interval, allowed))?;
         Ok(Self(Arc::new(Shared {
             catalog: CatalogTable::new(purser_store::client(&aws), table),
             caller: Caller::new(network, allowed, LONGEST_CALL)?,
@@ -90,10 +84,11 @@ impl Probe {
         // What starts later might not be recorded in time.
         let (now, left) = (
             Instant::now(),
-            budget.saturating_sub(LONGEST_CALL.saturating_add(RECORDING)),
+            budget.saturating_sub(LONGEST_CALL.saturating_add(RECORDING).saturating_add(STORING)),
         );
         let last_call = now.checked_add(left).unwrap_or(now);
-        let due = self.due().await?;
+        let mut probed = self.0.catalog.load_probed().await?;
+        let due = self.due(&probed);
         let runs = due.into_iter().map(|due| {
             let probe = self.clone();
             async move { probe.look(due, last_call).await }
@@ -101,14 +96,23 @@ impl Probe {
         let mut report = Report::default();
         for outcome in at_most(SERVICES_AT_ONCE, runs).await {
             match outcome {
-                Ok(0) => {}
-                Ok(operations) => {
+                Ok(None) => {}
+                Ok(Some(Recorded {
+                    service,
+                    record,
+                    operations,
+                })) => {
                     report.services = report.services.saturating_add(1);
                     report.operations = report.operations.saturating_add(operations);
+                    let known = probed.iter_mut().find(|(known, _)| known.id == service);
+                    if let Some((_, known)) = known {
+                        *known = record;
+                    }
                 }
                 Err(Dropped) => report.dropped = report.dropped.saturating_add(1),
             }
         }
+        self.show(&probed).await;
         let Report {
             services,
             operations,
@@ -120,11 +124,24 @@ impl Probe {
         Ok(report)
     }
 
+    /// Writes what is known of all services for the catalog's readers, where it is not written: what an earlier run
+    /// recorded and did not come to write, too.
+    async fn show(&self, probed: &[(Service, ProbeRecord)]) {
+        let seen = Sightings::of(probed.iter().map(|(service, record)| (service, record)));
+        // What can't be read is written anew.
+        if self.0.catalog.sightings().await.is_ok_and(|written| written == seen) {
+            return;
+        }
+        if let Err(error) = self.0.catalog.put_sightings(&seen).await {
+            tracing::error!(cause = %error, "probe.not_shown");
+        }
+    }
+
     /// What is due, the most urgent first: requested, then never probed, then the oldest probe.
-    async fn due(&self) -> Result<Vec<Due>> {
+    fn due(&self, probed: &[(Service, ProbeRecord)]) -> Vec<Due> {
         let now = self.0.clock.now();
         let mut due = Vec::new();
-        for (service, record) in self.0.catalog.load_probed().await? {
+        for (service, record) in probed {
             if service.trust_status == TrustStatus::Disabled {
                 continue;
             }
@@ -135,8 +152,8 @@ impl Probe {
                 .collect();
             if !operations.is_empty() {
                 due.push(Due {
-                    service,
-                    record,
+                    service: service.clone(),
+                    record: record.clone(),
                     operations,
                 });
             }
@@ -148,11 +165,11 @@ impl Probe {
             room = room.saturating_sub(due.operations.len());
         }
         due.retain(|due| !due.operations.is_empty());
-        Ok(due)
+        due
     }
 
-    /// Calls the due operations of a service and records the results; returns how many were probed.
-    async fn look(&self, due: Due, last_call: Instant) -> Result<usize, Dropped> {
+    /// Calls the due operations of a service and records the results; `None` where there was no time for any.
+    async fn look(&self, due: Due, last_call: Instant) -> Result<Option<Recorded>, Dropped> {
         let Due {
             service,
             record,
@@ -175,16 +192,20 @@ impl Probe {
         let seen: Vec<(OperationUuid, ProbeResult)> =
             at_most(CALLS_PER_SERVICE, calls).await.into_iter().flatten().collect();
         if seen.is_empty() {
-            return Ok(0);
+            return Ok(None);
         }
-        let count = seen.len();
-        let (entry, seen) = service.probed(&record, seen, at);
-        match self.0.catalog.put_probed(&service, &entry, &seen).await {
-            Ok(Listed::Stored) => {
-                log_changes(&entry, &record, &seen, at);
-                Ok(count)
+        let operations = seen.len();
+        let seen = record.with(&service, seen, at);
+        match self.0.catalog.put_probes(service.id, &seen).await {
+            Ok(true) => {
+                log_changes(&service, &record, &seen, at);
+                Ok(Some(Recorded {
+                    service: service.id,
+                    record: seen,
+                    operations,
+                }))
             }
-            Ok(Listed::Changed { .. } | Listed::SlugTaken { .. }) => {
+            Ok(false) => {
                 tracing::info!(service.id = %service.id, "probe.dropped");
                 Err(Dropped)
             }
@@ -196,7 +217,15 @@ impl Probe {
     }
 }
 
-/// The probe results of a service were not recorded.
+/// The probe results of a service were recorded.
+struct Recorded {
+    service: ServiceId,
+    record: ProbeRecord,
+    /// How many operations were probed.
+    operations: usize,
+}
+
+/// They were not.
 struct Dropped;
 
 impl Due {
@@ -209,7 +238,7 @@ impl Due {
 }
 
 /// One line per call: the result, and nothing of the provider's text.
-fn log(service: purser_domain::ServiceId, operation: &Operation, seen: &ProbeResult, latency_ms: u64) {
+fn log(service: ServiceId, operation: &Operation, seen: &ProbeResult, latency_ms: u64) {
     let payment = match seen {
         Ok(Quote::Paid(payment)) => Some(payment),
         Ok(Quote::Free) | Err(_) => None,
@@ -231,15 +260,16 @@ fn log(service: purser_domain::ServiceId, operation: &Operation, seen: &ProbeRes
 /// One line for each difference from the catalog that this run found first.
 fn log_changes(entry: &Service, before: &ProbeRecord, after: &ProbeRecord, at: Timestamp) {
     for operation in &entry.operations {
-        let Some(change) = after.change(operation).filter(|change| change.since == at) else {
+        let Some(change) = after.change(operation, at).filter(|change| change.since == at) else {
             continue;
         };
         if before
-            .change(operation)
+            .change(operation, at)
             .is_some_and(|before| before.quote == change.quote)
         {
             continue;
         }
+        let pinned = operation.pricing(at).payment;
         let payee = |payment: &CatalogPayment| payment.pay_to;
         let asked = match &change.quote {
             Quote::Paid(payment) => Some(payment),
@@ -249,8 +279,8 @@ fn log_changes(entry: &Service, before: &ProbeRecord, after: &ProbeRecord, at: T
             service.id = %entry.id,
             operation.id = %operation.id,
             operation.slug = %operation.slug,
-            pinned.amount_units = operation.payment.as_ref().map(|payment| payment.amount.units()),
-            pinned.pay_to = operation.payment.as_ref().map(payee).map(tracing::field::display),
+            pinned.amount_units = pinned.map(|payment| payment.amount.units()),
+            pinned.pay_to = pinned.map(payee).map(tracing::field::display),
             seen.amount_units = asked.map(|payment| payment.amount.units()),
             seen.pay_to = asked.map(payee).map(tracing::field::display),
             "probe.changed"

@@ -6,5 +6,8 @@ use std::process::ExitCode;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let build = async |boot| Probe::boot(boot);
-    purser_api::serve_schedule(build, async |probe, time_left| probe.run(time_left).await.map(|_| ())).await
+    purser_api::serve_schedule(build, async |probe, _, time_left| {
+        probe.run(time_left).await.map(|_| ())
+    })
+    .await
 }

@@ -1,5 +1,5 @@
 //! The probe with an emulated DynamoDB and providers on loopback: which calls a run makes, and what it records.
-//! Scheduling and pinning are tested in `shared/domain/src/catalog/probe.rs`, and over HTTP in `tests/it/operators.rs`;
+//! Scheduling is tested in `shared/domain/src/catalog/probe.rs`, and over HTTP in `tests/it/operators.rs`;
 //! the addresses that it may call in `src/call.rs`.
 
 #![expect(
@@ -15,8 +15,8 @@ use purser_domain::{
     OperationUuid, ProbeRecord, Quote, Service, ServiceId, Timestamp, TrustStatus,
 };
 use purser_probe::{Probe, Report};
-use purser_store::{CatalogTable, Listed};
-use purser_testkit::{CATALOG, Emulator, sample, serve};
+use purser_store::{CatalogTable, Listed, Sightings};
+use purser_testkit::{CATALOG, Emulator, Fate, Moment, Proxy, ProxyConfig, sample, serve};
 use serde_json::json;
 use std::{
     sync::{
@@ -54,7 +54,7 @@ async fn answer(State(provider): State<Arc<Provider>>, Path(page): Path<String>)
     provider.most_at_once.fetch_max(at_once, Ordering::SeqCst);
     let edit = provider.edit.lock().unwrap().take();
     if let Some((table, service)) = edit {
-        assert_eq!(table.put(&service).await.unwrap(), Listed::Stored);
+        assert_eq!(table.put(&service, &sample::audit()).await.unwrap(), Listed::Stored);
     }
     tokio::time::sleep(Duration::from_millis(5)).await;
     provider.at_once.fetch_sub(1, Ordering::SeqCst);
@@ -152,7 +152,7 @@ impl World {
     }
 
     async fn put(&self, service: &Service) {
-        assert_eq!(self.table.put(service).await.unwrap(), Listed::Stored);
+        assert_eq!(self.table.put(service, &sample::audit()).await.unwrap(), Listed::Stored);
     }
 
     async fn entry(&self, n: u128) -> (Service, ProbeRecord) {
@@ -191,38 +191,71 @@ async fn a_run_sees_what_is_due_and_the_next_has_nothing_to_do() {
 
     let (good, record) = world.entry(1).await;
     let [paid, free] = [&good.operations[0], &good.operations[1]];
-    assert_eq!((good.version, good.trust_status), (2, TrustStatus::ProbePassed));
-    assert_eq!(paid.availability, Availability::PaidX402);
-    assert_eq!(free.availability, Availability::FreeVerified);
     assert_eq!(
-        (paid.payment.clone(), free.payment.clone()),
-        (Some(payment(10_000)), None)
+        (good.version, &good.trust_status, &paid.payment),
+        (1, &TrustStatus::Listed, &None)
     );
+    assert!(record.has_passed(&good));
+    assert_eq!(record.of(paid).unwrap().seen, Ok(Quote::Paid(payment(10_000))));
     assert_eq!(record.of(free).unwrap().seen, Ok(Quote::Free));
-    assert_eq!((good.aggregates().paid, good.aggregates().free), (1, 1));
     let (bad, record) = world.entry(2).await;
-    assert_eq!(bad.trust_status, TrustStatus::Listed);
-    assert_eq!(bad.operations[1].availability, Availability::Unverified);
+    assert!(!record.has_passed(&bad));
     assert_eq!(record.of(&bad.operations[1]).unwrap().seen, Err(Obstacle::Status(500)));
+    assert_eq!(world.table.version().await.unwrap(), 3, "no entry was written");
 
     assert_eq!(probe.run(MINUTE).await.unwrap(), NOTHING);
     assert_eq!(world.calls(), 0);
 }
 
 #[tokio::test]
-async fn what_was_seen_of_an_entry_that_was_edited_meanwhile_is_dropped() {
+async fn what_a_run_could_not_write_for_readers_the_next_does() {
+    let world = World::start().await;
+    world.list(1, &["paid", "free"]).await;
+    let proxy = Proxy::start(world.dynamodb.clone(), ProxyConfig::default()).await;
+    let behind = World {
+        dynamodb: proxy.url.clone(),
+        ..world.clone()
+    };
+    let probe = behind.probe();
+    proxy.follow(|step| {
+        let is_shown = step.moment == Moment::Arrived && step.request["Item"]["pk"]["S"] == "SIGHTINGS";
+        if is_shown { Fate::server_error() } else { Fate::PassOn }
+    });
+    assert_eq!(
+        probe.run(MINUTE).await.unwrap(),
+        recorded(1, 2),
+        "no failure of the run"
+    );
+    assert_eq!(world.table.sightings().await.unwrap(), Sightings::default());
+    proxy.behave();
+    let writes = async || {
+        proxy.calls().take();
+        assert_eq!(probe.run(MINUTE).await.unwrap(), NOTHING);
+        let calls = proxy.calls().take().into_iter();
+        calls
+            .filter(|call| call.operation != "GetItem" && call.operation != "Scan")
+            .count()
+    };
+    assert_eq!(writes().await, 1);
+    let (service, record) = world.entry(1).await;
+    assert_eq!(
+        world.table.sightings().await.unwrap(),
+        Sightings::of([(&service, &record)])
+    );
+    assert_eq!(writes().await, 0);
+}
+
+#[tokio::test]
+async fn what_was_seen_of_an_entry_that_was_edited_meanwhile_is_of_the_address_that_was_called() {
     let world = World::start().await;
     let service = world.list(1, &["paid"]).await;
-    let edited = Service {
-        version: 2,
-        name: "Edited".to_owned(),
-        ..service
-    };
+    let mut edited = Service { version: 2, ..service };
+    edited.operations[0].method = "POST".to_owned();
     *world.provider.edit.lock().unwrap() = Some((world.table.clone(), edited.clone()));
     let probe = world.probe();
-    let dropped = Report { dropped: 1, ..NOTHING };
-    assert_eq!(probe.run(MINUTE).await.unwrap(), dropped);
-    assert_eq!(world.entry(1).await, (edited, ProbeRecord::default()));
+    assert_eq!(probe.run(MINUTE).await.unwrap(), recorded(1, 1));
+    let (entry, record) = world.entry(1).await;
+    assert_eq!((&entry, record.of(&entry.operations[0])), (&edited, None));
     assert_eq!(probe.run(MINUTE).await.unwrap(), recorded(1, 1), "it is due again");
 }
 
@@ -243,8 +276,8 @@ async fn two_runs_at_once_leave_what_one_would() {
     assert_eq!(one.dropped + other.dropped, 4);
     for n in 1..=4 {
         let (entry, record) = world.entry(n).await;
-        assert_eq!((entry.version, record.version), (2, 1));
-        assert_eq!(entry.trust_status, TrustStatus::ProbePassed);
+        assert_eq!((entry.version, record.version), (1, 1));
+        assert!(record.has_passed(&entry));
     }
 }
 
@@ -254,7 +287,11 @@ async fn a_run_is_bounded_in_calls_and_goes_on_where_it_ended() {
     world.list(1, &["paid"; 80]).await;
     world.list(2, &["free"; 80]).await;
     let asked_for = world.list(3, &["paid"]).await;
-    world.table.request_probe(asked_for.id, world.now()).await.unwrap();
+    world
+        .table
+        .request_probe(asked_for.id, world.now(), &sample::audit())
+        .await
+        .unwrap();
     let probe = world.probe();
     assert_eq!(probe.run(MINUTE).await.unwrap(), recorded(3, 100));
     assert!(
@@ -269,11 +306,8 @@ async fn a_run_is_bounded_in_calls_and_goes_on_where_it_ended() {
     );
     assert_eq!(probe.run(MINUTE).await.unwrap(), recorded(1, 61));
     assert_eq!(probe.run(MINUTE).await.unwrap(), NOTHING);
-    let (entry, _) = world.entry(2).await;
-    assert_eq!(
-        (entry.trust_status, entry.aggregates().free),
-        (TrustStatus::ProbePassed, 80)
-    );
+    let (entry, record) = world.entry(2).await;
+    assert!(record.has_passed(&entry));
 }
 
 #[tokio::test]

@@ -1,34 +1,53 @@
 //! Reconcile: every signed payment ends as confirmed or expired, by evidence from the chain alone.
 //!
-//! A schedule calls it every minute. Each run reads one final block, and reconciles the holds: an authorization used
-//! for our transfer is confirmed, whoever submitted it and whether or not it was reported to us; one that is canceled,
-//! or unused at a block from whose time on it can't be used, is released. A confirmation is checked once more when its
-//! block is deep, and reverted if the chain no longer supports it.
+//! A schedule calls it every minute. Each run reads one final block, and reconciles the holds that are due at its time:
+//! an authorization used for our transfer is confirmed, whoever submitted it and whether or not it was reported to us;
+//! one that is canceled, or unused, is released. Blocks with confirmations are looked at once more when they are deep,
+//! and a confirmation is reverted if the chain no longer supports it. In what time is left, what left the wallets is
+//! compared with the settlements.
 //!
-//! Runs may overlap or be cut off: reconciling a settlement ends in one conditional transaction or in none, and the
-//! next run continues with the rest. When the chain can't be reached, nothing is written.
+//! | file | one line |
+//! |---|---|
+//! | `part.rs` | which part of the holds a run reconciles |
+//! | `due.rs` | the holds that are due |
+//! | `evict.rs` | what rolled out of idle windows |
+//! | `requests.rs` | what an operator wants reconciled now |
+//! | `watch.rs` | blocks with confirmations, once more when they are deep |
+//! | `batch.rs` | reads the chain for many settlements, decides, and writes |
+//! | `outflows.rs` | what left wallets and no settlement explains |
+//! | `witness.rs` | that all endpoints of the node agree before money is given back |
+//! | `run.rs` | the result |
+//!
+//! Runs may overlap or be cut off: reconciling a settlement ends in one conditional write or in none, and the next run
+//! continues with the rest. When the chain can't be reached, nothing is written.
 //!
 //! Deliberately elsewhere: the decision on the chain's state (`shared/domain/src/settlement/reconcile.rs`), finality
 //! (`shared/chain`), and the transactions (`shared/store`).
 
-mod reconcile_one;
+mod batch;
+mod due;
+mod evict;
+mod outflows;
+mod part;
+mod requests;
 mod run;
 mod settings;
-mod sweep;
+mod watch;
+mod witness;
 
+pub use part::Part;
 use purser_api::{Boot, BootError, Clock, Entropy, Secrets};
 use purser_chain::{Chain, ChainError, Finality, NonceKey};
-use purser_domain::{Error, FinalBlock, Network, Result};
-use purser_store::Ledger;
-use reconcile_one::LONGEST_RECONCILE;
+use purser_domain::{Error, Network, Result};
+use purser_store::{AuditLog, Ledger};
 pub use run::{Outcome, Run};
 use settings::Settings;
 use std::{sync::Arc, time::Duration};
-use sweep::Sweep;
 use tokio::time::Instant;
 
-/// The longest time for a write under contention: if it takes longer, the run is cut off, which is safe.
-const RECORDING: Duration = Duration::from_secs(5);
+/// The time at the end of a run in which what was found is written, and nothing else is begun. If that takes longer, the
+/// run is cut off, which is safe.
+const LAST_WRITES: Duration = Duration::from_secs(10);
 
 /// The reconciliation, ready to run. Clones share everything.
 #[derive(Clone)]
@@ -36,11 +55,13 @@ pub struct Reconcile(Arc<Shared>);
 
 struct Shared {
     ledger: Ledger,
+    audit: AuditLog,
     chain: Chain,
+    network: Network,
     nonce_key: NonceKey,
     clock: Clock,
     entropy: Entropy,
-    /// The depth of final blocks, and the depth at which the watch of confirmations ends.
+    /// The depth of final blocks, and the depth at which a block with confirmations is looked at once more.
     confirmations: u64,
     watch: u64,
     most: usize,
@@ -75,14 +96,13 @@ impl Reconcile {
         let secrets = Secrets::new(&aws);
         let arns = [settings.nonce_key_secret.as_str(), &settings.rpc_url_secret];
         let [nonce_key, rpc_url] = secrets.texts(arns).await?;
-        let ledger = Ledger::new(
-            purser_store::client(&aws),
-            settings.ledger_table,
-            settings.decisions_table,
-        );
+        let db = purser_store::client(&aws);
+        let ledger = Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table);
         Ok(Self(Arc::new(Shared {
             ledger,
+            audit: AuditLog::new(db, settings.audit_table),
             chain: chain(settings.network, &rpc_url, settings.finality)?,
+            network: settings.network,
             nonce_key: NonceKey::from_text(&nonce_key)?,
             clock,
             entropy,
@@ -93,24 +113,53 @@ impl Reconcile {
         })))
     }
 
-    /// Reconciles what is due, within this time. An error means that the chain or the ledger could not be reached.
+    /// Reconciles what is due, and evicts what was asked for, within this time.
     pub async fn run(&self, time_left: Duration) -> Result<Run> {
-        let now = Instant::now();
-        let left = time_left.saturating_sub(LONGEST_RECONCILE.saturating_add(RECORDING));
-        let last_start = now.checked_add(left).unwrap_or(now);
-        let block = self.0.chain.final_block().await;
-        let block = block.map_err(|error| Error::internal("reading the final block", error))?;
-        let (run, gone) = Sweep::new(Arc::clone(&self.0), block, last_start).run().await;
-        run.log();
-        gone.map(|()| run)
+        self.run_part(Part::WHOLE, time_left).await
     }
-}
 
-impl Shared {
-    /// Whether a block is so deep that the watch of a confirmation in it ends.
-    fn is_deep(&self, number: u64, block: &FinalBlock) -> bool {
-        // The final block's own depth is `confirmations`, and each block below it is one deeper.
-        let below = block.number.checked_sub(number);
-        below.is_some_and(|below| below.saturating_add(self.confirmations) >= self.watch)
+    /// Reconciles what is due of this part, within this time; the first part also does what is not divided. An error
+    /// means that the chain or the ledger could not be reached.
+    pub async fn run_part(&self, part: Part, time_left: Duration) -> Result<Run> {
+        let now = Instant::now();
+        let until = now.checked_add(time_left.saturating_sub(LAST_WRITES)).unwrap_or(now);
+        let evicting = async {
+            if part.is_first() {
+                evict::evict_idle(&self.0, until).await
+            } else {
+                Ok(())
+            }
+        };
+        // Boxed: together they are far larger than what a caller's stack should take.
+        let (reconciled, evicted) = tokio::join!(Box::pin(self.reconcile(part, until)), Box::pin(evicting));
+        if let Err(error) = evicted {
+            tracing::error!(cause = %error, "reconcile.eviction_failed");
+        }
+        reconciled
+    }
+
+    async fn reconcile(&self, part: Part, until: Instant) -> Result<Run> {
+        let shared = &self.0;
+        let block = shared.chain.final_block().await;
+        let block = block.map_err(|error| Error::internal("reading the final block", error))?;
+        let mut run = Run::new();
+        // Each part of the work goes on where another one fails.
+        let mut failures = Vec::new();
+        if part.is_first() {
+            failures.extend(shared.requested(&block, until, &mut run).await.err());
+        }
+        failures.extend(shared.due(part, &block, until, &mut run).await.err());
+        if part.is_first() {
+            failures.extend(shared.watch(&block, until, &mut run).await.err());
+        }
+        run.log();
+        // Last, and no failure of the run: nobody's payment waits for it.
+        if let Err(error) = shared.outflows(part.wallets(), &block, until).await {
+            tracing::error!(cause = %error, "outflows.failed");
+        }
+        for failure in &failures {
+            tracing::error!(cause = %failure, "reconcile.failed");
+        }
+        failures.into_iter().next().map_or(Ok(run), Err)
     }
 }

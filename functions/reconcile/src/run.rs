@@ -11,8 +11,8 @@ pub enum Outcome {
     Released,
     /// Its confirmation was reverted: it is held again.
     ConfirmationReverted,
-    /// Confirmed so deep that its watch has ended.
-    WatchedOut,
+    /// Its transaction is in another block by now; it stays confirmed.
+    BlockChanged,
     /// Can't be decided yet.
     NotYet,
     /// The stored state is still right.
@@ -23,25 +23,22 @@ pub enum Outcome {
     Untraced,
     /// Its authorization was used, but not for its payment.
     Contradicted,
-    /// It was paid by a transaction that confirmed another settlement.
-    TransactionUsed,
     /// The chain or the ledger could not be reached.
     Failed,
 }
 
 impl Outcome {
     /// Every outcome, for tables.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 10] = [
         Self::Confirmed,
         Self::Released,
         Self::ConfirmationReverted,
-        Self::WatchedOut,
+        Self::BlockChanged,
         Self::NotYet,
         Self::Unchanged,
         Self::Superseded,
         Self::Untraced,
         Self::Contradicted,
-        Self::TransactionUsed,
         Self::Failed,
     ];
 
@@ -51,30 +48,28 @@ impl Outcome {
             Self::Confirmed => "confirmed",
             Self::Released => "released",
             Self::ConfirmationReverted => "taken_back",
-            Self::WatchedOut => "watched_out",
+            Self::BlockChanged => "block_changed",
             Self::NotYet => "not_yet",
             Self::Unchanged => "unchanged",
             Self::Superseded => "superseded",
             Self::Untraced => "untraced",
             Self::Contradicted => "contradicted",
-            Self::TransactionUsed => "transaction_used",
             Self::Failed => "failed",
         }
     }
 
-    /// Whether a hold with this outcome still waits for the chain. One that the chain has decided, but that can't be
-    /// written, waits for a person.
+    /// Whether a hold with this outcome still waits for the chain. One that the chain has decided against its payment
+    /// waits for a person.
     pub(crate) const fn waits(self) -> bool {
         match self {
             Self::NotYet | Self::Untraced | Self::Failed => true,
             Self::Confirmed
             | Self::Released
             | Self::ConfirmationReverted
-            | Self::WatchedOut
+            | Self::BlockChanged
             | Self::Unchanged
             | Self::Superseded
-            | Self::Contradicted
-            | Self::TransactionUsed => false,
+            | Self::Contradicted => false,
         }
     }
 }
@@ -85,7 +80,9 @@ pub struct Run {
     outcomes: Vec<Outcome>,
     /// How far the final block is past the `validBefore` of the oldest hold that still waits.
     pub lag: Length,
-    /// Whether it has processed everything in the index.
+    /// How many holds that were due still wait for the chain.
+    pub waiting: usize,
+    /// Whether everything that was due was begun.
     pub is_complete: bool,
 }
 
@@ -94,6 +91,7 @@ impl Run {
         Self {
             outcomes: Vec::new(),
             lag: Length::from_secs_u32(0),
+            waiting: 0,
             is_complete: false,
         }
     }
@@ -108,6 +106,12 @@ impl Run {
         &self.outcomes
     }
 
+    /// Notes a hold that waits for the chain and has been due for so long.
+    pub(crate) fn waits(&mut self, overdue: Length) {
+        self.waiting = self.waiting.saturating_add(1);
+        self.lag = self.lag.max(overdue);
+    }
+
     pub(crate) fn note(&mut self, outcome: Outcome) {
         self.outcomes.push(outcome);
     }
@@ -118,7 +122,7 @@ impl Run {
             looks = self.outcomes.len(),
             confirmed = self.count(Outcome::Confirmed),
             released = self.count(Outcome::Released),
-            not_yet = self.count(Outcome::NotYet),
+            waiting = self.waiting,
             failed = self.count(Outcome::Failed),
             lag_seconds = self.lag.secs(),
             complete = self.is_complete,

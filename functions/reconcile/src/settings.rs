@@ -7,16 +7,17 @@ use purser_domain::Network;
 pub(crate) struct Settings {
     pub(crate) ledger_table: String,
     pub(crate) decisions_table: String,
+    pub(crate) audit_table: String,
     pub(crate) network: Network,
     pub(crate) nonce_key_secret: String,
     pub(crate) rpc_url_secret: String,
     pub(crate) finality: Finality,
-    /// The depth at which the watch of a confirmation's block ends. A value below finality has the same effect as
-    /// finality: nothing is checked before.
+    /// The depth at which a block with confirmations is looked at once more. A value below finality has the same effect
+    /// as finality.
     pub(crate) watch: u64,
     /// The most settlements that one run reconciles.
     pub(crate) most: u32,
-    /// How many blocks the node searches for a log in one request.
+    /// How many blocks the node searches for logs in one call, at most; where it refuses so many, fewer are asked for.
     pub(crate) log_range: u64,
 }
 
@@ -25,6 +26,7 @@ impl Settings {
         Self {
             ledger_table: env.text("LEDGER_TABLE"),
             decisions_table: env.text("DECISIONS_TABLE"),
+            audit_table: env.text("AUDIT_TABLE"),
             network: env.network(),
             nonce_key_secret: env.text("NONCE_KEY_SECRET_ARN"),
             rpc_url_secret: env.text("RPC_URL_SECRET_ARN"),
@@ -33,7 +35,7 @@ impl Settings {
             },
             // Ten minutes of Base.
             watch: env.number("WATCH_CONFIRMATIONS", 300, 1..=100_000),
-            most: env.number("RECONCILE_MOST_SETTLEMENTS", 1_000, 1..=100_000),
+            most: env.number("RECONCILE_MOST_SETTLEMENTS", 20_000, 1..=100_000),
             log_range: env.number("LOG_BLOCK_RANGE", 1_000, 1..=100_000),
         }
     }

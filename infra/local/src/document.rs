@@ -8,6 +8,7 @@ pub fn openapi() -> Result<String, serde_json::Error> {
         purser_agents::openapi(),
         purser_people::openapi(),
         purser_internal::openapi(),
+        purser_mcp_function::openapi(),
     ];
     let mut text = serde_json::to_string_pretty(&purser_api::document(groups))?;
     text.push('\n');

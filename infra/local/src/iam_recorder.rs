@@ -5,8 +5,9 @@
 //! it on. Calls of the stack and of the tests bypass them.
 //!
 //! A line is one permission that was needed, written once by each stack: `{"function", "action", "resource", "keys",
-//! "within", "only_if_new"}`. A transaction needs the permissions of its items (developer guide, "Using IAM with
-//! DynamoDB transactions"). Of a partition key only its prefix up to `#` is recorded.
+//! "attributes", "within", "only_if_new"}`. A transaction needs the permissions of its items (developer guide, "Using IAM
+//! with DynamoDB transactions"). Of a partition key only its prefix up to `#` is recorded; attributes are those that an
+//! update names.
 
 use purser_testkit::{Fate, Moment, Proxy, ProxyConfig, Step};
 use serde_json::{Value, json};
@@ -50,6 +51,10 @@ impl IamRecorder {
 
     fn record(&self, step: &Step<'_>) {
         let operation = step.call.split(' ').next().unwrap_or_default();
+        if let Some(function) = invoked(step.path) {
+            self.write(&Need::of("InvokeFunction", function.to_owned(), []).by(step.signer));
+            return;
+        }
         for need in needs(operation, step.request) {
             self.write(&need.by(step.signer));
         }
@@ -78,6 +83,8 @@ struct Need {
     resource: String,
     /// The prefixes of the partition keys; empty where none is named, as in a scan or on an index.
     keys: BTreeSet<String>,
+    /// The attributes that an update touches or compares, its key's included.
+    attributes: BTreeSet<String>,
     /// The transaction that contains it.
     within: Option<&'static str>,
     /// For a put: whether its condition excludes overwriting.
@@ -97,6 +104,7 @@ impl Need {
             action: action.to_owned(),
             resource,
             keys: keys.into_iter().collect(),
+            attributes: BTreeSet::new(),
             within: None,
             only_if_new: false,
         }
@@ -107,6 +115,11 @@ impl Need {
         let item = request.get("Item").or_else(|| request.get("Key"));
         let condition = text_of(request, "ConditionExpression");
         Self {
+            attributes: if action == "UpdateItem" {
+                attributes(request)
+            } else {
+                BTreeSet::new()
+            },
             only_if_new: action == "PutItem" && condition == Some("attribute_not_exists(pk)"),
             ..Self::of(
                 action,
@@ -117,20 +130,28 @@ impl Need {
     }
 
     fn by(self, function: &str) -> Value {
-        let service = if self.action.ends_with("SecretValue") {
-            "secretsmanager"
-        } else {
-            "dynamodb"
+        let service = match self.action.as_str() {
+            "InvokeFunction" => "lambda",
+            "CreateKey" | "GetPublicKey" | "Sign" | "TagResource" => "kms",
+            action if action.ends_with("SecretValue") => "secretsmanager",
+            _ => "dynamodb",
         };
         json!({
             "function": function,
             "action": format!("{service}:{}", self.action),
             "resource": self.resource,
             "keys": self.keys,
+            "attributes": self.attributes,
             "within": self.within,
             "only_if_new": self.only_if_new,
         })
     }
+}
+
+/// The function that a call of Lambda at that path invokes.
+fn invoked(path: &str) -> Option<&str> {
+    path.strip_prefix("/2015-03-31/functions/")?
+        .strip_suffix("/invocations")
 }
 
 /// The permissions that a request needs. An unknown request needs a key that no role has: `?`.
@@ -160,6 +181,11 @@ fn needs(operation: &str, request: &Value) -> Vec<Need> {
                 (None, _) => Need::of(operation, table, []),
             }]
         }
+        // A key that is made with tags is also tagged (KMS developer guide, "Controlling access to tags").
+        "CreateKey" => [("CreateKey", "*"), ("TagResource", "WalletKeys")]
+            .map(|(action, resource)| Need::of(action, resource.to_owned(), []))
+            .into(),
+        "GetPublicKey" | "Sign" => vec![Need::of(operation, "WalletKeys".to_owned(), [])],
         "GetSecretValue" => vec![Need::of_secret(&text(request, "SecretId"))],
         // Several secrets in one call need a permission of their own, besides each secret's.
         "BatchGetSecretValue" => {
@@ -169,6 +195,42 @@ fn needs(operation: &str, request: &Value) -> Vec<Need> {
         }
         _ => vec![Need::of_item(operation, request)],
     }
+}
+
+/// The attributes that an update names: those of its key, and of its expressions (developer guide, "Expressions").
+fn attributes(request: &Value) -> BTreeSet<String> {
+    const WORDS: [&str; 14] = [
+        "SET",
+        "ADD",
+        "REMOVE",
+        "DELETE",
+        "AND",
+        "OR",
+        "NOT",
+        "IN",
+        "BETWEEN",
+        "if_not_exists",
+        "attribute_exists",
+        "attribute_not_exists",
+        "size",
+        "contains",
+    ];
+    let key = request.get("Key").and_then(Value::as_object);
+    let key = key.into_iter().flat_map(|key| key.keys().cloned());
+    let expressions = [
+        text_of(request, "UpdateExpression"),
+        text_of(request, "ConditionExpression"),
+    ];
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || ['_', '#', ':'].contains(&c);
+    let words = expressions.into_iter().flatten();
+    let words = words.flat_map(|expression| expression.split(move |c| !is_of_name(c)));
+    let words = words.filter(|word| !word.is_empty() && !word.starts_with(':') && !WORDS.contains(word));
+    let placeholders = request.get("ExpressionAttributeNames");
+    let attributes = words.map(|word| {
+        let named = placeholders.and_then(|placeholders| text_of(placeholders, word));
+        named.unwrap_or(word).to_owned()
+    });
+    key.chain(attributes).collect()
 }
 
 /// The prefix of an item's partition key.
@@ -226,6 +288,20 @@ mod tests {
             .map(|(action, resource, keys)| (*action, *resource, keys.to_vec()))
             .collect();
         assert_eq!(needs, needed, "{operation}");
+    }
+
+    #[test]
+    fn an_update_needs_the_attributes_that_it_names() {
+        let update = json!({
+            "TableName": "T",
+            "Key": {"pk": {"S": "L#1#2"}, "sk": {"S": "#W"}},
+            "UpdateExpression": "SET pver = :stamp, aver = if_not_exists(aver, :agent) ADD #total :delta REMOVE x",
+            "ConditionExpression": "attribute_exists(pk) AND (NOT hz <= :at OR y BETWEEN :a AND :b)",
+            "ExpressionAttributeNames": {"#total": "total"},
+        });
+        let [need] = <[Need; 1]>::try_from(needs("UpdateItem", &update)).unwrap();
+        let named: Vec<&str> = need.attributes.iter().map(String::as_str).collect();
+        assert_eq!(named, ["aver", "hz", "pk", "pver", "sk", "total", "x", "y"]);
     }
 
     #[test]

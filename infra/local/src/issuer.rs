@@ -123,6 +123,7 @@ impl Issuer {
             "sub": user.sub,
             "aud": CLIENT_ID,
             "iat": now.secs(),
+            "auth_time": now.secs(),
             "exp": now.after(life).secs(),
             "email": user.email,
             "name": user.name,
@@ -143,6 +144,12 @@ impl Issuer {
     /// An ID token with another lifetime.
     pub fn token_for(&self, user: &DemoUser, life: Duration) -> String {
         self.sign(&self.claims(user, life))
+    }
+
+    /// What a person who signs in there now is answered for the question of a client, without the login page: the address
+    /// to which it leads the browser, with a code. `None` where the question is refused.
+    pub fn answer(&self, question: &str, user: &'static DemoUser) -> Option<String> {
+        authorize::answer(&self.0, question.split_once('?')?.1, user)
     }
 
     /// Signs with a new key from now on. The old one stays published: its tokens are valid until they expire.
@@ -417,7 +424,7 @@ mod tests {
         assert!(tokens["access_token"].is_string());
         let claims = world.claims(tokens["id_token"].as_str().unwrap()).await.unwrap();
         let expected = json!({
-            "iss": url, "sub": DEMO_OWNER.sub, "aud": CLIENT_ID, "iat": NOW + 59, "exp": NOW + 59 + 28_800,
+            "iss": url, "sub": DEMO_OWNER.sub, "aud": CLIENT_ID, "iat": NOW + 59, "auth_time": NOW + 59, "exp": NOW + 59 + 28_800,
             "nonce": "a nonce", "email": DEMO_OWNER.email, "name": DEMO_OWNER.name,
         });
         assert_eq!(claims, expected);

@@ -3,6 +3,7 @@
 //! It runs the same routers as Lambda, behind the routes of `template.yaml`, with tables created from that file. Only
 //! here are `/_local/clock`, `/_local/fund`, the issuer where people sign in, and the demo data.
 
+pub mod aws_cli;
 mod bridge;
 mod chain;
 mod document;
@@ -22,7 +23,7 @@ pub use issuer::{CLIENT_ID, DEMO_OWNER, DEMO_PASSWORD, DEMO_STRANGER, DemoUser, 
 pub use log_audit::LogAudit;
 pub use processes::{ChildError, ProviderPorts, Providers};
 pub use purser_probe::Probe;
-pub use purser_reconcile::{Outcome, Reconcile, Run};
+pub use purser_reconcile::{Outcome, Part, Reconcile, Run};
 pub use seed::{DemoAgent, SeedError};
 pub use stack::{Front, NETWORK, Options, Ports, Stack, StackError};
 pub use stack_file::{FunctionsFile, StackAgent, StackFile, StackFileError, StackUser, stack_folder};

@@ -12,6 +12,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use http_body_util::{BodyExt as _, Collected};
 use purser_api::{Env, log_to};
+use purser_domain::PersonId;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
@@ -90,10 +91,12 @@ impl LogAudit {
         }
     }
 
-    /// Each half of an agent's key, and each part of a token.
+    /// Each half of an agent's key, each part of a token, and of a cookie all but whose it is.
     pub(crate) fn credential(&self, what: &str, text: &str) {
         for part in text.split([':', '.', ' ', '=', ';']) {
-            self.must_not_log(what, part.trim_start_matches("gak_sec_"));
+            if what != COOKIE || PersonId::parse(part).is_none() {
+                self.must_not_log(what, part.trim_start_matches("gak_sec_"));
+            }
         }
     }
 
@@ -122,6 +125,10 @@ impl LogAudit {
             Value::Array(values) => values.iter().for_each(|value| self.texts(what, value)),
             Value::Object(members) => {
                 for (name, value) in members {
+                    // To whom an agent is offered: a person's id, which log lines have too.
+                    if name == "to" && value.as_str().is_some_and(|text| PersonId::parse(text).is_some()) {
+                        continue;
+                    }
                     self.texts(&format!("{what}, {name}"), value);
                 }
             }
@@ -132,11 +139,15 @@ impl LogAudit {
     fn answer(&self, headers: &HeaderMap, body: &[u8]) {
         for cookie in texts(headers, &header::SET_COOKIE) {
             let pair = cookie.split(';').next().unwrap_or_default();
-            self.credential("a cookie", pair);
+            self.credential(COOKIE, pair);
         }
         for address in texts(headers, &header::LOCATION) {
             for pair in address.split(['?', '&']) {
-                self.must_not_log("a sign-in", pair.split_once('=').unwrap_or_default().1);
+                let (name, value) = pair.split_once('=').unwrap_or_default();
+                // What a page tells after a form: the audit log's line may have the same word.
+                if name != "notice" {
+                    self.must_not_log("a sign-in", value);
+                }
             }
         }
         let text = String::from_utf8_lossy(body);
@@ -158,13 +169,15 @@ impl LogAudit {
     }
 }
 
+const COOKIE: &str = "a cookie";
+
 /// Passes on a request and its answer, and records what must not be logged of them.
 pub(crate) async fn audited(State(audit): State<LogAudit>, request: Request, next: Next) -> Response {
     let headers = request.headers();
     for (what, name) in [
         ("an authorization", header::AUTHORIZATION),
-        ("a cookie", header::COOKIE),
-        ("an internal token", HeaderName::from_static("x-internal-token")),
+        (COOKIE, header::COOKIE),
+        ("an operator's token", HeaderName::from_static("x-internal-token")),
     ] {
         for text in texts(headers, &name) {
             audit.credential(what, text);
@@ -238,8 +251,8 @@ mod tests {
         };
         check(told, &[&public, &secret]);
         let (payload, signature) = ("p".repeat(30), "s".repeat(30));
-        let cookie = format!("purser-session=short.{payload}.{signature}; other=x");
-        check(|audit| audit.credential("a cookie", &cookie), &[&payload, &signature]);
+        let cookie = format!("purser-session={}.{payload}; other={signature}", "0".repeat(64));
+        check(|audit| audit.credential(COOKIE, &cookie), &[&payload, &signature]);
     }
 
     #[test]
@@ -251,6 +264,7 @@ mod tests {
             "to": "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC",
             "kind": "vendor_allowlist_of_all",
             "number": 12,
+            "offered": {"to": "5e".repeat(32)},
         });
         let told = |audit: &LogAudit| audit.body("POST /", body.to_string().as_bytes());
         check(told, &["please pay this soon", "https://provider.example/x"]);

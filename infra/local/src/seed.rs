@@ -8,9 +8,9 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::http::header;
 use http_body_util::BodyExt as _;
-use purser_api::random;
+use purser_api::{CustodyKind, random};
 use purser_chain::{KeyError, WalletSeed};
-use purser_domain::{Address, AgentId, Error, parse_address};
+use purser_domain::{Address, AgentId, Error, SecretDigest, parse_address};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -23,8 +23,8 @@ pub(crate) const DEMO_FUNDS: u64 = 1_000_000_000;
 pub(crate) const WALLET_SEED_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:WalletSeedSecret";
 pub(crate) const NONCE_KEY_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:NonceKeySecret";
 pub(crate) const RPC_URL_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:RpcUrlSecret";
-pub(crate) const WALLET_XPUB_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:WalletXpubSecret";
-pub(crate) const INTERNAL_TOKEN_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:InternalTokenSecret";
+pub(crate) const SIGN_IN_KEY_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:SignInKeySecret";
+pub(crate) const OPERATORS_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:OperatorsSecret";
 
 /// Why the demo data could not be created.
 #[derive(Debug, thiserror::Error)]
@@ -50,18 +50,24 @@ pub enum SeedError {
 
 /// The values of the stack's secrets.
 pub(crate) struct SecretValues {
-    wallet_seed: String,
+    /// `None` where KMS has the wallets' keys.
+    wallet_seed: Option<String>,
     nonce_key: String,
     rpc_url: String,
     internal_token: String,
+    sign_in_key: String,
 }
 
-pub(crate) fn secrets(rpc_url: &str) -> Result<SecretValues, SeedError> {
+pub(crate) fn secrets(rpc_url: &str, custody: CustodyKind) -> Result<SecretValues, SeedError> {
     Ok(SecretValues {
-        wallet_seed: hex(&random::<64>()?),
+        wallet_seed: match custody {
+            CustodyKind::Seed => Some(hex(&random::<64>()?)),
+            CustodyKind::Kms => None,
+        },
         nonce_key: hex(&random::<32>()?),
         rpc_url: rpc_url.to_owned(),
         internal_token: hex(&random::<32>()?),
+        sign_in_key: hex(&random::<32>()?),
     })
 }
 
@@ -69,25 +75,38 @@ fn hex(bytes: &[u8]) -> String {
     alloy::hex::encode(bytes)
 }
 
+/// The name of the stack's operator.
+pub(crate) const OPERATOR: &str = "local";
+
+/// The secret in which these operators have these tokens.
+pub(crate) fn operators(tokens: &[(&str, &str)]) -> String {
+    let digest = |token: &str| SecretDigest::of(token).to_hex();
+    let listed = tokens
+        .iter()
+        .map(|(name, token)| ((*name).to_owned(), digest(token).into()));
+    Value::Object(listed.collect()).to_string()
+}
+
 impl SecretValues {
-    pub(crate) fn wallet_seed(&self) -> Result<WalletSeed, SeedError> {
-        Ok(WalletSeed::from_hex(&self.wallet_seed)?)
+    /// The seed, where there is one.
+    pub(crate) fn wallet_seed(&self) -> Result<Option<WalletSeed>, SeedError> {
+        Ok(self.wallet_seed.as_deref().map(WalletSeed::from_hex).transpose()?)
     }
 
     pub(crate) fn internal_token(&self) -> &str {
         &self.internal_token
     }
 
-    pub(crate) fn by_arn(self) -> Result<BTreeMap<String, String>, SeedError> {
-        let wallet_xpub = self.wallet_seed()?.xpub().to_text()?;
+    pub(crate) fn by_arn(self) -> BTreeMap<String, String> {
         let by_arn = [
-            (WALLET_SEED_ARN, self.wallet_seed),
-            (WALLET_XPUB_ARN, wallet_xpub),
             (NONCE_KEY_ARN, self.nonce_key),
             (RPC_URL_ARN, self.rpc_url),
-            (INTERNAL_TOKEN_ARN, self.internal_token),
+            (SIGN_IN_KEY_ARN, self.sign_in_key),
+            (OPERATORS_ARN, operators(&[(OPERATOR, &self.internal_token)])),
         ];
-        Ok(by_arn.map(|(arn, value)| (arn.to_owned(), value)).into())
+        let seed = self.wallet_seed.map(|seed| (WALLET_SEED_ARN, seed));
+        let by_arn = by_arn.into_iter().chain(seed);
+        by_arn.map(|(arn, value)| (arn.to_owned(), value)).collect()
     }
 }
 

@@ -12,14 +12,16 @@ use crate::seed::{self, DemoAgent, SeedError};
 use aws_sdk_dynamodb::Client;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
-use purser_api::{Boot, Clock, Env};
-use purser_chain::WalletSeed;
-use purser_domain::Network;
+use lambda_http::{Context, LambdaEvent};
+use purser_api::{Boot, Clock, CustodyKind, Env, Routers, answer_either};
+use purser_chain::{Custody, CustodyError, KmsKeys, NewKey};
+use purser_domain::{AgentId, Network, Wallet};
 use purser_probe::Probe;
 use purser_reconcile::Reconcile;
 use purser_store::{CatalogTable, Ledger};
-use purser_testkit::{DynamoDb, SecretsManager, Template};
+use purser_testkit::{DynamoDb, Kms, Lambda, SecretsManager, Template};
 use serde_json::Value;
+use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -42,6 +44,8 @@ pub struct Options {
     pub ports: Ports,
     /// `THROTTLE_PER_MINUTE` of the functions.
     pub throttle_per_minute: u32,
+    /// Who holds the wallets' keys.
+    pub custody: CustodyKind,
     /// More environment variables of the functions; they override the stack's own.
     pub environment: BTreeMap<String, String>,
     /// Something in front of the database, such as a proxy that injects conflicts.
@@ -80,6 +84,7 @@ impl Default for Options {
             gateway_port: 0,
             ports: Ports::default(),
             throttle_per_minute: 1_200,
+            custody: CustodyKind::Seed,
             environment: BTreeMap::new(),
             front: None,
             node_front: None,
@@ -161,15 +166,17 @@ pub struct Stack {
     pub ledger: Ledger,
     /// The catalog itself.
     pub catalog: CatalogTable,
-    /// The wallet seed, for creating more agents.
-    pub seed: WalletSeed,
+    /// The wallets' keys: see [`Stack::new_wallet`].
+    pub custody: Custody,
+    /// KMS, which has the wallets' keys in that custody.
+    pub kms: Kms,
     /// The functions' clock.
     pub clock: Clock,
     /// Where people sign in; it also signs tokens for tests.
     pub issuer: Issuer,
     /// The demo agent's owner.
     pub owner: &'static DemoUser,
-    /// The initial token of the internal group: see [`Stack::rotate_internal_token`].
+    /// The initial token of the internal group: see [`Stack::set_operators`].
     pub internal_token: String,
     /// Started every minute by a schedule in the cloud; here by the stack's user.
     pub probe: Probe,
@@ -199,7 +206,7 @@ impl Stack {
         let port = options.ports.dynamodb;
         let database = DynamoDb::start(port).map_err(|source| StackError::Port { port, source })?;
         // Configured as the functions are, so that nothing but the stack is ever called.
-        let env = surroundings(&database.url, &database.url).into_iter().collect::<Env>();
+        let env = surroundings([&database.url; 4]).into_iter().collect::<Env>();
         let db = Client::new(&Boot::new(env, Clock::system()).aws);
         say("starting the chain (Anvil, posing as Base Sepolia)");
         let rpc_port = free_port(options.ports.rpc).await?;
@@ -233,22 +240,39 @@ impl Stack {
             None => rpc_url.clone(),
         };
         // Containers read the same secret, so with a bridge all functions reach the chain over it.
-        let secret_values = seed::secrets(&match options.bridge {
+        let functions_rpc = match options.bridge {
             Some(bridge) => bridge::open(bridge, &functions_rpc).await?,
             None => functions_rpc,
-        })?;
-        let seed = secret_values.wallet_seed()?;
+        };
+        let secret_values = seed::secrets(&functions_rpc, options.custody)?;
+        let kms = Kms::default();
+        let kms_url = kms.serve().await;
+        let custody = match secret_values.wallet_seed()? {
+            Some(seed) => Custody::Seed(seed),
+            None => Custody::Kms(Box::new(keys_at(&kms_url))),
+        };
+        let kms_url = match &recorder {
+            Some(recorder) => recorder.in_front_of(kms_url).await,
+            None => kms_url,
+        };
         let internal_token = secret_values.internal_token().to_owned();
-        let secrets = SecretsManager::new(secret_values.by_arn()?);
+        let secrets = SecretsManager::new(secret_values.by_arn());
         if let Some(audit) = &options.log_audit {
             for value in secrets.values() {
                 audit.must_not_log("a value of Secrets Manager", &value);
             }
+            audit.must_not_log("an operator's token", &internal_token);
         }
         let secrets_url = secrets.serve().await;
         let secrets_url = match &recorder {
             Some(recorder) => recorder.in_front_of(secrets_url).await,
             None => secrets_url,
+        };
+        let lambda = Lambda::default();
+        let lambda_url = lambda.serve().await;
+        let lambda_url = match &recorder {
+            Some(recorder) => recorder.in_front_of(lambda_url).await,
+            None => lambda_url,
         };
         let clock_ahead = Arc::new(AtomicI64::new(0));
         let clock = options
@@ -265,19 +289,19 @@ impl Stack {
 
         say("starting the functions behind the gateway");
         let mut environment = environment(options.throttle_per_minute);
-        environment.insert("OIDC_ISSUER".to_owned(), issuer.url().to_owned());
-        environment.insert("DASHBOARD_URL".to_owned(), gateway.url.clone());
-        // This machine's providers are the only private addresses that a probe may call.
-        let probed = [&providers.provider_url, &providers.provider_v1_url];
-        let probed = probed.map(|url| url.trim_start_matches("http://")).join(",");
-        environment.insert("PROBE_ALLOWED_HOSTS".to_owned(), probed);
-        environment.extend(surroundings(&functions_db, &secrets_url));
+        environment.extend(addresses(issuer.url(), &gateway.url, &providers));
+        environment.insert("FACILITATOR_URL".to_owned(), providers.facilitator_url.clone());
+        environment.extend(surroundings([&functions_db, &secrets_url, &lambda_url, &kms_url]));
+        environment.insert("CUSTODY".to_owned(), custody_name(options.custody).to_owned());
         environment.extend(options.environment);
         if let Some(bridge) = options.bridge {
-            environment.extend(surroundings(
-                &bridge::open(bridge, &functions_db).await?,
-                &bridge::open(bridge, &secrets_url).await?,
-            ));
+            let mut opened = Vec::new();
+            for url in [&functions_db, &secrets_url, &lambda_url, &kms_url] {
+                opened.push(bridge::open(bridge, url).await?);
+            }
+            if let [dynamodb, secrets, lambda, kms] = opened.as_slice() {
+                environment.extend(surroundings([dynamodb, secrets, lambda, kms]));
+            }
         }
         // Each signs with an access key that is its own name, so the recorder knows who calls.
         let boot = |function: &str| {
@@ -299,6 +323,13 @@ impl Stack {
             .await
             .map_err(refused("ReconcileFunction"))?;
 
+        let payments = purser_payments::routers(boot("PaymentsFunction"))
+            .await
+            .map_err(refused("PaymentsFunction"))?;
+        lambda.set("PaymentsFunction", {
+            let payments = payments.clone();
+            move |event| invoked(payments.clone(), event)
+        });
         let people = purser_people::router(boot("PeopleFunction"))
             .await
             .map_err(refused("PeopleFunction"))?;
@@ -309,17 +340,18 @@ impl Stack {
                     .await
                     .map_err(refused("CatalogFunction"))?,
             ),
-            (
-                "PaymentsFunction",
-                purser_payments::router(boot("PaymentsFunction"))
-                    .await
-                    .map_err(refused("PaymentsFunction"))?,
-            ),
+            ("PaymentsFunction", payments.gateway),
             (
                 "AgentsFunction",
                 purser_agents::router(boot("AgentsFunction"))
                     .await
                     .map_err(refused("AgentsFunction"))?,
+            ),
+            (
+                "McpFunction",
+                purser_mcp_function::router(boot("McpFunction"))
+                    .await
+                    .map_err(refused("McpFunction"))?,
             ),
             ("PeopleFunction", people.clone()),
             ("InternalFunction", internal),
@@ -363,7 +395,8 @@ impl Stack {
             db,
             ledger,
             catalog,
-            seed,
+            custody,
+            kms,
             clock,
             issuer,
             owner: &issuer::DEMO_OWNER,
@@ -379,13 +412,24 @@ impl Stack {
         })
     }
 
-    /// Rotates the internal group's token, as in Secrets Manager: the current one becomes the previous one, and the
-    /// previous one is gone.
-    pub fn rotate_internal_token(&self, token: &str) {
+    /// Lists these as the operators, each with a name and a token, and nobody else.
+    pub fn set_operators(&self, operators: &[(&str, &str)]) {
         if let Some(audit) = &self.log_audit {
-            audit.must_not_log("an internal token", token);
+            for (_, token) in operators {
+                audit.must_not_log("an operator's token", token);
+            }
         }
-        self.secrets.rotate(seed::INTERNAL_TOKEN_ARN, token.to_owned());
+        self.secrets.store(seed::OPERATORS_ARN, &seed::operators(operators));
+    }
+
+    /// A new wallet for an agent, as `people` and `payments` make one together.
+    pub async fn new_wallet(&self, agent: AgentId) -> Result<Wallet, CustodyError> {
+        let key = match &self.custody {
+            // The stack's own database: it answers.
+            Custody::Seed(_) => NewKey::Seed(self.ledger.next_wallet_index().await.unwrap_or(u32::MAX)),
+            Custody::Kms(keys) => NewKey::Kms(keys.create(agent, KEYS_STACK, None).await?),
+        };
+        self.custody.attest(agent, key).await
     }
 
     /// Every value that Secrets Manager has for the functions, to check that none of them leaks.
@@ -394,19 +438,45 @@ impl Stack {
     }
 }
 
+/// What a function answers when another one invokes it.
+async fn invoked(routers: Routers, event: String) -> String {
+    let event = RawValue::from_string(event).unwrap_or_default();
+    let answer = answer_either(routers, LambdaEvent::new(event, Context::default())).await;
+    answer.get().to_owned()
+}
+
+/// The name by which the functions' keys in KMS are known.
+const KEYS_STACK: &str = "local";
+
+/// What a function's variable calls a custody.
+const fn custody_name(custody: CustodyKind) -> &'static str {
+    match custody {
+        CustodyKind::Seed => "seed",
+        CustodyKind::Kms => "kms",
+    }
+}
+
+/// The keys of a KMS at that address.
+fn keys_at(url: &str) -> KmsKeys {
+    let env = surroundings([url; 4]).into_iter().collect::<Env>();
+    KmsKeys::new(Boot::new(env, Clock::system()).aws)
+}
+
 /// The ledger in the tables of `template.yaml`.
 fn ledger(db: Client) -> Ledger {
     Ledger::new(db, "LedgerTable", "DecisionsTable")
 }
 
 /// The AWS endpoints of this stack, with credentials that work nowhere else.
-fn surroundings(dynamodb: &str, secrets: &str) -> BTreeMap<String, String> {
+fn surroundings([dynamodb, secrets, lambda, kms]: [&str; 4]) -> BTreeMap<String, String> {
     [
         ("AWS_REGION", "us-east-1"),
         ("AWS_ACCESS_KEY_ID", "local"),
         ("AWS_SECRET_ACCESS_KEY", "local"),
         ("DYNAMODB_ENDPOINT", dynamodb),
         ("SECRETS_ENDPOINT", secrets),
+        ("LAMBDA_ENDPOINT", lambda),
+        ("KMS_ENDPOINT", kms),
     ]
     .into_iter()
     .map(|(name, value)| (name.to_owned(), value.to_owned()))
@@ -419,14 +489,20 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
         ("CATALOG_TABLE", "CatalogTable"),
         ("LEDGER_TABLE", "LedgerTable"),
         ("DECISIONS_TABLE", "DecisionsTable"),
+        ("AUDIT_TABLE", "AuditTable"),
         ("THROTTLE_TABLE", "ThrottleTable"),
         ("NETWORK", NETWORK.name()),
         ("WALLET_SEED_SECRET_ARN", seed::WALLET_SEED_ARN),
         ("NONCE_KEY_SECRET_ARN", seed::NONCE_KEY_ARN),
         ("RPC_URL_SECRET_ARN", seed::RPC_URL_ARN),
-        ("WALLET_XPUB_SECRET_ARN", seed::WALLET_XPUB_ARN),
-        ("INTERNAL_TOKEN_SECRET_ARN", seed::INTERNAL_TOKEN_ARN),
+        ("SIGN_IN_KEY_SECRET_ARN", seed::SIGN_IN_KEY_ARN),
+        ("OPERATORS_SECRET_ARN", seed::OPERATORS_ARN),
+        ("PAYMENTS_FUNCTION", "PaymentsFunction"),
+        ("WALLET_KEYS_STACK", KEYS_STACK),
         ("OIDC_CLIENT_ID", issuer::CLIENT_ID),
+        // Here every caller has the same address, so the throttle's limit is met first.
+        ("KEY_REQUESTS_PER_MINUTE", "1000000"),
+        ("MAX_HOLDS_PER_AGENT", "1000000"),
         // The local chain does not reorganize by itself, and mines only when there is something to mine.
         ("FINALITY_CONFIRMATIONS", "1"),
         ("WATCH_CONFIRMATIONS", "1"),
@@ -436,6 +512,21 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
     .collect();
     variables.insert("THROTTLE_PER_MINUTE".to_owned(), throttle_per_minute.to_string());
     variables
+}
+
+/// Where people sign in, where the API is, and whom a probe or a tool may call whatever the address is: this machine's
+/// providers.
+fn addresses(issuer: &str, gateway: &str, providers: &Providers) -> [(String, String); 5] {
+    let called = [&providers.provider_url, &providers.provider_v1_url];
+    let called = called.map(|url| url.trim_start_matches("http://")).join(",");
+    [
+        ("OIDC_ISSUER", issuer),
+        ("DASHBOARD_URL", gateway),
+        ("API_URL", gateway),
+        ("PROBE_ALLOWED_HOSTS", &called),
+        ("MCP_ALLOWED_HOSTS", &called),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
 }
 
 /// Listens on a loopback port; zero picks a free one.

@@ -1,11 +1,7 @@
 //! A wrong environment or secret stops a function at its start, not at the first payment: with one message that names
 //! the error and contains no secret value.
 
-#![expect(
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "a test stops where its ground is missing"
-)]
+#![expect(clippy::panic, reason = "a test stops where its ground is missing")]
 
 use purser_api::{Boot, BootError, Clock};
 use purser_local::LogAudit;
@@ -16,11 +12,6 @@ use std::collections::BTreeMap;
 const NOWHERE: &str = "http://127.0.0.1:1";
 /// Built from BIP-32's test vectors but different: no wallet uses it.
 const SEED: &str = "000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f";
-/// The extended public key of [`SEED`].
-fn xpub() -> String {
-    let seed = purser_chain::WalletSeed::from_hex(SEED).unwrap();
-    seed.xpub().to_text().unwrap()
-}
 
 type Texts = BTreeMap<String, String>;
 
@@ -41,6 +32,7 @@ fn variables() -> Texts {
         ("CATALOG_TABLE", "catalog"),
         ("LEDGER_TABLE", "ledger"),
         ("DECISIONS_TABLE", "decisions"),
+        ("AUDIT_TABLE", "audit"),
         ("THROTTLE_TABLE", "throttle"),
         ("NETWORK", "base-sepolia"),
         ("OIDC_ISSUER", NOWHERE),
@@ -48,8 +40,9 @@ fn variables() -> Texts {
         ("WALLET_SEED_SECRET_ARN", "arn:seed"),
         ("NONCE_KEY_SECRET_ARN", "arn:nonce"),
         ("RPC_URL_SECRET_ARN", "arn:rpc"),
-        ("WALLET_XPUB_SECRET_ARN", "arn:xpub"),
-        ("INTERNAL_TOKEN_SECRET_ARN", "arn:token"),
+        ("PAYMENTS_FUNCTION", "payments"),
+        ("SIGN_IN_KEY_SECRET_ARN", "arn:sign-in"),
+        ("OPERATORS_SECRET_ARN", "arn:token"),
     ])
 }
 
@@ -58,8 +51,8 @@ fn secrets() -> Texts {
         ("arn:seed", SEED),
         ("arn:nonce", "0123456789abcdef0123456789abcdef"),
         ("arn:rpc", NOWHERE),
-        ("arn:xpub", &xpub()),
-        ("arn:token", "0123456789abcdef0123456789abcdef"),
+        ("arn:sign-in", "0123456789abcdef0123456789abcdef"),
+        ("arn:token", "{}"),
     ])
 }
 
@@ -81,7 +74,8 @@ async fn said(function: &str, variables: Texts, secrets: Texts) -> Option<String
         "people" => purser_people::router(boot).await.map(drop),
         "fallback" => purser_fallback::router(boot.env).await.map(drop),
         "internal" => purser_internal::router(boot).await.map(drop),
-        "payments" => purser_payments::router(boot).await.map(drop),
+        "mcp" => purser_mcp_function::router(boot).await.map(drop),
+        "payments" => purser_payments::routers(boot).await.map(drop),
         "probe" => purser_local::Probe::boot(boot).map(drop),
         "reconcile" => purser_local::Reconcile::boot(boot).await.map(drop),
         other => panic!("{other}"),
@@ -105,6 +99,7 @@ async fn every_function_starts_in_these_surroundings() {
         "people",
         "fallback",
         "internal",
+        "mcp",
         "payments",
         "probe",
         "reconcile",
@@ -115,10 +110,31 @@ async fn every_function_starts_in_these_surroundings() {
 }
 
 #[tokio::test]
+async fn where_kms_has_the_keys_no_function_is_given_a_seed() {
+    let mut variables = variables();
+    variables.remove("WALLET_SEED_SECRET_ARN");
+    variables.insert("CUSTODY".to_owned(), "kms".to_owned());
+    variables.insert("WALLET_KEYS_STACK".to_owned(), "stack".to_owned());
+    let mut secrets = secrets();
+    secrets.remove("arn:seed");
+    for function in ["payments", "people"] {
+        assert_eq!(
+            said(function, variables.clone(), secrets.clone()).await,
+            None,
+            "{function}"
+        );
+    }
+    variables.remove("WALLET_KEYS_STACK");
+    let missing = "`WALLET_KEYS_STACK` is not set".to_owned();
+    assert_eq!(said("people", variables, secrets).await, Some(missing));
+}
+
+#[tokio::test]
 async fn a_malformed_variable_stops_the_function() {
     let word = "must be an integer from";
     let rows = [
         ("agents", "THROTTLE_PER_MINUTE", "0", format!("{word} 1 to 1000000")),
+        ("people", "KEY_REQUESTS_PER_MINUTE", "0", format!("{word} 1 to 1000000")),
         ("catalog", "BODY_LIMIT_BYTES", "64k", format!("{word} 1024 to 1048576")),
         ("fallback", "BODY_LIMIT_BYTES", "-1", format!("{word} 1024 to 1048576")),
         (
@@ -127,6 +143,8 @@ async fn a_malformed_variable_stops_the_function() {
             "mainnet",
             "must be one of: base, base-sepolia".to_owned(),
         ),
+        ("payments", "CUSTODY", "vault", "must be `seed` or `kms`".to_owned()),
+        ("people", "CUSTODY", "vault", "must be `seed` or `kms`".to_owned()),
         ("payments", "FINALITY_CONFIRMATIONS", "0", format!("{word} 1 to 10000")),
         (
             "payments",
@@ -156,6 +174,12 @@ async fn a_malformed_variable_stops_the_function() {
         ),
         ("internal", "AWS_REGION", "", "is not set".to_owned()),
         (
+            "internal",
+            "PAYMENT_CHANGE_DELAY_SECONDS",
+            "2592001",
+            format!("{word} 0 to 2592000"),
+        ),
+        (
             "people",
             "OIDC_ISSUER",
             "http://issuer.example",
@@ -167,12 +191,33 @@ async fn a_malformed_variable_stops_the_function() {
             "https://purser.example/",
             "must be an origin: https://<host>, or http://<host>:<port>".to_owned(),
         ),
+        ("people", "SESSION_IDLE_MINUTES", "0", format!("{word} 5 to 1440")),
+        ("people", "SESSION_HOURS", "0", format!("{word} 1 to 168")),
+        ("people", "RECENT_SIGN_IN_SECONDS", "1", format!("{word} 60 to 86400")),
+        (
+            "people",
+            "RECENT_SIGN_IN_ABOVE_UNITS",
+            "-1",
+            format!("{word} 0 to 9007199254740991"),
+        ),
+        (
+            "people",
+            "ENTITLEMENT_CLAIM",
+            "groups",
+            "and `ENTITLEMENT_VALUE` need each other".to_owned(),
+        ),
         ("probe", "PROBE_INTERVAL_SECONDS", "1", format!("{word} 60 to 604800")),
         (
             "probe",
             "PROBE_ALLOWED_HOSTS",
             "http://a",
             "must be a list of `host:port`".to_owned(),
+        ),
+        (
+            "mcp",
+            "API_URL",
+            "purser.example",
+            "must be an address: https://<host>".to_owned(),
         ),
         ("reconcile", "WATCH_CONFIRMATIONS", "0", format!("{word} 1 to 100000")),
         ("reconcile", "LOG_BLOCK_RANGE", "all", format!("{word} 1 to 100000")),
@@ -189,16 +234,22 @@ async fn a_malformed_variable_stops_the_function() {
         let said = said(function, variables, secrets()).await;
         assert_eq!(said, Some(format!("`{name}` {words}")), "{function}, {name}");
     }
+    // What may be on a test network alone.
+    let mut variables = variables();
+    let delay = [("NETWORK", "base"), ("PAYMENT_CHANGE_DELAY_SECONDS", "0")];
+    variables.extend(delay.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    let said = said("internal", variables, secrets()).await.unwrap();
+    assert!(
+        said.starts_with("`PAYMENT_CHANGE_DELAY_SECONDS` must not be 0"),
+        "{said}"
+    );
 }
 
 #[tokio::test]
 async fn a_missing_or_malformed_secret_stops_the_function() {
     const SEED_FORM: &str = "the wallet seed must be 64 to 128 hexadecimal digits, two for each byte";
-    const XPUB_FORM: &str =
-        "the wallet xpub must be the extended public key of m/44'/60'/0'/0, as `xpub` and 107 more characters";
-    const RPC_FORM: &str = "the RPC address is not an http or https URL";
-    let root = "xpub661MyMwAqRbcFtXgS5sYJABqqG9YLmC4Q1Rdap9gSE8NqtwybGhePY2gZ29ESFjqJoCu1Rupje8YtGqsefD265TMg7usUDFdp6W1EGMcet8";
-    let seed = xpub().replace("xpub", "xprv");
+    const SIGN_IN_FORM: &str = "the sign-in key must have at least 32 characters";
+    const RPC_FORM: &str = "the RPC secret must be one https address or two different ones";
     let missing = |arn: &str| format!("reading a secret: `{arn}`: does not exist");
     let rows: [(&str, &str, Option<&str>, String); 24] = [
         ("payments", "arn:seed", None, missing("arn:seed")),
@@ -232,6 +283,12 @@ async fn a_missing_or_malformed_secret_stops_the_function() {
             Some("wss://hunter2.example"),
             RPC_FORM.to_owned(),
         ),
+        (
+            "payments",
+            "arn:rpc",
+            Some("http://hunter2.example/v2/key"),
+            RPC_FORM.to_owned(),
+        ),
         ("reconcile", "arn:nonce", None, missing("arn:nonce")),
         (
             "reconcile",
@@ -241,13 +298,16 @@ async fn a_missing_or_malformed_secret_stops_the_function() {
         ),
         ("reconcile", "arn:rpc", None, missing("arn:rpc")),
         ("reconcile", "arn:rpc", Some("hunter2"), RPC_FORM.to_owned()),
+        (
+            "reconcile",
+            "arn:rpc",
+            Some("https://hunter2.example https://hunter2.example"),
+            RPC_FORM.to_owned(),
+        ),
         ("people", "arn:rpc", None, missing("arn:rpc")),
         ("people", "arn:rpc", Some("file:///hunter2"), RPC_FORM.to_owned()),
-        ("people", "arn:xpub", None, missing("arn:xpub")),
-        ("people", "arn:xpub", Some("hunter2"), XPUB_FORM.to_owned()),
-        // The root's extended public key, and no extended public key at all.
-        ("people", "arn:xpub", Some(root), XPUB_FORM.to_owned()),
-        ("people", "arn:xpub", Some(&seed), XPUB_FORM.to_owned()),
+        ("people", "arn:sign-in", None, missing("arn:sign-in")),
+        ("people", "arn:sign-in", Some("hunter2"), SIGN_IN_FORM.to_owned()),
         ("internal", "arn:token", None, missing("arn:token")),
         ("internal", "arn:token", Some(""), token_form()),
         ("internal", "arn:token", Some("hunter2"), token_form()),
@@ -267,9 +327,10 @@ async fn a_missing_or_malformed_secret_stops_the_function() {
     }
 }
 
-/// A node that only answers with its client version.
+/// A node that only answers with its chain and its client version.
 async fn node(version: &'static str) -> String {
     let node = ScriptedNode::start(move |method, _| match method {
+        "eth_chainId" => Reply::Result("0x14a34".into()),
         "web3_clientVersion" => Reply::Result(version.into()),
         _ => Reply::Refused(-32_601),
     });
@@ -306,7 +367,7 @@ async fn what_is_for_development_alone_stops_payments_on_any_other_chain() {
 }
 
 fn token_form() -> String {
-    "`arn:token`: must be 32 or more letters, digits or signs of ASCII, without spaces".to_owned()
+    "`arn:token`: must be a JSON object of names, each with the SHA-256 of its token in hex".to_owned()
 }
 
 #[tokio::test]

@@ -57,6 +57,7 @@ export const GOODS = [
     path: '/report',
     units: '250000',
     description: 'A market report on the topic in the body',
+    takesIdentifier: true,
     answer: ({ body }) => ({
       topic: body?.topic ?? 'general',
       summary: 'Demand is steady and supply is growing.',

@@ -3,9 +3,16 @@
 // Everything in goods.mjs is for sale; /free and /health cost nothing. The middleware verifies, lets the route answer, and
 // settles only when the answer is below 400; this file never touches a payment.
 
+import { decodePaymentSignatureHeader } from '@x402/core/http';
 import { HTTPFacilitatorClient } from '@x402/core/server';
 import { ExactEvmScheme } from '@x402/evm/exact/server';
 import { paymentMiddlewareFromHTTPServer, x402HTTPResourceServer, x402ResourceServer } from '@x402/express';
+import {
+  declarePaymentIdentifierExtension,
+  paymentIdentifierResourceServerExtension,
+  PAYMENT_IDENTIFIER,
+  validatePaymentIdentifierRequirement,
+} from '@x402/extensions/payment-identifier';
 import express from 'express';
 
 import { GOODS, MAX_TIMEOUT_SECONDS, UNITS } from './goods.mjs';
@@ -14,6 +21,7 @@ import { listen } from './loopback.mjs';
 export async function startProviderV2({ chain, facilitatorUrl, facilitatorTimeoutMs, payTo, port }) {
   const facilitator = new HTTPFacilitatorClient({ url: facilitatorUrl, timeoutMs: facilitatorTimeoutMs });
   const resources = new x402ResourceServer(facilitator).register(chain.network, new ExactEvmScheme());
+  resources.registerExtension(paymentIdentifierResourceServerExtension);
   const paywall = new x402HTTPResourceServer(resources, paidRoutes(chain, payTo));
   // Asked now rather than at the first request, so that a stack that says it is ready is.
   await paywall.initialize();
@@ -29,10 +37,19 @@ export async function startProviderV2({ chain, facilitatorUrl, facilitatorTimeou
 
   app.get('/health', (_request, response) => response.json({ status: 'ok' }));
   app.get('/free', (_request, response) => response.json({ message: 'this one is on the house' }));
-  for (const { method, path, answer } of GOODS) {
-    app[method.toLowerCase()](path, (request, response) => response.json(answer(request)));
+  for (const { method, path, answer, takesIdentifier } of GOODS) {
+    app[method.toLowerCase()](path, (request, response) => {
+      // The middleware leaves this to the application; what is answered with an error is not settled.
+      const { valid, errors } = takesIdentifier ? identified(request) : { valid: true };
+      if (valid) response.json(answer(request));
+      else response.status(400).json({ error: errors[0] });
+    });
   }
   return listen(app, port);
+}
+
+function identified(request) {
+  return validatePaymentIdentifierRequirement(decodePaymentSignatureHeader(request.get('payment-signature')), true);
 }
 
 /** The middleware's routes know `:name` segments, as Express does, and one price function per route. */
@@ -43,7 +60,7 @@ function paidRoutes(chain, payTo) {
     extra: { name: chain.usdcName, version: chain.usdcVersion },
   });
   return Object.fromEntries(
-    GOODS.map(({ method, path, units, description }) => [
+    GOODS.map(({ method, path, units, description, takesIdentifier }) => [
       `${method} ${path}`,
       {
         accepts: {
@@ -56,6 +73,7 @@ function paidRoutes(chain, payTo) {
         description,
         mimeType: 'application/json',
         serviceName: 'Purser Local Merchant',
+        ...(takesIdentifier && { extensions: { [PAYMENT_IDENTIFIER]: declarePaymentIdentifierExtension(true) } }),
       },
     ]),
   );

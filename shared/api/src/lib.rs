@@ -20,36 +20,45 @@ mod view;
 
 pub use auth::agent_credentials::{AgentCredentials, presented_key};
 pub use auth::issuer::OidcMetadata;
-pub use auth::operator::{InternalTokens, OperatorCredentials};
-pub use auth::session::{AuthorizationCode, Person, SessionSettings, SessionToken, Sessions};
+pub use auth::operator::{InternalTokens, Operator, OperatorCredentials};
+pub use auth::session::{AuthorizationCode, IdToken, Judged, Person, SessionSettings, SessionToken, Sessions};
 pub use http::body;
 pub use http::body::{Member, Place, Problems, Said, Schemas, json_body};
-pub use http::client::http;
+pub use http::client::{http, outward_http};
 pub use http::client_ip::{GatewayContext, ThrottleScope, client_ip, domain_name};
 pub use http::envelope::{ErrorBody, ProblemView};
 pub use http::etag::Cacheable;
 pub use http::failure::{Failure, Reply};
 pub use http::field::{CalledUrl, Field, HttpMethod, Listed, Price, Text, seconds};
 pub use http::openapi::{AGENT_KEY, INTERNAL_TOKEN, SESSION, describe_errors, document, is_error_status};
+pub use http::outward::{AllowedHosts, client_for_any, client_for_public};
 pub use http::payment_body::{
     AuthorizeBody, AuthorizeRequest, CheckBody, CheckRequest, CompleteBody, CompleteRequest, ProviderProof,
 };
 pub use http::precondition::{IfMatch, Precondition, VersionTag, versioned};
+pub use http::public_address::{NameRefused, may_be_public};
 pub use http::query::Query;
 pub use http::request_id::RequestId;
 pub use http::router::{ApiSettings, with_middleware};
 pub use http::routes::described;
 pub use http::same_origin::same_origin;
+pub use http::source::{audit_refusal, request_source};
 pub use lambda::at_most::at_most;
 pub use lambda::background::Background;
-pub use lambda::boot::{Boot, BootError, log_to, serve, start_logging, stopped};
+pub use lambda::boot::{Boot, BootError, log_to, serve, serve_both, start_logging, stopped};
 pub use lambda::clock::Clock;
-pub use lambda::env::{Env, EnvError};
+pub use lambda::direct::{
+    AskedWallet, AttestWallet, AttestedWallet, CallerIds, DIRECT_PATH, Direct, PaymentsRequest, Routers, answer_either,
+};
+pub use lambda::env::{CustodyKind, Env, EnvError};
 pub use lambda::gateway::{GatewayAnswer, GatewayEvent, answer};
+pub use lambda::invoke::PaymentsFunction;
+pub use lambda::payouts::{AskedPayout, NamedPayoutAddress, PayoutAnswer, PayoutOwner, ReservedPayout};
 pub use lambda::random::{Entropy, random};
 pub use lambda::schedule::serve_schedule;
 pub use lambda::secrets::Secrets;
 pub use telemetry::trace_id::TraceId;
+pub use view::audit::{AuditList, AuditView, audit_filter, from_to};
 pub use view::call::CallView;
 pub use view::decision::{CheckView, DecisionView};
 pub use view::policy::PolicyView;

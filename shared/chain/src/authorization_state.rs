@@ -1,200 +1,363 @@
-//! The final block, and the state of an authorization at it.
+//! The state of authorizations at the final block: unused, or used by which transaction.
 //!
-//! Always true: whether the nonce is used is asked by the hash of the block (EIP-1898). So the answer is about the same
-//! block whose time is compared, and a node that does not have that block on its chain can't answer. A transaction
-//! counts if it is in a block up to the final one, on the chain that the node holds to be canonical.
+//! Many are asked for at once, so that a payment nobody reports costs a fraction of a call: their nonces in one call,
+//! where they were used in one or two, and the transfers beside in one or two more. What a node can't say of one, or of
+//! part of them, leaves that part unknown and nothing else.
+//!
+//! Always true: a transaction counts if it is in a block up to the final one, on the chain that the node holds to be
+//! canonical; it is found by its logs alone, which nothing else in the transaction or its block can hide.
 //!
 //! Deliberately elsewhere: what follows from it ([`purser_domain::reconcile`]).
 
 use crate::{
     Chain, ChainError,
-    rpc::{Mined, Quantity, WireFound, WireHeader},
+    logs::{Filter, Found, FoundLogs},
+    nonces::{MOST_CALLS, NONCES_IN_ONE_CALL},
 };
-use alloy::primitives::{B256, Bytes, U256};
-use alloy::sol_types::SolCall as _;
+use alloy::primitives::B256;
 use purser_domain::{
-    AUTHORIZATION_CANCELED, AUTHORIZATION_USED, AuthorizationState, Duration, Expected, FinalBlock, Receipt,
-    Settlement, Terms, Timestamp, TxHash, match_transfer,
+    AUTHORIZATION_CANCELED, AUTHORIZATION_USED, AuthorizationState, Duration, Expected, FinalBlock, Settlement,
+    TRANSFER, Timestamp,
 };
-use serde_json::json;
-
-alloy::sol! {
-    /// EIP-3009.
-    function authorizationState(address authorizer, bytes32 nonce) returns (bool);
-}
+use std::collections::HashMap;
+use tokio::time::Instant;
 
 /// How long before its recorded time an authorization's use is searched for. It can't be used before it is made, but
 /// the clock that recorded it may have been ahead by this much.
 const CLOCKS_APART: Duration = Duration::from_secs_u32(3_600);
-/// The most searches before `validBefore`, and after it. Of 1,000 blocks each, 64 are 35 hours of Base, and a payment
-/// of an hour takes four; a later cancellation is known by the state before it, or not found.
-const MOST_SEARCHES: u32 = 64;
+/// The most searches for one batch. Of 1,000 blocks each, they are nine days of Base; of ten, which is what some hosted
+/// nodes allow, two hours.
+const MOST_SEARCHES: u32 = 400;
 
-/// How an authorization was used.
-enum Trace {
-    /// By this transaction.
-    Transaction(TxHash),
-    /// Not by a transfer: it was unused in a final block at or past its `validBefore`.
-    UnusedInTime,
-    /// Not found.
-    None,
+/// An authorization whose state is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Authorization {
+    /// What would be seen on chain.
+    pub expected: Expected,
+    /// When it was authorized.
+    pub authorized_at: Timestamp,
+    /// The chain accepts it only in blocks before this time.
+    pub valid_before: Timestamp,
 }
 
+impl Authorization {
+    /// That of a settlement, with its nonce.
+    pub const fn of(settlement: &Settlement, nonce: B256) -> Self {
+        let terms = &settlement.terms;
+        Self {
+            expected: Expected::of(terms, nonce),
+            authorized_at: terms.authorized_at,
+            valid_before: terms.valid_before,
+        }
+    }
+
+    /// As its events name it: payer and nonce.
+    fn name(&self) -> Name {
+        (self.expected.from.into_word(), self.expected.nonce)
+    }
+}
+
+type Name = (B256, B256);
+
 impl Chain {
-    /// The newest final block. Each call asks the node again which chain it serves.
-    pub async fn final_block(&self) -> Result<FinalBlock, ChainError> {
-        let (right, head) = tokio::join!(self.verify_chain_id(), self.head());
-        right?;
-        self.final_below(head?).await
-    }
-
-    /// Whether this transaction can no longer be in a block that takes a payment of before `valid_before`: a final
-    /// block is of that time or later (EIP-3009 takes no authorization in it, and block times never fall along a
-    /// chain), and the node does not know the transaction.
-    ///
-    /// The transaction is asked for after the block, in case the node was behind on both.
-    pub async fn is_too_late_for(&self, tx_hash: TxHash, valid_before: Timestamp) -> Result<bool, ChainError> {
-        let (right, head) = tokio::join!(self.check_chain(), self.head());
-        right?;
-        let block = self.final_below(head?).await?;
-        Ok(block.at >= valid_before && self.receipt(tx_hash).await?.is_none())
-    }
-
-    /// The newest final block, where `head` is the newest block.
-    async fn final_below(&self, head: u64) -> Result<FinalBlock, ChainError> {
-        // On a chain shorter than that, the first block: it is on every fork.
-        let number = head.saturating_add(1).saturating_sub(self.finality.confirmations);
-        let block = self.header(number).await?;
-        block.ok_or(ChainError::Malformed {
-            method: HEADER,
-            what: "nothing, for a block below its newest",
-        })
-    }
-
-    /// The state of a settlement's authorization at that block. `log_range` is how many blocks the node searches in one
-    /// call.
-    pub async fn authorization_state(
+    /// The state of each of these authorizations at that block; `None` where the node can't say, or did not until
+    /// `until`. `log_range` is how many blocks the node searches in one call, at most.
+    pub async fn authorization_states(
         &self,
-        settlement: &Settlement,
-        expected: &Expected,
+        wanted: &[Authorization],
         block: &FinalBlock,
         log_range: u64,
-    ) -> Result<AuthorizationState, ChainError> {
-        // The transaction that confirmed it is usually still there, and then nothing else needs to be asked.
-        if let Some(tx_hash) = settlement.tx_hash()
-            && let Some(receipt) = self.receipt_up_to(block, tx_hash).await?
-            && match_transfer(expected, &receipt).is_ok()
+        until: Instant,
+    ) -> Vec<Option<AuthorizationState>> {
+        let expected: Vec<&Expected> = wanted.iter().map(|authorization| &authorization.expected).collect();
+        let used = self.are_used(&expected, block, until).await;
+        let both = || wanted.iter().zip(&used);
+        let mut traced: Vec<Authorization> = both()
+            .filter(|(_, used)| **used == Some(true))
+            .map(|(authorization, _)| *authorization)
+            .collect();
+        // Those of one time are searched for together, so that an old one does not make the others' search long.
+        traced.sort_by_key(|authorization| authorization.authorized_at);
+        let are_near =
+            |one: &Authorization, next: &Authorization| next.authorized_at.since(one.authorized_at) < CLOCKS_APART;
+        let mut states = HashMap::new();
+        for chunk in traced
+            .chunk_by(are_near)
+            .flat_map(|near| near.chunks(NONCES_IN_ONE_CALL))
         {
-            return Ok(AuthorizationState::Used(receipt));
+            let mut trace = Trace::of(self, chunk, block, log_range, until);
+            // What was found before a call failed is as good as without; the rest stays unknown.
+            let searched_to = trace.search().await.ok();
+            trace.states(searched_to, &mut states).await;
         }
-        if !self.is_used(expected, block).await? {
-            return Ok(AuthorizationState::Unused);
-        }
-        match self.trace(&settlement.terms, expected, block, log_range).await? {
-            Trace::Transaction(tx_hash) => {
-                let receipt = self.receipt_up_to(block, tx_hash).await?;
-                Ok(receipt.map_or(AuthorizationState::UsedUntraced, AuthorizationState::Used))
+        let state = |(authorization, used): (&Authorization, &Option<bool>)| {
+            if (*used)? {
+                states.get(&authorization.name()).cloned()
+            } else {
+                Some(AuthorizationState::Unused)
             }
-            Trace::UnusedInTime => Ok(AuthorizationState::Unused),
-            Trace::None => Ok(AuthorizationState::UsedUntraced),
-        }
-    }
-
-    /// Whether the nonce is used, or canceled, as of that block.
-    async fn is_used(&self, expected: &Expected, block: &FinalBlock) -> Result<bool, ChainError> {
-        const METHOD: &str = "eth_call";
-        let call = authorizationStateCall {
-            authorizer: expected.from,
-            nonce: expected.nonce,
         };
-        let call = json!({"to": expected.token, "data": Bytes::from(call.abi_encode())});
-        let at = json!({"blockHash": block.hash, "requireCanonical": true});
-        let answer: Bytes = self.rpc.call(METHOD, json!([call, at])).await?;
-        // An address without code answers zero bytes, which must not be read as "unused".
-        let word = <[u8; 32]>::try_from(answer.as_ref()).map(U256::from_be_bytes);
-        match word {
-            Ok(U256::ZERO) => Ok(false),
-            Ok(U256::ONE) => Ok(true),
-            _ => Err(ChainError::Malformed {
-                method: METHOD,
-                what: "something that is neither true nor false",
-            }),
-        }
+        both().map(state).collect()
     }
+}
 
-    /// The receipt of a transaction, if it is in a block up to that one.
-    async fn receipt_up_to(&self, block: &FinalBlock, tx_hash: TxHash) -> Result<Option<Receipt>, ChainError> {
-        let Some(Mined { receipt, block_hash }) = self.receipt(tx_hash).await? else {
-            return Ok(None);
-        };
-        if receipt.block_number > block.number {
-            return Ok(None);
-        }
-        let on_chain = self.block_at(receipt.block_number).await?;
-        Ok(on_chain
-            .is_some_and(|block| block.hash == block_hash)
-            .then_some(receipt))
-    }
+/// The search for what used these authorizations.
+struct Trace<'a> {
+    chain: &'a Chain,
+    wanted: &'a [Authorization],
+    block: &'a FinalBlock,
+    /// How many blocks to search in one call: less once the node has refused so many.
+    range: u64,
+    searches_left: u32,
+    /// Until when it searches: a quarter of the time is for the transfers beside what was found.
+    search_until: Instant,
+    until: Instant,
+    /// The logs that use or cancel them.
+    uses: HashMap<Name, Found>,
+    /// Those that were unused in a final block at or past their `validBefore`: only a cancellation can have come later.
+    unused_in_time: Vec<Name>,
+    /// The times of blocks that were asked for.
+    times: HashMap<u64, Option<Timestamp>>,
+}
 
-    /// What used or canceled an authorization, in a block up to that one.
-    ///
-    /// A transfer is in a block before `validBefore`, so the search goes back from there, or from the block itself:
-    /// usually the first call finds it. Only a cancellation can come later. Then the nonce was unused at `validBefore`,
-    /// which is enough if the node still has that state; else the search continues after it.
-    async fn trace(
-        &self,
-        terms: &Terms,
-        expected: &Expected,
-        block: &FinalBlock,
+impl<'a> Trace<'a> {
+    fn of(
+        chain: &'a Chain,
+        wanted: &'a [Authorization],
+        block: &'a FinalBlock,
         log_range: u64,
-    ) -> Result<Trace, ChainError> {
-        let beyond_first = log_range.saturating_sub(1);
-        let too_late = self.first_past(terms.valid_before, block, log_range).await?;
-        let earliest = terms.authorized_at.before(CLOCKS_APART);
-        let mut last = too_late;
-        for _ in 0..MOST_SEARCHES {
-            let first = last.saturating_sub(beyond_first);
-            if let Some(found) = self.search(expected, first, last).await? {
-                return Ok(Trace::Transaction(found));
-            }
-            if first == 0 || self.is_before(first, earliest).await? {
-                break;
-            }
-            last = first.saturating_sub(1);
+        until: Instant,
+    ) -> Self {
+        let now = Instant::now();
+        let for_transfers = until.saturating_duration_since(now).checked_div(4).unwrap_or_default();
+        Self {
+            chain,
+            wanted,
+            block,
+            range: log_range.max(1),
+            searches_left: MOST_SEARCHES,
+            search_until: until.checked_sub(for_transfers).unwrap_or(until),
+            until,
+            uses: HashMap::new(),
+            unused_in_time: Vec::new(),
+            times: HashMap::new(),
         }
-        if too_late < block.number && self.is_known_unused(expected, too_late).await? {
-            return Ok(Trace::UnusedInTime);
-        }
-        let mut first = too_late.saturating_add(1);
-        for _ in 0..MOST_SEARCHES {
-            if first > block.number {
-                break;
-            }
-            let last = first.saturating_add(beyond_first).min(block.number);
-            if let Some(found) = self.search(expected, first, last).await? {
-                return Ok(Trace::Transaction(found));
-            }
-            first = last.saturating_add(1);
-        }
-        Ok(Trace::None)
     }
 
-    /// Whether the node says that the nonce was unused as of that block. Few nodes keep old states, and none has to: no
-    /// answer counts as no.
-    async fn is_known_unused(&self, expected: &Expected, number: u64) -> Result<bool, ChainError> {
-        let Some(block) = self.header(number).await? else {
-            return Ok(false);
+    /// Those not found yet.
+    fn missing(&self) -> Vec<&'a Authorization> {
+        let is_missing = |authorization: &&Authorization| {
+            let name = authorization.name();
+            !self.uses.contains_key(&name) && !self.unused_in_time.contains(&name)
         };
-        Ok(self.is_used(expected, &block).await.is_ok_and(|used| !used))
+        self.wanted.iter().filter(is_missing).collect()
     }
 
-    /// A block at or past that time, at most `near` blocks after the first such; `block` itself if it is earlier.
-    async fn first_past(&self, time: Timestamp, block: &FinalBlock, near: u64) -> Result<u64, ChainError> {
-        let (near, mut past) = (near.max(1), block.number);
-        if block.at < time {
-            return Ok(past);
+    /// Searches from the block in which the first was authorized to the one from which on none can be used; then before,
+    /// in case our clock was ahead; then after, for what was canceled. Returns the time up to which it came before the
+    /// searches were used up: what had to be used before that time, and was not found, was searched for.
+    async fn search(&mut self) -> Result<Timestamp, ChainError> {
+        let authorized = self
+            .wanted
+            .iter()
+            .map(|authorization| authorization.authorized_at)
+            .min();
+        let too_late = self.wanted.iter().map(|authorization| authorization.valid_before).max();
+        let (Some(authorized), Some(too_late)) = (authorized, too_late) else {
+            return Ok(Timestamp::EPOCH);
+        };
+        let (first, _) = self.around(authorized).await?;
+        let (_, last) = self.around(too_late).await?;
+        let next = self.search_up(first, last).await?;
+        if next <= last && !self.missing().is_empty() {
+            let came_to = next.checked_sub(1).filter(|came_to| *came_to >= first);
+            return match came_to {
+                Some(came_to) => Ok(self.time_of(came_to).await?.unwrap_or(Timestamp::EPOCH)),
+                None => Ok(Timestamp::EPOCH),
+            };
+        }
+        self.search_down(first, authorized.before(CLOCKS_APART)).await?;
+        if !self.missing().is_empty() && last < self.block.number {
+            self.find_unused_at(last).await?;
+            self.search_up(last.saturating_add(1), self.block.number).await?;
+        }
+        Ok(too_late)
+    }
+
+    /// Returns the first block that was not searched.
+    async fn search_up(&mut self, mut first: u64, last: u64) -> Result<u64, ChainError> {
+        while first <= last && !self.missing().is_empty() && self.searches_left > 0 {
+            let end = first.saturating_add(self.range.saturating_sub(1)).min(last);
+            if self.search_between(first, end).await? {
+                first = end.saturating_add(1);
+            }
+        }
+        Ok(first)
+    }
+
+    /// Downwards from the block before `above` to one of before `earliest`.
+    async fn search_down(&mut self, mut above: u64, earliest: Timestamp) -> Result<(), ChainError> {
+        while above > 0 && !self.missing().is_empty() && self.searches_left > 0 {
+            if self.is_before(above, earliest).await? {
+                break;
+            }
+            let start = above.saturating_sub(self.range);
+            if self.search_between(start, above.saturating_sub(1)).await? {
+                above = start;
+            }
+        }
+        Ok(())
+    }
+
+    /// Searches these blocks; `false` if the node takes fewer at once: the range is smaller then.
+    async fn search_between(&mut self, first: u64, last: u64) -> Result<bool, ChainError> {
+        let missing = self.missing();
+        let Some(any) = missing.first() else { return Ok(true) };
+        self.searches_left = self.searches_left.saturating_sub(1);
+        self.in_time()?;
+        let names = || missing.iter().map(|authorization| authorization.name());
+        let filter = Filter {
+            token: any.expected.token,
+            events: vec![AUTHORIZATION_USED, AUTHORIZATION_CANCELED],
+            payers: distinct(names().map(|(payer, _)| payer)),
+            nonces_or_payees: distinct(names().map(|(_, nonce)| nonce)),
+        };
+        let logs = match self.chain.logs_between(&filter, first, last).await {
+            Ok(logs) => logs,
+            Err(error) if last > first && error.may_pass_in_parts() => {
+                let blocks = last.saturating_sub(first).saturating_add(1);
+                self.range = (blocks / 2).max(1);
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        };
+        // Nothing of an answer that contradicts itself is kept.
+        let mut uses: HashMap<Name, Found> = HashMap::new();
+        for found in logs.0 {
+            let [_, payer, nonce] = found.log.topics.as_slice() else {
+                continue;
+            };
+            let (name, tx_hash) = ((*payer, *nonce), found.tx_hash);
+            let other = uses.insert(name, found);
+            if other.is_some_and(|other| other.tx_hash != tx_hash) {
+                return Err(malformed("two uses of one authorization"));
+            }
+        }
+        self.uses.extend(uses);
+        Ok(true)
+    }
+
+    /// An error once the time for searching is over.
+    fn in_time(&self) -> Result<(), ChainError> {
+        if Instant::now() > self.search_until {
+            return Err(malformed("too late: the time of the run is over"));
+        }
+        Ok(())
+    }
+
+    /// Of those not found, the ones that the node says were unused as of that block. Few nodes keep old states, and none
+    /// has to: no answer counts as no.
+    async fn find_unused_at(&mut self, number: u64) -> Result<(), ChainError> {
+        self.in_time()?;
+        let Some(block) = self.chain.header(number).await? else {
+            return Ok(());
+        };
+        let missing = self.missing();
+        let expected: Vec<&Expected> = missing.iter().map(|authorization| &authorization.expected).collect();
+        let used = self.chain.are_used(&expected, &block, self.search_until).await;
+        let unused = missing.iter().zip(used).filter(|(_, used)| *used == Some(false));
+        self.unused_in_time
+            .extend(unused.map(|(authorization, _)| authorization.name()));
+        Ok(())
+    }
+
+    /// The states of those that are known, by a search that came to this time; `None` if it failed.
+    async fn states(&self, searched_to: Option<Timestamp>, states: &mut HashMap<Name, AuthorizationState>) {
+        let mut used = Vec::new();
+        for authorization in self.wanted {
+            let name = authorization.name();
+            match self.uses.get(&name) {
+                Some(found) => used.push((authorization, found)),
+                None if self.unused_in_time.contains(&name) => {
+                    states.insert(name, AuthorizationState::Unused);
+                }
+                None if searched_to.is_some_and(|time| authorization.valid_before <= time) => {
+                    states.insert(name, AuthorizationState::UsedUntraced);
+                }
+                None => {}
+            }
+        }
+        used.sort_by_key(|(_, found)| found.block);
+        // Halves of what was refused wait here, the first one on top.
+        let mut parts = vec![used.as_slice()];
+        let (mut asked, mut refused) = (false, 0_usize);
+        while let Some(part) = parts.pop() {
+            // In several blocks, more than the node searches at once: not asked for, and so not refused.
+            if self.is_too_wide(part) {
+                let (first, second) = part.split_at(part.len() / 2);
+                parts.extend([second, first]);
+                continue;
+            }
+            // Without one question what was found would say nothing. The rest stays unknown.
+            if asked && (Instant::now() > self.until || refused >= MOST_CALLS) {
+                break;
+            }
+            asked = true;
+            match self.transfers_beside(part).await {
+                Ok(transfers) => {
+                    for (authorization, found) in part {
+                        let mut transaction = transfers.of_transaction(found.tx_hash, found.block);
+                        transaction.logs.push(found.log.clone());
+                        states.insert(authorization.name(), AuthorizationState::Used(transaction));
+                    }
+                }
+                Err(error) => {
+                    refused = refused.saturating_add(1);
+                    if part.len() > 1 && error.may_pass_in_parts() {
+                        let (first, second) = part.split_at(part.len() / 2);
+                        parts.extend([second, first]);
+                    }
+                    // Else unknown, like all that the node can't say.
+                }
+            }
+        }
+    }
+
+    /// Whether these uses, which are in order, are in more blocks than the node searches in one call.
+    fn is_too_wide(&self, used: &[(&Authorization, &Found)]) -> bool {
+        let numbers = used.first().zip(used.last());
+        let blocks = numbers.map(|((_, first), (_, last))| last.block.number.saturating_sub(first.block.number));
+        used.len() > 1 && blocks.is_some_and(|blocks| blocks >= self.range)
+    }
+
+    /// The transfers of these payers to these payees in the blocks of these uses, which are in order.
+    async fn transfers_beside(&self, used: &[(&Authorization, &Found)]) -> Result<FoundLogs, ChainError> {
+        let (Some((any, first)), Some((_, last))) = (used.first(), used.last()) else {
+            return Ok(FoundLogs::default());
+        };
+        let expected = || used.iter().map(|(authorization, _)| authorization.expected);
+        let filter = Filter {
+            token: any.expected.token,
+            events: vec![TRANSFER],
+            payers: distinct(expected().map(|expected| expected.from.into_word())),
+            nonces_or_payees: distinct(expected().map(|expected| expected.to.into_word())),
+        };
+        let (first, last) = (first.block, last.block);
+        if first == last {
+            return self.chain.logs_of_block(&filter, first).await;
+        }
+        self.chain.logs_between(&filter, first.number, last.number).await
+    }
+
+    /// A block before that time and one at or past it, at most a range apart; the final block twice if it is before, and
+    /// the first block where none is.
+    async fn around(&mut self, time: Timestamp) -> Result<(u64, u64), ChainError> {
+        let mut past = self.block.number;
+        if self.block.at < time {
+            return Ok((past, past));
         }
         // Backwards by growing steps to a block before that time, usually the first; then binary search in between.
+        let near = self.range.saturating_sub(1).max(1);
         let mut step = near;
         let mut before = past.saturating_sub(step);
         while before > 0 && !self.is_before(before, time).await? {
@@ -210,328 +373,130 @@ impl Chain {
                 past = middle;
             }
         }
-        Ok(past)
+        Ok((before, past))
     }
 
     /// Whether a block is before that time. A block that the node no longer has is old.
-    async fn is_before(&self, number: u64, time: Timestamp) -> Result<bool, ChainError> {
-        Ok(self.header(number).await?.is_none_or(|header| header.at < time))
+    async fn is_before(&mut self, number: u64, time: Timestamp) -> Result<bool, ChainError> {
+        let at = self.time_of(number).await?;
+        Ok(at.is_none_or(|at| at < time))
     }
 
-    /// The transaction in these blocks with a log that uses or cancels the authorization.
-    async fn search(&self, expected: &Expected, first: u64, last: u64) -> Result<Option<TxHash>, ChainError> {
-        const METHOD: &str = "eth_getLogs";
-        let events = [AUTHORIZATION_USED, AUTHORIZATION_CANCELED];
-        let authorization = [expected.from.into_word(), expected.nonce];
-        let filter = json!([{
-            "address": expected.token,
-            "fromBlock": format!("{first:#x}"),
-            "toBlock": format!("{last:#x}"),
-            "topics": [events, authorization[0], authorization[1]],
-        }]);
-        let found: Vec<WireFound> = self.rpc.call(METHOD, filter).await?;
-        let malformed = |what| ChainError::Malformed { method: METHOD, what };
-        let is_asked = |log: &WireFound| {
-            let [event, topics @ ..] = log.topics.as_slice() else {
-                return false;
-            };
-            !log.removed && log.address == expected.token && events.contains(event) && topics == authorization
-        };
-        if !found.iter().all(is_asked) {
-            return Err(malformed("logs that were not asked for"));
+    async fn time_of(&mut self, number: u64) -> Result<Option<Timestamp>, ChainError> {
+        if let Some(at) = self.times.get(&number) {
+            return Ok(*at);
         }
-        let mut transactions = found.iter().map(|log| log.transaction_hash);
-        let first: Option<B256> = transactions.next();
-        if transactions.any(|other| Some(other) != first) {
-            return Err(malformed("two uses of one authorization"));
-        }
-        Ok(first.map(TxHash::from_b256))
-    }
-
-    /// The time and hash of a block; `None` if the node does not have it.
-    async fn header(&self, number: u64) -> Result<Option<FinalBlock>, ChainError> {
-        let asked = json!([format!("{number:#x}"), false]);
-        let Some(header) = self.rpc.call::<Option<WireHeader>>(HEADER, asked).await? else {
-            return Ok(None);
-        };
-        let malformed = |what| ChainError::Malformed { method: HEADER, what };
-        if header.number != Quantity(number) {
-            return Err(malformed("another block"));
-        }
-        let at = Timestamp::from_secs(header.timestamp.0).ok_or_else(|| malformed("a time that is none"))?;
-        Ok(Some(FinalBlock {
-            number,
-            hash: header.hash,
-            at,
-        }))
+        self.in_time()?;
+        let at = self.chain.header(number).await?.map(|header| header.at);
+        self.times.insert(number, at);
+        Ok(at)
     }
 }
 
-const HEADER: &str = "eth_getBlockByNumber";
+const fn malformed(what: &'static str) -> ChainError {
+    ChainError::Malformed {
+        method: "eth_getLogs",
+        what,
+    }
+}
+
+fn distinct(values: impl Iterator<Item = B256>) -> Vec<B256> {
+    let mut values: Vec<B256> = values.collect();
+    values.sort_unstable();
+    values.dedup();
+    values
+}
 
 #[cfg(test)]
-#[expect(clippy::arithmetic_side_effects, reason = "tests calculate what they expect")]
 mod tests {
     use super::*;
-    use crate::{Finality, rpc::tests::http};
-    use alloy::primitives::Address;
-    use purser_domain::{
-        AgentId, Amount, Fingerprint, Network, ServiceId, SettlementId, SettlementState, TRANSFER, TransactionId,
-        X402Version,
+    use crate::scripted_chain::{
+        FINAL, Result3, ScriptedChain, aggregated, asked, authorization, block, blocks_searched, calls_of_multicall,
+        chain_at, chain_in_memory, final_block, hash_of, number, payment, quantity, searches_uses, too_large, tx_hash,
+        word,
     };
+    use alloy::primitives::U256;
+    use purser_domain::match_transfer;
     use purser_testkit::{Reply, ScriptedNode};
-    use serde_json::Value;
-    use uuid::Uuid;
+    use serde_json::{Value, json};
 
-    const NETWORK: Network = Network::BaseSepolia;
-    const HEAD: u64 = 1_000_000;
-    const CONFIRMATIONS: u64 = 5;
-    const FINAL: u64 = HEAD - CONFIRMATIONS + 1;
     const RANGE: u64 = 1_000;
-    /// A block every two seconds, as on Base.
-    const START: u64 = 1_700_000_000;
 
-    fn time_of(number: u64) -> u64 {
-        START + 2 * number
+    fn in_an_hour() -> Instant {
+        Instant::now() + std::time::Duration::from_hours(1)
     }
 
-    fn at(secs: u64) -> Timestamp {
-        Timestamp::from_secs(secs).unwrap()
-    }
-
-    fn tx_hash(byte: u8) -> TxHash {
-        TxHash::from_b256(B256::repeat_byte(byte))
-    }
-
-    /// A payment of a minute, authorized when that block was mined.
-    fn settlement(block: u64, state: SettlementState) -> Settlement {
-        let authorized_at = at(time_of(block));
-        Settlement {
-            terms: Terms {
-                id: SettlementId::from_uuid(Uuid::max()),
-                transaction: TransactionId::from_uuid(Uuid::nil()),
-                agent: AgentId::from_uuid(Uuid::nil()),
-                wallet: Address::repeat_byte(0x20),
-                service: ServiceId::from_uuid(Uuid::nil()),
-                operation: purser_domain::OperationSlug::parse("a.b").unwrap(),
-                network: NETWORK,
-                amount: Amount::from_units(10_000).unwrap(),
-                pay_to: Address::repeat_byte(0x30),
-                authorized_at,
-                valid_before: authorized_at.after(Duration::from_secs_u32(60)),
-                x402_version: X402Version::V2,
-                offer_index: 0,
-                policy_version: 1,
-                budgets: vec![],
-                idempotency_key: Fingerprint::of_text("k"),
-                approval: None,
-                checks: vec![],
-            },
-            state,
-            counted_at: authorized_at,
+    async fn states_by(node: &ScriptedNode, wanted: &[Authorization], range: u64) -> Vec<String> {
+        let chain = chain_at(&node.url);
+        let states = chain
+            .authorization_states(wanted, &final_block(), range, in_an_hour())
+            .await;
+        for (_, params) in node.calls().iter().filter(|(method, _)| method == "eth_getLogs") {
+            assert!(blocks_searched(params) <= range.max(1), "{params}");
+            let last = &params[0]["toBlock"];
+            assert!(last.is_null() || number(last) <= FINAL, "{params}");
         }
+        wanted.iter().zip(states).map(in_words).collect()
     }
 
-    fn held(block: u64) -> Settlement {
-        settlement(block, SettlementState::Authorized)
+    async fn states(node: &ScriptedNode, wanted: &[Authorization]) -> Vec<String> {
+        states_by(node, wanted, RANGE).await
     }
 
-    fn expected(settlement: &Settlement) -> Expected {
-        Expected::of(&settlement.terms, B256::repeat_byte(0x40))
+    /// The first payment's.
+    async fn state(node: &ScriptedNode, authorized: u64) -> String {
+        states(node, &[authorization(1, authorized)]).await.concat()
     }
 
-    fn number(value: &Value) -> u64 {
-        u64::from_str_radix(value.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
-    }
-
-    fn hash_of(number: u64) -> B256 {
-        B256::from(U256::from(number))
-    }
-
-    /// A chain on which that transaction used the authorization, in that block.
-    fn used_in(block: u64) -> impl FnMut(&str, &Value) -> Reply + Send {
-        move |method, params| {
-            let Expected {
-                token, from, to, nonce, ..
-            } = expected(&held(0));
-            Reply::Result(match method {
-                "eth_chainId" => json!("0x14a34"),
-                "eth_blockNumber" => json!(format!("{HEAD:#x}")),
-                "eth_call" => {
-                    let asked: B256 = serde_json::from_value(params[1]["blockHash"].clone()).unwrap();
-                    json!(format!("0x{:064x}", u8::from(asked >= hash_of(block))))
+    fn in_words((authorization, state): (&Authorization, Option<AuthorizationState>)) -> String {
+        match state {
+            Some(AuthorizationState::Used(transaction)) => {
+                let by = U256::from_be_bytes(transaction.tx_hash.b256().0) - U256::from(0x7700_0000);
+                assert_eq!(transaction.block, block(transaction.block.number));
+                match match_transfer(&authorization.expected, &transaction) {
+                    Ok(transfer) => format!("paid by {by}, log {}", transfer.log_index()),
+                    Err(mismatch) => format!("{} by {by}", mismatch.reason()),
                 }
-                "eth_getBlockByNumber" => {
-                    let number = number(&params[0]);
-                    json!({"hash": hash_of(number), "number": params[0], "timestamp": format!("{:#x}", time_of(number))})
-                }
-                "eth_getLogs" => {
-                    let (first, last) = (number(&params[0]["fromBlock"]), number(&params[0]["toBlock"]));
-                    assert!(last >= first && last - first < RANGE && last <= FINAL, "{params}");
-                    let topics = [AUTHORIZATION_USED, from.into_word(), nonce];
-                    let found = json!({"address": token, "topics": topics, "transactionHash": tx_hash(7).b256()});
-                    if (first..=last).contains(&block) {
-                        json!([found])
-                    } else {
-                        json!([])
-                    }
-                }
-                "eth_getTransactionReceipt" => {
-                    let log = |index: &str, topics: [B256; 3], data: &str| {
-                        json!({"address": token, "topics": topics, "data": data, "logIndex": index,
-                            "transactionHash": params[0]})
-                    };
-                    json!({
-                        "status": "0x1", "transactionHash": params[0], "blockHash": hash_of(block),
-                        "blockNumber": format!("{block:#x}"),
-                        "logs": [
-                            log("0x7", [AUTHORIZATION_USED, from.into_word(), nonce], "0x"),
-                            log("0x8", [TRANSFER, from.into_word(), to.into_word()], &format!("0x{:064x}", 10_000)),
-                        ]
-                    })
-                }
-                other => panic!("unexpected {other}"),
-            })
-        }
-    }
-
-    /// The same, except for one method.
-    fn except(method: &'static str, answer: Reply, block: u64) -> impl FnMut(&str, &Value) -> Reply + Send {
-        let mut node = used_in(block);
-        move |called, params| {
-            if called == method {
-                answer.clone()
-            } else {
-                node(called, params)
             }
+            Some(AuthorizationState::Unused) => "unused".to_owned(),
+            Some(AuthorizationState::UsedUntraced) => "untraced".to_owned(),
+            None => "unknown".to_owned(),
         }
     }
 
-    fn chain(node: &ScriptedNode) -> Chain {
-        let finality = Finality {
-            confirmations: CONFIRMATIONS,
+    fn searches(node: &ScriptedNode) -> usize {
+        let is_search = |(method, params): &&(String, Value)| method == "eth_getLogs" && searches_uses(params);
+        node.calls().iter().filter(is_search).count()
+    }
+
+    /// A chain on which the first payment was made in that block.
+    fn paid_in(block: u64) -> ScriptedChain {
+        ScriptedChain::default().paid(&payment(1), block, 1)
+    }
+
+    /// So many payments, each authorized three blocks after the other and made in the next block.
+    fn many(count: u64) -> (ScriptedChain, Vec<Authorization>) {
+        let wanted: Vec<Authorization> = (0..count)
+            .map(|number| authorization(number, FINAL - 500 + 3 * number))
+            .collect();
+        let paid = |chain: ScriptedChain, (number, one): (u64, &Authorization)| {
+            chain.paid(&one.expected, FINAL - 499 + 3 * number, number)
         };
-        Chain::new(http(), NETWORK, &node.url, finality).unwrap()
+        ((0..).zip(&wanted).fold(ScriptedChain::default(), paid), wanted)
     }
 
-    fn final_block() -> FinalBlock {
-        FinalBlock {
-            number: FINAL,
-            hash: hash_of(FINAL),
-            at: at(time_of(FINAL)),
+    fn all_paid(count: u64) -> Vec<String> {
+        (0..count).map(|number| format!("paid by {number}, log 1")).collect()
+    }
+
+    #[tokio::test]
+    async fn an_unused_one_takes_one_call() {
+        for used in [None, Some(FINAL + 1)] {
+            let chain = used.map_or_else(ScriptedChain::default, paid_in);
+            let node = chain.serve().await;
+            assert_eq!(state(&node, FINAL - 20).await, "unused");
+            assert_eq!((asked(&node).len(), node.count("eth_call")), (1, 1));
         }
-    }
-
-    async fn authorization_state(
-        node: &ScriptedNode,
-        settlement: &Settlement,
-    ) -> Result<AuthorizationState, ChainError> {
-        let chain = chain(node);
-        chain
-            .authorization_state(settlement, &expected(settlement), &final_block(), RANGE)
-            .await
-    }
-
-    /// The transaction that was found, or the state instead.
-    async fn seen(node: &ScriptedNode, settlement: &Settlement) -> String {
-        match authorization_state(node, settlement).await {
-            Ok(AuthorizationState::Used(receipt)) => receipt.tx_hash.to_string(),
-            Ok(AuthorizationState::Unused) => "unused".to_owned(),
-            Ok(AuthorizationState::UsedUntraced) => "untraced".to_owned(),
-            Err(error) => error.to_string(),
-        }
-    }
-
-    #[tokio::test]
-    async fn the_final_block_is_the_one_of_the_configured_depth_with_its_own_hash_and_time() {
-        let node = ScriptedNode::start(used_in(0)).await;
-        assert_eq!(chain(&node).final_block().await.unwrap(), final_block());
-        // On a chain shorter than that, the first one.
-        let node = ScriptedNode::start(except("eth_blockNumber", Reply::Result(json!("0x2")), 0)).await;
-        assert_eq!(chain(&node).final_block().await.unwrap().number, 0);
-    }
-
-    #[tokio::test]
-    async fn a_node_that_makes_no_sense_has_no_final_block() {
-        let block = |number: &str, time: &str| json!({"hash": hash_of(FINAL), "number": number, "timestamp": time});
-        let rows = [
-            ("eth_chainId", json!("0x1"), "the RPC serves chain 1 instead of 84532"),
-            (
-                "eth_getBlockByNumber",
-                Value::Null,
-                "`eth_getBlockByNumber` was answered with nothing, for a block below its newest",
-            ),
-            (
-                "eth_getBlockByNumber",
-                block("0x1", "0x1"),
-                "`eth_getBlockByNumber` was answered with another block",
-            ),
-            (
-                "eth_getBlockByNumber",
-                block(&format!("{FINAL:#x}"), "0xffffffffffffffff"),
-                "`eth_getBlockByNumber` was answered with a time that is none",
-            ),
-        ];
-        for (method, answer, words) in rows {
-            let node = ScriptedNode::start(except(method, Reply::Result(answer), 0)).await;
-            assert_eq!(chain(&node).final_block().await.unwrap_err().to_string(), words);
-        }
-    }
-
-    /// A node may be replaced by one of another chain while a function runs.
-    #[tokio::test]
-    async fn each_final_block_asks_the_node_for_its_chain() {
-        let mut asked = 0;
-        let mut honest = used_in(0);
-        let node = ScriptedNode::start(move |method: &str, params: &Value| {
-            asked += u32::from(method == "eth_chainId");
-            match (method, asked) {
-                ("eth_chainId", 2) => Reply::Result(json!("0x1")),
-                _ => honest(method, params),
-            }
-        })
-        .await;
-        let chain = chain(&node);
-        chain.final_block().await.unwrap();
-        assert!(matches!(
-            chain.final_block().await,
-            Err(ChainError::WrongChain { found: 1, .. })
-        ));
-        chain.final_block().await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn the_nonce_is_asked_for_at_the_final_block_by_its_hash() {
-        let node = ScriptedNode::start(except("eth_call", Reply::Result(json!(format!("0x{:064x}", 0))), 0)).await;
-        let settlement = held(FINAL - 100);
-        assert_eq!(seen(&node, &settlement).await, "unused");
-        let calls = node.calls();
-        let [(method, params)] = &calls[..] else {
-            panic!("{calls:?}")
-        };
-        assert_eq!(method, "eth_call");
-        // The selector of authorizationState(address,bytes32), and both as words.
-        let data = format!("0xe94a0102{}{}{}", "00".repeat(12), "20".repeat(20), "40".repeat(32));
-        let call = json!({"to": "0x036cbd53842c5426634e7929541ec2318f3dcf7e", "data": data});
-        let at = json!({"blockHash": hash_of(FINAL), "requireCanonical": true});
-        assert_eq!(*params, json!([call, at]));
-    }
-
-    #[tokio::test]
-    async fn what_is_neither_true_nor_false_is_no_state_of_a_nonce() {
-        for answer in [json!("0x"), json!("0x00"), json!(format!("0x{:064x}", 2))] {
-            let node = ScriptedNode::start(except("eth_call", Reply::Result(answer), 0)).await;
-            assert_eq!(
-                seen(&node, &held(FINAL - 100)).await,
-                "`eth_call` was answered with something that is neither true nor false"
-            );
-        }
-        // A node that does not have that block on its chain.
-        let node = ScriptedNode::start(except("eth_call", Reply::Refused(-32_001), 0)).await;
-        assert_eq!(
-            seen(&node, &held(FINAL - 100)).await,
-            "`eth_call` was refused with JSON-RPC code -32001"
-        );
     }
 
     /// How many searches and how many headers it takes, for uses from seconds to months ago.
@@ -539,134 +504,369 @@ mod tests {
     async fn a_use_is_found_wherever_it_is_with_few_calls() {
         let rows = [
             // Authorized and used in these blocks: paid immediately, in the last block that can take it, and long ago.
-            (FINAL - 20, FINAL - 19, 1, 0),
+            (FINAL - 20, FINAL - 19, 1, 1),
             (FINAL - 40, FINAL - 40 + 29, 1, 1),
-            (FINAL - 5_000, FINAL - 4_999, 1, 5),
+            (FINAL - 5_000, FINAL - 4_999, 1, 6),
             (3_000, 3_029, 1, 20),
             (0, 0, 1, 20),
             // The clock that recorded it was half an hour ahead.
-            (FINAL - 20, FINAL - 920, 1, 0),
+            (FINAL - 20, FINAL - 920, 1, 1),
             (FINAL - 20, FINAL - 1_700, 2, 1),
         ];
-        for (authorized, used, searches, headers) in rows {
-            let node = ScriptedNode::start(used_in(used)).await;
+        for (authorized, used, most_searches, most_headers) in rows {
+            let node = paid_in(used).serve().await;
             let name = format!("authorized in {authorized}, used in {used}");
-            assert_eq!(seen(&node, &held(authorized)).await, tx_hash(7).to_string(), "{name}");
-            assert!(
-                node.count("eth_getLogs") <= searches,
-                "{name}: {}",
-                node.count("eth_getLogs")
-            );
-            // One more is for the receipt.
-            let asked = node.count("eth_getBlockByNumber") - 1;
-            assert!(asked <= headers, "{name}: {asked}");
+            assert_eq!(state(&node, authorized).await, "paid by 1, log 1", "{name}");
+            assert!(searches(&node) <= most_searches, "{name}: {}", searches(&node));
+            assert_eq!(node.count("eth_getLogs"), searches(&node) + 1, "{name}");
+            let headers = node.count("eth_getBlockByNumber");
+            assert!(headers <= most_headers, "{name}: {headers}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_node_may_search_as_few_blocks_as_it_likes() {
+        for range in [0, 1, 2, 10, 5_000] {
+            let node = paid_in(FINAL - 19).serve().await;
+            let found = states_by(&node, &[authorization(1, FINAL - 20)], range).await;
+            assert_eq!(found, ["paid by 1, log 1"], "{range}");
+            assert!(asked(&node).len() <= 20, "{range}: {}", asked(&node).len());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_hundred_payments_in_a_hundred_blocks_take_at_most_eight_calls() {
+        let (chain, wanted) = many(100);
+        let node = chain.serve().await;
+        assert_eq!(states(&node, &wanted).await, all_paid(100));
+        assert!(asked(&node).len() <= 8, "{}", asked(&node).len());
+        assert_eq!((node.count("eth_call"), node.count("eth_getLogs")), (1, 2));
+    }
+
+    #[tokio::test]
+    async fn an_old_one_makes_the_search_of_the_others_no_longer() {
+        let (chain, mut wanted) = many(3);
+        wanted.push(authorization(3, 1_000));
+        let node = chain.paid(&payment(3), 1_001, 3).serve().await;
+        assert_eq!(states(&node, &wanted).await, all_paid(4));
+        assert_eq!((searches(&node), node.count("eth_getLogs")), (2, 4));
+    }
+
+    #[tokio::test]
+    async fn each_payment_of_one_transaction_has_its_own_log() {
+        // Of one payer to one payee, the second twice as long ago as the others.
+        let wanted = [0, 12, 24].map(|number| authorization(number, FINAL - 20 - number));
+        let node = wanted
+            .iter()
+            .fold(ScriptedChain::default(), |chain, one| {
+                chain.paid(&one.expected, FINAL - 5, 9)
+            })
+            .serve()
+            .await;
+        let each = ["paid by 9, log 1", "paid by 9, log 3", "paid by 9, log 5"];
+        assert_eq!(states(&node, &wanted).await, each);
+        assert_eq!(node.count("eth_getLogs"), 2);
+    }
+
+    /// Anybody may have the token log a transfer of nothing from any payer to any payee.
+    #[tokio::test]
+    async fn transfers_of_nothing_change_nothing() {
+        let spammed = |chain: ScriptedChain, block, transaction| {
+            let of_nothing = |chain: ScriptedChain, _| chain.transferred(&payment(1), 0, block, transaction);
+            (0..20).fold(chain, of_nothing)
+        };
+        let chain = [(FINAL - 25, 5), (FINAL - 19, 6), (FINAL - 19, 1)]
+            .into_iter()
+            .fold(ScriptedChain::default(), |chain, (block, by)| spammed(chain, block, by));
+        let chain = spammed(chain.paid(&payment(1), FINAL - 19, 1), FINAL - 19, 1);
+        let other = payment(13);
+        let node = spammed(chain.paid(&other, FINAL - 15, 13), FINAL - 15, 7).serve().await;
+        let wanted = [authorization(1, FINAL - 20), authorization(13, FINAL - 20)];
+        assert_eq!(states(&node, &wanted).await, ["paid by 1, log 41", "paid by 13, log 1"]);
+    }
+
+    #[tokio::test]
+    async fn what_used_it_without_our_transfer_is_told_as_it_is() {
+        let less = Expected {
+            amount: purser_domain::Amount::from_units(1).unwrap(),
+            ..payment(1)
+        };
+        let node = ScriptedChain::default().paid(&less, FINAL - 19, 4).serve().await;
+        assert_eq!(state(&node, FINAL - 20).await, "usdc_transfer_mismatch by 4");
+
+        let node = ScriptedChain::default()
+            .canceled(&payment(1), FINAL - 19, 4)
+            .serve()
+            .await;
+        let wanted = [authorization(1, FINAL - 20)];
+        let chain = chain_at(&node.url);
+        let states = chain
+            .authorization_states(&wanted, &final_block(), RANGE, in_an_hour())
+            .await;
+        let [Some(AuthorizationState::Used(transaction))] = &states[..] else {
+            panic!("{states:?}")
+        };
+        assert_eq!(
+            (transaction.tx_hash, transaction.block),
+            (tx_hash(4), block(FINAL - 19))
+        );
+        let topics = [AUTHORIZATION_CANCELED, payment(1).from.into_word(), payment(1).nonce];
+        assert_eq!(transaction.logs[0].topics, topics);
+        assert_eq!(transaction.logs.len(), 1);
     }
 
     /// A cancellation after a day without reconciliation.
     #[tokio::test]
     async fn a_late_cancellation_is_known_by_the_state_before_it_or_found() {
         let (authorized, canceled) = (FINAL - 50_000, FINAL - 7_000);
-        let node = ScriptedNode::start(used_in(canceled)).await;
-        assert_eq!(seen(&node, &held(authorized)).await, "unused");
-        assert!(node.count("eth_getLogs") <= 3, "{}", node.count("eth_getLogs"));
+        let chain = || ScriptedChain::default().canceled(&payment(1), canceled, 1);
+        let node = chain().serve().await;
+        assert_eq!(state(&node, authorized).await, "unused");
+        assert!(searches(&node) <= 3, "{}", searches(&node));
         // A node that does not keep states that old refuses; then the logs are searched.
-        let mut full = used_in(canceled);
-        let node = ScriptedNode::start(move |method: &str, params: &Value| {
-            if method == "eth_call" && params[1]["blockHash"] != json!(hash_of(FINAL)) {
-                return Reply::Refused(-32_000);
-            }
-            full(method, params)
-        })
-        .await;
-        assert_eq!(seen(&node, &held(authorized)).await, tx_hash(7).to_string());
-        assert!(node.count("eth_getLogs") <= 48, "{}", node.count("eth_getLogs"));
+        let pruned = |method: &str, params: &Value| {
+            let is_old = method == "eth_call" && params[1]["blockHash"] != json!(hash_of(FINAL));
+            is_old.then_some(Reply::Refused(-32_000))
+        };
+        let node = chain().serve_except(pruned).await;
+        assert_eq!(state(&node, authorized).await, "authorization_not_used by 1");
+        assert!(searches(&node) <= 48, "{}", searches(&node));
     }
 
     #[tokio::test]
     async fn what_is_not_found_is_given_up_and_untraced() {
-        let no_logs = Reply::Result(json!([]));
         for authorized in [FINAL - 20, FINAL - 900_000, 0] {
-            let node = ScriptedNode::start(except("eth_getLogs", no_logs.clone(), 0)).await;
-            assert_eq!(seen(&node, &held(authorized)).await, "untraced");
-            assert!(node.count("eth_getLogs") <= 67, "{}", node.count("eth_getLogs"));
+            let no_logs = |method: &str, _: &Value| (method == "eth_getLogs").then(|| Reply::Result(json!([])));
+            let node = paid_in(0).serve_except(no_logs).await;
+            assert_eq!(state(&node, authorized).await, "untraced");
+            assert!(searches(&node) <= 400, "{}", searches(&node));
         }
-        // Its receipt is of a block that is not on the chain, or above the final one, or is gone.
-        let params = json!([tx_hash(7).b256()]);
-        let Reply::Result(receipt) = used_in(FINAL)("eth_getTransactionReceipt", &params) else {
-            panic!()
+    }
+
+    /// On a node that searches ten blocks at once, so that the searches are used up in between.
+    #[tokio::test]
+    async fn what_was_not_searched_for_is_unknown_and_not_untraced() {
+        let wanted = [6_000, 4_500, 3_000, 1_500].map(|age| authorization(age, FINAL - age));
+        let paid = |chain: ScriptedChain, one: &Authorization, block| chain.paid(&one.expected, block, block);
+        // The first one's use is where nobody searches.
+        let chain = paid(ScriptedChain::default(), &wanted[0], 10);
+        let chain = paid(chain, &wanted[1], FINAL - 4_499);
+        let chain = paid(chain, &wanted[2], FINAL - 2_999);
+        let node = paid(chain, &wanted[3], FINAL - 1_499).serve().await;
+        let [second, third] = [FINAL - 4_499, FINAL - 2_999].map(|block| format!("paid by {block}, log 1"));
+        let known = ["untraced", &second, &third, "unknown"];
+        assert_eq!(states_by(&node, &wanted, 10).await, known);
+        assert_eq!(searches(&node), 400);
+    }
+
+    /// A node that answers a search, or the question for the transfers beside, with these logs.
+    async fn with_logs(of_search: bool, logs: Value) -> ScriptedNode {
+        let changed = move |method: &str, params: &Value| {
+            (method == "eth_getLogs" && searches_uses(params) == of_search).then(|| Reply::Result(logs.clone()))
         };
-        let with = |name: &str, value: Value| {
-            let mut receipt = receipt.clone();
-            receipt[name] = value;
-            receipt
+        paid_in(FINAL - 19).serve_except(changed).await
+    }
+
+    #[tokio::test]
+    async fn logs_that_were_not_asked_for_and_two_uses_make_it_unknown() {
+        let Expected {
+            token, from, to, nonce, ..
+        } = payment(1);
+        let log = |topics: &[B256], by: u64| {
+            json!({
+                "address": token, "topics": topics, "data": "0x", "logIndex": "0x0", "transactionHash": tx_hash(by).b256(),
+                "blockHash": hash_of(FINAL - 19), "blockNumber": quantity(FINAL - 19),
+            })
         };
-        let receipts = [
-            with("blockHash", json!(B256::repeat_byte(1))),
-            with("blockNumber", json!(format!("{:#x}", FINAL + 1))),
-            Value::Null,
+        let with = |mut log: Value, name: &str, value: Value| {
+            log[name] = value;
+            json!([log])
+        };
+        let canceled = || log(&[AUTHORIZATION_CANCELED, from.into_word(), nonce], 7);
+        let odd = [
+            json!({}),
+            json!([log(&[TRANSFER, from.into_word(), nonce], 7)]),
+            json!([log(&[AUTHORIZATION_USED, to.into_word(), nonce], 7)]),
+            json!([log(&[AUTHORIZATION_USED, from.into_word(), B256::ZERO], 7)]),
+            json!([log(&[], 7)]),
+            with(canceled(), "removed", json!(true)),
+            with(canceled(), "address", json!(to)),
+            with(canceled(), "blockNumber", quantity(FINAL + 1)),
+            json!([canceled(), log(&[AUTHORIZATION_USED, from.into_word(), nonce], 8)]),
         ];
-        for receipt in receipts {
-            let answer = Reply::Result(receipt);
-            let node = ScriptedNode::start(except("eth_getTransactionReceipt", answer, FINAL - 19)).await;
-            assert_eq!(seen(&node, &held(FINAL - 20)).await, "untraced");
+        for logs in odd {
+            let node = with_logs(true, logs.clone()).await;
+            assert_eq!(state(&node, FINAL - 20).await, "unknown", "{logs}");
+        }
+        let node = with_logs(true, json!([canceled(), canceled()])).await;
+        assert_eq!(state(&node, FINAL - 20).await, "authorization_not_used by 7");
+
+        let transfer = || log(&[TRANSFER, from.into_word(), to.into_word()], 1);
+        let odd = [
+            json!([canceled()]),
+            json!([log(&[TRANSFER, to.into_word(), from.into_word()], 1)]),
+            with(transfer(), "removed", json!(true)),
+            with(transfer(), "blockHash", json!(hash_of(1))),
+        ];
+        for logs in odd {
+            let node = with_logs(false, logs.clone()).await;
+            assert_eq!(state(&node, FINAL - 20).await, "unknown", "{logs}");
         }
     }
 
     #[tokio::test]
-    async fn logs_that_were_not_asked_for_are_an_error() {
-        let Expected { token, from, nonce, .. } = expected(&held(0));
-        let log = |topics: Vec<B256>, transaction: u8| json!({"address": token, "topics": topics, "transactionHash": B256::repeat_byte(transaction)});
-        let ours = || vec![AUTHORIZATION_CANCELED, from.into_word(), nonce];
-        let removed = json!({"address": token, "topics": ours(), "transactionHash": nonce, "removed": true});
-        let rows = [
-            (
-                json!([log(vec![TRANSFER, from.into_word(), nonce], 7)]),
-                "logs that were not asked for",
-            ),
-            (json!([log(vec![], 7)]), "logs that were not asked for"),
-            (json!([removed]), "logs that were not asked for"),
-            (json!([log(ours(), 7), log(ours(), 8)]), "two uses of one authorization"),
-            (json!({}), "a result of another shape"),
-        ];
-        for (answer, words) in rows {
-            let node = ScriptedNode::start(except("eth_getLogs", Reply::Result(answer), FINAL - 19)).await;
-            assert_eq!(
-                seen(&node, &held(FINAL - 20)).await,
-                format!("`eth_getLogs` was answered with {words}")
-            );
-        }
-    }
-
-    #[tokio::test]
-    async fn a_confirmed_one_is_looked_for_where_it_was_first() {
-        let confirmed = |byte| {
-            let state = SettlementState::Confirmed {
-                tx_hash: tx_hash(byte),
-                block_number: FINAL - 19,
-                settled_at: at(START),
+    async fn what_the_node_searches_at_once_is_found_by_asking_for_half() {
+        for refusal in [Reply::Refused(-32_005), Reply::Status(413), too_large()] {
+            let shown = format!("{refusal:.40?}");
+            let limited = move |method: &str, params: &Value| {
+                (method == "eth_getLogs" && blocks_searched(params) > 100).then(|| refusal.clone())
             };
-            settlement(FINAL - 20, state)
-        };
-        let node = ScriptedNode::start(used_in(FINAL - 19)).await;
-        assert_eq!(seen(&node, &confirmed(7)).await, tx_hash(7).to_string());
-        assert_eq!((node.count("eth_call"), node.count("eth_getLogs")), (0, 0));
+            let (chain, wanted) = many(20);
+            let node = chain.serve_except(limited).await;
+            assert_eq!(states(&node, &wanted).await, all_paid(20), "{shown}");
+            assert!(asked(&node).len() <= 30, "{shown}: {}", asked(&node).len());
+        }
+    }
 
-        // The transaction that confirmed it is gone, and the authorization is unused again, or used by another one.
-        let mut honest = used_in(FINAL - 19);
-        let node = ScriptedNode::start(move |method: &str, params: &Value| match method {
-            "eth_getTransactionReceipt" if params[0] == json!(tx_hash(8).b256()) => Reply::Result(Value::Null),
-            _ => honest(method, params),
-        })
-        .await;
-        assert_eq!(seen(&node, &confirmed(8)).await, tx_hash(7).to_string());
-        let gone = Reply::Result(Value::Null);
-        let mut gone = except("eth_getTransactionReceipt", gone, FINAL);
-        let node = ScriptedNode::start(move |method: &str, params: &Value| match method {
-            "eth_call" => Reply::Result(json!(format!("0x{:064x}", 0))),
-            _ => gone(method, params),
-        })
-        .await;
-        assert_eq!(seen(&node, &confirmed(7)).await, "unused");
+    #[tokio::test]
+    async fn a_node_that_throttles_or_is_gone_is_not_asked_for_half() {
+        // Without an answer the same call is made once more.
+        for (answer, calls) in [(Reply::Status(429), 1), (Reply::Status(503), 1), (Reply::HangUp, 2)] {
+            let shown = format!("{answer:?}");
+            let gone = move |method: &str, _: &Value| (method == "eth_getLogs").then(|| answer.clone());
+            let (chain, mut wanted) = many(3);
+            wanted.push(authorization(3, FINAL - 20));
+            let node = chain.serve_except(gone).await;
+            let known = ["unknown", "unknown", "unknown", "unused"];
+            assert_eq!(states(&node, &wanted).await, known, "{shown}");
+            assert_eq!(node.count("eth_getLogs"), calls, "{shown}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_node_that_refuses_every_search_is_not_asked_without_end() {
+        let refused = |method: &str, _: &Value| (method == "eth_getLogs").then_some(Reply::Refused(-32_005));
+        let (chain, wanted) = many(20);
+        let node = chain.serve_except(refused).await;
+        assert_eq!(states(&node, &wanted).await, ["unknown"; 20]);
+        assert!(searches(&node) <= 12, "{}", searches(&node));
+    }
+
+    #[tokio::test]
+    async fn a_node_that_refuses_the_transfers_beside_is_not_asked_without_end() {
+        let refused = |method: &str, params: &Value| {
+            (method == "eth_getLogs" && !searches_uses(params)).then_some(Reply::Refused(-32_005))
+        };
+        let wanted: Vec<Authorization> = (0..500)
+            .map(|number| authorization(number, FINAL - 900 + number))
+            .collect();
+        let chain = (0..)
+            .zip(&wanted)
+            .fold(ScriptedChain::default(), |chain, (number, one)| {
+                chain.paid(&one.expected, FINAL - 899 + number, number)
+            });
+        let node = chain.serve_except(refused).await;
+        assert_eq!(states(&node, &wanted).await, ["unknown"; 500]);
+        let asked = node.count("eth_getLogs") - searches(&node);
+        assert!(asked <= MOST_CALLS, "{asked}");
+    }
+
+    #[tokio::test]
+    async fn transfers_beside_are_asked_for_by_block_where_many_are_refused() {
+        let one_block = |method: &str, params: &Value| {
+            let refused = method == "eth_getLogs" && !searches_uses(params) && params[0]["blockHash"].is_null();
+            refused.then_some(Reply::Refused(-32_005))
+        };
+        let (chain, wanted) = many(5);
+        let node = chain.serve_except(one_block).await;
+        assert_eq!(states(&node, &wanted).await, all_paid(5));
+        // The search; all, two and three, one and two of the three; then each.
+        assert_eq!(node.count("eth_getLogs"), 1 + 4 + 5);
+    }
+
+    #[tokio::test]
+    async fn what_the_node_can_not_say_of_one_leaves_the_others() {
+        // The transfers in the block of one are more than is read.
+        let bad = hash_of(FINAL - 499 + 6);
+        let too_many = move |method: &str, params: &Value| {
+            let filter = &params[0];
+            let is_bad = method == "eth_getLogs"
+                && !searches_uses(params)
+                && (filter["blockHash"] == json!(bad) || blocks_searched(params) > 3);
+            is_bad.then(too_large)
+        };
+        let (chain, wanted) = many(4);
+        let node = chain.serve_except(too_many).await;
+        let mut known = all_paid(4);
+        "unknown".clone_into(&mut known[2]);
+        assert_eq!(states(&node, &wanted).await, known);
+
+        // The call for the nonce of one failed.
+        let one_fails = |method: &str, params: &Value| {
+            let calls = calls_of_multicall(params);
+            let result = |number: usize| Result3 {
+                success: number != 2,
+                returnData: word(1),
+            };
+            let results: Vec<Result3> = (0..calls.len()).map(result).collect();
+            (method == "eth_call").then(|| Reply::Result(aggregated(&results)))
+        };
+        let (chain, wanted) = many(4);
+        let node = chain.serve_except(one_fails).await;
+        assert_eq!(states(&node, &wanted).await, known);
+    }
+
+    /// Each search takes a second here.
+    #[tokio::test(start_paused = true)]
+    async fn when_time_is_over_what_was_found_is_kept() {
+        let wanted = [
+            authorization(0, FINAL - 1_000),
+            authorization(1, FINAL - 200),
+            authorization(2, FINAL - 1_000),
+        ];
+        let chain = ScriptedChain::default()
+            .paid(&payment(0), FINAL - 999, 0)
+            .paid(&payment(1), FINAL - 199, 1);
+        let chain = chain_in_memory(chain, |method| {
+            let secs = u64::from(method == "eth_getLogs");
+            Box::pin(tokio::time::sleep(std::time::Duration::from_secs(secs)))
+        });
+        let within = async |secs| {
+            let until = Instant::now() + std::time::Duration::from_secs(secs);
+            let states = chain.authorization_states(&wanted, &final_block(), 100, until).await;
+            wanted.iter().zip(states).map(in_words).collect::<Vec<String>>()
+        };
+        let started = Instant::now();
+        assert_eq!(within(3).await, ["paid by 0, log 1", "unknown", "unused"]);
+        assert!(started.elapsed().as_secs() <= 5, "{:?}", started.elapsed());
+        assert_eq!(within(60).await, ["paid by 0, log 1", "paid by 1, log 1", "unused"]);
+    }
+
+    /// Each of these calls takes a second here, and there are dozens to make.
+    #[tokio::test(start_paused = true)]
+    async fn when_time_is_over_nothing_more_is_asked() {
+        for slow in ["eth_call", "eth_getBlockByNumber", "eth_getLogs"] {
+            let mut wanted = vec![authorization(0, 3_000)];
+            wanted.extend((1..400).map(|number| authorization(number, FINAL - 900 + number)));
+            let mut chain = (0..)
+                .zip(&wanted)
+                .fold(ScriptedChain::default(), |chain, (number, one)| {
+                    chain.paid(
+                        &one.expected,
+                        if number == 0 { 3_001 } else { FINAL - 899 + number },
+                        number,
+                    )
+                });
+            chain.multicall = slow != "eth_call";
+            let chain = chain_in_memory(chain, move |method| {
+                let secs = u64::from(method == slow);
+                Box::pin(tokio::time::sleep(std::time::Duration::from_secs(secs)))
+            });
+            let started = Instant::now();
+            let until = started + std::time::Duration::from_secs(3);
+            // By ranges of ten blocks.
+            chain.authorization_states(&wanted, &final_block(), 10, until).await;
+            assert!(started.elapsed().as_secs() <= 5, "{slow}: {:?}", started.elapsed());
+        }
     }
 }

@@ -2,30 +2,27 @@
 //!
 //! A block is final at the configured depth, counted from the node's newest block, on the chain that the node holds to
 //! be canonical. Until then the answer is [`Evidence::Pending`]: neither a payment nor a mismatch counts while a
-//! reorganization may still undo it.
+//! reorganization may still undo it. Nothing is waited for here: the answer says how many blocks are missing.
+//!
+//! Evidence is the logs of the transaction's block, by its hash: those of the token with our payer, and our nonce or
+//! payee. So whatever else the transaction does, and however much it logs, its payment can be confirmed.
 //!
 //! Deliberately elsewhere: what the payment must look like ([`match_transfer`]), and what follows from the answer.
 
 use crate::{
     ChainError,
-    rpc::{HttpNode, Mined, Node, Quantity, Rpc, WireBlock, WireReceipt, log_failure},
+    http_node::{HttpNode, addresses},
+    logs::Filter,
+    rpc::{Node, Quantity, Rpc, WireReceipt, WireTransaction},
 };
 use alloy::primitives::{Address, Bytes, U256};
 use alloy::sol_types::SolCall as _;
 use aws_smithy_runtime_api::client::http::SharedHttpConnector;
-use purser_domain::{Amount, Expected, Mismatch, Network, Transfer, TxHash, match_transfer};
+use purser_domain::{
+    AUTHORIZATION_USED, Amount, BlockId, Expected, Mismatch, Network, TRANSFER, Transfer, TxHash, match_transfer,
+};
 use serde_json::json;
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
-use tokio::{
-    sync::RwLock,
-    time::{sleep, timeout},
-};
+use std::{sync::Arc, time::Duration};
 
 alloy::sol! {
     /// ERC-20.
@@ -39,8 +36,8 @@ pub struct Finality {
     pub confirmations: u64,
 }
 
-/// How long one call to the node may take, from connecting to the last byte; looking up a transaction takes two calls
-/// in sequence. A hosted node answers in 20 to 200 ms: this allows for one slow answer within the time that a caller
+/// How long one call to an endpoint may take, from connecting to the last byte; where there are two, a call may take
+/// twice that. A hosted node answers in 20 to 200 ms: this allows for one slow answer within the time that a caller
 /// waits.
 pub const NODE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -50,7 +47,12 @@ pub enum Evidence {
     /// It is the payment, and final.
     Final(Transfer),
     /// It is not the payment, and that is final.
-    Mismatch(Mismatch),
+    Mismatch {
+        /// The block that it is in.
+        block: BlockId,
+        /// Why it is not.
+        mismatch: Mismatch,
+    },
     /// Not known yet.
     Pending(Pending),
 }
@@ -58,12 +60,13 @@ pub enum Evidence {
 /// Why it is not known yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pending {
-    /// The node knows no receipt: the transaction is not mined yet, or does not exist.
+    /// The node knows no block with it: the transaction is not mined yet, or does not exist.
     NotMined,
     /// Its block is not deep enough.
-    NotFinal,
-    /// Its block was removed by a reorganization.
-    Reorganized,
+    NotFinal {
+        /// How many blocks are missing.
+        missing: u64,
+    },
 }
 
 impl Pending {
@@ -71,56 +74,66 @@ impl Pending {
     pub const fn reason(self) -> &'static str {
         match self {
             Self::NotMined => "transaction_not_mined",
-            Self::NotFinal => "transaction_not_final",
-            Self::Reorganized => "transaction_reorganized",
+            Self::NotFinal { .. } => "transaction_not_final",
+        }
+    }
+
+    /// How many blocks to wait for before asking again makes sense.
+    pub const fn blocks_to_wait(self) -> u64 {
+        match self {
+            Self::NotMined => 1,
+            Self::NotFinal { missing } => missing,
         }
     }
 }
 
-/// How often a pending transaction is looked up again: Base has a block every two seconds, a Flashblock every 200 ms.
-const POLL_INTERVAL: Duration = Duration::from_millis(250);
-
-/// One chain, read through one node.
+/// One chain, read through one endpoint, or two of which the second is asked when the first fails.
 #[derive(Debug)]
 pub struct Chain {
-    network: Network,
+    pub(crate) network: Network,
     pub(crate) finality: Finality,
     pub(crate) rpc: Rpc,
-    /// Whether the node was seen to serve this network. Never reset.
-    verified: AtomicBool,
-    /// Locked while the node is warmed up.
-    greeting: RwLock<()>,
 }
 
 impl Chain {
-    /// The network's chain through the node at `rpc_url`, over this client. Nothing is called yet.
+    /// The network's chain through the one or two endpoints in the RPC secret, over this client. Nothing is called yet.
     pub fn new(
         http: SharedHttpConnector,
         network: Network,
-        rpc_url: &str,
+        rpc_secret: &str,
         finality: Finality,
     ) -> Result<Self, ChainError> {
-        let node = HttpNode::new(http, rpc_url, NODE_TIMEOUT)?;
-        Ok(Self::of_node(network, Arc::new(node), finality))
+        let node = |http, address| -> Result<Arc<dyn Node>, ChainError> {
+            Ok(Arc::new(HttpNode::new(http, address, NODE_TIMEOUT)?))
+        };
+        let (first, second) = addresses(network, rpc_secret)?;
+        Ok(match second {
+            None => Self::of_node(network, node(http, first)?, finality),
+            Some(second) => Self::of_nodes(network, [node(http.clone(), first)?, node(http, second)?], finality),
+        })
     }
 
     /// The network's chain through this node.
     pub fn of_node(network: Network, node: Arc<dyn Node>, finality: Finality) -> Self {
+        Self::over(network, Rpc::new(network.chain_id(), node), finality)
+    }
+
+    /// The network's chain through these two nodes.
+    pub fn of_nodes(network: Network, [first, second]: [Arc<dyn Node>; 2], finality: Finality) -> Self {
+        Self::over(network, Rpc::with_second(network.chain_id(), first, second), finality)
+    }
+
+    fn over(network: Network, rpc: Rpc, finality: Finality) -> Self {
         let finality = Finality {
             confirmations: finality.confirmations.max(1),
         };
-        Self {
-            network,
-            finality,
-            rpc: Rpc::new(node),
-            verified: AtomicBool::new(false),
-            greeting: RwLock::default(),
-        }
+        Self { network, finality, rpc }
     }
 
-    /// The chain's network.
-    pub const fn network(&self) -> Network {
-        self.network
+    /// The same chain through each endpoint alone: what gives money back is done only if all of them agree.
+    pub fn witnesses(&self) -> Vec<Self> {
+        let witness = |rpc| Self::over(self.network, rpc, self.finality);
+        self.rpc.each().map(witness).collect()
     }
 
     /// What a wallet holds of the network's token, in the newest block; more than [`Amount::MAX`] counts as that.
@@ -128,10 +141,9 @@ impl Chain {
         const METHOD: &str = "eth_call";
         let data = Bytes::from(balanceOfCall { account: wallet }.abi_encode());
         let call = json!([{"to": self.network.token().address, "data": data}, "latest"]);
-        let (right, answer) = tokio::join!(self.check_chain(), self.rpc.call::<Bytes>(METHOD, call));
-        right?;
+        let answer: Bytes = self.rpc.call(METHOD, call).await?;
         // An address without code answers zero bytes, which must not be read as a balance of zero.
-        let word: [u8; 32] = answer?.as_ref().try_into().map_err(|_| ChainError::Malformed {
+        let word: [u8; 32] = answer.as_ref().try_into().map_err(|_| ChainError::Malformed {
             method: METHOD,
             what: "something that is not a balance",
         })?;
@@ -141,88 +153,46 @@ impl Chain {
         Ok(units.unwrap_or(Amount::MAX))
     }
 
-    /// What the chain shows now about a transaction that is said to be an authorized payment.
-    pub async fn look_up(&self, expected: &Expected, tx_hash: TxHash) -> Result<Evidence, ChainError> {
-        let (right, mined, head) = tokio::join!(self.check_chain(), self.receipt(tx_hash), self.head());
-        right?;
-        let Some(Mined { receipt, block_hash }) = mined? else {
+    /// What the chain shows now about a transaction that is said to be an authorized payment: one call for one that is
+    /// not mined, three in two rounds for a payment, and a fourth to say why one without our logs is none.
+    pub async fn verify_transfer(&self, expected: &Expected, tx_hash: TxHash) -> Result<Evidence, ChainError> {
+        let Some(block) = self.block_of(tx_hash).await? else {
             return Ok(Evidence::Pending(Pending::NotMined));
         };
-        // The newest block has depth 1; 0 if the node is behind the one that gave the receipt.
-        let depth = head?
-            .checked_sub(receipt.block_number)
-            .and_then(|above| above.checked_add(1))
-            .unwrap_or(0);
-        if depth < self.finality.confirmations {
-            return Ok(Evidence::Pending(Pending::NotFinal));
-        }
-        match self.block_at(receipt.block_number).await? {
-            Some(block) if block.hash == block_hash => {}
-            Some(_) => return Ok(Evidence::Pending(Pending::Reorganized)),
-            None => return Ok(Evidence::Pending(Pending::NotFinal)),
-        }
-        Ok(match match_transfer(expected, &receipt) {
-            Ok(transfer) => Evidence::Final(transfer),
-            Err(mismatch) => Evidence::Mismatch(mismatch),
-        })
-    }
-
-    /// As [`Chain::look_up`]; a transaction in a block that is not final yet is looked up again until `max_wait` is
-    /// over. One that the node does not know is not waited for: it may come, or may be made up.
-    pub async fn await_transfer(
-        &self,
-        expected: &Expected,
-        tx_hash: TxHash,
-        max_wait: Duration,
-    ) -> Result<Evidence, ChainError> {
-        let mut evidence = self.look_up(expected, tx_hash).await;
-        if !matches!(
-            evidence,
-            Ok(Evidence::Pending(Pending::NotFinal | Pending::Reorganized))
-        ) {
-            return evidence;
-        }
-        let polling = async {
-            while unsettled(&evidence) {
-                sleep(POLL_INTERVAL).await;
-                evidence = self.look_up(expected, tx_hash).await;
-            }
+        let filter = Filter {
+            token: expected.token,
+            events: vec![AUTHORIZATION_USED, TRANSFER],
+            payers: vec![expected.from.into_word()],
+            nonces_or_payees: vec![expected.nonce, expected.to.into_word()],
         };
-        // When `max_wait` is over, the last evidence is returned.
-        let _ended = timeout(max_wait, polling).await;
-        evidence
+        let (head, logs) = tokio::join!(self.head(), self.logs_of_block(&filter, block));
+        // The newest block has depth 1; 0 if the node is behind the one that knew the transaction.
+        let above = head?.checked_sub(block.number);
+        let depth = above.and_then(|above| above.checked_add(1)).unwrap_or(0);
+        let missing = self.finality.confirmations.saturating_sub(depth);
+        if missing > 0 {
+            return Ok(Evidence::Pending(Pending::NotFinal { missing }));
+        }
+        let found = logs?.of_transaction(tx_hash, block);
+        Ok(match match_transfer(expected, &found) {
+            Ok(transfer) => Evidence::Final(transfer),
+            Err(Mismatch::AuthorizationNotUsed) if self.has_failed(tx_hash).await? => Evidence::Mismatch {
+                block,
+                mismatch: Mismatch::TransactionReverted,
+            },
+            Err(mismatch) => Evidence::Mismatch { block, mismatch },
+        })
     }
 
     /// Warms up before the first request: opens the connection, and asks which chain the node serves. A failure, or a
     /// wrong chain, is logged, and the next call asks again.
     pub async fn warm_up(&self) {
-        let _greeting = self.greeting.write().await;
-        let _logged = self.verify_chain_id().await;
-    }
-
-    /// Checks once that the node serves the right chain: another chain's answer would be about other money.
-    pub(crate) async fn check_chain(&self) -> Result<(), ChainError> {
-        if !self.verified.load(Ordering::Relaxed) {
-            // A warm-up that is under way makes the same check.
-            drop(self.greeting.read().await);
-        }
-        if self.verified.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        self.verify_chain_id().await
+        self.rpc.warm_up().await;
     }
 
     /// Asks the node which chain it serves, even if that was checked before.
     pub(crate) async fn verify_chain_id(&self) -> Result<(), ChainError> {
-        let Quantity(found) = self.rpc.call("eth_chainId", json!([])).await?;
-        let expected = self.network.chain_id();
-        if found != expected {
-            let wrong = ChainError::WrongChain { expected, found };
-            log_failure(&wrong);
-            return Err(wrong);
-        }
-        self.verified.store(true, Ordering::Relaxed);
-        Ok(())
+        self.rpc.verify().await
     }
 
     pub(crate) async fn head(&self) -> Result<u64, ChainError> {
@@ -232,39 +202,28 @@ impl Chain {
             .map(|Quantity(number)| number)
     }
 
-    pub(crate) async fn receipt(&self, tx_hash: TxHash) -> Result<Option<Mined>, ChainError> {
-        const METHOD: &str = "eth_getTransactionReceipt";
-        let Some(receipt) = self
-            .rpc
-            .call::<Option<WireReceipt>>(METHOD, json!([tx_hash.b256()]))
-            .await?
-        else {
+    /// The block that a transaction is in, if it is in one. A node finds a transaction by its hash on the chain that it
+    /// holds to be canonical alone.
+    async fn block_of(&self, tx_hash: TxHash) -> Result<Option<BlockId>, ChainError> {
+        const METHOD: &str = "eth_getTransactionByHash";
+        let asked = json!([tx_hash.b256()]);
+        let Some(transaction) = self.rpc.call::<Option<WireTransaction>>(METHOD, asked).await? else {
             return Ok(None);
         };
-        receipt
-            .into_mined(tx_hash)
+        transaction
+            .into_block(tx_hash)
             .map_err(|what| ChainError::Malformed { method: METHOD, what })
     }
 
-    pub(crate) async fn block_at(&self, number: u64) -> Result<Option<WireBlock>, ChainError> {
-        self.rpc
-            .call("eth_getBlockByNumber", json!([format!("{number:#x}"), false]))
-            .await
-    }
-}
-
-/// Whether another lookup of a transaction in a block may help. A wrong chain or address stays wrong.
-const fn unsettled(evidence: &Result<Evidence, ChainError>) -> bool {
-    match evidence {
-        Ok(Evidence::Final(_) | Evidence::Mismatch(_) | Evidence::Pending(Pending::NotMined))
-        | Err(ChainError::Address | ChainError::WrongChain { .. }) => false,
-        Ok(Evidence::Pending(Pending::NotFinal | Pending::Reorganized))
-        | Err(
-            ChainError::Unreachable { .. }
-            | ChainError::Status { .. }
-            | ChainError::Refused { .. }
-            | ChainError::Malformed { .. },
-        ) => true,
+    /// Whether a transaction in a block has failed, by its receipt; one that the node doesn't know has not.
+    async fn has_failed(&self, tx_hash: TxHash) -> Result<bool, ChainError> {
+        const METHOD: &str = "eth_getTransactionReceipt";
+        let receipt: Option<WireReceipt> = self.rpc.call(METHOD, json!([tx_hash.b256()])).await?;
+        receipt.map_or(Ok(false), |receipt| {
+            receipt
+                .has_failed(tx_hash)
+                .map_err(|what| ChainError::Malformed { method: METHOD, what })
+        })
     }
 }
 
@@ -272,90 +231,193 @@ const fn unsettled(evidence: &Result<Evidence, ChainError>) -> bool {
 mod tests {
     use super::*;
     use crate::rpc::tests::http;
+    use crate::scripted_chain::{
+        BALANCE, CONFIRMATIONS, NETWORK, ScriptedChain, block, chain_at, chain_in_memory, payment, quantity, too_large,
+        tx_hash, word,
+    };
     use alloy::primitives::B256;
-    use purser_domain::{AUTHORIZATION_USED, TRANSFER};
     use purser_testkit::{Reply, ScriptedNode};
     use serde_json::Value;
+    use tokio::sync::Barrier;
 
-    const NETWORK: Network = Network::BaseSepolia;
     const BLOCK: u64 = 100;
-    const CONFIRMATIONS: u64 = 3;
-
-    fn tx_hash() -> TxHash {
-        TxHash::from_b256(B256::repeat_byte(0x77))
-    }
+    /// The newest block in which `BLOCK` is final.
+    const DEEP: u64 = BLOCK + CONFIRMATIONS - 1;
 
     fn expected() -> Expected {
-        Expected {
-            token: NETWORK.token().address,
-            from: Address::repeat_byte(0x20),
-            to: Address::repeat_byte(0x30),
-            amount: Amount::from_units(10_000).unwrap(),
-            nonce: B256::repeat_byte(0x40),
-        }
+        payment(1)
     }
 
-    /// The receipt as a node writes it, with more members than are read.
-    fn receipt() -> Value {
-        let log = |index: &str, topics: [B256; 3], data: &str| {
-            json!({
-                "address": expected().token, "topics": topics, "data": data, "logIndex": index, "removed": false,
-                "transactionHash": tx_hash().b256(), "blockHash": B256::repeat_byte(1), "blockNumber": "0x64",
-                "transactionIndex": "0x0", "blockTimestamp": "0x1"
-            })
-        };
-        let Expected { from, to, nonce, .. } = expected();
-        json!({
-            // A deposit transaction of the OP Stack: a payment may be in a transaction of any type.
-            "type": "0x7e", "depositNonce": "0x1", "status": "0x1", "transactionHash": tx_hash().b256(),
-            "blockHash": B256::repeat_byte(1), "blockNumber": "0x64", "gasUsed": "0x14f22",
-            "logs": [
-                log("0x7", [AUTHORIZATION_USED, from.into_word(), nonce], "0x"),
-                log("0x8", [TRANSFER, from.into_word(), to.into_word()], &format!("0x{:064x}", 10_000)),
-            ]
-        })
+    /// A chain on which the third transaction of a block is our payment, and just final.
+    fn paid() -> ScriptedChain {
+        let others = ScriptedChain::default()
+            .paid(&payment(13), BLOCK, 5)
+            .transferred(&expected(), 0, BLOCK, 6);
+        let mut chain = others.paid(&expected(), BLOCK, 1).paid(&payment(25), BLOCK, 7);
+        chain.head = DEEP;
+        chain
     }
 
-    /// A node of the right chain with our payment, deep enough; each test changes one answer.
-    fn honest(method: &str, _params: &Value) -> Reply {
-        Reply::Result(match method {
-            "eth_chainId" => json!("0x14a34"),
-            "eth_blockNumber" => json!(format!("{:#x}", BLOCK + CONFIRMATIONS - 1)),
-            "eth_getTransactionReceipt" => receipt(),
-            "eth_getBlockByNumber" => json!({"hash": B256::repeat_byte(1), "number": "0x64", "timestamp": "0x1"}),
-            "eth_call" => json!(format!("0x{:064x}", 2_500_000)),
-            other => panic!("unexpected {other}"),
-        })
+    /// That chain, except for one method.
+    fn except(method: &'static str, answer: Reply) -> impl FnMut(&str, &Value) -> Option<Reply> + Send {
+        move |called, _| (called == method).then(|| answer.clone())
     }
 
-    /// The honest node, except for one method.
-    fn except(method: &'static str, answer: Reply) -> impl FnMut(&str, &Value) -> Reply + Send {
-        move |called, params| {
-            if called == method {
-                answer.clone()
-            } else {
-                honest(called, params)
+    async fn paid_except(method: &'static str, answer: Reply) -> ScriptedNode {
+        paid().serve_except(except(method, answer)).await
+    }
+
+    /// The evidence in words, or the error as the log would show it.
+    async fn evidence(node: &ScriptedNode) -> String {
+        match chain_at(&node.url).verify_transfer(&expected(), tx_hash(1)).await {
+            Ok(Evidence::Final(transfer)) => {
+                assert_eq!((transfer.tx_hash(), transfer.block()), (tx_hash(1), block(BLOCK)));
+                format!("paid by log {}", transfer.log_index())
             }
-        }
-    }
-
-    fn chain(url: &str) -> Chain {
-        let node = HttpNode::new(http(), url, Duration::from_millis(500)).unwrap();
-        let finality = Finality {
-            confirmations: CONFIRMATIONS,
-        };
-        Chain::of_node(NETWORK, Arc::new(node), finality)
-    }
-
-    /// The evidence's kind, or the error as the log would show it.
-    async fn look_up(node: impl FnMut(&str, &Value) -> Reply + Send + 'static) -> String {
-        let node = ScriptedNode::start(node).await;
-        match chain(&node.url).look_up(&expected(), tx_hash()).await {
-            Ok(Evidence::Final(transfer)) => format!("final {}", transfer.block_number()),
-            Ok(Evidence::Mismatch(mismatch)) => mismatch.reason().to_owned(),
-            Ok(Evidence::Pending(pending)) => pending.reason().to_owned(),
+            Ok(Evidence::Mismatch { block: of, mismatch }) => {
+                assert_eq!(of, block(BLOCK));
+                mismatch.reason().to_owned()
+            }
+            Ok(Evidence::Pending(pending)) => format!("{}: {}", pending.reason(), pending.blocks_to_wait()),
             Err(error) => error.to_string(),
         }
+    }
+
+    #[tokio::test]
+    async fn a_transaction_is_the_payment_if_it_logged_it_whatever_else_is_in_its_block() {
+        let with_head = |mut chain: ScriptedChain, head| {
+            chain.head = head;
+            chain
+        };
+        let alone = || ScriptedChain::default().paid(&expected(), BLOCK, 1);
+        let less = Expected {
+            amount: Amount::from_units(expected().amount.units() - 1).unwrap(),
+            ..expected()
+        };
+        let cases = [
+            (paid(), "paid by log 4"),
+            (with_head(alone(), DEEP), "paid by log 1"),
+            (with_head(alone(), u64::MAX), "paid by log 1"),
+            (
+                // All that the payer paid this payee in one transaction.
+                ScriptedChain::default()
+                    .transferred(&expected(), 5, BLOCK, 1)
+                    .paid(&payment(13), BLOCK, 1)
+                    .paid(&expected(), BLOCK, 1)
+                    .transferred(&expected(), 0, BLOCK, 1),
+                "paid by log 4",
+            ),
+            (ScriptedChain::default(), "transaction_not_mined: 1"),
+            (with_head(alone(), DEEP - 1), "transaction_not_final: 1"),
+            (with_head(alone(), BLOCK), "transaction_not_final: 4"),
+            (ScriptedChain::default().failed(BLOCK, 1), "transaction_reverted"),
+            // The same in a block that is not final yet: a reorganization may still undo it.
+            (
+                with_head(ScriptedChain::default().failed(BLOCK, 1), DEEP - 1),
+                "transaction_not_final: 1",
+            ),
+            (ScriptedChain::default().paid(&less, BLOCK, 1), "usdc_transfer_mismatch"),
+            (
+                with_head(ScriptedChain::default().paid(&less, BLOCK, 1), DEEP - 2),
+                "transaction_not_final: 2",
+            ),
+            // Another payment, and ours by another transaction of the same block.
+            (
+                ScriptedChain::default()
+                    .paid(&payment(13), BLOCK, 1)
+                    .paid(&expected(), BLOCK, 2),
+                "authorization_not_used",
+            ),
+            (
+                ScriptedChain::default().transferred(&expected(), expected().amount.units(), BLOCK, 1),
+                "authorization_not_used",
+            ),
+            (
+                ScriptedChain::default().canceled(&expected(), BLOCK, 1),
+                "authorization_not_used",
+            ),
+        ];
+        for (chain, outcome) in cases {
+            let shown = format!("{chain:?}");
+            assert_eq!(evidence(&chain.serve().await).await, outcome, "{shown}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_node_may_be_behind_or_have_it_in_no_block() {
+        let unmined = json!({"hash": tx_hash(1).b256(), "blockHash": null, "blockNumber": null});
+        let cases = [
+            ("eth_getTransactionByHash", unmined, "transaction_not_mined: 1"),
+            ("eth_blockNumber", quantity(BLOCK - 1), "transaction_not_final: 5"),
+            ("eth_blockNumber", quantity(0), "transaction_not_final: 5"),
+        ];
+        for (method, answer, outcome) in cases {
+            let node = paid_except(method, Reply::Result(answer)).await;
+            assert_eq!(evidence(&node).await, outcome, "{method}");
+        }
+        // A receipt that is gone says nothing.
+        let chain = ScriptedChain::default().failed(BLOCK, 1);
+        let gone = except("eth_getTransactionReceipt", Reply::Result(Value::Null));
+        assert_eq!(
+            evidence(&chain.serve_except(gone).await).await,
+            "authorization_not_used"
+        );
+    }
+
+    #[tokio::test]
+    async fn an_unknown_hash_takes_one_call_a_payment_three_and_only_a_stranger_four() {
+        const BLOCKS_LOGS: &str = "eth_blockNumber eth_getLogs eth_getTransactionByHash";
+        let check = async |chain: ScriptedChain, calls: &str| {
+            let node = chain.serve().await;
+            let chain = chain_at(&node.url);
+            chain.warm_up().await;
+            chain.verify_transfer(&expected(), tx_hash(1)).await.unwrap();
+            let mut called: Vec<String> = node.calls().into_iter().map(|(method, _)| method).collect();
+            assert_eq!(called.remove(0), "eth_chainId");
+            assert_eq!(called.first().unwrap(), "eth_getTransactionByHash");
+            called.sort_unstable();
+            assert_eq!(called.join(" "), calls);
+        };
+        check(ScriptedChain::default(), "eth_getTransactionByHash").await;
+        check(paid(), BLOCKS_LOGS).await;
+        let stranger = format!("{BLOCKS_LOGS} eth_getTransactionReceipt");
+        check(ScriptedChain::default().paid(&payment(13), BLOCK, 1), &stranger).await;
+        let less = ScriptedChain::default().paid(&expected(), BLOCK, 2).failed(BLOCK, 1);
+        check(less, &stranger).await;
+    }
+
+    /// Each of the second round's calls is answered once both have come.
+    #[tokio::test(start_paused = true)]
+    async fn the_second_round_asks_for_the_newest_block_and_the_logs_at_once() {
+        let both = Arc::new(Barrier::new(2));
+        let chain = chain_in_memory(paid(), move |method| {
+            let both = Arc::clone(&both);
+            let waits = matches!(method, "eth_blockNumber" | "eth_getLogs");
+            Box::pin(async move {
+                if waits {
+                    both.wait().await;
+                }
+            })
+        });
+        let (expected, hash) = (expected(), tx_hash(1));
+        let verified = chain.verify_transfer(&expected, hash);
+        let evidence = tokio::time::timeout(Duration::from_secs(1), verified).await;
+        assert!(matches!(evidence.unwrap(), Ok(Evidence::Final(_))));
+    }
+
+    #[tokio::test]
+    async fn the_logs_asked_for_are_those_of_its_block_by_hash_with_our_payer_and_nonce_or_payee() {
+        let node = paid().serve().await;
+        evidence(&node).await;
+        let calls = node.calls();
+        let (_, params) = calls.iter().find(|(method, _)| method == "eth_getLogs").unwrap();
+        let Expected { from, to, nonce, .. } = expected();
+        let filter = json!({
+            "blockHash": B256::left_padding_from(&[100]),
+            "address": "0x036cbd53842c5426634e7929541ec2318f3dcf7e",
+            "topics": [[AUTHORIZATION_USED, TRANSFER], [from.into_word()], [nonce, to.into_word()]],
+        });
+        assert_eq!(*params, json!([filter]));
     }
 
     fn with(mut value: Value, pointer: &str, new: Value) -> Value {
@@ -363,69 +425,39 @@ mod tests {
         value
     }
 
-    #[tokio::test]
-    async fn a_payment_counts_once_its_block_is_deep_enough_and_on_the_chain() {
-        assert_eq!(look_up(honest).await, "final 100");
-        let block = |hash: u8| json!({"hash": B256::repeat_byte(hash)});
-        let reverted = with(receipt(), "/status", json!("0x0"));
-        let other_amount = with(receipt(), "/logs/1/data", json!(format!("0x{:064x}", 9_999)));
-        let unmined = with(with(receipt(), "/blockHash", Value::Null), "/blockNumber", Value::Null);
-        let cases = [
-            ("eth_getTransactionReceipt", Value::Null, "transaction_not_mined"),
-            ("eth_getTransactionReceipt", unmined, "transaction_not_mined"),
-            ("eth_getTransactionReceipt", reverted, "transaction_reverted"),
-            ("eth_getTransactionReceipt", other_amount, "usdc_transfer_mismatch"),
-            (
-                "eth_getTransactionReceipt",
-                with(receipt(), "/logs", json!([])),
-                "authorization_not_used",
-            ),
-            ("eth_blockNumber", json!("0x65"), "transaction_not_final"),
-            ("eth_blockNumber", json!("0x64"), "transaction_not_final"),
-            ("eth_blockNumber", json!("0x10"), "transaction_not_final"),
-            ("eth_blockNumber", json!("0xffffffffffffffff"), "final 100"),
-            ("eth_getBlockByNumber", block(2), "transaction_reorganized"),
-            ("eth_getBlockByNumber", Value::Null, "transaction_not_final"),
+    /// The logs that answer for our payment, with one member changed.
+    fn logs(pointer: &str, new: Value) -> Reply {
+        let Expected {
+            token, from, to, nonce, ..
+        } = expected();
+        let topics = [
+            vec![AUTHORIZATION_USED, TRANSFER],
+            vec![from.into_word()],
+            vec![nonce, to.into_word()],
         ];
-        for (method, result, outcome) in cases {
-            assert_eq!(
-                look_up(except(method, Reply::Result(result.clone()))).await,
-                outcome,
-                "{method} {result}"
-            );
-        }
-    }
-
-    #[tokio::test]
-    async fn a_mismatch_is_not_final_before_its_block_is() {
-        let node = |called: &str, params: &Value| match called {
-            "eth_getTransactionReceipt" => Reply::Result(with(receipt(), "/status", json!("0x0"))),
-            "eth_blockNumber" => Reply::Result(json!("0x65")),
-            _ => honest(called, params),
-        };
-        assert_eq!(look_up(node).await, "transaction_not_final");
+        let filter = json!([{"blockHash": block(BLOCK).hash, "address": token, "topics": topics}]);
+        let logs = paid().answer("eth_getLogs", &filter);
+        Reply::Result(with(logs, pointer, new))
     }
 
     #[tokio::test]
     async fn what_makes_no_sense_is_an_error_and_never_a_fact() {
-        const RECEIPT: &str = "`eth_getTransactionReceipt` was answered with";
+        const TRANSACTION: &str = "eth_getTransactionByHash";
+        const LOGS: &str = "eth_getLogs";
+        const NOT_ASKED_FOR: &str = "`eth_getLogs` was answered with logs that were not asked for";
+        let answered = |method: &str, what: &str| format!("`{method}` was answered with {what}");
+        let shape = |method: &str| answered(method, "a result of another shape");
         let other = json!(B256::repeat_byte(0x78));
+        let mined = json!({"hash": tx_hash(1).b256(), "blockHash": block(BLOCK).hash, "blockNumber": quantity(BLOCK)});
+        let body = |text: &str| Reply::Body(text.to_owned());
         let cases = [
             (
                 "eth_chainId",
                 Reply::Result(json!("0x2105")),
                 "the RPC serves chain 8453 instead of 84532".to_owned(),
             ),
-            (
-                "eth_chainId",
-                Reply::Result(json!(84_532)),
-                "`eth_chainId` was answered with a result of another shape".to_owned(),
-            ),
-            (
-                "eth_blockNumber",
-                Reply::Result(json!("100")),
-                "`eth_blockNumber` was answered with a result of another shape".to_owned(),
-            ),
+            ("eth_chainId", Reply::Result(json!(84_532)), shape("eth_chainId")),
+            ("eth_blockNumber", Reply::Result(json!("100")), shape("eth_blockNumber")),
             (
                 "eth_blockNumber",
                 Reply::Refused(-32_005),
@@ -434,12 +466,12 @@ mod tests {
             (
                 "eth_blockNumber",
                 Reply::Status(429),
-                "`eth_blockNumber` was answered with HTTP status 429".to_owned(),
+                answered("eth_blockNumber", "HTTP status 429"),
             ),
             (
                 "eth_blockNumber",
                 Reply::Status(307),
-                "`eth_blockNumber` was answered with HTTP status 307".to_owned(),
+                answered("eth_blockNumber", "HTTP status 307"),
             ),
             (
                 "eth_blockNumber",
@@ -451,93 +483,113 @@ mod tests {
                 Reply::HangUp,
                 "`eth_blockNumber` got no answer".to_owned(),
             ),
+            (TRANSACTION, body("{}"), answered(TRANSACTION, "no reply to this call")),
             (
-                "eth_getBlockByNumber",
-                Reply::Result(json!({})),
-                "`eth_getBlockByNumber` was answered with a result of another shape".to_owned(),
+                TRANSACTION,
+                body(r#"{"id":2,"result":null}"#),
+                answered(TRANSACTION, "no reply to this call"),
             ),
             (
-                "eth_getTransactionReceipt",
-                Reply::Body("{}".to_owned()),
-                format!("{RECEIPT} no reply to this call"),
+                TRANSACTION,
+                body(r#"{"id":1}"#),
+                answered(TRANSACTION, "neither a result nor an error"),
             ),
             (
-                "eth_getTransactionReceipt",
-                Reply::Body(r#"{"id":2,"result":null}"#.to_owned()),
-                format!("{RECEIPT} no reply to this call"),
+                TRANSACTION,
+                body(r#"{"id":1,"error":{"message":"no"}}"#),
+                answered(TRANSACTION, "an error without a code"),
             ),
             (
-                "eth_getTransactionReceipt",
-                Reply::Body(r#"{"id":1}"#.to_owned()),
-                format!("{RECEIPT} neither a result nor an error"),
+                TRANSACTION,
+                body("<html>"),
+                answered(TRANSACTION, "something that is not JSON"),
+            ),
+            (TRANSACTION, Reply::Result(json!({})), shape(TRANSACTION)),
+            (
+                TRANSACTION,
+                Reply::Result(with(mined.clone(), "/hash", other.clone())),
+                answered(TRANSACTION, "another transaction"),
             ),
             (
-                "eth_getTransactionReceipt",
-                Reply::Body("<html>".to_owned()),
-                format!("{RECEIPT} something that is not JSON"),
+                TRANSACTION,
+                Reply::Result(with(mined, "/blockNumber", json!(100))),
+                shape(TRANSACTION),
             ),
+            (LOGS, too_large(), answered(LOGS, "more than is read")),
+            (LOGS, Reply::Result(Value::Null), shape(LOGS)),
+            (LOGS, logs("/0/logIndex", Value::Null), shape(LOGS)),
+            (LOGS, logs("/0/blockHash", Value::Null), shape(LOGS)),
+            (LOGS, logs("/0/removed", json!(true)), NOT_ASKED_FOR.to_owned()),
+            (LOGS, logs("/0/blockHash", other.clone()), NOT_ASKED_FOR.to_owned()),
             (
-                "eth_getTransactionReceipt",
-                Reply::Body(" ".repeat(4 * 1024 * 1024 + 1)),
-                format!("{RECEIPT} more than is read"),
+                LOGS,
+                logs("/0/blockNumber", quantity(BLOCK + 1)),
+                NOT_ASKED_FOR.to_owned(),
             ),
-            (
-                "eth_getTransactionReceipt",
-                Reply::Result(json!({})),
-                format!("{RECEIPT} a result of another shape"),
-            ),
-            (
-                "eth_getTransactionReceipt",
-                Reply::Result(with(receipt(), "/transactionHash", other.clone())),
-                format!("{RECEIPT} the receipt of another transaction"),
-            ),
-            (
-                "eth_getTransactionReceipt",
-                Reply::Result(with(receipt(), "/status", json!("0x2"))),
-                format!("{RECEIPT} a status that is neither 0 nor 1"),
-            ),
-            (
-                "eth_getTransactionReceipt",
-                Reply::Result(with(receipt(), "/logs/1/transactionHash", other)),
-                format!("{RECEIPT} logs that are not the receipt's own"),
-            ),
-            (
-                "eth_getTransactionReceipt",
-                Reply::Result(with(receipt(), "/logs/0/removed", json!(true))),
-                format!("{RECEIPT} logs that are not the receipt's own"),
-            ),
+            (LOGS, logs("/0/address", json!(Address::ZERO)), NOT_ASKED_FOR.to_owned()),
+            (LOGS, logs("/0/topics", json!([TRANSFER])), NOT_ASKED_FOR.to_owned()),
+            (LOGS, logs("/0/topics/0", other.clone()), NOT_ASKED_FOR.to_owned()),
+            (LOGS, logs("/0/topics/1", other.clone()), NOT_ASKED_FOR.to_owned()),
+            (LOGS, logs("/0/topics/2", other.clone()), NOT_ASKED_FOR.to_owned()),
         ];
         for (method, answer, outcome) in cases {
-            assert_eq!(look_up(except(method, answer)).await, outcome, "{method}");
+            let shown = format!("{method} {answer:.200?}");
+            assert_eq!(evidence(&paid_except(method, answer).await).await, outcome, "{shown}");
+        }
+        // Logs that are another transaction's are in the block, but not our payment.
+        let node = paid_except(LOGS, logs("/2/transactionHash", other.clone())).await;
+        assert_eq!(evidence(&node).await, "authorization_not_used");
+        let node = paid_except(LOGS, logs("/3/transactionHash", other.clone())).await;
+        assert_eq!(evidence(&node).await, "usdc_transfer_mismatch");
+    }
+
+    #[tokio::test]
+    async fn a_receipt_that_makes_no_sense_says_nothing() {
+        const RECEIPT: &str = "`eth_getTransactionReceipt` was answered with";
+        let receipt = json!({"transactionHash": tx_hash(1).b256(), "status": "0x0"});
+        let cases = [
+            (json!({}), "a result of another shape"),
+            (
+                with(receipt.clone(), "/transactionHash", json!(tx_hash(2).b256())),
+                "the receipt of another transaction",
+            ),
+            (
+                with(receipt.clone(), "/status", json!("0x2")),
+                "a status that is neither 0 nor 1",
+            ),
+            (with(receipt, "/status", Value::Null), "a result of another shape"),
+        ];
+        for (answer, what) in cases {
+            let chain = ScriptedChain::default().failed(BLOCK, 1);
+            let changed = except("eth_getTransactionReceipt", Reply::Result(answer.clone()));
+            let node = chain.serve_except(changed).await;
+            assert_eq!(evidence(&node).await, format!("{RECEIPT} {what}"), "{answer}");
         }
     }
 
     #[tokio::test]
     async fn a_balance_is_one_word_and_at_most_what_an_amount_holds() {
         let cases = [
-            (json!(format!("0x{:064x}", 2_500_000)), Some(2_500_000)),
-            (json!(format!("0x{:064x}", 0)), Some(0)),
+            (json!(word(2_500_000)), Some(2_500_000)),
+            (json!(word(0)), Some(0)),
             (json!(format!("0x{}", "ff".repeat(32))), Some(Amount::MAX.units())),
-            (
-                json!(format!("0x{:064x}", Amount::MAX.units() + 1)),
-                Some(Amount::MAX.units()),
-            ),
+            (json!(word(Amount::MAX.units() + 1)), Some(Amount::MAX.units())),
             (json!("0x"), None),
             (json!("0x00"), None),
             (json!(format!("0x{}", "00".repeat(33))), None),
             (json!(5), None),
         ];
         for (answer, units) in cases {
-            let node = ScriptedNode::start(except("eth_call", Reply::Result(answer.clone()))).await;
-            let balance = chain(&node.url).balance(expected().from).await.ok();
+            let node = paid_except("eth_call", Reply::Result(answer.clone())).await;
+            let balance = chain_at(&node.url).balance(expected().from).await.ok();
             assert_eq!(balance.map(Amount::units), units, "{answer}");
         }
     }
 
     #[tokio::test]
     async fn the_balance_asked_for_is_the_wallets_in_the_pinned_token() {
-        let node = ScriptedNode::start(honest).await;
-        chain(&node.url).balance(expected().from).await.unwrap();
+        let node = paid().serve().await;
+        chain_at(&node.url).balance(Address::repeat_byte(0x20)).await.unwrap();
         let call = node
             .calls()
             .into_iter()
@@ -554,17 +606,17 @@ mod tests {
 
     #[tokio::test]
     async fn the_chain_id_is_asked_once_and_a_wrong_one_is_asked_again() {
-        let node = ScriptedNode::start(honest).await;
-        let chain_ = chain(&node.url);
+        let node = paid().serve().await;
+        let chain = chain_at(&node.url);
         for _ in 0..2 {
-            chain_.balance(expected().from).await.unwrap();
+            chain.balance(expected().from).await.unwrap();
         }
         assert_eq!(node.count("eth_chainId"), 1);
 
-        let wrong = ScriptedNode::start(except("eth_chainId", Reply::Result(json!("0x1")))).await;
-        let chain_ = chain(&wrong.url);
+        let wrong = paid_except("eth_chainId", Reply::Result(json!("0x1"))).await;
+        let chain = chain_at(&wrong.url);
         for _ in 0..2 {
-            let refused = chain_.balance(expected().from).await.unwrap_err();
+            let refused = chain.balance(expected().from).await.unwrap_err();
             assert!(
                 matches!(
                     refused,
@@ -581,102 +633,36 @@ mod tests {
 
     #[tokio::test]
     async fn a_greeting_is_waited_for_and_one_that_failed_is_made_up_for() {
-        let node = ScriptedNode::start(honest).await;
-        let chain_ = chain(&node.url);
-        let ((), balance) = tokio::join!(chain_.warm_up(), chain_.balance(expected().from));
+        let node = paid().serve().await;
+        let chain = chain_at(&node.url);
+        let ((), balance) = tokio::join!(chain.warm_up(), chain.balance(expected().from));
         balance.unwrap();
-        chain_.balance(expected().from).await.unwrap();
+        chain.balance(expected().from).await.unwrap();
         assert_eq!(node.count("eth_chainId"), 1);
 
         let mut greeted = false;
-        let node = ScriptedNode::start(move |method: &str, params: &Value| {
-            if method == "eth_chainId" && !std::mem::replace(&mut greeted, true) {
-                return Reply::Status(503);
-            }
-            honest(method, params)
-        })
-        .await;
-        let chain_ = chain(&node.url);
-        let ((), balance) = tokio::join!(chain_.warm_up(), chain_.balance(expected().from));
+        let fails_once = move |method: &str, _: &Value| {
+            let fails = method == "eth_chainId" && !std::mem::replace(&mut greeted, true);
+            fails.then_some(Reply::Status(503))
+        };
+        let node = paid().serve_except(fails_once).await;
+        let chain = chain_at(&node.url);
+        let ((), balance) = tokio::join!(chain.warm_up(), chain.balance(expected().from));
         balance.unwrap();
         assert_eq!(node.count("eth_chainId"), 2);
     }
 
     #[tokio::test]
-    async fn a_mined_transaction_is_waited_for_until_it_is_final() {
-        let mut asked = 0;
-        let node = ScriptedNode::start(move |method: &str, params: &Value| {
-            asked += u32::from(method == "eth_blockNumber");
-            match (method, asked) {
-                ("eth_blockNumber", 1) => Reply::Result(json!("0x64")),
-                ("eth_blockNumber", 2) => Reply::Status(503),
-                _ => honest(method, params),
-            }
-        })
-        .await;
-        let evidence = chain(&node.url)
-            .await_transfer(&expected(), tx_hash(), Duration::from_secs(5))
-            .await
-            .unwrap();
-        assert!(matches!(evidence, Evidence::Final(_)), "{evidence:?}");
-        assert_eq!(node.count("eth_getTransactionReceipt"), 3);
-    }
-
-    #[tokio::test]
-    async fn after_max_wait_what_was_last_seen_is_the_answer() {
-        let pending = ScriptedNode::start(except("eth_blockNumber", Reply::Result(json!("0x64")))).await;
-        let evidence = chain(&pending.url)
-            .await_transfer(&expected(), tx_hash(), Duration::from_millis(400))
-            .await;
-        assert_eq!(evidence.unwrap(), Evidence::Pending(Pending::NotFinal));
-        assert_eq!(pending.count("eth_getTransactionReceipt"), 2);
-
-        let down = ScriptedNode::start(except("eth_getTransactionReceipt", Reply::Status(500))).await;
-        let error = chain(&down.url)
-            .await_transfer(&expected(), tx_hash(), Duration::from_secs(5))
-            .await
-            .unwrap_err();
-        assert!(matches!(error, ChainError::Status { status: 500, .. }), "{error:?}");
-        assert_eq!(down.count("eth_getTransactionReceipt"), 1);
-    }
-
-    #[tokio::test]
-    async fn what_the_node_does_not_know_is_not_waited_for() {
-        let node = ScriptedNode::start(except("eth_getTransactionReceipt", Reply::Result(Value::Null))).await;
-        let chain = chain(&node.url);
-        let look = async || {
-            let evidence = chain
-                .await_transfer(&expected(), tx_hash(), Duration::from_secs(5))
-                .await;
-            assert_eq!(evidence.unwrap(), Evidence::Pending(Pending::NotMined));
-        };
-        look().await;
-        look().await;
-        let asked = ["eth_chainId", "eth_getTransactionReceipt", "eth_blockNumber"].map(|method| node.count(method));
-        assert_eq!((asked, node.calls().len()), ([1, 2, 2], 5));
-    }
-
-    #[tokio::test]
-    async fn a_final_answer_is_not_asked_for_twice() {
-        let node = ScriptedNode::start(honest).await;
-        chain(&node.url)
-            .await_transfer(&expected(), tx_hash(), Duration::from_secs(5))
-            .await
-            .unwrap();
-        assert_eq!(node.count("eth_getTransactionReceipt"), 1);
-    }
-
-    #[tokio::test]
     async fn the_api_key_in_the_address_is_never_shown() {
         const SECRET: &str = "s3cr3t-k3y";
-        let node = ScriptedNode::start(except("eth_chainId", Reply::HangUp)).await;
+        let node = paid_except("eth_chainId", Reply::HangUp).await;
         let urls = [
             format!("{}/v2/{SECRET}?key={SECRET}", node.url),
             format!("http://user:{SECRET}@127.0.0.1:1/{SECRET}"),
             format!("http://{SECRET}.invalid/{SECRET}"),
         ];
         for url in urls {
-            let chain = chain(&url);
+            let chain = chain_at(&url);
             let error = chain.balance(expected().from).await.unwrap_err();
             let mut shown = vec![format!("{chain:?} {error:?} {error}")];
             let mut source = std::error::Error::source(&error);
@@ -697,9 +683,48 @@ mod tests {
 
     #[tokio::test]
     async fn no_confirmations_are_taken_for_one() {
-        let node = ScriptedNode::start(except("eth_blockNumber", Reply::Result(json!("0x63")))).await;
-        let chain = Chain::new(http(), NETWORK, &node.url, Finality { confirmations: 0 }).unwrap();
-        let evidence = chain.look_up(&expected(), tx_hash()).await.unwrap();
-        assert_eq!(evidence, Evidence::Pending(Pending::NotFinal));
+        let check = async |head: u64, missing: Option<u64>| {
+            let node = paid_except("eth_blockNumber", Reply::Result(quantity(head))).await;
+            let chain = Chain::new(http(), NETWORK, &node.url, Finality { confirmations: 0 }).unwrap();
+            let evidence = chain.verify_transfer(&expected(), tx_hash(1)).await.unwrap();
+            let pending = missing.map(|missing| Evidence::Pending(Pending::NotFinal { missing }));
+            assert_eq!(pending.is_none(), matches!(evidence, Evidence::Final(_)));
+            assert!(pending.is_none_or(|pending| pending == evidence), "{evidence:?}");
+        };
+        check(BLOCK - 1, Some(1)).await;
+        check(BLOCK, None).await;
+    }
+
+    #[tokio::test]
+    async fn two_nodes_that_disagree_are_heard_one_by_one() {
+        let one = paid().serve().await;
+        let other = paid_except("eth_call", Reply::Result(json!(word(0)))).await;
+        let both = format!("{}\n{}", one.url, other.url);
+        for (secret, balances) in [(&both, vec![BALANCE, 0]), (&one.url, vec![BALANCE])] {
+            let finality = Finality {
+                confirmations: CONFIRMATIONS,
+            };
+            let chain = Chain::new(http(), NETWORK, secret, finality).unwrap();
+            assert_eq!(chain.balance(expected().from).await.unwrap().units(), BALANCE);
+            let mut heard = Vec::new();
+            for witness in chain.witnesses() {
+                heard.push(witness.balance(expected().from).await.unwrap().units());
+            }
+            assert_eq!(heard, balances);
+        }
+        // A witness does not speak for another.
+        let chain = Chain::new(
+            http(),
+            NETWORK,
+            &format!("{}\nhttp://127.0.0.1:1", one.url),
+            Finality { confirmations: 1 },
+        );
+        let [_, down] = &chain.unwrap().witnesses()[..] else {
+            panic!("two endpoints have two witnesses")
+        };
+        assert!(matches!(
+            down.balance(expected().from).await,
+            Err(ChainError::Unreachable { .. })
+        ));
     }
 }

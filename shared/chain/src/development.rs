@@ -4,13 +4,19 @@ use crate::{Chain, ChainError};
 use serde_json::json;
 
 impl Chain {
-    /// Whether the node is a local chain that its owner can rewrite: Anvil or Hardhat, by the client version it answers
-    /// with (`web3_clientVersion`). A hosted node of a real chain is neither.
+    /// Whether each endpoint is a local chain that its owner can rewrite: Anvil or Hardhat, by the client version it
+    /// answers with (`web3_clientVersion`). A hosted node of a real chain is neither.
     pub async fn is_development_node(&self) -> Result<bool, ChainError> {
-        let version: String = self.rpc.call("web3_clientVersion", json!([])).await?;
-        let version = version.to_ascii_lowercase();
-        Ok(["anvil/", "hardhatnetwork/"]
-            .iter()
-            .any(|prefix| version.starts_with(prefix)))
+        for endpoint in self.rpc.each() {
+            let version: String = endpoint.call("web3_clientVersion", json!([])).await?;
+            let version = version.to_ascii_lowercase();
+            if !["anvil/", "hardhatnetwork/"]
+                .iter()
+                .any(|prefix| version.starts_with(prefix))
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }

@@ -7,7 +7,10 @@
 #[non_exhaustive]
 pub enum ChainError {
     /// The configured address is unusable; it is not repeated here.
-    #[error("the RPC address is not an http or https URL")]
+    #[error(
+        "the RPC secret must be one https address or two different ones; http is for Base Sepolia, on this machine or a \
+         private network"
+    )]
     Address,
     /// No complete answer came in time.
     #[error("`{method}` got no answer")]
@@ -50,4 +53,17 @@ pub enum ChainError {
         /// The node's.
         found: u64,
     },
+}
+
+impl ChainError {
+    /// Whether the same question may be answered in smaller parts: nodes limit the size of requests and answers, the gas
+    /// of a call and the blocks of a search, each in its own words. A node that throttles, or that can't be reached, does
+    /// not answer parts either.
+    pub(crate) const fn may_pass_in_parts(&self) -> bool {
+        match self {
+            Self::Refused { .. } | Self::Malformed { .. } => true,
+            Self::Status { status, .. } => !matches!(status, 429 | 502..=504),
+            Self::Address | Self::Unreachable { .. } | Self::WrongChain { .. } => false,
+        }
+    }
 }

@@ -2,33 +2,66 @@
 //!
 //! | file | one line |
 //! |---|---|
-//! | `wallet.rs` | the seed, each agent's wallet derived from it, and the public key that gives their addresses |
+//! | `wallet.rs` | the seed, and each agent's wallet derived from it |
+//! | `custody.rs` | who holds the wallets' keys: the seed, or KMS |
+//! | `kms.rs` | keys in KMS: made, asked for their public half, signed with |
 //! | `signer.rs` | EIP-3009 transfers signed under the pinned token's EIP-712 domain |
+//! | `attestation.rs` | the proof that a wallet is an agent's |
 //! | `nonce.rs` | the nonce of a payment, derived from its settlement |
 //! | `chain.rs` | balances, and whether a transaction is the authorized payment, in a final block |
-//! | `authorization_state.rs` | the final block, and the state of an authorization at it |
-//! | `rpc.rs` | JSON-RPC: the fields that are read, and the node over HTTP |
+//! | `blocks.rs` | the newest final block, and any by its number |
+//! | `nonces.rs` | whether nonces are used, many in one call |
+//! | `logs.rs` | logs of the token, in one block or in a range |
+//! | `outflows.rs` | what left wallets, in a range of blocks |
+//! | `authorization_state.rs` | the state of many authorizations at the final block |
+//! | `rpc.rs` | JSON-RPC: the endpoints that are asked, and the fields that are read |
+//! | `http_node.rs` | a node over HTTP, and the addresses in the RPC secret |
+//! | `facilitator.rs` | submitting a signed transfer through an x402 facilitator |
 //! | `development.rs` | detecting a local node |
 //! | `error.rs` | why a call to the node failed |
+//! | `scripted_chain.rs` | a chain in memory, for the tests |
 //!
-//! Signing is a function of the seed and the terms, so signing twice gives the same bytes. The RPC node is somebody
+//! What is signed is a function of the terms, its nonce included, so that of two signatures the chain takes one. The RPC node is somebody
 //! else's machine: its answers are checked, and an answer that makes no sense is an error, never evidence.
 //!
 //! Deliberately elsewhere: what must be seen on chain ([`purser_domain::match_transfer`]), where settlements are stored
 //! (`shared/store`), and the answers to callers (`shared/api`).
 
+#![cfg_attr(
+    test,
+    expect(clippy::arithmetic_side_effects, reason = "tests calculate what they expect")
+)]
+
+mod attestation;
 mod authorization_state;
+mod blocks;
 mod chain;
+mod custody;
 mod development;
 mod error;
+mod facilitator;
+mod http_node;
+mod kms;
+mod logs;
 mod nonce;
+mod nonces;
+mod outflows;
 mod rpc;
+#[cfg(test)]
+mod scripted_chain;
 mod signer;
 mod wallet;
 
+pub use attestation::is_attested;
+pub use authorization_state::Authorization;
 pub use chain::{Chain, Evidence, Finality, NODE_TIMEOUT, Pending};
+pub use custody::{Custody, CustodyError, NewKey, Signer};
 pub use error::ChainError;
+pub use facilitator::{Facilitator, FacilitatorAddressError};
+pub use http_node::HttpNode;
+pub use kms::{AGENT_TAG, KmsError, KmsKeys, STACK_TAG, address_of};
 pub use nonce::NonceKey;
-pub use rpc::{Exchange, HttpNode, Node};
+pub use outflows::FoundOutflows;
+pub use rpc::{Exchange, Node};
 pub use signer::SignError;
-pub use wallet::{KeyError, WalletSeed, WalletSigner, WalletXpub};
+pub use wallet::{KeyError, WalletSeed, WalletSigner};

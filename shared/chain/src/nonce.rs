@@ -6,7 +6,7 @@
 
 use crate::KeyError;
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use purser_domain::{B256, SettlementId};
+use purser_domain::{B256, NoncePrefix, SettlementId};
 use sha2::Sha256;
 use std::fmt;
 
@@ -32,7 +32,18 @@ impl NonceKey {
             .map_err(|_| KeyError::Nonce)
     }
 
-    /// The nonce of a settlement: HMAC-SHA-256 over its sixteen bytes.
+    /// The nonce that a settlement was made with; an error if that was done with another key: then nothing may be
+    /// signed for it, or concluded from the chain.
+    pub fn nonce_again(&self, settlement: SettlementId, prefix: NoncePrefix) -> Result<B256, KeyError> {
+        let nonce = self.nonce(settlement);
+        if NoncePrefix::of(nonce) == prefix {
+            Ok(nonce)
+        } else {
+            Err(KeyError::NonceChanged)
+        }
+    }
+
+    /// The nonce of a new settlement: HMAC-SHA-256 over its sixteen bytes.
     pub fn nonce(&self, settlement: SettlementId) -> B256 {
         let mut mac = self.0.clone();
         mac.update(DOMAIN);
@@ -80,6 +91,17 @@ mod tests {
         assert_eq!(one.nonce(settlement(1)), one.nonce(settlement(1)));
         assert_ne!(one.nonce(settlement(1)), one.nonce(settlement(2)));
         assert_ne!(one.nonce(settlement(1)), other.nonce(settlement(1)));
+    }
+
+    #[test]
+    fn another_key_is_noticed_by_the_start_of_the_nonce() {
+        let [one, other] = [KEY.to_owned(), KEY.replace('0', "z")].map(|text| NonceKey::from_text(&text).unwrap());
+        let nonce = one.nonce(settlement(1));
+        assert_eq!(one.nonce_again(settlement(1), NoncePrefix::of(nonce)), Ok(nonce));
+        assert_eq!(
+            other.nonce_again(settlement(1), NoncePrefix::of(nonce)),
+            Err(KeyError::NonceChanged)
+        );
     }
 
     #[test]

@@ -1,29 +1,32 @@
-//! JSON-RPC: the fields that are read of it, and a node over HTTP.
+//! JSON-RPC: the endpoints that are asked, and the fields that are read.
 //!
 //! The client is small on purpose. alloy's own writes the address, and with it the API key, into its tracing spans, and
 //! reads answers of any size; and its receipt type knows Ethereum's transaction types only, while a deposit transaction
 //! of the OP Stack (type 0x7e) can settle a payment as well as any other. Here answers are bounded, and only the fields
 //! that are used are read.
+//!
+//! Always true: an answer counts only if its endpoint was seen to serve the configured chain.
 
 use crate::ChainError;
 use alloy::primitives::{Address, B256, Bytes};
-use aws_smithy_runtime_api::client::{
-    http::{HttpConnector as _, SharedHttpConnector},
-    orchestrator::HttpRequest,
-};
-use aws_smithy_types::body::SdkBody;
-use base64::{Engine as _, prelude::BASE64_STANDARD};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use percent_encoding::percent_decode_str;
-use purser_domain::{Causes, Log, Receipt, TxHash};
+use purser_domain::{BlockId, Causes, Log, TxHash};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned, de::Error as _};
 use serde_json::{Value, json};
-use std::{error::Error as StdError, fmt, pin::Pin, sync::Arc, time::Duration};
-use tokio::time::timeout;
-use url::Url;
+use std::{
+    error::Error as StdError,
+    fmt,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use tokio::time::Instant;
 
-/// The largest answer that is read. A log is about 600 bytes of JSON; a batch that fills a block has some thousand.
-const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
+/// How long the second endpoint is asked first after the first did not answer: a call to a dead endpoint takes all of
+/// its time, and a request makes several.
+const REST: Duration = Duration::from_secs(30);
 
 /// What is called: a node over HTTP, or the simulation's chain (`tests/sim`).
 ///
@@ -36,26 +39,211 @@ pub trait Node: Send + Sync {
 /// The reply to one request.
 pub type Exchange<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, ChainError>> + Send + 'a>>;
 
-/// Calls of one node.
-pub(crate) struct Rpc(Arc<dyn Node>);
+/// Calls of a chain's endpoints: one, or two of which the second is asked when the first fails.
+pub(crate) struct Rpc {
+    first: Arc<Endpoint>,
+    second: Option<Arc<Endpoint>>,
+    /// Until when the second is asked first.
+    rest: Mutex<Option<Instant>>,
+}
 
 impl Rpc {
-    pub(crate) fn new(node: Arc<dyn Node>) -> Self {
-        Self(node)
+    /// One endpoint of the chain with that id.
+    pub(crate) fn new(chain_id: u64, node: Arc<dyn Node>) -> Self {
+        Self::of(Endpoint::new(FIRST, chain_id, node), None)
+    }
+
+    /// Two endpoints of it.
+    pub(crate) fn with_second(chain_id: u64, first: Arc<dyn Node>, second: Arc<dyn Node>) -> Self {
+        let second = Endpoint::new(SECOND, chain_id, second);
+        Self::of(Endpoint::new(FIRST, chain_id, first), Some(second))
+    }
+
+    fn of(first: Arc<Endpoint>, second: Option<Arc<Endpoint>>) -> Self {
+        Self {
+            first,
+            second,
+            rest: Mutex::default(),
+        }
+    }
+
+    /// Each endpoint, alone.
+    pub(crate) fn each(&self) -> impl Iterator<Item = Self> {
+        let endpoints = [Some(&self.first), self.second.as_ref()];
+        endpoints
+            .into_iter()
+            .flatten()
+            .map(|endpoint| Self::of(Arc::clone(endpoint), None))
     }
 
     /// Calls one method.
     pub(crate) async fn call<T: DeserializeOwned>(&self, method: &'static str, params: Value) -> Result<T, ChainError> {
-        let answer = self.answer(method, params).await;
+        let request = json!({"jsonrpc": "2.0", "id": ID, "method": method, "params": params});
+        let (one, other) = self.order();
+        match falls_over(one.checked_call(method, &request).await, other) {
+            Ok(answer) => answer,
+            Err((failure, other)) => self.answer_of(other, other.checked_call(method, &request).await, failure),
+        }
+    }
+
+    /// Asks which chain is served, even if that was checked before.
+    pub(crate) async fn verify(&self) -> Result<(), ChainError> {
+        let (one, other) = self.order();
+        match falls_over(one.verify().await, other) {
+            Ok(answer) => answer,
+            Err((failure, other)) => self.answer_of(other, other.verify().await, failure),
+        }
+    }
+
+    /// Opens a connection to the first endpoint, and makes its check. A failure is logged, and made up for by the next
+    /// call.
+    pub(crate) async fn warm_up(&self) {
+        let _alone = self.first.checking.lock().await;
+        let _logged = self.first.ask_chain_id().await;
+    }
+
+    /// The endpoint to ask, and the one to ask when it fails.
+    fn order(&self) -> (&Endpoint, Option<&Endpoint>) {
+        match &self.second {
+            None => (&self.first, None),
+            Some(second) if self.rest().is_some_and(|until| Instant::now() < until) => (second, Some(&self.first)),
+            Some(second) => (&self.first, Some(second)),
+        }
+    }
+
+    /// The answer of the other endpoint, after this failure of the one that was asked.
+    fn answer_of<T>(
+        &self,
+        other: &Endpoint,
+        answer: Result<T, ChainError>,
+        failure: ChainError,
+    ) -> Result<T, ChainError> {
+        match answer {
+            Ok(answer) => {
+                if matches!(failure, ChainError::Unreachable { .. } | ChainError::Status { .. }) {
+                    self.set_rest(other.name == SECOND);
+                }
+                Ok(answer)
+            }
+            // Its code may tell the caller what to ask for instead.
+            Err(refusal @ ChainError::Refused { .. }) => Err(refusal),
+            Err(_) => Err(failure),
+        }
+    }
+
+    fn rest(&self) -> Option<Instant> {
+        *self.rest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_rest(&self, rests: bool) {
+        let until = if rests { Instant::now().checked_add(REST) } else { None };
+        *self.rest.lock().unwrap_or_else(PoisonError::into_inner) = until;
+    }
+}
+
+/// An answer, or the failure for which the other endpoint is asked. Any failure counts: a refusal may be of this node's
+/// limits, or of blocks that it does not have. But a wrong chain is wrong settings, which nothing must hide.
+fn falls_over<T>(
+    answer: Result<T, ChainError>,
+    other: Option<&Endpoint>,
+) -> Result<Result<T, ChainError>, (ChainError, &Endpoint)> {
+    match (answer, other) {
+        (Err(failure), Some(other)) if !matches!(failure, ChainError::WrongChain { .. }) => Err((failure, other)),
+        (answer, _) => Ok(answer),
+    }
+}
+
+/// One endpoint.
+struct Endpoint {
+    /// For the log, which must not have its address.
+    name: &'static str,
+    chain_id: u64,
+    node: Arc<dyn Node>,
+    /// Whether it was seen to serve that chain. Never reset.
+    is_verified: AtomicBool,
+    /// Locked while it is asked.
+    checking: tokio::sync::Mutex<()>,
+    /// How many checks have failed.
+    failures: AtomicU32,
+}
+
+impl Endpoint {
+    fn new(name: &'static str, chain_id: u64, node: Arc<dyn Node>) -> Arc<Self> {
+        Arc::new(Self {
+            name,
+            chain_id,
+            node,
+            is_verified: AtomicBool::new(false),
+            checking: tokio::sync::Mutex::default(),
+            failures: AtomicU32::new(0),
+        })
+    }
+
+    /// Checks once that it serves the right chain: another chain's answers would be about other money. Concurrent calls
+    /// make one check and share its failure.
+    async fn check(&self) -> Result<(), ChainError> {
+        if self.is_verified.load(Relaxed) {
+            return Ok(());
+        }
+        let failures = self.failures.load(Relaxed);
+        let _alone = self.checking.lock().await;
+        if self.is_verified.load(Relaxed) {
+            return Ok(());
+        }
+        if self.failures.load(Relaxed) != failures {
+            let source = "a concurrent call asked in vain".into();
+            return Err(ChainError::Unreachable {
+                method: CHAIN_ID,
+                source,
+            });
+        }
+        self.counted_check().await
+    }
+
+    /// Asks it, even if that was checked before.
+    async fn verify(&self) -> Result<(), ChainError> {
+        let _alone = self.checking.lock().await;
+        self.counted_check().await
+    }
+
+    async fn counted_check(&self) -> Result<(), ChainError> {
+        let checked = self.ask_chain_id().await;
+        if checked.is_err() {
+            self.failures.fetch_add(1, Relaxed);
+        }
+        checked
+    }
+
+    async fn ask_chain_id(&self) -> Result<(), ChainError> {
+        let request = json!({"jsonrpc": "2.0", "id": ID, "method": CHAIN_ID, "params": []});
+        let Quantity(found) = self.call(CHAIN_ID, &request).await?;
+        let expected = self.chain_id;
+        if found != expected {
+            let wrong = ChainError::WrongChain { expected, found };
+            self.log(&wrong);
+            return Err(wrong);
+        }
+        self.is_verified.store(true, Relaxed);
+        Ok(())
+    }
+
+    /// Sends one request. Its answer counts only if the endpoint's chain is the right one.
+    async fn checked_call<T: DeserializeOwned>(&self, method: &'static str, request: &Value) -> Result<T, ChainError> {
+        let (right, answer) = tokio::join!(self.check(), self.call(method, request));
+        right.and(answer)
+    }
+
+    /// Sends one request. Its result is unverified until the endpoint's chain is.
+    async fn call<T: DeserializeOwned>(&self, method: &'static str, request: &Value) -> Result<T, ChainError> {
+        let answer = self.answer(method, request).await;
         if let Err(error) = &answer {
-            log_failure(error);
+            self.log(error);
         }
         answer
     }
 
-    async fn answer<T: DeserializeOwned>(&self, method: &'static str, params: Value) -> Result<T, ChainError> {
-        let request = json!({"jsonrpc": "2.0", "id": ID, "method": method, "params": params});
-        let body = self.0.exchange(method, &request).await?;
+    async fn answer<T: DeserializeOwned>(&self, method: &'static str, request: &Value) -> Result<T, ChainError> {
+        let body = self.node.exchange(method, request).await?;
         let malformed = |what| ChainError::Malformed { method, what };
         let mut reply: Value = serde_json::from_slice(&body).map_err(|_| malformed("something that is not JSON"))?;
         if reply.get("id").and_then(Value::as_u64) != Some(ID) {
@@ -74,106 +262,17 @@ impl Rpc {
             .ok_or_else(|| malformed("neither a result nor an error"))?;
         serde_json::from_value(result).map_err(|_| malformed("a result of another shape"))
     }
-}
 
-/// A node over HTTP.
-pub struct HttpNode {
-    http: SharedHttpConnector,
-    /// Without user and password.
-    url: String,
-    /// The user and password of the address, as a header (RFC 7617).
-    authorization: Option<String>,
-    timeout: Duration,
-}
-
-impl HttpNode {
-    /// `timeout` bounds one call from its first byte to its last.
-    pub fn new(http: SharedHttpConnector, url: &str, timeout: Duration) -> Result<Self, ChainError> {
-        let mut url = Url::parse(url)
-            .ok()
-            .filter(|url| matches!(url.scheme(), "http" | "https"))
-            .ok_or(ChainError::Address)?;
-        let authorization = basic(&url)?;
-        // Neither fails where there is a host.
-        let bare = url.set_username("").and_then(|()| url.set_password(None));
-        bare.map_err(|()| ChainError::Address)?;
-        url.set_fragment(None);
-        Ok(Self {
-            http,
-            url: url.into(),
-            authorization,
-            timeout,
-        })
-    }
-
-    async fn post(&self, method: &'static str, request: &Value) -> Result<Vec<u8>, ChainError> {
-        let request = self.request(request).ok_or(ChainError::Address)?;
-        let unreachable = |source| ChainError::Unreachable { method, source };
-        match timeout(self.timeout, self.answer_to(request, method)).await {
-            Ok(answer) => answer,
-            Err(late) => Err(unreachable(late.into())),
-        }
-    }
-
-    fn request(&self, request: &Value) -> Option<HttpRequest> {
-        let mut post = HttpRequest::new(SdkBody::from(request.to_string()));
-        post.set_method("POST").ok()?;
-        post.set_uri(self.url.clone()).ok()?;
-        let headers = post.headers_mut();
-        headers.insert("content-type", "application/json");
-        if let Some(authorization) = &self.authorization {
-            headers.insert("authorization", authorization.clone());
-        }
-        Some(post)
-    }
-
-    async fn answer_to(&self, request: HttpRequest, method: &'static str) -> Result<Vec<u8>, ChainError> {
-        let unreachable = |source| ChainError::Unreachable { method, source };
-        let response = self
-            .http
-            .call(request)
-            .await
-            .map_err(|error| unreachable(error.into()))?;
-        let status = response.status();
-        if !status.is_success() {
-            return Err(ChainError::Status {
-                method,
-                status: status.as_u16(),
-            });
-        }
-        match Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await {
-            Ok(body) => Ok(body.to_bytes().into()),
-            Err(error) if error.is::<LengthLimitError>() => Err(ChainError::Malformed {
-                method,
-                what: "more than is read",
-            }),
-            Err(error) => Err(unreachable(error)),
-        }
+    /// One log line for each failed call. The texts hold no address.
+    fn log(&self, error: &ChainError) {
+        let cause = StdError::source(error).map(|cause| tracing::field::display(Causes(cause)));
+        tracing::warn!(endpoint = self.name, %error, cause, "rpc.failed");
     }
 }
 
-impl Node for HttpNode {
-    fn exchange<'a>(&'a self, method: &'static str, request: &'a Value) -> Exchange<'a> {
-        Box::pin(self.post(method, request))
-    }
-}
-
-/// The user and the password in an address, as a header value; `None` where it holds neither.
-fn basic(url: &Url) -> Result<Option<String>, ChainError> {
-    if url.username().is_empty() && url.password().is_none() {
-        return Ok(None);
-    }
-    let decoded = |text| percent_decode_str(text).decode_utf8().map_err(|_| ChainError::Address);
-    let (user, password) = (decoded(url.username())?, decoded(url.password().unwrap_or_default())?);
-    let pair = BASE64_STANDARD.encode(format!("{user}:{password}"));
-    Ok(Some(format!("Basic {pair}")))
-}
-
-/// One log line for each failed call. The texts hold no address.
-pub(crate) fn log_failure(error: &ChainError) {
-    let cause = StdError::source(error).map(|cause| tracing::field::display(Causes(cause)));
-    tracing::warn!(%error, cause, "rpc.failed");
-}
+const CHAIN_ID: &str = "eth_chainId";
+const FIRST: &str = "first";
+const SECOND: &str = "second";
 
 /// Each HTTP request carries one call, so one id is enough.
 const ID: u64 = 1;
@@ -202,13 +301,6 @@ impl<'de> Deserialize<'de> for Quantity {
     }
 }
 
-/// What is read of a block.
-#[derive(Debug, Deserialize)]
-pub(crate) struct WireBlock {
-    /// Its hash.
-    pub(crate) hash: B256,
-}
-
 /// What is read of a block to know its time.
 #[derive(Debug, Deserialize)]
 pub(crate) struct WireHeader {
@@ -218,91 +310,91 @@ pub(crate) struct WireHeader {
     pub(crate) timestamp: Quantity,
 }
 
-/// What is read of a log that was searched for.
+/// What is read of a log.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct WireFound {
-    pub(crate) address: Address,
-    pub(crate) topics: Vec<B256>,
-    pub(crate) transaction_hash: B256,
-    #[serde(default)]
-    pub(crate) removed: bool,
-}
-
-/// What is read of a receipt. A transaction that is not in a block yet has no receipt, or one without a block.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct WireReceipt {
-    transaction_hash: B256,
-    block_hash: Option<B256>,
-    block_number: Option<Quantity>,
-    status: Quantity,
-    logs: Vec<WireLog>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireLog {
+pub(crate) struct WireLog {
     address: Address,
     topics: Vec<B256>,
     data: Bytes,
     log_index: Quantity,
     transaction_hash: B256,
+    block_hash: B256,
+    block_number: Quantity,
     #[serde(default)]
     removed: bool,
 }
 
-/// A receipt, with the hash of the block that the node says it is in.
-#[derive(Debug)]
-pub(crate) struct Mined {
-    pub(crate) receipt: Receipt,
-    pub(crate) block_hash: B256,
+impl WireLog {
+    /// The log as domain values, with its transaction and its block.
+    pub(crate) fn into_log(self) -> (TxHash, BlockId, Log) {
+        let block = BlockId {
+            number: self.block_number.0,
+            hash: self.block_hash,
+        };
+        let log = Log {
+            address: self.address,
+            topics: self.topics,
+            data: self.data.into(),
+            index: self.log_index.0,
+            removed: self.removed,
+        };
+        (TxHash::from_b256(self.transaction_hash), block, log)
+    }
+}
+
+/// What is read of a transaction. One that is not in a block yet has no block.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct WireTransaction {
+    hash: B256,
+    block_hash: Option<B256>,
+    block_number: Option<Quantity>,
+}
+
+impl WireTransaction {
+    /// The block that the transaction is in; an error when it is not the requested one.
+    pub(crate) fn into_block(self, asked: TxHash) -> Result<Option<BlockId>, &'static str> {
+        if self.hash != asked.b256() {
+            return Err("another transaction");
+        }
+        let (Some(hash), Some(Quantity(number))) = (self.block_hash, self.block_number) else {
+            return Ok(None);
+        };
+        Ok(Some(BlockId { number, hash }))
+    }
+}
+
+/// What is read of a receipt.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct WireReceipt {
+    transaction_hash: B256,
+    status: Quantity,
 }
 
 impl WireReceipt {
-    /// The receipt as domain values; `None` while it is in no block, and an error when it contradicts itself or is not
-    /// the requested one.
-    pub(crate) fn into_mined(self, asked: TxHash) -> Result<Option<Mined>, &'static str> {
+    /// Whether the transaction failed; an error when the receipt is not the requested one.
+    pub(crate) fn has_failed(&self, asked: TxHash) -> Result<bool, &'static str> {
         if self.transaction_hash != asked.b256() {
             return Err("the receipt of another transaction");
         }
-        let (Some(block_hash), Some(Quantity(block_number))) = (self.block_hash, self.block_number) else {
-            return Ok(None);
-        };
-        let succeeded = match self.status.0 {
-            0 => false,
-            1 => true,
-            _ => return Err("a status that is neither 0 nor 1"),
-        };
-        if self
-            .logs
-            .iter()
-            .any(|log| log.removed || log.transaction_hash != self.transaction_hash)
-        {
-            return Err("logs that are not the receipt's own");
+        match self.status.0 {
+            0 => Ok(true),
+            1 => Ok(false),
+            _ => Err("a status that is neither 0 nor 1"),
         }
-        let logs = self.logs.into_iter().map(|log| Log {
-            address: log.address,
-            topics: log.topics,
-            data: log.data.into(),
-            index: log.log_index.0,
-            removed: log.removed,
-        });
-        let receipt = Receipt {
-            tx_hash: asked,
-            succeeded,
-            block_number,
-            logs: logs.collect(),
-        };
-        Ok(Some(Mined { receipt, block_hash }))
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::HttpNode;
     use aws_smithy_http_client::Connector;
     use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
+    use aws_smithy_runtime_api::client::http::SharedHttpConnector;
+    use purser_testkit::{Reply, ScriptedNode};
 
     /// The HTTP client that nodes are called with.
     pub(crate) fn http() -> SharedHttpConnector {
@@ -310,35 +402,188 @@ pub(crate) mod tests {
         SharedHttpConnector::new(Connector::builder().tls_provider(tls).build())
     }
 
-    #[test]
-    fn an_address_may_hold_who_is_asked_as() {
-        let check = |address: &str, url: &str, authorization: Option<&str>| {
-            let node = HttpNode::new(http(), address, Duration::from_secs(1)).unwrap();
-            let request = node.request(&json!({})).unwrap();
-            assert_eq!(request.uri(), url, "{address}");
-            assert_eq!(request.headers().get("authorization"), authorization, "{address}");
+    const CHAIN: u64 = 84_532;
+
+    /// A node of the right chain that does this with every other call.
+    async fn node(reply: Reply) -> ScriptedNode {
+        of_chain("0x14a34", reply).await
+    }
+
+    async fn of_chain(id: &'static str, reply: Reply) -> ScriptedNode {
+        ScriptedNode::start(move |method, _| match method {
+            CHAIN_ID => Reply::Result(json!(id)),
+            _ => reply.clone(),
+        })
+        .await
+    }
+
+    /// A node on which all of this happens, its check too.
+    async fn failing(reply: Reply) -> ScriptedNode {
+        ScriptedNode::start(move |_, _| reply.clone()).await
+    }
+
+    fn over(first: &ScriptedNode, second: &ScriptedNode) -> Rpc {
+        let node = |node: &ScriptedNode| -> Arc<dyn Node> {
+            Arc::new(HttpNode::new(http(), &node.url, Duration::from_secs(1)).unwrap())
         };
-        check(
-            "https://node.example/v2/key?a=b#c",
-            "https://node.example/v2/key?a=b",
-            None,
-        );
-        check("https://node.example", "https://node.example/", None);
-        // RFC 7617, section 2.
-        let aladdin = Some("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
-        check(
-            "https://Aladdin:open%20sesame@node.example:8545/",
-            "https://node.example:8545/",
-            aladdin,
-        );
-        check(
-            "https://key@node.example/",
-            "https://node.example/",
-            Some("Basic a2V5Og=="),
-        );
-        for address in ["ftp://node.example", "node.example", "https://%ff@node.example", ""] {
-            let refused = HttpNode::new(http(), address, Duration::from_secs(1));
-            assert!(matches!(refused.err(), Some(ChainError::Address)), "{address}");
+        Rpc::with_second(CHAIN, node(first), node(second))
+    }
+
+    async fn asked(rpc: &Rpc) -> String {
+        match rpc.call::<Value>("eth_blockNumber", json!([])).await {
+            Ok(answer) => answer.to_string(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    fn counts(node: &ScriptedNode) -> [usize; 2] {
+        [CHAIN_ID, "eth_blockNumber"].map(|method| node.count(method))
+    }
+
+    #[tokio::test]
+    async fn the_second_endpoint_is_asked_when_the_first_fails_and_checked_before() {
+        let one = Reply::Result(json!(1));
+        let rows = [
+            (one.clone(), "1", [0, 0]),
+            (Reply::HangUp, "2", [1, 1]),
+            (Reply::Silence, "2", [1, 1]),
+            (Reply::Status(429), "2", [1, 1]),
+            (Reply::Status(503), "2", [1, 1]),
+            (Reply::Refused(-32_005), "2", [1, 1]),
+            (Reply::Body("<html>".to_owned()), "2", [1, 1]),
+        ];
+        for (reply, answer, asked_second) in rows {
+            let (first, second) = (node(reply.clone()).await, node(Reply::Result(json!(2))).await);
+            assert_eq!(asked(&over(&first, &second)).await, answer, "{reply:?}");
+            assert_eq!(counts(&second), asked_second, "{reply:?}");
+        }
+        // Nothing of the first answers, not even its check.
+        for reply in [Reply::HangUp, Reply::Status(429)] {
+            let (first, second) = (failing(reply).await, node(Reply::Result(json!(2))).await);
+            assert_eq!(asked(&over(&first, &second)).await, "2");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_endpoint_of_another_chain_is_never_believed() {
+        const WRONG: &str = "the RPC serves chain 8453 instead of 84532";
+        let (right, wrong) = (Reply::Result(json!(1)), Reply::Result(json!(2)));
+        let down = failing(Reply::Status(503)).await;
+        let elsewhere = of_chain("0x2105", wrong).await;
+        let said = asked(&over(&down, &elsewhere)).await;
+        assert_eq!(said, "`eth_chainId` was answered with HTTP status 503");
+        // Nor does another hide the wrong settings.
+        assert_eq!(asked(&over(&elsewhere, &node(right).await)).await, WRONG);
+    }
+
+    /// A node without a network, which can be switched off.
+    struct Switched {
+        answer: u64,
+        is_on: AtomicBool,
+        calls: AtomicU32,
+    }
+
+    impl Switched {
+        fn new(answer: u64) -> Arc<Self> {
+            Arc::new(Self {
+                answer,
+                is_on: AtomicBool::new(true),
+                calls: AtomicU32::new(0),
+            })
+        }
+
+        fn switch(&self, on: bool) {
+            self.is_on.store(on, Relaxed);
+        }
+
+        fn take_calls(&self) -> u32 {
+            self.calls.swap(0, Relaxed)
+        }
+    }
+
+    impl Node for Switched {
+        fn exchange<'a>(&'a self, method: &'static str, _: &'a Value) -> Exchange<'a> {
+            let result = if method == CHAIN_ID {
+                json!("0x14a34")
+            } else {
+                self.calls.fetch_add(1, Relaxed);
+                json!(self.answer)
+            };
+            let answer = if self.is_on.load(Relaxed) {
+                Ok(json!({"id": 1, "result": result}).to_string().into_bytes())
+            } else {
+                Err(ChainError::Status { method, status: 503 })
+            };
+            Box::pin(async { answer })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_endpoint_that_does_not_answer_is_left_alone_for_a_while() {
+        let (first, second) = (Switched::new(1), Switched::new(2));
+        let rpc = Rpc::with_second(CHAIN, first.clone(), second.clone());
+        // Asks three times, and says how often each endpoint was called.
+        let thrice = async |answer: &str| {
+            for _ in 0..3 {
+                assert_eq!(asked(&rpc).await, answer);
+            }
+            (first.take_calls(), second.take_calls())
+        };
+        assert_eq!(thrice("1").await, (3, 0));
+        first.switch(false);
+        assert_eq!(thrice("2").await, (1, 3));
+        // The first is back, and asked again when its time is over, or when the second fails before.
+        first.switch(true);
+        assert_eq!(thrice("2").await, (0, 3));
+        tokio::time::advance(REST).await;
+        assert_eq!(thrice("1").await, (3, 0));
+        first.switch(false);
+        assert_eq!(thrice("2").await, (1, 3));
+        first.switch(true);
+        second.switch(false);
+        assert_eq!(thrice("1").await, (3, 1));
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_told_rather_than_another_failure_of_the_other_endpoint() {
+        let refused = "`eth_blockNumber` was refused with JSON-RPC code -32602";
+        let rows = [
+            (Reply::Refused(-32_602), Reply::Status(503), refused),
+            (Reply::Status(503), Reply::Refused(-32_602), refused),
+            (
+                Reply::Status(429),
+                Reply::HangUp,
+                "`eth_blockNumber` was answered with HTTP status 429",
+            ),
+        ];
+        for (first, second, error) in rows {
+            let rpc = over(&node(first).await, &node(second).await);
+            assert_eq!(asked(&rpc).await, error);
+        }
+    }
+
+    #[tokio::test]
+    async fn each_endpoint_can_be_asked_alone_and_is_checked_once_in_all() {
+        let (first, second) = (node(Reply::Result(json!(1))).await, node(Reply::Result(json!(2))).await);
+        let rpc = over(&first, &second);
+        for _ in 0..2 {
+            let each: Vec<Rpc> = rpc.each().collect();
+            let [one, other] = &each[..] else {
+                panic!("{}", each.len())
+            };
+            assert_eq!((asked(one).await, asked(other).await), ("1".to_owned(), "2".to_owned()));
+        }
+        assert_eq!((counts(&first), counts(&second)), ([1, 2], [1, 2]));
+    }
+
+    #[tokio::test]
+    async fn concurrent_calls_share_one_check_and_its_failure() {
+        let (down, right) = (failing(Reply::Status(503)).await, node(Reply::Result(json!(1))).await);
+        for (node, answers) in [(&down, 0), (&right, 3)] {
+            let rpc = over(node, node).each().next().unwrap();
+            let (a, b, c) = tokio::join!(asked(&rpc), asked(&rpc), asked(&rpc));
+            assert_eq!([a, b, c].iter().filter(|answer| *answer == "1").count(), answers);
+            assert_eq!(counts(node), [1, 3]);
         }
     }
 

@@ -1,7 +1,8 @@
 //! Signing a transfer: EIP-3009 `TransferWithAuthorization`, hashed by EIP-712 under the pinned token's domain.
 //!
 //! What is signed is the domain type [`TransferAuthorization`] and the network's own token; no text of a provider is.
-//! Signatures are deterministic (RFC 6979), so signing twice gives the same bytes.
+//! Signatures by the seed are deterministic (RFC 6979), so signing twice gives the same bytes. Those of KMS are not
+//! (`kms.rs`); both are for the same nonce, of which the token takes one.
 
 use crate::WalletSigner;
 use alloy::primitives::{Address, B256, Signature, U256, keccak256};
@@ -44,16 +45,21 @@ impl WalletSigner {
         if derived != from {
             return Err(SignError::OtherWallet { derived, from });
         }
+        self.sign_digest(transfer_digest(network, authorization))
+    }
+
+    /// Signs a digest of this crate's making: r, s, and v as 27 or 28.
+    pub(crate) fn sign_digest(&self, digest: B256) -> Result<[u8; 65], SignError> {
         let signature = self
             .key
-            .sign_prehash_recoverable(digest(network, authorization).as_slice())
+            .sign_prehash_recoverable(digest.as_slice())
             .map_err(|_| SignError::Signature)?;
         Ok(Signature::from(signature).as_bytes())
     }
 }
 
 /// What is signed: the EIP-712 hash of the transfer, `keccak256("\x19\x01" ‖ domainSeparator ‖ hashStruct(message))`.
-fn digest(network: Network, authorization: &TransferAuthorization) -> B256 {
+pub(crate) fn transfer_digest(network: Network, authorization: &TransferAuthorization) -> B256 {
     let transfer = TransferWithAuthorization {
         from: authorization.from,
         to: authorization.to,
@@ -62,9 +68,13 @@ fn digest(network: Network, authorization: &TransferAuthorization) -> B256 {
         validBefore: U256::from(authorization.valid_before.secs()),
         nonce: authorization.nonce,
     };
-    let (separator, message) = (separator(network), transfer.eip712_hash_struct());
-    keccak256([&[0x19, 0x01], separator.as_slice(), message.as_slice()].concat())
+    let message = keccak256([TYPE_HASH.as_slice(), &transfer.eip712_encode_data()].concat());
+    keccak256([&[0x19, 0x01], separator(network).as_slice(), message.as_slice()].concat())
 }
+
+/// The hash of the struct's type, which alloy would make for every transfer.
+static TYPE_HASH: LazyLock<B256> =
+    LazyLock::new(|| keccak256(TransferWithAuthorization::eip712_encode_type().as_bytes()));
 
 /// The domain separator of the network's token, which never changes.
 fn separator(network: Network) -> B256 {
@@ -90,11 +100,10 @@ fn domain(network: Network) -> Eip712Domain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{WalletSeed, wallet::TEST_SEED};
     use alloy::primitives::hex;
+    use k256::ecdsa::SigningKey;
     use purser_domain::{Amount, Timestamp};
     use serde_json::Value;
-    use std::sync::Arc;
 
     /// Made with viem, and accepted by the reference facilitator.
     fn vectors() -> Vec<(Network, Value)> {
@@ -117,8 +126,14 @@ mod tests {
         }
     }
 
-    fn wallet(index: u32) -> Arc<WalletSigner> {
-        WalletSeed::from_hex(TEST_SEED).unwrap().wallet(index).unwrap()
+    /// The accounts that Anvil and Hardhat print at start.
+    fn wallet(number: usize) -> WalletSigner {
+        let keys = [
+            "ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80",
+            "59c6995e998f97a5a0044966f0945389dc9e86dae88c7a8412f4603b6b78690d",
+            "5de4111afa1a4b94908f83103eb1f1706367c2e68ca870fc3fb9a804cdab365a",
+        ];
+        WalletSigner::of_key(SigningKey::from_slice(&hex::decode(keys[number]).unwrap()).unwrap())
     }
 
     #[test]
@@ -131,7 +146,7 @@ mod tests {
             );
             let authorization = authorization(&vector);
             assert_eq!(
-                digest(network, &authorization).to_string(),
+                transfer_digest(network, &authorization).to_string(),
                 text(&vector, "/digest"),
                 "{network:?}"
             );
@@ -158,7 +173,7 @@ mod tests {
             let signature = Signature::from_raw_array(&bytes).unwrap();
             assert_eq!(
                 signature
-                    .recover_address_from_prehash(&digest(network, &authorization))
+                    .recover_address_from_prehash(&transfer_digest(network, &authorization))
                     .unwrap(),
                 authorization.from
             );
@@ -217,8 +232,8 @@ mod tests {
         ];
         for (other_network, other) in changed {
             assert_ne!(
-                digest(other_network, &other),
-                digest(network, &same),
+                transfer_digest(other_network, &other),
+                transfer_digest(network, &same),
                 "{other_network:?} {other:?}"
             );
         }

@@ -7,7 +7,7 @@
 //! Refusals under a policy are not failures: they are values ([`Refusal`]) that only become an error when they are
 //! answered.
 
-use crate::{ApprovalId, ApprovalStatus, Problem, Refusal, ServiceId, SettlementId};
+use crate::{ApprovalId, ApprovalStatus, KeyLack, PayoutRefusal, Problem, Refusal, ServiceId, SettlementId};
 use std::fmt;
 
 /// The result of everything that can fail.
@@ -32,14 +32,31 @@ pub enum ErrorKind {
         /// Every problem of the body, this included; empty where only the decision found the field missing.
         problems: Vec<Problem>,
     },
-    /// The key is missing, malformed, unknown or revoked; the answer does not say which.
+    /// The key is missing, malformed, unknown, revoked or expired; the answer does not say which.
     InvalidAgentKey,
+    /// The key is valid, and not for this call.
+    KeyNotAllowed {
+        /// What it lacks.
+        missing: KeyLack,
+    },
     /// The header is not of the form `Bearer <public>:<secret>`.
     InvalidAuthorizationHeader,
     /// The session is missing, malformed, expired or not ours; the answer does not say which.
     InvalidSession,
-    /// The internal token is missing or wrong; the answer does not say which.
+    /// The operator's token is missing or wrong; the answer does not say which.
     InvalidInternalToken,
+    /// The issuer vouches for the person, and they lack the claim that entitles.
+    NotEntitled {
+        /// The claim's name.
+        claim: String,
+    },
+    /// The person's sign-in is too long ago for what they ask.
+    RecentSignInRequired {
+        /// How long ago it may be.
+        max_age_seconds: u64,
+    },
+    /// An operator accepts a change of their own.
+    SecondOperatorRequired,
     /// A form of our pages was sent from another site.
     CrossSiteRequest,
     /// The policy refuses or escalates.
@@ -74,6 +91,13 @@ pub enum ErrorKind {
         /// That service.
         service: ServiceId,
     },
+    /// Nothing is paid out.
+    PayoutRefused(PayoutRefusal),
+    /// As many agents, or owners, are frozen by operators as may be.
+    TooManyFreezes {
+        /// How many may.
+        limit: usize,
+    },
     /// The write names another version than the present one.
     VersionConflict {
         /// The present one.
@@ -90,7 +114,7 @@ pub enum ErrorKind {
     ProviderProofRequired,
     /// The proof names no transaction.
     SettlementTransactionHashRequired,
-    /// The chain shows, finally, that the payment was not made as authorized.
+    /// The chain shows, finally, that the payment was not made as authorized; or it is not looked for any more.
     SettlementNotVerified {
         /// Why, in snake case.
         reason: &'static str,
@@ -99,8 +123,10 @@ pub enum ErrorKind {
     SettlementNotYetVerified {
         /// Why, in snake case.
         reason: &'static str,
+        /// Whole seconds until a retry makes sense.
+        retry_after: u64,
     },
-    /// The per-IP throttle.
+    /// A throttle, by address, key or person; or the cap on an agent's open payments.
     TooManyRequests {
         /// Whole seconds until the next request is accepted.
         retry_after: u64,
@@ -144,25 +170,29 @@ impl Error {
         ErrorKind::FieldRequired { field, problems }.into()
     }
 
-    /// The chain does not show it yet; `source` is logged as the reason.
-    pub fn not_yet_verified(reason: &'static str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+    /// The chain can't be asked; `source` is logged as the reason.
+    pub fn not_yet_verified(
+        reason: &'static str,
+        retry_after: u64,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
         let cause = Cause {
             doing: "verifying a settlement on chain",
             source: source.into(),
         };
         Self {
-            kind: ErrorKind::SettlementNotYetVerified { reason },
+            kind: ErrorKind::SettlementNotYetVerified { reason, retry_after },
             cause: Some(cause),
         }
     }
 
-    /// `doing` something takes too long right now: there is too much of it, or others do the same. `source` is logged
-    /// as the reason.
+    /// `doing` something takes too long right now: there is too much of it, others do the same, or the database is
+    /// throttled. `source` is logged as the reason.
     pub fn temporarily_unavailable(
         doing: &'static str,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Self {
-        /// The call itself has waited for seconds.
+        /// The call itself has waited for a second or more.
         const RETRY_AFTER: u64 = 1;
         Self {
             kind: ErrorKind::TemporarilyUnavailable {
@@ -192,6 +222,12 @@ impl From<ErrorKind> for Error {
     }
 }
 
+impl From<PayoutRefusal> for Error {
+    fn from(refusal: PayoutRefusal) -> Self {
+        ErrorKind::PayoutRefused(refusal).into()
+    }
+}
+
 impl ErrorKind {
     /// The `error` slug of the envelope.
     pub fn slug(&self) -> String {
@@ -199,9 +235,13 @@ impl ErrorKind {
             Self::FieldRequired { field, .. } => format!("{field}_required"),
             Self::InvalidRequest(_) => "invalid_request".to_owned(),
             Self::InvalidAgentKey => "invalid_agent_key".to_owned(),
+            Self::KeyNotAllowed { .. } => "key_not_allowed".to_owned(),
             Self::InvalidAuthorizationHeader => "invalid_authorization_header".to_owned(),
             Self::InvalidSession => "invalid_session".to_owned(),
             Self::InvalidInternalToken => "invalid_internal_token".to_owned(),
+            Self::NotEntitled { .. } => "not_entitled".to_owned(),
+            Self::RecentSignInRequired { .. } => "recent_sign_in_required".to_owned(),
+            Self::SecondOperatorRequired => "second_operator_required".to_owned(),
             Self::CrossSiteRequest => "cross_site_request".to_owned(),
             Self::Refused(refusal) => refusal.reason.slug().to_owned(),
             Self::ServiceNotFound => "service_not_found".to_owned(),
@@ -211,6 +251,8 @@ impl ErrorKind {
             Self::SettlementTransactionAlreadyUsed => "settlement_transaction_already_used".to_owned(),
             Self::ApprovalNotPending { .. } => "approval_not_pending".to_owned(),
             Self::SlugTaken { .. } => "slug_taken".to_owned(),
+            Self::PayoutRefused(_) => "payout_refused".to_owned(),
+            Self::TooManyFreezes { .. } => "too_many_freezes".to_owned(),
             Self::VersionConflict { .. } => "version_conflict".to_owned(),
             Self::VersionRequired => "version_required".to_owned(),
             Self::RequestTooLarge { .. } => "request_too_large".to_owned(),

@@ -15,29 +15,42 @@
     expect(clippy::arithmetic_side_effects, reason = "tests calculate what they expect")
 )]
 
+mod audit;
 mod catalog;
 mod error;
+mod person;
 mod policy;
 mod settlement;
 mod value;
 mod x402;
 
 pub use alloy_primitives::B256;
+pub use audit::changes::*;
+pub use audit::record::*;
 pub use catalog::endpoint::Endpoint;
+pub use catalog::pricing::*;
 pub use catalog::probe::*;
 pub use catalog::service::{
     Aggregates, Availability, Catalog, CatalogPayment, Category, FIXED_PRICE, Operation, Payable, Service, TrustStatus,
     Unpayable,
 };
 pub use error::*;
+pub use person::*;
 pub use policy::agent::*;
 pub use policy::approval::*;
 pub use policy::decision::*;
 pub use policy::evaluate::*;
+pub use policy::freeze::*;
+pub use policy::handover::*;
+pub use policy::key_scope::*;
 pub use policy::rule::*;
 pub use policy::spend_policy::*;
+pub use policy::starting_set::*;
 pub use policy::target::*;
+pub use policy::wallet::*;
 pub use policy::window::*;
+pub use settlement::outflow::*;
+pub use settlement::payout::*;
 pub use settlement::reconcile::*;
 pub use settlement::record::*;
 pub use settlement::transfer::*;
@@ -55,3 +68,4 @@ pub use x402::network::*;
 pub use x402::payment::*;
 pub use x402::proof::*;
 pub use x402::requirement::*;
+pub use x402::settle::*;

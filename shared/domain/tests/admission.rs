@@ -89,6 +89,7 @@ struct Given {
     enabled: Option<EnabledService>,
     day: Window,
     budgets: Vec<(RuleId, Window)>,
+    frozen_by_operators: Option<Freeze>,
     approval: Option<ApprovalId>,
     balance: Option<Amount>,
     at: Timestamp,
@@ -106,6 +107,7 @@ impl Given {
             enabled: self.enabled.as_ref(),
             day: &self.day,
             budgets: &self.budgets,
+            frozen_by_operators: self.frozen_by_operators,
             approval: self.approval,
             balance: self.balance,
             at: self.at,
@@ -119,6 +121,8 @@ impl Given {
 struct Case {
     enabled: Option<bool>,
     frozen: bool,
+    /// An operator's; only in the table test.
+    frozen_by_operators: Option<Freeze>,
     service_category: Category,
     operations: Vec<CatalogOperation>,
     /// The operation that is called, if the catalog has it.
@@ -215,6 +219,7 @@ fn case() -> impl Strategy<Value = Case> {
             called: (is_called && !named_unknown).then(|| which.index(operations.len())),
             enabled,
             frozen,
+            frozen_by_operators: None,
             service_category,
             operations,
             named_unknown,
@@ -271,6 +276,7 @@ impl Case {
         Self {
             enabled: Some(true),
             frozen: false,
+            frozen_by_operators: None,
             service_category: Category::Search,
             operations: vec![(0, Category::Search, Some(0), Some(100_000))],
             called: Some(0),
@@ -314,6 +320,7 @@ impl Case {
             max_price: max.map(units),
             params: json!({}),
             fetches_target: None,
+            next: None,
             payment: payee.map(|payee| CatalogPayment {
                 scheme: "exact".into(),
                 network: if self.other_network {
@@ -337,6 +344,7 @@ impl Case {
             source: "test".into(),
             trust_status: TrustStatus::Listed,
             curated: true,
+            history: ListingHistory::default(),
             operations: operations.collect(),
         };
         let mut budgets = Vec::new();
@@ -395,11 +403,13 @@ impl Case {
                 AgentStatus::Active
             },
             wallet: Wallet {
-                index: 0,
+                key: WalletKey::Seed { index: 0 },
                 address: parse_address(WALLET).unwrap(),
+                attestation: WalletAttestation::from_bytes([0; 65]),
             },
             keys: vec![],
             rules: rules.collect(),
+            starting_set: None,
             version: 1,
         };
         let allowed = self.domains.as_ref().map_or_else(
@@ -467,6 +477,7 @@ impl Case {
             enabled,
             day,
             budgets,
+            frozen_by_operators: self.frozen_by_operators,
             at: Timestamp::from_secs(NOW).unwrap(),
             eviction: if self.eager { Eviction::Eager } else { Eviction::Needed },
         }
@@ -577,8 +588,11 @@ fn answer(changes: &[Break]) -> String {
 /// Each row breaks its own check and every check below it; its own check answers.
 #[test]
 fn the_first_failed_check_answers() {
-    let rows: [(&str, Break); 20] = [
+    let rows: [(&str, Break); 21] = [
         ("service_not_enabled", |case| case.enabled = Some(false)),
+        ("agent_frozen:owner", |case| {
+            case.frozen_by_operators = Some(Freeze::Owner);
+        }),
         ("agent_frozen", |case| case.frozen = true),
         ("operation_not_enabled_for_agent", |case| {
             case.enabled_operations = Some(vec![1]);

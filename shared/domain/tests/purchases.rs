@@ -3,9 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where its ground is missing")]
 
 use purser_domain::{
-    Address, Amount, Availability, Catalog, CatalogMatch, Category, Endpoint, ErrorKind, Fingerprint, Intent, Metadata,
-    Network, Offer, Operation, OperationSlug, OperationUuid, ProviderRequest, Service, ServiceId, ServiceSlug,
-    TrustStatus, Url,
+    Address, Amount, Availability, Catalog, CatalogMatch, Category, Endpoint, ErrorKind, Fingerprint, Intent,
+    ListingHistory, Metadata, Network, Offer, Operation, OperationSlug, OperationUuid, ProviderRequest, Service,
+    ServiceId, ServiceSlug, TrustStatus, Url,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -24,6 +24,7 @@ fn service(n: u128, slug: &str, page: &str, curated: bool, trust_status: TrustSt
         source: String::new(),
         trust_status,
         curated,
+        history: ListingHistory::default(),
         operations: vec![Operation {
             id: OperationUuid::from_uuid(Uuid::from_u128(n)),
             slug: OperationSlug::parse("weather.current").unwrap(),
@@ -38,6 +39,7 @@ fn service(n: u128, slug: &str, page: &str, curated: bool, trust_status: TrustSt
             max_price: None,
             params: json!({}),
             fetches_target: None,
+            next: None,
             payment: None,
         }],
     }

@@ -165,6 +165,7 @@ impl Case {
                 source: String::new(),
                 trust_status: TrustStatus::Listed,
                 curated: *open,
+                history: ListingHistory::default(),
                 operations: operations
                     .iter()
                     .enumerate()
@@ -216,11 +217,13 @@ impl Case {
             created_at: Timestamp::EPOCH,
             status: AgentStatus::Active,
             wallet: Wallet {
-                index: 0,
+                key: WalletKey::Seed { index: 0 },
                 address: Address::repeat_byte(0xff),
+                attestation: WalletAttestation::from_bytes([0; 65]),
             },
             keys: Vec::new(),
             rules: self.blocked.map(rule).into_iter().collect(),
+            starting_set: None,
             version: 1,
         }
     }
@@ -288,6 +291,7 @@ fn operation(slug: usize, listed: &Listed) -> Operation {
         max_price: listed.most.map(units),
         params: json!({}),
         fetches_target: listed.fetches,
+        next: None,
         payment: listed.payment.map(|(network, index, amount)| CatalogPayment {
             scheme: "exact".to_owned(),
             network,
@@ -304,20 +308,24 @@ fn signed(grant: &Grant<'_>, offer: &Offer, agent: &Agent) -> TransferAuthorizat
         transaction: TransactionId::from_uuid(Uuid::nil()),
         agent: agent.id,
         wallet: agent.wallet.address,
-        service: grant.service(),
-        operation: grant.operation().clone(),
         network: Network::BaseSepolia,
         amount: grant.amount(),
         pay_to: offer.pay_to(),
         authorized_at: grant.at(),
         valid_before: grant.at().after(Duration::DAY),
-        x402_version: offer.version(),
-        offer_index: offer.index(),
-        policy_version: grant.policy_version(),
-        budgets: Vec::new(),
         idempotency_key: Fingerprint::of_text("once"),
-        approval: None,
-        checks: Vec::new(),
+        nonce_prefix: NoncePrefix::of(B256::ZERO),
+        purpose: Purpose::Purchase(Purchase {
+            key: KeyId(1),
+            service: grant.service(),
+            operation: grant.operation().clone(),
+            x402_version: offer.version(),
+            offer_index: offer.index(),
+            policy_version: grant.policy_version(),
+            budgets: Vec::new(),
+            approval: None,
+            checks: Vec::new(),
+        }),
     });
     TransferAuthorization::of(&terms, B256::ZERO)
 }
@@ -351,6 +359,7 @@ proptest! {
             enabled: Some(&enabled),
             day: &day,
             budgets: &[],
+            frozen_by_operators: None,
             approval: None,
             balance: None,
             at: Timestamp::from_secs(1_000_000).unwrap(),

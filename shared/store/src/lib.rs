@@ -15,36 +15,53 @@
 //!             └────────▶ record
 //! ```
 //!
-//! Tables: the ledger (`pk`, `sk`, indexes `hold` and `owner`), the decisions (`pk`, `sk`), the catalog (`pk`) and the
-//! throttle (`pk`).
+//! Tables: the ledger (`pk`, `sk`, indexes `hold` and `owner`), the decisions and the audit log (`pk`, `sk`), the catalog
+//! (`pk`) and the throttle (`pk`).
+//!
+//! Whatever a person or an operator edits takes its row of the audit log (`audit/entry.rs`), in the same transaction.
 //!
 //! Deliberately elsewhere: the policy (`shared/domain`), HTTP and clocks (`shared/api`), the chain (`shared/chain`).
 
+mod audit;
 mod catalog;
 mod codec;
+mod page;
 mod payments;
 mod people;
 mod reconcile;
 
+pub use audit::entry::AuditEntry;
+pub use audit::log::{AuditLog, AuditRow};
 pub use catalog::cache::{CatalogCache, Edition};
+pub use catalog::object::ObjectStored;
+pub use catalog::sightings::Sightings;
 pub use catalog::table::{CatalogTable, Listed};
 pub use codec::backoff::Backoff;
 pub use codec::client::client;
 pub use codec::fault::Fault;
 pub use codec::item::Corrupt;
-pub use codec::key::hold::IndexKey;
+pub use codec::key::hold::PARTITIONS;
 pub use codec::ledger::{Edited, Ledger};
+pub use page::{Filter, Page, READ_AT_ONCE, READS, Slice, page};
 pub use payments::decision_inputs::{DecisionInputs, DecisionKeys, ServiceState};
 pub use payments::escalate::Escalated;
+pub use payments::hold_limit::HoldLimit;
 pub use payments::idempotency::IdempotencyRecord;
+pub use payments::payout::{PayoutInputs, PayoutKey, PayoutReserved};
 pub use payments::preflight::ReplayKey;
 pub use payments::reserve::Reserved;
-pub use payments::settle::{Confirmed, Moved, Presented};
+pub use payments::settle::{Claim, Confirmed, Moved, StoredClaim};
 pub use payments::window::Cleared;
 pub use people::agent::Created;
 pub use people::approval::{ApprovalDecision, Resolved};
 pub use people::authenticate::{Authenticated, Authenticator};
+pub use people::freezes::Frozen;
+pub use people::handover::HandedOver;
+pub use people::key_limit::KeyLimit;
 pub use people::key_use::KeyUses;
 pub use people::owned::ApprovalPlace;
+pub use people::session::{Identity, Started};
 pub use people::throttle::Throttle;
-pub use reconcile::holds::{Held, ReconcileRequest, ScanCursor};
+pub use reconcile::evictions::EvictionRequest;
+pub use reconcile::holds::{Held, IndexPosition, ReconcileRequest};
+pub use reconcile::outflows::WalletPart;

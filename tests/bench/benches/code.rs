@@ -10,8 +10,8 @@ use purser_api::{AuthorizeRequest, CompleteRequest, ProviderProof};
 use purser_bench::{Case, NETWORK, Table, World, authorize_body, offer_v1, offer_v2};
 use purser_chain::{NonceKey, WalletSeed};
 use purser_domain::{
-    AUTHORIZATION_USED, Amount, B256, Catalog, Expected, Fingerprint, Log, Offer, PaymentHeader, Receipt, SettlementId,
-    TRANSFER, Timestamp, TransferAuthorization, TxHash, match_transfer, parse_json,
+    AUTHORIZATION_USED, Amount, B256, BlockId, Catalog, Expected, Fingerprint, Log, Offer, PaymentHeader, SettlementId,
+    TRANSFER, Timestamp, TransactionLogs, TransferAuthorization, TxHash, match_transfer, parse_json,
 };
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -152,6 +152,7 @@ fn signing(table: &mut Table) {
     );
     let signature = wallet.sign(NETWORK, &authorization).unwrap();
     let payload = PaymentHeader::new(&offer, NETWORK, &authorization, signature).payload;
+    let payload: Value = serde_json::from_str(payload.get()).unwrap();
     table.compare(
         "sign",
         "the header around a signature",
@@ -220,17 +221,19 @@ fn proof(table: &mut Table) {
     let mut logs: Vec<Log> = (0..6).map(|index| log(index, [TRANSFER, other, to], Some(5))).collect();
     logs.push(log(6, [AUTHORIZATION_USED, from, expected.nonce], None));
     logs.push(log(7, [TRANSFER, from, to], Some(100_000)));
-    let receipt = Receipt {
+    let transaction = TransactionLogs {
         tx_hash: TxHash::parse(&hash).unwrap(),
-        succeeded: true,
-        block_number: 9,
+        block: BlockId {
+            number: 9,
+            hash: B256::repeat_byte(5),
+        },
         logs,
     };
     table.compare(
-        "match a receipt",
+        "match a transaction",
         "of eight logs",
-        || match_transfer(black_box(&expected), black_box(&receipt)).unwrap(),
-        &mut [("cloning it", &mut || drop(black_box(&receipt).clone()))],
+        || match_transfer(black_box(&expected), black_box(&transaction)).unwrap(),
+        &mut [("cloning it", &mut || drop(black_box(&transaction).clone()))],
     );
 }
 

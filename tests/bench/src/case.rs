@@ -118,6 +118,7 @@ impl Case {
             enabled: self.world.enabled.as_ref(),
             day: &self.world.day,
             budgets: &self.world.budgets,
+            frozen_by_operators: None,
             approval,
             balance: Some(self.world.balance),
             at: self.world.at,

@@ -2,9 +2,9 @@
 
 use purser_domain::{
     Address, Agent, AgentId, AgentStatus, Amount, Availability, Catalog, CatalogPayment, Category, DomainPattern,
-    Duration, EnabledService, Endpoint, Entry, Network, Operation, OperationSlug, OperationUuid, Rule, RuleId,
-    RuleKind, Service, ServiceId, ServiceSlug, SettlementId, SpendPolicy, Timestamp, TrustStatus, Url, Vendor, Wallet,
-    Window, WindowScope,
+    Duration, EnabledService, Endpoint, Entry, ListingHistory, Network, Operation, OperationSlug, OperationUuid, Rule,
+    RuleId, RuleKind, Service, ServiceId, ServiceSlug, SettlementId, SpendPolicy, Timestamp, TrustStatus, Url, Vendor,
+    Wallet, Window, WindowScope,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -113,6 +113,7 @@ fn service_of(n: usize) -> Service {
         max_price: Some(units(900_000)),
         params: json!({}),
         fetches_target: None,
+        next: None,
         payment: Some(CatalogPayment {
             scheme: "exact".to_owned(),
             network: NETWORK,
@@ -132,6 +133,7 @@ fn service_of(n: usize) -> Service {
         source: String::new(),
         trust_status: TrustStatus::PlatformVerified,
         curated: true,
+        history: ListingHistory::default(),
         operations: actions.iter().enumerate().map(operation).collect(),
     }
 }
@@ -176,11 +178,13 @@ fn agent(bought: usize) -> Agent {
         created_at: Timestamp::EPOCH,
         status: AgentStatus::Active,
         wallet: Wallet {
-            index: 0,
+            key: purser_domain::WalletKey::Seed { index: 0 },
             address: "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266".parse().unwrap(),
+            attestation: purser_domain::WalletAttestation::from_bytes([0; 65]),
         },
         keys: Vec::new(),
         rules: rules.collect(),
+        starting_set: None,
         version: 3,
     }
 }

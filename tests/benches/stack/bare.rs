@@ -3,9 +3,9 @@
 //! The calls are recorded and not written by hand, so the floor always matches the code: the same items with the same
 //! conditions, concurrent where the handler's are. What must be new each time, such as a settlement's id, is replaced
 //! in the text. Building the inputs is not timed: the floor is only the SDK's sending, and one signature where the
-//! handler signs.
+//! handler signs: by a key in memory, or by KMS.
 
-use alloy::primitives::B256;
+use alloy::primitives::{Address, B256, Signature};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::operation::{
     batch_get_item::{BatchGetItemInput, builders::BatchGetItemInputBuilder},
@@ -19,6 +19,8 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::{
     AttributeValue, Delete, KeysAndAttributes, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
 };
+use aws_sdk_kms::primitives::Blob as KmsBlob;
+use aws_sdk_kms::types::{MessageType, SigningAlgorithmSpec};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use k256::ecdsa::SigningKey;
 use purser_testkit::Call;
@@ -61,7 +63,47 @@ pub struct Asker {
     pub db: Client,
     pub http: reqwest::Client,
     pub node_url: String,
-    pub signer: SigningKey,
+    pub signer: Signer,
+}
+
+/// Who has the floor's key.
+#[derive(Clone)]
+pub enum Signer {
+    Memory(SigningKey),
+    Kms {
+        kms: aws_sdk_kms::Client,
+        key: String,
+        wallet: Address,
+    },
+}
+
+impl Signer {
+    async fn sign(&self, digest: B256) {
+        match self {
+            Self::Memory(key) => {
+                let signature = key.sign_prehash_recoverable(digest.as_slice()).expect("a signature");
+                std::hint::black_box(signature);
+            }
+            Self::Kms { kms, key, wallet } => {
+                let asked = kms
+                    .sign()
+                    .key_id(key)
+                    .message_type(MessageType::Digest)
+                    .message(KmsBlob::new(digest.to_vec()))
+                    .signing_algorithm(SigningAlgorithmSpec::EcdsaSha256);
+                let answer = asked.send().await.expect("a signature");
+                let der = answer.signature().expect("a signature").as_ref();
+                // KMS says neither the low `s` nor the parity, and a payment needs both, as a key in memory gives them.
+                let signature = k256::ecdsa::Signature::from_der(der).expect("DER");
+                let signature = signature.normalize_s().unwrap_or(signature);
+                let signature = [false, true].into_iter().find(|is_odd| {
+                    let signature = Signature::from_signature_and_parity(signature, *is_odd);
+                    signature.recover_address_from_prehash(&digest).ok() == Some(*wallet)
+                });
+                std::hint::black_box(signature.expect("the wallet's signature"));
+            }
+        }
+    }
 }
 
 impl Recorded {
@@ -84,18 +126,26 @@ impl Recorded {
         self
     }
 
-    /// The rest of the sort key (or of the key, without one) of the item that is put and whose key has this prefix.
-    pub fn put(&self, prefix: &str) -> String {
+    /// The sort key of the item that is put in a partition with this prefix.
+    pub fn sort_key(&self, prefix: &str) -> String {
+        self.put(prefix, |item, _| item["sk"]["S"].as_str().map(str::to_owned))
+    }
+
+    /// The rest of the partition key of the item that is put in a partition with this prefix.
+    pub fn partition(&self, prefix: &str) -> String {
+        self.put(prefix, |_, rest| Some(rest.to_owned()))
+    }
+
+    fn put(&self, prefix: &str, part: impl Fn(&Value, &str) -> Option<String>) -> String {
         let requests = self.0.iter().flatten().filter(|recording| !recording.is_rpc);
         for request in requests {
             let request: Value = serde_json::from_str(&request.request).expect("JSON");
             let puts = request["TransactItems"].as_array().into_iter().flatten();
             let items = puts.map(|action| &action["Put"]["Item"]).chain([&request["Item"]]);
             for item in items {
-                for name in ["sk", "pk"] {
-                    if let Some(rest) = item[name]["S"].as_str().and_then(|key| key.strip_prefix(prefix)) {
-                        return rest.to_owned();
-                    }
+                let rest = item["pk"]["S"].as_str().and_then(|key| key.strip_prefix(prefix));
+                if let Some(part) = rest.and_then(|rest| part(item, rest)) {
+                    return part;
                 }
             }
         }
@@ -138,11 +188,7 @@ impl Bare {
             together(round.into_iter().map(|request| request.ask(asker))).await;
         }
         if let Some(digest) = self.signature {
-            let signature = asker
-                .signer
-                .sign_prehash_recoverable(digest.as_slice())
-                .expect("a signature");
-            std::hint::black_box(signature);
+            asker.signer.sign(digest).await;
         }
     }
 }

@@ -126,7 +126,7 @@ pub fn callers(report: &mut Report) {
     many_threads().block_on(async {
         let recorded = place.recorded_payments().await;
         let payments = place.payments(&[]).await;
-        let asker = place.asker();
+        let asker = place.asker().await;
         let allow = allow(&place, &recorded).await;
         for callers in [1, 4, 16, 64] {
             for (windows, where_) in [(1, "one window"), (callers, "windows of their own")] {

@@ -8,14 +8,14 @@
 mod bare;
 mod function;
 mod growth;
-mod node;
 mod operations;
 mod place;
 mod shelf;
 mod timing;
 
-use operations::{Completing, Operation, operations};
+use operations::{Completing, Operation, allow, operations, replay};
 use place::{Place, many_threads, one_thread};
+use purser_api::CustodyKind;
 use timing::{Report, Turn, crowded, in_turns};
 
 /// The number of callers in the concurrent benches.
@@ -36,8 +36,9 @@ fn main() {
 /// A part of the bench, by its name; a named one runs alone: `cargo bench … --bench stack -- one-caller`.
 type Part = (&'static str, fn(&mut Report));
 
-const PARTS: [Part; 7] = [
+const PARTS: [Part; 8] = [
     ("one-caller", one_caller),
+    ("kms", keys_in_kms),
     ("many-callers", many_callers),
     ("shelf", shelf::catalog),
     ("history", growth::history),
@@ -53,7 +54,7 @@ fn one_caller(report: &mut Report) {
     one_thread().block_on(async {
         let recorded = place.recorded_payments().await;
         let payments = place.payments(&[]).await;
-        let asker = place.asker();
+        let asker = place.asker().await;
         for operation in operations(&place, &recorded).await {
             in_turns(&payments, &asker, operation.turns(&place, agent, TURNS / 10)).await;
             let medians = in_turns(&payments, &asker, operation.turns(&place, agent, TURNS)).await;
@@ -66,6 +67,23 @@ fn one_caller(report: &mut Report) {
     });
 }
 
+/// What signs, where KMS does: its call is one more, here as beside.
+fn keys_in_kms(report: &mut Report) {
+    const TURNS: usize = 400;
+    let place = Place::start_with(1, CustodyKind::Kms);
+    let agent = &place.agents[0];
+    one_thread().block_on(async {
+        let recorded = place.recorded_payments().await;
+        let payments = place.payments(&[]).await;
+        let asker = place.asker().await;
+        for operation in [allow(&place, &recorded).await, replay(&place, &recorded).await] {
+            in_turns(&payments, &asker, operation.turns(&place, agent, TURNS / 10)).await;
+            let medians = in_turns(&payments, &asker, operation.turns(&place, agent, TURNS)).await;
+            report.beside_floor("one caller, keys in KMS", operation.name, operation.limit, medians);
+        }
+    });
+}
+
 fn many_callers(report: &mut Report) {
     const ROUNDS: usize = 11;
     const TURNS: usize = 8;
@@ -73,7 +91,7 @@ fn many_callers(report: &mut Report) {
     many_threads().block_on(async {
         let recorded = place.recorded_payments().await;
         let payments = place.payments(&[]).await;
-        let asker = place.asker();
+        let asker = place.asker().await;
         // Each caller is an agent of its own, and has called before.
         let rounds = |operation: &Operation, rounds, turns| -> Vec<Vec<Vec<Turn>>> {
             let round = || {
@@ -101,7 +119,7 @@ fn many_callers(report: &mut Report) {
     many_threads().block_on(async {
         let recorded = place.recorded_payments().await;
         let payments = place.payments(&[]).await;
-        let asker = place.asker();
+        let asker = place.asker().await;
         let completing = Completing::new(&place, &recorded).await;
         let mut rounds = Vec::new();
         for _ in 0..ROUNDS {

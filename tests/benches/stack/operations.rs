@@ -65,7 +65,7 @@ pub async fn allow(place: &Place, function: &Function) -> Operation {
     let event = place.authorize(&place.agents[0], &place.allowed_body());
     let (recorded, _) = place.record(function, &event, 200).await;
     let first = place.agents[0].id.to_string();
-    let (settlement, key) = (recorded.put("S#"), recorded.put("I#"));
+    let (settlement, key) = (recorded.sort_key("S#"), recorded.sort_key("I#"));
     Operation::new("authorize: allow", Some(LIMIT), move |place, agent| {
         let exchanged = [(settlement.as_str(), fresh_key()), (key.as_str(), fresh_hash())];
         let exchanged = exchanged.each_ref().map(|(from, to)| (*from, to.as_str()));
@@ -79,7 +79,7 @@ pub async fn allow(place: &Place, function: &Function) -> Operation {
     })
 }
 
-async fn replay(place: &Place, function: &Function) -> Operation {
+pub async fn replay(place: &Place, function: &Function) -> Operation {
     let body = place.allowed_body();
     for agent in &place.agents {
         function.call(&place.authorize(agent, &body)).await.expect(200);
@@ -104,7 +104,7 @@ async fn block(place: &Place, function: &Function) -> Operation {
     let (recorded, _) = place.record(function, &event, 402).await;
     let recorded = recorded.without_node();
     let first = place.agents[0].id.to_string();
-    let decision = recorded.put("T#");
+    let decision = recorded.sort_key("A#");
     Operation::new("authorize: block", Some(LIMIT), move |place, agent| Turn {
         event: place.authorize(agent, &body(place)),
         status: 402,
@@ -132,7 +132,11 @@ async fn escalate(place: &Place, function: &Function) -> Operation {
     let (recorded, _) = place.record(function, &event, 402).await;
     let recorded = recorded.without_node();
     let first = place.agents[0].id.to_string();
-    let (key, lineage, decision) = (recorded.put("I#"), recorded.put("AP#"), recorded.put("T#"));
+    let (key, lineage, decision) = (
+        recorded.sort_key("I#"),
+        recorded.partition("AP#"),
+        recorded.sort_key("A#"),
+    );
     Operation::new("authorize: escalate", None, move |place, _| {
         let agent = &asking[asked.fetch_add(1, Ordering::Relaxed) % ASKING];
         let fresh_lineage = fresh_hash()[..lineage.len()].to_owned();
@@ -161,7 +165,7 @@ async fn check(place: &Place, function: &Function) -> Operation {
     let event = place.post(&place.agents[0], "/x402/check", Some(&body(place)));
     let (recorded, _) = place.record(function, &event, 200).await;
     let first = place.agents[0].id.to_string();
-    let row = recorded.put("R#");
+    let row = recorded.partition("R#");
     let (_, key) = row.split_once('#').expect("the agent and the key");
     let key = key.to_owned();
     Operation::new("check", None, move |place, agent| Turn {
@@ -254,8 +258,7 @@ fn completion(place: &Place, agent: &TestAgent, settlement: &str, hash: &str) ->
 async fn authorized(place: &Place, function: &Function, agent: &TestAgent) -> (String, String) {
     let event = place.authorize(agent, &place.allowed_body());
     let (_, allowed) = function.call(&event).await.read(200);
-    let hash = format!("0x{}", fresh_hash());
-    place.node.carry_out(&hash, &allowed);
+    let hash = place.node.carry_out(&allowed);
     let settlement = allowed["settlement_id"].as_str().expect("an id");
     (settlement.to_owned(), hash)
 }

@@ -1,13 +1,13 @@
 //! Where it is measured: a stack of its own with a node that answers immediately, agents, and functions to call.
 
-use crate::bare::{Asker, Recorded};
+use crate::bare::{Asker, Recorded, Signer};
 use crate::function::{Call, Function};
-use crate::node::Node;
 use k256::ecdsa::SigningKey;
-use purser_api::{Boot, Clock};
+use purser_api::{Boot, Clock, CustodyKind};
+use purser_domain::WalletKey;
 use purser_local::{Front, Options};
 use purser_testkit::{Proxy, ProxyConfig, Units};
-use purser_tests::{TestAgent, World, in_rounds, judged_policy};
+use purser_tests::{PayingNode, TestAgent, World, in_rounds, judged_policy};
 use serde_json::Value;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
@@ -19,7 +19,7 @@ const LATENCY: Duration = Duration::from_millis(25);
 /// long.
 pub struct Place {
     pub world: World,
-    pub node: Node,
+    pub node: PayingNode,
     pub agents: Vec<TestAgent>,
     /// In front of the database, for the functions that are recorded.
     pub proxy: Proxy,
@@ -30,15 +30,21 @@ pub struct Place {
 impl Place {
     /// A place with so many agents, all with the same policy, which have not called yet.
     pub fn start(agents: usize) -> Self {
+        Self::start_with(agents, CustodyKind::Seed)
+    }
+
+    /// The same, where this custody has the wallets' keys.
+    pub fn start_with(agents: usize, custody: CustodyKind) -> Self {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
-        let node = Node::start();
+        let node = PayingNode::start();
         let url = node.url.clone();
         let (world, agents, proxy) = runtime.block_on(async {
             let node_front: Front = Box::new(move |_| Box::pin(async move { url }));
             let world = World::with(Options {
                 node_front: Some(node_front),
                 throttle_per_minute: 1_000_000,
+                custody,
                 ..Options::default()
             })
             .await;
@@ -66,7 +72,8 @@ impl Place {
 
     /// The payments function without a proxy.
     pub async fn payments(&self, others: &[(&str, &str)]) -> Function {
-        Function::start(purser_payments::router, &self.world.stack.environment, others).await
+        let payments = async |boot| Ok(purser_payments::routers(boot).await?.gateway);
+        Function::start(payments, &self.world.stack.environment, others).await
     }
 
     /// The payments function behind the proxy, which has seen the first agent.
@@ -97,16 +104,26 @@ impl Place {
     }
 
     /// The floor's clients: the same as the functions'.
-    pub fn asker(&self) -> Asker {
+    pub async fn asker(&self) -> Asker {
         let boot = Boot::new(
             self.world.stack.environment.clone().into_iter().collect(),
             Clock::system(),
         );
+        let agent = self.world.stack.ledger.agent(self.agents[0].id).await;
+        let wallet = agent.expect("an answer").expect("the agent").wallet;
+        let signer = match wallet.key {
+            WalletKey::Kms { id, .. } => Signer::Kms {
+                kms: aws_sdk_kms::Client::new(&boot.aws),
+                key: id.to_string(),
+                wallet: wallet.address,
+            },
+            WalletKey::Seed { .. } => Signer::Memory(SigningKey::from_slice(&[0x5e; 32]).expect("a key")),
+        };
         Asker {
             db: purser_store::client(&boot.aws),
             http: reqwest::Client::new(),
             node_url: self.node.url.clone(),
-            signer: SigningKey::from_slice(&[0x5e; 32]).expect("a key"),
+            signer,
         }
     }
 

@@ -10,7 +10,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use purser_local::{DevChain, NETWORK, Options, Outcome, Run};
+use purser_local::{DevChain, NETWORK, Outcome, Run};
 use purser_tests::{TestAgent, World, body_of, dollars, transfer_of};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -105,11 +105,7 @@ async fn last_payment(world: &World, agent: &TestAgent) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_receipt_is_confirmed_when_the_chain_shows_the_payment_whatever_the_provider_says() {
     let price = dollars(1);
-    let world = World::still_with(Options {
-        environment: [("FINALITY_PATIENCE_SECONDS".to_owned(), "0".to_owned())].into(),
-        ..Options::default()
-    })
-    .await;
+    let world = World::still().await;
     let agent = world.agent(policy(dollars(100)), vec![]).await;
     let other = world.agent(policy(dollars(100)), vec![]).await;
     let others = world.authorize(&other, &body_of(world.offer(price))).await.ok();
@@ -218,13 +214,12 @@ async fn a_receipt_is_confirmed_when_the_chain_shows_the_payment_whatever_the_pr
     // A payment that its provider denied becomes a receipt without the agent; one that was claimed falsely stays held
     // for as long as the chain would accept it.
     let run = async || world.stack.reconcile.run(Duration::from_secs(55)).await.unwrap();
+    let counts = |run: &Run| [Outcome::Confirmed, Outcome::Released].map(|outcome| run.count(outcome));
     let seen = run().await;
-    let expected = [1, unpaid.len(), 0];
-    let counts = |run: &Run| [Outcome::Confirmed, Outcome::NotYet, Outcome::Released].map(|outcome| run.count(outcome));
-    assert_eq!(counts(&seen), expected, "{seen:?}");
+    assert_eq!(counts(&seen), [0, 0], "{seen:?}");
     chain.advance(400).await.unwrap();
     let seen = run().await;
-    assert_eq!(counts(&seen), [0, 0, unpaid.len()], "{seen:?}");
+    assert_eq!(counts(&seen), [1, unpaid.len()], "{seen:?}");
     // An invented payment is released: no block can contain it any more.
     let (settlement, proof) = &unpaid[0];
     let told = world.complete(&agent, settlement, proof).await;

@@ -1,5 +1,5 @@
-//! The sweep is killed at each of its steps, and run again: what was paid is confirmed once, what can't be paid any
-//! more is released once.
+//! Reconcile is killed at each of its steps, and run again: what was paid is confirmed once, what can't be paid any
+//! more is released once, and what left a wallet past Purser is told.
 
 use super::{nonces_used, policy, process};
 use purser_testkit::Moment;
@@ -53,14 +53,10 @@ async fn a_run_that_is_killed_at_any_step_is_finished_by_the_next() {
     let reconcile = process(&world, "reconcile", &[]).await;
     happen(&world, &agent).await;
     let places = run(&reconcile, None).await;
-    assert!(
-        places
-            .iter()
-            .filter(|(call, ..)| call.starts_with("TransactWriteItems"))
-            .count()
-            >= 4,
-        "{places:?}"
-    );
+    for write in ["TransactWriteItems", "PutItem LedgerTable", "UpdateItem LedgerTable"] {
+        let reached = places.iter().filter(|(call, ..)| call.starts_with(write)).count();
+        assert!(reached >= 2, "{write}: {places:?}");
+    }
 
     let mut rounds = 1;
     for place in &places {
@@ -90,6 +86,69 @@ async fn a_run_that_is_killed_at_any_step_is_finished_by_the_next() {
     println!("{kills} kills");
     assert!(
         usize::try_from(kills).unwrap() > places.len(),
+        "{kills} kills at {} places",
+        places.len()
+    );
+}
+
+/// What was told, and up to which block was searched.
+async fn told(world: &World) -> (usize, u64) {
+    let rows = world.scan("AuditTable").await;
+    let found = rows.iter().filter(|row| row["pk"].as_s().unwrap() == "OUTFLOWS");
+    let places = world.scan("LedgerTable").await;
+    let place = places.iter().find(|row| row["sk"].as_s().unwrap() == "OUTFLOWS#0#1");
+    let place = place.map_or(0, |row| row["blk"].as_n().unwrap().parse().unwrap());
+    (found.count(), place)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_left_a_wallet_is_told_by_one_row_wherever_the_run_is_killed() {
+    let world = World::still().await;
+    world.stack.chain.stand_still().await.unwrap();
+    let agent = world.agent(policy(dollars(1_000)), vec![]).await;
+    let reconcile = process(&world, "reconcile", &[("WATCH_CONFIRMATIONS", "1")]).await;
+    run(&reconcile, None).await;
+    // A payment that is held, beside what was stolen: it is found among the settlements.
+    let happen = async || {
+        let paid = world.authorize(&agent, &body_of(world.offer(1_000))).await.ok();
+        world.settle(&paid).await;
+        crate::outflows::steal(&world, &agent.wallet, 7).await;
+    };
+    happen().await;
+    let places = run(&reconcile, None).await;
+    let (mut thefts, mut before) = told(&world).await;
+    assert_eq!(thefts, 1);
+    for step in ["eth_getLogs", "TransactWriteItems", "PutItem LedgerTable"] {
+        assert!(
+            places.iter().any(|(call, ..)| call.starts_with(step)),
+            "{step}: {places:?}"
+        );
+    }
+    // Of what comes before, the other test has the kills: the place and the wallets are read by five calls.
+    let search = places
+        .iter()
+        .position(|(call, ..)| call.starts_with("eth_getLogs"))
+        .unwrap();
+    let places = &places[search.saturating_sub(15)..];
+    for place in places {
+        happen().await;
+        thefts += 1;
+        reconcile.stop().await;
+        run(&reconcile, Some(place)).await;
+        let (found, killed_at) = told(&world).await;
+        assert!(
+            found == thefts || killed_at == before,
+            "passed over, killed at {place:?}"
+        );
+        run(&reconcile, None).await;
+        let (found, after) = told(&world).await;
+        assert_eq!(found, thefts, "killed at {place:?}");
+        assert!(after > before, "killed at {place:?}");
+        before = after;
+    }
+    let kills = reconcile.killer().kills();
+    assert!(
+        usize::try_from(kills).unwrap() > places.len() / 2,
         "{kills} kills at {} places",
         places.len()
     );

@@ -5,8 +5,12 @@ use purser_tests::{Answer, Process, Request};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-/// The calls of a process while it starts.
-const START: [&str; 2] = ["GetItem CatalogTable", "Scan CatalogTable"];
+/// The calls of a process while it starts: the catalog's version, and its object.
+const START: [&str; 3] = [
+    "GetItem CatalogTable",
+    "GetItem CatalogTable 2",
+    "BatchGetItem CatalogTable",
+];
 
 /// The calls of each operation in a process that has just started. A second call of one name has a number; concurrent
 /// calls come in any order.
@@ -19,6 +23,18 @@ pub(super) const AUTHORIZE: [&str; 7] = [
     "eth_chainId",
     "eth_call",
     "TransactWriteItems LedgerTable",
+];
+/// The first payment of an agent at a service of its starting set, whose policy it writes.
+pub(super) const FIRST: [&str; 9] = [
+    "UpdateItem ThrottleTable",
+    "BatchGetItem LedgerTable",
+    "Query LedgerTable",
+    "GetItem LedgerTable",
+    "UpdateItem ThrottleTable 2",
+    "eth_chainId",
+    "eth_call",
+    "TransactWriteItems LedgerTable",
+    "TransactWriteItems LedgerTable 2",
 ];
 // It ends before the write in the background.
 pub(super) const REPLAY: [&str; 3] = [
@@ -41,15 +57,16 @@ pub(super) const ASK_AGAIN: [&str; 5] = [
     // The approval that the key waits for.
     "GetItem LedgerTable",
 ];
-pub(super) const COMPLETE: [&str; 8] = [
+pub(super) const COMPLETE: [&str; 9] = [
     "UpdateItem ThrottleTable",
     "BatchGetItem LedgerTable",
     "UpdateItem ThrottleTable 2",
-    "eth_getTransactionReceipt",
+    "eth_getTransactionByHash",
     "eth_chainId",
     "eth_blockNumber",
-    "eth_getBlockByNumber",
-    "TransactWriteItems LedgerTable",
+    "eth_getLogs",
+    "PutItem LedgerTable",
+    "UpdateItem LedgerTable",
 ];
 
 /// Node calls that are made before it is known whether they are needed: which chain the node serves, by a process that

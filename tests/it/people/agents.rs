@@ -1,6 +1,8 @@
 //! Agents: create, list, rename. What a freeze stops: `edits.rs`.
 
 use super::{Household, KIM, LEE, NOTHING};
+use purser_chain::is_attested;
+use purser_domain::AgentId;
 use purser_tests::{World, body_of, dollars, together};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -33,13 +35,15 @@ async fn a_new_agent_has_a_wallet_of_its_own_and_the_curated_services_without_li
     let made = make("  Errand runner ").await;
     assert_eq!(made.etag(), "\"1\"");
     let made = made.created();
-    let wallet = |index| world.stack.seed.wallet(index).unwrap().address().to_string();
-    // The demo agent has the wallet before.
+    let id = AgentId::parse(made["agent_id"].as_str().unwrap()).unwrap();
+    let wallet = world.stack.ledger.agent(id).await.unwrap().unwrap().wallet;
+    assert!(is_attested(&wallet.attestation, id, wallet.address));
     let expected = json!({
         "agent_id": made["agent_id"],
         "name": "Errand runner",
         "status": "active",
-        "wallet_address": wallet(1),
+        "wallet_address": wallet.address.to_string(),
+        "frozen_by_operators": null,
         "created_at": world.now().to_string(),
         "version": 1,
     });
@@ -88,6 +92,7 @@ async fn a_new_agent_has_a_wallet_of_its_own_and_the_curated_services_without_li
             "spend_today_units": 0,
             "remaining_today_units": NO_LIMIT,
             "unpayable_operations": unpaid(service["slug"].as_str().unwrap()).await,
+            "payment_changes": [],
         });
         assert_eq!(*told, expected);
     }
@@ -107,8 +112,8 @@ async fn a_new_agent_has_a_wallet_of_its_own_and_the_curated_services_without_li
         .iter()
         .map(|made| made["wallet_address"].as_str().unwrap())
         .collect();
-    let expected: Vec<String> = (2..10).map(wallet).collect();
-    assert_eq!(wallets, expected.iter().map(String::as_str).collect());
+    let before = [made["wallet_address"].as_str().unwrap(), &world.demo().wallet];
+    assert!(wallets.len() == 8 && before.iter().all(|wallet| !wallets.contains(wallet)));
 
     let listed = world.person_gets(&kim, "/agents").await.ok();
     assert_eq!(
@@ -187,4 +192,53 @@ async fn an_agent_is_renamed_by_its_owner_and_by_nobody_else() {
         .refused(404, "not_found");
     assert_eq!(world.rows().await.changes_since(&rows), NOTHING);
     assert_eq!(home.read("").await, expected);
+}
+
+/// An agent has what was open at its creation, however the catalog changes: its rows are only not written yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_opens_later_is_not_an_agents_and_what_was_open_stays_its_own() {
+    let world = World::still().await;
+    let kim = world.person(&KIM);
+    let curate = async |slug: &str, curated: bool| {
+        let path = format!("/internal/services/{}/curated", world.service(slug).await.id);
+        let body = json!({"curated": curated});
+        world.operator_edits(Method::PUT, &path, &body).await.ok();
+        // Functions check for a newer catalog every five seconds.
+        world.pass(6);
+    };
+    curate("lab-search", false).await;
+    let agent = world.agent_of(&kim, "early").await;
+    curate("lab-search", true).await;
+    let search = body_of(world.offer(1));
+    world
+        .authorize(&agent, &search)
+        .await
+        .refused(403, "service_not_enabled");
+    let search = agent.path("/services/lab-search");
+    world.person_gets(&kim, &search).await.refused(404, "not_found");
+
+    curate("lab-weather", false).await;
+    let weather = agent.path("/services/lab-weather");
+    let policy = format!("{weather}/policy");
+    let closed = world.get(&agent, &policy).await.ok();
+    assert_eq!(closed["unavailable_reason"], "not_curated");
+    curate("lab-weather", true).await;
+    let open = world.get(&agent, &policy).await.ok();
+    assert_eq!((&open["enabled"], &open["policy_version"]), (&json!(true), &json!(1)));
+
+    // Its first edit is the second version; that of a service which opened later is the first.
+    let edit = json!({"max_per_call_units": 5});
+    let stale = world
+        .person_edits_version(&kim, Method::PATCH, &weather, "\"2\"", &edit)
+        .await;
+    stale.refused(412, "version_conflict");
+    let edited = world
+        .person_edits_version(&kim, Method::PATCH, &weather, "\"1\"", &edit)
+        .await;
+    assert_eq!((edited.etag(), edited.status), ("\"2\"", 200));
+    let enable = json!({"service_id": "lab-search"});
+    let enabled = world
+        .person_edits(&kim, Method::POST, &agent.path("/services"), &enable)
+        .await;
+    assert_eq!((enabled.etag(), enabled.status), ("\"1\"", 201));
 }

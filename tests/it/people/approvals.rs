@@ -74,6 +74,7 @@ async fn a_person_is_told_what_they_decide_about_and_what_they_said() {
         "agent_id": agent.id.to_string(),
         "agent_name": "errand runner",
         "agent_status": "active",
+        "key_id": agent.key_id(),
         "transaction_id": asked["transaction_id"],
         "service_id": search.id.to_string(),
         "service_slug": "lab-search",
@@ -174,12 +175,10 @@ async fn an_agent_that_asks_to_its_limit_hides_nobody_elses_question() {
         (&narrowed["count"], &narrowed["approvals"][0]["approval_id"]),
         (&json!(1), &json!(id))
     );
+    let cookie = world.browser_session(&KIM).await;
     let page = async |path: &str| {
         let url = format!("{}/dashboard{path}", world.stack.base_url);
-        let request = world
-            .http
-            .get(url)
-            .header("cookie", format!("purser-session={}", kim.token));
+        let request = world.http.get(url).header("cookie", &cookie);
         request.send().await.unwrap().text().await.unwrap()
     };
     let card = format!("data-approval=\"{id}\"");

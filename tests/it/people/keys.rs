@@ -66,6 +66,10 @@ async fn a_secret_is_in_the_answer_that_made_the_key_and_in_no_other() {
         "status": "active",
         "created_at": world.now().to_string(),
         "ends_at": null,
+        "permissions": ["read", "pay"],
+        "services": null,
+        "networks": null,
+        "expires_at": null,
     });
     assert_eq!(made, expected);
 
@@ -93,9 +97,13 @@ async fn a_secret_is_in_the_answer_that_made_the_key_and_in_no_other() {
         [
             "created_at",
             "ends_at",
+            "expires_at",
             "key_id",
             "last_used_at",
+            "networks",
+            "permissions",
             "public_key",
+            "services",
             "status"
         ]
     );
@@ -149,6 +157,10 @@ async fn a_rotated_key_works_until_its_overlap_ends_and_not_at_that_instant() {
         "status": "ending",
         "created_at": world.now().to_string(),
         "ends_at": end.to_string(),
+        "permissions": ["read", "pay"],
+        "services": null,
+        "networks": null,
+        "expires_at": null,
     });
     assert_eq!(rotated["replaced"], replaced);
     assert_eq!(

@@ -43,6 +43,7 @@ async fn every_allow_block_and_escalation_is_told_with_its_checks_and_numbers() 
     let common = |result: &str, reason: &str, units: u64| {
         json!({
             "agent_id": agent.id.to_string(),
+            "key_id": agent.key_id(),
             "service_id": service.id.to_string(),
             "service_slug": "lab-search",
             "service_name": service.name,
@@ -315,7 +316,9 @@ async fn a_settlement_is_told_whole_from_its_authorization_to_its_receipt() {
         "id": id,
         "transaction_id": settlements[0]["transaction_id"],
         "agent_id": agent.id.to_string(),
+        "key_id": agent.key_id(),
         "service_id": world.service("lab-search").await.id.to_string(),
+        "kind": "purchase",
         "operation_id": "test.anything",
         "network": "base-sepolia",
         "token": "USDC",

@@ -68,6 +68,7 @@ async fn a_service_enabled_by_hand_takes_the_column_defaults_for_what_is_left_ou
         "spend_today_units": 0,
         "remaining_today_units": dollars(3),
         "unpayable_operations": [],
+        "payment_changes": [],
     });
     assert_eq!(made, expected);
     for reference in ["newcomer", &id] {

@@ -23,13 +23,14 @@ async fn a_person_who_asks_too_often_waits_and_costs_nobody_else() {
     let home = Household::in_world(world).await;
     let (world, kim, agent) = (&home.world, &home.kim, &home.agent);
     let lee = world.person(&LEE);
+    let cookie = world.browser_session(&KIM).await;
     let minute = world.now().secs() / 60 * 60;
     let second = |second: u64| Timestamp::from_secs(minute + second).unwrap();
     let get = async |person| world.person_gets(person, "/agents").await;
     let page = async |method: Method, path: &str| -> Response {
         let request = world.http.request(method, format!("{}{path}", world.stack.base_url));
         let request = request
-            .header("cookie", format!("purser-session={}", kim.token))
+            .header("cookie", &cookie)
             .header("sec-fetch-site", "same-origin");
         request.send().await.unwrap()
     };

@@ -3,7 +3,7 @@
 use purser_api::Boot;
 use purser_local::Reconcile;
 use purser_testkit::{Fate, Moment, Proxy};
-use purser_tests::{World, node_front};
+use purser_tests::{World, node_fronts};
 use serde_json::{Value, json};
 
 /// The node's behaviour.
@@ -19,8 +19,16 @@ pub enum Manner {
     Elsewhere,
     /// It answers contract calls with nonsense.
     Nonsense,
-    /// Its receipts have other amounts than the chain's.
+    /// It has forgotten the state of all blocks.
+    Forgetful,
+    /// It answers so many calls, and no more.
+    Scarce(u32),
+    /// It has lost all logs.
+    Logless,
+    /// Its transfers have other amounts than the chain's.
     Forging,
+    /// It says of every nonce whether it was used.
+    Claiming { used: bool },
 }
 
 /// A running node.
@@ -30,17 +38,36 @@ impl Node {
     /// A node in front of the world's chain, and a reconcile function configured as the stack's, except that it uses
     /// this node.
     pub async fn between(world: &World) -> (Self, Reconcile) {
-        let [node, secrets] = node_front(world).await;
+        let ([node], reconcile) = Self::endpoints(world).await;
+        (node, reconcile)
+    }
+
+    /// The same with several endpoints.
+    pub async fn endpoints<const N: usize>(world: &World) -> ([Self; N], Reconcile) {
+        let (nodes, secrets) = node_fronts(world).await;
         let mut environment = world.stack.environment.clone();
         environment.insert("SECRETS_ENDPOINT".to_owned(), secrets.url);
         // As the stack's own signs (`infra/local/src/iam_recorder.rs`).
         environment.insert("AWS_ACCESS_KEY_ID".to_owned(), "ReconcileFunction".to_owned());
         let boot = Boot::new(environment.into_iter().collect(), world.stack.clock.clone());
-        (Self(node), Reconcile::boot(boot).await.unwrap())
+        (nodes.map(Self), Reconcile::boot(boot).await.unwrap())
     }
 
     pub fn set(&self, manner: Manner) {
+        let mut asked = 0;
         self.0.follow(move |step| match (manner, step.moment, step.call) {
+            (Manner::Scarce(calls), Moment::Arrived, _) => {
+                asked += 1;
+                if asked <= calls {
+                    Fate::PassOn
+                } else {
+                    Fate::Answer(429, Value::from(""))
+                }
+            }
+            (Manner::Forgetful, Moment::CarriedOut, "eth_call") => Fate::Edit(Box::new(|answer| {
+                let error = json!({"code": -32_000, "message": "missing trie node"});
+                *answer = json!({"jsonrpc": "2.0", "id": answer["id"], "error": error});
+            })),
             (Manner::Down, Moment::Arrived, _) => Fate::Answer(503, Value::from("")),
             (Manner::Behind(blocks), Moment::CarriedOut, "eth_blockNumber") => Fate::Edit(Box::new(move |answer| {
                 let text = answer["result"].as_str().unwrap().trim_start_matches("0x");
@@ -49,12 +76,29 @@ impl Node {
             })),
             (Manner::Elsewhere, Moment::CarriedOut, "eth_chainId") => Fate::result(json!("0x2105")),
             (Manner::Nonsense, Moment::CarriedOut, "eth_call") => Fate::result(json!("0x")),
-            (Manner::Forging, Moment::CarriedOut, "eth_getTransactionReceipt") => Fate::Edit(Box::new(|answer| {
-                for log in answer["result"]["logs"].as_array_mut().unwrap() {
+            (Manner::Logless, Moment::CarriedOut, "eth_getLogs") => Fate::result(json!([])),
+            (Manner::Forging, Moment::CarriedOut, "eth_getLogs") => Fate::Edit(Box::new(|answer| {
+                for log in answer["result"].as_array_mut().unwrap() {
                     log["data"] = json!(format!("0x{:064x}", 1));
                 }
             })),
+            (Manner::Claiming { used }, Moment::CarriedOut, "eth_call") => {
+                Fate::Edit(Box::new(move |answer| claim(answer, used)))
+            }
             _ => Fate::PassOn,
         });
     }
+}
+
+/// Changes what a contract's call, or each call in one of `Multicall3`, returned: one word.
+fn claim(answer: &mut Value, used: bool) {
+    let words = |numbers: &[u8]| -> String { numbers.iter().map(|number| format!("{number:064x}")).collect() };
+    let (was, is) = (u8::from(!used), u8::from(used));
+    let result = answer["result"].as_str().unwrap();
+    answer["result"] = if result == format!("0x{}", words(&[was])) {
+        json!(format!("0x{}", words(&[is])))
+    } else {
+        // The offset and the length of the bytes that were returned, and the bytes.
+        json!(result.replace(&words(&[0x40, 0x20, was]), &words(&[0x40, 0x20, is])))
+    };
 }

@@ -5,8 +5,14 @@
 //! succeeds if its block's time is before its `validBefore`, its nonce was not used, and the balance is enough; else
 //! its transaction reverts, and is in the block all the same.
 
+use alloy::primitives::Bytes;
+use alloy::sol_types::SolCall as _;
 use purser_domain::{AUTHORIZATION_CANCELED, AUTHORIZATION_USED, Address, B256, Network, TRANSFER};
 use purser_testkit::Rng;
+use purser_testkit::chain::{
+    MULTICALL,
+    calls::{Call3, Result3, aggregate3Call, authorizationStateCall, balanceOfCall},
+};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,12 +21,11 @@ pub(crate) const NETWORK: Network = Network::BaseSepolia;
 
 /// Base makes a block every two seconds.
 const BLOCK_SECS: u64 = 2;
-/// A jump in time adds so many blocks at most, however long it is.
-const MOST_BLOCKS_AT_ONCE: u64 = 24;
+/// A jump in time adds so many blocks at most, however long it is: reconcile reads the claims of each.
+const MOST_BLOCKS_AT_ONCE: u64 = 8;
 
-/// The selectors of `balanceOf(address)` and `authorizationState(address,bytes32)`.
-const BALANCE_OF: &str = "70a08231";
-const AUTHORIZATION_STATE: &str = "e94a0102";
+/// A node that forgets answers calls at so many of its newest blocks.
+const STATES_KEPT: usize = 16;
 
 /// The signed terms of an authorization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +79,7 @@ struct State {
 
 #[derive(Debug)]
 pub(crate) struct Block {
-    number: u64,
+    pub(crate) number: u64,
     hash: B256,
     parent: B256,
     pub(crate) time: u64,
@@ -89,6 +94,28 @@ impl Block {
     }
 }
 
+/// What a node can't do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// How many calls a multicall may make; `None` where the chain has no `Multicall3`.
+    pub(crate) multicall: Option<usize>,
+    /// In how many blocks it searches logs at once.
+    pub(crate) log_range: u64,
+    /// Whether it forgets the states of old blocks.
+    pub(crate) forgets: bool,
+}
+
+impl Limits {
+    /// Those of a run.
+    pub(crate) fn drawn(mut rng: Rng) -> Self {
+        Self {
+            multicall: rng.weighted(&[(4, Some(500)), (2, Some(2)), (2, None)]),
+            log_range: rng.weighted(&[(4, 1_000), (2, 2)]),
+            forgets: rng.one_in(3),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Chain {
     blocks: Vec<Arc<Block>>,
@@ -99,13 +126,18 @@ pub(crate) struct Chain {
     confirmations: u64,
     /// Every block that was ever deep enough to be final.
     finals: BTreeMap<B256, Arc<Block>>,
-    /// Every block that was ever the newest.
-    known: BTreeMap<B256, Arc<Block>>,
     transactions: u64,
+    limits: Limits,
 }
 
 impl Chain {
-    pub(crate) fn new(rng: Rng, confirmations: u64, now: u64, balances: BTreeMap<Address, u64>) -> Self {
+    pub(crate) fn new(
+        rng: Rng,
+        confirmations: u64,
+        now: u64,
+        balances: BTreeMap<Address, u64>,
+        limits: Limits,
+    ) -> Self {
         let mut chain = Self {
             blocks: Vec::new(),
             waiting: Vec::new(),
@@ -113,16 +145,20 @@ impl Chain {
             rng,
             confirmations,
             finals: BTreeMap::new(),
-            known: BTreeMap::new(),
             transactions: 0,
+            limits,
         };
         let state = Arc::new(State {
             balances,
             ended: BTreeMap::new(),
         });
-        // Block numbers have no meaning here; the first is not zero, as on a chain that existed before us.
-        chain.append(1_000, B256::ZERO, now - 2 * BLOCK_SECS, Vec::new(), state);
-        chain.advance(now);
+        // Block numbers have no meaning here; the first is not zero, as on a chain that existed before us. The newest are
+        // deep enough to be watched.
+        let first = now - 30 * BLOCK_SECS;
+        chain.append(1_000, B256::ZERO, first, Vec::new(), state);
+        for block in 1..=30 {
+            chain.advance(first + block * BLOCK_SECS);
+        }
         chain
     }
 
@@ -137,7 +173,6 @@ impl Chain {
             mined,
             state,
         });
-        self.known.insert(hash, Arc::clone(&block));
         self.blocks.push(block);
         let depth = usize::try_from(self.confirmations).expect("few");
         if let Some(index) = self.blocks.len().checked_sub(depth) {
@@ -273,10 +308,48 @@ impl Chain {
         &self.blocks[self.blocks.len().saturating_sub(depth)]
     }
 
+    /// Whether any block that ever was final is of that time or later.
+    pub(crate) fn was_finally_past(&self, time: u64) -> bool {
+        self.finals.values().any(|block| block.time >= time)
+    }
+
     /// Whether the block of that number contains a transaction.
     pub(crate) fn holds_at(&self, hash: B256, number: u64) -> bool {
         let block = self.blocks.iter().find(|block| block.number == number);
         block.is_some_and(|block| block.mined.iter().any(|mined| mined.succeeded && mined.tx.hash == hash))
+    }
+
+    /// The places, among the logs of a block that ever was final, of the transfers that this transaction made there for
+    /// this authorization.
+    pub(crate) fn final_transfers(&self, block: B256, number: u64, hash: B256, signed: &Signed) -> Vec<u64> {
+        let block = self.finals.get(&block).filter(|block| block.number == number);
+        let mined = block.and_then(|block| {
+            block
+                .mined
+                .iter()
+                .find(|mined| mined.succeeded && mined.tx.hash == hash)
+        });
+        let Some(mined) = mined else { return Vec::new() };
+        let mut next = mined.first_log;
+        let mut places = Vec::new();
+        for call in &mined.tx.calls {
+            next += call.logs();
+            if *call == Call::Use(*signed) {
+                places.push(next - 1);
+            }
+        }
+        places
+    }
+
+    /// Whether that block is on the chain.
+    pub(crate) fn has(&self, block: B256, number: u64) -> bool {
+        let mut blocks = self.blocks.iter();
+        blocks.any(|on_chain| on_chain.hash == block && on_chain.number == number)
+    }
+
+    /// The number of the block that a transaction is in.
+    pub(crate) fn block_of(&self, hash: B256) -> Option<u64> {
+        block_of(&self.blocks, hash).map(|block| block.number)
     }
 
     /// What `complete` can find about a transaction at the newest block: the reference for an up-to-date node.
@@ -286,10 +359,11 @@ impl Chain {
             Some((block, mined))
         });
         let Some((block, mined)) = found else {
-            return Shown::NotYet;
+            return Shown::NotMined;
         };
-        if self.head().number - block.number + 1 < self.confirmations {
-            return Shown::NotYet;
+        let missing = self.confirmations.saturating_sub(self.head().number - block.number + 1);
+        if missing > 0 {
+            return Shown::NotFinal { missing };
         }
         if mined.succeeded && mined.tx.calls.contains(&Call::Use(*signed)) {
             Shown::Paid
@@ -306,17 +380,11 @@ impl Chain {
         Ok(match method {
             "eth_chainId" => quantity(NETWORK.chain_id()),
             "eth_blockNumber" => quantity(head.number),
-            "eth_getTransactionReceipt" => receipt(blocks, &hash(&params[0])),
+            "eth_getTransactionByHash" => transaction(blocks, &self.waiting, hash(&params[0])),
+            "eth_getTransactionReceipt" => receipt(blocks, hash(&params[0])),
             "eth_getBlockByNumber" => by_number(blocks, &params[0]).map_or(Value::Null, |block| header(block)),
-            "eth_getBlockByHash" => {
-                let wanted = hash(&params[0]);
-                blocks
-                    .iter()
-                    .find(|block| block.hash == wanted)
-                    .map_or(Value::Null, |block| header(block))
-            }
-            "eth_call" => call(blocks, params).ok_or(-32_000)?,
-            "eth_getLogs" => logs(blocks, &params[0]).ok_or(-32_000)?,
+            "eth_call" => call(blocks, params, self.limits).ok_or(-32_000)?,
+            "eth_getLogs" => logs(blocks, &params[0], self.limits).ok_or(-32_000)?,
             other => panic!("the simulation's chain knows no method {other}"),
         })
     }
@@ -325,7 +393,11 @@ impl Chain {
 /// What the newest blocks show about a transaction that is claimed to be a payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
-    NotYet,
+    NotMined,
+    /// So many blocks are missing.
+    NotFinal {
+        missing: u64,
+    },
     Paid,
     Other,
 }
@@ -441,51 +513,87 @@ fn logs_of(block: &Block, mined: &Mined) -> Vec<Value> {
     (0..).zip(events).map(log).collect()
 }
 
-fn receipt(blocks: &[Arc<Block>], wanted: &B256) -> Value {
-    for block in blocks {
-        if let Some(mined) = block.mined.iter().find(|mined| mined.tx.hash == *wanted) {
-            return json!({
-                "transactionHash": wanted.to_string(),
-                "blockHash": block.hash.to_string(),
-                "blockNumber": quantity(block.number),
-                "status": quantity(mined.succeeded.into()),
-                "logs": logs_of(block, mined),
-            });
-        }
-    }
-    Value::Null
+fn block_of(blocks: &[Arc<Block>], wanted: B256) -> Option<&Arc<Block>> {
+    let holds = |block: &&Arc<Block>| block.mined.iter().any(|mined| mined.tx.hash == wanted);
+    blocks.iter().find(holds)
 }
 
-/// `eth_call` at a block by tag, number or hash (EIP-1898); refused where the block does not exist.
-fn call(blocks: &[Arc<Block>], params: &Value) -> Option<Value> {
-    let data = params[0]["data"].as_str().or_else(|| params[0]["input"].as_str())?;
+/// One that waits is known, and in no block.
+fn transaction(blocks: &[Arc<Block>], waiting: &[Tx], wanted: B256) -> Value {
+    let (block, number) = match block_of(blocks, wanted) {
+        Some(block) => (block.hash.to_string().into(), quantity(block.number)),
+        None if waiting.iter().any(|tx| tx.hash == wanted) => (Value::Null, Value::Null),
+        None => return Value::Null,
+    };
+    json!({"hash": wanted.to_string(), "blockHash": block, "blockNumber": number})
+}
+
+fn receipt(blocks: &[Arc<Block>], wanted: B256) -> Value {
+    let mut mined = blocks.iter().flat_map(|block| &block.mined);
+    let Some(mined) = mined.find(|mined| mined.tx.hash == wanted) else {
+        return Value::Null;
+    };
+    json!({"transactionHash": wanted.to_string(), "status": quantity(mined.succeeded.into())})
+}
+
+/// `eth_call` at a block by tag, number or hash (EIP-1898); refused where the block does not exist, or its state is
+/// forgotten.
+fn call(blocks: &[Arc<Block>], params: &Value, limits: Limits) -> Option<Value> {
+    let to: Address = params[0]["to"].as_str()?.parse().ok()?;
+    let data: Bytes = params[0]["data"].as_str()?.parse().ok()?;
     let at = &params[1];
+    let kept = if limits.forgets { STATES_KEPT } else { blocks.len() };
+    let kept = &blocks[blocks.len().saturating_sub(kept)..];
     let block = if let Some(wanted) = at.get("blockHash") {
         let wanted = hash(wanted);
-        blocks.iter().find(|block| block.hash == wanted)?
+        kept.iter().find(|block| block.hash == wanted)?
     } else {
-        by_number(blocks, at.get("blockNumber").unwrap_or(at))?
+        by_number(kept, at.get("blockNumber").unwrap_or(at))?
     };
-    let data = data.strip_prefix("0x")?;
-    let (selector, words) = data.split_at_checked(8)?;
-    let address = |word: &str| -> Option<Address> { word.get(24..64)?.parse().ok() };
-    let answer = match selector {
-        BALANCE_OF => block.state.balances.get(&address(words)?).copied().unwrap_or(0),
-        AUTHORIZATION_STATE => {
-            let nonce: B256 = words.get(64..128)?.parse().ok()?;
-            u64::from(block.fate(address(words)?, nonce).is_some())
+    let answer = match limits.multicall {
+        _ if to == NETWORK.token().address => token(block, &data),
+        Some(most) if to == MULTICALL => {
+            let calls = aggregate3Call::abi_decode(&data).ok()?.calls;
+            let result = |call: &Call3| Result3 {
+                success: call.target == NETWORK.token().address,
+                returnData: token(block, &call.callData),
+            };
+            let results = (calls.len() <= most).then(|| calls.iter().map(result).collect())?;
+            aggregate3Call::abi_encode_returns(&results).into()
         }
-        other => panic!("the simulation's token knows no function {other}"),
+        // No code.
+        _ => Bytes::new(),
     };
-    Some(format!("0x{answer:064x}").into())
+    Some(answer.to_string().into())
 }
 
-/// `eth_getLogs` by address, topics and a range of blocks; refused above the newest. Blocks before the first have no
-/// logs of ours.
-fn logs(blocks: &[Arc<Block>], filter: &Value) -> Option<Value> {
-    let first = read_quantity(&filter["fromBlock"])?;
-    let last =
-        read_quantity(&filter["toBlock"]).filter(|last| blocks.last().is_some_and(|head| *last <= head.number))?;
+/// The token's answer.
+fn token(block: &Block, data: &[u8]) -> Bytes {
+    if let Ok(asked) = authorizationStateCall::abi_decode(data) {
+        let is_used = block.fate(asked.authorizer, asked.nonce).is_some();
+        return authorizationStateCall::abi_encode_returns(&is_used).into();
+    }
+    let asked = balanceOfCall::abi_decode(data).expect("one of the two functions");
+    let balance = block.state.balances.get(&asked.account).copied().unwrap_or(0);
+    balanceOfCall::abi_encode_returns(&alloy::primitives::U256::from(balance)).into()
+}
+
+/// `eth_getLogs` by address, topics, and a block's hash or a range of blocks; refused for an unknown block, above the
+/// newest, and in too many at once. Blocks before the first have no logs of ours.
+fn logs(blocks: &[Arc<Block>], filter: &Value, limits: Limits) -> Option<Value> {
+    let within: Vec<&Arc<Block>> = if let Some(wanted) = filter.get("blockHash") {
+        let wanted = hash(wanted);
+        vec![blocks.iter().find(|block| block.hash == wanted)?]
+    } else {
+        let first = read_quantity(&filter["fromBlock"])?;
+        let last = read_quantity(&filter["toBlock"])?;
+        let is_known = blocks.last().is_some_and(|head| last <= head.number);
+        if !is_known || last.checked_sub(first)? >= limits.log_range {
+            return None;
+        }
+        let blocks = blocks.iter();
+        blocks.filter(|block| (first..=last).contains(&block.number)).collect()
+    };
     let fits = |log: &Value| {
         let topics = filter["topics"].as_array();
         let same = |(wanted, is): (&Value, &Value)| match wanted {
@@ -497,8 +605,9 @@ fn logs(blocks: &[Arc<Block>], filter: &Value) -> Option<Value> {
         same_hex(&filter["address"], &log["address"])
             && topics.is_none_or(|wanted| wanted.len() <= is.len() && wanted.iter().zip(is).all(same))
     };
-    let within = blocks.iter().filter(|block| (first..=last).contains(&block.number));
-    let all = within.flat_map(|block| block.mined.iter().flat_map(|mined| logs_of(block, mined)));
+    let all = within
+        .into_iter()
+        .flat_map(|block| block.mined.iter().flat_map(|mined| logs_of(block, mined)));
     Some(Value::Array(all.filter(fits).collect()))
 }
 

@@ -106,7 +106,7 @@ fn before(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> Opt
         return Some(vec![format!("idempotent_replay:{id}:{}", text(row, "sid"))]);
     }
     let same = |row: &Item| bytes(row, "rh") == asked.fingerprint.as_bytes();
-    let prior = stored.row(&format!("A#{}", asked.agent), &format!("I#{}", asked.key));
+    let prior = stored.row(&format!("I#{}", asked.agent), &asked.key.to_string());
     match prior.map(|row| (text(row, "kind"), row)) {
         Some(("allow", row)) if same(row) => {
             let is_frozen = stored.agent(asked.agent).is_some_and(|row| text(row, "st") == "frozen");
@@ -188,8 +188,10 @@ fn refusals(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> V
         .max()
         .unwrap_or(0);
     let at = instant.recorded.unwrap_or(instant.from).max(cleared);
-    let policy = stored.row(&day_window(agent, service), "#P");
-    let policy = policy.filter(|row| matches!(row.get("on"), Some(AttributeValue::BOOL(true))));
+    let policy = stored.policy(agent, service);
+    let policy = policy
+        .as_ref()
+        .filter(|row| matches!(row.get("on"), Some(AttributeValue::BOOL(true))));
     if policy.is_none() {
         refused.push("service_not_enabled".to_owned());
     }
@@ -261,6 +263,6 @@ fn next_approval(stored: &StoredState, asked: &Asked<'_>, at: i64) -> ApprovalId
 /// The `retry_at` of a call that the day's window refused: when it fits.
 pub(crate) fn retry_at(stored: &StoredState, asked: &Asked<'_>, at: i64) -> Option<i64> {
     let window = day_window(asked.agent, asked.service);
-    let cap = number(stored.row(&window, "#P")?, "mpd");
+    let cap = number(&stored.policy(asked.agent, asked.service)?, "mpd");
     stored.fits_at(&window, DAY, i64::from(asked.buy.units), cap, at)
 }

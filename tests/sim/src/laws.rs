@@ -4,7 +4,9 @@
 //! I8 and I13 are about answers: see `expect.rs` and `run.rs`.
 
 use crate::chain::{Chain, Signed};
-use crate::stored::{DAY, StoredState, budget_window, budgets_of, counted_at, day_window, entry, same};
+use crate::stored::{
+    Claim, DAY, StoredState, budget_window, budgets_of, claim, counted_at, day_window, entry, horizons, same,
+};
 use crate::tables::{Item, Key, bytes, number, text};
 use purser_chain::NonceKey;
 use purser_domain::{Address, SettlementId};
@@ -24,6 +26,10 @@ pub(crate) struct Known {
     pub(crate) service_state: BTreeSet<(String, String)>,
     /// The key that each step calls with.
     pub(crate) callers: BTreeMap<usize, Caller>,
+    /// The steps that reconcile.
+    pub(crate) reconciling: BTreeSet<usize>,
+    /// Settlements that an operator asked for, or whose confirmation was reverted: reconciled though not due.
+    pub(crate) undue: BTreeSet<String>,
 }
 
 /// The end of a key.
@@ -51,11 +57,25 @@ impl Default for Known {
             ended: BTreeMap::new(),
             service_state: BTreeSet::new(),
             callers: BTreeMap::new(),
+            reconciling: BTreeSet::new(),
+            undue: BTreeSet::new(),
         }
     }
 }
 
 impl Known {
+    /// Notes what has changed.
+    pub(crate) fn note(&mut self, before: &StoredState, after: &StoredState) {
+        let marks = after.within("MARKS", "").filter_map(|(key, _)| key.split_once('#'));
+        self.undue.extend(marks.map(|(_, id)| id.to_owned()));
+        for (agent, id, row) in after.settlements() {
+            let was = before.settlement(agent, id);
+            if text(row, "rs") == "authorized" && was.is_some_and(|was| text(was, "rs") == "confirmed") {
+                self.undue.insert(id.to_owned());
+            }
+        }
+    }
+
     /// What was signed for a settlement.
     pub(crate) fn signed(&self, id: &str, settlement: &Item) -> Signed {
         let address = |name| text(settlement, name).parse().expect("an address");
@@ -76,7 +96,7 @@ pub(crate) fn of_state(stored: &StoredState) -> Vec<String> {
     entries_and_settlements_agree(stored, &mut found);
     keys_name_settlements(stored, &mut found);
     approvals_are_used_once(stored, &mut found);
-    transactions_confirm_once(stored, &mut found);
+    confirmations_are_claimed(stored, &mut found);
     found
 }
 
@@ -133,27 +153,23 @@ fn entries_and_settlements_agree(stored: &StoredState, found: &mut Vec<String>) 
         if expired && counted {
             found.push(format!("I7 settlement {id} has expired and counts"));
         }
-        let (indexed, watched) = (settlement.contains_key("hp"), text(settlement, "rs") == "confirmed");
-        if indexed != (text(settlement, "rs") == "authorized") && !(indexed && watched) {
-            found.push(format!(
-                "I14 settlement {id} is {} and in the index: {indexed}",
-                text(settlement, "rs")
-            ));
+        let (state, place) = (text(settlement, "rs"), text(settlement, "hs"));
+        let due = format!("{:012}", number(settlement, "vb") / 1_000_000);
+        let right = match state {
+            "authorized" => settlement.contains_key("hp") && place.len() == due.len() && *place >= *due,
+            _ => place.is_empty() && !settlement.contains_key("hp"),
+        };
+        if !right {
+            found.push(format!("I14 settlement {id} is {state} and in the index at {place:?}"));
         }
     }
 }
 
 /// I3 and I9: settlements and the idempotency records that authorized them name each other.
 fn keys_name_settlements(stored: &StoredState, found: &mut Vec<String>) {
-    let allows = stored.all("A#", "I#").filter(|(_, row)| text(row, "kind") == "allow");
+    let allows = stored.all("I#", "").filter(|(_, row)| text(row, "kind") == "allow");
     let from_keys: BTreeSet<_> = allows
-        .map(|(key, row)| {
-            (
-                key.0[2..].to_owned(),
-                key.1[2..].to_owned(),
-                text(row, "sid").to_owned(),
-            )
-        })
+        .map(|(key, row)| (key.0[2..].to_owned(), key.1.clone(), text(row, "sid").to_owned()))
         .collect();
     let from_settlements: BTreeSet<_> = stored
         .settlements()
@@ -181,29 +197,41 @@ fn approvals_are_used_once(stored: &StoredState, found: &mut Vec<String>) {
     }
 }
 
-/// I5: a settlement is confirmed exactly when the claim of its transaction names it.
-fn transactions_confirm_once(stored: &StoredState, found: &mut Vec<String>) {
-    let confirmed = stored
-        .settlements()
-        .filter(|(_, _, row)| text(row, "rs") == "confirmed");
-    let confirmed: BTreeSet<_> = confirmed.map(|(_, id, row)| (id, text(row, "txh"))).collect();
-    let claims = stored.all("X#", "");
-    let claims: BTreeSet<_> = claims
-        .map(|(key, row)| (text(row, "sid"), key.0.rsplit('#').next().unwrap_or_default()))
+/// I5: each confirmed settlement has a claim on its transaction, in its block.
+fn confirmations_are_claimed(stored: &StoredState, found: &mut Vec<String>) {
+    let claimed: BTreeSet<_> = stored
+        .claims()
+        .map(|claim| (claim.settlement, claim.tx_hash.to_string(), claim.block))
         .collect();
-    for odd in confirmed.symmetric_difference(&claims) {
-        found.push(format!("I5 settlement and transaction do not name each other: {odd:?}"));
+    for (_, id, row) in stored
+        .settlements()
+        .filter(|(_, _, row)| text(row, "rs") == "confirmed")
+    {
+        let confirmed = (id, text(row, "txh").to_owned(), number(row, "blk").unsigned_abs());
+        if !claimed.contains(&confirmed) {
+            found.push(format!("I5 {confirmed:?} has no claim"));
+        }
     }
 }
 
-/// Whether a settlement was confirmed after its release.
-pub(crate) fn confirms_late(before: &StoredState, after: &StoredState) -> bool {
-    after.settlements().any(|(agent, id, is)| {
-        text(is, "rs") == "confirmed"
-            && before
-                .settlement(agent, id)
-                .is_some_and(|was| text(was, "rs") == "expired")
-    })
+/// What happened to settlements that is rare and should have happened in a long run.
+pub(crate) fn noteworthy(before: &StoredState, after: &StoredState) -> Vec<&'static str> {
+    let mut noted = Vec::new();
+    for (agent, id, is) in after.settlements() {
+        let Some(was) = before.settlement(agent, id) else {
+            continue;
+        };
+        match (text(was, "rs"), text(is, "rs")) {
+            ("expired", "confirmed") => noted.push("confirmed after its release"),
+            ("authorized", "authorized") if text(was, "hs") != text(is, "hs") => noted.push("put off"),
+            _ => {}
+        }
+    }
+    let beside = |stored: &StoredState| stored.claims().filter(|claim| claim.log_index.is_some()).count();
+    if beside(after) > beside(before) {
+        noted.push("claimed beside another");
+    }
+    noted
 }
 
 /// A write to check.
@@ -266,8 +294,8 @@ impl Change<'_> {
             pk.split('#').next().unwrap_or_default(),
             sk.split('#').next().unwrap_or_default(),
         ) {
-            ("A", "S") => self.settlement(&pk[2..], &sk[2..], was, is),
-            ("A", "I") => self.key(key, was, is),
+            ("S", _) => self.settlement(&pk[2..], sk, was, is),
+            ("I", _) => self.key(key, was, is),
             ("L" | "B", "E") => self.entry(pk, &sk[2..], was, is),
             ("L" | "B", "") if sk == "#W" => self.window(pk, was, is),
             ("AP", _) => self.approval(key, was, is),
@@ -283,7 +311,7 @@ impl Change<'_> {
         let Some(was) = was else {
             return self.authorized(agent, id, is);
         };
-        const MOVES: [&str; 7] = ["rs", "txh", "blk", "settled", "hp", "hs", "ct"];
+        const MOVES: [&str; 9] = ["rs", "txh", "blk", "settled", "hp", "hs", "ct", "fp", "fph"];
         let terms = |row: &Item| -> BTreeMap<String, String> {
             let kept = row.iter().filter(|(name, _)| !MOVES.contains(&name.as_str()));
             kept.map(|(name, value)| (name.clone(), format!("{value:?}"))).collect()
@@ -292,12 +320,24 @@ impl Change<'_> {
             self.wrong(format!("the terms of settlement {id} were changed"));
         }
         let signed = self.known.signed(id, is);
+        let reconciles = self.known.reconciling.contains(&self.step);
+        let is_due = self.chain.was_finally_past(signed.valid_before);
         match (text(was, "rs"), text(is, "rs")) {
             ("authorized" | "expired", "confirmed") => {
                 let hash = text(is, "txh").parse().expect("a hash");
                 if !self.chain.was_finally_paid(&signed, hash) {
                     self.wrong(format!(
                         "settlement {id} is confirmed by {hash}, which never was its payment in a final block"
+                    ));
+                }
+                if reconciles && !is_due && !self.known.undue.contains(id) {
+                    self.wrong(format!("settlement {id} is reconciled, and not due"));
+                }
+                let by_proof =
+                    |claim: &Claim<'_>| claim.settlement == id && claim.tx_hash == hash && claim.log_index.is_none();
+                if !reconciles && !self.after.claims().any(|claim| by_proof(&claim)) {
+                    self.wrong(format!(
+                        "settlement {id} is confirmed by a proof of what another settlement has claimed"
                     ));
                 }
                 if text(was, "rs") == "expired" && !self.has_entry(agent, is, id) {
@@ -328,8 +368,17 @@ impl Change<'_> {
                     self.wrong(format!("settlement {id} is taken back, and no decision says so"));
                 }
             }
-            ("confirmed", "confirmed") if text(was, "txh") == text(is, "txh") => {}
-            (from, to) if from == to && from != "confirmed" => {}
+            ("confirmed", "confirmed") if text(was, "txh") == text(is, "txh") => {
+                if number(was, "settled") != number(is, "settled") {
+                    self.wrong(format!("settlement {id} is confirmed twice"));
+                }
+            }
+            ("authorized", "authorized") => {
+                if text(was, "hs") != text(is, "hs") && !(reconciles && is_due) {
+                    self.wrong(format!("settlement {id} is put off, and not due"));
+                }
+            }
+            ("expired", "expired") => {}
             (from, to) => self.wrong(format!("I6 settlement {id} went from {from} to {to}")),
         }
     }
@@ -348,7 +397,7 @@ impl Change<'_> {
         if self.known.payees.get(&service).copied() != text(is, "payto").parse().ok() {
             self.wrong(format!("settlement {id} pays a stranger: {}", text(is, "payto")));
         }
-        let policy = self.after.row(&format!("L#{agent}#{service}"), "#P").cloned();
+        let policy = self.after.row(&format!("P#{agent}"), &service).cloned();
         let Some(policy) = policy else {
             return self.wrong(format!("I11 settlement {id} has no policy"));
         };
@@ -475,9 +524,10 @@ impl Change<'_> {
             return self.wrong(format!("{window} was removed"));
         };
         let Some(was) = was else { return };
-        let restamped = number(was, "pver") != number(is, "pver");
-        if number(is, "hz") < number(was, "hz") && !(restamped && window.starts_with("B#")) {
-            self.wrong(format!("I10 {window}: hz went back"));
+        for name in horizons(was) {
+            if number(is, name) < number(was, name) {
+                self.wrong(format!("I10 {window}: {name} went back"));
+            }
         }
         for name in ["pver", "aver", "ver"] {
             if number(is, name) < number(was, name) {
@@ -505,22 +555,45 @@ impl Change<'_> {
         }
     }
 
+    /// Whether a settlement is confirmed by what it claims there.
+    fn confirms(&self, claim: &Claim<'_>) -> bool {
+        let settlement = self.after.settlement(claim.agent, claim.settlement);
+        settlement.is_some_and(|row| {
+            text(row, "rs") == "confirmed"
+                && text(row, "txh") == claim.tx_hash.to_string()
+                && number(row, "blk").unsigned_abs() == claim.block
+        })
+    }
+
+    /// I5: what is claimed is a payment of the settlement, in a block that was final; a claim is removed when its block
+    /// is gone, and no confirmation rests on it.
     fn claim(&mut self, key: &Key, was: Option<&Item>, is: Option<&Item>) {
-        match (was, is) {
-            (None, Some(_)) => {}
-            (Some(was), None) => {
-                let (agent, id) = (text(was, "agent"), text(was, "sid"));
-                let taken_back = self
-                    .after
-                    .settlement(agent, id)
-                    .is_some_and(|row| text(row, "rs") == "authorized");
-                if !taken_back {
-                    self.wrong(format!(
-                        "the claim {key:?} was removed, and its settlement not taken back"
-                    ));
-                }
+        let (was, is) = (was.map(|row| claim(key, row)), is.map(|row| claim(key, row)));
+        if let Some(is) = is {
+            let signed = self
+                .after
+                .settlement(is.agent, is.settlement)
+                .map(|row| self.known.signed(is.settlement, row));
+            let places = signed.map(|signed| self.chain.final_transfers(is.block_hash, is.block, is.tx_hash, &signed));
+            let fits = |places: &Vec<u64>| is.log_index.map_or(!places.is_empty(), |place| places.contains(&place));
+            if !places.as_ref().is_some_and(fits) {
+                self.wrong(format!("I5 {is:?} is of no payment that was final"));
             }
-            _ => self.wrong(format!("the claim {key:?} was changed")),
+            if is.log_index.is_some() && !self.known.reconciling.contains(&self.step) {
+                self.wrong(format!("I5 {is:?} was made by a proof"));
+            }
+        }
+        match (was, is) {
+            (Some(was), None) if self.chain.has(was.block_hash, was.block) => {
+                self.wrong(format!("I5 {was:?} was removed, and its block is on the chain"));
+            }
+            (Some(was), None) if self.confirms(&was) => {
+                self.wrong(format!("I5 {was:?} was removed, and its settlement is confirmed by it"));
+            }
+            (Some(was), Some(is)) if was.settlement != is.settlement => {
+                self.wrong(format!("I5 {was:?} became {is:?}"));
+            }
+            _ => {}
         }
     }
 }

@@ -192,10 +192,12 @@ impl World {
         let chain = self.chain();
         let mut found = laws::of_change(&before, &after, &record.known, &chain, step, skew);
         found.extend(laws::of_state(&after));
-        if laws::confirms_late(&before, &after) {
-            record.coverage.count("confirmed after its release");
+        for what in laws::noteworthy(&before, &after) {
+            record.coverage.count(what);
         }
+        drop(chain);
         record.complaints.extend(found);
+        record.known.note(&before, &after);
         record.stored = after.clone();
         record.moments.push(Moment { stored: after, step });
     }
@@ -478,8 +480,10 @@ impl Link {
         } else {
             self.world.chain().answer(method, params, behind)
         };
+        // A word, and not the answers of a multicall.
         if let (Ok(Value::String(word)), "eth_call") = (&answer, method)
-            && let Ok(balance) = u64::from_str_radix(&word[word.len() - 16..], 16)
+            && let Some(Ok(balance)) = word.get(50..66).map(|digits| u64::from_str_radix(digits, 16))
+            && word.len() == 66
         {
             let mut errand = self.errand();
             // An early read that was not waited for is not counted for the next step.

@@ -6,8 +6,9 @@ use crate::plan::{AGENTS, SERVICES};
 use crate::run::Run;
 use purser_domain::{
     Address, Agent, AgentId, AgentStatus, Amount, Availability, CatalogPayment, Category, DomainPattern, Duration,
-    EnabledService, Endpoint, KeyId, NewKey, Operation, OperationSlug, OperationUuid, Result, Rule, RuleId, RuleKind,
-    Ruling, Service, ServiceId, ServiceSlug, SpendPolicy, Timestamp, TrustStatus, Wallet,
+    EnabledService, Endpoint, KeyId, ListingHistory, NewKey, Operation, OperationSlug, OperationUuid, Result, Rule,
+    RuleId, RuleKind, Ruling, Service, ServiceId, ServiceSlug, SpendPolicy, StartingSet, Timestamp, TrustStatus,
+    Wallet,
 };
 use purser_store::{ApprovalDecision, Created, Edited, Ledger, Listed, Resolved};
 use uuid::Uuid;
@@ -71,6 +72,7 @@ pub(crate) fn service(service: u8) -> Service {
         max_price: Some(Amount::MAX),
         params: serde_json::json!({}),
         fetches_target: None,
+        next: None,
         payment: Some(CatalogPayment {
             scheme: "exact".to_owned(),
             network: crate::chain::NETWORK,
@@ -90,6 +92,7 @@ pub(crate) fn service(service: u8) -> Service {
         source: "simulation".to_owned(),
         trust_status: TrustStatus::Listed,
         curated: true,
+        history: ListingHistory::default(),
         operations: vec![operation],
     }
 }
@@ -140,9 +143,17 @@ fn rule(rule: u8) -> (u8, RuleKind) {
 /// Fills the tables, without faults.
 pub(crate) async fn set_up(run: &Run, ledger: &Ledger, now: Timestamp) {
     for number in 0..SERVICES {
-        let listed = run.catalog.put(&service(number)).await.expect("a catalog");
+        let listed = run
+            .catalog
+            .put(&service(number), &purser_testkit::sample::audit())
+            .await
+            .expect("a catalog");
         assert_eq!(listed, Listed::Stored);
     }
+    // The last agent starts with the last service, and has no row of it.
+    let starts_with = |agent: u8, service: u8| agent + 1 == AGENTS && service + 1 == SERVICES;
+    let set = StartingSet::of([service_id(SERVICES - 1)]);
+    let set = ledger.keep_starting_set(&set).await.expect("a set");
     for number in 0..AGENTS {
         let id = agent_id(number);
         let new = new_key(run, id, now);
@@ -153,8 +164,9 @@ pub(crate) async fn set_up(run: &Run, ledger: &Ledger, now: Timestamp) {
             created_at: now,
             status: AgentStatus::Active,
             wallet: Wallet {
-                index: number.into(),
+                key: purser_domain::WalletKey::Seed { index: number.into() },
                 address: run.wallet(number),
+                attestation: purser_domain::WalletAttestation::from_bytes([0; 65]),
             },
             keys: vec![new],
             // One agent has a budget from the beginning.
@@ -165,11 +177,20 @@ pub(crate) async fn set_up(run: &Run, ledger: &Ledger, now: Timestamp) {
             } else {
                 Vec::new()
             },
+            starting_set: starts_with(number, SERVICES - 1).then_some(set),
             version: 1,
         };
-        assert_eq!(ledger.create_agent(&agent).await.expect("an agent"), Created::Stored);
-        for service in 0..SERVICES {
-            let stored = ledger.put_policy(id, &policy(service, service, true, 1)).await;
+        assert_eq!(
+            ledger
+                .create_agent(&agent, &purser_testkit::sample::audit())
+                .await
+                .expect("an agent"),
+            Created::Stored
+        );
+        for service in (0..SERVICES).filter(|service| !starts_with(number, *service)) {
+            let stored = ledger
+                .put_policy(id, &policy(service, service, true, 1), &purser_testkit::sample::audit())
+                .await;
             assert_eq!(stored.expect("a policy"), Edited::Stored);
         }
     }
@@ -199,7 +220,11 @@ pub(crate) async fn put_policy(ledger: &Ledger, agent: u8, service: u8, caps: u8
     let before = ledger.enabled_service(id, service_id(service)).await?;
     let version = before.map_or(1, |before| before.version + 1);
     ledger
-        .put_policy(id, &policy(service, caps, on, version))
+        .put_policy(
+            id,
+            &policy(service, caps, on, version),
+            &purser_testkit::sample::audit(),
+        )
         .await
         .map(edited)
 }
@@ -210,7 +235,10 @@ async fn edit(ledger: &Ledger, agent: u8, change: impl FnOnce(Agent) -> Option<A
         return Ok("nothing to do");
     };
     next.version += 1;
-    ledger.put_agent(&next).await.map(edited)
+    ledger
+        .put_agent(&next, &purser_testkit::sample::audit())
+        .await
+        .map(edited)
 }
 
 pub(crate) async fn freeze(run: &Run, ledger: &Ledger, agent: u8, frozen: bool) -> Done {
@@ -372,11 +400,16 @@ pub(crate) async fn resolve(ledger: &Ledger, approval: purser_domain::ApprovalId
         by: "simulation".to_owned(),
         note: None,
     };
-    Ok(match ledger.resolve_approval(approval, verdict, &ruling).await? {
-        Resolved::Done(_) => "done",
-        Resolved::Already(_) => "already",
-        Resolved::NotFound => "not found",
-    })
+    Ok(
+        match ledger
+            .resolve_approval(approval, verdict, &ruling, &purser_testkit::sample::audit())
+            .await?
+        {
+            Resolved::Done(_) => "done",
+            Resolved::Already(_) => "already",
+            Resolved::NotFound => "not found",
+        },
+    )
 }
 
 /// The id of a rule, from its number in the run.
@@ -393,5 +426,8 @@ pub(crate) async fn mark(ledger: &Ledger, agent: u8, settlement: &str, now: Time
         settlement,
         asked_at: now,
     };
-    ledger.request_reconcile(&mark).await.map(|()| "asked")
+    ledger
+        .request_reconcile(&mark, &purser_testkit::sample::audit())
+        .await
+        .map(|()| "asked")
 }

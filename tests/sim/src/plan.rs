@@ -119,6 +119,15 @@ pub enum Op {
         /// The proof.
         proof: Proof,
     },
+    /// Completes the settlement of a key with many hashes that nobody knows.
+    Invent {
+        /// The agent.
+        agent: u8,
+        /// The key of the settlement.
+        key: u8,
+        /// How many.
+        count: u8,
+    },
     /// Lists the receipts.
     Receipts {
         /// The agent.
@@ -200,6 +209,13 @@ pub enum Op {
         /// The remaining time.
         secs: u8,
     },
+    /// Reconciles one of two parts.
+    ReconcilePart {
+        /// Which.
+        part: u8,
+    },
+    /// Reconciles with another nonce key than payments are made with.
+    ReconcileWithWrongKey,
     /// Advances the time.
     Pass {
         /// So many seconds.
@@ -247,6 +263,8 @@ pub enum Proof {
     True,
     /// An unknown hash.
     False,
+    /// One of many unknown hashes.
+    Invented(u8),
     /// A transfer of the same amount between the same two that somebody else made.
     Foreign,
     /// The transaction of another key's payment.
@@ -360,6 +378,7 @@ impl Plan {
             usual: [[None; KEYS as usize]; AGENTS as usize],
             agenda: Vec::new(),
             rush: None,
+            in_parts: false,
             rng,
         };
         let rounds = 16 + drawing.rng.below(14);
@@ -391,12 +410,17 @@ struct Drawing {
     agenda: Vec<Vec<Op>>,
     /// An agent's window that has room from now on, by some of the clocks.
     rush: Option<(u8, u8)>,
+    /// Whether the parts are reconciled side by side next.
+    in_parts: bool,
 }
 
 impl Drawing {
     fn round(&mut self) -> Vec<Step> {
         if let Some((agent, service)) = self.rush.take() {
             return self.rush(agent, service);
+        }
+        if std::mem::take(&mut self.in_parts) {
+            return self.parts();
         }
         let together = 1 + self.rng.below(self.most_together);
         // Concurrent steps are for the same agent, so that they conflict.
@@ -425,12 +449,33 @@ impl Drawing {
         workers.map(step).collect()
     }
 
+    /// Two environments reconcile one part each, and sometimes a third one reconciles all.
+    fn parts(&mut self) -> Vec<Step> {
+        let whole = self.rng.one_in(3).then_some(Op::Reconcile { secs: 60 });
+        let ops = [0, 1].map(|part| Op::ReconcilePart { part });
+        let mut steps = Vec::new();
+        for (worker, op) in (0..).zip(ops.into_iter().chain(whole)) {
+            let pace = u16::try_from(self.rng.below(60_000)).expect("below 65,536");
+            let mut step = Step::on(worker, pace, op);
+            if self.rng.one_in(2 * self.one_fault_in) {
+                self.fault(&mut step);
+            }
+            steps.push(step);
+        }
+        steps
+    }
+
     /// The next operations of an earlier payment, or something else.
     fn next(&mut self, agent: u8, key: u8) -> Op {
         if self.agenda.is_empty() || self.rng.one_in(3) {
             return self.op(agent, key);
         }
-        let story = usize::try_from(self.rng.below(self.agenda.len() as u64)).expect("few");
+        // The same one again and again, so that long ones come to their end.
+        let story = if self.rng.one_in(2) {
+            0
+        } else {
+            self.rng.index(self.agenda.len())
+        };
         let op = self.agenda[story].remove(0);
         if self.agenda[story].is_empty() {
             self.agenda.remove(story);
@@ -457,8 +502,14 @@ impl Drawing {
                 story.push(retry(Some(key)));
             }
         }
+        if self.rng.one_in(12) {
+            let count = 18 + self.rng.small(8);
+            story.push(Op::Invent { agent, key, count });
+        }
         if self.rng.one_in(5) {
             story.extend(self.two_pasts(agent, key));
+        } else if self.rng.one_in(5) {
+            story.extend(self.undone(agent, key));
         } else if !self.rng.one_in(4) {
             let how = self.pay();
             story.push(Op::Pay { agent, key, how });
@@ -485,6 +536,13 @@ impl Drawing {
                         proof: Proof::True,
                     },
                 ]);
+                if self.rng.one_in(4) {
+                    story.push(Op::Complete {
+                        agent,
+                        key: self.rng.small(KEYS),
+                        proof: Proof::Of(key),
+                    });
+                }
             }
         }
         match self.rng.below(4) {
@@ -502,6 +560,28 @@ impl Drawing {
         }
         story.push(Op::Reconcile { secs: 60 });
         self.agenda.push(story);
+    }
+
+    /// The chain drops a payment that was confirmed, and its block gets deep.
+    fn undone(&mut self, agent: u8, key: u8) -> [Op; 8] {
+        let how = *self.rng.pick(&[Pay::Soon, Pay::Twice, Pay::Batched]);
+        let deep = Op::Pass { secs: 60 };
+        [
+            Op::Pay { agent, key, how },
+            Op::Pass { secs: 10 },
+            Op::Complete {
+                agent,
+                key,
+                proof: Proof::True,
+            },
+            Op::Reorganize {
+                depth: 5 + self.rng.small(4),
+            },
+            deep,
+            deep,
+            deep,
+            Op::Reconcile { secs: 60 },
+        ]
     }
 
     /// The chain drops a payment until its spend is released, and then includes it after all.
@@ -537,7 +617,7 @@ impl Drawing {
             (3, Pay::LastSecond),
             (2, Pay::TooLate),
             (2, Pay::Twice),
-            (1, Pay::Batched),
+            (2, Pay::Batched),
         ])
     }
 
@@ -625,7 +705,10 @@ impl Drawing {
             Rotate,
             Revoke,
             Mark,
+            Invent,
             Reconcile,
+            Parts,
+            WrongKey,
             Pass,
             RollOff,
             Deadline,
@@ -650,7 +733,10 @@ impl Drawing {
             (1, Kind::Rotate),
             (1, Kind::Revoke),
             (1, Kind::Mark),
+            (1, Kind::Invent),
             (9, Kind::Reconcile),
+            (2, Kind::Parts),
+            (1, Kind::WrongKey),
             (5, Kind::Pass),
             (4, Kind::RollOff),
             (3, Kind::Deadline),
@@ -741,6 +827,16 @@ impl Drawing {
             Kind::Reconcile => Op::Reconcile {
                 secs: *self.rng.pick(&[15, 16, 60]),
             },
+            Kind::Invent => Op::Invent {
+                agent,
+                key,
+                count: 12 + self.rng.small(12),
+            },
+            Kind::Parts => {
+                self.in_parts = true;
+                Op::Reconcile { secs: 60 }
+            }
+            Kind::WrongKey => Op::ReconcileWithWrongKey,
             Kind::Pass => Op::Pass {
                 secs: *self.rng.pick(&[1, 3, 10, 60, 400, 3_600, 20_000, 50_000]),
             },

@@ -4,7 +4,7 @@
 //! One thread, paused time: nothing moves except by the plan. When every task waits, the runtime advances to the next
 //! instant that one waits for.
 
-use crate::chain::{Call, Chain, Fate, NETWORK, Shown, Signed, Tx};
+use crate::chain::{Call, Chain, Fate, Limits, NETWORK, Shown, Signed, Tx};
 use crate::coverage::Coverage;
 use crate::expect::{self, Asked};
 use crate::laws::Caller;
@@ -12,15 +12,14 @@ use crate::network::{FaultsSeen, Link, Moment, SimNode, Wire, World};
 use crate::people::{self, agent_id, payee, service_id};
 use crate::plan::{AGENTS, Buy, KEYS, Op, Pay, Plan, Proof, SERVICES, Step, Twist, WORKERS};
 use crate::stored::StoredState;
-use crate::tables::{CATALOG, DECISIONS, LEDGER, THROTTLE, number, text};
+use crate::tables::{AUDIT, CATALOG, DECISIONS, Item, LEDGER, THROTTLE, number, text};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, header};
 use purser_api::{AuthorizeRequest, Background, Boot, Clock, Entropy};
 use purser_chain::Node;
 use purser_domain::{Address, AgentId, ApprovalId, B256, Fingerprint, RuleId, Timestamp};
-use purser_reconcile::Outcome as Outcomes;
-use purser_reconcile::Reconcile;
+use purser_reconcile::{Outcome as Outcomes, Part, Reconcile};
 use purser_store::{CatalogTable, Ledger};
 use purser_testkit::Rng;
 use serde_json::{Value, json};
@@ -36,15 +35,20 @@ use tower::ServiceExt as _;
 
 const WALLET_SEED: &str = "000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f";
 pub(crate) const NONCE_KEY: &str = "0123456789abcdef0123456789abcdef";
+const WRONG_NONCE_KEY: &str = "fedcba9876543210fedcba9876543210";
 /// When every run begins: 2026-11-21T00:00:00Z.
 const EPOCH: i64 = 1_795_219_200_000_000;
 const CONFIRMATIONS: u64 = 3;
+/// Deeper than any reorganization here, and than a block gets during the longest call.
+const WATCH: u64 = 20;
 /// In microseconds, like all times here.
 const SECOND: i64 = 1_000_000;
 /// No function has a longer timeout.
 const LONGEST_CALL: i64 = 30 * SECOND;
 /// The agents' idempotency keys, including those of bursts.
 const KEYS_IN_ALL: usize = 256;
+/// All of the holds.
+const WHOLE: (u8, u8) = (0, 1);
 /// A wallet's initial balance.
 const FUNDS: u64 = 20_000;
 
@@ -133,6 +137,8 @@ struct Worker {
     link: Arc<Link>,
     payments: Router,
     reconcile: Reconcile,
+    /// With another nonce key.
+    misled: Reconcile,
     ledger: Ledger,
 }
 
@@ -190,14 +196,20 @@ impl Run {
         let number = RUNS.fetch_add(1, SeqCst);
         let balances = (0..AGENTS).map(|agent| (WALLETS[usize::from(agent)], FUNDS));
         let balances = balances.chain([(faucet(), 1_000_000_000)]).collect();
-        let chain = Chain::new(Rng::of(plan.seed ^ 1), CONFIRMATIONS, 1_795_219_200, balances);
-        let secrets = [("seed", WALLET_SEED), ("nonces", NONCE_KEY), ("rpc", "http://node.sim")];
+        let limits = Limits::drawn(Rng::of(plan.seed ^ 3));
+        let chain = Chain::new(Rng::of(plan.seed ^ 1), CONFIRMATIONS, 1_795_219_200, balances, limits);
+        let secrets = [
+            ("seed", WALLET_SEED),
+            ("nonces", NONCE_KEY),
+            ("wrong nonces", WRONG_NONCE_KEY),
+            ("rpc", "http://node.sim"),
+        ];
         let secrets = secrets.map(|(name, value)| (name, value.to_owned())).into();
         let world = World::new(chain, secrets, EPOCH, plan.skews);
         let rng = Arc::new(Mutex::new(Rng::of(plan.seed ^ 2)));
 
         let operator = Link::new(&world, 0);
-        let db = purser_store::client(&boot(&operator, number, &rng).aws);
+        let db = purser_store::client(&boot(&operator, number, &rng, "nonces").aws);
         let card = |agent| AgentCard {
             id: agent_id(agent),
             keys: Vec::new(),
@@ -229,16 +241,22 @@ impl Run {
                 let node: Arc<dyn Node> = Arc::new(SimNode(Arc::clone(node)));
                 move |network, _: &str, finality| Ok(purser_chain::Chain::of_node(network, node, finality))
             };
-            let payments = purser_payments::router_over(boot(&link, number, &rng), over(&link)).await;
-            let reconcile = Reconcile::boot_over(boot(&link, number, &rng), over(&link)).await;
-            let db = purser_store::client(&boot(&link, number, &rng).aws);
+            let boot = |nonces| boot(&link, number, &rng, nonces);
+            let payments = purser_payments::routers_over(boot("nonces"), over(&link)).await;
+            let reconcile = Reconcile::boot_over(boot("nonces"), over(&link)).await;
+            let misled = Reconcile::boot_over(boot("wrong nonces"), over(&link)).await;
+            let db = purser_store::client(&boot("nonces").aws);
             run.workers.push(Worker {
-                payments: payments.expect("the function starts"),
+                payments: payments.expect("the function starts").gateway,
                 reconcile: reconcile.expect("the function starts"),
+                misled: misled.expect("the function starts"),
                 ledger: Ledger::new(db, LEDGER, DECISIONS),
                 link,
             });
         }
+        // As a deployment does within its first minute: from here on blocks are watched.
+        let first = run.workers[0].reconcile.run(Duration::from_secs(60)).await;
+        first.expect("the first run");
         let mut record = world.record();
         record.stored = StoredState::read(&world.tables);
         record.complaints.clear();
@@ -390,15 +408,19 @@ impl Run {
         let worker = usize::from(worker) % WORKERS;
         let link = &self.workers[worker].link;
         link.begin(number, pace, step.faults.clone());
-        let begun = Begun {
-            moment: self.world.record().moments.len() - 1,
-            clock: self.world.clock_of(worker),
-            alone,
-        };
+        let begun = self.begun(worker, alone);
         self.under_way.send_modify(|count| *count += 1);
         let what = self.act(number, worker, op, begun).await;
         self.under_way.send_modify(|count| *count -= 1);
         self.world.count(format!("{} {what}", op.name()));
+    }
+
+    fn begun(&self, worker: usize, alone: bool) -> Begun {
+        Begun {
+            moment: self.world.record().moments.len() - 1,
+            clock: self.world.clock_of(worker),
+            alone,
+        }
     }
 
     /// Ends a step: returns the faults that happened.
@@ -434,11 +456,7 @@ impl Run {
                         secs: 60,
                         twist: Twist::Plain,
                     };
-                    let begun = Begun {
-                        moment: self.world.record().moments.len() - 1,
-                        clock: self.world.clock_of(worker),
-                        alone: begun.alone,
-                    };
+                    let begun = self.begun(worker, begun.alone);
                     last = self.authorize(number, worker, buy, None, false, begun).await;
                     self.workers[worker].link.begin(number, count.into(), Vec::new());
                 }
@@ -448,8 +466,33 @@ impl Run {
             Op::Check { buy, replay } => self.check(worker, buy, replay, begun).await,
             Op::Poll { agent, key } => self.poll(worker, agent, key, begun).await,
             Op::Complete { agent, key, proof } => self.complete(worker, agent, key, proof, begun).await,
+            Op::Invent { agent, key, count } => {
+                let mut last = String::new();
+                for number_of in 0..count {
+                    let begun = self.begun(worker, begun.alone);
+                    let proof = Proof::Invented(number_of);
+                    last = self.complete(worker, agent, key, proof, begun).await;
+                    self.world.count(format!("Invent {last}"));
+                    self.workers[worker].link.begin(number, count.into(), Vec::new());
+                }
+                self.ended(worker);
+                last
+            }
             Op::Receipts { agent } => self.receipts(worker, agent, begun).await,
-            Op::Reconcile { secs } => self.reconcile(worker, secs, begun).await,
+            Op::Reconcile { secs } => {
+                let reconcile = self.workers[worker].reconcile.clone();
+                self.reconcile(number, worker, &reconcile, WHOLE, secs, begun).await
+            }
+            Op::ReconcilePart { part } => {
+                let reconcile = self.workers[worker].reconcile.clone();
+                let part = (part, 2);
+                self.reconcile(number, worker, &reconcile, part, 60, begun).await
+            }
+            Op::ReconcileWithWrongKey => {
+                let begun = Begun { alone: false, ..begun };
+                let misled = self.workers[worker].misled.clone();
+                self.reconcile(number, worker, &misled, WHOLE, 60, begun).await
+            }
             Op::Mark { agent, key } if self.memory(agent, key, |memory| memory.settlement.is_none()) => {
                 self.ended(worker);
                 "nothing authorized".to_owned()
@@ -657,7 +700,7 @@ impl Run {
         let now = moments.last().expect("the first moment").stored.clone();
         let recorded = match (answer.status, answer.body["transaction_id"].as_str()) {
             (402 | 403, Some(id)) => {
-                let row = now.decisions.get(&(format!("A#{}", asked.agent), format!("T#{id}")));
+                let row = now.decisions.get(&(format!("A#{}", asked.agent), id.to_owned()));
                 let at = row
                     .map(|row| number_of(row, "t"))
                     .ok_or("its decision was not recorded")?;
@@ -839,7 +882,9 @@ impl Run {
 
     /// The agent's poll, which the people's function answers: through the store, like a person's operations.
     async fn poll(&self, worker: usize, agent: u8, key: u8, begun: Begun) -> String {
-        let Some(approval) = self.memory(agent, key, |memory| memory.approval) else {
+        // That of this key, or of one after it: few keys have asked.
+        let mut keys = (key..KEYS).chain(0..key);
+        let Some(approval) = keys.find_map(|key| self.memory(agent, key, |memory| memory.approval)) else {
             self.ended(worker);
             return "nothing asked".to_owned();
         };
@@ -896,6 +941,7 @@ impl Run {
         let hash = match proof {
             Proof::True => memory.transaction,
             Proof::False => Some(B256::repeat_byte(0xee)),
+            Proof::Invented(number) => Some(B256::with_last_byte(number)),
             Proof::Foreign => Some(self.foreign(&signed)),
             Proof::Of(other) => self.memory(agent, other, |memory| memory.transaction),
         };
@@ -903,11 +949,7 @@ impl Run {
             self.ended(worker);
             return "nothing to show".to_owned();
         };
-        let look = || {
-            let chain = self.world.chain();
-            let is_over = chain.final_block().time >= signed.valid_before;
-            (chain.shows(&signed, hash), is_over)
-        };
+        let look = || self.world.chain().shows(&signed, hash);
         let before = look();
         let response = json!({"success": true, "transaction": hash.to_string(), "network": NETWORK.caip2()});
         let body = json!({"payment_response_header": response.to_string()});
@@ -925,10 +967,10 @@ impl Run {
                 answer.body
             ));
         }
-        let status = answer.status;
-        answer.body["error"]
-            .as_str()
-            .map_or_else(|| "confirmed".to_owned(), |slug| format!("{status} {slug}"))
+        let text = |name: &str| answer.body[name].as_str();
+        text("reason")
+            .or_else(|| text("error"))
+            .map_or_else(|| "confirmed".to_owned(), |what| format!("{} {what}", answer.status))
     }
 
     #[expect(clippy::too_many_arguments, reason = "an answer, and everything that it depends on")]
@@ -938,55 +980,71 @@ impl Run {
         agent: u8,
         id: &str,
         hash: B256,
-        seen: [(Shown, bool); 2],
+        shown: [Shown; 2],
         begun: &Begun,
         faults_seen: &FaultsSeen,
     ) -> Result<(), String> {
         let agent = agent_id(agent).to_string();
         let moments = self.moments(begun);
-        let was = |state: &str, moment: &Moment| {
-            let row = moment.stored.settlement(&agent, id);
-            row.is_some_and(|row| text(row, "rs") == state)
+        let row = |moment: &Moment| moment.stored.settlement(&agent, id).cloned();
+        let was = |state: &str| {
+            moments
+                .iter()
+                .any(|moment| row(moment).is_some_and(|row| text(&row, "rs") == state))
         };
-        let confirmed = |moment: &Moment| was("confirmed", moment);
-        let shown = seen.map(|(shown, _)| shown);
-        let is_over = seen.map(|(_, is_over)| is_over);
-        let expired = moments.iter().any(|moment| was("expired", moment));
-        let row = moments.first().and_then(|moment| moment.stored.settlement(&agent, id));
-        let late = row.is_some_and(|row| number(row, "vb") <= begun.clock);
+        let first = row(&moments[0]).ok_or("there is no such settlement")?;
+        let undisturbed = self.undisturbed(begun, faults_seen);
+        // The proofs that failed before, up to twenty, and the last of them.
+        let enough = |row: &Item| number(row, "fp") >= 20 && text(row, "fph") != hash.to_string();
+        let may_be_enough = moments.iter().any(|moment| row(moment).is_some_and(|row| enough(&row)));
+        // Whom the transaction has confirmed first; in the block that it is in.
+        let block = self.world.chain().block_of(hash);
+        let taken = |moment: &Moment, here: bool| {
+            moment.stored.claims().any(|claim| {
+                claim.tx_hash == hash
+                    && claim.log_index.is_none()
+                    && claim.settlement != id
+                    && (!here || Some(claim.block) == block)
+            })
+        };
+        let is_taken = taken(&moments[0], true);
+        let is = |kind: fn(&Shown) -> bool| shown.iter().any(kind);
         let reason = answer.body["reason"].as_str().unwrap_or_default();
-        match answer.status {
-            200 if moments.iter().any(confirmed) => Ok(()),
-            200 => Err("it is not confirmed".to_owned()),
-            401 => Ok(()),
-            409 => {
-                let claim = format!("X#{}#{hash}", NETWORK.name());
-                let by = |moment: &Moment| moment.stored.row(&claim, "#").is_some_and(|row| text(row, "sid") != id);
-                if moments.iter().any(by) {
-                    Ok(())
-                } else {
-                    Err("nobody else has this transaction".to_owned())
-                }
+        let wait = answer.body["retry_after_seconds"].as_u64();
+        match (answer.status, reason) {
+            (200, _) if was("confirmed") => Ok(()),
+            (200, _) => Err("it is not confirmed".to_owned()),
+            (401, _) => Ok(()),
+            _ if undisturbed && enough(&first) != (reason == "too_many_failed_proofs") => {
+                Err(format!("{} proofs have failed", number(&first, "fp")))
             }
-            422 if shown == [Shown::Paid; 2] => Err("it is the payment".to_owned()),
-            422 if reason == "transaction_unknown" && !expired && !is_over.contains(&true) => {
-                Err("it may come yet".to_owned())
+            (409, _) if !moments.iter().any(|moment| taken(moment, false)) => {
+                Err("nobody else has this transaction".to_owned())
             }
-            422 if reason == "transaction_unknown" => Ok(()),
-            422 if self.undisturbed(begun, faults_seen) && !shown.contains(&Shown::Other) => {
-                Err("it is not final".to_owned())
+            (409, _) => Ok(()),
+            (422, "too_many_failed_proofs") if may_be_enough => Ok(()),
+            (422, "too_many_failed_proofs") => Err("not that many have failed".to_owned()),
+            (422, _) if shown == [Shown::Paid; 2] => Err("it is the payment".to_owned()),
+            (422, "transaction_unknown") if !was("expired") => Err("it may come yet".to_owned()),
+            (422, "transaction_unknown") if undisturbed && !is(|shown| *shown == Shown::NotMined) => {
+                Err("it is known".to_owned())
             }
-            422 => Ok(()),
-            503 if self.undisturbed(begun, faults_seen) && !shown.contains(&Shown::NotYet) => {
-                Err("it is final".to_owned())
-            }
-            503 if self.undisturbed(begun, faults_seen)
-                && reason == "transaction_not_mined"
-                && (expired || is_over[0] && late) =>
-            {
+            (422, "transaction_unknown") => Ok(()),
+            (422, _) if undisturbed && !is(|shown| *shown == Shown::Other) => Err("it is not final".to_owned()),
+            (422, _) if undisturbed && is_taken => Err("another settlement has this transaction".to_owned()),
+            (422, _) => Ok(()),
+            (503, _) if !undisturbed => Ok(()),
+            (503, "transaction_not_mined") if text(&first, "rs") == "expired" => {
                 Err("it can't come any more".to_owned())
             }
-            503 => Ok(()),
+            (503, "transaction_not_mined") if wait == Some(2) && is(|shown| *shown == Shown::NotMined) => Ok(()),
+            (503, "transaction_not_final") => {
+                let waits = |shown: &Shown| matches!(shown, Shown::NotFinal { missing } if wait == Some(2 * missing));
+                let right = shown.iter().any(waits);
+                right
+                    .then_some(())
+                    .ok_or("it is another number of blocks away".to_owned())
+            }
             _ if faults_seen.faults.is_empty() => Err("an error without cause".to_owned()),
             _ => Ok(()),
         }
@@ -1041,8 +1099,8 @@ impl Run {
             .map(|item| (pair(item, "id"), pair(item, "receipt_status")))
             .collect();
         let stored = |moment: &Moment| {
-            let partition = format!("A#{id}");
-            let rows = moment.stored.within(&partition, "S#").rev();
+            let partition = format!("S#{id}");
+            let rows = moment.stored.within(&partition, "").rev();
             rows.map(|(id, row)| (id.to_owned(), text(row, "rs").to_owned()))
                 .collect::<Vec<_>>()
         };
@@ -1053,11 +1111,22 @@ impl Run {
         "listed".to_owned()
     }
 
-    /// Reconciles. If complete and without faults, it leaves nothing open that the chain had decided before it began.
-    async fn reconcile(&self, worker: usize, secs: u8, begun: Begun) -> String {
-        let Worker { link, reconcile, .. } = &self.workers[worker];
+    /// Reconciles a part, of so many. If complete and without faults, it leaves nothing open that was due and that the
+    /// chain had decided before it began, and no claim on a deep block that is gone.
+    async fn reconcile(
+        &self,
+        number: usize,
+        worker: usize,
+        reconcile: &Reconcile,
+        (part, of): (u8, u8),
+        secs: u8,
+        begun: Begun,
+    ) -> String {
+        let link = &self.workers[worker].link;
+        self.world.record().known.reconciling.insert(number);
         let block = Arc::clone(self.world.chain().final_block());
-        let running = reconcile.run(Duration::from_secs(secs.into()));
+        let which = Part::of(part.into(), of.into()).expect("a part");
+        let running = reconcile.run_part(which, Duration::from_secs(secs.into()));
         let ran = tokio::select! {
             biased;
             () = link.crashed() => return { self.ended(worker); "crashed".to_owned() },
@@ -1083,23 +1152,27 @@ impl Run {
             return "in part".to_owned();
         }
         if self.undisturbed(&begun, &faults_seen) {
+            let before = self.moments(&begun).remove(0).stored;
             let mut left = Vec::new();
             let record = self.world.record();
-            for (_, id, row) in record
-                .stored
-                .settlements()
-                .filter(|(_, _, row)| text(row, "rs") == "authorized")
-            {
-                let signed = record.known.signed(id, row);
-                let decided = match block.fate(signed.from, signed.nonce) {
-                    None => block.time >= signed.valid_before,
-                    Some(Fate::Canceled) => true,
-                    Some(Fate::Used(hash)) => claimed_by(&record.stored, hash).is_none_or(|by| by == id),
-                };
-                if decided {
+            for (agent, id, row) in record.stored.settlements() {
+                let was = before.settlement(agent, id).unwrap_or(row);
+                let due = text(was, "hs").parse().unwrap_or(u64::MAX);
+                let partition = id.bytes().last().map(char::from).and_then(|digit| digit.to_digit(16));
+                let ours = partition.is_some_and(|partition| partition % u32::from(of) == u32::from(part));
+                // What is due can't be used any more: so the chain has decided it.
+                if ours && due <= block.time && text(row, "rs") == "authorized" {
                     left.push(id.to_owned());
                 }
             }
+            let deep = block.number.saturating_sub(WATCH - CONFIRMATIONS);
+            let chain = self.world.chain();
+            for claim in record.stored.claims() {
+                if part == 0 && claim.block <= deep && !chain.has(claim.block_hash, claim.block) {
+                    left.push(format!("{claim:?}"));
+                }
+            }
+            drop(chain);
             drop(record);
             if !left.is_empty() {
                 self.world
@@ -1109,7 +1182,8 @@ impl Run {
         "to the end".to_owned()
     }
 
-    /// Advances the time. A jump of more than half a minute, the longest call, waits until no step runs.
+    /// Advances the time. A jump of more than half a minute, the longest call, waits until no step runs, and nothing that
+    /// one has sent is under way.
     async fn pass(&self, op: Op) -> &'static str {
         if self.advance_clock(op).is_ok_and(|(micros, _)| micros > LONGEST_CALL) {
             let mut under_way = self.under_way.subscribe();
@@ -1117,6 +1191,7 @@ impl Run {
                 .wait_for(|count| *count == 0)
                 .await
                 .expect("its sender is here");
+            self.landed().await;
         }
         match self.advance_clock(op) {
             Ok((micros, what)) => {
@@ -1234,13 +1309,17 @@ impl Run {
         what
     }
 
-    /// The faults stop, time and chain advance, and every unanswered call is retried: then everything has ended, in
-    /// agreement with the chain.
-    async fn drain(self: &Arc<Self>, first: usize) {
-        // Calls in flight arrive.
+    /// Waits until all calls in flight have arrived.
+    async fn landed(&self) {
         while self.world.record().flying > 0 {
             sleep(Duration::from_secs(1)).await;
         }
+    }
+
+    /// The faults stop, time and chain advance, and every unanswered call is retried: then everything has ended, in
+    /// agreement with the chain.
+    async fn drain(self: &Arc<Self>, first: usize) {
+        self.landed().await;
         let mut number = first;
         let mut alone = async |op| {
             let step = Step::on(0, 0, op);
@@ -1261,19 +1340,17 @@ impl Run {
             }
         }
         // Longer than any payment is valid, and deep enough.
-        self.world.advance_clock(2_000_000_000);
-        self.world.advance_clock(60_000_000);
-        // Four in each run, and confirmations are watched for a while.
-        for _ in 0..12 {
-            self.world.advance_clock(60_000_000);
+        self.world.advance_clock(2_000 * SECOND);
+        // One of each partition in each run, what was put off when it is due again, and blocks when they are deep.
+        for _ in 0..60 {
+            let Some(pause) = self.until_due() else { break };
+            self.world.advance_clock(pause.max(60) * SECOND);
             alone(Op::Reconcile { secs: 60 }).await;
-            if self.is_at_rest() {
-                break;
-            }
         }
-        // What was released, and paid in a later block, must be completed by the agent.
+        // What was released, and paid in a later block, must be completed by the agent; an operator sends what it can't
+        // complete: another payment of its transaction, or one for which too many proofs were invented.
         for agent in 0..AGENTS {
-            for key in 0..KEYS {
+            for key in 0..=u8::MAX {
                 if self.memory(agent, key, |memory| memory.transaction.is_some()) {
                     alone(Op::Complete {
                         agent,
@@ -1281,28 +1358,29 @@ impl Run {
                         proof: Proof::True,
                     })
                     .await;
+                    alone(Op::Mark { agent, key }).await;
                 }
             }
         }
+        alone(Op::Reconcile { secs: 60 }).await;
         self.settled();
     }
 
-    /// Whether nothing is held or watched any more, except what can't be confirmed.
-    fn is_at_rest(&self) -> bool {
+    /// In how many seconds something that is held is due, or a claim's block deep enough to be looked at once more;
+    /// nothing if all have ended.
+    fn until_due(&self) -> Option<i64> {
         let record = self.world.record();
-        let chain = self.world.chain();
-        record
-            .stored
-            .settlements()
-            .filter(|(_, _, row)| row.contains_key("hp"))
-            .all(|(_, id, row)| {
-                let signed = record.known.signed(id, row);
-                matches!(chain.fate(signed.from, signed.nonce), Some(Fate::Used(hash))
-                if claimed_by(&record.stored, hash).is_some_and(|by| by != id))
-            })
+        let holds = record.stored.settlements().map(|(_, _, row)| text(row, "hs").parse());
+        let due = holds.filter_map(Result::ok).min();
+        let now = i64::try_from(self.world.chain().final_block().time).expect("a time");
+        let checked = record.stored.row("RECONCILE", "#").map_or(0, |row| number(row, "blk"));
+        if record.stored.claims().any(|claim| claim.block > checked.unsigned_abs()) {
+            return Some(0);
+        }
+        due.map(|due: i64| due.saturating_sub(now))
     }
 
-    /// A settlement is confirmed exactly when its payment is on chain.
+    /// A settlement is confirmed exactly when its payment is on chain, and no other claim is left.
     fn settled(&self) {
         let mut found = Vec::new();
         {
@@ -1313,8 +1391,6 @@ impl Run {
                 let fate = chain.fate(signed.from, signed.nonce);
                 let fits = match (fate, text(row, "rs")) {
                     (Some(Fate::Used(hash)), "confirmed") => hash.to_string() == text(row, "txh"),
-                    // One transaction made several payments, and can confirm one.
-                    (Some(Fate::Used(hash)), _) => claimed_by(&record.stored, hash).is_some_and(|by| by != id),
                     (Some(Fate::Canceled) | None, "expired") => true,
                     _ => false,
                 };
@@ -1323,6 +1399,13 @@ impl Run {
                         "settlement {id} ended as {}, the chain says {fate:?}",
                         text(row, "rs")
                     ));
+                }
+            }
+            for claim in record.stored.claims() {
+                let row = record.stored.settlement(claim.agent, claim.settlement);
+                let confirms = row.is_some_and(|row| text(row, "txh") == claim.tx_hash.to_string());
+                if !confirms || !chain.has(claim.block_hash, claim.block) {
+                    found.push(format!("{claim:?} is left"));
                 }
             }
         }
@@ -1354,21 +1437,16 @@ impl Op {
     }
 }
 
-/// The settlement that a transaction confirmed.
-fn claimed_by(stored: &StoredState, hash: B256) -> Option<&str> {
-    stored
-        .row(&format!("X#{}#{hash}", NETWORK.name()), "#")
-        .map(|row| text(row, "sid"))
-}
-
 /// An unrelated account with money.
 fn faucet() -> Address {
     Address::repeat_byte(0xfa)
 }
 
-fn boot(link: &Arc<Link>, run: u64, rng: &Arc<Mutex<Rng>>) -> Boot {
+/// The configuration of an environment; `nonces` is the secret that has its nonce key.
+fn boot(link: &Arc<Link>, run: u64, rng: &Arc<Mutex<Rng>>, nonces: &str) -> Boot {
     // The SDK's retry quota is per service and region, for the whole process: each environment has its own region here.
     let region = format!("sim-{run}-{}", link.worker);
+    let [confirmations, watch] = [CONFIRMATIONS, WATCH].map(|depth| depth.to_string());
     let variables = [
         ("AWS_REGION", region.as_str()),
         ("AWS_ACCESS_KEY_ID", "sim"),
@@ -1377,19 +1455,19 @@ fn boot(link: &Arc<Link>, run: u64, rng: &Arc<Mutex<Rng>>) -> Boot {
         ("SECRETS_ENDPOINT", "http://secrets.sim"),
         ("LEDGER_TABLE", LEDGER),
         ("DECISIONS_TABLE", DECISIONS),
+        ("AUDIT_TABLE", AUDIT),
         ("CATALOG_TABLE", CATALOG),
         ("THROTTLE_TABLE", THROTTLE),
         ("THROTTLE_PER_MINUTE", "1000000"),
         ("NETWORK", NETWORK.name()),
         ("WALLET_SEED_SECRET_ARN", "seed"),
-        ("NONCE_KEY_SECRET_ARN", "nonces"),
+        ("NONCE_KEY_SECRET_ARN", nonces),
         ("RPC_URL_SECRET_ARN", "rpc"),
-        ("FINALITY_CONFIRMATIONS", "3"),
-        ("FINALITY_PATIENCE_SECONDS", "1"),
+        ("FINALITY_CONFIRMATIONS", confirmations.as_str()),
+        ("WATCH_CONFIRMATIONS", watch.as_str()),
         // Small, so that several runs are needed.
-        ("WATCH_CONFIRMATIONS", "9"),
         ("RECONCILE_MOST_SETTLEMENTS", "4"),
-        ("LOG_BLOCK_RANGE", "10"),
+        ("LOG_BLOCK_RANGE", "4"),
         ("APPROVAL_TTL_SECONDS", "7200"),
     ];
     let boot = Boot::new(
@@ -1486,10 +1564,10 @@ fn key_id(key: &str) -> String {
     public[public.len() - 16..].to_owned()
 }
 
-fn number_of(row: &crate::tables::Item, name: &str) -> i64 {
+fn number_of(row: &Item, name: &str) -> i64 {
     number(row, name)
 }
 
-fn bytes_of(row: &crate::tables::Item) -> &[u8] {
+fn bytes_of(row: &Item) -> &[u8] {
     crate::tables::bytes(row, "idem")
 }

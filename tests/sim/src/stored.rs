@@ -1,8 +1,10 @@
 //! The stored rows at one instant, of the ledger and of the decisions, read by the simulation itself and not with the
 //! code under test.
 
+use crate::laws::hex;
 use crate::tables::{DECISIONS, Item, Key, LEDGER, Rows, Tables, bytes, list, number, text};
 use dynoxide::types::AttributeValue;
+use purser_domain::B256;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -32,6 +34,19 @@ pub(crate) struct Budget {
     pub(crate) limit: i64,
     /// In microseconds.
     pub(crate) length: i64,
+}
+
+/// A settlement's claim on a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Claim<'a> {
+    pub(crate) block: u64,
+    /// The hash that the block had.
+    pub(crate) block_hash: B256,
+    pub(crate) tx_hash: B256,
+    /// The place of the transfer, if it is a claim on that alone.
+    pub(crate) log_index: Option<u64>,
+    pub(crate) agent: &'a str,
+    pub(crate) settlement: &'a str,
 }
 
 impl StoredState {
@@ -89,13 +104,34 @@ impl StoredState {
         self.row(&format!("A#{agent}"), "#")
     }
 
+    /// An agent's policy for a service: its row, or without one the permissive one, if the agent started with the service.
+    pub(crate) fn policy(&self, agent: &str, service: &str) -> Option<Item> {
+        if let Some(row) = self.row(&format!("P#{agent}"), service) {
+            return Some(row.clone());
+        }
+        let set = hex(bytes(self.agent(agent)?, "start"));
+        let set = bytes(self.row(&format!("START#{set}"), "#")?, "svcs");
+        let service = uuid::Uuid::parse_str(service).expect("an id");
+        let no_limit = || AttributeValue::N("10000000000000".to_owned());
+        let of_all = ["mpc", "mpd", "raa"].map(|name| (name.to_owned(), no_limit()));
+        set.chunks(16).any(|one| one == service.as_bytes()).then(|| {
+            let on = ("on".to_owned(), AttributeValue::BOOL(true));
+            of_all.into_iter().chain([on]).collect()
+        })
+    }
+
     pub(crate) fn settlement(&self, agent: &str, id: &str) -> Option<&Item> {
-        self.row(&format!("A#{agent}"), &format!("S#{id}"))
+        self.row(&format!("S#{agent}"), id)
     }
 
     /// Every settlement, with its agent and id.
     pub(crate) fn settlements(&self) -> impl Iterator<Item = (&str, &str, &Item)> {
-        self.all("A#", "S#").map(|(key, row)| (&key.0[2..], &key.1[2..], row))
+        self.all("S#", "").map(|(key, row)| (&key.0[2..], key.1.as_str(), row))
+    }
+
+    /// Every claim on a transaction.
+    pub(crate) fn claims(&self) -> impl Iterator<Item = Claim<'_>> {
+        self.all("X#", "").map(|(key, row)| claim(key, row))
     }
 
     /// A window's entries, oldest first.
@@ -121,9 +157,20 @@ impl StoredState {
         fitting.first().copied()
     }
 
-    /// A window's horizon, up to which it was cleared.
+    /// A window's horizon, up to which it was cleared, by its present length; of a budget that is gone the newest.
     pub(crate) fn horizon(&self, window: &str) -> i64 {
-        self.row(window, "#W").map_or(0, |row| number(row, "hz"))
+        let Some(row) = self.row(window, "#W") else { return 0 };
+        let (agent, rule) = window[2..].split_once('#').expect("an agent and a scope");
+        let length = if window.starts_with("L#") {
+            Some(DAY)
+        } else {
+            let budget = self.budgets(agent).into_iter().find(|budget| budget.id == rule);
+            budget.map(|budget| budget.length)
+        };
+        match length {
+            Some(length) => number(row, &format!("hz{}", length / 1_000_000)),
+            None => horizons(row).map(|name| number(row, name)).max().unwrap_or(0),
+        }
     }
 
     /// The agent's budgets.
@@ -156,6 +203,11 @@ pub(crate) fn budgets_of(settlement: &Item) -> Vec<String> {
     ids.collect()
 }
 
+/// The attributes of a window's totals that are horizons, one for each length that it had.
+pub(crate) fn horizons(totals: &Item) -> impl Iterator<Item = &String> {
+    totals.keys().filter(|name| name.starts_with("hz"))
+}
+
 pub(crate) fn day_window(agent: &str, service: &str) -> String {
     format!("L#{agent}#{service}")
 }
@@ -171,6 +223,23 @@ pub(crate) fn entry<'a>(rest: &'a str, row: &Item) -> Entry<'a> {
         at: at.parse().expect("a time"),
         amount: number(row, "amt"),
         settlement,
+    }
+}
+
+/// The claim in a row: `X#<network>#<block>#<shard>`, and the hash of a transaction, or also the place of a transfer.
+pub(crate) fn claim<'a>(key: &Key, row: &'a Item) -> Claim<'a> {
+    let block = key.0.split('#').nth(2).and_then(|digits| digits.parse().ok());
+    let (hash, place) = match key.1.split_once('#') {
+        Some((hash, place)) => (hash, Some(place.parse().expect("a place"))),
+        None => (key.1.as_str(), None),
+    };
+    Claim {
+        block: block.expect("a block"),
+        block_hash: B256::from_slice(bytes(row, "bh")),
+        tx_hash: hash.parse().expect("a hash"),
+        log_index: place,
+        agent: text(row, "agent"),
+        settlement: text(row, "sid"),
     }
 }
 

@@ -7,10 +7,12 @@ use std::process::ExitCode;
 async fn main() -> ExitCode {
     let name = std::env::args().nth(1);
     match name.as_deref() {
-        Some("payments") => purser_api::serve(purser_payments::router).await,
+        Some("payments") => purser_api::serve_both(purser_payments::routers).await,
         Some("people") => purser_api::serve(purser_people::router).await,
         Some("reconcile") => {
-            let run = async |reconcile: &Reconcile, time_left| reconcile.run(time_left).await.map(|_| ());
+            let run = async |reconcile: &Reconcile, _: &serde_json::Value, time_left| {
+                reconcile.run(time_left).await.map(|_| ())
+            };
             purser_api::serve_schedule(Reconcile::boot, run).await
         }
         _ => {

@@ -3,9 +3,9 @@
 
 use crate::sample;
 use purser_domain::{
-    Agent, AgentId, Amount, ApprovalId, ApprovalStatus, CallDescription, Decision, DecisionRecord, Denial, Duration,
-    Eviction, Facts, Fingerprint, Grant, Intent, Network, Reason, RetryAt, Service, ServiceId, SettlementId, Terms,
-    Timestamp, TransactionId, Window, evaluate, recorded_time,
+    Agent, AgentId, Amount, ApprovalId, ApprovalStatus, B256, CallDescription, Decision, DecisionRecord, Denial,
+    Duration, Eviction, Facts, Fingerprint, Freeze, Grant, Intent, Network, NoncePrefix, Purchase, Purpose, Reason,
+    RetryAt, Service, ServiceId, SettlementId, Terms, Timestamp, TransactionId, Window, evaluate, recorded_time,
 };
 use purser_store::{
     Backoff, DecisionInputs, DecisionKeys, Escalated, IdempotencyRecord, Ledger, Reserved, ServiceState,
@@ -90,6 +90,7 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
         service: Some(request.service),
         key: Some(key),
         approval: request.approval,
+        freezes: true,
     };
     let mut backoff = Backoff::new();
     let mut eviction = Eviction::Eager;
@@ -102,9 +103,14 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
         }
         let service_state = inputs.service_state.as_ref().unwrap();
         let at = recorded_time(now, windows(service_state));
-        match decide(&agent, service_state, request, &purchase, at, eviction) {
+        let frozen = inputs.frozen_by_operators(&agent)?;
+        match decide(&agent, service_state, request, &purchase, at, (eviction, frozen)) {
             Decision::NeedsTarget => return Ok(Answer::Blocked),
             Decision::Allow(grant) => {
+                if service_state.is_unwritten && !ledger.write_default(&agent, request.service).await? {
+                    backoff.wait().await?;
+                    continue;
+                }
                 let terms = terms(&agent, service_state, request, at, key);
                 match ledger
                     .reserve(&grant, &terms, &request.fingerprint(), &mut backoff)
@@ -117,7 +123,10 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
                 }
             }
             Decision::Refuse(denial) if denial.escalates() => {
-                let record = record(&denial, request, at);
+                let record = DecisionRecord {
+                    owner: agent.owner.clone(),
+                    ..record(&denial, request, at)
+                };
                 let expires_at = at.after(Duration::DAY);
                 return Ok(match ledger.escalate(&key, &record, expires_at, MOST_WAITING).await? {
                     Escalated::Staged(approval) | Escalated::Joined(approval) => Answer::Waits(approval.id),
@@ -140,13 +149,15 @@ pub async fn grant(ledger: &Ledger, request: &Request, now: Timestamp) -> (Grant
         service: Some(request.service),
         key: Some(key),
         approval: request.approval,
+        freezes: true,
     };
     let (agent, inputs) = Box::leak(Box::new(ledger.decision_inputs(request.agent, &ask).await.unwrap()));
     let agent = agent.as_ref().unwrap();
     let purchase = Box::leak(Box::new(request.purchase()));
     let service_state = inputs.service_state.as_ref().unwrap();
     let at = recorded_time(now, windows(service_state));
-    match decide(agent, service_state, request, purchase, at, Eviction::Eager) {
+    let frozen = inputs.frozen_by_operators(agent).unwrap();
+    match decide(agent, service_state, request, purchase, at, (Eviction::Eager, frozen)) {
         Decision::Allow(grant) => (grant, terms(agent, service_state, request, at, key)),
         other => panic!("{other:?}"),
     }
@@ -190,7 +201,7 @@ fn decide<'a>(
     request: &Request,
     (intent, service): &'a (Intent, Service),
     at: Timestamp,
-    eviction: Eviction,
+    (eviction, frozen_by_operators): (Eviction, Option<Freeze>),
 ) -> Decision<'a> {
     evaluate(&Facts {
         agent,
@@ -201,6 +212,7 @@ fn decide<'a>(
         enabled: service_state.enabled.as_ref(),
         day: &service_state.day,
         budgets: &service_state.budgets,
+        frozen_by_operators,
         approval: request.approval,
         balance: None,
         at,
@@ -216,20 +228,24 @@ fn terms(agent: &Agent, service_state: &ServiceState, request: &Request, at: Tim
         transaction: TransactionId::at(at, random()),
         agent: request.agent,
         wallet: agent.wallet.address,
-        service: request.service,
-        operation: sample::operation().slug,
         network: Network::BaseSepolia,
         amount: intent.offer.amount(),
         pay_to: intent.offer.pay_to(),
         authorized_at: at,
         valid_before: Timestamp::from_secs(at.secs() + 60).unwrap(),
-        x402_version: intent.offer.version(),
-        offer_index: intent.offer.index(),
-        policy_version: service_state.enabled.as_ref().unwrap().version,
-        budgets: service_state.budgets.iter().map(|(rule, _)| *rule).collect(),
         idempotency_key: key,
-        approval: request.approval,
-        checks: Vec::new(),
+        nonce_prefix: NoncePrefix::of(B256::repeat_byte(0x11)),
+        purpose: Purpose::Purchase(Purchase {
+            key: sample::KEY,
+            service: request.service,
+            operation: sample::operation().slug,
+            x402_version: intent.offer.version(),
+            offer_index: intent.offer.index(),
+            policy_version: service_state.enabled.as_ref().unwrap().version,
+            budgets: service_state.budgets.iter().map(|(rule, _)| *rule).collect(),
+            approval: request.approval,
+            checks: Vec::new(),
+        }),
     }
 }
 
@@ -238,13 +254,14 @@ fn record(denial: &Denial, request: &Request, at: Timestamp) -> DecisionRecord {
     DecisionRecord {
         transaction: TransactionId::at(at, getrandom::u64().unwrap().to_be_bytes()),
         agent: request.agent,
+        key: sample::KEY,
         owner: sample::OWNER.to_owned(),
         service: request.service,
         operation: Some(sample::operation().slug),
         amount: intent.offer.amount(),
         pay_to: intent.offer.pay_to(),
         fingerprint: intent.fingerprint,
-        call: CallDescription::of(&intent, Some(&sample::operation()), Network::BaseSepolia),
+        call: CallDescription::of(&intent, Some(&sample::operation()), Network::BaseSepolia, at),
         at,
         reason: denial.reason.clone(),
         policy_version: denial.policy_version,

@@ -10,6 +10,8 @@ use purser_store::{CatalogTable, KeyUses, Ledger, Throttle};
 pub const LEDGER: &str = "LedgerTable";
 /// The table of decisions.
 pub const DECISIONS: &str = "DecisionsTable";
+/// The audit log.
+pub const AUDIT: &str = "AuditTable";
 /// The table of services.
 pub const CATALOG: &str = "CatalogTable";
 /// The table of throttle counters and key uses.
@@ -91,6 +93,11 @@ impl Emulator {
         CatalogTable::new(self.client.clone(), CATALOG)
     }
 
+    /// The catalog behind a proxy.
+    pub fn catalog_behind(&self, proxy: &Proxy) -> CatalogTable {
+        CatalogTable::new(client(&proxy.url), CATALOG)
+    }
+
     /// The last uses of agent keys.
     pub fn key_uses(&self) -> KeyUses {
         KeyUses::new(self.client.clone(), THROTTLE)
@@ -98,7 +105,12 @@ impl Emulator {
 
     /// The throttle.
     pub fn throttle(&self, limit_per_minute: u32) -> Throttle {
-        Throttle::new(self.client.clone(), THROTTLE, limit_per_minute)
+        Throttle::new(&self.client, THROTTLE, limit_per_minute)
+    }
+
+    /// The throttle behind a proxy.
+    pub fn throttle_behind(&self, proxy: &Proxy, limit_per_minute: u32) -> Throttle {
+        Throttle::new(&client(&proxy.url), THROTTLE, limit_per_minute)
     }
 }
 
@@ -112,6 +124,7 @@ pub fn environment(dynamodb: &str, secrets: &str) -> impl Iterator<Item = (&'sta
         ("SECRETS_ENDPOINT", secrets),
         ("CATALOG_TABLE", CATALOG),
         ("DECISIONS_TABLE", DECISIONS),
+        ("AUDIT_TABLE", AUDIT),
         ("LEDGER_TABLE", LEDGER),
         ("THROTTLE_TABLE", THROTTLE),
     ]

@@ -25,7 +25,7 @@ pub async fn violations(db: &Client, table: &str) -> Vec<String> {
     ledger.keys_name_settlements(&mut found);
     ledger.approvals_are_used_once(&mut found);
     ledger.what_waits_is_in_its_agents_set(&mut found);
-    ledger.transactions_confirm_once(&mut found);
+    ledger.confirmations_are_claimed(&mut found);
     let indexed: BTreeSet<String> = scan(db, table, Some("hold"))
         .await
         .iter()
@@ -67,6 +67,7 @@ struct Parsed<'a> {
     entries: Entries,
     settlements: Vec<&'a Item>,
     keys: Vec<&'a Item>,
+    payout_keys: Vec<&'a Item>,
     approvals: Vec<&'a Item>,
     used: Vec<&'a Item>,
     waiting: Vec<&'a Item>,
@@ -90,19 +91,19 @@ impl<'a> Parsed<'a> {
         Self {
             windows: of("", "#W").into_iter().map(|item| (text(item, "pk"), item)).collect(),
             entries,
-            settlements: of("A#", "S#"),
-            keys: of("A#", "I#"),
+            settlements: of("S#", ""),
+            keys: of("I#", ""),
+            payout_keys: of("PO#", "K#"),
             approvals: of("AP#", ""),
             used: of("X#", ""),
-            waiting: of("A#", "O#"),
+            waiting: of("O#", ""),
         }
     }
 
     fn settlement(&self, agent: &str, id: &str) -> Option<&'a Item> {
-        let id = format!("S#{id}");
         self.settlements
             .iter()
-            .find(|item| text(item, "pk") == format!("A#{agent}") && text(item, "sk") == id)
+            .find(|item| text(item, "pk") == format!("S#{agent}") && text(item, "sk") == id)
             .copied()
     }
 
@@ -111,7 +112,7 @@ impl<'a> Parsed<'a> {
     fn what_waits_is_in_its_agents_set(&self, found: &mut Vec<String>) {
         let mut sets: BTreeSet<(String, String)> = BTreeSet::new();
         for item in &self.waiting {
-            let agent = text(item, "pk").trim_start_matches("A#");
+            let agent = text(item, "pk").trim_start_matches("O#");
             let ids = item.get("ids").map_or(&[][..], |ids| ids.as_ss().unwrap());
             sets.extend(ids.iter().map(|id| (agent.to_owned(), id.replace('-', ""))));
         }
@@ -136,10 +137,7 @@ impl<'a> Parsed<'a> {
         let mut sums: BTreeMap<&str, i64> = self.windows.keys().map(|partition| (*partition, 0)).collect();
         for ((partition, settlement), entry) in &self.entries {
             *sums.entry(partition).or_default() += entry.amount;
-            let cleared = self
-                .windows
-                .get(partition.as_str())
-                .map_or(0, |window| number(window, "hz"));
+            let cleared = self.windows.get(partition.as_str()).map_or(0, |window| horizon(window));
             if entry.at < cleared {
                 found.push(format!(
                     "I10 {partition}: entry {settlement} at {} before {cleared}",
@@ -180,33 +178,30 @@ impl<'a> Parsed<'a> {
             }
         }
         for settlement in &self.settlements {
-            if text(settlement, "rs") == "expired" {
+            // A payout counts nowhere.
+            if text(settlement, "rs") == "expired" || text(settlement, "kind") == "payout" {
                 continue;
             }
-            let (agent, id) = (
-                text(settlement, "pk").trim_start_matches("A#"),
-                text(settlement, "sk").trim_start_matches("S#"),
-            );
+            let (agent, id) = (text(settlement, "pk").trim_start_matches("S#"), text(settlement, "sk"));
             let day = format!("L#{agent}#{}", text(settlement, "svc"));
-            let cleared = self.windows.get(day.as_str()).map_or(0, |window| number(window, "hz"));
+            let cleared = self.windows.get(day.as_str()).map_or(0, |window| horizon(window));
             if counted_at(settlement) > cleared && !self.entries.contains_key(&(day, id.to_owned())) {
                 found.push(format!("I9 settlement {id} is not counted"));
             }
         }
     }
 
-    /// I3 and I9: settlements and idempotency records of kind allow are one to one.
+    /// I3 and I9: settlements and what binds keys to them are one to one: records of kind allow, keys of payouts.
     fn keys_name_settlements(&self, found: &mut Vec<String>) {
         let hex = |item: &Item, name| hex(bytes(item, name));
         let pair = |agent: &str, key: &str, id: &str| (agent.to_owned(), key.to_owned(), id.to_owned());
         let allows = self.keys.iter().filter(|item| text(item, "kind") == "allow");
+        let of_payouts = self.payout_keys.iter();
         let from_keys: BTreeSet<_> = allows
+            .chain(of_payouts)
             .map(|item| {
-                pair(
-                    text(item, "pk"),
-                    text(item, "sk").trim_start_matches("I#"),
-                    text(item, "sid"),
-                )
+                let (_, agent) = text(item, "pk").split_once('#').unwrap();
+                pair(agent, text(item, "sk").trim_start_matches("K#"), text(item, "sid"))
             })
             .collect();
         let from_settlements: BTreeSet<_> = self
@@ -214,9 +209,9 @@ impl<'a> Parsed<'a> {
             .iter()
             .map(|item| {
                 pair(
-                    text(item, "pk"),
+                    text(item, "pk").trim_start_matches("S#"),
                     &hex(item, "idem"),
-                    text(item, "sk").trim_start_matches("S#"),
+                    text(item, "sk"),
                 )
             })
             .collect();
@@ -234,10 +229,7 @@ impl<'a> Parsed<'a> {
             .iter()
             .filter(|item| item.contains_key("apid"))
             .collect();
-        let users: BTreeSet<&str> = using
-            .iter()
-            .map(|item| text(item, "sk").trim_start_matches("S#"))
-            .collect();
+        let users: BTreeSet<&str> = using.iter().map(|item| text(item, "sk")).collect();
         let approvals: BTreeSet<&str> = using.iter().map(|item| text(item, "apid")).collect();
         if approvals.len() != using.len() || named.len() != users.len() || named.iter().any(|id| !users.contains(id)) {
             found.push(format!(
@@ -246,32 +238,38 @@ impl<'a> Parsed<'a> {
         }
     }
 
-    /// I5: a settlement is confirmed exactly when its transaction's row names it.
-    fn transactions_confirm_once(&self, found: &mut Vec<String>) {
-        let pair = |id: &str, hash: &str| (id.to_owned(), hash.to_owned());
-        let confirmed = self.settlements.iter().filter(|item| text(item, "rs") == "confirmed");
-        let confirmed: BTreeSet<_> = confirmed
-            .map(|item| pair(text(item, "sk").trim_start_matches("S#"), text(item, "txh")))
-            .collect();
-        let claimed: BTreeSet<_> = self
-            .used
-            .iter()
-            .map(|item| pair(text(item, "sid"), text(item, "pk").rsplit('#').next().unwrap()))
-            .collect();
-        for odd in confirmed.symmetric_difference(&claimed) {
-            found.push(format!("I5 settlement and transaction do not name each other: {odd:?}"));
+    /// I5: each confirmed settlement has a claim on its transaction, in its block; and each claim is a settlement's. A
+    /// crash may leave the claim of one that is not confirmed yet.
+    fn confirmations_are_claimed(&self, found: &mut Vec<String>) {
+        let mut claims = BTreeSet::new();
+        for item in &self.used {
+            let (agent, id) = (text(item, "agent"), text(item, "sid"));
+            let block: i64 = text(item, "pk").split('#').nth(2).unwrap().parse().unwrap();
+            let hash = text(item, "sk").split('#').next().unwrap();
+            if self.settlement(agent, id).is_none() {
+                found.push(format!("I5 {hash} is claimed by {id}, which is no settlement"));
+            }
+            if !claims.insert((id, hash, block)) {
+                found.push(format!("I5 {hash} is claimed twice by {id}"));
+            }
+        }
+        for settlement in self.settlements.iter().filter(|item| text(item, "rs") == "confirmed") {
+            let id = text(settlement, "sk");
+            let confirmed = (id, text(settlement, "txh"), number(settlement, "blk"));
+            if !claims.contains(&confirmed) {
+                found.push(format!("I5 {confirmed:?} has no claim"));
+            }
         }
     }
 
-    /// I14: the index has every authorized settlement, no expired one, and the confirmed ones that are watched, under
-    /// their block.
+    /// I14: the index has exactly the authorized settlements, each at its `validBefore` or, put off, later.
     fn the_index_names(&self, indexed: &BTreeSet<String>, found: &mut Vec<String>) {
         for settlement in &self.settlements {
             let id = text(settlement, "sk");
             let (state, place) = (text(settlement, "rs"), text(settlement, "hs"));
+            let due = format!("{:012}", number(settlement, "vb") / 1_000_000);
             let right = match state {
-                "authorized" => place == format!("{:012}", number(settlement, "vb") / 1_000_000),
-                "confirmed" => place.is_empty() || place == format!("C#{:012}", number(settlement, "blk")),
+                "authorized" => place.len() == due.len() && *place >= *due,
                 _ => place.is_empty(),
             };
             if !right || indexed.contains(id) == place.is_empty() {
@@ -287,6 +285,12 @@ impl<'a> Parsed<'a> {
             found.push(format!("I14 the index names what is no settlement: {indexed:?}"));
         }
     }
+}
+
+/// What a window was cleared to, by the newest of the lengths that it had.
+fn horizon(totals: &Item) -> i64 {
+    let horizons = totals.keys().filter(|name| name.starts_with("hz"));
+    horizons.map(|name| number(totals, name)).max().unwrap_or(0)
 }
 
 /// The time at which the windows count a settlement.

@@ -1,4 +1,4 @@
-//! Test doubles of what is outside of the service, one of each: the issuer of sessions, Secrets Manager, DynamoDB, the
+//! Test doubles of what is outside of the service, one of each: the issuer of sessions, Secrets Manager, KMS, Lambda, DynamoDB, the
 //! chain's node; a proxy that records calls of any of them and makes them fail; and sample values for tests.
 //!
 //! They speak the wire protocols on loopback and take plain values, so the crates under test can use them in their unit
@@ -8,10 +8,13 @@
 //! deployed code depends on this crate.
 
 pub mod authorize;
+pub mod chain;
 mod dynamodb;
 mod emulator;
 pub mod invariants;
 mod issuer;
+mod kms;
+mod lambda;
 mod node;
 mod proxy;
 mod rng;
@@ -20,8 +23,10 @@ mod secrets_manager;
 mod template;
 
 pub use dynamodb::{DynamoDb, database};
-pub use emulator::{CATALOG, Consumed, DECISIONS, Emulator, LEDGER, Meter, THROTTLE, environment};
+pub use emulator::{AUDIT, CATALOG, Consumed, DECISIONS, Emulator, LEDGER, Meter, THROTTLE, environment};
 pub use issuer::{IssuerScript, Parameters, Signer, TestIssuer, encoded, token_with};
+pub use kms::Kms;
+pub use lambda::Lambda;
 pub use node::{Reply, ScriptedNode};
 pub use proxy::{Call, Calls, Fate, Moment, Proxy, ProxyConfig, Step, Units};
 pub use rng::Rng;

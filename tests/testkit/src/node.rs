@@ -1,6 +1,6 @@
 //! A chain's JSON-RPC node with scripted answers, which records its calls.
 
-use crate::proxy::{Line, Lines};
+use crate::proxy::{Line, Lines, Opened};
 use crate::{Call, Calls};
 use axum::Router;
 use axum::extract::{ConnectInfo, State};
@@ -45,6 +45,7 @@ struct Shared {
     latency: Mutex<Duration>,
     notes: AtomicBool,
     calls: Calls,
+    opened: Arc<Opened>,
 }
 
 impl ScriptedNode {
@@ -57,10 +58,15 @@ impl ScriptedNode {
             latency: Mutex::default(),
             notes: AtomicBool::new(true),
             calls: Calls::default(),
+            opened: Arc::default(),
         });
+        let lines = Lines {
+            listener,
+            opened: Arc::clone(&shared.opened),
+        };
         let router = Router::new().route("/", post(answer)).with_state(Arc::clone(&shared));
         let service = router.into_make_service_with_connect_info::<Line>();
-        tokio::spawn(async move { axum::serve(Lines(listener), service).await });
+        tokio::spawn(async move { axum::serve(lines, service).await });
         Self { url, shared }
     }
 
@@ -72,6 +78,16 @@ impl ScriptedNode {
     /// Turns the recording of calls on, as it is at first, or off: under load there are many.
     pub fn note_calls(&self, notes: bool) {
         self.shared.notes.store(notes, SeqCst);
+    }
+
+    /// How many connections were opened to it.
+    pub fn connections(&self) -> usize {
+        self.shared.opened.count()
+    }
+
+    /// From now on nothing that is sent on the open connections arrives, as if something in between had forgotten them.
+    pub fn forget_connections(&self) {
+        self.shared.opened.forget();
     }
 
     /// The recorded calls, in order: method and parameters.

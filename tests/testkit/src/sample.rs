@@ -1,14 +1,18 @@
 //! Sample values, as long as in practice where a test depends on length.
 
+use crate::AUDIT;
 use purser_domain::{
-    Address, Agent, AgentId, AgentKey, AgentStatus, Amount, AuthorizationState, Availability, B256, CatalogPayment,
-    Category, DomainPattern, Duration, EnabledService, Endpoint, Expected, FIXED_PRICE, FinalBlock, Fingerprint,
-    Intent, KeyId, Log, Metadata, Network, Offer, Operation, OperationSlug, OperationUuid, ProviderRequest, Receipt,
-    Reconciliation, Rule, RuleId, RuleKind, Ruling, SecretDigest, Service, ServiceId, ServiceSlug, Settlement,
-    SpendPolicy, Timestamp, Transfer, TransferGone, TrustStatus, TxHash, Unusable, Url, Vendor, Wallet, match_transfer,
-    parse_address, reconcile,
+    Act, Acting, Actor, Address, Agent, AgentId, AgentKey, AgentStatus, Amount, AuditChanges, AuditKind, AuditOutcome,
+    AuthorizationState, Availability, B256, BlockId, CatalogPayment, Category, DomainPattern, Duration, EnabledService,
+    Endpoint, Expected, FIXED_PRICE, FinalBlock, Fingerprint, Intent, KeyId, KeyScope, ListingHistory, Log, Metadata,
+    Network, Offer, Operation, OperationSlug, OperationUuid, OperatorName, ProviderRequest, Reconciliation,
+    RequestSource, Rule, RuleId, RuleKind, Ruling, SecretDigest, Service, ServiceId, ServiceSlug, Settlement,
+    SpendPolicy, Timestamp, TransactionLogs, Transfer, TransferGone, TrustStatus, TxHash, Unusable, Url, Vendor,
+    Wallet, match_transfer, parse_address, reconcile,
 };
+use purser_store::AuditEntry;
 use serde_json::json;
+use std::sync::atomic::{AtomicU64, Ordering};
 use uuid::Uuid;
 
 /// The time at which tests start: 2026-11-21T01:09:00Z.
@@ -46,8 +50,24 @@ pub fn wallet(byte: u8) -> Address {
     Address::repeat_byte(byte)
 }
 
+/// The key of every agent here.
+pub const KEY: KeyId = KeyId(1);
+
 /// The owner of every agent here.
 pub const OWNER: &str = "owner";
+
+/// A row of the audit log of its own, for a write that a test makes itself.
+pub fn audit() -> AuditEntry {
+    static WRITTEN: AtomicU64 = AtomicU64::new(0);
+    let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+    let acting = Acting {
+        actor: Actor::Operator(OperatorName::parse("test").unwrap()),
+        source: RequestSource::default(),
+    };
+    let done = AuditOutcome::Done(AuditChanges::default());
+    let act = Act::of(AuditKind::CatalogEdited);
+    AuditEntry::new(AUDIT, &acting.record(start(), number.to_be_bytes(), &act, done))
+}
 
 /// The owner's ruling at `at`, without a note.
 pub fn ruling(at: Timestamp) -> Ruling {
@@ -67,16 +87,19 @@ pub fn agent(n: u128, rules: Vec<Rule>) -> Agent {
         created_at: start(),
         status: AgentStatus::Active,
         wallet: Wallet {
-            index: 7,
+            key: purser_domain::WalletKey::Seed { index: 7 },
             address: wallet(0xa1),
+            attestation: purser_domain::WalletAttestation::from_bytes([0; 65]),
         },
         keys: vec![AgentKey {
-            id: KeyId(1),
+            id: KEY,
             digest: SecretDigest::from_bytes([9; 32]),
             created_at: start(),
             ends_at: None,
+            scope: KeyScope::default(),
         }],
         rules,
+        starting_set: None,
         version: 1,
     }
 }
@@ -171,7 +194,7 @@ pub fn operation() -> Operation {
     Operation {
         id: OperationUuid::from_uuid(Uuid::from_u128(1)),
         slug: OperationSlug::parse("lab.pay").unwrap(),
-        availability: Availability::PaidX402,
+        availability: Availability::Unverified,
         label: "Pay".to_owned(),
         method: "GET".to_owned(),
         endpoint: Endpoint::parse("https://lab.example/pay").unwrap(),
@@ -182,6 +205,7 @@ pub fn operation() -> Operation {
         max_price: Some(Amount::MAX),
         params: json!({}),
         fetches_target: None,
+        next: None,
         payment: Some(CatalogPayment {
             scheme: "exact".to_owned(),
             network: Network::BaseSepolia,
@@ -207,6 +231,7 @@ pub fn service(id: ServiceId, slug: &str) -> Service {
         source: "test".to_owned(),
         trust_status: TrustStatus::Listed,
         curated: true,
+        history: ListingHistory::default(),
         operations: vec![operation()],
     }
 }
@@ -256,11 +281,20 @@ pub fn expected(settlement: &Settlement) -> Expected {
 
 /// The transfer of a settlement in this transaction, made by the matcher, as there is no other way.
 pub fn transfer(settlement: &Settlement, tx_hash: TxHash) -> Transfer {
-    match_transfer(&expected(settlement), &receipt(settlement, tx_hash)).unwrap()
+    match_transfer(&expected(settlement), &transaction(settlement, tx_hash)).unwrap()
 }
 
-/// The receipt of this transaction, which pays the settlement.
-pub fn receipt(settlement: &Settlement, tx_hash: TxHash) -> Receipt {
+/// The same, with its event at this place among the logs of the block, from 1 on.
+pub fn transfer_at(settlement: &Settlement, tx_hash: TxHash, log_index: u64) -> Transfer {
+    let mut transaction = transaction(settlement, tx_hash);
+    for log in &mut transaction.logs {
+        log.index += log_index - 1;
+    }
+    match_transfer(&expected(settlement), &transaction).unwrap()
+}
+
+/// The logs of this transaction, which pays the settlement.
+pub fn transaction(settlement: &Settlement, tx_hash: TxHash) -> TransactionLogs {
     let expected = expected(settlement);
     let word = |address: Address| address.into_word();
     let log = |index, topics, data| Log {
@@ -272,10 +306,12 @@ pub fn receipt(settlement: &Settlement, tx_hash: TxHash) -> Receipt {
     };
     let mut value = vec![0; 24];
     value.extend(expected.amount.units().to_be_bytes());
-    Receipt {
+    TransactionLogs {
         tx_hash,
-        succeeded: true,
-        block_number: BLOCK,
+        block: BlockId {
+            number: BLOCK,
+            hash: B256::repeat_byte(0xb0),
+        },
         logs: vec![
             log(
                 0,

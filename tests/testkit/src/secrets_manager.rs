@@ -1,5 +1,4 @@
-//! Secrets Manager: `GetSecretValue` with the real wire protocol and the two stages that a rotation moves, and
-//! `BatchGetSecretValue`.
+//! Secrets Manager: `GetSecretValue` and `BatchGetSecretValue`, with the real wire protocol.
 
 use crate::serve;
 use axum::Router;
@@ -16,25 +15,18 @@ pub struct SecretsManager(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    secrets: BTreeMap<String, Versions>,
+    secrets: BTreeMap<String, String>,
     /// The false answer to every call, if any.
     lie: Option<(u16, String)>,
     asked: Vec<Value>,
 }
 
-/// A secret's values, by stage.
-struct Versions {
-    current: String,
-    /// The value before the last rotation; `None` before the first.
-    previous: Option<String>,
-}
-
 impl SecretsManager {
-    /// Secrets that were never rotated.
+    /// These secrets.
     pub fn new<N: Into<String>, V: Into<String>>(values: impl IntoIterator<Item = (N, V)>) -> Self {
         let manager = Self::default();
         for (arn, value) in values {
-            manager.store(&arn.into(), &value.into(), None);
+            manager.store(&arn.into(), &value.into());
         }
         manager
     }
@@ -51,28 +43,14 @@ impl SecretsManager {
         Router::new().route("/", post(answer))
     }
 
-    /// Stores a secret with these values.
-    pub fn store(&self, arn: &str, current: &str, previous: Option<&str>) {
-        let versions = Versions {
-            current: current.to_owned(),
-            previous: previous.map(str::to_owned),
-        };
-        self.state().secrets.insert(arn.to_owned(), versions);
+    /// Gives a secret this value.
+    pub fn store(&self, arn: &str, value: &str) {
+        self.state().secrets.insert(arn.to_owned(), value.to_owned());
     }
 
-    /// Gives a secret a new value. The current one becomes the previous one, and the previous one is deleted.
-    pub fn rotate(&self, arn: &str, value: String) {
-        let mut state = self.state();
-        let versions = state.secrets.get_mut(arn).expect("a secret that is there");
-        versions.previous = Some(std::mem::replace(&mut versions.current, value));
-    }
-
-    /// Every value, the previous ones included.
+    /// Every value.
     pub fn values(&self) -> Vec<String> {
-        let state = self.state();
-        let values = state.secrets.values();
-        let values = values.flat_map(|versions| [Some(versions.current.clone()), versions.previous.clone()]);
-        values.flatten().collect()
+        self.state().secrets.values().cloned().collect()
     }
 
     /// From now on answers every call with this.
@@ -116,21 +94,12 @@ impl SecretsManager {
 }
 
 impl State {
-    fn value(&self, arn: &str, stage: &str) -> Option<&str> {
-        let versions = self.secrets.get(arn)?;
-        match stage {
-            "AWSCURRENT" => Some(&versions.current),
-            "AWSPREVIOUS" => versions.previous.as_deref(),
-            _ => None,
-        }
-    }
-
     fn several(&self, request: &Value) -> Value {
         let ids = request["SecretIdList"].as_array().into_iter().flatten();
         let (mut values, mut errors) = (Vec::new(), Vec::new());
         for id in ids.filter_map(Value::as_str) {
-            match self.value(id, "AWSCURRENT") {
-                Some(value) => values.push(entry(id, value, "AWSCURRENT")),
+            match self.secrets.get(id) {
+                Some(value) => values.push(entry(id, value)),
                 None => errors.push(json!({
                     "SecretId": id,
                     "ErrorCode": "ResourceNotFoundException",
@@ -143,37 +112,16 @@ impl State {
 
     fn one(&self, request: &Value) -> (u16, Value) {
         let id = request["SecretId"].as_str().unwrap_or_default();
-        let stage = request["VersionStage"].as_str().unwrap_or("AWSCURRENT");
-        let missing = format!("Secrets Manager can't find the specified secret value for staging label: {stage}");
-        match self.value(id, stage) {
-            Some(value) => (200, entry(id, value, stage)),
-            // An unknown secret and a missing stage are the same error in Secrets Manager.
-            None => (400, json!({"__type": "ResourceNotFoundException", "Message": missing})),
+        match self.secrets.get(id) {
+            Some(value) => (200, entry(id, value)),
+            None => {
+                let missing = "Secrets Manager can't find the specified secret.";
+                (400, json!({"__type": "ResourceNotFoundException", "Message": missing}))
+            }
         }
     }
 }
 
-fn entry(id: &str, value: &str, stage: &str) -> Value {
-    json!({"ARN": id, "Name": id, "SecretString": value, "VersionStages": [stage]})
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_rotation_keeps_one_value_before_the_current_one() {
-        let manager = SecretsManager::new([("arn:a", "one")]);
-        let check = |stage, value: Option<&str>| assert_eq!(manager.state().value("arn:a", stage), value, "{stage}");
-        check("AWSCURRENT", Some("one"));
-        check("AWSPREVIOUS", None);
-        manager.rotate("arn:a", "two".to_owned());
-        check("AWSCURRENT", Some("two"));
-        check("AWSPREVIOUS", Some("one"));
-        manager.rotate("arn:a", "three".to_owned());
-        check("AWSCURRENT", Some("three"));
-        check("AWSPREVIOUS", Some("two"));
-        check("AWSPENDING", None);
-        assert_eq!(manager.state().value("arn:b", "AWSCURRENT"), None);
-    }
+fn entry(id: &str, value: &str) -> Value {
+    json!({"ARN": id, "Name": id, "SecretString": value, "VersionStages": ["AWSCURRENT"]})
 }

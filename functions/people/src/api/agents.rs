@@ -2,13 +2,16 @@
 
 use super::request::{created, with_version};
 use crate::ops::agents::AgentEdit;
+use crate::ops::owned::Owned;
 use crate::state::People;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use purser_api::{Failure, IfMatch, Member as _, Place, Problems, SessionToken, VersionTag, json_body, versioned};
-use purser_domain::{Agent, AgentName, Result};
+use purser_api::{
+    CallerIds, Failure, IfMatch, Member as _, Place, Problems, SessionToken, VersionTag, json_body, versioned,
+};
+use purser_domain::{Agent, AgentName, OperatorFreeze, Result};
 use serde::Serialize;
 use serde_json::Value;
 use std::sync::Arc;
@@ -16,13 +19,13 @@ use utoipa::ToSchema;
 
 purser_api::error_responses! {
     /// What listing agents may be refused with.
-    pub(crate) ListErrors: 401, 429, 500;
+    pub(crate) ListErrors: 401, 403, 429, 500;
     /// What creating an agent may be refused with.
-    pub(crate) CreateErrors: 400, 401, 413, 429, 500;
+    pub(crate) CreateErrors: 400, 401, 403, 413, 429, 500, 503;
     /// What reading an agent may be refused with.
-    pub(crate) ReadErrors: 401, 404, 429, 500;
+    pub(crate) ReadErrors: 401, 403, 404, 429, 500;
     /// What editing an agent may be refused with.
-    pub(crate) EditErrors: 400, 401, 404, 412, 413, 428, 429, 500;
+    pub(crate) EditErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
 }
 
 /// An agent of the caller's.
@@ -41,10 +44,26 @@ pub(crate) struct AgentView {
     created_at: String,
     /// Counts the edits of name, status, keys and rules: what `If-Match` has to name.
     version: u64,
+    /// A freeze by an operator, whatever `status` is: nothing is paid until operators end it. Null where there is none.
+    #[schema(required)]
+    frozen_by_operators: Option<FreezeView>,
 }
 
-impl From<&Agent> for AgentView {
-    fn from(agent: &Agent) -> Self {
+/// A freeze by an operator.
+#[derive(Serialize, ToSchema)]
+#[schema(as = FreezeByOperators)]
+pub(crate) struct FreezeView {
+    /// What is frozen: the `agent`, all agents of its `owner`, or the `deployment`.
+    #[schema(value_type = String, example = "agent")]
+    scope: &'static str,
+    /// The operator's.
+    reason: String,
+    #[schema(format = DateTime)]
+    frozen_at: String,
+}
+
+impl AgentView {
+    fn of(agent: &Agent, freeze: Option<&OperatorFreeze>) -> Self {
         Self {
             agent_id: agent.id.to_string(),
             name: agent.name.clone(),
@@ -52,6 +71,11 @@ impl From<&Agent> for AgentView {
             wallet_address: agent.wallet.address.to_string(),
             created_at: agent.created_at.to_string(),
             version: agent.version,
+            frozen_by_operators: freeze.map(|freeze| FreezeView {
+                scope: freeze.target.scope(),
+                reason: freeze.reason.as_str().to_owned(),
+                frozen_at: freeze.at.to_string(),
+            }),
         }
     }
 }
@@ -81,8 +105,12 @@ pub(super) fn parse_edit(body: &Value) -> Result<AgentEdit> {
     problems.finish(edit)
 }
 
-fn told(agent: &Agent) -> Response {
-    versioned(agent.version, Json(AgentView::from(agent)))
+impl People {
+    /// The agent as an answer.
+    pub(super) async fn told(&self, agent: &Agent) -> Result<Response> {
+        let freeze = self.freeze_of(agent).await?;
+        Ok(versioned(agent.version, Json(AgentView::of(agent, freeze.as_ref()))))
+    }
 }
 
 /// List your agents.
@@ -97,7 +125,11 @@ fn told(agent: &Agent) -> Response {
 pub(crate) async fn list(State(people): State<Arc<People>>, token: SessionToken) -> Result<Json<AgentList>, Failure> {
     let person = people.authenticate(token).await?;
     let agents = people.agents(&person).await?;
-    let agents: Vec<AgentView> = agents.iter().map(|owned| owned.agent().into()).collect();
+    let freezes = people.freezes_of(agents.iter().map(Owned::agent)).await?;
+    let agents = agents.iter().map(Owned::agent);
+    let agents: Vec<AgentView> = agents
+        .map(|agent| AgentView::of(agent, freezes.get(&agent.id)))
+        .collect();
     Ok(Json(AgentList {
         count: agents.len(),
         agents,
@@ -131,12 +163,13 @@ pub(crate) async fn list(State(people): State<Arc<People>>, token: SessionToken)
 pub(crate) async fn create(
     State(people): State<Arc<People>>,
     token: SessionToken,
+    caller: CallerIds,
     body: Bytes,
 ) -> Result<Response, Failure> {
     let person = people.authenticate(token).await?;
     let new = NewAgent::parse(&json_body(&body)?)?;
-    let owned = people.create_agent(&person, &new.name).await?;
-    Ok(created(told(owned.agent())))
+    let owned = people.create_agent(&person, &new.name, caller).await?;
+    Ok(created(people.told(owned.agent()).await?))
 }
 
 /// Read an agent.
@@ -158,7 +191,7 @@ pub(crate) async fn read(
     Path(agent): Path<String>,
 ) -> Result<Response, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
-    Ok(told(owned.agent()))
+    Ok(people.told(owned.agent()).await?)
 }
 
 /// Rename, freeze or unfreeze an agent.
@@ -189,5 +222,5 @@ pub(crate) async fn edit(
     let edit = json_body(&body).and_then(|body| parse_edit(&body));
     let (edit, meant) = with_version(edit, meant.precondition())?;
     let owned = people.edit_agent(owned, meant, &edit).await?;
-    Ok(told(owned.agent()))
+    Ok(people.told(owned.agent()).await?)
 }

@@ -2,28 +2,44 @@
 //!
 //! The agent polls it with its key; the agent's owner may read the same with their session. The form of the bearer
 //! token shows which of the two the caller claims to be.
+//!
+//! With `wait_seconds` it answers as soon as the approval is no longer pending. Who asks is judged once, before.
 
 use super::approval_view::ApprovalView;
+use crate::caller::Caller;
 use crate::state::People;
 use axum::Json;
 use axum::extract::{Path, State};
-use purser_api::{AgentCredentials, Failure, Person, SessionToken};
-use purser_domain::{Approval, ApprovalId, ErrorKind, Result};
+use axum::http::Uri;
+use purser_api::{AgentCredentials, Failure, Query, SessionToken};
+use purser_domain::{Approval, ApprovalId, ApprovalStatus, ErrorKind, Result};
 use purser_store::DecisionKeys;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{MissedTickBehavior, interval};
+
+/// The longest wait, in seconds: the function is given 29, and the gateway gives up at 30.
+const LONGEST_WAIT: u32 = 20;
+/// The time between two reads while a call waits.
+const BETWEEN_READS: Duration = Duration::from_secs(1);
 
 purser_api::error_responses! {
     /// What this endpoint may be refused with.
-    pub(crate) ApprovalErrors: 401, 404, 429, 500;
+    pub(crate) ApprovalErrors: 400, 401, 403, 404, 429, 500;
 }
 
-/// Poll an approval.
+/// Poll an approval, or wait until it is decided.
 #[utoipa::path(
     get,
     path = "/approvals/{id}",
     tag = "payments",
     security(("agentKey" = []), ("session" = [])),
-    params(("id" = String, Path, description = "The `approval_id` of an escalation.")),
+    params(
+        ("id" = String, Path, description = "The `approval_id` of an escalation."),
+        ("wait_seconds" = Option<u32>, Query, minimum = 0, maximum = 20,
+            description = "Answer as soon as it is no longer `pending`, or after so many seconds. Where too many wait already, \
+                           the answer comes at once: pause before you ask again. Default 0."),
+    ),
     responses(
         (status = 200, body = ApprovalView, description = "Where it stands. Once approved, repeat the call with `approval_id`."),
         ApprovalErrors,
@@ -34,14 +50,54 @@ pub(crate) async fn approval(
     caller: AgentCredentials,
     session: SessionToken,
     Path(id): Path<String>,
+    uri: Uri,
 ) -> Result<Json<ApprovalView>, Failure> {
     let id = ApprovalId::parse(&id);
-    let approval = if session.has_the_form_of_a_session() {
+    let mut query = Query::of(&uri);
+    let wait = query.read("wait_seconds", wait_seconds, "must be an integer from 0 to 20");
+    let is_person = session.has_the_form_of_a_session();
+    let approval = if is_person {
         of_person(&people, session, id).await?
     } else {
         of_agent(&people, caller, id).await?
     };
+    query.finish()?;
+    let approval = match wait {
+        None | Some(Duration::ZERO) => approval,
+        Some(wait) => decided(&people, approval, is_person, wait).await?,
+    };
     Ok(Json(ApprovalView::at(&approval, people.now())))
+}
+
+fn wait_seconds(text: &str) -> Option<Duration> {
+    // `parse` also takes a sign.
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let seconds: u32 = text.parse().ok().filter(|_| digits)?;
+    (seconds <= LONGEST_WAIT).then(|| Duration::from_secs(seconds.into()))
+}
+
+/// The approval once it is no longer pending, or as it is after `wait`: one read a second of one row, the last one at
+/// the end.
+async fn decided(people: &People, mut approval: Approval, is_person: bool, wait: Duration) -> Result<Approval> {
+    let is_pending = |approval: &Approval| approval.status(people.now()) == ApprovalStatus::Pending;
+    if !is_pending(&approval) || !people.may_wait().await {
+        return Ok(approval);
+    }
+    let mut reads = interval(BETWEEN_READS);
+    // A slow read takes the place of those that it delays.
+    reads.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let begun = reads.tick().await;
+    while is_pending(&approval) {
+        let at = reads.tick().await;
+        let again = people.ledger.approval(approval.id).await?;
+        // Handed over meanwhile, it is its agent's as before, and no longer its old owner's.
+        let again = again.filter(|again| !is_person || again.owner == approval.owner);
+        approval = again.ok_or(ErrorKind::NotFound)?;
+        if at.duration_since(begun) >= wait {
+            break;
+        }
+    }
+    Ok(approval)
 }
 
 async fn of_agent(people: &People, caller: AgentCredentials, id: Option<ApprovalId>) -> Result<Approval> {
@@ -50,15 +106,15 @@ async fn of_agent(people: &People, caller: AgentCredentials, id: Option<Approval
         ..DecisionKeys::default()
     };
     let caller = people.agent_reading(caller, &ask).await?;
-    let approval = caller
-        .read
-        .approval
-        .filter(|approval| approval.agent == caller.agent.id);
-    approval.ok_or_else(|| ErrorKind::NotFound.into())
+    let approval = caller.read.approval.as_ref();
+    let approval = approval.filter(|approval| approval.agent == caller.agent.id);
+    let approval = approval.ok_or(ErrorKind::NotFound)?;
+    caller.scope()?.check_service(approval.service)?;
+    Ok(approval.clone())
 }
 
 async fn of_person(people: &People, session: SessionToken, id: Option<ApprovalId>) -> Result<Approval> {
-    let read = async |person: &Person| {
+    let read = async |person: &Caller| {
         let approval = match id {
             Some(id) => people.ledger.approval(id).await?,
             None => None,
@@ -67,6 +123,21 @@ async fn of_person(people: &People, session: SessionToken, id: Option<ApprovalId
         people.own_agent(person, approval.agent).await?;
         Ok(approval)
     };
-    let (_, approval) = people.person_reading(&session.presented()?, read).await?;
+    let (_, approval) = people.person_reading(session.presented()?, read).await?;
     Ok(approval)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_whole_seconds_up_to_twenty() {
+        for (text, seconds) in [("0", 0), ("1", 1), ("20", 20)] {
+            assert_eq!(wait_seconds(text), Some(Duration::from_secs(seconds)));
+        }
+        for text in ["", "21", "-1", "+1", "1.5", "1e1", "ten", "99999999999999999999"] {
+            assert_eq!(wait_seconds(text), None, "{text}");
+        }
+    }
 }

@@ -19,11 +19,11 @@ use utoipa::ToSchema;
 
 purser_api::error_responses! {
     /// What listing approvals may be refused with.
-    pub(crate) ListErrors: 400, 401, 404, 429, 500;
+    pub(crate) ListErrors: 400, 401, 403, 404, 429, 500;
     /// What reading an approval may be refused with.
-    pub(crate) ReadErrors: 401, 404, 429, 500;
+    pub(crate) ReadErrors: 401, 403, 404, 429, 500;
     /// What a person's word may be refused with.
-    pub(crate) DecideErrors: 400, 401, 404, 409, 413, 429, 500;
+    pub(crate) DecideErrors: 400, 401, 403, 404, 409, 413, 429, 500;
 }
 
 /// Every status.
@@ -50,6 +50,9 @@ pub(crate) struct ApprovalView {
     /// `active`, or `frozen`: then nothing is paid, whatever is approved.
     #[schema(value_type = String, example = "active")]
     agent_status: &'static str,
+    /// The agent's key that asked.
+    #[schema(example = "00c0ffee00c0ffee")]
+    key_id: String,
     /// The decision that asked.
     #[schema(value_type = uuid::Uuid)]
     transaction_id: String,
@@ -76,7 +79,8 @@ pub(crate) struct ApprovalView {
     /// The cap on the day. Null, as are the next two, once no payment can follow, and where the service is not enabled.
     #[schema(required)]
     max_per_day_units: Option<u64>,
-    /// What counts against it now.
+    /// What counts against it now; an upper bound
+    /// while more than some 20,000 payments have rolled out and are not counted out yet.
     #[schema(required)]
     spend_today_units: Option<u64>,
     /// What of it is left now, this payment not included.
@@ -108,6 +112,7 @@ impl ApprovalView {
             agent_id: agent.id.to_string(),
             agent_name: agent.name.clone(),
             agent_status: agent.status.name(),
+            key_id: approval.key.to_string(),
             transaction_id: approval.transaction.to_string(),
             service_id: approval.service.to_string(),
             service_slug: service.map(|service| service.slug.to_string()),
@@ -120,8 +125,8 @@ impl ApprovalView {
             rule_id: approval.rule.map(|rule| rule.id.to_string()),
             rule_above_units: approval.rule.map(|rule| rule.above.units()),
             max_per_day_units: day.map(|day| day.cap.units()),
-            spend_today_units: day.map(|day| day.used.units()),
-            remaining_today_units: day.map(|day| Amount::units(day.cap.above(day.used))),
+            spend_today_units: day.map(|day| day.used.amount.units()),
+            remaining_today_units: day.map(|day| Amount::units(day.cap.above(day.used.amount))),
             created_at: approval.created_at.to_string(),
             expires_at: approval.expires_at.to_string(),
             resolved_at: approval.resolved_at().map(|at| at.to_string()),

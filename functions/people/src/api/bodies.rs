@@ -4,9 +4,9 @@
 use super::{agents, approvals, keys, rules, services};
 use purser_api::Member as _;
 use purser_domain::{
-    Amount, Availability, Catalog, Category, DomainPattern, Duration, Endpoint, Error, ErrorKind, Operation,
-    OperationScope, OperationSlug, OperationUuid, PolicyEdit, Result, RuleKind, Service, ServiceId, ServiceSlug,
-    TrustStatus, Url, Vendor,
+    Amount, Availability, Catalog, Category, DomainPattern, Duration, Endpoint, Error, ErrorKind, KeyScope,
+    ListingHistory, Operation, OperationScope, OperationSlug, OperationUuid, Permission, PolicyEdit, Result, RuleKind,
+    Service, ServiceId, ServiceSlug, SourceNetwork, Timestamp, TrustStatus, Url, Vendor,
 };
 use serde_json::{Value, json};
 
@@ -25,12 +25,14 @@ fn catalog() -> Catalog {
         max_price: None,
         params: json!({}),
         fetches_target: None,
+        next: None,
         payment: None,
     };
     Catalog::new(vec![Service {
         id: ServiceId::from_uuid(uuid::Uuid::from_u128(7)),
         version: 1,
         curated: true,
+        history: ListingHistory::default(),
         slug: ServiceSlug::parse("lab-search").unwrap(),
         name: "Lab".to_owned(),
         description: String::new(),
@@ -134,12 +136,89 @@ fn an_edit_of_an_agent_changes_something() {
 }
 
 #[test]
-fn a_request_that_needs_no_word_takes_none() {
-    let rows = vec![
-        (json!({}), vec![]),
-        (json!({"name": "x", "expires_at": null}), vec!["/expires_at", "/name"]),
+fn a_keys_scope_is_read_and_what_is_left_out_limits_nothing() {
+    let read = |body: Value| keys::parse_scope(&body, &catalog(), Timestamp::EPOCH).unwrap();
+    for nothing in [
+        json!({}),
+        json!({"permissions": null, "services": null, "networks": null, "expires_at": null}),
+    ] {
+        assert_eq!(read(nothing), KeyScope::default());
+    }
+    let lab = ServiceId::from_uuid(uuid::Uuid::from_u128(7));
+    for service in ["lab-search".to_owned(), lab.to_string()] {
+        let body = json!({
+            "permissions": ["pay"], "services": [service], "networks": ["203.0.113.0/24", "2001:DB8::/32"],
+            "expires_at": "1970-01-01T01:00:00.000001+01:00",
+        });
+        let scope = KeyScope {
+            permissions: Some(vec![Permission::Pay]),
+            services: Some(vec![lab]),
+            networks: Some(
+                ["203.0.113.0/24", "2001:db8::/32"]
+                    .map(|block| SourceNetwork::parse(block).unwrap())
+                    .into(),
+            ),
+            expires_at: Timestamp::from_micros(1),
+        };
+        assert_eq!(read(body), scope);
+    }
+}
+
+#[test]
+fn every_problem_of_a_keys_scope_is_told_at_once() {
+    let mut rows = Vec::new();
+    for (name, path) in [
+        ("permissions", "/permissions"),
+        ("services", "/services"),
+        ("networks", "/networks"),
+    ] {
+        let of = |value: Value| json!({name: value});
+        rows.extend(each(
+            vec![json!([]), json!("read"), json!(7), json!({}), json!(true)],
+            of,
+            path,
+        ));
+    }
+    let no_instants = [
+        "",
+        "tomorrow",
+        "2026-12-31",
+        "2026-12-31T23:59:59",
+        "10000-01-01T00:00:00Z",
+        "1969-12-31T23:59:59Z",
     ];
-    check(keys::NoFields::parse, rows);
+    let no_instants = [no_instants.map(|text| json!(text)).to_vec(), no_amounts(), no_texts()].concat();
+    rows.extend(each(no_instants, |at| json!({"expires_at": at}), "/expires_at"));
+    let now = Timestamp::EPOCH.after(Duration::DAY);
+    let many = |count: u8| -> Vec<String> { (0..count).map(|n| format!("10.0.{n}.0/24")).collect() };
+    let uuids: Vec<String> = (100..121).map(|n| uuid::Uuid::from_u128(n).to_string()).collect();
+    let mut too_many_services = vec!["/services"];
+    let unknown: Vec<String> = (0..21).map(|n| format!("/services/{n}")).collect();
+    rows.extend([
+        (json!({"expires_at": now.to_string()}), vec!["/expires_at"]),
+        (json!({"expires_at": "1970-01-02T00:00:00.000001Z"}), vec![]),
+        (json!({"networks": many(10)}), vec![]),
+        (json!({"networks": many(11)}), vec!["/networks"]),
+        (json!({"permissions": ["pay", "read"]}), vec![]),
+        (json!({"permissions": ["Pay", "write", null, 7, "pay"]}), vec!["/permissions/0", "/permissions/1", "/permissions/2", "/permissions/3"]),
+        (json!({"services": ["lab-search", "00000000-0000-0000-0000-000000000007", "no-such", "lab\nsearch", 7]}), vec!["/services/3", "/services/4"]),
+        (json!({"services": ["lab-search", "00000000-0000-0000-0000-000000000007", "no-such"]}), vec!["/services/1", "/services/2"]),
+        (json!({"networks": ["203.0.113.7/24", "::ffff:10.0.0.0/104", "203.0.113.7", "10.0.0.0/8", null]}), vec!["/networks/0", "/networks/1", "/networks/2", "/networks/4"]),
+        (
+            json!({
+                "permissions": ["pay", "pay"], "services": ["none"], "networks": ["10.0.0.0/8", "10.0.0.0/8"], "expires_at": "x",
+                "name": "spare", "network": [],
+            }),
+            vec!["/expires_at", "/name", "/network", "/networks/1", "/permissions/1", "/services/0"],
+        ),
+    ]);
+    too_many_services.extend(unknown.iter().map(String::as_str));
+    let read = |body: &Value| keys::parse_scope(body, &catalog(), now);
+    let mut told_of_many = told(&read(&json!({"services": uuids})));
+    too_many_services.sort_unstable();
+    told_of_many.sort();
+    assert_eq!(told_of_many, too_many_services);
+    check(read, rows);
 }
 
 #[test]

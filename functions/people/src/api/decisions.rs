@@ -19,9 +19,9 @@ use utoipa::ToSchema;
 
 purser_api::error_responses! {
     /// What listing decisions may be refused with.
-    pub(crate) ListErrors: 400, 401, 404, 429, 500;
+    pub(crate) ListErrors: 400, 401, 403, 404, 429, 500;
     /// What reading a decision may be refused with.
-    pub(crate) ReadErrors: 401, 404, 429, 500;
+    pub(crate) ReadErrors: 401, 403, 404, 429, 500;
 }
 
 /// One decision about a payment.
@@ -33,8 +33,11 @@ pub(crate) struct DecisionView {
     transaction_id: String,
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
-    #[schema(value_type = uuid::Uuid)]
-    service_id: String,
+    /// The agent's key that asked; null, as the service and operation are, for a payout.
+    #[schema(required, example = "00c0ffee00c0ffee")]
+    key_id: Option<String>,
+    #[schema(value_type = Option<uuid::Uuid>, required)]
+    service_id: Option<String>,
     /// Null, as is the name, for a service that has left the catalog.
     #[schema(required)]
     service_slug: Option<String>,
@@ -45,15 +48,17 @@ pub(crate) struct DecisionView {
     operation_id: Option<String>,
     amount_units: u64,
     pay_to: String,
-    /// What was to be called; null for a confirmation that was taken back, which the decision before it tells.
+    /// What was to be called; null for a payout, and for a confirmation that was taken back, which the decision before
+    /// it tells.
     #[schema(required)]
     call: Option<CallView>,
     #[schema(format = DateTime)]
     decided_at: String,
-    /// `allow`, `block`, `escalate`, or `take_back` for a payment that was confirmed and is not on the chain any more.
+    /// `allow`, `block`, `escalate`, `take_back` for a payment that was confirmed and is not on the chain any more, or
+    /// `payout` for money that you took back.
     #[schema(example = "block")]
     result: String,
-    /// `x402_authorized`, the slug that was answered, a rule's own reason, or `confirmation_vanished`.
+    /// `x402_authorized`, the slug that was answered, a rule's own reason, `confirmation_vanished`, or `paid_out`.
     #[schema(example = "category_block:finance")]
     reason: String,
     /// The slug that was answered to a block or an escalation.
@@ -74,7 +79,7 @@ pub(crate) struct DecisionView {
     /// What was authorized, or taken back; null for a block or an escalation.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     settlement_id: Option<String>,
-    /// Where the settlement of an allow stands.
+    /// Where the settlement of an allow or a payout stands.
     #[schema(value_type = Option<String>, required)]
     receipt_status: Option<&'static str>,
     /// How long a block or an escalation took.
@@ -87,11 +92,12 @@ pub(crate) struct DecisionView {
 impl DecisionView {
     fn of(decision: &LoggedDecision, calls: &Calls, catalog: &Catalog) -> Self {
         let facts = DecisionFacts::from(decision);
-        let service = catalog.by_id(facts.service);
+        let service = facts.service.and_then(|id| catalog.by_id(id));
         let view = Self {
             transaction_id: facts.transaction.to_string(),
             agent_id: facts.agent.to_string(),
-            service_id: facts.service.to_string(),
+            key_id: facts.key.map(|id| id.to_string()),
+            service_id: facts.service.map(|id| id.to_string()),
             service_slug: service.map(|service| service.slug.to_string()),
             service_name: service.map(|service| service.name.clone()),
             operation_id: facts.operation.map(ToString::to_string),
@@ -114,6 +120,11 @@ impl DecisionView {
         match decision {
             LoggedDecision::Allowed(settlement) => Self {
                 reason: "x402_authorized".to_owned(),
+                receipt_status: Some(settlement.state.name()),
+                ..view
+            },
+            LoggedDecision::PaidOut(settlement) => Self {
+                reason: "paid_out".to_owned(),
                 receipt_status: Some(settlement.state.name()),
                 ..view
             },
@@ -154,7 +165,7 @@ pub(crate) struct DecisionList {
     security(("session" = [])),
     params(
         ("agent_id" = Option<uuid::Uuid>, Query, description = "One of your agents."),
-        ("result" = Option<String>, Query, pattern = "^(allow|block|escalate|take_back)$", description = "Those with this result."),
+        ("result" = Option<String>, Query, pattern = "^(allow|block|escalate|take_back|payout)$", description = "Those with this result."),
         ("service_id" = Option<String>, Query, description = "Those for this service: slug or UUID."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
         ("cursor" = Option<String>, Query, pattern = "^[0-9a-f]{32}$", description = "The `next_cursor` of an earlier answer."),

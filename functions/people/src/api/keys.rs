@@ -8,18 +8,24 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use purser_api::{Failure, IfMatch, Member as _, SessionToken, VersionTag, json_body, seconds, versioned};
-use purser_domain::{Agent, AgentId, AgentKey, Duration, KeyId, KeyStatus, Timestamp};
+use purser_api::{
+    Failure, Field, IfMatch, Listed, Member as _, Place, Problems, SessionToken, Text, VersionTag, json_body, seconds,
+    versioned,
+};
+use purser_domain::{
+    Agent, AgentId, AgentKey, AskedScope, Catalog, Duration, KeyId, KeyScope, KeyStatus, Permission, SourceNetwork,
+    Timestamp,
+};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
     /// What listing keys may be refused with.
-    pub(crate) ListErrors: 401, 404, 429, 500;
+    pub(crate) ListErrors: 401, 403, 404, 429, 500;
     /// What a write on keys may be refused with.
-    pub(crate) WriteErrors: 400, 401, 404, 412, 413, 428, 429, 500;
+    pub(crate) WriteErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
 }
 
 /// A key, without its secret.
@@ -39,6 +45,17 @@ pub(crate) struct KeyView {
     /// From when on it is refused; null while nobody has ended it.
     #[schema(format = DateTime, required)]
     ends_at: Option<String>,
+    /// What it may do: `read` lists and policies, `pay`.
+    permissions: Vec<&'static str>,
+    /// The services that it is for, by UUID; null for all.
+    #[schema(value_type = Option<Vec<uuid::Uuid>>, required)]
+    services: Option<Vec<String>>,
+    /// The CIDR blocks that it may be used from; null for everywhere.
+    #[schema(required)]
+    networks: Option<Vec<String>>,
+    /// From when on it is refused by itself; null for never.
+    #[schema(format = DateTime, required)]
+    expires_at: Option<String>,
 }
 
 impl KeyView {
@@ -49,6 +66,10 @@ impl KeyView {
             status: status.name(),
             created_at: key.created_at.to_string(),
             ends_at: key.ends_at.map(|at| at.to_string()),
+            permissions: key.scope.permissions().iter().map(|may| may.name()).collect(),
+            services: key.scope.services.as_deref().map(texts),
+            networks: key.scope.networks.as_deref().map(texts),
+            expires_at: key.scope.expires_at.map(|at| at.to_string()),
         }
     }
 }
@@ -123,9 +144,56 @@ pub(crate) struct RevokedKeyView {
     record: KeyView,
 }
 
+fn texts<T: ToString>(items: &[T]) -> Vec<String> {
+    items.iter().map(ToString::to_string).collect()
+}
+
 purser_api::body! {
-    /// Nothing: the body may be left out.
-    pub(crate) struct NoFields as "EmptyBody" {}
+    /// What a key may do, which rotation keeps. What is left out limits nothing; the whole body may be.
+    pub(crate) struct NewKeyBody {
+        /// `read`: lists and policies; `pay`: preflights, payments and their completion. One at least. Either may look
+        /// up one receipt, one approval, and who it is.
+        permissions: Option<Vec<Permission>> = {"minItems": 1, "maxItems": 2},
+        /// Services of the catalog, by slug or UUID: nothing else is paid or shown.
+        services: Option<Vec<Reference>> = {"minItems": 1, "maxItems": 20},
+        /// CIDR blocks: it may be used from these addresses only, as the gateway sees them.
+        networks: Option<Vec<SourceNetwork>> = {"minItems": 1, "maxItems": 10},
+        /// When it expires; in the future.
+        expires_at: Option<Timestamp>,
+    }
+}
+
+purser_api::field! {
+    /// A service, by slug or UUID.
+    pub(crate) struct Reference(String):
+    |value| <Text<128> as Field>::read(value).map(|text| text.0),
+    <Text<128> as Field>::schema()
+}
+
+impl Listed for Reference {
+    const NAME: &'static str = "ServiceReference";
+
+    fn entry() -> Value {
+        json!({"description": "The slug or the UUID of a service in the catalog.", "example": "lab-search"})
+    }
+}
+
+/// Reads and validates a scope. A member that could not be read is not checked further.
+pub(super) fn parse_scope(body: &Value, catalog: &Catalog, now: Timestamp) -> purser_domain::Result<KeyScope> {
+    let mut problems = Problems::default();
+    let asked = NewKeyBody::read(body, Place::Body, &mut problems).map(|body| AskedScope {
+        permissions: body.permissions,
+        services: body
+            .services
+            .map(|services| services.into_iter().map(|service| service.0).collect()),
+        networks: body.networks,
+        expires_at: body.expires_at,
+    });
+    let scope = asked.and_then(|asked| {
+        let judged = asked.judged(catalog, now);
+        judged.map_err(|found| problems.extend(found)).ok()
+    });
+    problems.finish(scope)
 }
 
 purser_api::body! {
@@ -190,7 +258,8 @@ pub(crate) async fn list(
 
 /// Create a key.
 ///
-/// The answer holds the secret, once. An agent has at most 20 keys that work.
+/// The answer holds the secret, once. An agent has at most 20 keys that work. Without limits a key may do what its agent
+/// may.
 #[utoipa::path(
     post,
     path = "/agents/{agentId}/keys",
@@ -201,7 +270,7 @@ pub(crate) async fn list(
         ("agentId" = String, Path, description = "One of your agents."),
         ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
     ),
-    request_body = Option<NoFields>,
+    request_body = Option<NewKeyBody>,
     responses(
         (status = 201, body = NewKeyView, description = "The key.", headers(("ETag" = String, description = "The agent's version.")),
             links(
@@ -219,16 +288,17 @@ pub(crate) async fn create(
     body: Bytes,
 ) -> Result<Response, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
-    let body = optional_body(&body).and_then(|body| NoFields::parse(&body));
-    let (NoFields {}, meant) = with_version(body, meant.precondition())?;
-    let key = people.create_key(owned, meant).await?;
+    let edition = people.catalog().await?;
+    let scope = optional_body(&body).and_then(|body| parse_scope(&body, &edition.catalog, people.now()));
+    let (scope, meant) = with_version(scope, meant.precondition())?;
+    let key = people.create_key(owned, meant, scope).await?;
     let key = issued(key, people.now());
     Ok(created(versioned(key.version, Json(key))))
 }
 
 /// Rotate a key.
 ///
-/// A new key takes its place; the old one goes on working for the overlap.
+/// A new key of the same scope takes its place; the old one goes on working for the overlap.
 #[utoipa::path(
     post,
     path = "/agents/{agentId}/keys/{keyId}/rotate",

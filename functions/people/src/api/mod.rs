@@ -9,13 +9,17 @@ mod agents;
 mod approval;
 mod approval_view;
 mod approvals;
+mod audit;
 #[cfg(test)]
 mod bodies;
 mod decisions;
+mod handovers;
 mod keys;
+mod payouts;
 mod request;
 mod rules;
 mod services;
+mod sessions;
 mod settlements;
 mod wallet;
 
@@ -42,6 +46,10 @@ purser_api::routes!(
     rules::replace,
     rules::remove,
     wallet::read,
+    payouts::read,
+    payouts::name,
+    payouts::remove,
+    payouts::pay_out,
     approval::approval,
     approvals::list,
     approvals::read,
@@ -51,4 +59,10 @@ purser_api::routes!(
     decisions::read,
     settlements::list,
     settlements::read,
+    audit::list,
+    handovers::list,
+    handovers::accept,
+    sessions::list,
+    sessions::end,
+    sessions::end_all,
 );

@@ -1,26 +1,27 @@
 //! What the endpoints share: the caller, the id in the path, the `If-Match` version, and the filters of a list.
 
+use crate::caller::Caller;
 use crate::cursor;
 use crate::ops::owned::{Owned, named};
-use crate::page::{READ_AT_ONCE, Slice};
 use crate::state::People;
 use axum::body::Bytes;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use purser_api::{IfMatch, Person, Precondition, Query, SessionToken, json_body};
+use purser_api::{IfMatch, Precondition, Query, SessionToken, json_body};
 use purser_domain::{AgentId, Error, ErrorKind, Result};
+use purser_store::{READ_AT_ONCE, Slice};
 use serde_json::Value;
 
 impl People {
     /// The person whose session this is.
-    pub(super) async fn authenticate(&self, token: SessionToken) -> Result<Person> {
-        self.person(&token.presented()?).await
+    pub(super) async fn authenticate(&self, token: SessionToken) -> Result<Caller> {
+        self.person(token.presented()?).await
     }
 
     /// The agent named in the path, if it is the caller's.
     pub(super) async fn authenticate_for(&self, token: SessionToken, agent: &str) -> Result<Owned> {
-        let read = async |person: &Person| self.own_agent(person, named(AgentId::parse(agent))?).await;
-        let (_, owned) = self.person_reading(&token.presented()?, read).await?;
+        let read = async |person: &Caller| self.own_agent(person, named(AgentId::parse(agent))?).await;
+        let (_, owned) = self.person_reading(token.presented()?, read).await?;
         Ok(owned)
     }
 }

@@ -23,9 +23,9 @@ use utoipa::ToSchema;
 
 purser_api::error_responses! {
     /// What listing rules may be refused with.
-    pub(crate) ListErrors: 401, 404, 429, 500;
+    pub(crate) ListErrors: 401, 403, 404, 429, 500;
     /// What a write on rules may be refused with.
-    pub(crate) WriteErrors: 400, 401, 404, 412, 413, 428, 429, 500;
+    pub(crate) WriteErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
 }
 
 /// A rule of an agent of the caller's.
@@ -62,7 +62,8 @@ pub(crate) enum RuleSays {
         limit_units: u64,
         /// How long an authorization counts.
         window_seconds: u64,
-        /// What counts now.
+        /// What counts now; an upper bound
+        /// while more than some 20,000 payments have rolled out and are not counted out yet.
         used_units: u64,
         /// What is left now.
         remaining_units: u64,
@@ -103,7 +104,7 @@ impl RuleView {
                     .collect(),
             },
             RuleKind::BudgetLimit { limit, window } => {
-                let used = used.unwrap_or(Amount::ZERO);
+                let used = used.map_or(Amount::ZERO, |used| used.amount);
                 RuleSays::BudgetLimit {
                     limit_units: limit.units(),
                     window_seconds: window.secs(),

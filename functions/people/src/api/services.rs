@@ -15,7 +15,8 @@ use purser_api::{
     versioned,
 };
 use purser_domain::{
-    AgentId, Amount, Catalog, DomainPattern, Network, OperationScope, OperationSlug, PolicyEdit, Result, Service,
+    AgentId, Amount, Catalog, DomainPattern, Operation, OperationScope, OperationSlug, PolicyEdit, Result, Service,
+    Timestamp,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -24,11 +25,11 @@ use utoipa::ToSchema;
 
 purser_api::error_responses! {
     /// What reading services may be refused with.
-    pub(crate) ReadErrors: 401, 404, 429, 500;
+    pub(crate) ReadErrors: 401, 403, 404, 429, 500;
     /// What enabling a service may be refused with.
-    pub(crate) EnableErrors: 400, 401, 404, 412, 413, 429, 500;
+    pub(crate) EnableErrors: 400, 401, 403, 404, 412, 413, 429, 500;
     /// What a write on a service's record may be refused with.
-    pub(crate) WriteErrors: 400, 401, 404, 412, 413, 428, 429, 500;
+    pub(crate) WriteErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
 }
 
 /// A service's record on an agent of the caller's.
@@ -55,12 +56,15 @@ pub(crate) struct ServiceView {
     policy: PolicyView,
     /// Whether the policy is in effect no limit, as those of pre-enabled services are until somebody tightens them.
     permissive: bool,
-    /// What was authorized less than 24 hours ago and not released.
+    /// What was authorized less than 24 hours ago and not released; an upper bound
+    /// while more than some 20,000 payments have rolled out and are not counted out yet.
     spend_today_units: u64,
     /// What of the cap on the day is left now.
     remaining_today_units: u64,
     /// The operations of which no call can be paid, whatever the policy allows.
     unpayable_operations: Vec<UnpayableOperation>,
+    /// What operators have changed in the catalog, of whom or how much calls pay, and is not in effect yet.
+    payment_changes: Vec<PaymentChange>,
 }
 
 /// An operation of which no call can be paid.
@@ -72,15 +76,44 @@ struct UnpayableOperation {
     reason: &'static str,
 }
 
+/// Whom or how much the calls of an operation will pay.
+#[derive(Serialize, ToSchema)]
+struct PaymentChange {
+    operation_id: String,
+    /// The first instant at which a call pays so.
+    #[schema(format = DateTime)]
+    from: String,
+    /// The new payee, or the one as before.
+    pay_to: String,
+    amount_units: u64,
+    /// What a call may cost at most then; null if it can't be paid.
+    #[schema(required)]
+    max_price_units: Option<u64>,
+}
+
+impl PaymentChange {
+    fn of(operation: &Operation, now: Timestamp) -> Option<Self> {
+        let next = operation.waiting(now)?;
+        Some(Self {
+            operation_id: operation.slug.to_string(),
+            from: next.from.to_string(),
+            pay_to: next.payment.pay_to.to_string(),
+            amount_units: next.payment.amount.units(),
+            max_price_units: next.pricing().most().map(Amount::units),
+        })
+    }
+}
+
 impl ServiceView {
-    fn of(agent: AgentId, governed: &GovernedService, catalog: &Catalog, network: Network) -> Self {
+    fn of(agent: AgentId, governed: &GovernedService, catalog: &Catalog, people: &People) -> Self {
+        let now = people.now();
         let record = &governed.record;
         let service = catalog.by_id(record.service);
         let operations = service.map(|service| service.operations.as_slice()).unwrap_or_default();
         let unpayable = operations.iter().filter_map(|operation| {
             Some(UnpayableOperation {
                 operation_id: operation.slug.to_string(),
-                reason: operation.payable(network).err()?.name(),
+                reason: operation.payable(people.network, now).err()?.name(),
             })
         });
         Self {
@@ -94,9 +127,13 @@ impl ServiceView {
             version: record.version,
             policy: PolicyView::from(&record.policy),
             permissive: record.policy.is_permissive(),
-            spend_today_units: governed.spent_today.units(),
+            spend_today_units: governed.spent_today.amount.units(),
             remaining_today_units: governed.remaining_today().units(),
             unpayable_operations: unpayable.collect(),
+            payment_changes: operations
+                .iter()
+                .filter_map(|one| PaymentChange::of(one, now))
+                .collect(),
         }
     }
 
@@ -233,7 +270,7 @@ pub(crate) async fn list(
     let id = owned.agent().id;
     let services = services
         .iter()
-        .map(|service| ServiceView::of(id, service, &edition.catalog, people.network));
+        .map(|service| ServiceView::of(id, service, &edition.catalog, &people));
     let mut services: Vec<ServiceView> = services.collect();
     services.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
     Ok(Json(ServiceList {
@@ -280,7 +317,7 @@ pub(crate) async fn enable(
     let enable = json_body(&body).and_then(|body| parse_enable(&body, &edition.catalog));
     let (enable, meant) = with_version(enable, version_or_any(meant))?;
     let enabling = people.enable_service(&owned, meant, &enable).await?;
-    let answer = ServiceView::of(owned.agent().id, &enabling.service, &edition.catalog, people.network).told();
+    let answer = ServiceView::of(owned.agent().id, &enabling.service, &edition.catalog, &people).told();
     Ok(if enabling.is_new { created(answer) } else { answer })
 }
 
@@ -310,7 +347,7 @@ pub(crate) async fn read(
     let service = people
         .service(&owned, named_service(&edition.catalog, &reference)?)
         .await?;
-    Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog, people.network).told())
+    Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog, &people).told())
 }
 
 /// Edit a service's record: its policy, or whether it is enabled.
@@ -349,7 +386,7 @@ pub(crate) async fn edit(
     let edit = json_body(&body).and_then(|body| parse_edit(&body, service));
     let (edit, meant) = with_version(edit, meant.precondition())?;
     let service = people.edit_service(&owned, meant, id, &edit).await?;
-    Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog, people.network).told())
+    Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog, &people).told())
 }
 
 /// Disable a service for an agent. Its policy is kept.
@@ -387,5 +424,5 @@ pub(crate) async fn disable(
     let service = people
         .edit_service(&owned, meant.precondition()?, id, &disabled)
         .await?;
-    Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog, people.network).told())
+    Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog, &people).told())
 }

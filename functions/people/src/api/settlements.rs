@@ -1,4 +1,4 @@
-//! `/settlements`: what the agents were authorized to pay, and the result.
+//! `/settlements`: what the agents were authorized to pay, what was paid out, and the result.
 
 use super::request::{agent_filter, slice};
 use crate::cursor;
@@ -8,7 +8,7 @@ use crate::state::People;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::Uri;
-use purser_api::{Failure, Query, SessionToken, SettlementRow};
+use purser_api::{Failure, Query, SessionToken};
 use purser_domain::{ReceiptStatus, Settlement, SettlementId};
 use serde::Serialize;
 use std::sync::Arc;
@@ -16,17 +16,53 @@ use utoipa::ToSchema;
 
 purser_api::error_responses! {
     /// What listing settlements may be refused with.
-    pub(crate) ListErrors: 400, 401, 404, 429, 500;
+    pub(crate) ListErrors: 400, 401, 403, 404, 429, 500;
     /// What reading a settlement may be refused with.
-    pub(crate) ReadErrors: 401, 404, 429, 500;
+    pub(crate) ReadErrors: 401, 403, 404, 429, 500;
 }
 
 /// A settlement of an agent of the caller's.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OwnSettlement)]
 pub(crate) struct SettlementView {
-    #[serde(flatten)]
-    row: SettlementRow,
+    #[schema(value_type = uuid::Uuid)]
+    id: String,
+    /// The audit reference.
+    #[schema(value_type = uuid::Uuid)]
+    transaction_id: String,
+    /// `purchase`, or `payout` of your money to your own address: then what only a purchase has is null.
+    #[schema(value_type = String, example = "purchase")]
+    kind: &'static str,
+    /// Who pays.
+    #[schema(value_type = uuid::Uuid)]
+    agent_id: String,
+    #[schema(value_type = Option<uuid::Uuid>, required)]
+    service_id: Option<String>,
+    /// Operation slug.
+    #[schema(required)]
+    operation_id: Option<String>,
+    /// The chain.
+    #[schema(value_type = String, example = "base")]
+    network: &'static str,
+    #[schema(value_type = String, example = "USDC")]
+    token: &'static str,
+    amount_units: u64,
+    /// To whom.
+    pay_to: String,
+    /// `authorized`, `confirmed` or `expired`.
+    #[schema(value_type = String, example = "confirmed")]
+    receipt_status: &'static str,
+    /// Null until confirmed.
+    #[schema(required)]
+    tx_hash: Option<String>,
+    #[schema(format = DateTime)]
+    authorized_at: String,
+    /// Null until confirmed.
+    #[schema(format = DateTime, required)]
+    settled_at: Option<String>,
+    /// The agent's key that it was authorized with.
+    #[schema(required, example = "00c0ffee00c0ffee")]
+    key_id: Option<String>,
     /// The wallet that pays.
     wallet_address: String,
     /// The chain takes the payment only in blocks before this instant.
@@ -36,18 +72,34 @@ pub(crate) struct SettlementView {
     #[schema(value_type = Option<uuid::Uuid>, required)]
     approval_id: Option<String>,
     /// The policy version that it was judged by.
-    policy_version: u64,
+    #[schema(required)]
+    policy_version: Option<u64>,
 }
 
 impl From<&Settlement> for SettlementView {
     fn from(settlement: &Settlement) -> Self {
         let terms = &settlement.terms;
+        let purchase = terms.purchase();
         Self {
-            row: settlement.into(),
+            id: terms.id.to_string(),
+            transaction_id: terms.transaction.to_string(),
+            kind: if purchase.is_some() { "purchase" } else { "payout" },
+            agent_id: terms.agent.to_string(),
+            service_id: purchase.map(|purchase| purchase.service.to_string()),
+            operation_id: purchase.map(|purchase| purchase.operation.to_string()),
+            network: terms.network.name(),
+            token: terms.network.token_symbol(),
+            amount_units: terms.amount.units(),
+            pay_to: terms.pay_to.to_string(),
+            receipt_status: settlement.state.name(),
+            tx_hash: settlement.tx_hash().map(|hash| hash.to_string()),
+            authorized_at: terms.authorized_at.to_string(),
+            settled_at: settlement.settled_at().map(|at| at.to_string()),
+            key_id: purchase.map(|purchase| purchase.key.to_string()),
             wallet_address: terms.wallet.to_string(),
             expires_at: terms.valid_before.to_string(),
-            approval_id: terms.approval.map(|id| id.to_string()),
-            policy_version: terms.policy_version,
+            approval_id: purchase.and_then(|purchase| purchase.approval).map(|id| id.to_string()),
+            policy_version: purchase.map(|purchase| purchase.policy_version),
         }
     }
 }
@@ -64,7 +116,7 @@ pub(crate) struct SettlementList {
     next_cursor: Option<String>,
 }
 
-/// List what your agents were authorized to pay.
+/// List what your agents were authorized to pay, and what was paid out.
 #[utoipa::path(
     get,
     path = "/settlements",
@@ -89,6 +141,7 @@ pub(crate) async fn list(
     let filter = SettlementFilter {
         agent: agent_filter(&mut query),
         status: query.read("status", ReceiptStatus::from_name, ReceiptStatus::choices()),
+        ..SettlementFilter::default()
     };
     let slice = slice(&mut query, cursor::read_place);
     query.finish()?;

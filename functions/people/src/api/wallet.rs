@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 purser_api::error_responses! {
     /// What this endpoint may be refused with.
-    pub(crate) WalletErrors: 401, 404, 429, 500;
+    pub(crate) WalletErrors: 401, 403, 404, 429, 500;
 }
 
 /// An agent's wallet.

@@ -1,13 +1,11 @@
 //! Agents: list, create, rename, freeze.
 
+use crate::caller::Caller;
 use crate::ops::owned::Owned;
-use crate::ops::several::several;
 use crate::state::People;
-use purser_api::{Person, Precondition};
-use purser_domain::{
-    Agent, AgentId, AgentName, AgentStatus, Catalog, EnabledService, Error, Result, SpendPolicy, Wallet,
-};
-use purser_store::{Created, Edited};
+use purser_api::{CallerIds, Precondition};
+use purser_domain::{Act, Agent, AgentId, AgentName, AgentStatus, AuditChanges, AuditKind, Error, Result, StartingSet};
+use purser_store::Created;
 
 purser_api::body! {
     /// New values for some of these; one at least.
@@ -20,8 +18,8 @@ purser_api::body! {
 
 impl People {
     /// The person's agents, oldest first. One that was just created may be missing for a moment.
-    pub(crate) async fn agents(&self, person: &Person) -> Result<Vec<Owned>> {
-        let agents = self.ledger.agents_of(&person.sub).await?;
+    pub(crate) async fn agents(&self, person: &Caller) -> Result<Vec<Owned>> {
+        let agents = self.ledger.agents_of(person.id.as_str()).await?;
         Ok(agents
             .into_iter()
             .filter_map(|agent| Owned::of(person, agent))
@@ -31,38 +29,30 @@ impl People {
     /// A new agent with a wallet of its own, no key, and every service of the curated set enabled without limits
     /// (`docs/spec.md` §2.6).
     ///
-    /// The services are written first and the agent last, in one write. So no agent has only some of them: if this
-    /// fails half-way, records remain of an agent that was never created, whose id is never used again.
-    pub(crate) async fn create_agent(&self, person: &Person, name: &AgentName) -> Result<Owned> {
+    /// The services are those of its starting set, which is shared: no row is written for each.
+    pub(crate) async fn create_agent(&self, person: &Caller, name: &AgentName, ids: CallerIds) -> Result<Owned> {
         const DOING: &str = "creating an agent";
-        let (index, edition) = tokio::try_join!(self.ledger.next_wallet_index(), self.catalog())?;
-        let address = self
-            .xpub
-            .address(index)
-            .map_err(|error| Error::internal(DOING, error))?;
+        let edition = self.catalog().await?;
+        let open = edition.catalog.services().iter().filter(|service| service.is_open());
+        let set = StartingSet::of(open.map(|service| service.id));
         let id = AgentId::from_uuid(uuid::Builder::from_random_bytes(self.entropy.bytes()?).into_uuid());
-        several(pre_enabled(&edition.catalog), |record| {
-            let ledger = self.ledger.clone();
-            async move {
-                match ledger.put_policy(id, &record).await? {
-                    Edited::Stored => Ok(()),
-                    Edited::Conflict => Err(Error::internal(DOING, "its id has a service already")),
-                }
-            }
-        })
-        .await?;
+        let (wallet, starting_set) = tokio::try_join!(self.new_wallet(id, ids), self.ledger.keep_starting_set(&set))?;
         let agent = Agent {
             id,
             name: name.as_str().to_owned(),
-            owner: person.sub.clone(),
+            owner: person.id.to_string(),
             created_at: self.now(),
             status: AgentStatus::Active,
-            wallet: Wallet { index, address },
+            wallet,
             keys: Vec::new(),
             rules: Vec::new(),
+            starting_set: Some(starting_set),
             version: 1,
         };
-        match self.ledger.create_agent(&agent).await? {
+        let act = Act::of(AuditKind::AgentCreated).on(id);
+        let changes = AuditChanges::between(None, Some(agent.audit_members()));
+        let entry = self.entry(&person.acting, &act, changes)?;
+        match self.ledger.create_agent(&agent, &entry).await? {
             Created::Stored => Owned::of(person, agent).ok_or_else(|| Error::internal(DOING, "it is not its owner's")),
             Created::Exists => Err(Error::internal(DOING, "its id is taken")),
         }
@@ -77,18 +67,11 @@ impl People {
                 ..agent
             })
         };
-        self.change(owned, meant, change).await
+        let kind = match edit.status {
+            Some(AgentStatus::Frozen) => AuditKind::AgentFrozen,
+            Some(AgentStatus::Active) => AuditKind::AgentUnfrozen,
+            None => AuditKind::AgentRenamed,
+        };
+        self.change(owned, meant, Act::of(kind), change).await
     }
-}
-
-/// The first records of a new agent.
-fn pre_enabled(catalog: &Catalog) -> Vec<EnabledService> {
-    let open = catalog.services().iter().filter(|service| service.is_open());
-    let records = open.map(|service| EnabledService {
-        service: service.id,
-        version: 1,
-        enabled: true,
-        policy: SpendPolicy::permissive(),
-    });
-    records.collect()
 }

@@ -1,20 +1,25 @@
 //! Approvals: what the agents ask a person for, the facts needed to decide, and the decision.
 
+use crate::caller::Caller;
 use crate::ops::owned::Owned;
 use crate::ops::several::several;
-use crate::page::{Filter, Page, READS, Slice, page};
 use crate::state::People;
-use purser_api::Person;
 use purser_domain::{
-    AgentId, Amount, Approval, ApprovalId, ApprovalStatus, Duration, ErrorKind, NOTE_MAX, Result, Ruling, ServiceId,
-    WindowScope,
+    Act, AgentId, Amount, Approval, ApprovalId, ApprovalStatus, AuditChanges, AuditKind, Duration, ErrorKind, NOTE_MAX,
+    Result, Ruling, ServiceId, Spend, WindowScope,
 };
-use purser_store::{ApprovalDecision, ApprovalPlace, Resolved};
+use purser_store::{ApprovalDecision, ApprovalPlace, AuditEntry, Resolved};
+use purser_store::{Filter, Page, READS, Slice, page};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The longest that an approval can be open: the most that `APPROVAL_TTL_SECONDS` takes (`functions/payments`).
 const LONGEST_WAIT: Duration = Duration::from_secs_u32(31 * 86_400);
+
+/// How many calls may begin to wait for a verdict in a minute, of all callers together. Each takes an environment of this
+/// function for 20 s at most: 30 a minute take ten on average, a third of what `ReserveConcurrency` gives it. The rest is
+/// for people: no number of agents that wait keeps a person from deciding, or from freezing one.
+pub(crate) const WAITS_PER_MINUTE: u32 = 30;
 
 /// A person's note on an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +71,7 @@ pub(crate) struct DayRoom {
     /// The cap.
     pub(crate) cap: Amount,
     /// The amount used.
-    pub(crate) used: Amount,
+    pub(crate) used: Spend,
 }
 
 /// A filter of approvals.
@@ -102,10 +107,16 @@ impl Waiting {
 }
 
 impl People {
+    /// Whether one more call may wait for a verdict. One that may not is answered at once.
+    pub(crate) async fn may_wait(&self) -> bool {
+        let counted = self.waits.limit("approval waits", self.now(), async { Ok(()) });
+        counted.await.is_ok()
+    }
+
     /// The person's approvals, newest first. One that was just created may be missing for a moment.
     pub(crate) async fn approvals(
         &self,
-        person: &Person,
+        person: &Caller,
         filter: ApprovalFilter,
         slice: Slice<ApprovalPlace>,
     ) -> Result<Page<ApprovalContext, ApprovalPlace>> {
@@ -126,7 +137,7 @@ impl People {
         };
         let read = |before, count: u32| {
             let count = u8::try_from(count).unwrap_or(u8::MAX);
-            self.ledger.approvals_of(&person.sub, before, count)
+            self.ledger.approvals_of(person.id.as_str(), before, count)
         };
         let filtered = filter != ApprovalFilter::default();
         let page = page(slice, READS, filtered.then_some(keep), ApprovalPlace::of, read).await?;
@@ -139,19 +150,23 @@ impl People {
     /// The approvals that wait for the person, of all their agents or of one: a page of them, from after a place on.
     pub(crate) async fn waiting(
         &self,
-        person: &Person,
+        person: &Caller,
         only: Option<AgentId>,
         after: Option<ApprovalPlace>,
     ) -> Result<Waiting> {
         /// How many a page shows.
         const SHOWN: usize = 25;
         let now = self.now();
-        let asking = self.ledger.asking_of(&person.sub).await?.into_iter();
+        let asking = self.ledger.asking_of(person.id.as_str()).await?.into_iter();
         let own = asking.filter_map(|(agent, ids)| Some((Arc::new(Owned::of(person, agent)?), ids)));
         let asking: Vec<(Arc<Owned>, BTreeSet<ApprovalId>)> = own.collect();
         let ids = asking.iter().flat_map(|(_, ids)| ids.iter().copied());
         let mut waiting = self.ledger.approvals(ids).await?;
         waiting.retain(|approval| approval.status(now) == ApprovalStatus::Pending);
+        // What an agent asked before it was handed over, where moving it was interrupted.
+        for approval in &waiting {
+            self.ledger.move_approval(approval, person.id.as_str()).await?;
+        }
         let of = |agent: AgentId| waiting.iter().filter(move |approval| approval.agent == agent).count();
         let agents: Vec<(Arc<Owned>, usize)> = asking
             .into_iter()
@@ -187,7 +202,10 @@ impl People {
     pub(crate) async fn own_approval(&self, owned: Owned, id: ApprovalId) -> Result<OwnApproval> {
         let approval = self.ledger.approval(id).await?;
         let own = approval.filter(|approval| approval.agent == owned.agent().id);
-        let approval = own.ok_or(ErrorKind::NotFound)?;
+        let mut approval = own.ok_or(ErrorKind::NotFound)?;
+        // The agent was handed over since it asked.
+        self.ledger.move_approval(&approval, &owned.agent().owner).await?;
+        approval.owner.clone_from(&owned.agent().owner);
         Ok(OwnApproval { owned, approval })
     }
 
@@ -196,7 +214,8 @@ impl People {
         self.context_of(own.owned, own.approval).await
     }
 
-    /// The approval after the owner's decision, which is accepted once and only before it expires.
+    /// The approval after the owner's decision, which is accepted once and only before it expires. To approve a large
+    /// amount takes a recent sign-in.
     pub(crate) async fn decide_approval(
         &self,
         own: OwnApproval,
@@ -204,13 +223,43 @@ impl People {
         note: Option<&Note>,
     ) -> Result<ApprovalContext> {
         let OwnApproval { owned, approval } = own;
+        let (kind, status) = match decision {
+            ApprovalDecision::Approve => (AuditKind::ApprovalApproved, ApprovalStatus::Approved),
+            ApprovalDecision::Reject => (AuditKind::ApprovalRejected, ApprovalStatus::Rejected),
+        };
+        let act = Act::of(kind)
+            .on(approval.agent)
+            .about(approval.service)
+            .with(&approval.id);
+        let changes = AuditChanges::one("status", ApprovalStatus::Pending.name(), status.name());
+        let entry = self.entry(owned.acting(), &act, changes)?;
+        let decided = self.stored_decision(&owned, &approval, decision, note, &entry);
+        let decided = self.judged(owned.acting(), &act, decided).await?;
+        self.context_of(owned, decided).await
+    }
+
+    async fn stored_decision(
+        &self,
+        owned: &Owned,
+        approval: &Approval,
+        decision: ApprovalDecision,
+        note: Option<&Note>,
+        entry: &AuditEntry,
+    ) -> Result<Approval> {
+        if decision == ApprovalDecision::Approve && approval.amount > self.limits.recent_above {
+            self.limits.recently(owned.signed_in_at(), self.now())?;
+        }
         let ruling = Ruling {
             at: self.now(),
             by: owned.agent().owner.clone(),
             note: note.map(|note| note.as_str().to_owned()),
         };
-        match self.ledger.resolve_approval(approval.id, decision, &ruling).await? {
-            Resolved::Done(approval) => self.context_of(owned, approval).await,
+        match self
+            .ledger
+            .resolve_approval(approval.id, decision, &ruling, entry)
+            .await?
+        {
+            Resolved::Done(approval) => Ok(approval),
             Resolved::Already(approval) => Err(ErrorKind::ApprovalNotPending {
                 approval: approval.id,
                 status: approval.status(ruling.at),
@@ -231,7 +280,7 @@ impl People {
         })
     }
 
-    async fn contexts(&self, person: &Person, approvals: Vec<Approval>) -> Result<Vec<ApprovalContext>> {
+    async fn contexts(&self, person: &Caller, approvals: Vec<Approval>) -> Result<Vec<ApprovalContext>> {
         let now = self.now();
         let asking: BTreeSet<AgentId> = approvals.iter().map(|approval| approval.agent).collect();
         let open = approvals.iter().filter(|approval| approval.status(now).is_open());
@@ -261,7 +310,6 @@ impl People {
 
     /// The day's cap and use, for each of these services that is enabled.
     async fn days(&self, places: BTreeSet<(AgentId, ServiceId)>) -> Result<BTreeMap<(AgentId, ServiceId), DayRoom>> {
-        let now = self.now();
         let scopes: Vec<_> = places
             .iter()
             .map(|(agent, service)| (day(*agent, *service), Duration::DAY))
@@ -270,15 +318,14 @@ impl People {
             let ledger = self.ledger.clone();
             async move { Ok((agent, ledger.enabled_service(agent, service).await?)) }
         });
-        let (records, windows) = tokio::try_join!(records, self.ledger.windows_in_use(&scopes, now))?;
+        let (records, spends) = tokio::try_join!(records, self.spends(&scopes))?;
         let enabled = records
             .into_iter()
             .filter_map(|(agent, record)| Some((agent, record.filter(|record| record.enabled)?)));
         let rooms = enabled.map(|(agent, record)| {
-            let window = windows.iter().find(|window| window.scope == day(agent, record.service));
             let room = DayRoom {
                 cap: record.policy.max_per_day,
-                used: window.map_or(Amount::ZERO, |window| window.live(now)),
+                used: spends.of(day(agent, record.service)),
             };
             ((agent, record.service), room)
         });

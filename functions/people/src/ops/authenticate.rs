@@ -1,42 +1,80 @@
-//! How callers are authenticated: a session to a person (only here and in the sign-in that creates it), an agent key to
-//! an agent. Each is rate-limited, people by their identity and agents by their IP address.
+//! How callers are authenticated: an ID token or a session to a person (only here and in the sign-in that starts a
+//! session), an agent key to an agent. Each is rate-limited, people by who they are and agents by their IP address.
 //!
-//! A session is verified before it is counted, so that nobody can use up somebody else's limit; nothing is returned for
-//! a person unless it is valid.
+//! A person is verified before they are counted, so that nobody can use up somebody else's limit; nothing is returned for
+//! one whose token or session is not valid.
 
+use crate::caller::Caller;
 use crate::state::People;
-use purser_api::{AgentCredentials, Person, ThrottleScope};
-use purser_domain::{PresentedKey, Result};
+use purser_api::{AgentCredentials, ThrottleScope};
+use purser_domain::{Duration, ErrorKind, PersonId, PresentedKey, RequestSource, Result, Session, SessionId};
 use purser_store::{Authenticated, DecisionInputs, DecisionKeys};
+use tracing::{info, warn};
+
+/// How exactly the last use of a session is known: a write for each request would cost more than it tells.
+const PRECISION: Duration = Duration::from_secs_u32(60);
 
 impl People {
-    /// The person of this session; 401 `invalid_session` for anything else.
-    pub(crate) async fn person(&self, session: &str) -> Result<Person> {
-        let (person, ()) = self.person_reading(session, async |_| Ok(())).await?;
+    /// The person of this ID token; 401 `invalid_session` for anything else.
+    pub(crate) async fn person(&self, presented: (String, RequestSource)) -> Result<Caller> {
+        let (person, ()) = self.person_reading(presented, async |_| Ok(())).await?;
         Ok(person)
     }
 
-    /// The person of this session, and what `read` reads for them while they are counted. `read` must not write.
+    /// The person of this ID token, and what `read` reads for them while they are counted. `read` must not write.
     pub(crate) async fn person_reading<T>(
         &self,
-        session: &str,
-        read: impl AsyncFnOnce(&Person) -> Result<T>,
-    ) -> Result<(Person, T)> {
+        (token, source): (String, RequestSource),
+        read: impl AsyncFnOnce(&Caller) -> Result<T>,
+    ) -> Result<(Caller, T)> {
         let now = self.now();
-        let person = self.sessions.person(session, now).await?;
-        let scope = ThrottleScope::of_person(&person.sub);
-        let found = self.authenticator.throttle.limit(scope, now, read(&person)).await?;
+        let person = self.sessions.id_token(&token, now).await?.person;
+        let person = Caller::new(person, None, source);
+        let scope = ThrottleScope::of_person(&person.id);
+        let found = async {
+            let (ended_at, found) = tokio::join!(self.ledger.sessions_ended_at(&person.id), read(&person));
+            if ended_at?.is_some_and(|ended_at| person.signed_in_at <= ended_at) {
+                info!(reason = "ended", person = %person.id, "session.refused");
+                return Err(ErrorKind::InvalidSession.into());
+            }
+            found
+        };
+        let found = self.authenticator.throttle.limit(scope, now, found).await?;
         Ok((person, found))
     }
 
-    /// The agent of this key, and what was read for it in the same round trip: authenticated as in the agents' groups.
+    /// The session with this id; 401 `invalid_session` unless it is open. `is_use`: whether that counts as its use.
+    pub(crate) async fn open_session(&self, person: &PersonId, id: &SessionId, is_use: bool) -> Result<Session> {
+        let now = self.now();
+        let session = self.ledger.session(person, id).await?;
+        let open =
+            session.filter(|session| self.limits.is_open(session, now) && session.terms == self.sessions.terms());
+        let session = open.ok_or(ErrorKind::InvalidSession)?;
+        let scope = ThrottleScope::of_person(&session.person);
+        let noted = async {
+            if is_use && now >= session.seen_at.after(PRECISION) {
+                // It only ends earlier for it.
+                if let Err(error) = self.ledger.touch_session(&session, now).await {
+                    warn!(cause = %error, "session.use_not_noted");
+                }
+            }
+            Ok(())
+        };
+        self.authenticator.throttle.limit(scope, now, noted).await?;
+        Ok(session)
+    }
+
+    /// The agent of this key, whatever the key may do, and what was read for it in the same round trip: authenticated as
+    /// in the agents' groups.
     pub(crate) async fn agent_reading(
         &self,
-        AgentCredentials { key, scope }: AgentCredentials,
+        caller: AgentCredentials,
         ask: &DecisionKeys,
     ) -> Result<Authenticated<DecisionInputs>> {
-        let now = self.now();
+        let (now, key_use) = (self.now(), caller.key_use(None));
         let read = async |key: &PresentedKey| self.ledger.decision_inputs_for(key, now, ask).await;
-        self.authenticator.authenticate(scope, key, || self.now(), read).await
+        self.authenticator
+            .authenticate(caller.scope, caller.key, key_use, || self.now(), read)
+            .await
     }
 }

@@ -1,19 +1,19 @@
-//! The decision log: every allow, block and escalation of a person's agents, and every reverted confirmation, newest
-//! first.
+//! The decision log: every allow, block and escalation of a person's agents, every reverted confirmation and every
+//! payout, newest first.
 //!
 //! A decision's place in the log is its `UUIDv7`: the settlement's id where a payment was authorized, else the
 //! decision's own. So the logs of several agents can be merged, and a place is the cursor of the next page.
 
+use crate::caller::Caller;
 use crate::ops::owned::Owned;
 use crate::ops::several::several;
-use crate::page::{Filter, Page, READS, Slice, page};
 use crate::state::People;
-use purser_api::Person;
 use purser_domain::{
-    Address, AgentId, Amount, ApprovalId, CallDescription, Check, DecisionResult, ErrorKind, LoggedDecision,
+    Address, AgentId, Amount, ApprovalId, CallDescription, Check, DecisionResult, ErrorKind, KeyId, LoggedDecision,
     OperationSlug, Result, ServiceId, Settlement, SettlementId, Timestamp, TransactionId,
 };
 use purser_store::Ledger;
+use purser_store::{Filter, Page, READS, Slice, page};
 use std::{cmp::Reverse, collections::HashMap};
 use uuid::Uuid;
 
@@ -21,40 +21,47 @@ use uuid::Uuid;
 pub(crate) struct DecisionFacts<'a> {
     pub(crate) transaction: TransactionId,
     pub(crate) agent: AgentId,
-    pub(crate) service: ServiceId,
+    /// The key that asked, or had asked; `None`, as what else only a purchase has, for a payout.
+    pub(crate) key: Option<KeyId>,
+    pub(crate) service: Option<ServiceId>,
     pub(crate) operation: Option<&'a OperationSlug>,
     pub(crate) amount: Amount,
     pub(crate) pay_to: Address,
     pub(crate) at: Timestamp,
-    /// Every check; none for a reverted confirmation.
+    /// Every check; none for a reverted confirmation and a payout.
     pub(crate) checks: &'a [Check],
     pub(crate) policy_version: Option<u64>,
     /// The approval that was created or used.
     pub(crate) approval: Option<ApprovalId>,
-    /// The settlement that was authorized or reverted.
+    /// The settlement that was authorized, paid out or reverted.
     pub(crate) settlement: Option<SettlementId>,
 }
 
 impl<'a> From<&'a LoggedDecision> for DecisionFacts<'a> {
     fn from(decision: &'a LoggedDecision) -> Self {
         match decision {
-            LoggedDecision::Allowed(Settlement { terms, .. }) => Self {
-                transaction: terms.transaction,
-                agent: terms.agent,
-                service: terms.service,
-                operation: Some(&terms.operation),
-                amount: terms.amount,
-                pay_to: terms.pay_to,
-                at: terms.authorized_at,
-                checks: &terms.checks,
-                policy_version: Some(terms.policy_version),
-                approval: terms.approval,
-                settlement: Some(terms.id),
-            },
+            LoggedDecision::Allowed(Settlement { terms, .. }) | LoggedDecision::PaidOut(Settlement { terms, .. }) => {
+                let purchase = terms.purchase();
+                Self {
+                    transaction: terms.transaction,
+                    agent: terms.agent,
+                    key: purchase.map(|purchase| purchase.key),
+                    service: purchase.map(|purchase| purchase.service),
+                    operation: purchase.map(|purchase| &purchase.operation),
+                    amount: terms.amount,
+                    pay_to: terms.pay_to,
+                    at: terms.authorized_at,
+                    checks: purchase.map_or(&[], |purchase| &purchase.checks),
+                    policy_version: purchase.map(|purchase| purchase.policy_version),
+                    approval: purchase.and_then(|purchase| purchase.approval),
+                    settlement: Some(terms.id),
+                }
+            }
             LoggedDecision::Refused(refusal) => Self {
                 transaction: refusal.transaction,
                 agent: refusal.agent,
-                service: refusal.service,
+                key: Some(refusal.key),
+                service: Some(refusal.service),
                 operation: refusal.operation.as_ref(),
                 amount: refusal.amount,
                 pay_to: refusal.pay_to,
@@ -67,13 +74,14 @@ impl<'a> From<&'a LoggedDecision> for DecisionFacts<'a> {
             LoggedDecision::ConfirmationReverted(taken_back) => Self {
                 transaction: taken_back.transaction,
                 agent: taken_back.agent,
+                key: taken_back.key,
                 service: taken_back.service,
                 operation: taken_back.operation.as_ref(),
                 amount: taken_back.amount,
                 pay_to: taken_back.pay_to,
                 at: taken_back.at,
                 checks: &[],
-                policy_version: Some(taken_back.policy_version),
+                policy_version: taken_back.policy_version,
                 approval: None,
                 settlement: Some(taken_back.settlement),
             },
@@ -97,12 +105,12 @@ pub(crate) struct DecisionFilter {
 pub(crate) struct Calls(HashMap<SettlementId, CallDescription>);
 
 impl Calls {
-    /// The call of this decision; `None` for a reverted confirmation, whose settlement has it.
+    /// The call of this decision; `None` for a payout, and for a reverted confirmation, whose settlement has it.
     pub(crate) fn of<'a>(&'a self, decision: &'a LoggedDecision) -> Option<&'a CallDescription> {
         match decision {
             LoggedDecision::Allowed(settlement) => self.0.get(&settlement.id()),
             LoggedDecision::Refused(refusal) => Some(&refusal.call),
-            LoggedDecision::ConfirmationReverted(_) => None,
+            LoggedDecision::ConfirmationReverted(_) | LoggedDecision::PaidOut(_) => None,
         }
     }
 }
@@ -111,15 +119,25 @@ impl People {
     /// The decisions about the person's agents.
     pub(crate) async fn decisions(
         &self,
-        person: &Person,
+        person: &Caller,
         filter: DecisionFilter,
         slice: Slice<Uuid>,
     ) -> Result<Page<LoggedDecision, Uuid>> {
         let agents = self.agents_in(person, filter.agent).await?;
+        self.decisions_of(agents, filter, slice).await
+    }
+
+    /// The decisions about these agents, which are the person's: one query of each for every read of the page.
+    pub(crate) async fn decisions_of(
+        &self,
+        agents: Vec<AgentId>,
+        filter: DecisionFilter,
+        slice: Slice<Uuid>,
+    ) -> Result<Page<LoggedDecision, Uuid>> {
         let keep = |decision: &LoggedDecision| {
             Filter::by(
                 filter.result.is_none_or(|result| decision.result() == result)
-                    && filter.service.is_none_or(|service| decision.service() == service),
+                    && filter.service.is_none_or(|service| decision.service() == Some(service)),
             )
         };
         let is_filtered = filter.result.is_some() || filter.service.is_some();
@@ -144,7 +162,7 @@ impl People {
     pub(crate) async fn calls(&self, decisions: &[LoggedDecision]) -> Result<Calls> {
         let allowed = decisions.iter().filter_map(|decision| match decision {
             LoggedDecision::Allowed(settlement) => Some(settlement.clone()),
-            LoggedDecision::Refused(_) | LoggedDecision::ConfirmationReverted(_) => None,
+            LoggedDecision::Refused(_) | LoggedDecision::ConfirmationReverted(_) | LoggedDecision::PaidOut(_) => None,
         });
         let allowed: Vec<Settlement> = allowed.collect();
         Ok(Calls(self.ledger.calls(&allowed).await?))
@@ -163,7 +181,7 @@ impl People {
     pub(crate) async fn decision(&self, owned: &Owned, id: TransactionId) -> Result<LoggedDecision> {
         let agent = owned.agent().id;
         let (recorded, allowed) = tokio::try_join!(self.ledger.recorded_decision(agent, id), self.allowed(agent, id))?;
-        let decision = recorded.or(allowed.map(LoggedDecision::Allowed));
+        let decision = recorded.or(allowed.map(LoggedDecision::of));
         decision.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
@@ -187,7 +205,7 @@ impl People {
     }
 
     /// The person's agents, or only the one that is asked for.
-    pub(crate) async fn agents_in(&self, person: &Person, only: Option<AgentId>) -> Result<Vec<AgentId>> {
+    pub(crate) async fn agents_in(&self, person: &Caller, only: Option<AgentId>) -> Result<Vec<AgentId>> {
         let agents = match only {
             Some(id) => vec![self.own_agent(person, id).await?],
             None => self.agents(person).await?,
@@ -207,9 +225,9 @@ async fn log(
 ) -> Result<Vec<LoggedDecision>> {
     match result {
         None => ledger.decisions(agent, before, count).await,
-        Some(DecisionResult::Allow) => {
+        Some(DecisionResult::Allow | DecisionResult::Payout) => {
             let settlements = ledger.settlements(agent, before, count).await?;
-            Ok(settlements.into_iter().map(LoggedDecision::Allowed).collect())
+            Ok(settlements.into_iter().map(LoggedDecision::of).collect())
         }
         Some(DecisionResult::Block | DecisionResult::Escalate | DecisionResult::RevertConfirmation) => {
             ledger.recorded(agent, before, count).await

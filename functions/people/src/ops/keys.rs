@@ -6,9 +6,10 @@ use crate::ops::owned::Owned;
 use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
-    Agent, AgentKey, Duration, Error, ErrorKind, KeyId, KeyRefusal, KeyStatus, NewKey, Problem, Result, Timestamp,
+    Act, Agent, AgentKey, AuditKind, Duration, Error, ErrorKind, KeyId, KeyRefusal, KeyScope, KeyStatus, NewKey,
+    Problem, Result, Timestamp,
 };
-use tracing::warn;
+use tracing::{info, warn};
 
 /// A key as its owner sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,16 +63,19 @@ impl People {
         Ok(listed.collect())
     }
 
-    /// Adds a key.
-    pub(crate) async fn create_key(&self, owned: Owned, meant: Precondition) -> Result<IssuedKey> {
+    /// Adds a key with this scope.
+    pub(crate) async fn create_key(&self, owned: Owned, meant: Precondition, scope: KeyScope) -> Result<IssuedKey> {
         let now = self.now();
-        let new = NewKey::from_random(owned.agent().id, self.entropy.bytes()?, now);
+        let mut new = NewKey::from_random(owned.agent().id, self.entropy.bytes()?, now);
+        new.record.scope = scope;
         let add = |agent: Agent| agent.with_key(new.record.clone(), now).map_err(refused);
-        let agent = self.change(owned, meant, add).await?;
-        Ok(issued(agent, new))
+        let act = Act::of(AuditKind::KeyCreated).with(&new.record.id);
+        let agent = self.change(owned, meant, act, add).await?;
+        info!(agent.id = %agent.agent().id, key.id = %new.record.id, "key.created");
+        issued(agent, new)
     }
 
-    /// Replaces a key by a new one; the old one works for `overlap` longer.
+    /// Replaces a key by a new one of its scope; the old one works for `overlap` longer.
     pub(crate) async fn rotate_key(
         &self,
         owned: Owned,
@@ -85,10 +89,12 @@ impl People {
             let rotated = agent.with_rotated_key(old, new.record.clone(), overlap, now);
             rotated.map_err(refused)
         };
-        let agent = self.change(owned, meant, rotate).await?;
+        let act = Act::of(AuditKind::KeyRotated).with(&old);
+        let agent = self.change(owned, meant, act, rotate).await?;
+        info!(agent.id = %agent.agent().id, key.id = %new.record.id, "key.created");
         let replaced = agent.agent().key(old).cloned().ok_or(ErrorKind::NotFound)?;
         Ok(Rotation {
-            issued: issued(agent, new),
+            issued: issued(agent, new)?,
             replaced,
         })
     }
@@ -97,18 +103,21 @@ impl People {
     pub(crate) async fn revoke_key(&self, owned: Owned, meant: Precondition, id: KeyId) -> Result<(Owned, AgentKey)> {
         let now = self.now();
         let revoke = |agent: Agent| agent.with_revoked_key(id, now).map_err(refused);
-        let agent = self.change(owned, meant, revoke).await?;
+        let act = Act::of(AuditKind::KeyRevoked).with(&id);
+        let agent = self.change(owned, meant, act, revoke).await?;
         let key = agent.agent().key(id).cloned().ok_or(ErrorKind::NotFound)?;
         Ok((agent, key))
     }
 }
 
-fn issued(agent: Owned, new: NewKey) -> IssuedKey {
-    IssuedKey {
+/// The key as it was stored: a rotated one has the scope of the one before.
+fn issued(agent: Owned, new: NewKey) -> Result<IssuedKey> {
+    let key = agent.agent().key(new.record.id).cloned().ok_or(ErrorKind::NotFound)?;
+    Ok(IssuedKey {
         agent,
-        key: new.record,
+        key,
         text: new.text,
-    }
+    })
 }
 
 fn refused(refusal: KeyRefusal) -> Error {

@@ -2,12 +2,18 @@
 
 pub(crate) mod agents;
 pub(crate) mod approvals;
+pub(crate) mod audit;
 mod authenticate;
 pub(crate) mod decisions;
+pub(crate) mod freezes;
+pub(crate) mod handovers;
 pub(crate) mod keys;
 pub(crate) mod owned;
+pub(crate) mod payouts;
 pub(crate) mod rules;
 pub(crate) mod services;
+pub(crate) mod sessions;
 pub(crate) mod settlements;
 pub(crate) mod several;
-mod wallet;
+pub(crate) mod spend;
+pub(crate) mod wallet;

@@ -3,15 +3,18 @@
 //!
 //! Also here: how an agent's record is changed, on the condition of its expected version.
 
+use crate::caller::Caller;
 use crate::state::People;
-use purser_api::{Person, Precondition};
-use purser_domain::{Agent, AgentId, AgentStatus, ErrorKind, Result};
+use purser_api::Precondition;
+use purser_domain::{Act, Acting, Agent, AgentId, AgentStatus, AuditChanges, ErrorKind, Result, Timestamp};
 use purser_store::{Backoff, Edited};
 
 /// An agent that was the person's own when it was read.
 #[derive(Clone, Debug)]
 pub(crate) struct Owned {
     agent: Agent,
+    /// Who acts on it. When they showed who they are: an edit that widens takes a recent sign-in.
+    caller: Caller,
 }
 
 impl Owned {
@@ -20,9 +23,23 @@ impl Owned {
         &self.agent
     }
 
+    /// When the person signed in.
+    pub(crate) const fn signed_in_at(&self) -> Timestamp {
+        self.caller.signed_in_at
+    }
+
+    /// Who acts, for the audit log.
+    pub(crate) const fn acting(&self) -> &Acting {
+        &self.caller.acting
+    }
+
     /// The agent, if it is the person's.
-    pub(crate) fn of(person: &Person, agent: Agent) -> Option<Self> {
-        (agent.owner == person.sub).then_some(Self { agent })
+    pub(crate) fn of(person: &Caller, agent: Agent) -> Option<Self> {
+        let is_own = agent.owner == person.id.as_str();
+        is_own.then(|| Self {
+            agent,
+            caller: person.clone(),
+        })
     }
 }
 
@@ -33,23 +50,37 @@ pub(crate) fn named<T>(id: Option<T>) -> Result<T> {
 
 impl People {
     /// The person's agent with this id. Another's and an unknown one are both not found.
-    pub(crate) async fn own_agent(&self, person: &Person, id: AgentId) -> Result<Owned> {
+    pub(crate) async fn own_agent(&self, person: &Caller, id: AgentId) -> Result<Owned> {
         let agent = self.ledger.agent(id).await?;
         let owned = agent.and_then(|agent| Owned::of(person, agent));
         owned.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
-    /// The agent after a change. Where `meant` is any version, a change that lost a race is applied again to the newer
-    /// record until it is stored: so a freeze always wins. A change without effect does not write the record; but it
-    /// may be the retry of a freeze that failed between the record and the windows, so the windows are completed before
-    /// it is answered.
+    /// The agent after a change, which takes a recent sign-in where it widens, with its row of the audit log. Where
+    /// `meant` is any version, a change that lost a race is applied again to the newer record until it is stored: so a
+    /// freeze always wins. A change without effect does not write the record; but it may be the retry of a freeze that
+    /// failed between the record and the windows, so the windows are completed before it is answered.
     pub(crate) async fn change(
         &self,
         owned: Owned,
         meant: Precondition,
+        act: Act,
         change: impl Fn(Agent) -> Result<Agent>,
     ) -> Result<Owned> {
-        let mut agent = owned.agent;
+        let act = act.on(owned.agent.id);
+        let acting = owned.acting().clone();
+        self.judged(&acting, &act, self.stored_change(owned, meant, &act, change))
+            .await
+    }
+
+    async fn stored_change(
+        &self,
+        owned: Owned,
+        meant: Precondition,
+        act: &Act,
+        change: impl Fn(Agent) -> Result<Agent>,
+    ) -> Result<Owned> {
+        let Owned { mut agent, caller } = owned;
         let mut backoff = Backoff::new();
         loop {
             meant.holds(agent.version)?;
@@ -58,17 +89,27 @@ impl People {
                 if is_narrowed(&agent) {
                     self.ledger.fence_windows(&agent).await?;
                 }
-                return Ok(Owned { agent });
+                return Ok(Owned { agent, caller });
+            }
+            if changed.widens(&agent) {
+                self.limits.recently(caller.signed_in_at, self.now())?;
             }
             let next = Agent {
                 version: agent.version.saturating_add(1),
                 ..changed
             };
-            match self.ledger.put_agent(&next).await? {
-                Edited::Stored => return Ok(Owned { agent: next }),
+            let [before, after] = [&agent, &next].map(|agent| Some(agent.audit_members()));
+            let entry = self.entry(&caller.acting, act, AuditChanges::between(before, after))?;
+            match self.ledger.put_agent(&next, &entry).await? {
+                Edited::Stored => {
+                    return Ok(Owned { agent: next, caller });
+                }
                 Edited::Conflict => backoff.wait().await?,
             }
-            agent = self.ledger.agent(next.id).await?.ok_or(ErrorKind::NotFound)?;
+            let newer = self.ledger.agent(next.id).await?;
+            // It may have been handed to another owner meanwhile.
+            let newer = newer.filter(|newer| newer.owner == agent.owner);
+            agent = newer.ok_or(ErrorKind::NotFound)?;
         }
     }
 }

@@ -3,7 +3,9 @@
 use crate::ops::owned::Owned;
 use crate::state::People;
 use purser_api::Precondition;
-use purser_domain::{Agent, Amount, Error, ErrorKind, Problem, Result, Rule, RuleId, RuleKind, RuleRefusal};
+use purser_domain::{
+    Act, Agent, AuditKind, Error, ErrorKind, Problem, Result, Rule, RuleId, RuleKind, RuleRefusal, Spend, WindowScope,
+};
 
 /// A rule as its owner sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,21 +13,18 @@ pub(crate) struct RuleUsage {
     /// The rule.
     pub(crate) rule: Rule,
     /// The amount used, if it is a budget.
-    pub(crate) used: Option<Amount>,
+    pub(crate) used: Option<Spend>,
 }
 
 impl People {
     /// The agent's rules, in the order in which they were added.
     pub(crate) async fn rules(&self, owned: &Owned) -> Result<Vec<RuleUsage>> {
-        let (agent, now) = (owned.agent(), self.now());
+        let agent = owned.agent();
         let budgets = agent.budgets().map(|budget| (budget.scope(agent.id), budget.length));
-        let windows = self.ledger.windows_in_use(&budgets.collect::<Vec<_>>(), now).await?;
-        let used = |rule: &Rule| {
-            let window = windows.iter().find(|window| window.scope.budget() == Some(rule.id));
-            window.map_or(Amount::ZERO, |window| window.live(now))
-        };
+        let spends = self.spends(&budgets.collect::<Vec<_>>()).await?;
+        let scope = |rule| WindowScope::Budget { agent: agent.id, rule };
         let usages = agent.rules.iter().map(|rule| RuleUsage {
-            used: rule.kind.budget().map(|_| used(rule)),
+            used: rule.kind.budget().map(|_| spends.of(scope(rule.id))),
             rule: rule.clone(),
         });
         Ok(usages.collect())
@@ -36,7 +35,8 @@ impl People {
         self.judge_rule(kind).await?;
         let id = RuleId::from_uuid(uuid::Builder::from_random_bytes(self.entropy.bytes()?).into_uuid());
         let add = |agent: Agent| agent.with_rule(id, kind.clone()).map_err(refused);
-        Ok((self.change(owned, meant, add).await?, id))
+        let act = Act::of(AuditKind::RuleAdded).with(&id);
+        Ok((self.change(owned, meant, act, add).await?, id))
     }
 
     /// Replaces a rule by another of the same kind.
@@ -49,13 +49,15 @@ impl People {
     ) -> Result<Owned> {
         self.judge_rule(kind).await?;
         let replace = |agent: Agent| agent.with_changed_rule(id, kind.clone()).map_err(refused);
-        self.change(owned, meant, replace).await
+        self.change(owned, meant, Act::of(AuditKind::RuleReplaced).with(&id), replace)
+            .await
     }
 
     /// Removes a rule.
     pub(crate) async fn remove_rule(&self, owned: Owned, meant: Precondition, id: RuleId) -> Result<Owned> {
         let remove = |agent: Agent| agent.without_rule(id).map_err(refused);
-        self.change(owned, meant, remove).await
+        self.change(owned, meant, Act::of(AuditKind::RuleRemoved).with(&id), remove)
+            .await
     }
 
     async fn judge_rule(&self, kind: &RuleKind) -> Result<()> {

@@ -6,10 +6,10 @@ use crate::ops::owned::Owned;
 use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
-    Amount, Catalog, Duration, EnabledService, Error, ErrorKind, PolicyEdit, Result, Service, ServiceId, SpendPolicy,
-    WindowScope,
+    Act, Amount, AuditChanges, AuditKind, Catalog, Duration, EnabledService, Error, ErrorKind, PolicyEdit, Result,
+    Service, ServiceId, Spend, SpendPolicy, WindowScope,
 };
-use purser_store::{Backoff, Edited};
+use purser_store::{AuditEntry, Backoff, Edited};
 
 /// A service to enable.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,13 +35,13 @@ pub(crate) struct GovernedService {
     /// The record.
     pub(crate) record: EnabledService,
     /// What was authorized less than 24 hours ago and not released.
-    pub(crate) spent_today: Amount,
+    pub(crate) spent_today: Spend,
 }
 
 impl GovernedService {
     /// What may still be spent now.
     pub(crate) fn remaining_today(&self) -> Amount {
-        self.record.policy.max_per_day.above(self.spent_today)
+        self.record.policy.max_per_day.above(self.spent_today.amount)
     }
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Enabling {
 impl People {
     /// Every service's record on the agent, disabled ones included.
     pub(crate) async fn services(&self, owned: &Owned) -> Result<Vec<GovernedService>> {
-        let records = self.ledger.enabled_services(owned.agent().id).await?;
+        let records = self.ledger.enabled_services(owned.agent()).await?;
         self.with_spend(owned, records).await
     }
 
@@ -87,10 +87,25 @@ impl People {
             .filter(|service| service.is_open())
             .ok_or(ErrorKind::ServiceNotFound)?;
         judge(&enable.policy, Some(service))?;
-        let policy = SpendPolicy::column_defaults().edited(&enable.policy);
+        let act = Act::of(AuditKind::ServiceEnabled)
+            .on(owned.agent().id)
+            .about(service.id);
+        let enabling = self.stored_enabling(owned, meant, &act, service.id, &enable.policy);
+        self.judged(owned.acting(), &act, enabling).await
+    }
+
+    async fn stored_enabling(
+        &self,
+        owned: &Owned,
+        meant: Precondition,
+        act: &Act,
+        service: ServiceId,
+        edit: &PolicyEdit,
+    ) -> Result<Enabling> {
+        let policy = SpendPolicy::column_defaults().edited(edit);
         let mut backoff = Backoff::new();
         loop {
-            let present = self.ledger.enabled_service(owned.agent().id, service.id).await?;
+            let present = self.ledger.enabled_service(owned.agent().id, service).await?;
             let version = present.as_ref().map_or(0, |record| record.version);
             meant.holds(version)?;
             if let Some(record) = &present
@@ -103,12 +118,14 @@ impl People {
                 });
             }
             let record = EnabledService {
-                service: service.id,
+                service,
                 version: version.saturating_add(1),
                 enabled: true,
                 policy: policy.clone(),
             };
-            match self.ledger.put_policy(owned.agent().id, &record).await? {
+            self.may_widen(owned, present.as_ref(), &record)?;
+            let entry = self.policy_entry(owned, act, present.as_ref(), &record)?;
+            match self.ledger.put_policy(owned.agent().id, &record, &entry).await? {
                 Edited::Stored => {
                     return Ok(Enabling {
                         service: self.one_with_spend(owned, record).await?,
@@ -125,6 +142,24 @@ impl People {
         &self,
         owned: &Owned,
         meant: Precondition,
+        id: ServiceId,
+        edit: &ServiceEdit,
+    ) -> Result<GovernedService> {
+        let kind = match edit.enabled {
+            Some(true) => AuditKind::ServiceEnabled,
+            Some(false) => AuditKind::ServiceDisabled,
+            None => AuditKind::PolicyEdited,
+        };
+        let act = Act::of(kind).on(owned.agent().id).about(id);
+        let edited = self.stored_edit(owned, meant, &act, id, edit);
+        self.judged(owned.acting(), &act, edited).await
+    }
+
+    async fn stored_edit(
+        &self,
+        owned: &Owned,
+        meant: Precondition,
+        act: &Act,
         id: ServiceId,
         edit: &ServiceEdit,
     ) -> Result<GovernedService> {
@@ -149,11 +184,34 @@ impl People {
                 enabled,
                 policy,
             };
-            match self.ledger.put_policy(owned.agent().id, &record).await? {
+            self.may_widen(owned, Some(&present), &record)?;
+            let entry = self.policy_entry(owned, act, Some(&present), &record)?;
+            match self.ledger.put_policy(owned.agent().id, &record, &entry).await? {
                 Edited::Stored => return self.one_with_spend(owned, record).await,
                 Edited::Conflict => backoff.wait().await?,
             }
         }
+    }
+
+    /// Refuses a record that widens the one before to who has not signed in recently.
+    fn may_widen(&self, owned: &Owned, before: Option<&EnabledService>, now: &EnabledService) -> Result<()> {
+        if now.widens(before) {
+            self.limits.recently(owned.signed_in_at(), self.now())?;
+        }
+        Ok(())
+    }
+
+    /// The row of the audit log for this record in place of the one before.
+    fn policy_entry(
+        &self,
+        owned: &Owned,
+        act: &Act,
+        before: Option<&EnabledService>,
+        now: &EnabledService,
+    ) -> Result<AuditEntry> {
+        let before = before.map(EnabledService::audit_members);
+        let changes = AuditChanges::between(before, Some(now.audit_members()));
+        self.entry(owned.acting(), act, changes)
     }
 
     async fn record(&self, owned: &Owned, id: ServiceId) -> Result<EnabledService> {
@@ -167,19 +225,15 @@ impl People {
     }
 
     async fn with_spend(&self, owned: &Owned, records: Vec<EnabledService>) -> Result<Vec<GovernedService>> {
-        let (agent, now) = (owned.agent().id, self.now());
+        let agent = owned.agent().id;
         let scope = |service| WindowScope::Day { agent, service };
         let scopes: Vec<_> = records
             .iter()
             .map(|record| (scope(record.service), Duration::DAY))
             .collect();
-        let windows = self.ledger.windows_in_use(&scopes, now).await?;
-        let spent = |service| {
-            let window = windows.iter().find(|window| window.scope == scope(service));
-            window.map_or(Amount::ZERO, |window| window.live(now))
-        };
+        let spends = self.spends(&scopes).await?;
         let governed = records.into_iter().map(|record| GovernedService {
-            spent_today: spent(record.service),
+            spent_today: spends.of(scope(record.service)),
             record,
         });
         Ok(governed.collect())

@@ -13,7 +13,7 @@ use super::form::FormName;
 use super::labels;
 use super::layout::{Here, Layout};
 use super::list::{filter_select, paging};
-use super::money::{big_money, is_no_limit, money};
+use super::money::{big_money, is_no_limit, money, spent};
 use super::notice::{Notice, done};
 use super::paths;
 use super::phrases;
@@ -21,7 +21,6 @@ use crate::address::address;
 use crate::cursor;
 use crate::digest::{entity_tag, unless_held};
 use crate::ops::approvals::{ApprovalContext, ApprovalFilter, DayRoom, Waiting};
-use crate::page::{Page, Slice};
 use crate::session::{PageSession, PollSession};
 use crate::state::People;
 use axum::{
@@ -33,6 +32,7 @@ use maud::{Markup, html};
 use purser_api::{Failure, Query, Reply};
 use purser_domain::{AgentId, AgentStatus, Amount, ApprovalId, ApprovalStatus, Catalog, ErrorKind, NOTE_MAX, Result};
 use purser_store::{ApprovalDecision, ApprovalPlace};
+use purser_store::{Page, Slice};
 use std::sync::Arc;
 
 /// The queue.
@@ -301,6 +301,7 @@ fn card(layout: &Layout, waiting: &ApprovalContext, view: View, catalog: &Catalo
                 }
                 (call::described(&approval.call, approval.amount))
                 dl.facts-list {
+                    div { dt { "Asked by key" } dd { (labels::key(approval.key)) } }
                     div { dt { "Pays to" } dd { (labels::wallet(approval.pay_to)) } }
                     div {
                         dt { "Why it asks" }
@@ -338,14 +339,15 @@ fn left_of_day(amount: Amount, day: Option<DayRoom>) -> Markup {
         return html! { span.warning { "The service is no longer enabled for this agent, so the payment will be refused." } };
     };
     if is_no_limit(cap) {
-        return html! { span.nolimit { "no limit" } " on a day; " (money(used)) " spent in the last 24 hours" };
+        return html! { span.nolimit { "no limit" } " on a day; " (spent(used)) " spent in the last 24 hours" };
     }
-    let left = cap.above(used);
+    let left = cap.above(used.amount);
     html! {
-        (money(left)) " of " (money(cap))
-        (bar(used, amount, cap))
+        @if !used.is_exact { "at least " } (money(left)) " of " (money(cap))
+        (bar(used.amount, amount, cap))
         @match left.minus(amount) {
-            Some(after) => p.aside { (money(after)) " would be left" },
+            Some(after) => p.aside { @if !used.is_exact { "at least " } (money(after)) " would be left" },
+            None if !used.is_exact => p.aside { "Many payments have left the day’s window and are being counted out." },
             None => p.warning { "Not enough for this payment: even approved, it is refused until there is room again." },
         }
     }

@@ -10,7 +10,6 @@ use super::paths;
 use super::phrases;
 use crate::ops::decisions::{Calls, DecisionFacts, DecisionFilter};
 use crate::ops::owned::Owned;
-use crate::page::Slice;
 use crate::session::PageSession;
 use crate::state::People;
 use axum::{
@@ -23,6 +22,7 @@ use purser_api::{Query, Reply};
 use purser_domain::{
     AgentId, CallDescription, Catalog, DecisionResult, LoggedDecision, ServiceId, SettlementId, SettlementState,
 };
+use purser_store::Slice;
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -63,6 +63,7 @@ const fn label(result: DecisionResult) -> &'static str {
         DecisionResult::Block => "Blocked",
         DecisionResult::Escalate => "Sent to a person",
         DecisionResult::RevertConfirmation => "Taken back",
+        DecisionResult::Payout => "Paid out",
     }
 }
 
@@ -199,7 +200,11 @@ fn log_row(layout: &Layout, row: &LogRow, catalog: &Catalog) -> Markup {
                     span.log-when { (relative(facts.at, layout.now)) }
                     span.log-chip { (chip(&row.decision)) }
                     span.log-who {
-                        span.name { (row.agent) } " → " (labels::service(facts.service, catalog))
+                        span.name { (row.agent) } " → "
+                        @match facts.service {
+                            Some(service) => { (labels::service(service, catalog)) }
+                            None => { "you" }
+                        }
                     }
                     span.log-why { (told(&row.decision)) }
                     span.log-amount { (money(facts.amount)) }
@@ -208,7 +213,10 @@ fn log_row(layout: &Layout, row: &LogRow, catalog: &Catalog) -> Markup {
                     dl.facts-list {
                         div { dt { "When" } dd { (exact(facts.at)) } }
                         div { dt { "Agent" } dd { (labels::agent(facts.agent, &row.agent)) } }
-                        div { dt { "Operation" } dd { (labels::operation(catalog.by_id(facts.service), facts.operation)) } }
+                        @if let Some(key) = facts.key { div { dt { "Key" } dd { (labels::key(key)) } } }
+                        @if let Some(service) = facts.service {
+                            div { dt { "Operation" } dd { (labels::operation(catalog.by_id(service), facts.operation)) } }
+                        }
                         div { dt { "Pays to" } dd { (labels::wallet(facts.pay_to)) } }
                         div { dt { "Decision" } dd { code.long { (facts.transaction) } } }
                         @if let Some(version) = facts.policy_version { div { dt { "Policy" } dd { "version " (version) } } }
@@ -224,7 +232,9 @@ fn log_row(layout: &Layout, row: &LogRow, catalog: &Catalog) -> Markup {
 
 fn more(decision: &LoggedDecision) -> Markup {
     match decision {
-        LoggedDecision::Allowed(settlement) => receipt(settlement.terms.agent, settlement.id()),
+        LoggedDecision::Allowed(settlement) | LoggedDecision::PaidOut(settlement) => {
+            receipt(settlement.terms.agent, settlement.id())
+        }
         LoggedDecision::ConfirmationReverted(taken_back) => html! {
             div { dt { "Transaction" } dd { code.long { (taken_back.tx_hash) } } }
             (receipt(taken_back.agent, taken_back.settlement))
@@ -245,6 +255,7 @@ fn receipt(agent: AgentId, settlement: SettlementId) -> Markup {
 fn chip(decision: &LoggedDecision) -> Markup {
     match decision {
         LoggedDecision::Allowed(_) => html! { span.chip.good { "allowed" } },
+        LoggedDecision::PaidOut(_) => html! { span.chip { "paid out" } },
         LoggedDecision::Refused(refusal) if refusal.result == DecisionResult::Escalate => {
             html! { span.chip.wait { "asked" } }
         }
@@ -259,6 +270,11 @@ fn told(decision: &LoggedDecision) -> Markup {
             SettlementState::Authorized => html! { "Payment authorized; not yet seen on chain." },
             SettlementState::Confirmed { .. } => html! { "Paid and confirmed on chain." },
             SettlementState::Expired => html! { "Never paid; the amount was given back." },
+        },
+        LoggedDecision::PaidOut(settlement) => match settlement.state {
+            SettlementState::Authorized => html! { "Payout to your address signed; not yet seen on chain." },
+            SettlementState::Confirmed { .. } => html! { "Paid out to your address, and confirmed on chain." },
+            SettlementState::Expired => html! { "Never paid out; the money is still in the wallet." },
         },
         LoggedDecision::Refused(refusal) => phrases::why(refusal),
         LoggedDecision::ConfirmationReverted(_) => {

@@ -11,6 +11,8 @@ pub(crate) enum ErrorPage {
     NotFound,
     /// The form came from another site or another session.
     CrossSite,
+    /// The account lacks the claim that entitles.
+    NotEntitled,
     /// Too many requests in one minute.
     TooMany,
     /// An internal error.
@@ -23,6 +25,7 @@ impl ErrorPage {
         match kind {
             ErrorKind::NotFound | ErrorKind::ServiceNotFound => Self::NotFound,
             ErrorKind::CrossSiteRequest => Self::CrossSite,
+            ErrorKind::NotEntitled { .. } => Self::NotEntitled,
             ErrorKind::TooManyRequests { .. } => Self::TooMany,
             // All other errors that a person can fix are shown in their page; what remains is internal.
             _ => Self::Internal,
@@ -38,6 +41,11 @@ pub(crate) fn error_page(page: ErrorPage, request: Option<&str>) -> Markup {
             "Nothing was changed",
             "This form came from another site, or from a session that has ended. Go back, load the page again, and repeat \
              what you did.",
+        ),
+        ErrorPage::NotEntitled => (
+            "Not for your account",
+            "You have signed in, but your account is not entitled to use Purser. Ask whoever manages the accounts, then \
+             sign in again.",
         ),
         ErrorPage::TooMany => (
             "Too much at once",

@@ -5,7 +5,9 @@ use crate::ops::approvals::Note;
 use crate::session::VerifiedForm;
 use maud::{Markup, html};
 use purser_api::Precondition;
-use purser_domain::{Agent, AgentName, Amount, Duration, KeyId, Problem, RuleId, ServiceId};
+use purser_domain::{
+    Address, Agent, AgentName, Amount, Duration, KeyId, PayoutAmount, Problem, RuleId, ServiceId, parse_address,
+};
 use std::fmt;
 use url::form_urlencoded;
 
@@ -18,7 +20,11 @@ pub(crate) enum FormName {
     Policy(ServiceId),
     NewRule(RuleForm),
     Rule(RuleId),
+    /// A new key with limits of its own.
+    LimitedKey,
     Rotate(KeyId),
+    PayoutAddress,
+    PayOut,
     /// A form of buttons, with at most a note.
     Plain,
     /// A verdict on an approval.
@@ -65,7 +71,10 @@ impl fmt::Display for FormName {
             Self::Policy(service) => write!(f, "policy-{service}"),
             Self::NewRule(kind) => write!(f, "new-{}", kind.name()),
             Self::Rule(rule) => write!(f, "rule-{rule}"),
+            Self::LimitedKey => f.write_str("limited-key"),
             Self::Rotate(key) => write!(f, "rotate-{key}"),
+            Self::PayoutAddress => f.write_str("payout-address"),
+            Self::PayOut => f.write_str("pay-out"),
             Self::Plain => f.write_str("plain"),
             Self::ApprovalDecision => f.write_str("verdict"),
         }
@@ -245,6 +254,38 @@ impl Form {
         version.map(Precondition::Version)
     }
 
+    /// An address to pay out to.
+    pub(super) fn address(&mut self) -> Option<Address> {
+        let address = parse_address(self.text("address"));
+        address
+            .map_err(|error| self.wrong("address", format!("Address: {error}.")))
+            .ok()
+    }
+
+    /// How much to pay out: an amount, or the box for everything.
+    pub(super) fn payout_amount(&mut self) -> Option<PayoutAmount> {
+        let is_all = !self.text("amount_no_limit").is_empty();
+        let amount = self.cap("amount", "Amount", Amount::MAX)?;
+        let amount = if is_all {
+            Some(PayoutAmount::Balance)
+        } else {
+            PayoutAmount::units(amount)
+        };
+        if amount.is_none() {
+            self.wrong("amount", "Amount: nothing would be paid out.");
+        }
+        amount
+    }
+
+    /// Whether this box is checked; a problem if it is not.
+    pub(super) fn is_checked(&mut self, field: &str, message: &str) -> bool {
+        let is_checked = !self.text(field).is_empty();
+        if !is_checked {
+            self.wrong(field, message);
+        }
+        is_checked
+    }
+
     /// The service that was chosen.
     pub(crate) fn service(&mut self) -> Option<ServiceId> {
         let service = ServiceId::parse(self.text("service_id"));
@@ -364,6 +405,19 @@ impl<'a> Inputs<'a> {
                 span aria-hidden="true" { "$" }
                 input type="text" inputmode="decimal" id=(id) name=(field) value=(value) maxlength="24" size="12"
                     autocomplete="off" aria-describedby=(format!("{id}-hint")) aria-invalid[self.is_wrong(field)];
+            }
+        }
+    }
+
+    /// A box that has to be checked.
+    pub(super) fn box_to_check(&self, field: &str, label: &str) -> Markup {
+        let id = self.id(field);
+        html! {
+            div.field {
+                label.check for=(id) {
+                    input type="checkbox" id=(id) name=(field) value="yes" required checked[self.holds(field, "yes", false)];
+                    (label)
+                }
             }
         }
     }

@@ -1,8 +1,12 @@
 //! How agents, services, wallets and chains are named on a page.
 
+use super::datetime::both;
 use super::paths;
 use maud::{Markup, html};
-use purser_domain::{Address, AgentId, AgentStatus, Catalog, Network, OperationSlug, Service, ServiceId};
+use purser_domain::{
+    Address, AgentId, AgentStatus, Catalog, FreezeTarget, KeyId, Network, OperationSlug, OperatorFreeze, Service,
+    ServiceId, Timestamp,
+};
 use std::fmt::Display;
 
 pub(super) fn agent(id: AgentId, name: &str) -> Markup {
@@ -56,6 +60,24 @@ pub(super) fn status(status: AgentStatus) -> Markup {
     }
 }
 
+/// A freeze by an operator, which a person can't end.
+pub(super) fn frozen_by_operator(now: Timestamp, freeze: &OperatorFreeze) -> Markup {
+    html! {
+        div.message.bad {
+            p {
+                strong {
+                    @match freeze.target {
+                        FreezeTarget::Agent(_) => "An operator has frozen this agent.",
+                        FreezeTarget::Owner(_) => "An operator has frozen all your agents.",
+                        FreezeTarget::Deployment => "An operator has frozen all payments.",
+                    }
+                }
+                " Nothing is paid until operators end that. Since " (both(freeze.at, now)) ": " q { (freeze.reason.as_str()) }
+            }
+        }
+    }
+}
+
 /// The chain's usual name.
 pub(super) const fn network(network: Network) -> &'static str {
     match network {
@@ -67,6 +89,11 @@ pub(super) const fn network(network: Network) -> &'static str {
 /// A link to another site, without a referrer.
 pub(super) fn outside(url: &str, text: &str) -> Markup {
     html! { a.outside href=(url) rel="noopener noreferrer external" target="_blank" { (text) span.sr { " (opens a new tab)" } } }
+}
+
+/// The end of a key's public half.
+pub(super) fn key(id: KeyId) -> Markup {
+    html! { code title="The end of the key’s public half" { "…" (id) } }
 }
 
 /// `1 rule`, `2 rules`.

@@ -34,6 +34,10 @@ pub(super) enum Here {
     Overview,
     Approvals,
     Decisions,
+    Settlements,
+    Catalog,
+    Audit,
+    Sessions,
     Elsewhere,
 }
 
@@ -90,7 +94,10 @@ impl Layout {
                         (brand())
                         (navigation(here, self.waiting))
                         div.who {
-                            span.person title=(self.person) { span.sr { "Signed in as " } (self.person) }
+                            a.person href="/dashboard/sessions" title=(format!("{}: your sessions", self.person))
+                                aria-current=[(here == Here::Sessions).then_some("page")] {
+                                span.sr { "Your sessions. Signed in as " } (self.person)
+                            }
                             (self.button("/dashboard/sign-out", &Button::quiet("Sign out")))
                         }
                     }
@@ -225,6 +232,9 @@ fn navigation(here: Here, waiting: Option<usize>) -> Markup {
                     "Approvals" (badge(waiting))
                 }))
                 (entry(Here::Decisions, "/dashboard/decisions", html! { "Decisions" }))
+                (entry(Here::Settlements, "/dashboard/settlements", html! { "Settlements" }))
+                (entry(Here::Catalog, "/dashboard/catalog", html! { "Catalog" }))
+                (entry(Here::Audit, "/dashboard/audit-log", html! { "Audit" }))
             }
         }
     }

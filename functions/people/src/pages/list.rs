@@ -1,6 +1,83 @@
-//! Filters and pagination of lists.
+//! Filters, columns and pagination of lists.
 
+use super::labels::counted;
 use maud::{Markup, html};
+use purser_api::Query;
+
+/// How many rows a page of a list in memory has.
+const ROWS: usize = 25;
+
+/// One page of a list that is in memory, by its number.
+pub(super) struct Numbered<T> {
+    pub(super) rows: Vec<T>,
+    /// From 0 on.
+    page: usize,
+    /// On all pages.
+    count: usize,
+}
+
+impl<T> Numbered<T> {
+    /// The page with this number, from 0 on; the last one where there are fewer.
+    pub(super) fn of(all: Vec<T>, page: usize) -> Self {
+        let count = all.len();
+        let page = page.min(count.saturating_sub(1).checked_div(ROWS).unwrap_or(0));
+        let before = page.saturating_mul(ROWS);
+        Self {
+            rows: all.into_iter().skip(before).take(ROWS).collect(),
+            page,
+            count,
+        }
+    }
+
+    /// Where in the list this page is, and the links to its neighbours: `address` is that of a page.
+    pub(super) fn paging(&self, label: &str, thing: &str, address: impl Fn(usize) -> String) -> Markup {
+        let before = self.page.saturating_mul(ROWS);
+        let (first, last) = (before.saturating_add(1), before.saturating_add(self.rows.len()));
+        let next = self.page.saturating_add(1);
+        html! {
+            @if self.count > ROWS {
+                p.hint { (first) " to " (last) " of " (counted(self.count, thing)) }
+                (paging(
+                    label,
+                    self.page.checked_sub(1).map(|page| ("Previous", address(page))),
+                    (last < self.count).then(|| ("Next", address(next))),
+                ))
+            }
+        }
+    }
+}
+
+/// The number of the page in a query, from 0 on; people count from 1.
+pub(super) fn page_number(query: &mut Query) -> usize {
+    let page = query.read("page", |text| text.parse::<usize>().ok(), "");
+    page.unwrap_or(1).saturating_sub(1)
+}
+
+/// A page's number as [`page_number`] reads it.
+pub(super) fn page_text(page: usize) -> Option<String> {
+    (page > 0).then(|| page.saturating_add(1).to_string())
+}
+
+/// The heads of a table's columns.
+pub(super) fn columns(names: &[&str]) -> Markup {
+    html! { thead { tr { @for name in names { th scope="col" { (name) } } } } }
+}
+
+/// What a list is searched for.
+pub(super) fn search_field(id: &str, label: &str, text: &str) -> Markup {
+    let id = format!("filter-{id}");
+    html! {
+        div.field {
+            label for=(id) { (label) }
+            input id=(id) type="search" name="q" value=(text) maxlength="100" autocomplete="off";
+        }
+    }
+}
+
+/// Whether a name has the text that is searched for, in whatever case.
+pub(super) fn has_text(name: &str, text: &str) -> bool {
+    name.to_lowercase().contains(&text.to_lowercase())
+}
 
 /// A filter of a list. An option is its value, its text, and whether it is selected.
 pub(super) fn filter_select(
@@ -31,5 +108,43 @@ pub(super) fn paging(label: &str, first: Option<(&str, String)>, next: Option<(&
                 @if let Some((text, address)) = next { a.button href=(address) rel="next" { (text) } }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_cut_into_pages_and_beyond_the_last_is_the_last() {
+        let all = || (0..60).collect::<Vec<usize>>();
+        for (page, first, count, previous, next) in [
+            (0, 0, 25, false, true),
+            (1, 25, 25, true, true),
+            (2, 50, 10, true, false),
+            (9, 50, 10, true, false),
+        ] {
+            let numbered = Numbered::of(all(), page);
+            assert_eq!((numbered.rows[0], numbered.rows.len()), (first, count), "{page}");
+            let markup = numbered
+                .paging("Pages", "agent", |page| format!("?{page}"))
+                .into_string();
+            assert_eq!(
+                (markup.contains("Previous"), markup.contains("Next")),
+                (previous, next),
+                "{page}"
+            );
+        }
+        assert!(Numbered::of(Vec::<u8>::new(), 3).rows.is_empty());
+    }
+
+    #[test]
+    fn pages_are_counted_from_one() {
+        let of = |query: &str| page_number(&mut Query::of(&format!("/?{query}").parse().unwrap()));
+        assert_eq!(
+            [of(""), of("page=0"), of("page=1"), of("page=3"), of("page=x")],
+            [0, 0, 0, 2, 0]
+        );
+        assert_eq!([page_text(0), page_text(2)], [None, Some("3".to_owned())]);
     }
 }

@@ -10,11 +10,14 @@
 mod agent;
 mod approvals;
 mod asset;
+mod audit;
 mod bar;
 mod call;
+mod catalog;
 mod datetime;
 mod decisions;
 mod error_page;
+mod fleet;
 mod form;
 mod labels;
 mod layout;
@@ -25,8 +28,11 @@ mod overview;
 mod paths;
 mod phrases;
 mod receipt;
+mod sessions;
+mod settlements;
 mod sign_in;
 
+use crate::session::page_of;
 use crate::state::People;
 use axum::{
     Router,
@@ -50,10 +56,24 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         .route("/dashboard", get(overview::show))
         .route("/dashboard/agents", post(overview::create_agent).get(overview::back))
         .nest("/dashboard/agents/{agent}", agent)
+        .route(
+            "/dashboard/handovers/{agent}/accept",
+            post(overview::accept).get(overview::back),
+        )
         .route("/dashboard/approvals", get(approvals::show))
         .route("/dashboard/approvals/waiting", get(approvals::watch))
+        .route("/dashboard/audit-log", get(audit::show))
+        .route("/dashboard/audit-log.csv", get(audit::file))
         .route("/dashboard/decisions", get(decisions::show))
+        .route("/dashboard/settlements", get(settlements::show))
+        .route("/dashboard/catalog", get(catalog::show))
         .route("/dashboard/receipts/{agent}/{settlement}", get(receipt::show))
+        .route("/dashboard/sessions", get(sessions::show))
+        .route("/dashboard/sessions/end", post(sessions::end_all).get(sessions::back))
+        .route(
+            "/dashboard/sessions/{session}/end",
+            post(sessions::end).get(sessions::back),
+        )
         .route("/dashboard/{*nowhere}", any(nowhere))
         .merge(sign_in::routes())
         .layer(from_fn(page_headers))
@@ -67,10 +87,21 @@ async fn nowhere() -> Failure {
 /// Adds the headers of every page, and turns failures into error pages.
 async fn page_headers(request: Request, next: Next) -> Response {
     let id = request.extensions().get::<RequestId>().map(ToString::to_string);
+    let page = page_of(request.headers());
     let mut response = next.run(request).await;
     if let Some(failure) = response.extensions().get::<Failure>().cloned() {
-        let page = ErrorPage::of(failure.error().kind());
-        response = failure.page(error_page(page, id.as_deref()));
+        response = match failure.error().kind() {
+            ErrorKind::RecentSignInRequired { .. } => {
+                let mut leading = sign_in::again(&page);
+                // The log tells why.
+                leading.extensions_mut().insert(failure);
+                leading
+            }
+            kind => {
+                let page = ErrorPage::of(kind);
+                failure.page(error_page(page, id.as_deref()))
+            }
+        };
     }
     for (name, value) in HEADERS {
         response.headers_mut().insert(name, HeaderValue::from_static(value));

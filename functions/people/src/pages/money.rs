@@ -1,7 +1,7 @@
 //! Money for people: dollars, with the exact units on hover, on focus and for screen readers.
 
 use maud::{Markup, html};
-use purser_domain::{Amount, SpendPolicy};
+use purser_domain::{Amount, Spend, SpendPolicy};
 
 /// An amount within a sentence or a table.
 pub(super) fn money(amount: Amount) -> Markup {
@@ -17,6 +17,11 @@ pub(super) fn big_money(amount: Amount) -> Markup {
             (dollars(amount)) span.sr { " (" (units) ")" }
         }
     }
+}
+
+/// What counts of a window; "at most" where more has rolled out of it than was read.
+pub(super) fn spent(spend: Spend) -> Markup {
+    html! { @if !spend.is_exact { "at most " } (money(spend.amount)) }
 }
 
 /// A cap, or "no limit".

@@ -43,6 +43,7 @@ notices! {
     AgentRenamed, "agent_renamed", "Renamed.";
     AgentFrozen, "agent_frozen", "Done. The agent is frozen from this moment on.";
     AgentUnfrozen, "agent_unfrozen", "Active again. Its policies and rules apply as before.";
+    AgentAccepted, "agent_accepted", "The agent is yours. Its keys still work, whoever has them: revoke those that you don’t know, and look through its limits.";
     KeyRevoked, "key_revoked", "Revoked. The next call with that key is refused.";
     ServiceEnabled, "service_enabled", "The service is enabled.";
     ServiceDisabled, "service_disabled", "The service is disabled. Its limits are kept for later.";
@@ -52,7 +53,16 @@ notices! {
     RuleRemoved, "rule_removed", "The rule is gone.";
     Approved, "approved", "Approved. The payment is made when the agent repeats its request.";
     Rejected, "rejected", "Rejected. Nothing was paid.";
+    PayoutAddressNamed, "payout_address_named", "The address is named. It says below from when on it is good.";
+    PayoutAddressRemoved, "payout_address_removed", "The address is removed. Nothing more is paid out to it.";
+    PaidOut, "paid_out", "Submitted. The receipt becomes final when the chain shows it, within minutes.";
+    PaidOutBefore, "paid_out_before", "This was asked for before; here is what became of it.";
+    PayoutUnanswered, "payout_unanswered", "Signed, but the facilitator has not said that it took it. If the chain shows it within minutes, it is made; else it is given up, and you can ask again.";
     SignedOut, "signed_out", "You have signed out.";
+    SessionEnded, "session_ended", "That session is over. Its browser has to sign in again.";
+    AllEnded, "all_ended", "All your sessions are over, this one too.";
+    SignInAgain, "sign_in_again", "Nothing was changed. What you want to do takes a sign-in of the last minutes: please sign in again, and repeat it.";
+    SignInNotAgain, "sign_in_not_again", "Your account’s site did not ask who you are, so this sign-in does not count as a new one. Sign out there, and try again.";
     SignInFailed, "sign_in_failed", "The sign-in did not succeed. Nothing has changed; please try again.";
     SignInStale, "sign_in_stale", "That sign-in was started too long ago, or in another browser. Please try again.";
 }
@@ -64,7 +74,10 @@ impl Notice {
 
     /// Whether it reports a failure.
     pub(super) const fn is_bad(self) -> bool {
-        matches!(self, Self::SignInFailed | Self::SignInStale)
+        matches!(
+            self,
+            Self::PayoutUnanswered | Self::SignInFailed | Self::SignInStale | Self::SignInAgain | Self::SignInNotAgain
+        )
     }
 }
 

@@ -2,39 +2,48 @@
 
 use super::approvals::{self, View};
 use super::bar::bar;
-use super::datetime::length;
+use super::datetime::{both, length};
 use super::decisions::{self, LogRow};
+use super::fleet::{self, CARDS, Fleet, FleetView};
 use super::form::FormName;
 use super::labels::{self, counted};
-use super::layout::{Here, Layout};
-use super::money::{cap, is_no_limit, money};
+use super::layout::{Button, Here, Layout};
+use super::money::{cap, is_no_limit, money, spent};
 use super::notice::{Notice, done};
 use super::paths;
 use crate::ops::approvals::Waiting;
 use crate::ops::decisions::{Calls, DecisionFilter};
-use crate::ops::owned::Owned;
+use crate::ops::owned::{Owned, named};
 use crate::ops::rules::RuleUsage;
 use crate::ops::services::GovernedService;
 use crate::ops::several::several;
-use crate::page::Slice;
 use crate::redirect::see_other;
 use crate::session::{PageSession, VerifiedForm};
 use crate::state::People;
 use axum::{
-    extract::State,
+    extract::{Path, State},
     http::{StatusCode, Uri},
     response::{IntoResponse as _, Response},
 };
 use maud::{Markup, html};
-use purser_api::Reply;
-use purser_domain::{AgentName, AgentStatus, Amount, Catalog, DecisionResult, Result, RuleKind};
+use purser_api::{CallerIds, Reply};
+use purser_domain::{
+    Agent, AgentId, AgentName, AgentStatus, Amount, Catalog, DecisionResult, Handover, OperatorFreeze, Result,
+    RuleKind, Spend,
+};
+use purser_store::Slice;
 use std::sync::Arc;
 
 /// The content of the first page.
 #[derive(Debug)]
 pub(crate) struct Overview<'a> {
     pub(crate) waiting: Waiting,
+    /// The agents that are shown: all, or a page of a fleet.
     pub(crate) agents: Vec<AgentSpend>,
+    /// Where there are more agents than cards can show.
+    pub(crate) fleet: Option<Fleet>,
+    /// Agents that operators offer to the person.
+    pub(crate) offers: Vec<(Handover, Agent)>,
     /// The latest refusals, newest first.
     pub(crate) refused: Vec<LogRow>,
     pub(crate) catalog: &'a Catalog,
@@ -44,6 +53,8 @@ pub(crate) struct Overview<'a> {
 #[derive(Debug)]
 pub(crate) struct AgentSpend {
     pub(crate) agent: Owned,
+    /// The freeze by an operator that it is under.
+    pub(crate) freeze: Option<OperatorFreeze>,
     /// Every service that was ever enabled.
     pub(crate) services: Vec<GovernedService>,
     pub(crate) rules: Vec<RuleUsage>,
@@ -52,7 +63,7 @@ pub(crate) struct AgentSpend {
 /// `GET /dashboard`.
 pub(super) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     let layout = Layout::of(&session, people.now()).noticed(&uri);
-    Ok(answer(&people, &session, layout).await?)
+    Ok(answer(&people, &session, layout, FleetView::of(&uri)).await?)
 }
 
 /// `GET /dashboard/agents`: the agents are on the overview.
@@ -61,21 +72,32 @@ pub(super) async fn back() -> Response {
 }
 
 /// `POST /dashboard/agents`.
-pub(super) async fn create_agent(State(people): State<Arc<People>>, posted: VerifiedForm) -> Reply {
+pub(super) async fn create_agent(State(people): State<Arc<People>>, caller: CallerIds, posted: VerifiedForm) -> Reply {
     let mut form = posted.form(FormName::NewAgent);
     let Some(name) = form.agent_name() else {
         let layout = Layout {
             typed: Some(form),
             ..Layout::of(&posted.session, people.now())
         };
-        let page = answer(&people, &posted.session, layout).await?;
+        let page = answer(&people, &posted.session, layout, FleetView::default()).await?;
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     };
-    let owned = people.create_agent(&posted.session.person, &name).await?;
+    let owned = people.create_agent(&posted.session.person, &name, caller).await?;
     Ok(done(&paths::agent(owned.agent().id), Notice::AgentCreated))
 }
 
-async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout) -> Result<Response> {
+/// `POST /dashboard/handovers/{agent}/accept`.
+pub(super) async fn accept(
+    State(people): State<Arc<People>>,
+    Path(agent): Path<String>,
+    posted: VerifiedForm,
+) -> Reply {
+    let id = named(AgentId::parse(&agent))?;
+    let owned = people.accept_handover(&posted.session.person, id).await?;
+    Ok(done(&paths::agent(owned.agent().id), Notice::AgentAccepted))
+}
+
+async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout, view: FleetView) -> Result<Response> {
     /// How many refusals are shown.
     const REFUSED: u32 = 5;
     let person = &session.person;
@@ -87,19 +109,37 @@ async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout) -> 
         before: None,
         limit: REFUSED,
     };
-    let (waiting, agents, refused, edition) = tokio::try_join!(
+    let (waiting, offers, edition) = tokio::try_join!(
         people.waiting(person, None, None),
-        people.agents(person),
-        people.decisions(person, blocked, newest),
+        people.handovers(person),
         people.catalog(),
+    )?;
+    let fleet = (waiting.agents.len() > CARDS).then(|| Fleet {
+        page: view.page_of(&waiting.agents),
+        all: waiting.agents.clone(),
+        view,
+    });
+    // Everything else is read of the agents that are shown.
+    let shown = fleet.as_ref().map_or(&waiting.agents, |fleet| &fleet.page.rows);
+    let agents: Vec<Owned> = shown.iter().map(|(owned, _)| Owned::clone(owned)).collect();
+    let ids = agents.iter().map(|owned| owned.agent().id).collect();
+    let (refused, freezes) = tokio::try_join!(
+        people.decisions_of(ids, blocked, newest),
+        people.freezes_of(agents.iter().map(Owned::agent)),
     )?;
     // A refusal has its call in its own row.
     let refused = LogRow::of(refused.items, &Calls::default(), &agents);
     let agents = several(agents, |agent| {
         let people = Arc::clone(people);
+        let freeze = freezes.get(&agent.agent().id).cloned();
         async move {
             let (services, rules) = tokio::try_join!(people.services(&agent), people.rules(&agent))?;
-            Ok(AgentSpend { agent, services, rules })
+            Ok(AgentSpend {
+                agent,
+                freeze,
+                services,
+                rules,
+            })
         }
     });
     let layout = Layout {
@@ -109,6 +149,8 @@ async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout) -> 
     let overview = Overview {
         waiting,
         agents: agents.await?,
+        fleet,
+        offers,
         refused,
         catalog: &edition.catalog,
     };
@@ -116,12 +158,13 @@ async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout) -> 
 }
 
 pub(crate) fn overview_page(layout: &Layout, overview: &Overview<'_>) -> Markup {
-    let none = overview.agents.is_empty();
+    let none = overview.agents.is_empty() && overview.fleet.is_none();
     layout.page(
         "Overview",
         Here::Overview,
         &html! {
             h1 { "Overview" }
+            @if !overview.offers.is_empty() { (offers(layout, &overview.offers)) }
             @if none { (first_agent(layout)) } @else {
                 section aria-labelledby="waiting-title" {
                     h2 id="waiting-title" { "Waiting for you" }
@@ -132,11 +175,16 @@ pub(crate) fn overview_page(layout: &Layout, overview: &Overview<'_>) -> Markup 
                         h2 id="spend-title" { "Agents " span.muted { "spend of the last 24 hours" } }
                         (new_agent(layout))
                     }
-                    ul.cards.two { @for agent in &overview.agents { (agent_card(agent, overview.catalog)) } }
+                    @match &overview.fleet {
+                        Some(fleet) => (fleet::section(layout, fleet, &overview.agents)),
+                        None => ul.cards.two { @for agent in &overview.agents { (agent_card(layout, agent, overview.catalog)) } },
+                    }
                 }
                 section aria-labelledby="refused-title" {
                     div.section-head {
-                        h2 id="refused-title" { "Refused lately" }
+                        h2 id="refused-title" {
+                            "Refused lately" @if overview.fleet.is_some() { " " span.muted { "of the agents above" } }
+                        }
                         a href="/dashboard/decisions" { "All decisions" }
                     }
                     @if overview.refused.is_empty() {
@@ -148,6 +196,31 @@ pub(crate) fn overview_page(layout: &Layout, overview: &Overview<'_>) -> Markup 
             }
         },
     )
+}
+
+fn offers(layout: &Layout, offers: &[(Handover, Agent)]) -> Markup {
+    html! {
+        section aria-labelledby="offers-title" {
+            h2 id="offers-title" { "Offered to you" }
+            p { "An operator hands you these agents. Accepted, an agent and what it asks are yours; its keys work until you end them." }
+            ul.rows {
+                @for (offer, agent) in offers {
+                    li.row {
+                        div.row-main {
+                            p { strong { (agent.name) } " " code.long { (agent.id) } }
+                            p.muted { q { (offer.reason.as_str()) } " · until " (both(offer.ends_at, layout.now)) }
+                        }
+                        div.row-actions {
+                            (layout.button(
+                                &format!("/dashboard/handovers/{}/accept", agent.id),
+                                &Button { class: "primary", ..Button::plain("Accept") },
+                            ))
+                        }
+                    }
+                }
+            }
+        }
+    }
 }
 
 fn first_agent(layout: &Layout) -> Markup {
@@ -182,19 +255,19 @@ fn new_agent_form(layout: &Layout) -> Markup {
     )
 }
 
-fn agent_card(spend: &AgentSpend, catalog: &Catalog) -> Markup {
+fn agent_card(layout: &Layout, spend: &AgentSpend, catalog: &Catalog) -> Markup {
     let agent = spend.agent.agent();
     let total = spend.services.iter().map(|service| service.spent_today);
-    let total = total.fold(Amount::ZERO, |total, spent| total.plus(spent).unwrap_or(Amount::MAX));
+    let total = total.fold(Spend::NONE, Spend::plus);
     let enabled: Vec<&GovernedService> = spend.services.iter().filter(|service| service.record.enabled).collect();
     let cap_of = |service: &GovernedService| service.record.policy.max_per_day;
     // Only services with spend or with a limit get a bar.
     let (mut shown, rest): (Vec<&GovernedService>, Vec<&GovernedService>) = spend
         .services
         .iter()
-        .filter(|service| service.record.enabled || !service.spent_today.is_zero())
-        .partition(|service| !service.spent_today.is_zero() || !is_no_limit(cap_of(service)));
-    shown.sort_by_key(|service| std::cmp::Reverse(service.spent_today));
+        .filter(|service| service.record.enabled || !service.spent_today.amount.is_zero())
+        .partition(|service| !service.spent_today.amount.is_zero() || !is_no_limit(cap_of(service)));
+    shown.sort_by_key(|service| std::cmp::Reverse(service.spent_today.amount));
     html! {
         li.card.agent {
             div.headline {
@@ -202,17 +275,18 @@ fn agent_card(spend: &AgentSpend, catalog: &Catalog) -> Markup {
                     (labels::agent(agent.id, &agent.name))
                     @if agent.status == AgentStatus::Frozen { " " (labels::status(agent.status)) }
                 }
-                p.total { (money(total)) }
+                p.total { (spent(total)) }
             }
+            @if let Some(freeze) = &spend.freeze { (labels::frozen_by_operator(layout.now, freeze)) }
             ul.spend {
                 @for rule in &spend.rules {
                     @if let (RuleKind::BudgetLimit { limit, window }, Some(used)) = (&rule.rule.kind, rule.used) {
                         li {
                             div.spend-line {
                                 span { "All services, any " (length(*window)) }
-                                span.figures { (money(used)) " of " (money(*limit)) }
+                                span.figures { (spent(used)) " of " (money(*limit)) }
                             }
-                            (bar(used, Amount::ZERO, *limit))
+                            (bar(used.amount, Amount::ZERO, *limit))
                         }
                     }
                 }
@@ -223,9 +297,9 @@ fn agent_card(spend: &AgentSpend, catalog: &Catalog) -> Markup {
                                 (labels::service(service.record.service, catalog))
                                 @if !service.record.enabled { span.muted { " disabled" } }
                             }
-                            span.figures { (money(service.spent_today)) " of " (cap(cap_of(service))) }
+                            span.figures { (spent(service.spent_today)) " of " (cap(cap_of(service))) }
                         }
-                        (bar(service.spent_today, Amount::ZERO, cap_of(service)))
+                        (bar(service.spent_today.amount, Amount::ZERO, cap_of(service)))
                     }
                 }
             }

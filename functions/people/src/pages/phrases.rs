@@ -2,11 +2,11 @@
 
 use super::datetime::length;
 use super::labels;
-use super::money::money;
+use super::money::{dollars, money};
 use maud::{Markup, html};
 use purser_domain::{
-    Amount, AskingRule, Catalog, Category, Check, CheckName, CheckOutcome, LoggedRefusal, Rule, RuleKind, ServiceSlug,
-    Vendor,
+    Amount, AskingRule, Catalog, Category, Check, CheckName, CheckOutcome, LoggedRefusal, PayoutRefusal, Rule,
+    RuleKind, ServiceSlug, Vendor,
 };
 
 /// Why a payment was refused or escalated, in one sentence.
@@ -45,11 +45,28 @@ pub(super) fn why(refusal: &LoggedRefusal) -> Markup {
     }
 }
 
+/// Why nothing was paid out.
+pub(super) fn payout_refused(refusal: &PayoutRefusal) -> String {
+    match refusal {
+        PayoutRefusal::NotSetUp => "This Purser pays nothing out.".to_owned(),
+        PayoutRefusal::Frozen(_) => "An operator has frozen this agent, so nothing was paid out.".to_owned(),
+        PayoutRefusal::NoAddress => "No address is named any more, so nothing was paid out.".to_owned(),
+        PayoutRefusal::AddressWaits { .. } => "The address is not good yet, so nothing was paid out.".to_owned(),
+        PayoutRefusal::PayoutOpen { .. } => "Another payout is under way; wait until it has ended.".to_owned(),
+        PayoutRefusal::InsufficientBalance { balance } => {
+            format!("The wallet holds {}, so nothing was paid out.", dollars(*balance))
+        }
+    }
+}
+
 fn blocked(refusal: &LoggedRefusal) -> Markup {
     let budget = refusal.checks.iter().find(|check| check.name == CheckName::Budget);
     let (rule, detail) = refusal.reason.split_once(':').unwrap_or((&refusal.reason, ""));
     match (rule, detail) {
-        ("agent_frozen", _) => html! { "The agent was frozen." },
+        ("agent_frozen", "") => html! { "The agent was frozen." },
+        ("agent_frozen", "owner") => html! { "An operator had frozen all agents of its owner." },
+        ("agent_frozen", "deployment") => html! { "An operator had frozen all payments." },
+        ("agent_frozen", _) => html! { "An operator had frozen the agent." },
         ("category_block", category) => html! { "A rule blocks the category " em { (category) } "." },
         ("vendor_allowlist", "pay_to_not_in_catalog") => {
             html! { "The money would have gone to a wallet that the catalog does not name for this service." }

@@ -1,4 +1,4 @@
-//! A receipt: one payment, from its authorization to the chain.
+//! A receipt: one payment or payout, from its authorization to the chain.
 
 use super::call;
 use super::datetime::exact;
@@ -12,11 +12,12 @@ use crate::session::PageSession;
 use crate::state::People;
 use axum::{
     extract::{Path, State},
+    http::Uri,
     response::IntoResponse as _,
 };
 use maud::{Markup, html};
 use purser_api::Reply;
-use purser_domain::{AgentId, CallDescription, Catalog, Settlement, SettlementId, SettlementState};
+use purser_domain::{AgentId, CallDescription, Catalog, Purchase, Settlement, SettlementId, SettlementState};
 use std::sync::Arc;
 
 /// One payment.
@@ -34,24 +35,30 @@ pub(super) async fn show(
     State(people): State<Arc<People>>,
     session: PageSession,
     Path((agent, settlement)): Path<(String, String)>,
+    uri: Uri,
 ) -> Reply {
     let agent = people
         .own_agent(&session.person, named(AgentId::parse(&agent))?)
         .await?;
     let settlement = named(SettlementId::parse(&settlement))?;
     let (settlement, edition) = tokio::try_join!(people.settlement(&agent, settlement), people.catalog())?;
-    let call = people.call_of(&settlement).await?;
+    let call = match settlement.terms.purchase() {
+        Some(_) => people.call_of(&settlement).await?,
+        None => None,
+    };
     let receipt = ReceiptPage {
         settlement,
         call,
         agent,
         catalog: &edition.catalog,
     };
-    Ok(receipt_page(&Layout::of(&session, people.now()), &receipt).into_response())
+    let layout = Layout::of(&session, people.now()).noticed(&uri);
+    Ok(receipt_page(&layout, &receipt).into_response())
 }
 
 pub(crate) fn receipt_page(layout: &Layout, receipt: &ReceiptPage<'_>) -> Markup {
     let (terms, agent) = (&receipt.settlement.terms, receipt.agent.agent());
+    let purchase = terms.purchase();
     layout.page(
         "Receipt",
         Here::Elsewhere,
@@ -64,10 +71,17 @@ pub(crate) fn receipt_page(layout: &Layout, receipt: &ReceiptPage<'_>) -> Markup
                 }
                 p.amount { (big_money(terms.amount)) " " span.token { (terms.network.token_symbol()) } }
                 p.what {
-                    (labels::agent(agent.id, &agent.name)) " " (verb(&receipt.settlement.state)) " " (labels::service(terms.service, receipt.catalog)) " for "
-                    (labels::operation(receipt.catalog.by_id(terms.service), Some(&terms.operation)))
+                    @match purchase {
+                        Some(Purchase { service, operation, .. }) => {
+                            (labels::agent(agent.id, &agent.name)) " " (verb(&receipt.settlement.state)) " " (labels::service(*service, receipt.catalog)) " for "
+                            (labels::operation(receipt.catalog.by_id(*service), Some(operation)))
+                        }
+                        None => {
+                            (paid_out(&receipt.settlement.state)) " of " (labels::agent(agent.id, &agent.name))
+                        }
+                    }
                 }
-                (state_line(&receipt.settlement.state))
+                (state_line(&receipt.settlement.state, purchase.is_some()))
                 dl.facts-list.wide {
                     @if let SettlementState::Confirmed { tx_hash, .. } = receipt.settlement.state {
                         @let hash = tx_hash.to_string();
@@ -79,9 +93,10 @@ pub(crate) fn receipt_page(layout: &Layout, receipt: &ReceiptPage<'_>) -> Markup
                             }
                         }
                     }
+                    @if let Some(purchase) = purchase { div { dt { "Key" } dd { (labels::key(purchase.key)) } } }
                     div { dt { "Network" } dd { (labels::network(terms.network)) } }
                     div { dt { "From" } dd { (labels::wallet(terms.wallet)) } }
-                    div { dt { "To" } dd { (labels::wallet(terms.pay_to)) } }
+                    div { dt { @if purchase.is_some() { "To" } @else { "Paid out to" } } dd { (labels::wallet(terms.pay_to)) } }
                     div { dt { "Authorized" } dd { (exact(terms.authorized_at)) } }
                     @if let SettlementState::Confirmed { settled_at, .. } = receipt.settlement.state {
                         div { dt { "Settled" } dd { (exact(settled_at)) } }
@@ -91,15 +106,17 @@ pub(crate) fn receipt_page(layout: &Layout, receipt: &ReceiptPage<'_>) -> Markup
                     }
                     div { dt { "Receipt" } dd { code.long { (terms.id) } } }
                     div { dt { "Decision" } dd { code.long { (terms.transaction) } } }
-                    @if let Some(approval) = terms.approval {
+                    @if let Some(approval) = purchase.and_then(|purchase| purchase.approval) {
                         div { dt { "Approved by a person" } dd { code.long { (approval) } } }
                     }
-                    div { dt { "Policy" } dd { "version " (terms.policy_version) } }
+                    @if let Some(purchase) = purchase { div { dt { "Policy" } dd { "version " (purchase.policy_version) } } }
                 }
                 @if let Some(described) = &receipt.call { (call::described(described, terms.amount)) }
-                details.checks-fold {
-                    summary { "The checks it passed" }
-                    (phrases::checks(&terms.checks))
+                @if let Some(purchase) = purchase {
+                    details.checks-fold {
+                        summary { "The checks it passed" }
+                        (phrases::checks(&purchase.checks))
+                    }
                 }
             }
         },
@@ -114,7 +131,15 @@ const fn verb(state: &SettlementState) -> &'static str {
     }
 }
 
-fn state_chip(state: &SettlementState) -> Markup {
+const fn paid_out(state: &SettlementState) -> &'static str {
+    match state {
+        SettlementState::Authorized => "On its way to your address, from the wallet",
+        SettlementState::Confirmed { .. } => "Paid out to your address, from the wallet",
+        SettlementState::Expired => "Not paid out: still in the wallet",
+    }
+}
+
+pub(super) fn state_chip(state: &SettlementState) -> Markup {
     match state {
         SettlementState::Authorized => html! { span.chip.wait { "authorized" } },
         SettlementState::Confirmed { .. } => html! { span.chip.good { "confirmed" } },
@@ -122,8 +147,14 @@ fn state_chip(state: &SettlementState) -> Markup {
     }
 }
 
-fn state_line(state: &SettlementState) -> Markup {
+fn state_line(state: &SettlementState, is_purchase: bool) -> Markup {
     match state {
+        SettlementState::Authorized if !is_purchase => html! {
+            p.hint { "Signed and handed to the facilitator. Minutes after the time below the chain shows whether it was made; if not, the money is still in the wallet." }
+        },
+        SettlementState::Expired if !is_purchase => html! {
+            p.hint { "The chain shows that it was never made and no longer can be." }
+        },
         SettlementState::Authorized => html! {
             p.hint { "Signed and handed to the agent. It counts against the caps until the chain shows that it was paid, or never can be." }
         },

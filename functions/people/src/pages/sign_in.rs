@@ -1,14 +1,20 @@
 //! Signing in and out.
 //!
 //! A person signs in at the issuer: the authorization code flow with PKCE (RFC 6749 §4.1, RFC 7636, OpenID Connect Core
-//! §3.1). The result is an ID token, which is kept in the session's cookie. After sign-in, only our own pages are
+//! §3.1). The result is an ID token, by which a session of our own starts. After sign-in, only our own pages are
 //! redirected to.
+//!
+//! What takes a recent sign-in leads here again (`again`), and the issuer is asked to let the person show anew who they
+//! are.
 
 use super::layout::{card, document, head, note};
 use super::notice::Notice;
 use crate::address::address;
 use crate::redirect::see_other;
-use crate::session::{Cookie, Destination, Origin, PendingSignIn, SIGN_IN, VerifiedForm, origin_of};
+use crate::session::{
+    Cookie, Destination, LONGEST_SIGN_IN, Origin, PendingSignIn, SIGN_IN, VerifiedForm, named_by, origin_of,
+    session_cookie,
+};
 use crate::state::People;
 use axum::{
     Router,
@@ -17,16 +23,16 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::{get, post},
 };
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use maud::{DOCTYPE, Markup, html};
-use purser_api::{AuthorizationCode, Failure, Query};
-use purser_domain::{Duration, ErrorKind, Result, Url};
+use purser_api::{AuthorizationCode, Failure, Judged, Query, ThrottleScope, request_source};
+use purser_domain::{Acting, Actor, ErrorKind, Result, Url};
+use purser_store::Started;
 use std::sync::Arc;
+use tracing::{info, warn};
 
 const START: &str = "/dashboard/sign-in/start";
 const CALLBACK: &str = "/dashboard/callback";
-
-/// How long a person may take at the issuer.
-const MAX_AGE: Duration = Duration::from_secs_u32(600);
 
 /// The routes of sign-in and sign-out.
 pub(super) fn routes() -> Router<Arc<People>> {
@@ -48,6 +54,11 @@ fn sign_in_address(next: &Destination, notice: Notice) -> String {
     )
 }
 
+/// Leads a person to sign in anew, and then back to the page of their form.
+pub(super) fn again(next: &Destination) -> Response {
+    see_other(&sign_in_address(next, Notice::SignInAgain))
+}
+
 fn with_cookies<const N: usize>(mut response: Response, cookies: [HeaderValue; N]) -> Response {
     for cookie in cookies {
         response.headers_mut().append(header::SET_COOKIE, cookie);
@@ -62,21 +73,29 @@ async fn ask(uri: Uri) -> Response {
     // After sign-out, an issuer returns the `state` that it was given.
     let notice = query.text("notice").or_else(|| query.text("state"));
     let notice = notice.and_then(|code| Notice::from_code(&code));
-    sign_in_page(&address(START, [("next", next.as_parameter())]), notice).into_response()
+    let is_again = matches!(notice, Some(Notice::SignInAgain | Notice::SignInNotAgain));
+    let again = is_again.then(|| "yes".to_owned());
+    sign_in_page(
+        &address(START, [("next", next.as_parameter()), ("again", again)]),
+        notice,
+    )
+    .into_response()
 }
 
 /// `GET /dashboard/sign-in/start`: redirects to the issuer.
 async fn start(State(people): State<Arc<People>>, parts: Parts) -> Result<Response, Failure> {
     let origin = origin_of(&people, &parts)?;
-    let next = Query::of(&parts.uri).text("next").unwrap_or_default();
-    let pending = PendingSignIn::new(Destination::parse(&next))?;
+    let mut query = Query::of(&parts.uri);
+    let (next, again) = (query.text("next").unwrap_or_default(), query.text("again"));
+    let pending = PendingSignIn::new(Destination::parse(&next), again.is_some(), people.now())?;
     let metadata = people.sessions.oidc_metadata(people.now()).await?;
     let question = pending.question(
         &metadata.authorization_endpoint,
         people.sessions.client_id(),
         &format!("{origin}{CALLBACK}"),
+        people.limits.recent,
     );
-    let cookie = Cookie::PendingSignIn.set(&origin, &pending.to_cookie(), MAX_AGE)?;
+    let cookie = Cookie::PendingSignIn.set(&origin, &pending.to_cookie(&people.sign_in_key), LONGEST_SIGN_IN)?;
     Ok(with_cookies(see_other(question.as_str()), [cookie]))
 }
 
@@ -84,7 +103,7 @@ async fn start(State(people): State<Arc<People>>, parts: Parts) -> Result<Respon
 async fn callback(State(people): State<Arc<People>>, parts: Parts) -> Result<Response, Failure> {
     let origin = origin_of(&people, &parts)?;
     let pending = Cookie::PendingSignIn.of(&parts.headers, &origin);
-    let pending = pending.as_deref().and_then(PendingSignIn::from_cookie);
+    let pending = pending.and_then(|cookie| PendingSignIn::from_cookie(&cookie, &people.sign_in_key, people.now()));
     let over = Cookie::PendingSignIn.clear(&origin)?;
     let back = |notice| {
         let next = pending
@@ -96,22 +115,50 @@ async fn callback(State(people): State<Arc<People>>, parts: Parts) -> Result<Res
     let mut query = Query::of(&parts.uri);
     let (code, state) = (query.text("code"), query.text("state").unwrap_or_default());
     let Some(pending) = pending.as_ref().filter(|pending| pending.is_answered_by(&state)) else {
+        info!(reason = "sign_in_stale", "sign_in.refused");
         return Ok(back(Notice::SignInStale));
     };
     // The issuer or the person refused (RFC 6749 §4.1.2.1).
     let Some(code) = code else {
+        info!(reason = "refused_by_issuer", "sign_in.refused");
         return Ok(back(Notice::SignInFailed));
     };
-    match session(&people, &origin, pending, &code).await {
-        Ok(session) => Ok(with_cookies(see_other(pending.destination().as_str()), [session, over])),
+    // Whoever starts sign-ins has signed cookies, and makes us call the issuer so often at most.
+    let scope = ThrottleScope::of(&parts.extensions);
+    let counted = async { Ok(()) };
+    people
+        .authenticator
+        .throttle
+        .limit(scope, people.now(), counted)
+        .await?;
+    match session(&people, &origin, pending, &code, &parts).await {
+        Ok(SignedIn::Session(session)) => Ok(with_cookies(see_other(pending.destination().as_str()), [session, over])),
+        Ok(SignedIn::NotAgain) => Ok(back(Notice::SignInNotAgain)),
+        Ok(SignedIn::TooEarly) => Ok(back(Notice::SignInAgain)),
         Err(error) if matches!(error.kind(), ErrorKind::InvalidSession) => Ok(back(Notice::SignInFailed)),
         Err(error) => Err(error.into()),
     }
 }
 
-/// The session's cookie for a code; 401 `invalid_session` where the code, or the token it is exchanged for, is not of
-/// this sign-in.
-async fn session(people: &People, origin: &Origin, pending: &PendingSignIn, code: &str) -> Result<HeaderValue> {
+/// What came of a sign-in.
+enum SignedIn {
+    /// A session, with its cookie.
+    Session(HeaderValue),
+    /// The person was to show anew who they are, and the issuer did not ask.
+    NotAgain,
+    /// The person has ended all sessions since.
+    TooEarly,
+}
+
+/// The session for a code, which takes the place of the browser's present one; 401 `invalid_session` where the code, or
+/// the token it is exchanged for, is not of this sign-in.
+async fn session(
+    people: &People,
+    origin: &Origin,
+    pending: &PendingSignIn,
+    code: &str,
+    parts: &Parts,
+) -> Result<SignedIn> {
     let redirect_uri = format!("{origin}{CALLBACK}");
     let code = AuthorizationCode {
         code,
@@ -120,11 +167,54 @@ async fn session(people: &People, origin: &Origin, pending: &PendingSignIn, code
     };
     let now = people.now();
     let token = people.sessions.exchange(code, now).await?;
-    let person = people.sessions.person(&token, now).await?;
-    if !pending.is_meant_by(person.nonce.as_deref()) {
+    let source = request_source(parts);
+    let who = match people.sessions.judge(&token, now).await? {
+        Judged::Entitled(who) => who,
+        Judged::NotEntitled(person, refused) => {
+            people.refuse_sign_in(&person, source, "entitlement").await?;
+            return Err(refused);
+        }
+    };
+    if !pending.is_meant_by(who.nonce.as_deref()) {
+        people.refuse_sign_in(&who.person.id, source, "nonce").await?;
         return Err(ErrorKind::InvalidSession.into());
     }
-    Cookie::Session.set(origin, &token, person.expires_at.since(now))
+    if pending.is_again() && people.limits.recently(who.person.signed_in_at, now).is_err() {
+        people.refuse_sign_in(&who.person.id, source, "not_asked_again").await?;
+        return Ok(SignedIn::NotAgain);
+    }
+    let secret = BASE64_URL_SAFE_NO_PAD.encode(people.entropy.bytes::<32>()?);
+    match people.start_session(&who, &secret, source).await? {
+        Started::SignedInTooEarly => Ok(SignedIn::TooEarly),
+        Started::Stored => {
+            end_present(people, origin, parts).await;
+            let cookie = session_cookie(&who.person.id, &secret);
+            Ok(SignedIn::Session(Cookie::Session.set(
+                origin,
+                &cookie,
+                people.limits.longest,
+            )?))
+        }
+    }
+}
+
+/// Ends the session of the browser's present cookie, if there is one: nobody will use it again. Should that fail, it ends
+/// by itself.
+async fn end_present(people: &People, origin: &Origin, parts: &Parts) {
+    let cookie = Cookie::Session.of(&parts.headers, origin);
+    let Some((person, id)) = cookie.as_deref().and_then(named_by) else {
+        return;
+    };
+    let acting = Acting {
+        actor: Actor::Person {
+            id: person.clone(),
+            session: Some(id.clone()),
+        },
+        source: request_source(parts),
+    };
+    if let Err(error) = people.end_session_if_there(&acting, &person, &id).await {
+        warn!(cause = %error, "session.not_ended");
+    }
 }
 
 /// `POST /dashboard/sign-out`: ends our session, then the issuer's.
@@ -132,9 +222,12 @@ async fn session(people: &People, origin: &Origin, pending: &PendingSignIn, code
 /// The issuer is another site, and `form-action 'self'` allows no form to lead there, not even by redirection; so the
 /// answer is a page that redirects by itself. The form needs a session like every other; without one there is nothing
 /// to end.
-async fn sign_out(State(people): State<Arc<People>>, parts: Parts, _: VerifiedForm) -> Result<Response, Failure> {
+async fn sign_out(State(people): State<Arc<People>>, parts: Parts, form: VerifiedForm) -> Result<Response, Failure> {
     let origin = origin_of(&people, &parts)?;
-    // Our own session ends, whether or not the issuer's metadata can be read.
+    let (person, id) = (&form.session.person, &form.session.id);
+    // It may have been ended meanwhile.
+    people.end_session_if_there(&person.acting, &person.id, id).await?;
+    // Our own session has ended, whether or not the issuer's metadata can be read.
     let metadata = people.sessions.oidc_metadata(people.now()).await.ok();
     let answer = match metadata
         .as_ref()

@@ -1,8 +1,9 @@
 //! The two cookies: the session, and a pending sign-in.
 //!
 //! Both are for the pages alone: no script reads them, no other site's form carries them (`SameSite=Lax`), and with
-//! HTTPS no plain request does. With HTTPS their names begin with `__Secure-`, so that a browser does not accept them
-//! from anybody who speaks plain HTTP in our name (RFC 6265bis §4.1.3.1).
+//! HTTPS no plain request does. With HTTPS their names begin with `__Host-`, so that a browser does not accept them
+//! from anybody who speaks plain HTTP in our name, nor from another host of our domain (RFC 6265bis §4.1.3.2). Such a
+//! cookie is for all paths; the API does not look at it.
 
 use super::origin::Origin;
 use axum::http::{HeaderMap, HeaderValue, header};
@@ -11,7 +12,7 @@ use purser_domain::{Duration, Error, Result};
 /// A cookie of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cookie {
-    /// The ID token of the person who is signed in.
+    /// Who is signed in, and the secret of their session.
     Session,
     /// The pending sign-in.
     PendingSignIn,
@@ -24,9 +25,9 @@ const LONGEST_VALUE: usize = 3_900;
 impl Cookie {
     const fn name(self, secure: bool) -> &'static str {
         match (self, secure) {
-            (Self::Session, true) => "__Secure-purser-session",
+            (Self::Session, true) => "__Host-purser-session",
             (Self::Session, false) => "purser-session",
-            (Self::PendingSignIn, true) => "__Secure-purser-sign-in",
+            (Self::PendingSignIn, true) => "__Host-purser-sign-in",
             (Self::PendingSignIn, false) => "purser-sign-in",
         }
     }
@@ -42,7 +43,7 @@ impl Cookie {
         let secure = origin.is_secure();
         let (name, age) = (self.name(secure), age.secs());
         let secure = if secure { "; Secure" } else { "" };
-        let text = format!("{name}={value}; Path=/dashboard; Max-Age={age}; HttpOnly; SameSite=Lax{secure}");
+        let text = format!("{name}={value}; Path=/; Max-Age={age}; HttpOnly; SameSite=Lax{secure}");
         HeaderValue::from_str(&text).map_err(|error| Error::internal("setting a cookie", error))
     }
 
@@ -85,13 +86,13 @@ mod tests {
         let rows = [
             (
                 "https://purser.example",
-                "__Secure-purser-session=a.b-c_1; Path=/dashboard; Max-Age=3600; HttpOnly; SameSite=Lax; Secure",
-                "__Secure-purser-sign-in=; Path=/dashboard; Max-Age=0; HttpOnly; SameSite=Lax; Secure",
+                "__Host-purser-session=a.b-c_1; Path=/; Max-Age=3600; HttpOnly; SameSite=Lax; Secure",
+                "__Host-purser-sign-in=; Path=/; Max-Age=0; HttpOnly; SameSite=Lax; Secure",
             ),
             (
                 "http://127.0.0.1:3000",
-                "purser-session=a.b-c_1; Path=/dashboard; Max-Age=3600; HttpOnly; SameSite=Lax",
-                "purser-sign-in=; Path=/dashboard; Max-Age=0; HttpOnly; SameSite=Lax",
+                "purser-session=a.b-c_1; Path=/; Max-Age=3600; HttpOnly; SameSite=Lax",
+                "purser-sign-in=; Path=/; Max-Age=0; HttpOnly; SameSite=Lax",
             ),
         ];
         for (url, set, clear) in rows {
@@ -118,7 +119,7 @@ mod tests {
             (&["x=1; purser-session=a=b ; y=2"], Some("a=b")),
             (&["x=1", "purser-session=a"], Some("a")),
             (&["purser-session=a; purser-session=b"], None),
-            (&["__Secure-purser-session=a"], None),
+            (&["__Host-purser-session=a"], None),
             (&["xpurser-session=a; purser-session="], None),
             (&[], None),
         ];

@@ -1,35 +1,39 @@
 //! Who is signed in: the session of a page, and what a form must carry to act in it.
 //!
-//! The session is an ID token in a cookie: there is no session table, and the session ends when the token expires. It
-//! is created in `pages/sign_in.rs`.
+//! The cookie has the person and the session's secret, so that one read finds the session under the secret's digest. It
+//! is started in `pages/sign_in.rs`.
 //!
-//! Always true: a page needs a verified token; a form is handled only if it comes from our own origin, with the
-//! session's cookie, and with the form token of this session.
+//! Always true: a page needs an open session; a form is handled only if it comes from our own origin, with the session's
+//! cookie, and with the form token of this session.
 
 mod cookie;
 mod destination;
 mod form_token;
 mod origin;
 mod pending_sign_in;
+mod sign_in_key;
 
 pub(crate) use cookie::Cookie;
 pub(crate) use destination::Destination;
 pub(crate) use form_token::FormToken;
 pub(crate) use origin::Origin;
-pub(crate) use pending_sign_in::PendingSignIn;
+pub(crate) use pending_sign_in::{LONGEST_SIGN_IN, PendingSignIn};
+pub(crate) use sign_in_key::SignInKey;
 
 use crate::address::address;
+use crate::caller::Caller;
 use crate::redirect::see_other;
 use crate::state::People;
 use axum::{
     body::Bytes,
     extract::{FromRequest, FromRequestParts, Request},
-    http::{HeaderMap, Method, Uri, request::Parts},
+    http::{HeaderMap, Method, Uri, header, request::Parts},
     response::{IntoResponse as _, Response},
 };
-use purser_api::{Failure, Person, same_origin};
-use purser_domain::{Error, ErrorKind, Result};
+use purser_api::{Failure, Person, request_source, same_origin};
+use purser_domain::{Error, ErrorKind, PersonId, Result, Session, SessionId};
 use std::sync::Arc;
+use url::{Position, Url};
 
 /// The sign-in page.
 pub(crate) const SIGN_IN: &str = "/dashboard/sign-in";
@@ -37,23 +41,43 @@ pub(crate) const SIGN_IN: &str = "/dashboard/sign-in";
 /// The session of a page. Without one, the person is redirected to sign in.
 pub(crate) struct PageSession {
     /// Who it is.
-    pub(crate) person: Person,
+    pub(crate) person: Caller,
+    /// Its id.
+    pub(crate) id: SessionId,
     /// For the forms of the page.
     pub(crate) token: FormToken,
 }
 
 impl PageSession {
-    /// The session of a request; 401 `invalid_session` where there is none.
-    async fn of(headers: &HeaderMap, origin: &Origin, people: &People) -> Result<Self> {
-        let id_token = Cookie::Session.of(headers, origin).ok_or(ErrorKind::InvalidSession)?;
-        let person = people.person(&id_token).await?;
-        let token = FormToken::of(&id_token);
-        Ok(Self { person, token })
+    /// The session of a request; 401 `invalid_session` where none is open. `is_use`: whether that counts as its use.
+    async fn of(parts: &Parts, origin: &Origin, people: &People, is_use: bool) -> Result<Self> {
+        let cookie = Cookie::Session
+            .of(&parts.headers, origin)
+            .ok_or(ErrorKind::InvalidSession)?;
+        let (person, id) = named_by(&cookie).ok_or(ErrorKind::InvalidSession)?;
+        let session = people.open_session(&person, &id, is_use).await?;
+        let Session {
+            id,
+            person,
+            name,
+            signed_in_at,
+            ..
+        } = session;
+        let person = Person {
+            id: person,
+            name,
+            signed_in_at,
+        };
+        Ok(Self {
+            person: Caller::new(person, Some(id.clone()), request_source(parts)),
+            id,
+            token: FormToken::of(&cookie),
+        })
     }
 
     /// The person's display name.
     pub(crate) fn name(&self) -> &str {
-        self.person.name.as_deref().unwrap_or(&self.person.sub)
+        self.person.name.as_deref().unwrap_or("somebody without a name")
     }
 }
 
@@ -62,9 +86,20 @@ impl FromRequestParts<Arc<People>> for PageSession {
 
     async fn from_request_parts(parts: &mut Parts, people: &Arc<People>) -> Result<Self, Response> {
         let origin = origin_of(people, parts).map_err(failed)?;
-        let session = Self::of(&parts.headers, &origin, people).await;
+        let session = Self::of(parts, &origin, people, true).await;
         session.map_err(|error| to_sign_in(error, &parts.method, &parts.uri))
     }
+}
+
+/// The cookie's value for a session: its person and its secret.
+pub(crate) fn session_cookie(person: &PersonId, secret: &str) -> String {
+    format!("{person}.{secret}")
+}
+
+/// The person and the session that a cookie's value names; whether there is such a session is not known.
+pub(crate) fn named_by(cookie: &str) -> Option<(PersonId, SessionId)> {
+    let (person, secret) = cookie.split_once('.')?;
+    Some((PersonId::parse(person)?, SessionId::of(secret)))
 }
 
 /// The session of a polling script. Without one it gets 401, where a page would be redirected to sign in.
@@ -75,7 +110,8 @@ impl FromRequestParts<Arc<People>> for PollSession {
 
     async fn from_request_parts(parts: &mut Parts, people: &Arc<People>) -> Result<Self, Failure> {
         let origin = origin_of(people, parts)?;
-        Ok(Self(PageSession::of(&parts.headers, &origin, people).await?))
+        // A page that is left open is not used.
+        Ok(Self(PageSession::of(parts, &origin, people, false).await?))
     }
 }
 
@@ -100,7 +136,7 @@ impl FromRequest<Arc<People>> for VerifiedForm {
         let (parts, body) = request.into_parts();
         let origin = origin_of(people, &parts).map_err(failed)?;
         same_origin(&parts.headers, origin.as_str()).map_err(failed)?;
-        let session = PageSession::of(&parts.headers, &origin, people).await;
+        let session = PageSession::of(&parts, &origin, people, true).await;
         let session = session.map_err(|error| to_sign_in(error, &parts.method, &parts.uri))?;
         let request = Request::from_parts(parts, body);
         let body = Bytes::from_request(request, people)
@@ -116,6 +152,14 @@ impl FromRequest<Arc<People>> for VerifiedForm {
 /// The origin of a request.
 pub(crate) fn origin_of(people: &People, parts: &Parts) -> Result<Origin> {
     Origin::of(people.dashboard_url.as_deref(), &parts.extensions)
+}
+
+/// The page to come back to after a new sign-in: the one that the form was on.
+pub(crate) fn page_of(headers: &HeaderMap) -> Destination {
+    let referrer = headers.get(header::REFERER).and_then(|value| value.to_str().ok());
+    let url = referrer.and_then(|text| Url::parse(text).ok());
+    let path = url.map(|url| url[Position::BeforePath..Position::AfterQuery].to_owned());
+    Destination::parse(&path.unwrap_or_default())
 }
 
 fn failed(error: Error) -> Response {
@@ -136,7 +180,7 @@ fn to_sign_in(error: Error, method: &Method, uri: &Uri) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::http::{StatusCode, header};
+    use axum::http::StatusCode;
 
     #[test]
     fn whoever_has_no_session_comes_back_to_the_page_they_asked_for_and_to_no_other_site() {

@@ -18,21 +18,6 @@ async fn a_balance_that_can_not_be_asked_for_is_told_as_unknown() {
 }
 
 #[tokio::test]
-async fn an_agent_whose_creation_breaks_off_never_was() {
-    let world = World::start().await;
-    world.proxy.stall(2);
-    // Both services have been sent, the agent has not.
-    tokio::select! {
-        answer = world.call(OWNER, "POST", "/agents", None, Some(json!({"name": "buyer"}))) => panic!("{answer:?}"),
-        () = world.proxy.stalled(2) => {}
-    }
-    world.proxy.resume();
-    assert_eq!(world.get(OWNER, "/agents").await.ok()["count"], 0);
-    world.agent(OWNER).await;
-    assert_eq!(world.get(OWNER, "/agents").await.ok()["count"], 1);
-}
-
-#[tokio::test]
 async fn a_freeze_wins_against_every_other_edit() {
     let world = World::behind(ProxyConfig {
         hold: Some(Duration::from_millis(4)),
@@ -61,4 +46,27 @@ async fn a_freeze_wins_against_every_other_edit() {
         (agent.status, agent.version, agent.keys.len()),
         (AgentStatus::Frozen, 8, 2)
     );
+}
+
+#[tokio::test]
+async fn an_address_that_its_key_has_not_attested_for_this_agent_is_nobodys() {
+    let world = World::with(&[("PAYMENTS_FUNCTION", "liar")]).await;
+    let make = async |world: &World| {
+        let body = json!({"name": "errands"});
+        world.call(OWNER, "POST", "/agents", None, Some(body)).await
+    };
+    let refused = make(&world).await;
+    assert_eq!(
+        (refused.status, &refused.body["error"]),
+        (500, &json!("internal_error"))
+    );
+    assert_eq!(world.get(OWNER, "/agents").await.ok()["count"], 0);
+    // Where nobody answers it may be tried again.
+    let world = world.elsewhere(&[("LAMBDA_ENDPOINT", "http://127.0.0.1:1")]).await;
+    let refused = make(&world).await;
+    assert_eq!(
+        (refused.status, &refused.body["error"]),
+        (503, &json!("temporarily_unavailable"))
+    );
+    assert_eq!(world.get(OWNER, "/agents").await.ok()["count"], 0);
 }

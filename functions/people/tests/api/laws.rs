@@ -88,7 +88,7 @@ async fn every_page_holds_to_them_with_everything_on_it_under_the_worst_names() 
         edit("POST", "/rules", rule).await.created();
     }
 
-    let mut owner = world.browser(OWNER);
+    let mut owner = world.browser(OWNER).await;
     let agent_page = format!("/dashboard/agents/{agent}");
     let escaped = "&quot;&gt;&lt;script&gt;alert";
     for (page, text) in [
@@ -98,6 +98,13 @@ async fn every_page_holds_to_them_with_everything_on_it_under_the_worst_names() 
         (&*format!("/dashboard/approvals?agent_id={agent}"), escaped),
         ("/dashboard/decisions", escaped),
         (&*format!("/dashboard/decisions?agent_id={agent}&result=block"), escaped),
+        ("/dashboard/settlements", escaped),
+        (
+            &*format!("/dashboard/settlements?agent_id={agent}&status=authorized"),
+            escaped,
+        ),
+        ("/dashboard/catalog", escaped),
+        (&*format!("/dashboard/catalog?agent_id={agent}"), escaped),
         (&*format!("/dashboard/receipts/{agent}/{}", paid.unwrap()), escaped),
         (&*agent_page, escaped),
         ("/dashboard/nowhere", "no such page"),

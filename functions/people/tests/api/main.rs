@@ -17,4 +17,5 @@ mod agents;
 mod document;
 mod laws;
 mod pages;
+mod sessions;
 mod sign_in;

@@ -1,9 +1,16 @@
 //! The pages: who may see them, their headers, and what their forms do.
 
 use crate::support::World;
-use crate::support::browser::Browser;
+use crate::support::browser::{Browser, answer, asked};
 use axum::http::{Method, header};
-use purser_testkit::{authorize::Answer as Told, sample::OWNER};
+use purser_domain::{
+    Address, AgentId, Duration, FreezeTarget, Handover, OperatorFreeze, OperatorName, OperatorReason, PayoutRecord,
+    PersonId,
+};
+use purser_testkit::{
+    authorize::Answer as Told,
+    sample::{OWNER, audit},
+};
 use serde_json::json;
 
 impl World {
@@ -31,6 +38,10 @@ fn pages_of(agent: &str) -> Vec<String> {
         "/dashboard".to_owned(),
         "/dashboard/approvals".to_owned(),
         "/dashboard/decisions".to_owned(),
+        "/dashboard/settlements".to_owned(),
+        "/dashboard/catalog".to_owned(),
+        "/dashboard/audit-log".to_owned(),
+        "/dashboard/audit-log.csv".to_owned(),
         format!("/dashboard/agents/{agent}"),
         format!("/dashboard/receipts/{agent}/{zero}"),
         "/dashboard/nowhere".to_owned(),
@@ -43,7 +54,7 @@ async fn every_page_is_sent_with_its_policy_and_stored_nowhere() {
     let agent = world.agent(OWNER).await;
     let mut paths = pages_of(&agent);
     paths.extend(["/dashboard/sign-in", "/dashboard/approvals/waiting"].map(str::to_owned));
-    for browser in [&mut world.stranger(), &mut world.browser(OWNER)] {
+    for browser in [&mut world.stranger(), &mut world.browser(OWNER).await] {
         for path in &paths {
             let seen = browser.get(path).await;
             let csp = seen.headers[header::CONTENT_SECURITY_POLICY].to_str().unwrap();
@@ -67,11 +78,13 @@ async fn every_page_is_sent_with_its_policy_and_stored_nowhere() {
 async fn what_is_not_there_or_another_s_is_one_page() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
-    let mut bob = world.browser("bob");
+    let mut bob = world.browser("bob").await;
     let theirs = [
         format!("/dashboard/agents/{agent}"),
         format!("/dashboard/receipts/{agent}/00000000-0000-0000-0000-000000000000"),
         format!("/dashboard/decisions?agent_id={agent}"),
+        format!("/dashboard/settlements?agent_id={agent}"),
+        format!("/dashboard/catalog?agent_id={agent}"),
         "/dashboard/agents/x".to_owned(),
         "/dashboard/nowhere".to_owned(),
     ];
@@ -127,7 +140,7 @@ async fn the_style_and_the_script_need_nobody_signed_in_and_are_kept() {
 #[tokio::test]
 async fn a_key_is_shown_on_one_page_and_a_reload_makes_no_other() {
     let world = World::start().await;
-    let mut owner = world.browser(OWNER);
+    let mut owner = world.browser(OWNER).await;
     let created = owner
         .post("/dashboard", "/dashboard/agents", &[("name", " Night <shift> ")])
         .await;
@@ -174,13 +187,73 @@ async fn a_key_is_shown_on_one_page_and_a_reload_makes_no_other() {
 }
 
 #[tokio::test]
+async fn a_limited_key_is_made_as_it_was_asked_for_or_not_at_all_and_its_page_says_what_it_may() {
+    let world = World::start().await;
+    let mut owner = world.browser(OWNER).await;
+    let agent = world.agent(OWNER).await;
+    let page = format!("/dashboard/agents/{agent}");
+    let keys = format!("{page}/keys");
+    let version = async || {
+        let listed = world.get(OWNER, &format!("/agents/{agent}/keys")).await.ok();
+        listed["version"].to_string()
+    };
+    let before = version().await;
+    let limited = ("limited", "yes");
+    // No box at all is a mistake, and never means everything.
+    let wrong = [
+        ("version", before.as_str()),
+        limited,
+        ("services", "no-such"),
+        ("networks", "10.0.0.1/8 203.0.113.0/24"),
+        ("expires_days", "0"),
+    ];
+    let refused = owner.post(&page, &keys, &wrong).await;
+    refused.is(400, "Networks: “10.0.0.1/8” has bits beyond its prefix");
+    let boxes = [wrong[0], limited, ("networks", "203.0.113.0/24"), ("expires_days", "0")];
+    owner
+        .post(&page, &keys, &boxes)
+        .await
+        .is(400, "May: must have at least one entry");
+    let unknown = [
+        wrong[0],
+        limited,
+        ("may", "pay"),
+        ("services", "no-such"),
+        ("expires_days", "0"),
+    ];
+    let refused = owner.post(&page, &keys, &unknown).await;
+    refused.is(400, "Services: is no service of the catalog");
+    assert!(refused.html.contains("no-such"), "what was typed is kept");
+    assert_eq!(version().await, before);
+
+    let good = [
+        wrong[0],
+        limited,
+        ("may", "pay"),
+        ("services", "lab"),
+        ("networks", "203.0.113.0/24,\n2001:db8::/32"),
+        ("expires_days", "7"),
+    ];
+    owner.post(&page, &keys, &good).await.is(200, "Copy it now");
+    let shown = owner.get(&page).await;
+    for text in ["May pay for ", "203.0.113.0/24", "2001:db8::/32", ", until "] {
+        assert!(shown.html.contains(text), "{text}");
+    }
+    let listed = world.get(OWNER, &format!("/agents/{agent}/keys")).await.ok();
+    let key = &listed["keys"][0];
+    assert_eq!(key["permissions"], json!(["pay"]));
+    assert_eq!(key["networks"], json!(["203.0.113.0/24", "2001:db8::/32"]));
+    assert!(key["services"][0].is_string() && key["expires_at"].is_string(), "{key}");
+}
+
+#[tokio::test]
 async fn a_policy_is_saved_whole_or_everything_that_is_wrong_is_told_with_what_was_typed() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     let record = world.get(OWNER, &format!("/agents/{agent}/services/lab")).await.ok();
     let page = format!("/dashboard/agents/{agent}");
     let form = format!("{page}/services/{}", record["service_id"].as_str().unwrap());
-    let mut owner = world.browser(OWNER);
+    let mut owner = world.browser(OWNER).await;
     owner
         .get(&page)
         .await
@@ -238,7 +311,7 @@ async fn services_are_switched_off_and_on_and_only_open_ones_are_enabled() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     let page = format!("/dashboard/agents/{agent}");
-    let mut owner = world.browser(OWNER);
+    let mut owner = world.browser(OWNER).await;
     let id_of = async |slug: &str| {
         let service = world.get(OWNER, &format!("/agents/{agent}/services/{slug}")).await.ok();
         service["service_id"].as_str().unwrap().to_owned()
@@ -271,11 +344,24 @@ async fn services_are_switched_off_and_on_and_only_open_ones_are_enabled() {
 }
 
 #[tokio::test]
+async fn an_owner_is_told_of_another_payee_before_it_is_paid_and_not_after() {
+    let world = World::start().await;
+    let agent = world.agent(OWNER).await;
+    let page = format!("/dashboard/agents/{agent}");
+    world.browser(OWNER).await.get(&page).await.is(200, "payment changes");
+    let service = format!("/agents/{agent}/services/maps");
+    let changes = world.get(OWNER, &service).await.ok()["payment_changes"].clone();
+    assert_eq!(changes[0]["operation_id"], "maps.current");
+    world.advance(86_400);
+    assert_eq!(world.get(OWNER, &service).await.ok()["payment_changes"], json!([]));
+}
+
+#[tokio::test]
 async fn rules_are_added_changed_and_removed_by_form() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     let page = format!("/dashboard/agents/{agent}");
-    let mut owner = world.browser(OWNER);
+    let mut owner = world.browser(OWNER).await;
     let rules = format!("{page}/rules");
     let wrong = [
         ("version", "1"),
@@ -332,7 +418,7 @@ async fn a_freeze_needs_no_version_and_shows() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     let page = format!("/dashboard/agents/{agent}");
-    let mut owner = world.browser(OWNER);
+    let mut owner = world.browser(OWNER).await;
     let renamed = owner
         .post(
             &page,
@@ -383,7 +469,7 @@ async fn watched(browser: &mut Browser<'_>, tag: &str) -> (u16, String, String) 
 #[tokio::test]
 async fn what_waits_appears_to_whoever_watches_and_is_decided_once() {
     let world = World::start().await;
-    let mut owner = world.browser(OWNER);
+    let mut owner = world.browser(OWNER).await;
     let (status, tag, html) = watched(&mut owner, "").await;
     assert!(status == 200 && html.contains("data-waiting=\"0\""), "{html}");
     assert_eq!(watched(&mut owner, &tag).await.0, 304);
@@ -402,7 +488,7 @@ async fn what_waits_appears_to_whoever_watches_and_is_decided_once() {
     ] {
         assert!(html.contains(text), "no {text} in {html}");
     }
-    let (_, _, others) = watched(&mut world.browser("bob"), "").await;
+    let (_, _, others) = watched(&mut world.browser("bob").await, "").await;
     assert!(others.contains("data-waiting=\"0\""));
 
     let queue = "/dashboard/approvals";
@@ -446,7 +532,7 @@ async fn what_waits_is_told_page_by_page_and_by_agent() {
             ));
         }
     }
-    let mut owner = world.browser(OWNER);
+    let mut owner = world.browser(OWNER).await;
     let ids = |html: &str| -> Vec<String> {
         let parts = html.split("data-approval=\"").skip(1);
         parts.map(|part| part.split('"').next().unwrap().to_owned()).collect()
@@ -516,11 +602,12 @@ async fn what_waits_is_told_page_by_page_and_by_agent() {
         seen.is(400, "not understood");
     }
     let others = format!("/dashboard/approvals?agent_id={}", agents[0]);
-    assert_eq!(world.browser("bob").get(&others).await.status, 404);
+    assert_eq!(world.browser("bob").await.get(&others).await.status, 404);
     let others = format!("/dashboard/approvals/waiting?agent_id={}", agents[0]);
     assert!(
         world
             .browser("bob")
+            .await
             .get(&others)
             .await
             .html
@@ -544,7 +631,7 @@ async fn what_was_decided_is_told_page_by_page() {
             other => panic!("{other:?}"),
         }
     }
-    let mut owner = world.browser(OWNER);
+    let mut owner = world.browser(OWNER).await;
     let page = owner.get("/dashboard/approvals").await.html;
     let rejected = |html: &str| html.matches(">rejected</span>").count();
     assert_eq!(rejected(&page), 25);
@@ -560,7 +647,7 @@ async fn an_approval_that_is_out_of_time_can_t_be_given() {
     let world = World::start().await;
     let (agent, approval) = world.waiting().await;
     world.advance(24 * 3_600);
-    let mut owner = world.browser(OWNER);
+    let mut owner = world.browser(OWNER).await;
     let path = format!("/dashboard/agents/{agent}/approvals/{approval}/approve");
     owner
         .post("/dashboard/approvals", &path, &[])
@@ -574,7 +661,7 @@ async fn the_log_is_narrowed_down_and_what_is_not_understood_is_said() {
     let (agent, _) = world.waiting().await;
     world.pay(&agent, 5, "small").await;
     world.pay(&agent, 9_999, "large").await;
-    let mut owner = world.browser(OWNER);
+    let mut owner = world.browser(OWNER).await;
     let rows = async |browser: &mut Browser<'_>, query: &str| {
         let seen = browser.get(&format!("/dashboard/decisions{query}")).await;
         assert_eq!(seen.status, 200, "{query}");
@@ -599,4 +686,359 @@ async fn the_log_is_narrowed_down_and_what_is_not_understood_is_said() {
             .await
             .is(400, "not understood");
     }
+}
+
+#[tokio::test]
+async fn the_audit_log_shows_what_was_done_where_from_and_as_a_file_without_formulas() {
+    let world = World::start().await;
+    let mut ann = world.stranger();
+    let question = asked(&ann.get("/dashboard/sign-in/start").await);
+    let agent = [("user-agent", "=HYPERLINK(\"https://evil.example\")")];
+    let back = ann
+        .send(Method::GET, &answer("ann", &question), &agent, String::new())
+        .await;
+    assert_eq!(back.leads(), "/dashboard");
+    world.advance(1);
+    ann.post("/dashboard", "/dashboard/agents", &[("name", "Night <shift>")])
+        .await
+        .leads();
+
+    let page = ann.get("/dashboard/audit-log").await;
+    page.is(200, "Create an agent");
+    page.is(200, "Night &lt;shift&gt;");
+    assert_eq!(page.html.matches("<li class=\"row\">").count(), 2);
+    let filtered = ann
+        .get("/dashboard/audit-log?agent_id=&kind=session_started&from=&to=")
+        .await;
+    assert_eq!(filtered.html.matches("<li class=\"row\">").count(), 1);
+    let refused = ann.get("/dashboard/audit-log?refused=true").await;
+    refused.is(200, "Nothing fits these filters.");
+    ann.get("/dashboard/audit-log?kind=x")
+        .await
+        .is(400, "were not understood");
+
+    let file = ann.get("/dashboard/audit-log.csv").await;
+    assert_eq!(file.headers["content-type"], "text/csv; charset=utf-8");
+    let lines: Vec<&str> = file.html.split_terminator("\r\n").collect();
+    assert_eq!(lines.len(), 3, "{}", file.html);
+    assert!(lines[0].starts_with("at,kind,result,"));
+    assert!(lines[1].contains(",agent_created,done,"), "{}", lines[1]);
+    assert!(
+        lines[2].contains(",\"'=HYPERLINK(\"\"https://evil.example\"\")\","),
+        "{}",
+        lines[2]
+    );
+
+    let mut bob = world.browser("bob").await;
+    let theirs = bob.get("/dashboard/audit-log").await;
+    assert_eq!(theirs.html.matches("<li class=\"row\">").count(), 1);
+    assert!(!theirs.html.contains("Night"));
+    assert!(!bob.get("/dashboard/audit-log.csv").await.html.contains("Night"));
+}
+
+#[tokio::test]
+async fn an_offered_agent_is_accepted_by_a_recent_sign_in_alone() {
+    let world = World::start().await;
+    let (agent, approval) = world.waiting().await;
+    let sessions = world.get("ann", "/sessions").await.ok();
+    let to = sessions["person"].as_str().unwrap();
+    let mut ann = world.browser("ann").await;
+    ann.get("/dashboard/sessions").await.is(200, to);
+    let offer = Handover {
+        agent: AgentId::parse(&agent).unwrap(),
+        to: PersonId::parse(to).unwrap(),
+        reason: OperatorReason::parse("Owen <has> left").unwrap(),
+        by: OperatorName::parse("op").unwrap(),
+        at: world.now(),
+        ends_at: world.now().after(Handover::OPEN_FOR),
+    };
+    world.ledger.offer_agent(&offer, &audit()).await.unwrap();
+    ann.get("/dashboard").await.is(200, "Owen &lt;has&gt; left");
+
+    world.advance(600);
+    let accept = format!("/dashboard/handovers/{agent}/accept");
+    let led = ann.post("/dashboard", &accept, &[]).await;
+    assert!(led.leads().ends_with("notice=sign_in_again"), "{}", led.leads());
+    let old = json!({"auth_time": world.now().secs() - 600});
+    let old = world.issuer.token_with("ann", world.now(), &old);
+    let path = format!("/handovers/{agent}/accept");
+    let refused = world.call_with(&old, "POST", &path, None, None).await;
+    assert_eq!(
+        (refused.status, &refused.body["error"]),
+        (403, &json!("recent_sign_in_required"))
+    );
+    world.get(OWNER, &format!("/agents/{agent}")).await.ok();
+
+    let mut ann = world.browser("ann").await;
+    let done = ann.post("/dashboard", &accept, &[]).await;
+    assert_eq!(done.leads(), format!("/dashboard/agents/{agent}?notice=agent_accepted"));
+    ann.get(done.leads()).await.is(200, "Its keys still work");
+    ann.get("/dashboard/approvals").await.is(200, &approval);
+    let mut owner = world.browser(OWNER).await;
+    assert_eq!(owner.get(&format!("/dashboard/agents/{agent}")).await.status, 404);
+    assert!(!owner.get("/dashboard/approvals").await.html.contains(&approval));
+}
+
+#[tokio::test]
+async fn a_freeze_by_an_operator_is_shown_with_its_reason() {
+    let world = World::start().await;
+    let agent = world.agent(OWNER).await;
+    let id = world.get(OWNER, "/sessions").await.ok()["person"].clone();
+    let page = format!("/dashboard/agents/{agent}");
+    let mut owner = world.browser(OWNER).await;
+    let targets = [
+        (
+            FreezeTarget::Agent(AgentId::parse(&agent).unwrap()),
+            "An operator has frozen this agent.",
+        ),
+        (
+            FreezeTarget::Owner(PersonId::parse(id.as_str().unwrap()).unwrap()),
+            "An operator has frozen all your agents.",
+        ),
+        (FreezeTarget::Deployment, "An operator has frozen all payments."),
+    ];
+    for (n, (target, words)) in targets.into_iter().enumerate() {
+        let freeze = OperatorFreeze {
+            target,
+            reason: OperatorReason::parse(&format!("number <{n}>")).unwrap(),
+            by: OperatorName::parse("op").unwrap(),
+            at: world.now(),
+        };
+        world.ledger.freeze(&freeze, &audit()).await.unwrap();
+        for path in ["/dashboard", &page] {
+            let seen = owner.get(path).await;
+            seen.is(200, words);
+            seen.is(200, &format!("number &lt;{n}&gt;"));
+        }
+        assert_eq!(world.pay(&agent, 1, &n.to_string()).await, Told::Blocked);
+    }
+    for target in [
+        FreezeTarget::Deployment,
+        FreezeTarget::Owner(PersonId::parse(id.as_str().unwrap()).unwrap()),
+    ] {
+        world.ledger.unfreeze(&target, &audit()).await.unwrap();
+    }
+    owner.get(&page).await.is(200, "An operator has frozen this agent.");
+}
+
+#[tokio::test]
+async fn a_payout_address_is_shown_with_its_wait_and_pays_out_once_it_is_good() {
+    let world = World::with(&[("FACILITATOR_URL", "https://facilitator.example")]).await;
+    let agent = world.agent(OWNER).await;
+    let person = world.get(OWNER, "/sessions").await.ok()["person"].clone();
+    let person = PersonId::parse(person.as_str().unwrap()).unwrap();
+    let id = AgentId::parse(&agent).unwrap();
+    let page = format!("/dashboard/agents/{agent}");
+    let (name, pay) = (format!("{page}/payout-address"), format!("{page}/payouts"));
+    let mut owner = world.browser(OWNER).await;
+    owner.get(&page).await.is(200, "No address is named.");
+    for typed in ["0x12", "0x90f79bf6EB2c4f870365E785982E1f101E93b906"] {
+        let seen = owner.post(&page, &name, &[("address", typed)]).await;
+        seen.is(400, "Address: ");
+        seen.is(400, &format!("value=\"{typed}\""));
+    }
+
+    let to = Address::repeat_byte(0x90);
+    let record = PayoutRecord::default();
+    let record = record.named(to, &person, world.now(), Duration::DAY).unwrap();
+    world.ledger.put_payout_record(id, &record, &audit()).await.unwrap();
+    let seen = owner.get(&page).await;
+    seen.is(200, "not yet");
+    seen.is(200, &to.to_checksum(None));
+    let asks = "I have compared the address";
+    assert!(!seen.html.contains(asks), "{}", seen.html);
+
+    world.advance(86_400);
+    let mut owner = world.browser(OWNER).await;
+    let seen = owner.get(&page).await;
+    seen.is(200, &format!("{asks}: {}", to.to_checksum(None)));
+    let key = seen.input("idempotency_key");
+    let (amount, confirmed, key) = (("amount", "1"), ("confirmed", "yes"), ("idempotency_key", key.as_str()));
+    let rows = [
+        (vec![amount, key], "Compare the address, and check the box."),
+        (
+            vec![("amount", "0"), confirmed, key],
+            "Amount: nothing would be paid out.",
+        ),
+        (vec![("amount", "much"), confirmed, key], "is not an amount in dollars"),
+        (
+            vec![amount, ("amount_no_limit", "on"), confirmed, key],
+            "clear one of them",
+        ),
+        (vec![amount, confirmed], "The form is incomplete"),
+    ];
+    for (fields, words) in rows {
+        owner.post(&page, &pay, &fields).await.is(400, words);
+    }
+    // Longer ago than a payout takes: the person signs in once more.
+    world.advance(900);
+    let seen = owner.post(&page, &pay, &[amount, confirmed, key]).await;
+    assert!(
+        seen.status == 303 || seen.status == 403,
+        "{} {}",
+        seen.status,
+        seen.html
+    );
+
+    let freeze = OperatorFreeze {
+        target: FreezeTarget::Deployment,
+        reason: OperatorReason::parse("stolen").unwrap(),
+        by: OperatorName::parse("op").unwrap(),
+        at: world.now(),
+    };
+    world.ledger.freeze(&freeze, &audit()).await.unwrap();
+    let seen = owner.get(&page).await;
+    seen.is(200, "Nothing is paid out while an operator’s freeze lasts.");
+    assert!(!seen.html.contains(asks), "{}", seen.html);
+    world.ledger.unfreeze(&freeze.target, &audit()).await.unwrap();
+
+    // Of a person who had the agent before, the address is nobody's.
+    let other = PersonId::parse(&"5e".repeat(32)).unwrap();
+    let theirs = record.named(to, &other, world.now(), Duration::DAY).unwrap();
+    world.ledger.put_payout_record(id, &theirs, &audit()).await.unwrap();
+    owner.get(&page).await.is(200, "No address is named.");
+
+    let world = world.elsewhere(&[("FACILITATOR_URL", "")]).await;
+    let seen = world.browser(OWNER).await.get(&page).await;
+    seen.is(200, "This Purser pays nothing out");
+}
+
+/// The texts that are in a page, of these.
+fn has<'a>(html: &str, texts: &[&'a str]) -> Vec<&'a str> {
+    texts.iter().copied().filter(|text| html.contains(text)).collect()
+}
+
+#[tokio::test]
+async fn a_fleet_is_a_table_that_is_searched_sorted_and_paged() {
+    let world = World::start().await;
+    for n in 0..30 {
+        let agent = world.agent(OWNER).await;
+        let name = json!({"name": format!("Agent <{n:02}>")});
+        world.edit(OWNER, "PATCH", &format!("/agents/{agent}"), name).await.ok();
+        world.advance(10);
+    }
+    let (asking, _) = world.waiting().await;
+    let freeze = json!({"name": "Zoe", "status": "frozen"});
+    world
+        .edit(OWNER, "PATCH", &format!("/agents/{asking}"), freeze)
+        .await
+        .ok();
+
+    let mut owner = world.browser(OWNER).await;
+    let (first, last) = ("Agent &lt;00&gt;</a>", "Agent &lt;29&gt;</a>");
+    let names = [first, last, "Zoe</a>"];
+    for (query, shown, place) in [
+        ("", vec![first], "1 to 25 of 31 agents"),
+        ("?page=2", vec![last, "Zoe</a>"], "26 to 31 of 31 agents"),
+        ("?page=99", vec![last, "Zoe</a>"], "26 to 31 of 31 agents"),
+        ("?sort=newest", vec![last, "Zoe</a>"], "1 to 25 of 31 agents"),
+        ("?sort=oldest", vec![first], "1 to 25 of 31 agents"),
+        ("?sort=waiting", vec![first, "Zoe</a>"], "1 to 25 of 31 agents"),
+        ("?q=ZO", vec!["Zoe</a>"], "1 waiting"),
+        (&*format!("?q={asking}"), vec!["Zoe</a>"], "1 waiting"),
+        ("?status=frozen", vec!["Zoe</a>"], "1 waiting"),
+        ("?q=%3C2", vec![last], "Agent &lt;2"),
+        ("?q=nobody", vec![], "No agent fits."),
+        ("?sort=x&page=x&status=x", vec![first], "1 to 25 of 31 agents"),
+    ] {
+        let seen = owner.get(&format!("/dashboard{query}")).await;
+        seen.is(200, place);
+        let (_, table) = seen.html.split_once("dl class=\"card totals\"").unwrap();
+        assert_eq!(has(table, &names), shown, "{query}");
+        seen.is(200, "<dt>Agents</dt><dd>31</dd>");
+        seen.is(200, "<dt>Frozen</dt><dd>1</dd>");
+        seen.is(200, "<dt>Waiting for you</dt><dd>1</dd>");
+    }
+    // The filters are kept from page to page.
+    owner
+        .get("/dashboard?q=agent&sort=newest")
+        .await
+        .is(200, "/dashboard?q=agent&amp;sort=newest&amp;page=2");
+    // Of so many, one has to be chosen.
+    owner
+        .get("/dashboard/settlements")
+        .await
+        .is(200, "choose one to see its settlements");
+    owner
+        .get("/dashboard/catalog")
+        .await
+        .is(200, "choose one to see what it may buy");
+}
+
+#[tokio::test]
+async fn settlements_are_filtered_by_agent_state_and_day() {
+    let world = World::start().await;
+    let agent = world.agent(OWNER).await;
+    let other = world.agent(OWNER).await;
+    let mut ids = Vec::new();
+    for (agent, key) in [(&agent, "a"), (&agent, "b"), (&other, "c")] {
+        let Told::Allowed(settlement) = world.pay(agent, 5, key).await else {
+            panic!("not allowed")
+        };
+        ids.push((
+            settlement.to_string(),
+            world.now().to_string().chars().take(10).collect::<String>(),
+        ));
+        world.advance(86_400);
+    }
+    let mut owner = world.browser(OWNER).await;
+    let links: Vec<&str> = ids.iter().map(|(id, _)| id.as_str()).collect();
+    let [first, second, third] = [0, 1, 2].map(|n| links[n]);
+    let day = &ids[1].1;
+    for (query, shown) in [
+        (String::new(), vec![first, second, third]),
+        (format!("agent_id={agent}"), vec![first, second]),
+        (format!("agent_id={other}&from=&to="), vec![third]),
+        ("status=authorized".to_owned(), vec![first, second, third]),
+        ("status=confirmed".to_owned(), vec![]),
+        (format!("from={day}"), vec![second, third]),
+        (format!("to={day}"), vec![first, second]),
+        (format!("from={day}&to={day}"), vec![second]),
+    ] {
+        let seen = owner.get(&format!("/dashboard/settlements?{query}")).await;
+        assert_eq!((seen.status, has(&seen.html, &links)), (200, shown), "{query}");
+    }
+    for wrong in ["status=paid", "from=yesterday", "agent_id=x", "cursor=x"] {
+        let seen = owner.get(&format!("/dashboard/settlements?{wrong}")).await;
+        seen.is(400, "These filters were not understood");
+    }
+    for n in 0..26 {
+        world.pay(&agent, 1, &format!("more {n}")).await;
+    }
+    let seen = owner
+        .get(&format!("/dashboard/settlements?agent_id={agent}&status=authorized"))
+        .await;
+    let (_, older) = seen.html.split_once("class=\"button\" href=\"").unwrap();
+    let older = older.split('"').next().unwrap().replace("&amp;", "&");
+    assert!(
+        older.contains("status=authorized") && older.contains("cursor="),
+        "{older}"
+    );
+    assert_eq!(has(&owner.get(&older).await.html, &links), [first, second]);
+}
+
+#[tokio::test]
+async fn the_catalog_says_what_is_sold_and_which_agents_may() {
+    let world = World::start().await;
+    let agent = world.agent(OWNER).await;
+    let path = format!("/agents/{agent}/services/lab");
+    let mut owner = world.browser(OWNER).await;
+    let named = |html: &str| {
+        html.matches(&format!(
+            "May buy: <a class=\"name\" href=\"/dashboard/agents/{agent}\""
+        ))
+        .count()
+    };
+    let all = named(&owner.get("/dashboard/catalog").await.html);
+    assert!(all > 1);
+    world.edit(OWNER, "PATCH", &path, json!({"enabled": false})).await.ok();
+    let seen = owner.get("/dashboard/catalog").await;
+    assert_eq!(named(&seen.html), all - 1);
+    seen.is(200, "No agent may buy here.");
+    let seen = owner.get(&format!("/dashboard/catalog?agent_id={agent}&q=LAB")).await;
+    seen.is(200, "This agent may not buy here.");
+    owner
+        .get("/dashboard/catalog?q=nothing+like+it")
+        .await
+        .is(200, "No service fits.");
 }

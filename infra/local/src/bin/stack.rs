@@ -25,10 +25,12 @@ async fn main() -> ExitCode {
     purser_api::start_logging(&env);
     let throttle = env.number("THROTTLE_PER_MINUTE", 1_200, 1..=1_000_000);
     let bridge = bridge(&mut env);
+    let custody = env.custody();
     let folder = stack_folder(&env);
-    // The functions validate its value; SAM passes it to those in containers.
-    let accept_provider_ok = env.get("ACCEPT_PROVIDER_OK").map(str::to_owned);
-    let environment = accept_provider_ok.map(|value| ("ACCEPT_PROVIDER_OK".to_owned(), value));
+    // The functions validate their values; SAM passes them to those in containers.
+    let passed_on = ["ACCEPT_PROVIDER_OK", "PAYOUT_DELAY_SECONDS", "RECENT_SIGN_IN_SECONDS"].into_iter();
+    let environment = passed_on.filter_map(|name| Some((name.to_owned(), env.get(name)?.to_owned())));
+    let environment = environment.collect();
     // Scripts that start a stack of their own use any free ports, and read them from its files.
     let (gateway_port, ports) = match env.get("PORTS") {
         Some("free") => (0, Ports::default()),
@@ -42,7 +44,8 @@ async fn main() -> ExitCode {
         gateway_port,
         ports,
         throttle_per_minute,
-        environment: environment.into_iter().collect(),
+        custody,
+        environment,
         bridge,
         ..Options::default()
     };

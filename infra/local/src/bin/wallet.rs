@@ -1,4 +1,4 @@
-//! Creates the seed of all wallets on this machine and puts it into the stack's secret, with its extended public key:
+//! Creates the seed of all wallets on this machine and puts it into the stack's secret:
 //!
 //! ```text
 //! wallet --stack <name> --backup <file>     a new seed; the file is written first, and is the only copy outside AWS
@@ -15,15 +15,13 @@
 )]
 
 use purser_chain::WalletSeed;
-use serde_json::Value;
+use purser_local::aws_cli::{Failed, aws, output, put_secret};
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use zeroize::Zeroizing;
-
-type Failed = Box<dyn std::error::Error>;
 
 /// Where the seed comes from.
 enum Source {
@@ -59,7 +57,6 @@ fn parse(arguments: &[String]) -> Option<(&str, Source)> {
 fn run(stack: &str, source: &Source) -> Result<(), Failed> {
     let outputs = aws(&["cloudformation", "describe-stacks", "--stack-name", stack], None)?;
     let seed_arn = output(&outputs, "WalletSeedSecretArn")?;
-    let xpub_arn = output(&outputs, "WalletXpubSecretArn")?;
     let secret = aws(&["secretsmanager", "describe-secret", "--secret-id", &seed_arn], None)?;
     if secret
         .get("VersionIdsToStages")
@@ -82,10 +79,8 @@ fn run(stack: &str, source: &Source) -> Result<(), Failed> {
         }
     };
     let seed = WalletSeed::from_hex(&text)?;
-    // If the second write fails, the first secret still has no value, and everything can be run again.
-    put(&xpub_arn, &seed.xpub().to_text()?)?;
-    put(&seed_arn, &text)?;
-    println!("wallet: the seed and its public half are stored");
+    put_secret(&seed_arn, &text)?;
+    println!("wallet: the seed is stored");
     println!("wallet: the first agent's wallet will be {}", seed.wallet(0)?.address());
     if let Source::New { backup } = source {
         println!("wallet: keep {} where no computer can reach it", backup.display());
@@ -105,53 +100,4 @@ fn write_copy(path: &Path, text: &str) -> Result<(), Failed> {
 
 fn told(path: &Path, error: &std::io::Error) -> String {
     format!("{}: {error}", path.display())
-}
-
-fn put(arn: &str, value: &str) -> Result<(), Failed> {
-    let arguments = [
-        "secretsmanager",
-        "put-secret-value",
-        "--secret-id",
-        arn,
-        "--secret-string",
-    ];
-    aws(&[arguments.as_slice(), &["file:///dev/stdin"]].concat(), Some(value))?;
-    Ok(())
-}
-
-/// Runs `aws` with this standard input, which nobody else sees, and returns what it prints.
-fn aws(arguments: &[&str], input: Option<&str>) -> Result<Value, Failed> {
-    let mut child = Command::new("aws")
-        .args(arguments)
-        .args(["--output", "json"])
-        .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|error| format!("the `aws` command does not start: {error}"))?;
-    if let (Some(input), Some(mut pipe)) = (input, child.stdin.take()) {
-        pipe.write_all(input.as_bytes())?;
-    }
-    let ended = child.wait_with_output()?;
-    if !ended.status.success() {
-        // `aws` has printed its own error.
-        return Err(format!(
-            "`aws {}` failed",
-            arguments.iter().take(2).copied().collect::<Vec<_>>().join(" ")
-        )
-        .into());
-    }
-    Ok(serde_json::from_slice(&ended.stdout).unwrap_or_default())
-}
-
-/// An output of the described stack.
-fn output(described: &Value, name: &str) -> Result<String, Failed> {
-    let outputs = described.pointer("/Stacks/0/Outputs").and_then(Value::as_array);
-    let is_named = |output: &&Value| output.get("OutputKey").and_then(Value::as_str) == Some(name);
-    let found = outputs.into_iter().flatten().find(is_named);
-    let value = found
-        .and_then(|output| output.get("OutputValue"))
-        .and_then(Value::as_str);
-    Ok(value
-        .ok_or_else(|| format!("the stack has no output `{name}`"))?
-        .to_owned())
 }

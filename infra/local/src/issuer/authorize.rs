@@ -143,6 +143,17 @@ pub(super) async fn sign_in(
     let Some(user) = user(email, form.get("password").unwrap_or_default()) else {
         return page::sign_in_again(email);
     };
+    let answer = granted(&provider, asked, user);
+    ([super::NO_STORE], Redirect::to(&answer)).into_response()
+}
+
+/// The address for a person who has signed in; `None` where the client's request is refused.
+pub(super) fn answer(provider: &Provider, query: &str, user: &'static DemoUser) -> Option<String> {
+    Some(granted(provider, SignIn::parse(provider, query).ok()?, user))
+}
+
+/// Keeps a code for the person, and returns the client's address with it.
+fn granted(provider: &Provider, asked: SignIn, user: &'static DemoUser) -> String {
     let code = secret();
     let now = provider.clock.now();
     let grant = Grant {
@@ -163,7 +174,7 @@ pub(super) async fn sign_in(
         ("state", Some(&asked.state)),
         ("iss", Some(&provider.published.address)),
     ];
-    back(&asked.redirect_uri, &parameters)
+    address(&asked.redirect_uri, &parameters)
 }
 
 /// The person with this e-mail and password; an error does not say which of the two was wrong.
@@ -175,10 +186,11 @@ fn user(email: &str, password: &str) -> Option<&'static DemoUser> {
 
 /// Redirects the browser to the client with 303, so that the password is not posted there (RFC 9700 §4.12).
 fn back(redirect_uri: &str, parameters: &[(&str, Option<&str>)]) -> Response {
+    ([super::NO_STORE], Redirect::to(&address(redirect_uri, parameters))).into_response()
+}
+
+/// The client's address with those of the parameters that have a value.
+fn address(redirect_uri: &str, parameters: &[(&str, Option<&str>)]) -> String {
     let present = parameters.iter().filter_map(|(name, value)| Some((*name, (*value)?)));
-    (
-        [super::NO_STORE],
-        Redirect::to(&parameters::with(redirect_uri, present)),
-    )
-        .into_response()
+    parameters::with(redirect_uri, present)
 }

@@ -14,6 +14,7 @@ import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
 import { registerExactEvmScheme } from '@x402/evm/exact/client';
+import { appendPaymentIdentifierToExtensions } from '@x402/extensions/payment-identifier';
 import { wrapFetchWithPayment, x402Client } from '@x402/fetch';
 import {
   createPublicClient, createWalletClient, domainSeparator, encodeFunctionData, http, parseEventLogs, publicActions,
@@ -129,9 +130,19 @@ for (const chainId of ['84532', '8453']) {
       assert.equal(weather.body.city, 'Lisbon');
       const price = await paid(123_456n, 'payment-response', () => pay(`${ready.provider_url}/price/123456`));
       assert.deepEqual(price.body, { charged_units: '123456', currency: 'USDC' });
-      const report = await paid(250_000n, 'payment-response', () => pay(`${ready.provider_url}/report`, {
-        method: 'POST', headers: { 'content-type': 'application/json' }, body: '{"topic":"tin"}',
-      }));
+    });
+
+    test('a report is sold to whom gives its payment an id', async () => {
+      const order = { method: 'POST', headers: { 'content-type': 'application/json' }, body: '{"topic":"tin"}' };
+      const nameless = await pay(`${ready.provider_url}/report`, order);
+      assert.equal(nameless.status, 400);
+      assert.equal(nameless.headers.get('payment-response'), null, 'nothing is settled');
+
+      const naming = registerExactEvmScheme(new x402Client(), { signer: agent }).onBeforePaymentCreation(
+        async ({ paymentRequired }) => void appendPaymentIdentifierToExtensions(paymentRequired.extensions),
+      );
+      const report = await paid(250_000n, 'payment-response', () =>
+        wrapFetchWithPayment(fetch, naming)(`${ready.provider_url}/report`, order));
       assert.equal(report.body.topic, 'tin');
     });
 

@@ -1,12 +1,13 @@
 //! The credentials in an agent's request. Whether the key is valid is checked against the agent's record
 //! (`shared/store/src/people/authenticate.rs`).
 
-use crate::ThrottleScope;
+use crate::{ThrottleScope, client_ip};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
-use purser_domain::{ErrorKind, KeyProblem, PresentedKey, Result};
+use purser_domain::{ErrorKind, KeyProblem, KeyUse, Permission, PresentedKey, Result};
 use std::convert::Infallible;
+use std::net::IpAddr;
 
 /// The credentials in a request, all unverified.
 pub struct AgentCredentials {
@@ -14,6 +15,18 @@ pub struct AgentCredentials {
     pub key: Result<PresentedKey>,
     /// The scope that the request is counted in.
     pub scope: ThrottleScope,
+    /// Where the gateway says that it comes from.
+    pub from: Option<IpAddr>,
+}
+
+impl AgentCredentials {
+    /// Its use of the key for a call that needs this permission; `None`: for one that any key may make.
+    pub fn key_use(&self, needs: impl Into<Option<Permission>>) -> KeyUse {
+        KeyUse {
+            from: self.from,
+            needs: needs.into(),
+        }
+    }
 }
 
 /// Always succeeds: a request without a usable key is counted before it is refused.
@@ -24,6 +37,7 @@ impl<S: Sync> FromRequestParts<S> for AgentCredentials {
         Ok(Self {
             key: presented_key(&parts.headers),
             scope: ThrottleScope::of(&parts.extensions),
+            from: client_ip(&parts.extensions),
         })
     }
 }

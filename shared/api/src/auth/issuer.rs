@@ -258,12 +258,12 @@ mod tests {
 
     fn token(signer: &Signer, issuer: &TestIssuer) -> String {
         let end = at(100_000).secs();
-        signer.token(&json!({"iss": issuer.address, "aud": TestIssuer::CLIENT, "sub": "user-1", "exp": end}))
+        signer.token(&json!({"iss": issuer.address, "aud": TestIssuer::CLIENT, "sub": "user-1", "iat": at(0).secs(), "exp": end}))
     }
 
     /// The result for a token: `ok`, or the slug of the error.
     async fn check(sessions: &Sessions, token: &str, now: Timestamp) -> &'static str {
-        match sessions.person(token, now).await {
+        match sessions.id_token(token, now).await {
             Ok(_) => "ok",
             Err(error) if matches!(error.kind(), ErrorKind::InvalidSession) => "invalid_session",
             Err(error) => {

@@ -1,4 +1,4 @@
-//! Authentication: agents by key, people by session, operators by the internal token.
+//! Authentication: agents by key, people by session, operators by their tokens.
 
 pub(crate) mod agent_credentials;
 pub(crate) mod issuer;

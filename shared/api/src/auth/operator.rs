@@ -1,19 +1,24 @@
-//! Operators: the token of the internal routes, in its own header.
+//! Operators: each has a name and a token of their own, sent in its own header to the internal routes.
 //!
-//! The secret's current and previous value are both valid, so a rotation has no gap. Only their digests are kept.
-//! Always true while Secrets Manager answers: a token that is neither is refused within a minute of the change, and the
-//! secret is read at most once in 30 seconds, whatever requests arrive.
+//! One secret has all of them: a JSON object of names, each with the SHA-256 of its token in hex, so that who reads the
+//! secret can't act as an operator. The program `operator` writes it. Always true while Secrets Manager answers: a token
+//! that is taken out is refused within a minute, and the secret is read at most once in 30 seconds, whatever requests
+//! arrive.
 
-use crate::{BootError, Secrets};
+use crate::{BootError, Secrets, request_source};
 use axum::{
     extract::FromRequestParts,
     http::{HeaderMap, HeaderName, HeaderValue, request::Parts},
 };
-use purser_domain::{Duration, Error, ErrorKind, Result, SecretDigest, Timestamp};
+use purser_domain::{
+    Acting, Actor, Duration, Error, ErrorKind, OperatorName, RequestSource, Result, SecretDigest, Timestamp,
+};
 use purser_refreshed::{Ages, Refreshed};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
-use subtle::{Choice, ConstantTimeEq as _};
-use tracing::error;
+use std::sync::Arc;
+use subtle::ConstantTimeEq as _;
+use tracing::{error, warn};
 
 const AGES: Ages = Ages {
     fresh: Duration::from_secs_u32(60),
@@ -21,81 +26,90 @@ const AGES: Ages = Ages {
     every: Duration::from_secs_u32(30),
     every_at_first: Duration::from_secs_u32(30),
 };
-const READING: &str = "reading the internal token";
+const READING: &str = "reading the operators' tokens";
 /// 32 hexadecimal digits are 128 bits, too many to guess.
 const SHORTEST: usize = 32;
 
-/// The valid tokens, as Secrets Manager has them.
+/// The operators' tokens, as Secrets Manager has them.
 pub struct InternalTokens {
     secrets: Secrets,
     arn: String,
-    good: Refreshed<Good>,
+    operators: Refreshed<Operators>,
 }
 
-/// SHA-256 of the valid tokens.
-#[derive(Clone, Copy)]
-struct Good {
-    current: SecretDigest,
-    previous: Option<SecretDigest>,
-}
+/// Every operator, with the SHA-256 of their token.
+#[derive(Clone)]
+struct Operators(Arc<[(OperatorName, SecretDigest)]>);
 
-impl Good {
+impl Operators {
     async fn read(secrets: &Secrets, arn: &str) -> Result<Self> {
-        let (current, previous) = tokio::try_join!(secrets.text(arn), secrets.previous_text(arn))?;
-        let current = digest_of(&current).ok_or_else(|| {
-            let words =
-                format!("`{arn}`: must be {SHORTEST} or more letters, digits or signs of ASCII, without spaces");
+        let text = secrets.text(arn).await?;
+        Self::parse(&text).ok_or_else(|| {
+            let words = format!("`{arn}`: must be a JSON object of names, each with the SHA-256 of its token in hex");
             Error::internal(READING, words)
-        })?;
-        Ok(Self {
-            current,
-            // A placeholder from before the first rotation is not a valid token, and not an error.
-            previous: previous.and_then(|text| digest_of(&text)),
         })
     }
 
-    /// Compares with both, so that the timing reveals nothing about either.
-    fn include(&self, presented: &SecretDigest) -> bool {
-        let current = self.current.ct_eq(presented);
-        let previous = self
-            .previous
-            .map_or(Choice::from(0), |previous| previous.ct_eq(presented));
-        (current | previous).into()
+    fn parse(text: &str) -> Option<Self> {
+        let listed: BTreeMap<String, String> = serde_json::from_str(text).ok()?;
+        let operator =
+            |(name, digest): (String, String)| Some((OperatorName::parse(&name)?, SecretDigest::from_hex(&digest)?));
+        listed.into_iter().map(operator).collect::<Option<_>>().map(Self)
+    }
+
+    /// Whose token it is. Compares with all, so that the timing reveals nothing about any.
+    fn whose(&self, presented: &SecretDigest) -> Option<&OperatorName> {
+        let mut found = None;
+        for (name, digest) in self.0.iter() {
+            if digest.ct_eq(presented).into() {
+                found = Some(name);
+            }
+        }
+        found
     }
 }
 
 /// The digest of a text with the form of a token.
-fn digest_of(token: &str) -> Option<SecretDigest> {
-    let may_be = token.len() >= SHORTEST && token.bytes().all(|byte| byte.is_ascii_graphic());
+fn digest_of(token: &[u8]) -> Option<SecretDigest> {
+    let may_be = token.len() >= SHORTEST && token.iter().all(u8::is_ascii_graphic);
     may_be.then(|| SecretDigest::of(token))
 }
 
 impl InternalTokens {
-    /// Reads the tokens. A current token that is too short is refused here, before any request is served.
+    /// Reads the tokens. A secret of another form is refused here, before any request is served.
     pub async fn load(secrets: Secrets, arn: String, now: Timestamp) -> Result<Self, BootError> {
-        let good = Refreshed::new(READING, AGES, |cause| error!(%cause, "internal_token.not_refreshed"));
-        good.put(Good::read(&secrets, &arn).await?, now);
-        Ok(Self { secrets, arn, good })
+        let operators = Refreshed::new(READING, AGES, |cause| error!(%cause, "operators.not_refreshed"));
+        operators.put(Operators::read(&secrets, &arn).await?, now);
+        Ok(Self {
+            secrets,
+            arn,
+            operators,
+        })
     }
 
-    /// 401 `invalid_internal_token` unless the request carries a valid token, once.
-    pub async fn check(&self, headers: &HeaderMap, now: Timestamp) -> Result<()> {
+    /// The operator who calls; 401 `invalid_internal_token` unless the request carries a valid token, once.
+    pub async fn check(&self, headers: &HeaderMap, now: Timestamp) -> Result<OperatorName> {
         self.check_presented(presented(headers).as_ref(), now).await
     }
 
-    async fn check_presented(&self, presented: Option<&HeaderValue>, now: Timestamp) -> Result<()> {
-        let presented = presented.ok_or(ErrorKind::InvalidInternalToken)?;
-        let digest = SecretDigest::of(presented);
-        if self.good.fresh(now).is_some_and(|good| good.include(&digest)) {
-            return Ok(());
+    async fn check_presented(&self, presented: Option<&HeaderValue>, now: Timestamp) -> Result<OperatorName> {
+        let digest = presented.and_then(|presented| digest_of(presented.as_bytes()));
+        let digest = digest.ok_or(ErrorKind::InvalidInternalToken)?;
+        let known = self.operators.fresh(now);
+        if let Some(name) = known.as_ref().and_then(|operators| operators.whose(&digest)) {
+            return Ok(name.clone());
         }
         // The token may be new.
-        let good = self.good.newest(now, || Good::read(&self.secrets, &self.arn)).await?;
-        if good.include(&digest) {
-            Ok(())
-        } else {
-            Err(ErrorKind::InvalidInternalToken.into())
-        }
+        let newest = self
+            .operators
+            .newest(now, || Operators::read(&self.secrets, &self.arn))
+            .await?;
+        let name = newest.whose(&digest).cloned();
+        Ok(name.ok_or_else(|| {
+            // One of this form is no scanner's: it was an operator's once, or somebody tries.
+            warn!("operator.refused");
+            ErrorKind::InvalidInternalToken
+        })?)
     }
 }
 
@@ -106,9 +120,19 @@ fn presented(headers: &HeaderMap) -> Option<HeaderValue> {
     values.next().is_none().then_some(value)
 }
 
+/// An operator who was authenticated.
+#[derive(Clone, Debug)]
+pub struct Operator {
+    /// Their name.
+    pub name: OperatorName,
+    /// The same with where they call from, for the audit log.
+    pub acting: Acting,
+}
+
 /// An operator's credentials in a request, all unverified.
 pub struct OperatorCredentials {
     presented: Option<HeaderValue>,
+    source: RequestSource,
 }
 
 /// Always succeeds: the handler refuses, by [`OperatorCredentials::check`].
@@ -118,14 +142,20 @@ impl<S: Sync> FromRequestParts<S> for OperatorCredentials {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
         Ok(Self {
             presented: presented(&parts.headers),
+            source: request_source(parts),
         })
     }
 }
 
 impl OperatorCredentials {
-    /// 401 `invalid_internal_token` unless the caller is an operator.
-    pub async fn check(self, tokens: &InternalTokens, now: Timestamp) -> Result<()> {
-        tokens.check_presented(self.presented.as_ref(), now).await
+    /// The operator who calls, and from where; 401 `invalid_internal_token` for anybody else.
+    pub async fn check(self, tokens: &InternalTokens, now: Timestamp) -> Result<Operator> {
+        let name = tokens.check_presented(self.presented.as_ref(), now).await?;
+        let acting = Acting {
+            actor: Actor::Operator(name.clone()),
+            source: self.source,
+        };
+        Ok(Operator { name, acting })
     }
 }
 
@@ -135,7 +165,7 @@ mod tests {
     use crate::test_clients;
     use purser_testkit::SecretsManager;
 
-    static_assertions::assert_not_impl_any!(Good: PartialEq, std::fmt::Debug);
+    static_assertions::assert_not_impl_any!(Operators: PartialEq, std::fmt::Debug);
     static_assertions::assert_not_impl_any!(InternalTokens: PartialEq, std::fmt::Debug);
     static_assertions::assert_not_impl_any!(OperatorCredentials: PartialEq, std::fmt::Debug);
 
@@ -152,16 +182,27 @@ mod tests {
     /// Secrets Manager with one secret.
     struct Manager(SecretsManager);
 
+    /// The secret in which these operators have these tokens.
+    fn listing(operators: &[(&str, &str)]) -> String {
+        let digest = |token: &str| SecretDigest::of(token).to_hex();
+        let listed: BTreeMap<_, _> = operators.iter().map(|(name, token)| (*name, digest(token))).collect();
+        serde_json::to_string(&listed).unwrap()
+    }
+
     impl Manager {
-        async fn start(current: &str, previous: Option<&str>) -> (Self, Secrets) {
+        async fn start(operators: &[(&str, &str)]) -> (Self, Secrets) {
+            Self::holding(&listing(operators)).await
+        }
+
+        async fn holding(text: &str) -> (Self, Secrets) {
             let manager = SecretsManager::default();
-            manager.store(ARN, current, previous);
+            manager.store(ARN, text);
             let secrets = test_clients::secrets(&manager).await;
             (Self(manager), secrets)
         }
 
-        fn store(&self, current: &str, previous: Option<&str>) {
-            self.0.store(ARN, current, previous);
+        fn store(&self, operators: &[(&str, &str)]) {
+            self.0.store(ARN, &listing(operators));
         }
 
         fn go_down(&self, down: bool) {
@@ -188,80 +229,88 @@ mod tests {
             .unwrap()
     }
 
-    async fn is_good(tokens: &InternalTokens, token: &str, now: Timestamp) -> bool {
+    /// Whose token it is.
+    async fn whose(tokens: &InternalTokens, token: &str, now: Timestamp) -> Option<String> {
         let headers = HeaderMap::from_iter([(
             HeaderName::from_static("x-internal-token"),
             HeaderValue::from_str(token).unwrap(),
         )]);
         match tokens.check(&headers, now).await {
-            Ok(()) => true,
+            Ok(name) => Some(name.to_string()),
             Err(error) => {
                 assert!(matches!(error.kind(), ErrorKind::InvalidInternalToken), "{error}");
-                false
+                None
             }
         }
     }
 
-    #[tokio::test]
-    async fn the_current_and_the_previous_token_are_good_and_nothing_else() {
-        let (manager, secrets) = Manager::start(B, Some(A)).await;
-        let tokens = load(&secrets).await;
-        let longer = format!("{B}b");
-        let rows = [
-            (B, true),
-            (A, true),
-            (C, false),
-            ("", false),
-            ("bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb", false),
-            (longer.as_str(), false),
-            ("bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbB", false),
-        ];
-        for (token, good) in rows {
-            assert_eq!(is_good(&tokens, token, at(0)).await, good, "{token}");
-        }
-        assert_eq!(manager.reads(), 1);
-        let (_, secrets) = Manager::start(B, None).await;
-        let tokens = load(&secrets).await;
-        assert!(is_good(&tokens, B, at(0)).await && !is_good(&tokens, A, at(0)).await);
-        // A malformed or empty token is never valid.
-        let (_, secrets) = Manager::start(B, Some("")).await;
-        assert!(!is_good(&load(&secrets).await, "", at(0)).await);
-        let (_, secrets) = Manager::start(B, Some("changeme")).await;
-        assert!(!is_good(&load(&secrets).await, "changeme", at(0)).await);
+    async fn is_good(tokens: &InternalTokens, token: &str, now: Timestamp) -> bool {
+        whose(tokens, token, now).await.is_some()
     }
 
     #[tokio::test]
-    async fn a_token_that_can_be_guessed_or_not_be_sent_is_refused_at_boot() {
+    async fn a_token_is_its_operators_and_nothing_else_is_one() {
+        let (manager, secrets) = Manager::start(&[("ada", A), ("bob", B)]).await;
+        let tokens = load(&secrets).await;
+        let (longer, digest) = (format!("{B}b"), SecretDigest::of(B).to_hex());
         let rows = [
-            ("a".repeat(32), true),
-            ("a".repeat(31), false),
-            (String::new(), false),
-            (format!("{A}\n"), false),
-            (format!("{A} {A}"), false),
-            ("\u{e9}".repeat(32), false),
+            (A, Some("ada")),
+            (B, Some("bob")),
+            (C, None),
+            ("", None),
+            ("bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb", None),
+            (longer.as_str(), None),
+            ("bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbB", None),
+            // What the secret holds opens nothing.
+            (digest.as_str(), None),
         ];
-        for (token, good) in rows {
-            let (_, secrets) = Manager::start(&token, Some(B)).await;
-            let loaded = InternalTokens::load(secrets, "arn:token".to_owned(), at(0)).await;
-            let words = loaded.err().map(|error| error.to_string());
-            assert_eq!(words.is_none(), good, "{token:?}");
-            assert!(words.is_none_or(|words| words.contains("32 or more") && !words.contains("aaaa")));
+        for (token, name) in rows {
+            assert_eq!(whose(&tokens, token, at(0)).await.as_deref(), name, "{token}");
         }
-        let (manager, secrets) = Manager::start(A, None).await;
+        assert_eq!(manager.reads(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_token_that_can_be_guessed_is_refused_whatever_the_secret_says() {
+        for token in ["a".repeat(31), "changeme".to_owned(), format!("{A} {A}")] {
+            let (_, secrets) = Manager::start(&[("ada", &token)]).await;
+            assert!(!is_good(&load(&secrets).await, &token, at(0)).await, "{token}");
+        }
+        let (_, secrets) = Manager::start(&[]).await;
+        assert!(!is_good(&load(&secrets).await, A, at(0)).await);
+    }
+
+    #[tokio::test]
+    async fn a_secret_of_another_form_is_refused_at_boot_without_showing_it() {
+        let digest = "ab".repeat(32);
+        for text in [
+            A.to_owned(),
+            String::new(),
+            "[]".to_owned(),
+            r#"{"ada": 7}"#.to_owned(),
+            format!(r#"{{"ada": "a{}"}}"#, "ab".repeat(31)),
+            format!(r#"{{"ada": "{digest}ab"}}"#),
+            format!(r#"{{"Ada": "{digest}"}}"#),
+            format!(r#"{{"": "{digest}"}}"#),
+            format!(r#"{{"ada": "{digest}", "bob": "x"}}"#),
+        ] {
+            let (_, secrets) = Manager::holding(&text).await;
+            let loaded = InternalTokens::load(secrets, ARN.to_owned(), at(0)).await;
+            let words = loaded.err().expect(&text).to_string();
+            assert!(words.contains("`arn:token`: must be a JSON object of names"), "{words}");
+            assert!(text.is_empty() || !words.contains(&text), "{words}");
+        }
+        let (manager, secrets) = Manager::start(&[("ada", A)]).await;
         manager.go_down(true);
-        assert!(
-            InternalTokens::load(secrets, "arn:token".to_owned(), at(0))
-                .await
-                .is_err()
-        );
+        assert!(InternalTokens::load(secrets, ARN.to_owned(), at(0)).await.is_err());
     }
 
     #[tokio::test]
-    async fn a_rotation_is_noticed_and_guesses_cost_one_read_in_30_seconds() {
-        let (manager, secrets) = Manager::start(A, None).await;
+    async fn a_new_token_is_noticed_and_guesses_cost_one_read_in_30_seconds() {
+        let (manager, secrets) = Manager::start(&[("ada", A)]).await;
         let tokens = load(&secrets).await;
         assert_eq!(manager.reads(), 1);
-        manager.store(B, Some(A));
+        manager.store(&[("ada", A), ("bob", B)]);
         let rows = [
             (29, B, false, 0),
             (30, B, true, 1),
@@ -279,10 +328,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_that_was_rotated_away_stops_within_a_minute_without_a_mismatch() {
-        let (manager, secrets) = Manager::start(A, None).await;
+    async fn a_token_that_was_taken_out_stops_within_a_minute_without_a_mismatch() {
+        let (manager, secrets) = Manager::start(&[("ada", A)]).await;
         let tokens = load(&secrets).await;
-        manager.store(C, Some(B));
+        manager.store(&[("ada", B)]);
         manager.reads();
         for (secs, good, reads) in [(0, true, 0), (59, true, 0), (60, false, 1), (61, false, 0)] {
             assert_eq!(is_good(&tokens, A, at(secs)).await, good, "{secs}");
@@ -292,9 +341,9 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_known_stays_while_the_secret_cant_be_read() {
-        let (manager, secrets) = Manager::start(A, None).await;
+        let (manager, secrets) = Manager::start(&[("ada", A)]).await;
         let tokens = load(&secrets).await;
-        manager.store(B, None);
+        manager.store(&[("ada", B)]);
         manager.go_down(true);
         manager.reads();
         let rows = [(60, A, true, 1), (61, A, true, 0), (62, B, false, 0), (90, A, true, 1)];
@@ -305,15 +354,15 @@ mod tests {
         manager.go_down(false);
         assert!(!is_good(&tokens, A, at(120)).await && is_good(&tokens, B, at(120)).await);
         // A mistake at the next rotation does not lock operators out.
-        manager.store("short", Some(B));
+        manager.0.store(ARN, "short");
         assert!(is_good(&tokens, B, at(180)).await);
     }
 
     #[tokio::test]
     async fn callers_at_the_same_time_share_one_read() {
-        let (manager, secrets) = Manager::start(A, None).await;
+        let (manager, secrets) = Manager::start(&[("ada", A)]).await;
         let tokens = load(&secrets).await;
-        manager.store(B, None);
+        manager.store(&[("ada", B)]);
         manager.reads();
         let call = || is_good(&tokens, B, at(60));
         assert_eq!(tokio::join!(call(), call(), call()), (true, true, true));
@@ -322,7 +371,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_header_is_there_once_and_no_other_will_do() {
-        let (manager, secrets) = Manager::start(A, None).await;
+        let (manager, secrets) = Manager::start(&[("ada", A)]).await;
         let tokens = load(&secrets).await;
         manager.reads();
         let bearer = format!("Bearer {A}");

@@ -2,7 +2,13 @@
 //! system's certificate authorities once and has one connection pool.
 //!
 //! It follows no redirects and uses no proxy. Callers set the timeout of an answer.
+//!
+//! Lambda freezes an environment between calls, and meanwhile the other side closes its connections, or something in
+//! between forgets them: a call on such a connection is never answered. So none is used again after [`IDLE`]. Whether a
+//! freeze counts in the monotonic clock, by which the pool measures, is not documented, and there are reports of both;
+//! the system's clock is set right afterwards. So a pause by either clock ends the connections.
 
+use crate::{Clock, http::public_address::PublicOnly};
 use aws_smithy_http_client::{
     Connector,
     tls::{Provider, rustls_provider::CryptoMode},
@@ -11,31 +17,155 @@ use aws_smithy_runtime_api::client::{
     http::{HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector},
     orchestrator::HttpRequest,
 };
-use std::{sync::OnceLock, time::Duration};
+use purser_domain::{Duration, Timestamp};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Timeout for connecting, TLS included: a handshake takes three round trips, and a hosted node may be 200 ms away.
 /// Every caller's timeout is longer.
-const CONNECT_TIMEOUT: Duration = Duration::from_millis(900);
+const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(900);
 
-/// A client with its own pool. Nothing is loaded or opened before the first request.
-pub fn http() -> SharedHttpConnector {
-    SharedHttpConnector::new(OnDemand(OnceLock::new()))
+/// How long a connection without calls is kept: half of what load balancers commonly do (ALB's default is 60 s).
+const IDLE: Duration = Duration::from_secs_u32(30);
+
+/// A builder of connectors with at most so many idle connections to one host. Its type can't be named.
+macro_rules! builder {
+    ($most_idle:expr) => {{
+        let settings = HttpConnectorSettings::builder().connect_timeout(CONNECT_TIMEOUT);
+        Connector::builder()
+            .connector_settings(settings.build())
+            .pool_idle_timeout(std::time::Duration::from_secs(IDLE.secs()))
+            .pool_max_idle_per_host($most_idle)
+            .tls_provider(Provider::Rustls(CryptoMode::AwsLc))
+    }};
 }
 
-/// The SDK's connector, created when it is needed: not every [`crate::Boot`] makes calls.
-#[derive(Debug)]
-struct OnDemand(OnceLock<Connector>);
+/// A client with its own pool. Nothing is loaded or opened before the first request.
+///
+/// A request with `Connection: close` gets a connection of its own.
+pub fn http() -> SharedHttpConnector {
+    SharedHttpConnector::new(OnDemand::new(Clock::system()))
+}
 
-impl HttpConnector for OnDemand {
+/// A client that connects to public addresses only, for one that is called outside of AWS. It keeps no connection. An
+/// address that is no name is for the caller to judge ([`crate::may_be_public`]).
+pub fn outward_http() -> SharedHttpConnector {
+    SharedHttpConnector::new(OutwardOnDemand::default())
+}
+
+/// Created when it is needed: few environments call outside.
+#[derive(Debug, Default)]
+struct OutwardOnDemand(OnceLock<Connector>);
+
+impl HttpConnector for OutwardOnDemand {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let connector = || builder!(0).build_with_resolver(PublicOnly);
         self.0.get_or_init(connector).call(request)
     }
 }
 
-fn connector() -> Connector {
-    let settings = HttpConnectorSettings::builder().connect_timeout(CONNECT_TIMEOUT);
-    Connector::builder()
-        .connector_settings(settings.build())
-        .tls_provider(Provider::Rustls(CryptoMode::AwsLc))
-        .build()
+/// The SDK's connectors, created when they are needed: not every [`crate::Boot`] makes calls.
+#[derive(Debug)]
+struct OnDemand {
+    clock: Clock,
+    pool: Mutex<Option<Pool>>,
+    without_pool: OnceLock<Connector>,
+}
+
+#[derive(Debug)]
+struct Pool {
+    connector: SharedHttpConnector,
+    last_call: Timestamp,
+}
+
+impl OnDemand {
+    const fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            pool: Mutex::new(None),
+            without_pool: OnceLock::new(),
+        }
+    }
+
+    /// The pool, or a new one after a pause.
+    fn pool(&self) -> SharedHttpConnector {
+        let now = self.clock.now();
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = pool.take().filter(|pool| now.since(pool.last_call) < IDLE);
+        let connector = kept.map_or_else(
+            || SharedHttpConnector::new(connector(usize::MAX)),
+            |pool| pool.connector,
+        );
+        *pool = Some(Pool {
+            connector: connector.clone(),
+            last_call: now,
+        });
+        connector
+    }
+}
+
+impl HttpConnector for OnDemand {
+    fn call(&self, mut request: HttpRequest) -> HttpConnectorFuture {
+        // Removed, since HTTP/2 has no such header.
+        if request.headers_mut().remove("connection").as_deref() == Some("close") {
+            self.without_pool.get_or_init(|| connector(0)).call(request)
+        } else {
+            self.pool().call(request)
+        }
+    }
+}
+
+/// A connector that keeps at most so many idle connections to one host.
+fn connector(most_idle: usize) -> Connector {
+    builder!(most_idle).build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use purser_testkit::{Reply, ScriptedNode};
+    use std::sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering::SeqCst},
+    };
+
+    async fn answered(client: &SharedHttpConnector, node: &ScriptedNode, connection: Option<&'static str>) {
+        let body = r#"{"id": 1, "method": "eth_blockNumber", "params": []}"#;
+        let mut request = HttpRequest::new(body.into());
+        request.set_method("POST").unwrap();
+        request.set_uri(node.url.clone()).unwrap();
+        if let Some(connection) = connection {
+            request.headers_mut().insert("connection", connection);
+        }
+        let response = client.call(request).await.unwrap();
+        assert_eq!(response.status().as_u16(), 200);
+        // A connection is free when its answer was read.
+        http_body_util::BodyExt::collect(response.into_body()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_used_again_but_not_after_a_pause_nor_where_a_call_wants_its_own() {
+        let node = ScriptedNode::start(|_, _| Reply::Result("0x1".into())).await;
+        let micros = Arc::new(AtomicI64::new(0));
+        let client = SharedHttpConnector::new(OnDemand::new(Clock::still(Arc::clone(&micros))));
+        // How far the system's clock has moved since the last call, and how many connections there are then.
+        let rows = [
+            (0, None, 1),
+            (0, None, 1),
+            (29, None, 1),
+            (29, None, 1),
+            (30, None, 2),
+            (0, Some("close"), 3),
+            (0, None, 3),
+            (-3_600, None, 3),
+            (3_600, None, 4),
+        ];
+        for (seconds, connection, connections) in rows {
+            micros.fetch_add(seconds * 1_000_000, SeqCst);
+            answered(&client, &node, connection).await;
+            assert_eq!(node.connections(), connections, "{seconds} {connection:?}");
+        }
+        // What is open is not used, even if nothing else can be.
+        node.forget_connections();
+        answered(&client, &node, Some("close")).await;
+    }
 }

@@ -1,7 +1,7 @@
 //! The client's address, and the throttle scope that a request counts in.
 
 use axum::http::{Extensions, Method};
-use purser_domain::Fingerprint;
+use purser_domain::{Fingerprint, PersonId};
 use serde::{Deserialize, Deserializer, de::Error as _};
 use std::{
     fmt,
@@ -69,7 +69,7 @@ pub enum ThrottleScope {
     V4(Ipv4Addr),
     /// One /64: the smallest network that a site gets, within which addresses can be changed freely.
     V6(Ipv6Addr),
-    /// One person, at any address: the hash of their `sub`, which is a text of up to 255 bytes.
+    /// One person, at any address.
     Person(Fingerprint),
     /// All requests without an address. The gateway always has one, so this is not used in practice.
     Unknown,
@@ -82,8 +82,8 @@ impl ThrottleScope {
     }
 
     /// The scope of a person whose session was verified.
-    pub fn of_person(sub: &str) -> Self {
-        Self::Person(Fingerprint::of_text(sub))
+    pub fn of_person(person: &PersonId) -> Self {
+        Self::Person(Fingerprint::of_text(person.as_str()))
     }
 
     /// The scope of an address. An IPv4 address written as IPv6 is the same caller.

@@ -5,7 +5,8 @@
 
 use crate::view::decision::{DecisionView, OrNull, instant};
 use purser_domain::{
-    ApprovalStatus, Block, DomainPattern, ErrorKind, OperationSlug, Problem, Reason, Refusal, Unpayable,
+    ApprovalStatus, Block, DomainPattern, ErrorKind, FailedProofs, Freeze, KeyLack, OperationSlug, PayoutRefusal,
+    Problem, Reason, Refusal, Unpayable,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -115,10 +116,14 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub wallet_address: Option<String>,
-    /// Why the chain does not confirm the payment, in snake case.
+    /// Why the chain does not confirm the payment, or nothing is paid out, in snake case.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, required = false, example = "usdc_transfer_mismatch")]
     pub reason: Option<&'static str>,
+    /// What the key lacks: `read`, `pay`, `service` or `network`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, required = false, example = "pay")]
+    pub missing: Option<&'static str>,
     /// Whether the same request may succeed later.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -127,6 +132,18 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub retry_after: Option<u64>,
+    /// Whole seconds until the chain may show more, as in `Retry-After`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub retry_after_seconds: Option<u64>,
+    /// The claim of the ID token that entitles, and is missing or has another value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub claim: Option<String>,
+    /// How many seconds ago the sign-in may be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub max_age_seconds: Option<u64>,
     /// The longest body that is read.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -182,12 +199,31 @@ fn told(kind: &ErrorKind) -> ErrorBody {
             details: beyond(field, problems),
             ..says(format!("`{field}` is required"))
         },
-        ErrorKind::InvalidAgentKey => says("the agent key is missing, malformed, unknown or revoked"),
+        ErrorKind::InvalidAgentKey => says("the agent key is missing, malformed, unknown, revoked or expired"),
+        ErrorKind::KeyNotAllowed { missing } => ErrorBody {
+            missing: Some(missing.name()),
+            ..says(key_lacks(*missing))
+        },
         ErrorKind::InvalidAuthorizationHeader => {
             says("the `Authorization` header must be of the form `Bearer <public>:<secret>`")
         }
         ErrorKind::InvalidSession => says("the session is missing, malformed, expired or from another issuer; sign in"),
         ErrorKind::InvalidInternalToken => says("the `X-Internal-Token` header is missing or wrong"),
+        ErrorKind::NotEntitled { claim } => ErrorBody {
+            claim: Some(claim.clone()),
+            ..says(format!(
+                "your account has no `{claim}` that entitles it to use Purser; ask whoever manages the accounts"
+            ))
+        },
+        ErrorKind::RecentSignInRequired { max_age_seconds } => ErrorBody {
+            max_age_seconds: Some(*max_age_seconds),
+            ..says(format!(
+                "this takes a sign-in of the last {max_age_seconds} s; sign in again, then send the same request with the new session"
+            ))
+        },
+        ErrorKind::SecondOperatorRequired => says(
+            "you asked for this change yourself; it takes effect at its `from`, or when another operator accepts it",
+        ),
         ErrorKind::CrossSiteRequest => {
             says("the request does not come from our own pages; reload the page and try again")
         }
@@ -217,6 +253,10 @@ fn told(kind: &ErrorKind) -> ErrorBody {
                 "this slug is the name of service `{service}`; take another one"
             ))
         },
+        ErrorKind::PayoutRefused(refusal) => payout_refused(refusal),
+        ErrorKind::TooManyFreezes { limit } => says(format!(
+            "{limit} are frozen already; end a freeze that is over, or freeze the owner or the deployment"
+        )),
         ErrorKind::VersionConflict { version } => ErrorBody {
             version: Some(*version),
             ..says(format!(
@@ -239,16 +279,22 @@ fn told(kind: &ErrorKind) -> ErrorBody {
         ErrorKind::SettlementNotVerified { reason } => ErrorBody {
             reason: Some(reason),
             retryable: Some(false),
-            ..says("this transaction did not make the payment that was authorized; asking again won't change that")
+            ..says(if *reason == FailedProofs::TOO_MANY {
+                "too many transactions were named that did not make this payment, and no more are looked at; if it was \
+                 paid, it becomes a receipt by itself"
+            } else {
+                "this transaction did not make the payment that was authorized; asking again won't change that"
+            })
         },
-        ErrorKind::SettlementNotYetVerified { reason } => ErrorBody {
+        ErrorKind::SettlementNotYetVerified { reason, retry_after } => ErrorBody {
             reason: Some(reason),
             retryable: Some(true),
+            retry_after_seconds: Some(*retry_after),
             ..says("the payment can't be verified on chain yet; send the same request again, and pay nothing twice")
         },
         ErrorKind::TooManyRequests { retry_after } => ErrorBody {
             retry_after: Some(*retry_after),
-            ..says(format!("too many requests in this minute; wait {retry_after} s"))
+            ..says(format!("too many requests; wait {retry_after} s"))
         },
         ErrorKind::TemporarilyUnavailable { retry_after } => ErrorBody {
             retry_after: Some(*retry_after),
@@ -257,6 +303,33 @@ fn told(kind: &ErrorKind) -> ErrorBody {
             ))
         },
         ErrorKind::Internal => says("an unexpected error on our side; the same request can be sent again"),
+    }
+}
+
+fn payout_refused(refusal: &PayoutRefusal) -> ErrorBody {
+    let body = match refusal {
+        PayoutRefusal::NotSetUp => says("this deployment pays nothing out: it has no facilitator"),
+        PayoutRefusal::Frozen(freeze) => says(why_frozen(*freeze)),
+        PayoutRefusal::NoAddress => says("no payout address is named; name one, and wait until it is good"),
+        PayoutRefusal::AddressWaits { good_from } => ErrorBody {
+            retry_at: Some(OrNull(Some(good_from.to_string()))),
+            ..says(format!("the payout address is not good before {good_from}"))
+        },
+        PayoutRefusal::PayoutOpen { settlement, until } => ErrorBody {
+            settlement_id: Some(OrNull(Some(settlement.to_string()))),
+            retry_at: Some(OrNull(Some(until.to_string()))),
+            ..says(format!(
+                "another payout is under way; it is made or given back soon after {until}, then ask again"
+            ))
+        },
+        PayoutRefusal::InsufficientBalance { balance } => ErrorBody {
+            balance_usdc: Some(balance.to_usdc()),
+            ..says(format!("the wallet holds {} USDC", balance.to_usdc()))
+        },
+    };
+    ErrorBody {
+        reason: Some(refusal.reason()),
+        ..body
     }
 }
 
@@ -366,7 +439,7 @@ fn outside_scope(operation: Option<&OperationSlug>) -> String {
 
 fn blocked(block: &Block) -> String {
     match block {
-        Block::AgentFrozen => "this agent is frozen; its owner can unfreeze it in the dashboard".to_owned(),
+        Block::AgentFrozen(freeze) => why_frozen(*freeze).to_owned(),
         Block::Category(category) => format!("a rule blocks the category `{}`", category.name()),
         Block::Vendor(service) => format!("`{service}` is not among the vendors that a rule allows"),
         Block::Unpayable(unpayable) => why_unpayable(*unpayable).to_owned(),
@@ -389,11 +462,31 @@ fn blocked(block: &Block) -> String {
     }
 }
 
+const fn why_frozen(freeze: Freeze) -> &'static str {
+    match freeze {
+        Freeze::Own => "this agent is frozen; its owner can unfreeze it in the dashboard",
+        Freeze::Agent => "an operator has frozen this agent; its owner can ask the operators, and not unfreeze it",
+        Freeze::Owner => "an operator has frozen all agents of this agent's owner, who can ask the operators",
+        Freeze::Deployment => "an operator has frozen all payments of this deployment; ask the operators",
+    }
+}
+
 const fn why_unpayable(unpayable: Unpayable) -> &'static str {
     match unpayable {
         Unpayable::NoPayment => "the catalog lists no payment for this operation, so no call of it is paid",
         Unpayable::OtherNetwork => "the catalog lists a payment on another network for this operation",
         Unpayable::NoMaximum => "this operation has no fixed price, and the catalog no maximum for it",
+    }
+}
+
+const fn key_lacks(missing: KeyLack) -> &'static str {
+    match missing {
+        KeyLack::Read => "this key may only pay; use one that may read, or ask the agent's owner for it",
+        KeyLack::Pay => "this key may only read; use one that may pay, or ask the agent's owner for it",
+        KeyLack::Service => "this key is for other services; use one for this service, or ask the agent's owner for it",
+        KeyLack::Network => {
+            "this key may not be used from this address; call from a network that it is for, or use another key"
+        }
     }
 }
 

@@ -12,16 +12,26 @@ use std::fmt::Write as _;
 /// A JSON body with its `ETag`, made once and sent many times.
 #[derive(Clone, Debug)]
 pub struct Cacheable {
+    content_type: &'static str,
     body: Bytes,
     tag: String,
 }
 
 impl Cacheable {
-    /// Wraps the body, as it will be sent.
+    /// JSON, as it will be sent.
     pub fn new(body: impl Into<Bytes>) -> Self {
+        Self::text("application/json", body)
+    }
+
+    /// A text of that type, as it will be sent.
+    pub fn text(content_type: &'static str, body: impl Into<Bytes>) -> Self {
         let body = body.into();
         let tag = tag_of(&body);
-        Self { body, tag }
+        Self {
+            content_type,
+            body,
+            tag,
+        }
     }
 
     /// The answer; 304 without a body where the caller already has this body.
@@ -30,7 +40,7 @@ impl Cacheable {
             // RFC 9110 §15.4.5: a 304 repeats the headers that the 200 would have had for caches.
             StatusCode::NOT_MODIFIED.into_response()
         } else {
-            ([(header::CONTENT_TYPE, "application/json")], Body::from(self.body)).into_response()
+            ([(header::CONTENT_TYPE, self.content_type)], Body::from(self.body)).into_response()
         };
         let headers = response.headers_mut();
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(cache_control));

@@ -19,9 +19,6 @@ pub type Reply<T = Response> = Result<T, Failure>;
 #[derive(Clone, Debug)]
 pub struct Failure(Arc<Error>);
 
-/// After how many whole seconds to ask again for a payment that the chain can't confirm yet: one block of Base.
-const BLOCK_SECONDS: u64 = 2;
-
 impl Failure {
     /// The error.
     pub fn error(&self) -> &Error {
@@ -90,10 +87,9 @@ fn challenge(kind: &ErrorKind) -> Option<&'static str> {
 
 fn seconds_to_wait(kind: &ErrorKind) -> Option<u64> {
     match kind {
-        ErrorKind::TooManyRequests { retry_after } | ErrorKind::TemporarilyUnavailable { retry_after } => {
-            Some(*retry_after)
-        }
-        ErrorKind::SettlementNotYetVerified { .. } => Some(BLOCK_SECONDS),
+        ErrorKind::TooManyRequests { retry_after }
+        | ErrorKind::TemporarilyUnavailable { retry_after }
+        | ErrorKind::SettlementNotYetVerified { retry_after, .. } => Some(*retry_after),
         _ => None,
     }
 }
@@ -105,14 +101,20 @@ fn status(kind: &ErrorKind) -> StatusCode {
         | ErrorKind::InvalidAuthorizationHeader
         | ErrorKind::InvalidSession
         | ErrorKind::InvalidInternalToken => StatusCode::UNAUTHORIZED,
-        ErrorKind::CrossSiteRequest => StatusCode::FORBIDDEN,
+        ErrorKind::NotEntitled { .. }
+        | ErrorKind::RecentSignInRequired { .. }
+        | ErrorKind::SecondOperatorRequired
+        | ErrorKind::CrossSiteRequest
+        | ErrorKind::KeyNotAllowed { .. } => StatusCode::FORBIDDEN,
         ErrorKind::Refused(refusal) => refusal_status(&refusal.reason),
         ErrorKind::ServiceNotFound | ErrorKind::NotFound => StatusCode::NOT_FOUND,
         ErrorKind::IdempotencyKeyReused { .. }
         | ErrorKind::IdempotentReplay { .. }
         | ErrorKind::SettlementTransactionAlreadyUsed
         | ErrorKind::ApprovalNotPending { .. }
-        | ErrorKind::SlugTaken { .. } => StatusCode::CONFLICT,
+        | ErrorKind::PayoutRefused(_)
+        | ErrorKind::SlugTaken { .. }
+        | ErrorKind::TooManyFreezes { .. } => StatusCode::CONFLICT,
         ErrorKind::VersionConflict { .. } => StatusCode::PRECONDITION_FAILED,
         ErrorKind::VersionRequired => StatusCode::PRECONDITION_REQUIRED,
         ErrorKind::RequestTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -160,13 +162,13 @@ pub(crate) const STATUSES: &[(u16, &str)] = &[
     (
         403,
         "`service_not_enabled`, `operation_not_enabled_for_agent`, `domain_not_allowed` or `policy_blocked`; \
-         `cross_site_request` on a form.",
+         `key_not_allowed`; with a session `not_entitled` or `recent_sign_in_required`; `cross_site_request` on a form; `second_operator_required`.",
     ),
     (404, "`not_found` or `service_not_found`."),
     (
         409,
         "`idempotency_key_reused_for_different_request`, `idempotent_replay` or `settlement_transaction_already_used`; \
-         `approval_not_pending`; `slug_taken`.",
+         `approval_not_pending`; `payout_refused`; `slug_taken`; `too_many_freezes`.",
     ),
     (412, "`version_conflict`: `version` is the present one."),
     (413, "`request_too_large`."),
@@ -192,8 +194,8 @@ mod tests {
     use http_body_util::BodyExt as _;
     use purser_domain::{
         Amount, ApprovalId, ApprovalStatus, AskingRule, Block, Category, Check, CheckName, CheckOutcome, DomainPattern,
-        OperationSlug, Problem, Refusal, RetryAt, RuleId, ServiceId, ServiceSlug, SettlementId, Timestamp,
-        TransactionId, Unpayable,
+        Freeze, KeyLack, OperationSlug, PayoutRefusal, Problem, Refusal, RetryAt, RuleId, ServiceId, ServiceSlug,
+        SettlementId, Timestamp, TransactionId, Unpayable,
     };
     use serde_json::{Value, json};
     use uuid::Uuid;
@@ -224,6 +226,7 @@ mod tests {
         };
         let approval = ApprovalId::from_uuid(ONE);
         let settlement = SettlementId::from_uuid(TWO);
+        let at = Timestamp::from_micros(1_795_223_340_000_001).unwrap();
         let not_pending = |status| ErrorKind::ApprovalNotPending { approval, status };
         vec![
             ErrorKind::InvalidRequest(vec![problem("/a"), problem("")]),
@@ -234,7 +237,16 @@ mod tests {
             ErrorKind::InvalidAuthorizationHeader,
             ErrorKind::InvalidSession,
             ErrorKind::InvalidInternalToken,
+            ErrorKind::NotEntitled {
+                claim: "groups".to_owned(),
+            },
+            ErrorKind::RecentSignInRequired { max_age_seconds: 600 },
+            ErrorKind::SecondOperatorRequired,
             ErrorKind::CrossSiteRequest,
+            KeyLack::Read.into(),
+            KeyLack::Pay.into(),
+            KeyLack::Service.into(),
+            KeyLack::Network.into(),
             ErrorKind::ServiceNotFound,
             ErrorKind::NotFound,
             ErrorKind::IdempotencyKeyReused { settlement: None },
@@ -245,9 +257,17 @@ mod tests {
             ErrorKind::SettlementTransactionAlreadyUsed,
             not_pending(ApprovalStatus::Executed),
             not_pending(ApprovalStatus::Expired),
+            ErrorKind::PayoutRefused(PayoutRefusal::NotSetUp),
+            ErrorKind::PayoutRefused(PayoutRefusal::NoAddress),
+            ErrorKind::PayoutRefused(PayoutRefusal::AddressWaits { good_from: at }),
+            ErrorKind::PayoutRefused(PayoutRefusal::PayoutOpen { settlement, until: at }),
+            ErrorKind::PayoutRefused(PayoutRefusal::InsufficientBalance {
+                balance: units(250_000),
+            }),
             ErrorKind::SlugTaken {
                 service: ServiceId::from_uuid(ONE),
             },
+            ErrorKind::TooManyFreezes { limit: 40 },
             ErrorKind::VersionConflict { version: 7 },
             ErrorKind::RequestTooLarge { limit: 65_536 },
             ErrorKind::ProviderProofRequired,
@@ -259,7 +279,10 @@ mod tests {
             ErrorKind::TooManyRequests { retry_after: 7 },
             ErrorKind::Internal,
             ErrorKind::TemporarilyUnavailable { retry_after: 1 },
-            ErrorKind::SettlementNotYetVerified { reason: "not_mined" },
+            ErrorKind::SettlementNotYetVerified {
+                reason: "not_mined",
+                retry_after: 2,
+            },
         ]
     }
 
@@ -286,7 +309,10 @@ mod tests {
             retry_at,
         };
         let blocks = [
-            Block::AgentFrozen,
+            Block::AgentFrozen(Freeze::Own),
+            Block::AgentFrozen(Freeze::Agent),
+            Block::AgentFrozen(Freeze::Owner),
+            Block::AgentFrozen(Freeze::Deployment),
             Block::Category(Category::Finance),
             Block::Vendor(service()),
             Block::PayeeNotInCatalog,

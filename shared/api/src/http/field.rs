@@ -3,7 +3,8 @@
 use crate::{Member, Place, Problems, Schemas};
 use purser_domain::{
     Address, AgentName, AgentStatus, Amount, ApprovalId, Category, DomainPattern, Duration, OperationSlug,
-    OperationUuid, ServiceSlug, Target, TrustStatus, TxHash, Url, parse_address, parse_web_url,
+    OperationUuid, OperatorReason, Permission, PersonId, ServiceSlug, SourceNetwork, Target, Timestamp, TrustStatus,
+    TxHash, Url, parse_address, parse_web_url,
 };
 use serde_json::{Value, json};
 
@@ -107,6 +108,12 @@ texts! {
         "pattern": "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\s\\x00-\\x1f\\x7f-\\x9f][^\\x00-\\x1f\\x7f-\\x9f]*$",
     };
     AgentStatus: Self::from_name, Self::choices(), {"pattern": one_of(Self::ALL.iter().map(|status| status.name()))};
+    OperatorReason: Self::parse, Self::FORM, {
+        "minLength": 1,
+        "maxLength": Self::MAX,
+        "pattern": "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\s\\x00-\\x1f\\x7f-\\x9f][^\\x00-\\x1f\\x7f-\\x9f]*$",
+    };
+    PersonId: Self::parse, "must be 64 hexadecimal digits in lower case", {"pattern": "^[0-9a-f]{64}$"};
     ApprovalId: Self::parse, "must be a UUID", {"format": "uuid"};
     Category: Self::from_name, Self::choices(), {
         "pattern": one_of(Self::ALL.iter().map(|category| category.name())),
@@ -114,11 +121,16 @@ texts! {
     };
     OperationSlug: Self::parse, Self::FORM, {"maxLength": 128, "pattern": "^[a-z0-9_-]+(\\.[a-z0-9_-]+)+$"};
     OperationUuid: Self::parse, "must be a UUID", {"format": "uuid"};
+    Permission: Self::from_name, Self::choices(), {"pattern": one_of(Self::ALL.iter().map(|may| may.name()))};
     ServiceSlug: Self::parse, Self::FORM, {"pattern": "^[a-z0-9_-]{1,128}$"};
     Target: read_target, "must be an http or https URL with a host name", {
         "format": "uri",
         "pattern": WEB,
         "maxLength": MAX_URL_BYTES,
+    };
+    Timestamp: Self::parse, "must be an instant such as `2026-12-31T23:59:59Z`", {
+        "format": "date-time",
+        "example": "2026-12-31T23:59:59Z",
     };
     TrustStatus: Self::from_name, Self::choices(), {"pattern": one_of(Self::ALL.iter().map(|status| status.name()))};
     TxHash: Self::parse, "must be `0x` and sixty-four hexadecimal digits", {"pattern": "^0x[0-9a-fA-F]{64}$"};
@@ -226,7 +238,7 @@ pub fn seconds(value: &Value) -> Option<Duration> {
     Some(Duration::from_secs_u32(seconds))
 }
 
-/// An address in mixed case must have the EIP-55 checksum.
+/// Nobody has the zero address; one in mixed case must have the EIP-55 checksum.
 impl Field for Address {
     fn read(value: &Value) -> Result<Self, String> {
         let text = value.as_str().ok_or("must be a text")?;
@@ -234,7 +246,18 @@ impl Field for Address {
     }
 
     fn schema() -> Value {
-        json!({"type": "string", "format": "evm-address", "pattern": "^0x[0-9a-fA-F]{40}$"})
+        json!({"type": "string", "format": "evm-address", "pattern": "^0x(?!0{40}$)[0-9a-fA-F]{40}$"})
+    }
+}
+
+impl Field for SourceNetwork {
+    fn read(value: &Value) -> Result<Self, String> {
+        let text = value.as_str().ok_or("must be a text")?;
+        Self::parse(text)
+    }
+
+    fn schema() -> Value {
+        json!({"type": "string", "format": "cidr", "pattern": "^[0-9A-Fa-f.:]+/[0-9]{1,3}$"})
     }
 }
 
@@ -270,6 +293,11 @@ listed! {
     DomainPattern as "HostPattern": {
         "description": "A host name, a glob such as `*.example.com`, an IP address, or `*`.",
         "example": "*.example.com",
+    };
+    Permission as "KeyPermission": {"description": "`read`: lists and policies; `pay`: preflights and payments."};
+    SourceNetwork as "SourceNetwork": {
+        "description": "A CIDR block of IPv4 or IPv6, with no bit beyond its prefix.",
+        "example": "203.0.113.0/24",
     };
     OperationSlug as "NamedOperation": {
         "description": "The slug of an operation of the service.",

@@ -145,8 +145,8 @@ pub const fn is_error_status(status: u16) -> bool {
 
 /// The responses of those statuses. For [`error_responses!`].
 ///
-/// A route with authentication reads and writes rows that others may use concurrently, so it may always answer 503
-/// `temporarily_unavailable`; that is added here.
+/// A route with authentication reads and writes rows that others may use concurrently and whose throughput is limited,
+/// so it may always answer 503 `temporarily_unavailable`; that is added here.
 pub fn describe_errors(statuses: &[u16]) -> BTreeMap<String, RefOr<Response>> {
     let contended = [401, 500].iter().all(|status| statuses.contains(status));
     STATUSES

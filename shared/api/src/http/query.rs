@@ -22,6 +22,13 @@ impl Query {
         Self { pairs, problems }
     }
 
+    /// The parameters of a form's address, without those that are empty: a form sends each of its fields.
+    pub fn without_blanks(uri: &Uri) -> Self {
+        let mut query = Self::of(uri);
+        query.pairs.retain(|(_, value)| !value.is_empty());
+        query
+    }
+
     /// The parameter; `None` if it is absent or repeated. Repeated parameters have no agreed meaning.
     pub fn text(&mut self, name: &str) -> Option<String> {
         let mut values = self

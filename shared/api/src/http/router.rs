@@ -3,7 +3,7 @@
 //! A request has an id, a body of limited size, and a deadline; whatever happens, it gets an answer in our envelope,
 //! and is logged once, here, where it ends. Bodies, headers and keys are never logged.
 
-use crate::{Clock, Env, Failure, RequestId, TraceId, http::envelope::ErrorBody, lambda::boot::panic_text};
+use crate::{CallerIds, Clock, Env, Failure, RequestId, TraceId, http::envelope::ErrorBody, lambda::boot::panic_text};
 use axum::{
     Router,
     body::Body,
@@ -72,6 +72,10 @@ async fn handle(State(settings): State<ApiSettings>, mut request: Request, next:
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
     let deadline = time_left(request.extensions());
     request.extensions_mut().insert(id.clone());
+    request.extensions_mut().insert(CallerIds {
+        request_id: id.to_string(),
+        trace_id: trace.to_string(),
+    });
 
     let span = info_span!("request", request.id = %id, trace.id = %trace);
     async {

@@ -14,10 +14,11 @@ use aws_types::{
     service_config::{LoadServiceConfig, ServiceConfigKey},
 };
 use axum::http::Uri;
-use std::time::Duration;
+use purser_domain::Network;
+use std::{net::IpAddr, time::Duration};
 
-/// Reads `AWS_REGION` and the credentials, which Lambda sets, and `DYNAMODB_ENDPOINT` and `SECRETS_ENDPOINT`, which are
-/// empty in the cloud. They have names of our own since the SDK takes an empty `AWS_ENDPOINT_URL_…` for an address, and
+/// Reads `AWS_REGION` and the credentials, which Lambda sets, and `DYNAMODB_ENDPOINT`, `SECRETS_ENDPOINT`,
+/// `LAMBDA_ENDPOINT` and `KMS_ENDPOINT`, which are empty in the cloud. They have names of our own since the SDK takes an empty `AWS_ENDPOINT_URL_…` for an address, and
 /// `sam local` sets only what the template declares.
 ///
 /// An answer takes milliseconds, so after a second the request is lost. Three attempts of a second are three seconds,
@@ -42,24 +43,43 @@ pub(crate) fn config(env: &mut Env, http: SharedHttpConnector) -> SdkConfig {
         .service_config(Endpoints {
             dynamodb: endpoint(env, "DYNAMODB_ENDPOINT"),
             secrets: endpoint(env, "SECRETS_ENDPOINT"),
+            lambda: endpoint(env, "LAMBDA_ENDPOINT"),
+            kms: endpoint(env, "KMS_ENDPOINT"),
         })
         .region(Region::new(region))
         .credentials_provider(SharedCredentialsProvider::new(credentials))
         .build()
 }
 
-/// An address to call instead of AWS's own.
+/// An address to call instead of AWS's own: on this machine; on another only where no real money is paid, so that
+/// whoever may set variables can't have real payments judged by another database.
 fn endpoint(env: &mut Env, name: &str) -> Option<String> {
     let text = env.get(name)?.to_owned();
-    let is_address = text.parse::<Uri>().is_ok_and(|uri| {
-        matches!(uri.scheme_str(), Some("http" | "https")) && uri.authority().is_some() && uri.query().is_none()
-    });
-    if is_address {
-        Some(text)
-    } else {
+    let Some(uri) = text.parse::<Uri>().ok().filter(is_address) else {
         env.wrong(name, "must be empty, or an address: http://<host>:<port>");
-        None
+        return None;
+    };
+    let is_testnet = env
+        .get("NETWORK")
+        .and_then(Network::from_name)
+        .is_some_and(Network::is_testnet);
+    if !is_testnet && !uri.host().is_some_and(is_loopback) {
+        env.wrong(
+            name,
+            "must be empty or of this machine, unless `NETWORK` is a test network",
+        );
+        return None;
     }
+    Some(text)
+}
+
+fn is_address(uri: &Uri) -> bool {
+    matches!(uri.scheme_str(), Some("http" | "https")) && uri.authority().is_some() && uri.query().is_none()
+}
+
+fn is_loopback(host: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 /// The address of each service, if not AWS's.
@@ -67,6 +87,8 @@ fn endpoint(env: &mut Env, name: &str) -> Option<String> {
 struct Endpoints {
     dynamodb: Option<String>,
     secrets: Option<String>,
+    lambda: Option<String>,
+    kms: Option<String>,
 }
 
 impl LoadServiceConfig for Endpoints {
@@ -74,6 +96,8 @@ impl LoadServiceConfig for Endpoints {
         match (key.env(), key.service_id()) {
             ("AWS_ENDPOINT_URL", "DynamoDB") => self.dynamodb.clone(),
             ("AWS_ENDPOINT_URL", "Secrets Manager") => self.secrets.clone(),
+            ("AWS_ENDPOINT_URL", "Lambda") => self.lambda.clone(),
+            ("AWS_ENDPOINT_URL", "KMS") => self.kms.clone(),
             _ => None,
         }
     }
@@ -112,6 +136,7 @@ mod tests {
         );
         assert_eq!(
             with(&[
+                ("NETWORK", "base-sepolia"),
                 ("DYNAMODB_ENDPOINT", "http://172.17.0.1:8000"),
                 ("SECRETS_ENDPOINT", "https://secrets.example")
             ]),
@@ -128,6 +153,33 @@ mod tests {
             assert_eq!(told, [None, None], "{text}");
             let words = "`DYNAMODB_ENDPOINT` must be empty, or an address: http://<host>:<port>";
             assert_eq!(wrong.as_deref(), Some(words), "{text}");
+        }
+    }
+
+    #[test]
+    fn where_real_money_is_paid_only_this_machine_stands_in_for_aws() {
+        let rows = [
+            // Network, address, whether it is taken.
+            (Some("base"), "http://127.0.0.1:8000", true),
+            (Some("base"), "http://[::1]:8000", true),
+            (None, "http://localhost:8000", true),
+            (Some("base"), "http://172.17.0.1:8000", false),
+            (Some("base"), "https://dynamodb.example", false),
+            (Some("base"), "http://127.0.0.1.example", false),
+            (Some("base"), "http://127.0.0.1@example.com", false),
+            (Some("mainnet"), "http://172.17.0.1:8000", false),
+            (None, "http://172.17.0.1:8000", false),
+            (Some("base-sepolia"), "http://172.17.0.1:8000", true),
+        ];
+        for (network, text, is_taken) in rows {
+            let network = network.map(|network| ("NETWORK", network));
+            let more: Vec<_> = network.into_iter().chain([("SECRETS_ENDPOINT", text)]).collect();
+            let ([_, told], wrong) = check(&[&LAMBDA[..], &more].concat());
+            assert_eq!(
+                (told.is_some(), wrong.is_none()),
+                (is_taken, is_taken),
+                "{network:?} {text}"
+            );
         }
     }
 

@@ -1,7 +1,7 @@
 //! Startup of a function: logs, configuration, then requests until the environment ends.
 
 use crate::{
-    Background, Clock, Entropy, Env, answer, http,
+    Background, Clock, Entropy, Env, Routers, answer, answer_either, http,
     lambda::aws,
     telemetry::metrics::{Lines, NAMESPACE},
 };
@@ -67,11 +67,30 @@ pub async fn serve<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Router, Bo
         let router = build(env.into()).await?;
         cold_start.over();
         lambda_runtime::run(service_fn(async |event| {
-            Ok::<_, Infallible>(answer(router.clone(), event).await)
+            Ok::<_, Infallible>(answer(router.clone(), event).await.json())
         }))
         .await
     };
-    match served.await {
+    ended(served.await)
+}
+
+/// As [`serve`], for a function that other functions ask too (`direct.rs`).
+pub async fn serve_both<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Routers, BootError>) -> ExitCode {
+    let served = async {
+        let env = start();
+        let cold_start = ColdStart::of(&env);
+        let routers = build(env.into()).await?;
+        cold_start.over();
+        lambda_runtime::run(service_fn(async |event| {
+            Ok::<_, Infallible>(answer_either(routers.clone(), event).await)
+        }))
+        .await
+    };
+    ended(served.await)
+}
+
+fn ended(served: Result<(), BootError>) -> ExitCode {
+    match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => stopped(&*error),
     }
@@ -157,7 +176,7 @@ where
     let format = tracing_subscriber::fmt::format()
         .json()
         .flatten_event(true)
-        .with_current_span(true)
+        .with_current_span(false)
         .with_span_list(false);
     tracing_subscriber::fmt()
         .json()

@@ -4,6 +4,7 @@
 //! process-wide state. An empty variable counts as unset: `sam local` sets only what the template declares, empty where
 //! it has no value.
 
+use crate::http::outward::AllowedHosts;
 use purser_domain::Network;
 use std::{collections::BTreeMap, fmt, ops::RangeInclusive, str::FromStr};
 
@@ -15,6 +16,15 @@ use std::{collections::BTreeMap, fmt, ops::RangeInclusive, str::FromStr};
 pub struct Env {
     values: BTreeMap<String, String>,
     problems: Vec<String>,
+}
+
+/// Who holds the wallets' keys: one for all of a deployment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CustodyKind {
+    /// All are derived from the wallet seed.
+    Seed,
+    /// Each agent's is a key in KMS.
+    Kms,
 }
 
 /// All problems of the configuration. Values are not repeated: they may be secrets.
@@ -92,6 +102,27 @@ impl Env {
             );
         }
         network.unwrap_or(Network::BaseSepolia)
+    }
+
+    /// `CUSTODY`, who holds the wallets' keys; the seed where it is unset.
+    pub fn custody(&mut self) -> CustodyKind {
+        match self.get("CUSTODY") {
+            None | Some("seed") => CustodyKind::Seed,
+            Some("kms") => CustodyKind::Kms,
+            Some(_) => {
+                self.wrong("CUSTODY", "must be `seed` or `kms`");
+                CustodyKind::Seed
+            }
+        }
+    }
+
+    /// Hosts that may be called whatever their address is; none where it is unset.
+    pub fn allowed_hosts(&mut self, name: &str) -> AllowedHosts {
+        let hosts = AllowedHosts::parse(self.get(name).unwrap_or_default());
+        if hosts.is_none() {
+            self.wrong(name, "must be a list of `host:port`");
+        }
+        hosts.unwrap_or_default()
     }
 
     /// The settings, if there is no problem.

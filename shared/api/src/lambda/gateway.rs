@@ -15,6 +15,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http_body_util::{BodyExt as _, Collected};
 use lambda_http::{LambdaEvent, RequestExt as _};
 use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
 use std::{
     collections::{BTreeMap, btree_map::Entry},
     fmt::Write as _,
@@ -52,6 +53,15 @@ pub struct GatewayAnswer {
     pub body: String,
     /// Whether the body is base64.
     pub is_base64_encoded: bool,
+}
+
+impl GatewayAnswer {
+    /// What the gateway takes. It is written here and not by who sends it: a serializer is compiled where it is called,
+    /// and a function's own code is built for size.
+    pub fn json(&self) -> Box<RawValue> {
+        // Numbers, texts and maps of texts: writing them does not fail.
+        to_raw_value(self).unwrap_or_default()
+    }
 }
 
 /// Answers an event with a router. [`crate::serve`] does nothing else, so recorded events work as tests.

@@ -11,10 +11,11 @@ use std::{process::ExitCode, time::Duration};
 use tracing::Instrument as _;
 
 /// Runs a function that a schedule starts: builds it once, then runs it for each call, within the call's time, until
-/// the end. An error makes the call a failed one in Lambda's metrics. The event's content is ignored.
+/// the end. An error makes the call a failed one in Lambda's metrics. The event's content
+/// is passed on to it.
 pub async fn serve_schedule<F>(
     build: impl AsyncFnOnce(Boot) -> Result<F, BootError>,
-    run: impl AsyncFn(&F, Duration) -> Result<()>,
+    run: impl AsyncFn(&F, &Value, Duration) -> Result<()>,
 ) -> ExitCode {
     let served = async {
         let env = start();
@@ -25,7 +26,7 @@ pub async fn serve_schedule<F>(
             let deadline = Duration::from_millis(event.context.deadline);
             let trace = TraceId::of_context(&event.context).map(tracing::field::display);
             let span = tracing::info_span!("run", request.id = event.context.request_id, trace.id = trace);
-            let run = Box::pin(run(&function, time_until(deadline)).instrument(span));
+            let run = Box::pin(run(&function, &event.payload, time_until(deadline)).instrument(span));
             run.await.map_err(BootError::from)
         }))
         .await

@@ -53,35 +53,21 @@ impl Secrets {
 
     /// The current value of a text secret. An error names the secret and never contains any of its value.
     pub async fn text(&self, arn: &str) -> Result<Zeroizing<String>> {
-        let text = self.text_at(arn, "AWSCURRENT").await?;
-        text.ok_or_else(|| Error::internal(READING, format!("`{arn}`: does not exist")))
-    }
-
-    /// The value before the current one; `None` for a secret that was never rotated.
-    pub async fn previous_text(&self, arn: &str) -> Result<Option<Zeroizing<String>>> {
-        self.text_at(arn, "AWSPREVIOUS").await
-    }
-
-    /// The value with that staging label; rotation moves the labels.
-    async fn text_at(&self, arn: &str, stage: &str) -> Result<Option<Zeroizing<String>>> {
-        let request = self.0.get_secret_value().secret_id(arn).version_stage(stage);
-        let answer = match request.send().await {
-            Ok(answer) => answer,
-            // Both for the secret and for the label (API reference, `GetSecretValue`, "Errors").
-            Err(error)
-                if error
-                    .as_service_error()
-                    .is_some_and(GetSecretValueError::is_resource_not_found_exception) =>
-            {
-                return Ok(None);
+        let failed = |what: &str| Error::internal(READING, format!("`{arn}`: {what}"));
+        let request = self.0.get_secret_value().secret_id(arn).version_stage("AWSCURRENT");
+        let answer = request.send().await.map_err(|error| {
+            let is_missing = error
+                .as_service_error()
+                .is_some_and(GetSecretValueError::is_resource_not_found_exception);
+            if is_missing {
+                failed("does not exist")
+            } else {
+                // The SDK's error can contain the whole answer, so only its messages are kept.
+                failed(&Causes(&error).to_string())
             }
-            // The SDK's error can contain the whole answer, so only its messages are kept.
-            Err(error) => return Err(Error::internal(READING, format!("`{arn}`: {}", Causes(&error)))),
-        };
-        let text = answer
-            .secret_string
-            .ok_or_else(|| Error::internal(READING, format!("`{arn}`: is not a text")))?;
-        Ok(Some(Zeroizing::new(text)))
+        })?;
+        let text = answer.secret_string.ok_or_else(|| failed("is not a text"))?;
+        Ok(Zeroizing::new(text))
     }
 }
 

@@ -8,12 +8,16 @@
 //! Lambda's level filter and ours treat these lines as INFO or WARN: a higher `LOG_LEVEL` drops the metrics too.
 
 use crate::Clock;
-use serde_json::{Map, Value, json};
-use std::fmt::{self, Write as _};
+use serde::Serialize;
+use serde_json::Value;
+use std::{
+    collections::BTreeMap,
+    fmt::{self, Write as _},
+};
 use tracing::{Event, Subscriber, field::Field, field::Visit};
 use tracing_subscriber::{
     fmt::{
-        FmtContext, FormatEvent, FormatFields,
+        FmtContext, FormatEvent, FormatFields, FormattedFields,
         format::{Format, Json, Writer},
     },
     registry::LookupSpan,
@@ -73,7 +77,7 @@ const FUNCTION: Dimension = Dimension {
 };
 const ALL: &[&[Dimension]] = &[&[]];
 
-const METRICS: [Metric; 17] = [
+const METRICS: [Metric; 27] = [
     metric(
         "payment.decided",
         "Decisions",
@@ -105,9 +109,24 @@ const METRICS: [Metric; 17] = [
     metric("rpc.failed", "RpcFailures", Count::Line, ALL),
     metric("balance.unavailable", "BalanceUnavailable", Count::Line, ALL),
     metric("throttle.unavailable", "ThrottleUnavailable", Count::Line, ALL),
+    metric(
+        "catalog.payment_changed",
+        "CatalogPaymentsChanged",
+        Count::LineWith("old.pay_to"),
+        ALL,
+    ),
+    metric("freeze.set", "FreezesSet", Count::Line, ALL),
+    metric("outflow.unexplained", "OutflowUnexplained", Count::Line, ALL),
+    metric("payout.address_named", "PayoutAddressesNamed", Count::Line, ALL),
+    metric("payout.submitted", "PayoutsSubmitted", Count::Line, &[&[OUTCOME]]),
+    metric("operator.refused", "OperatorsRefused", Count::Line, ALL),
+    metric("session.refused", "SessionsRefused", Count::Line, ALL),
+    metric("sign_in.refused", "SignInsRefused", Count::Line, ALL),
+    metric("key.created", "KeysCreated", Count::Line, ALL),
+    metric("key.not_allowed", "KeysNotAllowed", Count::Line, ALL),
     metric("probe.call", "ProbeObstacles", Count::LineWith("obstacle"), ALL),
     metric("reconcile.settlement", "Reconciliations", Count::Line, &[&[OUTCOME]]),
-    metric("reconcile.run", "HoldsWaiting", Count::Number("not_yet"), ALL),
+    metric("reconcile.run", "HoldsWaiting", Count::Number("waiting"), ALL),
     metric("reconcile.run", "ReconcileFailures", Count::Number("failed"), ALL),
     metric(
         "reconcile.run",
@@ -153,44 +172,86 @@ impl Metric {
     }
 
     /// Adds the value and the dimensions to the members, and returns the directive that refers to them.
-    fn add_to(&self, members: &mut Map<String, Value>, namespace: &str, line: &Fields) -> Option<Value> {
+    fn add_to<'a>(&self, members: &mut Members, namespace: &'a str, line: &Fields) -> Option<Directive<'a>> {
         let value = self.value(line)?;
         let mut sets = Vec::new();
         for set in self.dimensions {
             let values: Option<Vec<&Value>> = set.iter().map(|dimension| line.get(dimension.field)).collect();
             let Some(values) = values else { continue };
             for (dimension, value) in set.iter().zip(values) {
-                members.insert(dimension.name.to_owned(), value.clone());
+                members.insert(dimension.name, value.clone());
             }
-            sets.push(set.iter().map(|dimension| dimension.name).collect::<Vec<_>>());
+            sets.push(set.iter().map(|dimension| dimension.name).collect());
         }
-        members.insert(self.name.to_owned(), value);
-        let metrics = [json!({"Name": self.name, "Unit": self.unit()})];
-        Some(json!({"Namespace": namespace, "Dimensions": sets, "Metrics": metrics}))
+        members.insert(self.name, value);
+        Some(Directive {
+            dimensions: sets,
+            metrics: [Named {
+                name: self.name,
+                unit: self.unit(),
+            }],
+            namespace,
+        })
     }
+}
+
+/// Members of a line beside its own.
+type Members = BTreeMap<&'static str, Value>;
+
+/// What makes a line an embedded metric format document.
+#[derive(Serialize)]
+struct Counted<'a> {
+    #[serde(flatten)]
+    members: Members,
+    #[serde(rename = "_aws")]
+    aws: Aws<'a>,
+}
+
+/// What the line counts, by the names of its members, and when.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Aws<'a> {
+    #[serde(rename = "CloudWatchMetrics")]
+    directives: Vec<Directive<'a>>,
+    timestamp: i64,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Directive<'a> {
+    dimensions: Vec<Vec<&'static str>>,
+    metrics: [Named; 1],
+    namespace: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Named {
+    name: &'static str,
+    unit: &'static str,
 }
 
 /// The members that make a line with these fields an embedded metric format document; `None` when there is nothing to
 /// count. No field of ours has the same name.
-fn counted(message: &str, namespace: &str, line: &Fields) -> Option<Map<String, Value>> {
-    let mut members = Map::new();
+fn counted<'a>(message: &str, namespace: &'a str, line: &Fields) -> Option<Counted<'a>> {
+    let mut members = Members::new();
     let metrics = METRICS.iter().filter(|metric| metric.event == message);
     let directives = metrics.filter_map(|metric| metric.add_to(&mut members, namespace, line));
-    let directives: Vec<Value> = directives.collect();
+    let directives: Vec<Directive<'_>> = directives.collect();
     if directives.is_empty() {
         return None;
     }
     // In real time, even if the stack's clock is shifted.
-    let at = Clock::system().now().micros().div_euclid(1_000);
-    members.insert(
-        "_aws".to_owned(),
-        json!({"Timestamp": at, "CloudWatchMetrics": directives}),
-    );
-    Some(members)
+    let timestamp = Clock::system().now().micros().div_euclid(1_000);
+    Some(Counted {
+        members,
+        aws: Aws { directives, timestamp },
+    })
 }
 
-/// Formats events as lines of JSON, with their metrics.
+/// Formats events as lines of JSON, with their metrics and their span.
 pub(crate) struct Lines {
+    /// Without spans: it would parse the span's fields, which are JSON already, for every line.
     pub(crate) format: Format<Json>,
     pub(crate) namespace: String,
 }
@@ -201,25 +262,42 @@ where
     N: for<'writer> FormatFields<'writer> + 'static,
 {
     fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let mut line = String::new();
+        self.format.format_event(context, Writer::new(&mut line), event)?;
+        let Some(line) = line.strip_prefix('{').and_then(|line| line.strip_suffix("}\n")) else {
+            return writer.write_str(&line);
+        };
+        // Three JSON objects are joined into one: the metric members, those of the line, and the span.
+        writer.write_char('{')?;
+        if let Some(members) = self.members(event)
+            && let Some(members) = members.strip_prefix('{').and_then(|members| members.strip_suffix('}'))
+        {
+            write!(writer, "{members},")?;
+        }
+        writer.write_str(line)?;
+        if let Some(span) = context.parent_span()
+            && let Some(fields) = span.extensions().get::<FormattedFields<N>>()
+            && let Some(fields) = fields.strip_suffix('}')
+        {
+            let comma = if fields.len() > 1 { "," } else { "" };
+            write!(writer, ",\"span\":{fields}{comma}\"name\":\"{}\"}}", span.name())?;
+        }
+        writer.write_str("}\n")
+    }
+}
+
+impl Lines {
+    /// The metric members of a line, as an object.
+    fn members(&self, event: &Event<'_>) -> Option<String> {
         let mut message = Message::default();
         event.record(&mut message);
         if !METRICS.iter().any(|metric| metric.event == message.0) {
-            return self.format.format_event(context, writer, event);
+            return None;
         }
         let mut fields = Fields::default();
         event.record(&mut fields);
-        let members =
-            counted(&message.0, &self.namespace, &fields).and_then(|members| serde_json::to_string(&members).ok());
-        let Some(members) = members else {
-            return self.format.format_event(context, writer, event);
-        };
-        // Two JSON objects are joined into one: the metric members before those of the line.
-        let mut line = String::new();
-        self.format.format_event(context, Writer::new(&mut line), event)?;
-        match (members.strip_suffix('}'), line.strip_prefix('{')) {
-            (Some(members), Some(line)) => write!(writer, "{members},{line}"),
-            _ => writer.write_str(&line),
-        }
+        let members = counted(&message.0, &self.namespace, &fields)?;
+        serde_json::to_string(&members).ok()
     }
 }
 
@@ -276,8 +354,9 @@ impl Visit for Message {
 mod tests {
     use super::*;
     use crate::test_clients::Logged;
+    use serde_json::json;
     use std::collections::BTreeSet;
-    use tracing::{info, warn};
+    use tracing::{info, info_span, warn};
 
     /// The only line logged. It must have the format: a list of directives, each with a namespace, sets of up to 30
     /// dimensions that are strings of the line, and metrics with a unit that are numbers of the line.
@@ -344,6 +423,24 @@ mod tests {
     }
 
     #[test]
+    fn a_line_ends_with_its_span() {
+        let logged = Logged::start();
+        let ends = |logged: &Logged, span: &str| {
+            let line = logged.take();
+            assert!(line.ends_with(&format!(",\"span\":{span}}}\n")), "{line}");
+            assert!(serde_json::from_str::<Value>(&line).is_ok(), "{line}");
+        };
+        info_span!("request", path = "a\"b", id = 7).in_scope(|| info!("request"));
+        ends(&logged, r#"{"id":7,"path":"a\"b","name":"request"}"#);
+        info_span!("request", id = 7).in_scope(|| info!(latency_ms = 1, "payment.replayed"));
+        ends(&logged, r#"{"id":7,"name":"request"}"#);
+        info_span!("empty").in_scope(|| info!("request"));
+        ends(&logged, r#"{"name":"empty"}"#);
+        info!("request");
+        assert!(!logged.take().contains("span"));
+    }
+
+    #[test]
     fn each_stack_counts_in_its_own_namespace() {
         let logged = Logged::start_in("Purser/dev");
         warn!("rpc.failed");
@@ -384,11 +481,31 @@ mod tests {
         seen.push(line(&logged));
         warn!("throttle.unavailable");
         seen.push(line(&logged));
+        info!(old.pay_to = "0x01", "catalog.payment_changed");
+        seen.push(line(&logged));
+        warn!("freeze.set");
+        seen.push(line(&logged));
+        warn!("outflow.unexplained");
+        seen.push(line(&logged));
+        warn!("operator.refused");
+        seen.push(line(&logged));
+        warn!("payout.address_named");
+        seen.push(line(&logged));
+        info!(outcome = "accepted", "payout.submitted");
+        seen.push(line(&logged));
+        info!("session.refused");
+        seen.push(line(&logged));
+        info!("sign_in.refused");
+        seen.push(line(&logged));
+        info!("key.created");
+        seen.push(line(&logged));
+        warn!("key.not_allowed");
+        seen.push(line(&logged));
         info!(obstacle = "timeout", "probe.call");
         seen.push(line(&logged));
         info!(outcome = "released", "reconcile.settlement");
         seen.push(line(&logged));
-        info!(not_yet = 1, failed = 0, lag_seconds = 2, "reconcile.run");
+        info!(waiting = 1, failed = 0, lag_seconds = 2, "reconcile.run");
         seen.push(line(&logged));
         info!(function = "PaymentsFunction", "function.started");
         seen.push(line(&logged));
@@ -414,25 +531,27 @@ mod tests {
     }
 
     #[test]
-    fn the_operators_page_has_a_row_for_every_metric_and_no_other() {
+    fn the_operators_page_names_every_metric_with_its_line_and_dimensions_and_no_other() {
         let page = include_str!("../../../../docs/operations.md");
-        let (_, section) = page.split_once("## Metrics").unwrap();
-        let (section, _) = section.split_once("\n## ").unwrap();
-        let rows = section.lines().filter(|line| line.starts_with("| `"));
-        let rows: Vec<Vec<&str>> = rows.map(|row| row.split('|').map(str::trim).collect()).collect();
+        let (_, table) = page.split_once("| Line | When | Metric |").unwrap();
+        let (table, _) = table.split_once("\n\n").unwrap();
+        let rows: Vec<Vec<&str>> = table.lines().map(|row| row.split('|').collect()).collect();
+        let mut named = BTreeSet::new();
         for metric in METRICS {
             let (name, event) = (format!("`{}`", metric.name), format!("`{}`", metric.event));
-            let row = rows.iter().find(|row| row[1] == name);
-            let row = row.unwrap_or_else(|| panic!("{name} is not on the page"));
-            assert!(row[3].contains(&event), "{name} is counted of {event}");
-            let sets = metric.dimensions.iter().filter(|set| !set.is_empty()).map(|set| {
-                let names: Vec<String> = set.iter().map(|dimension| format!("`{}`", dimension.name)).collect();
-                names.join(", ")
-            });
-            let sets = sets.collect::<Vec<_>>().join("; ");
-            assert_eq!(row[2], if sets.is_empty() { "none" } else { &sets }, "{name}");
+            let row = rows.iter().find(|row| row.len() > 3 && row[1].contains(&event));
+            let row = row.unwrap_or_else(|| panic!("{event} is not on the page"));
+            let dimensions = metric.dimensions.iter().copied().flatten();
+            let dimensions = dimensions.map(|dimension| format!("`{}`", dimension.name));
+            for word in std::iter::once(name).chain(dimensions) {
+                assert!(row[3].contains(&word), "{word} does not stand beside {event}");
+                named.insert(word);
+            }
         }
-        let names: BTreeSet<&str> = METRICS.iter().map(|metric| metric.name).collect();
-        assert_eq!(rows.len(), names.len());
+        for row in rows.iter().filter(|row| row.len() > 3) {
+            for word in row[3].split('`').skip(1).step_by(2) {
+                assert!(named.contains(&format!("`{word}`")), "{word} is no metric");
+            }
+        }
     }
 }

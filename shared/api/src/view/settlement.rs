@@ -1,6 +1,6 @@
 //! The JSON of a settlement, the same for agents and people.
 
-use purser_domain::Settlement;
+use purser_domain::{Purchase, Settlement};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -45,15 +45,16 @@ pub struct SettlementRow {
     pub settled_at: Option<String>,
 }
 
-impl From<&Settlement> for SettlementRow {
-    fn from(settlement: &Settlement) -> Self {
+impl SettlementRow {
+    /// A settlement, and what it bought.
+    pub fn of(settlement: &Settlement, purchase: &Purchase) -> Self {
         let terms = &settlement.terms;
         Self {
             id: terms.id.to_string(),
             transaction_id: terms.transaction.to_string(),
             agent_id: terms.agent.to_string(),
-            service_id: terms.service.to_string(),
-            operation_id: terms.operation.to_string(),
+            service_id: purchase.service.to_string(),
+            operation_id: purchase.operation.to_string(),
             network: terms.network.name(),
             token: terms.network.token_symbol(),
             amount_units: terms.amount.units(),

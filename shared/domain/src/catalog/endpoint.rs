@@ -124,6 +124,19 @@ impl Endpoint {
         same_place && same_path && theirs.next().is_none()
     }
 
+    /// Whether there may be a call of both: they differ only in segments that are a parameter in one of them.
+    pub(crate) fn shares_calls_with(&self, other: &Self) -> bool {
+        let same_place = self.url.scheme() == other.url.scheme()
+            && self.url.host() == other.url.host()
+            && self.url.port_or_known_default() == other.url.port_or_known_default();
+        let mut theirs = segments(&other.url);
+        let same_path = segments(&self.url).enumerate().all(|(index, ours)| {
+            let is_parameter = self.parameters.has(index) || other.parameters.has(index);
+            theirs.next().is_some_and(|theirs| is_parameter || ours == theirs)
+        });
+        same_place && same_path && theirs.next().is_none()
+    }
+
     pub(crate) const fn parameters(&self) -> Parameters {
         self.parameters
     }

@@ -1,26 +1,22 @@
-//! What live probes observe of the catalog's operations, and how much of it may change the catalog.
+//! What live probes observe of the catalog's operations.
 //!
 //! A probe calls a provider without paying and reads its 402. The answer may come from anybody who answers in the
 //! provider's name: the provider itself after its keys were stolen, the next owner of its domain, somebody on the
-//! network path. Authorize signs by what the catalog pins - the payee, the prices - so an answer must never change what
-//! is pinned, or it could move money. Always true, then, of [`Service::probed`]:
+//! network path. Authorize signs by what the catalog pins - the payee, the prices - so an answer changes nothing of an
+//! entry. It is kept beside it ([`ProbeRecord`]) and shown to operators, who pin what was seen, the first time too.
 //!
-//! - what is pinned stays; an answer that differs is kept beside the entry ([`ProbeRecord`]) and shown to operators,
-//!   who accept it by writing the entry;
-//! - a payment is filled in only the first time one is seen, where the catalog has none, and only if that accepts no
-//!   payee that was refused before ([`Service::may_pin`]);
-//! - availability and the step to `probe_passed` are labels: nothing is signed by them.
+//! Readers add two labels, by which nothing is signed: an operation's availability, and the step to `probe_passed`.
 //!
-//! Deliberately elsewhere: whom a probe may call at all, and reading the answer (`functions/probe`).
+//! Deliberately elsewhere: whom a probe may call at all, and reading the answer (`functions/probe`); when what was pinned
+//! takes effect (`pricing.rs`).
 
 use crate::{
-    Address, Availability, CatalogPayment, Duration, Endpoint, Fingerprint, Network, NoOfferReason, Offer, Operation,
-    OperationUuid, Service, Timestamp, TrustStatus,
+    Availability, CatalogPayment, Duration, Fingerprint, Network, NoOfferReason, Offer, Operation, OperationUuid,
+    Service, Timestamp, TrustStatus,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
-use url::Host;
 
 /// What a provider wants for a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,11 +182,11 @@ impl ProbeRecord {
         self.is_requested(operation) || !self.of(operation).is_some_and(seen_lately)
     }
 
-    /// What an operation's provider wants in place of what the catalog says, and since when; `None` while they agree,
-    /// or nothing is known.
-    pub fn change(&self, operation: &Operation) -> Option<&Answer> {
+    /// What an operation's provider wants in place of what the catalog says at this time, and since when; `None` while
+    /// they agree, or nothing is known.
+    pub fn change(&self, operation: &Operation, at: Timestamp) -> Option<&Answer> {
         let answer = self.of(operation)?.answer.as_ref()?;
-        let same = match (&operation.payment, &answer.quote) {
+        let same = match (operation.pricing(at).payment, &answer.quote) {
             (Some(pinned), Quote::Paid(asked)) => pinned == asked,
             (None, Quote::Free) => true,
             (Some(_), Quote::Free) | (None, Quote::Paid(_)) => false,
@@ -206,37 +202,42 @@ impl Operation {
     }
 }
 
-impl Service {
-    /// The entry and its record after a run of probes that began `at` that time. An unchanged entry keeps its version.
-    /// See the module's documentation for what a probe may change; results of operations that the entry does not have
-    /// are dropped, also from the record.
-    pub fn probed(
+impl Availability {
+    fn of(seen: &ProbeResult) -> Self {
+        match seen {
+            Ok(Quote::Paid(_)) => Self::PaidX402,
+            Ok(Quote::Free) => Self::FreeVerified,
+            Err(_) => Self::Unverified,
+        }
+    }
+}
+
+impl Probe {
+    /// What it saw, as the catalog's label.
+    pub fn availability(&self) -> Availability {
+        Availability::of(&self.seen)
+    }
+}
+
+impl ProbeRecord {
+    /// The record after a run of probes of this service that began `at` that time. Results of operations that it does
+    /// not have are dropped, also from the record.
+    #[must_use]
+    pub fn with(
         &self,
-        record: &ProbeRecord,
+        service: &Service,
         results: impl IntoIterator<Item = (OperationUuid, ProbeResult)>,
         at: Timestamp,
-    ) -> (Self, ProbeRecord) {
-        let mut entry = self.clone();
-        let mut known: BTreeMap<OperationUuid, Probe> = self
-            .operations
-            .iter()
-            .filter_map(|operation| Some((operation.id, record.of(operation)?.clone())))
+    ) -> Self {
+        let known = service.operations.iter();
+        let mut known: BTreeMap<OperationUuid, Probe> = known
+            .filter_map(|operation| Some((operation.id, self.of(operation)?.clone())))
             .collect();
         for (id, seen) in results {
-            let Some(operation) = entry.operations.iter_mut().find(|operation| operation.id == id) else {
+            let Some(operation) = service.operations.iter().find(|operation| operation.id == id) else {
                 continue;
             };
             let before = known.remove(&id).and_then(|probe| probe.answer);
-            operation.availability = match &seen {
-                Ok(Quote::Paid(_)) => Availability::PaidX402,
-                Ok(Quote::Free) => Availability::FreeVerified,
-                Err(_) => Availability::Unverified,
-            };
-            if let (Ok(Quote::Paid(payment)), None) = (&seen, &before)
-                && self.may_pin(operation, payment.pay_to)
-            {
-                operation.payment = Some(payment.clone());
-            }
             let answer = match &seen {
                 Ok(quote) => {
                     let same = before.filter(|answer| answer.quote == *quote);
@@ -254,65 +255,54 @@ impl Service {
             };
             known.insert(id, probe);
         }
-        let record = ProbeRecord {
-            version: record.version.saturating_add(1),
-            requested_at: record.requested_at,
+        Self {
+            version: self.version.saturating_add(1),
+            requested_at: self.requested_at,
             operations: known,
-        };
-        entry.trust_status = self.trust_status.after_probes(&entry.operations, &record);
-        if entry != *self {
-            entry.version = self.version.saturating_add(1);
         }
-        (entry, record)
     }
 
-    /// Whether a payee that was seen for the first time may become the catalog's payee of an operation.
-    ///
-    /// Only if the operation has none yet, so that nothing of it could be paid; only if it is the payee of the rest of
-    /// the service, if that has one; and only if nobody on the network path can forge the answer: over https, or on
-    /// this machine.
-    fn may_pin(&self, operation: &Operation, payee: Address) -> bool {
-        let mut named = self
-            .operations
-            .iter()
-            .filter_map(|operation| operation.payment.as_ref())
-            .map(|payment| payment.pay_to)
-            .peekable();
-        operation.payment.is_none()
-            && speaks_for_itself(&operation.endpoint)
-            && (named.peek().is_none() || named.any(|named| named == payee))
+    /// What the latest probe of an operation saw.
+    pub fn availability(&self, operation: &Operation) -> Availability {
+        self.of(operation).map_or(Availability::Unverified, Probe::availability)
+    }
+
+    /// Whether every operation of the service has answered, paid or free. Later failures change only the availability.
+    pub fn has_passed(&self, service: &Service) -> bool {
+        let answered = |operation| self.of(operation).is_some_and(|probe| probe.answer.is_some());
+        !service.operations.is_empty() && service.operations.iter().all(answered)
+    }
+
+    /// The service as readers show it, with what probes have seen.
+    pub fn shown(&self, service: &Service) -> Service {
+        let mut shown = service.clone();
+        for operation in &mut shown.operations {
+            operation.availability = self.availability(operation);
+        }
+        if self.has_passed(service) {
+            shown.trust_status = shown.trust_status.passed();
+        }
+        shown
     }
 }
 
 impl TrustStatus {
-    /// The status after a run of probes: a service whose every operation answers, paid or free, has passed. An
-    /// operator's status stays, and so does a pass: later failures show in the availability.
-    fn after_probes(self, operations: &[Operation], record: &ProbeRecord) -> Self {
-        let answers = |operation| record.of(operation).is_some_and(|probe| probe.seen.is_ok());
+    /// The status of a service that passed its probes: what an operator said of it stays.
+    #[must_use]
+    pub const fn passed(self) -> Self {
         match self {
-            Self::Listed | Self::Discovered if !operations.is_empty() && operations.iter().all(answers) => {
-                Self::ProbePassed
-            }
-            Self::Listed | Self::Discovered | Self::ProbePassed | Self::PlatformVerified | Self::Disabled => self,
+            Self::Listed | Self::Discovered => Self::ProbePassed,
+            Self::ProbePassed | Self::PlatformVerified | Self::Disabled => self,
         }
     }
-}
-
-/// Whether nobody on the network path can forge an answer from there.
-fn speaks_for_itself(endpoint: &Endpoint) -> bool {
-    let loopback = match endpoint.host() {
-        Some(Host::Ipv4(ip)) => ip.is_loopback(),
-        Some(Host::Ipv6(ip)) => ip.is_loopback(),
-        Some(Host::Domain(_)) | None => false,
-    };
-    endpoint.scheme() == "https" || loopback
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Amount, Category, Network, OperationSlug, ServiceId, ServiceSlug, Url};
-    use proptest::prelude::*;
+    use crate::{
+        Address, Amount, Category, Endpoint, ListingHistory, Network, OperationSlug, ServiceId, ServiceSlug, Url,
+    };
     use serde_json::json;
     use uuid::Uuid;
 
@@ -358,6 +348,7 @@ mod tests {
             params: json!({}),
             fetches_target: None,
             payment,
+            next: None,
         }
     }
 
@@ -375,29 +366,20 @@ mod tests {
             trust_status,
             curated: true,
             operations,
+            history: ListingHistory::default(),
         }
     }
 
-    /// The entry and record after probing operation 1 several times, ten seconds apart.
-    fn after(entry: Service, results: &[ProbeResult]) -> (Service, ProbeRecord) {
-        let mut state = (entry, ProbeRecord::default());
-        for (n, seen) in (1..).zip(results) {
-            state = state.0.probed(&state.1, [(id(1), seen.clone())], at(n * 10));
-        }
-        state
+    /// The record after probing operation 1 several times, ten seconds apart.
+    fn after(entry: &Service, results: &[ProbeResult]) -> ProbeRecord {
+        let runs = (1..).zip(results);
+        runs.fold(ProbeRecord::default(), |record, (n, seen)| {
+            record.with(entry, [(id(1), seen.clone())], at(n * 10))
+        })
     }
 
     fn one(endpoint: &str, payment: Option<CatalogPayment>) -> Service {
         service(TrustStatus::Listed, vec![operation(1, endpoint, payment)])
-    }
-
-    #[test]
-    fn an_answer_never_changes_what_is_pinned() {
-        let pinned = Some(payment(10, 1));
-        for seen in [Ok(paid(10, 1)), Ok(paid(11, 1)), Ok(paid(10, 2)), FREE, DOWN] {
-            let (entry, _) = after(one(HTTPS, pinned.clone()), &[DOWN, seen.clone(), Ok(paid(12, 3))]);
-            assert_eq!(entry.operations[0].payment, pinned, "{seen:?}");
-        }
     }
 
     #[test]
@@ -413,46 +395,10 @@ mod tests {
             (&[FREE], Some(10)),
         ];
         for (seen, since) in rows {
-            let (entry, record) = after(one(HTTPS, Some(payment(10, 1))), seen);
-            let change = record.change(&entry.operations[0]);
+            let entry = one(HTTPS, Some(payment(10, 1)));
+            let record = after(&entry, seen);
+            let change = record.change(&entry.operations[0], at(99));
             assert_eq!(change.map(|answer| answer.since.secs()), since, "{seen:?}");
-        }
-    }
-
-    #[test]
-    fn a_payment_is_filled_in_at_first_sight_alone() {
-        let rows: [(&str, &[ProbeResult], Option<u64>); 7] = [
-            (HTTPS, &[Ok(paid(10, 1))], Some(10)),
-            (HTTPS, &[DOWN, Ok(paid(10, 1)), Ok(paid(11, 2))], Some(10)),
-            (HTTPS, &[FREE, Ok(paid(10, 1))], None),
-            (HTTPS, &[FREE, DOWN, Ok(paid(10, 1))], None),
-            ("http://127.0.0.1:4021/weather", &[Ok(paid(10, 1))], Some(10)),
-            ("http://[::1]:4021/weather", &[Ok(paid(10, 1))], Some(10)),
-            // Somebody on the network path could have answered.
-            ("http://lab.example/weather", &[Ok(paid(10, 1))], None),
-        ];
-        for (endpoint, seen, filled) in rows {
-            let (entry, record) = after(one(endpoint, None), seen);
-            let operation = &entry.operations[0];
-            let amount = operation.payment.as_ref().map(|payment| payment.amount.units());
-            assert_eq!(amount, filled, "{endpoint} {seen:?}");
-            assert!(operation.estimated_price.is_zero() && operation.max_price.is_none());
-            let differs = operation.payment != Some(payment(10, 1)) || seen.len() == 3 && filled.is_some();
-            assert_eq!(record.change(operation).is_some(), differs, "{endpoint} {seen:?}");
-        }
-    }
-
-    #[test]
-    fn a_new_payee_beside_a_pinned_one_is_for_operators_to_accept() {
-        let operations = vec![
-            operation(1, HTTPS, None),
-            operation(2, "https://lab.example/b", Some(payment(10, 1))),
-        ];
-        let entry = service(TrustStatus::Listed, operations);
-        for (payee, pinned) in [(1, true), (2, false)] {
-            let (entry, record) = after(entry.clone(), &[Ok(paid(5, payee))]);
-            assert_eq!(entry.operations[0].payment.is_some(), pinned);
-            assert_eq!(record.change(&entry.operations[0]).is_some(), !pinned);
         }
     }
 
@@ -472,56 +418,53 @@ mod tests {
                 (vec![(id(1), FREE), (id(2), Ok(paid(1, 1)))], passed),
             ];
             for (seen, expected) in rows {
-                let (entry, record) = entry.probed(&ProbeRecord::default(), seen, at(1));
-                assert_eq!(entry.trust_status, expected);
+                let record = ProbeRecord::default().with(&entry, seen, at(1));
+                assert_eq!(record.shown(&entry).trust_status, expected);
                 // In two runs as well as in one; and a failure does not revert it.
-                let (entry, record) = entry.probed(&record, [(id(2), FREE)], at(2));
-                assert_eq!(entry.trust_status, passed);
-                assert_eq!(entry.probed(&record, [(id(1), DOWN)], at(3)).0.trust_status, passed);
+                let record = record.with(&entry, [(id(2), FREE)], at(2));
+                assert_eq!(record.shown(&entry).trust_status, passed);
+                let record = record.with(&entry, [(id(1), DOWN)], at(3));
+                let shown = record.shown(&entry);
+                assert_eq!(
+                    (shown.trust_status, shown.operations[0].availability),
+                    (passed, Availability::Unverified)
+                );
             }
         }
         let empty = service(TrustStatus::Listed, Vec::new());
-        assert_eq!(empty.probed(&ProbeRecord::default(), [], at(1)).0, empty);
+        assert_eq!(after(&empty, &[]).shown(&empty), empty);
     }
 
     #[test]
-    fn the_version_moves_with_the_entry_and_not_with_the_time() {
-        let (first, record) = after(one(HTTPS, None), &[Ok(paid(10, 1))]);
-        assert_eq!((first.version, record.version), (4, 1));
-        assert_eq!(first.operations[0].availability, Availability::PaidX402);
-        let (second, record) = first.probed(&record, [(id(1), Ok(paid(10, 1))), (id(9), FREE)], at(99));
-        assert_eq!((&second, record.version), (&first, 2));
+    fn what_is_seen_of_an_operation_that_the_entry_does_not_have_is_dropped() {
+        let entry = one(HTTPS, None);
+        let record = after(&entry, &[Ok(paid(10, 1))]).with(&entry, [(id(9), FREE)], at(99));
+        assert_eq!((record.version, record.operations.len()), (2, 1));
+        let shown = record.shown(&entry);
+        assert_eq!(shown.operations[0].availability, Availability::PaidX402);
         assert_eq!(
-            record.operations.len(),
-            1,
-            "what the entry does not have is not recorded"
-        );
-        let (third, _) = second.probed(&record, [(id(1), DOWN)], at(100));
-        assert_eq!(
-            (third.version, third.operations[0].availability),
-            (5, Availability::Unverified)
+            (shown.operations[0].payment.as_ref(), shown.version),
+            (None, entry.version)
         );
     }
 
     #[test]
     fn what_was_seen_elsewhere_says_nothing_here() {
-        let (mut entry, record) = after(one(HTTPS, Some(payment(10, 1))), &[Ok(paid(11, 1))]);
+        let mut entry = one(HTTPS, Some(payment(10, 1)));
+        let record = after(&entry, &[Ok(paid(11, 1))]);
         let day = Duration::DAY;
         assert!(!record.is_due(&entry.operations[0], at(20), day));
         entry.operations[0].endpoint = Endpoint::parse("https://lab.example/other").unwrap();
         let moved = &entry.operations[0];
-        assert_eq!((record.of(moved), record.change(moved)), (None, None));
+        assert_eq!((record.of(moved), record.change(moved, at(20))), (None, None));
         assert!(record.is_due(moved, at(20), day));
-        assert_eq!(
-            entry.probed(&record, [], at(30)).1.operations.len(),
-            0,
-            "and is forgotten"
-        );
+        assert_eq!(record.with(&entry, [], at(30)).operations.len(), 0, "and is forgotten");
     }
 
     #[test]
     fn an_operation_is_due_when_it_is_new_or_old_or_asked_for() {
-        let (entry, mut record) = after(one(HTTPS, None), &[DOWN]);
+        let entry = one(HTTPS, None);
+        let mut record = after(&entry, &[DOWN]);
         let operation = &entry.operations[0];
         let hour = Duration::from_secs_u32(3_600);
         assert!(ProbeRecord::default().is_due(operation, at(0), hour));
@@ -597,44 +540,6 @@ mod tests {
         assert_eq!(words.len(), Obstacle::WORDS.len() + statuses.len());
         for word in ["", "status_", "status_0500", "status_+1", "status_70000", "Timeout"] {
             assert_eq!(Obstacle::parse(word), None, "{word}");
-        }
-    }
-
-    fn any_result() -> impl Strategy<Value = ProbeResult> {
-        prop_oneof![
-            (1_u64..4, 1_u8..4).prop_map(|(units, payee)| Ok(paid(units, payee))),
-            Just(FREE),
-            Just(DOWN),
-        ]
-    }
-
-    /// Whether the catalog allows the payee: the operation's own, else any of the service's, else every payee.
-    fn accepts(service: &Service, operation: usize, payee: u8) -> bool {
-        let payee = Address::repeat_byte(payee);
-        let named = |operation: &Operation| operation.payment.as_ref().map(|payment| payment.pay_to);
-        let all: Vec<Address> = service.operations.iter().filter_map(named).collect();
-        named(&service.operations[operation]).map_or(all.is_empty() || all.contains(&payee), |named| named == payee)
-    }
-
-    proptest! {
-        #[test]
-        fn no_answer_makes_a_refused_payee_acceptable(
-            pinned in prop::collection::vec(prop::option::of(1_u8..4), 1..4),
-            runs in prop::collection::vec(prop::collection::vec((0_u128..3, any_result()), 0..4), 0..5),
-        ) {
-            let operations = (0..).zip(&pinned).map(|(n, payee)| operation(n, HTTPS, payee.map(|payee| payment(9, payee))));
-            let mut entry = service(TrustStatus::Listed, operations.collect());
-            let mut record = ProbeRecord::default();
-            for (n, run) in (1..).zip(runs) {
-                let results = run.into_iter().map(|(n, seen)| (id(n), seen));
-                let before = entry.clone();
-                (entry, record) = before.probed(&record, results, at(n));
-                for operation in 0..pinned.len() {
-                    for payee in 1..4 {
-                        prop_assert!(accepts(&before, operation, payee) || !accepts(&entry, operation, payee));
-                    }
-                }
-            }
         }
     }
 }

@@ -1,7 +1,8 @@
 //! What agents can pay for: services and their operations (`docs/spec.md` §2.1 to §2.3).
 
 use crate::{
-    Address, Amount, Endpoint, Network, Offer, OperationSlug, OperationUuid, ServiceId, ServiceSlug,
+    Address, Amount, Endpoint, ListingHistory, Network, NextPricing, Offer, OperationSlug, OperationUuid, ServiceId,
+    ServiceSlug, Timestamp,
     catalog::endpoint::{Parameters, address_digest, host_digest, length_digest},
     x402::requirement::SCHEME,
 };
@@ -100,7 +101,7 @@ named! {
 pub struct Service {
     /// The service's UUID.
     pub id: ServiceId,
-    /// Counts the edits of this entry, those by probes included; every write is conditional on it.
+    /// Counts the edits of this entry; every write is conditional on it.
     pub version: u64,
     /// Unique in the catalog; accepted in place of the UUID.
     pub slug: ServiceSlug,
@@ -116,13 +117,16 @@ pub struct Service {
     pub category: Category,
     /// Where the entry came from.
     pub source: String,
-    /// How far it has been checked.
+    /// How far it has been checked. Readers show what probes have seen in place of a step before that
+    /// ([`ProbeRecord`](crate::ProbeRecord)).
     pub trust_status: TrustStatus,
     /// Whether it is in the set that agents may use at all (`docs/spec.md` §7, `service_not_found`); new agents start
     /// with that set.
     pub curated: bool,
     /// What can be called, in the order of the catalog.
     pub operations: Vec<Operation>,
+    /// What is kept of its past.
+    pub history: ListingHistory,
 }
 
 /// One callable operation of a service.
@@ -132,7 +136,7 @@ pub struct Operation {
     pub id: OperationUuid,
     /// What agents send as `operation_id`; unique within the service.
     pub slug: OperationSlug,
-    /// The result of the latest live probe.
+    /// The result of the latest live probe: added by readers, and no part of the stored entry.
     pub availability: Availability,
     /// For people.
     pub label: String,
@@ -144,7 +148,7 @@ pub struct Operation {
     pub category: Category,
     /// `sync` is a value.
     pub execution: String,
-    /// [`FIXED_PRICE`] is a value.
+    /// [`FIXED_PRICE`] is a value. As the next two, it holds until the `next` does: see [`Operation::pricing`].
     pub price_model: String,
     /// What a call is expected to cost. No check uses it.
     pub estimated_price: Amount,
@@ -158,6 +162,8 @@ pub struct Operation {
     pub fetches_target: Option<bool>,
     /// How it is paid; `None` for operations that are not paid.
     pub payment: Option<CatalogPayment>,
+    /// What takes the place of these in time.
+    pub next: Option<NextPricing>,
 }
 
 /// The price model of operations whose calls all cost the same.
@@ -216,14 +222,20 @@ impl Service {
         self.curated && self.trust_status != TrustStatus::Disabled
     }
 
-    /// The counts of `docs/spec.md` §2.1.
-    pub fn aggregates(&self) -> Aggregates {
-        let count = |is_such: fn(&Operation) -> bool| self.operations.iter().filter(|one| is_such(one)).count();
-        let prices = self.operations.iter().map(Operation::price);
+    /// The counts of `docs/spec.md` §2.1, at this time.
+    pub fn aggregates(&self, at: Timestamp) -> Aggregates {
+        let count = |paid: bool, seen: Availability| {
+            let is_such = |one: &&Operation| match one.pricing(at).payment {
+                Some(_) => paid,
+                None => one.availability == seen,
+            };
+            self.operations.iter().filter(is_such).count()
+        };
+        let prices = self.operations.iter().map(|one| one.price(at));
         Aggregates {
             operations: self.operations.len(),
-            paid: count(|one| one.payment.is_some() || one.availability == Availability::PaidX402),
-            free: count(|one| one.payment.is_none() && one.availability == Availability::FreeVerified),
+            paid: count(true, Availability::PaidX402),
+            free: count(false, Availability::FreeVerified),
             min_price: prices.min().unwrap_or(Amount::ZERO),
         }
     }
@@ -240,24 +252,23 @@ impl Operation {
         self.method.eq_ignore_ascii_case(method)
     }
 
-    /// What a call costs, as far as the catalog knows: the payment's amount, else the estimate.
-    pub fn price(&self) -> Amount {
-        self.payment
-            .as_ref()
-            .map_or(self.estimated_price, |payment| payment.amount)
+    /// What a call costs at this time, as far as the catalog knows: the payment's amount, else the estimate.
+    pub fn price(&self, at: Timestamp) -> Amount {
+        let payment = self.pricing(at).payment;
+        payment.map_or(self.estimated_price, |payment| payment.amount)
     }
 
-    /// Whom a call on this network pays, and what it may cost at most; or why no call can be paid.
-    pub fn payable(&self, network: Network) -> Result<Payable, Unpayable> {
-        let payment = self.payment.as_ref().filter(|payment| payment.scheme == SCHEME);
+    /// Whom a call on this network pays at this time, and what it may cost at most; or why no call can be paid.
+    pub fn payable(&self, network: Network, at: Timestamp) -> Result<Payable, Unpayable> {
+        let pricing = self.pricing(at);
+        let payment = pricing.payment.filter(|payment| payment.scheme == SCHEME);
         let payment = payment.ok_or(Unpayable::NoPayment)?;
         if payment.network != network {
             return Err(Unpayable::OtherNetwork);
         }
-        let fixed = (self.price_model == FIXED_PRICE).then_some(payment.amount);
         Ok(Payable {
             pay_to: payment.pay_to,
-            most: self.max_price.or(fixed).ok_or(Unpayable::NoMaximum)?,
+            most: pricing.most().ok_or(Unpayable::NoMaximum)?,
         })
     }
 
@@ -328,6 +339,12 @@ impl Catalog {
     /// Every service, by slug.
     pub fn services(&self) -> &[Service] {
         &self.services
+    }
+
+    /// The first instant after this time at which the pricing of an operation changes.
+    pub fn next_change(&self, at: Timestamp) -> Option<Timestamp> {
+        let services = self.services.iter();
+        services.filter_map(|service| service.next_change(at)).min()
     }
 
     /// The service with that UUID.
@@ -439,6 +456,7 @@ mod tests {
             params: Value::Null,
             fetches_target: None,
             payment: None,
+            next: None,
         };
         Service {
             id: ServiceId::from_uuid(Uuid::from_u128(id ^ 0b101)),
@@ -453,6 +471,7 @@ mod tests {
             trust_status: TrustStatus::Listed,
             curated: true,
             operations: addresses.iter().map(operation).collect(),
+            history: ListingHistory::default(),
         }
     }
 
@@ -574,7 +593,7 @@ mod tests {
             free: 1,
             min_price: units(7),
         };
-        assert_eq!(lab.aggregates(), expected);
+        assert_eq!(lab.aggregates(Timestamp::EPOCH), expected);
     }
 
     #[test]
@@ -614,7 +633,11 @@ mod tests {
             operation.payment = payment;
             operation.price_model = model.to_owned();
             operation.max_price = max.map(units);
-            assert_eq!(operation.payable(Network::Base), expected, "{operation:?}");
+            assert_eq!(
+                operation.payable(Network::Base, Timestamp::EPOCH),
+                expected,
+                "{operation:?}"
+            );
         }
     }
 

@@ -1,6 +1,6 @@
 //! An agent and its keys. One record holds both, so one read gives the caller and its current limits.
 
-use crate::{Address, AgentId, Duration, Rule, Timestamp, catalog::service::named};
+use crate::{AgentId, Duration, Fingerprint, KeyScope, Rule, Timestamp, Wallet, catalog::service::named};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 use subtle::{Choice, ConstantTimeEq};
@@ -12,7 +12,7 @@ pub struct Agent {
     pub id: AgentId,
     /// For people.
     pub name: String,
-    /// The `sub` of the person who owns it.
+    /// The person who owns it: a [`crate::PersonId`].
     pub owner: String,
     /// When it was created.
     pub created_at: Timestamp,
@@ -24,6 +24,8 @@ pub struct Agent {
     pub keys: Vec<AgentKey>,
     /// Its rules.
     pub rules: Vec<Rule>,
+    /// The [`crate::StartingSet`], by its digest; `None` where it started with no service.
+    pub starting_set: Option<Fingerprint>,
     /// Counts the edits of this record.
     pub version: u64,
 }
@@ -61,15 +63,6 @@ impl AgentName {
     }
 }
 
-/// An agent's wallet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wallet {
-    /// The last step of the BIP-44 path m/44'/60'/0'/0/`index`.
-    pub index: u32,
-    /// The address derived there; stored with the index so that a wrong seed is noticed before anything is signed.
-    pub address: Address,
-}
-
 /// What is stored of a key. The secret is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentKey {
@@ -81,6 +74,8 @@ pub struct AgentKey {
     pub created_at: Timestamp,
     /// It is refused from this instant on: set by revocation, and by rotation at the end of the overlap.
     pub ends_at: Option<Timestamp>,
+    /// What it may do, and until when if nobody ends it before.
+    pub scope: KeyScope,
 }
 
 /// A key's number within its agent: 64 random bits.
@@ -138,6 +133,18 @@ impl SecretDigest {
         Self(bytes)
     }
 
+    /// A digest as 64 hexadecimal digits; `None` for any other text.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        let mut bytes = [0; 32];
+        alloy_primitives::hex::decode_to_slice(text, &mut bytes).ok()?;
+        (!text.starts_with("0x")).then_some(Self(bytes))
+    }
+
+    /// The digest as hexadecimal digits.
+    pub fn to_hex(&self) -> String {
+        alloy_primitives::hex::encode(self.0)
+    }
+
     /// The bytes that are stored.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
@@ -175,11 +182,16 @@ impl KeyStatus {
 impl AgentKey {
     /// Its status at `now`.
     pub fn status(&self, now: Timestamp) -> KeyStatus {
-        match self.ends_at {
-            None => KeyStatus::Active,
-            Some(ends_at) if now < ends_at => KeyStatus::Ending { ends_at },
-            Some(ended_at) => KeyStatus::Ended { ended_at },
+        match (self.end(), self.ends_at) {
+            (Some(ended_at), _) if ended_at <= now => KeyStatus::Ended { ended_at },
+            (_, Some(ends_at)) => KeyStatus::Ending { ends_at },
+            (_, None) => KeyStatus::Active,
         }
+    }
+
+    /// From when on it is refused: its own end or the expiry of its scope, whichever comes first.
+    fn end(&self) -> Option<Timestamp> {
+        self.ends_at.into_iter().chain(self.scope.expires_at).min()
     }
 
     /// The half that is no secret: `gak_pub_…`.
@@ -193,7 +205,7 @@ impl AgentKey {
 
     /// The key, ended at `end` or at its own earlier end: an end is never postponed.
     fn ending(self, end: Timestamp) -> Self {
-        let end = self.ends_at.map_or(end, |already| already.min(end));
+        let end = self.end().map_or(end, |already| already.min(end));
         Self {
             ends_at: Some(end),
             ..self
@@ -234,10 +246,10 @@ impl Agent {
         }
         let cut = now.before(Self::ENDED_KEYS_KEPT);
         self.keys
-            .retain(|key| !key.has_ended(now) || key.ends_at.is_some_and(|end| end > cut));
+            .retain(|key| !key.has_ended(now) || key.end().is_some_and(|end| end > cut));
         while self.keys.len() >= Self::MOST_KEPT_KEYS {
             let ended = self.keys.iter().enumerate().filter(|(_, key)| key.has_ended(now));
-            let Some((longest, _)) = ended.min_by_key(|(_, key)| key.ends_at) else {
+            let Some((longest, _)) = ended.min_by_key(|(_, key)| key.end()) else {
                 break;
             };
             self.keys.remove(longest);
@@ -246,11 +258,12 @@ impl Agent {
         Ok(self)
     }
 
-    /// The agent with `new` in place of a key, which stays valid for `overlap`, but never longer than it would have.
+    /// The agent with `new` in place of a key, which stays valid for `overlap`, but never longer than it would have. The
+    /// new key has the old one's scope.
     pub fn with_rotated_key(
         self,
         old: KeyId,
-        new: AgentKey,
+        mut new: AgentKey,
         overlap: Duration,
         now: Timestamp,
     ) -> Result<Self, KeyRefusal> {
@@ -259,7 +272,10 @@ impl Agent {
             // Rotated by an earlier attempt whose answer was lost.
             Some(_) if self.key(new.id).is_some() => Ok(self),
             Some(key) if key.has_ended(now) => Err(KeyRefusal::Ended),
-            Some(_) => self.with_key_ending(old, now.after(overlap)).with_key(new, now),
+            Some(key) => {
+                new.scope = key.scope.clone();
+                self.with_key_ending(old, now.after(overlap)).with_key(new, now)
+            }
         }
     }
 
@@ -267,6 +283,7 @@ impl Agent {
     pub fn with_revoked_key(self, id: KeyId, now: Timestamp) -> Result<Self, KeyRefusal> {
         match self.key(id) {
             None => Err(KeyRefusal::Unknown),
+            Some(key) if key.has_ended(now) => Ok(self),
             Some(_) => Ok(self.with_key_ending(id, now)),
         }
     }
@@ -355,8 +372,15 @@ impl PresentedKey {
             .and_then(|agent| agent.keys.iter().find(|key| key.id == self.key));
         let expected = key.map_or(NO_SUCH_KEY, |key| key.digest);
         let same_secret: bool = self.digest.ct_eq(&expected).into();
-        let in_force = key.is_some_and(|key| key.ends_at.is_none_or(|ends_at| now < ends_at));
+        let in_force = key.is_some_and(|key| !key.has_ended(now));
         same_secret & in_force
+    }
+
+    /// Whether this is the secret of the key with this record, and it is valid at `now`; whose key it is, the caller
+    /// knows.
+    pub fn is_the_secret_of(&self, key: &AgentKey, now: Timestamp) -> bool {
+        let same_secret: bool = self.digest.ct_eq(&key.digest).into();
+        same_secret & !key.has_ended(now)
     }
 }
 
@@ -369,7 +393,7 @@ pub struct NewKey {
 }
 
 impl NewKey {
-    /// A key of `agent` from 40 random bytes: 8 are its number, 32 its secret.
+    /// A key of `agent` from 40 random bytes: 8 are its number, 32 its secret. Its scope has no limits.
     pub fn from_random(agent: AgentId, random: [u8; 40], created_at: Timestamp) -> Self {
         let (number, secret) = random
             .split_first_chunk::<8>()
@@ -384,6 +408,7 @@ impl NewKey {
                 digest: SecretDigest::of(&secret),
                 created_at,
                 ends_at: None,
+                scope: KeyScope::default(),
             },
         }
     }
@@ -392,6 +417,7 @@ impl NewKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Permission;
     use proptest::prelude::*;
     use uuid::Uuid;
 
@@ -408,11 +434,13 @@ mod tests {
             created_at: Timestamp::EPOCH,
             status: AgentStatus::Active,
             wallet: Wallet {
-                index: 0,
-                address: Address::ZERO,
+                key: crate::WalletKey::Seed { index: 0 },
+                address: crate::Address::ZERO,
+                attestation: crate::WalletAttestation::from_bytes([0; 65]),
             },
             keys,
             rules: Vec::new(),
+            starting_set: None,
             version: 1,
         }
     }
@@ -490,7 +518,55 @@ mod tests {
             digest: SecretDigest([7; 32]),
             created_at: Timestamp::EPOCH,
             ends_at,
+            scope: KeyScope::default(),
         }
+    }
+
+    fn expiring(id: u64, expires_at: u64, ends_at: Option<u64>) -> AgentKey {
+        let scope = KeyScope {
+            permissions: Some(vec![Permission::Read]),
+            expires_at: Some(secs(expires_at)),
+            ..KeyScope::default()
+        };
+        AgentKey {
+            scope,
+            ..key(id, ends_at.map(secs))
+        }
+    }
+
+    #[test]
+    fn a_key_that_expires_is_refused_from_that_instant_and_nothing_puts_it_off() {
+        let (before, now) = (secs(999), secs(1_000));
+        let expired = agent(vec![expiring(1, 1_000, None)]);
+        assert!(expired.takes(KeyId(1), before) && !expired.takes(KeyId(1), now));
+        let status = |key: AgentKey, at| key.status(at);
+        assert_eq!(status(expiring(1, 1_000, None), before), KeyStatus::Active);
+        let ended_at = now;
+        assert_eq!(status(expiring(1, 1_000, None), now), KeyStatus::Ended { ended_at });
+        assert_eq!(
+            status(expiring(1, 1_000, Some(2_000)), now),
+            KeyStatus::Ended { ended_at }
+        );
+        let ending = KeyStatus::Ending { ends_at: now };
+        assert_eq!(status(expiring(1, 2_000, Some(1_000)), before), ending);
+
+        assert_eq!(expired.clone().with_revoked_key(KeyId(1), now), Ok(expired.clone()));
+        let rotated = |at| {
+            expired
+                .clone()
+                .with_rotated_key(KeyId(1), key(2, None), Duration::DAY, at)
+        };
+        assert_eq!(rotated(now), Err(KeyRefusal::Ended));
+        // The overlap ends no later than the key would have.
+        let keys = rotated(before).unwrap().keys;
+        assert_eq!(keys, [expiring(1, 1_000, Some(1_000)), expiring(2, 1_000, None)]);
+    }
+
+    #[test]
+    fn a_rotated_key_hands_its_scope_on() {
+        let end = agent(vec![expiring(1, 5_000, Some(2_000))]);
+        let rotated = end.with_rotated_key(KeyId(1), key(2, None), Duration::DAY, secs(1_000));
+        assert_eq!(rotated.unwrap().keys[1], expiring(2, 5_000, None));
     }
 
     #[test]

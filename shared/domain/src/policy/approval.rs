@@ -10,7 +10,7 @@
 //! on.
 
 use crate::{
-    Address, AgentId, Amount, ApprovalId, AskingRule, CallDescription, Fingerprint, OperationSlug, ServiceId,
+    Address, AgentId, Amount, ApprovalId, AskingRule, CallDescription, Fingerprint, KeyId, OperationSlug, ServiceId,
     SettlementId, Timestamp, TransactionId, catalog::service::named,
 };
 
@@ -23,6 +23,8 @@ pub struct Approval {
     pub agent: AgentId,
     /// The `sub` of the person who owns the agent, and decides.
     pub owner: String,
+    /// The key that asked.
+    pub key: KeyId,
     /// The decision that escalated.
     pub transaction: TransactionId,
     /// The hash of the request.
@@ -183,6 +185,7 @@ mod tests {
                 id: ApprovalId::of(agent, &fingerprint, 0),
                 agent,
                 owner: "o".to_owned(),
+                key: KeyId(1),
                 transaction: TransactionId::from_uuid(Uuid::nil()),
                 fingerprint,
                 service: ServiceId::from_uuid(Uuid::nil()),

@@ -1,8 +1,8 @@
 //! The record of a decision, for the people who govern the agent.
 
 use crate::{
-    Address, AgentId, Amount, ApprovalId, CallDescription, Check, Fingerprint, OperationSlug, Reason, ServiceId,
-    Settlement, SettlementId, Timestamp, TransactionId, TransferGone, TxHash, catalog::service::named,
+    Address, AgentId, Amount, ApprovalId, CallDescription, Check, Fingerprint, KeyId, OperationSlug, Purpose, Reason,
+    ServiceId, Settlement, SettlementId, Timestamp, TransactionId, TransferGone, TxHash, catalog::service::named,
 };
 use uuid::Uuid;
 
@@ -17,6 +17,8 @@ named! {
         Escalate = "escalate",
         /// A confirmation was reverted: the transfer is no longer on the chain.
         RevertConfirmation = "take_back",
+        /// The owner took money back.
+        Payout = "payout",
     }
 }
 
@@ -27,6 +29,8 @@ pub struct DecisionRecord {
     pub transaction: TransactionId,
     /// Who asked.
     pub agent: AgentId,
+    /// With which key.
+    pub key: KeyId,
     /// The `sub` of the person who owns the agent.
     pub owner: String,
     /// For which service.
@@ -57,10 +61,6 @@ pub struct DecisionRecord {
 
 /// One line of an agent's decision log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a page holds a hundred of them, and most are of the two large ones"
-)]
 pub enum LoggedDecision {
     /// A payment was authorized; its settlement is the record.
     Allowed(Settlement),
@@ -68,6 +68,8 @@ pub enum LoggedDecision {
     Refused(LoggedRefusal),
     /// A payment that was confirmed no longer is.
     ConfirmationReverted(ConfirmationReverted),
+    /// The owner took money back; its settlement is the record.
+    PaidOut(Settlement),
 }
 
 /// A block or an escalation as the log keeps it: the answer to the caller, as text, and its numbers.
@@ -77,6 +79,8 @@ pub struct LoggedRefusal {
     pub transaction: TransactionId,
     /// Who asked.
     pub agent: AgentId,
+    /// With which key.
+    pub key: KeyId,
     /// For which service.
     pub service: ServiceId,
     /// For which operation.
@@ -116,8 +120,10 @@ pub struct ConfirmationReverted {
     pub transaction: TransactionId,
     /// Whose payment.
     pub agent: AgentId,
+    /// The key that it was authorized with; `None`, as what else only a purchase has, for a payout.
+    pub key: Option<KeyId>,
     /// For which service.
-    pub service: ServiceId,
+    pub service: Option<ServiceId>,
     /// For which operation.
     pub operation: Option<OperationSlug>,
     /// How much.
@@ -131,7 +137,7 @@ pub struct ConfirmationReverted {
     /// The transaction that had confirmed it.
     pub tx_hash: TxHash,
     /// Which policy version had allowed it.
-    pub policy_version: u64,
+    pub policy_version: Option<u64>,
 }
 
 impl ConfirmationReverted {
@@ -146,26 +152,36 @@ impl ConfirmationReverted {
         at: Timestamp,
     ) -> Self {
         let terms = &settlement.terms;
+        let purchase = terms.purchase();
         Self {
             transaction,
             agent: terms.agent,
-            service: terms.service,
-            operation: Some(terms.operation.clone()),
+            key: purchase.map(|purchase| purchase.key),
+            service: purchase.map(|purchase| purchase.service),
+            operation: purchase.map(|purchase| purchase.operation.clone()),
             amount: terms.amount,
             pay_to: terms.pay_to,
             at,
             settlement: terms.id,
             tx_hash: transfer_gone.tx_hash(),
-            policy_version: terms.policy_version,
+            policy_version: purchase.map(|purchase| purchase.policy_version),
         }
     }
 }
 
 impl LoggedDecision {
+    /// The line of a settlement.
+    pub fn of(settlement: Settlement) -> Self {
+        match settlement.terms.purpose {
+            Purpose::Purchase(_) => Self::Allowed(settlement),
+            Purpose::Payout(_) => Self::PaidOut(settlement),
+        }
+    }
+
     /// Its position in the log: a `UUIDv7` of the decision's time, unique over all agents. Text order is time order.
     pub const fn place(&self) -> Uuid {
         match self {
-            Self::Allowed(settlement) => settlement.terms.id.uuid(),
+            Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.id.uuid(),
             Self::Refused(refusal) => refusal.transaction.uuid(),
             Self::ConfirmationReverted(taken_back) => taken_back.transaction.uuid(),
         }
@@ -174,17 +190,19 @@ impl LoggedDecision {
     /// The audit reference.
     pub const fn transaction(&self) -> TransactionId {
         match self {
-            Self::Allowed(settlement) => settlement.terms.transaction,
+            Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.transaction,
             Self::Refused(refusal) => refusal.transaction,
             Self::ConfirmationReverted(taken_back) => taken_back.transaction,
         }
     }
 
-    /// For which service.
-    pub const fn service(&self) -> ServiceId {
+    /// For which service; `None` for a payout.
+    pub fn service(&self) -> Option<ServiceId> {
         match self {
-            Self::Allowed(settlement) => settlement.terms.service,
-            Self::Refused(refusal) => refusal.service,
+            Self::Allowed(settlement) | Self::PaidOut(settlement) => {
+                settlement.terms.purchase().map(|purchase| purchase.service)
+            }
+            Self::Refused(refusal) => Some(refusal.service),
             Self::ConfirmationReverted(taken_back) => taken_back.service,
         }
     }
@@ -193,6 +211,7 @@ impl LoggedDecision {
     pub const fn result(&self) -> DecisionResult {
         match self {
             Self::Allowed(_) => DecisionResult::Allow,
+            Self::PaidOut(_) => DecisionResult::Payout,
             Self::Refused(refusal) => refusal.result,
             Self::ConfirmationReverted(_) => DecisionResult::RevertConfirmation,
         }

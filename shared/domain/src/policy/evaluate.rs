@@ -13,9 +13,10 @@
 //! (`shared/store`).
 
 use crate::{
-    Agent, AgentId, AgentStatus, Amount, ApprovalId, CallDescription, Category, Charge, DecisionResult, DomainPattern,
-    EnabledService, Eviction, Intent, Network, Operation, OperationSlug, RetryAt, Rule, RuleId, RuleKind, Service,
-    ServiceId, ServiceSlug, SpendPolicy, Target, Timestamp, Unpayable, Vendor, Window, catalog::service::named,
+    Agent, AgentId, Amount, ApprovalId, CallDescription, Category, Charge, DecisionResult, DomainPattern,
+    EnabledService, Eviction, Freeze, Intent, Network, Operation, OperationSlug, RetryAt, Rule, RuleId, RuleKind,
+    Service, ServiceId, ServiceSlug, SpendPolicy, Target, Timestamp, Unpayable, Vendor, Window,
+    catalog::service::named,
 };
 
 /// Everything that a decision rests on.
@@ -37,6 +38,8 @@ pub struct Facts<'a> {
     pub day: &'a Window,
     /// The window of each of the agent's `budget_limit` rules.
     pub budgets: &'a [(RuleId, Window)],
+    /// The freeze by operators that the agent is under: [`crate::Freezes::of`].
+    pub frozen_by_operators: Option<Freeze>,
     /// The approval in the request, already checked to be for this request and approved.
     pub approval: Option<ApprovalId>,
     /// The wallet's balance; `None` if unknown.
@@ -99,7 +102,12 @@ impl<'a> Grant<'a> {
     }
     /// The call, as its agent describes it.
     pub fn call(&self) -> CallDescription {
-        CallDescription::of(self.facts.intent, self.facts.operation, self.facts.network)
+        CallDescription::of(
+            self.facts.intent,
+            self.facts.operation,
+            self.facts.network,
+            self.facts.at,
+        )
     }
     /// The version of the agent's record (status, keys, rules) that allowed it.
     pub const fn agent_version(&self) -> u64 {
@@ -248,7 +256,7 @@ pub struct AskingRule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Block {
     /// The agent is frozen.
-    AgentFrozen,
+    AgentFrozen(Freeze),
     /// A category is blocked by a rule.
     Category(Category),
     /// An allowlist does not name the vendor.
@@ -292,7 +300,7 @@ impl Block {
     /// `decision.reason`.
     pub fn reason(&self) -> String {
         match self {
-            Self::AgentFrozen => "agent_frozen".to_owned(),
+            Self::AgentFrozen(freeze) => freeze.reason().to_owned(),
             Self::Category(category) => format!("category_block:{}", category.name()),
             Self::Vendor(service) => format!("vendor_allowlist:{service}"),
             Self::Unpayable(unpayable) => format!("vendor_allowlist:{}", unpayable.name()),
@@ -310,7 +318,7 @@ impl Block {
     /// `decision.rule_triggered`.
     pub const fn rule(&self) -> &'static str {
         match self {
-            Self::AgentFrozen => "agent_frozen",
+            Self::AgentFrozen(_) => "agent_frozen",
             Self::Category(_) => RuleKind::CATEGORY_BLOCK,
             Self::Vendor(_)
             | Self::Unpayable(_)
@@ -451,8 +459,9 @@ pub fn evaluate<'a>(facts: &Facts<'a>) -> Decision<'a> {
     let service_enabled = failure.note(CheckName::ServiceEnabled, enabled.is_some(), || {
         service_not_enabled(facts).into()
     });
-    let active = facts.agent.status == AgentStatus::Active;
-    let agent_active = failure.note(CheckName::AgentActive, active, || Block::AgentFrozen.into());
+    let freeze = Freeze::of(facts.agent, facts.frozen_by_operators);
+    let frozen = || Block::AgentFrozen(freeze.unwrap_or(Freeze::Own)).into();
+    let agent_active = failure.note(CheckName::AgentActive, freeze.is_none(), frozen);
     let operation = operation(&mut failure, facts, policy);
     let domain = domain(&mut failure, facts, policy);
 
@@ -667,7 +676,7 @@ fn wrong_vendor(facts: &Facts<'_>, operation: &Operation) -> Option<Block> {
     if pay_to == facts.agent.wallet.address {
         return Some(Block::PayeeIsPayer);
     }
-    let payable = match operation.payable(facts.network) {
+    let payable = match operation.payable(facts.network, facts.at) {
         Ok(payable) => payable,
         Err(unpayable) => return Some(Block::Unpayable(unpayable)),
     };

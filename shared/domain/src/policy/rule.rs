@@ -158,12 +158,16 @@ impl RuleKind {
             (!known).then(|| "is not the slug of a service in the catalog".to_owned())
         };
         match self {
-            Self::CategoryBlock { categories } => listed("/categories", categories, at_least_one, |_| None),
+            Self::CategoryBlock { categories } => {
+                listed("/categories", categories, at_least_one, Self::MOST_NAMED, |_| None)
+            }
             Self::VendorAllowlist { vendors } => {
                 let services: Vec<_> = vendors.iter().filter_map(Vendor::service).collect();
                 let wallets: Vec<_> = vendors.iter().filter_map(Vendor::wallet).collect();
-                let mut problems = listed("/services", &services, any_number, |slug| unknown(slug));
-                problems.extend(listed("/wallets", &wallets, any_number, |_| None));
+                let mut problems = listed("/services", &services, any_number, Self::MOST_NAMED, |slug| {
+                    unknown(slug)
+                });
+                problems.extend(listed("/wallets", &wallets, any_number, Self::MOST_NAMED, |_| None));
                 if vendors.is_empty() {
                     problems.push(Problem::at("", "must name a service or a wallet at least"));
                 }
@@ -181,10 +185,16 @@ impl RuleKind {
             } => {
                 let mut problems = Vec::new();
                 if let Some(services) = services {
-                    problems.extend(listed("/services", services, at_least_one, unknown));
+                    problems.extend(listed("/services", services, at_least_one, Self::MOST_NAMED, unknown));
                 }
                 if let Some(categories) = categories {
-                    problems.extend(listed("/categories", categories, at_least_one, |_| None));
+                    problems.extend(listed(
+                        "/categories",
+                        categories,
+                        at_least_one,
+                        Self::MOST_NAMED,
+                        |_| None,
+                    ));
                 }
                 problems
             }
@@ -192,7 +202,7 @@ impl RuleKind {
     }
 }
 
-const fn at_least_one(count: usize) -> bool {
+pub(crate) const fn at_least_one(count: usize) -> bool {
     count > 0
 }
 
@@ -200,22 +210,20 @@ const fn any_number(_: usize) -> bool {
     true
 }
 
-/// What is wrong with a list of a rule.
-fn listed<T: PartialEq>(
+/// What is wrong with a list of a rule or a key's scope.
+pub(crate) fn listed<T: PartialEq>(
     path: &str,
     items: &[T],
     enough: fn(usize) -> bool,
+    most: usize,
     wrong: impl Fn(&T) -> Option<String>,
 ) -> Vec<Problem> {
     let mut problems = Vec::new();
     if !enough(items.len()) {
         problems.push(Problem::at(path, "must have at least one entry"));
     }
-    if items.len() > RuleKind::MOST_NAMED {
-        problems.push(Problem::at(
-            path,
-            format!("must have at most {} entries", RuleKind::MOST_NAMED),
-        ));
+    if items.len() > most {
+        problems.push(Problem::at(path, format!("must have at most {most} entries")));
     }
     for (index, item) in items.iter().enumerate() {
         let repeated = items.iter().take(index).any(|earlier| earlier == item);
@@ -314,11 +322,13 @@ mod tests {
             created_at: Timestamp::EPOCH,
             status: AgentStatus::Active,
             wallet: Wallet {
-                index: 0,
+                key: crate::WalletKey::Seed { index: 0 },
                 address: Address::ZERO,
+                attestation: crate::WalletAttestation::from_bytes([0; 65]),
             },
             keys: Vec::new(),
             rules: Vec::new(),
+            starting_set: None,
             version: 1,
         }
     }

@@ -97,6 +97,18 @@ pub struct EnabledService {
     pub policy: SpendPolicy,
 }
 
+impl EnabledService {
+    /// The first record of a service that an agent has from its creation.
+    pub fn pre_enabled(service: ServiceId) -> Self {
+        Self {
+            service,
+            version: 1,
+            enabled: true,
+            policy: SpendPolicy::permissive(),
+        }
+    }
+}
+
 /// New values for some of a policy's fields. The others stay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyEdit {

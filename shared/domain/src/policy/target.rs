@@ -131,14 +131,7 @@ impl DomainPattern {
         match self.shape {
             Shape::Any => true,
             Shape::Ip => target.is_ip && target.host == self.text,
-            Shape::Domain => {
-                !target.is_ip
-                    && (target.host == self.text
-                        || target
-                            .host
-                            .strip_suffix(&self.text)
-                            .is_some_and(|rest| rest.ends_with('.')))
-            }
+            Shape::Domain => !target.is_ip && (target.host == self.text || self.is_above(&target.host)),
             Shape::Glob => {
                 !target.is_ip
                     && target.host.split('.').count() == self.text.split('.').count()
@@ -149,6 +142,21 @@ impl DomainPattern {
                         .all(|(label, pattern)| label_matches(label, pattern))
             }
         }
+    }
+
+    /// Whether every target that `other` matches is matched too, as far as the two texts tell.
+    pub fn covers(&self, other: &Self) -> bool {
+        self == other
+            || match self.shape {
+                Shape::Any => true,
+                Shape::Domain => matches!(other.shape, Shape::Domain | Shape::Glob) && self.is_above(&other.text),
+                Shape::Glob | Shape::Ip => false,
+            }
+    }
+
+    /// Whether a host, or a pattern of hosts, is below this one.
+    fn is_above(&self, host: &str) -> bool {
+        host.strip_suffix(&self.text).is_some_and(|rest| rest.ends_with('.'))
     }
 
     /// Whether every target is covered.

@@ -60,9 +60,9 @@ pub struct Window {
     pub length: Duration,
     /// The sum of the entries that exist.
     pub total: Amount,
-    /// Changes with every write; equal versions mean no write in between.
+    /// Changes with every write of entries; equal versions and stamps mean no write in between.
     pub version: u64,
-    /// The version of the policy or rule at its last edit.
+    /// The version of the policy or rule at its last edit; zero where the window was never written.
     pub stamp: u64,
     /// The time of the newest entry that was evicted.
     pub horizon: Timestamp,
@@ -70,6 +70,32 @@ pub struct Window {
     pub oldest: Vec<Entry>,
     /// Whether `oldest` are all the entries there are.
     pub complete: bool,
+}
+
+/// What counts of a window, as far as it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spend {
+    /// The amount, or an upper bound of it.
+    pub amount: Amount,
+    /// Whether it is exact. It is not where more has rolled out of the window than was read.
+    pub is_exact: bool,
+}
+
+impl Spend {
+    /// Nothing.
+    pub const NONE: Self = Self {
+        amount: Amount::ZERO,
+        is_exact: true,
+    };
+
+    /// The sum of two; an upper bound if either is.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            amount: self.amount.plus(other.amount).unwrap_or(Amount::MAX),
+            is_exact: self.is_exact && other.is_exact,
+        }
+    }
 }
 
 /// When an amount that does not fit now will fit.
@@ -88,6 +114,8 @@ pub enum RetryAt {
 pub struct Charge<'a> {
     /// Which window.
     pub scope: WindowScope,
+    /// How long its entries count.
+    pub length: Duration,
     /// The amount that is added.
     pub amount: Amount,
     /// The cap that the new total must not exceed.
@@ -146,6 +174,23 @@ impl Window {
         !self.complete && self.expired(at).len() == self.oldest.len()
     }
 
+    /// What counts at `at`, and whether that is exact.
+    pub fn spend(&self, at: Timestamp) -> Spend {
+        Spend {
+            amount: self.live(at),
+            is_exact: !self.hides_expired(at),
+        }
+    }
+
+    /// Forgets the entries read that no longer count at `at`, so that a long window is summed while it is read. Only to
+    /// look at a window: the stored total still contains them, so nothing may be reserved on the result.
+    pub fn forget_expired(&mut self, at: Timestamp) {
+        let expired = self.expired(at);
+        let (count, amount) = (expired.len(), sum(expired));
+        self.total = self.total.above(amount);
+        self.oldest.drain(..count);
+    }
+
     /// What may still be spent at `at`.
     pub fn remaining(&self, cap: Amount, at: Timestamp) -> Amount {
         cap.above(self.live(at))
@@ -190,6 +235,7 @@ impl Window {
         };
         Charge {
             scope: self.scope,
+            length: self.length,
             amount,
             cap,
             total: self.total,
@@ -323,6 +369,22 @@ mod tests {
                 let earlier = Timestamp::from_micros(first.micros() - 1).unwrap();
                 prop_assert!(!window.charge(wanted, cap, earlier, Eviction::Eager).fits());
             }
+        }
+
+        /// Forgetting what has expired, page by page, changes nothing of what counts or fits.
+        #[test]
+        fn what_was_forgotten_counted_no_more(
+            entries in prop::collection::vec((0..3 * LENGTH.micros(), 1_u64..100), 0..20),
+            shown in 0_usize..20, now in 0..4 * LENGTH.micros(), wanted in 1_u64..100,
+        ) {
+            let entries: Vec<Entry> = entries.into_iter().map(|(at, units)| entry(at, units)).collect();
+            let at = Timestamp::from_micros(now).unwrap();
+            let read = window(entries, shown);
+            let mut kept = read.clone();
+            kept.forget_expired(at);
+            prop_assert_eq!(kept.spend(at), read.spend(at));
+            let cap = amount(100);
+            prop_assert_eq!(kept.fits(amount(wanted), cap, at), read.fits(amount(wanted), cap, at));
         }
 
         /// Reading only the oldest entries never lets more fit.

@@ -10,8 +10,8 @@
 //! Deliberately elsewhere: which block is final and what it shows (`shared/chain`), and the writes (`shared/store`).
 
 use crate::{
-    B256, Expected, Log, Mismatch, Receipt, Settlement, SettlementId, SettlementState, Timestamp, Transfer, TxHash,
-    match_transfer,
+    B256, Expected, Log, Mismatch, Settlement, SettlementId, SettlementState, Timestamp, TransactionLogs, Transfer,
+    TxHash, match_transfer,
 };
 use alloy_primitives::b256;
 
@@ -35,7 +35,7 @@ pub enum AuthorizationState {
     /// Its nonce is unused at the token, or was in a final block at or past its `validBefore`.
     Unused,
     /// Its nonce was used by this transaction: to transfer, or to cancel.
-    Used(Receipt),
+    Used(TransactionLogs),
     /// Its nonce was used, but the transaction was not found.
     UsedUntraced,
 }
@@ -51,6 +51,8 @@ pub enum Reconciliation {
     RevertConfirmation(TransferGone),
     /// It is confirmed, and still by this transfer.
     StillPaid(Transfer),
+    /// It is confirmed, and its transaction is in another block by now: this transfer.
+    PaidInAnotherBlock(Transfer),
     /// It is expired, and still unpaid.
     StillUnpaid,
     /// Not known yet.
@@ -103,10 +105,10 @@ pub fn reconcile(
     match authorization_state {
         AuthorizationState::Unused => unused(settlement, block),
         // The node is ahead of the block; what it shows is not final.
-        AuthorizationState::Used(receipt) if receipt.block_number > block.number => Reconciliation::NotYet,
-        AuthorizationState::Used(receipt) => match match_transfer(expected, receipt) {
+        AuthorizationState::Used(transaction) if transaction.block.number > block.number => Reconciliation::NotYet,
+        AuthorizationState::Used(transaction) => match match_transfer(expected, transaction) {
             Ok(transfer) => paid(settlement, transfer),
-            Err(Mismatch::AuthorizationNotUsed) if cancels(expected, receipt) => never_to_be_paid(settlement),
+            Err(Mismatch::AuthorizationNotUsed) if cancels(expected, transaction) => never_to_be_paid(settlement),
             Err(mismatch) => Reconciliation::Contradicted(mismatch),
         },
         AuthorizationState::UsedUntraced => Reconciliation::Untraced,
@@ -127,8 +129,14 @@ fn unused(settlement: &Settlement, block: &FinalBlock) -> Reconciliation {
 fn paid(settlement: &Settlement, transfer: Transfer) -> Reconciliation {
     match settlement.state {
         SettlementState::Authorized | SettlementState::Expired => Reconciliation::Confirm(transfer),
-        SettlementState::Confirmed { tx_hash, .. } if tx_hash == transfer.tx_hash() => {
-            Reconciliation::StillPaid(transfer)
+        SettlementState::Confirmed {
+            tx_hash, block_number, ..
+        } if tx_hash == transfer.tx_hash() => {
+            if block_number == transfer.block().number {
+                Reconciliation::StillPaid(transfer)
+            } else {
+                Reconciliation::PaidInAnotherBlock(transfer)
+            }
         }
         SettlementState::Confirmed { tx_hash, .. } => transfer_gone(settlement, tx_hash),
     }
@@ -153,18 +161,18 @@ fn transfer_gone(settlement: &Settlement, tx_hash: TxHash) -> Reconciliation {
 }
 
 /// Whether a transaction that did not use the authorization canceled it.
-fn cancels(expected: &Expected, receipt: &Receipt) -> bool {
+fn cancels(expected: &Expected, transaction: &TransactionLogs) -> bool {
     let topics = [AUTHORIZATION_CANCELED, expected.from.into_word(), expected.nonce];
     let is_ours = |log: &Log| !log.removed && log.address == expected.token && log.topics == topics;
-    receipt.logs.iter().any(is_ours)
+    transaction.logs.iter().any(is_ours)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
-        AUTHORIZATION_USED, Address, AgentId, Amount, Duration, Fingerprint, Network, ServiceId, TRANSFER, Terms,
-        TransactionId, X402Version,
+        AUTHORIZATION_USED, Address, AgentId, Amount, BlockId, Duration, Fingerprint, Network, NoncePrefix, Payout,
+        Purpose, TRANSFER, Terms, TransactionId,
     };
     use alloy_primitives::{U256, keccak256};
     use uuid::Uuid;
@@ -185,20 +193,16 @@ mod tests {
             transaction: TransactionId::from_uuid(Uuid::nil()),
             agent: AgentId::from_uuid(Uuid::nil()),
             wallet: Address::repeat_byte(0x20),
-            service: ServiceId::from_uuid(Uuid::nil()),
-            operation: crate::OperationSlug::parse("a.b").unwrap(),
             network: Network::BaseSepolia,
             amount: Amount::from_units(10_000).unwrap(),
             pay_to: Address::repeat_byte(0x30),
             authorized_at: at(1_000),
             valid_before: at(1_060),
-            x402_version: X402Version::V2,
-            offer_index: 0,
-            policy_version: 1,
-            budgets: vec![],
             idempotency_key: Fingerprint::of_text("k"),
-            approval: None,
-            checks: vec![],
+            nonce_prefix: NoncePrefix::of(B256::ZERO),
+            purpose: Purpose::Payout(Payout {
+                by: crate::PersonId::of("https://issuer.example", "someone"),
+            }),
         }
     }
 
@@ -211,6 +215,7 @@ mod tests {
             terms: terms(),
             state,
             counted_at: at(1_000),
+            failed_proofs: crate::FailedProofs::default(),
         }
     }
 
@@ -242,10 +247,13 @@ mod tests {
     }
 
     fn by(tx_hash: TxHash, block_number: u64, logs: Vec<Log>) -> AuthorizationState {
-        AuthorizationState::Used(Receipt {
+        let hash = B256::repeat_byte(0xb0);
+        AuthorizationState::Used(TransactionLogs {
             tx_hash,
-            succeeded: true,
-            block_number,
+            block: BlockId {
+                number: block_number,
+                hash,
+            },
             logs,
         })
     }
@@ -287,6 +295,7 @@ mod tests {
             Reconciliation::RevertConfirmation(transfer_gone) if transfer_gone.tx_hash() == hash(1) => "take back",
             Reconciliation::RevertConfirmation(_) => "take back another's",
             Reconciliation::StillPaid(_) => "still paid",
+            Reconciliation::PaidInAnotherBlock(_) => "in another block",
             Reconciliation::StillUnpaid => "still unpaid",
             Reconciliation::NotYet => "not yet",
             Reconciliation::Contradicted(mismatch) => mismatch.reason(),
@@ -300,6 +309,7 @@ mod tests {
         let late = block(2_000);
         let other_amount = || by(hash(1), BLOCK, vec![event(AUTHORIZATION_USED), transfer(9_999)]);
         let above = || by(hash(1), BLOCK + 1, vec![event(AUTHORIZATION_USED), transfer(10_000)]);
+        let moved = || by(hash(1), BLOCK - 1, vec![event(AUTHORIZATION_USED), transfer(10_000)]);
         let nothing = || by(hash(1), BLOCK, vec![]);
         let both = || {
             by(
@@ -309,7 +319,7 @@ mod tests {
             )
         };
         // The state; what follows for an authorized, a confirmed and an expired settlement.
-        let rows: [(&str, AuthorizationState, FinalBlock, [&str; 3]); 12] = [
+        let rows: [(&str, AuthorizationState, FinalBlock, [&str; 3]); 13] = [
             (
                 "unused, in time",
                 AuthorizationState::Unused,
@@ -334,6 +344,12 @@ mod tests {
                 paid(hash(2)),
                 late,
                 ["confirm", "take back", "confirm"],
+            ),
+            (
+                "paid in another block",
+                moved(),
+                late,
+                ["confirm", "in another block", "confirm"],
             ),
             ("canceled", canceled(), late, ["release", "take back", "still unpaid"]),
             (

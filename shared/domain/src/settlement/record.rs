@@ -1,8 +1,10 @@
-//! A settlement: one reserved payment, and its receipt once it is seen on chain (`docs/spec.md` §2.4, §3.2).
+//! A settlement: one reserved payment, and its receipt once it is seen on chain (`docs/spec.md` §2.4, §3.2). A payout is
+//! one too: it is signed, held, found on chain and ended like a purchase, and counts in no window.
 
 use crate::{
-    Address, AgentId, Amount, ApprovalId, Check, Fingerprint, Network, OperationSlug, RuleId, ServiceId, SettlementId,
-    Timestamp, TransactionId, Transfer, TransferGone, TxHash, Unusable, X402Version, catalog::service::named,
+    Address, AgentId, Amount, ApprovalId, B256, Check, Fingerprint, KeyId, Network, OperationSlug, PersonId, RuleId,
+    ServiceId, SettlementId, Timestamp, TransactionId, Transfer, TransferGone, TxHash, Unusable, WindowScope,
+    X402Version, catalog::service::named,
 };
 
 /// One row: what was authorized, and its state.
@@ -15,6 +17,30 @@ pub struct Settlement {
     /// The time by which the windows count it: that of its authorization or, if it was proven only after its hold had
     /// been released, that of its confirmation.
     pub counted_at: Timestamp,
+    /// The proofs that did not show its payment.
+    pub failed_proofs: FailedProofs,
+}
+
+/// How many transactions an agent named as proof that the chain did not show to be the payment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FailedProofs {
+    /// How many; the same one again and again counts once.
+    pub count: u32,
+    /// The last one.
+    pub last: Option<TxHash>,
+}
+
+impl FailedProofs {
+    /// How many are looked for on the chain; reconcile finds the payment without. An honest agent has one, or two where
+    /// its provider replaced a transaction; each costs the node calls.
+    pub const MOST: u32 = 20;
+    /// Why another one is refused unseen.
+    pub const TOO_MANY: &'static str = "too_many_failed_proofs";
+
+    /// Whether this transaction is still looked for.
+    pub fn allow(&self, tx_hash: TxHash) -> bool {
+        self.count < Self::MOST || self.last == Some(tx_hash)
+    }
 }
 
 /// What was authorized. Everything that is signed is derived from this and our keys alone.
@@ -22,16 +48,12 @@ pub struct Settlement {
 pub struct Terms {
     /// The settlement's id; the payment's EIP-3009 nonce is derived from it.
     pub id: SettlementId,
-    /// The decision that allowed it.
+    /// The audit reference: the decision that allowed a purchase; a payout's own.
     pub transaction: TransactionId,
     /// Who pays.
     pub agent: AgentId,
     /// The agent's wallet.
     pub wallet: Address,
-    /// The service that is paid.
-    pub service: ServiceId,
-    /// The operation that is paid.
-    pub operation: OperationSlug,
     /// The chain.
     pub network: Network,
     /// How much, of the network's one token.
@@ -42,6 +64,32 @@ pub struct Terms {
     pub authorized_at: Timestamp,
     /// EIP-3009 `validBefore`, in whole seconds: the chain accepts the payment only in blocks before this time.
     pub valid_before: Timestamp,
+    /// The hash of its idempotency key.
+    pub idempotency_key: Fingerprint,
+    /// The start of its nonce.
+    pub nonce_prefix: NoncePrefix,
+    /// What it is for.
+    pub purpose: Purpose,
+}
+
+/// What a settlement is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// The agent buys an operation of the catalog: it counts in the windows.
+    Purchase(Purchase),
+    /// The owner takes money back, to the address that they named: it counts nowhere.
+    Payout(Payout),
+}
+
+/// What was bought, and how it was judged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Purchase {
+    /// The key that it was authorized with.
+    pub key: KeyId,
+    /// The service that is paid.
+    pub service: ServiceId,
+    /// The operation that is paid.
+    pub operation: OperationSlug,
     /// The protocol version of the offer.
     pub x402_version: X402Version,
     /// Which entry of the offer was chosen.
@@ -50,12 +98,52 @@ pub struct Terms {
     pub policy_version: u64,
     /// The budgets that it counts against, besides the day's window.
     pub budgets: Vec<RuleId>,
-    /// The hash of its idempotency key.
-    pub idempotency_key: Fingerprint,
     /// The approval it used up.
     pub approval: Option<ApprovalId>,
     /// Every check of the decision, in order: an allow leaves no other row.
     pub checks: Vec<Check>,
+}
+
+/// Who took money back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Payout {
+    /// The person, who owned the agent then.
+    pub by: PersonId,
+}
+
+impl Terms {
+    /// What was bought; `None` for a payout.
+    pub const fn purchase(&self) -> Option<&Purchase> {
+        match &self.purpose {
+            Purpose::Purchase(purchase) => Some(purchase),
+            Purpose::Payout(_) => None,
+        }
+    }
+
+    /// The windows that it counts in.
+    pub fn windows(&self) -> Vec<WindowScope> {
+        let Some(purchase) = self.purchase() else {
+            return Vec::new();
+        };
+        let (agent, service) = (self.agent, purchase.service);
+        let budgets = purchase.budgets.iter();
+        let budgets = budgets.map(|rule| WindowScope::Budget { agent, rule: *rule });
+        std::iter::once(WindowScope::Day { agent, service })
+            .chain(budgets)
+            .collect()
+    }
+}
+
+/// The first eight bytes of a payment's nonce, by which a nonce key that is not the one it was signed with is noticed.
+/// They let nobody use up the nonce in advance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoncePrefix(pub [u8; 8]);
+
+impl NoncePrefix {
+    /// The start of this nonce.
+    pub fn of(nonce: B256) -> Self {
+        Self(nonce.first_chunk().copied().unwrap_or_default())
+    }
 }
 
 /// `receipt_status`, and the data of each value.
@@ -132,7 +220,7 @@ impl Settlement {
         Self {
             state: SettlementState::Confirmed {
                 tx_hash: transfer.tx_hash(),
-                block_number: transfer.block_number(),
+                block_number: transfer.block().number,
                 settled_at,
             },
             ..self

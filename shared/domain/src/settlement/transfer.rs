@@ -1,11 +1,11 @@
 //! What the chain must show for a settlement to be paid, and the proof that it did.
 //!
-//! A [`Transfer`] can only be made here, from a receipt that shows our own nonce used and, as the very next log,
-//! exactly our transfer. Only logs count: sender, called contract and call data prove nothing, since a facilitator may
-//! settle through a wallet contract or a batch, and anybody may settle what was signed.
+//! A [`Transfer`] can only be made here, from logs that show our own nonce used and, as the very next log, exactly our
+//! transfer. Only logs count: sender, called contract and call data prove nothing, since a facilitator may settle
+//! through a wallet contract or a batch, and anybody may settle what was signed. A transaction that failed has no logs.
 //!
-//! Deliberately elsewhere: fetching the receipt, and whether its block is final (`shared/chain`). A receipt alone
-//! proves nothing without both.
+//! Deliberately elsewhere: fetching the logs, and whether their block is final (`shared/chain`). Logs alone prove
+//! nothing without both.
 
 use crate::{Address, Amount, B256, Terms};
 use alloy_primitives::{U256, b256};
@@ -56,16 +56,24 @@ pub struct Log {
     pub removed: bool,
 }
 
-/// A transaction's receipt, as one node answers it.
+/// A block. The hash tells which one, where a reorganization has put another one at the same height.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockId {
+    /// Its number.
+    pub number: u64,
+    /// Its hash.
+    pub hash: B256,
+}
+
+/// What one transaction logged in one block: at least its uses and cancellations of one authorization and the transfers
+/// from its payer to its payee. Other logs make no difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Receipt {
+pub struct TransactionLogs {
     /// Which transaction.
     pub tx_hash: TxHash,
-    /// Whether it succeeded; a reverted transaction has no effect.
-    pub succeeded: bool,
     /// The block it is in.
-    pub block_number: u64,
-    /// Its events.
+    pub block: BlockId,
+    /// Its logs.
     pub logs: Vec<Log>,
 }
 
@@ -101,7 +109,8 @@ impl Expected {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
     tx_hash: TxHash,
-    block_number: u64,
+    block: BlockId,
+    log_index: u64,
 }
 
 impl Transfer {
@@ -111,15 +120,20 @@ impl Transfer {
     }
 
     /// The block it is in.
-    pub const fn block_number(&self) -> u64 {
-        self.block_number
+    pub const fn block(&self) -> BlockId {
+        self.block
+    }
+
+    /// The place of its `Transfer` event among the logs of the block. One transaction may make several payments.
+    pub const fn log_index(&self) -> u64 {
+        self.log_index
     }
 }
 
 /// Why a transaction is not the payment that was authorized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mismatch {
-    /// The transaction failed on chain.
+    /// The transaction failed on chain, so it has no logs: its receipt says so.
     TransactionReverted,
     /// It did not use our authorization: it is another transaction.
     AuthorizationNotUsed,
@@ -155,15 +169,12 @@ pub const AUTHORIZATION_USED: B256 = b256!("0x98de503528ee59b575ef0c0a2576a82497
 /// `Transfer(address indexed from, address indexed to, uint256 value)`, ERC-20.
 pub const TRANSFER: B256 = b256!("0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef");
 
-/// Finds the authorized payment in a receipt.
+/// Finds the authorized payment in a transaction's logs.
 ///
 /// Circle's token marks the authorization as used and then transfers, with no call in between; so the transfer is the
 /// very next log, and no other transfer of the transaction can be mistaken for it.
-pub fn match_transfer(expected: &Expected, receipt: &Receipt) -> Result<Transfer, Mismatch> {
-    if !receipt.succeeded {
-        return Err(Mismatch::TransactionReverted);
-    }
-    let standing = || receipt.logs.iter().filter(|log| !log.removed);
+pub fn match_transfer(expected: &Expected, transaction: &TransactionLogs) -> Result<Transfer, Mismatch> {
+    let standing = || transaction.logs.iter().filter(|log| !log.removed);
     let mut all_uses = standing().filter(|log| uses_authorization(log, expected));
     let used = all_uses.next().ok_or(Mismatch::AuthorizationNotUsed)?;
     if all_uses.next().is_some() {
@@ -172,8 +183,9 @@ pub fn match_transfer(expected: &Expected, receipt: &Receipt) -> Result<Transfer
     let mut following = standing().filter(|log| Some(log.index) == used.index.checked_add(1));
     match (following.next(), following.next()) {
         (Some(log), None) if is_transfer(log, expected) => Ok(Transfer {
-            tx_hash: receipt.tx_hash,
-            block_number: receipt.block_number,
+            tx_hash: transaction.tx_hash,
+            block: transaction.block,
+            log_index: log.index,
         }),
         _ => Err(Mismatch::UsdcTransferMismatch),
     }
@@ -234,11 +246,15 @@ mod tests {
         }
     }
 
-    fn receipt(logs: Vec<Log>) -> Receipt {
-        Receipt {
+    const BLOCK: BlockId = BlockId {
+        number: 9,
+        hash: B256::repeat_byte(2),
+    };
+
+    fn transaction(logs: Vec<Log>) -> TransactionLogs {
+        TransactionLogs {
             tx_hash: TxHash(B256::repeat_byte(1)),
-            succeeded: true,
-            block_number: 9,
+            block: BLOCK,
             logs,
         }
     }
@@ -409,7 +425,7 @@ mod tests {
         ];
         for (name, logs, outcome) in cases {
             assert_eq!(
-                match_transfer(&expected(), &receipt(logs)).map(|_| ()),
+                match_transfer(&expected(), &transaction(logs)).map(|_| ()),
                 outcome,
                 "{name}"
             );
@@ -420,29 +436,17 @@ mod tests {
     fn two_logs_at_one_place_prove_nothing() {
         let logs = vec![used(7, 0x40), moved(8, 0x30, AMOUNT), moved(8, 0x31, AMOUNT)];
         assert_eq!(
-            match_transfer(&expected(), &receipt(logs)),
+            match_transfer(&expected(), &transaction(logs)),
             Err(Mismatch::UsdcTransferMismatch)
         );
     }
 
     #[test]
-    fn a_reverted_transaction_is_no_payment_whatever_it_logs() {
-        let reverted = Receipt {
-            succeeded: false,
-            ..receipt(changed(|_, _| {}))
-        };
-        assert_eq!(
-            match_transfer(&expected(), &reverted),
-            Err(Mismatch::TransactionReverted)
-        );
-    }
-
-    #[test]
     fn the_transfer_remembers_where_it_was_seen() {
-        let transfer = match_transfer(&expected(), &receipt(changed(|_, _| {}))).unwrap();
+        let transfer = match_transfer(&expected(), &transaction(changed(|_, _| {}))).unwrap();
         assert_eq!(
-            (transfer.tx_hash(), transfer.block_number()),
-            (TxHash(B256::repeat_byte(1)), 9)
+            (transfer.tx_hash(), transfer.block(), transfer.log_index()),
+            (TxHash(B256::repeat_byte(1)), BLOCK, 8)
         );
     }
 
@@ -485,7 +489,7 @@ mod tests {
             };
             let ours = [used(100, 0x40), moved(101, 0x30, AMOUNT)];
             let logs = [strangers(0, &before), ours.to_vec(), strangers(102, &after)].concat();
-            prop_assert!(match_transfer(&expected(), &receipt(logs)).is_ok());
+            prop_assert!(match_transfer(&expected(), &transaction(logs)).is_ok());
         }
 
         /// A change of any single bit in the two logs is refused.
@@ -493,10 +497,10 @@ mod tests {
         fn every_bit_counts(log in 0_usize..2, topic in 0_usize..3, bit in 0_usize..256) {
             let mut logs = changed(|_, _| {});
             logs[log].topics[topic][bit / 8] ^= 1 << (bit % 8);
-            prop_assert!(match_transfer(&expected(), &receipt(logs)).is_err());
+            prop_assert!(match_transfer(&expected(), &transaction(logs)).is_err());
             let mut logs = changed(|_, _| {});
             logs[1].data[bit / 8] ^= 1 << (bit % 8);
-            prop_assert!(match_transfer(&expected(), &receipt(logs)).is_err());
+            prop_assert!(match_transfer(&expected(), &transaction(logs)).is_err());
         }
     }
 }

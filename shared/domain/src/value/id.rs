@@ -53,6 +53,20 @@ uuid_ids! {
     TransactionId;
     /// One request to a person. See [`ApprovalId::of`].
     ApprovalId;
+    /// One row of the audit log. A UUIDv7 of its time.
+    AuditId;
+}
+
+impl AuditId {
+    /// The id of a row of `at`; `random` distinguishes rows of one microsecond.
+    pub fn at(at: Timestamp, random: [u8; 8]) -> Self {
+        Self(uuid_v7(at, random))
+    }
+
+    /// The first id of that time: all rows of before have a smaller one, all others none smaller.
+    pub fn first_at(at: Timestamp) -> Self {
+        Self::at(at, [0; 8])
+    }
 }
 
 impl SettlementId {

@@ -35,6 +35,8 @@ macro_rules! slugs {
 slugs! {
     /// A service's slug: `lab-weather`.
     ServiceSlug, is_word, "must be a slug of lower-case letters, digits, `-` and `_`";
+    /// An operator's name: who did what with an operator's token (`docs/operations.md`).
+    OperatorName, is_word, "must be a name of lower-case letters, digits, `-` and `_`";
     /// An operation's slug, `<domain>.<action>` (`docs/spec.md` §2.3): `weather.current`.
     OperationSlug, |text| text.split('.').count() >= 2 && text.split('.').all(is_word),
         "must be an operation slug of the form `<domain>.<action>`";

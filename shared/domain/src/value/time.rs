@@ -32,6 +32,12 @@ impl Timestamp {
             .and_then(Self::from_micros)
     }
 
+    /// Reads an instant of RFC 3339, in any offset; digits beyond the microsecond are dropped. `None` for any other text.
+    pub fn parse(text: &str) -> Option<Self> {
+        let instant = DateTime::parse_from_rfc3339(text).ok()?;
+        Self::from_micros(instant.timestamp_micros())
+    }
+
     /// Microseconds since the epoch.
     pub const fn micros(self) -> i64 {
         self.0

@@ -4,7 +4,7 @@
 //! Method and address decide which operation it is; of the rest only the target's host is checked. The description is
 //! part of the request's fingerprint, so an approval is for exactly this description.
 
-use crate::{Amount, Intent, Network, Operation, Problem, Target};
+use crate::{Amount, Intent, Network, Operation, Problem, Target, Timestamp};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use url::Url;
@@ -152,15 +152,15 @@ pub struct CatalogPrice {
 }
 
 impl CallDescription {
-    /// The call of an intent, with the price of the operation that it matched.
-    pub fn of(intent: &Intent, operation: Option<&Operation>, network: Network) -> Self {
+    /// The call of an intent, with the price that the operation that it matched has at this time.
+    pub fn of(intent: &Intent, operation: Option<&Operation>, network: Network, at: Timestamp) -> Self {
         Self {
             request: intent.request.clone(),
             target_url: intent.target.as_ref().map(|target| target.url().clone()),
             metadata: intent.metadata.clone(),
             catalog_price: operation.map(|operation| CatalogPrice {
-                price: operation.price(),
-                most: operation.payable(network).ok().map(|payable| payable.most),
+                price: operation.price(at),
+                most: operation.payable(network, at).ok().map(|payable| payable.most),
             }),
         }
     }

@@ -5,5 +5,7 @@ pub(crate) mod fingerprint;
 pub(crate) mod intent;
 pub(crate) mod network;
 pub(crate) mod payment;
+mod payment_identifier;
 pub(crate) mod proof;
 pub(crate) mod requirement;
+pub(crate) mod settle;

@@ -74,6 +74,21 @@ impl Network {
         }
     }
 
+    /// Whether its token is worth nothing.
+    pub const fn is_testnet(self) -> bool {
+        match self {
+            Self::Base => false,
+            Self::BaseSepolia => true,
+        }
+    }
+
+    /// How far apart its blocks are: two seconds on both (Base's documentation, "Block building").
+    pub const fn block_seconds(self) -> u64 {
+        match self {
+            Self::Base | Self::BaseSepolia => 2,
+        }
+    }
+
     /// The token's symbol in our API (`docs/spec.md` §2.3); the same on every chain.
     pub const fn token_symbol(self) -> &'static str {
         "USDC"

@@ -1,17 +1,20 @@
 //! An authorized payment: the transfer that is signed, and the header that carries it to the provider.
 //!
 //! Both are derived from the decision. The transfer names the pinned token's chain, our wallet, the payee, the exact
-//! price, a deadline and our nonce; the header adds what the provider offered, unchanged. The same input gives the same
+//! price, a deadline and our nonce; the header adds what the provider offered, and an id of the payment if it takes one. The same input gives the same
 //! bytes, so a replayed call is answered as the first one was.
 //!
 //! Deliberately elsewhere: the signing itself and the nonce, which need keys (`shared/chain`).
 
 use crate::{
-    Address, Amount, B256, Network, Offer, SettlementId, Terms, Timestamp, TransactionId, X402Version,
-    x402::requirement::SCHEME,
+    Address, Amount, B256, Network, NoncePrefix, Offer, SettlementId, Terms, Timestamp, TransactionId, X402Version,
+    x402::{payment_identifier::identified, requirement::SCHEME},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::{Map, Value, json};
+use serde_json::{
+    Map, Value, json,
+    value::{RawValue, to_raw_value},
+};
 use std::fmt;
 
 /// The terms of a settlement that are signed, or answered with the payment.
@@ -33,6 +36,8 @@ pub struct PaymentTerms {
     pub authorized_at: Timestamp,
     /// The chain refuses it from this time on.
     pub valid_before: Timestamp,
+    /// The start of its nonce.
+    pub nonce_prefix: NoncePrefix,
 }
 
 /// What an idempotency record keeps of its settlement: with the same request, everything that the payment is made from.
@@ -48,6 +53,8 @@ pub struct BoundPayment {
     pub valid_before: Timestamp,
     /// Which entry of the request's requirement was chosen.
     pub offer_index: u32,
+    /// The start of its nonce.
+    pub nonce_prefix: NoncePrefix,
 }
 
 impl PaymentTerms {
@@ -62,6 +69,7 @@ impl PaymentTerms {
             pay_to: terms.pay_to,
             authorized_at: terms.authorized_at,
             valid_before: terms.valid_before,
+            nonce_prefix: terms.nonce_prefix,
         }
     }
 
@@ -76,6 +84,7 @@ impl PaymentTerms {
             pay_to: offer.pay_to(),
             authorized_at: bound.authorized_at,
             valid_before: bound.valid_before,
+            nonce_prefix: bound.nonce_prefix,
         }
     }
 }
@@ -125,55 +134,64 @@ impl TransferAuthorization {
             "nonce": self.nonce.to_string(),
         })
     }
+
+    /// The `payload` of the scheme: the transfer with its signature (r, s, v).
+    pub(crate) fn signed(self, signature: [u8; 65]) -> Value {
+        json!({
+            "signature": alloy_primitives::hex::encode_prefixed(signature),
+            "authorization": self.to_json(),
+        })
+    }
 }
 
 /// A signed payment as the provider takes it: one request header.
 ///
 /// Whoever holds it can submit the payment, so its debug output shows the name only.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct PaymentHeader {
     /// `PAYMENT-SIGNATURE` in v2, `X-PAYMENT` in v1.
     pub name: &'static str,
     /// The payload in standard base64 with padding.
     pub value: String,
-    /// The payload, for transports that carry the object itself.
-    pub payload: Value,
+    /// The payload, for transports that carry the object itself: the text that the header encodes.
+    pub payload: Box<RawValue>,
 }
 
 impl PaymentHeader {
     /// The header for an offer, with the signature of `authorization` (r, s, v).
     pub fn new(offer: &Offer, network: Network, authorization: &TransferAuthorization, signature: [u8; 65]) -> Self {
-        let signed = json!({
-            "signature": alloy_primitives::hex::encode_prefixed(signature),
-            "authorization": authorization.to_json(),
-        });
+        let signed = authorization.signed(signature);
         let (name, payload) = match offer.version() {
             // x402 v1 specification, transports/http: neither the resource nor the requirement is repeated.
             X402Version::V1 => (
                 "X-PAYMENT",
                 json!({"x402Version": 1, "scheme": SCHEME, "network": network.name(), "payload": signed}),
             ),
-            X402Version::V2 => ("PAYMENT-SIGNATURE", payload_v2(offer, signed)),
+            X402Version::V2 => ("PAYMENT-SIGNATURE", payload_v2(offer, authorization.nonce, signed)),
         };
-        // `serde_json` writes the members of a map sorted by key, so the bytes depend on the content alone.
+        // `serde_json` writes the members of a map sorted by key, so the bytes depend on the content alone. Writing a
+        // value does not fail.
+        let payload = to_raw_value(&payload).unwrap_or_default();
         Self {
             name,
-            value: STANDARD.encode(payload.to_string()),
+            value: STANDARD.encode(payload.get()),
             payload,
         }
     }
 }
 
 /// x402 v2 specification, transports/http. `accepted` is the chosen entry unchanged: the server compares it with its
-/// offer. `resource` and `extensions` are echoed if there were any; a changed extension is refused.
-fn payload_v2(offer: &Offer, signed: Value) -> Value {
+/// offer. `resource` and `extensions` are echoed if there were any; a changed extension is refused, one that takes an id of
+/// the payment gets it.
+fn payload_v2(offer: &Offer, nonce: B256, signed: Value) -> Value {
     let mut payload = Map::new();
     payload.insert("x402Version".to_owned(), json!(2));
     payload.insert("payload".to_owned(), signed);
     payload.insert("accepted".to_owned(), offer.entry().clone());
-    for (name, echoed) in [("resource", offer.resource()), ("extensions", offer.extensions())] {
+    let extensions = offer.extensions().map(|declared| identified(declared, nonce));
+    for (name, echoed) in [("resource", offer.resource().cloned()), ("extensions", extensions)] {
         if let Some(echoed) = echoed {
-            payload.insert(name.to_owned(), echoed.clone());
+            payload.insert(name.to_owned(), echoed);
         }
     }
     Value::Object(payload)
@@ -266,9 +284,14 @@ mod tests {
         ];
         for (requirement, name, payload) in cases {
             let header = header(requirement);
-            assert_eq!((header.name, &header.payload), (name, &payload), "{requirement}");
+            assert_eq!(header.name, name, "{requirement}");
+            assert_eq!(
+                parse_json(header.payload.get().as_bytes()).unwrap(),
+                payload,
+                "{requirement}"
+            );
             let decoded = STANDARD.decode(&header.value).unwrap();
-            assert_eq!(parse_json(&decoded).unwrap(), payload, "{requirement}");
+            assert_eq!(decoded, header.payload.get().as_bytes(), "{requirement}");
         }
     }
 

@@ -8,7 +8,7 @@
 //! Deliberately elsewhere: the catalog's check of the payee and the price (`evaluate.rs`) and the header that goes back
 //! to the provider (`payment.rs`).
 
-use crate::{Address, Amount, Fields, Network, Problem, parse_address};
+use crate::{Address, Amount, Fields, Network, Problem, parse_address, x402::payment_identifier};
 use serde_json::Value;
 use std::borrow::Cow;
 
@@ -182,7 +182,7 @@ impl Offer {
         self.resource.as_ref()
     }
 
-    /// The `extensions` of a v2 requirement, to be echoed; Purser adds nothing to them and acts on none.
+    /// The `extensions` of a v2 requirement, to be echoed; Purser acts on none, and adds an id to `payment-identifier`.
     pub const fn extensions(&self) -> Option<&Value> {
         self.extensions.as_ref()
     }
@@ -221,10 +221,12 @@ impl<'a> Requirement<'a> {
         if stated == Some(X402Version::V2) {
             [resource, extensions] = ["resource", "extensions"].map(|name| {
                 fields.read(name, |value| {
-                    if value.is_object() {
-                        Ok(value)
-                    } else {
+                    if !value.is_object() {
                         Err("must be an object")
+                    } else if name == "extensions" && payment_identifier::is_unusable(value) {
+                        Err("has an id of `payment-identifier` that is not 16 to 128 of `A-Z a-z 0-9 _ -`")
+                    } else {
+                        Ok(value)
                     }
                 })
             });
@@ -682,6 +684,11 @@ mod tests {
             (
                 json!({"x402Version": 2, "accepts": [v2_entry()], "extensions": 1, "resource": "x"}),
                 vec!["/extensions", "/resource"],
+            ),
+            (
+                json!({"x402Version": 2, "accepts": [v2_entry()],
+                    "extensions": {"payment-identifier": {"info": {"required": true, "id": "too_short"}}}}),
+                vec!["/extensions"],
             ),
             // In v1 these members mean nothing.
             (

@@ -3,7 +3,7 @@
 //!
 //! Always true: an edition is at most five seconds behind the table, or a minute more while the table can't be read.
 
-use crate::catalog::table::CatalogTable;
+use crate::catalog::{sightings::Sightings, table::CatalogTable};
 use purser_domain::{Catalog, Duration, Result, Timestamp};
 use purser_refreshed::{Ages, Refreshed};
 use std::sync::Arc;
@@ -21,25 +21,38 @@ const AGES: Ages = Ages {
 pub struct Edition {
     /// The table's version, for `ETag`.
     pub version: u64,
-    /// The services.
+    /// The services, with what probes have seen of them.
     pub catalog: Catalog,
+    /// What that is; nothing in a cache that decides about payments.
+    pub sightings: Sightings,
 }
 
 /// The catalog, kept between requests. Clones share the cache.
 #[derive(Clone, Debug)]
 pub struct CatalogCache {
     table: CatalogTable,
+    /// Whether what probes have seen is read.
+    shows_sightings: bool,
     edition: Arc<Refreshed<Arc<Edition>>>,
 }
 
 impl CatalogCache {
-    /// A cache of this table; the first request fills it.
+    /// A cache of this table to show, with what probes have seen; the first request fills it.
     pub fn new(table: CatalogTable) -> Self {
+        Self {
+            shows_sightings: true,
+            ..Self::without_sightings(table)
+        }
+    }
+
+    /// As [`CatalogCache::new`], to decide by: without what probes have seen, which decides nothing.
+    pub fn without_sightings(table: CatalogTable) -> Self {
         let edition = Refreshed::new("reading the catalog", AGES, |error| {
             tracing::warn!(%error, "the catalog can't be refreshed; an older edition is served");
         });
         Self {
             table,
+            shows_sightings: false,
             edition: Arc::new(edition),
         }
     }
@@ -58,13 +71,23 @@ impl CatalogCache {
     /// The newest edition: the cached one if its version is still current.
     async fn fetch(&self) -> Result<Arc<Edition>> {
         // The version is read first: services loaded after it can only be newer, and the next refresh loads them again.
-        let version = self.table.version().await?;
+        let (version, sightings) = tokio::join!(self.table.version(), self.sightings());
+        let version = version?;
         match self.latest() {
-            Some(edition) if edition.version == version => Ok(edition),
-            Some(_) | None => Ok(Arc::new(Edition {
-                version,
-                catalog: self.table.load().await?,
-            })),
+            Some(edition) if edition.version == version && edition.sightings == sightings => Ok(edition),
+            Some(_) | None => Ok(Arc::new(self.table.edition(version, sightings).await?)),
         }
+    }
+
+    async fn sightings(&self) -> Sightings {
+        if !self.shows_sightings {
+            return Sightings::default();
+        }
+        self.table.sightings().await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "what probes have seen can't be read; what was read before is shown");
+            self.latest()
+                .map(|edition| edition.sightings.clone())
+                .unwrap_or_default()
+        })
     }
 }

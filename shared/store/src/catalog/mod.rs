@@ -1,4 +1,6 @@
 //! The catalog's table, and each environment's cache of it.
 
 pub(crate) mod cache;
+pub(crate) mod object;
+pub(crate) mod sightings;
 pub(crate) mod table;

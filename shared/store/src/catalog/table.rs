@@ -1,11 +1,12 @@
-//! The catalog table: one item per service, one per claimed slug, one per service with its probe record, and one that
-//! counts the versions.
+//! The catalog table: one item per service, one per claimed slug, one per service with its probe record, one that counts
+//! the versions, a copy of all services in one object (`object.rs`), and what probes have seen in one item (`sightings.rs`).
 //!
 //! Always true: a slug belongs to one service; every change of a service is conditional on the version that it was made
 //! on, and increments the catalog's version in the same transaction, so services read after a version are at least as
-//! new as that version. The probe record is not part of the service: recording it changes neither version.
+//! new as that version. The probe record is not part of the service: recording it writes that item alone.
 
 use crate::{
+    audit::entry::AuditEntry,
     codec::attribute::Attribute as _,
     codec::backoff::Backoff,
     codec::fault::{Fault, failed},
@@ -18,10 +19,10 @@ use aws_sdk_dynamodb::{
     Client,
     types::{
         AttributeValue,
-        builders::{ConditionCheckBuilder, DeleteBuilder, PutBuilder, UpdateBuilder},
+        builders::{DeleteBuilder, PutBuilder, UpdateBuilder},
     },
 };
-use purser_domain::{Catalog, Error, ProbeRecord, Result, Service, ServiceId, ServiceSlug, Timestamp};
+use purser_domain::{Catalog, Error, ListingHistory, ProbeRecord, Result, Service, ServiceId, ServiceSlug, Timestamp};
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
@@ -30,8 +31,8 @@ use std::{
 /// The catalog table.
 #[derive(Clone, Debug)]
 pub struct CatalogTable {
-    db: Client,
-    table: Arc<str>,
+    pub(crate) db: Client,
+    pub(crate) table: Arc<str>,
 }
 
 /// The result of storing a service.
@@ -56,11 +57,12 @@ enum Role {
     Service,
     Slug,
     OldSlug,
-    Probes,
     Version,
+    Probes,
+    Audit,
 }
 
-const READING: &str = "reading the catalog";
+pub(crate) const READING: &str = "reading the catalog";
 
 impl CatalogTable {
     /// The catalog in this table.
@@ -81,9 +83,13 @@ impl CatalogTable {
 
     /// Every service, strongly consistent.
     pub async fn load(&self) -> Result<Catalog> {
+        self.services().await.map(Catalog::new)
+    }
+
+    /// Every service in no order, strongly consistent.
+    pub async fn services(&self) -> Result<Vec<Service>> {
         let items = self.scan(&[key::SERVICES]).await?;
-        let services = items.iter().map(|item| self.read_service(item));
-        services.collect::<Result<_>>().map(Catalog::new)
+        items.iter().map(|item| self.read_service(item)).collect()
     }
 
     /// Every service with its probe record, strongly consistent, sorted by slug.
@@ -121,7 +127,7 @@ impl CatalogTable {
     }
 
     /// Stores a service and claims its slug: as version 1 if it is new, else as the version after the stored one.
-    pub async fn put(&self, service: &Service) -> Result<Listed> {
+    pub async fn put(&self, service: &Service, audit: &AuditEntry) -> Result<Listed> {
         let mut backoff = Backoff::new();
         loop {
             let stored = self.service(service.id).await?;
@@ -134,7 +140,8 @@ impl CatalogTable {
                     Listed::Changed { version: present }
                 });
             }
-            let transaction = self.entry(service, stored.map(|stored| stored.slug).as_ref())?;
+            let mut transaction = self.entry(service, stored.map(|stored| stored.slug).as_ref())?;
+            transaction.audit(Role::Audit, audit)?;
             let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await? else {
                 return Ok(Listed::Stored);
             };
@@ -153,62 +160,48 @@ impl CatalogTable {
         }
     }
 
-    /// Stores the results of a probe run: the record, and the service if the run changed it. Both are conditional on
-    /// the versions that the run started from; if either has changed, nothing is written and the results are dropped.
-    pub async fn put_probed(&self, before: &Service, after: &Service, record: &ProbeRecord) -> Result<Listed> {
-        let mut transaction = Transaction::new();
-        if after == before {
-            let check = ConditionCheckBuilder::default()
-                .table_name(&*self.table)
-                .set_key(Some(Draft::of_partition(key::service(before.id)).into_item()))
-                .condition_expression(at_version(before.version))
-                .expression_attribute_values(":old", before.version.write());
-            transaction.check(Role::Service, check)?;
-        } else {
-            // A probe changes no slug, so no claim is written.
-            transaction.put(Role::Service, self.next_edition(after))?;
-            transaction.update(Role::Version, self.count())?;
-        }
+    /// Stores the results of a probe run, if the record is the one that the run started from; false where another run
+    /// was faster, and nothing was written.
+    pub async fn put_probes(&self, id: ServiceId, record: &ProbeRecord) -> Result<bool> {
         let probes = record.operations.iter();
         let probes = probes
             .map(|(operation, probe)| write_probe(*operation, probe))
             .collect();
         // `requested` is not written: a new probe may be requested during the run.
-        let update = UpdateBuilder::default()
+        let update = self
+            .db
+            .update_item()
             .table_name(&*self.table)
-            .set_key(Some(Draft::of_partition(key::probes(before.id)).into_item()))
+            .set_key(Some(Draft::of_partition(key::probes(id)).into_item()))
             .update_expression("SET ver = :new, probes = :probes")
             .condition_expression("ver = :read OR (attribute_not_exists(ver) AND :read = :none)")
             .expression_attribute_values(":new", record.version.write())
             .expression_attribute_values(":read", record.version.saturating_sub(1).write())
             .expression_attribute_values(":none", 0_u64.write())
             .expression_attribute_values(":probes", AttributeValue::L(probes));
-        transaction.update(Role::Probes, update)?;
-        let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut Backoff::new()).await? else {
-            return Ok(Listed::Stored);
-        };
-        if let Some(item) = refusal.met(Role::Probes) {
-            // The response to an earlier attempt may have been lost; only one run writes a version of the record.
-            let met = self.read_probes(item)?;
-            if (met.version, &met.operations) == (record.version, &record.operations) {
-                return Ok(Listed::Stored);
-            }
+        if update_once_free(&update, "recording probes").await? {
+            return Ok(true);
         }
-        let version = self.service(before.id).await?.map_or(0, |service| service.version);
-        Ok(Listed::Changed { version })
+        // The response to an earlier attempt may have been lost; only one run writes a version of the record.
+        let met = self.probes(id).await?;
+        Ok((met.version, &met.operations) == (record.version, &record.operations))
     }
 
     /// Requests a probe of a service.
-    pub async fn request_probe(&self, id: ServiceId, at: Timestamp) -> Result<()> {
-        let update = self
-            .db
-            .update_item()
+    pub async fn request_probe(&self, id: ServiceId, at: Timestamp, audit: &AuditEntry) -> Result<()> {
+        let update = UpdateBuilder::default()
             .table_name(&*self.table)
             .set_key(Some(Draft::of_partition(key::probes(id)).into_item()))
             .update_expression("SET requested = :at")
             .expression_attribute_values(":at", at.write());
-        // The item conflicts with the transaction of a run that is recording its results.
-        update_once_free(&update, "asking for a probe").await.map(|_| ())
+        let mut transaction = Transaction::new();
+        transaction.update(Role::Probes, update)?;
+        transaction.audit(Role::Audit, audit)?;
+        // Only its own row, of an attempt whose response was lost, can refuse it.
+        transaction
+            .send_until_known(&self.db, &mut Backoff::new())
+            .await
+            .map(|_| ())
     }
 
     fn entry(&self, service: &Service, old_slug: Option<&ServiceSlug>) -> Result<Transaction<Role>> {
@@ -258,7 +251,7 @@ impl CatalogTable {
     }
 
     /// Every item whose key begins with one of these.
-    async fn scan(&self, prefixes: &[&str]) -> Result<Vec<Item>> {
+    pub(crate) async fn scan(&self, prefixes: &[&str]) -> Result<Vec<Item>> {
         let scan = self.db.scan().table_name(&*self.table).consistent_read(true);
         // Page by page: the paginator over items passes each item through the async runtime.
         let mut pages = scan.into_paginator().send();
@@ -270,7 +263,7 @@ impl CatalogTable {
         Ok(items)
     }
 
-    async fn get(&self, pk: String) -> Result<Option<Item>> {
+    pub(crate) async fn get(&self, pk: String) -> Result<Option<Item>> {
         let key = Draft::of_partition(pk).into_item();
         let get = self
             .db
@@ -281,7 +274,7 @@ impl CatalogTable {
         Ok(get.send().await.map_err(failed(READING))?.item)
     }
 
-    fn read_service(&self, item: &Item) -> Result<Service> {
+    pub(crate) fn read_service(&self, item: &Item) -> Result<Service> {
         let row = Row::new(&self.table, item);
         let id = partition(item).strip_prefix(key::SERVICES).and_then(ServiceId::parse);
         Ok(Service {
@@ -298,6 +291,10 @@ impl CatalogTable {
             // Entries older than the curated set are not in it until an operator adds them.
             curated: row.get_optional("curated")?.unwrap_or(false),
             operations: row.get("operations")?,
+            history: ListingHistory {
+                was_open: row.get_optional("was_open")?.unwrap_or(false),
+                removed_at: row.get_optional("removed_at")?,
+            },
         })
     }
 
@@ -345,10 +342,15 @@ fn write_service(service: &Service) -> Item {
         .with("trust_status", &service.trust_status)
         .with("curated", &service.curated)
         .with("operations", &service.operations)
+        .with_optional(
+            "was_open",
+            Some(&service.history.was_open).filter(|was_open| **was_open),
+        )
+        .with_optional("removed_at", service.history.removed_at.as_ref())
         .into_item()
 }
 
-fn partition(item: &Item) -> &str {
+pub(crate) fn partition(item: &Item) -> &str {
     item.get("pk")
         .and_then(|value| value.as_s().ok())
         .map_or("", String::as_str)

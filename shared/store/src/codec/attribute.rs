@@ -5,11 +5,12 @@
 
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use purser_domain::{
-    Address, AgentId, AgentStatus, Amount, ApprovalId, Availability, Category, DecisionResult, DomainPattern, Duration,
-    Endpoint, Fingerprint, KeyId, Metadata, Network, Obstacle, OperationSlug, OperationUuid, RuleId, SecretDigest,
-    ServiceId, ServiceSlug, SettlementId, Timestamp, TransactionId, TrustStatus, TxHash, Url, X402Version,
+    Address, AgentId, AgentStatus, Amount, ApprovalId, B256, Category, DecisionResult, DomainPattern, Duration,
+    Endpoint, Fingerprint, KeyId, KmsKeyId, Metadata, Network, NoncePrefix, Obstacle, OperationSlug, OperationUuid,
+    OperatorName, OperatorReason, Permission, PersonId, PublicKey, RuleId, SecretDigest, ServiceId, ServiceSlug,
+    SettlementId, SourceNetwork, Timestamp, TransactionId, TrustStatus, TxHash, Url, WalletAttestation, X402Version,
 };
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::collections::{BTreeSet, HashMap};
 use uuid::Uuid;
 
@@ -89,6 +90,7 @@ macro_rules! written_as_text {
 written_as_text! {
     String, Clone::clone, |text| Some(text.to_owned());
     AgentId, ToString::to_string, Self::parse;
+    KmsKeyId, ToString::to_string, Self::parse;
     ServiceId, ToString::to_string, Self::parse;
     OperationUuid, ToString::to_string, Self::parse;
     SettlementId, ToString::to_string, Self::parse;
@@ -103,15 +105,20 @@ written_as_text! {
     Network, |network| network.name().to_owned(), Self::from_name;
     Category, |category| category.name().to_owned(), Self::from_name;
     TrustStatus, |status| status.name().to_owned(), Self::from_name;
+    Permission, |permission| permission.name().to_owned(), Self::from_name;
+    SourceNetwork, ToString::to_string, |text| Self::parse(text).ok();
     DecisionResult, |result| result.name().to_owned(), Self::from_name;
     Obstacle, ToString::to_string, Self::parse;
-    Availability, |availability| availability.name().to_owned(), Self::from_name;
+    OperatorName, ToString::to_string, Self::parse;
     Url, ToString::to_string, |text| Self::parse(text).ok();
     Endpoint, ToString::to_string, Self::parse;
     Metadata, Self::to_json, Self::from_json;
     AgentStatus, |status| status.name().to_owned(), Self::from_name;
+    OperatorReason, |reason| reason.as_str().to_owned(), Self::parse;
+    PersonId, ToString::to_string, Self::parse;
     // A provider's JSON may have numbers and depths that a DynamoDB map does not support.
     Value, ToString::to_string, |text| serde_json::from_str(text).ok();
+    Map<String, Value>, |members| Value::Object(members.clone()).to_string(), |text| serde_json::from_str(text).ok();
 }
 
 impl Attribute for BTreeSet<ApprovalId> {
@@ -120,6 +127,28 @@ impl Attribute for BTreeSet<ApprovalId> {
     }
     fn read(value: &AttributeValue) -> Option<Self> {
         value.as_ss().ok()?.iter().map(|text| ApprovalId::parse(text)).collect()
+    }
+}
+
+impl Attribute for BTreeSet<PersonId> {
+    fn write(&self) -> AttributeValue {
+        AttributeValue::Ss(self.iter().map(ToString::to_string).collect())
+    }
+    fn read(value: &AttributeValue) -> Option<Self> {
+        value.as_ss().ok()?.iter().map(|text| PersonId::parse(text)).collect()
+    }
+}
+
+/// In bytes: every decision reads a set of them.
+impl Attribute for BTreeSet<AgentId> {
+    fn write(&self) -> AttributeValue {
+        let bytes = self.iter().map(|id| Blob::new(id.uuid().into_bytes()));
+        AttributeValue::Bs(bytes.collect())
+    }
+    fn read(value: &AttributeValue) -> Option<Self> {
+        let ids = value.as_bs().ok()?.iter();
+        let ids = ids.map(|bytes| Some(AgentId::from_uuid(Uuid::from_slice(bytes.as_ref()).ok()?)));
+        ids.collect()
     }
 }
 
@@ -141,6 +170,10 @@ macro_rules! written_as_bytes {
 written_as_bytes! {
     Fingerprint, |fingerprint| fingerprint.as_bytes().to_vec(), Self::from_bytes;
     SecretDigest, |digest| digest.as_bytes().to_vec(), Self::from_bytes;
+    NoncePrefix, |prefix| prefix.0.to_vec(), Self;
+    B256, |hash| hash.to_vec(), Self::new;
+    PublicKey, |key| key.as_bytes().to_vec(), Self::from_bytes;
+    WalletAttestation, |attestation| attestation.as_bytes().to_vec(), Self::from_bytes;
     // A settlement lists up to twenty rule ids and must stay below 1 KB: 16 bytes each instead of 36.
     RuleId, |id| id.uuid().as_bytes().to_vec(), |bytes| Self::from_uuid(Uuid::from_bytes(bytes));
 }
@@ -189,6 +222,11 @@ mod tests {
         returns(Obstacle::Status(503));
         returns(Obstacle::Timeout);
         returns(AgentStatus::Frozen);
+        returns(vec![Permission::Read, Permission::Pay]);
+        returns(vec![
+            SourceNetwork::parse("203.0.113.0/24").unwrap(),
+            SourceNetwork::parse("2001:db8::/32").unwrap(),
+        ]);
         returns(Timestamp::MAX);
         returns(Amount::MAX);
         returns(vec![

@@ -1,7 +1,10 @@
-//! How long an operation retries under contention.
+//! How long an operation retries under contention, and how long under throttling.
 //!
 //! DynamoDB cancels a transaction that conflicts with another one on an item, and the SDK doesn't retry a cancelled one
 //! (developer guide, "Transaction conflict handling"). So the backoff and the limit on attempts are ours.
+//!
+//! A conflict passes within milliseconds, and to try again costs little. Throttling passes when a second's throughput
+//! is there again, and each try adds to it: so its pauses are long and few, and then the caller is told to come back.
 
 use crate::codec::fault::Fault;
 use purser_domain::{Error, Result};
@@ -62,6 +65,17 @@ impl Drop for Backoff {
     }
 }
 
+/// How often a throttled call is sent again: with [`throttling_pause`] it ends within a second of pauses.
+pub(crate) const THROTTLING_PAUSES: u32 = 2;
+
+/// The pause before a throttled call is sent again, between 100 and 500 ms at random. DynamoDB counts throughput by the
+/// second (developer guide, "Burst and adaptive capacity"), so anything shorter meets the same second.
+pub(crate) fn throttling_pause() -> Duration {
+    const SHORTEST_MILLIS: u64 = 100;
+    const SPREAD_MILLIS: u64 = 400;
+    Duration::from_millis(SHORTEST_MILLIS.saturating_add(up_to(SPREAD_MILLIS)))
+}
+
 /// A random number from zero to `most`. It need not be unpredictable, so it comes from the thread's generator, which
 /// the SDK uses for its own backoff too: the simulation seeds it and reproduces the same pauses.
 fn up_to(most: u64) -> u64 {
@@ -77,5 +91,17 @@ mod tests {
         for most in [0, 1, 6_000, u64::MAX] {
             assert!((0..100).all(|_| up_to(most) <= most));
         }
+    }
+
+    #[test]
+    fn throttling_ends_within_a_second_and_its_pauses_spread() {
+        let pauses: Vec<Duration> = (0..200).map(|_| throttling_pause()).collect();
+        let (shortest, longest) = (*pauses.iter().min().unwrap(), *pauses.iter().max().unwrap());
+        assert!(shortest >= Duration::from_millis(100));
+        assert!(longest * THROTTLING_PAUSES <= Duration::from_secs(1));
+        assert!(
+            longest > shortest + Duration::from_millis(200),
+            "callers come back at different times"
+        );
     }
 }

@@ -1,6 +1,25 @@
-//! The DynamoDB client.
+//! The DynamoDB client: how long a call may take, and how it is sent again.
+//!
+//! Throttling is waited for here alone, for reads, writes and cancelled transactions alike; what still fails for it
+//! afterwards is `temporarily_unavailable` (`fault.rs`). Conflicts are waited for by whoever writes (`backoff.rs`).
 
-use aws_sdk_dynamodb::{Client, config::Builder};
+use crate::codec::{
+    backoff::{THROTTLING_PAUSES, throttling_pause},
+    transact::is_throttled,
+};
+use aws_sdk_dynamodb::{
+    Client,
+    config::{
+        Builder,
+        retry::{ClassifyRetry, RetryAction, RetryPartition, TokenBucket},
+    },
+    operation::transact_write_items::TransactWriteItemsError,
+};
+use aws_smithy_runtime_api::client::{
+    interceptors::context::InterceptorContext,
+    retries::classifiers::{RetryClassifierPriority, RetryReason},
+};
+use aws_smithy_types::retry::ErrorKind;
 use aws_types::{
     SdkConfig,
     sdk_config::{RetryConfig, TimeoutConfig},
@@ -18,12 +37,78 @@ pub fn client(config: &SdkConfig) -> Client {
         .operation_timeout(Duration::from_secs(6))
         .build();
     let retries = RetryConfig::standard()
-        .with_max_attempts(3)
+        .with_max_attempts(THROTTLING_PAUSES.saturating_add(1))
         .with_initial_backoff(Duration::from_millis(50));
+    // The SDK's quota of retries is one for all calls. Throttling takes nothing from it, since its pauses limit it
+    // already: one agent's hot partition must not use up what everybody else's lost calls are sent again by.
+    let quota = TokenBucket::builder().throttling_retry_cost(0).build();
     Client::from_conf(
         Builder::from(config)
             .timeout_config(timeouts)
             .retry_config(retries)
+            .retry_partition(RetryPartition::custom("purser").token_bucket(quota).build())
+            .retry_classifier(Throttling::Paused)
             .build(),
     )
+}
+
+/// The same for calls that are not worth waiting for: one that is throttled fails at once.
+pub(crate) fn without_throttling_pauses(db: &Client) -> Client {
+    let config = db.config().to_builder();
+    Client::from_conf(config.retry_classifier(Throttling::GivenUp).build())
+}
+
+/// What becomes of throttled calls. The SDK knows the exceptions; it does not look into a cancelled transaction. A call
+/// that any classifier forbids to retry is not retried.
+#[derive(Clone, Copy, Debug)]
+enum Throttling {
+    /// They are sent again after a pause.
+    Paused,
+    /// They have failed.
+    GivenUp,
+}
+
+impl Throttling {
+    fn action(self) -> RetryAction {
+        match self {
+            Self::Paused => {
+                RetryAction::retryable_error_with_explicit_delay(ErrorKind::ThrottlingError, throttling_pause())
+            }
+            Self::GivenUp => RetryAction::RetryForbidden,
+        }
+    }
+}
+
+impl ClassifyRetry for Throttling {
+    fn classify_retry(&self, context: &InterceptorContext) -> RetryAction {
+        let failure = context.output_or_error().and_then(Result::err);
+        let failure = failure.and_then(|error| error.as_operation_error());
+        match failure.and_then(|error| error.downcast_ref()) {
+            Some(TransactWriteItemsError::TransactionCanceledException(cancelled))
+                if is_throttled(cancelled.cancellation_reasons()) =>
+            {
+                self.action()
+            }
+            _ => RetryAction::NoActionIndicated,
+        }
+    }
+
+    fn classify_retry_v2(&self, context: &InterceptorContext, previous: &RetryAction) -> RetryAction {
+        match previous {
+            RetryAction::RetryIndicated(RetryReason::RetryableError {
+                kind: ErrorKind::ThrottlingError,
+                ..
+            }) => self.action(),
+            _ => self.classify_retry(context),
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        "throttling"
+    }
+
+    /// After the SDK's own.
+    fn priority(&self) -> RetryClassifierPriority {
+        RetryClassifierPriority::run_after(RetryClassifierPriority::transient_error_classifier())
+    }
 }

@@ -38,10 +38,61 @@ impl Fault {
     }
 }
 
-/// Converts an SDK error into an internal error, for `map_err`.
+/// Converts an SDK error into an internal error, for `map_err`; one that throttling caused, after the client's pauses
+/// (`client.rs`), into `temporarily_unavailable`.
 pub(crate) fn failed<E>(doing: &'static str) -> impl FnOnce(SdkError<E>) -> Error
 where
     E: ProvideErrorMetadata + StdError + 'static,
 {
-    move |error| Error::internal(doing, Fault::of(&error))
+    move |error| {
+        let fault = Fault::of(&error);
+        if error.code().is_some_and(is_throttling) {
+            Error::temporarily_unavailable(doing, fault)
+        } else {
+            Error::internal(doing, fault)
+        }
+    }
+}
+
+/// Whether an exception says that the table's, the index's or the account's throughput is used up (developer guide,
+/// "Error handling with DynamoDB").
+fn is_throttling(code: &str) -> bool {
+    matches!(
+        code,
+        "ProvisionedThroughputExceededException" | "RequestLimitExceeded" | "ThrottlingException"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use aws_sdk_dynamodb::{error::ErrorMetadata, operation::get_item::GetItemError};
+    use aws_smithy_runtime_api::http::Response;
+    use aws_smithy_types::body::SdkBody;
+    use purser_domain::ErrorKind;
+
+    #[test]
+    fn throttling_may_be_repeated_soon_and_no_other_failure() {
+        let rows = [
+            ("ProvisionedThroughputExceededException", true),
+            ("RequestLimitExceeded", true),
+            ("ThrottlingException", true),
+            ("InternalServerError", false),
+            ("ResourceNotFoundException", false),
+            ("TransactionConflictException", false),
+            ("TransactionInProgressException", false),
+            ("AccessDeniedException", false),
+        ];
+        for (code, throttled) in rows {
+            let error = GetItemError::generic(ErrorMetadata::builder().code(code).message("no").build());
+            let response = Response::new(400_u16.try_into().unwrap(), SdkBody::empty());
+            let error = failed("reading")(SdkError::service_error(error, response));
+            let kind = error.kind();
+            match kind {
+                ErrorKind::TemporarilyUnavailable { retry_after: 1 } => assert!(throttled, "{code}"),
+                ErrorKind::Internal => assert!(!throttled, "{code}"),
+                _ => panic!("{code}: {error}"),
+            }
+        }
+    }
 }

@@ -1,14 +1,18 @@
 //! The format of every key, defined once.
 //!
-//! Text order matters in two places: in a window's partition `#P` and `#W` come before the entries, and entries and
-//! settlements sort by time. Times are zero-padded for that: 16 digits hold the microseconds until the year 2286, 12
-//! digits the seconds.
+//! Items that other functions write have another prefix: IAM tells them apart by the partition key alone
+//! (`dynamodb:LeadingKeys`). Two functions write a window's totals, its stamps and its sum, which IAM tells apart by the
+//! attributes (`dynamodb:Attributes`).
+//!
+//! Text order matters in two places: in a window's partition `#W` comes before the entries, and entries, settlements and
+//! decisions sort by time. Times are zero-padded for that: 16 digits hold the microseconds until the year 2286, 12 digits
+//! the seconds.
 
 use crate::codec::attribute::Item;
 use aws_sdk_dynamodb::{operation::query::builders::QueryFluentBuilder, types::AttributeValue};
 use purser_domain::{
-    AgentId, ApprovalId, Entry, Fingerprint, KeyId, Network, ServiceId, SettlementId, Timestamp, TransactionId, TxHash,
-    WindowScope,
+    Actor, AgentId, ApprovalId, AuditId, AuditScope, Entry, Fingerprint, FreezeTarget, KeyId, Network, PersonId,
+    RuleId, ServiceId, SessionId, SettlementId, Timestamp, TransactionId, TxHash, WindowScope,
 };
 use uuid::Uuid;
 
@@ -21,18 +25,8 @@ pub(crate) struct Key {
 
 /// The sort key of an item that is alone or first in its partition.
 const ONLY: &str = "#";
-/// The sort key of a policy.
-pub(crate) const POLICY: &str = "#P";
 /// The sort key of a window's totals.
 pub(crate) const WINDOW: &str = "#W";
-/// The prefix of the sort keys of settlements.
-pub(crate) const SETTLEMENTS: &str = "S#";
-/// The prefix of the sort keys of decisions, in the decisions table.
-pub(crate) const DECISIONS: &str = "T#";
-/// The prefix of the sort keys of service markers.
-pub(crate) const MARKERS: &str = "SVC#";
-/// The sort key of the ids of approvals that may wait for a person.
-const WAITING: &str = "O#";
 /// The prefix of the sort keys of window entries.
 const ENTRIES: &str = "E#";
 
@@ -43,37 +37,47 @@ impl Key {
 
     /// The agent's record.
     pub(crate) fn agent(agent: AgentId) -> Self {
-        Self::new(agent_partition(agent), ONLY)
-    }
-
-    /// The marker that the agent has a policy for a service.
-    pub(crate) fn marker(agent: AgentId, service: ServiceId) -> Self {
-        Self::new(agent_partition(agent), format!("{MARKERS}{service}"))
+        Self::new(format!("A#{agent}"), ONLY)
     }
 
     /// An idempotency record.
     pub(crate) fn idempotency(agent: AgentId, key: &Fingerprint) -> Self {
-        Self::new(agent_partition(agent), format!("I#{key}"))
+        Self::new(format!("I#{agent}"), key.to_string())
     }
 
     /// The ids of the agent's approvals that may wait for a person.
     pub(crate) fn waiting(agent: AgentId) -> Self {
-        Self::new(agent_partition(agent), WAITING)
+        Self::new(format!("O#{agent}"), ONLY)
     }
 
     /// A settlement.
     pub(crate) fn settlement(agent: AgentId, id: SettlementId) -> Self {
-        Self::new(agent_partition(agent), format!("{SETTLEMENTS}{id}"))
+        Self::new(settlement_partition(agent), id.to_string())
     }
 
     /// A decision, in the decisions table.
     pub(crate) fn decision(agent: AgentId, id: TransactionId) -> Self {
-        Self::new(agent_partition(agent), format!("{DECISIONS}{id}"))
+        Self::new(decision_partition(agent), id.to_string())
+    }
+
+    /// The agent's payout address.
+    pub(crate) fn payout_record(agent: AgentId) -> Self {
+        Self::new(payout_partition(agent), ONLY)
+    }
+
+    /// What a payout's idempotency key was used for. Agents' own keys are elsewhere, so neither can meet the other.
+    pub(crate) fn payout_key(agent: AgentId, key: &Fingerprint) -> Self {
+        Self::new(payout_partition(agent), format!("K#{key}"))
+    }
+
+    /// A row of the audit log, in its own table.
+    pub(crate) fn audit(actor: &Actor, id: AuditId) -> Self {
+        Self::new(audit_partition(actor), id.to_string())
     }
 
     /// A policy.
     pub(crate) fn policy(agent: AgentId, service: ServiceId) -> Self {
-        Self::new(window_partition(WindowScope::Day { agent, service }), POLICY)
+        Self::new(policy_partition(agent), service.to_string())
     }
 
     /// A window's totals.
@@ -94,9 +98,15 @@ impl Key {
         Self::new(approval_partition(id), format!("{:010}", id.sequence()))
     }
 
-    /// The claim on a transaction hash that confirmed a settlement.
-    pub(crate) fn used_transaction(network: Network, hash: TxHash) -> Self {
-        Self::new(format!("X#{}#{hash}", network.name()), ONLY)
+    /// The claim of a settlement on the transaction that confirmed it, in this block; with a log index, on one transfer
+    /// of a transaction that has confirmed another settlement.
+    pub(crate) fn claim(network: Network, block: u64, hash: TxHash, log_index: Option<u64>) -> Self {
+        let shard = hash.b256().first().copied().unwrap_or_default() % CLAIM_SHARDS;
+        let sk = match log_index {
+            None => hash.to_string(),
+            Some(index) => format!("{hash}#{index}"),
+        };
+        Self::new(claim_partition(network, block, shard), sk)
     }
 
     /// A preflight's replay key.
@@ -104,9 +114,19 @@ impl Key {
         Self::new(format!("R#{agent}#{replay_key}"), ONLY)
     }
 
-    /// The cursor of the sweep.
-    pub(crate) fn scan_cursor() -> Self {
-        Self::new("RECONCILE".to_owned(), ONLY)
+    /// The last block whose confirmations were checked once more.
+    pub(crate) fn checked_block() -> Self {
+        Self::new(PLACES.to_owned(), ONLY)
+    }
+
+    /// The last block up to which a part of the wallets was searched for outflows.
+    pub(crate) fn outflow_place(index: u8, of: u8) -> Self {
+        Self::new(PLACES.to_owned(), format!("{OUTFLOW_PLACES}{index}#{of}"))
+    }
+
+    /// An agent's wallet, among all wallets.
+    pub(crate) fn wallet(agent: AgentId) -> Self {
+        Self::new(wallet_partition(wallet_digit(agent) % WALLET_SHARDS), agent.to_string())
     }
 
     /// A reconcile request for a settlement.
@@ -114,9 +134,49 @@ impl Key {
         Self::new(MARKED.to_owned(), format!("{agent}#{id}"))
     }
 
+    /// A request to evict what has rolled out of a window.
+    pub(crate) fn eviction_request(scope: WindowScope) -> Self {
+        Self::new(EVICT.to_owned(), window_partition(scope))
+    }
+
+    /// A starting set.
+    pub(crate) fn starting_set(digest: &Fingerprint) -> Self {
+        Self::new(format!("START#{digest}"), ONLY)
+    }
+
+    /// A copy of what operators have frozen.
+    pub(crate) fn freezes(copy: u8) -> Self {
+        Self::new(format!("FREEZES#{copy}"), ONLY)
+    }
+
+    /// Who has frozen this, when and why.
+    pub(crate) fn freeze(target: &FreezeTarget) -> Self {
+        let sk = match target {
+            FreezeTarget::Agent(agent) => format!("{FROZEN_AGENT}{agent}"),
+            FreezeTarget::Owner(owner) => format!("{FROZEN_OWNER}{owner}"),
+            FreezeTarget::Deployment => FROZEN_DEPLOYMENT.to_owned(),
+        };
+        Self::new(FREEZE_REASONS.to_owned(), sk)
+    }
+
+    /// The offer of an agent to another owner.
+    pub(crate) fn handover(agent: AgentId) -> Self {
+        Self::new(format!("HANDOVER#{agent}"), ONLY)
+    }
+
     /// The number of wallets assigned so far.
     pub(crate) fn wallets() -> Self {
         Self::new("WALLETS".to_owned(), ONLY)
+    }
+
+    /// What is known of a person: who they are at their issuer, and when all their sessions were last ended.
+    pub(crate) fn person(person: &PersonId) -> Self {
+        Self::new(person_partition(person), ONLY)
+    }
+
+    /// A person's session.
+    pub(crate) fn session(person: &PersonId, session: &SessionId) -> Self {
+        Self::new(person_partition(person), format!("{SESSIONS}{session}"))
     }
 
     /// The key of the table's item, from an item of an index.
@@ -139,16 +199,75 @@ impl Key {
     }
 }
 
-const AGENTS: &str = "A#";
-
-/// The partition of everything that belongs to an agent.
-pub(crate) fn agent_partition(agent: AgentId) -> String {
-    format!("{AGENTS}{agent}")
+/// The partition of an agent's settlements.
+pub(crate) fn settlement_partition(agent: AgentId) -> String {
+    format!("S#{agent}")
 }
 
-/// The agent that an item belongs to, by its partition.
+/// The partition of an agent's payout address.
+pub(crate) fn payout_partition(agent: AgentId) -> String {
+    format!("PO#{agent}")
+}
+
+/// The partition of an agent's policies.
+pub(crate) fn policy_partition(agent: AgentId) -> String {
+    format!("P#{agent}")
+}
+
+/// The partition of an agent's decisions, in the decisions table.
+pub(crate) fn decision_partition(agent: AgentId) -> String {
+    format!("A#{agent}")
+}
+
+const BY_PERSON: &str = "P#";
+const BY_OPERATORS: &str = "OPERATORS";
+const OUTFLOWS: &str = "OUTFLOWS";
+
+/// The partition of what a person did, of what operators did, or of what reconcile found, in the audit table.
+pub(crate) fn audit_partition(actor: &Actor) -> String {
+    match actor {
+        Actor::Person { id, .. } => format!("{BY_PERSON}{id}"),
+        Actor::Operator(_) => BY_OPERATORS.to_owned(),
+        Actor::Reconcile => OUTFLOWS.to_owned(),
+    }
+}
+
+/// The partition in which a person is told what another did, or reconcile found, of what is theirs: each function that
+/// tells has its own. A person's own acts are told nowhere else.
+pub(crate) fn told_partition(actor: &Actor, person: &PersonId) -> Option<String> {
+    match actor {
+        Actor::Person { .. } => None,
+        Actor::Operator(_) => Some(format!("O#{person}")),
+        Actor::Reconcile => Some(format!("W#{person}")),
+    }
+}
+
+/// The partitions of a part of the audit log.
+pub(crate) fn audit_partitions(scope: &AuditScope) -> Vec<String> {
+    match scope {
+        AuditScope::Person(person) => ["P", "O", "W"].map(|kind| format!("{kind}#{person}")).into(),
+        AuditScope::Operators => vec![BY_OPERATORS.to_owned()],
+        AuditScope::Outflows => vec![OUTFLOWS.to_owned()],
+    }
+}
+
+/// The person whose act a row of the audit log is.
+pub(crate) fn actor_of(item: &Item) -> Option<PersonId> {
+    PersonId::parse(part(item, "pk")?.strip_prefix(BY_PERSON)?)
+}
+
+/// The agent whose record, settlement or set of waiting approvals an item is.
 pub(crate) fn agent_of(item: &Item) -> Option<AgentId> {
-    AgentId::parse(part(item, "pk")?.strip_prefix(AGENTS)?)
+    let (_, agent) = part(item, "pk")?.split_once('#')?;
+    AgentId::parse(agent)
+}
+
+/// The prefix of the sort keys of sessions.
+pub(crate) const SESSIONS: &str = "SESSION#";
+
+/// The partition of a person.
+pub(crate) fn person_partition(person: &PersonId) -> String {
+    format!("PERSON#{person}")
 }
 
 /// The partition of a window. Each window has its own, so that a busy one does not slow the others.
@@ -156,6 +275,46 @@ pub(crate) fn window_partition(scope: WindowScope) -> String {
     match scope {
         WindowScope::Day { agent, service } => format!("L#{agent}#{service}"),
         WindowScope::Budget { agent, rule } => format!("B#{agent}#{rule}"),
+    }
+}
+
+/// The partition of how far reconcile has come.
+pub(crate) const PLACES: &str = "RECONCILE";
+/// The prefix of the sort keys of how far the wallets were searched for outflows.
+pub(crate) const OUTFLOW_PLACES: &str = "OUTFLOWS#";
+
+/// Which part, of how many, in the sort key of such a place.
+pub(crate) fn parse_outflow_place(sk: &str) -> Option<(u8, u8)> {
+    let (index, of) = sk.strip_prefix(OUTFLOW_PLACES)?.split_once('#')?;
+    index.parse().ok().zip(of.parse().ok())
+}
+
+/// Into how many partitions the wallets go: each of four runs of reconcile reads its own.
+pub(crate) const WALLET_SHARDS: u8 = 4;
+
+/// A partition of the wallets.
+pub(crate) fn wallet_partition(shard: u8) -> String {
+    format!("WALLET#{shard}")
+}
+
+/// The last hexadecimal digit of an agent's id, which is random: by it wallets are divided.
+pub(crate) fn wallet_digit(agent: AgentId) -> u8 {
+    let [.., last] = agent.uuid().into_bytes();
+    last & 0xf
+}
+
+/// The partition of all requests for evictions.
+pub(crate) const EVICT: &str = "EVICT";
+
+/// The window whose partition has this name.
+pub(crate) fn parse_window(partition: &str) -> Option<WindowScope> {
+    let (kind, ids) = partition.split_once('#')?;
+    let (agent, other) = ids.split_once('#')?;
+    let agent = AgentId::parse(agent)?;
+    match kind {
+        "L" => ServiceId::parse(other).map(|service| WindowScope::Day { agent, service }),
+        "B" => RuleId::parse(other).map(|rule| WindowScope::Budget { agent, rule }),
+        _ => None,
     }
 }
 
@@ -172,6 +331,20 @@ pub(crate) fn approval_of(item: &Item) -> Option<ApprovalId> {
     ApprovalId::of_lineage(lineage, sort_key(item).parse().ok()?)
 }
 
+/// Into how many partitions the claims of one block go: at a thousand payments a second two thousand may be made at
+/// once, and a partition takes a thousand writes a second.
+pub(crate) const CLAIM_SHARDS: u8 = 4;
+
+/// A partition of the claims on transactions in one block.
+pub(crate) fn claim_partition(network: Network, block: u64, shard: u8) -> String {
+    format!("X#{}#{block:012}#{shard}", network.name())
+}
+
+/// The transaction in a claim's sort key.
+pub(crate) fn parse_claim(sk: &str) -> Option<TxHash> {
+    TxHash::parse(sk.split('#').next()?)
+}
+
 /// The partition of all reconcile requests.
 pub(crate) const MARKED: &str = "MARKS";
 
@@ -181,47 +354,58 @@ pub(crate) fn parse_reconcile_request(sk: &str) -> Option<(AgentId, SettlementId
     Some((AgentId::parse(agent)?, SettlementId::parse(settlement)?))
 }
 
-/// The index of holds, and of confirmed settlements that are watched.
+/// How many copies there are of what operators have frozen. Each decision reads one, and a partition takes 3,000 units a
+/// second: a thousand decisions should not meet in one.
+pub(crate) const FREEZES_COPIES: u8 = 4;
+
+/// The copy that an agent's decisions read: the last bits of its id are random.
+pub(crate) fn freezes_copy(agent: AgentId) -> u8 {
+    let [.., last] = agent.uuid().into_bytes();
+    last % FREEZES_COPIES
+}
+
+/// The partition of who has frozen what.
+pub(crate) const FREEZE_REASONS: &str = "FREEZES#WHY";
+const FROZEN_AGENT: &str = "agent#";
+const FROZEN_OWNER: &str = "owner#";
+const FROZEN_DEPLOYMENT: &str = "deployment";
+
+/// What is frozen, by the sort key of its reason.
+pub(crate) fn parse_freeze(sk: &str) -> Option<FreezeTarget> {
+    if sk == FROZEN_DEPLOYMENT {
+        Some(FreezeTarget::Deployment)
+    } else if let Some(agent) = sk.strip_prefix(FROZEN_AGENT) {
+        AgentId::parse(agent).map(FreezeTarget::Agent)
+    } else {
+        PersonId::parse(sk.strip_prefix(FROZEN_OWNER)?).map(FreezeTarget::Owner)
+    }
+}
+
+/// The index of holds.
 pub(crate) mod hold {
     use super::{SettlementId, Timestamp};
 
     /// The index.
     pub(crate) const INDEX: &str = "hold";
-    /// The prefix of the index keys of confirmed settlements; those of holds don't have it.
-    const WATCHED: &str = "C#";
+    /// How many partitions the index has.
+    pub const PARTITIONS: u8 = 16;
 
-    /// A settlement's sort key in the index: why it is there.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum IndexKey {
-        /// Its spend is held. It may be releasable from this time on: the payment's `validBefore`.
-        Held(Timestamp),
-        /// It is confirmed by a transfer in this block, and watched.
-        Watched(u64),
-    }
-
-    /// The index partition of a settlement, one of 256: the last two hexadecimal digits of its id, which are random, so
-    /// all are filled evenly. Every payment writes the index, and one partition takes 1,000 writes a second. The key is
-    /// short, since it is part of the settlement's row, which has to stay below 1 KB.
+    /// The index partition of a settlement: the last hexadecimal digit of its id, which is random, so all are filled
+    /// evenly. A payment writes the index twice, and one partition takes 1,000 writes a second. The key is short, since
+    /// it is part of the settlement's row, which has to stay below 1 KB.
     pub(crate) fn partition(id: SettlementId) -> String {
-        format!("{:02x}", id.uuid().as_u128() & 0xff)
+        format!("{:x}", id.uuid().as_u128() & 0xf)
     }
 
-    impl IndexKey {
-        /// The key as text; several settlements may have the same one.
-        pub(crate) fn text(self) -> String {
-            match self {
-                Self::Held(valid_before) => format!("{:012}", valid_before.secs()),
-                Self::Watched(block) => format!("{WATCHED}{block:012}"),
-            }
-        }
+    /// The index sort key of a hold: the time from which on the chain decides it, its payment's `validBefore`, or the
+    /// time at which to try again. Several may have the same one.
+    pub(crate) fn due(at: Timestamp) -> String {
+        format!("{:012}", at.secs())
+    }
 
-        /// The key in this text.
-        pub(crate) fn parse(text: &str) -> Option<Self> {
-            match text.strip_prefix(WATCHED) {
-                Some(block) => block.parse().ok().map(Self::Watched),
-                None => Timestamp::from_secs(text.parse().ok()?).map(Self::Held),
-            }
-        }
+    /// The time in this sort key.
+    pub(crate) fn parse_due(text: &str) -> Option<Timestamp> {
+        Timestamp::from_secs(text.parse().ok()?)
     }
 }
 
@@ -247,6 +431,14 @@ pub(crate) mod owned {
         format!("{APPROVALS}{:016}#{id}", created_at.micros())
     }
 
+    /// The prefix of the index sort keys of offers of agents, of which the owner is who may accept.
+    pub(crate) const HANDOVERS: &str = "HO#";
+
+    /// An offer's index sort key.
+    pub(crate) fn handover(agent: AgentId, offered_at: Timestamp) -> String {
+        format!("{HANDOVERS}{:016}#{agent}", offered_at.micros())
+    }
+
     /// The upper bound of the index sort keys before an approval's: no id lies between the two.
     pub(crate) fn just_before_approval(id: ApprovalId, created_at: Timestamp) -> String {
         let previous = Uuid::from_u128(id.uuid().as_u128().saturating_sub(1));
@@ -254,36 +446,23 @@ pub(crate) mod owned {
     }
 }
 
-/// A query for the newest items of a kind in an agent's partition, whose sort keys end in a `UUIDv7`; only those before
-/// `before`, if it is given.
+/// A query for the newest items of a partition whose sort keys are `UUIDv7`s; only those before `before`, if it is given.
 pub(crate) fn newest(
     query: QueryFluentBuilder,
-    agent: AgentId,
-    kind: &str,
+    partition: String,
     before: Option<Uuid>,
     limit: u32,
 ) -> QueryFluentBuilder {
     let query = query
-        .expression_attribute_values(":pk", AttributeValue::S(agent_partition(agent)))
+        .expression_attribute_values(":pk", AttributeValue::S(partition))
         .scan_index_forward(false)
         .limit(i32::try_from(limit).unwrap_or(i32::MAX));
-    let kind_text = AttributeValue::S(kind.to_owned());
     match before {
-        None => query
-            .key_condition_expression("pk = :pk AND begins_with(sk, :kind)")
-            .expression_attribute_values(":kind", kind_text),
-        // `BETWEEN` is inclusive, so the upper bound is the id before.
+        None => query.key_condition_expression("pk = :pk"),
         Some(before) => query
-            .key_condition_expression("pk = :pk AND sk BETWEEN :kind AND :before")
-            .expression_attribute_values(":kind", kind_text)
-            .expression_attribute_values(":before", AttributeValue::S(just_before(kind, before))),
+            .key_condition_expression("pk = :pk AND sk < :before")
+            .expression_attribute_values(":before", AttributeValue::S(before.to_string())),
     }
-}
-
-/// The text that sorts directly before an id.
-fn just_before(kind: &str, id: Uuid) -> String {
-    let previous = Uuid::from_u128(id.as_u128().saturating_sub(1));
-    format!("{kind}{previous}")
 }
 
 /// The time and settlement in an entry's sort key. `None` for any other sort key.
@@ -311,7 +490,7 @@ pub(crate) fn of_entry(scope: WindowScope, entry: &Entry) -> Key {
 
 /// The catalog table's keys.
 pub(crate) mod catalog {
-    use purser_domain::{ServiceId, ServiceSlug};
+    use purser_domain::{Fingerprint, ServiceId, ServiceSlug};
 
     /// The row that counts the catalog's versions.
     pub(crate) const VERSION: &str = "VERSION";
@@ -319,6 +498,12 @@ pub(crate) mod catalog {
     pub(crate) const SERVICES: &str = "SVC#";
     /// The prefix of the keys of probe records.
     pub(crate) const PROBES: &str = "PROBE#";
+    /// What probes have seen of all services.
+    pub(crate) const SIGHTINGS: &str = "SIGHTINGS";
+    /// The head of the catalog's object.
+    pub(crate) const OBJECT: &str = "OBJECT";
+    /// The prefix of the keys of the object's chunks.
+    pub(crate) const CHUNKS: &str = "CHUNK#";
 
     /// A service.
     pub(crate) fn service(id: ServiceId) -> String {
@@ -328,6 +513,16 @@ pub(crate) mod catalog {
     /// The probe record of a service.
     pub(crate) fn probes(id: ServiceId) -> String {
         format!("{PROBES}{id}")
+    }
+
+    /// The prefix of the keys of the chunks of one object, which is of this version and has this hash.
+    pub(crate) fn chunks_of(version: u64, digest: &Fingerprint) -> String {
+        format!("{CHUNKS}{version}#{digest}#")
+    }
+
+    /// The version in a chunk's key.
+    pub(crate) fn version_of_chunk(key: &str) -> Option<u64> {
+        key.strip_prefix(CHUNKS)?.split('#').next()?.parse().ok()
     }
 
     /// The claim on a slug.
@@ -360,12 +555,11 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_read_in_the_order_policy_totals_oldest_entry() {
+    fn a_window_is_read_in_the_order_totals_oldest_entry() {
         let at = |micros| Timestamp::from_micros(micros).unwrap();
         let settlement = SettlementId::from_uuid(Uuid::max());
         let entry = |micros| Key::entry(scope(), at(micros), settlement).sk;
         let order = [
-            POLICY.to_owned(),
             WINDOW.to_owned(),
             entry(0),
             entry(9),
@@ -374,7 +568,7 @@ mod tests {
         ];
         assert!(order.is_sorted());
         assert_eq!(parse_entry(&entry(10)), Some((at(10), settlement)));
-        for other in [POLICY, WINDOW, "", "E#", "E#1", "S#1#2"] {
+        for other in [WINDOW, "", "E#", "E#1", "S#1#2"] {
             assert_eq!(parse_entry(other), None, "{other}");
         }
     }
@@ -388,20 +582,37 @@ mod tests {
     }
 
     #[test]
-    fn a_place_in_the_index_tells_a_hold_from_a_confirmed_one() {
-        let at = Timestamp::from_secs(1_795_223_340).unwrap();
-        for place in [
-            hold::IndexKey::Held(at),
-            hold::IndexKey::Watched(0),
-            hold::IndexKey::Watched(31_415_926),
-        ] {
-            assert_eq!(hold::IndexKey::parse(&place.text()), Some(place));
+    fn holds_are_in_the_order_in_which_they_are_due() {
+        let due = |secs| hold::due(Timestamp::from_secs(secs).unwrap());
+        assert!([due(9), due(10), due(1_795_223_340)].is_sorted());
+        let ids = [0, 0x0f, 0x1fe].map(|id| SettlementId::from_uuid(Uuid::from_u128(id)));
+        assert_eq!(ids.map(hold::partition), ["0", "f", "e"]);
+    }
+
+    #[test]
+    fn a_claim_names_its_transaction() {
+        let hash = TxHash::from_b256(purser_domain::B256::repeat_byte(7));
+        let claim = |log_index| Key::claim(Network::Base, 31_415_926, hash, log_index);
+        assert_eq!(claim(None).pk, "X#base#000031415926#3");
+        for log_index in [None, Some(0), Some(12)] {
+            assert_eq!(parse_claim(&claim(log_index).sk), Some(hash));
         }
-        for other in ["", "C#", "D#1", "1#", "C##1", "-1"] {
-            assert_eq!(hold::IndexKey::parse(other), None, "{other}");
+        assert_ne!(claim(None), claim(Some(0)));
+        for other in ["", "#", "x#y"] {
+            assert_eq!(parse_claim(other), None, "{other}");
         }
-        let ids = [0, 0x0f, 0x1ff].map(|id| SettlementId::from_uuid(Uuid::from_u128(id)));
-        assert_eq!(ids.map(hold::partition), ["00", "0f", "ff"]);
+    }
+
+    #[test]
+    fn a_request_for_an_eviction_names_its_window() {
+        let agent = AgentId::from_uuid(Uuid::max());
+        let rule = RuleId::from_uuid(Uuid::nil());
+        for scope in [scope(), WindowScope::Budget { agent, rule }] {
+            assert_eq!(parse_window(&Key::eviction_request(scope).sk), Some(scope));
+        }
+        for other in ["", "L#", "L#x#y", "S#1#2"] {
+            assert_eq!(parse_window(other), None, "{other}");
+        }
     }
 
     #[test]

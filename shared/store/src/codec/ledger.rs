@@ -3,10 +3,11 @@
 //! Each operation has its own file. This one has only what they share.
 
 use crate::{
-    codec::backoff::Backoff,
+    codec::backoff::{THROTTLING_PAUSES, throttling_pause},
     codec::fault::{Fault, failed},
     codec::item::{Item, Row},
     codec::key::Key,
+    people::starting_set::KnownSets,
 };
 use aws_sdk_dynamodb::{
     Client,
@@ -25,6 +26,7 @@ pub struct Ledger {
     pub(crate) table: Arc<str>,
     /// The decisions table; `None` for a function that neither adds nor reads decisions.
     decisions: Option<Arc<str>>,
+    pub(crate) sets: KnownSets,
 }
 
 /// The result of an edit that names the version it was made on.
@@ -49,9 +51,10 @@ pub(crate) async fn get_all(
     /// The most keys of one `BatchGetItem` (API reference).
     const BATCH: usize = 100;
     let mut found = Vec::with_capacity(wanted.len());
-    let mut backoff = Backoff::new();
+    let mut pauses = 0_u32;
     while !wanted.is_empty() {
         let rest = wanted.split_off(wanted.len().min(BATCH));
+        let asked = wanted.len();
         let batch = KeysAndAttributes::builder()
             .set_keys(Some(wanted))
             .consistent_read(consistent);
@@ -60,11 +63,22 @@ pub(crate) async fn get_all(
         let answer = db.batch_get_item().set_request_items(Some(request)).send().await;
         let answer = answer.map_err(failed(doing))?;
         found.extend(answer.responses.into_iter().flat_map(HashMap::into_values).flatten());
-        // Keys beyond the table's throughput, or beyond 16 MB, are returned unprocessed, to be retried.
+        // Keys beyond the table's throughput are returned unprocessed: throttling that is no error.
         let left = answer.unprocessed_keys.into_iter().flat_map(HashMap::into_values);
         wanted = left.flat_map(|left| left.keys).collect();
+        // What advances is waited for as long as it takes.
+        if wanted.len() < asked {
+            pauses = 0;
+        }
         if !wanted.is_empty() {
-            backoff.wait().await?;
+            if pauses >= THROTTLING_PAUSES {
+                return Err(Error::temporarily_unavailable(
+                    doing,
+                    Fault::new("keys stay unprocessed"),
+                ));
+            }
+            pauses = pauses.saturating_add(1);
+            tokio::time::sleep(throttling_pause()).await;
         }
         wanted.extend(rest);
     }
@@ -78,6 +92,7 @@ impl Ledger {
             db,
             table: ledger.into(),
             decisions: Some(decisions.into()),
+            sets: KnownSets::default(),
         }
     }
 
@@ -87,6 +102,7 @@ impl Ledger {
             db,
             table: ledger.into(),
             decisions: None,
+            sets: KnownSets::default(),
         }
     }
 

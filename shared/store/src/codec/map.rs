@@ -4,8 +4,8 @@ use crate::codec::attribute::{Attribute, read_text, text};
 use crate::codec::item::{Draft, Item, member, optional_member};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
-    AgentKey, Amount, Answer, AskingRule, CallDescription, CatalogPayment, CatalogPrice, Operation, OperationUuid,
-    Probe, ProviderRequest, Quote, Rule, RuleKind, Vendor, Wallet,
+    AgentKey, Amount, Answer, AskingRule, Availability, CallDescription, CatalogPayment, CatalogPrice, KeyScope,
+    NextPricing, Operation, OperationUuid, Probe, ProviderRequest, Quote, Rule, RuleKind, Vendor, Wallet, WalletKey,
 };
 
 /// Types that are stored as a map.
@@ -24,6 +24,8 @@ macro_rules! written_as_map {
     )*};
 }
 written_as_map! {
+    AgentKey, write_key, read_key;
+
     Rule, write_rule, read_rule;
 
     Vendor,
@@ -38,11 +40,18 @@ written_as_map! {
     };
 
     CallDescription, write_call, read_call;
+
+    Wallet, write_wallet, read_wallet;
 }
 
-/// Structs that are stored as a map of their fields: the required ones and, after the bar, the optional ones.
+/// Structs that are stored as a map of their fields: the required ones; after the bar, the optional ones; after the
+/// second, what is not stored, with its value.
 macro_rules! written_as_fields {
-    ($($name:ty { $($field:ident: $member:literal,)* $(| $($optional:ident: $perhaps:literal,)*)? })*) => {$(
+    ($($name:ty {
+        $($field:ident: $member:literal,)*
+        $(| $($optional:ident: $perhaps:literal,)*)?
+        $(|| $($unstored:ident: $value:expr,)*)?
+    })*) => {$(
         impl Attribute for $name {
             fn write(&self) -> AttributeValue {
                 let map = Draft::nested()$(.with($member, &self.$field))*;
@@ -54,16 +63,13 @@ macro_rules! written_as_fields {
                 Some(Self {
                     $($field: member(map, $member)?,)*
                     $($($optional: optional_member(map, $perhaps)?,)*)?
+                    $($($unstored: $value,)*)?
                 })
             }
         }
     )*};
 }
 written_as_fields! {
-    Wallet { index: "index", address: "address", }
-
-    AgentKey { id: "id", digest: "digest", created_at: "created", | ends_at: "ends", }
-
     AskingRule { id: "id", above: "above", }
 
     CatalogPayment { scheme: "scheme", network: "network", amount: "amount", pay_to: "pay_to", }
@@ -71,7 +77,6 @@ written_as_fields! {
     Operation {
         id: "id",
         slug: "slug",
-        availability: "availability",
         label: "label",
         method: "method",
         endpoint: "endpoint",
@@ -84,8 +89,56 @@ written_as_fields! {
         max_price: "max_price",
         fetches_target: "fetches_target",
         payment: "payment",
+        next: "next",
+        ||
+        availability: Availability::Unverified,
+    }
+
+    NextPricing {
+        price_model: "price_model",
+        payment: "payment",
+        from: "from",
+        by: "by",
+        |
+        max_price: "max_price",
     }
 }
+
+fn write_wallet(wallet: &Wallet) -> Draft {
+    let draft = Draft::nested()
+        .with("address", &wallet.address)
+        .with("att", &wallet.attestation);
+    match &wallet.key {
+        WalletKey::Seed { index } => draft.with("custody", &SEED.to_owned()).with("index", index),
+        WalletKey::Kms { id, public_key } => draft
+            .with("custody", &KMS.to_owned())
+            .with("key", id)
+            .with("pub", public_key),
+    }
+}
+
+fn read_wallet(map: &Item) -> Option<Wallet> {
+    let custody: String = member(map, "custody")?;
+    let key = match custody.as_str() {
+        SEED => WalletKey::Seed {
+            index: member(map, "index")?,
+        },
+        KMS => WalletKey::Kms {
+            id: member(map, "key")?,
+            public_key: member(map, "pub")?,
+        },
+        _ => return None,
+    };
+    Some(Wallet {
+        key,
+        address: member(map, "address")?,
+        attestation: member(map, "att")?,
+    })
+}
+
+/// The custodies, as a wallet's item names them.
+const SEED: &str = "seed";
+const KMS: &str = "kms";
 
 /// One operation of a probe record. An answer without payment means that the operation is free.
 pub(crate) fn write_probe(operation: OperationUuid, probe: &Probe) -> AttributeValue {
@@ -124,6 +177,34 @@ pub(crate) fn read_probe(value: &AttributeValue) -> Option<(OperationUuid, Probe
         answer,
     };
     Some((member(map, "id")?, probe))
+}
+
+/// What a scope does not limit has no attribute.
+fn write_key(key: &AgentKey) -> Draft {
+    Draft::nested()
+        .with("id", &key.id)
+        .with("digest", &key.digest)
+        .with("created", &key.created_at)
+        .with_optional("ends", key.ends_at.as_ref())
+        .with_optional("may", key.scope.permissions.as_ref())
+        .with_optional("svcs", key.scope.services.as_ref())
+        .with_optional("nets", key.scope.networks.as_ref())
+        .with_optional("expires", key.scope.expires_at.as_ref())
+}
+
+fn read_key(map: &Item) -> Option<AgentKey> {
+    Some(AgentKey {
+        id: member(map, "id")?,
+        digest: member(map, "digest")?,
+        created_at: member(map, "created")?,
+        ends_at: optional_member(map, "ends")?,
+        scope: KeyScope {
+            permissions: optional_member(map, "may")?,
+            services: optional_member(map, "svcs")?,
+            networks: optional_member(map, "nets")?,
+            expires_at: optional_member(map, "expires")?,
+        },
+    })
 }
 
 fn write_rule(rule: &Rule) -> Draft {

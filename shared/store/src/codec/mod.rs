@@ -6,6 +6,7 @@ pub(crate) mod checks;
 pub(crate) mod client;
 pub(crate) mod fault;
 pub(crate) mod item;
+pub(crate) mod json;
 pub(crate) mod key;
 pub(crate) mod ledger;
 pub(crate) mod map;

@@ -5,6 +5,7 @@
 //! response was lost is sent again too, and finds its own rows if it had committed.
 
 use crate::{
+    audit::entry::AuditEntry,
     codec::backoff::Backoff,
     codec::fault::{Fault, failed},
     codec::item::Item,
@@ -32,6 +33,7 @@ pub(crate) const MOST_ACTIONS: usize = 100;
 #[derive(Clone, Debug)]
 pub(crate) struct Transaction<Role> {
     writes: Vec<(Role, TransactWriteItem)>,
+    audit: Option<(Role, AuditEntry)>,
 }
 
 /// The final result of a transaction.
@@ -50,7 +52,7 @@ pub(crate) enum Sent<Role> {
     Committed,
     /// Nothing was, because conditions failed.
     Refused(FailedConditions<Role>),
-    /// Nothing was written, because of a conflicting transaction or of throttling.
+    /// Nothing was written, because of a conflicting transaction.
     Contended,
     /// The response was lost: everything was written, nothing was, or it still will be.
     Unknown(Error),
@@ -77,7 +79,10 @@ impl<Role: Copy + PartialEq> FailedConditions<Role> {
 
 impl<Role: Copy + PartialEq> Transaction<Role> {
     pub(crate) const fn new() -> Self {
-        Self { writes: Vec::new() }
+        Self {
+            writes: Vec::new(),
+            audit: None,
+        }
     }
 
     /// The number of actions.
@@ -135,11 +140,32 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         Ok(())
     }
 
+    /// Adds the rows of the audit log that tell of it. They are logged once they are known to be committed.
+    pub(crate) fn audit(&mut self, role: Role, entry: &AuditEntry) -> Result<()> {
+        for put in entry.puts() {
+            self.put(role, put)?;
+        }
+        self.audit = Some((role, entry.clone()));
+        Ok(())
+    }
+
     /// Sends it once. The SDK's retries use the same client token, so it commits at most once.
     pub(crate) async fn send(&self, db: &Client) -> Result<Sent<Role>> {
         let items = self.writes.iter().map(|(_, write)| write.clone()).collect();
         let answer = db.transact_write_items().set_transact_items(Some(items)).send().await;
-        self.read(answer)
+        let sent = self.read(answer)?;
+        if let Some((role, entry)) = &self.audit {
+            let is_committed = match &sent {
+                Sent::Committed => true,
+                // Its row is there: an attempt whose response was lost had committed.
+                Sent::Refused(refusal) => refusal.names(*role),
+                Sent::Contended | Sent::Unknown(_) => false,
+            };
+            if is_committed {
+                entry.log();
+            }
+        }
+        Ok(sent)
     }
 
     /// Sends it until it is committed or refused, for writes that recognize their own rows when repeated.
@@ -171,7 +197,6 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
     }
 
     fn read(&self, answer: Result<TransactWriteItemsOutput, SdkError<TransactWriteItemsError>>) -> Result<Sent<Role>> {
-        const DOING: &str = "writing a transaction";
         let Err(error) = answer else { return Ok(Sent::Committed) };
         match &error {
             // The request was never sent.
@@ -183,9 +208,6 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
                 // An earlier attempt of the SDK is still in progress.
                 TransactWriteItemsError::TransactionInProgressException(_)
                 | TransactWriteItemsError::InternalServerError(_) => Ok(Sent::Unknown(failed(DOING)(error))),
-                TransactWriteItemsError::ProvisionedThroughputExceededException(_)
-                | TransactWriteItemsError::RequestLimitExceeded(_)
-                | TransactWriteItemsError::ThrottlingException(_) => Ok(Sent::Contended),
                 other if other.code() == Some("ServiceUnavailable") => Ok(Sent::Unknown(failed(DOING)(error))),
                 _ => Err(failed(DOING)(error)),
             },
@@ -198,14 +220,20 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         let mut refused = Vec::new();
         for ((role, _), reason) in self.writes.iter().zip(reasons) {
             match reason.code() {
-                None | Some("None" | "TransactionConflict" | "ThrottlingError" | "ProvisionedThroughputExceeded") => {}
-                Some("ConditionalCheckFailed") => refused.push((*role, reason.item().cloned())),
+                None | Some("None" | CONFLICT | THROTTLED | THROUGHPUT_EXCEEDED) => {}
+                Some(CONDITION_FAILED) => refused.push((*role, reason.item().cloned())),
                 // A bug of ours: a validation error, or an item that is too large.
                 Some(other) => {
                     let words = format!("cancelled: {other}: {}", reason.message().unwrap_or("no message"));
-                    return Err(Error::internal("writing a transaction", Fault::new(words)));
+                    return Err(Error::internal(DOING, Fault::new(words)));
                 }
             }
+        }
+        if is_throttled(reasons) {
+            return Err(Error::temporarily_unavailable(
+                DOING,
+                Fault::new("cancelled: throttled"),
+            ));
         }
         Ok(if refused.is_empty() {
             Sent::Contended
@@ -213,6 +241,22 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
             Sent::Refused(FailedConditions(refused))
         })
     }
+}
+
+const DOING: &str = "writing a transaction";
+
+/// The reasons of a cancelled transaction (API reference, `TransactWriteItems`).
+const CONDITION_FAILED: &str = "ConditionalCheckFailed";
+const CONFLICT: &str = "TransactionConflict";
+const THROTTLED: &str = "ThrottlingError";
+const THROUGHPUT_EXCEEDED: &str = "ProvisionedThroughputExceeded";
+
+/// Whether a transaction was cancelled for throttling: no other reason would cancel it again at once. A conflict beside
+/// it is over by the time that throttling is.
+pub(crate) fn is_throttled(reasons: &[CancellationReason]) -> bool {
+    let mut codes = reasons.iter().filter_map(CancellationReason::code);
+    let lasts = |code| !matches!(code, "None" | CONFLICT | THROTTLED | THROUGHPUT_EXCEEDED);
+    !codes.clone().any(lasts) && codes.any(|code| matches!(code, THROTTLED | THROUGHPUT_EXCEEDED))
 }
 
 fn incomplete(error: aws_sdk_dynamodb::error::BuildError) -> Error {
@@ -243,6 +287,59 @@ pub(crate) async fn update_once_free(update: &UpdateItemFluentBuilder, doing: &'
         match update.clone().send().await {
             Err(error) if is_conflict(&error) => backoff.wait().await?,
             answer => return was_made(answer, doing),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use aws_sdk_dynamodb::types::builders::PutBuilder;
+
+    #[test]
+    fn throttling_conflicts_and_failed_conditions_are_told_apart() {
+        let rows: [(&[&str], bool, &str); 10] = [
+            (&["TransactionConflict", "None"], false, "contended"),
+            (&["None", "TransactionConflict"], false, "contended"),
+            (&["ThrottlingError", "None"], true, "temporarily_unavailable"),
+            (
+                &["None", "ProvisionedThroughputExceeded"],
+                true,
+                "temporarily_unavailable",
+            ),
+            (&["ThrottlingError", "ThrottlingError"], true, "temporarily_unavailable"),
+            (
+                &["TransactionConflict", "ThrottlingError"],
+                true,
+                "temporarily_unavailable",
+            ),
+            (&["ConditionalCheckFailed", "ThrottlingError"], false, "refused"),
+            (
+                &["ProvisionedThroughputExceeded", "ConditionalCheckFailed"],
+                false,
+                "refused",
+            ),
+            (&["ConditionalCheckFailed", "TransactionConflict"], false, "refused"),
+            (&["ThrottlingError", "ValidationError"], false, "internal_error"),
+        ];
+        let mut transaction = Transaction::new();
+        for role in [1, 2] {
+            let put = PutBuilder::default().table_name("t").set_item(Some(Item::new()));
+            transaction.put(role, put).unwrap();
+        }
+        for (codes, throttled, expected) in rows {
+            let reasons: Vec<CancellationReason> = codes
+                .iter()
+                .map(|code| CancellationReason::builder().code(*code).build())
+                .collect();
+            assert_eq!(is_throttled(&reasons), throttled, "{codes:?}");
+            let told = match transaction.reasons(&reasons) {
+                Ok(Sent::Contended) => "contended".to_owned(),
+                Ok(Sent::Refused(_)) => "refused".to_owned(),
+                Ok(other) => format!("{other:?}"),
+                Err(error) => error.kind().slug(),
+            };
+            assert_eq!(told, expected, "{codes:?}");
         }
     }
 }

@@ -38,7 +38,7 @@ impl Ledger {
             self.settlements(agent, before, limit),
             self.recorded(agent, before, limit)
         )?;
-        let allowed = allowed.into_iter().map(LoggedDecision::Allowed);
+        let allowed = allowed.into_iter().map(LoggedDecision::of);
         let mut log: Vec<LoggedDecision> = allowed.chain(recorded).collect();
         log.sort_by_key(|decision| std::cmp::Reverse(decision.place()));
         log.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
@@ -49,6 +49,7 @@ impl Ledger {
     pub async fn calls(&self, settlements: &[Settlement]) -> Result<HashMap<SettlementId, CallDescription>> {
         let terms = settlements.iter().map(|settlement| &settlement.terms);
         let keys: Vec<Key> = terms
+            .filter(|terms| terms.purchase().is_some())
             .map(|terms| Key::idempotency(terms.agent, &terms.idempotency_key))
             .collect();
         let items = self.get_all(&keys).await?;
@@ -74,13 +75,8 @@ impl Ledger {
     /// the newest.
     pub async fn recorded(&self, agent: AgentId, before: Option<Uuid>, limit: u32) -> Result<Vec<LoggedDecision>> {
         let table = self.decisions_table()?;
-        let query = key::newest(
-            self.db.query().table_name(self.decisions_table()?),
-            agent,
-            key::DECISIONS,
-            before,
-            limit,
-        );
+        let query = self.db.query().table_name(table);
+        let query = key::newest(query, key::decision_partition(agent), before, limit);
         let answer = query.send().await.map_err(failed("listing decisions"))?;
         let items = answer.items().iter();
         items
@@ -90,16 +86,14 @@ impl Ledger {
 }
 
 fn read_decision(agent: AgentId, row: Row<'_>, item: &Item) -> Result<LoggedDecision> {
-    let id = key::sort_key(item)
-        .strip_prefix(key::DECISIONS)
-        .and_then(TransactionId::parse);
+    let id = TransactionId::parse(key::sort_key(item));
     let id = id.ok_or_else(|| row.corrupt("sk"))?;
     match row.get("result")? {
         DecisionResult::RevertConfirmation => {
             read_confirmation_reverted(agent, id, row).map(LoggedDecision::ConfirmationReverted)
         }
-        // An allow has no row of its own.
-        DecisionResult::Allow => Err(row.corrupt("result")),
+        // An allow and a payout have no row of their own.
+        DecisionResult::Allow | DecisionResult::Payout => Err(row.corrupt("result")),
         result @ (DecisionResult::Block | DecisionResult::Escalate) => {
             read_refusal(agent, id, result, row).map(LoggedDecision::Refused)
         }
@@ -110,21 +104,23 @@ fn read_confirmation_reverted(agent: AgentId, id: TransactionId, row: Row<'_>) -
     Ok(ConfirmationReverted {
         transaction: id,
         agent,
-        service: row.get("svc")?,
+        key: row.get_optional("kid")?,
+        service: row.get_optional("svc")?,
         operation: row.get_optional("op")?,
         amount: row.get("amt")?,
         pay_to: row.get("payto")?,
         at: row.get("t")?,
         settlement: row.get("sid")?,
         tx_hash: row.get("txh")?,
-        policy_version: row.get("pver")?,
+        policy_version: row.get_optional("pver")?,
     })
 }
 
 /// The row of a reverted confirmation.
 pub(crate) fn write_taken_back(taken_back: &ConfirmationReverted) -> Item {
     Draft::of(&Key::decision(taken_back.agent, taken_back.transaction))
-        .with("svc", &taken_back.service)
+        .with_optional("kid", taken_back.key.as_ref())
+        .with_optional("svc", taken_back.service.as_ref())
         .with_optional("op", taken_back.operation.as_ref())
         .with("amt", &taken_back.amount)
         .with("payto", &taken_back.pay_to)
@@ -132,7 +128,7 @@ pub(crate) fn write_taken_back(taken_back: &ConfirmationReverted) -> Item {
         .with("result", &DecisionResult::RevertConfirmation)
         .with("sid", &taken_back.settlement)
         .with("txh", &taken_back.tx_hash)
-        .with("pver", &taken_back.policy_version)
+        .with_optional("pver", taken_back.policy_version.as_ref())
         .into_item()
 }
 
@@ -140,6 +136,7 @@ fn read_refusal(agent: AgentId, id: TransactionId, result: DecisionResult, row: 
     Ok(LoggedRefusal {
         transaction: id,
         agent,
+        key: row.get("kid")?,
         service: row.get("svc")?,
         operation: row.get_optional("op")?,
         amount: row.get("amt")?,
@@ -173,6 +170,7 @@ pub(crate) fn write_decision(decision: &DecisionRecord) -> Item {
         | Reason::InsufficientBalance { .. } => None,
     };
     Draft::of(&Key::decision(decision.agent, decision.transaction))
+        .with("kid", &decision.key)
         .with("svc", &decision.service)
         .with_optional("op", decision.operation.as_ref())
         .with("amt", &decision.amount)

@@ -1,16 +1,22 @@
-//! Everything that a decision reads, in one round trip: a `BatchGetItem` of single rows beside a Query of the window.
+//! Everything that a decision reads, in one round trip: a `BatchGetItem` of single rows, the policy among them, beside a
+//! Query of the window.
 //!
 //! Reads of several items are not a snapshot, so any of them may be torn. That is safe: a condition of the resulting
 //! write checks every fact again. Only a policy and the totals with its stamp must agree to be judged at all; they are
 //! read again until they do.
 
 use crate::{
-    codec::backoff::Backoff, codec::fault::Fault, codec::item::Item, codec::key::Key, codec::ledger::Ledger,
-    payments::idempotency::IdempotencyRecord, payments::window::Head,
+    codec::backoff::Backoff,
+    codec::fault::Fault,
+    codec::item::Item,
+    codec::key::{self, Key},
+    codec::ledger::Ledger,
+    payments::idempotency::IdempotencyRecord,
+    payments::window::PagesLeft,
 };
 use purser_domain::{
-    Agent, AgentId, Approval, ApprovalId, Duration, EnabledService, Error, Fingerprint, PresentedKey, Result, RuleId,
-    ServiceId, Timestamp, Window, WindowScope,
+    Agent, AgentId, Approval, ApprovalId, Duration, EnabledService, Error, Fingerprint, Freeze, Freezes, PresentedKey,
+    Result, RuleId, ServiceId, Timestamp, Window, WindowScope,
 };
 
 /// What to read in addition to the calling agent's record.
@@ -22,6 +28,8 @@ pub struct DecisionKeys {
     pub key: Option<Fingerprint>,
     /// The approval that the request carries.
     pub approval: Option<ApprovalId>,
+    /// Whether to read what operators have frozen: without it nothing can be decided.
+    pub freezes: bool,
 }
 
 /// What was read; nothing in it is older than the call.
@@ -33,13 +41,17 @@ pub struct DecisionInputs {
     pub approval: Option<Approval>,
     /// Policy and windows; `None` when no service was requested.
     pub service_state: Option<ServiceState>,
+    /// What operators have frozen; `None` when it was not asked for.
+    pub freezes: Option<Freezes>,
 }
 
 /// The policy and the windows of an agent and a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceState {
-    /// The service's record on the agent; `None` when it was never enabled.
+    /// The service's record on the agent, stored or by default; `None` when it was never enabled.
     pub enabled: Option<EnabledService>,
+    /// Whether that is a default that no row holds yet. Nothing can be reserved before [`Ledger::write_default`].
+    pub is_unwritten: bool,
     /// The day window; empty when nothing was ever authorized.
     pub day: Window,
     /// The window of each of the agent's budgets.
@@ -52,6 +64,12 @@ impl DecisionInputs {
         let missing = || Error::internal("reading the service state", Fault::new("no service was asked for"));
         self.service_state.as_mut().ok_or_else(missing)
     }
+
+    /// The freeze by operators that the agent is under, if any; an error if freezes were not asked for.
+    pub fn frozen_by_operators(&self, agent: &Agent) -> Result<Option<Freeze>> {
+        let missing = || Error::internal("reading the freezes", Fault::new("they were not asked for"));
+        Ok(self.freezes.as_ref().ok_or_else(missing)?.of(agent))
+    }
 }
 
 impl ServiceState {
@@ -59,10 +77,15 @@ impl ServiceState {
     pub fn windows(&self) -> impl Iterator<Item = &Window> {
         std::iter::once(&self.day).chain(self.budgets.iter().map(|(_, window)| window))
     }
+
+    /// A window of which more has rolled out at `at` than [`Ledger::read_live`] reads, so that what counts is not known.
+    pub fn too_long(&self, at: Timestamp) -> Option<&Window> {
+        self.windows().find(|window| window.hides_expired(at))
+    }
 }
 
 impl Ledger {
-    /// Reads the inputs and the agent, if it exists: 3 read units, 4 with an approval, and one more for each budget;
+    /// Reads the inputs and the agent, if it exists: 5 read units, 6 with an approval, and one more for each budget;
     /// budgets take a second round trip.
     pub async fn decision_inputs(&self, agent: AgentId, ask: &DecisionKeys) -> Result<(Option<Agent>, DecisionInputs)> {
         self.decision_inputs_unless(None, agent, ask).await
@@ -89,15 +112,20 @@ impl Ledger {
         loop {
             // Boxed, since `join` copies a finished future, and the SDK's take kilobytes.
             let rows = Box::pin(self.single_rows(agent, ask));
-            let (rows, head) = tokio::try_join!(rows, Box::pin(self.day(agent, ask)))?;
+            let (rows, day) = tokio::try_join!(rows, Box::pin(self.day(agent, ask)))?;
             let SingleRows {
                 agent,
                 record,
                 approval,
+                policy,
+                freezes,
             } = rows;
             let is_known = |agent: &&Agent| unproven.is_none_or(|(key, now)| key.is_valid_for(Some(agent), now));
-            let service_state = match head {
-                Some(head) => self.service_state(head, agent.as_ref().filter(is_known)).await?,
+            let service_state = match day {
+                Some(day) => {
+                    let agent = agent.as_ref().filter(is_known);
+                    self.service_state(policy, day, agent).await?
+                }
                 None => None,
             };
             if service_state.is_some() || ask.service.is_none() {
@@ -105,6 +133,7 @@ impl Ledger {
                     record,
                     approval,
                     service_state,
+                    freezes,
                 };
                 return Ok((agent, inputs));
             }
@@ -117,48 +146,63 @@ impl Ledger {
         }
     }
 
-    /// Reads more entries of each window that hides expired ones, until [`Window::live`] at `at` is exact; 503
-    /// `temporarily_unavailable` if more has rolled out than a read-only call should read: authorize evicts it.
+    /// Reads more of each window that hides expired entries, so that what counts at `at` is exact; unless more has rolled
+    /// out than one call reads: [`ServiceState::too_long`].
     pub async fn read_live(&self, service_state: &mut ServiceState, at: Timestamp) -> Result<()> {
-        /// 50,000 entries, some 2,000 read units.
-        const MOST_PAGES: u32 = 50;
-        let mut pages = 0_u32;
+        let left = PagesLeft::of_a_call();
         let budgets = service_state.budgets.iter_mut().map(|(_, window)| window);
         for window in std::iter::once(&mut service_state.day).chain(budgets) {
-            while window.hides_expired(at) {
-                if pages >= MOST_PAGES {
-                    let words = Fault::new("too much has rolled out of it");
-                    return Err(Error::temporarily_unavailable("reading a window", words));
-                }
-                pages = pages.saturating_add(1);
-                self.read_further(window).await?;
-            }
+            self.read_expired(window, at, &left).await?;
         }
         Ok(())
     }
 
     /// The service state from the day window and the agent's budgets; `None` when a policy or budget and its window
     /// were read at different versions.
-    async fn service_state(&self, day: Head, agent: Option<&Agent>) -> Result<Option<ServiceState>> {
-        let Head {
-            policy: enabled,
-            window: day,
-        } = day;
-        if enabled.as_ref().is_some_and(|enabled| enabled.version != day.stamp) {
+    async fn service_state(
+        &self,
+        policy: Option<EnabledService>,
+        mut day: Window,
+        agent: Option<&Agent>,
+    ) -> Result<Option<ServiceState>> {
+        // Neither is stored without the other: then a default may hold, and the window begins at its version.
+        let is_stored = day.stamp != 0;
+        if policy.is_some() != is_stored || policy.as_ref().is_some_and(|enabled| enabled.version != day.stamp) {
             return Ok(None);
         }
+        let default = if let (Some(agent), WindowScope::Day { service, .. }, false) = (agent, day.scope, is_stored) {
+            Box::pin(self.default_of(agent, service)).await?
+        } else {
+            None
+        };
+        if let Some(default) = &default {
+            day.stamp = default.version;
+        }
         let budgets = self.budgets(agent).await?;
-        Ok(budgets.map(|budgets| ServiceState { enabled, day, budgets }))
+        let is_unwritten = default.is_some();
+        let enabled = policy.or(default);
+        Ok(budgets.map(|budgets| ServiceState {
+            enabled,
+            is_unwritten,
+            day,
+            budgets,
+        }))
     }
 
     async fn single_rows(&self, id: AgentId, ask: &DecisionKeys) -> Result<SingleRows> {
         let agent = Key::agent(id);
         let record = ask.key.map(|key| Key::idempotency(id, &key));
         let approval = ask.approval.map(Key::approval);
-        let keys: Vec<Key> = [Some(agent.clone()), record.clone(), approval.clone()]
-            .into_iter()
-            .flatten()
-            .collect();
+        let policy = ask.service.map(|service| Key::policy(id, service));
+        let freezes = ask.freezes.then(|| Key::freezes(key::freezes_copy(id)));
+        let keys = [
+            Some(agent.clone()),
+            record.clone(),
+            approval.clone(),
+            policy.clone(),
+            freezes.clone(),
+        ];
+        let keys: Vec<Key> = keys.into_iter().flatten().collect();
         let items = self.get_all(&keys).await?;
         let item_of =
             |key: Option<&Key>| -> Option<&Item> { items.iter().find(|item| key.is_some_and(|key| key.is_of(item))) };
@@ -173,10 +217,14 @@ impl Ledger {
                 .zip(ask.approval)
                 .map(|(item, id)| self.read_approval(id, item))
                 .transpose()?,
+            policy: item_of(policy.as_ref())
+                .map(|item| self.read_policy(item))
+                .transpose()?,
+            freezes: freezes.map(|key| self.read_freezes(item_of(Some(&key)))).transpose()?,
         })
     }
 
-    async fn day(&self, agent: AgentId, ask: &DecisionKeys) -> Result<Option<Head>> {
+    async fn day(&self, agent: AgentId, ask: &DecisionKeys) -> Result<Option<Window>> {
         let Some(service) = ask.service else { return Ok(None) };
         let scope = WindowScope::Day { agent, service };
         self.head(scope, Duration::DAY).await.map(Some)
@@ -191,7 +239,7 @@ impl Ledger {
         for budget in agent.budgets() {
             let (scope, length) = (budget.scope(agent.id), budget.length);
             let (ledger, id, version) = (self.clone(), budget.rule.id, budget.rule.version);
-            reads.spawn(async move { ledger.head(scope, length).await.map(|head| (id, version, head.window)) });
+            reads.spawn(async move { ledger.head(scope, length).await.map(|window| (id, version, window)) });
         }
         let mut budgets = Vec::with_capacity(reads.len());
         while let Some(read) = reads.join_next().await {
@@ -210,4 +258,6 @@ struct SingleRows {
     agent: Option<Agent>,
     record: Option<IdempotencyRecord>,
     approval: Option<Approval>,
+    policy: Option<EnabledService>,
+    freezes: Option<Freezes>,
 }

@@ -210,6 +210,7 @@ fn asked(decision: &DecisionRecord, expires_at: Timestamp, sequence: u32) -> Res
         id: ApprovalId::of(decision.agent, &decision.fingerprint, sequence),
         agent: decision.agent,
         owner: decision.owner.clone(),
+        key: decision.key,
         transaction: decision.transaction,
         fingerprint: decision.fingerprint,
         service: decision.service,

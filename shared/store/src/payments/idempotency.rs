@@ -44,6 +44,7 @@ impl IdempotencyRecord {
                     authorized_at: row.get("t")?,
                     valid_before: row.get("vb")?,
                     offer_index: row.get("oi")?,
+                    nonce_prefix: row.get("np")?,
                 },
             }),
             ESCALATE => Ok(Self::Escalated {

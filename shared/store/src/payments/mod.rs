@@ -1,9 +1,12 @@
-//! One payment: its decision's inputs, the reservation, the settlement, and the decision's record.
+//! One payment: its decision's inputs, the reservation, the settlement, and the decision's record; and
+//! payouts.
 
 pub(crate) mod decision;
 pub(crate) mod decision_inputs;
 pub(crate) mod escalate;
+pub(crate) mod hold_limit;
 pub(crate) mod idempotency;
+pub(crate) mod payout;
 pub(crate) mod preflight;
 pub(crate) mod release;
 pub(crate) mod reserve;

@@ -30,21 +30,15 @@ enum Role {
 const RELEASING: &str = "releasing a hold";
 
 impl Ledger {
-    /// Gives back the spend of a held settlement: 7 write units, and 4 more for each budget.
+    /// Gives back the spend of a held settlement: 7 write units, and 4 more for each budget. A payout counts nowhere: 3.
     pub async fn release(&self, settlement: &Settlement, unusable: &Unusable) -> Result<Moved> {
         let terms = &settlement.terms;
         if unusable.settlement() != terms.id {
             let words = Fault::new("the evidence is of another settlement");
             return Err(Error::internal(RELEASING, words));
         }
-        let (agent, service) = (terms.agent, terms.service);
-        let budgets = terms
-            .budgets
-            .iter()
-            .map(|rule| WindowScope::Budget { agent, rule: *rule });
-        let mut counted_in: Vec<WindowScope> = std::iter::once(WindowScope::Day { agent, service })
-            .chain(budgets)
-            .collect();
+        let agent = terms.agent;
+        let mut counted_in = terms.windows();
         let mut backoff = Backoff::new();
         loop {
             let transaction = self.giving_back(settlement, &counted_in)?;

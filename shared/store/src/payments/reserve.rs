@@ -63,7 +63,9 @@ impl Ledger {
             // Many budgets, each with many expired entries: evict them first, so that the next attempt is small.
             for charge in grant.charges() {
                 // The next read shows whether it succeeded.
-                let _evicted = self.evict(charge.scope, charge.evict).await?;
+                let _evicted = self
+                    .evict(charge.scope, charge.length, charge.stamp, charge.evict)
+                    .await?;
             }
             backoff.wait().await?;
             return Ok(Reserved::Raced);
@@ -105,7 +107,8 @@ impl Ledger {
             .with("txid", &terms.transaction)
             .with("t", &terms.authorized_at)
             .with("vb", &terms.valid_before)
-            .with("oi", &terms.offer_index)
+            .with_optional("oi", terms.purchase().map(|purchase| &purchase.offer_index))
+            .with("np", &terms.nonce_prefix)
             .with("call", &grant.call())
             .into_item();
         match grant.approval() {

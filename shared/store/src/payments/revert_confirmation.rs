@@ -1,7 +1,8 @@
-//! Reverts a confirmation whose transfer is gone from the chain: the settlement is held again as before, its
-//! transaction may confirm again, and a decision records it.
+//! Reverts a confirmation whose transfer is gone from the chain: the settlement is held again as before, and a decision
+//! records it.
 //!
-//! Always true: all of that is one transaction. The window entry is not changed: it counted all the time.
+//! Always true: both are one transaction. The window entry is not changed: it counted all the time. The claim on the
+//! transaction stays until its block is checked: it names a block that is no longer on the chain.
 //!
 //! Deliberately elsewhere: the proof ([`TransferGone`] comes from the domain alone), and what happens to the hold.
 
@@ -9,27 +10,26 @@ use crate::{
     codec::attribute::{Attribute as _, text},
     codec::backoff::Backoff,
     codec::fault::Fault,
-    codec::key::{self, Key, hold::IndexKey},
+    codec::key::{self, Key},
     codec::ledger::Ledger,
     codec::transact::{Known, Transaction},
     payments::decision::write_taken_back,
     payments::settle::Moved,
     payments::settlement::{AUTHORIZED, CONFIRMED},
 };
-use aws_sdk_dynamodb::types::builders::{DeleteBuilder, PutBuilder};
+use aws_sdk_dynamodb::types::builders::PutBuilder;
 use purser_domain::{ConfirmationReverted, Error, Result, Settlement, Timestamp, TransactionId, TransferGone};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
     Settlement,
-    Transaction,
     Decision,
 }
 
 const TAKING_BACK: &str = "taking a confirmation back";
 
 impl Ledger {
-    /// Reverts a confirmation: 8 write units. The decision gets this id and this time.
+    /// Reverts a confirmation: 5 write units. The decision gets this id and this time.
     pub async fn revert_confirmation(
         &self,
         settlement: &Settlement,
@@ -50,12 +50,7 @@ impl Ledger {
             .expression_attribute_values(":confirmed", text(CONFIRMED))
             .expression_attribute_values(":hash", tx_hash.write())
             .expression_attribute_values(":hp", key::hold::partition(terms.id).write())
-            .expression_attribute_values(":hs", IndexKey::Held(terms.valid_before).text().write());
-        let give_up = DeleteBuilder::default()
-            .table_name(&*self.table)
-            .set_key(Some(Key::used_transaction(terms.network, tx_hash).attributes()))
-            .condition_expression("sid = :settlement")
-            .expression_attribute_values(":settlement", terms.id.write());
+            .expression_attribute_values(":hs", key::hold::due(terms.valid_before).write());
         let record = PutBuilder::default()
             .table_name(self.decisions_table()?)
             .set_item(Some(write_taken_back(&ConfirmationReverted::of(
@@ -67,7 +62,6 @@ impl Ledger {
             .condition_expression("attribute_not_exists(pk)");
         let mut transaction = Transaction::new();
         transaction.update(Role::Settlement, update)?;
-        transaction.delete(Role::Transaction, give_up)?;
         transaction.put(Role::Decision, record)?;
 
         let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut Backoff::new()).await? else {
@@ -79,10 +73,7 @@ impl Ledger {
         }
         match refusal.met(Role::Settlement) {
             Some(item) => Ok(Moved::Superseded(self.read_settlement(terms.agent, item)?)),
-            None => Err(Error::internal(
-                TAKING_BACK,
-                Fault::new("the settlement, or the claim on its transaction, is not there"),
-            )),
+            None => Err(Error::internal(TAKING_BACK, Fault::new("there is no such settlement"))),
         }
     }
 }

@@ -1,27 +1,42 @@
-//! The confirmation: stores the transfer that was found on chain, and claims its transaction hash.
+//! The confirmation: stores the transfer that was found on chain, and the settlement's claim on it.
 //!
-//! Always true: a settlement is confirmed exactly when its transaction's claim names it, so one transaction confirms
-//! one settlement. Confirming a held settlement does not change its window: the entry counts until it rolls out. A
-//! spend that had been given back is counted again from now on, even above the caps: the money is spent.
+//! Always true: a confirmed settlement has a claim in the partition of its block, written before the settlement and with
+//! the block's hash; a claim whose settlement is not confirmed is of a payment that is on chain, and reconcile confirms
+//! it. By its own agent's proof a settlement is confirmed only if it is the first that claims the transaction (the
+//! contract's 409); reconcile confirms each by its own transfer, since two transfers are two payments. No transfer
+//! confirms two settlements: each is matched by its settlement's own nonce.
 //!
-//! A confirmed settlement stays in the index, under its block, until its watch ends (`holds.rs`).
+//! Confirming a held settlement does not change its window: the entry counts until it rolls out. A spend that had been
+//! given back is counted again from now on, even above the caps: the money is spent.
 
 use crate::{
-    codec::attribute::{Attribute as _, text},
+    codec::attribute::{Attribute as _, Item, text},
     codec::backoff::Backoff,
-    codec::fault::Fault,
+    codec::fault::{Fault, failed},
     codec::item::Draft,
-    codec::key::{self, Key, hold::IndexKey},
+    codec::key::{CLAIM_SHARDS, Key, claim_partition, parse_claim, sort_key},
     codec::ledger::Ledger,
-    codec::transact::{Known, Transaction},
+    codec::transact::{Known, Transaction, is_conflict, update_once_free, was_made},
     payments::settlement::{AUTHORIZED, CONFIRMED, EXPIRED},
-    payments::window::{add, write_entry},
+    payments::window::{add, horizon_name, write_entry},
 };
-use aws_sdk_dynamodb::types::builders::{PutBuilder, UpdateBuilder};
+use aws_sdk_dynamodb::{
+    operation::{put_item::PutItemError, update_item::UpdateItemError},
+    types::{ReturnValuesOnConditionCheckFailure, builders::UpdateBuilder},
+};
 use purser_domain::{
-    Agent, AgentId, Duration, Error, Network, Result, Settlement, SettlementId, SettlementState, Terms, Timestamp,
-    Transfer, TxHash, WindowScope,
+    Agent, AgentId, B256, Duration, Error, Network, Result, Settlement, SettlementId, SettlementState, Terms,
+    Timestamp, Transfer, TxHash, WindowScope,
 };
+
+/// What a settlement claims of the transaction that confirms it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// All of it: it must not have confirmed another settlement.
+    Transaction,
+    /// Its own transfer, whatever else the transaction has confirmed.
+    Transfer,
+}
 
 /// The result of a confirmation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,19 +62,23 @@ pub enum Moved {
     Superseded(Settlement),
 }
 
-/// The settlement in an agent's request, and the claim on the transaction that may prove it; both strongly consistent.
+/// A settlement's claim on a transaction, as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Presented {
-    /// The settlement, if it belongs to the agent.
-    pub settlement: Option<Settlement>,
-    /// The settlement that the transaction has confirmed; it may be another agent's.
-    pub claimed_by: Option<SettlementId>,
+pub struct StoredClaim {
+    /// Whose settlement.
+    pub agent: AgentId,
+    /// Which.
+    pub settlement: SettlementId,
+    /// The transaction.
+    pub tx_hash: TxHash,
+    /// The hash that the block had when the settlement was confirmed.
+    pub block_hash: B256,
+    key: Key,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
     Settlement,
-    Transaction,
     /// A window in which the settlement is counted again.
     Window,
 }
@@ -67,137 +86,281 @@ enum Role {
 const CONFIRMING: &str = "confirming a settlement";
 
 impl Ledger {
-    /// An agent, one of its settlements, and the settlement that a transaction has confirmed, each if it exists: one
-    /// round trip, one read unit each.
-    ///
-    /// The reads are not a snapshot. A concurrent confirmation or claim is detected by the conditions of
-    /// [`Ledger::confirm`].
+    /// An agent and one of its settlements, each if it exists: one round trip, one read unit each; strongly consistent.
     pub async fn presented(
         &self,
         agent: AgentId,
         settlement: Option<SettlementId>,
-        transaction: Option<(Network, TxHash)>,
-    ) -> Result<(Option<Agent>, Presented)> {
+    ) -> Result<(Option<Agent>, Option<Settlement>)> {
         let settlement = settlement.map(|id| Key::settlement(agent, id));
-        let claim = transaction.map(|(network, hash)| Key::used_transaction(network, hash));
         let agent_key = Key::agent(agent);
-        let keys: Vec<Key> = [Some(agent_key.clone()), settlement.clone(), claim.clone()]
-            .into_iter()
-            .flatten()
-            .collect();
+        let keys: Vec<Key> = std::iter::once(agent_key.clone()).chain(settlement.clone()).collect();
         let items = self.get_all(&keys).await?;
         let item_of = |key: &Key| items.iter().find(|item| key.is_of(item));
         let record = item_of(&agent_key)
             .map(|item| self.read_agent(agent, item))
             .transpose()?;
-        let presented = Presented {
-            settlement: settlement
-                .and_then(|key| item_of(&key))
-                .map(|item| self.read_settlement(agent, item))
-                .transpose()?,
-            claimed_by: claim
-                .and_then(|key| item_of(&key))
-                .map(|item| self.row(item).get("sid"))
-                .transpose()?,
-        };
-        Ok((record, presented))
+        let settlement = settlement
+            .and_then(|key| item_of(&key))
+            .map(|item| self.read_settlement(agent, item))
+            .transpose()?;
+        Ok((record, settlement))
     }
 
-    /// Confirms a settlement with the transfer that was found on chain: 6 write units; 4 more for each window where its
-    /// spend had been given back.
-    ///
-    /// If several conditions failed, the first of these determines the result: the transaction confirmed another
-    /// settlement, the settlement's own state.
-    pub async fn confirm(&self, settlement: &Settlement, transfer: &Transfer, now: Timestamp) -> Result<Confirmed> {
-        let (agent, id) = (settlement.terms.agent, settlement.id());
+    /// The settlement that a transaction in this block confirmed first, strongly consistent: one read unit.
+    pub async fn confirmed_by(&self, network: Network, block: u64, hash: TxHash) -> Result<Option<SettlementId>> {
+        let item = self.get(&Key::claim(network, block, hash, None)).await?;
+        item.map(|item| self.row(&item).get("sid")).transpose()
+    }
+
+    /// All claims on transactions in this block, strongly consistent: one read unit for each of four partitions, and one
+    /// per 4 KB.
+    pub async fn claims_in(&self, network: Network, block: u64) -> Result<Vec<StoredClaim>> {
+        let mut reads = tokio::task::JoinSet::new();
+        for shard in 0..CLAIM_SHARDS {
+            let (ledger, partition) = (self.clone(), claim_partition(network, block, shard));
+            reads.spawn(async move { ledger.claims_of(&partition).await });
+        }
+        let mut claims = Vec::new();
+        while let Some(read) = reads.join_next().await {
+            claims.extend(read.map_err(|error| Error::internal("reading claims", error))??);
+        }
+        Ok(claims)
+    }
+
+    async fn claims_of(&self, partition: &str) -> Result<Vec<StoredClaim>> {
+        let mut claims = Vec::new();
+        let mut from = None;
+        loop {
+            let query = self
+                .db
+                .query()
+                .table_name(&*self.table)
+                .key_condition_expression("pk = :pk")
+                .expression_attribute_values(":pk", text(partition))
+                .consistent_read(true)
+                .set_exclusive_start_key(from);
+            let answer = query.send().await.map_err(failed("reading claims"))?;
+            for item in answer.items() {
+                claims.push(self.read_claim(item)?);
+            }
+            from = answer.last_evaluated_key;
+            if from.is_none() {
+                return Ok(claims);
+            }
+        }
+    }
+
+    fn read_claim(&self, item: &Item) -> Result<StoredClaim> {
+        let row = self.row(item);
+        Ok(StoredClaim {
+            agent: row.get("agent")?,
+            settlement: row.get("sid")?,
+            tx_hash: parse_claim(sort_key(item)).ok_or_else(|| row.corrupt("sk"))?,
+            block_hash: row.get("bh")?,
+            key: Key::of(item).ok_or_else(|| row.corrupt("pk"))?,
+        })
+    }
+
+    /// Removes a claim on a transaction in a block that is no longer on the chain, unless it was made again since.
+    pub async fn remove_claim(&self, claim: &StoredClaim) -> Result<()> {
+        let delete = self
+            .db
+            .delete_item()
+            .table_name(&*self.table)
+            .set_key(Some(claim.key.attributes()))
+            .condition_expression("bh = :hash")
+            .expression_attribute_values(":hash", claim.block_hash.write());
+        was_made(delete.send().await, "removing a claim").map(|_| ())
+    }
+
+    /// Confirms a settlement with the transfer that was found on chain: 3 write units, one for the claim, one for the
+    /// settlement and one for the index. If its spend had been given back: 3, and 4 for each window.
+    pub async fn confirm(
+        &self,
+        settlement: &Settlement,
+        transfer: &Transfer,
+        claim: Claim,
+        now: Timestamp,
+    ) -> Result<Confirmed> {
         let mut settlement = settlement.clone();
         let mut backoff = Backoff::new();
+        if let Some(by) = self.claim(&settlement.terms, transfer, claim, &mut backoff).await? {
+            return Ok(Confirmed::TransactionUsed { by });
+        }
         loop {
-            let mut transaction = Transaction::new();
-            let (update, counted_at) = match settlement.state {
-                SettlementState::Authorized | SettlementState::Confirmed { .. } => {
-                    (self.confirmation(&settlement, transfer, now), settlement.counted_at)
-                }
-                SettlementState::Expired => {
-                    let at = self.count_anew(&mut transaction, &settlement.terms, now).await?;
-                    (self.late_confirmation(&settlement, transfer, now, at), at)
-                }
+            let stored = match settlement.state {
+                SettlementState::Authorized => self.confirm_held(&settlement, transfer, now, &mut backoff).await?,
+                SettlementState::Confirmed { .. } => return Ok(Confirmed::Already(settlement)),
+                SettlementState::Expired => self.confirm_released(&settlement, transfer, now, &mut backoff).await?,
             };
-            transaction.update(Role::Settlement, update)?;
-            transaction.put(Role::Transaction, self.claim(&settlement, transfer))?;
-
-            let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await? else {
-                let confirmed = settlement.confirmed(transfer, now);
-                return Ok(Confirmed::Done(Settlement {
-                    counted_at,
-                    ..confirmed
-                }));
-            };
-            if let Some(item) = refusal.met(Role::Transaction) {
-                let by = self.row(item).get("sid")?;
-                if by != id {
-                    return Ok(Confirmed::TransactionUsed { by });
-                }
-            }
-            match refusal.met(Role::Settlement) {
-                Some(item) => {
-                    settlement = self.read_settlement(agent, item)?;
-                    if settlement.tx_hash().is_some() {
-                        return Ok(Confirmed::Already(settlement));
-                    }
-                }
-                // A window was cleared beyond the chosen time: choose a later one.
-                None if refusal.names(Role::Window) && !refusal.names(Role::Settlement) => {}
-                None => return Err(Error::internal(CONFIRMING, Fault::new("there is no such settlement"))),
+            match stored {
+                Moved::Done(confirmed) => return Ok(Confirmed::Done(confirmed)),
+                Moved::Superseded(stored) => settlement = stored,
             }
             backoff.wait().await?;
         }
     }
 
-    /// The confirmation of a settlement whose spend is held.
-    fn confirmation(&self, settlement: &Settlement, transfer: &Transfer, now: Timestamp) -> UpdateBuilder {
-        self.confirming(settlement, transfer, now)
-            .update_expression("SET rs = :confirmed, txh = :hash, blk = :block, settled = :now, hp = :hp, hs = :hs")
-            .condition_expression("rs = :authorized")
-            .expression_attribute_values(":authorized", text(AUTHORIZED))
+    /// Records that a settlement's transaction is in another block by now: 2 write units. One that is no longer
+    /// confirmed by this transaction is not changed.
+    pub async fn move_confirmation(&self, settlement: &Settlement, transfer: &Transfer) -> Result<()> {
+        let terms = &settlement.terms;
+        self.claim(terms, transfer, Claim::Transfer, &mut Backoff::new())
+            .await?;
+        let update = self
+            .update_settlement(terms.agent, terms.id)
+            .update_expression("SET blk = :block")
+            .condition_expression("rs = :confirmed AND txh = :hash")
+            .expression_attribute_values(":block", transfer.block().number.write())
+            .expression_attribute_values(":confirmed", text(CONFIRMED))
+            .expression_attribute_values(":hash", transfer.tx_hash().write());
+        update_once_free(&update, "moving a confirmation").await.map(|_| ())
     }
 
-    /// The confirmation of a settlement whose spend was given back; it counts again from `counted_at`.
-    fn late_confirmation(
+    /// Claims the transaction or the transfer for the settlement; the other settlement, if that has the transaction.
+    async fn claim(
+        &self,
+        terms: &Terms,
+        transfer: &Transfer,
+        claim: Claim,
+        backoff: &mut Backoff,
+    ) -> Result<Option<SettlementId>> {
+        match (self.put_claim(terms, transfer, None, backoff).await?, claim) {
+            (Some(by), Claim::Transaction) => Ok(Some(by)),
+            (Some(_), Claim::Transfer) => {
+                let log_index = Some(transfer.log_index());
+                self.put_claim(terms, transfer, log_index, backoff).await
+            }
+            (None, _) => Ok(None),
+        }
+    }
+
+    /// Writes a claim, with the hash of the block; the settlement that has it, if that is another one.
+    async fn put_claim(
+        &self,
+        terms: &Terms,
+        transfer: &Transfer,
+        log_index: Option<u64>,
+        backoff: &mut Backoff,
+    ) -> Result<Option<SettlementId>> {
+        const CLAIMING: &str = "claiming a transaction";
+        let block = transfer.block();
+        let claim = Draft::of(&Key::claim(terms.network, block.number, transfer.tx_hash(), log_index))
+            .with("sid", &terms.id)
+            .with("agent", &terms.agent)
+            .with("bh", &block.hash);
+        let put = self
+            .db
+            .put_item()
+            .table_name(&*self.table)
+            .set_item(Some(claim.into_item()))
+            .condition_expression("attribute_not_exists(pk) OR sid = :settlement")
+            .expression_attribute_values(":settlement", terms.id.write())
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        loop {
+            let Err(error) = put.clone().send().await else {
+                return Ok(None);
+            };
+            if is_conflict(&error) {
+                backoff.wait().await?;
+                continue;
+            }
+            if let Some(PutItemError::ConditionalCheckFailedException(failure)) = error.as_service_error()
+                && let Some(item) = failure.item()
+            {
+                return self.row(item).get("sid").map(Some);
+            }
+            return Err(failed(CLAIMING)(error));
+        }
+    }
+
+    /// Confirms a settlement whose spend is held.
+    async fn confirm_held(
         &self,
         settlement: &Settlement,
         transfer: &Transfer,
         now: Timestamp,
-        counted_at: Timestamp,
-    ) -> UpdateBuilder {
-        self.confirming(settlement, transfer, now)
-            .update_expression(
-                "SET rs = :confirmed, txh = :hash, blk = :block, settled = :now, hp = :hp, hs = :hs, ct = :counted",
-            )
-            .condition_expression("rs = :expired")
-            .expression_attribute_values(":expired", text(EXPIRED))
-            .expression_attribute_values(":counted", counted_at.write())
-    }
-
-    fn confirming(&self, settlement: &Settlement, transfer: &Transfer, now: Timestamp) -> UpdateBuilder {
+        backoff: &mut Backoff,
+    ) -> Result<Moved> {
         let terms = &settlement.terms;
-        let place = IndexKey::Watched(transfer.block_number()).text();
-        self.update(&Key::settlement(terms.agent, terms.id))
+        let update = self
+            .update_settlement(terms.agent, terms.id)
+            .update_expression("SET rs = :confirmed, txh = :hash, blk = :block, settled = :now REMOVE hp, hs")
+            .condition_expression("rs = :authorized")
+            .expression_attribute_values(":authorized", text(AUTHORIZED))
             .expression_attribute_values(":confirmed", text(CONFIRMED))
             .expression_attribute_values(":hash", transfer.tx_hash().write())
-            .expression_attribute_values(":block", transfer.block_number().write())
+            .expression_attribute_values(":block", transfer.block().number.write())
             .expression_attribute_values(":now", now.write())
-            .expression_attribute_values(":hp", key::hold::partition(terms.id).write())
-            .expression_attribute_values(":hs", place.write())
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        loop {
+            let Err(error) = update.clone().send().await else {
+                return Ok(Moved::Done(settlement.clone().confirmed(transfer, now)));
+            };
+            if is_conflict(&error) {
+                backoff.wait().await?;
+                continue;
+            }
+            if let Some(UpdateItemError::ConditionalCheckFailedException(failure)) = error.as_service_error() {
+                let item = failure.item().ok_or_else(no_such_settlement)?;
+                return Ok(Moved::Superseded(self.read_settlement(terms.agent, item)?));
+            }
+            return Err(failed(CONFIRMING)(error));
+        }
     }
 
-    /// The claim on the transaction hash.
-    fn claim(&self, settlement: &Settlement, transfer: &Transfer) -> PutBuilder {
+    /// Confirms a settlement whose spend was given back; it counts again from a time on to which no window has been
+    /// cleared yet.
+    async fn confirm_released(
+        &self,
+        settlement: &Settlement,
+        transfer: &Transfer,
+        now: Timestamp,
+        backoff: &mut Backoff,
+    ) -> Result<Moved> {
         let terms = &settlement.terms;
-        let claim = Draft::of(&Key::used_transaction(terms.network, transfer.tx_hash()))
-            .with("sid", &terms.id)
-            .with("agent", &terms.agent);
-        self.put_new(claim.into_item())
+        loop {
+            let mut transaction = Transaction::new();
+            let counted_at = self.count_anew(&mut transaction, terms, now).await?;
+            transaction.update(
+                Role::Settlement,
+                self.late_confirmation(terms, transfer, now, counted_at),
+            )?;
+            let Known::Refused(refusal) = transaction.send_until_known(&self.db, backoff).await? else {
+                let confirmed = settlement.clone().confirmed(transfer, now);
+                return Ok(Moved::Done(Settlement {
+                    counted_at,
+                    ..confirmed
+                }));
+            };
+            if let Some(item) = refusal.met(Role::Settlement) {
+                return Ok(Moved::Superseded(self.read_settlement(terms.agent, item)?));
+            }
+            if refusal.names(Role::Settlement) || !refusal.names(Role::Window) {
+                return Err(no_such_settlement());
+            }
+            // A window was cleared beyond the chosen time: choose a later one.
+            backoff.wait().await?;
+        }
+    }
+
+    fn late_confirmation(
+        &self,
+        terms: &Terms,
+        transfer: &Transfer,
+        now: Timestamp,
+        counted_at: Timestamp,
+    ) -> UpdateBuilder {
+        self.update(&Key::settlement(terms.agent, terms.id))
+            .update_expression("SET rs = :confirmed, txh = :hash, blk = :block, settled = :now, ct = :counted")
+            .condition_expression("rs = :expired")
+            .expression_attribute_values(":expired", text(EXPIRED))
+            .expression_attribute_values(":confirmed", text(CONFIRMED))
+            .expression_attribute_values(":hash", transfer.tx_hash().write())
+            .expression_attribute_values(":block", transfer.block().number.write())
+            .expression_attribute_values(":now", now.write())
+            .expression_attribute_values(":counted", counted_at.write())
     }
 
     /// Counts a payment in its windows as if it were authorized now, without checking the caps; returns the time at
@@ -216,15 +379,16 @@ impl Ledger {
             let Some(item) = self.get(&Key::window(scope)).await? else {
                 continue;
             };
-            at = at.max(self.row(&item).get::<Timestamp>("hz")?.after(length));
+            at = at.max(self.read_horizon(&item, length)?.after(length));
             windows.push((scope, length));
         }
         for (scope, length) in windows {
             let update = self
                 .update(&Key::window(scope))
-                .update_expression("SET #total = #total + :amount, ver = ver + :one")
-                .condition_expression("hz <= :horizon")
+                .update_expression("ADD #total :amount, ver :one")
+                .condition_expression("attribute_not_exists(#horizon) OR #horizon <= :horizon")
                 .expression_attribute_names("#total", "total")
+                .expression_attribute_names("#horizon", horizon_name(length))
                 .expression_attribute_values(":amount", add(0, terms.amount).write())
                 .expression_attribute_values(":horizon", at.before(length).write())
                 .expression_attribute_values(":one", 1_u32.write());
@@ -237,15 +401,24 @@ impl Ledger {
 
     /// The windows that a payment counts in, each with its current length.
     async fn windows_of(&self, terms: &Terms) -> Result<Vec<(WindowScope, Duration)>> {
-        let (agent, service) = (terms.agent, terms.service);
+        let Some(purchase) = terms.purchase() else {
+            return Ok(Vec::new());
+        };
+        let (agent, service) = (terms.agent, purchase.service);
         let mut windows = vec![(WindowScope::Day { agent, service }, Duration::DAY)];
-        if terms.budgets.is_empty() {
+        if purchase.budgets.is_empty() {
             return Ok(windows);
         }
         if let Some(agent) = self.agent(agent).await? {
-            let budgets = agent.budgets().filter(|budget| terms.budgets.contains(&budget.rule.id));
+            let budgets = agent
+                .budgets()
+                .filter(|budget| purchase.budgets.contains(&budget.rule.id));
             windows.extend(budgets.map(|budget| (budget.scope(agent.id), budget.length)));
         }
         Ok(windows)
     }
+}
+
+fn no_such_settlement() -> Error {
+    Error::internal(CONFIRMING, Fault::new("there is no such settlement"))
 }

@@ -1,23 +1,30 @@
-//! Settlements: one row each in the agent's partition, with an id that sorts by time.
+//! Settlements: one row each in a partition of the agent, with an id that sorts by time.
 //!
 //! A row stays below 1 KB, so that each write costs one unit: neither the payment header nor the nonce is stored, as
-//! both are derived from it. A row is in the index `hold` exactly while the spend is held or the confirmation watched.
+//! both are derived from it. A row is in the index `hold` exactly while the spend is held.
 
 use crate::{
-    codec::attribute::text,
+    codec::attribute::{Attribute as _, text},
     codec::checks::Checks,
     codec::fault::failed,
-    codec::item::{Draft, Item},
-    codec::key::{self, Key, hold::IndexKey},
+    codec::item::{Draft, Item, Row},
+    codec::key::{self, Key},
     codec::ledger::Ledger,
+    codec::transact::update_once_free,
 };
-use purser_domain::{AgentId, Result, Settlement, SettlementId, SettlementState, Terms};
+use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
+use purser_domain::{
+    AgentId, FailedProofs, Payout, Purchase, Purpose, Result, Settlement, SettlementId, SettlementState, Terms, TxHash,
+};
 use uuid::Uuid;
 
 /// The `rs` of each state.
 pub(crate) const AUTHORIZED: &str = "authorized";
 pub(crate) const CONFIRMED: &str = "confirmed";
 pub(crate) const EXPIRED: &str = "expired";
+
+/// The `kind` of a payout. A purchase has none.
+const PAYOUT: &str = "payout";
 
 impl Ledger {
     /// A settlement of the agent, strongly consistent.
@@ -29,7 +36,7 @@ impl Ledger {
     /// The agent's settlements, strongly consistent, newest first: those before the id `before`, or the newest.
     pub async fn settlements(&self, agent: AgentId, before: Option<Uuid>, limit: u32) -> Result<Vec<Settlement>> {
         let query = self.db.query().table_name(&*self.table);
-        let query = key::newest(query, agent, key::SETTLEMENTS, before, limit).consistent_read(true);
+        let query = key::newest(query, key::settlement_partition(agent), before, limit).consistent_read(true);
         // One page holds 1 MB, a thousand of these rows; `limit` is a hundred at most.
         let answer = query.send().await.map_err(failed("listing settlements"))?;
         answer
@@ -39,12 +46,32 @@ impl Ledger {
             .collect()
     }
 
+    /// An update of a settlement by itself, in no transaction.
+    pub(crate) fn update_settlement(&self, agent: AgentId, id: SettlementId) -> UpdateItemFluentBuilder {
+        self.db
+            .update_item()
+            .table_name(&*self.table)
+            .set_key(Some(Key::settlement(agent, id).attributes()))
+    }
+
+    /// Counts a proof that the chain did not show to be the payment, unless it was counted last: 1 write unit.
+    pub async fn note_failed_proof(&self, settlement: &Settlement, tx_hash: TxHash) -> Result<()> {
+        if settlement.failed_proofs.last == Some(tx_hash) {
+            return Ok(());
+        }
+        let update = self
+            .update_settlement(settlement.terms.agent, settlement.id())
+            .update_expression("SET fph = :hash ADD fp :one")
+            .condition_expression("attribute_exists(pk)")
+            .expression_attribute_values(":hash", tx_hash.write())
+            .expression_attribute_values(":one", 1_u32.write());
+        update_once_free(&update, "counting a failed proof").await.map(|_| ())
+    }
+
     /// The settlement in an item.
     pub(crate) fn read_settlement(&self, agent: AgentId, item: &Item) -> Result<Settlement> {
         let row = self.row(item);
-        let id = key::sort_key(item)
-            .strip_prefix(key::SETTLEMENTS)
-            .and_then(SettlementId::parse);
+        let id = SettlementId::parse(key::sort_key(item));
         let state = match row.get::<String>("rs")?.as_str() {
             AUTHORIZED => SettlementState::Authorized,
             CONFIRMED => SettlementState::Confirmed {
@@ -60,51 +87,73 @@ impl Ledger {
             transaction: row.get("txid")?,
             agent,
             wallet: row.get("wallet")?,
-            service: row.get("svc")?,
-            operation: row.get("op")?,
             network: row.get("net")?,
             amount: row.get("amt")?,
             pay_to: row.get("payto")?,
             authorized_at: row.get("t")?,
             valid_before: row.get("vb")?,
-            x402_version: row.get("xv")?,
-            offer_index: row.get("oi")?,
-            policy_version: row.get("pver")?,
-            budgets: row.get_optional("budgets")?.unwrap_or_default(),
             idempotency_key: row.get("idem")?,
-            approval: row.get_optional("apid")?,
-            checks: row.get::<Checks>("checks")?.0,
+            nonce_prefix: row.get("np")?,
+            purpose: read_purpose(row)?,
         };
         let counted_at = row.get_optional("ct")?.unwrap_or(terms.authorized_at);
         Ok(Settlement {
             terms,
             state,
             counted_at,
+            failed_proofs: FailedProofs {
+                count: row.get_optional("fp")?.unwrap_or_default(),
+                last: row.get_optional("fph")?,
+            },
         })
+    }
+}
+
+fn read_purpose(row: Row<'_>) -> Result<Purpose> {
+    match row.get_optional::<String>("kind")?.as_deref() {
+        None => Ok(Purpose::Purchase(Purchase {
+            key: row.get("kid")?,
+            service: row.get("svc")?,
+            operation: row.get("op")?,
+            x402_version: row.get("xv")?,
+            offer_index: row.get("oi")?,
+            policy_version: row.get("pver")?,
+            budgets: row.get_optional("budgets")?.unwrap_or_default(),
+            approval: row.get_optional("apid")?,
+            checks: row.get::<Checks>("checks")?.0,
+        })),
+        Some(PAYOUT) => Ok(Purpose::Payout(Payout { by: row.get("by")? })),
+        Some(_) => Err(row.corrupt("kind")),
     }
 }
 
 /// The row of a payment that has just been authorized.
 pub(crate) fn write_settlement(terms: &Terms) -> Item {
-    Draft::of(&Key::settlement(terms.agent, terms.id))
+    let row = Draft::of(&Key::settlement(terms.agent, terms.id))
         .with("txid", &terms.transaction)
         .with("wallet", &terms.wallet)
-        .with("svc", &terms.service)
-        .with("op", &terms.operation)
         .with("net", &terms.network)
         .with("amt", &terms.amount)
         .with("payto", &terms.pay_to)
         .with("t", &terms.authorized_at)
         .with("vb", &terms.valid_before)
-        .with("xv", &terms.x402_version)
-        .with("oi", &terms.offer_index)
-        .with("pver", &terms.policy_version)
-        .with_optional("budgets", Some(&terms.budgets).filter(|budgets| !budgets.is_empty()))
         .with("idem", &terms.idempotency_key)
-        .with_optional("apid", terms.approval.as_ref())
-        .with("checks", &Checks(terms.checks.clone()))
+        .with("np", &terms.nonce_prefix)
         .with_value("rs", text(AUTHORIZED))
         .with("hp", &key::hold::partition(terms.id))
-        .with("hs", &IndexKey::Held(terms.valid_before).text())
-        .into_item()
+        .with("hs", &key::hold::due(terms.valid_before));
+    let row = match &terms.purpose {
+        Purpose::Purchase(purchase) => row
+            .with("kid", &purchase.key)
+            .with("svc", &purchase.service)
+            .with("op", &purchase.operation)
+            .with("xv", &purchase.x402_version)
+            .with("oi", &purchase.offer_index)
+            .with("pver", &purchase.policy_version)
+            .with_optional("budgets", Some(&purchase.budgets).filter(|budgets| !budgets.is_empty()))
+            .with_optional("apid", purchase.approval.as_ref())
+            .with("checks", &Checks(purchase.checks.clone())),
+        Purpose::Payout(payout) => row.with_value("kind", text(PAYOUT)).with("by", &payout.by),
+    };
+    row.into_item()
 }

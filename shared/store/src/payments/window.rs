@@ -1,14 +1,17 @@
 //! Windows: the totals, and one small item for each authorization that counts.
 //!
 //! Always true: `total` is the sum of the existing entries; every write that adds, evicts or releases one changes
-//! `total` and `ver` in the same transaction. `hz` is the time of the newest entry that was evicted because it had
-//! rolled out; no entry that old is ever added again. `pver` and `aver` bind every charge to the version of the policy
-//! and of the agent's record. An entry must never expire by TTL: `total` would not be lowered.
+//! `total` and `ver` in the same transaction. The horizon is the time of the newest entry that was evicted because it had
+//! rolled out of a window of this length; no entry that old is ever added again. `pver` and `aver` bind every charge to
+//! the version of the policy and of the agent's record. An entry must never expire by TTL: `total` would not be lowered.
+//!
+//! The stamps `pver` and `aver` are people's, everything else is payments' and reconcile's: roles hold both to their own
+//! attributes, so a stamp must name no others. A window begins with its first stamp; what nothing was added to has no sum.
 
 use crate::{
     codec::attribute::Attribute as _,
     codec::fault::failed,
-    codec::item::{Draft, Item},
+    codec::item::{Draft, Item, optional_member},
     codec::key::{self, Key},
     codec::ledger::Ledger,
     codec::transact::{Sent, Transaction, update_once_free},
@@ -16,8 +19,11 @@ use crate::{
 };
 use aws_sdk_dynamodb::types::builders::UpdateBuilder;
 use purser_domain::{
-    Amount, Charge, Duration, EnabledService, Entry, Error, Fingerprint, Result, SettlementId, Terms, Timestamp,
-    Window, WindowScope,
+    Amount, Charge, Duration, Entry, Error, Fingerprint, Result, SettlementId, Terms, Timestamp, Window, WindowScope,
+};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
 };
 
 /// How many of the oldest entries a decision reads. An authorization adds one and evicts up to this many, so expired
@@ -25,21 +31,19 @@ use purser_domain::{
 const OLDEST: u16 = 8;
 /// How many more are read in one query when those are not enough: `LOOKED_AT` of the domain.
 const PAGE: u16 = 1_000;
+/// How many pages one call reads of its windows to say what counts: 20,000 entries, more than authorize can evict within
+/// its time, for some 740 read units. A window that is longer waits for reconcile to evict ([`crate::EvictionRequest`]).
+const MOST_PAGES: u32 = 20;
 /// How many expired entries one transaction evicts. Of its 100 actions the totals take one; the rest is headroom.
 const DRAIN: u16 = 90;
 
 /// The versions that a charge was judged by must still be current: the same policy or rule, and no narrowing edit of
 /// the agent's record after the version that was read.
 const STAMPS: &str = "pver = :stamp AND (attribute_not_exists(aver) OR aver <= :agent)";
-
-/// What a stamp does to `hz`, the time that the window was cleared to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Horizon {
-    /// Keep it.
-    Keep,
-    /// Reset it to zero.
-    Reset,
-}
+/// The window was not cleared beyond the time that follows.
+const NOT_CLEARED: &str = "(attribute_not_exists(#horizon) OR #horizon <=";
+/// There is room for what is added.
+const ROOM: &str = "(attribute_not_exists(#total) OR #total <= :room)";
 
 /// How many of a window's expired entries were evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,15 +54,26 @@ pub enum Cleared {
     More,
     /// None, because of a concurrent write to the same window.
     Superseded,
+    /// None, because the policy or rule has been edited since the window was read; its length may differ.
+    Outdated,
 }
 
-/// The first items of a window's partition.
-#[derive(Debug)]
-pub(crate) struct Head {
-    /// The policy; only in a day window's partition.
-    pub(crate) policy: Option<EnabledService>,
-    /// The window and its oldest entries.
-    pub(crate) window: Window,
+/// How many pages a call may still read. Clones share the number.
+#[derive(Clone, Debug)]
+pub(crate) struct PagesLeft(Arc<AtomicU32>);
+
+impl PagesLeft {
+    /// All that one call may read.
+    pub(crate) fn of_a_call() -> Self {
+        Self(Arc::new(AtomicU32::new(MOST_PAGES)))
+    }
+
+    fn take(&self) -> bool {
+        let one_less = |left: u32| left.checked_sub(1);
+        self.0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less)
+            .is_ok()
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -68,30 +83,38 @@ enum Role {
 }
 
 impl Ledger {
-    /// The head of a window's partition, in one Query, which is not a snapshot: see [`crate::DecisionInputs`].
-    pub(crate) async fn head(&self, scope: WindowScope, length: Duration) -> Result<Head> {
+    /// A window's totals and oldest entries, in one Query, which is not a snapshot: see [`crate::DecisionInputs`].
+    pub(crate) async fn head(&self, scope: WindowScope, length: Duration) -> Result<Window> {
         self.head_with(scope, length, OLDEST).await
     }
 
-    async fn head_with(&self, scope: WindowScope, length: Duration, oldest: u16) -> Result<Head> {
-        // Two more, for the policy and the totals, which come before the entries.
-        let (items, complete) = self.partition(scope, None, oldest.saturating_add(2)).await?;
-        let mut policy = None;
+    async fn head_with(&self, scope: WindowScope, length: Duration, oldest: u16) -> Result<Window> {
+        // One more, for the totals, which come before the entries.
+        let (items, complete) = self.partition(scope, None, oldest.saturating_add(1)).await?;
         let mut window = empty(scope, length, complete);
         for item in &items {
-            let row = self.row(item);
-            match key::sort_key(item) {
-                key::POLICY => policy = Some(self.read_policy(item)?),
-                key::WINDOW => {
-                    window.total = row.get("total")?;
-                    window.version = row.get("ver")?;
-                    window.stamp = row.get("pver")?;
-                    window.horizon = row.get("hz")?;
-                }
-                _ => window.oldest.push(self.read_entry(item)?),
+            if key::sort_key(item) == key::WINDOW {
+                self.read_totals(item, &mut window)?;
+            } else {
+                window.oldest.push(self.read_entry(item)?);
             }
         }
-        Ok(Head { policy, window })
+        Ok(window)
+    }
+
+    fn read_totals(&self, item: &Item, window: &mut Window) -> Result<()> {
+        let row = self.row(item);
+        window.stamp = row.get("pver")?;
+        window.total = row.get_optional("total")?.unwrap_or(Amount::ZERO);
+        window.version = row.get_optional("ver")?.unwrap_or_default();
+        window.horizon = self.read_horizon(item, window.length)?;
+        Ok(())
+    }
+
+    /// The horizon of a window of this length, from its totals; the epoch where nothing was evicted.
+    pub(crate) fn read_horizon(&self, totals: &Item, length: Duration) -> Result<Timestamp> {
+        let horizon = optional_member(totals, &horizon_name(length)).ok_or_else(|| self.row(totals).corrupt("hz"))?;
+        Ok(horizon.unwrap_or(Timestamp::EPOCH))
     }
 
     /// Whether the window is unchanged since it was read, and the idempotency key has authorized nothing. If so, the
@@ -103,14 +126,15 @@ impl Ledger {
         let (WindowScope::Day { agent, .. } | WindowScope::Budget { agent, .. }) = window.scope;
         let (totals, key) = (Key::window(window.scope), Key::idempotency(agent, key));
         let (totals, record) = tokio::try_join!(self.get(&totals), self.get(&key))?;
-        let version = match &totals {
-            None => empty(window.scope, window.length, true).version,
-            Some(item) => self.row(item).get("ver")?,
-        };
+        let mut now = empty(window.scope, window.length, true);
+        if let Some(totals) = &totals {
+            self.read_totals(totals, &mut now)?;
+        }
         let record = record
             .map(|item| IdempotencyRecord::read(self.row(&item)))
             .transpose()?;
-        Ok(version == window.version && !matches!(record, Some(IdempotencyRecord::Allowed { .. })))
+        let is_unchanged = (now.version, now.stamp) == (window.version, window.stamp);
+        Ok(is_unchanged && !matches!(record, Some(IdempotencyRecord::Allowed { .. })))
     }
 
     /// Reads more of the window's oldest entries, for [`Window::tells_more`]. They may be newer than the rest: check
@@ -126,22 +150,25 @@ impl Ledger {
         Ok(())
     }
 
-    /// Those of these windows whose total is not zero, each read until [`Window::live`] at `at` is exact. For display
-    /// only: no decision depends on it, and the reads are not a snapshot.
+    /// Those of these windows whose total is not zero. What counts of them at `at` is exact, or an upper bound where
+    /// more has rolled out than one call reads ([`Window::spend`]). For display only: no decision depends on it, and
+    /// the reads are not a snapshot.
     pub async fn windows_in_use(&self, scopes: &[(WindowScope, Duration)], at: Timestamp) -> Result<Vec<Window>> {
         /// How many windows are read concurrently.
         const AT_ONCE: usize = 100;
         let keys: Vec<Key> = scopes.iter().map(|(scope, _)| Key::window(*scope)).collect();
+        let left = PagesLeft::of_a_call();
         let mut windows = Vec::new();
         for totals in self.get_all(&keys).await?.chunks(AT_ONCE) {
             let mut reads = tokio::task::JoinSet::new();
             for item in totals {
-                let used = self.row(item).get::<Amount>("total")? != Amount::ZERO;
+                let total: Option<Amount> = self.row(item).get_optional("total")?;
+                let used = total.is_some_and(|total| total != Amount::ZERO);
                 let asked = keys.iter().zip(scopes).find(|(key, _)| key.is_of(item));
                 if let Some((_, (scope, length))) = asked.filter(|_| used) {
                     let (scope, length) = (*scope, *length);
-                    let ledger = self.clone();
-                    reads.spawn(async move { ledger.live_window(scope, length, at).await });
+                    let (ledger, left) = (self.clone(), left.clone());
+                    reads.spawn(async move { ledger.live_window(scope, length, at, &left).await });
                 }
             }
             while let Some(read) = reads.join_next().await {
@@ -152,19 +179,48 @@ impl Ledger {
         Ok(windows)
     }
 
-    async fn live_window(&self, scope: WindowScope, length: Duration, at: Timestamp) -> Result<Window> {
-        let mut window = self.head(scope, length).await?.window;
-        while window.hides_expired(at) {
-            self.read_further(&mut window).await?;
-        }
+    async fn live_window(
+        &self,
+        scope: WindowScope,
+        length: Duration,
+        at: Timestamp,
+        left: &PagesLeft,
+    ) -> Result<Window> {
+        let mut window = self.head(scope, length).await?;
+        self.read_expired(&mut window, at, left).await?;
         Ok(window)
     }
 
+    /// Reads a window that hides expired entries until it hides none, or no page is left. What has expired is subtracted
+    /// and forgotten page by page, so neither memory nor arithmetic grows with the window.
+    pub(crate) async fn read_expired(&self, window: &mut Window, at: Timestamp, left: &PagesLeft) -> Result<()> {
+        let last = window.oldest.last().map(|last| key::of_entry(window.scope, last));
+        let mut after = last.unwrap_or_else(|| Key::window(window.scope));
+        while window.hides_expired(at) && left.take() {
+            window.forget_expired(at);
+            let (items, complete) = self.partition(window.scope, Some(&after), PAGE).await?;
+            for item in &items {
+                window.oldest.push(self.read_entry(item)?);
+            }
+            if let Some(last) = window.oldest.last() {
+                after = key::of_entry(window.scope, last);
+            }
+            window.complete = complete;
+        }
+        Ok(())
+    }
+
     /// Evicts entries that have rolled out at `at`, oldest first, as many as fit into one transaction. For a window
-    /// with more expired entries than a decision reads.
+    /// with more expired entries than a decision reads. Only its scope, length and stamp are used; the rest is read.
     pub async fn clear_expired(&self, window: &Window, at: Timestamp) -> Result<Cleared> {
-        let current = self.head_with(window.scope, window.length, DRAIN).await?.window;
-        if !self.evict(window.scope, current.expired(at)).await? {
+        let current = self.head_with(window.scope, window.length, DRAIN).await?;
+        if current.stamp != window.stamp {
+            return Ok(Cleared::Outdated);
+        }
+        if !self
+            .evict(window.scope, window.length, window.stamp, current.expired(at))
+            .await?
+        {
             return Ok(Cleared::Superseded);
         }
         Ok(if current.hides_expired(at) {
@@ -174,8 +230,15 @@ impl Ledger {
         })
     }
 
-    /// Evicts the first of these entries and writes nothing else; false if a concurrent write prevents it.
-    pub(crate) async fn evict(&self, scope: WindowScope, expired: &[Entry]) -> Result<bool> {
+    /// Evicts the first of these entries of a window and writes nothing else; false if a concurrent write prevents it.
+    /// They have expired by the length of this version of the policy or rule; under another they may count again.
+    pub(crate) async fn evict(
+        &self,
+        scope: WindowScope,
+        length: Duration,
+        stamp: u64,
+        expired: &[Entry],
+    ) -> Result<bool> {
         let expired = expired.get(..DRAIN.into()).unwrap_or(expired);
         let Some(newest) = expired.last() else {
             return Ok(true);
@@ -184,11 +247,13 @@ impl Ledger {
         let delta = expired.iter().map(|entry| entry.amount).fold(0, add).saturating_neg();
         let update = self
             .update(&Key::window(scope))
-            .update_expression("SET #total = #total + :delta, hz = :newest, ver = ver + :one")
-            .condition_expression("hz <= :newest")
+            .update_expression("SET #horizon = :newest ADD #total :delta, ver :one")
+            .condition_expression("(attribute_not_exists(#horizon) OR #horizon <= :newest) AND pver = :stamp")
             .expression_attribute_names("#total", "total")
+            .expression_attribute_names("#horizon", horizon_name(length))
             .expression_attribute_values(":delta", delta.write())
             .expression_attribute_values(":newest", newest.at.write())
+            .expression_attribute_values(":stamp", stamp.write())
             .expression_attribute_values(":one", 1_u32.write());
         transaction.update(Role::Totals, update)?;
         for entry in expired {
@@ -211,11 +276,13 @@ impl Ledger {
         terms: &Terms,
     ) -> Result<()> {
         let delta = add(0, charge.amount).saturating_sub(add(0, charge.evicted));
-        // A condition can't do arithmetic: `total + delta <= cap` is written as `total <= cap - delta`.
+        // A condition can't do arithmetic: `total + delta <= cap` is written as `total <= cap - delta`. Where there is no
+        // sum yet it is zero, and the evaluation has compared the amount with the cap.
         let room = add(0, charge.cap).saturating_sub(delta);
         let update = self
             .update(&Key::window(charge.scope))
             .expression_attribute_names("#total", "total")
+            .expression_attribute_names("#horizon", horizon_name(charge.length))
             .expression_attribute_values(":delta", delta.write())
             .expression_attribute_values(":stamp", charge.stamp.write())
             .expression_attribute_values(":room", room.write())
@@ -224,12 +291,12 @@ impl Ledger {
         // A write that evicts advances the horizon; one that doesn't leaves it unchanged, so that those commute.
         let update = match charge.evict.last() {
             Some(newest) => update
-                .update_expression("SET #total = #total + :delta, hz = :newest, ver = ver + :one")
-                .condition_expression(format!("{STAMPS} AND hz <= :newest AND #total <= :room"))
+                .update_expression("SET #horizon = :newest ADD #total :delta, ver :one")
+                .condition_expression(format!("{STAMPS} AND {NOT_CLEARED} :newest) AND {ROOM}"))
                 .expression_attribute_values(":newest", newest.at.write()),
             None => update
-                .update_expression("SET #total = #total + :delta, ver = ver + :one")
-                .condition_expression(format!("{STAMPS} AND hz <= :horizon AND #total <= :room"))
+                .update_expression("ADD #total :delta, ver :one")
+                .condition_expression(format!("{STAMPS} AND {NOT_CLEARED} :horizon) AND {ROOM}"))
                 .expression_attribute_values(":horizon", charge.horizon.write()),
         };
         transaction.update(role, update)?;
@@ -257,33 +324,14 @@ impl Ledger {
         update_once_free(&update, "shutting a window").await.map(|_| ())
     }
 
-    /// The update that creates a window's totals, or stamps a new version of its policy or rule on them. A new window
-    /// rejects decisions on versions of the agent's record before `agent_version`: an edit that completed earlier could
-    /// not fence it.
-    pub(crate) fn stamp(
-        &self,
-        scope: WindowScope,
-        version: u64,
-        agent_version: u64,
-        horizon: Horizon,
-    ) -> UpdateBuilder {
-        let update = match horizon {
-            Horizon::Keep => {
-                "SET pver = :stamp, #total = if_not_exists(#total, :zero), hz = if_not_exists(hz, :zero), \
-                 ver = if_not_exists(ver, :zero) + :one, aver = if_not_exists(aver, :agent)"
-            }
-            Horizon::Reset => {
-                "SET pver = :stamp, #total = if_not_exists(#total, :zero), hz = :zero, \
-                 ver = if_not_exists(ver, :zero) + :one, aver = if_not_exists(aver, :agent)"
-            }
-        };
+    /// The update that begins a window, or stamps a new version of its policy or rule on it. A new window rejects
+    /// decisions on versions of the agent's record before `agent_version`: an edit that completed earlier could not fence
+    /// it.
+    pub(crate) fn stamp(&self, scope: WindowScope, version: u64, agent_version: u64) -> UpdateBuilder {
         self.update(&Key::window(scope))
-            .update_expression(update)
-            .expression_attribute_names("#total", "total")
+            .update_expression("SET pver = :stamp, aver = if_not_exists(aver, :agent)")
             .expression_attribute_values(":stamp", version.write())
             .expression_attribute_values(":agent", agent_version.write())
-            .expression_attribute_values(":zero", 0_u32.write())
-            .expression_attribute_values(":one", 1_u32.write())
     }
 
     /// Items of a window's partition in order, after a key, and whether they include the last.
@@ -319,6 +367,12 @@ pub(crate) fn write_entry(scope: WindowScope, at: Timestamp, settlement: Settlem
     Draft::of(&Key::entry(scope, at, settlement))
         .with("amt", &amount)
         .into_item()
+}
+
+/// The attribute with the horizon of a window of this length. The horizon plus the length is the earliest time to record:
+/// by a changed length the one of another could push the recorded time into the future, so each has its own.
+pub(crate) fn horizon_name(length: Duration) -> String {
+    format!("hz{}", length.secs())
 }
 
 /// A window that was never written: version and stamp are zero, as in no stored window.

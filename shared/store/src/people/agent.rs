@@ -5,12 +5,12 @@
 //! a charge is conditional on the rule's version, as on a policy's. A removed rule's window stays, unused.
 
 use crate::{
+    audit::entry::AuditEntry,
     codec::backoff::Backoff,
     codec::item::{Draft, Item},
     codec::key::{self, Key},
     codec::ledger::{Edited, Ledger},
     codec::transact::{Known, Transaction},
-    payments::window::Horizon,
 };
 use purser_domain::{Agent, AgentId, AgentStatus, Error, Result, Rule, WindowScope};
 
@@ -26,8 +26,14 @@ pub enum Created {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
     Agent,
+    Wallet,
     Window,
+    Audit,
 }
+
+/// The layout of an agent's record and of all that belongs to it (`docs/data-model.md`). A record of another layout can't be
+/// read, so nothing is decided by it: the next change of the layout moves one agent at a time.
+const LAYOUT: u32 = 1;
 
 /// How many windows are written concurrently.
 const AT_ONCE: usize = 32;
@@ -46,11 +52,14 @@ impl Ledger {
         item.map(|item| self.read_agent(id, &item)).transpose()
     }
 
-    /// Stores a new agent.
-    pub async fn create_agent(&self, agent: &Agent) -> Result<Created> {
+    /// Stores a new agent, and its wallet among all wallets: what leaves those is compared with the settlements.
+    pub async fn create_agent(&self, agent: &Agent, audit: &AuditEntry) -> Result<Created> {
         let mut transaction = Transaction::new();
         transaction.put(Role::Agent, self.put_new(write_agent(agent)))?;
+        let wallet = Draft::of(&Key::wallet(agent.id)).with("address", &agent.wallet.address);
+        transaction.put(Role::Wallet, self.put(wallet.into_item()))?;
         self.stamp_budgets(&mut transaction, agent, &[])?;
+        transaction.audit(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             Known::Committed => Ok(Created::Stored),
             Known::Refused(refusal) => {
@@ -74,14 +83,16 @@ impl Ledger {
     ///
     /// A changed budget is enforced from this write on. The entries in its window still count; what was authorized
     /// before the rule existed, or rolled out of a shorter window, does not.
-    pub async fn put_agent(&self, agent: &Agent) -> Result<Edited> {
+    ///
+    /// An edit that is found done adds no row to the audit log.
+    pub async fn put_agent(&self, agent: &Agent, audit: &AuditEntry) -> Result<Edited> {
         let Some(old) = self.agent(agent.id).await? else {
             return Ok(Edited::Conflict);
         };
         let edited = if old == *agent {
             Edited::Stored
         } else {
-            self.replace_agent(&old, agent).await?
+            self.replace_agent(&old, agent, audit).await?
         };
         if edited == Edited::Stored && (old == *agent || narrows(&old, agent)) {
             self.fence_windows(agent).await?;
@@ -89,7 +100,7 @@ impl Ledger {
         Ok(edited)
     }
 
-    async fn replace_agent(&self, old: &Agent, agent: &Agent) -> Result<Edited> {
+    async fn replace_agent(&self, old: &Agent, agent: &Agent, audit: &AuditEntry) -> Result<Edited> {
         if old.version.checked_add(1) != Some(agent.version) {
             return Ok(Edited::Conflict);
         }
@@ -100,6 +111,7 @@ impl Ledger {
             .expression_attribute_values(":old", crate::codec::attribute::Attribute::write(&old.version));
         transaction.put(Role::Agent, put)?;
         self.stamp_budgets(&mut transaction, agent, &old.rules)?;
+        transaction.audit(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             Known::Committed => Ok(Edited::Stored),
             Known::Refused(refusal) => {
@@ -120,7 +132,7 @@ impl Ledger {
     /// [`Ledger::put_agent`] does so for a narrowing edit. A caller that finds the edit already stored by another one
     /// calls it too, since that one may have failed before this step.
     pub async fn fence_windows(&self, agent: &Agent) -> Result<()> {
-        let services = self.marked_services(agent.id).await?;
+        let services = self.services_with_policy(agent.id).await?;
         for batch in services.chunks(AT_ONCE) {
             let mut writes = tokio::task::JoinSet::new();
             for service in batch {
@@ -150,12 +162,7 @@ impl Ledger {
                 }
                 continue;
             }
-            // `hz` plus the window's length is the earliest time to record: with a changed length the old `hz` could
-            // push the recorded time into the future.
-            let length_before = before.and_then(|before| before.kind.budget()).map(|(_, length)| length);
-            let same_length = length_before.is_none_or(|before| before == budget.length);
-            let horizon = if same_length { Horizon::Keep } else { Horizon::Reset };
-            let stamp = self.stamp(budget.scope(agent.id), rule.version, agent.version, horizon);
+            let stamp = self.stamp(budget.scope(agent.id), rule.version, agent.version);
             transaction.update(Role::Window, stamp)?;
         }
         Ok(())
@@ -164,6 +171,9 @@ impl Ledger {
     /// The agent in an item.
     pub(crate) fn read_agent(&self, id: AgentId, item: &Item) -> Result<Agent> {
         let row = self.row(item);
+        if row.get::<u32>("lay")? != LAYOUT {
+            return Err(row.corrupt("lay"));
+        }
         Ok(Agent {
             id,
             name: row.get("name")?,
@@ -173,13 +183,15 @@ impl Ledger {
             wallet: row.get("wallet")?,
             keys: row.get("keys")?,
             rules: row.get("rules")?,
+            starting_set: row.get_optional("start")?,
             version: row.get("ver")?,
         })
     }
 }
 
-fn write_agent(agent: &Agent) -> Item {
+pub(crate) fn write_agent(agent: &Agent) -> Item {
     Draft::of(&Key::agent(agent.id))
+        .with("lay", &LAYOUT)
         .with("name", &agent.name)
         .with("owner", &agent.owner)
         .with("os", &key::owned::agent(agent.id, agent.created_at))
@@ -188,6 +200,7 @@ fn write_agent(agent: &Agent) -> Item {
         .with("wallet", &agent.wallet)
         .with("keys", &agent.keys)
         .with("rules", &agent.rules)
+        .with_optional("start", agent.starting_set.as_ref())
         .with("ver", &agent.version)
         .into_item()
 }

@@ -4,19 +4,15 @@
 //! conditional on the state before it, and on the time.
 
 use crate::{
+    audit::entry::AuditEntry,
     codec::attribute::{Attribute as _, text},
     codec::backoff::Backoff,
-    codec::fault::Fault,
     codec::item::{Draft, Item, Row},
     codec::key::{self, Key},
     codec::ledger::Ledger,
-    codec::transact::is_conflict,
+    codec::transact::{Known, Transaction},
 };
-use aws_sdk_dynamodb::{
-    operation::update_item::UpdateItemError,
-    types::{ReturnValue, ReturnValuesOnConditionCheckFailure},
-};
-use purser_domain::{Approval, ApprovalId, Error, Resolution, Result, Ruling};
+use purser_domain::{Approval, ApprovalId, Resolution, Result, Ruling};
 
 /// What a person decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +30,14 @@ pub enum Resolved {
     Done(Approval),
     /// The approval was no longer pending: decided, used or expired. Nothing was written.
     Already(Approval),
-    /// There is no such approval.
+    /// There is no such approval, or it is another person's.
     NotFound,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Role {
+    Approval,
+    Audit,
 }
 
 const PENDING: &str = "pending";
@@ -50,7 +52,7 @@ impl Ledger {
         item.map(|item| self.read_approval(id, &item)).transpose()
     }
 
-    /// Stores a person's decision on a pending approval.
+    /// Stores a person's decision on a pending approval, which is theirs.
     ///
     /// Repeating the same ruling after a lost response returns `Done`; any other returns `Already`.
     pub async fn resolve_approval(
@@ -58,6 +60,7 @@ impl Ledger {
         id: ApprovalId,
         verdict: ApprovalDecision,
         ruling: &Ruling,
+        audit: &AuditEntry,
     ) -> Result<Resolved> {
         let state = match verdict {
             ApprovalDecision::Approve => APPROVED,
@@ -68,56 +71,46 @@ impl Ledger {
             Some(_) => "SET st = :state, resolved = :now, #by = :by, note = :note",
         };
         let update = self
-            .db
-            .update_item()
-            .table_name(&*self.table)
-            .set_key(Some(Key::approval(id).attributes()))
+            .update(&Key::approval(id))
             .update_expression(set)
-            .condition_expression("st = :pending AND ends > :now")
+            .condition_expression("st = :pending AND ends > :now AND #owner = :by")
             .expression_attribute_names("#by", "by")
+            .expression_attribute_names("#owner", "owner")
             .expression_attribute_values(":state", text(state))
             .expression_attribute_values(":pending", text(PENDING))
             .expression_attribute_values(":now", ruling.at.write())
-            .expression_attribute_values(":by", ruling.by.write())
-            .return_values(ReturnValue::AllNew)
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+            .expression_attribute_values(":by", ruling.by.write());
         let update = match &ruling.note {
             None => update,
             Some(note) => update.expression_attribute_values(":note", note.write()),
         };
-        let mut backoff = Backoff::new();
-        loop {
-            let error = match update.clone().send().await {
-                Ok(answer) => {
-                    let item = answer.attributes.unwrap_or_default();
-                    return Ok(Resolved::Done(self.read_approval(id, &item)?));
-                }
-                Err(error) => error,
-            };
-            if let Some(UpdateItemError::ConditionalCheckFailedException(refused)) = error.as_service_error() {
-                let Some(item) = refused.item() else {
-                    return Ok(Resolved::NotFound);
-                };
-                let approval = self.read_approval(id, item)?;
-                let ours = match (verdict, &approval.resolution) {
-                    (
-                        ApprovalDecision::Approve,
-                        Resolution::Approved(found) | Resolution::Executed { ruling: found, .. },
-                    )
-                    | (ApprovalDecision::Reject, Resolution::Rejected(found)) => found == ruling,
-                    _ => false,
-                };
-                return Ok(if ours {
-                    Resolved::Done(approval)
-                } else {
-                    Resolved::Already(approval)
-                });
+        let mut transaction = Transaction::new();
+        transaction.update(Role::Approval, update)?;
+        transaction.audit(Role::Audit, audit)?;
+        let refusal = match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
+            Known::Committed => {
+                let approval = self.approval(id).await?;
+                return Ok(approval.map_or(Resolved::NotFound, Resolved::Done));
             }
-            if !is_conflict(&error) {
-                return Err(Error::internal("resolving an approval", Fault::of(&error)));
-            }
-            backoff.wait().await?;
+            Known::Refused(refusal) => refusal,
+        };
+        let Some(item) = refusal.met(Role::Approval) else {
+            return Ok(Resolved::NotFound);
+        };
+        let approval = self.read_approval(id, item)?;
+        if approval.owner != ruling.by {
+            return Ok(Resolved::NotFound);
         }
+        let ours = match (verdict, &approval.resolution) {
+            (ApprovalDecision::Approve, Resolution::Approved(found) | Resolution::Executed { ruling: found, .. })
+            | (ApprovalDecision::Reject, Resolution::Rejected(found)) => found == ruling,
+            _ => false,
+        };
+        Ok(if ours {
+            Resolved::Done(approval)
+        } else {
+            Resolved::Already(approval)
+        })
     }
 
     /// The approval in an item, with the id from the item's key.
@@ -143,6 +136,7 @@ impl Ledger {
             id,
             agent: row.get("agent")?,
             owner: row.get("owner")?,
+            key: row.get("kid")?,
             transaction: row.get("txid")?,
             fingerprint: row.get("rh")?,
             service: row.get("svc")?,
@@ -172,6 +166,7 @@ pub(crate) fn write_approval(approval: &Approval) -> Item {
         .with("agent", &approval.agent)
         .with("owner", &approval.owner)
         .with("os", &key::owned::approval(approval.id, approval.created_at))
+        .with("kid", &approval.key)
         .with("txid", &approval.transaction)
         .with("rh", &approval.fingerprint)
         .with("svc", &approval.service)

@@ -3,9 +3,15 @@
 pub(crate) mod agent;
 pub(crate) mod approval;
 pub(crate) mod authenticate;
+pub(crate) mod chunked_counter;
+pub(crate) mod freezes;
+pub(crate) mod handover;
+pub(crate) mod key_limit;
 pub(crate) mod key_use;
 pub(crate) mod owned;
 pub(crate) mod policy;
+pub(crate) mod session;
+pub(crate) mod starting_set;
 pub(crate) mod throttle;
 pub(crate) mod waiting;
 pub(crate) mod wallet;

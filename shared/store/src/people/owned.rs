@@ -34,14 +34,20 @@ impl ApprovalPlace {
 }
 
 impl Ledger {
-    /// Every agent of an owner, in order of creation.
-    pub async fn agents_of(&self, owner: &str) -> Result<Vec<Agent>> {
-        let keys: Vec<Key> = self.ids_of(owner).await?.into_iter().map(Key::agent).collect();
+    /// These agents, distinct, strongly consistent, in any order; unknown ids are skipped.
+    pub async fn agents(&self, ids: impl IntoIterator<Item = AgentId>) -> Result<Vec<Agent>> {
+        let keys: Vec<Key> = ids.into_iter().map(Key::agent).collect();
         let mut agents = Vec::with_capacity(keys.len());
         for item in self.get_all(&keys).await? {
             let id = key::agent_of(&item).ok_or_else(|| self.row(&item).corrupt("pk"))?;
             agents.push(self.read_agent(id, &item)?);
         }
+        Ok(agents)
+    }
+
+    /// Every agent of an owner, in order of creation.
+    pub async fn agents_of(&self, owner: &str) -> Result<Vec<Agent>> {
+        let mut agents = self.agents(self.ids_of(owner, owned::AGENTS).await?).await?;
         agents.sort_by_key(|agent| (agent.created_at, agent.id));
         Ok(agents)
     }
@@ -49,7 +55,7 @@ impl Ledger {
     /// Every agent of an owner, in order of creation, with the ids of its approvals that may wait for a person: those
     /// that do, and maybe some that no longer do.
     pub async fn asking_of(&self, owner: &str) -> Result<Vec<(Agent, BTreeSet<ApprovalId>)>> {
-        let ids = self.ids_of(owner).await?.into_iter();
+        let ids = self.ids_of(owner, owned::AGENTS).await?.into_iter();
         let both: Vec<Key> = ids.flat_map(|id| [Key::agent(id), Key::waiting(id)]).collect();
         let (mut agents, mut waiting) = (Vec::new(), BTreeMap::new());
         for item in self.get_all(&both).await? {
@@ -95,9 +101,9 @@ impl Ledger {
         Ok(approvals)
     }
 
-    /// The ids of an owner's agents.
-    async fn ids_of(&self, owner: &str) -> Result<Vec<AgentId>> {
-        let pages = self.owned(owner, owned::AGENTS).into_paginator();
+    /// The agents of which a person has an item of this kind: the record, or an offer.
+    pub(crate) async fn ids_of(&self, owner: &str, kind: &str) -> Result<Vec<AgentId>> {
+        let pages = self.owned(owner, kind).into_paginator();
         let listed: Result<Vec<Item>, _> = pages.items().send().collect().await;
         let listed = listed.map_err(failed(LISTING))?;
         let ids = listed.iter();

@@ -1,10 +1,11 @@
-//! An agent's policy for a service, in the partition of the window that it limits.
+//! An agent's policies, one for each service, in a partition of their own.
 //!
-//! Every edit stamps its version on the window's totals in the same transaction. So a reservation checks the version of
-//! its policy on the item that it writes anyway, and one Query reads policy and window together. Markers in the agent's
-//! partition only list the services that have a policy.
+//! Every edit stamps its version on the totals of the window that it limits, in the same transaction. So a reservation
+//! checks the version of its policy on the item that it writes anyway. Services of the agent's starting set have a policy
+//! without a row until it is written (`starting_set.rs`).
 
 use crate::{
+    audit::entry::AuditEntry,
     codec::attribute::Attribute as _,
     codec::backoff::Backoff,
     codec::fault::failed,
@@ -12,29 +13,42 @@ use crate::{
     codec::key::{self, Key},
     codec::ledger::{Edited, Ledger},
     codec::transact::{Known, Transaction},
-    payments::window::Horizon,
 };
 use aws_sdk_dynamodb::types::builders::ConditionCheckBuilder;
-use purser_domain::{AgentId, EnabledService, Result, ServiceId, SpendPolicy, WindowScope};
+use purser_domain::{Agent, AgentId, EnabledService, Result, ServiceId, SpendPolicy, WindowScope};
+use std::collections::HashSet;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Role {
+pub(crate) enum Role {
     Agent,
     Policy,
     Window,
-    Marker,
+    Audit,
 }
 
 impl Ledger {
-    /// Stores an agent's policy for a service: the first version, or the one after the stored version.
+    /// Stores an agent's policy for a service: the first version, or the one after the version that holds. Where that is
+    /// the default of the agent's starting set, it is written first.
     ///
     /// The first version also creates the window, and is conditional on the version of the agent's record that fences
     /// it: otherwise a concurrent edit of the agent would not apply to this window.
-    pub async fn put_policy(&self, agent: AgentId, enabled: &EnabledService) -> Result<Edited> {
+    pub async fn put_policy(&self, agent: AgentId, enabled: &EnabledService, audit: &AuditEntry) -> Result<Edited> {
         let mut backoff = Backoff::new();
         loop {
-            let transaction = self.policy_edit(agent, enabled).await?;
-            let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await? else {
+            let record = if enabled.version == 1 {
+                self.agent(agent).await?
+            } else {
+                None
+            };
+            if let Some(record) = &record
+                && let Some(default) = self.default_of(record, enabled.service).await?
+                && default != *enabled
+            {
+                return Ok(Edited::Conflict);
+            }
+            let mut edit = self.policy_edit(agent, enabled, record.map(|record| record.version))?;
+            edit.audit(Role::Audit, audit)?;
+            let Known::Refused(refusal) = edit.send_until_known(&self.db, &mut backoff).await? else {
                 return Ok(Edited::Stored);
             };
             if refusal.names(Role::Policy) {
@@ -42,25 +56,31 @@ impl Ledger {
                     .met(Role::Policy)
                     .map(|item| self.read_policy(item))
                     .transpose()?;
-                return Ok(if met.as_ref() == Some(enabled) {
-                    Edited::Stored
-                } else {
-                    Edited::Conflict
-                });
+                if met.as_ref() == Some(enabled) {
+                    return Ok(Edited::Stored);
+                }
+                let is_first = met.is_none() && enabled.version == 2;
+                if !is_first || !self.write_default_for_edit(agent, enabled.service).await? {
+                    return Ok(Edited::Conflict);
+                }
             }
-            // The agent was edited concurrently.
+            // The agent was edited concurrently, or the default was written.
             backoff.wait().await?;
         }
     }
 
-    async fn policy_edit(&self, agent: AgentId, enabled: &EnabledService) -> Result<Transaction<Role>> {
+    /// The write of a version. Of the first it creates the window too, if the agent's record is at this version; an agent
+    /// that is not created yet will have version 1.
+    pub(crate) fn policy_edit(
+        &self,
+        agent: AgentId,
+        enabled: &EnabledService,
+        agent_version: Option<u64>,
+    ) -> Result<Transaction<Role>> {
         let service = enabled.service;
         let mut transaction = Transaction::new();
-        // The record of an agent that is not created yet will have version 1.
-        let mut agent_version = 1;
         let put = if enabled.version == 1 {
-            if let Some(record) = self.agent(agent).await? {
-                agent_version = record.version;
+            if let Some(agent_version) = agent_version {
                 let unchanged = ConditionCheckBuilder::default()
                     .table_name(&*self.table)
                     .set_key(Some(Key::agent(agent).attributes()))
@@ -76,47 +96,51 @@ impl Ledger {
         };
         transaction.put(Role::Policy, put)?;
         let scope = WindowScope::Day { agent, service };
-        let stamp = self.stamp(scope, enabled.version, agent_version, Horizon::Keep);
+        let stamp = self.stamp(scope, enabled.version, agent_version.unwrap_or(1));
         transaction.update(Role::Window, stamp)?;
-        transaction.put(Role::Marker, self.put(Key::marker(agent, service).attributes()))?;
         Ok(transaction)
     }
 
-    /// An agent's policy for one service, strongly consistent.
+    /// An agent's policy for one service, strongly consistent: as stored, or the default of its starting set.
     pub async fn enabled_service(&self, agent: AgentId, service: ServiceId) -> Result<Option<EnabledService>> {
-        let item = self.get(&Key::policy(agent, service)).await?;
-        item.map(|item| self.read_policy(&item)).transpose()
+        if let Some(item) = self.get(&Key::policy(agent, service)).await? {
+            return self.read_policy(&item).map(Some);
+        }
+        match self.agent(agent).await? {
+            Some(agent) => self.default_of(&agent, service).await,
+            None => Ok(None),
+        }
     }
 
-    /// An agent's policies for all services, disabled ones included, in order of service id.
-    pub async fn enabled_services(&self, agent: AgentId) -> Result<Vec<EnabledService>> {
-        let services = self.marked_services(agent).await?.into_iter();
-        let keys: Vec<Key> = services.map(|service| Key::policy(agent, service)).collect();
-        let items = self.get_all(&keys).await?;
+    /// An agent's policies for all services, those of its starting set and disabled ones included, in order of service
+    /// id.
+    pub async fn enabled_services(&self, agent: &Agent) -> Result<Vec<EnabledService>> {
+        let (items, set) = tokio::try_join!(self.policies(agent.id), self.starting_services(agent))?;
         let found = items.iter().map(|item| self.read_policy(item));
         let mut found = found.collect::<Result<Vec<EnabledService>>>()?;
+        let written: HashSet<ServiceId> = found.iter().map(|enabled| enabled.service).collect();
+        let unwritten = set.services().iter().filter(|service| !written.contains(*service));
+        found.extend(unwritten.map(|service| EnabledService::pre_enabled(*service)));
         found.sort_by_key(|enabled| enabled.service);
         Ok(found)
     }
 
-    pub(crate) async fn marked_services(&self, agent: AgentId) -> Result<Vec<ServiceId>> {
+    /// The services for which the agent's policy has a row.
+    pub(crate) async fn services_with_policy(&self, agent: AgentId) -> Result<Vec<ServiceId>> {
+        let items = self.policies(agent).await?;
+        items.iter().map(|item| self.row(item).get("svc")).collect()
+    }
+
+    async fn policies(&self, agent: AgentId) -> Result<Vec<Item>> {
         let query = self
             .db
             .query()
             .table_name(&*self.table)
-            .key_condition_expression("pk = :pk AND begins_with(sk, :markers)")
-            .expression_attribute_values(":pk", key::agent_partition(agent).write())
-            .expression_attribute_values(":markers", key::MARKERS.to_owned().write())
+            .key_condition_expression("pk = :pk")
+            .expression_attribute_values(":pk", key::policy_partition(agent).write())
             .consistent_read(true);
-        let markers: Result<Vec<Item>, _> = query.into_paginator().items().send().collect().await;
-        let markers = markers.map_err(failed("listing an agent's services"))?;
-        let services = markers.iter().map(|item| {
-            let service = key::sort_key(item)
-                .strip_prefix(key::MARKERS)
-                .and_then(ServiceId::parse);
-            service.ok_or_else(|| self.row(item).corrupt("sk"))
-        });
-        services.collect()
+        let items: Result<Vec<Item>, _> = query.into_paginator().items().send().collect().await;
+        items.map_err(failed("listing an agent's policies"))
     }
 
     /// The policy in an item.

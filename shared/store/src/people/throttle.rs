@@ -1,12 +1,22 @@
 //! The throttle: one counter per scope and minute, one write per request.
 //!
-//! The counter is incremented while the first reads run, and its refusal takes precedence. If it can't be written, the
-//! call continues: the tables that it guards report their own failures (`docs/decisions.md` §9).
+//! The counter is incremented while the first reads run, and its refusal takes precedence. A scope that was refused is
+//! refused from memory until the minute ends, without a read or a write: its counter can't go down. If it can't be
+//! written, the call continues: the tables that it guards report their own failures (`docs/decisions.md` §9). So one that
+//! is throttled is not waited for: the caller would wait too.
 
-use crate::{codec::attribute::Attribute as _, codec::item::Draft, codec::key, codec::transact::was_made};
+use crate::{
+    codec::attribute::Attribute as _, codec::client::without_throttling_pauses, codec::item::Draft, codec::key,
+    codec::transact::was_made,
+};
 use aws_sdk_dynamodb::Client;
 use purser_domain::{ErrorKind, Result, Timestamp};
-use std::{fmt, sync::Arc};
+use std::{
+    collections::HashSet,
+    fmt,
+    num::NonZeroU64,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 /// The throttle's counters.
 #[derive(Clone, Debug)]
@@ -14,42 +24,95 @@ pub struct Throttle {
     db: Client,
     table: Arc<str>,
     limit_per_minute: u32,
+    refused: Arc<Mutex<Refused>>,
 }
 
-const MINUTE: u64 = 60;
 /// How long a counter is kept after its minute, for an environment whose clock is behind.
-const KEPT: u64 = 3_600;
+pub(crate) const KEPT: u64 = 3_600;
+/// The span of time of a counter, in seconds.
+pub(crate) const A_MINUTE: NonZeroU64 = NonZeroU64::new(60).unwrap();
+/// How many scopes one environment remembers; beyond that the counters refuse.
+const MOST_REMEMBERED: usize = 10_000;
+
+/// The minute of a time.
+fn minute(now: Timestamp) -> u64 {
+    now.secs() / A_MINUTE
+}
+
+/// The refusal of a call: it may be repeated in the next span of that length.
+pub(crate) fn too_many_requests(now: Timestamp, span_secs: NonZeroU64) -> ErrorKind {
+    // At least one: the remainder is below the span.
+    let retry_after = span_secs.get().saturating_sub(now.secs() % span_secs);
+    ErrorKind::TooManyRequests { retry_after }
+}
+
+/// The scopes that were refused in one minute.
+#[derive(Debug, Default)]
+struct Refused {
+    minute: u64,
+    scopes: HashSet<String>,
+}
+
+impl Refused {
+    /// The scopes of this minute: those of another one are over.
+    fn of(&mut self, minute: u64) -> &mut HashSet<String> {
+        if self.minute != minute {
+            *self = Self {
+                minute,
+                scopes: HashSet::new(),
+            };
+        }
+        &mut self.scopes
+    }
+
+    fn has(&mut self, scope: &str, now: Timestamp) -> bool {
+        self.of(minute(now)).contains(scope)
+    }
+
+    fn add(&mut self, scope: String, now: Timestamp) {
+        let scopes = self.of(minute(now));
+        if scopes.len() < MOST_REMEMBERED {
+            scopes.insert(scope);
+        }
+    }
+}
 
 impl Throttle {
     /// The counters in this table, each limited to `limit_per_minute`.
-    pub fn new(db: Client, table: impl Into<Arc<str>>, limit_per_minute: u32) -> Self {
+    pub fn new(db: &Client, table: impl Into<Arc<str>>, limit_per_minute: u32) -> Self {
         Self {
-            db,
+            db: without_throttling_pauses(db),
             table: table.into(),
             limit_per_minute,
+            refused: Arc::default(),
         }
     }
 
     /// Runs `work` while one request of a scope, such as a source address, is counted; 429 when the minute's requests
-    /// are used up. `work` has already run by then, so it may read but must not write.
+    /// are used up. `work` has already run by then, so it may read but must not write. It doesn't run for a scope that
+    /// this environment has refused in the same minute.
     pub async fn limit<T>(
         &self,
         scope: impl fmt::Display,
         now: Timestamp,
         work: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        limited(self.hit(scope, now), work).await
+        let scope = scope.to_string();
+        if self.refused().has(&scope, now) {
+            return Err(too_many_requests(now, A_MINUTE).into());
+        }
+        // Boxed before they are passed on: the SDK's futures take kilobytes, and `join` copies a finished one.
+        limited(Box::pin(self.count(scope, now)), now, Box::pin(work)).await
     }
 
-    /// Counts one request: `None` if it is allowed, else the whole seconds to wait for the next minute, one at least.
-    pub async fn hit(&self, scope: impl fmt::Display, now: Timestamp) -> Result<Option<u64>> {
-        let (minute, second) = (now.secs() / MINUTE, now.secs() % MINUTE);
+    /// Counts one request: whether it is allowed.
+    async fn count(&self, scope: String, now: Timestamp) -> Result<bool> {
         let update = self
             .db
             .update_item()
             .table_name(&*self.table)
             .set_key(Some(
-                Draft::of_partition(key::throttle(&scope.to_string(), minute)).into_item(),
+                Draft::of_partition(key::throttle(&scope, minute(now))).into_item(),
             ))
             .update_expression("ADD n :one SET #ttl = if_not_exists(#ttl, :ttl)")
             .condition_expression("attribute_not_exists(n) OR n < :limit")
@@ -58,22 +121,26 @@ impl Throttle {
             .expression_attribute_values(":limit", self.limit_per_minute.write())
             .expression_attribute_values(":ttl", now.secs().saturating_add(KEPT).write());
         let counted = was_made(update.send().await, "counting a request")?;
-        Ok((!counted).then(|| MINUTE.saturating_sub(second)))
+        if !counted {
+            self.refused().add(scope, now);
+        }
+        Ok(counted)
+    }
+
+    fn refused(&self) -> std::sync::MutexGuard<'_, Refused> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 async fn limited<T>(
-    hit: impl Future<Output = Result<Option<u64>>>,
+    count: impl Future<Output = Result<bool>>,
+    now: Timestamp,
     work: impl Future<Output = Result<T>>,
 ) -> Result<T> {
-    // Boxed, since `join` copies a finished future, and the SDK's take kilobytes.
-    let (hit, work) = tokio::join!(Box::pin(hit), Box::pin(work));
-    match hit {
-        Ok(None) => work,
-        Ok(Some(retry_after)) => Err(ErrorKind::TooManyRequests {
-            retry_after: retry_after.max(1),
-        }
-        .into()),
+    let (allowed, work) = tokio::join!(count, work);
+    match allowed {
+        Ok(true) => work,
+        Ok(false) => Err(too_many_requests(now, A_MINUTE).into()),
         Err(error) => {
             tracing::warn!(cause = %error, "throttle.unavailable");
             work
@@ -86,47 +153,77 @@ mod tests {
     use super::*;
     use purser_domain::Error;
 
+    fn at(second: u64) -> Timestamp {
+        Timestamp::from_secs(second).unwrap()
+    }
+
     #[tokio::test]
     async fn a_limit_wins_over_whatever_the_work_found() {
-        type Row = (Result<Option<u64>>, Result<u8>, Result<u8, &'static str>);
+        type Row = (Result<bool>, Result<u8>, Result<u8, &'static str>);
         let down = || Error::internal("counting", "down");
         let rows: [Row; 6] = [
-            (Ok(None), Ok(1), Ok(1)),
-            (Ok(None), Err(ErrorKind::NotFound.into()), Err("not_found")),
-            (Ok(Some(30)), Ok(1), Err("too_many_requests")),
+            (Ok(true), Ok(1), Ok(1)),
+            (Ok(true), Err(ErrorKind::NotFound.into()), Err("not_found")),
+            (Ok(false), Ok(1), Err("too_many_requests")),
             (
-                Ok(Some(30)),
+                Ok(false),
                 Err(ErrorKind::InvalidAgentKey.into()),
                 Err("too_many_requests"),
             ),
             (Err(down()), Ok(1), Ok(1)),
             (Err(down()), Err(ErrorKind::NotFound.into()), Err("not_found")),
         ];
-        for (hit, work, expected) in rows {
-            let answer = limited(async { hit }, async { work })
+        for (count, work, expected) in rows {
+            let answer = limited(async { count }, at(0), async { work })
                 .await
                 .map_err(|error| error.kind().slug());
             assert_eq!(answer, expected.map_err(str::to_owned));
         }
     }
 
-    #[tokio::test]
-    async fn a_limited_caller_waits_at_least_a_second() {
-        let error = limited(async { Ok(Some(0)) }, async { Ok(()) }).await.unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::TooManyRequests { retry_after: 1 }));
+    #[test]
+    fn a_limited_caller_waits_for_the_next_minute() {
+        for (second, retry_after) in [(0, 60), (1, 59), (59, 1), (60, 60)] {
+            let ErrorKind::TooManyRequests { retry_after: told } = too_many_requests(at(second), A_MINUTE) else {
+                panic!("another error");
+            };
+            assert_eq!(told, retry_after, "{second}");
+        }
+    }
+
+    #[test]
+    fn a_refused_scope_is_remembered_until_its_minute_ends() {
+        let mut refused = Refused::default();
+        refused.add("a".to_owned(), at(30));
+        for (scope, second, remembered) in [("a", 30, true), ("a", 59, true), ("b", 59, false), ("a", 60, false)] {
+            assert_eq!(refused.has(scope, at(second)), remembered, "{scope} {second}");
+        }
+        // A clock that was set back.
+        assert!(!refused.has("a", at(59)));
+    }
+
+    #[test]
+    fn no_more_scopes_are_remembered_than_there_is_room_for() {
+        let mut refused = Refused::default();
+        for n in 0..=MOST_REMEMBERED {
+            refused.add(n.to_string(), at(0));
+        }
+        let remembered = |refused: &mut Refused, n: usize| refused.has(&n.to_string(), at(0));
+        assert!(remembered(&mut refused, 0) && remembered(&mut refused, MOST_REMEMBERED - 1));
+        assert!(!remembered(&mut refused, MOST_REMEMBERED));
     }
 
     #[tokio::test]
     async fn both_run_at_the_same_time() {
         let (send, receive) = tokio::sync::oneshot::channel();
-        let hit = async {
+        let count = async {
             receive.await.unwrap();
-            Ok(None)
+            Ok(true)
         };
         let work = async {
             send.send(()).unwrap();
             Ok(())
         };
-        limited(hit, work).await.unwrap();
+        limited(count, at(0), work).await.unwrap();
     }
 }

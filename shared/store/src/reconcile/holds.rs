@@ -1,35 +1,37 @@
-//! The sweep's data: the index `hold` of settlements that are held or watched, the cursor, and reconcile requests.
+//! What reconcile works on: the index `hold`, requests to reconcile a settlement now, and the last block whose
+//! confirmations were checked once more.
 //!
 //! The index is only used to find settlements: it may lag, so every row is read from the table, and every transition is
-//! conditional. If the cursor and the requests are lost, the next sweep starts at the beginning and misses nothing.
+//! conditional. A hold that was decided is no longer in the index, and one that could not be decided is put off in it: so
+//! a run needs no place to continue from, whatever ended the one before.
 
 use crate::{
+    audit::entry::AuditEntry,
     codec::attribute::{Attribute as _, text},
+    codec::backoff::Backoff,
     codec::fault::failed,
     codec::item::{Draft, Item},
-    codec::key::{self, Key, hold::INDEX, hold::IndexKey},
+    codec::key::{self, Key, hold::INDEX},
     codec::ledger::Ledger,
-    codec::transact::{update_once_free, was_made},
-    payments::settlement::CONFIRMED,
+    codec::transact::{Transaction, update_once_free, was_made},
+    payments::settlement::AUTHORIZED,
 };
-use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{AgentId, Result, Settlement, SettlementId, Timestamp};
 
 /// A settlement in the index.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
     /// Whose.
     pub agent: AgentId,
     /// Which.
     pub settlement: SettlementId,
-    /// Its key in the index.
-    pub place: IndexKey,
-    position: ScanCursor,
+    /// Since when it is due.
+    pub due_at: Timestamp,
 }
 
-/// A position in the index: directly after one settlement.
+/// A position in a partition of the index: directly after one settlement.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ScanCursor(Item);
+pub struct IndexPosition(Item);
 
 /// A request to reconcile this settlement now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,30 +44,47 @@ pub struct ReconcileRequest {
     pub asked_at: Timestamp,
 }
 
-impl Held {
-    /// The position directly after it.
-    pub const fn position(&self) -> &ScanCursor {
-        &self.position
-    }
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Role {
+    Mark,
+    Audit,
 }
 
-/// The cursor's only attribute: a map, since top-level `hp` and `hs` would put the row into the index.
-const AFTER: &str = "after";
-
 impl Ledger {
-    /// The settlements in the index from a position on, `limit` at most, and the next position; `None` at the end. An
-    /// item that can't be read is an error of its own.
-    pub async fn holds(&self, from: Option<&ScanCursor>, limit: u8) -> Result<(Vec<Result<Held>>, Option<ScanCursor>)> {
-        let scan = self
+    /// The settlements in a partition of the index that are due at this time, the longest due first, `limit` at most,
+    /// and the next position; `None` at the end. An item that can't be read is an error of its own. Half a read unit per
+    /// 4 KB, some 25 settlements.
+    pub async fn due(
+        &self,
+        partition: u8,
+        at: Timestamp,
+        from: Option<IndexPosition>,
+        limit: u16,
+    ) -> Result<(Vec<Result<Held>>, Option<IndexPosition>)> {
+        let query = self
             .db
-            .scan()
+            .query()
             .table_name(&*self.table)
             .index_name(INDEX)
-            .set_exclusive_start_key(from.map(|position| position.0.clone()))
+            .key_condition_expression("hp = :partition AND hs <= :at")
+            .expression_attribute_values(":partition", text(&format!("{partition:x}")))
+            .expression_attribute_values(":at", text(&key::hold::due(at)))
+            .set_exclusive_start_key(from.map(|position| position.0))
             .limit(limit.into());
-        let answer = scan.send().await.map_err(failed("looking through the holds"))?;
+        let answer = query.send().await.map_err(failed("reading the holds"))?;
         let held = answer.items().iter().map(|item| self.read_held(item)).collect();
-        Ok((held, answer.last_evaluated_key.map(ScanCursor)))
+        Ok((held, answer.last_evaluated_key.map(IndexPosition)))
+    }
+
+    /// Puts a hold that can't be decided off until this time: 3 write units. One that is no longer held is not changed.
+    pub async fn put_off(&self, settlement: &Settlement, until: Timestamp) -> Result<()> {
+        let update = self
+            .update_settlement(settlement.terms.agent, settlement.id())
+            .update_expression("SET hs = :until")
+            .condition_expression("rs = :authorized")
+            .expression_attribute_values(":authorized", text(AUTHORIZED))
+            .expression_attribute_values(":until", text(&key::hold::due(until)));
+        update_once_free(&update, "putting a hold off").await.map(|_| ())
     }
 
     /// Settlements of any agents, strongly consistent, in any order; missing ones are left out.
@@ -79,40 +98,15 @@ impl Ledger {
         Ok(items.iter().map(read).collect())
     }
 
-    /// Removes a confirmed settlement from the index: 2 write units, one if it is not in it. One that is no longer
-    /// confirmed with this transaction is not changed.
-    pub async fn stop_watching(&self, settlement: &Settlement) -> Result<()> {
-        let Some(tx_hash) = settlement.tx_hash() else {
-            return Ok(());
-        };
-        let update = self
-            .db
-            .update_item()
-            .table_name(&*self.table)
-            .set_key(Some(
-                Key::settlement(settlement.terms.agent, settlement.id()).attributes(),
-            ))
-            .update_expression("REMOVE hp, hs")
-            .condition_expression("rs = :confirmed AND txh = :hash")
-            .expression_attribute_values(":confirmed", text(CONFIRMED))
-            .expression_attribute_values(":hash", tx_hash.write());
-        update_once_free(&update, "ending a watch").await.map(|_| ())
+    /// The last block whose confirmations were checked once more; `None` if none was yet.
+    pub async fn checked_block(&self) -> Result<Option<u64>> {
+        let item = self.get(&Key::checked_block()).await?;
+        item.map(|item| self.row(&item).get("blk")).transpose()
     }
 
-    /// Where the last sweep stopped; `None` if it reached the end.
-    pub async fn scan_cursor(&self) -> Result<Option<ScanCursor>> {
-        let item = self.get(&Key::scan_cursor()).await?;
-        let after = item.as_ref().and_then(|item| item.get(AFTER)?.as_m().ok());
-        Ok(after.cloned().map(ScanCursor))
-    }
-
-    /// Stores where a sweep stopped. Of two concurrent sweeps the last write wins, which is harmless.
-    pub async fn save_scan_cursor(&self, position: Option<&ScanCursor>) -> Result<()> {
-        let row = Draft::of(&Key::scan_cursor());
-        let row = match position {
-            Some(position) => row.with_value(AFTER, AttributeValue::M(position.0.clone())),
-            None => row,
-        };
+    /// Stores it. Of two concurrent runs the last write wins: the other's blocks are then checked again.
+    pub async fn save_checked_block(&self, number: u64) -> Result<()> {
+        let row = Draft::of(&Key::checked_block()).with("blk", &number);
         let put = self
             .db
             .put_item()
@@ -123,19 +117,18 @@ impl Ledger {
     }
 
     /// Stores a reconcile request.
-    pub async fn request_reconcile(&self, mark: &ReconcileRequest) -> Result<()> {
+    pub async fn request_reconcile(&self, mark: &ReconcileRequest, audit: &AuditEntry) -> Result<()> {
         let row = Draft::of(&Key::reconcile_request(mark.agent, mark.settlement)).with("t", &mark.asked_at);
-        let put = self
-            .db
-            .put_item()
-            .table_name(&*self.table)
-            .set_item(Some(row.into_item()));
-        put.send().await.map_err(failed("marking a settlement"))?;
+        let mut transaction = Transaction::new();
+        transaction.put(Role::Mark, self.put(row.into_item()))?;
+        transaction.audit(Role::Audit, audit)?;
+        // Only its own row, of an attempt whose response was lost, can refuse it.
+        transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
 
-    /// The stored reconcile requests, a hundred at most.
-    pub async fn reconcile_requests(&self) -> Result<Vec<ReconcileRequest>> {
+    /// The stored reconcile requests, a hundred at most. A row that can't be read is an error of its own.
+    pub async fn reconcile_requests(&self) -> Result<Vec<Result<ReconcileRequest>>> {
         const MOST: i32 = 100;
         let query = self
             .db
@@ -156,7 +149,7 @@ impl Ledger {
                 asked_at: row.get("t")?,
             })
         });
-        marks.collect()
+        Ok(marks.collect())
     }
 
     /// Removes a reconcile request, unless it was made again since.
@@ -173,14 +166,11 @@ impl Ledger {
 
     fn read_held(&self, item: &Item) -> Result<Held> {
         let row = self.row(item);
-        let id = key::sort_key(item)
-            .strip_prefix(key::SETTLEMENTS)
-            .and_then(SettlementId::parse);
+        let id = SettlementId::parse(key::sort_key(item));
         Ok(Held {
             agent: key::agent_of(item).ok_or_else(|| row.corrupt("pk"))?,
             settlement: id.ok_or_else(|| row.corrupt("sk"))?,
-            place: IndexKey::parse(&row.get::<String>("hs")?).ok_or_else(|| row.corrupt("hs"))?,
-            position: ScanCursor(item.clone()),
+            due_at: key::hold::parse_due(&row.get::<String>("hs")?).ok_or_else(|| row.corrupt("hs"))?,
         })
     }
 }

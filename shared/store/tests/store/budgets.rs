@@ -2,9 +2,9 @@
 
 use crate::{assert_sound, at_once, count};
 use purser_domain::{Agent, Rule, RuleKind, Timestamp};
-use purser_store::{Edited, Ledger};
+use purser_store::{Cleared, Edited, Ledger};
 use purser_testkit::{
-    Emulator,
+    Emulator, ProxyConfig,
     authorize::{Answer, Request, authorize},
     sample,
 };
@@ -14,10 +14,16 @@ const HOUR: u32 = 3_600;
 async fn ledger_with(rules: Vec<Rule>) -> (Emulator, Ledger) {
     let emulator = Emulator::start().await;
     let ledger = emulator.ledger();
-    ledger.create_agent(&sample::agent(1, rules)).await.unwrap();
+    ledger
+        .create_agent(&sample::agent(1, rules), &sample::audit())
+        .await
+        .unwrap();
     for service in 1..=2 {
         let enabled = sample::enabled(sample::service_id(service), 1_000_000, 1_000_000);
-        ledger.put_policy(sample::agent_id(1), &enabled).await.unwrap();
+        ledger
+            .put_policy(sample::agent_id(1), &enabled, &sample::audit())
+            .await
+            .unwrap();
     }
     (emulator, ledger)
 }
@@ -75,7 +81,7 @@ async fn a_changed_budget_holds_from_its_edit_on() {
             version,
             ..sample::agent(1, rule.into_iter().collect())
         };
-        ledger.put_agent(&agent).await.unwrap()
+        ledger.put_agent(&agent, &sample::audit()).await.unwrap()
     };
     assert_eq!(
         edit(2, Some(sample::budget(1, 100, sample::secs(HOUR)))).await,
@@ -123,7 +129,7 @@ async fn a_rule_can_not_change_without_a_new_version() {
         version: 2,
         ..sample::agent(1, vec![sample::budget(1, 200, window)])
     };
-    assert!(ledger.put_agent(&changed).await.is_err());
+    assert!(ledger.put_agent(&changed, &sample::audit()).await.is_err());
 }
 
 #[tokio::test]
@@ -137,4 +143,58 @@ async fn many_budgets_with_much_to_evict_are_cleared_first() {
     let later = sample::start().after(sample::secs(24 * HOUR));
     assert!(is_allowed(&pay(&ledger, 2, 1_000, later).await));
     assert_sound(&emulator).await;
+}
+
+/// A decision, or reconcile, may have read a rule before it was edited. What has rolled out of the shorter window counts
+/// again in the longer one, so nothing may be evicted by the old length, even by a write that is under way.
+#[tokio::test]
+async fn nothing_is_evicted_by_a_length_that_is_no_longer_the_rules() {
+    for under_way in [false, true] {
+        let (emulator, ledger) = ledger_with(vec![sample::budget(1, 100, sample::secs(HOUR))]).await;
+        let start = sample::start();
+        assert!(is_allowed(&pay(&ledger, 1, 60, start).await));
+        let later = start.after(sample::secs(HOUR));
+        let agent = ledger.agent(sample::agent_id(1)).await.unwrap().unwrap();
+        let scope = agent.budgets().next().unwrap().scope(agent.id);
+        let before = ledger.window_to_evict(scope).await.unwrap().unwrap();
+        let longer = Rule {
+            version: 2,
+            ..sample::budget(1, 100, sample::secs(2 * HOUR))
+        };
+        let edited = Agent {
+            version: 2,
+            rules: vec![longer],
+            ..agent
+        };
+        let cleared = if under_way {
+            let (behind, proxy) = emulator.ledger_behind(ProxyConfig::default()).await;
+            proxy.stall(1);
+            let clearing = tokio::spawn(async move { behind.clear_expired(&before, later).await.unwrap() });
+            proxy.stalled(1).await;
+            assert_eq!(
+                ledger.put_agent(&edited, &sample::audit()).await.unwrap(),
+                Edited::Stored
+            );
+            proxy.resume();
+            clearing.await.unwrap()
+        } else {
+            assert_eq!(
+                ledger.put_agent(&edited, &sample::audit()).await.unwrap(),
+                Edited::Stored
+            );
+            ledger.clear_expired(&before, later).await.unwrap()
+        };
+        let refused = if under_way {
+            Cleared::Superseded
+        } else {
+            Cleared::Outdated
+        };
+        assert_eq!(cleared, refused);
+        let over = pay(&ledger, 1, 41, later).await;
+        assert!(!is_allowed(&over), "the first payment still counts");
+        let now = ledger.window_to_evict(scope).await.unwrap().unwrap();
+        assert_eq!(ledger.clear_expired(&now, later).await.unwrap(), Cleared::All);
+        assert!(!is_allowed(&pay(&ledger, 1, 41, later).await));
+        assert_sound(&emulator).await;
+    }
 }

@@ -3,9 +3,9 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
     Amount, Availability, CatalogPayment, Category, Endpoint, Network, Obstacle, Operation, OperationSlug,
-    OperationUuid, ProbeRecord, ProbeResult, Quote, Service, Timestamp, Url,
+    OperationUuid, ProbeRecord, Quote, Service, Timestamp, TrustStatus, Url,
 };
-use purser_store::{CatalogCache, Listed};
+use purser_store::{CatalogCache, Listed, Sightings};
 use purser_testkit::{CATALOG, Emulator, sample};
 use serde_json::json;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ fn operation(slug: &str, payment: Option<CatalogPayment>) -> Operation {
     Operation {
         id: OperationUuid::from_uuid(Uuid::from_u128(7)),
         slug: OperationSlug::parse(slug).unwrap(),
-        availability: Availability::PaidX402,
+        availability: Availability::Unverified,
         label: "Weather \u{2600}".to_owned(),
         method: "GET".to_owned(),
         endpoint: Endpoint::parse("https://lab.example/weather?x=1").unwrap(),
@@ -26,6 +26,7 @@ fn operation(slug: &str, payment: Option<CatalogPayment>) -> Operation {
         max_price: payment.as_ref().map(|_| Amount::MAX),
         params: json!({ "city": { "type": "string", "weight": 0.5, "max": u64::MAX } }),
         fetches_target: Some(true),
+        next: None,
         payment,
     }
 }
@@ -53,7 +54,7 @@ async fn services_return_and_slugs_belong_to_one() {
     assert_eq!(table.version().await.unwrap(), 0);
     let (one, two) = (service(1, "one"), service(2, "two"));
     for service in [&one, &two] {
-        assert_eq!(table.put(service).await.unwrap(), Listed::Stored);
+        assert_eq!(table.put(service, &sample::audit()).await.unwrap(), Listed::Stored);
     }
     assert_eq!(table.load().await.unwrap().services(), [one.clone(), two]);
 
@@ -62,7 +63,10 @@ async fn services_return_and_slugs_belong_to_one() {
         slug: one.slug.clone(),
         ..service(2, "two")
     };
-    assert_eq!(table.put(&taken).await.unwrap(), Listed::SlugTaken { by: one.id });
+    assert_eq!(
+        table.put(&taken, &sample::audit()).await.unwrap(),
+        Listed::SlugTaken { by: one.id }
+    );
     assert_eq!(table.version().await.unwrap(), 2, "what was refused is no change");
     let renamed = Service {
         version: 2,
@@ -70,9 +74,9 @@ async fn services_return_and_slugs_belong_to_one() {
         curated: false,
         ..service(1, "uno")
     };
-    assert_eq!(table.put(&renamed).await.unwrap(), Listed::Stored);
+    assert_eq!(table.put(&renamed, &sample::audit()).await.unwrap(), Listed::Stored);
     assert_eq!(
-        table.put(&taken).await.unwrap(),
+        table.put(&taken, &sample::audit()).await.unwrap(),
         Listed::Stored,
         "a slug that was given up is free"
     );
@@ -86,7 +90,7 @@ async fn a_slug_that_many_want_goes_to_one() {
     let mut racing = tokio::task::JoinSet::new();
     for n in 0..8 {
         let table = table.clone();
-        racing.spawn(async move { table.put(&service(n, "wanted")).await.unwrap() });
+        racing.spawn(async move { table.put(&service(n, "wanted"), &sample::audit()).await.unwrap() });
     }
     let listed = racing.join_all().await;
     assert_eq!(listed.iter().filter(|listed| **listed == Listed::Stored).count(), 1);
@@ -102,21 +106,30 @@ async fn an_edit_is_made_on_the_version_that_is_there() {
         ..service(1, "one")
     };
     let nothing = Listed::Changed { version: 0 };
-    assert_eq!(table.put(&edition(2, "early")).await.unwrap(), nothing);
-    assert_eq!(table.put(&edition(1, "first")).await.unwrap(), Listed::Stored);
     assert_eq!(
-        table.put(&edition(1, "first")).await.unwrap(),
+        table.put(&edition(2, "early"), &sample::audit()).await.unwrap(),
+        nothing
+    );
+    assert_eq!(
+        table.put(&edition(1, "first"), &sample::audit()).await.unwrap(),
+        Listed::Stored
+    );
+    assert_eq!(
+        table.put(&edition(1, "first"), &sample::audit()).await.unwrap(),
         Listed::Stored,
         "the same write once more"
     );
     for (version, name) in [(1, "again"), (3, "ahead")] {
         let present = Listed::Changed { version: 1 };
-        assert_eq!(table.put(&edition(version, name)).await.unwrap(), present);
+        assert_eq!(
+            table.put(&edition(version, name), &sample::audit()).await.unwrap(),
+            present
+        );
     }
     let mut racing = tokio::task::JoinSet::new();
     for n in 0..8 {
         let (table, edition) = (table.clone(), edition(2, &n.to_string()));
-        racing.spawn(async move { table.put(&edition).await.unwrap() });
+        racing.spawn(async move { table.put(&edition, &sample::audit()).await.unwrap() });
     }
     let listed = racing.join_all().await;
     assert_eq!(listed.iter().filter(|listed| **listed == Listed::Stored).count(), 1);
@@ -132,7 +145,7 @@ async fn an_edit_is_made_on_the_version_that_is_there() {
 async fn an_entry_from_before_edits_were_counted_is_the_first_version_and_not_curated() {
     let emulator = Emulator::start().await;
     let table = emulator.catalog();
-    table.put(&service(1, "one")).await.unwrap();
+    table.put(&service(1, "one"), &sample::audit()).await.unwrap();
     let key = ("pk", AttributeValue::S(format!("SVC#{}", sample::service_id(1))));
     let forget = emulator.client.update_item().table_name(CATALOG).key(key.0, key.1);
     forget.update_expression("REMOVE ver, curated").send().await.unwrap();
@@ -143,9 +156,12 @@ async fn an_entry_from_before_edits_were_counted_is_the_first_version_and_not_cu
         name: "other".to_owned(),
         ..old.clone()
     };
-    assert_eq!(table.put(&first).await.unwrap(), Listed::Changed { version: 1 });
+    assert_eq!(
+        table.put(&first, &sample::audit()).await.unwrap(),
+        Listed::Changed { version: 1 }
+    );
     let second = Service { version: 2, ..old };
-    assert_eq!(table.put(&second).await.unwrap(), Listed::Stored);
+    assert_eq!(table.put(&second, &sample::audit()).await.unwrap(), Listed::Stored);
     assert_eq!(table.service(second.id).await.unwrap(), Some(second));
 }
 
@@ -168,92 +184,81 @@ fn probed_service(n: u128, slug: &str) -> Service {
 }
 
 #[tokio::test]
-async fn what_probes_see_returns_and_moves_versions_only_with_the_entry() {
+async fn what_probes_see_returns_and_moves_no_version() {
     let table = Emulator::start().await.catalog();
     let entry = probed_service(1, "one");
     let [paid, free] = [entry.operations[0].id, entry.operations[1].id];
-    table.put(&entry).await.unwrap();
-    table.put(&service(2, "another")).await.unwrap();
+    table.put(&entry, &sample::audit()).await.unwrap();
+    table.put(&service(2, "another"), &sample::audit()).await.unwrap();
     assert_eq!(table.probes(entry.id).await.unwrap(), ProbeRecord::default());
 
     let seen = [(paid, Ok(asks(11_000))), (free, Ok(Quote::Free))];
-    let (second, record) = entry.probed(&ProbeRecord::default(), seen, after(1));
-    assert_eq!(
-        table.put_probed(&entry, &second, &record).await.unwrap(),
-        Listed::Stored
+    let first = ProbeRecord::default().with(&entry, seen, after(1));
+    assert!(table.put_probes(entry.id, &first).await.unwrap());
+    assert_eq!(table.probes(entry.id).await.unwrap(), first);
+    assert!(table.put_probes(entry.id, &first).await.unwrap(), "its own row");
+    let raced = ProbeRecord::default().with(&entry, [(free, Err(Obstacle::Timeout))], after(1));
+    assert!(
+        !table.put_probes(entry.id, &raced).await.unwrap(),
+        "another run was faster"
     );
-    assert_eq!(table.probes(entry.id).await.unwrap(), record);
-    assert_eq!(table.service(entry.id).await.unwrap().as_ref(), Some(&second));
-    assert_eq!(table.version().await.unwrap(), 3);
-
-    // The same results again: only the time is later.
-    let seen = [(paid, Ok(asks(11_000))), (free, Ok(Quote::Free))];
-    let (same, record) = second.probed(&record, seen, after(2));
-    assert_eq!(table.put_probed(&second, &same, &record).await.unwrap(), Listed::Stored);
-    assert_eq!(table.version().await.unwrap(), 3, "caches have nothing to reload");
 
     let seen = [(paid, Err(Obstacle::Status(503))), (free, Err(Obstacle::Timeout))];
-    let (third, record) = second.probed(&record, seen, after(3));
-    assert_eq!(
-        table.put_probed(&second, &third, &record).await.unwrap(),
-        Listed::Stored
-    );
-    assert_eq!(third.operations[0].availability, Availability::Unverified);
-    assert_eq!(record.change(&third.operations[0]).unwrap().since, after(1));
-
-    table.request_probe(entry.id, after(4)).await.unwrap();
-    let record = ProbeRecord {
+    let second = first.with(&entry, seen, after(3));
+    assert!(table.put_probes(entry.id, &second).await.unwrap());
+    assert_eq!(second.change(&entry.operations[0], after(3)).unwrap().since, after(1));
+    table.request_probe(entry.id, after(4), &sample::audit()).await.unwrap();
+    let second = ProbeRecord {
         requested_at: Some(after(4)),
-        ..record
+        ..second
     };
     let other = (service(2, "another"), ProbeRecord::default());
-    assert_eq!(table.load_probed().await.unwrap(), [other, (third.clone(), record)]);
-    assert_eq!(table.load().await.unwrap().services()[1], third);
+    assert_eq!(table.load_probed().await.unwrap(), [other, (entry.clone(), second)]);
+    assert_eq!(table.service(entry.id).await.unwrap(), Some(entry));
+    assert_eq!(table.version().await.unwrap(), 2);
 }
 
 #[tokio::test]
-async fn a_run_of_probes_is_dropped_when_something_moved_underneath() {
-    let table = Emulator::start().await.catalog();
-    let entry = probed_service(1, "one");
-    table.put(&entry).await.unwrap();
-    let none = ProbeRecord::default();
-    let all = |seen: ProbeResult| {
-        let ids: Vec<OperationUuid> = entry.operations.iter().map(|operation| operation.id).collect();
-        ids.into_iter().map(move |id| (id, seen.clone()))
+async fn a_cache_shows_what_probes_have_seen_and_keeps_it_while_it_can_not_be_read() {
+    let emulator = Emulator::start().await;
+    let table = emulator.catalog();
+    let entry = Service {
+        trust_status: TrustStatus::Listed,
+        ..probed_service(1, "one")
     };
-
-    // Two concurrent runs: one of them is recorded, whether or not it changes the service.
-    let (first, first_record) = entry.probed(&none, all(Ok(Quote::Free)), after(1));
-    let (unchanged, second_record) = entry.probed(&none, [], after(1));
-    assert_eq!(unchanged, entry);
-    assert_eq!(
-        table.put_probed(&entry, &entry, &second_record).await.unwrap(),
-        Listed::Stored
+    table.put(&entry, &sample::audit()).await.unwrap();
+    let (cache, deciding) = (
+        CatalogCache::new(table.clone()),
+        CatalogCache::without_sightings(table.clone()),
     );
-    let conflict = Listed::Changed { version: 1 };
-    assert_eq!(table.put_probed(&entry, &first, &first_record).await.unwrap(), conflict);
-    assert_eq!(
-        table.put_probed(&entry, &entry, &second_record).await.unwrap(),
-        Listed::Stored,
-        "its own row"
-    );
-
-    // A concurrent edit: the results may be of another address.
-    let edited = Service {
-        version: 2,
-        name: "Edited".to_owned(),
-        ..entry.clone()
+    let labels = async |cache: &CatalogCache, secs| {
+        let edition = cache.current(after(secs)).await.unwrap();
+        let service = edition.catalog.by_id(entry.id).unwrap();
+        let of_each = service.operations.iter().map(|operation| operation.availability.name());
+        (service.trust_status.name(), of_each.collect::<Vec<_>>().join(" "))
     };
-    table.put(&edited).await.unwrap();
-    let record = table.probes(entry.id).await.unwrap();
-    for seen in [Ok(Quote::Free), Ok(asks(10_000))] {
-        let (after_run, record) = entry.probed(&record, all(seen), after(2));
-        let conflict = Listed::Changed { version: 2 };
-        assert_eq!(table.put_probed(&entry, &after_run, &record).await.unwrap(), conflict);
-    }
-    assert_eq!(table.service(entry.id).await.unwrap(), Some(edited));
-    assert_eq!(table.probes(entry.id).await.unwrap(), record);
-    assert_eq!(table.version().await.unwrap(), 2);
+    let unseen = ("listed", "unverified unverified".to_owned());
+    assert_eq!(labels(&cache, 0).await, unseen);
+    let [paid, free] = [entry.operations[0].id, entry.operations[1].id];
+    let seen = [(paid, Ok(asks(11_000))), (free, Ok(Quote::Free))];
+    let record = ProbeRecord::default().with(&entry, seen, after(1));
+    table.put_sightings(&Sightings::of([(&entry, &record)])).await.unwrap();
+    let all = ("probe_passed", "paid_x402 free_verified".to_owned());
+    assert_eq!(labels(&cache, 5).await, all);
+    assert_eq!(labels(&deciding, 5).await, unseen);
+    // Damaged: what was read before is shown.
+    let item =
+        [("pk", "SIGHTINGS"), ("paid", "x")].map(|(name, text)| (name.to_owned(), AttributeValue::S(text.to_owned())));
+    let put = emulator.client.put_item().table_name(CATALOG);
+    put.set_item(Some(item.into())).send().await.unwrap();
+    assert_eq!(labels(&cache, 10).await, all);
+    // What is called in another way was not seen.
+    let mut moved = entry.clone();
+    moved.version = 2;
+    moved.operations[1].method = "POST".to_owned();
+    table.put(&moved, &sample::audit()).await.unwrap();
+    table.put_sightings(&Sightings::of([(&moved, &record)])).await.unwrap();
+    assert_eq!(labels(&cache, 15).await, ("listed", "paid_x402 unverified".to_owned()));
 }
 
 #[tokio::test]
@@ -266,15 +271,12 @@ async fn a_service_of_the_largest_size_fits_an_item() {
             ..operation(&format!("weather.n{n}"), None)
         })
         .collect();
-    table.put(&entry).await.unwrap();
+    table.put(&entry, &sample::audit()).await.unwrap();
     let ids: Vec<OperationUuid> = entry.operations.iter().map(|operation| operation.id).collect();
     let seen = ids.into_iter().map(|id| (id, Ok(asks(9_007_199_254_740_991))));
-    let (after_run, record) = entry.probed(&ProbeRecord::default(), seen, after(1));
-    assert_eq!(
-        table.put_probed(&entry, &after_run, &record).await.unwrap(),
-        Listed::Stored
-    );
-    assert_eq!(table.load_probed().await.unwrap(), [(after_run, record)]);
+    let record = ProbeRecord::default().with(&entry, seen, after(1));
+    assert!(table.put_probes(entry.id, &record).await.unwrap());
+    assert_eq!(table.load_probed().await.unwrap(), [(entry, record)]);
 }
 
 fn after(secs: u32) -> Timestamp {
@@ -285,8 +287,8 @@ fn after(secs: u32) -> Timestamp {
 async fn the_catalog_is_loaded_once_and_then_asked_for_its_version() {
     let (emulator, meter) = Emulator::start().await.metered().await;
     let table = emulator.catalog();
-    table.put(&service(1, "one")).await.unwrap();
-    let cache = CatalogCache::new(table.clone());
+    table.put(&service(1, "one"), &sample::audit()).await.unwrap();
+    let cache = CatalogCache::without_sightings(table.clone());
     meter.take();
     let mut asking = tokio::task::JoinSet::new();
     for _ in 0..50 {
@@ -294,16 +296,20 @@ async fn the_catalog_is_loaded_once_and_then_asked_for_its_version() {
         asking.spawn(async move { cache.current(after(0)).await.unwrap() });
     }
     let editions = asking.join_all().await;
-    assert_eq!(meter.take().calls, 2, "one version and one scan for all");
+    assert_eq!(
+        meter.take().calls,
+        3,
+        "one version, one look for an object, one scan for all"
+    );
     assert!(editions.iter().all(|edition| Arc::ptr_eq(edition, &editions[0])));
 
-    table.put(&service(2, "two")).await.unwrap();
+    table.put(&service(2, "two"), &sample::audit()).await.unwrap();
     meter.take();
     assert_eq!(cache.current(after(4)).await.unwrap().version, 1);
     assert_eq!(meter.take().calls, 0, "fresh enough");
     let second = cache.current(after(5)).await.unwrap();
     assert_eq!((second.version, second.catalog.services().len()), (2, 2));
-    assert_eq!(meter.take().calls, 2);
+    assert_eq!(meter.take().calls, 3);
     assert!(Arc::ptr_eq(&cache.current(after(10)).await.unwrap(), &second));
     assert_eq!(meter.take().calls, 1, "the version alone");
 }
@@ -332,11 +338,15 @@ async fn a_scope_is_let_through_as_often_as_its_minute_allows() {
     let mut racing = tokio::task::JoinSet::new();
     for _ in 0..20 {
         let throttle = throttle.clone();
-        racing.spawn(async move { throttle.hit("a", at(50)).await.unwrap() });
+        racing.spawn(async move { throttle.limit("a", at(50), async { Ok(()) }).await.is_ok() });
     }
-    let hits = racing.join_all().await;
-    assert_eq!(hits.iter().filter(|hit| hit.is_none()).count(), 7);
-    assert!(hits.contains(&Some(10)));
-    assert_eq!(throttle.hit("b", at(50)).await.unwrap(), None, "another scope");
-    assert_eq!(throttle.hit("a", at(60)).await.unwrap(), None, "another minute");
+    let answers = racing.join_all().await;
+    assert_eq!(answers.iter().filter(|passed| **passed).count(), 7);
+    let passes = async |scope: &str, at| {
+        let answer = throttle.limit(scope, at, async { Ok(()) }).await;
+        answer.map_err(|error| error.kind().slug())
+    };
+    assert_eq!(passes("a", at(50)).await, Err("too_many_requests".to_owned()));
+    assert_eq!(passes("b", at(50)).await, Ok(()), "another scope");
+    assert_eq!(passes("a", at(60)).await, Ok(()), "another minute");
 }

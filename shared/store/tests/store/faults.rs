@@ -1,14 +1,20 @@
 //! Lost requests and responses: everything is written once, and the caller gets the true result or an error.
 
 use crate::{assert_sound, count, ledger_with, request};
-use purser_store::{Confirmed, Edited};
+use purser_domain::{Agent, AgentStatus, ErrorKind};
+use purser_store::{Claim, Confirmed, Edited};
 use purser_testkit::{
-    ProxyConfig,
+    AUDIT, Emulator, Fate, LEDGER, Moment, Proxy, ProxyConfig, Step,
     authorize::{Answer, authorize},
     sample,
 };
+use serde_json::{Value, json};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering::SeqCst},
+};
 
-/// The SDK makes three attempts.
+/// The SDK makes three attempts; so it does while a call is throttled.
 const ATTEMPTS: u32 = 3;
 
 fn losing(lost_answers: u32, lost_requests: u32) -> ProxyConfig {
@@ -79,20 +85,213 @@ async fn a_confirmation_or_edit_whose_answer_is_lost_is_found_done() {
     };
     let paid = direct.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
     let transfer = sample::transfer(&paid, sample::tx_hash(1));
-    let (ledger, _proxy) = emulator.ledger_behind(losing(ATTEMPTS, 0)).await;
-    let confirmed = ledger.confirm(&paid, &transfer, sample::start()).await.unwrap();
+    // The answers to the claim are lost, each of them; then those to the settlement.
+    for write in ["PutItem", "UpdateItem"] {
+        let (ledger, proxy) = emulator.ledger_behind(ProxyConfig::default()).await;
+        proxy.follow(move |step| match step.moment {
+            Moment::CarriedOut if step.call.starts_with(write) => Fate::server_error(),
+            _ => Fate::PassOn,
+        });
+        let confirmed = ledger.confirm(&paid, &transfer, Claim::Transaction, sample::start());
+        assert_eq!(confirmed.await.expect_err(write).kind().slug(), "internal_error");
+    }
+    let confirmed = direct
+        .confirm(&paid, &transfer, Claim::Transaction, sample::start())
+        .await
+        .unwrap();
     assert!(matches!(confirmed, Confirmed::Already(stored) if stored == paid.confirmed(&transfer, sample::start())));
 
     let mut policy = sample::enabled(sample::service_id(1), 7, 7);
     policy.version = 2;
     let (ledger, _proxy) = emulator.ledger_behind(losing(ATTEMPTS, 0)).await;
     assert_eq!(
-        ledger.put_policy(sample::agent_id(1), &policy).await.unwrap(),
+        ledger
+            .put_policy(sample::agent_id(1), &policy, &sample::audit())
+            .await
+            .unwrap(),
         Edited::Stored
     );
     let mut agent = sample::agent(1, sample::rules());
     agent.version = 2;
     let (ledger, _proxy) = emulator.ledger_behind(losing(ATTEMPTS, 0)).await;
-    assert_eq!(ledger.put_agent(&agent).await.unwrap(), Edited::Stored);
+    assert_eq!(
+        ledger.put_agent(&agent, &sample::audit()).await.unwrap(),
+        Edited::Stored
+    );
     assert_sound(&emulator).await;
+}
+
+/// Of what is asked for, each call reads one item.
+fn read_one(step: &Step<'_>) -> Fate {
+    if step.moment != Moment::CarriedOut || !step.call.starts_with("BatchGetItem") {
+        return Fate::PassOn;
+    }
+    let keys = step.request["RequestItems"][LEDGER]["Keys"].as_array().unwrap().clone();
+    Fate::Edit(Box::new(move |reply| {
+        let items = reply["Responses"][LEDGER].as_array_mut().unwrap();
+        items.truncate(1);
+        let read = items[0].clone();
+        let is_left = |key: &&Value| (&key["pk"], &key["sk"]) != (&read["pk"], &read["sk"]);
+        let left: Vec<&Value> = keys.iter().filter(is_left).collect();
+        if !left.is_empty() {
+            reply["UnprocessedKeys"] = json!({LEDGER: {"Keys": left, "ConsistentRead": true}});
+        }
+    }))
+}
+
+#[tokio::test]
+async fn what_is_read_bit_by_bit_is_waited_for() {
+    let (emulator, direct) = ledger_with(1_000, 1_000).await;
+    let mut wanted = Vec::new();
+    for n in 0..5 {
+        let answer = authorize(&direct, &request(10, &format!("k{n}")), sample::start()).await;
+        let Ok(Answer::Allowed(id)) = answer else {
+            panic!("{answer:?}")
+        };
+        wanted.push((sample::agent_id(1), id));
+    }
+    let (ledger, proxy) = emulator.ledger_behind(ProxyConfig::default()).await;
+    proxy.follow(read_one);
+    assert_eq!(ledger.settlements_of(&wanted).await.unwrap().len(), 5);
+}
+
+#[tokio::test]
+async fn throttling_that_lasts_is_waited_for_twice_and_may_be_repeated_later() {
+    type Case = (&'static str, fn(&Step<'_>) -> Fate);
+    let cases: [Case; 7] = [
+        ("BatchGetItem", |_| Fate::throttled("ThrottlingException")),
+        ("BatchGetItem", |step| Fate::unprocessed(step.request)),
+        ("Query", |_| Fate::throttled("ProvisionedThroughputExceededException")),
+        ("TransactWriteItems", |_| Fate::throttled("RequestLimitExceeded")),
+        ("TransactWriteItems", |_| Fate::throttled("ThrottlingException")),
+        ("TransactWriteItems", |step| {
+            Fate::throttled_transaction(step.request, "ThrottlingError")
+        }),
+        ("TransactWriteItems", |step| {
+            Fate::throttled_transaction(step.request, "ProvisionedThroughputExceeded")
+        }),
+    ];
+    let (emulator, _) = ledger_with(1_000, 1_000).await;
+    for (n, (operation, fate)) in cases.into_iter().enumerate() {
+        let (ledger, proxy) = emulator.ledger_behind(ProxyConfig::default()).await;
+        let throttle = |times: u32| {
+            let met = Arc::new(AtomicU32::new(0));
+            let counted = Arc::clone(&met);
+            proxy.follow(move |step| {
+                let is_it = step.moment == Moment::Arrived && step.call.starts_with(operation);
+                if is_it && met.fetch_add(1, SeqCst) < times {
+                    fate(step)
+                } else {
+                    Fate::PassOn
+                }
+            });
+            counted
+        };
+        let key = format!("k{n}");
+        let attempts = throttle(u32::MAX);
+        let error = authorize(&ledger, &request(10, &key), sample::start())
+            .await
+            .expect_err(operation);
+        assert!(
+            matches!(error.kind(), ErrorKind::TemporarilyUnavailable { retry_after: 1 }),
+            "{operation}: {error}"
+        );
+        assert_eq!(attempts.load(SeqCst), ATTEMPTS, "{operation}");
+        // A moment of it is nobody's error.
+        throttle(ATTEMPTS - 1);
+        let answer = authorize(&ledger, &request(10, &key), sample::start()).await.unwrap();
+        assert!(matches!(answer, Answer::Allowed(_)), "{operation}: {answer:?}");
+    }
+    assert_sound(&emulator).await;
+}
+
+#[tokio::test]
+async fn a_conflict_is_sent_again_far_more_often_than_a_throttled_call() {
+    let (emulator, _) = ledger_with(1_000, 1_000).await;
+    let (ledger, proxy) = emulator.ledger_behind(ProxyConfig::default()).await;
+    let mut left = 4 * ATTEMPTS;
+    proxy.follow(move |step| {
+        let meets = step.moment == Moment::Arrived && step.call.starts_with("TransactWriteItems") && left > 0;
+        if !meets {
+            return Fate::PassOn;
+        }
+        left -= 1;
+        Fate::conflict(step.request)
+    });
+    let answer = authorize(&ledger, &request(10, "k"), sample::start()).await.unwrap();
+    assert!(matches!(answer, Answer::Allowed(_)), "{answer:?}");
+    assert_sound(&emulator).await;
+}
+
+#[tokio::test]
+async fn a_counter_that_is_throttled_makes_nobody_wait_and_refuses_nobody() {
+    let emulator = Emulator::start().await;
+    let proxy = Proxy::start(emulator.url.clone(), ProxyConfig::default()).await;
+    let throttle = emulator.throttle_behind(&proxy, 1);
+    let attempts = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&attempts);
+    proxy.follow(move |step| match step.moment {
+        Moment::Arrived => {
+            counted.fetch_add(1, SeqCst);
+            Fate::throttled("ProvisionedThroughputExceededException")
+        }
+        Moment::CarriedOut => Fate::PassOn,
+    });
+    for n in 1..=3 {
+        throttle.limit("a", sample::start(), async { Ok(()) }).await.unwrap();
+        assert_eq!(attempts.load(SeqCst), n);
+    }
+    // Another failure is retried: a lost count would let a call through.
+    proxy.behave();
+    throttle.limit("a", sample::start(), async { Ok(()) }).await.unwrap();
+    let mut left = ATTEMPTS - 1;
+    proxy.follow(move |step| match step.moment {
+        Moment::Arrived if left > 0 => {
+            left -= 1;
+            Fate::server_error()
+        }
+        _ => Fate::PassOn,
+    });
+    let refused = throttle
+        .limit("a", sample::start(), async { Ok(()) })
+        .await
+        .unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::TooManyRequests { .. }), "{refused}");
+}
+
+#[tokio::test]
+async fn an_edit_and_its_row_of_the_audit_log_are_there_together_or_not_at_all() {
+    let rows = async |emulator: &Emulator| {
+        let scan = emulator.client.scan().table_name(AUDIT).send().await;
+        scan.unwrap().items().len()
+    };
+    for config in [
+        losing(1, 0),
+        losing(ATTEMPTS, 0),
+        losing(2 * ATTEMPTS, 0),
+        losing(0, 1),
+        losing(0, 2 * ATTEMPTS),
+    ] {
+        let (emulator, first) = ledger_with(1_000, 1_000).await;
+        let written = rows(&emulator).await;
+        let (ledger, _proxy) = emulator.ledger_behind(config).await;
+        let agent = first.agent(sample::agent_id(1)).await.unwrap().unwrap();
+        let frozen = Agent {
+            status: AgentStatus::Frozen,
+            version: agent.version + 1,
+            ..agent
+        };
+        // Whether or not the caller learns of it.
+        let _ = ledger.put_agent(&frozen, &sample::audit()).await;
+        let stored = first.agent(frozen.id).await.unwrap().unwrap();
+        let is_made = stored == frozen;
+        assert_eq!(rows(&emulator).await, written + usize::from(is_made), "{config:?}");
+        // The repetition makes it, or finds it made and adds no row.
+        let again = first.put_agent(&frozen, &sample::audit()).await.unwrap();
+        assert_eq!(
+            (again, rows(&emulator).await),
+            (Edited::Stored, written + 1),
+            "{config:?}"
+        );
+    }
 }

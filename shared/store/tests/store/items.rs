@@ -2,8 +2,8 @@
 
 use crate::{assert_sound, ledger_with, request};
 use purser_domain::{
-    AgentKey, AgentStatus, Amount, Check, CheckName, CheckOutcome, Fingerprint, KeyId, LoggedDecision, OperationSlug,
-    SecretDigest, SettlementState, Timestamp,
+    AgentKey, AgentStatus, Amount, Check, CheckName, CheckOutcome, Fingerprint, KeyId, KeyScope, LoggedDecision,
+    OperationSlug, Permission, Purpose, SecretDigest, SettlementState, SourceNetwork, Timestamp,
 };
 use purser_store::{Backoff, Created, Edited, ReplayKey};
 use purser_testkit::{
@@ -16,6 +16,38 @@ use purser_testkit::{
 /// One write unit: no item that a payment writes may be larger.
 const ONE_UNIT: usize = 1_024;
 
+/// The longest scope that a key can have, by the length of what is stored.
+fn longest_scope() -> KeyScope {
+    let network = |n: usize| SourceNetwork::parse(&format!("2001:db8:aaaa:bbbb:cccc:dddd:eeee:fff{n:x}/128")).unwrap();
+    KeyScope {
+        permissions: Some(Permission::ALL.to_vec()),
+        services: Some((0..).take(KeyScope::MOST_SERVICES).map(sample::service_id).collect()),
+        networks: Some((0..KeyScope::MOST_NETWORKS).map(network).collect()),
+        expires_at: Some(Timestamp::MAX),
+    }
+}
+
+/// Every payment reads the agent: up to 4 KB for one unit.
+#[tokio::test]
+async fn an_agent_with_two_keys_of_the_longest_scope_is_read_for_one_unit() {
+    let emulator = Emulator::start().await;
+    let mut agent = sample::agent(1, Vec::new());
+    for id in [2, 3] {
+        let key = AgentKey {
+            id: KeyId(id),
+            scope: longest_scope(),
+            ..agent.keys[0].clone()
+        };
+        agent.keys.push(key);
+    }
+    assert_eq!(
+        emulator.ledger().create_agent(&agent, &sample::audit()).await.unwrap(),
+        Created::Stored
+    );
+    let items = scan(&emulator.client, LEDGER, None).await;
+    assert!(size(&items[0]) <= 4_096, "{}", size(&items[0]));
+}
+
 #[tokio::test]
 async fn an_agent_returns_with_its_keys_and_rules() {
     let ledger = Emulator::start().await.ledger();
@@ -25,13 +57,17 @@ async fn an_agent_returns_with_its_keys_and_rules() {
         digest: SecretDigest::from_bytes([0xff; 32]),
         created_at: sample::start(),
         ends_at: Some(sample::start().after(sample::secs(1))),
+        scope: longest_scope(),
     });
     assert_eq!(ledger.agent(agent.id).await.unwrap(), None);
-    assert_eq!(ledger.create_agent(&agent).await.unwrap(), Created::Stored);
+    assert_eq!(
+        ledger.create_agent(&agent, &sample::audit()).await.unwrap(),
+        Created::Stored
+    );
     assert_eq!(ledger.agent(agent.id).await.unwrap(), Some(agent.clone()));
 
     assert_eq!(
-        ledger.create_agent(&agent).await.unwrap(),
+        ledger.create_agent(&agent, &sample::audit()).await.unwrap(),
         Created::Stored,
         "the same again is the same"
     );
@@ -39,16 +75,22 @@ async fn an_agent_returns_with_its_keys_and_rules() {
         name: "other".to_owned(),
         ..agent.clone()
     };
-    assert_eq!(ledger.create_agent(&other).await.unwrap(), Created::Exists);
+    assert_eq!(
+        ledger.create_agent(&other, &sample::audit()).await.unwrap(),
+        Created::Exists
+    );
 
     let frozen = purser_domain::Agent {
         status: AgentStatus::Frozen,
         version: 2,
         ..agent.clone()
     };
-    assert_eq!(ledger.put_agent(&frozen).await.unwrap(), Edited::Stored);
     assert_eq!(
-        ledger.put_agent(&frozen).await.unwrap(),
+        ledger.put_agent(&frozen, &sample::audit()).await.unwrap(),
+        Edited::Stored
+    );
+    assert_eq!(
+        ledger.put_agent(&frozen, &sample::audit()).await.unwrap(),
         Edited::Stored,
         "the same again is the same"
     );
@@ -57,14 +99,23 @@ async fn an_agent_returns_with_its_keys_and_rules() {
         version: 2,
         ..agent.clone()
     };
-    assert_eq!(ledger.put_agent(&late).await.unwrap(), Edited::Conflict);
+    assert_eq!(
+        ledger.put_agent(&late, &sample::audit()).await.unwrap(),
+        Edited::Conflict
+    );
     let early = purser_domain::Agent {
         version: 4,
         ..frozen.clone()
     };
-    assert_eq!(ledger.put_agent(&early).await.unwrap(), Edited::Conflict);
     assert_eq!(
-        ledger.put_agent(&sample::agent(2, Vec::new())).await.unwrap(),
+        ledger.put_agent(&early, &sample::audit()).await.unwrap(),
+        Edited::Conflict
+    );
+    assert_eq!(
+        ledger
+            .put_agent(&sample::agent(2, Vec::new()), &sample::audit())
+            .await
+            .unwrap(),
         Edited::Conflict,
         "there is none"
     );
@@ -77,10 +128,14 @@ async fn policies_return_and_are_listed_beyond_one_batch() {
     let agent = sample::agent_id(1);
     let policies: Vec<_> = (0..103).map(|n| sample::tight_policy(sample::service_id(n))).collect();
     for policy in &policies {
-        assert_eq!(ledger.put_policy(agent, policy).await.unwrap(), Edited::Stored);
+        assert_eq!(
+            ledger.put_policy(agent, policy, &sample::audit()).await.unwrap(),
+            Edited::Stored
+        );
     }
-    assert_eq!(ledger.enabled_services(agent).await.unwrap(), policies);
-    assert_eq!(ledger.enabled_services(sample::agent_id(2)).await.unwrap(), []);
+    let of = |number| sample::agent(number, Vec::new());
+    assert_eq!(ledger.enabled_services(&of(1)).await.unwrap(), policies);
+    assert_eq!(ledger.enabled_services(&of(2)).await.unwrap(), []);
     assert_eq!(
         ledger
             .enabled_service(agent, sample::service_id(0))
@@ -96,20 +151,23 @@ async fn policies_return_and_are_listed_beyond_one_batch() {
 
     let mut next = sample::enabled(sample::service_id(0), 7, 7);
     assert_eq!(
-        ledger.put_policy(agent, &next).await.unwrap(),
+        ledger.put_policy(agent, &next, &sample::audit()).await.unwrap(),
         Edited::Conflict,
         "there is a first version"
     );
     next.version = 3;
     assert_eq!(
-        ledger.put_policy(agent, &next).await.unwrap(),
+        ledger.put_policy(agent, &next, &sample::audit()).await.unwrap(),
         Edited::Conflict,
         "there is no second version"
     );
     next.version = 2;
-    assert_eq!(ledger.put_policy(agent, &next).await.unwrap(), Edited::Stored);
     assert_eq!(
-        ledger.put_policy(agent, &next).await.unwrap(),
+        ledger.put_policy(agent, &next, &sample::audit()).await.unwrap(),
+        Edited::Stored
+    );
+    assert_eq!(
+        ledger.put_policy(agent, &next, &sample::audit()).await.unwrap(),
         Edited::Stored,
         "the same again is the same"
     );
@@ -126,12 +184,16 @@ async fn the_longest_settlement_returns_and_costs_one_unit() {
     let budgets: Vec<_> = (0..10)
         .map(|n| sample::budget(n, Amount::MAX.units(), sample::secs(31 * 86_400)))
         .collect();
-    ledger.create_agent(&sample::agent(1, budgets)).await.unwrap();
+    ledger
+        .create_agent(&sample::agent(1, budgets), &sample::audit())
+        .await
+        .unwrap();
     let max = Amount::MAX.units();
     ledger
         .put_policy(
             sample::agent_id(1),
             &sample::enabled(sample::service_id(1), max, max / 2),
+            &sample::audit(),
         )
         .await
         .unwrap();
@@ -145,15 +207,19 @@ async fn the_longest_settlement_returns_and_costs_one_unit() {
             approval,
             purser_store::ApprovalDecision::Approve,
             &sample::ruling(sample::start()),
+            &sample::audit(),
         )
         .await
         .unwrap();
     asked.approval = Some(approval);
     let (grant, mut terms) = grant(&ledger, &asked, sample::start()).await;
-    terms.operation = OperationSlug::parse(&format!("a.{}", "x".repeat(126))).unwrap();
-    terms.offer_index = u32::MAX;
-    terms.checks = longest_checks();
-    assert!(terms.budgets.len() == 10 && terms.approval.is_some());
+    let Purpose::Purchase(purchase) = &mut terms.purpose else {
+        panic!("a purchase");
+    };
+    purchase.operation = OperationSlug::parse(&format!("a.{}", "x".repeat(126))).unwrap();
+    purchase.offer_index = u32::MAX;
+    purchase.checks = longest_checks();
+    assert!(purchase.budgets.len() == 10 && purchase.approval.is_some());
     let reserved = ledger
         .reserve(&grant, &terms, &asked.fingerprint(), &mut Backoff::new())
         .await
@@ -168,6 +234,7 @@ async fn the_longest_settlement_returns_and_costs_one_unit() {
         .confirm(
             &stored,
             &sample::transfer(&stored, sample::tx_hash(0xee)),
+            purser_store::Claim::Transaction,
             sample::start(),
         )
         .await
@@ -270,7 +337,6 @@ async fn a_decision_is_kept_with_its_numbers_and_only_once() {
         Some(LoggedDecision::Refused(logged.clone()))
     );
     assert_eq!(recorded(sample::agent_id(2)).await, None);
-    assert!(text("sk").starts_with("T#"));
     assert_sound(&emulator).await;
 }
 

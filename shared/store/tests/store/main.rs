@@ -2,6 +2,7 @@
 
 #![expect(
     clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
     clippy::panic,
     clippy::unwrap_used,
     reason = "a test stops where its ground is missing"
@@ -13,10 +14,13 @@ mod capacity;
 mod catalog;
 mod faults;
 mod items;
+mod object;
 mod owners;
+mod payouts;
 mod races;
 mod reconciling;
 mod settlements;
+mod starting_sets;
 mod windows;
 
 use purser_testkit::{
@@ -29,9 +33,15 @@ use purser_testkit::{
 async fn ledger_with(max_per_day: u64, require_approval_above: u64) -> (Emulator, purser_store::Ledger) {
     let emulator = Emulator::start().await;
     let ledger = emulator.ledger();
-    ledger.create_agent(&sample::agent(1, Vec::new())).await.unwrap();
+    ledger
+        .create_agent(&sample::agent(1, Vec::new()), &sample::audit())
+        .await
+        .unwrap();
     let enabled = sample::enabled(sample::service_id(1), max_per_day, require_approval_above);
-    ledger.put_policy(sample::agent_id(1), &enabled).await.unwrap();
+    ledger
+        .put_policy(sample::agent_id(1), &enabled, &sample::audit())
+        .await
+        .unwrap();
     (emulator, ledger)
 }
 

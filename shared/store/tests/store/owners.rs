@@ -1,8 +1,11 @@
 //! What owners see of their agents: lists, the decision log, the use of the caps, and the last use of keys.
 
 use crate::{ledger_with, request};
-use purser_domain::{Agent, Amount, ApprovalId, Duration, KeyId, Timestamp, WindowScope};
-use purser_store::{ApprovalDecision, ApprovalPlace, Resolved};
+use purser_domain::{
+    Agent, Amount, ApprovalId, Duration, Handover, KeyId, OperatorName, OperatorReason, PersonId, Timestamp,
+    WindowScope,
+};
+use purser_store::{ApprovalDecision, ApprovalPlace, Edited, HandedOver, Resolved};
 use purser_testkit::{
     Emulator,
     authorize::{Answer, authorize},
@@ -23,7 +26,7 @@ async fn a_user_sees_exactly_their_own_agents_in_the_order_of_creation() {
             created_at: at(n),
             ..sample::agent(u128::from(1_000 - n), Vec::new())
         };
-        ledger.create_agent(&agent).await.unwrap();
+        ledger.create_agent(&agent, &sample::audit()).await.unwrap();
         expected.push(agent);
     }
     expected.reverse();
@@ -31,7 +34,7 @@ async fn a_user_sees_exactly_their_own_agents_in_the_order_of_creation() {
         owner: "owner2".to_owned(),
         ..sample::agent(5_000, Vec::new())
     };
-    ledger.create_agent(&foreign).await.unwrap();
+    ledger.create_agent(&foreign, &sample::audit()).await.unwrap();
     assert_eq!(ledger.agents_of(sample::OWNER).await.unwrap(), expected);
     assert_eq!(ledger.agents_of("owner2").await.unwrap(), [foreign]);
     assert_eq!(ledger.agents_of("nobody").await.unwrap(), []);
@@ -65,7 +68,7 @@ async fn approvals_are_listed_newest_first_page_by_page_and_as_they_stand_now() 
         ..sample::ruling(at(9))
     };
     ledger
-        .resolve_approval(ids[0], ApprovalDecision::Approve, &ruling)
+        .resolve_approval(ids[0], ApprovalDecision::Approve, &ruling, &sample::audit())
         .await
         .unwrap();
     let newest = ledger.approvals_of(sample::OWNER, None, 1).await.unwrap();
@@ -81,13 +84,14 @@ async fn of_two_verdicts_one_wins_and_its_repetition_is_found_done() {
     let (yes, no) = (
         sample::ruling(at(1)),
         purser_domain::Ruling {
-            by: "second".to_owned(),
+            note: Some("no".to_owned()),
             ..sample::ruling(at(1))
         },
     );
+    let rows = [sample::audit(), sample::audit()];
     let (one, other) = tokio::join!(
-        ledger.resolve_approval(id, ApprovalDecision::Approve, &yes),
-        ledger.resolve_approval(id, ApprovalDecision::Reject, &no)
+        ledger.resolve_approval(id, ApprovalDecision::Approve, &yes, &rows[0]),
+        ledger.resolve_approval(id, ApprovalDecision::Reject, &no, &rows[1])
     );
     let won = |resolved: &Resolved| matches!(resolved, Resolved::Done(_));
     let (one, other) = (one.unwrap(), other.unwrap());
@@ -97,9 +101,15 @@ async fn of_two_verdicts_one_wins_and_its_repetition_is_found_done() {
     } else {
         (ApprovalDecision::Reject, &no)
     };
-    assert!(won(&ledger.resolve_approval(id, verdict, ruling).await.unwrap()));
+    assert!(won(&ledger
+        .resolve_approval(id, verdict, ruling, &sample::audit())
+        .await
+        .unwrap()));
     let later = sample::ruling(at(2));
-    assert!(!won(&ledger.resolve_approval(id, verdict, &later).await.unwrap()));
+    assert!(!won(&ledger
+        .resolve_approval(id, verdict, &later, &sample::audit())
+        .await
+        .unwrap()));
 }
 
 #[tokio::test]
@@ -195,4 +205,76 @@ async fn the_latest_use_of_a_key_is_known_to_the_minute() {
     emulator.key_uses().note(agent, used, at(30));
     tokio::time::sleep(time::Duration::from_millis(100)).await;
     assert!(seen(at(60)).await);
+}
+
+/// First the transaction alone, as if what moves the approvals had been interrupted.
+#[tokio::test]
+async fn an_approval_of_an_agent_that_was_handed_over_is_its_new_owners_to_decide() {
+    let (_emulator, ledger) = ledger_with(1_000, 10).await;
+    let Answer::Waits(id) = authorize(&ledger, &request(50, "k"), at(0)).await.unwrap() else {
+        panic!()
+    };
+    let agent = ledger.agent(sample::agent_id(1)).await.unwrap().unwrap();
+    let offer = Handover {
+        agent: agent.id,
+        to: PersonId::of("https://issuer.example", "new"),
+        reason: OperatorReason::parse("left").unwrap(),
+        by: OperatorName::parse("ann").unwrap(),
+        at: at(0),
+        ends_at: at(9),
+    };
+    assert_eq!(
+        ledger.hand_over(&agent, &offer, &sample::audit()).await.unwrap(),
+        HandedOver::NoOffer
+    );
+    ledger.offer_agent(&offer, &sample::audit()).await.unwrap();
+    let later = Handover {
+        at: at(1),
+        ..offer.clone()
+    };
+    assert_eq!(
+        ledger.hand_over(&agent, &later, &sample::audit()).await.unwrap(),
+        HandedOver::NoOffer
+    );
+    let listed = ledger.offers_to(&offer.to).await.unwrap();
+    assert_eq!(listed, [(offer.clone(), agent.clone())]);
+    assert_eq!(
+        ledger.hand_over(&agent, &offer, &sample::audit()).await.unwrap(),
+        HandedOver::Done
+    );
+    let handed = ledger.agent(agent.id).await.unwrap().unwrap();
+    assert_eq!(
+        (handed.owner.as_str(), handed.version),
+        (offer.to.as_str(), agent.version + 1)
+    );
+    assert_eq!(ledger.offer_of(agent.id).await.unwrap(), None);
+    let stale = Agent {
+        version: agent.version + 1,
+        ..agent.clone()
+    };
+    assert_eq!(
+        ledger.put_agent(&stale, &sample::audit()).await.unwrap(),
+        Edited::Conflict
+    );
+
+    let asked = ledger.approvals_of(sample::OWNER, None, 9).await.unwrap();
+    assert_eq!(asked.len(), 1);
+    for _ in 0..2 {
+        ledger.move_approvals(&handed).await.unwrap();
+    }
+    assert!(ledger.approvals_of(sample::OWNER, None, 9).await.unwrap().is_empty());
+    // A decision of the old owner that was under way.
+    let late = sample::ruling(at(1));
+    let row = sample::audit();
+    let late = ledger.resolve_approval(id, ApprovalDecision::Approve, &late, &row);
+    assert_eq!(late.await.unwrap(), Resolved::NotFound);
+    let ruling = purser_domain::Ruling {
+        by: handed.owner.clone(),
+        ..sample::ruling(at(1))
+    };
+    let decided = ledger
+        .resolve_approval(id, ApprovalDecision::Approve, &ruling, &sample::audit())
+        .await
+        .unwrap();
+    assert!(matches!(decided, Resolved::Done(_)), "{decided:?}");
 }

@@ -2,7 +2,7 @@
 
 use crate::{assert_sound, at_once, count, ledger_with, request};
 use purser_domain::{Agent, Duration, EnabledService, Timestamp};
-use purser_store::{Edited, Ledger};
+use purser_store::{Claim, Edited, Ledger};
 use purser_testkit::{
     Emulator, LEDGER, ProxyConfig, Rng,
     authorize::{Answer, Request, authorize},
@@ -122,8 +122,13 @@ async fn of_many_edits_of_one_version_one_is_stored() {
             ..sample::enabled(sample::service_id(1), n, n)
         };
         let (ledger, other) = (ledger.clone(), ledger.clone());
-        agents.spawn(async move { ledger.put_agent(&agent).await.unwrap() });
-        policies.spawn(async move { other.put_policy(sample::agent_id(1), &policy).await.unwrap() });
+        agents.spawn(async move { ledger.put_agent(&agent, &sample::audit()).await.unwrap() });
+        policies.spawn(async move {
+            other
+                .put_policy(sample::agent_id(1), &policy, &sample::audit())
+                .await
+                .unwrap()
+        });
     }
     for edits in [agents.join_all().await, policies.join_all().await] {
         assert_eq!(edits.iter().filter(|edit| **edit == Edited::Stored).count(), 1);
@@ -170,7 +175,7 @@ async fn confirm(ledger: &Ledger, request: &Request, id: purser_domain::Settleme
     let stored = ledger.settlement(request.agent, id).await.unwrap().unwrap();
     let hash = sample::tx_hash(u8::try_from(rng.below(256)).unwrap());
     ledger
-        .confirm(&stored, &sample::transfer(&stored, hash), now)
+        .confirm(&stored, &sample::transfer(&stored, hash), Claim::Transaction, now)
         .await
         .unwrap();
 }

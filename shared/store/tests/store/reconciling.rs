@@ -2,11 +2,12 @@
 //! responses; and the index that finds them.
 
 use crate::{assert_sound, ledger_with, request};
+use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
     Agent, AgentId, Duration, LoggedDecision, Settlement, SettlementId, SettlementState, Timestamp, TransactionId,
     WindowScope,
 };
-use purser_store::{Confirmed, IndexKey, Ledger, Moved, ReconcileRequest};
+use purser_store::{Claim, Confirmed, Ledger, Moved, PARTITIONS, ReconcileRequest};
 use purser_testkit::{
     Emulator, LEDGER, ProxyConfig,
     authorize::{Answer, authorize},
@@ -33,7 +34,10 @@ async fn release(ledger: &Ledger, settlement: &Settlement) -> Moved {
 
 async fn confirm(ledger: &Ledger, settlement: &Settlement, now: Timestamp) -> Confirmed {
     let transfer = sample::transfer(settlement, sample::tx_hash(1));
-    ledger.confirm(settlement, &transfer, now).await.unwrap()
+    ledger
+        .confirm(settlement, &transfer, Claim::Transaction, now)
+        .await
+        .unwrap()
 }
 
 async fn revert_confirmation(ledger: &Ledger, confirmed: &Settlement) -> Moved {
@@ -53,7 +57,7 @@ async fn ledger_with_budget(max: u64) -> (Emulator, Ledger) {
         version: 2,
         ..sample::agent(1, vec![sample::budget(1, max, sample::secs(3_600))])
     };
-    ledger.put_agent(&agent).await.unwrap();
+    ledger.put_agent(&agent, &sample::audit()).await.unwrap();
     (emulator, ledger)
 }
 
@@ -277,7 +281,7 @@ async fn a_proof_that_was_late_can_be_taken_back_and_released_again() {
 }
 
 #[tokio::test]
-async fn what_is_taken_back_is_held_again_and_told_and_its_transaction_is_free() {
+async fn what_is_taken_back_is_held_again_and_told_and_its_transaction_may_confirm_it_again() {
     let (emulator, ledger) = ledger_with(100, 100).await;
     let paid = pay(&ledger, 60, "a", sample::start()).await;
     let Confirmed::Done(confirmed) = confirm(&ledger, &paid, sample::start()).await else {
@@ -337,62 +341,126 @@ async fn a_confirmation_is_taken_back_once_whoever_tries_and_whatever_is_lost() 
     }
 }
 
+/// All that is due in the index, partition by partition, in pages of three.
+async fn due(ledger: &Ledger, at: Timestamp) -> Vec<SettlementId> {
+    let mut due = Vec::new();
+    for partition in 0..PARTITIONS {
+        let (mut from, mut last) = (None, None);
+        loop {
+            let (page, next) = ledger.due(partition, at, from, 3).await.unwrap();
+            assert!(page.len() <= 3);
+            for held in page {
+                let held = held.unwrap();
+                assert!(last <= Some(held.due_at), "the longest due come first");
+                last = Some(held.due_at);
+                due.push(held.settlement);
+            }
+            from = next;
+            if from.is_none() {
+                break;
+            }
+        }
+    }
+    due.sort_unstable();
+    due
+}
+
 #[tokio::test]
-async fn the_index_is_gone_through_in_pages_from_anywhere() {
+async fn what_is_due_is_found_once_and_nothing_that_is_not() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     let mut paid = Vec::new();
     for n in 0..40 {
-        // Every two have the same index key, and some of those also the same partition.
+        // Every two are due at the same time.
         let at = sample::start().after(sample::secs(n / 2));
         paid.push(pay(&ledger, 10, &n.to_string(), at).await);
     }
-    let mut confirmed = Vec::new();
-    for (n, settlement) in (1..).zip(&paid[..2]) {
-        let transfer = sample::transfer(settlement, sample::tx_hash(n));
-        let Confirmed::Done(settlement) = ledger.confirm(settlement, &transfer, sample::start()).await.unwrap() else {
-            panic!()
-        };
-        confirmed.push(settlement);
-    }
-    release(&ledger, &paid[2]).await;
+    confirm(&ledger, &paid[0], sample::start()).await;
+    release(&ledger, &paid[1]).await;
+    let due_of = |last: usize, secs: u32| {
+        let mut due: Vec<SettlementId> = paid[2..=last].iter().map(Settlement::id).collect();
+        due.sort_unstable();
+        (paid[last].terms.valid_before.after(sample::secs(secs)), due)
+    };
+    let (at, expected) = due_of(21, 0);
+    assert_eq!(
+        due(&ledger, at).await,
+        expected,
+        "up to the second at which they are due"
+    );
+    assert_eq!(due(&ledger, at.before(Duration::DAY)).await, []);
 
-    let (mut seen, mut from) = (Vec::new(), None);
-    loop {
-        let (page, next) = ledger.holds(from.as_ref(), 3).await.unwrap();
-        let page: Vec<_> = page.into_iter().map(|held| held.unwrap()).collect();
-        if let (Some(last), Some(next)) = (page.last(), &next) {
-            assert_eq!(last.position(), next, "a position is that of the last one seen");
-        }
-        seen.extend(page.iter().map(|held| (held.settlement, held.place)));
-        // A stored position reads back equal.
-        ledger.save_scan_cursor(next.as_ref()).await.unwrap();
-        assert_eq!(ledger.scan_cursor().await.unwrap(), next);
-        from = next;
-        if from.is_none() {
-            break;
-        }
-    }
-    seen.sort_by_key(|(id, _)| *id);
-    let held = |settlement: &Settlement| (settlement.id(), IndexKey::Held(settlement.terms.valid_before));
-    let watched = |settlement: &Settlement| (settlement.id(), IndexKey::Watched(sample::BLOCK));
-    let mut expected = vec![watched(&paid[0]), watched(&paid[1])];
-    expected.extend(paid[3..].iter().map(held));
-    expected.sort_by_key(|(id, _)| *id);
-    assert_eq!(seen, expected, "each is seen once");
-
-    let (first, next) = ledger.holds(None, 1).await.unwrap();
-    let first = stored(&ledger, first[0].as_ref().unwrap().settlement).await;
-    for settlement in &confirmed {
-        ledger.stop_watching(settlement).await.unwrap();
-        ledger.stop_watching(settlement).await.unwrap();
-    }
-    let (rest, _) = ledger.holds(next.as_ref(), 99).await.unwrap();
-    let left = if first.tx_hash().is_some() { 37 } else { 36 };
-    assert_eq!(rest.len(), left, "what is behind a position that is gone is found");
-    // `stop_watching` does not change a reverted confirmation.
-    revert_confirmation(&ledger, &confirmed[0]).await;
-    ledger.stop_watching(&confirmed[0]).await.unwrap();
+    // What is put off is due later, and what has ended meanwhile is not put off.
+    let (at, mut expected) = due_of(39, 60);
+    ledger.put_off(&paid[2], at.after(sample::secs(1))).await.unwrap();
+    ledger.put_off(&paid[0], at).await.unwrap();
+    ledger.put_off(&paid[1], at).await.unwrap();
+    expected.retain(|id| *id != paid[2].id());
+    assert_eq!(due(&ledger, at).await, expected);
+    assert!(due(&ledger, at.after(sample::secs(1))).await.contains(&paid[2].id()));
     assert_sound(&emulator).await;
+}
+
+#[tokio::test]
+async fn each_transfer_of_a_transaction_confirms_its_own_settlement_and_a_proof_only_the_first() {
+    let (emulator, ledger) = ledger_with(1_000, 1_000).await;
+    let mut paid = Vec::new();
+    for key in ["a", "b", "c"] {
+        paid.push(pay(&ledger, 10, key, sample::start()).await);
+    }
+    let at = sample::start();
+    let transfer = |settlement: &Settlement, log_index| sample::transfer_at(settlement, sample::tx_hash(1), log_index);
+    let confirming = |index: usize, log_index, claim| {
+        let (ledger, settlement) = (ledger.clone(), paid[index].clone());
+        async move {
+            let transfer = transfer(&settlement, log_index);
+            ledger.confirm(&settlement, &transfer, claim, at).await.unwrap()
+        }
+    };
+    assert!(matches!(confirming(0, 1, Claim::Transaction).await, Confirmed::Done(_)));
+    let used = Confirmed::TransactionUsed { by: paid[0].id() };
+    assert_eq!(confirming(1, 3, Claim::Transaction).await, used);
+    assert_eq!(stored(&ledger, paid[1].id()).await, paid[1], "nothing was written");
+    for index in [1, 2] {
+        let log_index = 1 + 2 * u64::try_from(index).unwrap();
+        let confirmed = confirming(index, log_index, Claim::Transfer).await;
+        assert!(matches!(confirmed, Confirmed::Done(_)), "{confirmed:?}");
+    }
+    let network = paid[0].terms.network;
+    let first = ledger.confirmed_by(network, sample::BLOCK, sample::tx_hash(1)).await;
+    assert_eq!(first.unwrap(), Some(paid[0].id()));
+    let mut claimed = ledger.claims_in(network, sample::BLOCK).await.unwrap();
+    claimed.sort_by_key(|claim| claim.settlement);
+    let ids: Vec<SettlementId> = claimed.iter().map(|claim| claim.settlement).collect();
+    let mut expected: Vec<SettlementId> = paid.iter().map(Settlement::id).collect();
+    expected.sort_unstable();
+    assert_eq!(ids, expected);
+    assert!(claimed.iter().all(|claim| claim.tx_hash == sample::tx_hash(1)));
+    assert_eq!(ledger.claims_in(network, sample::BLOCK + 1).await.unwrap(), []);
+    assert_sound(&emulator).await;
+    // A claim that was read before its block was replaced goes; one that was made again since stays.
+    for claim in &claimed {
+        ledger.remove_claim(claim).await.unwrap();
+    }
+    assert_eq!(ledger.claims_in(network, sample::BLOCK).await.unwrap(), []);
+    assert!(matches!(
+        confirming(0, 1, Claim::Transaction).await,
+        Confirmed::Already(_)
+    ));
+}
+
+#[tokio::test]
+async fn a_failed_proof_is_counted_once_and_the_last_one_is_remembered() {
+    let (_emulator, ledger) = ledger_with(100, 100).await;
+    let id = pay(&ledger, 10, "a", sample::start()).await.id();
+    for (byte, count) in [(1, 1), (1, 1), (2, 2), (1, 3)] {
+        let settlement = stored(&ledger, id).await;
+        ledger
+            .note_failed_proof(&settlement, sample::tx_hash(byte))
+            .await
+            .unwrap();
+        let proofs = stored(&ledger, id).await.failed_proofs;
+        assert_eq!((proofs.count, proofs.last), (count, Some(sample::tx_hash(byte))));
+    }
 }
 
 #[tokio::test]
@@ -404,19 +472,53 @@ async fn a_mark_stays_until_it_is_done_and_nobody_has_asked_again() {
         settlement: paid.id(),
         asked_at: sample::start().after(sample::secs(secs)),
     };
-    ledger.request_reconcile(&mark(1)).await.unwrap();
-    ledger.request_reconcile(&mark(2)).await.unwrap();
-    assert_eq!(ledger.reconcile_requests().await.unwrap(), [mark(2)]);
+    ledger.request_reconcile(&mark(1), &sample::audit()).await.unwrap();
+    ledger.request_reconcile(&mark(2), &sample::audit()).await.unwrap();
+    let marks = async || -> Vec<ReconcileRequest> {
+        let marks = ledger.reconcile_requests().await.unwrap();
+        marks.into_iter().collect::<Result<_, _>>().unwrap()
+    };
+    assert_eq!(marks().await, [mark(2)]);
     ledger.clear_reconcile_request(&mark(1)).await.unwrap();
-    assert_eq!(
-        ledger.reconcile_requests().await.unwrap(),
-        [mark(2)],
-        "somebody has asked again"
-    );
+    assert_eq!(marks().await, [mark(2)], "somebody has asked again");
     ledger.clear_reconcile_request(&mark(2)).await.unwrap();
     ledger.clear_reconcile_request(&mark(2)).await.unwrap();
-    assert_eq!(ledger.reconcile_requests().await.unwrap(), []);
+    assert_eq!(marks().await, []);
     assert_sound(&emulator).await;
+}
+
+#[tokio::test]
+async fn a_request_that_can_not_be_read_leaves_the_others() {
+    let (emulator, ledger) = ledger_with(100, 100).await;
+    let paid = pay(&ledger, 10, "a", sample::start()).await;
+    let (agent, at) = (sample::agent_id(1), sample::start());
+    let mark = ReconcileRequest {
+        agent,
+        settlement: paid.id(),
+        asked_at: at,
+    };
+    let scope = WindowScope::Day {
+        agent,
+        service: sample::service_id(1),
+    };
+    ledger.request_reconcile(&mark, &sample::audit()).await.unwrap();
+    ledger.request_eviction(scope, at).await.unwrap();
+    for partition in ["MARKS", "EVICT"] {
+        let damaged = emulator.client.put_item().table_name(LEDGER);
+        let damaged = damaged.item("pk", AttributeValue::S(partition.to_owned()));
+        damaged
+            .item("sk", AttributeValue::S("!".to_owned()))
+            .send()
+            .await
+            .unwrap();
+    }
+    let marks = ledger.reconcile_requests().await.unwrap();
+    assert!(matches!(&marks[..], [Err(_), Ok(read)] if *read == mark), "{marks:?}");
+    let evictions = ledger.eviction_requests().await.unwrap();
+    assert!(
+        matches!(&evictions[..], [Err(_), Ok(read)] if read.scope == scope),
+        "{evictions:?}"
+    );
 }
 
 #[tokio::test]
@@ -434,15 +536,15 @@ async fn every_move_costs_what_the_design_says() {
     let Confirmed::Done(late) = confirm(&ledger, &expired, sample::start()).await else {
         panic!()
     };
-    assert_eq!(units(), (1, 9, 2), "late confirmation");
+    assert_eq!(units(), (1, 7, 3), "late confirmation");
     revert_confirmation(&ledger, &late).await;
-    assert_eq!(units(), (0, 8, 1), "take back");
-    let Confirmed::Done(confirmed) = confirm(&ledger, &other, sample::start()).await else {
-        panic!()
-    };
-    assert_eq!(units(), (0, 6, 1), "confirmation");
-    ledger.stop_watching(&confirmed).await.unwrap();
-    assert_eq!(units(), (0, 2, 1), "end of a watch");
+    assert_eq!(units(), (0, 5, 1), "take back");
+    let transfer = sample::transfer(&other, sample::tx_hash(2));
+    let confirming = ledger.confirm(&other, &transfer, Claim::Transaction, sample::start());
+    assert!(matches!(confirming.await.unwrap(), Confirmed::Done(_)));
+    assert_eq!(units(), (0, 3, 2), "confirmation");
+    ledger.note_failed_proof(&other, sample::tx_hash(3)).await.unwrap();
+    assert_eq!(units(), (0, 1, 1), "failed proof");
 
     let (emulator, ledger) = ledger_with_budget(100).await;
     let paid = pay(&ledger, 10, "a", sample::start()).await;

@@ -34,7 +34,10 @@ async fn a_reservation_is_held_to_the_policy_that_allowed_it() {
         let mut policy = sample::enabled(sample::service_id(1), 5, 5);
         policy.version = 2;
         assert_eq!(
-            ledger.put_policy(sample::agent_id(1), &policy).await.unwrap(),
+            ledger
+                .put_policy(sample::agent_id(1), &policy, &sample::audit())
+                .await
+                .unwrap(),
             Edited::Stored
         );
     });
@@ -63,19 +66,28 @@ async fn a_reservation_is_held_to_the_agents_record_that_allowed_it() {
     for (edit, expected) in edits.chain([(renaming, Reserved::Done)]) {
         let (emulator, ledger) = ledger_with(1_000, 1_000).await;
         let other = sample::enabled(sample::service_id(2), 5, 5);
-        ledger.put_policy(sample::agent_id(1), &other).await.unwrap();
+        ledger
+            .put_policy(sample::agent_id(1), &other, &sample::audit())
+            .await
+            .unwrap();
         let reserved = use_late(&ledger, 10, sample::start(), async || {
             let mut agent = ledger.agent(sample::agent_id(1)).await.unwrap().unwrap();
             agent.version += 1;
             edit(&mut agent);
-            assert_eq!(ledger.put_agent(&agent).await.unwrap(), Edited::Stored);
+            assert_eq!(
+                ledger.put_agent(&agent, &sample::audit()).await.unwrap(),
+                Edited::Stored
+            );
         });
         assert_eq!(reserved.await, expected);
         assert_sound(&emulator).await;
         // Decisions on the new record are reserved again, if it allows them.
         let mut agent = ledger.agent(sample::agent_id(1)).await.unwrap().unwrap();
         (agent.version, agent.status, agent.rules) = (agent.version + 1, AgentStatus::Active, Vec::new());
-        assert_eq!(ledger.put_agent(&agent).await.unwrap(), Edited::Stored);
+        assert_eq!(
+            ledger.put_agent(&agent, &sample::audit()).await.unwrap(),
+            Edited::Stored
+        );
         assert!(matches!(
             pay(&ledger, 10, "after", sample::start()).await,
             Answer::Allowed(_)
@@ -252,7 +264,7 @@ async fn what_a_window_was_cleared_to_never_goes_back() {
     let tomorrow = sample::start().after(Duration::DAY);
     let cleared = sample::start().after(sample::secs(1)).micros().to_string();
     let reserved = use_late(&ledger, 10, tomorrow, async || {
-        set(&emulator, "hz", &cleared).await;
+        set(&emulator, "hz86400", &cleared).await;
     });
     assert_eq!(reserved.await, Reserved::Raced);
     let day = service_state(&ledger, 1).await.unwrap().day;
@@ -301,6 +313,7 @@ async fn whether_a_window_held_still_is_seen() {
     let never = purser_domain::Window {
         scope: never,
         version: 0,
+        stamp: 0,
         ..window
     };
     assert!(ledger.unchanged_since(&never, &key("other")).await.unwrap());
@@ -322,22 +335,39 @@ async fn a_window_that_comes_after_an_edit_is_shut_for_decisions_from_before_it(
     for overtaken in [false, true] {
         let emulator = Emulator::start().await;
         let ledger = emulator.ledger();
-        ledger.create_agent(&sample::agent(1, Vec::new())).await.unwrap();
+        ledger
+            .create_agent(&sample::agent(1, Vec::new()), &sample::audit())
+            .await
+            .unwrap();
         let (proxied, proxy) = emulator.ledger_behind(purser_testkit::ProxyConfig::default()).await;
         if overtaken {
             // The policy's write is in progress when the agent is frozen.
             proxy.stall(1);
             let policy = {
                 let (ledger, enabled) = (proxied.clone(), enabled.clone());
-                tokio::spawn(async move { ledger.put_policy(sample::agent_id(1), &enabled).await.unwrap() })
+                tokio::spawn(async move {
+                    ledger
+                        .put_policy(sample::agent_id(1), &enabled, &sample::audit())
+                        .await
+                        .unwrap()
+                })
             };
             proxy.stalled(1).await;
-            assert_eq!(ledger.put_agent(&frozen).await.unwrap(), Edited::Stored);
+            assert_eq!(
+                ledger.put_agent(&frozen, &sample::audit()).await.unwrap(),
+                Edited::Stored
+            );
             proxy.resume();
             assert_eq!(policy.await.unwrap(), Edited::Stored);
         } else {
-            assert_eq!(ledger.put_agent(&frozen).await.unwrap(), Edited::Stored);
-            let stored = ledger.put_policy(sample::agent_id(1), &enabled).await.unwrap();
+            assert_eq!(
+                ledger.put_agent(&frozen, &sample::audit()).await.unwrap(),
+                Edited::Stored
+            );
+            let stored = ledger
+                .put_policy(sample::agent_id(1), &enabled, &sample::audit())
+                .await
+                .unwrap();
             assert_eq!(stored, Edited::Stored);
         }
         let fingerprint = request.fingerprint();

@@ -2,11 +2,11 @@
 //!
 //! Each asserts what must hold, and that the situation it is about really happened.
 
-use Fault::{Conflict, CrashAfter, Late, LostAnswer, Slow};
+use Fault::{Conflict, CrashAfter, CrashBefore, Late, LostAnswer, Slow};
 use Op::{Authorize, Complete, Freeze, Pass, PassToDeadline, Reconcile, Reorganize};
 use Silence::{Broken, Nothing};
 use Twist::Plain;
-use purser_sim::{Buy, Fault, Op, Pay, Plan, Proof, Silence, Step, Twist, run};
+use purser_sim::{Buy, Fault, Op, Outcome, Pay, Plan, Proof, Silence, Step, Twist, run};
 
 /// Runs a plan: nothing may be found, and each of these must have happened.
 fn check(plan: &Plan, happened: &[&str]) {
@@ -112,7 +112,204 @@ fn a_payment_of_the_last_second_is_confirmed_though_two_reconcile_and_one_comple
             ),
         ],
     ];
-    check(&plan(2, rounds), &["reconciled: not_yet", "Complete confirmed"]);
+    check(&plan(2, rounds), &["Reconcile to the end", "Complete confirmed"]);
+}
+
+/// Two agents' proofs can't both name one transaction, and reconcile confirms each payment by its own transfer.
+#[test]
+fn two_payments_of_one_transaction_are_both_confirmed() {
+    let batched = Op::Pay {
+        agent: 0,
+        key: 0,
+        how: Pay::Batched,
+    };
+    let proven = |key| Complete {
+        agent: 0,
+        key,
+        proof: Proof::True,
+    };
+    let over = PassToDeadline {
+        agent: 0,
+        key: 1,
+        early: false,
+    };
+    let steps = [
+        buy(0, 0, 100, 60),
+        buy(1, 0, 100, 60),
+        batched,
+        Pass { secs: 10 },
+        proven(1),
+        proven(0),
+        over,
+        Pass { secs: 10 },
+    ];
+    let mut rounds: Vec<_> = steps.into_iter().map(|step| vec![Step::on(0, 0, step)]).collect();
+    rounds.push(vec![
+        Step::on(0, 3, Op::ReconcilePart { part: 0 }),
+        Step::on(1, 5, Op::ReconcilePart { part: 1 }),
+    ]);
+    let happened = [
+        "Complete confirmed",
+        "Complete 409 settlement_transaction_already_used",
+        "claimed beside another",
+    ];
+    check(&plan(4, rounds), &happened);
+}
+
+/// The run is killed as it is about to ask whether the block is still there; it is not.
+#[test]
+fn a_watch_that_is_killed_leaves_no_block_out() {
+    let rounds = |seed: u64, killed_at: Option<u8>| {
+        let paid = Op::Pay {
+            agent: 0,
+            key: 0,
+            how: Pay::Soon,
+        };
+        let proven = Complete {
+            agent: 0,
+            key: 0,
+            proof: Proof::True,
+        };
+        let mut watch = Step::on(1, 0, Reconcile { secs: 60 });
+        if let Some(call) = killed_at {
+            watch = watch.but(call, CrashBefore);
+        }
+        let steps = [
+            Step::on(0, 0, buy(0, 0, 100, 60)),
+            Step::on(0, 0, paid),
+            Step::on(0, 0, Pass { secs: 10 }),
+            Step::on(0, 0, proven),
+            Step::on(0, 0, Reorganize { depth: 8 }),
+            Step::on(0, 0, Pass { secs: 60 }),
+            Step::on(0, 0, Pass { secs: 60 }),
+            Step::on(0, 0, Pass { secs: 60 }),
+            watch,
+        ];
+        plan(seed, steps.into_iter().map(|step| vec![step]).collect())
+    };
+    let is_gone = |outcome: &Outcome| outcome.coverage.of("reconciled: taken_back") > 0;
+    let seed = (0..20).find(|seed| is_gone(&run(&rounds(*seed, None))));
+    let seed = seed.expect("a reorganization that loses the payment");
+    let trace = run(&rounds(seed, None)).trace;
+    let looks = |line: &&String| line.contains(" step 9 on 1, ") && line.contains("eth_getBlockByNumber");
+    // The first is of the final block.
+    let look = trace.iter().filter(looks).nth(1).expect("a look at the block");
+    let (_, call) = look.split_once(", call ").expect("a call");
+    let (call, _) = call.split_once(':').expect("a number");
+    let killed = run(&rounds(seed, call.parse().ok()));
+    assert!(killed.complaints.is_empty(), "{:#?}", killed.complaints);
+    assert_eq!(killed.coverage.of("Reconcile crashed"), 1);
+    assert!(is_gone(&killed), "the next run takes it back");
+}
+
+/// The node's last answer comes when the time for asking is over; the next run would meet the same.
+#[test]
+fn what_a_run_has_found_is_written_though_its_time_is_over() {
+    let rounds = |slow: Option<u8>| {
+        let paid = Op::Pay {
+            agent: 0,
+            key: 0,
+            how: Pay::Soon,
+        };
+        let over = PassToDeadline {
+            agent: 0,
+            key: 0,
+            early: false,
+        };
+        // Ten seconds are for the writes, so one is for the node.
+        let mut late = Step::on(0, 0, Reconcile { secs: 11 });
+        if let Some(call) = slow {
+            late = late.but(call, Slow(1_500));
+        }
+        let steps = [
+            Step::on(0, 0, buy(0, 0, 100, 60)),
+            Step::on(0, 0, paid),
+            Step::on(0, 0, over),
+            Step::on(0, 0, Pass { secs: 60 }),
+            late,
+        ];
+        plan(7, steps.into_iter().map(|step| vec![step]).collect())
+    };
+    let calls = |outcome: &Outcome, name: &str| -> Vec<String> {
+        let of_it = |line: &&String| line.contains(" step 5 on 0, ") && line.contains(name);
+        outcome.trace.iter().filter(of_it).cloned().collect()
+    };
+    let quick = run(&rounds(None));
+    let of_run = calls(&quick, "");
+    let written = of_run.iter().position(|line| line.contains("UpdateItem"));
+    // What is looked for after the writes is outflows.
+    let before = &of_run[..written.expect("the settlement is confirmed")];
+    let last = before.iter().rfind(|line| line.contains("eth_getLogs"));
+    let last = last.expect("the transfer is looked for");
+    let (_, call) = last.split_once(", call ").expect("a call");
+    let (call, _) = call.split_once(':').expect("a number");
+    let late = run(&rounds(call.parse().ok()));
+    assert!(late.complaints.is_empty(), "{:#?}", late.complaints);
+    assert!(late.coverage.of("fault Slow") > 0);
+    // The claim, and the settlement; the watch was not begun any more.
+    for write in ["PutItem", "UpdateItem"] {
+        assert_eq!(calls(&late, write).len(), 1, "{write}");
+    }
+}
+
+/// Only what is due is looked at by itself, so only here the decision is what keeps the hold.
+#[test]
+fn what_an_operator_asks_for_is_not_released_before_its_time() {
+    let asked = Op::Mark { agent: 0, key: 0 };
+    let steps = [buy(0, 0, 100, 900), asked, Reconcile { secs: 60 }];
+    let rounds = steps.into_iter().map(|step| vec![Step::on(0, 0, step)]).collect();
+    check(&plan(7, rounds), &["Mark asked", "reconciled: not_yet"]);
+}
+
+#[test]
+fn with_another_nonce_key_nothing_is_released_and_nothing_confirmed() {
+    let paid = Op::Pay {
+        agent: 0,
+        key: 0,
+        how: Pay::Soon,
+    };
+    let over = PassToDeadline {
+        agent: 0,
+        key: 1,
+        early: false,
+    };
+    let steps = [
+        buy(0, 0, 100, 60),
+        buy(1, 0, 100, 60),
+        paid,
+        over,
+        Pass { secs: 10 },
+        Op::ReconcileWithWrongKey,
+    ];
+    let rounds = steps.into_iter().map(|step| vec![Step::on(0, 0, step)]).collect();
+    check(&plan(5, rounds), &["reconciled: failed", "put off"]);
+}
+
+#[test]
+fn who_invents_proofs_is_not_looked_up_for_ever_and_is_confirmed_all_the_same() {
+    let invented = Op::Invent {
+        agent: 0,
+        key: 0,
+        count: 25,
+    };
+    let paid = Op::Pay {
+        agent: 0,
+        key: 0,
+        how: Pay::Soon,
+    };
+    let proven = Complete {
+        agent: 0,
+        key: 0,
+        proof: Proof::True,
+    };
+    let steps = [buy(0, 0, 100, 60), invented, paid, Pass { secs: 10 }, proven];
+    let rounds = steps.into_iter().map(|step| vec![Step::on(0, 0, step)]).collect();
+    let happened = [
+        "Invent 422 too_many_failed_proofs",
+        "Complete 422 too_many_failed_proofs",
+        "reconciled: confirmed",
+    ];
+    check(&plan(6, rounds), &happened);
 }
 
 /// Seed 1881: the SDK retries the transaction by itself, and finds it committed.
@@ -197,4 +394,40 @@ fn a_spend_that_was_given_back_counts_again_when_the_chain_remembers_the_payment
         .filter(|outcome| outcome.coverage.of("confirmed after its release") > 0)
         .count();
     assert!(so_often > 0, "it never came to that");
+}
+
+/// Found by seed 336: the key still waits for its approval when its record is read, and the approval is executed when
+/// that is read, by a call with the same key.
+#[test]
+fn a_call_that_is_overtaken_by_its_own_approved_payment_replays_it() {
+    let buy = Buy {
+        agent: 1,
+        key: 5,
+        service: 0,
+        units: 250,
+        secs: 60,
+        twist: Plain,
+    };
+    let with = |carry| Authorize {
+        buy,
+        carry,
+        first_key: false,
+    };
+    let resolve = Op::Resolve {
+        agent: 1,
+        key: 5,
+        yes: true,
+    };
+    let rounds = vec![
+        vec![Step::on(1, 0, with(None))],
+        vec![
+            Step::on(2, 0, with(None)).but(3, Conflict),
+            Step::on(0, 0, resolve),
+            Step::on(1, 18_430, with(Some(5))),
+        ],
+    ];
+    check(
+        &plan(336, rounds),
+        &["Authorize approval_required", "Authorize allow", "Authorize replay"],
+    );
 }

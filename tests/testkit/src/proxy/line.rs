@@ -1,4 +1,5 @@
-//! Connections that can be closed in the middle of an answer, which an HTTP server never does by itself.
+//! Connections that can be closed in the middle of an answer, which an HTTP server never does by itself; and that can
+//! go dead without being closed, as when something in between forgets them.
 
 use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
@@ -6,7 +7,7 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
@@ -34,20 +35,48 @@ impl Line {
 }
 
 /// A listener whose connections are [`Line`]s.
-pub(crate) struct Lines(pub(crate) TcpListener);
+pub(crate) struct Lines {
+    pub(crate) listener: TcpListener,
+    pub(crate) opened: Arc<Opened>,
+}
+
+/// The connections so far.
+#[derive(Default)]
+pub(crate) struct Opened {
+    count: AtomicUsize,
+    /// How many of the first are dead.
+    dead: AtomicUsize,
+}
+
+impl Opened {
+    /// How many there were.
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(SeqCst)
+    }
+
+    /// From now on nothing arrives on those that there were.
+    pub(crate) fn forget(&self) {
+        self.dead.store(self.count(), SeqCst);
+    }
+}
 
 impl Listener for Lines {
     type Io = Connection;
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Connection, SocketAddr) {
-        let (stream, address) = Listener::accept(&mut self.0).await;
-        let line = Line::default();
-        (Connection { stream, line }, address)
+        let (stream, address) = Listener::accept(&mut self.listener).await;
+        let connection = Connection {
+            stream,
+            line: Line::default(),
+            number: self.opened.count.fetch_add(1, SeqCst),
+            opened: Arc::clone(&self.opened),
+        };
+        (connection, address)
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.0.local_addr()
+        self.listener.local_addr()
     }
 }
 
@@ -60,6 +89,8 @@ impl Connected<IncomingStream<'_, Lines>> for Line {
 pub(crate) struct Connection {
     stream: TcpStream,
     line: Line,
+    number: usize,
+    opened: Arc<Opened>,
 }
 
 impl AsyncRead for Connection {
@@ -68,6 +99,9 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.number < self.opened.dead.load(SeqCst) {
+            return Poll::Pending;
+        }
         Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }

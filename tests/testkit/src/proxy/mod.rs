@@ -1,4 +1,4 @@
-//! A proxy in front of what a function calls, for tests: a DynamoDB endpoint, a node's JSON-RPC, Secrets Manager. For
+//! A proxy in front of what a function calls, for tests: a DynamoDB endpoint, a node's JSON-RPC, Secrets Manager, Lambda. For
 //! DynamoDB it adds what the emulator lacks: conflicts of transactions on an item. For each of them it records requests
 //! and times, and for DynamoDB the consumed capacity; and it applies a script to each call: fails it before or after it
 //! takes effect, delays it, never answers, closes the connection, or changes the answer.
@@ -16,21 +16,22 @@ mod script;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{ConnectInfo, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 pub use calls::{Call, Calls, Units};
-pub(crate) use line::{Line, Lines};
+pub(crate) use line::{Line, Lines, Opened};
 pub use script::{Fate, Moment, Step};
 use script::{Script, name_of};
 use serde_json::Value;
 use std::collections::HashSet;
 use std::future::pending;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
@@ -47,6 +48,19 @@ pub struct ProxyConfig {
     pub lost_requests: u32,
 }
 
+/// A socket bound to this address. Others may be bound to it beside (`SO_REUSEADDR`, socket(7)) while none listens.
+fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
+}
+
+/// One that listens there.
+fn listening(address: SocketAddr) -> io::Result<TcpListener> {
+    bound(address)?.listen(1_024)
+}
+
 /// A running proxy. It ends with the runtime that it was started on.
 #[derive(Clone)]
 pub struct Proxy {
@@ -54,6 +68,8 @@ pub struct Proxy {
     pub url: String,
     address: SocketAddr,
     shared: Arc<Shared>,
+    /// Bound and never listening, so that the port is nobody else's while the proxy is down.
+    _port: Arc<TcpSocket>,
 }
 
 struct Shared {
@@ -94,23 +110,29 @@ impl Proxy {
             conflicts: AtomicU32::new(0),
             calls: Calls::default(),
         });
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address");
+        let port = bound(([127, 0, 0, 1], 0).into()).expect("a port");
+        let address = port.local_addr().expect("an address");
         let proxy = Self {
             url: format!("http://{address}"),
             address,
             shared,
+            _port: Arc::new(port),
         };
-        proxy.serve(listener);
+        proxy.serve(listening(address).expect("the port is ours"));
         proxy
     }
 
     fn serve(&self, listener: TcpListener) {
         let router = Router::new()
             .route("/", post(answer))
+            .route("/{*path}", post(answer))
             .with_state(Arc::clone(&self.shared));
         let service = router.into_make_service_with_connect_info::<Line>();
-        let serving = tokio::spawn(async move { axum::serve(Lines(listener), service).await });
+        let lines = Lines {
+            listener,
+            opened: Arc::default(),
+        };
+        let serving = tokio::spawn(async move { axum::serve(lines, service).await });
         *self.shared.listening.lock().expect("not poisoned") = Some(serving.abort_handle());
     }
 
@@ -148,7 +170,7 @@ impl Proxy {
         let again = async {
             // The listener is closed by the aborted task, which takes a moment.
             loop {
-                match TcpListener::bind(self.address).await {
+                match listening(self.address) {
                     Ok(listener) => break listener,
                     Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
                 }
@@ -197,13 +219,14 @@ impl Proxy {
 async fn answer(
     State(proxy): State<Arc<Shared>>,
     ConnectInfo(line): ConnectInfo<Line>,
+    uri: Uri,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
     // In its own task: a forwarded call takes effect, even if the caller dies meanwhile.
     let handled = tokio::spawn(async move {
         proxy.in_hand.fetch_add(1, SeqCst);
-        let outcome = proxy.handle(headers, &body).await;
+        let outcome = proxy.handle(uri.path(), headers, &body).await;
         proxy.in_hand.fetch_sub(1, SeqCst);
         outcome
     });
@@ -233,11 +256,12 @@ enum Outcome {
 }
 
 impl Shared {
-    async fn handle(&self, headers: HeaderMap, body: &[u8]) -> Outcome {
+    async fn handle(&self, path: &str, headers: HeaderMap, body: &[u8]) -> Outcome {
         let request: Value = serde_json::from_slice(body).expect("whoever calls writes JSON");
         let target = headers.get("x-amz-target").and_then(|target| target.to_str().ok());
         let operation = match target {
             Some(target) => target.rsplit('.').next().unwrap_or_default(),
+            None if path.ends_with("/invocations") => "Invoke",
             None => request["method"].as_str().unwrap_or_default(),
         };
         let operation = operation.to_owned();
@@ -248,6 +272,7 @@ impl Shared {
             call: &call,
             moment,
             request: &request,
+            path,
             signer: &signer,
         };
         match self.fate(&step(Moment::Arrived)) {
@@ -262,7 +287,7 @@ impl Shared {
         let done = match operation.as_str() {
             "TransactWriteItems" => self.transact(operation, headers, request.clone()).await,
             "PutItem" | "UpdateItem" | "DeleteItem" => self.write(operation, headers, request.clone()).await,
-            _ => self.pass_on(operation, headers, request.clone()).await,
+            _ => self.pass_on_to(path, operation, headers, request.clone()).await,
         };
         let done = edit.into_iter().fold(done, Done::edited);
         match self.fate(&step(Moment::CarriedOut)) {
@@ -306,7 +331,9 @@ impl Shared {
         let taken = self.take(&keys);
         if taken.contains(&true) {
             self.conflicts.fetch_add(1, SeqCst);
-            return Done::refused(&script::cancelled(&taken));
+            let code = |taken: &bool| if *taken { "TransactionConflict" } else { "None" };
+            let codes: Vec<&str> = taken.iter().map(code).collect();
+            return Done::refused(&script::cancelled(&codes));
         }
         tokio::time::sleep(hold / 2).await;
         let answer = self.pass_on(operation, headers, request).await;
@@ -337,7 +364,11 @@ impl Shared {
     }
 
     /// Forwards a call, requests its consumed capacity, and records it.
-    async fn pass_on(&self, operation: String, mut headers: HeaderMap, mut request: Value) -> Done {
+    async fn pass_on(&self, operation: String, headers: HeaderMap, request: Value) -> Done {
+        self.pass_on_to("/", operation, headers, request).await
+    }
+
+    async fn pass_on_to(&self, path: &str, operation: String, mut headers: HeaderMap, mut request: Value) -> Done {
         headers.remove(header::HOST);
         headers.remove(header::CONTENT_LENGTH);
         if calls::is_metered(&operation) {
@@ -347,7 +378,7 @@ impl Shared {
         tokio::time::sleep(self.latency).await;
         let answer = self
             .client
-            .post(&self.upstream)
+            .post(format!("{}{path}", self.upstream.trim_end_matches('/')))
             .headers(headers)
             .body(request.to_string())
             .send();
@@ -355,7 +386,13 @@ impl Shared {
         let (status, mut headers) = (answer.status(), answer.headers().clone());
         let body = answer.bytes().await.expect("a body");
         self.calls.note(operation, request, started, &body);
-        let kept = ["content-type", "x-amz-crc32", "x-amzn-requestid"];
+        let kept = [
+            "content-type",
+            "x-amz-crc32",
+            "x-amz-function-error",
+            "x-amzn-errortype",
+            "x-amzn-requestid",
+        ];
         let headers = kept.into_iter().filter_map(|name| Some((name, headers.remove(name)?)));
         Done {
             status,

@@ -10,12 +10,14 @@ use std::time::Duration;
 /// A call at one of its moments.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
-    /// Its name, such as `TransactWriteItems LedgerTable`, `GetSecretValue`, or `eth_call`.
+    /// Its name, such as `TransactWriteItems LedgerTable`, `GetSecretValue`, `Invoke`, or `eth_call`.
     pub call: &'a str,
     /// The moment.
     pub moment: Moment,
     /// The request.
     pub request: &'a Value,
+    /// The path that was called; `/` but for Lambda's `Invoke`.
+    pub path: &'a str,
     /// The id of the access key that signed it; `?` if none did.
     pub signer: &'a str,
 }
@@ -53,6 +55,16 @@ impl Fate {
         Self::Answer(400, exception_of(exception, "slow down"))
     }
 
+    /// A transaction that is cancelled since its last item's throughput is used up: `ThrottlingError` or
+    /// `ProvisionedThroughputExceeded`.
+    pub fn throttled_transaction(request: &Value, code: &'static str) -> Self {
+        let mut codes = vec!["None"; request["TransactItems"].as_array().map_or(0, Vec::len)];
+        if let Some(last) = codes.last_mut() {
+            *last = code;
+        }
+        Self::Answer(400, cancelled(&codes))
+    }
+
     /// DynamoDB's internal error.
     pub fn server_error() -> Self {
         Self::Answer(500, exception_of("InternalServerError", "the answer was lost"))
@@ -63,7 +75,7 @@ impl Fate {
         Self::Answer(
             400,
             match request["TransactItems"].as_array() {
-                Some(actions) => cancelled(&vec![true; actions.len()]),
+                Some(actions) => cancelled(&vec!["TransactionConflict"; actions.len()]),
                 None => conflict(),
             },
         )
@@ -123,10 +135,8 @@ pub(crate) fn conflict() -> Value {
     exception_of("TransactionConflictException", "Transaction is ongoing for the item")
 }
 
-/// The error of a transaction that conflicts, with a reason for each action.
-pub(crate) fn cancelled(taken: &[bool]) -> Value {
-    let code = |taken: &bool| if *taken { "TransactionConflict" } else { "None" };
-    let codes: Vec<&str> = taken.iter().map(code).collect();
+/// The error of a cancelled transaction, with the code of a reason for each action.
+pub(crate) fn cancelled(codes: &[&str]) -> Value {
     let reasons: Vec<Value> = codes.iter().map(|code| json!({"Code": code})).collect();
     json!({
         "__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",

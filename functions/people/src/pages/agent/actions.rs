@@ -1,6 +1,7 @@
 //! What the forms of an agent's page do, one function each.
 
 use super::agent_form::AgentForm;
+use super::keys::read_scope;
 use super::policy::read_policy;
 use super::rules::read_rule;
 use crate::ops::agents::AgentEdit;
@@ -9,7 +10,7 @@ use crate::pages::form::{FormName, RuleForm};
 use crate::pages::notice::{Notice, done};
 use crate::pages::paths;
 use purser_api::{Precondition, Reply};
-use purser_domain::{AgentStatus, KeyId, RuleId, ServiceId};
+use purser_domain::{AgentStatus, KeyId, KeyScope, RuleId, ServiceId, Submission};
 
 /// `POST …/rename`.
 pub(super) async fn rename(sent: AgentForm) -> Reply {
@@ -48,11 +49,22 @@ async fn set_status(sent: AgentForm, status: AgentStatus, notice: Notice) -> Rep
 /// `POST …/keys`. The answer is the page that shows the key, not a redirect: a redirect could not carry the key. A
 /// reload sends the same version again, and so creates no second key.
 pub(super) async fn create_key(sent: AgentForm) -> Reply {
-    let mut form = sent.form(FormName::Plain);
-    let Some(meant) = form.version() else {
+    let edition = sent.people.catalog().await?;
+    let is_limited = !sent.form(FormName::Plain).text("limited").is_empty();
+    let mut form = sent.form(if is_limited {
+        FormName::LimitedKey
+    } else {
+        FormName::Plain
+    });
+    let scope = if is_limited {
+        read_scope(&mut form, &edition.catalog, sent.people.now())
+    } else {
+        Some(KeyScope::default())
+    };
+    let Some((scope, meant)) = scope.zip(form.version()) else {
         return sent.again(form).await;
     };
-    match sent.people.create_key(sent.owned.clone(), meant).await {
+    match sent.people.create_key(sent.owned.clone(), meant, scope).await {
         Ok(issued) => sent.show_key(&issued.agent, issued.text).await,
         Err(error) => sent.refused(form, error).await,
     }
@@ -76,6 +88,57 @@ pub(super) async fn revoke_key(sent: AgentForm) -> Reply {
     let key = sent.named("key", KeyId::parse)?;
     let (owned, _) = sent.people.revoke_key(sent.owned, Precondition::Any, key).await?;
     Ok(done(&paths::agent(owned.agent().id), Notice::KeyRevoked))
+}
+
+/// `POST …/payout-address`.
+pub(super) async fn name_payout_address(sent: AgentForm) -> Reply {
+    let mut form = sent.form(FormName::PayoutAddress);
+    let Some(address) = form.address() else {
+        return sent.again(form).await;
+    };
+    let named = sent
+        .people
+        .name_payout_address(&sent.owned, sent.caller.clone(), address);
+    let named = named.await;
+    sent.answer(form, named, Notice::PayoutAddressNamed).await
+}
+
+/// `POST …/payout-address/remove`.
+pub(super) async fn remove_payout_address(sent: AgentForm) -> Reply {
+    sent.people.remove_payout_address(&sent.owned, sent.caller).await?;
+    Ok(done(&paths::agent(sent.owned.agent().id), Notice::PayoutAddressRemoved))
+}
+
+/// `POST …/payouts`. The form has its own idempotency key, so sent twice it is one payout.
+pub(super) async fn pay_out(sent: AgentForm) -> Reply {
+    let mut form = sent.form(FormName::PayOut);
+    let amount = form.payout_amount();
+    let is_confirmed = form.is_checked("confirmed", "Compare the address, and check the box.");
+    let key = form.text("idempotency_key").to_owned();
+    if key.is_empty() || key.len() > 255 {
+        form.wrong("", "The form is incomplete; load the page again.");
+    }
+    let Some(amount) = amount.filter(|_| is_confirmed && !form.is_wrong()) else {
+        return sent.again(form).await;
+    };
+    match sent
+        .people
+        .pay_out(&sent.owned, sent.caller.clone(), amount, &key)
+        .await
+    {
+        Ok(paid) => {
+            let notice = match paid.submission {
+                Some(Submission::Accepted) => Notice::PaidOut,
+                None => Notice::PaidOutBefore,
+                Some(Submission::Refused | Submission::Unanswered) => Notice::PayoutUnanswered,
+            };
+            Ok(done(
+                &paths::receipt(sent.owned.agent().id, paid.settlement.id()),
+                notice,
+            ))
+        }
+        Err(error) => sent.refused(form, error).await,
+    }
 }
 
 /// `POST …/services`.

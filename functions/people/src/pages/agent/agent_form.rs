@@ -6,6 +6,7 @@ use crate::pages::form::{Form, FormName};
 use crate::pages::layout::Layout;
 use crate::pages::notice::{Notice, done};
 use crate::pages::paths;
+use crate::pages::phrases;
 use crate::session::VerifiedForm;
 use crate::state::People;
 use axum::{
@@ -13,7 +14,7 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use purser_api::{Failure, Reply};
+use purser_api::{CallerIds, Failure, Reply};
 use purser_domain::{AgentId, Error, ErrorKind, Result};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,6 +25,8 @@ pub(in crate::pages) struct AgentForm {
     /// The agent.
     pub(in crate::pages) owned: Owned,
     pub(in crate::pages) posted: VerifiedForm,
+    /// What `payments` is told of this request.
+    pub(super) caller: CallerIds,
     path: HashMap<String, String>,
 }
 
@@ -34,6 +37,7 @@ impl FromRequest<Arc<People>> for AgentForm {
         let (mut parts, body) = request.into_parts();
         let path = Path::<HashMap<String, String>>::from_request_parts(&mut parts, people).await;
         let Path(path) = path.map_err(IntoResponse::into_response)?;
+        let Ok(caller) = CallerIds::from_request_parts(&mut parts, people).await;
         let posted = VerifiedForm::from_request(Request::from_parts(parts, body), people).await?;
         let owned = async {
             let agent = named(path.get("agent").and_then(|agent| AgentId::parse(agent)))?;
@@ -43,6 +47,7 @@ impl FromRequest<Arc<People>> for AgentForm {
             people: Arc::clone(people),
             owned: owned.await.map_err(|error| Failure::from(error).into_response())?,
             posted,
+            caller,
             path,
         })
     }
@@ -85,16 +90,18 @@ impl AgentForm {
                 form.refuse(problems, &[]);
                 None
             }
-            ErrorKind::VersionConflict { .. } => Some(CONFLICT),
-            ErrorKind::ServiceNotFound => Some(CLOSED),
+            ErrorKind::VersionConflict { .. } => Some(CONFLICT.to_owned()),
+            ErrorKind::ServiceNotFound => Some(CLOSED.to_owned()),
+            ErrorKind::IdempotencyKeyReused { .. } => Some(PAID_OUT.to_owned()),
+            ErrorKind::PayoutRefused(refusal) => Some(phrases::payout_refused(refusal)),
             _ => return Err(failure),
         };
         self.page(failure.status(), form, problem).await
     }
 
-    async fn page(&self, status: StatusCode, form: Form, problem: Option<&str>) -> Reply {
+    async fn page(&self, status: StatusCode, form: Form, problem: Option<String>) -> Reply {
         let layout = Layout {
-            problem: problem.map(str::to_owned),
+            problem,
             typed: Some(form),
             ..self.layout()
         };
@@ -112,4 +119,5 @@ impl AgentForm {
 
 const CONFLICT: &str = "This was changed elsewhere after you opened the page, so nothing was saved. The page shows how it \
                         stands now; what you typed is kept in its form, to be saved once more if it still holds.";
+const PAID_OUT: &str = "This form has paid out already, another amount. The page shows how it stands now.";
 const CLOSED: &str = "This service is not offered any more, so it can’t be enabled.";

@@ -1,9 +1,10 @@
 //! What the page of an agent shows.
 
 use crate::ops::keys::ListedKey;
+use crate::ops::payouts::Payouts;
 use crate::ops::rules::RuleUsage;
 use crate::ops::services::GovernedService;
-use purser_domain::{Agent, Amount, Catalog, Network};
+use purser_domain::{Agent, Amount, Catalog, Network, OperatorFreeze};
 
 /// An agent with everything that its page shows.
 #[derive(Debug)]
@@ -17,6 +18,11 @@ pub(crate) struct AgentPage<'a> {
     /// `None` while the chain can't be reached.
     pub(crate) balance: Option<Amount>,
     pub(crate) network: Network,
+    pub(crate) payouts: Payouts,
+    /// The idempotency key of the payout that the page's form asks for.
+    pub(crate) payout_key: String,
+    /// The freeze by an operator that it is under.
+    pub(crate) freeze: Option<OperatorFreeze>,
     /// The key that was just created: shown once, on this page.
     pub(crate) new_key: Option<String>,
 }

@@ -3,10 +3,49 @@
 use super::contents::AgentPage;
 use crate::ops::keys::ListedKey;
 use crate::pages::datetime::{both, relative};
-use crate::pages::form::FormName;
+use crate::pages::form::{BoxOption, Form, FormName};
+use crate::pages::labels;
 use crate::pages::layout::{Button, Layout, version_input};
 use maud::{Markup, html};
-use purser_domain::KeyStatus;
+use purser_domain::{AskedScope, Catalog, Duration, KeyScope, KeyStatus, Permission, SourceNetwork, Timestamp};
+
+/// Reads what a new key may do; `None` leaves at least one problem.
+pub(super) fn read_scope(form: &mut Form, catalog: &Catalog, now: Timestamp) -> Option<KeyScope> {
+    let permissions: Option<Vec<Permission>> = form.all("may").map(Permission::from_name).collect();
+    if permissions.is_none() {
+        form.wrong("may", "May: one of them does not exist; load the page again.");
+    }
+    let (mut networks, mut wrong) = (Vec::new(), Vec::new());
+    for word in form.words("networks") {
+        match SourceNetwork::parse(word) {
+            Ok(network) => networks.push(network),
+            Err(problem) => wrong.push(format!("Networks: “{word}” {problem}.")),
+        }
+    }
+    for message in wrong {
+        form.wrong("networks", message);
+    }
+    let services: Vec<String> = form.words("services").map(str::to_owned).collect();
+    let days = form.number("expires_days", "Expires", 0, 3_650)?;
+    let expires = Duration::from_secs_u32(days.saturating_mul(86_400));
+    let asked = AskedScope {
+        permissions: Some(permissions?),
+        services: (!services.is_empty()).then_some(services),
+        networks: (!networks.is_empty()).then_some(networks),
+        expires_at: (days > 0).then(|| now.after(expires)),
+    };
+    let fields = [
+        ("permissions", "may", "May"),
+        ("services", "services", "Services"),
+        ("networks", "networks", "Networks"),
+        ("expires_at", "expires_days", "Expires"),
+    ];
+    let scope = asked.judged(catalog, now);
+    scope
+        .map_err(|problems| form.refuse(&problems, &fields))
+        .ok()
+        .filter(|_| !form.is_wrong())
+}
 
 /// A new key, on the only page that shows it.
 pub(super) fn shown_once(key: &str) -> Markup {
@@ -37,26 +76,93 @@ pub(super) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Mark
         section id="keys" aria-labelledby="keys-title" {
             div.section-head {
                 h2 id="keys-title" { "Keys" }
-                (layout.button(&format!("{path}/keys"), &Button { class: "", ..Button::plain("Create key") }.at(version)))
+                div.row-actions {
+                    (limited_form(layout, version, path))
+                    (layout.button(&format!("{path}/keys"), &Button { class: "", ..Button::plain("Create key") }.at(version)))
+                }
             }
             @if live.is_empty() {
                 p.empty { "No key works at present. The agent can’t ask for anything until you create one." }
             } @else {
-                ul.rows { @for row in live { (live_row(layout, row, version, path)) } }
+                ul.rows { @for row in live { (live_row(layout, page, row, path)) } }
             }
             @if !ended.is_empty() {
                 details.fold {
                     summary { (ended.len()) @if ended.len() == 1 { " key that has ended" } @else { " keys that have ended" } }
-                    ul.rows { @for row in ended { (ended_row(layout, row)) } }
+                    ul.rows { @for row in ended { (ended_row(layout, page.catalog, row)) } }
                 }
             }
         }
     }
 }
 
-fn facts(layout: &Layout, row: &ListedKey) -> Markup {
+fn limited_form(layout: &Layout, version: u64, path: &str) -> Markup {
+    let inputs = layout.inputs(FormName::LimitedKey);
+    let may = [
+        (Permission::Read, "Read receipts, services and policies"),
+        (Permission::Pay, "Pay"),
+    ]
+    .map(|(permission, label)| BoxOption {
+        value: permission.name().to_owned(),
+        label: label.to_owned(),
+        present: true,
+    });
+    let expiries = [
+        ("0", "never"),
+        ("1", "after 1 day"),
+        ("7", "after 7 days"),
+        ("30", "after 30 days"),
+        ("90", "after 90 days"),
+        ("365", "after a year"),
+    ]
+    .map(|(days, text)| (days.to_owned(), text.to_owned()));
     html! {
-        code title="The end of the key’s public half" { "…" (row.key.id) }
+        details.pop open[inputs.is_typed()] {
+            summary.button { "Create a limited key" }
+            div.pop-body {
+                (layout.form(&format!("{path}/keys"), &html! {
+                    (version_input(version))
+                    input type="hidden" name="limited" value="yes";
+                    (inputs.boxes("may", "It may", "One at least.", &may))
+                    (inputs.area("services", "Services", "One slug per line; empty for all.", &[], 3))
+                    (inputs.area("networks", "Networks", "Where it is used from: one CIDR block per line, such as 203.0.113.0/24; empty for everywhere.", &[], 3))
+                    (inputs.choice("expires_days", "It expires", &expiries, "0"))
+                    p.hint { "What a key may do can’t be changed later; rotating keeps it." }
+                    button.primary type="submit" { "Create the limited key" }
+                }))
+            }
+        }
+    }
+}
+
+/// What a key may do.
+fn scope(layout: &Layout, catalog: &Catalog, scope: &KeyScope) -> Markup {
+    let may: Vec<&str> = scope.permissions().iter().map(|may| may.name()).collect();
+    html! {
+        p.muted {
+            "May " (may.join(" and "))
+            @match &scope.services {
+                None => { " for every service" }
+                Some(services) => {
+                    " for "
+                    @for (index, service) in services.iter().enumerate() { @if index > 0 { ", " } (labels::service(*service, catalog)) }
+                }
+            }
+            @match &scope.networks {
+                None => { ", from everywhere" }
+                Some(networks) => {
+                    ", from "
+                    @for (index, network) in networks.iter().enumerate() { @if index > 0 { ", " } code { (network) } }
+                }
+            }
+            @if let Some(at) = scope.expires_at { ", until " (both(at, layout.now)) }
+        }
+    }
+}
+
+fn facts(layout: &Layout, catalog: &Catalog, row: &ListedKey) -> Markup {
+    html! {
+        (labels::key(row.key.id))
         span.muted {
             " created " (relative(row.key.created_at, layout.now)) " · "
             @match row.last_used_at {
@@ -64,11 +170,12 @@ fn facts(layout: &Layout, row: &ListedKey) -> Markup {
                 None => { "never used" }
             }
         }
+        (scope(layout, catalog, &row.key.scope))
     }
 }
 
-fn live_row(layout: &Layout, row: &ListedKey, version: u64, path: &str) -> Markup {
-    let (key, status) = (row.key.id, row.status);
+fn live_row(layout: &Layout, page: &AgentPage<'_>, row: &ListedKey, path: &str) -> Markup {
+    let (key, status, version) = (row.key.id, row.status, page.agent.version);
     let inputs = layout.inputs(FormName::Rotate(key));
     let overlaps = [
         ("0", "at once"),
@@ -81,7 +188,7 @@ fn live_row(layout: &Layout, row: &ListedKey, version: u64, path: &str) -> Marku
     html! {
         li.row.key-row {
             div.row-main {
-                (facts(layout, row))
+                (facts(layout, page.catalog, row))
                 @if let KeyStatus::Ending { ends_at } = status {
                     p { span.chip.wait { "replaced" } " stops working " (both(ends_at, layout.now)) }
                 }
@@ -93,7 +200,7 @@ fn live_row(layout: &Layout, row: &ListedKey, version: u64, path: &str) -> Marku
                         div.pop-body {
                             (layout.form(&format!("{path}/keys/{key}/rotate"), &html! {
                                 (version_input(version))
-                                p { "Makes a new key. Both work until the old one stops." }
+                                p { "Makes a new key that may do the same. Both work until the old one stops." }
                                 (inputs.choice("overlap_seconds", "The old key stops working", &overlaps, "86400"))
                                 button.primary type="submit" { "Rotate key" }
                             }))
@@ -109,10 +216,10 @@ fn live_row(layout: &Layout, row: &ListedKey, version: u64, path: &str) -> Marku
     }
 }
 
-fn ended_row(layout: &Layout, row: &ListedKey) -> Markup {
+fn ended_row(layout: &Layout, catalog: &Catalog, row: &ListedKey) -> Markup {
     html! {
         li.row {
-            div.row-main { (facts(layout, row)) }
+            div.row-main { (facts(layout, catalog, row)) }
             @if let KeyStatus::Ended { ended_at } = row.status {
                 div.row-aside { span.chip.bad { "ended" } " " (relative(ended_at, layout.now)) }
             }

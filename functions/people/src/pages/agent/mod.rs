@@ -5,6 +5,7 @@ pub(super) mod agent_form;
 pub(super) mod contents;
 mod keys;
 pub(super) mod page;
+mod payouts;
 pub(super) mod policy;
 pub(super) mod rules;
 mod services;
@@ -38,6 +39,9 @@ pub(super) fn routes() -> Router<Arc<People>> {
         .route("/keys", form(actions::create_key))
         .route("/keys/{key}/rotate", form(actions::rotate_key))
         .route("/keys/{key}/revoke", form(actions::revoke_key))
+        .route("/payout-address", form(actions::name_payout_address))
+        .route("/payout-address/remove", form(actions::remove_payout_address))
+        .route("/payouts", form(actions::pay_out))
         .route("/services", form(actions::enable_service))
         .route("/services/{service}", form(actions::edit_service))
         .route("/services/{service}/disable", form(actions::disable_service))

@@ -1,7 +1,8 @@
-//! The page of one agent: whether it may pay, its services and their policies, its rules, its keys, its wallet.
+//! The page of one agent: whether it may pay, its services and their policies, its rules, its keys, its wallet, and
+//! payouts.
 
 use super::contents::AgentPage;
-use super::{keys, rules, services, wallet};
+use super::{keys, payouts, rules, services, wallet};
 use crate::ops::owned::Owned;
 use crate::pages::datetime::{exact, relative};
 use crate::pages::form::FormName;
@@ -20,11 +21,13 @@ pub(super) async fn answer(
     owned: &Owned,
     new_key: Option<String>,
 ) -> Result<Response> {
-    let (mut services, rules, keys, edition, balance) = tokio::try_join!(
+    let (mut services, rules, keys, payouts, edition, freeze, balance) = tokio::try_join!(
         people.services(owned),
         people.rules(owned),
         people.keys(owned),
+        people.payouts(owned),
         people.catalog(),
+        people.freeze_of(owned.agent()),
         async { Ok(people.balance(owned).await) },
     )?;
     // By name; services that have left the catalog last.
@@ -40,6 +43,11 @@ pub(super) async fn answer(
         rules,
         balance,
         network: people.network,
+        payouts,
+        payout_key: uuid::Builder::from_random_bytes(people.entropy.bytes()?)
+            .into_uuid()
+            .to_string(),
+        freeze,
         new_key,
     };
     Ok(agent_page(layout, &page).into_response())
@@ -68,8 +76,14 @@ pub(crate) fn agent_page(layout: &Layout, page: &AgentPage<'_>) -> Markup {
                 }
                 div.agent-actions { (rename_form(layout, page, &path)) (freeze_button(layout, agent.status, &path)) }
             }
+            @if let Some(freeze) = &page.freeze { (labels::frozen_by_operator(layout.now, freeze)) }
             @if agent.status == AgentStatus::Frozen {
-                div.message.bad { p { strong { "Frozen." } " Every payment of this agent is refused, approved ones included." } }
+                div.message.bad {
+                    p {
+                        strong { "Frozen." } " Every payment of this agent is refused, approved ones included."
+                        @if page.freeze.is_none() { " Its money can still be paid out to you." }
+                    }
+                }
             }
             @if let Some(key) = &page.new_key { (keys::shown_once(key)) }
             @if permissive > 0 {
@@ -87,6 +101,7 @@ pub(crate) fn agent_page(layout: &Layout, page: &AgentPage<'_>) -> Markup {
                     li { a href="#rules" { "Rules" } }
                     li { a href="#keys" { "Keys" } }
                     li { a href="#wallet" { "Wallet" } }
+                    li { a href="#payouts" { "Payouts" } }
                     li { a href=(format!("/dashboard/decisions?agent_id={}", agent.id)) { "Its decisions" } }
                 }
             }
@@ -94,6 +109,7 @@ pub(crate) fn agent_page(layout: &Layout, page: &AgentPage<'_>) -> Markup {
             (rules::section(layout, page, &path))
             (keys::section(layout, page, &path))
             (wallet::section(page))
+            (payouts::section(layout, page, &path))
             p.muted.fine { "Record version " (agent.version) " · created " (exact(agent.created_at)) }
         },
     )

@@ -12,7 +12,7 @@ pub(crate) fn read_policy(form: &mut Form, service: Option<&Service>) -> Option<
     let max_per_day = form.cap("max_per_day", "Cap per day", no_limit.max_per_day);
     let require_approval_above = form.cap(
         "require_approval_above",
-        "DecisionKeys a person above",
+        "Ask a person above",
         no_limit.require_approval_above,
     );
     let operations = match service {
@@ -78,7 +78,7 @@ pub(super) fn policy_inputs(inputs: &Inputs<'_>, present: &SpendPolicy, service:
         div.caps {
             (inputs.cap("max_per_call", "Cap per call", "no limit", "A call that costs more is refused.", present.max_per_call))
             (inputs.cap("max_per_day", "Cap per day", "no limit", "For any 24 hours, over all calls to this service.", present.max_per_day))
-            (inputs.cap("require_approval_above", "DecisionKeys a person above", "never ask",
+            (inputs.cap("require_approval_above", "Ask a person above", "never ask",
                 "Calls that cost more wait for your approval.", present.require_approval_above))
         }
         @match service {

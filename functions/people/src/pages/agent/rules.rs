@@ -5,7 +5,7 @@ use crate::ops::rules::RuleUsage;
 use crate::pages::bar::bar;
 use crate::pages::form::{BoxOption, Form, FormName, Inputs, RuleForm};
 use crate::pages::layout::{Button, Layout, version_input};
-use crate::pages::money::money;
+use crate::pages::money::spent;
 use crate::pages::phrases;
 use maud::{Markup, html};
 use purser_domain::{Amount, Catalog, Category, Duration, RuleKind, Service, ServiceSlug, Vendor, parse_address};
@@ -149,7 +149,7 @@ const fn title(kind: RuleForm) -> &'static str {
         RuleForm::CategoryBlock => "Block categories",
         RuleForm::VendorAllowlist => "Allow only some vendors",
         RuleForm::BudgetLimit => "Budget",
-        RuleForm::ApprovalRequired => "DecisionKeys a person",
+        RuleForm::ApprovalRequired => "Ask a person",
     }
 }
 
@@ -165,8 +165,8 @@ fn rule_item(layout: &Layout, page: &AgentPage<'_>, usage: &RuleUsage, path: &st
                     span.limits { span { (phrases::rule(&rule.kind, page.catalog)) } }
                     @if let (RuleKind::BudgetLimit { limit, .. }, Some(used)) = (&rule.kind, usage.used) {
                         span.panel-spend {
-                            (bar(used, Amount::ZERO, *limit))
-                            span.figures { (money(used)) " used" }
+                            (bar(used.amount, Amount::ZERO, *limit))
+                            span.figures { (spent(used)) " used" }
                         }
                     }
                     span.edit aria-hidden="true" { "Edit" }
@@ -330,8 +330,8 @@ fn vendor(vendor: &Vendor) -> String {
 pub(crate) mod tests {
     use super::*;
     use purser_domain::{
-        Availability, BUDGET_WINDOW_MAX, Endpoint, Operation, OperationSlug, OperationUuid, Service, ServiceId,
-        TrustStatus, Url,
+        Availability, BUDGET_WINDOW_MAX, Endpoint, ListingHistory, Operation, OperationSlug, OperationUuid, Service,
+        ServiceId, TrustStatus, Url,
     };
     use uuid::Uuid;
 
@@ -351,6 +351,7 @@ pub(crate) mod tests {
             max_price: None,
             params: serde_json::Value::Null,
             fetches_target: None,
+            next: None,
             payment: None,
         };
         let service = |(id, slug, operations): (u128, &str, &[&str])| Service {
@@ -365,6 +366,7 @@ pub(crate) mod tests {
             trust_status: TrustStatus::Listed,
             operations: operations.iter().map(operation).collect(),
             curated: true,
+            history: ListingHistory::default(),
             version: 1,
         };
         let services: [(u128, &str, &[&str]); 2] = [

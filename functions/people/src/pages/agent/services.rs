@@ -4,12 +4,15 @@ use super::contents::AgentPage;
 use super::policy::policy_inputs;
 use crate::ops::services::GovernedService;
 use crate::pages::bar::bar;
+use crate::pages::datetime::both;
 use crate::pages::form::FormName;
 use crate::pages::labels::{self, counted};
 use crate::pages::layout::{Button, Layout, version_input};
-use crate::pages::money::{cap, money};
+use crate::pages::money::{cap, money, spent};
 use maud::{Markup, html};
-use purser_domain::{Amount, EnabledService, Network, Service, SpendPolicy, TrustStatus, Unpayable};
+use purser_domain::{
+    Amount, EnabledService, Network, NextPricing, Operation, Service, SpendPolicy, Timestamp, TrustStatus, Unpayable,
+};
 
 pub(super) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
     let (enabled, disabled): (Vec<&GovernedService>, Vec<&GovernedService>) =
@@ -51,6 +54,7 @@ fn panel_item(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedService, pa
                         @if let Some(service) = service {
                             span.muted { " " (service.category.name()) }
                             (trust(service.trust_status))
+                            @if service.next_change(layout.now).is_some() { " " span.chip.wait { "payment changes" } }
                         }
                         @if permissive { span.chip.wait { "no limit" } }
                     }
@@ -65,13 +69,16 @@ fn panel_item(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedService, pa
                         (scope(policy))
                     }
                     span.panel-spend {
-                        (bar(panel.spent_today, Amount::ZERO, policy.max_per_day))
-                        span.figures { (money(panel.spent_today)) " in 24 h" }
+                        (bar(panel.spent_today.amount, Amount::ZERO, policy.max_per_day))
+                        span.figures { (spent(panel.spent_today)) " in 24 h" }
                     }
                     span.edit aria-hidden="true" { "Edit" }
                 }
                 div.unfolded {
-                    @if let Some(service) = service { (unpayable(service, page.network)) }
+                    @if let Some(service) = service {
+                        (payment_changes(service, layout.now))
+                        (unpayable(service, page.network, layout.now))
+                    }
                     (layout.form(&format!("{path}/services/{id}"), &html! {
                         (version_input(*version))
                         (policy_inputs(&inputs, policy, service))
@@ -87,11 +94,33 @@ fn panel_item(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedService, pa
     }
 }
 
+/// What operators have changed of whom or how much its calls pay, and is not in effect yet.
+fn payment_changes(service: &Service, now: Timestamp) -> Markup {
+    let operations = service.operations.iter();
+    let changes: Vec<(&Operation, &NextPricing)> = operations
+        .filter_map(|operation| Some((operation, operation.waiting(now)?)))
+        .collect();
+    html! {
+        @if !changes.is_empty() {
+            p { strong { "The catalog will pay for calls otherwise." } " Disable the service if you don’t want that:" }
+            ul {
+                @for (operation, next) in changes {
+                    li {
+                        span title=(operation.slug) { (operation.label) } ": from " (both(next.from, now)) " "
+                        @if let Some(most) = next.pricing().most() { "at most " (money(most)) } " to "
+                        (labels::wallet(next.payment.pay_to))
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// The operations that can't be paid, so that a person does not look for the cause in the policy.
-fn unpayable(service: &Service, network: Network) -> Markup {
+fn unpayable(service: &Service, network: Network, now: Timestamp) -> Markup {
     let of_it = service.operations.iter();
     let of_it: Vec<_> = of_it
-        .filter_map(|operation| Some((operation, operation.payable(network).err()?)))
+        .filter_map(|operation| Some((operation, operation.payable(network, now).err()?)))
         .collect();
     html! {
         @if !of_it.is_empty() {

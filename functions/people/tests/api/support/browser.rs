@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, Method, Request, header};
 use http_body_util::BodyExt as _;
 use std::collections::BTreeMap;
 use tower::ServiceExt as _;
-use url::form_urlencoded;
+use url::{Url, form_urlencoded};
 
 pub(crate) const ORIGIN: &str = "http://127.0.0.1:3000";
 
@@ -56,15 +56,34 @@ impl World {
     }
 
     /// The browser of somebody who has signed in.
-    pub(crate) fn browser(&self, who: &str) -> Browser<'_> {
+    pub(crate) async fn browser(&self, who: &str) -> Browser<'_> {
         let mut browser = self.stranger();
-        let token = self.issuer.token(who, self.now());
-        browser.cookies.insert("purser-session".to_owned(), token);
+        let back = browser.sign_in(who, "/dashboard/sign-in/start").await;
+        assert_eq!(back.leads(), "/dashboard");
         browser
     }
 }
 
+/// The parameters sent to the issuer, by name.
+pub(crate) fn asked(seen: &Seen) -> BTreeMap<String, String> {
+    let url = Url::parse(seen.leads()).unwrap();
+    assert_eq!(url.path(), "/authorize");
+    url.query_pairs().into_owned().collect()
+}
+
+/// The issuer's answer for `who`, to these parameters.
+pub(crate) fn answer(who: &str, asked: &BTreeMap<String, String>) -> String {
+    let (state, nonce, challenge) = (&asked["state"], &asked["nonce"], &asked["code_challenge"]);
+    format!("/dashboard/callback?code={who}.{nonce}.{challenge}&state={state}")
+}
+
 impl Browser<'_> {
+    /// Signs in by way of that path, and returns what the callback answers.
+    pub(crate) async fn sign_in(&mut self, who: &str, start: &str) -> Seen {
+        let asked = asked(&self.get(start).await);
+        self.get(&answer(who, &asked)).await
+    }
+
     pub(crate) async fn get(&mut self, path: &str) -> Seen {
         self.send(Method::GET, path, &[], String::new()).await
     }
@@ -76,7 +95,12 @@ impl Browser<'_> {
         let body = form_urlencoded::Serializer::new(String::new())
             .extend_pairs(fields)
             .finish();
-        let own = [("origin", ORIGIN), ("sec-fetch-site", "same-origin")];
+        let referrer = format!("{ORIGIN}{on}");
+        let own = [
+            ("origin", ORIGIN),
+            ("sec-fetch-site", "same-origin"),
+            ("referer", &referrer),
+        ];
         self.send(Method::POST, path, &own, body).await
     }
 

@@ -2,24 +2,34 @@
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use purser_domain::Timestamp;
-use purser_testkit::{Parameters, Signer, TestIssuer, sample};
-use serde_json::json;
+use purser_testkit::{Parameters, Signer, TestIssuer};
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 #[derive(Clone)]
 pub(crate) struct Issuer {
     pub(crate) url: String,
     key: Arc<Signer>,
+    micros: Arc<AtomicI64>,
+    /// How often a code was redeemed, or tried to be.
+    pub(crate) redeemed: Arc<AtomicU32>,
+    /// More claims of every token that is redeemed.
+    pub(crate) claims: Arc<Mutex<Value>>,
 }
 
 impl Issuer {
-    pub(crate) async fn start() -> Self {
+    /// An issuer with that clock.
+    pub(crate) async fn start(micros: Arc<AtomicI64>) -> Self {
         let key = Arc::new(Signer::es256("k"));
         let stand_in = TestIssuer::start(&[&key]).await;
         let issuer = Self {
             url: stand_in.address.clone(),
             key,
+            micros,
+            redeemed: Arc::default(),
+            claims: Arc::new(Mutex::new(json!({}))),
         };
         let redeemer = issuer.clone();
         stand_in.set(|script| {
@@ -33,6 +43,7 @@ impl Issuer {
     /// The token endpoint. A code contains the person, the sign-in's nonce and the PKCE challenge:
     /// `<sub>.<nonce>.<challenge>`.
     fn redeem(&self, form: &Parameters) -> (u16, String) {
+        self.redeemed.fetch_add(1, Ordering::SeqCst);
         let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(&form["code_verifier"]));
         let known = [
             ("grant_type", "authorization_code"),
@@ -42,7 +53,9 @@ impl Issuer {
         let parts: Vec<&str> = form["code"].split('.').collect();
         let (status, body) = match parts.as_slice() {
             [sub, nonce, of] if *of == challenge && known.iter().all(|(name, value)| form[*name] == *value) => {
-                let token = self.signed(sub, sample::start(), Some(nonce));
+                let now = Timestamp::from_micros(self.micros.load(Ordering::SeqCst)).unwrap();
+                let more = self.claims.lock().unwrap().clone();
+                let token = self.signed(sub, now, Some(nonce), &more);
                 (200, json!({"id_token": token, "token_type": "Bearer"}))
             }
             _ => (400, json!({"error": "invalid_grant"})),
@@ -52,13 +65,23 @@ impl Issuer {
 
     /// A session of that person, which expires in an hour.
     pub(crate) fn token(&self, sub: &str, now: Timestamp) -> String {
-        self.signed(sub, now, None)
+        self.token_with(sub, now, &json!({}))
     }
 
-    fn signed(&self, sub: &str, now: Timestamp, nonce: Option<&str>) -> String {
+    /// The same with more claims.
+    pub(crate) fn token_with(&self, sub: &str, now: Timestamp, more: &Value) -> String {
+        self.signed(sub, now, None, more)
+    }
+
+    fn signed(&self, sub: &str, now: Timestamp, nonce: Option<&str>, more: &Value) -> String {
         let now = now.secs();
-        self.key.token(&json!({
-            "iss": self.url, "aud": "dashboard", "sub": sub, "iat": now, "exp": now + 3_600, "nonce": nonce,
-        }))
+        let mut claims = json!({
+            "iss": self.url, "aud": "dashboard", "sub": sub, "iat": now, "exp": now + 3_600, "nonce": nonce, "name": sub,
+        });
+        claims
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        self.key.token(&claims)
     }
 }

@@ -7,13 +7,16 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, header};
 use http_body_util::BodyExt as _;
-use issuer::Issuer;
-use purser_api::{Boot, Clock, Env};
+pub(crate) use issuer::Issuer;
+use purser_api::{AttestedWallet, Boot, Clock, Env};
 use purser_chain::WalletSeed;
-use purser_domain::{AgentId, Endpoint, Operation, OperationSlug, OperationUuid, Service, Timestamp};
+use purser_domain::{
+    AgentId, Duration, Endpoint, FIXED_PRICE, NextPricing, Operation, OperationSlug, OperationUuid, OperatorName,
+    Service, Timestamp, Wallet, WalletKey,
+};
 use purser_store::{Ledger, Listed};
 use purser_testkit::authorize::{Answer as Told, Request as Payment, authorize};
-use purser_testkit::{Emulator, Proxy, ProxyConfig, SecretsManager, environment, sample};
+use purser_testkit::{Emulator, Lambda, Proxy, ProxyConfig, SecretsManager, environment, sample};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -26,8 +29,8 @@ const SEED: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d
 pub(crate) struct World {
     pub(crate) router: Router,
     pub(crate) ledger: Ledger,
-    pub(crate) proxy: Proxy,
-    issuer: Issuer,
+    pub(crate) issuer: Issuer,
+    env: Vec<(&'static str, String)>,
     micros: Arc<AtomicI64>,
 }
 
@@ -52,28 +55,69 @@ impl Answer {
     }
 }
 
+/// What the payments function answers when it is asked for an attested wallet; or an attestation for nobody.
+fn attested(seed: &WalletSeed, event: &str, is_lie: bool) -> String {
+    let event: Value = serde_json::from_str(event).unwrap();
+    let asked = &event["request"]["attest_wallet"];
+    let index = asked["wallet"]["seed"]["index"].as_u64().unwrap();
+    let wallet = seed.wallet(index.try_into().unwrap()).unwrap();
+    let agent = AgentId::parse(asked["agent_id"].as_str().unwrap()).unwrap();
+    let agent = if is_lie { AgentId::from_uuid(Uuid::nil()) } else { agent };
+    let wallet = Wallet {
+        key: WalletKey::Seed { index: 0 },
+        address: wallet.address(),
+        attestation: wallet.attest(agent).unwrap(),
+    };
+    let body = serde_json::to_value(AttestedWallet::of(&wallet)).unwrap();
+    json!({"status": 200, "body": body}).to_string()
+}
+
 impl World {
-    /// Three services: `lab` and `maps` in the curated set, `shed` not.
+    /// Three services: `lab` and `maps` in the curated set, `shed` not. Tomorrow `maps.current` pays somebody else.
     pub(crate) async fn start() -> Self {
         Self::behind(ProxyConfig::default()).await
     }
 
+    /// The same, with more variables.
+    pub(crate) async fn with(more: &[(&'static str, &str)]) -> Self {
+        Self::made(ProxyConfig::default(), more).await
+    }
+
     /// The same, with a proxy with that configuration between the group and its database.
     pub(crate) async fn behind(config: ProxyConfig) -> Self {
+        Self::made(config, &[]).await
+    }
+
+    async fn made(config: ProxyConfig, more: &[(&'static str, &str)]) -> Self {
         let emulator = Emulator::start().await;
         let proxy = Proxy::start(emulator.url.clone(), config).await;
-        let issuer = Issuer::start().await;
+        let micros = Arc::new(AtomicI64::new(sample::start().micros()));
+        let issuer = Issuer::start(Arc::clone(&micros)).await;
         let seed = WalletSeed::from_hex(SEED).unwrap();
-        let secrets = SecretsManager::new([
-            ("xpub", seed.xpub().to_text().unwrap()),
-            ("rpc", "http://127.0.0.1:9".to_owned()),
-        ]);
+        let secrets = SecretsManager::new([("rpc", "http://127.0.0.1:9".to_owned()), ("sign-in", "s".repeat(32))]);
         let secrets = secrets.serve().await;
+        let lambda = Lambda::default();
+        let seed = Arc::new(seed);
+        let liars = Arc::clone(&seed);
+        lambda.set("payments", move |event| {
+            std::future::ready(attested(&seed, &event, false))
+        });
+        lambda.set("liar", move |event| std::future::ready(attested(&liars, &event, true)));
+        let lambda = lambda.serve().await;
         let catalog = emulator.catalog();
         for (n, slug, curated) in [(1, "lab", true), (2, "maps", true), (3, "shed", false)] {
-            assert_eq!(catalog.put(&service(n, slug, curated)).await.unwrap(), Listed::Stored);
+            let mut service = service(n, slug, curated);
+            if slug == "maps" {
+                service.operations[0].next = Some(NextPricing {
+                    price_model: FIXED_PRICE.to_owned(),
+                    max_price: None,
+                    payment: sample::operation().payment.unwrap(),
+                    from: sample::start().after(Duration::DAY),
+                    by: OperatorName::parse("ada").unwrap(),
+                });
+            }
+            assert_eq!(catalog.put(&service, &sample::audit()).await.unwrap(), Listed::Stored);
         }
-        let micros = Arc::new(AtomicI64::new(sample::start().micros()));
         let env = [
             // The clock does not move, so a whole test is within one minute.
             ("THROTTLE_PER_MINUTE", "100000"),
@@ -81,19 +125,32 @@ impl World {
             ("OIDC_ISSUER", &issuer.url),
             ("OIDC_CLIENT_ID", "dashboard"),
             ("DASHBOARD_URL", "http://127.0.0.1:3000"),
-            ("WALLET_XPUB_SECRET_ARN", "xpub"),
+            ("PAYMENTS_FUNCTION", "payments"),
+            ("LAMBDA_ENDPOINT", &lambda),
             ("RPC_URL_SECRET_ARN", "rpc"),
+            ("SIGN_IN_KEY_SECRET_ARN", "sign-in"),
         ];
-        let env = env.map(|(name, value)| (name, value.to_owned()));
-        let env: Env = environment(&proxy.url, &secrets).chain(env).collect();
+        let env = env.iter().chain(more).map(|(name, value)| (*name, (*value).to_owned()));
+        let env: Vec<_> = environment(&proxy.url, &secrets).chain(env).collect();
         Self {
-            router: purser_people::router(Boot::new(env, Clock::still(Arc::clone(&micros))))
-                .await
-                .unwrap(),
+            router: router(&env, &micros).await,
             ledger: emulator.ledger(),
-            proxy,
             issuer,
+            env,
             micros,
+        }
+    }
+
+    /// The same world by another environment of the function: over the same database, with nothing else in common.
+    pub(crate) async fn elsewhere(&self, more: &[(&'static str, &str)]) -> Self {
+        let more = more.iter().map(|(name, value)| (*name, (*value).to_owned()));
+        let env: Vec<_> = self.env.iter().cloned().chain(more).collect();
+        Self {
+            router: router(&env, &self.micros).await,
+            ledger: self.ledger.clone(),
+            issuer: self.issuer.clone(),
+            env,
+            micros: Arc::clone(&self.micros),
         }
     }
 
@@ -115,6 +172,18 @@ impl World {
         body: Option<Value>,
     ) -> Answer {
         let token = self.issuer.token(who, self.now());
+        self.call_with(&token, method, path, if_match, body).await
+    }
+
+    /// A call with that ID token.
+    pub(crate) async fn call_with(
+        &self,
+        token: &str,
+        method: &str,
+        path: &str,
+        if_match: Option<&str>,
+        body: Option<Value>,
+    ) -> Answer {
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -157,6 +226,12 @@ impl World {
             .await;
         agent.created()["agent_id"].as_str().unwrap().to_owned()
     }
+}
+
+async fn router(env: &[(&'static str, String)], micros: &Arc<AtomicI64>) -> Router {
+    let env: Env = env.iter().cloned().collect();
+    let boot = Boot::new(env, Clock::still(Arc::clone(micros)));
+    purser_people::router(boot).await.unwrap()
 }
 
 /// A service with two operations.

@@ -1,0 +1,368 @@
+//! The operators' commands for the catalog: each shows what it would change before it changes anything.
+//!
+//! Nothing is removed that a file doesn't name; a service that was changed since it was read is refused by its version;
+//! and a command that ended half way is repeated: what is so already is no difference.
+
+use crate::args::{Catalog, Consent, Import};
+use crate::bazaar;
+use crate::entry::{Change, differences, entry_of, id_for, problems, version_of};
+use crate::exit::{Exit, Failure};
+use crate::operator::Operator;
+use crate::output::Output;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, BufRead as _, IsTerminal as _, Read as _};
+use std::path::{Path, PathBuf};
+use uuid::Uuid;
+
+/// How many files are read, and how long one may be: a service holds 192 KiB of text.
+const MOST_FILES: usize = 2_000;
+const MOST_BYTES: u64 = 1024 * 1024;
+
+/// A service that is to be so.
+pub(crate) struct Wanted {
+    /// The file or the host that says so.
+    pub(crate) from: String,
+    pub(crate) id: String,
+    pub(crate) entry: Value,
+    /// As it is now; `None` where it is new.
+    pub(crate) stored: Option<Value>,
+}
+
+/// A service as a file says it.
+struct Read {
+    file: String,
+    id: Option<String>,
+    slug: String,
+    entry: Value,
+}
+
+pub(crate) async fn run(operator: &Operator, command: Catalog, output: &Output) -> Result<Exit, Failure> {
+    match command {
+        Catalog::Apply { path, consent } => apply(operator, &path, &consent, output).await,
+        Catalog::Export { folder } => export(operator, &folder, output).await,
+        Catalog::Probe { services, all } => probe(operator, &services, all, output).await,
+        Catalog::Import(import) => self::import(operator, &import, output).await,
+    }
+}
+
+async fn apply(operator: &Operator, path: &Path, consent: &Consent, output: &Output) -> Result<Exit, Failure> {
+    let files = read(path)?;
+    let ids = ids(&operator.services().await?);
+    let mut wanted = Vec::new();
+    for Read { file, id, slug, entry } in files {
+        let id = id.or_else(|| ids.get(&slug).cloned());
+        let id = id.unwrap_or_else(|| id_for("catalog", &slug).to_string());
+        let stored = if ids.values().any(|there| *there == id) {
+            Some(operator.service(&id).await?)
+        } else {
+            None
+        };
+        wanted.push(Wanted {
+            from: file,
+            id,
+            entry,
+            stored,
+        });
+    }
+    write(operator, wanted, consent, output, json!({})).await
+}
+
+/// The ids of services, by slug.
+fn ids(services: &[Value]) -> BTreeMap<String, String> {
+    let text = |service: &Value, name: &str| service.get(name).and_then(Value::as_str).map(str::to_owned);
+    services
+        .iter()
+        .filter_map(|service| Some((text(service, "slug")?, text(service, "id")?)))
+        .collect()
+}
+
+/// Reads the files, or tells every problem of each.
+fn read(path: &Path) -> Result<Vec<Read>, Failure> {
+    let mut files = vec![path.to_owned()];
+    if path.is_dir() {
+        let entries = fs::read_dir(path).map_err(|error| unreadable(path, &error))?;
+        files = entries
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
+            .take(MOST_FILES.saturating_add(1))
+            .collect();
+        files.sort();
+    }
+    if files.is_empty() || files.len() > MOST_FILES {
+        let what = format!("{}: there must be 1 to {MOST_FILES} JSON files", path.display());
+        return Err(Failure::Words(what));
+    }
+    let (mut all, mut wrong) = (Vec::new(), Vec::new());
+    let mut seen: BTreeMap<String, String> = BTreeMap::new();
+    for path in files {
+        let file = path.display().to_string();
+        match read_one(&path) {
+            Ok(one) => {
+                for name in std::iter::once(&one.slug).chain(&one.id) {
+                    if let Some(other) = seen.insert(name.clone(), file.clone()) {
+                        wrong.push(format!("{file}: {name} is in {other}, too"));
+                    }
+                }
+                all.push(one);
+            }
+            Err(problems) => wrong.extend(problems.iter().map(|problem| format!("{file}: {problem}"))),
+        }
+    }
+    if wrong.is_empty() {
+        Ok(all)
+    } else {
+        let what = "nothing is changed, for these files are no entries of a catalog".to_owned();
+        Err(Failure::Problems { what, problems: wrong })
+    }
+}
+
+fn read_one(path: &Path) -> Result<Read, Vec<String>> {
+    let mut text = String::new();
+    let opened = fs::File::open(path).map_err(|error| vec![error.to_string()])?;
+    let length = opened.take(MOST_BYTES.saturating_add(1)).read_to_string(&mut text);
+    let length = length.map_err(|error| vec![error.to_string()])?;
+    if u64::try_from(length).unwrap_or(u64::MAX) > MOST_BYTES {
+        return Err(vec!["it is longer than 1 MiB".to_owned()]);
+    }
+    let mut entry: Value = serde_json::from_str(&text).map_err(|error| vec![format!("it is no JSON: {error}")])?;
+    let id = entry.as_object_mut().and_then(|members| members.remove("id"));
+    let mut wrong = problems(&entry);
+    let parsed = id.as_ref().and_then(|id| Uuid::parse_str(id.as_str()?).ok());
+    if id.is_some() && parsed.is_none() {
+        wrong.push("/id: must be a UUID".to_owned());
+    }
+    match entry.get("slug").and_then(Value::as_str).map(str::to_owned) {
+        Some(slug) if wrong.is_empty() => Ok(Read {
+            file: path.display().to_string(),
+            id: parsed.map(|id| id.to_string()),
+            slug,
+            entry,
+        }),
+        slug => {
+            if slug.is_none() && entry.get("slug").is_some() {
+                wrong.push("/slug: must be a string".to_owned());
+            }
+            Err(wrong)
+        }
+    }
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Failure {
+    Failure::Words(format!("{} can't be read: {error}", path.display()))
+}
+
+/// Shows what differs, asks, and writes it: all that can be, and every problem of what can't.
+async fn write(
+    operator: &Operator,
+    wanted: Vec<Wanted>,
+    consent: &Consent,
+    output: &Output,
+    beside: Value,
+) -> Result<Exit, Failure> {
+    let changed: Vec<(Wanted, Vec<Change>)> = wanted
+        .into_iter()
+        .map(|wanted| {
+            let changes = differences(wanted.stored.as_ref(), &wanted.entry);
+            (wanted, changes)
+        })
+        .filter(|(_, changes)| !changes.is_empty())
+        .collect();
+    let mut told: Vec<Value> = Vec::new();
+    for (wanted, changes) in &changed {
+        let slug = wanted.entry.get("slug").and_then(Value::as_str).unwrap_or_default();
+        let what = if wanted.stored.is_some() { "changes" } else { "is new" };
+        output.say(&format!("{slug} ({}) {what}", wanted.id));
+        for change in changes {
+            output.say(&format!("  {change}"));
+        }
+        told.push(json!({
+            "id": wanted.id, "slug": slug, "from": wanted.from, "is_new": wanted.stored.is_none(),
+            "changes": changes.iter().map(Change::as_json).collect::<Vec<_>>(), "written": false,
+        }));
+    }
+    let is_allowed = !changed.is_empty() && !consent.dry_run && (consent.yes || agreed(changed.len())?);
+    let (mut written, mut refused) = (0_usize, Vec::new());
+    if is_allowed {
+        for ((wanted, _), told) in changed.iter().zip(&mut told) {
+            let over = wanted.stored.as_ref().map(version_of).transpose()?;
+            match operator.put(&wanted.id, over, &wanted.entry).await {
+                Ok(_) => {
+                    written = written.saturating_add(1);
+                    told["written"] = json!(true);
+                }
+                Err(failure) => {
+                    told["error"] = failure.as_json();
+                    let mut lines = vec![format!("{}: {failure}", wanted.from)];
+                    lines.extend(failure.lines().iter().map(|line| format!("{}: {line}", wanted.from)));
+                    refused.extend(lines);
+                    // Who may not write, or can't be asked, is told once.
+                    if !is_about_the_entry(&failure) {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+    let mut answer = json!({"services": told, "differences": changed.len(), "written": written});
+    if let (Value::Object(answer), Value::Object(beside)) = (&mut answer, beside) {
+        answer.extend(beside);
+    }
+    output.answer(&answer, || {
+        vec![match (changed.is_empty(), is_allowed) {
+            (true, _) => "No difference.".to_owned(),
+            (false, false) => format!("{} services differ; nothing is written.", changed.len()),
+            (false, true) => format!("{written} of {} services are written.", changed.len()),
+        }]
+    });
+    if refused.is_empty() {
+        return Ok(Exit::Done);
+    }
+    let what = format!(
+        "{} of {} services are not written",
+        changed.len().saturating_sub(written),
+        changed.len()
+    );
+    Err(Failure::Problems {
+        what,
+        problems: refused,
+    })
+}
+
+/// Whether another entry may fare better.
+fn is_about_the_entry(failure: &Failure) -> bool {
+    failure
+        .refusal()
+        .is_some_and(|refusal| matches!(refusal.status, 400 | 409 | 412 | 413 | 422 | 428))
+}
+
+/// Asks whoever sits there.
+fn agreed(services: usize) -> Result<bool, Failure> {
+    if !io::stdin().is_terminal() {
+        let what = "nothing is written: nobody is there to ask; see the difference with --dry-run, then say --yes";
+        return Err(Failure::Words(what.to_owned()));
+    }
+    crate::output::ask(&format!("Write {services} services? [y/N] "));
+    let mut line = String::new();
+    let read = io::stdin().lock().take(16).read_line(&mut line);
+    read.map_err(|error| Failure::Words(format!("standard input can't be read: {error}")))?;
+    Ok(matches!(line.trim(), "y" | "Y" | "yes"))
+}
+
+async fn export(operator: &Operator, folder: &Path, output: &Output) -> Result<Exit, Failure> {
+    fs::create_dir_all(folder).map_err(|source| unwritable(folder, source))?;
+    let ids = ids(&operator.services().await?);
+    for (slug, id) in &ids {
+        let service = operator.service(id).await?;
+        let mut file = json!({"id": id});
+        if let (Value::Object(file), Value::Object(entry)) = (&mut file, entry_of(&service)) {
+            file.extend(entry);
+        }
+        // A slug is letters, digits, `-` and `_`.
+        let name: String = slug
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+            .collect();
+        let name = if name == *slug {
+            name
+        } else {
+            slug.replace(['/', '.', '\\'], "-")
+        };
+        let path = folder.join(format!("{name}.json"));
+        let text = serde_json::to_string_pretty(&file).unwrap_or_default();
+        replace(&path, &format!("{text}\n")).map_err(|source| unwritable(&path, source))?;
+    }
+    output.answer(&json!({"count": ids.len()}), || {
+        vec![format!("{} services are in {}.", ids.len(), folder.display())]
+    });
+    Ok(Exit::Done)
+}
+
+/// A file is there whole or as it was.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let new: PathBuf = path.with_extension("new");
+    fs::write(&new, text)?;
+    fs::rename(&new, path)
+}
+
+fn unwritable(path: &Path, source: io::Error) -> Failure {
+    let what = path.display().to_string();
+    Failure::Output { what, source }
+}
+
+async fn probe(operator: &Operator, services: &[String], all: bool, output: &Output) -> Result<Exit, Failure> {
+    let ids = ids(&operator.services().await?);
+    let wanted: Vec<&String> = if all {
+        ids.values().collect()
+    } else {
+        let id_of = |service: &String| ids.get(service).or_else(|| ids.values().find(|id| *id == service));
+        let unknown: Vec<String> = services
+            .iter()
+            .filter(|service| id_of(service).is_none())
+            .cloned()
+            .collect();
+        if !unknown.is_empty() {
+            let what = "there are no such services, and none is probed".to_owned();
+            return Err(Failure::Problems {
+                what,
+                problems: unknown,
+            });
+        }
+        services.iter().filter_map(id_of).collect()
+    };
+    for id in &wanted {
+        operator.probe(id).await?;
+    }
+    output.answer(&json!({"asked_for": wanted.len()}), || {
+        vec![format!("{} services are probed in the next minutes.", wanted.len())]
+    });
+    Ok(Exit::Done)
+}
+
+/// Adds what a Bazaar lists. What an operator has taken over, or pinned, stays as it is.
+async fn import(operator: &Operator, import: &Import, output: &Output) -> Result<Exit, Failure> {
+    let mut listing = bazaar::read(import).await?;
+    let services = operator.services().await?;
+    let mut slugs = ids(&services);
+    let id_of = |service: &'_ Value| service.get("id").and_then(Value::as_str).map(str::to_owned);
+    let there: BTreeMap<String, &Value> = services.iter().filter_map(|one| Some((id_of(one)?, one))).collect();
+    let (mut wanted, mut kept) = (Vec::new(), 0_u64);
+    for host in &listing.hosts {
+        let id = host.id.to_string();
+        let stored = match there.get(&id) {
+            Some(service) if !bazaar::is_untouched(service) => {
+                kept = kept.saturating_add(1);
+                continue;
+            }
+            Some(_) => Some(operator.service(&id).await?),
+            None => None,
+        };
+        let is_taken = |slug: &str| slugs.get(slug).is_some_and(|other| *other != id);
+        let entry = host.entry(stored.as_ref(), &import.category, is_taken, &mut listing.refused);
+        if let Some(slug) = entry.get("slug").and_then(Value::as_str) {
+            // Two new hosts, as `a-b.example` and `a.b.example`, may be spelled alike.
+            slugs.insert(slug.to_owned(), id.clone());
+        }
+        wanted.push(Wanted {
+            from: host.origin.clone(),
+            id,
+            entry,
+            stored,
+        });
+    }
+    let told = json!({
+        "pages": listing.pages, "entries": listing.entries, "hosts": listing.hosts.len(), "kept_hosts": kept,
+        "refused": listing.refused_as_json(), "stopped": listing.stopped,
+    });
+    output.say(&format!(
+        "{} entries on {} pages; {} hosts, of which {kept} are operators' own by now and stay as they are.",
+        listing.entries,
+        listing.pages,
+        listing.hosts.len()
+    ));
+    for line in listing.lines() {
+        output.say(&line);
+    }
+    write(operator, wanted, &import.consent, output, told).await
+}

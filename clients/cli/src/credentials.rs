@@ -1,0 +1,151 @@
+//! Where credentials come from: the environment, else a file that nobody else can read.
+
+use crate::args::Credential;
+use crate::exit::{Exit, Failure};
+use crate::output::Output;
+use purser_client::{AgentKey, AgentKeyError, Purser, PurserUrlError};
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use zeroize::Zeroizing;
+
+/// The files' names.
+pub(crate) const AGENT_KEY: &str = "agent-key";
+pub(crate) const OPERATOR_TOKEN: &str = "operator-token";
+/// The longest credential that is read.
+const MOST_BYTES: u64 = 4_096;
+
+/// Why there is no key to call with.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CredentialError {
+    #[error("there is no agent key: set PURSER_KEY, or store one with `purser login`")]
+    Missing,
+    #[error("there is no operator's token: set PURSER_OPERATOR_TOKEN, or store one with `purser login --operator`")]
+    NoToken,
+    #[error("an operator's token is one line of printable ASCII, 256 characters at most")]
+    Token,
+    #[error(transparent)]
+    Key(#[from] AgentKeyError),
+    #[error(transparent)]
+    Url(#[from] PurserUrlError),
+    #[error(
+        "{path} can be read by others: run `chmod 600 {path}`, and have the key rotated if others use this machine"
+    )]
+    Open { path: String },
+    #[error("there is no home directory: set HOME or XDG_CONFIG_HOME")]
+    NoHome,
+    #[error("{path}: {source}")]
+    File { path: String, source: io::Error },
+}
+
+/// Purser with the key of the environment, else the stored one.
+pub(crate) fn purser(url: &str) -> Result<Purser, CredentialError> {
+    let key = match AgentKey::from_env() {
+        Err(AgentKeyError::Missing) => {
+            AgentKey::from_text(&stored(&path(AGENT_KEY)?)?.ok_or(CredentialError::Missing)?)?
+        }
+        key => key?,
+    };
+    Ok(Purser::new(url, &key)?)
+}
+
+/// Purser's public catalog.
+pub(crate) fn catalog(url: &str) -> Result<Purser, CredentialError> {
+    Ok(Purser::without_key(url)?)
+}
+
+/// Stores the key that standard input has, once Purser knows it.
+pub(crate) async fn login(url: &str, output: &Output) -> Result<Exit, Failure> {
+    let text = from_standard_input()?;
+    let key = AgentKey::from_text(&text).map_err(CredentialError::Key)?;
+    let purser = Purser::new(url, &key).map_err(CredentialError::Url)?;
+    let agent = purser.agent().await?;
+    let path = path(AGENT_KEY)?;
+    store(&path, text.trim())?;
+    output.say(&format!("The key of {} is stored in {}.", agent.name, path.display()));
+    Ok(Exit::Done)
+}
+
+/// All of standard input: a credential.
+pub(crate) fn from_standard_input() -> Result<Zeroizing<String>, CredentialError> {
+    let mut text = Zeroizing::new(String::new());
+    let read = io::stdin().take(MOST_BYTES).read_to_string(&mut text);
+    read.map_err(|source| CredentialError::File {
+        path: "standard input".to_owned(),
+        source,
+    })?;
+    Ok(text)
+}
+
+/// Removes the stored credential.
+pub(crate) fn logout(credential: &Credential, output: &Output) -> Result<Exit, Failure> {
+    let path = path(if credential.operator { OPERATOR_TOKEN } else { AGENT_KEY })?;
+    match fs::remove_file(&path) {
+        Ok(()) => output.say("It is removed from this machine. It still works until it is revoked."),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => output.say("Nothing is stored."),
+        Err(source) => return Err(file(&path, source).into()),
+    }
+    Ok(Exit::Done)
+}
+
+/// The file of a credential, by the XDG Base Directory specification.
+pub(crate) fn path(name: &str) -> Result<PathBuf, CredentialError> {
+    directory("XDG_CONFIG_HOME", ".config").map(|config| config.join("purser").join(name))
+}
+
+/// A base directory of XDG: the variable's, else below the home.
+pub(crate) fn directory(variable: &str, below_home: &str) -> Result<PathBuf, CredentialError> {
+    let named = std::env::var_os(variable)
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute());
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(below_home));
+    named.or_else(home).ok_or(CredentialError::NoHome)
+}
+
+/// The text of a file that nobody else can read.
+pub(crate) fn stored(path: &Path) -> Result<Option<Zeroizing<String>>, CredentialError> {
+    let of = |source| file(path, source);
+    let opened = match fs::File::open(path) {
+        Ok(opened) => opened,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(of(error)),
+    };
+    if opened.metadata().map_err(of)?.permissions().mode() & 0o077 != 0 {
+        let path = path.display().to_string();
+        return Err(CredentialError::Open { path });
+    }
+    let mut text = Zeroizing::new(String::new());
+    opened.take(MOST_BYTES).read_to_string(&mut text).map_err(of)?;
+    Ok(Some(text))
+}
+
+/// Writes a credential to a new file beside, which then takes the place of the old one.
+pub(crate) fn store(path: &Path, text: &str) -> Result<(), CredentialError> {
+    let of = |source| file(path, source);
+    let new = path.with_extension("new");
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(of)?;
+    }
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(of(error)),
+        _ => {}
+    }
+    let mut options = OpenOptions::new();
+    let mut opened = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&new)
+        .map_err(of)?;
+    opened
+        .write_all(text.as_bytes())
+        .and_then(|()| opened.sync_all())
+        .map_err(of)?;
+    fs::rename(&new, path).map_err(of)
+}
+
+fn file(path: &Path, source: io::Error) -> CredentialError {
+    let path = path.display().to_string();
+    CredentialError::File { path, source }
+}

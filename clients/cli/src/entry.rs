@@ -1,0 +1,363 @@
+//! What a service of the catalog is, as an operator writes it; and what differs between two.
+//!
+//! A member that an entry leaves out stays as it is: `trust_status`, `curated`, and of an operation `fetches_target` and
+//! `payment`. The internal API has the same rule.
+
+use crate::exit::Failure;
+use purser_client::ApiError;
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+use std::collections::BTreeMap;
+use std::fmt;
+use url::Url;
+use uuid::Uuid;
+
+/// The members of an entry, and whether they are required.
+const SERVICE: [(&str, bool); 10] = [
+    ("slug", true),
+    ("name", true),
+    ("description", true),
+    ("website", true),
+    ("logo_url", false),
+    ("category", true),
+    ("source", true),
+    ("trust_status", false),
+    ("curated", false),
+    ("operations", true),
+];
+const OPERATION: [(&str, bool); 13] = [
+    ("id", true),
+    ("operation_id", true),
+    ("label", true),
+    ("method", true),
+    ("endpoint", true),
+    ("category", true),
+    ("execution", true),
+    ("price_model", true),
+    ("estimated_price_units", true),
+    ("max_price_units", false),
+    ("params", false),
+    ("fetches_target", false),
+    ("payment", false),
+];
+/// Those that stay as they are where an entry leaves them out.
+const KEPT: [&str; 4] = ["trust_status", "curated", "fetches_target", "payment"];
+
+/// One difference.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Change {
+    /// The operation's slug and the member.
+    pub(crate) at: String,
+    pub(crate) from: Value,
+    pub(crate) to: Value,
+}
+
+impl Change {
+    pub(crate) fn as_json(&self) -> Value {
+        json!({"at": self.at, "from": self.from, "to": self.to})
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} -> {}", self.at, self.from, self.to)
+    }
+}
+
+/// The entry that makes a service what it is now. Of an operation whose payment changes soon it has that price and no
+/// payment, so that writing it takes nothing back.
+pub(crate) fn entry_of(service: &Value) -> Value {
+    let of = |object: &Value, members: &[(&str, bool)]| -> Map<String, Value> {
+        let members = members.iter();
+        members
+            .filter_map(|(name, _)| Some(((*name).to_owned(), object.get(*name)?.clone())))
+            .collect()
+    };
+    let mut entry = of(service, &SERVICE);
+    let operations = service.get("operations").and_then(Value::as_array);
+    let operations = operations.into_iter().flatten().map(|operation| {
+        let mut entry = of(operation, &OPERATION);
+        // What category and slug tell by themselves is not said for them; a protection is.
+        if entry.get("fetches_target") == Some(&Value::Bool(false)) {
+            entry.remove("fetches_target");
+        }
+        if let Some(next) = operation.get("next").filter(|next| !next.is_null()) {
+            entry.remove("payment");
+            for name in ["price_model", "max_price_units"] {
+                entry.insert(name.to_owned(), next.get(name).cloned().unwrap_or_default());
+            }
+        }
+        Value::Object(entry)
+    });
+    entry.insert("operations".to_owned(), operations.collect());
+    entry.into()
+}
+
+/// A service's version, for the edit that is meant for it.
+pub(crate) fn version_of(service: &Value) -> Result<u64, Failure> {
+    let version = service.get("version").and_then(Value::as_u64);
+    version.ok_or_else(|| ApiError::Unreadable("a service without a version").into())
+}
+
+/// What an entry would change of a service, or of none.
+pub(crate) fn differences(service: Option<&Value>, entry: &Value) -> Vec<Change> {
+    let nothing = Value::Null;
+    let service = service.unwrap_or(&nothing);
+    let mut changes = changed("", service, entry, &SERVICE);
+    let by_id = |service: &'_ Value| -> BTreeMap<String, Value> {
+        let id_of = |operation: &Value| shown("id", operation.get("id")).to_string();
+        let all = service
+            .get("operations")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten();
+        all.map(|operation| (id_of(operation), operation.clone())).collect()
+    };
+    let (mut before, after) = (by_id(service), by_id(entry));
+    for (id, operation) in after {
+        let slug = slug_of(&operation);
+        match before.remove(&id) {
+            Some(stored) => changes.extend(changed(&slug, &now_or_next(stored, &operation), &operation, &OPERATION)),
+            None => changes.push(Change {
+                at: slug,
+                from: Value::Null,
+                to: operation,
+            }),
+        }
+    }
+    for operation in before.into_values() {
+        changes.push(Change {
+            at: slug_of(&operation),
+            from: operation,
+            to: Value::Null,
+        });
+    }
+    changes
+}
+
+/// The stored operation as an entry is to be compared with it: as it will be, where it is to be so soon.
+fn now_or_next(mut stored: Value, entry: &Value) -> Value {
+    const PRICING: [&str; 3] = ["price_model", "max_price_units", "payment"];
+    let Some(next) = stored.get("next").filter(|next| !next.is_null()).cloned() else {
+        return stored;
+    };
+    let is_so = PRICING.iter().all(|name| match entry.get(*name) {
+        None if *name == "payment" => true,
+        value => shown(name, value) == shown(name, next.get(*name)),
+    });
+    if let Value::Object(members) = &mut stored {
+        if is_so {
+            for name in PRICING {
+                members.insert(name.to_owned(), next.get(name).cloned().unwrap_or_default());
+            }
+        } else if entry.get("payment").is_some() {
+            // Even what is payable now takes the coming change back.
+            members.insert("payment".to_owned(), next.get("payment").cloned().unwrap_or_default());
+        }
+    }
+    stored
+}
+
+fn slug_of(operation: &Value) -> String {
+    operation
+        .get("operation_id")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned()
+}
+
+fn changed(of: &str, before: &Value, after: &Value, members: &[(&str, bool)]) -> Vec<Change> {
+    let names = members
+        .iter()
+        .map(|(name, _)| *name)
+        .filter(|name| *name != "operations");
+    names
+        .filter_map(|name| {
+            let (from, to) = (shown(name, before.get(name)), shown(name, after.get(name)));
+            let stays =
+                KEPT.contains(&name) && after.get(name).is_none_or(|value| name != "payment" && value.is_null());
+            let at = if of.is_empty() {
+                name.to_owned()
+            } else {
+                format!("{of} {name}")
+            };
+            (from != to && !stays).then_some(Change { at, from, to })
+        })
+        .collect()
+}
+
+/// A member in the one form that it is stored in.
+fn shown(name: &str, value: Option<&Value>) -> Value {
+    let value = value.cloned().unwrap_or_default();
+    match (name, &value) {
+        ("params", Value::Null) => json!({}),
+        ("website" | "logo_url" | "endpoint", Value::String(text)) => {
+            Url::parse(text).map_or_else(|_| value.clone(), |url| json!(url.as_str()))
+        }
+        ("method", Value::String(text)) => json!(text.to_ascii_uppercase()),
+        ("id", Value::String(text)) => json!(text.to_ascii_lowercase()),
+        ("payment", Value::Object(payment)) => {
+            let mut payment = payment.clone();
+            if let Some(Value::String(payee)) = payment.get_mut("pay_to") {
+                *payee = payee.to_ascii_lowercase();
+            }
+            payment.into()
+        }
+        _ => value,
+    }
+}
+
+/// What is wrong with an entry, as far as it can be seen without Purser, which judges every value.
+pub(crate) fn problems(entry: &Value) -> Vec<String> {
+    let Value::Object(members) = entry else {
+        return vec!["it must be an object".to_owned()];
+    };
+    let mut problems = missing_and_unknown("", members, &SERVICE);
+    match members.get("operations") {
+        Some(Value::Array(operations)) => {
+            for (index, operation) in operations.iter().enumerate() {
+                let at = format!("/operations/{index}");
+                match operation {
+                    Value::Object(members) => problems.extend(missing_and_unknown(&at, members, &OPERATION)),
+                    _ => problems.push(format!("{at}: must be an object")),
+                }
+            }
+        }
+        Some(_) => problems.push("/operations: must be an array".to_owned()),
+        None => {}
+    }
+    problems
+}
+
+fn missing_and_unknown(at: &str, members: &Map<String, Value>, known: &[(&str, bool)]) -> Vec<String> {
+    let missing = known
+        .iter()
+        .filter(|(name, required)| *required && !members.contains_key(*name));
+    let missing = missing.map(|(name, _)| format!("{at}/{name}: is missing"));
+    let unknown = members
+        .keys()
+        .filter(|name| !known.iter().any(|(known, _)| known == name));
+    missing
+        .chain(unknown.map(|name| format!("{at}/{name}: is no member of an entry")))
+        .collect()
+}
+
+/// An id that the same text always has (RFC 9562 §5.8), so that a repetition finds what was made before.
+pub(crate) fn id_for(kind: &str, text: &str) -> Uuid {
+    let digest = Sha256::digest(format!("purser-{kind}-v1\n{text}"));
+    let mut bytes = [0; 16];
+    for (to, from) in bytes.iter_mut().zip(digest) {
+        *to = from;
+    }
+    uuid::Builder::from_custom_bytes(bytes).into_uuid()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operation(price: u64) -> Value {
+        let payment = |units: u64| json!({"scheme": "exact", "network": "base", "token": "USDC", "amount_units": units, "pay_to": "0xAb"});
+        json!({
+            "id": "6F0F5D4C-5d0c-4d57-9d7a-0c6b7d8f3a11", "operation_id": "a.b", "label": "A", "method": "get",
+            "endpoint": "https://a.example/{id}", "category": "data", "execution": "sync", "price_model": "fixed",
+            "estimated_price_units": 1, "payment": payment(price),
+        })
+    }
+
+    fn service(operation: &Value) -> Value {
+        json!({
+            "slug": "a", "name": "A", "description": "A.", "website": "https://a.example", "category": "data",
+            "source": "seed", "operations": [operation],
+        })
+    }
+
+    fn seen(service: &Value) -> Value {
+        let mut seen = service.clone();
+        seen["website"] = json!("https://a.example/");
+        seen["logo_url"] = Value::Null;
+        seen["trust_status"] = json!("listed");
+        seen["curated"] = json!(true);
+        let operation = &mut seen["operations"][0];
+        operation["method"] = json!("GET");
+        operation["max_price_units"] = Value::Null;
+        operation["params"] = json!({});
+        operation["fetches_target"] = json!(false);
+        operation["payment"]["pay_to"] = json!("0xaB");
+        operation["next"] = Value::Null;
+        seen
+    }
+
+    fn told(service: Option<&Value>, entry: &Value) -> Vec<String> {
+        differences(service, entry).iter().map(Change::to_string).collect()
+    }
+
+    #[test]
+    fn a_difference_is_told_member_by_member_and_none_where_two_say_the_same() {
+        let entry = service(&operation(5));
+        let stored = seen(&entry);
+        assert_eq!(told(Some(&stored), &entry), [""; 0]);
+        assert_eq!(told(Some(&stored), &entry_of(&stored)), [""; 0]);
+        let mut other = entry.clone();
+        other["name"] = json!("B");
+        other["curated"] = json!(false);
+        other["operations"][0]["label"] = json!("B");
+        other["operations"][0]["payment"] = Value::Null;
+        let payment = &stored["operations"][0]["payment"].to_string().replace("0xaB", "0xab");
+        assert_eq!(
+            told(Some(&stored), &other),
+            [
+                r#"name: "A" -> "B""#.to_owned(),
+                "curated: true -> false".to_owned(),
+                r#"a.b label: "A" -> "B""#.to_owned(),
+                format!("a.b payment: {payment} -> null"),
+            ]
+        );
+        other["operations"] = json!([]);
+        let removed = told(Some(&stored), &other).pop().unwrap();
+        assert!(
+            removed.starts_with("a.b: {") && removed.ends_with("-> null"),
+            "{removed}"
+        );
+        assert!(told(None, &entry).contains(&r#"slug: null -> "a""#.to_owned()));
+    }
+
+    #[test]
+    fn what_waits_is_no_difference_but_what_takes_it_back_is() {
+        let entry = service(&operation(5));
+        let mut stored = seen(&entry);
+        let mut payment = stored["operations"][0]["payment"].clone();
+        payment["amount_units"] = json!(9);
+        stored["operations"][0]["next"] = json!({"price_model": "fixed", "max_price_units": null, "payment": payment});
+        assert_eq!(
+            told(Some(&stored), &service(&operation(9))),
+            [""; 0],
+            "it waits already"
+        );
+        let exported = entry_of(&stored);
+        assert!(exported["operations"][0].get("payment").is_none());
+        assert_eq!(told(Some(&stored), &exported), [""; 0]);
+        assert_eq!(
+            told(Some(&stored), &entry).len(),
+            1,
+            "what is payable now takes it back"
+        );
+    }
+
+    #[test]
+    fn every_problem_of_an_entry_is_told() {
+        let entry = json!({"slug": "a", "prise": 1, "operations": [{"id": "x"}, 5]});
+        let told = problems(&entry);
+        assert!(told.contains(&"/name: is missing".to_owned()), "{told:?}");
+        assert!(
+            told.contains(&"/prise: is no member of an entry".to_owned()),
+            "{told:?}"
+        );
+        assert!(told.contains(&"/operations/0/label: is missing".to_owned()), "{told:?}");
+        assert!(
+            told.contains(&"/operations/1: must be an object".to_owned()),
+            "{told:?}"
+        );
+        assert_eq!(problems(&service(&operation(1))), [""; 0]);
+    }
+}

@@ -1,0 +1,91 @@
+//! What makes a command that was killed and is repeated the same purchase.
+//!
+//! Before anything is paid, a file named by the request gets a random run id; it is removed once the answer has been
+//! written. A command that finds the file left over goes on with its run, so its idempotency key is the same. While a
+//! command runs it holds a lock on the file: the same command beside it is another purchase, with a file of its own.
+
+use crate::credentials::{CredentialError, directory};
+use purser_client::IdempotencyKey;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+use uuid::Uuid;
+
+/// How many identical commands can run at once.
+const MOST_AT_ONCE: u32 = 64;
+
+/// Why a purchase is not begun: without its file, a killed command could pay twice.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum JournalError {
+    #[error(transparent)]
+    Place(#[from] CredentialError),
+    #[error("{path}: {source}")]
+    File { path: String, source: io::Error },
+    #[error("64 identical commands are running")]
+    TooMany,
+}
+
+/// The purchase that a command makes, or goes on with.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    /// The run's id.
+    pub(crate) run: String,
+    /// Whether no earlier command has begun it.
+    pub(crate) is_new: bool,
+    path: PathBuf,
+    // Holds the lock.
+    _file: File,
+}
+
+impl Journal {
+    /// The left-over purchase of this request, else a new one.
+    pub(crate) fn open(request: &IdempotencyKey) -> Result<Self, JournalError> {
+        let folder = directory("XDG_STATE_HOME", ".local/state")?.join("purser/purchases");
+        fs::create_dir_all(&folder).map_err(|source| file(&folder, source))?;
+        for number in 1..=MOST_AT_ONCE {
+            let path = folder.join(format!("{request}-{number}"));
+            let of = |source| file(&path, source);
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(false).mode(0o600);
+            let mut opened = options.open(&path).map_err(of)?;
+            match opened.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => continue,
+                Err(TryLockError::Error(error)) => return Err(of(error)),
+            }
+            // Removed by its command between our opening and our lock: nobody will find what we would write.
+            if !path.exists() {
+                continue;
+            }
+            let mut run = String::new();
+            opened.read_to_string(&mut run).map_err(of)?;
+            let is_new = Uuid::parse_str(&run).is_err();
+            if is_new {
+                run = Uuid::new_v4().to_string();
+                opened.rewind().and_then(|()| opened.set_len(0)).map_err(of)?;
+                opened
+                    .write_all(run.as_bytes())
+                    .and_then(|()| opened.sync_all())
+                    .map_err(of)?;
+            }
+            return Ok(Self {
+                run,
+                is_new,
+                path,
+                _file: opened,
+            });
+        }
+        Err(JournalError::TooMany)
+    }
+
+    /// The purchase is over: the same command is another one from now on.
+    pub(crate) fn close(self) -> Result<(), JournalError> {
+        fs::remove_file(&self.path).map_err(|source| file(&self.path, source))
+    }
+}
+
+fn file(path: &std::path::Path, source: io::Error) -> JournalError {
+    let path = path.display().to_string();
+    JournalError::File { path, source }
+}

@@ -1,0 +1,60 @@
+//! `purser`: an agent's payments from a command line.
+//!
+//! `args.rs` has the words, `credentials.rs` where the agent key comes from, `journal.rs` what makes a command that was
+//! killed and is repeated the same purchase, `pay.rs`, `show.rs` and `mcp.rs` the commands, `output.rs` how they are
+//! told, and `exit.rs` what an exit code says. For operators, `catalog.rs` has the commands, `bazaar.rs` what a Bazaar lists,
+//! `entry.rs` what a service is and what differs, `operator.rs` the internal API, and `signature.rs` AWS's signature.
+
+mod args;
+mod bazaar;
+mod catalog;
+mod credentials;
+mod entry;
+mod exit;
+mod journal;
+mod mcp;
+mod operator;
+mod output;
+mod pay;
+mod show;
+mod signature;
+
+use args::{Args, Command};
+use clap::Parser as _;
+use exit::{Exit, Failure};
+use output::Output;
+use std::process::ExitCode;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let args = Args::parse();
+    let output = Output::new(args.json);
+    match run(args, &output).await {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            output.failure(&failure);
+            failure.exit().into()
+        }
+    }
+}
+
+async fn run(args: Args, output: &Output) -> Result<Exit, Failure> {
+    let url = args.url;
+    match args.command {
+        Command::Login(credential) if credential.operator => operator::login(&url, output).await,
+        Command::Login(_) => credentials::login(&url, output).await,
+        Command::Logout(credential) => credentials::logout(&credential, output),
+        Command::Catalog(command) => catalog::run(&operator::Operator::new(&url)?, command, output).await,
+        Command::Pay(pay) => pay::pay(&credentials::purser(&url)?, pay, output).await,
+        Command::Check(check) => pay::check(&credentials::purser(&url)?, check, output).await,
+        Command::Approval(approval) => show::approval(&credentials::purser(&url)?, approval, output).await,
+        Command::Mcp => mcp::serve(credentials::purser(&url)?).await,
+        Command::Whoami => show::whoami(&credentials::purser(&url)?, output).await,
+        Command::Services(filter) => show::services(&credentials::catalog(&url)?, filter, output).await,
+        Command::Search { text } => show::search(&credentials::catalog(&url)?, &text, output).await,
+        Command::Service { service } => show::service(&credentials::catalog(&url)?, &service, output).await,
+        Command::Enabled => show::enabled(&credentials::purser(&url)?, output).await,
+        Command::Receipts { limit } => show::receipts(&credentials::purser(&url)?, limit, output).await,
+        Command::Receipt { settlement } => show::receipt(&credentials::purser(&url)?, settlement, output).await,
+    }
+}

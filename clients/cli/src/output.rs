@@ -1,0 +1,133 @@
+//! How answers are told: tables for people, JSON for programs.
+//!
+//! Texts of providers and of the catalog are data: control characters, which a terminal would obey, are not printed.
+
+use crate::exit::Failure;
+use serde_json::Value;
+use std::io::{self, IsTerminal as _, Write as _};
+
+/// Where and how answers go.
+#[derive(Debug)]
+pub(crate) struct Output {
+    json: bool,
+    colour: bool,
+}
+
+impl Output {
+    pub(crate) fn new(json: bool) -> Self {
+        // https://no-color.org
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Self {
+            json,
+            colour: !json && !no_color && io::stderr().is_terminal(),
+        }
+    }
+
+    /// The answer, for programs, and the same in lines for people.
+    pub(crate) fn answer(&self, json: &Value, lines: impl FnOnce() -> Vec<String>) {
+        let text = if self.json {
+            json.to_string()
+        } else {
+            lines()
+                .iter()
+                .map(|line| printable(line))
+                .collect::<Vec<_>>()
+                .join("\n")
+        };
+        // A closed pipe, as of `head`, is no failure of ours.
+        let _ = writeln!(io::stdout(), "{text}");
+    }
+
+    /// What belongs beside the answer: to standard error, in both forms.
+    pub(crate) fn beside(&self, json: &Value, line: &str) {
+        let text = if self.json { json.to_string() } else { printable(line) };
+        let _ = writeln!(io::stderr(), "{text}");
+    }
+
+    /// A remark beside the answer, for people.
+    pub(crate) fn say(&self, text: &str) {
+        if !self.json {
+            let _ = writeln!(io::stderr(), "{}", printable(text));
+        }
+    }
+
+    pub(crate) fn failure(&self, failure: &Failure) {
+        if self.json {
+            let _ = writeln!(io::stderr(), "{}", failure.as_json());
+            return;
+        }
+        let mut text = failure.to_string();
+        let mut cause = std::error::Error::source(failure);
+        while let Some(error) = cause {
+            text = format!("{text}: {error}");
+            cause = error.source();
+        }
+        let (red, plain) = if self.colour {
+            ("\u{1b}[31m", "\u{1b}[0m")
+        } else {
+            ("", "")
+        };
+        let _ = writeln!(io::stderr(), "{red}purser:{plain} {}", printable(&text));
+        for line in failure.lines() {
+            let _ = writeln!(io::stderr(), "  {}", printable(&line));
+        }
+    }
+}
+
+/// Asks whoever sits at the terminal.
+pub(crate) fn ask(question: &str) {
+    let mut to = io::stderr();
+    let _ = write!(to, "{question}").and_then(|()| to.flush());
+}
+
+/// The text without control characters, and without those that turn the direction of what follows.
+fn printable(text: &str) -> String {
+    let is_shown = |c: char| {
+        !c.is_control() && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars().map(|c| if is_shown(c) { c } else { ' ' }).collect()
+}
+
+/// A table: columns as wide as their longest cell, the last one as it is.
+pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> Vec<String> {
+    let head = head.iter().map(|&cell| cell.to_owned()).collect::<Vec<_>>();
+    let all = || std::iter::once(&head).chain(rows);
+    let widths: Vec<usize> = (0..head.len())
+        .map(|column| {
+            all()
+                .filter_map(|row| row.get(column))
+                .map(|cell| cell.chars().count())
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
+    all()
+        .map(|row| {
+            let cells: Vec<String> = row
+                .iter()
+                .zip(&widths)
+                .map(|(cell, width)| format!("{cell:<width$}"))
+                .collect();
+            cells.join("  ").trim_end().to_owned()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_is_told_nothing_by_a_providers_text() {
+        assert_eq!(printable("a\u{1b}[2Jb\nc\u{202e}d"), "a [2Jb c d");
+    }
+
+    #[test]
+    fn a_table_has_columns() {
+        let rows = [
+            vec!["a".to_owned(), "b".to_owned()],
+            vec!["long".to_owned(), "c".to_owned()],
+        ];
+        assert_eq!(table(&["x", "y"], &rows), ["x     y", "a     b", "long  c"]);
+    }
+}

@@ -1,0 +1,216 @@
+//! `purser pay` and `purser check`.
+
+use crate::args::{Call, Pay};
+use crate::exit::{Exit, Failure};
+use crate::journal::Journal;
+use crate::output::Output;
+use purser_client::{
+    IdempotencyKey, PayError, Payer, PaymentMade, Purser, ReceiptState, ReceiptStatus, Request, Waited,
+};
+use reqwest::header::{HeaderName, HeaderValue};
+use reqwest::{Method, Response};
+use serde_json::json;
+use std::fs::File;
+use std::io::{self, Write};
+use std::time::Duration;
+
+/// A call as it is sent.
+struct Sent {
+    method: Method,
+    address: String,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    body: Vec<u8>,
+    target: Option<String>,
+}
+
+impl Sent {
+    fn of(call: &Call) -> Result<Self, Failure> {
+        let body = match call.data.as_deref() {
+            None => Vec::new(),
+            Some("@-") => all_of("standard input", io::stdin())?,
+            Some(data) => match data.strip_prefix('@') {
+                Some(path) => all_of(path, File::open(path).map_err(|error| unreadable(path, &error))?)?,
+                None => data.as_bytes().to_owned(),
+            },
+        };
+        let default = if call.data.is_some() { "POST" } else { "GET" };
+        let method = call.method.as_deref().unwrap_or(default).to_uppercase();
+        Ok(Self {
+            method: method
+                .parse()
+                .map_err(|_| Failure::Words(format!("{method} is no HTTP method")))?,
+            address: call.address.clone(),
+            headers: call
+                .headers
+                .iter()
+                .map(|header| parsed(header))
+                .collect::<Result<_, _>>()?,
+            body,
+            target: call.target.clone(),
+        })
+    }
+
+    fn request(&self, call: &Call) -> Request {
+        let mut request = Request::new(self.method.clone(), &self.address)
+            .body(self.body.clone())
+            .ceiling(call.max);
+        for (name, value) in &self.headers {
+            request = request.header(name.clone(), value.clone());
+        }
+        match &self.target {
+            Some(target) => request.target(target),
+            None => request,
+        }
+    }
+}
+
+fn parsed(header: &str) -> Result<(HeaderName, HeaderValue), Failure> {
+    let wrong = || Failure::Words(format!("a header is `Name: value`, not {header:?}"));
+    let (name, value) = header.split_once(':').ok_or_else(wrong)?;
+    let name = name.trim().parse().map_err(|_| wrong())?;
+    Ok((name, value.trim().parse().map_err(|_| wrong())?))
+}
+
+fn all_of(what: &str, mut source: impl io::Read) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    source
+        .read_to_end(&mut bytes)
+        .map_err(|error| unreadable(what, &error))?;
+    Ok(bytes)
+}
+
+fn unreadable(what: &str, error: &io::Error) -> Failure {
+    Failure::Words(format!("{what} can't be read: {error}"))
+}
+
+/// Calls the provider, pays if it asks for a payment, and writes its answer.
+pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Exit, Failure> {
+    let sent = Sent::of(&pay.call)?;
+    let request = sent.request(&pay.call);
+    let (journal, request) = if let Some(key) = &pay.key {
+        let key = IdempotencyKey::from_text(key).map_err(|error| Failure::Words(error.to_string()))?;
+        (None, request.key(key))
+    } else {
+        // Who pays needs no part in it: another agent's key under the same run is another payment.
+        let named = IdempotencyKey::derived("", sent.method.as_str(), &sent.address, &sent.body, 0);
+        (Some(Journal::open(&named)?), request)
+    };
+    let run = journal.as_ref().map_or("", |journal| journal.run.as_str());
+    let payer = Payer::new(purser.clone(), run, pay.call.max)?;
+    let paid = match payer.send(request).await {
+        Err(PayError::ApprovalRequired(pending)) if pay.wait > 0 => {
+            output.say(&format!("Waiting for a person to approve {}.", pending.approval_id()));
+            match pending.wait(Duration::from_secs(pay.wait.into())).await? {
+                Waited::Approved(_) => pending.proceed(&payer).await,
+                _ => Err(PayError::ApprovalRequired(pending)),
+            }
+        }
+        paid => paid,
+    };
+    let paid = match paid {
+        Ok(paid) => paid,
+        Err(error) => {
+            let is_over = match &error {
+                PayError::AlreadyPaid(_) => true,
+                PayError::PaymentLapsed { receipt_status, .. } => *receipt_status == ReceiptStatus::Expired,
+                // Nothing was paid now; but an earlier command may have paid under a file that was left.
+                PayError::Request(_) | PayError::Provider(_) | PayError::Terms(_) | PayError::Refused { .. } => {
+                    journal.as_ref().is_some_and(|journal| journal.is_new)
+                }
+                _ => false,
+            };
+            if let (true, Some(journal)) = (is_over, journal) {
+                journal.close()?;
+            }
+            return Err(error.into());
+        }
+    };
+    let status = paid.response.status();
+    write(paid.response, pay.output.as_deref()).await?;
+    if let Some(payment) = &paid.payment {
+        tell(payment, output);
+    }
+    if status.is_success() {
+        // One that was left stays where nothing was paid now: what its command paid is not had yet.
+        if let Some(journal) = journal.filter(|journal| journal.is_new || paid.payment.is_some()) {
+            journal.close()?;
+        }
+        Ok(Exit::Done)
+    } else if paid.payment.is_some() {
+        Err(Failure::ProviderStatus(status.as_u16()))
+    } else {
+        if let Some(journal) = journal.filter(|journal| journal.is_new) {
+            journal.close()?;
+        }
+        output.say(&format!("The provider answered HTTP {status}, and was not paid."));
+        Ok(Exit::Failed)
+    }
+}
+
+/// Writes the provider's answer as it comes.
+async fn write(mut response: Response, file: Option<&std::path::Path>) -> Result<(), Failure> {
+    let what = file.map_or_else(|| "standard output".to_owned(), |file| file.display().to_string());
+    let failed = |source| Failure::Output {
+        what: what.clone(),
+        source,
+    };
+    let mut to: Box<dyn Write> = match file {
+        Some(file) => Box::new(File::create(file).map_err(failed)?),
+        None => Box::new(io::stdout()),
+    };
+    while let Some(chunk) = response
+        .chunk()
+        .await
+        .map_err(|error| failed(io::Error::other(error.without_url())))?
+    {
+        to.write_all(&chunk).map_err(failed)?;
+    }
+    to.flush().map_err(failed)
+}
+
+/// What was paid goes beside the answer: to standard error.
+fn tell(payment: &PaymentMade, output: &Output) {
+    let (status, hash) = match &payment.receipt {
+        ReceiptState::Confirmed(settlement) => ("confirmed", settlement.tx_hash.clone()),
+        _ => ("authorized", None),
+    };
+    let told = json!({
+        "settlement_id": payment.settlement_id,
+        "transaction_id": payment.transaction_id,
+        "amount_units": payment.amount,
+        "pay_to": payment.pay_to,
+        "receipt_status": status,
+        "tx_hash": hash,
+    });
+    output.beside(
+        &told,
+        &format!(
+            "Paid {} USD to {}, {status}: receipt {}.",
+            payment.amount, payment.pay_to, payment.settlement_id
+        ),
+    );
+}
+
+/// Calls the provider without paying, and tells what Purser would decide.
+pub(crate) async fn check(purser: &Purser, call: Call, output: &Output) -> Result<Exit, Failure> {
+    let sent = Sent::of(&call)?;
+    let payer = Payer::new(purser.clone(), "", call.max)?;
+    let Some(told) = payer.check(&sent.request(&call)).await? else {
+        output.answer(&json!({"payment_required": false}), || {
+            vec!["The provider asks for no payment.".to_owned()]
+        });
+        return Ok(Exit::Done);
+    };
+    let answer = serde_json::to_value(&told).unwrap_or_default();
+    output.answer(&answer, || {
+        vec![
+            format!("{}: {} ({} USD)", told.result, told.reason, told.amount_units),
+            format!("Left today for this service: {} USD", told.spend.remaining_today_units),
+        ]
+    });
+    Ok(match (told.would_authorize, told.approval_required) {
+        (true, _) => Exit::Done,
+        (false, true) => Exit::ApprovalRequired,
+        (false, false) => Exit::Blocked,
+    })
+}

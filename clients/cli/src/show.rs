@@ -1,0 +1,188 @@
+//! The commands that read.
+
+use crate::args::{Approval, Filter};
+use crate::exit::{Exit, Failure};
+use crate::output::{Output, table};
+use purser_client::{
+    ApprovalStatus, CatalogFilter, EnabledService, Operation, PendingApproval, Purser, ServiceDetail, ServiceItem,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::time::Duration;
+use uuid::Uuid;
+
+/// How many services a search reads.
+const ALL: u16 = 500;
+
+fn told(output: &Output, answer: &impl Serialize, lines: impl FnOnce() -> Vec<String>) -> Exit {
+    output.answer(&serde_json::to_value(answer).unwrap_or_default(), lines);
+    Exit::Done
+}
+
+/// The agent of the key.
+pub(crate) async fn whoami(purser: &Purser, output: &Output) -> Result<Exit, Failure> {
+    let agent = purser.agent().await?;
+    Ok(told(output, &agent, || {
+        vec![format!("{}  {}", agent.agent_id, agent.name)]
+    }))
+}
+
+/// The catalog.
+pub(crate) async fn services(purser: &Purser, filter: Filter, output: &Output) -> Result<Exit, Failure> {
+    let filter = CatalogFilter {
+        category: filter.category,
+        limit: filter.limit,
+        ..CatalogFilter::default()
+    };
+    let answer = purser.services(&filter).await?;
+    Ok(told(output, &answer, || listed(&answer.services)))
+}
+
+/// Services in whose name, description, category or slug every word is.
+pub(crate) async fn search(purser: &Purser, words: &[String], output: &Output) -> Result<Exit, Failure> {
+    let filter = CatalogFilter {
+        limit: Some(ALL),
+        ..CatalogFilter::default()
+    };
+    let words: Vec<String> = words.iter().map(|word| word.to_lowercase()).collect();
+    let mut found = purser.services(&filter).await?.services;
+    found.retain(|service| {
+        let text = [&service.slug, &service.name, &service.description, &service.category];
+        let text = text.map(|text| text.to_lowercase()).join(" ");
+        words.iter().all(|word| text.contains(word.as_str()))
+    });
+    let answer = json!({"services": found, "count": found.len()});
+    Ok(told(output, &answer, || listed(&found)))
+}
+
+fn listed(services: &[ServiceItem]) -> Vec<String> {
+    let row = |service: &ServiceItem| {
+        vec![
+            service.slug.clone(),
+            service.category.clone(),
+            service.trust_status.clone(),
+            service.min_price_units.to_string(),
+            service.name.clone(),
+        ]
+    };
+    table(
+        &["SERVICE", "CATEGORY", "TRUST", "FROM USD", "NAME"],
+        &services.iter().map(row).collect::<Vec<_>>(),
+    )
+}
+
+/// One service.
+pub(crate) async fn service(purser: &Purser, service: &str, output: &Output) -> Result<Exit, Failure> {
+    let answer = purser.service(service).await?;
+    Ok(told(output, &answer, || detailed(&answer)))
+}
+
+fn detailed(service: &ServiceDetail) -> Vec<String> {
+    let row = |operation: &Operation| {
+        let price = operation
+            .payment
+            .as_ref()
+            .map_or(operation.estimated_price_units, |payment| payment.amount_units);
+        vec![
+            operation.operation_id.clone(),
+            operation.availability.clone(),
+            price.to_string(),
+            format!("{} {}", operation.method, operation.endpoint),
+        ]
+    };
+    let rows: Vec<_> = service.operations.iter().map(row).collect();
+    let mut lines = vec![
+        format!(
+            "{}  {} ({}, {})",
+            service.slug, service.name, service.category, service.trust_status
+        ),
+        service.description.clone(),
+    ];
+    lines.extend(table(&["OPERATION", "AVAILABILITY", "USD", "CALL"], &rows));
+    lines
+}
+
+/// What the agent may buy.
+pub(crate) async fn enabled(purser: &Purser, output: &Output) -> Result<Exit, Failure> {
+    let agent = purser.agent().await?;
+    let answer = purser.enabled_services(&agent.agent_id).await?;
+    Ok(told(output, &answer, || {
+        let row = |service: &EnabledService| {
+            let id = || service.service_id.to_string();
+            vec![
+                service.slug.clone().unwrap_or_else(id),
+                service
+                    .unavailable_reason
+                    .clone()
+                    .unwrap_or_else(|| "enabled".to_owned()),
+                service.policy.max_per_call_units.to_string(),
+                service.policy.max_per_day_units.to_string(),
+                service.policy.require_approval_above_units.to_string(),
+            ]
+        };
+        let rows: Vec<_> = answer.services.iter().map(row).collect();
+        table(&["SERVICE", "STATUS", "PER CALL", "PER DAY", "ASK ABOVE"], &rows)
+    }))
+}
+
+/// The newest receipts.
+pub(crate) async fn receipts(purser: &Purser, limit: u8, output: &Output) -> Result<Exit, Failure> {
+    let agent = purser.agent().await?;
+    let answer = purser.receipts(&agent.agent_id, limit).await?;
+    Ok(told(output, &answer, || {
+        let rows: Vec<_> = answer
+            .settlements
+            .iter()
+            .map(|item| {
+                vec![
+                    item.authorized_at.format("%Y-%m-%d %H:%M:%S").to_string(),
+                    item.receipt_status.as_str().to_owned(),
+                    item.amount_units.to_string(),
+                    item.operation_id.clone(),
+                    item.id.to_string(),
+                ]
+            })
+            .collect();
+        table(&["AUTHORIZED (UTC)", "STATUS", "USD", "OPERATION", "RECEIPT"], &rows)
+    }))
+}
+
+/// One receipt.
+pub(crate) async fn receipt(purser: &Purser, settlement: Uuid, output: &Output) -> Result<Exit, Failure> {
+    let answer = purser.receipt(settlement).await?;
+    Ok(told(output, &answer, || {
+        members(&serde_json::to_value(&answer).unwrap_or_default())
+    }))
+}
+
+/// Where an approval stands; its verdict, if there is one in time.
+pub(crate) async fn approval(purser: &Purser, asked: Approval, output: &Output) -> Result<Exit, Failure> {
+    let wait = Duration::from_secs(asked.wait.into());
+    let approval = PendingApproval::verdict(purser, asked.approval, wait).await?;
+    let exit = match approval.status {
+        ApprovalStatus::Approved | ApprovalStatus::Executed => Exit::Done,
+        ApprovalStatus::Rejected | ApprovalStatus::Expired => Exit::Blocked,
+        _ => Exit::ApprovalRequired,
+    };
+    told(output, &approval, || {
+        members(&serde_json::to_value(&approval).unwrap_or_default())
+    });
+    Ok(exit)
+}
+
+/// An object's members, a line each.
+fn members(object: &Value) -> Vec<String> {
+    let rows: Vec<_> = object
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(_, value)| !value.is_null() && !value.is_object())
+        .map(|(name, value)| {
+            vec![
+                name.clone(),
+                value.as_str().map_or_else(|| value.to_string(), str::to_owned),
+            ]
+        })
+        .collect();
+    table(&["", ""], &rows).into_iter().skip(1).collect()
+}

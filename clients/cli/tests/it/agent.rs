@@ -1,0 +1,287 @@
+//! What an agent does with it.
+
+use crate::home::Home;
+use purser_domain::SpendPolicy;
+use purser_local::DEMO_OWNER;
+use purser_tests::{Relay, TestAgent, World, units};
+use reqwest::Method;
+use serde_json::json;
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+/// What the weather costs.
+const PRICE: u64 = 10_000;
+
+fn weather(world: &World) -> String {
+    format!("{}/weather", world.stack.providers.provider_url)
+}
+
+/// An agent of a person, which may buy the weather under a policy.
+async fn agent(world: &World, policy: SpendPolicy) -> TestAgent {
+    let agent = world.agent_of(&world.person(&DEMO_OWNER), "command line").await;
+    world.enable(&agent, "lab-weather", policy).await;
+    agent
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_pays_is_blocked_over_the_cap_and_goes_on_when_a_person_approved() {
+    let world = World::start().await;
+    let policy = SpendPolicy {
+        max_per_day: units(2 * PRICE),
+        ..SpendPolicy::permissive()
+    };
+    let agent = agent(&world, policy).await;
+    let home = Home::of(&world, &agent);
+    let weather = weather(&world);
+
+    // The provider's answer is the output; what was paid stands beside it.
+    let paid = home.run(&["pay", &weather]).await;
+    assert!(
+        paid.err.starts_with("Paid 0.01 USD to 0x") && paid.err.contains("confirmed"),
+        "{paid:?}"
+    );
+    let answer = paid.json();
+    let to_file = home.run(&["--json", "pay", &weather, "-o", "answer.json"]).await;
+    let (told, out) = (to_file.told(), to_file.done());
+    assert_eq!(
+        (out.as_str(), &told["receipt_status"], &told["amount_units"]),
+        ("", &json!("confirmed"), &json!(PRICE))
+    );
+    let file = std::fs::read_to_string(home.folder().join("answer.json")).unwrap();
+    assert_eq!(
+        serde_json::from_str::<serde_json::Value>(&file).unwrap()["city"],
+        answer["city"]
+    );
+    let settlement = told["settlement_id"].as_str().unwrap();
+
+    // Over the cap: blocked, and told when it fits.
+    for arguments in [vec!["pay", &weather], vec!["--json", "pay", &weather]] {
+        let over = home.run(&arguments).await;
+        assert_eq!((over.code, over.out.as_str()), (3, ""), "{over:?}");
+        assert!(
+            over.err.contains("retry_at") && over.err.contains("daily_spend_limit_exceeded"),
+            "{over:?}"
+        );
+    }
+    assert_eq!(home.run(&["check", &weather]).await.code, 3);
+
+    // Above the threshold: a person is asked, and the same command goes on once they have approved.
+    let asking = SpendPolicy {
+        require_approval_above: units(PRICE - 1),
+        ..SpendPolicy::permissive()
+    };
+    world.enable(&agent, "lab-weather", asking).await;
+    let escalated = home.run(&["--json", "pay", &weather]).await;
+    assert_eq!(escalated.code, 4, "{escalated:?}");
+    let approval = escalated.told()["approval_id"].as_str().unwrap().to_owned();
+    assert_eq!(home.run(&["approval", &approval]).await.code, 4, "nobody has decided");
+    let approves = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let path = agent.path(&format!("/approvals/{approval}/approve"));
+        let person = world.person(&DEMO_OWNER);
+        world.person_edits(&person, Method::POST, &path, &json!({})).await.ok();
+    };
+    let waits = ["--json", "approval", &approval, "--wait", "30"];
+    let (waited, ()) = tokio::join!(home.run(&waits), approves);
+    assert_eq!(waited.json()["status"], "approved");
+    assert_eq!(home.run(&["pay", &weather]).await.json()["city"], answer["city"]);
+    assert_eq!(
+        home.run(&["--json", "approval", &approval]).await.json()["status"],
+        "executed"
+    );
+    assert_eq!(world.footprint().await.settlements, 3);
+
+    // What there is to read, in tables and in JSON.
+    let rows = home.run(&["receipts"]).await.done();
+    assert!(
+        rows.starts_with("AUTHORIZED (UTC)") && rows.lines().count() == 4,
+        "{rows}"
+    );
+    assert_eq!(
+        home.run(&["--json", "receipts", "--limit", "2"]).await.json()["count"],
+        2
+    );
+    let receipt = home.run(&["--json", "receipt", settlement]).await.json();
+    assert_eq!(
+        (&receipt["id"], &receipt["receipt_status"]),
+        (&json!(settlement), &json!("confirmed"))
+    );
+    assert!(home.run(&["receipt", settlement]).await.done().contains("tx_hash"));
+    assert_eq!(
+        home.run(&["--json", "whoami"]).await.json()["agent_id"],
+        agent.id.to_string()
+    );
+    assert!(home.run(&["whoami"]).await.done().contains("command line"));
+    assert!(home.run(&["enabled"]).await.done().contains("lab-weather"));
+    assert!(home.run(&["--json", "enabled"]).await.json()["count"].as_u64().unwrap() > 1);
+    let services = home.run(&["services", "--category", "data"]).await.done();
+    assert!(
+        services.starts_with("SERVICE") && services.contains("lab-weather"),
+        "{services}"
+    );
+    let found = home.run(&["--json", "search", "WEATHER"]).await.json();
+    assert!(
+        found["services"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|one| one["slug"] == "lab-weather"),
+        "{found}"
+    );
+    let service = home.run(&["service", "lab-weather"]).await.done();
+    assert!(
+        service.contains("weather.current") && service.contains(&weather),
+        "{service}"
+    );
+    let checked = home.run(&["--json", "check", &weather]).await;
+    assert_eq!(checked.code, 4, "{checked:?}");
+    assert!(!home.run(&["service", "no-such"]).await.err.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_failure_has_its_code() {
+    let world = World::start().await;
+    let agent = agent(&world, SpendPolicy::permissive()).await;
+    let home = Home::of(&world, &agent);
+    let weather = weather(&world);
+    let nobody = Home::without_key(&world);
+    let stranger = Home::without_key(&world).with("PURSER_KEY", "gak_pub_0000:gak_sec_0000");
+    for (what, home, arguments, code, says) in [
+        ("no words", &home, vec!["pay"], 2, "Usage"),
+        (
+            "no amount",
+            &home,
+            vec!["pay", &weather, "--max", "cheap"],
+            2,
+            "decimal USD",
+        ),
+        ("no header", &home, vec!["pay", &weather, "-H", "x"], 1, "Name: value"),
+        (
+            "no file",
+            &home,
+            vec!["pay", &weather, "-d", "@none"],
+            1,
+            "can't be read",
+        ),
+        (
+            "nobody there",
+            &home,
+            vec!["pay", "http://127.0.0.1:1/"],
+            1,
+            "did not answer",
+        ),
+        ("no address", &home, vec!["pay", "nowhere"], 1, "can't be sent"),
+        (
+            "too dear",
+            &home,
+            vec!["pay", &weather, "--max", "0.001"],
+            3,
+            "amount_exceeds_max",
+        ),
+        ("no key", &nobody, vec!["pay", &weather], 1, "purser login"),
+        (
+            "another's key",
+            &stranger,
+            vec!["pay", &weather],
+            1,
+            "invalid_agent_key",
+        ),
+        (
+            "no such receipt",
+            &home,
+            vec!["receipt", "6f0f5d4c-5d0c-4d57-9d7a-0c6b7d8f3a99"],
+            1,
+            "not_found",
+        ),
+        (
+            "no Purser",
+            &home,
+            vec!["--url", "http://127.0.0.1:1", "whoami"],
+            1,
+            "did not answer",
+        ),
+        (
+            "in the clear",
+            &home,
+            vec!["--url", "http://purser.example", "whoami"],
+            1,
+            "https",
+        ),
+    ] {
+        let said = home.run(&arguments).await;
+        assert_eq!((said.code, said.out.as_str()), (code, ""), "{what}: {said:?}");
+        assert!(said.err.contains(says), "{what}: {said:?}");
+    }
+    assert_eq!(world.footprint().await.settlements, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_is_killed_and_repeated_is_one_payment() {
+    let world = World::start().await;
+    let weather = weather(&world);
+    // Two moments of each of: offer, authorize, paid call, complete.
+    for moment in 0..8 {
+        let agent = agent(&world, SpendPolicy::permissive()).await;
+        let before = world.footprint().await.settlements;
+        let (relay, url) = Relay::start(&world, Some(moment)).await;
+        let home = Home::of(&world, &agent).with("http_proxy", url);
+        let mut killed = home.command(&["pay", &weather]).spawn().unwrap();
+        tokio::time::timeout(Duration::from_secs(30), relay.stopped.notified())
+            .await
+            .expect("it comes to it");
+        killed.kill().await.unwrap();
+
+        let (_relay, url) = Relay::start(&world, None).await;
+        let home = home.with("http_proxy", url);
+        let repeated = home.run(&["--json", "pay", &weather]).await;
+        if moment < 5 {
+            assert_eq!(
+                (repeated.code, &repeated.told()["receipt_status"]),
+                (0, &json!("confirmed")),
+                "{moment}"
+            );
+        } else {
+            // The provider took the payment, and its answer can't be had again.
+            assert_eq!(
+                (repeated.code, &repeated.told()["error"]),
+                (5, &json!("already_paid")),
+                "{moment}"
+            );
+        }
+        assert_eq!(world.footprint().await.settlements, before + 1, "moment {moment}");
+        // The purchase is over: the same command is another one now.
+        home.run(&["pay", &weather]).await.done();
+        assert_eq!(world.footprint().await.settlements, before + 2, "moment {moment}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stored_key_is_its_owners_alone() {
+    let world = World::start().await;
+    let agent = agent(&world, SpendPolicy::permissive()).await;
+    let home = Home::without_key(&world);
+    let file = home.folder().join(".config/purser/agent-key");
+
+    assert_eq!(home.run_with(&["login"], Some("no key")).await.code, 1);
+    assert_eq!(
+        home.run_with(&["login"], Some("gak_pub_0000:gak_sec_0000\n"))
+            .await
+            .code,
+        1
+    );
+    assert!(!file.exists(), "a key that Purser does not know is not stored");
+    let line = format!("{}\n", agent.key);
+    let said = home.run_with(&["login"], Some(&line)).await;
+    assert!(said.err.contains("command line"), "{said:?}");
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(home.run(&["whoami"]).await.done().contains(&agent.id.to_string()));
+
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
+    let open = home.run(&["whoami"]).await;
+    assert!(open.code == 1 && open.err.contains("chmod 600"), "{open:?}");
+    home.run_with(&["login"], Some(&line)).await.done();
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    home.run(&["logout"]).await.done();
+    assert!(!file.exists());
+    assert!(home.run(&["whoami"]).await.err.contains("purser login"));
+}

@@ -1,0 +1,159 @@
+//! A person's machine: a home of its own, and the program in it.
+
+use purser_tests::{TestAgent, World};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Command;
+
+/// The variable of an operator's token.
+pub(crate) const TOKEN: &str = "PURSER_OPERATOR_TOKEN";
+
+/// A home directory, removed in the end.
+pub(crate) struct Home {
+    folder: PathBuf,
+    url: String,
+    key: Option<String>,
+    more: Vec<(&'static str, String)>,
+}
+
+/// What a command said, and its exit code.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Said {
+    /// The output of a command that must have done what it was asked to.
+    #[track_caller]
+    pub(crate) fn done(self) -> String {
+        assert_eq!(self.code, 0, "{self:?}");
+        self.out
+    }
+
+    /// The same as JSON.
+    #[track_caller]
+    pub(crate) fn json(self) -> Value {
+        let out = self.done();
+        serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"))
+    }
+
+    /// What a command told beside its answer, or why it failed, as JSON.
+    #[track_caller]
+    pub(crate) fn told(&self) -> Value {
+        serde_json::from_str(&self.err).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+impl Home {
+    /// A home whose environment has the agent's key.
+    pub(crate) fn of(world: &World, agent: &TestAgent) -> Self {
+        let mut home = Self::without_key(world);
+        home.key = Some(agent.key.clone());
+        home
+    }
+
+    /// A home whose environment has an operator's token.
+    pub(crate) fn of_operator(world: &World) -> Self {
+        Self::without_key(world).with(TOKEN, &world.stack.internal_token)
+    }
+
+    /// A home without a key.
+    pub(crate) fn without_key(world: &World) -> Self {
+        Self::at(&world.stack.base_url)
+    }
+
+    /// A home whose Purser is at this address.
+    pub(crate) fn at(url: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("purser-cli-{}", uuid::Uuid::new_v4()));
+        std::fs::create_dir_all(&folder).unwrap();
+        Self {
+            folder,
+            url: url.to_owned(),
+            key: None,
+            more: vec![],
+        }
+    }
+
+    /// With this variable too.
+    pub(crate) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.more.push((name, value.into()));
+        self
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A command, not yet started.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_purser"));
+        command
+            .args(arguments)
+            .env_clear()
+            .env("HOME", &self.folder)
+            .env("PURSER_URL", &self.url)
+            .envs(self.key.as_ref().map(|key| ("PURSER_KEY", key)))
+            .envs(self.more.iter().map(|(name, value)| (name, value)))
+            .current_dir(&self.folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        command
+    }
+
+    /// Runs a command to its end.
+    pub(crate) async fn run(&self, arguments: &[&str]) -> Said {
+        self.run_with(arguments, None).await
+    }
+
+    /// The same with this on its standard input.
+    pub(crate) async fn run_with(&self, arguments: &[&str], input: Option<&str>) -> Said {
+        let mut command = self.command(arguments);
+        if input.is_some() {
+            command.stdin(Stdio::piped());
+        }
+        let mut child = command.spawn().unwrap();
+        if let (Some(mut stdin), Some(input)) = (child.stdin.take(), input) {
+            stdin.write_all(input.as_bytes()).await.unwrap();
+        }
+        let output = child.wait_with_output();
+        let output = tokio::time::timeout(std::time::Duration::from_mins(2), output).await;
+        let output = output.expect("it ends in time").unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        let said = Said {
+            code: output.status.code().unwrap(),
+            out: text(output.stdout),
+            err: text(output.stderr),
+        };
+        self.assert_keeps_secrets(&said);
+        said
+    }
+
+    /// No command says a key or a signed payment.
+    fn assert_keeps_secrets(&self, said: &Said) {
+        let both = format!("{}{}", said.out, said.err);
+        let secret = self.key.as_deref().and_then(|key| key.split_once(':'));
+        if let Some((_, secret)) = secret {
+            assert!(!both.contains(secret), "the key is told");
+        }
+        for (name, token) in &self.more {
+            assert!(*name != TOKEN || !both.contains(token), "the token is told");
+        }
+        // The form of a key may be told.
+        let both = both.replace("gak_sec_<secret>", "");
+        for word in ["gak_sec_", "signature", "header_value"] {
+            assert!(!both.contains(word), "{word}: {both}");
+        }
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}

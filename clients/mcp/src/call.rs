@@ -1,0 +1,254 @@
+//! `call_service` and `check_payment`: an operation of the catalog, called and paid.
+
+use crate::address::{Filled, filled};
+use crate::answers::{Called, CheckAnswer, Checked, PaymentAnswer, ProviderAnswer};
+use crate::arguments::{CallService, CheckPayment};
+use crate::failure::Failure;
+use crate::text::{LONG, NOTICE, SHORT, body, data};
+use crate::tools::Providers;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use purser_client::{
+    IdempotencyKey, Operation, Paid, PayError, Payer, PaymentMade, Purser, ReceiptState, Request, Usdc,
+};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use reqwest::{Method, Response};
+use serde_json::{Map, Value};
+use std::time::Duration;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// The longest body of an answer that is passed on, in bytes: what a model reads, and what Lambda and API Gateway carry
+/// with all its escapes.
+const MAX_ANSWER_BYTES: usize = 128 * 1024;
+/// What is kept of the time for the receipt, after the provider's answer.
+const FOR_THE_RECEIPT: Duration = Duration::from_secs(5);
+
+/// A call as the agent means it.
+struct Meant<'a> {
+    service: &'a str,
+    operation: &'a str,
+    parameters: &'a Map<String, Value>,
+    target_url: Option<&'a str>,
+    ceiling: Usdc,
+}
+
+pub(crate) async fn check_payment(
+    purser: &Purser,
+    providers: &Providers,
+    longest: Duration,
+    asked: CheckPayment,
+) -> Result<Checked, Failure> {
+    let answer_by = after(longest);
+    let purser = purser.until(answer_by);
+    let meant = Meant {
+        service: &asked.service,
+        operation: &asked.operation,
+        parameters: &asked.parameters,
+        target_url: asked.target_url.as_deref(),
+        ceiling: asked.max_usd.0,
+    };
+    let request = meant.request(&purser, providers).await?;
+    let payer = Payer::with_client(purser, "", meant.ceiling, providers.client.clone()).until(answer_by);
+    let key = fresh_key()?;
+    let told = payer.check(&request).await;
+    let told = told.map_err(|error| Failure::of_payment(&error, &key, longest))?;
+    Ok(Checked {
+        payment_required: told.is_some(),
+        would_pay: told.as_ref().is_some_and(|told| told.would_authorize),
+        result: told.as_ref().map(|told| data(&told.result, SHORT)),
+        reason: told.as_ref().map(|told| data(&told.reason, LONG)),
+        cost_usd: told
+            .as_ref()
+            .map_or(Usdc::from_units(0), |told| told.amount_units)
+            .to_string(),
+        left_today_usd: told.as_ref().map(|told| told.spend.remaining_today_units.to_string()),
+        checks: told
+            .iter()
+            .flat_map(|told| &told.checks)
+            .map(CheckAnswer::from)
+            .collect(),
+    })
+}
+
+pub(crate) async fn call_service(
+    purser: &Purser,
+    providers: &Providers,
+    longest: Duration,
+    asked: CallService,
+) -> Result<Called, Failure> {
+    let over = after(longest);
+    let answer_by = over.checked_sub(FOR_THE_RECEIPT).unwrap_or(over);
+    let meant = Meant {
+        service: &asked.service,
+        operation: &asked.operation,
+        parameters: &asked.parameters,
+        target_url: asked.target_url.as_deref(),
+        ceiling: asked.max_usd.0,
+    };
+    let key = match asked.idempotency_key {
+        Some(key) => key.0,
+        None if asked.approval_id.is_some() => {
+            return Err(Failure::arguments(
+                "an `approval_id` goes with the `idempotency_key` that the refusal told",
+            ));
+        }
+        None => fresh_key()?,
+    };
+    let request = meant
+        .request(&purser.until(answer_by), providers)
+        .await?
+        .key(key.clone());
+    let request = match asked.approval_id {
+        Some(approval) => request.approved(approval.0),
+        None => request,
+    };
+    let provider = providers.client.clone();
+    let payer = Payer::with_client(purser.until(answer_by), "", meant.ceiling, provider).until(over);
+    let failed = |error: PayError| Failure::of_payment(&error, &key, longest);
+    let Paid { response, payment } = payer.send(request).await.map_err(failed)?;
+    let purser = purser.until(over);
+    let (answer, left_today_usd) = tokio::join!(read(response), left_today(&purser, meant.service));
+    let cost = payment.as_ref().map_or(Usdc::from_units(0), |payment| payment.amount);
+    Ok(Called {
+        answer,
+        cost_usd: cost.to_string(),
+        payment: payment.map(paid),
+        left_today_usd,
+        idempotency_key: key.to_string(),
+        notice: NOTICE,
+    })
+}
+
+impl Meant<'_> {
+    /// The request to the operation's own address.
+    async fn request(&self, purser: &Purser, providers: &Providers) -> Result<Request, Failure> {
+        let service = purser
+            .service(self.service)
+            .await
+            .map_err(|error| Failure::from(error).before_payment())?;
+        let operation = service
+            .operations
+            .iter()
+            .find(|operation| operation.operation_id == self.operation)
+            .ok_or_else(|| {
+                Failure::new(
+                    "operation_not_found",
+                    "the service has no such operation",
+                    "Call one that get_service names.",
+                )
+            });
+        let request = operation.and_then(|operation| self.of(operation, &service.slug, providers));
+        request.map_err(Failure::before_payment)
+    }
+
+    fn of(&self, operation: &Operation, service: &str, providers: &Providers) -> Result<Request, Failure> {
+        if operation.payment.is_none() {
+            return Err(Failure::new(
+                "operation_not_payable",
+                "the operation is not paid by x402",
+                "Call one that get_service names as payable.",
+            ));
+        }
+        let Filled { url, body } = filled(operation, self.parameters).map_err(Failure::arguments)?;
+        if !providers.may_call(&url) {
+            return Err(Failure::new(
+                "provider_not_callable",
+                "the operation's address is not on the public internet",
+                "Call another service.",
+            ));
+        }
+        let method = operation.method.parse::<Method>();
+        let method = method.map_err(|_| Failure::arguments("the operation's method can't be called"))?;
+        let accept = HeaderValue::from_static("application/json, text/*;q=0.9, */*;q=0.8");
+        let mut request = Request::new(method, url.as_str())
+            .header(ACCEPT, accept)
+            .operation(service, &operation.operation_id)
+            .ceiling(self.ceiling);
+        if let Some(body) = body {
+            request = request
+                .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+                .body(body);
+        }
+        if let Some(target) = self.target_url {
+            // Else one page would be judged and another fetched.
+            if !self.parameters.values().any(|value| value == target) {
+                return Err(Failure::arguments(
+                    "`target_url` must be the value of one of `parameters`",
+                ));
+            }
+            request = request.target(target);
+        }
+        Ok(request)
+    }
+}
+
+pub(crate) fn after(longest: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(longest).unwrap_or(now)
+}
+
+/// The key of a purchase that the agent gave none.
+fn fresh_key() -> Result<IdempotencyKey, Failure> {
+    let text = format!("mcp-{}", Uuid::new_v4());
+    IdempotencyKey::from_text(&text).map_err(|error| Failure::arguments(error.to_string()))
+}
+
+/// What is left of the service's cap, if it can be had in time.
+async fn left_today(purser: &Purser, service: &str) -> Option<String> {
+    let agent = purser.agent().await.ok()?;
+    let policy = purser.policy(&agent.agent_id, service).await.ok()?;
+    Some(policy.spend.remaining_today_units.to_string())
+}
+
+fn paid(payment: PaymentMade) -> PaymentAnswer {
+    let (receipt_status, tx_hash) = match payment.receipt {
+        ReceiptState::Confirmed(settlement) => ("confirmed", settlement.tx_hash),
+        _ => ("authorized", None),
+    };
+    PaymentAnswer {
+        settlement_id: payment.settlement_id.to_string(),
+        transaction_id: payment.transaction_id.to_string(),
+        pay_to: data(&payment.pay_to, SHORT),
+        receipt_status: receipt_status.to_owned(),
+        tx_hash: tx_hash.map(|hash| data(&hash, SHORT)),
+    }
+}
+
+/// The answer, as far as it goes and comes: it was paid for, so what there is of it is passed on.
+async fn read(mut response: Response) -> ProviderAnswer {
+    let status = response.status().as_u16();
+    let content_type = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let content_type = content_type.map(|kind| data(kind, SHORT));
+    let mut bytes = Vec::new();
+    let cut = loop {
+        match response.chunk().await {
+            Ok(None) => break None,
+            Ok(Some(chunk)) => {
+                let room = MAX_ANSWER_BYTES.saturating_sub(bytes.len());
+                bytes.extend(chunk.iter().take(room));
+                if chunk.len() > room {
+                    break Some("too_long");
+                }
+            }
+            Err(error) if error.is_timeout() => break Some("too_slow"),
+            Err(_) => break Some("broken"),
+        }
+    };
+    // A character that the cut went through is left out.
+    let whole = match std::str::from_utf8(&bytes) {
+        Ok(text) => Some(text),
+        Err(error) if cut.is_some() && error.error_len().is_none() => {
+            let valid = bytes.get(..error.valid_up_to()).unwrap_or_default();
+            std::str::from_utf8(valid).ok()
+        }
+        Err(_) => None,
+    };
+    ProviderAnswer {
+        status,
+        content_type,
+        base64: whole.is_none().then(|| STANDARD.encode(&bytes)),
+        text: whole.map(body),
+        cut,
+    }
+}

@@ -1,0 +1,236 @@
+//! Why a tool did not do what it was asked to, in words that an agent can act on. It is the text of a result with
+//! `isError`: a structured one would not fit the output schema, which clients hold it to.
+
+use crate::answers::{CheckAnswer, instant};
+use crate::text::{LONG, SHORT, data};
+use purser_client::{ApiError, IdempotencyKey, PayError, Refusal};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// A refusal or an error.
+#[derive(Debug, Serialize)]
+pub(crate) struct Failure {
+    /// Purser's slug (docs/errors.md), or one of the tools' own.
+    error: String,
+    message: String,
+    what_to_do: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    paid: Option<WasPaid>,
+    /// Ids, times and checks, as Purser names them.
+    #[serde(flatten)]
+    more: serde_json::Map<String, Value>,
+}
+
+/// What a failed call paid.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum WasPaid {
+    /// Nothing. An earlier call under the same key may have.
+    NotByThisCall,
+    /// A payment was sent; whether it was taken, the receipt will tell.
+    Maybe,
+    /// An earlier call under the same key did.
+    Before,
+}
+
+impl Failure {
+    pub(crate) fn new(error: &str, message: impl Into<String>, what_to_do: impl Into<String>) -> Self {
+        Self {
+            error: error.to_owned(),
+            message: message.into(),
+            what_to_do: what_to_do.into(),
+            paid: None,
+            more: serde_json::Map::new(),
+        }
+    }
+
+    /// Arguments that the tool does not take.
+    pub(crate) fn arguments(message: impl Into<String>) -> Self {
+        Self::new(
+            "invalid_arguments",
+            message,
+            "Correct the arguments as the tool's input schema and the message say.",
+        )
+    }
+
+    /// There is no agent key.
+    pub(crate) fn no_key() -> Self {
+        Self::new(
+            "invalid_authorization_header",
+            "this tool needs the agent's key",
+            "Have the header `Authorization: Bearer <agent key>` set in the configuration of this MCP server.",
+        )
+    }
+
+    fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        let value = value.into();
+        if !value.is_null() {
+            self.more.insert(name.to_owned(), value);
+        }
+        self
+    }
+
+    fn paid(self, paid: WasPaid) -> Self {
+        Self {
+            paid: Some(paid),
+            ..self
+        }
+    }
+
+    /// Nothing was paid by this call.
+    pub(crate) fn before_payment(self) -> Self {
+        self.paid(WasPaid::NotByThisCall)
+    }
+
+    /// Why a call was not bought. `longest` is what a provider's answer may take here.
+    pub(crate) fn of_payment(error: &PayError, key: &IdempotencyKey, longest: Duration) -> Self {
+        const SAME_AGAIN: &str = "Call again with the same arguments and this idempotency_key: the same payment is sent, \
+                                  and nothing is paid twice. get_receipt tells whether it was taken.";
+        let told = match error {
+            PayError::Provider(error) if error.is_timeout() => Self::new(
+                "provider_too_slow",
+                format!(
+                    "the provider did not answer in time; {} s are allowed in all",
+                    longest.as_secs()
+                ),
+                "Try again later with this idempotency_key. `purser mcp` on the agent's own machine waits longer.",
+            )
+            .before_payment(),
+            PayError::Provider(_) => Self::new(
+                "provider_unreachable",
+                "the provider did not answer",
+                "Try again later with this idempotency_key, or call another service.",
+            )
+            .before_payment(),
+            PayError::Request(_) => {
+                Self::arguments("the parameters make a request that can't be sent").before_payment()
+            }
+            PayError::Terms(error) => Self::new(
+                "not_x402",
+                error.to_string(),
+                "Call another service: this one does not ask for its payment by x402.",
+            )
+            .before_payment(),
+            PayError::Refused { refusal } => Self::refused(refusal).before_payment(),
+            PayError::ApprovalRequired(pending) => Self {
+                what_to_do:
+                    "Tell a person of this approval_id. Once get_approval says `approved`, call again with the same \
+                             arguments, this idempotency_key and the approval_id."
+                        .to_owned(),
+                ..Self::refused(pending.refusal())
+            }
+            .with("approval_id", pending.approval_id().to_string())
+            .before_payment(),
+            PayError::Purser(error) => Self::from(error).before_payment(),
+            PayError::PaymentUnanswered { source, .. } => {
+                let (slug, why) = if source.is_timeout() {
+                    let why = format!(
+                        "it took longer than the {} s that are allowed in all",
+                        longest.as_secs()
+                    );
+                    ("provider_too_slow", why)
+                } else {
+                    ("answer_lost", "the connection broke".to_owned())
+                };
+                let message = format!("the payment was sent, and the provider's answer did not come: {why}");
+                Self::new(slug, message, SAME_AGAIN).paid(WasPaid::Maybe)
+            }
+            PayError::PaymentNotAccepted { .. } => Self::new(
+                "asked_again",
+                "the provider asked for a payment again after it was paid; nothing more was paid",
+                format!("Don't pay this provider again. {SAME_AGAIN}"),
+            )
+            .paid(WasPaid::Maybe),
+            PayError::PaymentRedirected { .. } => Self::new(
+                "redirected",
+                "the provider redirected the paid call, which was not followed: a payment goes to nobody else",
+                SAME_AGAIN,
+            )
+            .paid(WasPaid::Maybe),
+            PayError::AlreadyPaid(paid) => Self::new(
+                "already_paid",
+                "this purchase was paid before, and its answer can't be had again",
+                "Read the receipt. To buy it anew, take a new idempotency_key.",
+            )
+            .with("receipt_status", data(paid.receipt_status.as_str(), SHORT))
+            .paid(WasPaid::Before),
+            PayError::PaymentLapsed { receipt_status, .. } => Self::new(
+                "payment_lapsed",
+                "the payment under this key can't be used any more",
+                error.what_to_do(),
+            )
+            .with("receipt_status", data(receipt_status.as_str(), SHORT))
+            .paid(WasPaid::Maybe),
+            other => Self::new("failed", data(&other.to_string(), LONG), SAME_AGAIN).paid(WasPaid::Maybe),
+        };
+        let settlement = error.payment().map(|payment| payment.settlement_id.to_string());
+        let told = match settlement {
+            Some(settlement) => told.with("settlement_id", settlement),
+            None => told,
+        };
+        told.with("idempotency_key", key.as_str())
+    }
+
+    fn refused(refusal: &Refusal) -> Self {
+        let texts = |value: &Option<String>| value.as_ref().map(|text| data(text, LONG));
+        let checks: Vec<Value> = refusal
+            .checks
+            .iter()
+            .filter_map(|check| serde_json::to_value(CheckAnswer::from(check)).ok())
+            .collect();
+        let details: Vec<Value> = refusal
+            .details
+            .iter()
+            .map(|problem| json!({"path": data(&problem.path, SHORT), "message": data(&problem.message, LONG)}))
+            .collect();
+        Self::new(
+            refusal.slug.as_str(),
+            data(&refusal.message, LONG),
+            refusal.what_to_do(),
+        )
+        .with("reason", texts(&refusal.reason))
+        .with("amount_usd", refusal.amount.map(|amount| amount.to_string()))
+        .with("retry_at", refusal.retry_at.map(instant))
+        .with("retry_after_seconds", refusal.retry_after.map(|after| after.as_secs()))
+        .with("approval_id", refusal.approval_id.map(|id| id.to_string()))
+        .with("settlement_id", refusal.settlement_id.map(|id| id.to_string()))
+        .with("transaction_id", refusal.transaction_id.map(|id| id.to_string()))
+        .with("checks", some_of(checks))
+        .with("details", some_of(details))
+        .with("request_id", texts(&refusal.request_id))
+    }
+
+    /// The text of the result.
+    pub(crate) fn to_text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_else(|_| self.error.clone())
+    }
+}
+
+fn some_of(values: Vec<Value>) -> Value {
+    if values.is_empty() { Value::Null } else { values.into() }
+}
+
+impl From<&ApiError> for Failure {
+    fn from(error: &ApiError) -> Self {
+        match error {
+            ApiError::Refused(refusal) => Self::refused(refusal),
+            ApiError::Unreachable(_) => Self::new(
+                "purser_unreachable",
+                "Purser did not answer",
+                "Call again with the same arguments; where a key was given or told, with the same idempotency_key.",
+            ),
+            other => Self::new(
+                "failed",
+                data(&other.to_string(), LONG),
+                "Tell the person who runs this agent: the configured address may not be Purser's.",
+            ),
+        }
+    }
+}
+
+impl From<ApiError> for Failure {
+    fn from(error: ApiError) -> Self {
+        Self::from(&error)
+    }
+}

@@ -1,0 +1,195 @@
+//! The tools that read: catalog, limits, approvals, receipts.
+
+use crate::address::path_parameters;
+use crate::answers::{
+    ApprovalAnswer, Enabled, EnabledAnswer, FoundService, FoundServices, OperationAnswer, OperationText, ReceiptAnswer,
+    ReceiptLine, Receipts, ServiceAnswer, ServiceText, instant,
+};
+use crate::arguments::{FindServices, GetApproval, GetReceipt, GetService, ListEnabled, ListReceipts};
+use crate::failure::Failure;
+use crate::text::{LONG, NOTICE, SHORT, data, params};
+use futures_util::{StreamExt as _, stream};
+use purser_client::{
+    ApprovalStatus, CatalogFilter, EnabledService, Operation, PendingApproval, Purser, ServiceItem, Spend,
+};
+use std::time::Duration;
+
+/// The most that one request of the catalog answers.
+const ALL: u16 = 500;
+/// How many services are told with what is left of their caps, each of which is a request.
+const WITH_SPEND: usize = 10;
+/// How many of these requests are made at once.
+const AT_ONCE: usize = 5;
+/// The most operations and services that are told of one.
+const MOST: usize = 100;
+
+pub(crate) async fn find_services(purser: &Purser, asked: FindServices) -> Result<FoundServices, Failure> {
+    let filter = CatalogFilter {
+        category: asked.category,
+        limit: Some(ALL),
+        ..CatalogFilter::default()
+    };
+    let words: Vec<String> = asked
+        .text
+        .to_lowercase()
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect();
+    let mut services = purser.services(&filter).await?.services;
+    services.retain(|service| {
+        let text = [&service.slug, &service.name, &service.description, &service.category];
+        let text = text.map(|text| text.to_lowercase()).join(" ");
+        words.iter().all(|word| text.contains(word.as_str()))
+            && asked.max_usd.is_none_or(|most| service.min_price_units <= most.0)
+    });
+    let limit = asked.limit.map_or(20, |limit| limit.0);
+    Ok(FoundServices {
+        found: services.len(),
+        services: services.iter().take(limit.into()).map(found).collect(),
+        notice: NOTICE,
+    })
+}
+
+fn found(service: &ServiceItem) -> FoundService {
+    FoundService {
+        service: data(&service.slug, SHORT),
+        category: data(&service.category, SHORT),
+        trust_status: data(&service.trust_status, SHORT),
+        min_price_usd: service.min_price_units.to_string(),
+        paid_operations: service.paid_operation_count,
+        provider_text: ServiceText {
+            name: data(&service.name, SHORT),
+            description: data(&service.description, LONG),
+        },
+    }
+}
+
+pub(crate) async fn get_service(purser: &Purser, asked: GetService) -> Result<ServiceAnswer, Failure> {
+    let service = purser.service(&asked.service).await?;
+    Ok(ServiceAnswer {
+        service: data(&service.slug, SHORT),
+        category: data(&service.category, SHORT),
+        trust_status: data(&service.trust_status, SHORT),
+        operations: service.operations.iter().take(MOST).map(operation).collect(),
+        provider_text: ServiceText {
+            name: data(&service.name, SHORT),
+            description: data(&service.description, LONG),
+        },
+        notice: NOTICE,
+    })
+}
+
+fn operation(operation: &Operation) -> OperationAnswer {
+    let payment = operation.payment.as_ref();
+    let price = payment.map_or(operation.estimated_price_units, |payment| payment.amount_units);
+    OperationAnswer {
+        operation: data(&operation.operation_id, SHORT),
+        method: data(&operation.method, SHORT),
+        payable: payment.is_some(),
+        price_usd: price.to_string(),
+        max_price_usd: operation.max_price_units.map(|most| most.to_string()),
+        path_parameters: path_parameters(&operation.endpoint),
+        provider_text: OperationText {
+            label: data(&operation.label, SHORT),
+            params: params(&operation.params),
+        },
+    }
+}
+
+pub(crate) async fn list_enabled(purser: &Purser, asked: ListEnabled) -> Result<Enabled, Failure> {
+    let agent_id = purser.agent().await?.agent_id;
+    let mut services = purser.enabled_services(&agent_id).await?.services;
+    if let Some(service) = &asked.service {
+        services.retain(|known| known.slug.as_ref() == Some(service) || known.service_id.to_string() == *service);
+        if services.is_empty() {
+            return Err(Failure::new(
+                "service_not_enabled",
+                "this agent does not have such a service",
+                "Ask the agent's owner to enable it, or call what list_enabled names without arguments.",
+            ));
+        }
+    }
+    services.truncate(MOST);
+    let ids: Vec<String> = services
+        .iter()
+        .take(WITH_SPEND)
+        .map(|service| service.service_id.to_string())
+        .collect();
+    let policies: Vec<Option<Spend>> = stream::iter(ids)
+        .map(|id| {
+            let (purser, agent_id) = (purser.clone(), agent_id.clone());
+            async move { purser.policy(&agent_id, &id).await }
+        })
+        .buffered(AT_ONCE)
+        .map(|policy| policy.ok().map(|policy| policy.spend))
+        .collect()
+        .await;
+    let budgets = policies.iter().flatten().next().map(|spend| &spend.budgets);
+    Ok(Enabled {
+        budgets: budgets.into_iter().flatten().map(Into::into).collect(),
+        services: services
+            .iter()
+            .zip(policies.iter().map(Option::as_ref).chain(std::iter::repeat(None)))
+            .map(|(service, spend)| enabled(service, spend))
+            .collect(),
+        agent_id,
+    })
+}
+
+fn enabled(service: &EnabledService, spend: Option<&Spend>) -> EnabledAnswer {
+    let policy = &service.policy;
+    let short = |text: &String| data(text, SHORT);
+    EnabledAnswer {
+        service: service
+            .slug
+            .as_ref()
+            .map_or_else(|| service.service_id.to_string(), short),
+        enabled: service.enabled,
+        unavailable_reason: service.unavailable_reason.as_ref().map(short),
+        max_per_call_usd: policy.max_per_call_units.to_string(),
+        max_per_day_usd: policy.max_per_day_units.to_string(),
+        ask_a_person_above_usd: policy.require_approval_above_units.to_string(),
+        operations: policy
+            .enabled_operations
+            .as_ref()
+            .map(|operations| operations.iter().take(MOST).map(short).collect()),
+        allowed_domains: policy.allowed_domains.iter().take(MOST).map(short).collect(),
+        spent_today_usd: spend.map(|spend| spend.spend_today_units.to_string()),
+        left_today_usd: spend.map(|spend| spend.remaining_today_units.to_string()),
+    }
+}
+
+pub(crate) async fn get_approval(purser: &Purser, asked: GetApproval) -> Result<ApprovalAnswer, Failure> {
+    let wait = Duration::from_secs(asked.wait_seconds.map_or(0, |seconds| seconds.0).into());
+    let approval = PendingApproval::verdict(purser, asked.approval_id.0, wait).await?;
+    Ok(ApprovalAnswer {
+        approval_id: approval.approval_id.to_string(),
+        what_to_do: match approval.status {
+            ApprovalStatus::Pending => "Ask again later: a person has to decide, in Purser's dashboard.",
+            ApprovalStatus::Approved => {
+                "Call call_service with the same arguments and idempotency_key as before, and with this approval_id."
+            }
+            ApprovalStatus::Executed => "It was paid with. Read the receipt.",
+            _ => "Don't pay. Ask the person, or do without.",
+        },
+        status: data(approval.status.as_str(), SHORT),
+        operation: data(&approval.operation_id, SHORT),
+        amount_usd: approval.amount_units.to_string(),
+        expires_at: instant(approval.expires_at),
+        note: approval.note.as_ref().map(|note| data(note, LONG)),
+        settlement_id: approval.settlement_id.map(|id| id.to_string()),
+    })
+}
+
+pub(crate) async fn list_receipts(purser: &Purser, asked: ListReceipts) -> Result<Receipts, Failure> {
+    let agent_id = purser.agent().await?.agent_id;
+    let limit = asked.limit.map_or(20, |limit| limit.0);
+    let receipts = purser.receipts(&agent_id, limit).await?.settlements;
+    Ok(Receipts {
+        receipts: receipts.iter().map(ReceiptLine::from).collect(),
+    })
+}
+
+pub(crate) async fn get_receipt(purser: &Purser, asked: GetReceipt) -> Result<ReceiptAnswer, Failure> {
+    Ok(ReceiptAnswer::from(&purser.receipt(asked.settlement_id.0).await?))
+}

@@ -1,0 +1,64 @@
+// The conformance suite against the function's own service with the suite's fixtures, and the inspector's CLI.
+
+import assert from 'node:assert/strict';
+import { execFile, spawn } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { after, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+
+import { newAgent, PURSER, settings, stack } from './world.mjs';
+
+const here = (path) => fileURLToPath(new URL(path, import.meta.url));
+// The suite needs Node 22: this one, or the one of npm's `node@22`, whose binary package is named outright, since that
+// package would fetch it by an install script.
+const [major] = process.versions.node.split('.').map(Number);
+const NODE = major >= 22 ? process.execPath : here(`node_modules/node-linux-${process.arch}/bin/node`);
+const SERVER = process.env.CONFORMANCE ?? here('../../../target/debug/examples/conformance');
+
+// Nothing is read or written of this machine's own settings.
+const home = mkdtempSync(join(tmpdir(), 'mcp-'));
+after(() => rmSync(home, { recursive: true }));
+
+const run = (script, args) =>
+  new Promise((done) => {
+    const options = { timeout: 60_000, cwd: here('.'), env: { PATH: process.env.PATH, HOME: home } };
+    execFile(NODE, [here(`node_modules/${script}`), ...args], options, (error, stdout, stderr) =>
+      done({ code: error ? error.code : 0, text: `${stdout}${stderr}`, stdout }),
+    );
+  });
+
+test("the conformance suite finds what the baseline says, and nothing else", async () => {
+  const server = spawn(SERVER, { stdio: ['ignore', 'pipe', 'inherit'] });
+  try {
+    const [url] = await new Promise((done) => createInterface(server.stdout).once('line', (line) => done([line])));
+    const suite = '@modelcontextprotocol/conformance/dist/index.js';
+    const { code, text } = await run(suite, ['server', '--url', url, '--suite', 'all', '--expected-failures', 'baseline.yml']);
+    assert.equal(code, 0, text);
+    assert.match(text, /tools-call-simple-text/);
+  } finally {
+    server.kill();
+  }
+});
+
+test('the inspector lists the tools without an error, and calls one, over both ways', async () => {
+  const agent = await newAgent('mcp-inspector');
+  const inspector = '@modelcontextprotocol/inspector/clients/launcher/build/index.js';
+  const ways = [
+    [`${stack.base_url}/mcp`, '--transport', 'http', '--header', `Authorization: Bearer ${agent.key}`],
+    [PURSER, 'mcp', ...Object.entries(settings(agent.key)).flatMap(([name, value]) => ['-e', `${name}=${value}`])],
+  ];
+  for (const way of ways) {
+    const inspect = (...args) => run(inspector, ['--cli', ...way, ...args]);
+    const listed = await inspect('--method', 'tools/list', '--strict');
+    assert.equal(listed.code, 0, listed.text);
+    const call = (tool, ...args) => inspect('--method', 'tools/call', '--tool-name', tool, ...args);
+    const called = await call('get_service', '--tool-arg', 'service=lab-weather');
+    assert.equal(called.code, 0, called.text);
+    assert.match(called.stdout, /weather\.current/);
+    const refused = await call('get_service', '--tool-arg', 'service=nothing');
+    assert.equal(refused.code, 5, refused.text);
+  }
+});

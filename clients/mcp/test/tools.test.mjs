@@ -1,0 +1,63 @@
+// The official TypeScript SDK as the host: every tool, over HTTP and over stdio, and a host that is killed.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { host, newAgent, PRICE, WAYS, WEATHER } from './world.mjs';
+
+for (const way of Object.keys(WAYS)) {
+  test(`the story over ${way}: find, pay, refused over the cap, a person approves, go on, receipt`, async () => {
+    const agent = await newAgent(`mcp-${way}`);
+    const { call, tools, close } = await host(way, agent.key);
+    const called = new Set();
+    const use = (name, args) => called.add(name) && call(name, args);
+
+    const found = await use('find_services', { text: 'weather', max_usd: '0.01' });
+    assert.equal(found.services[0].service, 'lab-weather');
+    const service = await use('get_service', { service: 'lab-weather' });
+    assert.equal(service.operations[0].operation, 'weather.current');
+    assert.ok((await use('list_enabled')).services.some(({ left_today_usd }) => left_today_usd));
+    assert.equal((await use('check_payment', WEATHER)).would_pay, true);
+    const paid = await use('call_service', { ...WEATHER, idempotency_key: 'first' });
+    assert.equal(JSON.parse(paid.answer.text).city, 'Lisbon');
+    assert.deepEqual([paid.cost_usd, paid.payment.receipt_status], ['0.01', 'confirmed']);
+
+    await agent.limit('lab-weather', { max_per_day_units: PRICE });
+    const over = await call('call_service', WEATHER).catch((told) => told);
+    assert.equal(over.error, 'daily_spend_limit_exceeded');
+    assert.ok(Date.parse(over.retry_at) > Date.now());
+
+    await agent.limit('lab-weather', { max_per_day_units: 10 * PRICE, require_approval_above_units: PRICE - 1 });
+    const asked = await call('call_service', WEATHER).catch((told) => told);
+    assert.equal(asked.error, 'approval_required');
+    const { approval_id, idempotency_key } = asked;
+    assert.equal((await use('get_approval', { approval_id })).status, 'pending');
+    await agent.approve(approval_id, 'fine');
+    assert.equal((await call('get_approval', { approval_id, wait_seconds: 3 })).note, 'fine');
+    const approved = await call('call_service', { ...WEATHER, approval_id, idempotency_key });
+    const { settlement_id } = approved.payment;
+    assert.equal((await use('get_receipt', { settlement_id })).receipt_status, 'confirmed');
+    assert.equal((await use('list_receipts', { limit: 1 })).receipts[0].settlement_id, settlement_id);
+    assert.equal(await agent.spent(), 2 * PRICE);
+    assert.deepEqual([...called].sort(), tools.map(({ name }) => name).sort(), 'every tool was called');
+    await close();
+  });
+}
+
+test('a program that is killed while it pays, and a new one under the same key, pay once', async () => {
+  for (const pause of [20, 60, 120, 250, 500]) {
+    const agent = await newAgent('mcp-killed');
+    const purchase = { ...WEATHER, idempotency_key: 'a purchase' };
+    const first = await host('stdio', agent.key);
+    const lost = first.call('call_service', purchase).catch(() => {});
+    await new Promise((done) => setTimeout(done, pause));
+    process.kill(first.transport.pid, 'SIGKILL');
+    await lost;
+    const second = await host('stdio', agent.key);
+    const told = await second.call('call_service', purchase).catch((failure) => failure);
+    if (told.error) assert.match(told.error, /^(asked_again|already_paid)$/);
+    else assert.equal(told.payment.receipt_status, 'confirmed');
+    assert.equal(await agent.spent(), PRICE, `killed after ${pause} ms`);
+    await second.close();
+  }
+});

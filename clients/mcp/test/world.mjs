@@ -1,0 +1,44 @@
+// Both ways in, as a host has them: over HTTP to the stack, and over stdio to the program on this machine.
+
+import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+
+import { Client } from '@modelcontextprotocol/sdk/client/index.js';
+import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
+import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
+
+import { stack } from '../../typescript/test/stack.mjs';
+
+export { newAgent, stack } from '../../typescript/test/stack.mjs';
+
+const here = (path) => fileURLToPath(new URL(path, import.meta.url));
+export const PURSER = process.env.PURSER ?? here('../../../target/debug/purser');
+export const PRICE = 10_000;
+export const WEATHER = { service: 'lab-weather', operation: 'weather.current', max_usd: '0.05' };
+
+/** The environment of a host that starts `purser mcp`, with no settings of this machine's. */
+export const settings = (key) => ({ PURSER_URL: stack.base_url, PURSER_KEY: key });
+
+export const WAYS = {
+  http: (key) =>
+    new StreamableHTTPClientTransport(new URL(`${stack.base_url}/mcp`), {
+      requestInit: { headers: { Authorization: `Bearer ${key}` } },
+    }),
+  stdio: (key) => new StdioClientTransport({ command: PURSER, args: ['mcp'], env: settings(key), stderr: 'inherit' }),
+};
+
+/** A host with the tools of this agent; `call` gives what a tool answers, or throws what it tells of its failure. */
+export async function host(way, key) {
+  const transport = WAYS[way](key);
+  const client = new Client({ name: 'purser-tests', version: '1' });
+  await client.connect(transport);
+  // The client checks answers against the output schemas that it has seen.
+  const { tools } = await client.listTools();
+  const call = async (name, args = {}) => {
+    const result = await client.callTool({ name, arguments: args });
+    const told = JSON.parse(result.content[0].text);
+    if (result.isError) throw Object.assign(new Error(told.message), told);
+    return result.structuredContent;
+  };
+  return { client, transport, tools, call, close: () => client.close() };
+}

@@ -1,0 +1,86 @@
+//! The agent's credential.
+
+use reqwest::header::HeaderValue;
+use std::fmt;
+use zeroize::Zeroizing;
+
+/// An agent key: `gak_pub_<id>:gak_sec_<secret>` (spec §5). It is sent to Purser alone, and printed nowhere.
+#[derive(Clone)]
+pub struct AgentKey(Zeroizing<String>);
+
+/// Why a text is no agent key. The text is not repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AgentKeyError {
+    /// The variable is not set.
+    #[error("the environment variable PURSER_KEY is not set")]
+    Missing,
+    /// It has another form.
+    #[error("an agent key has the form gak_pub_<id>:gak_sec_<secret>")]
+    Form,
+}
+
+impl AgentKey {
+    /// Reads a key; white space around it is left out.
+    pub fn from_text(text: &str) -> Result<Self, AgentKeyError> {
+        let text = text.trim();
+        let is_half = |half: &str, prefix: &str| {
+            half.strip_prefix(prefix)
+                .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_graphic()))
+        };
+        match text.split_once(':') {
+            Some((public, secret)) if is_half(public, "gak_pub_") && is_half(secret, "gak_sec_") => {
+                Ok(Self(Zeroizing::new(text.to_owned())))
+            }
+            _ => Err(AgentKeyError::Form),
+        }
+    }
+
+    /// Reads the key from the environment variable `PURSER_KEY`.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a client has no other settings, and reads this when it is asked to"
+    )]
+    pub fn from_env() -> Result<Self, AgentKeyError> {
+        let text = std::env::var("PURSER_KEY").map_err(|_| AgentKeyError::Missing)?;
+        Self::from_text(&Zeroizing::new(text))
+    }
+
+    fn bearer(&self) -> Zeroizing<String> {
+        Zeroizing::new(format!("Bearer {}", self.0.as_str()))
+    }
+
+    /// The `Authorization` header, which is not printed either.
+    pub(crate) fn header(&self) -> Option<HeaderValue> {
+        let mut value = HeaderValue::from_str(&self.bearer()).ok()?;
+        value.set_sensitive(true);
+        Some(value)
+    }
+}
+
+/// Nothing of the key: debug output may reach a log.
+impl fmt::Debug for AgentKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AgentKey(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_has_both_halves_and_is_not_printed() {
+        let key = AgentKey::from_text(" gak_pub_1:gak_sec_2\n").unwrap();
+        assert_eq!(key.bearer().as_str(), "Bearer gak_pub_1:gak_sec_2");
+        assert_eq!(format!("{key:?}"), "AgentKey(..)");
+        for text in [
+            "",
+            "gak_pub_1",
+            "gak_pub_:gak_sec_2",
+            "gak_sec_2:gak_pub_1",
+            "gak_pub_1:gak_sec_2\r\nX: y",
+        ] {
+            assert_eq!(AgentKey::from_text(text).unwrap_err(), AgentKeyError::Form, "{text:?}");
+        }
+    }
+}

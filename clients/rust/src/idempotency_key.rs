@@ -1,0 +1,54 @@
+//! Idempotency keys: what makes a repeated call the same payment.
+
+use sha2::{Digest as _, Sha256};
+use std::fmt;
+
+/// An `idempotency_key` (spec §4.4): under one key there is one payment.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct IdempotencyKey(String);
+
+/// A text is no idempotency key: 1 to 255 characters, none of them a control character.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an idempotency key has 1 to 255 characters and no control characters")]
+pub struct IdempotencyKeyError;
+
+impl IdempotencyKey {
+    /// A key of the caller's own.
+    pub fn from_text(text: &str) -> Result<Self, IdempotencyKeyError> {
+        if (1..=255).contains(&text.chars().count()) && !text.chars().any(char::is_control) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(IdempotencyKeyError)
+        }
+    }
+
+    /// The key of a run's `ordinal`-th identical request, from 1. A run that crashed and is repeated under the same id
+    /// makes the same keys, so it pays nothing twice. All of Purser's clients derive it alike (`clients/vectors.json`):
+    /// SHA-256, in hex, of a version line and of each part as `<bytes>:<part>\n`.
+    pub fn derived(run: &str, method: &str, url: &str, body: &[u8], ordinal: u64) -> Self {
+        let mut hash = Sha256::new_with_prefix("purser-call-v1\n");
+        let body = hex(&Sha256::digest(body));
+        for part in [run, &method.to_uppercase(), url, &body, &ordinal.to_string()] {
+            hash.update(format!("{}:{part}\n", part.len()));
+        }
+        Self(hex(&hash.finalize()))
+    }
+
+    /// The key's text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for IdempotencyKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Bytes in lower-case hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}

@@ -1,0 +1,107 @@
+//! The body of an answer that was paid for: its purchase is over once it is here whole.
+
+use crate::ordinals::Ordinal;
+use bytes::Bytes;
+use http_body::{Body as _, Frame, SizeHint};
+use reqwest::{Body, Response, ResponseBuilderExt as _};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use uuid::Uuid;
+
+/// The answer to a paid call is not here whole. The same call again repeats the same payment.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the answer to the paid call {what} (settlement {settlement_id}); the same call again repeats the same payment"
+)]
+pub struct AnswerBrokeOff {
+    /// The settlement.
+    pub settlement_id: Uuid,
+    what: &'static str,
+    source: Option<reqwest::Error>,
+}
+
+struct PaidBody {
+    inner: Body,
+    settlement_id: Uuid,
+    left: usize,
+    /// `None` once the answer is whole or broke off, and where its end is the end of no purchase.
+    ordinal: Option<Ordinal>,
+}
+
+/// The answer, which ends the purchase once its body was read to its end, `most` bytes at longest.
+pub(crate) fn paid(response: Response, settlement_id: Uuid, most: usize, ordinal: Option<Ordinal>) -> Response {
+    let url = http::Response::builder().url(response.url().clone()).body(());
+    let (head, inner) = http::Response::from(response).into_parts();
+    let mut body = PaidBody {
+        inner,
+        settlement_id,
+        left: most,
+        ordinal,
+    };
+    body.note_end();
+    let mut paid = http::Response::new(Body::wrap(body));
+    *paid.status_mut() = head.status;
+    *paid.version_mut() = head.version;
+    *paid.headers_mut() = head.headers;
+    *paid.extensions_mut() = head.extensions;
+    if let Ok(url) = url {
+        paid.extensions_mut().extend(url.into_parts().0.extensions);
+    }
+    paid.into()
+}
+
+impl PaidBody {
+    fn note_end(&mut self) {
+        if self.inner.is_end_stream()
+            && let Some(ordinal) = self.ordinal.take()
+        {
+            ordinal.bought();
+        }
+    }
+
+    fn broke_off(&mut self, what: &'static str, source: Option<reqwest::Error>) -> AnswerBrokeOff {
+        self.ordinal = None;
+        AnswerBrokeOff {
+            settlement_id: self.settlement_id,
+            what,
+            source: source.map(reqwest::Error::without_url),
+        }
+    }
+}
+
+impl http_body::Body for PaidBody {
+    type Data = Bytes;
+    type Error = AnswerBrokeOff;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, AnswerBrokeOff>>> {
+        let frame = match ready!(Pin::new(&mut self.inner).poll_frame(cx)) {
+            None => {
+                if let Some(ordinal) = self.ordinal.take() {
+                    ordinal.bought();
+                }
+                return Poll::Ready(None);
+            }
+            Some(Err(error)) => return Poll::Ready(Some(Err(self.broke_off("broke off", Some(error))))),
+            Some(Ok(frame)) => frame,
+        };
+        let length = frame.data_ref().map_or(0, Bytes::len);
+        let Some(left) = self.left.checked_sub(length) else {
+            self.inner = Body::default();
+            return Poll::Ready(Some(Err(self.broke_off("is longer than is read", None))));
+        };
+        self.left = left;
+        self.note_end();
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

@@ -1,0 +1,113 @@
+//! A call's payment, as it is found beside the answer or in an error: what it cost, and its receipt.
+
+use crate::answer::{Authorized, ReceiptStatus, Settlement};
+use crate::terms::provider_proof;
+use crate::{ApiError, IdempotencyKey, Purser, Usdc};
+use reqwest::header::HeaderMap;
+use serde_json::Value;
+use std::time::Duration;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// What is waited where an answer names no time.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// A payment that was signed for a call.
+#[derive(Debug)]
+pub struct PaymentMade {
+    /// The settlement, to ask for the receipt.
+    pub settlement_id: Uuid,
+    /// The audit reference.
+    pub transaction_id: Uuid,
+    /// The price.
+    pub amount: Usdc,
+    /// The payee.
+    pub pay_to: String,
+    /// Under which this call can be repeated from anywhere.
+    pub idempotency_key: IdempotencyKey,
+    /// Whether it is the stored payment of an earlier attempt.
+    pub replayed: bool,
+    /// The receipt, as it stood when Purser was asked last.
+    pub receipt: ReceiptState,
+    proof: Option<Value>,
+    purser: Purser,
+}
+
+/// Where the proof of a payment stands.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ReceiptState {
+    /// The transfer is proved on the chain.
+    Confirmed(Box<Settlement>),
+    /// The chain needs time, or Purser can't be asked: [`PaymentMade::confirm`] asks again.
+    Pending {
+        /// How long to wait before.
+        retry_after: Duration,
+        /// What Purser said, or that it said nothing.
+        error: ApiError,
+    },
+    /// Purser does not take the provider's word. It looks on the chain by itself, and [`Purser::receipt`] tells.
+    Failed(ApiError),
+    /// The provider named no transaction. It may have taken the payment or not; Purser finds out by itself.
+    NoProof,
+}
+
+impl PaymentMade {
+    pub(crate) fn of(purser: &Purser, idempotency_key: IdempotencyKey, authorized: &Authorized) -> Self {
+        Self {
+            settlement_id: authorized.settlement_id,
+            transaction_id: authorized.transaction_id,
+            amount: authorized.amount_units,
+            pay_to: authorized.pay_to.clone(),
+            idempotency_key,
+            replayed: authorized.replayed,
+            receipt: ReceiptState::NoProof,
+            proof: None,
+            purser: purser.clone(),
+        }
+    }
+
+    /// Has Purser prove it by what the provider answered.
+    pub(crate) async fn prove(&mut self, headers: &HeaderMap) {
+        self.proof = provider_proof(headers);
+        self.complete().await;
+    }
+
+    /// Asks again while the receipt is pending, `most` at longest.
+    pub async fn confirm(&mut self, most: Duration) -> &ReceiptState {
+        let begun = Instant::now();
+        while let ReceiptState::Pending { retry_after, .. } = self.receipt {
+            if begun.elapsed().saturating_add(retry_after) > most {
+                break;
+            }
+            tokio::time::sleep(retry_after).await;
+            self.complete().await;
+        }
+        &self.receipt
+    }
+
+    async fn complete(&mut self) {
+        let Some(proof) = &self.proof else { return };
+        self.receipt = match self.purser.complete(self.settlement_id, proof, None).await {
+            Ok(completed) => ReceiptState::Confirmed(Box::new(completed.settlement)),
+            Err(error) if error.is_passing() => ReceiptState::Pending {
+                retry_after: error.retry_after().unwrap_or(PAUSE),
+                error,
+            },
+            Err(error) => ReceiptState::Failed(error),
+        };
+    }
+
+    /// Where it stands by what Purser knows without the provider; `None` if it can't be asked.
+    pub(crate) async fn look(&mut self) -> Option<ReceiptStatus> {
+        if let ReceiptState::Confirmed(settlement) = &self.receipt {
+            return Some(settlement.receipt_status.clone());
+        }
+        let settlement = self.purser.receipt(self.settlement_id).await.ok()?;
+        let status = settlement.receipt_status.clone();
+        if status == ReceiptStatus::Confirmed {
+            self.receipt = ReceiptState::Confirmed(Box::new(settlement));
+        }
+        Some(status)
+    }
+}

@@ -1,0 +1,166 @@
+//! A call of a provider, and under what it may be paid.
+
+use crate::idempotency_key::hex;
+use crate::ordinals::Place;
+use crate::{Call, IdempotencyKey, Usdc};
+use reqwest::Method;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use sha2::{Digest as _, Sha256};
+use std::fmt;
+use std::time::Duration;
+use url::Url;
+use uuid::Uuid;
+
+/// A call of a provider, and under what it may be paid. Its debug output has no headers and no body: they may be secret.
+#[derive(Clone)]
+pub struct Request {
+    pub(crate) method: Method,
+    pub(crate) url: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
+    pub(crate) key: Key,
+    pub(crate) approval: Option<Uuid>,
+    pub(crate) wait_for_approval: Option<Duration>,
+    ceiling: Option<Usdc>,
+    target_url: Option<String>,
+    service_id: Option<String>,
+    operation_id: Option<String>,
+}
+
+/// The idempotency key of a call.
+#[derive(Clone, Debug)]
+pub(crate) enum Key {
+    /// Derived, by the lowest ordinal that is free.
+    Derived,
+    /// The derived one of an earlier attempt, and its ordinal.
+    Held(IdempotencyKey, Place),
+    /// The caller's own.
+    Given(IdempotencyKey),
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Request({} {}, ..)", self.method, self.url)
+    }
+}
+
+impl Request {
+    /// A request. Its URL is written as every client of Purser writes it: normalised, without a fragment.
+    pub fn new(method: Method, url: impl Into<String>) -> Self {
+        let text = url.into();
+        let url = Url::parse(&text).map_or(text, |mut url| {
+            url.set_fragment(None);
+            url.into()
+        });
+        Self {
+            method,
+            url,
+            headers: HeaderMap::new(),
+            body: Vec::new(),
+            key: Key::Derived,
+            approval: None,
+            wait_for_approval: None,
+            ceiling: None,
+            target_url: None,
+            service_id: None,
+            operation_id: None,
+        }
+    }
+
+    /// With this header too.
+    #[must_use]
+    pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.append(name, value);
+        self
+    }
+
+    /// With this body.
+    #[must_use]
+    pub fn body(self, body: impl Into<Vec<u8>>) -> Self {
+        Self {
+            body: body.into(),
+            ..self
+        }
+    }
+
+    /// It may cost so much at most, instead of the payer's ceiling.
+    #[must_use]
+    pub fn ceiling(self, ceiling: Usdc) -> Self {
+        Self {
+            ceiling: Some(ceiling),
+            ..self
+        }
+    }
+
+    /// It is paid under this key, instead of the derived one.
+    #[must_use]
+    pub fn key(self, key: IdempotencyKey) -> Self {
+        Self {
+            key: Key::Given(key),
+            ..self
+        }
+    }
+
+    /// It waits so long for a person who has to approve it, instead of the payer's wait.
+    #[must_use]
+    pub fn wait_for_approval(self, most: Duration) -> Self {
+        Self {
+            wait_for_approval: Some(most),
+            ..self
+        }
+    }
+
+    /// The page that a scrape or crawl operation is pointed at.
+    #[must_use]
+    pub fn target(self, url: impl Into<String>) -> Self {
+        Self {
+            target_url: Some(url.into()),
+            ..self
+        }
+    }
+
+    /// Which service and operation are meant, where two list the same call.
+    #[must_use]
+    pub fn operation(self, service_id: impl Into<String>, operation_id: impl Into<String>) -> Self {
+        Self {
+            service_id: Some(service_id.into()),
+            operation_id: Some(operation_id.into()),
+            ..self
+        }
+    }
+
+    /// With this approval of a person. Its key has to be the one that the approval was asked for under.
+    #[must_use]
+    pub fn approved(self, approval: Uuid) -> Self {
+        Self {
+            approval: Some(approval),
+            ..self
+        }
+    }
+
+    pub(crate) fn held(self, key: IdempotencyKey, place: Option<Place>) -> Self {
+        let key = match place {
+            Some(place) => Key::Held(key, place),
+            None => Key::Given(key),
+        };
+        Self { key, ..self }
+    }
+
+    /// The call, as authorize and check judge it.
+    pub(crate) fn call(&self, ceiling: Usdc) -> Call<'_> {
+        Call {
+            method: self.method.as_str(),
+            url: &self.url,
+            body_hash: (!self.body.is_empty()).then(|| format!("sha256:{}", hex(&Sha256::digest(&self.body)))),
+            target_url: self.target_url.as_deref(),
+            service_id: self.service_id.as_deref(),
+            operation_id: self.operation_id.as_deref(),
+            ceiling: self.most(ceiling),
+        }
+    }
+
+    /// What it may cost at most.
+    pub(crate) fn most(&self, ceiling: Usdc) -> Usdc {
+        self.ceiling.unwrap_or(ceiling)
+    }
+}

@@ -1,0 +1,92 @@
+//! Amounts.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// An amount of USDC in micro-units: 1,000,000 are 1.00 USD (spec §2). Written and read as decimal USD, `0.05`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Usdc(u64);
+
+/// A text is no amount: it must be decimal USD with six places at most and no sign, as `0.05`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an amount is decimal USD with at most six places, as 0.05")]
+pub struct UsdcError;
+
+impl Usdc {
+    const UNITS: u64 = 1_000_000;
+
+    /// This many micro-units.
+    pub const fn from_units(units: u64) -> Self {
+        Self(units)
+    }
+
+    /// The amount in micro-units.
+    pub const fn units(self) -> u64 {
+        self.0
+    }
+}
+
+impl FromStr for Usdc {
+    type Err = UsdcError;
+
+    fn from_str(text: &str) -> Result<Self, UsdcError> {
+        let (whole, places) = text.split_once('.').unwrap_or((text, "0"));
+        let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        if !digits(whole) || !digits(places) || places.len() > 6 {
+            return Err(UsdcError);
+        }
+        let whole: u64 = whole.parse().map_err(|_| UsdcError)?;
+        let places: u64 = format!("{places:0<6}").parse().map_err(|_| UsdcError)?;
+        whole
+            .checked_mul(Self::UNITS)
+            .and_then(|units| units.checked_add(places))
+            .map(Self)
+            .ok_or(UsdcError)
+    }
+}
+
+/// Without zeros at the end, but with cents: `0.05`, `1.00`, `0.000001`.
+impl fmt::Display for Usdc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whole = self.0.checked_div(Self::UNITS).unwrap_or_default();
+        let places = format!("{:06}", self.0.checked_rem(Self::UNITS).unwrap_or_default());
+        let shown = places.trim_end_matches('0');
+        write!(f, "{whole}.{shown:0<2}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_amount_is_read_and_written_as_decimal_usd() {
+        for (text, units, shown) in [
+            ("0.05", 50_000, "0.05"),
+            ("1", 1_000_000, "1.00"),
+            ("1.5", 1_500_000, "1.50"),
+            ("0.000001", 1, "0.000001"),
+            ("18446744073709.551615", u64::MAX, "18446744073709.551615"),
+        ] {
+            let amount: Usdc = text.parse().unwrap();
+            assert_eq!((amount.units(), amount.to_string().as_str()), (units, shown), "{text}");
+        }
+        for text in [
+            "",
+            ".",
+            "1.",
+            ".5",
+            "-1",
+            "+1",
+            "1e3",
+            "0.0000001",
+            "18446744073709.551616",
+            "1 000",
+            "0,5",
+        ] {
+            assert_eq!(text.parse::<Usdc>(), Err(UsdcError), "{text:?}");
+        }
+    }
+}

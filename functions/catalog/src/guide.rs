@@ -1,0 +1,49 @@
+//! `GET /llms.txt` and `GET /SKILL.md`: how an agent finds its way and pays, in the forms that agents look for
+//! (llmstxt.org, agentskills.io). A test compares what they name with the OpenAPI document.
+
+use crate::CACHE_CONTROL;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use purser_api::Cacheable;
+use std::sync::LazyLock;
+
+const PLAIN: &str = "text/plain; charset=utf-8";
+const MARKDOWN: &str = "text/markdown; charset=utf-8";
+
+static OVERVIEW: LazyLock<Cacheable> = LazyLock::new(|| Cacheable::text(PLAIN, include_str!("../guide/llms.txt")));
+static SKILL: LazyLock<Cacheable> = LazyLock::new(|| Cacheable::text(MARKDOWN, include_str!("../guide/SKILL.md")));
+
+purser_api::error_responses! {
+    /// What these endpoints may be refused with.
+    pub(crate) GuideErrors: 500;
+}
+
+/// What this service is and where to go on, for language models.
+#[utoipa::path(
+    get,
+    path = "/llms.txt",
+    tag = "catalog",
+    responses(
+        (status = 200, body = String, content_type = "text/plain", description = "Markdown, as llmstxt.org has it."),
+        (status = 304, description = "Not changed since the answer whose `ETag` is in `If-None-Match`."),
+        GuideErrors,
+    )
+)]
+pub(crate) async fn llms_txt(headers: HeaderMap) -> Response {
+    OVERVIEW.clone().answer(&headers, CACHE_CONTROL)
+}
+
+/// How an agent pays, step by step, and what it does on each refusal.
+#[utoipa::path(
+    get,
+    path = "/SKILL.md",
+    tag = "catalog",
+    responses(
+        (status = 200, body = String, content_type = "text/markdown", description = "An agent skill (agentskills.io)."),
+        (status = 304, description = "Not changed since the answer whose `ETag` is in `If-None-Match`."),
+        GuideErrors,
+    )
+)]
+pub(crate) async fn skill(headers: HeaderMap) -> Response {
+    SKILL.clone().answer(&headers, CACHE_CONTROL)
+}

@@ -1,0 +1,58 @@
+//! `POST /internal/services/{serviceId}/operations/{operationId}/accept-change`: a second operator ends the wait of
+//! another payee or a raised price.
+
+use crate::edit::{Change, Condition, Edited};
+use crate::view::InternalService;
+use crate::{Operators, id_in_path, operation_in_path};
+use axum::extract::{Path, State};
+use axum::response::Response;
+use purser_api::{Failure, IfMatch, OperatorCredentials, Precondition, VersionTag};
+use purser_domain::{AuditKind, Error, Problem};
+use std::sync::Arc;
+
+purser_api::error_responses! {
+    /// What this endpoint may be refused with.
+    pub(crate) AcceptErrors: 400, 401, 403, 404, 412, 413, 428, 500;
+}
+
+/// Accept what waits as `next` of an operation.
+///
+/// It takes effect at once. Who asked for it can't accept it.
+#[utoipa::path(
+    post,
+    path = "/internal/services/{serviceId}/operations/{operationId}/accept-change",
+    tag = "internal",
+    security(("internalToken" = [])),
+    params(
+        ("serviceId" = uuid::Uuid, Path, description = "The service's UUID."),
+        ("operationId" = uuid::Uuid, Path, description = "The operation's `id`."),
+        (
+            "If-Match" = inline(VersionTag), Header,
+            description = "The `ETag` of what was read: it says which change is accepted, so `*` is refused.",
+        ),
+    ),
+    responses(
+        (status = 200, body = InternalService, description = "The service as it is now."),
+        AcceptErrors,
+    )
+)]
+pub(crate) async fn accept_change(
+    State(operators): State<Arc<Operators>>,
+    caller: OperatorCredentials,
+    Path((id, operation)): Path<(String, String)>,
+    if_match: IfMatch,
+) -> Result<Response, Failure> {
+    let operator = operators.authenticate(caller).await?;
+    let (id, operation) = (id_in_path(&id)?, operation_in_path(&operation)?);
+    let precondition = if_match.precondition()?;
+    if matches!(precondition, Precondition::Any) {
+        return Err(Error::invalid(vec![Problem::at("/If-Match", "must be a version, not `*`")]).into());
+    }
+    let condition = Condition::Existing(precondition);
+    let (Edited::Created(service) | Edited::Present(service)) = operators
+        .edit(&operator, AuditKind::PaymentChangeAccepted, id, condition, |_| {
+            Ok(Change::Accept(operation))
+        })
+        .await?;
+    Ok(operators.show(&service).await?)
+}

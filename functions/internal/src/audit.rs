@@ -1,0 +1,49 @@
+//! The audit log of operators' acts: the row of an edit, which is written with it, and the row of an act that was
+//! refused.
+//!
+//! What can't be read, or names what does not exist, is no act. A failure of ours is none either: its repetition is.
+
+use crate::Operators;
+use purser_api::{Operator, audit_refusal};
+use purser_domain::{Act, AuditChanges, AuditOutcome, AuditRecord, Error, PersonId, Result};
+use purser_store::AuditEntry;
+
+impl Operators {
+    /// The row of an edit that is about to be made, by one attempt: the next has a row of its own.
+    pub(crate) fn entry(&self, operator: &Operator, act: &Act, changes: AuditChanges) -> Result<AuditEntry> {
+        let record = self.record(operator, act, AuditOutcome::Done(changes))?;
+        Ok(self.audit.entry(&record))
+    }
+
+    /// The same for an edit of what is this person's, who is told too.
+    pub(crate) fn entry_telling(
+        &self,
+        operator: &Operator,
+        act: &Act,
+        changes: AuditChanges,
+        owner: Option<&PersonId>,
+    ) -> Result<AuditEntry> {
+        Ok(self.entry(operator, act, changes)?.telling(owner))
+    }
+
+    /// What comes of an act, the refused one with its row.
+    pub(crate) async fn judged<T>(
+        &self,
+        operator: &Operator,
+        act: &Act,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let refused = |error: &Error| {
+            let refusal = audit_refusal(error);
+            let record = refusal.map(|refusal| self.record(operator, act, AuditOutcome::Refused(refusal)));
+            record.transpose()
+        };
+        self.audit.judged(work, refused).await
+    }
+
+    fn record(&self, operator: &Operator, act: &Act, outcome: AuditOutcome) -> Result<AuditRecord> {
+        Ok(operator
+            .acting
+            .record(self.clock.now(), self.entropy.bytes()?, act, outcome))
+    }
+}

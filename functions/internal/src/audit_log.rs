@@ -1,0 +1,76 @@
+//! `GET /internal/audit-log`: what operators did, what one person did, or which outflows no settlement explains.
+
+use crate::Operators;
+use axum::Json;
+use axum::extract::State;
+use axum::http::Uri;
+use purser_api::{AuditList, AuditView, Failure, OperatorCredentials, Query, audit_filter};
+use purser_domain::{AuditId, AuditKind, AuditScope, PersonId};
+use purser_store::{READ_AT_ONCE, Slice};
+use std::sync::Arc;
+
+purser_api::error_responses! {
+    /// What this endpoint may be refused with.
+    pub(crate) AuditErrors: 400, 401, 500;
+}
+
+/// List what operators did, what one person did, or which transfers out of wallets no settlement explains.
+#[utoipa::path(
+    get,
+    path = "/internal/audit-log",
+    operation_id = "list_internal_audit_log",
+    tag = "internal",
+    security(("internalToken" = [])),
+    params(
+        ("person_id" = Option<String>, Query, pattern = "^[0-9a-f]{64}$", description = "A person's acts, and what operators did and reconcile found of what is theirs; without it, what operators did."),
+        ("outflows" = Option<bool>, Query, description = "Only the transfers out of wallets that no settlement explains: all of them, or the person's."),
+        ("agent_id" = Option<uuid::Uuid>, Query, description = "What is about this agent."),
+        ("kind" = Option<String>, Query, pattern = "^(agent_created|agent_renamed|agent_frozen|agent_unfrozen|key_created|key_rotated|key_revoked|service_enabled|service_disabled|policy_edited|rule_added|rule_replaced|rule_removed|payout_address_named|payout_address_removed|paid_out|approval_approved|approval_rejected|session_started|session_ended|sessions_ended|catalog_edited|payment_pinned|payment_change_accepted|trust_status_set|curated_set|probe_requested|reconcile_requested|freeze_set|freeze_ended|handover_offered|handover_taken_back|handover_accepted|outflow_found)$", description = "Acts of this kind."),
+        ("from" = Option<String>, Query, description = "From this time on, or this date in UTC."),
+        ("to" = Option<String>, Query, description = "Before this time, or until the end of this date in UTC."),
+        ("refused" = Option<bool>, Query, description = "Only what was refused."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
+        ("cursor" = Option<uuid::Uuid>, Query, description = "The `next_cursor` of an earlier answer."),
+    ),
+    responses((status = 200, body = AuditList, description = "Newest first."), AuditErrors)
+)]
+pub(crate) async fn list(
+    State(operators): State<Arc<Operators>>,
+    caller: OperatorCredentials,
+    uri: Uri,
+) -> Result<Json<AuditList>, Failure> {
+    let _operator = operators.authenticate(caller).await?;
+    let mut query = Query::of(&uri);
+    let person = query.read(
+        "person_id",
+        PersonId::parse,
+        "must be a person's id: 64 hexadecimal digits",
+    );
+    let outflows = query.read("outflows", |text| text.parse().ok(), "must be true or false");
+    let mut filter = audit_filter(&mut query);
+    let cursor = query.read(
+        "cursor",
+        AuditId::parse,
+        "must be the `next_cursor` of an earlier answer",
+    );
+    let slice = Slice {
+        before: cursor.map(AuditId::uuid),
+        limit: query.limit("limit", 25, READ_AT_ONCE),
+    };
+    query.finish()?;
+    let scope = match (person, outflows.unwrap_or(false)) {
+        (Some(person), true) => {
+            filter.kind = Some(AuditKind::OutflowFound);
+            AuditScope::Person(person)
+        }
+        (Some(person), false) => AuditScope::Person(person),
+        (None, true) => AuditScope::Outflows,
+        (None, false) => AuditScope::Operators,
+    };
+    let page = operators.audit.page(&scope, filter, slice).await?;
+    let entries = page.items.iter().map(|row| AuditView::of(&row.record, &row.sha256));
+    Ok(Json(AuditList::of(
+        entries.collect(),
+        page.next.map(|next| next.to_string()),
+    )))
+}

@@ -1,0 +1,327 @@
+//! Freezes by operators: of one agent, of all agents of an owner, or of the deployment. Each is put on with a reason,
+//! which the people concerned see, and holds for every decision that begins after the answer; nobody but operators ends
+//! it.
+//!
+//! Each answer has every freeze there is: what is done in a hurry is seen as a whole.
+
+use crate::Operators;
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use purser_api::{Failure, Member as _, Operator, OperatorCredentials, json_body};
+use purser_domain::{
+    Act, AgentId, AuditChanges, AuditKind, ErrorKind, FreezeTarget, Freezes, OperatorFreeze, OperatorReason, PersonId,
+    Result,
+};
+use purser_store::Frozen;
+use serde::Serialize;
+use serde_json::Value;
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+purser_api::error_responses! {
+    /// What listing freezes, or ending the deployment's, may be refused with.
+    pub(crate) ListErrors: 401, 500;
+    /// What freezing the deployment may be refused with.
+    pub(crate) DeploymentErrors: 400, 401, 413, 500;
+    /// What freezing an agent or an owner may be refused with.
+    pub(crate) FreezeErrors: 400, 401, 404, 409, 413, 500;
+    /// What ending the freeze of an agent or an owner may be refused with.
+    pub(crate) UnfreezeErrors: 401, 404, 500;
+}
+
+purser_api::body! {
+    /// Why something is frozen.
+    pub(crate) struct FreezeBody {
+        /// Its agents' owners see it. The space around it is dropped.
+        reason: OperatorReason = {"example": "reported stolen"},
+    }
+}
+
+/// A freeze by an operator.
+#[derive(Serialize, ToSchema)]
+#[schema(as = OperatorFreeze)]
+pub(crate) struct FreezeView {
+    /// `agent`, `owner` or `deployment`.
+    #[schema(value_type = String, example = "agent")]
+    scope: &'static str,
+    /// The agent, if it is one's.
+    #[schema(value_type = Option<uuid::Uuid>, required)]
+    agent_id: Option<String>,
+    /// The owner whose agents are frozen; of one agent, who owns it now.
+    #[schema(required)]
+    owner: Option<String>,
+    reason: String,
+    /// Who put it on.
+    operator: String,
+    #[schema(format = DateTime)]
+    frozen_at: String,
+}
+
+/// Every freeze by an operator.
+#[derive(Serialize, ToSchema)]
+#[schema(as = OperatorFreezeList)]
+pub(crate) struct FreezeList {
+    freezes: Vec<FreezeView>,
+    /// How many freezes this answer holds.
+    count: usize,
+}
+
+impl Operators {
+    async fn freezes(&self) -> Result<Json<FreezeList>> {
+        let stored = self.ledger.operator_freezes().await?;
+        let frozen = stored.iter().filter_map(|freeze| match &freeze.target {
+            FreezeTarget::Agent(agent) => Some(*agent),
+            FreezeTarget::Owner(_) | FreezeTarget::Deployment => None,
+        });
+        let agents = self.ledger.agents(frozen).await?;
+        let view = |freeze: &OperatorFreeze| {
+            let owner_of = |id: &AgentId| agents.iter().find(|agent| agent.id == *id).map(|agent| &agent.owner);
+            let (agent_id, owner) = match &freeze.target {
+                FreezeTarget::Agent(id) => (Some(id.to_string()), owner_of(id).cloned()),
+                FreezeTarget::Owner(owner) => (None, Some(owner.to_string())),
+                FreezeTarget::Deployment => (None, None),
+            };
+            FreezeView {
+                scope: freeze.target.scope(),
+                agent_id,
+                owner,
+                reason: freeze.reason.as_str().to_owned(),
+                operator: freeze.by.to_string(),
+                frozen_at: freeze.at.to_string(),
+            }
+        };
+        let freezes: Vec<FreezeView> = stored.iter().map(view).collect();
+        let count = freezes.len();
+        Ok(Json(FreezeList { freezes, count }))
+    }
+
+    async fn freeze(
+        &self,
+        caller: OperatorCredentials,
+        target: impl AsyncFnOnce() -> Result<FreezeTarget>,
+        body: &Bytes,
+    ) -> Result<Json<FreezeList>> {
+        let operator = self.authenticate(caller).await?;
+        let target = target().await?;
+        let FreezeBody { reason } = FreezeBody::parse(&json_body(body)?)?;
+        let act = act_on(AuditKind::FreezeSet, &target);
+        let freeze = OperatorFreeze {
+            target,
+            reason,
+            by: operator.name.clone(),
+            at: self.clock.now(),
+        };
+        self.judged(&operator, &act, self.stored_freeze(&operator, &act, &freeze))
+            .await?;
+        let (agent, owner) = named(&freeze.target);
+        tracing::warn!(
+            operator.name = %freeze.by,
+            scope = freeze.target.scope(),
+            agent.id = agent,
+            owner,
+            "freeze.set"
+        );
+        self.freezes().await
+    }
+
+    async fn stored_freeze(&self, operator: &Operator, act: &Act, freeze: &OperatorFreeze) -> Result<()> {
+        let changes = AuditChanges::one("reason", Value::Null, freeze.reason.as_str());
+        let owner = self.owner_of(&freeze.target).await?;
+        let entry = self.entry_telling(operator, act, changes, owner.as_ref())?;
+        match self.ledger.freeze(freeze, &entry).await? {
+            Frozen::Stored => Ok(()),
+            Frozen::TooMany => Err(ErrorKind::TooManyFreezes { limit: Freezes::MOST }.into()),
+        }
+    }
+
+    async fn unfreeze(
+        &self,
+        caller: OperatorCredentials,
+        target: impl FnOnce() -> Option<FreezeTarget>,
+    ) -> Result<Json<FreezeList>> {
+        let operator = self.authenticate(caller).await?;
+        let target = target().ok_or(ErrorKind::NotFound)?;
+        let act = act_on(AuditKind::FreezeEnded, &target);
+        let owner = self.owner_of(&target).await?;
+        let entry = self.entry_telling(&operator, &act, AuditChanges::default(), owner.as_ref())?;
+        self.ledger.unfreeze(&target, &entry).await?;
+        let (agent, owner) = named(&target);
+        tracing::warn!(operator.name = %operator.name, scope = target.scope(), agent.id = agent, owner, "freeze.ended");
+        self.freezes().await
+    }
+
+    /// Whose agents it freezes, to tell them; all are told of a frozen deployment by their pages.
+    async fn owner_of(&self, target: &FreezeTarget) -> Result<Option<PersonId>> {
+        Ok(match target {
+            FreezeTarget::Agent(id) => {
+                let agent = self.ledger.agent(*id).await?;
+                agent.and_then(|agent| PersonId::parse(&agent.owner))
+            }
+            FreezeTarget::Owner(owner) => Some(owner.clone()),
+            FreezeTarget::Deployment => None,
+        })
+    }
+
+    /// The agent in a path. An id mistyped in a hurry must not pass for a freeze.
+    async fn existing_agent(&self, agent: &str) -> Result<FreezeTarget> {
+        let id = AgentId::parse(agent).ok_or(ErrorKind::NotFound)?;
+        let agent = self.ledger.agent(id).await?.ok_or(ErrorKind::NotFound)?;
+        Ok(FreezeTarget::Agent(agent.id))
+    }
+}
+
+fn owner(text: &str) -> Option<FreezeTarget> {
+    PersonId::parse(text).map(FreezeTarget::Owner)
+}
+
+/// What is done to whom, for the audit log.
+fn act_on(kind: AuditKind, target: &FreezeTarget) -> Act {
+    match target {
+        FreezeTarget::Agent(agent) => Act::of(kind).on(*agent),
+        FreezeTarget::Owner(owner) => Act::of(kind).with(owner),
+        FreezeTarget::Deployment => Act::of(kind).with(&target.scope()),
+    }
+}
+
+/// The agent or the owner that is frozen, for the log; the reason, a person's words, stays out of it.
+fn named(target: &FreezeTarget) -> (Option<String>, Option<&str>) {
+    match target {
+        FreezeTarget::Agent(agent) => (Some(agent.to_string()), None),
+        FreezeTarget::Owner(owner) => (None, Some(owner.as_str())),
+        FreezeTarget::Deployment => (None, None),
+    }
+}
+
+/// List what operators have frozen.
+#[utoipa::path(
+    get,
+    path = "/internal/freezes",
+    operation_id = "list_freezes",
+    tag = "internal",
+    security(("internalToken" = [])),
+    responses((status = 200, body = FreezeList, description = "Every freeze by an operator, as of now."), ListErrors)
+)]
+pub(crate) async fn list(
+    State(operators): State<Arc<Operators>>,
+    caller: OperatorCredentials,
+) -> Result<Json<FreezeList>, Failure> {
+    let _operator = operators.authenticate(caller).await?;
+    Ok(operators.freezes().await?)
+}
+
+/// Freeze an agent.
+///
+/// No payment of it is decided for from this answer on; its owner can't unfreeze it.
+#[utoipa::path(
+    put,
+    path = "/internal/freezes/agents/{agentId}",
+    operation_id = "freeze_agent",
+    tag = "internal",
+    security(("internalToken" = [])),
+    params(("agentId" = uuid::Uuid, Path, description = "The agent.")),
+    request_body = FreezeBody,
+    responses((status = 200, body = FreezeList, description = "It is frozen. What is frozen now."), FreezeErrors)
+)]
+pub(crate) async fn freeze_agent(
+    State(operators): State<Arc<Operators>>,
+    caller: OperatorCredentials,
+    Path(agent): Path<String>,
+    body: Bytes,
+) -> Result<Json<FreezeList>, Failure> {
+    let target = async || operators.existing_agent(&agent).await;
+    Ok(operators.freeze(caller, target, &body).await?)
+}
+
+/// End the freeze of an agent.
+#[utoipa::path(
+    delete,
+    path = "/internal/freezes/agents/{agentId}",
+    operation_id = "unfreeze_agent",
+    tag = "internal",
+    security(("internalToken" = [])),
+    params(("agentId" = uuid::Uuid, Path, description = "The agent.")),
+    responses((status = 200, body = FreezeList, description = "Ended. What is frozen now."), UnfreezeErrors)
+)]
+pub(crate) async fn unfreeze_agent(
+    State(operators): State<Arc<Operators>>,
+    caller: OperatorCredentials,
+    Path(agent): Path<String>,
+) -> Result<Json<FreezeList>, Failure> {
+    let target = || AgentId::parse(&agent).map(FreezeTarget::Agent);
+    Ok(operators.unfreeze(caller, target).await?)
+}
+
+/// Freeze all agents of an owner, those that they create later included.
+#[utoipa::path(
+    put,
+    path = "/internal/freezes/owners/{person}",
+    operation_id = "freeze_owner",
+    tag = "internal",
+    security(("internalToken" = [])),
+    params(("person" = String, Path, description = "The owner's id, as their page of sessions has it.")),
+    request_body = FreezeBody,
+    responses((status = 200, body = FreezeList, description = "They are frozen. What is frozen now."), FreezeErrors)
+)]
+pub(crate) async fn freeze_owner(
+    State(operators): State<Arc<Operators>>,
+    caller: OperatorCredentials,
+    Path(person): Path<String>,
+    body: Bytes,
+) -> Result<Json<FreezeList>, Failure> {
+    let target = async || Ok(owner(&person).ok_or(ErrorKind::NotFound)?);
+    Ok(operators.freeze(caller, target, &body).await?)
+}
+
+/// End the freeze of an owner.
+#[utoipa::path(
+    delete,
+    path = "/internal/freezes/owners/{person}",
+    operation_id = "unfreeze_owner",
+    tag = "internal",
+    security(("internalToken" = [])),
+    params(("person" = String, Path, description = "The owner's id.")),
+    responses((status = 200, body = FreezeList, description = "Ended. What is frozen now."), UnfreezeErrors)
+)]
+pub(crate) async fn unfreeze_owner(
+    State(operators): State<Arc<Operators>>,
+    caller: OperatorCredentials,
+    Path(person): Path<String>,
+) -> Result<Json<FreezeList>, Failure> {
+    Ok(operators.unfreeze(caller, || owner(&person)).await?)
+}
+
+/// Freeze the deployment: every agent.
+#[utoipa::path(
+    put,
+    path = "/internal/freezes/deployment",
+    operation_id = "freeze_deployment",
+    tag = "internal",
+    security(("internalToken" = [])),
+    request_body = FreezeBody,
+    responses((status = 200, body = FreezeList, description = "It is frozen. What is frozen now."), DeploymentErrors)
+)]
+pub(crate) async fn freeze_deployment(
+    State(operators): State<Arc<Operators>>,
+    caller: OperatorCredentials,
+    body: Bytes,
+) -> Result<Json<FreezeList>, Failure> {
+    let target = async || Ok(FreezeTarget::Deployment);
+    Ok(operators.freeze(caller, target, &body).await?)
+}
+
+/// End the freeze of the deployment.
+#[utoipa::path(
+    delete,
+    path = "/internal/freezes/deployment",
+    operation_id = "unfreeze_deployment",
+    tag = "internal",
+    security(("internalToken" = [])),
+    responses((status = 200, body = FreezeList, description = "It is not frozen. What is frozen now."), ListErrors)
+)]
+pub(crate) async fn unfreeze_deployment(
+    State(operators): State<Arc<Operators>>,
+    caller: OperatorCredentials,
+) -> Result<Json<FreezeList>, Failure> {
+    Ok(operators.unfreeze(caller, || Some(FreezeTarget::Deployment)).await?)
+}

@@ -1,0 +1,145 @@
+//! `PUT` and `DELETE /internal/agents/{agentId}/handover`: offers an agent to another owner, and takes the offer back.
+//!
+//! An operator can't change an agent: its owner changes when the person to whom it is offered accepts it.
+
+use crate::Operators;
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use purser_api::{Failure, Member as _, OperatorCredentials, json_body};
+use purser_domain::{
+    Act, AgentId, AuditChanges, AuditKind, Error, ErrorKind, Handover, OperatorReason, PersonId, Problem,
+};
+use serde::Serialize;
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+purser_api::error_responses! {
+    /// What offering an agent may be refused with.
+    pub(crate) OfferErrors: 400, 401, 404, 413, 500;
+    /// What taking an offer back may be refused with.
+    pub(crate) TakeBackErrors: 401, 404, 500;
+}
+
+purser_api::body! {
+    /// To whom an agent is offered, and why.
+    pub(crate) struct HandoverBody {
+        /// The person's id, as their page of sessions has it.
+        to: PersonId,
+        /// They see it. The space around it is dropped.
+        reason: OperatorReason = {"example": "their predecessor has left"},
+    }
+}
+
+/// An agent that is offered to another owner.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Handover)]
+pub(crate) struct HandoverView {
+    #[schema(value_type = uuid::Uuid)]
+    agent_id: String,
+    /// Its owner until then.
+    owner: String,
+    /// Who may accept it.
+    to: String,
+    reason: String,
+    operator: String,
+    #[schema(format = DateTime)]
+    offered_at: String,
+    /// From then on it can't be accepted.
+    #[schema(format = DateTime)]
+    ends_at: String,
+}
+
+/// An agent that is not offered any more.
+#[derive(Serialize, ToSchema)]
+#[schema(as = HandoverTakenBack)]
+pub(crate) struct TakenBack {
+    #[schema(value_type = uuid::Uuid)]
+    agent_id: String,
+}
+
+/// Offer an agent to another owner, instead of an earlier offer.
+///
+/// They have seven days to accept it, by a recent sign-in. Its keys, policies and rules stay; open approvals go with it.
+#[utoipa::path(
+    put,
+    path = "/internal/agents/{agentId}/handover",
+    operation_id = "offer_agent",
+    tag = "internal",
+    security(("internalToken" = [])),
+    params(("agentId" = uuid::Uuid, Path, description = "The agent.")),
+    request_body = HandoverBody,
+    responses((status = 200, body = HandoverView, description = "Offered."), OfferErrors)
+)]
+pub(crate) async fn offer(
+    State(operators): State<Arc<Operators>>,
+    caller: OperatorCredentials,
+    Path(agent): Path<String>,
+    body: Bytes,
+) -> Result<Json<HandoverView>, Failure> {
+    let operator = operators.authenticate(caller).await?;
+    let id = AgentId::parse(&agent).ok_or(ErrorKind::NotFound)?;
+    let agent = operators.ledger.agent(id).await?.ok_or(ErrorKind::NotFound)?;
+    let HandoverBody { to, reason } = HandoverBody::parse(&json_body(&body)?)?;
+    if agent.owner == to.as_str() {
+        return Err(Error::invalid(vec![Problem::at("/to", "owns the agent already")]).into());
+    }
+    let at = operators.clock.now();
+    let offer = Handover {
+        agent: id,
+        to,
+        reason,
+        by: operator.name.clone(),
+        at,
+        ends_at: at.after(Handover::OPEN_FOR),
+    };
+    let act = Act::of(AuditKind::HandoverOffered).on(id);
+    let changes = AuditChanges::one("owner", agent.owner.as_str(), offer.to.as_str());
+    let owner = PersonId::parse(&agent.owner);
+    let entry = operators.entry_telling(&operator, &act, changes, owner.as_ref())?;
+    operators.ledger.offer_agent(&offer, &entry).await?;
+    tracing::info!(
+        operator.name = %offer.by,
+        agent.id = %id,
+        old.owner = agent.owner,
+        new.owner = %offer.to,
+        "handover.offered"
+    );
+    Ok(Json(HandoverView {
+        agent_id: id.to_string(),
+        owner: agent.owner,
+        to: offer.to.to_string(),
+        reason: offer.reason.as_str().to_owned(),
+        operator: offer.by.to_string(),
+        offered_at: offer.at.to_string(),
+        ends_at: offer.ends_at.to_string(),
+    }))
+}
+
+/// Take the offer of an agent back, if it has not been accepted.
+#[utoipa::path(
+    delete,
+    path = "/internal/agents/{agentId}/handover",
+    operation_id = "take_offer_back",
+    tag = "internal",
+    security(("internalToken" = [])),
+    params(("agentId" = uuid::Uuid, Path, description = "The agent.")),
+    responses((status = 200, body = TakenBack, description = "It is not offered."), TakeBackErrors)
+)]
+pub(crate) async fn take_back(
+    State(operators): State<Arc<Operators>>,
+    caller: OperatorCredentials,
+    Path(agent): Path<String>,
+) -> Result<Json<TakenBack>, Failure> {
+    let operator = operators.authenticate(caller).await?;
+    let id = AgentId::parse(&agent).ok_or(ErrorKind::NotFound)?;
+    let act = Act::of(AuditKind::HandoverTakenBack).on(id);
+    let agent = operators.ledger.agent(id).await?;
+    let owner = agent.and_then(|agent| PersonId::parse(&agent.owner));
+    let entry = operators.entry_telling(&operator, &act, AuditChanges::default(), owner.as_ref())?;
+    operators.ledger.take_offer_back(id, &entry).await?;
+    tracing::info!(operator.name = %operator.name, agent.id = %id, "handover.taken_back");
+    Ok(Json(TakenBack {
+        agent_id: id.to_string(),
+    }))
+}

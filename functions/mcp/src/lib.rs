@@ -1,0 +1,46 @@
+//! `/mcp`: the tools of `clients/mcp` over HTTP (MCP's streamable HTTP, stateless, answers in JSON).
+//!
+//! It is a client of the API with its caller's own agent key, which goes to the API alone, and of providers. It has no
+//! permissions in AWS. Deliberately elsewhere: the tools (`clients/mcp`), and every judgement (the API).
+//!
+//! Always true: a provider is called at an address of the public internet alone, which is judged where the connection
+//! is made; a tool's answer is ready before the gateway gives up.
+
+mod endpoint;
+
+pub use endpoint::stateless;
+
+use axum::Router;
+use axum::routing::any;
+use endpoint::{Endpoint, Settings};
+use purser_api::{ApiSettings, Boot, BootError};
+use std::sync::Arc;
+use url::Url;
+use utoipa::openapi::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+
+/// The group's part of the OpenAPI document: the route alone, as the protocol describes the rest.
+pub fn openapi() -> OpenApi {
+    OpenApiRouter::<Arc<Endpoint>>::new()
+        .routes(utoipa_axum::routes!(endpoint::mcp))
+        .into_openapi()
+}
+
+/// The group, ready to serve. Optional: `API_URL`, without which the API is at the name that the gateway was called by;
+/// and `MCP_ALLOWED_HOSTS`, `host:port` of providers that may have any address, for the local stack.
+#[expect(clippy::unused_async, reason = "built like every other function")]
+pub async fn router(boot: Boot) -> Result<Router, BootError> {
+    let mut env = boot.env;
+    let api = ApiSettings::from_env(&mut env);
+    let api_url = env.get("API_URL").map(str::to_owned);
+    let is_url = |text: &String| Url::parse(text).is_ok_and(|url| url.has_host());
+    if api_url.as_ref().is_some_and(|text| !is_url(text)) {
+        env.wrong("API_URL", "must be an address: https://<host>");
+    }
+    let allowed = env.allowed_hosts("MCP_ALLOWED_HOSTS");
+    let (api, settings) = env.finish((api, Settings { api_url, allowed }))?;
+    let endpoint = Arc::new(Endpoint::new(settings)?);
+    // Every method: MCP asks for 405 where a stream could be opened or ended.
+    let routes = Router::new().route("/mcp", any(endpoint::mcp)).with_state(endpoint);
+    Ok(purser_api::with_middleware(routes, api))
+}

@@ -1,0 +1,317 @@
+//! Payouts, for `people`: an agent's owner names an address, and takes the agent's money back to it.
+//!
+//! What is always true: an address waits by this function's clock before it is paid to, whoever asks; a payout goes to
+//! the stored address, since a request has none; of an agent one is open at most; the same key reserves one, and a
+//! repetition submits the same transfer, with the same nonce, as long as its address still stands.
+//!
+//! The facilitator's answer ends nothing: reconcile confirms what it finds on the chain, or releases what can't be used
+//! any more.
+//!
+//! What is done has its row of the audit log in the same transaction; what is refused has it from `people`, which tells
+//! the person.
+//!
+//! Deliberately elsewhere: who the owner is and how long ago they signed in (`functions/people`), the rules
+//! (`shared/domain/src/settlement/payout.rs`), the transaction (`shared/store/src/payments/payout.rs`).
+
+use crate::Payments;
+use crate::attest::custody_failed;
+use purser_api::{AskedPayout, NamedPayoutAddress, PayoutAnswer, PayoutOwner, ReservedPayout};
+use purser_chain::Facilitator;
+use purser_domain::{
+    Act, Acting, Address, Agent, AgentId, AuditChanges, AuditKind, AuditOutcome, Duration, Error, ErrorKind,
+    Fingerprint, NoncePrefix, PaymentTerms, Payout, PayoutAmount, PayoutFacts, PayoutGrant, PayoutRefusal, PersonId,
+    Problem, Purpose, Result, Settlement, SettlementId, SettlementState, Submission, Terms, Timestamp, TransactionId,
+    TransferAuthorization, check_payout_address, decide_payout, parse_address, payout_address_of, settle_request,
+};
+use purser_store::{AuditEntry, Backoff, Edited, PayoutInputs, PayoutReserved};
+
+/// How long a payout can be used: time for the facilitator and for a repetition, and no longer than a person waits.
+const USABLE: Duration = Duration::from_secs_u32(300);
+
+/// Who asks, and for which agent.
+struct Asker {
+    agent: AgentId,
+    owner: PersonId,
+    acting: Acting,
+}
+
+impl Asker {
+    fn of(owner: &PayoutOwner) -> Result<Self> {
+        let (agent, owner, acting) = owner.read()?;
+        Ok(Self { agent, owner, acting })
+    }
+}
+
+/// What the owner of an agent asks for.
+struct PayOut {
+    by: Asker,
+    amount: PayoutAmount,
+    /// The hash of the request's idempotency key.
+    key: Fingerprint,
+}
+
+impl Payments {
+    /// Answers a request to name the address.
+    pub(crate) async fn payout_address_named(&self, asked: &NamedPayoutAddress) -> Result<PayoutAnswer> {
+        let named = async {
+            let by = Asker::of(&asked.of)?;
+            let address = parse_address(&asked.address).map_err(|error| wrong_address(&error))?;
+            self.name_payout_address(&by, address).await
+        };
+        answered(named.await.map(|()| PayoutAnswer::Done {}))
+    }
+
+    /// Answers a request to remove it.
+    pub(crate) async fn payout_address_removed(&self, asked: &PayoutOwner) -> Result<PayoutAnswer> {
+        let removed = async { self.remove_payout_address(&Asker::of(asked)?).await };
+        answered(removed.await.map(|()| PayoutAnswer::Done {}))
+    }
+
+    /// Answers a request for a payout.
+    pub(crate) async fn paid_out(&self, asked: &AskedPayout) -> Result<PayoutAnswer> {
+        let paid = async {
+            let ask = PayOut {
+                by: Asker::of(&asked.of)?,
+                amount: asked.amount()?,
+                key: Fingerprint::of_text(&asked.idempotency_key),
+            };
+            self.pay_out(&ask).await
+        };
+        answered(paid.await.map(PayoutAnswer::from))
+    }
+
+    /// Names the address that the agent's money may be paid out to, from the end of its wait on. The present one's wait
+    /// goes on.
+    async fn name_payout_address(&self, by: &Asker, address: Address) -> Result<()> {
+        self.facilitator()?;
+        let owner = &by.owner;
+        let agent = owned(self.ledger.agent(by.agent).await?, owner)?;
+        let act = Act::of(AuditKind::PayoutAddressNamed).on(agent.id);
+        check_payout_address(address, agent.wallet.address, self.network).map_err(|error| wrong_address(&error))?;
+        let mut backoff = Backoff::new();
+        loop {
+            let record = self.ledger.payout_record(agent.id).await?;
+            let now = self.clock.now();
+            let Some(next) = record.named(address, owner, now, self.payout_delay) else {
+                return Ok(());
+            };
+            let [before, after] = [&record, &next].map(|record| Some(record.audit_members()));
+            let entry = self.entry(by, &act, AuditChanges::between(before, after))?;
+            if self.ledger.put_payout_record(agent.id, &next, &entry).await? == Edited::Stored {
+                let good_from = next.address.map(|named| named.good_from);
+                tracing::warn!(
+                    agent.id = %agent.id,
+                    person = %owner,
+                    address = %address,
+                    before = record.address.map(|before| tracing::field::display(before.address)),
+                    good_from = good_from.map(tracing::field::display),
+                    "payout.address_named"
+                );
+                return Ok(());
+            }
+            backoff.wait().await?;
+        }
+    }
+
+    /// Removes the address at once. What was signed before can be used until its `valid_before`.
+    async fn remove_payout_address(&self, by: &Asker) -> Result<()> {
+        let agent = owned(self.ledger.agent(by.agent).await?, &by.owner)?;
+        let act = Act::of(AuditKind::PayoutAddressRemoved).on(agent.id);
+        let mut backoff = Backoff::new();
+        loop {
+            let record = self.ledger.payout_record(agent.id).await?;
+            let Some(next) = record.without_address() else {
+                return Ok(());
+            };
+            let [before, after] = [&record, &next].map(|record| Some(record.audit_members()));
+            let entry = self.entry(by, &act, AuditChanges::between(before, after))?;
+            if self.ledger.put_payout_record(agent.id, &next, &entry).await? == Edited::Stored {
+                tracing::info!(agent.id = %agent.id, person = %by.owner, "payout.address_removed");
+                return Ok(());
+            }
+            backoff.wait().await?;
+        }
+    }
+
+    /// Reserves, signs and submits a payout; or submits the one again that this key has reserved.
+    async fn pay_out(&self, ask: &PayOut) -> Result<ReservedPayout> {
+        let facilitator = self.facilitator()?;
+        let fingerprint = fingerprint_of(ask.amount);
+        let mut backoff = Backoff::new();
+        loop {
+            let inputs = self.ledger.payout_inputs(ask.by.agent, &ask.key).await?;
+            let agent = owned(inputs.agent.clone(), &ask.by.owner)?;
+            if let Some(used) = inputs.key {
+                let settlement = used.settlement;
+                if used.fingerprint != fingerprint {
+                    let settlement = Some(settlement);
+                    return Err(ErrorKind::IdempotencyKeyReused { settlement }.into());
+                }
+                return self
+                    .again(facilitator, &agent, &ask.by.owner, &inputs, settlement)
+                    .await;
+            }
+            let grant = self.decide_payout(&agent, &inputs, ask).await?;
+            let terms = self.payout_terms(&agent, &grant, ask)?;
+            let act = Act::of(AuditKind::PaidOut).on(agent.id).with(&terms.id);
+            let entry = self.entry(&ask.by, &act, AuditChanges::between(None, Some(grant.audit_members())))?;
+            match self
+                .ledger
+                .reserve_payout(&grant, &terms, &fingerprint, &entry, &mut backoff)
+                .await?
+            {
+                PayoutReserved::Done => {
+                    return Ok(ReservedPayout {
+                        settlement: terms.id,
+                        submission: Some(self.submit(facilitator, &agent, &terms).await?),
+                        replayed: false,
+                    });
+                }
+                // What won the race is read and judged in the next attempt.
+                PayoutReserved::Raced => {}
+            }
+        }
+    }
+
+    /// The payout that this key has reserved, submitted once more if it can still be used. Not where its address was
+    /// changed or removed since, or operators have frozen the agent: then nothing more is done for it.
+    async fn again(
+        &self,
+        facilitator: &Facilitator,
+        agent: &Agent,
+        owner: &PersonId,
+        inputs: &PayoutInputs,
+        settlement: SettlementId,
+    ) -> Result<ReservedPayout> {
+        let payout = self.ledger.settlement(agent.id, settlement).await?;
+        let payout = payout.ok_or_else(|| Error::internal("repeating a payout", "it is gone"))?;
+        let is_usable = open(&payout).is_some_and(|(_, until)| self.clock.now() < until);
+        let (frozen, now) = (inputs.freezes.of(agent), self.clock.now());
+        let stands = payout_address_of(&inputs.record, owner, frozen, None, now) == Ok(payout.terms.pay_to);
+        let submission = if is_usable && stands {
+            Some(self.submit(facilitator, agent, &payout.terms).await?)
+        } else {
+            None
+        };
+        Ok(ReservedPayout {
+            settlement,
+            submission,
+            replayed: true,
+        })
+    }
+
+    /// Decides on what was read. The wallet is asked when all else allows it, and a payout without its answer is none.
+    async fn decide_payout(&self, agent: &Agent, inputs: &PayoutInputs, ask: &PayOut) -> Result<PayoutGrant> {
+        let latest = match inputs.record.latest {
+            Some(id) => self.ledger.settlement(agent.id, id).await?,
+            None => None,
+        };
+        let (open, now) = (latest.as_ref().and_then(open), self.clock.now());
+        let frozen_by_operators = inputs.freezes.of(agent);
+        payout_address_of(&inputs.record, &ask.by.owner, frozen_by_operators, open, now)?;
+        let balance = self.chain.balance(agent.wallet.address).await;
+        let balance = balance.map_err(|error| Error::temporarily_unavailable("reading a balance", error))?;
+        let facts = PayoutFacts {
+            agent: agent.id,
+            owner: &ask.by.owner,
+            record: &inputs.record,
+            frozen_by_operators,
+            open,
+            balance,
+            asked: ask.amount,
+            now,
+        };
+        Ok(decide_payout(&facts)?)
+    }
+
+    fn payout_terms(&self, agent: &Agent, grant: &PayoutGrant, ask: &PayOut) -> Result<Terms> {
+        // A wallet that can't be signed for leaves no hold.
+        self.signer(agent)?;
+        let random: [u8; 16] = self.entropy.bytes()?;
+        let [settlement, transaction] =
+            [random.first_chunk::<8>(), random.last_chunk::<8>()].map(|half| half.copied().unwrap_or_default());
+        let id = SettlementId::at(grant.at(), settlement);
+        let begins = Timestamp::from_secs(grant.at().secs()).unwrap_or(grant.at());
+        Ok(Terms {
+            id,
+            transaction: TransactionId::at(grant.at(), transaction),
+            agent: agent.id,
+            wallet: agent.wallet.address,
+            network: self.network,
+            amount: grant.amount(),
+            pay_to: grant.to(),
+            authorized_at: grant.at(),
+            valid_before: begins.after(USABLE.min(self.max_authorization)),
+            idempotency_key: ask.key,
+            nonce_prefix: NoncePrefix::of(self.nonce_key.nonce(id)),
+            purpose: Purpose::Payout(Payout {
+                by: ask.by.owner.clone(),
+            }),
+        })
+    }
+
+    /// Signs and submits. Each time the same transfer: its nonce is the settlement's, so the chain takes it once.
+    async fn submit(&self, facilitator: &Facilitator, agent: &Agent, terms: &Terms) -> Result<Submission> {
+        const SIGNING: &str = "signing a payout";
+        let signer = self.signer(agent)?;
+        let nonce = self.nonce_key.nonce_again(terms.id, terms.nonce_prefix);
+        let nonce = nonce.map_err(|error| Error::internal(SIGNING, error))?;
+        let terms = PaymentTerms::of(terms);
+        let authorization = TransferAuthorization::of(&terms, nonce);
+        let signature = signer.sign(terms.network, &authorization).await;
+        let signature = signature.map_err(|error| custody_failed(SIGNING, error))?;
+        let request = settle_request(&terms, terms.network, &authorization, signature);
+        let (submission, reason) = facilitator.settle(&request).await;
+        tracing::info!(
+            outcome = submission.name(),
+            reason,
+            settlement.id = %terms.settlement,
+            agent.id = %agent.id,
+            amount = %terms.amount,
+            pay_to = %terms.pay_to,
+            "payout.submitted"
+        );
+        Ok(submission)
+    }
+
+    /// The row of what is about to be done, by one attempt: the next has a row of its own.
+    fn entry(&self, by: &Asker, act: &Act, changes: AuditChanges) -> Result<AuditEntry> {
+        let outcome = AuditOutcome::Done(changes);
+        let record = by.acting.record(self.clock.now(), self.entropy.bytes()?, act, outcome);
+        Ok(self.audit.entry(&record))
+    }
+
+    fn facilitator(&self) -> Result<&Facilitator> {
+        let facilitator = self.facilitator.as_ref();
+        Ok(facilitator.ok_or(PayoutRefusal::NotSetUp)?)
+    }
+}
+
+/// A refusal as an answer; what failed stays an error.
+fn answered(result: Result<PayoutAnswer>) -> Result<PayoutAnswer> {
+    result.or_else(PayoutAnswer::of_refusal)
+}
+
+fn wrong_address(error: &dyn std::error::Error) -> Error {
+    Error::invalid(vec![Problem::at("/address", error.to_string())])
+}
+
+/// The agent, if it is this person's.
+fn owned(agent: Option<Agent>, owner: &PersonId) -> Result<Agent> {
+    let agent = agent.filter(|agent| agent.owner == owner.as_str());
+    agent.ok_or_else(|| ErrorKind::NotFound.into())
+}
+
+/// A payout that the chain has not ended, and until when it can be used.
+fn open(payout: &Settlement) -> Option<(SettlementId, Timestamp)> {
+    let is_open = payout.state == SettlementState::Authorized;
+    is_open.then(|| (payout.id(), payout.terms.valid_before))
+}
+
+/// What makes two requests the same.
+fn fingerprint_of(amount: PayoutAmount) -> Fingerprint {
+    match amount {
+        PayoutAmount::Balance => Fingerprint::of_text("payout\nbalance"),
+        PayoutAmount::Units(amount) => Fingerprint::of_text(&format!("payout\n{amount}")),
+    }
+}

@@ -1,0 +1,227 @@
+//! `/agents/{agentId}/payout-address` and `…/payouts`: taking an agent's money back.
+
+use super::request::created;
+use super::settlements::SettlementView;
+use crate::ops::payouts::{PaidOut, Payouts};
+use crate::state::People;
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::HeaderValue;
+use axum::response::{IntoResponse as _, Response};
+use purser_api::{CallerIds, Failure, Member as _, SessionToken, Text, json_body};
+use purser_domain::{Address, Amount, PayoutAmount, Submission};
+use serde::Serialize;
+use serde_json::json;
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+purser_api::error_responses! {
+    /// What reading the address may be refused with.
+    pub(crate) ReadErrors: 401, 403, 404, 429, 500;
+    /// What naming it may be refused with.
+    pub(crate) NameErrors: 400, 401, 403, 404, 409, 413, 429, 500, 503;
+    /// What removing it may be refused with.
+    pub(crate) RemoveErrors: 401, 403, 404, 429, 500, 503;
+    /// What a payout may be refused with.
+    pub(crate) PayOutErrors: 400, 401, 403, 404, 409, 413, 429, 500, 503;
+}
+
+/// Where an agent's money may be paid out to.
+#[derive(Serialize, ToSchema)]
+#[schema(as = PayoutAddress)]
+pub(crate) struct PayoutAddressView {
+    #[schema(value_type = uuid::Uuid)]
+    agent_id: String,
+    /// Whether this deployment pays anything out.
+    set_up: bool,
+    /// The address; null where none is named, as are the times.
+    #[schema(required)]
+    address: Option<String>,
+    #[schema(format = DateTime, required)]
+    named_at: Option<String>,
+    /// Nothing is paid to it before.
+    #[schema(format = DateTime, required)]
+    good_from: Option<String>,
+    /// The payout that is under way: there is one at a time.
+    #[schema(value_type = Option<uuid::Uuid>, required)]
+    open_settlement_id: Option<String>,
+}
+
+impl PayoutAddressView {
+    async fn of(people: &People, owned: &crate::ops::owned::Owned) -> purser_domain::Result<Json<Self>> {
+        let Payouts {
+            is_set_up,
+            address,
+            open,
+        } = people.payouts(owned).await?;
+        let named = address.as_ref();
+        Ok(Json(Self {
+            agent_id: owned.agent().id.to_string(),
+            set_up: is_set_up,
+            address: named.map(|named| named.address.to_string()),
+            named_at: named.map(|named| named.named_at.to_string()),
+            good_from: named.map(|named| named.good_from.to_string()),
+            open_settlement_id: open.map(|payout| payout.id().to_string()),
+        }))
+    }
+}
+
+purser_api::body! {
+    /// The address to pay out to.
+    pub(crate) struct NewPayoutAddress as "NewPayoutAddressBody" {
+        /// Yours. Mixed case has to be the EIP-55 checksum.
+        address: Address,
+    }
+}
+
+purser_api::field! {
+    /// So many micro-units, or all.
+    pub(crate) struct AskedAmount(PayoutAmount):
+    |value| {
+        if value.as_str() == Some("balance") {
+            return Ok(PayoutAmount::Balance);
+        }
+        let amount = <Amount as purser_api::Field>::read(value).ok().and_then(PayoutAmount::units);
+        amount.ok_or_else(|| {
+            format!("must be a whole number of micro-units from 1 to {}, or `balance`", Amount::MAX)
+        })
+    },
+    json!({"oneOf": [
+        {"type": "integer", "format": "int64", "minimum": 1, "maximum": Amount::MAX.units()},
+        {"type": "string", "pattern": "^balance$"},
+    ]})
+}
+
+purser_api::body! {
+    /// A payout to the address that is named.
+    pub(crate) struct NewPayout as "NewPayoutBody" {
+        /// In micro-units; `balance` for all that the wallet holds.
+        amount_units: AskedAmount,
+        /// Of your choice. The same key with the same amount asks for the same payout.
+        idempotency_key: Text<255>,
+    }
+}
+
+/// A payout.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Payout)]
+pub(crate) struct PayoutView {
+    payout: SettlementView,
+    /// What the facilitator said now: `accepted`, `refused` or `unanswered`; null where nothing was submitted, as the
+    /// payout has ended, its address was changed, or operators have frozen the agent. The chain alone ends it: while
+    /// `receipt_status` is `authorized`, the same request submits it again.
+    #[schema(value_type = Option<String>, required, example = "accepted")]
+    submission: Option<&'static str>,
+}
+
+/// Read where an agent's money may be paid out to.
+#[utoipa::path(
+    get,
+    path = "/agents/{agentId}/payout-address",
+    operation_id = "read_payout_address",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(("agentId" = String, Path, description = "One of your agents.")),
+    responses((status = 200, body = PayoutAddressView, description = "The address."), ReadErrors)
+)]
+pub(crate) async fn read(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    Path(agent): Path<String>,
+) -> Result<Json<PayoutAddressView>, Failure> {
+    let owned = people.authenticate_for(token, &agent).await?;
+    Ok(PayoutAddressView::of(&people, &owned).await?)
+}
+
+/// Name the address that an agent's money may be paid out to.
+///
+/// It is good after a wait, a day by default. Another address waits anew; the same one goes on waiting.
+#[utoipa::path(
+    put,
+    path = "/agents/{agentId}/payout-address",
+    operation_id = "name_payout_address",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(("agentId" = String, Path, description = "One of your agents.")),
+    request_body = NewPayoutAddress,
+    responses((status = 200, body = PayoutAddressView, description = "The address, and when it is good."), NameErrors)
+)]
+pub(crate) async fn name(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    caller: CallerIds,
+    Path(agent): Path<String>,
+    body: Bytes,
+) -> Result<Json<PayoutAddressView>, Failure> {
+    let owned = people.authenticate_for(token, &agent).await?;
+    let new = NewPayoutAddress::parse(&json_body(&body)?)?;
+    people.name_payout_address(&owned, caller, new.address).await?;
+    Ok(PayoutAddressView::of(&people, &owned).await?)
+}
+
+/// Remove the payout address, at once.
+#[utoipa::path(
+    delete,
+    path = "/agents/{agentId}/payout-address",
+    operation_id = "remove_payout_address",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(("agentId" = String, Path, description = "One of your agents.")),
+    responses((status = 200, body = PayoutAddressView, description = "There is none."), RemoveErrors)
+)]
+pub(crate) async fn remove(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    caller: CallerIds,
+    Path(agent): Path<String>,
+) -> Result<Json<PayoutAddressView>, Failure> {
+    let owned = people.authenticate_for(token, &agent).await?;
+    people.remove_payout_address(&owned, caller).await?;
+    Ok(PayoutAddressView::of(&people, &owned).await?)
+}
+
+/// Pay out to the address that is named.
+#[utoipa::path(
+    post,
+    path = "/agents/{agentId}/payouts",
+    operation_id = "pay_out",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(("agentId" = String, Path, description = "One of your agents.")),
+    request_body = NewPayout,
+    responses(
+        (status = 201, body = PayoutView, description = "Reserved, signed and submitted."),
+        (status = 200, body = PayoutView, description = "The payout that an earlier request with this key asked for; \
+            with the header `Idempotent-Replayed: true`."),
+        PayOutErrors,
+    )
+)]
+pub(crate) async fn pay_out(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    caller: CallerIds,
+    Path(agent): Path<String>,
+    body: Bytes,
+) -> Result<Response, Failure> {
+    let owned = people.authenticate_for(token, &agent).await?;
+    let new = NewPayout::parse(&json_body(&body)?)?;
+    let PaidOut {
+        settlement,
+        submission,
+        replayed,
+    } = people
+        .pay_out(&owned, caller, new.amount_units.0, &new.idempotency_key.0)
+        .await?;
+    let answer = Json(PayoutView {
+        payout: SettlementView::from(&settlement),
+        submission: submission.map(Submission::name),
+    });
+    if !replayed {
+        return Ok(created(answer));
+    }
+    let mut answer = answer.into_response();
+    let told = HeaderValue::from_static("true");
+    answer.headers_mut().insert("idempotent-replayed", told);
+    Ok(answer)
+}

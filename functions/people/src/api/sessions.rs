@@ -1,0 +1,144 @@
+//! `/sessions`: where a person is signed in to the pages. An ID token is no session of ours, but ends with all of them.
+
+use crate::ops::owned::named;
+use crate::state::People;
+use axum::Json;
+use axum::extract::{Path, State};
+use purser_api::{Failure, SessionToken};
+use purser_domain::{Session, SessionId};
+use serde::Serialize;
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+purser_api::error_responses! {
+    /// What listing sessions, or ending all, may be refused with.
+    pub(crate) ListErrors: 401, 403, 429, 500;
+    /// What ending one may be refused with.
+    pub(crate) EndErrors: 401, 403, 404, 429, 500;
+}
+
+/// A session of the caller's.
+#[derive(Serialize, ToSchema)]
+#[schema(as = OwnSession)]
+pub(crate) struct SessionView {
+    /// The digest of what the browser holds.
+    session_id: String,
+    #[schema(format = DateTime)]
+    created_at: String,
+    /// To the minute.
+    #[schema(format = DateTime)]
+    last_seen_at: String,
+    /// When it ends, however much it is used.
+    #[schema(format = DateTime)]
+    ends_at: String,
+    /// When the person showed the issuer who they are.
+    #[schema(format = DateTime)]
+    signed_in_at: String,
+    /// The browser, in its own words.
+    #[schema(required)]
+    user_agent: Option<String>,
+    /// The address that the sign-in came from.
+    #[schema(required)]
+    address: Option<String>,
+}
+
+impl From<Session> for SessionView {
+    fn from(session: Session) -> Self {
+        Self {
+            session_id: session.id.to_string(),
+            created_at: session.created_at.to_string(),
+            last_seen_at: session.seen_at.to_string(),
+            ends_at: session.ends_at.to_string(),
+            signed_in_at: session.signed_in_at.to_string(),
+            user_agent: session.user_agent,
+            address: session.address,
+        }
+    }
+}
+
+/// The caller's open sessions.
+#[derive(Serialize, ToSchema)]
+#[schema(as = OwnSessionList)]
+pub(crate) struct SessionList {
+    /// The caller's own id, as operators need it to hand them an agent.
+    person: String,
+    sessions: Vec<SessionView>,
+    /// How many sessions this answer holds.
+    count: usize,
+}
+
+/// What was ended.
+#[derive(Serialize, ToSchema)]
+#[schema(as = EndedSessions)]
+pub(crate) struct EndedView {
+    /// How many sessions were ended.
+    ended: usize,
+}
+
+/// List your sessions.
+#[utoipa::path(
+    get,
+    path = "/sessions",
+    operation_id = "list_sessions",
+    tag = "dashboard",
+    security(("session" = [])),
+    responses(
+        (status = 200, body = SessionList, description = "Those of the pages that are open, newest first."),
+        ListErrors,
+    )
+)]
+pub(crate) async fn list(State(people): State<Arc<People>>, token: SessionToken) -> Result<Json<SessionList>, Failure> {
+    let person = people.authenticate(token).await?;
+    let sessions: Vec<SessionView> = people.sessions(&person.id).await?.into_iter().map(Into::into).collect();
+    Ok(Json(SessionList {
+        person: person.id.to_string(),
+        count: sessions.len(),
+        sessions,
+    }))
+}
+
+/// End a session: it is refused from this answer on.
+#[utoipa::path(
+    delete,
+    path = "/sessions/{sessionId}",
+    operation_id = "end_session",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(("sessionId" = String, Path, description = "The `session_id` of one of your sessions.")),
+    responses(
+        (status = 200, body = EndedView, description = "It has ended."),
+        EndErrors,
+    )
+)]
+pub(crate) async fn end(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    Path(session): Path<String>,
+) -> Result<Json<EndedView>, Failure> {
+    let person = people.authenticate(token).await?;
+    people.end_session(&person, &named(SessionId::parse(&session))?).await?;
+    Ok(Json(EndedView { ended: 1 }))
+}
+
+/// End all your sessions.
+///
+/// From this answer on every session is refused, and every ID token of a sign-in until now, this one included.
+#[utoipa::path(
+    delete,
+    path = "/sessions",
+    operation_id = "end_sessions",
+    tag = "dashboard",
+    security(("session" = [])),
+    responses(
+        (status = 200, body = EndedView, description = "They have ended."),
+        ListErrors,
+    )
+)]
+pub(crate) async fn end_all(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+) -> Result<Json<EndedView>, Failure> {
+    let person = people.authenticate(token).await?;
+    let ended = people.end_sessions(&person).await?;
+    Ok(Json(EndedView { ended }))
+}

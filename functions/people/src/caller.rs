@@ -1,0 +1,35 @@
+//! Who calls: a person, how they showed who they are, and where they call from.
+
+use purser_api::Person;
+use purser_domain::{Acting, Actor, PersonId, RequestSource, SessionId, Timestamp};
+
+/// A person who calls, authenticated.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    /// Who: the owner of records.
+    pub(crate) id: PersonId,
+    /// What to call them.
+    pub(crate) name: Option<String>,
+    /// When they showed the issuer who they are.
+    pub(crate) signed_in_at: Timestamp,
+    /// What the audit log says of who acts.
+    pub(crate) acting: Acting,
+}
+
+impl Caller {
+    /// The person, calling in this session, or with an ID token.
+    pub(crate) fn new(person: Person, session: Option<SessionId>, source: RequestSource) -> Self {
+        Self {
+            acting: Acting {
+                actor: Actor::Person {
+                    id: person.id.clone(),
+                    session,
+                },
+                source,
+            },
+            id: person.id,
+            name: person.name,
+            signed_in_at: person.signed_in_at,
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The audit log of people's acts: the row of an edit, which is written with it, and the row of an act that was refused.
+//!
+//! What can't be read, or names what is not the caller's, is no act. A failure of ours is none either: its repetition
+//! is.
+
+use crate::caller::Caller;
+use crate::state::People;
+use purser_api::audit_refusal;
+use purser_domain::{
+    Act, Acting, AuditChanges, AuditFilter, AuditOutcome, AuditRecord, AuditRefusal, AuditScope, Error, Result,
+};
+use purser_store::{AuditEntry, AuditRow, Page, Slice};
+use uuid::Uuid;
+
+impl People {
+    /// The row of an edit that is about to be made, by one attempt: the next has a row of its own.
+    pub(crate) fn entry(&self, acting: &Acting, act: &Act, changes: AuditChanges) -> Result<AuditEntry> {
+        let record = self.audit_record(acting, act, AuditOutcome::Done(changes))?;
+        Ok(self.audit.entry(&record))
+    }
+
+    /// What comes of an act, the refused one with its row.
+    pub(crate) async fn judged<T>(
+        &self,
+        acting: &Acting,
+        act: &Act,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let refused = |error: &Error| {
+            let refusal = audit_refusal(error);
+            let record = refusal.map(|refusal| self.audit_record(acting, act, AuditOutcome::Refused(refusal)));
+            record.transpose()
+        };
+        self.audit.judged(work, refused).await
+    }
+
+    /// Adds the row of an act that was refused.
+    pub(crate) async fn refused(&self, acting: &Acting, act: &Act, refusal: AuditRefusal) -> Result<()> {
+        self.audit
+            .add(&self.audit_record(acting, act, AuditOutcome::Refused(refusal))?)
+            .await
+    }
+
+    fn audit_record(&self, acting: &Acting, act: &Act, outcome: AuditOutcome) -> Result<AuditRecord> {
+        Ok(acting.record(self.now(), self.entropy.bytes()?, act, outcome))
+    }
+
+    /// What the person did, and tried, and what others did to their agents, newest first.
+    pub(crate) async fn audit_log(
+        &self,
+        person: &Caller,
+        filter: AuditFilter,
+        slice: Slice<Uuid>,
+    ) -> Result<Page<AuditRow, Uuid>> {
+        self.audit
+            .page(&AuditScope::Person(person.id.clone()), filter, slice)
+            .await
+    }
+}

@@ -1,0 +1,33 @@
+//! Freezes by operators, as the owners of agents see them: they can't end them.
+
+use crate::state::People;
+use purser_domain::{Agent, AgentId, FreezeTarget, OperatorFreeze, Result};
+use std::collections::BTreeMap;
+
+impl People {
+    /// The freeze by an operator that each of these agents is under, for those that are.
+    pub(crate) async fn freezes_of(
+        &self,
+        agents: impl IntoIterator<Item = &Agent>,
+    ) -> Result<BTreeMap<AgentId, OperatorFreeze>> {
+        let freezes = self.ledger.freezes().await?;
+        let mut known: Vec<OperatorFreeze> = Vec::new();
+        let mut found = BTreeMap::new();
+        for agent in agents {
+            let target = freezes.of(agent).and_then(|freeze| FreezeTarget::of(freeze, agent));
+            let Some(target) = target else { continue };
+            if !known.iter().any(|freeze| freeze.target == target) {
+                known.extend(self.ledger.operator_freeze(&target).await?);
+            }
+            // One that ended since it was read is none.
+            let freeze = known.iter().find(|freeze| freeze.target == target);
+            found.extend(freeze.map(|freeze| (agent.id, freeze.clone())));
+        }
+        Ok(found)
+    }
+
+    /// The freeze by an operator that an agent is under.
+    pub(crate) async fn freeze_of(&self, agent: &Agent) -> Result<Option<OperatorFreeze>> {
+        Ok(self.freezes_of([agent]).await?.remove(&agent.id))
+    }
+}

@@ -1,0 +1,131 @@
+//! The sessions of a person's browsers: start one, list them, end one or all.
+
+use crate::caller::Caller;
+use crate::state::People;
+use purser_api::IdToken;
+use purser_domain::{
+    Act, Acting, Actor, AuditChanges, AuditKind, AuditRefusal, ErrorKind, PersonId, RequestSource, Result, Session,
+    SessionId,
+};
+use purser_store::{Identity, Started};
+use std::cmp::Reverse;
+use tracing::info;
+
+/// The longest name that is kept of what an issuer says.
+const LONGEST: usize = 200;
+
+impl People {
+    /// Starts the session of who has signed in, under the digest of this secret; `SignedInTooEarly` where the person has
+    /// ended all since.
+    pub(crate) async fn start_session(&self, who: &IdToken, secret: &str, source: RequestSource) -> Result<Started> {
+        let now = self.now();
+        let session = Session {
+            id: SessionId::of(secret),
+            person: who.person.id.clone(),
+            name: who.person.name.as_deref().map(bounded),
+            created_at: now,
+            seen_at: now,
+            ends_at: now.after(self.limits.longest),
+            signed_in_at: who.person.signed_in_at,
+            terms: self.sessions.terms(),
+            user_agent: source.user_agent.clone(),
+            address: source.address.clone(),
+        };
+        let identity = Identity {
+            issuer: self.sessions.issuer(),
+            subject: &who.subject,
+        };
+        let acting = Acting {
+            actor: Actor::Person {
+                id: session.person.clone(),
+                session: Some(session.id.clone()),
+            },
+            source,
+        };
+        let act = Act::of(AuditKind::SessionStarted).with(&session.id);
+        let times = [("signed_in_at", session.signed_in_at), ("ends_at", session.ends_at)];
+        let times = times.map(|(name, at)| (name.to_owned(), at.to_string().into()));
+        let entry = self.entry(&acting, &act, AuditChanges::between(None, Some(times.into())))?;
+        let started = self.ledger.start_session(&session, identity, &entry).await?;
+        match started {
+            Started::Stored => info!(person = %session.person, session = %session.id, "session.started"),
+            Started::SignedInTooEarly => {
+                self.refuse_sign_in(&session.person, acting.source, "ended").await?;
+            }
+        }
+        Ok(started)
+    }
+
+    /// Tells that the sign-in of a person was refused, and why, in a word.
+    pub(crate) async fn refuse_sign_in(
+        &self,
+        person: &PersonId,
+        source: RequestSource,
+        reason: &'static str,
+    ) -> Result<()> {
+        info!(reason, %person, "sign_in.refused");
+        let acting = Acting {
+            actor: Actor::Person {
+                id: person.clone(),
+                session: None,
+            },
+            source,
+        };
+        let refusal = AuditRefusal::new(ErrorKind::InvalidSession.slug(), reason);
+        self.refused(&acting, &Act::of(AuditKind::SessionStarted), refusal)
+            .await
+    }
+
+    /// The person's open sessions, the newest first.
+    pub(crate) async fn sessions(&self, person: &PersonId) -> Result<Vec<Session>> {
+        let (now, terms) = (self.now(), self.sessions.terms());
+        let mut sessions = self.ledger.sessions_of(person).await?;
+        sessions.retain(|session| self.limits.is_open(session, now) && session.terms == terms);
+        sessions.sort_by_key(|session| Reverse(session.created_at));
+        Ok(sessions)
+    }
+
+    /// Ends a session of the person. Another's and an unknown one are both not found.
+    pub(crate) async fn end_session(&self, person: &Caller, id: &SessionId) -> Result<()> {
+        let act = Act::of(AuditKind::SessionEnded).with(id);
+        let ended = async {
+            let was_there = self.end_session_if_there(&person.acting, &person.id, id).await?;
+            if was_there {
+                Ok(())
+            } else {
+                Err(ErrorKind::NotFound.into())
+            }
+        };
+        self.judged(&person.acting, &act, ended).await
+    }
+
+    /// Ends a session that may have ended: whether it was there.
+    pub(crate) async fn end_session_if_there(
+        &self,
+        acting: &Acting,
+        person: &PersonId,
+        id: &SessionId,
+    ) -> Result<bool> {
+        let act = Act::of(AuditKind::SessionEnded).with(id);
+        let entry = self.entry(acting, &act, AuditChanges::default())?;
+        let was_there = self.ledger.end_session(person, id, &entry).await?;
+        if was_there {
+            info!(%person, session = %id, "session.ended");
+        }
+        Ok(was_there)
+    }
+
+    /// Ends all sessions of the person, the ID tokens of every sign-in until now included; how many sessions there were.
+    pub(crate) async fn end_sessions(&self, person: &Caller) -> Result<usize> {
+        let act = Act::of(AuditKind::SessionsEnded);
+        let entry = self.entry(&person.acting, &act, AuditChanges::default())?;
+        let ended = self.ledger.end_sessions(&person.id, self.now(), &entry).await?;
+        info!(person = %person.id, ended, "session.all_ended");
+        Ok(ended)
+    }
+}
+
+/// The beginning of a text, of at most [`LONGEST`] characters.
+fn bounded(text: &str) -> String {
+    text.chars().take(LONGEST).collect()
+}

@@ -1,0 +1,350 @@
+//! The audit log of a person: what they did, where from, and what they were refused; what operators did to their agents,
+//! and what left wallets unexplained; the same as a CSV file.
+
+use super::datetime::{exact, relative};
+use super::labels;
+use super::layout::{Here, Layout};
+use super::list::{filter_select, paging};
+use super::paths;
+use crate::csv;
+use crate::ops::owned::Owned;
+use crate::session::PageSession;
+use crate::state::People;
+use axum::{
+    extract::State,
+    http::{StatusCode, Uri, header},
+    response::IntoResponse as _,
+};
+use maud::{Markup, html};
+use purser_api::{AuditView, Query, Reply, audit_filter};
+use purser_domain::{
+    Actor, AgentId, AuditChanges, AuditFilter, AuditKind, AuditOutcome, AuditRecord, AuditRefusal, Catalog, Timestamp,
+};
+use purser_store::{AuditRow, READ_AT_ONCE, Slice};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use uuid::Uuid;
+
+const PAGE: &str = "/dashboard/audit-log";
+const CSV: &str = "/dashboard/audit-log.csv";
+
+/// `GET /dashboard/audit-log`.
+pub(super) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+    /// How many rows a page has.
+    const ROWS: u32 = 25;
+    let asked = read(&uri);
+    let (filter, before) = asked.unwrap_or_default();
+    let person = &session.person;
+    let (agents, page, edition) = tokio::try_join!(
+        people.agents(person),
+        people.audit_log(person, filter, Slice { before, limit: ROWS }),
+        people.catalog(),
+    )?;
+    let layout = Layout {
+        problem: asked
+            .is_none()
+            .then(|| "These filters were not understood, so everything is shown.".to_owned()),
+        ..Layout::of(&session, people.now())
+    };
+    let log = Log {
+        filter,
+        agents: &agents,
+        rows: &page.items,
+        before,
+        older: page.next,
+        catalog: &edition.catalog,
+    };
+    let status = if asked.is_none() {
+        StatusCode::BAD_REQUEST
+    } else {
+        StatusCode::OK
+    };
+    Ok((status, log_page(&layout, &log)).into_response())
+}
+
+/// `GET /dashboard/audit-log.csv`: what the page's filters show, from its first row on. What does not fit into one file
+/// is where its last line leads.
+pub(super) async fn file(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+    /// A function's answer has at most 6 MB.
+    const MOST_BYTES: usize = 4_000_000;
+    /// At ten reads for each, this takes some seconds.
+    const MOST_PAGES: u32 = 50;
+    let Some((filter, mut before)) = read(&uri) else {
+        return Ok((StatusCode::BAD_REQUEST, "These filters were not understood.").into_response());
+    };
+    let mut text = csv::header();
+    for _ in 0..MOST_PAGES {
+        let slice = Slice {
+            before,
+            limit: READ_AT_ONCE,
+        };
+        let page = people.audit_log(&session.person, filter, slice).await?;
+        for row in &page.items {
+            text.push_str(&csv::row(AuditView::of(&row.record, &row.sha256)));
+        }
+        before = page.next;
+        if before.is_none() || text.len() > MOST_BYTES {
+            break;
+        }
+    }
+    if let Some(older) = before {
+        text.push_str(&csv::line(&[format!("older: {}", address(CSV, filter, Some(older)))]));
+    }
+    let headers = [
+        (header::CONTENT_TYPE, "text/csv; charset=utf-8"),
+        (
+            header::CONTENT_DISPOSITION,
+            "attachment; filename=\"purser-audit-log.csv\"",
+        ),
+    ];
+    Ok((headers, text).into_response())
+}
+
+/// The filter and the cursor in a URL; `None` where they are invalid. An empty field is no filter.
+fn read(uri: &Uri) -> Option<(AuditFilter, Option<Uuid>)> {
+    let mut query = Query::without_blanks(uri);
+    let filter = audit_filter(&mut query);
+    let cursor = query.read("cursor", |text| Uuid::try_parse(text).ok(), "");
+    query.finish().ok().map(|()| (filter, cursor))
+}
+
+/// The URL of the log with a filter and a cursor.
+fn address(path: &str, filter: AuditFilter, cursor: Option<Uuid>) -> String {
+    crate::address::address(
+        path,
+        [
+            ("agent_id", filter.agent.map(|agent| agent.to_string())),
+            ("kind", filter.kind.map(|kind| kind.name().to_owned())),
+            ("from", filter.from.map(|at| at.to_string())),
+            ("to", filter.to.map(|at| at.to_string())),
+            ("refused", filter.refused.then(|| true.to_string())),
+            ("cursor", cursor.map(|cursor| cursor.to_string())),
+        ],
+    )
+}
+
+/// One page of the log.
+struct Log<'a> {
+    filter: AuditFilter,
+    /// Every agent that can be selected.
+    agents: &'a [Owned],
+    rows: &'a [AuditRow],
+    /// Where this page begins, if it is not the first.
+    before: Option<Uuid>,
+    /// Where the next page begins.
+    older: Option<Uuid>,
+    catalog: &'a Catalog,
+}
+
+fn log_page(layout: &Layout, log: &Log<'_>) -> Markup {
+    let filter = log.filter;
+    layout.page(
+        "Audit log",
+        Here::Audit,
+        &html! {
+            div.section-head {
+                h1 { "Audit log" }
+                a.button href=(address(CSV, filter, log.before)) { "Download as CSV" }
+            }
+            p { "What was done in your name, where from, and what was refused; and what was done to your agents by others. Nobody can change it." }
+            (filters(log))
+            @if log.rows.is_empty() {
+                p.empty { @if filter == AuditFilter::default() { "Nothing was done yet." } @else { "Nothing fits these filters." } }
+            } @else {
+                ul.rows.log { @for row in log.rows { (log_row(layout, row, log)) } }
+            }
+            (paging(
+                "Pages",
+                log.before.map(|_| ("Newest", address(PAGE, filter, None))),
+                log.older.map(|older| ("Older", address(PAGE, filter, Some(older)))),
+            ))
+        },
+    )
+}
+
+fn filters(log: &Log<'_>) -> Markup {
+    let filter = log.filter;
+    let day = |at: Option<Timestamp>| at.map(|at| at.to_string().chars().take(10).collect::<String>());
+    // A date is included to its end: an instant before the next day is of that date.
+    let to = filter.to.map(|to| to.before(purser_domain::Duration::from_secs_u32(1)));
+    html! {
+        form.filters method="get" action=(PAGE) role="search" {
+            (filter_select("agent", "agent_id", "Agent", "All agents", log.agents.iter().map(Owned::agent).map(|agent| {
+                (agent.id.to_string(), html! { (agent.name) }, filter.agent == Some(agent.id))
+            })))
+            (filter_select("kind", "kind", "Act", "All acts", of_people().map(|kind| {
+                (kind.name().to_owned(), html! { (words(kind)) }, filter.kind == Some(kind))
+            })))
+            div.field {
+                label for="filter-from" { "From" }
+                input id="filter-from" type="date" name="from" value=[day(filter.from)];
+            }
+            div.field {
+                label for="filter-to" { "To" }
+                input id="filter-to" type="date" name="to" value=[day(to)];
+            }
+            label.check { input type="checkbox" name="refused" value="true" checked[filter.refused]; " Refused only" }
+            button type="submit" { "Show" }
+            @if filter != AuditFilter::default() { a href=(PAGE) { "Clear" } }
+        }
+    }
+}
+
+fn log_row(layout: &Layout, row: &AuditRow, log: &Log<'_>) -> Markup {
+    let AuditRecord {
+        id,
+        at,
+        actor,
+        source,
+        act,
+        outcome,
+    } = &row.record;
+    let refusal = match outcome {
+        AuditOutcome::Done(_) => None,
+        AuditOutcome::Refused(refusal) => Some(refusal),
+    };
+    html! {
+        li.row {
+            details {
+                summary {
+                    span.log-when { (relative(*at, layout.now)) }
+                    span.log-chip {
+                        @if refusal.is_some() {
+                            span.chip.bad { "refused" }
+                        } @else if act.kind == AuditKind::OutflowFound {
+                            span.chip.bad { "unexplained" }
+                        } @else {
+                            span.chip.good { "done" }
+                        }
+                    }
+                    span.log-who { (words(act.kind)) @if let Some(agent) = act.agent { " · " (name_of(agent, log.agents)) } }
+                    span.log-why { @if let Some(refusal) = refusal { (refusal.reason) } }
+                }
+                div.unfolded {
+                    dl.facts-list {
+                        div { dt { "When" } dd { (exact(*at)) } }
+                        @if let Some(agent) = act.agent {
+                            div { dt { "Agent" } dd { a href=(paths::agent(agent)) { (name_of(agent, log.agents)) } } }
+                        }
+                        @if let Some(service) = act.service {
+                            div { dt { "Service" } dd { (labels::service(service, log.catalog)) } }
+                        }
+                        @if let Some(object) = &act.object { div { dt { "Of" } dd { code.long { (object) } } } }
+                        @if matches!(actor, Actor::Person { .. }) {
+                            div { dt { "Address" } dd { (source.address.as_deref().unwrap_or("not known")) } }
+                            div { dt { "Program" } dd { (source.user_agent.as_deref().unwrap_or("not told")) } }
+                        }
+                        div { dt { "By" } dd { (by(actor)) } }
+                        @if !source.request_id.is_empty() {
+                            div { dt { "Request" } dd { code.long { (source.request_id) } } }
+                        }
+                        div { dt { "Entry" } dd { code.long { (id) } } }
+                    }
+                    @match outcome {
+                        AuditOutcome::Done(changes) => (changed(changes)),
+                        AuditOutcome::Refused(refusal) => (refused(refusal)),
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn name_of(id: AgentId, agents: &[Owned]) -> String {
+    let agent = agents.iter().map(Owned::agent).find(|agent| agent.id == id);
+    agent.map_or_else(|| id.to_string(), |agent| agent.name.clone())
+}
+
+fn by(actor: &Actor) -> Markup {
+    match actor {
+        Actor::Person {
+            session: Some(session), ..
+        } => html! { "a session, " code.long { (session) } },
+        Actor::Person { session: None, .. } => html! { "an ID token" },
+        Actor::Operator(name) => html! { "the operator " (name) },
+        Actor::Reconcile => html! { "nobody known; seen on the chain" },
+    }
+}
+
+fn refused(refusal: &AuditRefusal) -> Markup {
+    html! { p { code { (refusal.error) } ": " (refusal.reason) } }
+}
+
+/// Every member that changed, before and after.
+fn changed(changes: &AuditChanges) -> Markup {
+    let names: BTreeSet<&String> = changes.before.keys().chain(changes.after.keys()).collect();
+    let side = |value: Option<&Value>| match value {
+        None => html! { span.muted { "nothing" } },
+        Some(Value::String(text)) => html! { (text) },
+        Some(value) => html! { code.long { (value) } },
+    };
+    html! {
+        @if !names.is_empty() {
+            dl.facts-list {
+                @for name in names {
+                    div {
+                        dt { (name) }
+                        dd { (side(changes.before.get(name))) " → " (side(changes.after.get(name))) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The kinds of acts that a person's log has.
+fn of_people() -> impl Iterator<Item = AuditKind> {
+    let of_operators = |kind: &AuditKind| {
+        matches!(
+            kind,
+            AuditKind::CatalogEdited
+                | AuditKind::PaymentPinned
+                | AuditKind::PaymentChangeAccepted
+                | AuditKind::TrustStatusSet
+                | AuditKind::CuratedSet
+                | AuditKind::ProbeRequested
+                | AuditKind::ReconcileRequested
+        )
+    };
+    AuditKind::ALL.iter().copied().filter(move |kind| !of_operators(kind))
+}
+
+const fn words(kind: AuditKind) -> &'static str {
+    match kind {
+        AuditKind::AgentCreated => "Create an agent",
+        AuditKind::AgentRenamed => "Rename an agent",
+        AuditKind::AgentFrozen => "Freeze an agent",
+        AuditKind::AgentUnfrozen => "Unfreeze an agent",
+        AuditKind::KeyCreated => "Create a key",
+        AuditKind::KeyRotated => "Rotate a key",
+        AuditKind::KeyRevoked => "Revoke a key",
+        AuditKind::ServiceEnabled => "Enable a service",
+        AuditKind::ServiceDisabled => "Disable a service",
+        AuditKind::PolicyEdited => "Edit a policy",
+        AuditKind::RuleAdded => "Add a rule",
+        AuditKind::RuleReplaced => "Replace a rule",
+        AuditKind::RuleRemoved => "Remove a rule",
+        AuditKind::PayoutAddressNamed => "Name a payout address",
+        AuditKind::PayoutAddressRemoved => "Remove a payout address",
+        AuditKind::PaidOut => "Pay out",
+        AuditKind::ApprovalApproved => "Approve a payment",
+        AuditKind::ApprovalRejected => "Reject a payment",
+        AuditKind::SessionStarted => "Sign in",
+        AuditKind::SessionEnded => "End a session",
+        AuditKind::SessionsEnded => "End all sessions",
+        AuditKind::CatalogEdited => "Edit the catalog",
+        AuditKind::PaymentPinned => "Pin a payment",
+        AuditKind::PaymentChangeAccepted => "Accept a changed payment",
+        AuditKind::TrustStatusSet => "Set a trust status",
+        AuditKind::CuratedSet => "Curate a service",
+        AuditKind::ProbeRequested => "Ask for a probe",
+        AuditKind::ReconcileRequested => "Ask for reconciliation",
+        AuditKind::FreezeSet => "Freeze by an operator",
+        AuditKind::FreezeEnded => "End a freeze by an operator",
+        AuditKind::HandoverOffered => "Offer an agent",
+        AuditKind::HandoverTakenBack => "Take an offer back",
+        AuditKind::HandoverAccepted => "Accept an agent",
+        AuditKind::OutflowFound => "Unexplained transfer out of a wallet",
+    }
+}

@@ -1,0 +1,231 @@
+//! The agents of a fleet: more than cards can show. Totals of all of them, and a table with search, order and pages.
+//!
+//! The agents' records are read as for every page; what an agent spent is read for those of the page alone.
+
+use super::bar::bar;
+use super::datetime::relative;
+use super::labels::{self, counted};
+use super::layout::Layout;
+use super::list::{Numbered, columns, filter_select, has_text, page_number, page_text, search_field};
+use super::money::{is_no_limit, money, spent};
+use super::overview::AgentSpend;
+use crate::ops::owned::Owned;
+use axum::http::Uri;
+use maud::{Markup, html};
+use purser_api::Query;
+use purser_domain::{AgentStatus, Amount, RuleKind, Spend};
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+/// Up to so many agents are shown as cards.
+pub(super) const CARDS: usize = 12;
+
+/// The order of the table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Order {
+    #[default]
+    Name,
+    Newest,
+    Oldest,
+    Waiting,
+}
+
+impl Order {
+    const ALL: [Self; 4] = [Self::Name, Self::Waiting, Self::Newest, Self::Oldest];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Name => "name",
+            Self::Newest => "newest",
+            Self::Oldest => "oldest",
+            Self::Waiting => "waiting",
+        }
+    }
+
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Name => "Name",
+            Self::Newest => "Newest first",
+            Self::Oldest => "Oldest first",
+            Self::Waiting => "What waits first",
+        }
+    }
+}
+
+/// What the table shows: as in the URL, or all, by name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FleetView {
+    search: String,
+    status: Option<AgentStatus>,
+    order: Order,
+    page: usize,
+}
+
+/// One agent with the number of its approvals that wait.
+pub(crate) type Asking = (Arc<Owned>, usize);
+
+impl FleetView {
+    /// The view in a URL. What is not understood is left out.
+    pub(super) fn of(uri: &Uri) -> Self {
+        let mut query = Query::without_blanks(uri);
+        let order = |text: &str| Order::ALL.into_iter().find(|order| order.name() == text);
+        Self {
+            search: query.text("q").unwrap_or_default(),
+            status: query.read("status", status_named, ""),
+            order: query.read("sort", order, "").unwrap_or_default(),
+            page: page_number(&mut query),
+        }
+    }
+
+    /// The page of these agents.
+    pub(super) fn page_of(&self, agents: &[Asking]) -> Numbered<Asking> {
+        let is_sought = |(owned, _): &&Asking| {
+            let agent = owned.agent();
+            let text = self.search.trim();
+            self.status.is_none_or(|status| agent.status == status)
+                && (has_text(&agent.name, text) || agent.id.to_string().starts_with(&text.to_lowercase()))
+        };
+        let mut found: Vec<Asking> = agents.iter().filter(is_sought).cloned().collect();
+        match self.order {
+            Order::Name => found.sort_by_cached_key(|(owned, _)| (owned.agent().name.to_lowercase(), owned.agent().id)),
+            Order::Newest => found.sort_by_key(|(owned, _)| Reverse((owned.agent().created_at, owned.agent().id))),
+            Order::Oldest => found.sort_by_key(|(owned, _)| (owned.agent().created_at, owned.agent().id)),
+            Order::Waiting => found.sort_by_cached_key(|(owned, waiting)| {
+                (Reverse(*waiting), owned.agent().name.to_lowercase(), owned.agent().id)
+            }),
+        }
+        Numbered::of(found, self.page)
+    }
+
+    fn address(&self, page: usize) -> String {
+        let order = (self.order != Order::default()).then(|| self.order.name().to_owned());
+        let parameters = [
+            ("q", (!self.search.is_empty()).then(|| self.search.clone())),
+            ("status", self.status.map(|status| status.name().to_owned())),
+            ("sort", order),
+            ("page", page_text(page)),
+        ];
+        crate::address::address("/dashboard", parameters)
+    }
+}
+
+fn status_named(text: &str) -> Option<AgentStatus> {
+    [AgentStatus::Active, AgentStatus::Frozen]
+        .into_iter()
+        .find(|status| status.name() == text)
+}
+
+/// A fleet: all agents, and a page of them with what they spent.
+pub(crate) struct Fleet {
+    pub(crate) view: FleetView,
+    pub(crate) all: Vec<Asking>,
+    pub(crate) page: Numbered<Asking>,
+}
+
+impl std::fmt::Debug for Fleet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fleet")
+            .field("view", &self.view)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The numbers of all agents.
+fn totals(fleet: &Fleet) -> Markup {
+    let frozen = fleet.all.iter();
+    let frozen = frozen.filter(|(owned, _)| owned.agent().status == AgentStatus::Frozen);
+    let waiting = fleet.all.iter().map(|(_, waiting)| *waiting);
+    let waiting = waiting.fold(0_usize, usize::saturating_add);
+    html! {
+        dl.card.totals {
+            div { dt { "Agents" } dd { (fleet.all.len()) } }
+            div { dt { "Frozen" } dd { (frozen.count()) } }
+            div { dt { "Waiting for you" } dd { (waiting) } }
+        }
+    }
+}
+
+/// Totals, search and table. `spends` are the agents of the page, in its order.
+pub(super) fn section(layout: &Layout, fleet: &Fleet, spends: &[AgentSpend]) -> Markup {
+    let view = &fleet.view;
+    let is_filtered = !view.search.is_empty() || view.status.is_some() || view.order != Order::default();
+    html! {
+        (totals(fleet))
+        form.filters method="get" action="/dashboard" role="search" {
+            (search_field("agents", "Name or id", &view.search))
+            (filter_select("status", "status", "State", "All states", [AgentStatus::Active, AgentStatus::Frozen].into_iter().map(|status| {
+                (status.name().to_owned(), html! { (status.name()) }, view.status == Some(status))
+            })))
+            div.field {
+                label for="filter-sort" { "Order" }
+                select id="filter-sort" name="sort" {
+                    @for order in Order::ALL { option value=(order.name()) selected[order == view.order] { (order.label()) } }
+                }
+            }
+            button type="submit" { "Show" }
+            @if is_filtered { a href="/dashboard" { "Clear" } }
+        }
+        @if spends.is_empty() {
+            p.empty { "No agent fits." }
+        } @else {
+            table.list {
+                caption.sr { "Agents" }
+                (columns(&["Agent", "Waiting", "Spent in 24 h", "Nearest to a cap", "Services", "Created"]))
+                tbody { @for (spend, (_, waiting)) in spends.iter().zip(&fleet.page.rows) { (row(layout, spend, *waiting)) } }
+            }
+        }
+        (fleet.page.paging("Pages of agents", "agent", |page| view.address(page)))
+    }
+}
+
+fn row(layout: &Layout, spend: &AgentSpend, waiting: usize) -> Markup {
+    let agent = spend.agent.agent();
+    let total = spend.services.iter().map(|service| service.spent_today);
+    let total = total.fold(Spend::NONE, Spend::plus);
+    let enabled = spend.services.iter().filter(|service| service.record.enabled).count();
+    html! {
+        tr {
+            th scope="row" {
+                (labels::agent(agent.id, &agent.name))
+                @if agent.status == AgentStatus::Frozen { " " (labels::status(agent.status)) }
+                @else if spend.freeze.is_some() { " " span.chip.bad { "frozen by an operator" } }
+            }
+            td data-label="Waiting" {
+                @if waiting > 0 {
+                    a href=(format!("/dashboard/approvals?agent_id={}", agent.id)) { span.chip.wait { (waiting) " waiting" } }
+                } @else { span.muted { "nothing" } }
+            }
+            td data-label="Spent in 24 h" { (spent(total)) }
+            td data-label="Nearest to a cap" {
+                @match nearest(spend) {
+                    Some((used, cap)) => {
+                        span.figures { (money(used)) " of " (money(cap)) }
+                        (bar(used, Amount::ZERO, cap))
+                    }
+                    None => { span.muted { "no cap" } }
+                }
+            }
+            td data-label="Services" { @if enabled == 0 { span.muted { "none" } } @else { (counted(enabled, "service")) } }
+            td data-label="Created" { (relative(agent.created_at, layout.now)) }
+        }
+    }
+}
+
+/// What is used of the cap of which most is used: of a service's day, or of a budget over all services.
+fn nearest(spend: &AgentSpend) -> Option<(Amount, Amount)> {
+    let services = spend.services.iter().filter(|service| service.record.enabled);
+    let services = services.map(|service| (service.spent_today.amount, service.record.policy.max_per_day));
+    let budgets = spend
+        .rules
+        .iter()
+        .filter_map(|rule| match (&rule.rule.kind, rule.used) {
+            (RuleKind::BudgetLimit { limit, .. }, Some(used)) => Some((used.amount, *limit)),
+            _ => None,
+        });
+    let capped = services.chain(budgets).filter(|(_, cap)| !is_no_limit(*cap));
+    capped.max_by(|(used, cap), (other_used, other_cap)| {
+        // used / cap, compared without a division.
+        let product = |a: &Amount, b: &Amount| u128::from(a.units()).saturating_mul(u128::from(b.units()));
+        product(used, other_cap).cmp(&product(other_used, cap))
+    })
+}

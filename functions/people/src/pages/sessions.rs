@@ -1,0 +1,100 @@
+//! A person's sessions: where they are signed in, and ending that.
+
+use super::datetime::{both, relative};
+use super::labels;
+use super::layout::{Button, Here, Layout};
+use super::notice::{Notice, done};
+use crate::ops::owned::named;
+use crate::redirect::see_other;
+use crate::session::{Cookie, PageSession, SIGN_IN, VerifiedForm, origin_of};
+use crate::state::People;
+use axum::{
+    extract::{FromRequest as _, Path, Request, State},
+    http::{Uri, header},
+    response::{IntoResponse as _, Response},
+};
+use maud::{Markup, html};
+use purser_api::Reply;
+use purser_domain::{Session, SessionId};
+use std::sync::Arc;
+
+const PAGE: &str = "/dashboard/sessions";
+
+/// `GET /dashboard/sessions`.
+pub(super) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+    let layout = Layout::of(&session, people.now()).noticed(&uri);
+    let sessions = people.sessions(&session.person.id).await?;
+    Ok(page(&layout, &sessions, &session).into_response())
+}
+
+/// `GET` of a path that only takes forms.
+pub(super) async fn back() -> Response {
+    see_other(PAGE)
+}
+
+/// `POST /dashboard/sessions/{session}/end`.
+pub(super) async fn end(State(people): State<Arc<People>>, Path(session): Path<String>, posted: VerifiedForm) -> Reply {
+    let id = named(SessionId::parse(&session))?;
+    people.end_session(&posted.session.person, &id).await?;
+    // Of this very session, the next page asks to sign in.
+    Ok(done(PAGE, Notice::SessionEnded))
+}
+
+/// `POST /dashboard/sessions/end`: ends all, this one included.
+pub(super) async fn end_all(State(people): State<Arc<People>>, request: Request) -> Reply {
+    let (parts, body) = request.into_parts();
+    let origin = origin_of(&people, &parts)?;
+    let posted = match VerifiedForm::from_request(Request::from_parts(parts, body), &people).await {
+        Ok(posted) => posted,
+        Err(refused) => return Ok(refused),
+    };
+    people.end_sessions(&posted.session.person).await?;
+    let mut answer = done(SIGN_IN, Notice::AllEnded);
+    let cookie = Cookie::Session.clear(&origin)?;
+    answer.headers_mut().append(header::SET_COOKIE, cookie);
+    Ok(answer)
+}
+
+fn page(layout: &Layout, sessions: &[Session], here: &PageSession) -> Markup {
+    let person = here.person.id.as_str();
+    layout.page(
+        "Sessions",
+        Here::Sessions,
+        &html! {
+            div.section-head {
+                h1 { "Sessions" }
+                (layout.button(&format!("{PAGE}/end"), &Button::danger(
+                    "End all",
+                    "End all your sessions, this one too? Every browser, and whoever took its cookie, has to sign in again.",
+                )))
+            }
+            p { "Where you are signed in. If you don’t know one of these, end all of them, and then the sessions of your account." }
+            p.muted {
+                "Your id, by which an operator can hand you an agent: "
+                span.copyable { code.long { (person) } (labels::copy_button(person, "Copy your id")) }
+            }
+            ul.rows { @for session in sessions { (row(layout, session, session.id == here.id)) } }
+        },
+    )
+}
+
+fn row(layout: &Layout, session: &Session, is_here: bool) -> Markup {
+    html! {
+        li.row {
+            div.row-main {
+                p {
+                    @match &session.user_agent {
+                        Some(words) => { (words) }
+                        None => { "A browser without a name" }
+                    }
+                    @if is_here { " " span.chip.good { "this one" } }
+                }
+                p.muted {
+                    "since " (both(session.created_at, layout.now)) " · last used " (relative(session.seen_at, layout.now))
+                    @if let Some(address) = &session.address { " · from " (address) }
+                }
+            }
+            div.row-actions { (layout.button(&format!("{PAGE}/{}/end", session.id), &Button::plain("End"))) }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The key that signs pending sign-ins: what is not signed was not started here, and the issuer is not asked about it.
+
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use purser_domain::{Error, Result};
+use sha2::Sha256;
+use std::fmt;
+
+/// The key.
+pub(crate) struct SignInKey(Hmac<Sha256>);
+
+/// Half of what HMAC-SHA256 uses of a key is more than anybody guesses.
+const SHORTEST: usize = 32;
+
+impl SignInKey {
+    /// The key in a secret.
+    pub(crate) fn from_text(text: &str) -> Result<Self> {
+        let text = text.trim();
+        let key = Hmac::new_from_slice(text.as_bytes()).ok();
+        let key = key.filter(|_| text.len() >= SHORTEST).map(Self);
+        key.ok_or_else(|| Error::internal("reading a secret", "the sign-in key must have at least 32 characters"))
+    }
+
+    /// The text with its signature.
+    pub(crate) fn signed(&self, text: &str) -> String {
+        let mut mac = self.0.clone();
+        mac.update(text.as_bytes());
+        let mac = BASE64_URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes());
+        format!("{text}.{mac}")
+    }
+
+    /// The text of which the signature is ours; compared in constant time.
+    pub(crate) fn verified<'a>(&self, signed: &'a str) -> Option<&'a str> {
+        let (text, signature) = signed.rsplit_once('.')?;
+        let mut mac = self.0.clone();
+        mac.update(text.as_bytes());
+        let signature = BASE64_URL_SAFE_NO_PAD.decode(signature).ok()?;
+        mac.verify_slice(&signature).ok().map(|()| text)
+    }
+}
+
+/// Nothing of the key.
+impl fmt::Debug for SignInKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SignInKey(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_this_key_signed_is_read() {
+        let [ours, another] = ["a", "b"].map(|letter| SignInKey::from_text(&letter.repeat(32)).unwrap());
+        let signed = ours.signed("a.b");
+        assert_eq!(ours.verified(&signed), Some("a.b"));
+        let (_, signature) = signed.rsplit_once('.').unwrap();
+        for text in [
+            another.signed("a.b"),
+            format!("a.c.{signature}"),
+            format!("{signed}A"),
+            "a.b.".to_owned(),
+            "a.b".to_owned(),
+            String::new(),
+        ] {
+            assert_eq!(ours.verified(&text), None, "{text}");
+        }
+        assert!(SignInKey::from_text(&"a".repeat(31)).is_err());
+    }
+}

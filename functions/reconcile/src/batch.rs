@@ -1,0 +1,288 @@
+//! Reconciles a batch of settlements: reads the chain for all of them at once, decides on each, and writes.
+//!
+//! Always true: every write follows from a decision of the domain, on evidence at the run's one final block; the
+//! ledger's conditions guard it, so that two concurrent runs, or a run and a `complete`, change a settlement once; and
+//! what the chain can't say of one settlement changes nothing of it and holds up no other.
+
+use crate::{Shared, run::Outcome};
+use purser_api::at_most;
+use purser_chain::Authorization;
+use purser_domain::{
+    AuthorizationState, Error, ErrorKind, FinalBlock, Mismatch, Reconciliation, Result, Settlement, SettlementState,
+    TransactionId, Transfer, TxHash, reconcile,
+};
+use purser_store::{Claim, Confirmed, Moved};
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// How many settlements are read and reconciled at once: as many nonces as one call asks for.
+pub(crate) const BATCH: usize = 500;
+/// How many writes of a batch are made side by side.
+const WRITES_AT_ONCE: usize = 32;
+
+/// Why settlements are reconciled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// They are held and due, or an operator asked for it.
+    Due,
+    /// The block of their confirmation is no longer on the chain.
+    Reorganized,
+}
+
+/// A settlement, with the outcomes of reconciling it.
+pub(crate) struct Reconciled {
+    pub(crate) settlement: Settlement,
+    /// All of them, in order.
+    pub(crate) outcomes: Vec<Outcome>,
+    /// Whether its nonce could be derived, and the chain be asked about it.
+    pub(crate) has_nonce: bool,
+}
+
+impl Reconciled {
+    pub(crate) fn has_failed(&self) -> bool {
+        self.outcomes.contains(&Outcome::Failed)
+    }
+}
+
+/// An outcome, and its details for the log.
+struct Step {
+    outcome: Outcome,
+    reason: Option<&'static str>,
+    tx_hash: Option<TxHash>,
+}
+
+impl From<Outcome> for Step {
+    fn from(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            reason: None,
+            tx_hash: None,
+        }
+    }
+}
+
+impl Shared {
+    /// Reconciles these, in any order. The chain is asked until `until`, and what was found by then is written whatever
+    /// the time is: else a search that takes all of a run would take all of the next one too. One whose task panicked is
+    /// left out.
+    pub(crate) async fn reconcile(
+        self: &Arc<Self>,
+        settlements: Vec<Settlement>,
+        block: &FinalBlock,
+        cause: Cause,
+        until: Instant,
+    ) -> Vec<Reconciled> {
+        let (known, mut done) = self.with_nonces(settlements);
+        let authorizations: Vec<Authorization> = known.iter().map(|(_, authorization)| *authorization).collect();
+        let states = self
+            .chain
+            .authorization_states(&authorizations, block, self.log_range, until)
+            .await;
+        let states = self.agreed(&known, states, block, until).await;
+        let unknown = if Instant::now() > until {
+            "out_of_time"
+        } else {
+            "chain_unavailable"
+        };
+        let writes = known
+            .into_iter()
+            .zip(states)
+            .map(|((settlement, authorization), state)| {
+                let (shared, block) = (Arc::clone(self), *block);
+                async move {
+                    let outcomes = match state {
+                        Some(state) => shared.apply(&settlement, &authorization, &block, &state, cause).await,
+                        None => unknown_state(&settlement, unknown),
+                    };
+                    Reconciled {
+                        settlement,
+                        outcomes,
+                        has_nonce: true,
+                    }
+                }
+            });
+        done.extend(at_most(WRITES_AT_ONCE, writes).await);
+        done
+    }
+
+    /// What would be seen of each on chain. Those whose nonce was derived with another key are done with: nothing can be
+    /// concluded for them from the chain.
+    fn with_nonces(&self, settlements: Vec<Settlement>) -> (Vec<(Settlement, Authorization)>, Vec<Reconciled>) {
+        let (mut known, mut failed) = (Vec::with_capacity(settlements.len()), Vec::new());
+        for settlement in settlements {
+            let prefix = settlement.terms.nonce_prefix;
+            match self.nonce_key.nonce_again(settlement.id(), prefix) {
+                Ok(nonce) => {
+                    let authorization = Authorization::of(&settlement, nonce);
+                    known.push((settlement, authorization));
+                }
+                Err(error) => {
+                    tracing::error!(settlement.id = %settlement.id(), cause = %error, "reconcile.failed");
+                    let mut outcomes = Vec::new();
+                    note(&mut outcomes, &settlement, &failure("nonce_key_changed"));
+                    failed.push(Reconciled {
+                        settlement,
+                        outcomes,
+                        has_nonce: false,
+                    });
+                }
+            }
+        }
+        (known, failed)
+    }
+
+    /// Decides and writes, and logs and returns every outcome.
+    async fn apply(
+        &self,
+        settlement: &Settlement,
+        authorization: &Authorization,
+        block: &FinalBlock,
+        state: &AuthorizationState,
+        cause: Cause,
+    ) -> Vec<Outcome> {
+        let mut outcomes = Vec::new();
+        let written = self.write(settlement, authorization, block, state, cause, &mut outcomes);
+        if let Err(error) = written.await {
+            tracing::error!(settlement.id = %settlement.id(), cause = %error, "reconcile.failed");
+            // What it was in particular is in the line above.
+            let reason = if matches!(error.kind(), ErrorKind::TemporarilyUnavailable { .. }) {
+                "ledger_unavailable"
+            } else {
+                "write_failed"
+            };
+            note(&mut outcomes, settlement, &failure(reason));
+        }
+        outcomes
+    }
+
+    async fn write(
+        &self,
+        settlement: &Settlement,
+        authorization: &Authorization,
+        block: &FinalBlock,
+        state: &AuthorizationState,
+        cause: Cause,
+        outcomes: &mut Vec<Outcome>,
+    ) -> Result<()> {
+        let mut settlement = settlement.clone();
+        loop {
+            let step: Step = match reconcile(&settlement, &authorization.expected, block, state) {
+                Reconciliation::Confirm(transfer) => self.confirm(&settlement, &transfer).await?,
+                Reconciliation::Release(unusable) => match self.ledger.release(&settlement, &unusable).await? {
+                    Moved::Done(_) => Outcome::Released.into(),
+                    Moved::Superseded(_) => Outcome::Superseded.into(),
+                },
+                Reconciliation::RevertConfirmation(transfer_gone) => {
+                    let now = self.clock.now();
+                    let decision = TransactionId::at(now, self.entropy.bytes()?);
+                    let reverted = self
+                        .ledger
+                        .revert_confirmation(&settlement, &transfer_gone, decision, now);
+                    match reverted.await? {
+                        Moved::Done(held) => {
+                            let step = Step {
+                                tx_hash: Some(transfer_gone.tx_hash()),
+                                ..Outcome::ConfirmationReverted.into()
+                            };
+                            note(outcomes, &settlement, &step);
+                            // It is a hold like any other now, and reconciled as one.
+                            settlement = held;
+                            continue;
+                        }
+                        Moved::Superseded(_) => Outcome::Superseded.into(),
+                    }
+                }
+                Reconciliation::StillPaid(_) if cause == Cause::Due => Outcome::Unchanged.into(),
+                Reconciliation::StillPaid(transfer) | Reconciliation::PaidInAnotherBlock(transfer) => {
+                    self.ledger.move_confirmation(&settlement, &transfer).await?;
+                    Step {
+                        tx_hash: Some(transfer.tx_hash()),
+                        ..Outcome::BlockChanged.into()
+                    }
+                }
+                Reconciliation::StillUnpaid => Outcome::Unchanged.into(),
+                Reconciliation::NotYet => Outcome::NotYet.into(),
+                Reconciliation::Contradicted(mismatch) => contradicted(mismatch, state),
+                Reconciliation::Untraced => Outcome::Untraced.into(),
+            };
+            note(outcomes, &settlement, &step);
+            return Ok(());
+        }
+    }
+
+    async fn confirm(&self, settlement: &Settlement, transfer: &Transfer) -> Result<Step> {
+        let now = self.clock.now();
+        let confirmed = self.ledger.confirm(settlement, transfer, Claim::Transfer, now).await?;
+        let outcome = match confirmed {
+            Confirmed::Done(_) => Outcome::Confirmed,
+            Confirmed::Already(_) => Outcome::Superseded,
+            // Each transfer is matched by its settlement's own nonce.
+            Confirmed::TransactionUsed { .. } => {
+                return Err(Error::internal(
+                    "claiming a transfer",
+                    "another settlement has claimed it",
+                ));
+            }
+        };
+        let tx_hash = Some(transfer.tx_hash());
+        Ok(Step {
+            tx_hash,
+            ..outcome.into()
+        })
+    }
+}
+
+/// Whether the settlement is held as far as was read.
+pub(crate) fn is_held(settlement: &Settlement) -> bool {
+    settlement.state == SettlementState::Authorized
+}
+
+/// The outcome where the chain did not say; why it did not is logged separately.
+fn unknown_state(settlement: &Settlement, reason: &'static str) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
+    note(&mut outcomes, settlement, &failure(reason));
+    outcomes
+}
+
+const fn failure(reason: &'static str) -> Step {
+    Step {
+        outcome: Outcome::Failed,
+        reason: Some(reason),
+        tx_hash: None,
+    }
+}
+
+fn contradicted(mismatch: Mismatch, state: &AuthorizationState) -> Step {
+    let tx_hash = match state {
+        AuthorizationState::Used(transaction) => Some(transaction.tx_hash),
+        AuthorizationState::Unused | AuthorizationState::UsedUntraced => None,
+    };
+    Step {
+        outcome: Outcome::Contradicted,
+        reason: Some(mismatch.reason()),
+        tx_hash,
+    }
+}
+
+/// One line for each outcome, at a level that hides those that occur every minute.
+fn note(outcomes: &mut Vec<Outcome>, settlement: &Settlement, step: &Step) {
+    outcomes.push(step.outcome);
+    macro_rules! line {
+        ($level:ident) => {
+            tracing::$level!(
+                outcome = step.outcome.name(),
+                reason = step.reason,
+                settlement.id = %settlement.id(),
+                agent.id = %settlement.terms.agent,
+                tx.hash = step.tx_hash.map(tracing::field::display),
+                "reconcile.settlement"
+            )
+        };
+    }
+    match step.outcome {
+        Outcome::NotYet | Outcome::Unchanged => line!(debug),
+        Outcome::Confirmed | Outcome::Released | Outcome::BlockChanged | Outcome::Superseded => line!(info),
+        Outcome::ConfirmationReverted | Outcome::Untraced | Outcome::Failed => line!(warn),
+        Outcome::Contradicted => line!(error),
+    }
+}

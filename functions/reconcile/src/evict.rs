@@ -1,0 +1,80 @@
+//! Evicts what has rolled out of windows that no payment comes to, where somebody asked for it
+//! (`shared/store/src/reconcile/evictions.rs`). It needs no chain.
+//!
+//! Always true: a request stays until its window is done, so a run that is cut off costs nothing. All windows progress
+//! alike, however long each is.
+
+use crate::Shared;
+use purser_api::at_most;
+use purser_domain::{Result, Timestamp};
+use purser_store::{Cleared, EvictionRequest, Ledger};
+use tokio::time::Instant;
+
+/// How many windows are worked on concurrently.
+const AT_ONCE: usize = 8;
+/// How many transactions a window gets before the next one's turn.
+const STEPS: usize = 10;
+
+/// How far a window's turn came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// Nothing is left to evict.
+    Done,
+    /// There is more.
+    More,
+    /// It is in use, or was edited: the next run looks again.
+    NotNow,
+}
+
+/// Works off the requests until this instant; what is left stays for the next run.
+pub(crate) async fn evict_idle(shared: &Shared, until: Instant) -> Result<()> {
+    let mut left = Vec::new();
+    for request in shared.ledger.eviction_requests().await? {
+        match request {
+            Ok(request) => left.push(request),
+            Err(error) => tracing::error!(cause = %error, "reconcile.eviction_failed"),
+        }
+    }
+    let (asked, mut done) = (left.len(), 0_usize);
+    while !left.is_empty() && Instant::now() < until {
+        let at = shared.clock.now();
+        let turns = left.into_iter().map(|request| {
+            let ledger = shared.ledger.clone();
+            async move { (request, turn(&ledger, &request, at, until).await) }
+        });
+        left = Vec::new();
+        for (request, turn) in at_most(AT_ONCE, turns).await {
+            match turn {
+                Ok(Turn::Done) => {
+                    shared.ledger.clear_eviction_request(&request).await?;
+                    done = done.saturating_add(1);
+                }
+                Ok(Turn::More) => left.push(request),
+                Ok(Turn::NotNow) => {}
+                Err(error) => tracing::error!(cause = %error, "reconcile.eviction_failed"),
+            }
+        }
+    }
+    if asked > 0 {
+        tracing::info!(asked, done, "reconcile.evicted");
+    }
+    Ok(())
+}
+
+/// One window's turn: some transactions, fewer if time is up.
+async fn turn(ledger: &Ledger, request: &EvictionRequest, at: Timestamp, until: Instant) -> Result<Turn> {
+    let Some(window) = ledger.window_to_evict(request.scope).await? else {
+        return Ok(Turn::Done);
+    };
+    for _ in 0..STEPS {
+        if Instant::now() >= until {
+            return Ok(Turn::More);
+        }
+        match ledger.clear_expired(&window, at).await? {
+            Cleared::All => return Ok(Turn::Done),
+            Cleared::More => {}
+            Cleared::Superseded | Cleared::Outdated => return Ok(Turn::NotNow),
+        }
+    }
+    Ok(Turn::More)
+}

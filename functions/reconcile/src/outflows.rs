@@ -1,0 +1,255 @@
+//! What left the agents' wallets and no settlement explains: somebody else signs with their keys.
+//!
+//! Every wallet's transfers are searched for at once, block by block, when a block is as deep as the watch waits for: by
+//! then what was paid in it is confirmed, as a rule, and a claim explains it by its settlement's nonce. What is still held
+//! is found among its agent's settlements of that time.
+//!
+//! Always true: the place moves on only after everything up to it was explained or told, so whatever ends a run, no block
+//! is left out; what is told has a row, by which it is not told again; and what a settlement explains has its nonce,
+//! payee and amount, or was proven to be its payment when it was confirmed.
+
+use crate::{
+    Shared,
+    batch::{Cause, Reconciled},
+    watch::all,
+};
+use purser_domain::{
+    Address, AgentId, B256, Duration, Error, Expected, FinalBlock, Outflow, PersonId, Result, Settlement,
+    SettlementState, Timestamp, TxHash,
+};
+use purser_store::WalletPart;
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    sync::Arc,
+};
+use tokio::time::Instant;
+
+const SEARCHING: &str = "searching for outflows";
+/// How many blocks' claims are read side by side.
+const BLOCKS_AT_ONCE: usize = 32;
+/// How long before the block of its payment a settlement may have been authorized: the longest that one may be valid,
+/// and clocks that are apart.
+const LONGEST_HELD: Duration = Duration::from_secs_u32(3_600 + 3_600);
+/// How long after it, by a clock that is ahead.
+const CLOCKS_APART: Duration = Duration::from_secs_u32(3_600);
+
+/// An outflow, the agent whose wallet it left, and the time of its block.
+struct Unexplained {
+    agent: AgentId,
+    outflow: Outflow,
+    at: Timestamp,
+}
+
+impl Shared {
+    /// Compares what left this part of the wallets, in the blocks that have become deep, with the settlements.
+    pub(crate) async fn outflows(self: &Arc<Self>, part: WalletPart, block: &FinalBlock, until: Instant) -> Result<()> {
+        // As deep as the watch waits for (`watch.rs`).
+        let below = self.watch.saturating_sub(self.confirmations);
+        let Some(deep) = block.number.checked_sub(below) else {
+            return Ok(());
+        };
+        if Instant::now() > until {
+            return Ok(());
+        }
+        let Some(place) = self.ledger.outflow_place(part).await? else {
+            // A stack's first run comes within a minute of its deployment.
+            return self.ledger.save_outflow_place(part, deep).await;
+        };
+        let mut first = place.saturating_add(1);
+        if first > deep {
+            return Ok(());
+        }
+        // Read after the final block: who is missing had no key yet when the last of these blocks was made.
+        let wallets = self.wallets(part).await?;
+        let addresses: Vec<Address> = wallets.keys().copied().collect();
+        while first <= deep {
+            let found = self.chain.outflows(&addresses, (first, deep), self.log_range, until);
+            let Some(found) = found.await.map_err(|error| Error::internal(SEARCHING, error))? else {
+                break;
+            };
+            let Some(unexplained) = self.unexplained(&wallets, found.outflows, block, until).await? else {
+                break;
+            };
+            for one in &unexplained {
+                self.tell(one).await?;
+            }
+            self.ledger.save_outflow_place(part, found.last).await?;
+            first = found.last.saturating_add(1);
+        }
+        if first <= deep {
+            let behind = deep.saturating_sub(first).saturating_add(1);
+            tracing::warn!(behind, "outflows.behind");
+        }
+        Ok(())
+    }
+
+    /// The wallets of this part. One whose row can't be read is told, and leaves the others.
+    async fn wallets(&self, part: WalletPart) -> Result<BTreeMap<Address, AgentId>> {
+        let mut wallets = BTreeMap::new();
+        for wallet in self.ledger.wallets(part).await? {
+            match wallet {
+                Ok((address, agent)) => {
+                    wallets.insert(address, agent);
+                }
+                Err(error) => tracing::error!(cause = %error, "outflows.failed"),
+            }
+        }
+        Ok(wallets)
+    }
+
+    /// Those that no settlement explains; `None` where time was up before that was known.
+    async fn unexplained(
+        self: &Arc<Self>,
+        wallets: &BTreeMap<Address, AgentId>,
+        outflows: Vec<Outflow>,
+        block: &FinalBlock,
+        until: Instant,
+    ) -> Result<Option<Vec<Unexplained>>> {
+        let claimed = self.claimed(&outflows).await?;
+        let mut left: BTreeMap<AgentId, Vec<Unexplained>> = BTreeMap::new();
+        let mut times = HashMap::new();
+        for outflow in outflows {
+            let Some(agent) = wallets.get(&outflow.wallet).copied() else {
+                continue;
+            };
+            let claim = outflow.nonce.map(|nonce| (agent, nonce, outflow.tx_hash));
+            if claim.is_some_and(|claim| claimed.contains(&claim)) {
+                continue;
+            }
+            let at = self.time_of(&outflow, &mut times).await?;
+            left.entry(agent).or_default().push(Unexplained { agent, outflow, at });
+        }
+        let mut unexplained = Vec::new();
+        for (agent, mut of_agent) in left {
+            let Some(explained) = self.explained(agent, &of_agent, block, until).await? else {
+                return Ok(None);
+            };
+            of_agent.retain(|one| one.outflow.nonce.is_none_or(|nonce| !explained.contains(&nonce)));
+            unexplained.append(&mut of_agent);
+        }
+        Ok(Some(unexplained))
+    }
+
+    /// The payments that settlements claim in the blocks of these: by agent, nonce and transaction.
+    async fn claimed(self: &Arc<Self>, outflows: &[Outflow]) -> Result<HashSet<(AgentId, B256, TxHash)>> {
+        let blocks: BTreeSet<u64> = outflows.iter().map(|outflow| outflow.block.number).collect();
+        let count = blocks.len();
+        let reads = blocks.into_iter().map(|number| {
+            let shared = Arc::clone(self);
+            async move { shared.ledger.claims_in(shared.network, number).await }
+        });
+        let mut claimed = HashSet::new();
+        for of_block in all(BLOCKS_AT_ONCE, count, reads).await? {
+            let claims = of_block?.into_iter();
+            claimed.extend(claims.map(|claim| {
+                let nonce = self.nonce_key.nonce(claim.settlement);
+                (claim.agent, nonce, claim.tx_hash)
+            }));
+        }
+        Ok(claimed)
+    }
+
+    /// The time of an outflow's block, which must still be on the chain.
+    async fn time_of(&self, outflow: &Outflow, times: &mut HashMap<u64, FinalBlock>) -> Result<Timestamp> {
+        let number = outflow.block.number;
+        let header = if let Some(header) = times.get(&number) {
+            *header
+        } else {
+            let header = self.chain.header(number).await;
+            let header = header.map_err(|error| Error::internal(SEARCHING, error))?;
+            header.ok_or_else(|| Error::internal(SEARCHING, "the node does not have a block with logs"))?
+        };
+        times.insert(number, header);
+        if header.hash != outflow.block.hash {
+            return Err(Error::internal(SEARCHING, "the node's blocks and logs do not agree"));
+        }
+        Ok(header.at)
+    }
+
+    /// The nonces of those that are payments of the agent's settlements; `None` where time was up.
+    async fn explained(
+        self: &Arc<Self>,
+        agent: AgentId,
+        outflows: &[Unexplained],
+        block: &FinalBlock,
+        until: Instant,
+    ) -> Result<Option<HashSet<B256>>> {
+        let of_nonce: HashMap<B256, &Outflow> = outflows
+            .iter()
+            .filter_map(|one| Some((one.outflow.nonce?, &one.outflow)))
+            .collect();
+        let times = || {
+            outflows
+                .iter()
+                .filter(|one| one.outflow.nonce.is_some())
+                .map(|one| one.at)
+        };
+        let mut explained = HashSet::new();
+        let (Some(earliest), Some(latest)) = (times().min(), times().max()) else {
+            return Ok(Some(explained));
+        };
+        let span = (earliest.before(LONGEST_HELD), latest.after(CLOCKS_APART));
+        let (mut released, mut before) = (Vec::new(), None);
+        loop {
+            if Instant::now() > until {
+                return Ok(None);
+            }
+            let (page, next) = self.ledger.settlements_between(agent, span, before).await?;
+            for settlement in page {
+                let settlement = settlement?;
+                let Some(nonce) = self.pays(&settlement, &of_nonce) else {
+                    continue;
+                };
+                explained.insert(nonce);
+                if settlement.state == SettlementState::Expired {
+                    released.push(settlement);
+                }
+            }
+            before = next;
+            if before.is_none() || explained.len() == of_nonce.len() {
+                break;
+            }
+        }
+        // What turned up after its release counts again.
+        let reconciled = self.reconcile(released, block, Cause::Due, until).await;
+        if reconciled.iter().any(Reconciled::has_failed) {
+            return Err(Error::internal(
+                SEARCHING,
+                "a payment that turned up could not be confirmed",
+            ));
+        }
+        Ok(Some(explained))
+    }
+
+    /// The settlement's nonce, if its payment is among these.
+    fn pays(&self, settlement: &Settlement, of_nonce: &HashMap<B256, &Outflow>) -> Option<B256> {
+        let terms = &settlement.terms;
+        let nonce = self.nonce_key.nonce_again(terms.id, terms.nonce_prefix).ok()?;
+        let outflow = of_nonce.get(&nonce)?;
+        outflow.is_of(&Expected::of(terms, nonce)).then_some(nonce)
+    }
+
+    /// Tells of it, unless its row says that it was told. The line comes first: a run that is killed in between tells
+    /// once more.
+    async fn tell(&self, unexplained: &Unexplained) -> Result<()> {
+        let Unexplained { agent, outflow, at } = unexplained;
+        let record = outflow.audit_record(*agent, *at);
+        if self.audit.has(&record.actor, record.id).await? {
+            return Ok(());
+        }
+        let owner = self.ledger.agent(*agent).await?;
+        let owner = owner.and_then(|agent| PersonId::parse(&agent.owner));
+        tracing::warn!(
+            agent.id = %agent,
+            wallet = %outflow.wallet,
+            pay_to = %outflow.to,
+            amount_units = %outflow.units,
+            tx.hash = %outflow.tx_hash,
+            log.index = outflow.log_index,
+            block = outflow.block.number,
+            "outflow.unexplained"
+        );
+        let entry = self.audit.entry(&record).telling(owner.as_ref());
+        self.audit.add_found(&entry).await
+    }
+}

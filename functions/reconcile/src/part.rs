@@ -1,0 +1,88 @@
+//! Which part of the holds and wallets a run takes: runs of different parts go side by side and share nothing.
+
+use purser_domain::{Error, Result};
+use purser_store::{PARTITIONS, WalletPart};
+use serde_json::Value;
+
+/// One of several equal parts of the index of holds, and of the wallets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    index: u8,
+    of: u8,
+}
+
+impl Part {
+    /// All of it.
+    pub const WHOLE: Self = Self { index: 0, of: 1 };
+
+    /// Part `index`, counted from 0, of so many: the partitions of the index must be divisible by that.
+    pub fn of(index: u64, of: u64) -> Option<Self> {
+        let (index, of) = (u8::try_from(index).ok()?, u8::try_from(of).ok()?);
+        let is_divisor = PARTITIONS.checked_rem(of)? == 0;
+        (is_divisor && index < of).then_some(Self { index, of })
+    }
+
+    /// The part that the schedule's event names by `part` and `of`; the whole if it names neither.
+    pub fn of_event(event: &Value) -> Result<Self> {
+        match (event.get("part"), event.get("of")) {
+            (None, None) => Ok(Self::WHOLE),
+            (index, of) => {
+                let numbers = index.and_then(Value::as_u64).zip(of.and_then(Value::as_u64));
+                let part = numbers.and_then(|(index, of)| Self::of(index, of));
+                part.ok_or_else(|| Error::internal("reading the schedule's event", "its part is none of 16 or fewer"))
+            }
+        }
+    }
+
+    /// Whether it is the first one, which does what is not divided too.
+    pub(crate) const fn is_first(self) -> bool {
+        self.index == 0
+    }
+
+    /// Its wallets.
+    pub(crate) const fn wallets(self) -> WalletPart {
+        WalletPart {
+            index: self.index,
+            of: self.of,
+        }
+    }
+
+    /// Its partitions.
+    pub(crate) fn partitions(self) -> Vec<u8> {
+        (self.index..PARTITIONS).step_by(self.of.into()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_parts_share_nothing_and_leave_nothing_out() {
+        for of in [1, 2, 4, 8, 16] {
+            let parts = (0..of).map(|index| Part::of(index, of).unwrap());
+            let mut partitions: Vec<u8> = parts.flat_map(Part::partitions).collect();
+            partitions.sort_unstable();
+            assert_eq!(partitions, (0..16).collect::<Vec<u8>>(), "{of}");
+        }
+    }
+
+    #[test]
+    fn an_event_names_a_part_or_none() {
+        let part = |event| Part::of_event(&event).ok();
+        assert_eq!(part(json!({"detail": "{}"})), Some(Part::WHOLE));
+        assert_eq!(part(json!({"part": 3, "of": 4})), Some(Part { index: 3, of: 4 }));
+        for wrong in [
+            json!({"part": 0}),
+            json!({"of": 4}),
+            json!({"part": 4, "of": 4}),
+            json!({"part": 0, "of": 3}),
+            json!({"part": 0, "of": 0}),
+            json!({"part": "0", "of": "4"}),
+            json!({"part": 256, "of": 272}),
+        ] {
+            assert_eq!(part(wrong.clone()), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! The watch of confirmations: each block in which something was confirmed is looked at once more when it is deep. As
+//! long as it is still on the chain that is all, whatever number of payments is in it; where it is not, each of its
+//! confirmations is reconciled anew.
+//!
+//! Always true: blocks are looked at in order, and the last one is remembered only after every block up to it was still
+//! on the chain or all its confirmations were reconciled: so whatever ends a run, no block is left out. A claim is removed
+//! only after its settlement was seen to be confirmed by it no more. What the chain contradicts, and what can't be read,
+//! was told and waits for a person, with its claim.
+
+use crate::{
+    Shared,
+    batch::{Cause, Reconciled},
+    due::unreadable,
+    run::{Outcome, Run},
+};
+use purser_api::at_most;
+use purser_chain::ChainError;
+use purser_domain::{AgentId, BlockId, Error, FinalBlock, Result, Settlement, SettlementId, SettlementState};
+use purser_store::StoredClaim;
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+};
+use tokio::time::Instant;
+
+const CHECKING: &str = "checking a block once more";
+
+/// How many blocks' claims are read side by side.
+const BLOCKS_AT_ONCE: usize = 32;
+/// How many blocks the node is asked for side by side.
+const NODE_CALLS_AT_ONCE: usize = 8;
+
+/// The claims in a block, if there are any, and the block that is on the chain by its number.
+struct Claimed {
+    number: u64,
+    claims: Vec<StoredClaim>,
+    on_chain: Result<Option<BlockId>, ChainError>,
+}
+
+/// What became of a look at a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    Done,
+    /// Its confirmations have to be reconciled, and time is up.
+    OutOfTime,
+}
+
+/// What became of a confirmation whose block is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unsupported {
+    /// It is reverted, or moved to another block: nothing rests on its claim any more.
+    Ended,
+    /// It stays confirmed, and a person has been told.
+    Kept,
+    /// The next run looks again.
+    Open,
+}
+
+impl Shared {
+    /// Looks at the blocks that have become deep since the last run.
+    pub(crate) async fn watch(self: &Arc<Self>, block: &FinalBlock, until: Instant, run: &mut Run) -> Result<()> {
+        // The final block's own depth is `confirmations`, and each block below it is one deeper.
+        let below = self.watch.saturating_sub(self.confirmations);
+        let Some(deep) = block.number.checked_sub(below) else {
+            return Ok(());
+        };
+        let Some(checked) = self.ledger.checked_block().await? else {
+            // A stack's first run comes within a minute of its deployment. Where it comes later, what was confirmed up to
+            // this block is not watched.
+            return self.ledger.save_checked_block(deep).await;
+        };
+        let mut first = checked.saturating_add(1);
+        while first <= deep && Instant::now() <= until {
+            let most = u64::try_from(BLOCKS_AT_ONCE.saturating_sub(1)).unwrap_or(u64::MAX);
+            let last = first.saturating_add(most).min(deep);
+            for claimed in self.claimed_between(first, last).await? {
+                let below = claimed.number.saturating_sub(1);
+                let look = self.check(claimed, block, until, run).await;
+                if !matches!(look, Ok(Look::Done)) {
+                    run.is_complete = false;
+                    // The next run begins here: so a node of few calls a minute gets through them all.
+                    self.ledger.save_checked_block(below).await?;
+                    return look.map(|_| ());
+                }
+            }
+            self.ledger.save_checked_block(last).await?;
+            first = last.saturating_add(1);
+        }
+        run.is_complete &= first > deep;
+        Ok(())
+    }
+
+    /// The blocks with claims, in order.
+    async fn claimed_between(self: &Arc<Self>, first: u64, last: u64) -> Result<Vec<Claimed>> {
+        let reads = (first..=last).map(|number| {
+            let shared = Arc::clone(self);
+            async move { (number, shared.ledger.claims_in(shared.network, number).await) }
+        });
+        let blocks = usize::try_from(last.saturating_sub(first).saturating_add(1)).unwrap_or(usize::MAX);
+        let read = all(BLOCKS_AT_ONCE, blocks, reads).await?;
+        let mut claims = Vec::new();
+        for (number, of_block) in read {
+            let of_block = of_block?;
+            if !of_block.is_empty() {
+                claims.push((number, of_block));
+            }
+        }
+        let count = claims.len();
+        let looks = claims.into_iter().map(|(number, claims)| {
+            let shared = Arc::clone(self);
+            async move {
+                let on_chain = shared.chain.block(number).await;
+                Claimed {
+                    number,
+                    claims,
+                    on_chain,
+                }
+            }
+        });
+        let mut claimed = all(NODE_CALLS_AT_ONCE, count, looks).await?;
+        claimed.sort_by_key(|claimed| claimed.number);
+        Ok(claimed)
+    }
+
+    async fn check(
+        self: &Arc<Self>,
+        claimed: Claimed,
+        block: &FinalBlock,
+        until: Instant,
+        run: &mut Run,
+    ) -> Result<Look> {
+        let Claimed {
+            number,
+            claims,
+            on_chain,
+        } = claimed;
+        let on_chain = on_chain.map_err(|error| Error::internal(CHECKING, error))?;
+        let on_chain = on_chain.ok_or_else(|| Error::internal(CHECKING, "the node does not have it"))?;
+        let gone: Vec<StoredClaim> = claims
+            .into_iter()
+            .filter(|claim| claim.block_hash != on_chain.hash)
+            .collect();
+        if gone.is_empty() {
+            return Ok(Look::Done);
+        }
+        if Instant::now() > until {
+            return Ok(Look::OutOfTime);
+        }
+        // A settlement may have two claims in a block.
+        let wanted: BTreeSet<(AgentId, SettlementId)> =
+            gone.iter().map(|claim| (claim.agent, claim.settlement)).collect();
+        let wanted: Vec<(AgentId, SettlementId)> = wanted.into_iter().collect();
+        let mut settlements: Vec<Settlement> = Vec::new();
+        // Those on whose claim nothing rests.
+        let mut ended: HashSet<SettlementId> = HashSet::new();
+        for settlement in self.ledger.settlements_of(&wanted).await? {
+            match settlement {
+                Ok(settlement) if was_confirmed_by(&settlement, number, &gone) => settlements.push(settlement),
+                Ok(settlement) => {
+                    ended.insert(settlement.id());
+                }
+                Err(error) => unreadable(run, &error),
+            }
+        }
+        let count = settlements.len();
+        let reconciled = self.reconcile(settlements, block, Cause::Reorganized, until).await;
+        let mut all_done = reconciled.len() == count;
+        for one in &reconciled {
+            one.outcomes.iter().for_each(|outcome| run.note(*outcome));
+            match unsupported(one) {
+                Unsupported::Ended => {
+                    ended.insert(one.settlement.id());
+                }
+                Unsupported::Kept => {}
+                Unsupported::Open => all_done = false,
+            }
+        }
+        for claim in gone.iter().filter(|claim| ended.contains(&claim.settlement)) {
+            self.ledger.remove_claim(claim).await?;
+        }
+        if !all_done {
+            return Err(Error::internal(
+                CHECKING,
+                "a confirmation in it could not be reconciled",
+            ));
+        }
+        Ok(Look::Done)
+    }
+}
+
+/// The results of all of these, at most `limit` at once; an error where one was cut off.
+pub(crate) async fn all<T: Send + 'static>(
+    limit: usize,
+    count: usize,
+    work: impl Iterator<Item = impl Future<Output = T> + Send + 'static>,
+) -> Result<Vec<T>> {
+    let done = at_most(limit, work).await;
+    if done.len() == count {
+        return Ok(done);
+    }
+    Err(Error::internal("looking at blocks", "a look was cut off"))
+}
+
+/// What became of a confirmation, by what it was reconciled to.
+fn unsupported(reconciled: &Reconciled) -> Unsupported {
+    // Once reverted it is a hold like any other.
+    if reconciled.outcomes.contains(&Outcome::ConfirmationReverted) {
+        return Unsupported::Ended;
+    }
+    match reconciled.outcomes.last() {
+        Some(Outcome::BlockChanged) => Unsupported::Ended,
+        Some(Outcome::Contradicted) => Unsupported::Kept,
+        Some(
+            Outcome::Confirmed
+            | Outcome::Released
+            | Outcome::ConfirmationReverted
+            | Outcome::NotYet
+            | Outcome::Unchanged
+            | Outcome::Superseded
+            | Outcome::Untraced
+            | Outcome::Failed,
+        )
+        | None => Unsupported::Open,
+    }
+}
+
+/// Whether one of these claims is what confirmed the settlement: it may have been confirmed anew since, elsewhere.
+fn was_confirmed_by(settlement: &Settlement, number: u64, claims: &[StoredClaim]) -> bool {
+    let SettlementState::Confirmed {
+        tx_hash, block_number, ..
+    } = settlement.state
+    else {
+        return false;
+    };
+    let is_it = |claim: &StoredClaim| claim.settlement == settlement.id() && claim.tx_hash == tx_hash;
+    block_number == number && claims.iter().any(is_it)
+}

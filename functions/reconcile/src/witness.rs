@@ -1,0 +1,62 @@
+//! Before money is given back, or a confirmation reverted, every endpoint of the node must lead to the same decision.
+
+use crate::Shared;
+use purser_chain::Authorization;
+use purser_domain::{AuthorizationState, FinalBlock, Reconciliation, Settlement, reconcile};
+use tokio::time::Instant;
+
+type Known = (Settlement, Authorization);
+
+impl Shared {
+    /// The states, without those on which a release or a reverted confirmation would rest and the endpoints disagree:
+    /// these count as unknown. With one endpoint, all of them.
+    pub(crate) async fn agreed(
+        &self,
+        known: &[Known],
+        mut states: Vec<Option<AuthorizationState>>,
+        block: &FinalBlock,
+        until: Instant,
+    ) -> Vec<Option<AuthorizationState>> {
+        let witnesses = self.chain.witnesses();
+        if witnesses.len() < 2 {
+            return states;
+        }
+        for witness in witnesses {
+            let mut asked = Vec::new();
+            for (of, state) in known.iter().zip(&mut states) {
+                if let Some(undoes) = state.as_ref().and_then(|state| undoing(of, block, state)) {
+                    asked.push((of, undoes, state));
+                }
+            }
+            let authorizations: Vec<Authorization> =
+                asked.iter().map(|((_, authorization), ..)| *authorization).collect();
+            let told = witness
+                .authorization_states(&authorizations, block, self.log_range, until)
+                .await;
+            for ((of, undoes, state), told) in asked.into_iter().zip(told) {
+                if told.and_then(|told| undoing(of, block, &told)) != Some(undoes) {
+                    // One that was not asked in time says nothing else.
+                    if Instant::now() <= until {
+                        tracing::warn!(settlement.id = %of.0.id(), "rpc.disagreed");
+                    }
+                    *state = None;
+                }
+            }
+        }
+        states
+    }
+}
+
+/// The decision that follows from this state, if it is a release or a reverted confirmation.
+fn undoing(
+    (settlement, authorization): &Known,
+    block: &FinalBlock,
+    state: &AuthorizationState,
+) -> Option<Reconciliation> {
+    let decision = reconcile(settlement, &authorization.expected, block, state);
+    matches!(
+        decision,
+        Reconciliation::Release(_) | Reconciliation::RevertConfirmation(_)
+    )
+    .then_some(decision)
+}

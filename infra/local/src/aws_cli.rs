@@ -1,0 +1,58 @@
+//! The `aws` command, for the programs that write secrets: it finds account and region as usual.
+
+use serde_json::Value;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+/// What went wrong, in words for a person at a terminal.
+pub type Failed = Box<dyn std::error::Error>;
+
+/// Gives a secret this value, which is no argument of any program.
+pub fn put_secret(arn: &str, value: &str) -> Result<(), Failed> {
+    let arguments = [
+        "secretsmanager",
+        "put-secret-value",
+        "--secret-id",
+        arn,
+        "--secret-string",
+    ];
+    aws(&[arguments.as_slice(), &["file:///dev/stdin"]].concat(), Some(value))?;
+    Ok(())
+}
+
+/// Runs `aws` with this standard input, which nobody else sees, and returns what it prints.
+pub fn aws(arguments: &[&str], input: Option<&str>) -> Result<Value, Failed> {
+    let mut child = Command::new("aws")
+        .args(arguments)
+        .args(["--output", "json"])
+        .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("the `aws` command does not start: {error}"))?;
+    if let (Some(input), Some(mut pipe)) = (input, child.stdin.take()) {
+        pipe.write_all(input.as_bytes())?;
+    }
+    let ended = child.wait_with_output()?;
+    if !ended.status.success() {
+        // `aws` has printed its own error.
+        return Err(format!(
+            "`aws {}` failed",
+            arguments.iter().take(2).copied().collect::<Vec<_>>().join(" ")
+        )
+        .into());
+    }
+    Ok(serde_json::from_slice(&ended.stdout).unwrap_or_default())
+}
+
+/// An output of the described stack.
+pub fn output(described: &Value, name: &str) -> Result<String, Failed> {
+    let outputs = described.pointer("/Stacks/0/Outputs").and_then(Value::as_array);
+    let is_named = |output: &&Value| output.get("OutputKey").and_then(Value::as_str) == Some(name);
+    let found = outputs.into_iter().flatten().find(is_named);
+    let value = found
+        .and_then(|output| output.get("OutputValue"))
+        .and_then(Value::as_str);
+    Ok(value
+        .ok_or_else(|| format!("the stack has no output `{name}`"))?
+        .to_owned())
+}

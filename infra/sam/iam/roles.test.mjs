@@ -1,0 +1,382 @@
+// What each function may do with each kind of item, asked of an IAM simulator: the role table of docs/guarantees.md.
+//
+//     node --test infra/sam/iam/roles.test.mjs      after infra/sam/check.sh has translated the template
+//
+// Everything that the table does not list is asked too, and must be denied: each action on each kind of item, alone and
+// within a transaction; with another's item beside one's own; without a leading key, for which `ForAllValues` alone would
+// be true. Whether DynamoDB sends these condition keys as its documentation says is beyond a simulator; that the
+// functions need no more is infra/sam/calls.py.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import { runSimulation } from "@cloud-copilot/iam-simulate";
+
+const { Resources } = JSON.parse(readFileSync(new URL("../../../.aws-sam/translated.json", import.meta.url)));
+const ACCOUNT = "123456789012";
+const REGION = "us-east-1";
+
+/** The kinds of items of each table, by their partition key or its prefix (docs/data-model.md); `Z#` is of no kind. */
+const ITEMS = {
+  CatalogTable: ["CHUNK#", "OBJECT", "PROBE#", "SIGHTINGS", "SLUG#", "SVC#", "VERSION", "Z#"],
+  LedgerTable: [
+    "A#", "AP#", "B#", "EVICT", "FREEZES#", "HANDOVER#", "I#", "L#", "MARKS", "O#", "P#", "PERSON#", "PO#", "R#",
+    "RECONCILE", "S#", "START#", "WALLET#", "WALLETS", "X#", "Z#",
+  ],
+  DecisionsTable: ["A#", "Z#"],
+  AuditTable: ["O#", "OPERATORS", "OUTFLOWS", "P#", "W#", "Z#"],
+  ThrottleTable: ["K#", "RL#", "Z#"],
+};
+const READS = ["BatchGetItem", "ConditionCheckItem", "GetItem", "PartiQLSelect", "Query"];
+const WRITES = ["BatchWriteItem", "DeleteItem", "PartiQLDelete", "PartiQLInsert", "PartiQLUpdate", "PutItem", "UpdateItem"];
+
+/** The actions that may be in a transaction and alone; `ConditionCheckItem` is in one always. */
+const TRANSACTED = ["DeleteItem", "GetItem", "PutItem", "UpdateItem"];
+
+const READS_CATALOG = `
+  CatalogTable    CHUNK#      BatchGetItem
+  CatalogTable    OBJECT      GetItem
+  CatalogTable    VERSION     GetItem
+  CatalogTable    *           Scan
+`;
+const SHOWS_CATALOG = READS_CATALOG + `
+  CatalogTable    SIGHTINGS   GetItem
+`;
+const COUNTS_REQUESTS = `
+  ThrottleTable   K#          UpdateItem
+  ThrottleTable   RL#         UpdateItem
+`;
+
+/** `tx:` is within a transaction alone; `(…)` are the only attributes that may be touched. */
+const MAY = {
+  AgentsFunction: SHOWS_CATALOG + COUNTS_REQUESTS + `
+  LedgerTable     A#          BatchGetItem GetItem
+  LedgerTable     B#          Query
+  LedgerTable     L#          Query
+  LedgerTable     P#          BatchGetItem Query
+  LedgerTable     START#      GetItem
+  `,
+  CatalogFunction: SHOWS_CATALOG,
+  FallbackFunction: "",
+  InternalFunction: `
+  CatalogTable    *           Scan
+  CatalogTable    CHUNK#      DeleteItem PutItem
+  CatalogTable    OBJECT      GetItem PutItem
+  CatalogTable    PROBE#      GetItem tx:UpdateItem
+  CatalogTable    SLUG#       tx:DeleteItem tx:PutItem
+  CatalogTable    SVC#        GetItem tx:PutItem
+  CatalogTable    VERSION     GetItem tx:UpdateItem
+  LedgerTable     A#          BatchGetItem GetItem
+  LedgerTable     FREEZES#    Query tx:DeleteItem tx:PutItem tx:UpdateItem
+  LedgerTable     HANDOVER#   tx:DeleteItem tx:PutItem
+  LedgerTable     MARKS       tx:PutItem
+  LedgerTable     S#          GetItem
+  AuditTable      O#          PutItem Query
+  AuditTable      OPERATORS   PutItem Query
+  AuditTable      OUTFLOWS    Query
+  AuditTable      P#          Query
+  AuditTable      W#          Query
+  `,
+  McpFunction: "",
+  PaymentsFunction: READS_CATALOG + COUNTS_REQUESTS + `
+  LedgerTable     A#          BatchGetItem GetItem ConditionCheckItem
+  LedgerTable     AP#         BatchGetItem GetItem Query tx:PutItem tx:UpdateItem
+  LedgerTable     B#          GetItem Query tx:DeleteItem tx:PutItem tx:UpdateItem
+  LedgerTable     EVICT       PutItem
+  LedgerTable     FREEZES#    BatchGetItem
+  LedgerTable     I#          BatchGetItem GetItem tx:PutItem
+  LedgerTable     L#          GetItem Query tx:DeleteItem tx:PutItem tx:UpdateItem
+  LedgerTable     O#          GetItem tx:UpdateItem
+  LedgerTable     P#          BatchGetItem tx:PutItem
+  LedgerTable     PO#         BatchGetItem GetItem tx:PutItem tx:UpdateItem
+  LedgerTable     R#          PutItem
+  LedgerTable     S#          BatchGetItem GetItem ConditionCheckItem Query tx:PutItem UpdateItem
+  LedgerTable     START#      GetItem
+  LedgerTable     X#          GetItem PutItem
+  DecisionsTable  A#          PutItem
+  AuditTable      P#          tx:PutItem
+  `,
+  PeopleFunction: SHOWS_CATALOG + COUNTS_REQUESTS + `
+  LedgerTable     A#          BatchGetItem GetItem ConditionCheckItem tx:PutItem
+  LedgerTable     AP#         BatchGetItem GetItem tx:UpdateItem(pk,sk,st,ends,resolved,by,note,owner)
+  LedgerTable     B#          BatchGetItem Query tx:UpdateItem(pk,sk,pver,aver)
+  LedgerTable     EVICT       PutItem
+  LedgerTable     FREEZES#    GetItem
+  LedgerTable     HANDOVER#   BatchGetItem GetItem tx:DeleteItem
+  LedgerTable     I#          BatchGetItem
+  LedgerTable     L#          BatchGetItem Query UpdateItem(pk,sk,pver,aver)
+  LedgerTable     O#          BatchGetItem
+  LedgerTable     P#          GetItem Query tx:PutItem
+  LedgerTable     PERSON#     DeleteItem GetItem Query UpdateItem tx:PutItem
+  LedgerTable     PO#         GetItem
+  LedgerTable     S#          GetItem Query
+  LedgerTable     START#      GetItem PutItem
+  LedgerTable     WALLET#     tx:PutItem
+  LedgerTable     WALLETS     UpdateItem
+  LedgerTable/index/owner  *  Query
+  DecisionsTable  A#          GetItem Query
+  AuditTable      O#          Query
+  AuditTable      P#          PutItem Query
+  AuditTable      W#          Query
+  ThrottleTable   K#          BatchGetItem
+  `,
+  ProbeFunction: `
+  CatalogTable    *           Scan
+  CatalogTable    PROBE#      GetItem UpdateItem
+  CatalogTable    SIGHTINGS   GetItem PutItem
+  `,
+  ReconcileFunction: `
+  LedgerTable     A#          GetItem
+  LedgerTable     B#          GetItem Query tx:DeleteItem tx:PutItem tx:UpdateItem
+  LedgerTable     EVICT       DeleteItem Query
+  LedgerTable     L#          GetItem Query tx:DeleteItem tx:PutItem tx:UpdateItem
+  LedgerTable     MARKS       DeleteItem Query
+  LedgerTable     RECONCILE   GetItem PutItem Query
+  LedgerTable     S#          BatchGetItem Query UpdateItem(pk,sk,rs,txh,blk,settled,ct,hp,hs)
+  LedgerTable     WALLET#     Query
+  LedgerTable     X#          DeleteItem PutItem Query
+  LedgerTable/index/hold   *  Query
+  DecisionsTable  A#          tx:PutItem
+  AuditTable      OUTFLOWS    GetItem tx:PutItem
+  AuditTable      W#          tx:PutItem
+  `,
+};
+
+/** Who reads which secret. */
+const READERS = {
+  OperatorsSecret: ["InternalFunction"],
+  NonceKeySecret: ["PaymentsFunction", "ReconcileFunction"],
+  RpcUrlSecret: ["PaymentsFunction", "PeopleFunction", "ReconcileFunction"],
+  SignInKeySecret: ["PeopleFunction"],
+  WalletSeedSecret: ["PaymentsFunction"],
+};
+/** Who invokes which function. The gateway and the schedules are allowed to by the functions' own policies. */
+const INVOKES = { PeopleFunction: ["PaymentsFunction"] };
+const SECRET_WRITES = [
+  "DeleteResourcePolicy", "DeleteSecret", "PutResourcePolicy", "PutSecretValue", "RotateSecret", "UpdateSecret",
+  "UpdateSecretVersionStage",
+];
+
+const arn = (name) => {
+  const of = {
+    "AWS::DynamoDB::Table": `dynamodb:${REGION}:${ACCOUNT}:table/dev-${name}`,
+    "AWS::IAM::Role": `iam::${ACCOUNT}:role/dev-${name}-4F2A`,
+    "AWS::Lambda::Function": `lambda:${REGION}:${ACCOUNT}:function:dev-${name}-1B3C`,
+    "AWS::KMS::Key": `kms:${REGION}:${ACCOUNT}:key/dev-${name}`,
+    "AWS::Logs::LogGroup": `logs:${REGION}:${ACCOUNT}:log-group:dev-${name}:*`,
+    "AWS::SecretsManager::Secret": `secretsmanager:${REGION}:${ACCOUNT}:secret:dev-${name}-AbCdEf`,
+  }[Resources[name]?.Type];
+  assert.ok(of, `no address for ${name}`);
+  return `arn:aws:${of}`;
+};
+const PSEUDO = {
+  "AWS::AccountId": ACCOUNT,
+  "AWS::Partition": "aws",
+  "AWS::Region": REGION,
+  "AWS::StackName": "dev",
+  "AWS::URLSuffix": "amazonaws.com",
+};
+
+/** A part of the template as IAM sees it, deployed without parameters: each condition is false but those that `holds`. */
+const resolved = (value, holds = []) => {
+  const inside = (member) => resolved(member, holds);
+  if (Array.isArray(value)) return value.map(inside).filter((member) => member !== undefined);
+  if (value === null || typeof value !== "object") return value;
+  if (value.Ref) return value.Ref === "AWS::NoValue" ? undefined : (PSEUDO[value.Ref] ?? arn(value.Ref));
+  if (value["Fn::GetAtt"]) return arn(value["Fn::GetAtt"][0]);
+  if (value["Fn::If"]) return inside(value["Fn::If"][holds.includes(value["Fn::If"][0]) ? 1 : 2]);
+  if (value["Fn::Sub"]) return value["Fn::Sub"].replace(/\$\{([^}.]+)(\.Arn)?\}/g, (_, name) => PSEUDO[name] ?? arn(name));
+  return Object.fromEntries(Object.entries(value).map(([name, member]) => [name, inside(member)]));
+};
+
+const functions = Object.keys(Resources).filter((name) => Resources[name].Type === "AWS::Lambda::Function");
+const roleOf = (name) => Resources[name].Properties.Role["Fn::GetAtt"][0];
+const policiesOf = (name, holds) =>
+  Resources[roleOf(name)].Properties.Policies.map(({ PolicyName, PolicyDocument }) => ({
+    name: PolicyName,
+    policy: resolved(PolicyDocument, holds),
+  }));
+
+/** Whether IAM allows a function this. */
+async function allows(name, action, resource, contextVariables, { resourcePolicy, more = [], holds = [] } = {}) {
+  const request = {
+    principal: arn(roleOf(name)),
+    action,
+    resource: { resource, accountId: ACCOUNT },
+    contextVariables: { "aws:PrincipalArn": arn(roleOf(name)), ...contextVariables },
+  };
+  const answer = await runSimulation(
+    { request, identityPolicies: [...policiesOf(name, holds), ...more], serviceControlPolicies: [], resourceControlPolicies: [], resourcePolicy },
+    {},
+  );
+  assert.notEqual(answer.resultType, "error", JSON.stringify(answer.errors));
+  // A misspelt key would be left out, and what `ForAllValues` says of it be true.
+  assert.deepEqual(answer.result?.ignoredContextKeys ?? [], []);
+  return answer.overallResult === "Allowed";
+}
+
+/** The table's rows of a function: by place, what is allowed there. */
+function rowsOf(name) {
+  const rows = new Map();
+  for (const line of MAY[name].split("\n").filter((line) => line.trim())) {
+    const [table, kind, ...rights] = line.trim().split(/\s+/);
+    const place = `${table} ${kind}`;
+    rows.set(place, [...(rows.get(place) ?? []), ...rights.map(right)]);
+  }
+  return rows;
+}
+
+function right(text) {
+  const [, tx, action, attributes] = /^(tx:)?(\w+)(?:\((.*)\))?$/.exec(text);
+  return { action, inTransaction: tx !== undefined, attributes: attributes?.split(",") };
+}
+
+const some = (kind) => (kind.endsWith("#") ? `${kind}1` : kind);
+const ANY_ATTRIBUTES = ["pk", "sk", "total", "amt", "keys", "st"];
+
+function context(keys, { within, attributes = ANY_ATTRIBUTES } = {}) {
+  return {
+    ...(keys && { "dynamodb:LeadingKeys": keys }),
+    ...(within && { "dynamodb:EnclosingOperation": "TransactWriteItems" }),
+    "dynamodb:Attributes": attributes,
+  };
+}
+
+test("the table names every function", () => {
+  assert.deepEqual(Object.keys(MAY).sort(), functions.sort());
+});
+
+for (const name of functions) {
+  test(`${name} may do with items what the table says, and nothing else`, async () => {
+    const rows = rowsOf(name);
+    const wrong = [];
+    const ask = async (told, expected, action, resource, variables) => {
+      if ((await allows(name, `dynamodb:${action}`, resource, variables)) !== expected) {
+        wrong.push(`${expected ? "denied" : "allowed"}: ${told}`);
+      }
+    };
+    for (const [table, kinds] of Object.entries(ITEMS)) {
+      const scans = (rows.get(`${table} *`) ?? []).some(({ action }) => action === "Scan");
+      await ask(`Scan ${table}`, scans, "Scan", arn(table), {});
+      for (const action of [...READS, ...WRITES]) {
+        const within = TRANSACTED.includes(action);
+        await ask(`${action} ${table} without a key`, false, action, arn(table), context(undefined, { within }));
+        for (const kind of kinds) {
+          const rights = (rows.get(`${table} ${kind}`) ?? []).filter((right) => right.action === action);
+          const place = `${action} ${table} ${kind}`;
+          for (const within of TRANSACTED.includes(action) ? [false, true] : [false]) {
+            const given = rights.filter((right) => within || !right.inTransaction);
+            const free = given.some((right) => !right.attributes);
+            const told = `${place}${within ? " in a transaction" : ""}`;
+            await ask(told, free, action, arn(table), context([some(kind)], { within }));
+            for (const { attributes } of given.filter((right) => right.attributes)) {
+              await ask(`${told} ${attributes}`, true, action, arn(table), context([some(kind)], { within, attributes }));
+              const more = [...attributes, "total"];
+              await ask(`${told} ${more}`, false, action, arn(table), context([some(kind)], { within, attributes: more }));
+            }
+          }
+          if (rights.length > 0) {
+            const both = context([some(kind), "Z#1"], { within, attributes: rights[0].attributes });
+            await ask(`${place} beside another's`, false, action, arn(table), both);
+          }
+        }
+      }
+    }
+    for (const index of ["hold", "owner"]) {
+      const rights = rows.get(`LedgerTable/index/${index} *`) ?? [];
+      for (const action of ["Query", "Scan"]) {
+        const expected = rights.some((right) => right.action === action);
+        await ask(`${action} ${index}`, expected, action, `${arn("LedgerTable")}/index/${index}`, {});
+      }
+    }
+    assert.deepEqual(wrong, []);
+  });
+
+  test(`${name} reads its own secrets, and neither it nor a role that IAM allows everything writes one`, async () => {
+    const everything = [{ name: "wide", policy: { Version: "2012-10-17", Statement: [{ Effect: "Allow", Action: "*", Resource: "*" }] } }];
+    const secrets = Object.keys(Resources).filter((each) => Resources[each].Type === "AWS::SecretsManager::Secret");
+    assert.deepEqual(Object.keys(READERS).sort(), secrets.sort());
+    for (const secret of secrets) {
+      const [policy] = Object.values(Resources).filter(
+        ({ Type, Properties }) => Type === "AWS::SecretsManager::ResourcePolicy" && Properties.SecretId.Ref === secret,
+      );
+      assert.ok(policy, `${secret} has a policy`);
+      const resourcePolicy = resolved(policy.Properties.ResourcePolicy);
+      const ask = (action, more) => allows(name, `secretsmanager:${action}`, arn(secret), {}, { resourcePolicy, more });
+      const isReader = READERS[secret].includes(name);
+      assert.equal(await ask("GetSecretValue"), isReader, `${name} reads ${secret}`);
+      // What signs and what payments are known by is kept even from a role that was given too much.
+      assert.equal(await ask("GetSecretValue", everything), isReader, `${name} with everything reads ${secret}`);
+      for (const action of SECRET_WRITES) {
+        assert.equal(await ask(action, everything), false, `${name} with everything: ${action} ${secret}`);
+      }
+    }
+  });
+}
+
+test("a function invokes those that it asks, and no other", async () => {
+  for (const name of functions) {
+    for (const other of functions) {
+      for (const action of ["InvokeFunction", "InvokeAsync", "UpdateFunctionCode", "UpdateFunctionConfiguration"]) {
+        const expected = action === "InvokeFunction" && (INVOKES[name] ?? []).includes(other);
+        assert.equal(await allows(name, `lambda:${action}`, arn(other), {}), expected, `${name} ${action} ${other}`);
+      }
+    }
+  }
+});
+
+test("where KMS has the wallets' keys, payments alone signs by them and people makes them, each those of its stack", async () => {
+  const everything = [{ name: "wide", policy: { Version: "2012-10-17", Statement: [{ Effect: "Allow", Action: "*", Resource: "*" }] } }];
+  const holds = ["CustodyIsKms"];
+  const { WALLET_KEY_POLICY: text } = Resources.PeopleFunction.Properties.Environment.Variables;
+  const resourcePolicy = JSON.parse(resolved(text, holds));
+  const key = `arn:aws:kms:${REGION}:${ACCOUNT}:key/22222222-2222-4222-8222-222222222222`;
+  const ours = { "aws:ResourceTag/purser-stack": "dev" };
+  const digest = { "kms:MessageType": "DIGEST", "kms:SigningAlgorithm": "ECDSA_SHA_256" };
+  const made = { "aws:RequestTag/purser-stack": "dev", "aws:RequestTag/purser-agent": "a", "kms:KeySpec": "ECC_SECG_P256K1", "kms:KeyUsage": "SIGN_VERIFY" };
+  for (const name of functions) {
+    const ask = (action, context, more = [], modes = holds) =>
+      allows(name, `kms:${action}`, key, context, { resourcePolicy, more, holds: modes });
+    const [pays, governs] = [name === "PaymentsFunction", name === "PeopleFunction"];
+    assert.equal(await ask("Sign", { ...ours, ...digest }), pays, `${name} signs`);
+    assert.equal(await ask("Sign", { ...ours, ...digest }, everything), pays, `${name} with everything signs`);
+    assert.equal(await ask("Sign", { ...ours, ...digest }, [], []), false, `${name} signs by a key where the seed does`);
+    assert.equal(await ask("Sign", { ...ours, ...digest, "kms:MessageType": "RAW" }), false, name);
+    assert.equal(await ask("Sign", { "aws:ResourceTag/purser-stack": "other", ...digest }), false, name);
+    assert.equal(await ask("Sign", digest), false, name);
+    assert.equal(await ask("GetPublicKey", ours), pays, name);
+    assert.equal(await ask("TagResource", made), governs, name);
+    for (const action of ["CreateGrant", "DeleteImportedKeyMaterial", "DisableKey", "PutKeyPolicy", "ScheduleKeyDeletion", "UntagResource", "Verify"]) {
+      assert.equal(await ask(action, { ...ours, ...made }), false, `${name} ${action}`);
+    }
+    const create = (context) => allows(name, "kms:CreateKey", "*", context, { holds });
+    assert.equal(await create(made), governs, `${name} makes a key`);
+    for (const missing of Object.keys(made)) {
+      const { [missing]: _, ...less } = made;
+      assert.equal(await create(less), false, `${name} makes a key without ${missing}`);
+    }
+    assert.equal(await create({ ...made, "kms:KeySpec": "SYMMETRIC_DEFAULT" }), false, name);
+    const seed = await allows(name, "secretsmanager:GetSecretValue", arn("WalletSeedSecret"), {}, { holds });
+    assert.equal(seed, false, `${name} reads a seed where KMS has the keys`);
+  }
+});
+
+test("only DynamoDB and Secrets Manager decrypt in a function's name, and each only for who uses it", async () => {
+  for (const name of functions) {
+    const via = (service) => ({ "kms:ViaService": `${service}.${REGION}.amazonaws.com` });
+    const ask = (action, key, variables) => {
+      const resourcePolicy = resolved(Resources[key].Properties.KeyPolicy);
+      return allows(name, `kms:${action}`, arn(key), variables, { resourcePolicy });
+    };
+    const readsTables = MAY[name].trim() !== "";
+    const readsSecrets = Object.values(READERS).some((readers) => readers.includes(name));
+    assert.equal(await ask("Decrypt", "DataKey", via("dynamodb")), readsTables, `${name} dynamodb`);
+    assert.equal(await ask("Decrypt", "SecretsKey", via("secretsmanager")), readsSecrets, `${name} secretsmanager`);
+    assert.equal(await ask("Decrypt", "DataKey", via("secretsmanager")), false, name);
+    assert.equal(await ask("Decrypt", "SecretsKey", via("dynamodb")), false, name);
+    for (const key of ["DataKey", "SecretsKey"]) {
+      assert.equal(await ask("Decrypt", key, {}), false, name);
+      assert.equal(await ask("Encrypt", key, via("dynamodb")), false, name);
+    }
+  }
+});

@@ -1,0 +1,88 @@
+//! Calls of strangers' servers: at addresses of the public internet alone, and at the hosts that a setting names.
+
+use crate::http::public_address::{PublicOnly, may_be_public};
+use reqwest::{ClientBuilder, redirect::Policy};
+use std::collections::BTreeSet;
+use url::Url;
+
+/// A client for strangers' servers, which follows no redirect: it would have to be judged like the first address, and
+/// would carry a payment elsewhere. Its names are resolved as the system does.
+pub fn client_for_any(user_agent: &str) -> ClientBuilder {
+    ClientBuilder::new()
+        .user_agent(user_agent)
+        .redirect(Policy::none())
+        // A proxy would resolve names itself.
+        .no_proxy()
+        .referer(false)
+        // A function is frozen between two calls, and its connections end.
+        .pool_max_idle_per_host(0)
+}
+
+/// The same, for names that have only public addresses. An address that is no name is for [`AllowedHosts::may_call`].
+pub fn client_for_public(user_agent: &str) -> ClientBuilder {
+    client_for_any(user_agent).dns_resolver(PublicOnly)
+}
+
+/// Hosts that may have any address, `host:port` each: for the local stack.
+#[derive(Clone, Debug, Default)]
+pub struct AllowedHosts(BTreeSet<String>);
+
+impl AllowedHosts {
+    /// Reads a list with commas; `None` if an entry is no `host:port`.
+    pub fn parse(list: &str) -> Option<Self> {
+        let hosts = list.split(',').map(str::trim).filter(|host| !host.is_empty());
+        hosts.map(parse_authority).collect::<Option<_>>().map(Self)
+    }
+
+    /// Whether this URL's host is one of them.
+    pub fn contains(&self, url: &Url) -> bool {
+        authority(url).is_some_and(|authority| self.0.contains(&authority))
+    }
+
+    /// Whether a URL may be called, as far as can be known before its name is resolved.
+    pub fn may_call(&self, url: &Url) -> bool {
+        self.contains(url) || may_be_public(url)
+    }
+}
+
+/// `host:port` of a URL, the form for comparisons.
+fn authority(url: &Url) -> Option<String> {
+    Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?))
+}
+
+/// Reads `host:port`, as [`authority`] writes it.
+fn parse_authority(text: &str) -> Option<String> {
+    let (_, port) = text.rsplit_once(':')?;
+    port.parse::<u16>().ok()?;
+    let url = Url::parse(&format!("http://{text}/")).ok()?;
+    // The parser must have read a host and a port and nothing else; there are no wildcards.
+    let read = authority(&url)?;
+    (read.eq_ignore_ascii_case(text) && !text.contains('*')).then_some(read)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_allowed_host_is_a_host_and_a_port() {
+        let rows = [
+            ("127.0.0.1:4021", Some("127.0.0.1:4021")),
+            ("[::1]:80", Some("[::1]:80")),
+            ("Lab.example:443", Some("lab.example:443")),
+            ("127.0.0.1", None),
+            ("127.1:80", None),
+            ("lab.example:", None),
+            ("lab.example:http", None),
+            ("lab.example:65536", None),
+            ("a@lab.example:80", None),
+            ("lab.example/x:80", None),
+            ("*:80", None),
+            (":80", None),
+            ("", None),
+        ];
+        for (text, read) in rows {
+            assert_eq!(parse_authority(text).as_deref(), read, "{text}");
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Which addresses may be called outside: those of the public internet, and no internal ones (SSRF).
+//!
+//! The catalog's URLs come from outside, and the owner of a name controls its DNS answer. A function that called any
+//! address would reach the metadata service, the runtime's own API and other internal services. So only global unicast
+//! addresses may be called, and every other range, known or not, is refused.
+
+use aws_smithy_runtime_api::client::dns::{DnsFuture, ResolveDns, ResolveDnsError};
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
+use url::{Host, Url};
+
+/// IPv4 ranges that are not globally reachable unicast (IANA IPv4 Special-Purpose Address Registry), with multicast and
+/// the reserved top.
+const NOT_PUBLIC_V4: &[(Ipv4Addr, u32)] = &[
+    // This network, with the unspecified address.
+    (Ipv4Addr::UNSPECIFIED, 8),
+    (Ipv4Addr::new(10, 0, 0, 0), 8),
+    // Carrier-grade NAT; clouds use it for internal services.
+    (Ipv4Addr::new(100, 64, 0, 0), 10),
+    // The runtime's own API is here.
+    (Ipv4Addr::new(127, 0, 0, 0), 8),
+    // Link-local: the metadata services of every cloud.
+    (Ipv4Addr::new(169, 254, 0, 0), 16),
+    (Ipv4Addr::new(172, 16, 0, 0), 12),
+    (Ipv4Addr::new(192, 0, 0, 0), 24),
+    (Ipv4Addr::new(192, 0, 2, 0), 24),
+    // Relays of 6to4.
+    (Ipv4Addr::new(192, 88, 99, 0), 24),
+    (Ipv4Addr::new(192, 168, 0, 0), 16),
+    (Ipv4Addr::new(198, 18, 0, 0), 15),
+    (Ipv4Addr::new(198, 51, 100, 0), 24),
+    (Ipv4Addr::new(203, 0, 113, 0), 24),
+    // Multicast, the reserved range and broadcast.
+    (Ipv4Addr::new(224, 0, 0, 0), 3),
+];
+
+/// The only IPv6 range allocated for global unicast (RFC 4291 §2.4, IANA). IPv4-mapped, NAT64, unique local,
+/// link-local, multicast and future ranges are outside of it.
+const GLOBAL_V6: (Ipv6Addr, u32) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
+
+/// The parts of it that are not globally reachable (IANA IPv6 Special-Purpose Address Registry), or that contain an
+/// IPv4 address to which a relay would forward the call.
+const NOT_PUBLIC_V6: &[(Ipv6Addr, u32)] = &[
+    // Protocol assignments: Teredo, benchmarking, ORCHID.
+    (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),
+    // Documentation, the old range and the new one.
+    (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
+    (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20),
+    // 6to4.
+    (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16),
+];
+
+/// Whether an address is on the public internet.
+fn is_public(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => !NOT_PUBLIC_V4.iter().any(|(range, bits)| {
+            let distance = range.to_bits() ^ ip.to_bits();
+            distance.leading_zeros() >= *bits
+        }),
+        IpAddr::V6(ip) => {
+            let in_range = |(range, bits): &(Ipv6Addr, u32)| {
+                let distance = range.to_bits() ^ ip.to_bits();
+                distance.leading_zeros() >= *bits
+            };
+            in_range(&GLOBAL_V6) && !NOT_PUBLIC_V6.iter().any(in_range)
+        }
+    }
+}
+
+/// Whether a URL may be called, as far as can be known before its name is resolved.
+pub fn may_be_public(url: &Url) -> bool {
+    match url.host() {
+        // An IP literal is not resolved, so it is only checked here. The URL parser has normalized the many forms of
+        // IPv4.
+        Some(Host::Ipv4(ip)) => is_public(ip.into()),
+        Some(Host::Ipv6(ip)) => is_public(ip.into()),
+        Some(Host::Domain(name)) => !is_local_name(name),
+        None => false,
+    }
+}
+
+/// Whether a name always means this machine (RFC 6761 §6.3).
+fn is_local_name(name: &str) -> bool {
+    let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+    name == "localhost" || name.ends_with(".localhost")
+}
+
+/// Why a name is not called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameRefused {
+    /// It has no address.
+    Unknown,
+    /// It has an address that is not public.
+    NotPublic,
+}
+
+impl fmt::Display for NameRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unknown => "the name has no address",
+            Self::NotPublic => "the name has an address that is not public",
+        })
+    }
+}
+
+impl std::error::Error for NameRefused {}
+
+/// The addresses of a name; an error if any is not public. The connection has to use these, so that a name can't resolve
+/// to one address for the check and another for the call (DNS rebinding).
+async fn public_addresses(name: &str) -> Result<Vec<SocketAddr>, NameRefused> {
+    let addresses = tokio::net::lookup_host((name, 0)).await;
+    let addresses: Vec<SocketAddr> = addresses.map_err(|_| NameRefused::Unknown)?.collect();
+    if addresses.is_empty() {
+        return Err(NameRefused::Unknown);
+    }
+    let public = addresses.iter().all(|address| is_public(address.ip()));
+    public.then_some(addresses).ok_or(NameRefused::NotPublic)
+}
+
+/// Resolves names for an HTTP client that calls public addresses only.
+#[derive(Clone, Debug)]
+pub(crate) struct PublicOnly;
+
+impl ResolveDns for PublicOnly {
+    fn resolve_dns<'a>(&'a self, name: &'a str) -> DnsFuture<'a> {
+        DnsFuture::new(async move {
+            let addresses = public_addresses(name).await.map_err(ResolveDnsError::new)?;
+            Ok(addresses.iter().map(SocketAddr::ip).collect())
+        })
+    }
+}
+
+impl Resolve for PublicOnly {
+    fn resolve(&self, name: Name) -> Resolving {
+        Box::pin(async move {
+            let addresses: Addrs = Box::new(public_addresses(name.as_str()).await?.into_iter());
+            Ok(addresses)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_public_internet_is_called() {
+        let public = [
+            "1.1.1.1",
+            "8.8.8.8",
+            "9.255.255.255",
+            "11.0.0.0",
+            "100.63.255.255",
+            "100.128.0.0",
+            "126.255.255.255",
+            "128.0.0.1",
+            "169.253.255.255",
+            "169.255.0.0",
+            "172.15.255.255",
+            "172.32.0.0",
+            "192.0.1.0",
+            "192.167.255.255",
+            "192.169.0.0",
+            "198.17.255.255",
+            "198.20.0.0",
+            "223.255.255.255",
+            "2001:4860:4860::8888",
+            "2001:200::1",
+            "2606:4700::1111",
+            "2003::1",
+            "3ffe::1",
+        ];
+        let refused = [
+            "0.0.0.0",
+            "0.1.2.3",
+            "10.0.0.1",
+            "10.255.255.255",
+            "100.64.0.1",
+            "100.127.255.255",
+            "127.0.0.1",
+            "127.255.255.254",
+            "169.254.0.1",
+            "169.254.169.254",
+            "169.254.170.2",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.0.0.8",
+            "192.0.2.1",
+            "192.88.99.1",
+            "192.168.0.1",
+            "198.18.0.1",
+            "198.19.255.255",
+            "198.51.100.7",
+            "203.0.113.7",
+            "224.0.0.1",
+            "239.255.255.255",
+            "240.0.0.1",
+            "255.255.255.255",
+            "::",
+            "::1",
+            // IPv4 in IPv6: mapped, compatible, translated (RFC 2765), NAT64 (two ranges), 6to4, Teredo.
+            "::ffff:127.0.0.1",
+            "::ffff:8.8.8.8",
+            "::7f00:1",
+            "::ffff:0:127.0.0.1",
+            "64:ff9b::a9fe:a9fe",
+            "64:ff9b:1::a9fe:a9fe",
+            "2002:7f00:1::",
+            "2002:a9fe:a9fe::1",
+            "2001::1",
+            "2001:0:7f00:1::",
+            "2001:2::1",
+            "2001:10::1",
+            "2001:20::1",
+            "2001:1ff:ffff::",
+            "2001:db8::1",
+            "3fff::1",
+            "3fff:fff::1",
+            "100::1",
+            "5f00::1",
+            "4000::1",
+            "fc00::1",
+            "fd00:ec2::254",
+            "fe80::1",
+            "fec0::1",
+            "ff02::1",
+        ];
+        for ip in public {
+            assert!(is_public(ip.parse().unwrap()), "{ip}");
+        }
+        for ip in refused {
+            assert!(!is_public(ip.parse().unwrap()), "{ip}");
+        }
+    }
+
+    #[test]
+    fn a_literal_address_is_judged_in_every_spelling() {
+        let refused = [
+            "http://127.0.0.1/",
+            "http://127.1/",
+            "http://2130706433/",
+            "http://0x7f000001/",
+            "http://0177.0.0.1/",
+            "http://0/",
+            "http://[::1]/",
+            "http://[::ffff:127.0.0.1]/",
+            "http://[0:0:0:0:0:ffff:7f00:1]/",
+            "http://169.254.169.254/latest/meta-data/",
+            "http://\u{ff11}27.0.0.1/",
+            "http://localhost./",
+            "data:text/plain,x",
+        ];
+        for text in refused {
+            assert!(!may_be_public(&Url::parse(text).unwrap()), "{text}");
+        }
+        for text in [
+            "http://8.8.8.8/",
+            "https://lab.example/",
+            "https://[2606:4700::1111]:8443/x",
+        ] {
+            assert!(may_be_public(&Url::parse(text).unwrap()), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_is_resolved_to_public_addresses_or_refused() {
+        assert_eq!(public_addresses("localhost").await, Err(NameRefused::NotPublic));
+        assert_eq!(public_addresses("").await, Err(NameRefused::Unknown));
+    }
+
+    #[test]
+    fn names_of_this_machine_are_known() {
+        for name in ["localhost", "LOCALHOST", "localhost.", "a.localhost", "a.b.LocalHost."] {
+            assert!(is_local_name(name), "{name}");
+        }
+        for name in ["localhost.example", "notlocalhost", "lab.example", ""] {
+            assert!(!is_local_name(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Where a request came from and why it was refused, for the audit log.
+
+use crate::{RequestId, client_ip, http::envelope::ErrorBody};
+use axum::http::{header, request::Parts};
+use purser_domain::{AuditRefusal, Error, ErrorKind, RequestSource};
+
+/// Where a request came from: its address by the gateway, the caller's program by its own word, and its id.
+pub fn request_source(parts: &Parts) -> RequestSource {
+    let user_agent = parts.headers.get(header::USER_AGENT);
+    // What is not text tells nothing.
+    let user_agent = user_agent.and_then(|value| value.to_str().ok());
+    let address = client_ip(&parts.extensions).map(|ip| ip.to_string());
+    let id = parts.extensions.get::<RequestId>().map_or("", RequestId::as_str);
+    RequestSource::new(address, user_agent, id)
+}
+
+/// The refusal of an act, as it was answered; `None` for a failure of ours, after which the caller tries again.
+pub fn audit_refusal(error: &Error) -> Option<AuditRefusal> {
+    let kind = error.kind();
+    let is_refusal = !matches!(
+        kind,
+        ErrorKind::Internal | ErrorKind::TemporarilyUnavailable { .. } | ErrorKind::TooManyRequests { .. }
+    );
+    is_refusal.then(|| {
+        let answer = ErrorBody::from(kind);
+        AuditRefusal::new(answer.error, &answer.message)
+    })
+}

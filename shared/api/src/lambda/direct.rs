@@ -1,0 +1,360 @@
+//! Requests of one function to another, past the gateway: Lambda's `Invoke` with a small JSON object, of which both
+//! sides have the types here.
+//!
+//! What arrives at a function that answers both is told apart by its shape. The gateway puts whatever it was sent into
+//! an event of its own, which has a path and a request context, so nothing that it passes on is taken for one of these;
+//! and who may invoke a function is IAM's to say. What is in no form of this version is refused, unknown members
+//! included.
+
+use crate::{AskedPayout, Failure, GatewayEvent, NamedPayoutAddress, PayoutOwner, Reply, answer};
+use axum::{
+    RequestExt as _, Router,
+    body::{Body, Bytes},
+    extract::{FromRequest, FromRequestParts, Request},
+    http::{Method, Uri, request::Parts},
+};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use http_body_util::{BodyExt as _, Collected};
+use lambda_http::{Context, LambdaEvent, RequestExt as _};
+use purser_domain::{Error, KmsKeyId, Problem, PublicKey, Wallet, WalletAttestation, WalletKey, parse_address};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::value::{RawValue, to_raw_value};
+use std::convert::Infallible;
+use tower::ServiceExt as _;
+use tracing::info;
+use uuid::Uuid;
+
+/// A function's two routers. No route of the gateway leads to the second.
+#[derive(Clone)]
+pub struct Routers {
+    /// For events of the gateway.
+    pub gateway: Router,
+    /// For requests of other functions, at [`DIRECT_PATH`].
+    pub direct: Router,
+}
+
+/// Where a router of direct requests has its one route.
+pub const DIRECT_PATH: &str = "/direct";
+
+/// The form of these requests; another one is refused.
+const VERSION: u8 = 1;
+
+/// What `payments` is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum PaymentsRequest {
+    /// Answered by an [`AttestedWallet`].
+    AttestWallet(AttestWallet),
+    /// Answered by a [`crate::PayoutAnswer`], as the two below.
+    NamePayoutAddress(NamedPayoutAddress),
+    /// Removes the payout address.
+    RemovePayoutAddress(PayoutOwner),
+    /// Pays out to it.
+    PayOut(AskedPayout),
+}
+
+impl PaymentsRequest {
+    /// The request's name.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::AttestWallet(_) => "attest_wallet",
+            Self::NamePayoutAddress(_) => "name_payout_address",
+            Self::RemovePayoutAddress(_) => "remove_payout_address",
+            Self::PayOut(_) => "pay_out",
+        }
+    }
+}
+
+/// Asks for the address of an agent's wallet, and a proof that its key signs for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttestWallet {
+    /// The agent, which need not be stored yet.
+    pub agent_id: Uuid,
+    /// The key that its wallet is to have.
+    pub wallet: AskedWallet,
+}
+
+/// Which key is meant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum AskedWallet {
+    /// Derived from the wallet seed.
+    Seed {
+        /// The last step of its path.
+        index: u32,
+    },
+    /// A key in KMS.
+    Kms {
+        /// Its id.
+        key_id: String,
+    },
+}
+
+/// The address, as the key's custodian says and proves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttestedWallet {
+    /// The address, as `0x` and 40 hexadecimal digits.
+    pub address: String,
+    /// r, s and v over agent and address (`shared/chain/src/attestation.rs`), 65 bytes in base64.
+    pub signature: String,
+    /// Of a key in KMS, its public half: a compressed point, 33 bytes in base64.
+    pub public_key: Option<String>,
+}
+
+impl AttestedWallet {
+    /// What is told of a wallet.
+    pub fn of(wallet: &Wallet) -> Self {
+        let public_key = match &wallet.key {
+            WalletKey::Seed { .. } => None,
+            WalletKey::Kms { public_key, .. } => Some(BASE64_STANDARD.encode(public_key.as_bytes())),
+        };
+        Self {
+            address: wallet.address.to_string(),
+            signature: BASE64_STANDARD.encode(wallet.attestation.as_bytes()),
+            public_key,
+        }
+    }
+
+    /// The wallet of the key that was asked for; `None` where it is not one of this key's custody. Its attestation is
+    /// still to be checked.
+    pub fn wallet(&self, asked: &AskedWallet) -> Option<Wallet> {
+        let public_key = self.public_key.as_deref().map(bytes);
+        let key = match (asked, public_key) {
+            (AskedWallet::Seed { index }, None) => WalletKey::Seed { index: *index },
+            (AskedWallet::Kms { key_id }, Some(public_key)) => WalletKey::Kms {
+                id: KmsKeyId::parse(key_id)?,
+                public_key: PublicKey::from_bytes(public_key?),
+            },
+            (AskedWallet::Seed { .. }, Some(_)) | (AskedWallet::Kms { .. }, None) => return None,
+        };
+        Some(Wallet {
+            key,
+            address: parse_address(&self.address).ok()?,
+            attestation: WalletAttestation::from_bytes(bytes(&self.signature)?),
+        })
+    }
+}
+
+fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
+    BASE64_STANDARD.decode(text).ok()?.try_into().ok()
+}
+
+/// The ids of the request that another function is asked for, which its log lines repeat.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CallerIds {
+    /// The request's id.
+    pub request_id: String,
+    /// The root of its trace.
+    pub trace_id: String,
+}
+
+/// Those of the present request.
+impl<S: Sync> FromRequestParts<S> for CallerIds {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        // The middleware has put them there.
+        let ids = parts.extensions.get::<Self>().cloned();
+        Ok(ids.unwrap_or_else(|| Self {
+            request_id: String::new(),
+            trace_id: String::new(),
+        }))
+    }
+}
+
+/// One request, as it is sent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DirectEvent<T> {
+    version: u8,
+    caller: CallerIds,
+    request: T,
+}
+
+impl<T> DirectEvent<T> {
+    pub(crate) const fn new(caller: CallerIds, request: T) -> Self {
+        let version = VERSION;
+        Self {
+            version,
+            caller,
+            request,
+        }
+    }
+}
+
+/// A request of another function, as a handler takes it.
+#[derive(Debug)]
+pub struct Direct<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Direct<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, _: &S) -> Reply<Self> {
+        let refused = |message: &str| Failure::from(Error::invalid(vec![Problem::at("", message)]));
+        let own = request.extensions().get::<CallerIds>().cloned();
+        let bytes: Bytes = request.extract().await.map_err(|_| refused("must arrive whole"))?;
+        // The parser's own words may repeat what was sent.
+        let event: DirectEvent<T> = serde_json::from_slice(&bytes).map_err(|_| refused("must be a known request"))?;
+        if event.version != VERSION {
+            return Err(refused("must be of version 1"));
+        }
+        let own = own.map(|own| own.request_id);
+        let CallerIds { request_id, trace_id } = event.caller;
+        info!(
+            request.id = own,
+            caller.request.id = request_id,
+            caller.trace.id = trace_id,
+            "direct.request"
+        );
+        Ok(Self(event.request))
+    }
+}
+
+/// What another function is answered.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DirectAnswer {
+    /// 200, or the status of the error.
+    pub(crate) status: u16,
+    /// The answer, or the error's envelope.
+    pub(crate) body: Box<RawValue>,
+}
+
+/// Answers one event of either kind, as Lambda is to return it.
+pub async fn answer_either(routers: Routers, event: LambdaEvent<Box<RawValue>>) -> Box<RawValue> {
+    let LambdaEvent { payload, context } = event;
+    match serde_json::from_str::<GatewayEvent>(payload.get()) {
+        Ok(event) => answer(routers.gateway, LambdaEvent::new(event, context)).await.json(),
+        Err(_) => answer_direct(routers.direct, payload.get().to_owned(), context).await,
+    }
+}
+
+/// Answers one direct request with its router: the same middleware, so the same deadline, envelope and log line.
+async fn answer_direct(router: Router, payload: String, context: Context) -> Box<RawValue> {
+    let mut request = Request::new(Body::from(payload)).with_lambda_context(context);
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = Uri::from_static(DIRECT_PATH);
+    let response = match router.oneshot(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    };
+    let status = response.status().as_u16();
+    // Our bodies are in memory, so collecting one can't fail.
+    let body = response.into_body().collect().await.map(Collected::to_bytes);
+    let body = body.ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let answer = DirectAnswer {
+        status,
+        body: body.unwrap_or_default(),
+    };
+    // A number and JSON: writing them does not fail.
+    to_raw_value(&answer).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ApiSettings, test_clients::Logged, with_middleware};
+    use axum::{
+        Json,
+        routing::{any, post},
+    };
+    use serde_json::{Value, json};
+
+    async fn attested(Direct(request): Direct<PaymentsRequest>) -> Json<Value> {
+        Json(json!({"asked": request.name()}))
+    }
+
+    async fn answered(event: Value) -> Value {
+        let settings = ApiSettings::default();
+        let gateway = Router::new().route(DIRECT_PATH, any(async || "the gateway's"));
+        let direct = Router::new().route(DIRECT_PATH, post(attested));
+        let routers = Routers {
+            gateway: with_middleware(gateway, settings),
+            direct: with_middleware(direct, settings),
+        };
+        let event = LambdaEvent::new(to_raw_value(&event).unwrap(), Context::default());
+        serde_json::from_str(answer_either(routers, event).await.get()).unwrap()
+    }
+
+    fn asked() -> Value {
+        let wallet = json!({"agent_id": Uuid::nil(), "wallet": {"seed": {"index": 3}}});
+        json!({
+            "version": 1,
+            "caller": {"request_id": "r", "trace_id": "t"},
+            "request": {"attest_wallet": wallet},
+        })
+    }
+
+    #[tokio::test]
+    async fn what_the_gateway_passes_on_never_reaches_the_other_router() {
+        let context = json!({"http": {"method": "POST", "sourceIp": "203.0.113.9"}});
+        let through = json!({"rawPath": DIRECT_PATH, "requestContext": context, "body": asked().to_string()});
+        let mut both = asked();
+        both["rawPath"] = DIRECT_PATH.into();
+        both["requestContext"] = context;
+        for event in [through, both] {
+            let answer = answered(event).await;
+            assert_eq!(answer["body"], "the gateway's", "{answer}");
+        }
+        let answer = answered(asked()).await;
+        assert_eq!(answer, json!({"status": 200, "body": {"asked": "attest_wallet"}}));
+    }
+
+    #[tokio::test]
+    async fn a_request_of_another_form_or_version_is_refused_and_not_repeated() {
+        let with = |pointer: &str, value: Value| {
+            let mut event = asked();
+            *event.pointer_mut(pointer).unwrap() = value;
+            event
+        };
+        let mut more = asked();
+        more["hunter2"] = json!(1);
+        let known = asked()["request"]["attest_wallet"].clone();
+        let rows = [
+            (with("/version", json!(2)), "must be of version 1"),
+            (more, "must be a known request"),
+            (with("/request", json!({"hunter2": known})), "must be a known request"),
+            (
+                with("/request/attest_wallet/wallet", json!({"hunter2": {}})),
+                "must be a known request",
+            ),
+            (
+                with("/request/attest_wallet/wallet/seed/index", json!(-1)),
+                "must be a known request",
+            ),
+            (json!("hunter2"), "must be a known request"),
+            (json!({}), "must be a known request"),
+        ];
+        let logged = Logged::start();
+        for (event, words) in rows {
+            let answer = answered(event).await;
+            assert_eq!(
+                (&answer["status"], &answer["body"]["error"]),
+                (&json!(400), &json!("invalid_request"))
+            );
+            assert_eq!(answer["body"]["details"][0]["message"], words, "{answer}");
+            assert!(!answer.to_string().contains("hunter2"), "{answer}");
+        }
+        assert!(!logged.take().contains("hunter2"));
+    }
+
+    #[tokio::test]
+    async fn the_callers_ids_are_logged_beside_ones_own() {
+        let logged = Logged::start();
+        answered(asked()).await;
+        let lines = logged.take();
+        let line: Value = lines
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .find(|line: &Value| line["message"] == "direct.request")
+            .unwrap();
+        assert_eq!(
+            (&line["caller.request.id"], &line["caller.trace.id"]),
+            (&json!("r"), &json!("t"))
+        );
+        assert!(line["request.id"].as_str().is_some_and(|id| !id.is_empty()), "{line}");
+    }
+}

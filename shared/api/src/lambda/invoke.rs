@@ -1,0 +1,221 @@
+//! Asking `payments` what only it can do: the other end of `direct.rs`.
+
+use crate::{
+    AskedPayout, AttestWallet, AttestedWallet, CallerIds, NamedPayoutAddress, PaymentsRequest, PayoutAnswer,
+    PayoutOwner,
+    lambda::direct::{DirectAnswer, DirectEvent},
+};
+use aws_sdk_lambda::{
+    Client,
+    config::{Builder, retry::RetryConfig, timeout::TimeoutConfig},
+    error::SdkError,
+    operation::invoke::InvokeError,
+    primitives::Blob,
+};
+use aws_types::SdkConfig;
+use purser_domain::{Causes, Error, Result};
+use serde::{Deserialize, de::DeserializeOwned};
+use std::{sync::OnceLock, time::Duration};
+
+/// The function `payments`, for a function that IAM lets invoke it.
+#[derive(Debug)]
+pub struct PaymentsFunction {
+    aws: SdkConfig,
+    /// Made by the first question: making one takes time, and most environments ask nothing.
+    client: OnceLock<Client>,
+    name: String,
+}
+
+impl PaymentsFunction {
+    /// The function of that name or ARN. Nothing is connected yet.
+    pub const fn new(aws: SdkConfig, name: String) -> Self {
+        let client = OnceLock::new();
+        Self { aws, client, name }
+    }
+
+    /// An answer may take a start, which is longer than a call of a database: five seconds. Asked twice, that is eleven
+    /// seconds of the caller's fifteen. So each request must be one that may be made twice.
+    fn client(&self) -> &Client {
+        self.client.get_or_init(|| {
+            let timeouts = TimeoutConfig::builder()
+                .operation_attempt_timeout(Duration::from_secs(5))
+                .operation_timeout(LONGEST)
+                .build();
+            let config = Builder::from(&self.aws)
+                .timeout_config(timeouts)
+                .retry_config(RetryConfig::standard().with_max_attempts(2));
+            Client::from_conf(config.build())
+        })
+    }
+
+    /// The address of an agent's wallet, and the proof that its key signs for it: [`AttestedWallet`]. The proof is the
+    /// caller's to check.
+    pub async fn attest_wallet(&self, caller: CallerIds, asked: AttestWallet) -> Result<AttestedWallet> {
+        self.ask(caller, PaymentsRequest::AttestWallet(asked)).await
+    }
+
+    /// Names the address that an agent's money may be paid out to.
+    pub async fn name_payout_address(&self, caller: CallerIds, asked: NamedPayoutAddress) -> Result<PayoutAnswer> {
+        self.ask(caller, PaymentsRequest::NamePayoutAddress(asked)).await
+    }
+
+    /// Removes it.
+    pub async fn remove_payout_address(&self, caller: CallerIds, of: PayoutOwner) -> Result<PayoutAnswer> {
+        self.ask(caller, PaymentsRequest::RemovePayoutAddress(of)).await
+    }
+
+    /// Pays out to it. The answer waits for the facilitator, which is longer than for the rest.
+    pub async fn pay_out(&self, caller: CallerIds, asked: AskedPayout) -> Result<PayoutAnswer> {
+        self.ask(caller, PaymentsRequest::PayOut(asked)).await
+    }
+
+    /// Asks, and reads the answer strictly. What passes by itself is `temporarily_unavailable`, so that the person may
+    /// repeat what they asked for; all else is our fault.
+    async fn ask<T: DeserializeOwned>(&self, caller: CallerIds, request: PaymentsRequest) -> Result<T> {
+        let is_slow = matches!(request, PaymentsRequest::PayOut(_));
+        let event = serde_json::to_vec(&DirectEvent::new(caller, request)).map_err(failed)?;
+        let invoked = self
+            .client()
+            .invoke()
+            .function_name(&self.name)
+            .payload(Blob::new(event));
+        let answer = if is_slow {
+            // In one attempt, as long as both are elsewhere.
+            let timeouts = TimeoutConfig::builder().operation_attempt_timeout(LONGEST);
+            let patient = Builder::new().timeout_config(timeouts.operation_timeout(LONGEST).build());
+            invoked.customize().config_override(patient).send().await
+        } else {
+            invoked.send().await
+        };
+        let answer = answer.map_err(|error| not_invoked(&error))?;
+        // It ended without an answer: it could not start, or was too slow. The payload tells more than a log should.
+        if let Some(kind) = answer.function_error {
+            return Err(Error::temporarily_unavailable(
+                ASKING,
+                format!("`payments` ended: {kind}"),
+            ));
+        }
+        let payload = answer.payload.map(Blob::into_inner).unwrap_or_default();
+        let answer: DirectAnswer =
+            serde_json::from_slice(&payload).map_err(|_| failed("its answer has another form"))?;
+        if answer.status == 200 {
+            return serde_json::from_str(answer.body.get()).map_err(|_| failed("its answer has another form"));
+        }
+        let Refusal { error, request_id } = serde_json::from_str(answer.body.get()).unwrap_or_default();
+        let told = format!("`payments` answered {} {error}, request {request_id}", answer.status);
+        Err(match answer.status {
+            429 | 503 => Error::temporarily_unavailable(ASKING, told),
+            _ => failed(told),
+        })
+    }
+}
+
+const ASKING: &str = "asking `payments`";
+/// The longest that an answer is waited for, of the caller's fifteen seconds.
+const LONGEST: Duration = Duration::from_secs(11);
+
+/// What of an error's envelope the log needs.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Refusal {
+    error: String,
+    request_id: String,
+}
+
+fn failed(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::internal(ASKING, source)
+}
+
+/// Lambda did not take the request: for now, or since it is wrong or forbidden.
+fn not_invoked(error: &SdkError<InvokeError>) -> Error {
+    let told = Causes(error).to_string();
+    let is_wrong = error.raw_response().is_some_and(|answer| {
+        let status = answer.status().as_u16();
+        (400..500).contains(&status) && status != 429
+    });
+    if is_wrong {
+        failed(told)
+    } else {
+        Error::temporarily_unavailable(ASKING, told)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AskedWallet, Boot, Clock, Env};
+    use purser_domain::ErrorKind;
+    use purser_testkit::Lambda;
+    use serde_json::{Value, json};
+    use std::sync::{Arc, Mutex};
+    use uuid::Uuid;
+
+    fn function(endpoint: &str, name: &str) -> PaymentsFunction {
+        let env = [
+            ("AWS_REGION", "us-east-1"),
+            ("AWS_ACCESS_KEY_ID", "id"),
+            ("AWS_SECRET_ACCESS_KEY", "key"),
+            ("LAMBDA_ENDPOINT", endpoint),
+        ];
+        let aws = Boot::new(env.into_iter().collect::<Env>(), Clock::system()).aws;
+        PaymentsFunction::new(aws, name.to_owned())
+    }
+
+    async fn asked(function: &PaymentsFunction) -> Result<AttestedWallet> {
+        let caller = CallerIds {
+            request_id: "r".to_owned(),
+            trace_id: "t".to_owned(),
+        };
+        let wallet = AttestWallet {
+            agent_id: Uuid::nil(),
+            wallet: AskedWallet::Seed { index: 3 },
+        };
+        function.attest_wallet(caller, wallet).await
+    }
+
+    #[tokio::test]
+    async fn what_passes_may_be_asked_again_and_all_else_is_our_fault() {
+        let attested = json!({"address": "0xa", "signature": "0xb", "public_key": null});
+        // The answer, and whether another try may help.
+        let rows = [
+            (json!({"status": 200, "body": attested}), None),
+            (json!({"status": 200, "body": {"address": "0xa"}}), Some(false)),
+            (json!({"status": 200, "body": attested, "more": 1}), Some(false)),
+            (json!({"statusCode": 200, "body": ""}), Some(false)),
+            (
+                json!({"status": 400, "body": {"error": "invalid_request"}}),
+                Some(false),
+            ),
+            (
+                json!({"status": 500, "body": {"error": "internal_error", "request_id": "q"}}),
+                Some(false),
+            ),
+            (
+                json!({"status": 503, "body": {"error": "temporarily_unavailable"}}),
+                Some(true),
+            ),
+            (Value::Null, Some(false)),
+        ];
+        let lambda = Lambda::default();
+        let said = Arc::new(Mutex::new(String::new()));
+        let answer = Arc::clone(&said);
+        lambda.set("payments", move |_| std::future::ready(answer.lock().unwrap().clone()));
+        lambda.set("broken", |_| async { panic!("a bug") });
+        let endpoint = lambda.serve().await;
+        let payments = function(&endpoint, "payments");
+        for (answer, passes) in rows {
+            *said.lock().unwrap() = answer.to_string();
+            let told = asked(&payments).await;
+            assert_eq!(told.as_ref().err().map(may_pass), passes, "{answer}: {told:?}");
+        }
+        assert!(may_pass(&asked(&function(&endpoint, "broken")).await.unwrap_err()));
+        assert!(!may_pass(&asked(&function(&endpoint, "unknown")).await.unwrap_err()));
+        assert!(may_pass(
+            &asked(&function("http://127.0.0.1:1", "payments")).await.unwrap_err()
+        ));
+    }
+
+    fn may_pass(error: &Error) -> bool {
+        matches!(error.kind(), ErrorKind::TemporarilyUnavailable { .. })
+    }
+}

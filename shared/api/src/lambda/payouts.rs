@@ -1,0 +1,346 @@
+//! What `people` asks `payments` about payouts, and what it is answered: refusals are answers here, since the person
+//! has to hear which it is.
+
+use purser_domain::{
+    Acting, Actor, AgentId, Amount, Error, ErrorKind, Freeze, PayoutAmount, PayoutRefusal, PersonId, Problem,
+    RequestSource, Result, SessionId, SettlementId, Submission, Timestamp,
+};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// The agent, the person who was found to be its owner, and where they ask from, for the audit log. `payments` looks
+/// again whether they are its owner.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PayoutOwner {
+    agent_id: Uuid,
+    owner: String,
+    session: Option<String>,
+    address: Option<String>,
+    user_agent: Option<String>,
+    request_id: String,
+}
+
+/// Asks for a payout. It has no address: the stored one counts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AskedPayout {
+    /// Whose.
+    pub of: PayoutOwner,
+    /// In micro-units; `None` for all that the wallet holds.
+    amount_units: Option<u64>,
+    /// The caller's idempotency key.
+    pub idempotency_key: String,
+}
+
+/// Names the address to pay out to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NamedPayoutAddress {
+    /// Whose.
+    pub of: PayoutOwner,
+    /// `0x` and forty hexadecimal digits.
+    pub address: String,
+}
+
+/// A payout that is reserved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReservedPayout {
+    /// Its settlement.
+    pub settlement: SettlementId,
+    /// What the facilitator said this time; `None` where nothing was submitted.
+    pub submission: Option<Submission>,
+    /// Whether an earlier request had reserved it.
+    pub replayed: bool,
+}
+
+/// The answer to each of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum PayoutAnswer {
+    /// The address is named, or removed.
+    Done {},
+    /// A payout is reserved.
+    Reserved {
+        /// Its settlement.
+        settlement_id: Uuid,
+        /// What the facilitator said this time.
+        submission: Option<String>,
+        /// Whether an earlier request had reserved it.
+        replayed: bool,
+    },
+    /// No such agent of this person's.
+    NotFound {},
+    /// The address can't be named.
+    WrongAddress {
+        /// What would be right.
+        message: String,
+    },
+    /// The key was used for another request.
+    KeyReused {
+        /// What that one reserved.
+        settlement_id: Option<Uuid>,
+    },
+    /// The deployment has no facilitator.
+    NotSetUp {},
+    /// Operators have frozen the agent.
+    Frozen {
+        /// As it is answered.
+        reason: String,
+    },
+    /// No address is named.
+    NoAddress {},
+    /// The address still waits.
+    AddressWaits {
+        /// Until then, in microseconds since the epoch.
+        good_from: i64,
+    },
+    /// Another payout is open.
+    PayoutOpen {
+        /// That one.
+        settlement_id: Uuid,
+        /// Until when it can be used, in microseconds since the epoch.
+        until: i64,
+    },
+    /// The wallet holds less.
+    InsufficientBalance {
+        /// What it holds.
+        balance_units: u64,
+    },
+}
+
+impl PayoutOwner {
+    /// An agent of the person who acts.
+    pub fn new(agent: AgentId, acting: &Acting) -> Self {
+        let session = match &acting.actor {
+            Actor::Person { session, .. } => session.as_ref().map(ToString::to_string),
+            Actor::Operator(_) | Actor::Reconcile => None,
+        };
+        let source = acting.source.clone();
+        Self {
+            agent_id: agent.uuid(),
+            owner: acting.actor.to_string(),
+            session,
+            address: source.address,
+            user_agent: source.user_agent,
+            request_id: source.request_id,
+        }
+    }
+
+    /// The agent, the person, and how they act; a person or session of another form owns nothing.
+    pub fn read(&self) -> Result<(AgentId, PersonId, Acting)> {
+        let id = PersonId::parse(&self.owner).ok_or(ErrorKind::NotFound)?;
+        let session = self.session.as_deref();
+        let session = session.map(|text| SessionId::parse(text).ok_or(ErrorKind::NotFound));
+        let acting = Acting {
+            actor: Actor::Person {
+                id: id.clone(),
+                session: session.transpose()?,
+            },
+            source: RequestSource::new(self.address.clone(), self.user_agent.as_deref(), &self.request_id),
+        };
+        Ok((AgentId::from_uuid(self.agent_id), id, acting))
+    }
+}
+
+impl AskedPayout {
+    /// A payout of so much.
+    pub fn new(of: PayoutOwner, amount: PayoutAmount, idempotency_key: String) -> Self {
+        let amount_units = match amount {
+            PayoutAmount::Balance => None,
+            PayoutAmount::Units(amount) => Some(amount.units()),
+        };
+        Self {
+            of,
+            amount_units,
+            idempotency_key,
+        }
+    }
+
+    /// How much; an error for nothing and for more than there is.
+    pub fn amount(&self) -> Result<PayoutAmount> {
+        let Some(units) = self.amount_units else {
+            return Ok(PayoutAmount::Balance);
+        };
+        let amount = Amount::from_units(units).and_then(PayoutAmount::units);
+        amount.ok_or_else(|| Error::invalid(vec![Problem::at("/amount_units", "must be more than nothing")]))
+    }
+}
+
+impl From<ReservedPayout> for PayoutAnswer {
+    fn from(reserved: ReservedPayout) -> Self {
+        Self::Reserved {
+            settlement_id: reserved.settlement.uuid(),
+            submission: reserved.submission.map(|submission| submission.name().to_owned()),
+            replayed: reserved.replayed,
+        }
+    }
+}
+
+impl PayoutAnswer {
+    /// The answer to a request that was refused; an error for everything else.
+    pub fn of_refusal(error: Error) -> Result<Self> {
+        Ok(match error.kind() {
+            ErrorKind::NotFound => Self::NotFound {},
+            ErrorKind::InvalidRequest(problems) => Self::WrongAddress {
+                message: problems
+                    .first()
+                    .map(|problem| problem.message.clone())
+                    .unwrap_or_default(),
+            },
+            ErrorKind::IdempotencyKeyReused { settlement } => Self::KeyReused {
+                settlement_id: settlement.map(SettlementId::uuid),
+            },
+            ErrorKind::PayoutRefused(refusal) => match *refusal {
+                PayoutRefusal::NotSetUp => Self::NotSetUp {},
+                PayoutRefusal::Frozen(freeze) => Self::Frozen {
+                    reason: freeze.reason().to_owned(),
+                },
+                PayoutRefusal::NoAddress => Self::NoAddress {},
+                PayoutRefusal::AddressWaits { good_from } => Self::AddressWaits {
+                    good_from: good_from.micros(),
+                },
+                PayoutRefusal::PayoutOpen { settlement, until } => Self::PayoutOpen {
+                    settlement_id: settlement.uuid(),
+                    until: until.micros(),
+                },
+                PayoutRefusal::InsufficientBalance { balance } => Self::InsufficientBalance {
+                    balance_units: balance.units(),
+                },
+            },
+            _ => return Err(error),
+        })
+    }
+
+    /// The payout; an error where it was refused.
+    pub fn reserved(self) -> Result<ReservedPayout> {
+        match self {
+            Self::Reserved {
+                settlement_id,
+                submission,
+                replayed,
+            } => Ok(ReservedPayout {
+                settlement: SettlementId::from_uuid(settlement_id),
+                submission: submission
+                    .map(|name| Submission::from_name(&name).ok_or_else(strange))
+                    .transpose()?,
+                replayed,
+            }),
+            other => Err(other.refusal()),
+        }
+    }
+
+    /// That the address is named, or removed; an error where it was refused.
+    pub fn done(self) -> Result<()> {
+        match self {
+            Self::Done {} => Ok(()),
+            other => Err(other.refusal()),
+        }
+    }
+
+    fn refusal(self) -> Error {
+        let refusal = match self {
+            Self::Done {} | Self::Reserved { .. } => return strange(),
+            Self::NotFound {} => return ErrorKind::NotFound.into(),
+            Self::WrongAddress { message } => return Error::invalid(vec![Problem::at("/address", message)]),
+            Self::KeyReused { settlement_id } => {
+                let settlement = settlement_id.map(SettlementId::from_uuid);
+                return ErrorKind::IdempotencyKeyReused { settlement }.into();
+            }
+            Self::NotSetUp {} => Some(PayoutRefusal::NotSetUp),
+            Self::Frozen { reason } => Freeze::from_reason(&reason).map(PayoutRefusal::Frozen),
+            Self::NoAddress {} => Some(PayoutRefusal::NoAddress),
+            Self::AddressWaits { good_from } => {
+                Timestamp::from_micros(good_from).map(|good_from| PayoutRefusal::AddressWaits { good_from })
+            }
+            Self::PayoutOpen { settlement_id, until } => {
+                Timestamp::from_micros(until).map(|until| PayoutRefusal::PayoutOpen {
+                    settlement: SettlementId::from_uuid(settlement_id),
+                    until,
+                })
+            }
+            Self::InsufficientBalance { balance_units } => {
+                Amount::from_units(balance_units).map(|balance| PayoutRefusal::InsufficientBalance { balance })
+            }
+        };
+        refusal.map_or_else(strange, Error::from)
+    }
+}
+
+fn strange() -> Error {
+    Error::internal("asking `payments`", "its answer has another form")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_arrives_as_it_was() {
+        let settlement = SettlementId::from_uuid(Uuid::max());
+        let at = Timestamp::from_micros(1_795_223_340_000_001).unwrap();
+        let refusals = || {
+            [
+                PayoutRefusal::NotSetUp,
+                PayoutRefusal::Frozen(Freeze::Agent),
+                PayoutRefusal::Frozen(Freeze::Owner),
+                PayoutRefusal::Frozen(Freeze::Deployment),
+                PayoutRefusal::NoAddress,
+                PayoutRefusal::AddressWaits { good_from: at },
+                PayoutRefusal::PayoutOpen { settlement, until: at },
+                PayoutRefusal::InsufficientBalance {
+                    balance: Amount::from_units(7).unwrap(),
+                },
+            ]
+        };
+        let kinds = refusals().map(ErrorKind::PayoutRefused).into_iter().chain([
+            ErrorKind::NotFound,
+            ErrorKind::IdempotencyKeyReused { settlement: None },
+            ErrorKind::IdempotencyKeyReused {
+                settlement: Some(settlement),
+            },
+            ErrorKind::InvalidRequest(vec![Problem::at("/address", "must be so")]),
+        ]);
+        for kind in kinds {
+            let told = format!("{kind:?}");
+            let answer = PayoutAnswer::of_refusal(kind.into()).unwrap();
+            let sent = serde_json::to_string(&answer).unwrap();
+            let arrived: PayoutAnswer = serde_json::from_str(&sent).unwrap();
+            assert_eq!(format!("{:?}", arrived.clone().reserved().unwrap_err().kind()), told);
+            assert_eq!(format!("{:?}", arrived.done().unwrap_err().kind()), told);
+        }
+        assert!(PayoutAnswer::of_refusal(ErrorKind::Internal.into()).is_err());
+    }
+
+    #[test]
+    fn who_acts_arrives_as_it_was() {
+        let id = PersonId::of("https://issuer.example", "someone");
+        for session in [None, Some(SessionId::of("secret"))] {
+            let acting = Acting {
+                actor: Actor::Person {
+                    id: id.clone(),
+                    session,
+                },
+                source: RequestSource::new(Some("203.0.113.9".to_owned()), Some("curl"), "r"),
+            };
+            let owner = PayoutOwner::new(AgentId::from_uuid(Uuid::max()), &acting);
+            let arrived: PayoutOwner = serde_json::from_str(&serde_json::to_string(&owner).unwrap()).unwrap();
+            let read = arrived.read().unwrap();
+            assert_eq!(read, (AgentId::from_uuid(Uuid::max()), id.clone(), acting));
+        }
+    }
+
+    #[test]
+    fn a_payout_arrives_as_it_was() {
+        for submission in [None, Some(Submission::Accepted), Some(Submission::Unanswered)] {
+            let reserved = ReservedPayout {
+                settlement: SettlementId::from_uuid(Uuid::max()),
+                submission,
+                replayed: true,
+            };
+            let sent = serde_json::to_string(&PayoutAnswer::from(reserved)).unwrap();
+            let arrived: PayoutAnswer = serde_json::from_str(&sent).unwrap();
+            assert_eq!(arrived.reserved().unwrap(), reserved);
+        }
+    }
+}

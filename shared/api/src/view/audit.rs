@@ -1,0 +1,186 @@
+//! The audit log as JSON, the same for people and operators, and the filter that a query asks for.
+
+use crate::Query;
+use purser_domain::{
+    Actor, AgentId, AuditFilter, AuditKind, AuditOutcome, AuditRecord, Duration, Fingerprint, Timestamp,
+};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+/// One act: an edit, a sign-in, or what was refused; or an outflow that no settlement explains.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = AuditEntry)]
+pub struct AuditView {
+    /// Its id, which sorts by time.
+    #[schema(value_type = Uuid)]
+    pub audit_id: String,
+    /// When.
+    #[schema(format = DateTime)]
+    pub at: String,
+    /// What was done, or tried.
+    #[schema(value_type = String, example = "policy_edited")]
+    pub kind: &'static str,
+    /// The person who did it; null for an operator, and for what was found on chain.
+    #[schema(required)]
+    pub person_id: Option<String>,
+    /// The operator who did it; null for a person, and for what was found on chain.
+    #[schema(required)]
+    pub operator: Option<String>,
+    /// In which session; null with an ID token, and for an operator.
+    #[schema(required)]
+    pub session_id: Option<String>,
+    /// The address it came from.
+    #[schema(required)]
+    pub address: Option<String>,
+    /// The caller's program, in its own words.
+    #[schema(required)]
+    pub user_agent: Option<String>,
+    /// The request, as in `X-Request-Id`; empty for what was found on chain.
+    pub request_id: String,
+    /// The agent that it is about.
+    #[schema(value_type = Option<Uuid>, required)]
+    pub agent_id: Option<String>,
+    /// The service that it is about.
+    #[schema(value_type = Option<Uuid>, required)]
+    pub service_id: Option<String>,
+    /// The key, rule, approval, session or settlement that it is about; of an outflow, its transaction and log.
+    #[schema(required)]
+    pub object_id: Option<String>,
+    /// The members that changed, as they were. Long values are cut.
+    #[schema(value_type = Object)]
+    pub before: Map<String, Value>,
+    /// The members that changed, as they are.
+    #[schema(value_type = Object)]
+    pub after: Map<String, Value>,
+    /// Why it was refused; null for what was done.
+    #[schema(required, example = "recent_sign_in_required")]
+    pub error: Option<String>,
+    /// More about that, in words.
+    #[schema(required)]
+    pub reason: Option<String>,
+    /// The SHA-256 of the row, which its line in the function's log has too.
+    pub sha256: String,
+}
+
+impl AuditView {
+    /// The row with this digest.
+    pub fn of(record: &AuditRecord, sha256: &Fingerprint) -> Self {
+        let (person_id, session_id, operator) = match &record.actor {
+            Actor::Person { id, session } => (Some(id.to_string()), session.as_ref().map(ToString::to_string), None),
+            Actor::Operator(name) => (None, None, Some(name.to_string())),
+            Actor::Reconcile => (None, None, None),
+        };
+        let (before, after, refusal) = match &record.outcome {
+            AuditOutcome::Done(changes) => (changes.before.clone(), changes.after.clone(), None),
+            AuditOutcome::Refused(refusal) => (Map::new(), Map::new(), Some(refusal)),
+        };
+        let act = &record.act;
+        Self {
+            audit_id: record.id.to_string(),
+            at: record.at.to_string(),
+            kind: act.kind.name(),
+            person_id,
+            operator,
+            session_id,
+            address: record.source.address.clone(),
+            user_agent: record.source.user_agent.clone(),
+            request_id: record.source.request_id.clone(),
+            agent_id: act.agent.map(|id| id.to_string()),
+            service_id: act.service.map(|id| id.to_string()),
+            object_id: act.object.clone(),
+            before,
+            after,
+            error: refusal.map(|refusal| refusal.error.clone()),
+            reason: refusal.map(|refusal| refusal.reason.clone()),
+            sha256: sha256.to_string(),
+        }
+    }
+}
+
+/// Acts, newest first.
+#[derive(Serialize, ToSchema)]
+#[schema(as = AuditEntryList)]
+pub struct AuditList {
+    entries: Vec<AuditView>,
+    /// How many acts this answer holds. With a filter it can be fewer than were asked for while more follow.
+    count: usize,
+    /// Hand it back as `cursor` for what follows; null at the end.
+    #[schema(required)]
+    next_cursor: Option<String>,
+}
+
+impl AuditList {
+    /// These acts, and where the next page begins.
+    pub fn of(entries: Vec<AuditView>, next_cursor: Option<String>) -> Self {
+        Self {
+            count: entries.len(),
+            entries,
+            next_cursor,
+        }
+    }
+}
+
+/// The rows that a query asks for: `agent_id`, `kind`, `from`, `to`, `refused`.
+pub fn audit_filter(query: &mut Query) -> AuditFilter {
+    let (from, to) = from_to(query);
+    AuditFilter {
+        agent: query.read("agent_id", AgentId::parse, "must be a UUID"),
+        kind: query.read("kind", AuditKind::from_name, AuditKind::choices()),
+        from,
+        to,
+        refused: query
+            .read("refused", |text| text.parse().ok(), "must be true or false")
+            .unwrap_or(false),
+    }
+}
+
+/// The time that a query asks for: `from` on, and before `to`. A date is included to its end.
+pub fn from_to(query: &mut Query) -> (Option<Timestamp>, Option<Timestamp>) {
+    const TIME: &str = "must be a date, or a time as in RFC 3339";
+    (
+        query.read("from", |text| instant(text, Duration::from_secs_u32(0)), TIME),
+        query.read("to", |text| instant(text, Duration::DAY), TIME),
+    )
+}
+
+/// A time; of a date, which is one in UTC, its beginning and `of_date` later.
+fn instant(text: &str, of_date: Duration) -> Option<Timestamp> {
+    if text.len() == "2026-11-21".len() {
+        return Timestamp::parse(&format!("{text}T00:00:00Z")).map(|start| start.after(of_date));
+    }
+    Timestamp::parse(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_date_is_included_to_its_end() {
+        let filter = |query: &str| {
+            let mut query = Query::of(&format!("/audit-log?{query}").parse().unwrap());
+            let filter = audit_filter(&mut query);
+            query.finish().map(|()| filter).ok()
+        };
+        let at = Timestamp::parse;
+        let days = filter("from=2026-11-21&to=2026-11-21&refused=true").unwrap();
+        assert_eq!(
+            (days.from, days.to),
+            (at("2026-11-21T00:00:00Z"), at("2026-11-22T00:00:00Z"))
+        );
+        assert!(days.refused);
+        let exact = filter("from=2026-11-21T01:02:03.000004Z&kind=key_created").unwrap();
+        assert_eq!(exact.from, at("2026-11-21T01:02:03.000004Z"));
+        assert_eq!(exact.kind, Some(AuditKind::KeyCreated));
+        for wrong in [
+            "from=yesterday",
+            "to=2026-13-01",
+            "kind=keys",
+            "refused=yes",
+            "agent_id=1",
+        ] {
+            assert_eq!(filter(wrong), None, "{wrong}");
+        }
+    }
+}

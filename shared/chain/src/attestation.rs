@@ -1,0 +1,71 @@
+//! What proves that a wallet is an agent's: a signature by the wallet's key over both.
+//!
+//! It is EIP-712 data of a domain without a contract or a chain, and of another type than a transfer, so no token takes
+//! it for one: a token's own domain, which has both, is part of what it checks (EIP-712, "Definition of
+//! domainSeparator").
+
+use crate::{SignError, WalletSigner};
+use alloy::primitives::{Address, B256, FixedBytes, Signature};
+use alloy::sol_types::{Eip712Domain, SolStruct as _, eip712_domain};
+use purser_domain::{AgentId, WalletAttestation};
+
+alloy::sol! {
+    /// The name of the struct and its members are part of what is signed.
+    struct AgentWallet {
+        bytes16 agent;
+        address wallet;
+    }
+}
+
+/// Whether this wallet's key attests that it is this agent's.
+pub fn is_attested(attestation: &WalletAttestation, agent: AgentId, wallet: Address) -> bool {
+    let signature = Signature::from_raw_array(attestation.as_bytes()).ok();
+    let signer = signature.and_then(|signature| {
+        let digest = attestation_digest(agent, wallet);
+        signature.recover_address_from_prehash(&digest).ok()
+    });
+    signer == Some(wallet)
+}
+
+impl WalletSigner {
+    /// The proof that this wallet is that agent's.
+    pub fn attest(&self, agent: AgentId) -> Result<WalletAttestation, SignError> {
+        let digest = attestation_digest(agent, self.address());
+        self.sign_digest(digest).map(WalletAttestation::from_bytes)
+    }
+}
+
+/// The EIP-712 hash of agent and wallet.
+pub(crate) fn attestation_digest(agent: AgentId, wallet: Address) -> B256 {
+    const DOMAIN: Eip712Domain = eip712_domain! {
+        name: "Purser wallet attestation",
+        version: "1",
+    };
+    let agent = FixedBytes::from(*agent.uuid().as_bytes());
+    AgentWallet { agent, wallet }.eip712_signing_hash(&DOMAIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{WalletSeed, wallet::TEST_SEED};
+    use uuid::Uuid;
+
+    #[test]
+    fn it_proves_one_wallet_for_one_agent() {
+        let agent = |number| AgentId::from_uuid(Uuid::from_u128(number));
+        let seed = WalletSeed::from_hex(TEST_SEED).unwrap();
+        let [wallet, other] = [1, 2].map(|index| seed.wallet(index).unwrap());
+        let attestation = wallet.attest(agent(7)).unwrap();
+        assert!(is_attested(&attestation, agent(7), wallet.address()));
+        assert!(!is_attested(&attestation, agent(8), wallet.address()));
+        assert!(!is_attested(&attestation, agent(7), other.address()));
+        assert!(!is_attested(
+            &other.attest(agent(7)).unwrap(),
+            agent(7),
+            wallet.address()
+        ));
+        let nothing = WalletAttestation::from_bytes([0; 65]);
+        assert!(!is_attested(&nothing, agent(7), Address::ZERO));
+    }
+}

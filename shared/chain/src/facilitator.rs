@@ -1,0 +1,149 @@
+//! The x402 facilitator that payouts are submitted through, so that a wallet needs no gas.
+//!
+//! Always true: its address is https, but for Base Sepolia on this machine or a private network; any other is called at
+//! public addresses only; a call ends in time, and little is read of the answer. Whoever it is can make the transfer that
+//! was signed, and no other; what it says is no proof.
+
+use crate::{ChainError, http_node::is_near};
+use aws_smithy_runtime_api::client::{
+    http::{HttpConnector as _, SharedHttpConnector},
+    orchestrator::HttpRequest,
+};
+use aws_smithy_types::body::SdkBody;
+use http_body_util::{BodyExt as _, Limited};
+use purser_domain::{Network, Submission};
+use serde_json::Value;
+use std::time::Duration;
+use tokio::time::timeout;
+use url::Url;
+
+/// How long an answer may take: it waits for the transaction, some blocks of two seconds. The function has fifteen, and
+/// so has the one that asks it.
+const LONGEST_CALL: Duration = Duration::from_secs(8);
+/// An answer has some hundred bytes.
+const MAX_ANSWER_BYTES: usize = 16 * 1024;
+
+/// A facilitator.
+pub struct Facilitator {
+    http: SharedHttpConnector,
+    settle: String,
+}
+
+/// An address that no facilitator may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("must be an https address of the public internet, without user, password, query or fragment")]
+pub struct FacilitatorAddressError;
+
+impl Facilitator {
+    /// The facilitator at this address. `near` calls this machine and private networks, `outward` public addresses only;
+    /// `is_public` judges an address before its name is resolved.
+    pub fn new(
+        network: Network,
+        address: &str,
+        near: &SharedHttpConnector,
+        outward: SharedHttpConnector,
+        is_public: impl FnOnce(&Url) -> bool,
+    ) -> Result<Self, FacilitatorAddressError> {
+        let mut url = Url::parse(address).map_err(|_| FacilitatorAddressError)?;
+        let bare = url.username().is_empty()
+            && url.password().is_none()
+            && url.query().is_none()
+            && url.fragment().is_none()
+            && matches!(url.scheme(), "http" | "https");
+        if !bare {
+            return Err(FacilitatorAddressError);
+        }
+        let http = if network.is_testnet() && is_near(&url) {
+            near.clone()
+        } else if url.scheme() == "https" && is_public(&url) {
+            outward
+        } else {
+            return Err(FacilitatorAddressError);
+        };
+        let path = format!("{}/settle", url.path().trim_end_matches('/'));
+        url.set_path(&path);
+        Ok(Self {
+            http,
+            settle: url.into(),
+        })
+    }
+
+    /// Submits a transfer (x402 v2, `POST /settle`), with the answer's reason where it has one.
+    pub async fn settle(&self, request: &Value) -> (Submission, Option<String>) {
+        match timeout(LONGEST_CALL, self.post(request)).await {
+            Ok(Ok(body)) => Submission::of_answer(&body),
+            Ok(Err(error)) => {
+                tracing::warn!(cause = %purser_domain::Causes(&error), "facilitator.failed");
+                (Submission::Unanswered, None)
+            }
+            Err(_late) => {
+                tracing::warn!(cause = "no answer in time", "facilitator.failed");
+                (Submission::Unanswered, None)
+            }
+        }
+    }
+
+    /// The body of the answer, whatever its status: a refusal has one too.
+    async fn post(&self, request: &Value) -> Result<Vec<u8>, ChainError> {
+        const METHOD: &str = "settle";
+        let failed = |source| ChainError::Unreachable { method: METHOD, source };
+        let mut post = HttpRequest::new(SdkBody::from(request.to_string()));
+        post.set_method("POST").map_err(|_| ChainError::Address)?;
+        post.set_uri(self.settle.clone()).map_err(|_| ChainError::Address)?;
+        let headers = post.headers_mut();
+        headers.insert("content-type", "application/json");
+        // One from the pool may have died while the environment was frozen, and this call is not repeated.
+        headers.insert("connection", "close");
+        let response = self.http.call(post).await.map_err(|error| failed(error.into()))?;
+        let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await;
+        Ok(body.map_err(failed)?.to_bytes().into())
+    }
+}
+
+/// Nothing but that it is one.
+impl std::fmt::Debug for Facilitator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Facilitator(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rpc::tests::http;
+
+    #[test]
+    fn only_tls_on_the_internet_is_called_but_for_tests_nearby() {
+        use Network::{Base, BaseSepolia};
+        let public = |url: &Url| !is_near(url);
+        let rows = [
+            (
+                Base,
+                "https://facilitator.example",
+                Some("https://facilitator.example/settle"),
+            ),
+            (
+                Base,
+                "https://facilitator.example/x402/",
+                Some("https://facilitator.example/x402/settle"),
+            ),
+            (Base, "http://facilitator.example", None),
+            (Base, "https://127.0.0.1", None),
+            (Base, "http://127.0.0.1:4022", None),
+            (
+                BaseSepolia,
+                "http://127.0.0.1:4022",
+                Some("http://127.0.0.1:4022/settle"),
+            ),
+            (BaseSepolia, "http://facilitator.example", None),
+            (BaseSepolia, "https://a:b@facilitator.example", None),
+            (BaseSepolia, "https://facilitator.example?x", None),
+            (BaseSepolia, "ftp://127.0.0.1", None),
+            (BaseSepolia, "facilitator", None),
+        ];
+        for (network, address, settle) in rows {
+            let facilitator = Facilitator::new(network, address, &http(), http(), public);
+            assert_eq!(facilitator.ok().map(|it| it.settle).as_deref(), settle, "{address}");
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! A node over HTTP, and the addresses in the RPC secret.
+//!
+//! Every call is a read, so a call without a complete answer is made once more, on a connection of its own: one from
+//! the pool may have died while the environment was frozen. What the node answers is never asked for again here: not a
+//! refusal, and not a 429.
+
+use crate::{
+    ChainError,
+    rpc::{Exchange, Node},
+};
+use aws_smithy_runtime_api::client::{
+    connection::CaptureSmithyConnection,
+    http::{HttpConnector as _, SharedHttpConnector},
+    orchestrator::HttpRequest,
+};
+use aws_smithy_types::body::SdkBody;
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use futures_util::future::select_ok;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use percent_encoding::percent_decode_str;
+use purser_domain::{Causes, Network};
+use serde_json::Value;
+use std::{error::Error as StdError, pin::pin, time::Duration};
+use tokio::time::timeout;
+use url::{Host, Url};
+
+/// The largest answer that is read: some 25,000 logs, which is more transfers of one payer to one payee than a block
+/// holds.
+const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
+
+/// A node over HTTP.
+pub struct HttpNode {
+    http: SharedHttpConnector,
+    /// Without user and password.
+    url: String,
+    /// The user and password of the address, as a header (RFC 7617).
+    authorization: Option<String>,
+    timeout: Duration,
+}
+
+/// Which connection a request is sent on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Connection {
+    Pooled,
+    /// A new one, for this request alone.
+    Own,
+}
+
+impl HttpNode {
+    /// `timeout` bounds one call from its first byte to its last, both attempts together.
+    pub fn new(http: SharedHttpConnector, url: &str, timeout: Duration) -> Result<Self, ChainError> {
+        let mut url = parse(url)?;
+        let authorization = basic(&url)?;
+        // Neither fails where there is a host.
+        let bare = url.set_username("").and_then(|()| url.set_password(None));
+        bare.map_err(|()| ChainError::Address)?;
+        url.set_fragment(None);
+        Ok(Self {
+            http,
+            url: url.into(),
+            authorization,
+            timeout,
+        })
+    }
+
+    async fn post(&self, method: &'static str, request: &Value) -> Result<Vec<u8>, ChainError> {
+        match timeout(self.timeout, self.attempts(method, request)).await {
+            Ok(answer) => answer,
+            Err(late) => Err(unreachable(method, late)),
+        }
+    }
+
+    /// The first complete answer of two attempts. The second is made when the first has failed, or half of the time is
+    /// over; the first may still answer then, as a slow node does.
+    async fn attempts(&self, method: &'static str, request: &Value) -> Result<Vec<u8>, ChainError> {
+        let (mut pooled, connection) = (
+            self.request(request, Connection::Pooled)?,
+            CaptureSmithyConnection::new(),
+        );
+        pooled.add_extension(connection.clone());
+        let mut first = pin!(self.attempt(method, pooled));
+        let failure = match timeout(self.timeout.checked_div(2).unwrap_or_default(), &mut first).await {
+            Ok(Err(ChainError::Unreachable { source, .. })) => Some(source),
+            Ok(answer) => return answer,
+            Err(_late) => None,
+        };
+        // Else the pool gives it out again: HTTP/2 shares one connection among all calls until the system gives it up,
+        // which takes a quarter of an hour.
+        if let Some(connection) = connection.get() {
+            connection.poison();
+        }
+        log_retry(method, failure.as_deref());
+        let second = pin!(self.attempt(method, self.request(request, Connection::Own)?));
+        match failure {
+            Some(_) => second.await,
+            None => select_ok([first, second]).await.map(|(answer, _slower)| answer),
+        }
+    }
+
+    async fn attempt(&self, method: &'static str, request: HttpRequest) -> Result<Vec<u8>, ChainError> {
+        let response = self.http.call(request).await;
+        let response = response.map_err(|error| unreachable(method, error))?;
+        let status = response.status();
+        if !status.is_success() {
+            return Err(ChainError::Status {
+                method,
+                status: status.as_u16(),
+            });
+        }
+        match Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await {
+            Ok(body) => Ok(body.to_bytes().into()),
+            Err(error) if error.is::<LengthLimitError>() => Err(ChainError::Malformed {
+                method,
+                what: "more than is read",
+            }),
+            Err(error) => Err(unreachable(method, error)),
+        }
+    }
+
+    fn request(&self, request: &Value, connection: Connection) -> Result<HttpRequest, ChainError> {
+        let mut post = HttpRequest::new(SdkBody::from(request.to_string()));
+        post.set_method("POST").map_err(|_| ChainError::Address)?;
+        post.set_uri(self.url.clone()).map_err(|_| ChainError::Address)?;
+        let headers = post.headers_mut();
+        headers.insert("content-type", "application/json");
+        if connection == Connection::Own {
+            // RFC 9110, section 7.6.1. The client of `shared/api` takes none from its pool then.
+            headers.insert("connection", "close");
+        }
+        if let Some(authorization) = &self.authorization {
+            headers.insert("authorization", authorization.clone());
+        }
+        Ok(post)
+    }
+}
+
+impl Node for HttpNode {
+    fn exchange<'a>(&'a self, method: &'static str, request: &'a Value) -> Exchange<'a> {
+        Box::pin(self.post(method, request))
+    }
+}
+
+/// The addresses in the RPC secret's text, separated by white space: one, or two that differ.
+///
+/// They are https. Without TLS whoever is on the way could answer for the node, so http is for development alone: for
+/// Base Sepolia, on this machine or, as containers reach it, on a private network.
+pub(crate) fn addresses(network: Network, text: &str) -> Result<(&str, Option<&str>), ChainError> {
+    let mut words = text.split_ascii_whitespace();
+    let (Some(first), second, None) = (words.next(), words.next(), words.next()) else {
+        return Err(ChainError::Address);
+    };
+    let safe = |address| {
+        let url = parse(address)?;
+        if url.scheme() == "https" || network.is_testnet() && is_near(&url) {
+            Ok(url)
+        } else {
+            Err(ChainError::Address)
+        }
+    };
+    let (one, other) = (safe(first)?, second.map(safe).transpose()?);
+    if other.is_some_and(|other| other == one) {
+        return Err(ChainError::Address);
+    }
+    Ok((first, second))
+}
+
+fn parse(address: &str) -> Result<Url, ChainError> {
+    let url = Url::parse(address).ok();
+    url.filter(|url| matches!(url.scheme(), "http" | "https"))
+        .ok_or(ChainError::Address)
+}
+
+/// Whether an address is on this machine or a private network.
+pub(crate) fn is_near(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(ip)) => ip.is_loopback() || ip.is_private(),
+        Some(Host::Ipv6(ip)) => ip.is_loopback() || ip.is_unique_local(),
+        None => false,
+    }
+}
+
+/// The user and the password in an address, as a header value; `None` where it holds neither.
+fn basic(url: &Url) -> Result<Option<String>, ChainError> {
+    if url.username().is_empty() && url.password().is_none() {
+        return Ok(None);
+    }
+    let decoded = |text| percent_decode_str(text).decode_utf8().map_err(|_| ChainError::Address);
+    let (user, password) = (decoded(url.username())?, decoded(url.password().unwrap_or_default())?);
+    let pair = BASE64_STANDARD.encode(format!("{user}:{password}"));
+    Ok(Some(format!("Basic {pair}")))
+}
+
+fn log_retry(method: &'static str, failure: Option<&(dyn StdError + Send + Sync + 'static)>) {
+    let cause = failure.map(|cause| tracing::field::display(Causes(cause)));
+    tracing::info!(method, cause, "rpc.retried");
+}
+
+fn unreachable(method: &'static str, source: impl Into<Box<dyn StdError + Send + Sync>>) -> ChainError {
+    let source = source.into();
+    ChainError::Unreachable { method, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rpc::tests::http;
+    use aws_smithy_runtime_api::client::{
+        connection::ConnectionMetadata,
+        http::{HttpConnector, HttpConnectorFuture},
+        orchestrator::HttpResponse,
+    };
+    use purser_testkit::{Reply, ScriptedNode};
+    use serde_json::json;
+    use std::{
+        future::pending,
+        sync::{
+            Arc,
+            atomic::{AtomicBool, Ordering::SeqCst},
+        },
+    };
+
+    /// What a call is answered with, or the error's text. Half of the time is enough for an answer.
+    async fn asked(node: &HttpNode) -> String {
+        let request = json!({"jsonrpc": "2.0", "id": 1, "method": "eth_blockNumber", "params": []});
+        match node.exchange("eth_blockNumber", &request).await {
+            Ok(body) => serde_json::from_slice::<Value>(&body).unwrap()["result"].to_string(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    fn over(node: &ScriptedNode) -> HttpNode {
+        HttpNode::new(http(), &node.url, Duration::from_secs(1)).unwrap()
+    }
+
+    /// A node that does this with its first call, and answers the others.
+    async fn at_first(reply: Reply) -> ScriptedNode {
+        let mut first = Some(reply);
+        ScriptedNode::start(move |_, _| first.take().unwrap_or(Reply::Result(json!(7)))).await
+    }
+
+    #[tokio::test]
+    async fn a_call_without_a_complete_answer_is_made_once_more_and_no_other_is() {
+        const STATUS: &str = "`eth_blockNumber` was answered with HTTP status";
+        let rows = [
+            (Reply::HangUp, "7", 2),
+            (Reply::Silence, "7", 2),
+            (Reply::Result(json!(7)), "7", 1),
+            (Reply::Status(429), &format!("{STATUS} 429"), 1),
+            (Reply::Status(503), &format!("{STATUS} 503"), 1),
+        ];
+        for (reply, answer, calls) in rows {
+            let node = at_first(reply.clone()).await;
+            assert_eq!(asked(&over(&node)).await, answer, "{reply:?}");
+            assert_eq!(node.count("eth_blockNumber"), calls, "{reply:?}");
+        }
+        let down = ScriptedNode::start(|_, _| Reply::HangUp).await;
+        assert_eq!(asked(&over(&down)).await, "`eth_blockNumber` got no answer");
+        assert_eq!(down.count("eth_blockNumber"), 2);
+        let hangs = ScriptedNode::start(|_, _| Reply::Silence).await;
+        assert_eq!(asked(&over(&hangs)).await, "`eth_blockNumber` got no answer");
+        assert_eq!(hangs.count("eth_blockNumber"), 2);
+    }
+
+    #[tokio::test]
+    async fn a_call_on_a_connection_that_died_unseen_is_answered_on_a_new_one() {
+        let node = at_first(Reply::Result(json!(7))).await;
+        let caller = over(&node);
+        assert_eq!(asked(&caller).await, "7");
+        node.forget_connections();
+        assert_eq!(asked(&caller).await, "7");
+        assert_eq!((node.count("eth_blockNumber"), node.connections()), (2, 2));
+    }
+
+    /// A client on whose pooled connections nothing arrives; it notes whether they were taken out of the pool.
+    #[derive(Debug)]
+    struct DeadPool(Arc<AtomicBool>);
+
+    impl HttpConnector for DeadPool {
+        fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+            if request.headers().get("connection") == Some("close") {
+                let body = SdkBody::from(json!({"result": 7}).to_string());
+                return HttpConnectorFuture::ready(Ok(HttpResponse::new(200.try_into().unwrap(), body)));
+            }
+            let poisoned = Arc::clone(&self.0);
+            let connection = move || {
+                let poisoned = Arc::clone(&poisoned);
+                let connection = ConnectionMetadata::builder().proxied(false);
+                Some(connection.poison_fn(move || poisoned.store(true, SeqCst)).build())
+            };
+            let captured = request.extension::<CaptureSmithyConnection>().unwrap();
+            captured.set_connection_retriever(connection);
+            HttpConnectorFuture::new(pending())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_without_an_answer_leaves_the_pool_and_the_second_attempt_has_its_own() {
+        let poisoned = Arc::new(AtomicBool::new(false));
+        let http = SharedHttpConnector::new(DeadPool(Arc::clone(&poisoned)));
+        let node = HttpNode::new(http, "https://node.example", Duration::from_secs(2)).unwrap();
+        assert_eq!(asked(&node).await, "7");
+        assert!(poisoned.load(SeqCst));
+    }
+
+    #[tokio::test]
+    async fn a_slow_answer_to_the_first_attempt_counts() {
+        let mut calls = 0;
+        let node = ScriptedNode::start(move |_, _| {
+            calls += 1;
+            if calls == 1 {
+                Reply::Result(json!(7))
+            } else {
+                Reply::Silence
+            }
+        })
+        .await;
+        node.set_latency(Duration::from_millis(700));
+        assert_eq!(asked(&over(&node)).await, "7");
+    }
+
+    #[test]
+    fn addresses_are_one_or_two_and_of_https_but_for_a_chain_under_development() {
+        use Network::{Base, BaseSepolia};
+        fn split(network: Network, text: &str) -> Option<(&str, Option<&str>)> {
+            addresses(network, text).ok()
+        }
+        let (one, other) = ("https://a.example/v2/key", "https://user:word@b.example");
+        let both = format!("{one}\r\n {other}\n");
+        assert_eq!(split(Base, one), Some((one, None)));
+        assert_eq!(split(Base, &format!("{one}\n")), Some((one, None)));
+        assert_eq!(split(Base, &both), Some((one, Some(other))));
+        let same = format!("{one}\nHTTPS://A.example:443/v2/key");
+        let three = format!("{both} https://c.example");
+        let mixed = format!("{one}\nhttp://b.example");
+        for wrong in [
+            "",
+            " \n",
+            &same,
+            &three,
+            &mixed,
+            "a.example",
+            "wss://a.example",
+            "file:///a",
+        ] {
+            for network in [Base, BaseSepolia] {
+                assert_eq!(split(network, wrong), None, "{wrong}");
+            }
+        }
+        let near = [
+            "localhost",
+            "127.0.0.1",
+            "[::1]",
+            "172.17.0.1",
+            "10.1.2.3",
+            "192.168.0.2",
+            "[fd00::1]",
+        ];
+        let far = [
+            "a.example",
+            "localhost.example",
+            "8.8.8.8",
+            "172.32.0.1",
+            "[2001:db8::1]",
+            "0.0.0.0",
+        ];
+        for (hosts, taken) in [(&near[..], true), (&far[..], false)] {
+            for host in hosts {
+                let address = format!("http://{host}:8545");
+                assert_eq!(split(BaseSepolia, &address).is_some(), taken, "{address}");
+                assert_eq!(split(Base, &address), None, "{address}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_address_may_hold_who_is_asked_as() {
+        let check = |address: &str, url: &str, authorization: Option<&str>| {
+            let node = HttpNode::new(http(), address, Duration::from_secs(1)).unwrap();
+            let request = node.request(&json!({}), Connection::Pooled).unwrap();
+            assert_eq!(request.uri(), url, "{address}");
+            assert_eq!(request.headers().get("authorization"), authorization, "{address}");
+        };
+        check(
+            "https://node.example/v2/key?a=b#c",
+            "https://node.example/v2/key?a=b",
+            None,
+        );
+        check("https://node.example", "https://node.example/", None);
+        // RFC 7617, section 2.
+        let aladdin = Some("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
+        check(
+            "https://Aladdin:open%20sesame@node.example:8545/",
+            "https://node.example:8545/",
+            aladdin,
+        );
+        check(
+            "https://key@node.example/",
+            "https://node.example/",
+            Some("Basic a2V5Og=="),
+        );
+        for address in ["ftp://node.example", "node.example", "https://%ff@node.example", ""] {
+            let refused = HttpNode::new(http(), address, Duration::from_secs(1));
+            assert!(matches!(refused.err(), Some(ChainError::Address)), "{address}");
+        }
+    }
+}

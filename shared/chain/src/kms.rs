@@ -1,0 +1,265 @@
+//! Wallets whose keys are in KMS: one of secp256k1 for each agent, which signs digests and which nobody can read.
+//!
+//! KMS signs with a random number each time (FIPS 186-5), so two signatures of one digest differ, and either half of
+//! them has the high `s` that tokens refuse (EIP-2). What it answers is read strictly, normalized, and given out only if
+//! it recovers the wallet's address.
+
+use alloy::primitives::{Address, B256, Signature};
+use aws_sdk_kms::{
+    Client, Config,
+    config::{retry::RetryConfig, timeout::TimeoutConfig},
+    error::SdkError,
+    operation::{create_key::CreateKeyError, get_public_key::GetPublicKeyError, sign::SignError as KmsSignError},
+    primitives::Blob,
+    types::{KeySpec, KeyUsageType, MessageType, SigningAlgorithmSpec, Tag},
+};
+use aws_types::SdkConfig;
+use k256::ecdsa::{Signature as DerSignature, VerifyingKey};
+use purser_domain::{AgentId, Causes, KmsKeyId, PublicKey};
+use std::fmt;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// Why KMS did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KmsError {
+    /// Throttled, unreachable or failing for now: another try may succeed.
+    #[error("KMS can't be asked now: {0}")]
+    Unavailable(String),
+    /// The key is gone, disabled or not for us, or the request is wrong.
+    #[error("KMS refuses: {0}")]
+    Refused(String),
+    /// It answered something that is no key or signature of this wallet's.
+    #[error("KMS answered {0}")]
+    Answer(&'static str),
+}
+
+/// The keys, over a connection that the first call opens: most environments of a function need none.
+pub struct KmsKeys {
+    aws: SdkConfig,
+    client: OnceLock<Client>,
+}
+
+/// The tag of every wallet's key with the name of its stack, by which roles know it.
+pub const STACK_TAG: &str = "purser-stack";
+
+/// The tag of every wallet's key with its agent's id, by which people find one that no agent has.
+pub const AGENT_TAG: &str = "purser-agent";
+
+impl KmsKeys {
+    /// The keys of the configured account.
+    pub const fn new(aws: SdkConfig) -> Self {
+        let client = OnceLock::new();
+        Self { aws, client }
+    }
+
+    fn client(&self) -> &Client {
+        self.client.get_or_init(|| Client::new(&self.aws))
+    }
+
+    /// A new key for an agent, with a policy of its own; none leaves it to IAM's.
+    ///
+    /// It is asked once: of a lost answer the key stays, without an agent, and is found by its tags.
+    pub async fn create(&self, agent: AgentId, stack: &str, policy: Option<&str>) -> Result<KmsKeyId, KmsError> {
+        let tag = |key: &str, value: String| Tag::builder().tag_key(key).tag_value(value).build();
+        let tags = [tag(STACK_TAG, stack.to_owned()), tag(AGENT_TAG, agent.to_string())];
+        let tags = tags.into_iter().collect::<Result<Vec<_>, _>>();
+        let once = Config::builder().retry_config(RetryConfig::disabled()).timeout_config(
+            TimeoutConfig::builder()
+                .operation_attempt_timeout(CREATING)
+                .operation_timeout(CREATING)
+                .build(),
+        );
+        let asked = self
+            .client()
+            .create_key()
+            .key_spec(KeySpec::EccSecgP256K1)
+            .key_usage(KeyUsageType::SignVerify)
+            .description("The wallet of an agent of Purser")
+            .set_tags(tags.ok())
+            .set_policy(policy.map(str::to_owned));
+        let made = asked.customize().config_override(once).send().await;
+        let made = made.map_err(|error| told(&error, CreateKeyError::is_limit_exceeded_exception))?;
+        let id = made.key_metadata().map(aws_sdk_kms::types::KeyMetadata::key_id);
+        id.and_then(KmsKeyId::parse).ok_or(KmsError::Answer("no key's id"))
+    }
+
+    /// The public half of a key.
+    pub async fn public_key(&self, key: KmsKeyId) -> Result<PublicKey, KmsError> {
+        let mut waits = NEW_KEY_WAITS.into_iter();
+        let answer = loop {
+            let asked = self.client().get_public_key().key_id(key.to_string());
+            match (asked.send().await, waits.next()) {
+                (Ok(answer), _) => break answer,
+                (Err(error), Some(wait)) if is_unknown(&error) => tokio::time::sleep(wait).await,
+                (Err(error), _) => return Err(told(&error, GetPublicKeyError::is_not_found_exception)),
+            }
+        };
+        let is_ours = answer.key_spec() == Some(&KeySpec::EccSecgP256K1);
+        let der = answer.public_key().map(Blob::as_ref).filter(|_| is_ours);
+        der.and_then(public_key_of)
+            .ok_or(KmsError::Answer("no key of secp256k1"))
+    }
+
+    /// The signature of a digest by that key: r, s, and v as 27 or 28, such that it recovers this address.
+    pub(crate) async fn sign(&self, key: KmsKeyId, address: Address, digest: B256) -> Result<[u8; 65], KmsError> {
+        let asked = self
+            .client()
+            .sign()
+            .key_id(key.to_string())
+            .message_type(MessageType::Digest)
+            .message(Blob::new(digest.to_vec()))
+            .signing_algorithm(SigningAlgorithmSpec::EcdsaSha256);
+        let answer = asked
+            .send()
+            .await
+            .map_err(|error| told(&error, KmsSignError::is_key_unavailable_exception))?;
+        let der = answer.signature().map(Blob::as_ref).unwrap_or_default();
+        recoverable(der, address, digest).ok_or(KmsError::Answer("a signature of another key"))
+    }
+}
+
+/// Nothing of the account: debug output may reach a log.
+impl fmt::Debug for KmsKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KmsKeys(..)")
+    }
+}
+
+/// Making a key takes longer than using one.
+const CREATING: Duration = Duration::from_secs(5);
+
+/// A key that was just made may be unknown for a moment (KMS developer guide, "Eventual consistency").
+const NEW_KEY_WAITS: [Duration; 3] = [
+    Duration::from_millis(100),
+    Duration::from_millis(300),
+    Duration::from_millis(900),
+];
+
+fn is_unknown(error: &SdkError<GetPublicKeyError>) -> bool {
+    error
+        .as_service_error()
+        .is_some_and(GetPublicKeyError::is_not_found_exception)
+}
+
+/// What an error means; `passes` says so of the operation's own. Of others the status does: a throttled call is 400,
+/// which the SDK has retried.
+fn told<E>(error: &SdkError<E>, passes: fn(&E) -> bool) -> KmsError
+where
+    E: std::error::Error + aws_sdk_kms::error::ProvideErrorMetadata + 'static,
+{
+    const PASSING: [&str; 5] = [
+        "DependencyTimeoutException",
+        "KMSInternalException",
+        "KeyUnavailableException",
+        "LimitExceededException",
+        "ThrottlingException",
+    ];
+    let words = Causes(error).to_string();
+    let may_pass = match error {
+        SdkError::ServiceError(context) => {
+            passes(context.err())
+                || context.err().code().is_some_and(|code| PASSING.contains(&code))
+                || context.raw().status().as_u16() >= 500
+        }
+        _ => true,
+    };
+    if may_pass {
+        KmsError::Unavailable(words)
+    } else {
+        KmsError::Refused(words)
+    }
+}
+
+/// The point in a `SubjectPublicKeyInfo` (RFC 5480 §2), which for this curve has one DER form: this, and the point.
+fn public_key_of(der: &[u8]) -> Option<PublicKey> {
+    const BEFORE: [u8; 23] = [
+        0x30, 0x56, 0x30, 0x10, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x05, 0x2b, 0x81, 0x04,
+        0x00, 0x0a, 0x03, 0x42, 0x00,
+    ];
+    let point = der.strip_prefix(&BEFORE)?;
+    let key = VerifyingKey::from_sec1_bytes(point)
+        .ok()
+        .filter(|_| point.len() == 65)?;
+    let compressed = key.to_encoded_point(true);
+    compressed.as_bytes().try_into().ok().map(PublicKey::from_bytes)
+}
+
+/// The address of a public key, if it is a point of the curve.
+pub fn address_of(key: &PublicKey) -> Option<Address> {
+    let key = VerifyingKey::from_sec1_bytes(key.as_bytes()).ok()?;
+    Some(Address::from_public_key(&key))
+}
+
+/// The signature in a strict DER form, with the low `s`, and with the parity by which it recovers this address.
+fn recoverable(der: &[u8], address: Address, digest: B256) -> Option<[u8; 65]> {
+    let signature = DerSignature::from_der(der).ok()?;
+    let signature = signature.normalize_s().unwrap_or(signature);
+    [false, true].into_iter().find_map(|is_y_odd| {
+        let signature = Signature::from_signature_and_parity(signature, is_y_odd);
+        let signer = signature.recover_address_from_prehash(&digest).ok();
+        (signer == Some(address)).then(|| signature.as_bytes())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{WalletSeed, wallet::TEST_SEED};
+    use alloy::primitives::U256;
+
+    #[test]
+    fn a_signature_is_given_out_with_the_low_s_and_only_if_it_recovers_the_wallet() {
+        let seed = WalletSeed::from_hex(TEST_SEED).unwrap();
+        let [wallet, other] = [1, 2].map(|index| seed.wallet(index).unwrap());
+        let half = U256::from_be_slice(&alloy::primitives::hex!(
+            "7fffffffffffffffffffffffffffffff5d576e7357a4501ddfe92f46681b20a0"
+        ));
+        for byte in 0..16 {
+            let digest = B256::repeat_byte(byte);
+            let expected = wallet.sign_digest(digest).unwrap();
+            let low = DerSignature::from_slice(&expected[..64]).unwrap();
+            let (r, s) = low.split_scalars();
+            let high = DerSignature::from_scalars(r.to_bytes(), (-*s).to_bytes()).unwrap();
+            for signature in [low, high] {
+                let der = signature.to_der();
+                let given = recoverable(der.as_bytes(), wallet.address(), digest).unwrap();
+                assert_eq!(given, expected);
+                assert!(U256::from_be_slice(&given[32..64]) <= half);
+                assert_eq!(recoverable(der.as_bytes(), other.address(), digest), None);
+                assert_eq!(
+                    recoverable(der.as_bytes(), wallet.address(), B256::repeat_byte(99)),
+                    None
+                );
+                let mut longer = der.as_bytes().to_vec();
+                longer.push(0);
+                for wrong in [&longer[..], &longer[..40], &expected[..], &[]] {
+                    assert_eq!(recoverable(wrong, wallet.address(), digest), None);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_public_key_is_of_this_curve_and_in_one_form() {
+        let wallet = WalletSeed::from_hex(TEST_SEED).unwrap().wallet(1).unwrap();
+        let point = wallet.key.verifying_key().to_encoded_point(false);
+        let before = "3056301006072a8648ce3d020106052b8104000a034200";
+        let der = [
+            alloy::primitives::hex::decode(before).unwrap(),
+            point.as_bytes().to_vec(),
+        ]
+        .concat();
+        let key = public_key_of(&der).unwrap();
+        assert_eq!(address_of(&key), Some(wallet.address()));
+        let mut on_p256 = der.clone();
+        on_p256[19] = 0x07;
+        let mut off_the_curve = der.clone();
+        off_the_curve[50] ^= 1;
+        let longer = [der.clone(), vec![0]].concat();
+        for wrong in [&on_p256, &off_the_curve, &longer, &der[..87].to_vec(), &Vec::new()] {
+            assert_eq!(public_key_of(wrong), None);
+        }
+        assert_eq!(address_of(&PublicKey::from_bytes([7; 33])), None);
+    }
+}

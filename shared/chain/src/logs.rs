@@ -1,0 +1,110 @@
+//! Logs of the token: those of one block by its hash, and those of a range of blocks.
+//!
+//! Always true: every log that is returned was asked for (token, event, payer, and nonce or payee if these matter; block),
+//! and was not removed; an answer with any other log is an error.
+
+use crate::{Chain, ChainError, rpc::WireLog};
+use alloy::primitives::{Address, B256};
+use purser_domain::{BlockId, Log, TransactionLogs, TxHash};
+use serde_json::{Value, json};
+
+const METHOD: &str = "eth_getLogs";
+
+/// Which logs: one of each list. Nodes take up to a thousand values at a place.
+#[derive(Clone, Debug)]
+pub(crate) struct Filter {
+    /// The contract.
+    pub(crate) token: Address,
+    /// The event, by the hash of its signature.
+    pub(crate) events: Vec<B256>,
+    /// The first indexed argument of our events: who pays.
+    pub(crate) payers: Vec<B256>,
+    /// The second one: the nonce or, of a transfer, the payee. Empty for any.
+    pub(crate) nonces_or_payees: Vec<B256>,
+}
+
+/// A log, and where it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) tx_hash: TxHash,
+    pub(crate) block: BlockId,
+    pub(crate) log: Log,
+}
+
+/// What a filter found.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FoundLogs(pub(crate) Vec<Found>);
+
+impl FoundLogs {
+    /// The logs of one transaction in this block.
+    pub(crate) fn of_transaction(&self, tx_hash: TxHash, block: BlockId) -> TransactionLogs {
+        let of_it = |found: &&Found| found.tx_hash == tx_hash && found.block == block;
+        TransactionLogs {
+            tx_hash,
+            block,
+            logs: self.0.iter().filter(of_it).map(|found| found.log.clone()).collect(),
+        }
+    }
+}
+
+impl Filter {
+    fn with(&self, mut place: Value) -> Value {
+        if let Some(object) = place.as_object_mut() {
+            object.insert("address".to_owned(), json!(self.token));
+            let topics = if self.nonces_or_payees.is_empty() {
+                json!([self.events, self.payers])
+            } else {
+                json!([self.events, self.payers, self.nonces_or_payees])
+            };
+            object.insert("topics".to_owned(), topics);
+        }
+        json!([place])
+    }
+
+    fn asks_for(&self, log: &Log) -> bool {
+        let [event, payer, nonce_or_payee] = log.topics.as_slice() else {
+            return false;
+        };
+        !log.removed
+            && log.address == self.token
+            && self.events.contains(event)
+            && self.payers.contains(payer)
+            && (self.nonces_or_payees.is_empty() || self.nonces_or_payees.contains(nonce_or_payee))
+    }
+}
+
+impl Chain {
+    /// Those of one block, by its hash.
+    pub(crate) async fn logs_of_block(&self, filter: &Filter, block: BlockId) -> Result<FoundLogs, ChainError> {
+        self.logs(filter, json!({"blockHash": block.hash}), |found| found == block)
+            .await
+    }
+
+    /// Those of the blocks from `first` to `last`, on the chain that the node holds to be canonical.
+    pub(crate) async fn logs_between(&self, filter: &Filter, first: u64, last: u64) -> Result<FoundLogs, ChainError> {
+        let range = json!({"fromBlock": format!("{first:#x}"), "toBlock": format!("{last:#x}")});
+        self.logs(filter, range, |found| (first..=last).contains(&found.number))
+            .await
+    }
+
+    async fn logs(
+        &self,
+        filter: &Filter,
+        place: Value,
+        is_there: impl Fn(BlockId) -> bool,
+    ) -> Result<FoundLogs, ChainError> {
+        let answered: Vec<WireLog> = self.rpc.call(METHOD, filter.with(place)).await?;
+        let mut logs = Vec::with_capacity(answered.len());
+        for wire in answered {
+            let (tx_hash, block, log) = wire.into_log();
+            if !filter.asks_for(&log) || !is_there(block) {
+                return Err(ChainError::Malformed {
+                    method: METHOD,
+                    what: "logs that were not asked for",
+                });
+            }
+            logs.push(Found { tx_hash, block, log });
+        }
+        Ok(FoundLogs(logs))
+    }
+}

@@ -1,0 +1,371 @@
+//! Whether nonces are used, many in one call.
+//!
+//! They are asked for by `Multicall3`, a contract that is at the same address on nearly every chain; on one without it,
+//! such as a fresh local one, each is asked for alone. Always true: all are asked for at the hash of one block
+//! (EIP-1898). So all answers are about the block whose time is compared, and a node that does not have that block on
+//! its chain can't answer.
+
+use crate::{Chain, ChainError};
+use alloy::primitives::{Address, Bytes, address};
+use alloy::sol_types::SolCall as _;
+use futures_util::future::join_all;
+use purser_domain::{Expected, FinalBlock};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+alloy::sol! {
+    /// EIP-3009.
+    function authorizationState(address authorizer, bytes32 nonce) returns (bool);
+
+    struct Call3 {
+        address target;
+        bool allowFailure;
+        bytes callData;
+    }
+
+    struct Result3 {
+        bool success;
+        bytes returnData;
+    }
+
+    /// `Multicall3`, of which every call may fail alone.
+    function aggregate3(Call3[] calls) returns (Result3[] returnData);
+}
+
+/// `Multicall3` (mds1/multicall3, "Deployments").
+const MULTICALL: Address = address!("0xcA11bde05977b3631167028862bE2a173976CA11");
+/// How many nonces one call asks for: 256 kB of request, and some 4 million gas where nodes allow 30 and more.
+pub(crate) const NONCES_IN_ONE_CALL: usize = 500;
+/// How many calls one question may take in all, where a node refuses large ones: then the rest stays unknown, and a
+/// later run asks again.
+pub(crate) const MOST_CALLS: usize = 64;
+
+/// How many are asked for side by side where each takes a call: what a hosted node allows one client.
+const AT_ONCE: usize = 8;
+
+const METHOD: &str = "eth_call";
+
+impl Chain {
+    /// Whether each of these authorizations is used, or canceled, as of that block; `None` where the node can't say, or
+    /// would be asked after `until`.
+    pub(crate) async fn are_used(&self, wanted: &[&Expected], block: &FinalBlock, until: Instant) -> Vec<Option<bool>> {
+        let mut states = Vec::with_capacity(wanted.len());
+        let mut calls = 0_usize;
+        for chunk in wanted.chunks(NONCES_IN_ONE_CALL) {
+            // Halves of what was refused wait here, the first one on top.
+            let mut parts = vec![chunk];
+            while let Some(part) = parts.pop() {
+                if Instant::now() > until {
+                    states.extend(part.iter().map(|_| None));
+                    continue;
+                }
+                calls = calls.saturating_add(1);
+                let answer = match part {
+                    [_] => Ok(None),
+                    _ => self.aggregate(part, block).await,
+                };
+                match answer {
+                    Ok(Some(answered)) => states.extend(answered),
+                    Ok(None) => states.extend(self.each_alone(part, block, until).await),
+                    Err(error) if part.len() > 1 && calls < MOST_CALLS && error.may_pass_in_parts() => {
+                        let (first, second) = part.split_at(part.len() / 2);
+                        parts.extend([second, first]);
+                    }
+                    Err(_) => states.extend(part.iter().map(|_| None)),
+                }
+            }
+        }
+        states
+    }
+
+    async fn each_alone(&self, wanted: &[&Expected], block: &FinalBlock, until: Instant) -> Vec<Option<bool>> {
+        let mut answers = Vec::with_capacity(wanted.len());
+        for some in wanted.chunks(AT_ONCE) {
+            if Instant::now() > until {
+                answers.extend(some.iter().map(|_| None));
+                continue;
+            }
+            let mut asked = Vec::with_capacity(some.len());
+            for expected in some {
+                asked.push(self.is_used(expected, block));
+            }
+            answers.extend(join_all(asked).await.into_iter().map(Result::ok));
+        }
+        answers
+    }
+
+    /// By one call; `None` where the chain has no `Multicall3`.
+    async fn aggregate(
+        &self,
+        wanted: &[&Expected],
+        block: &FinalBlock,
+    ) -> Result<Option<Vec<Option<bool>>>, ChainError> {
+        let calls = wanted.iter().map(|expected| Call3 {
+            target: expected.token,
+            allowFailure: true,
+            callData: call_data(expected),
+        });
+        let calls = aggregate3Call { calls: calls.collect() };
+        let answer = self.call_at(MULTICALL, calls.abi_encode(), block).await?;
+        // An address without code answers zero bytes.
+        if answer.is_empty() {
+            return Ok(None);
+        }
+        let results =
+            aggregate3Call::abi_decode_returns(&answer).map_err(|_| malformed("no results of a multicall"))?;
+        if results.len() != wanted.len() {
+            return Err(malformed("another number of results than of calls"));
+        }
+        let states = results
+            .iter()
+            .map(|result| result.success.then(|| flag(&result.returnData))?);
+        Ok(Some(states.collect()))
+    }
+
+    async fn is_used(&self, expected: &Expected, block: &FinalBlock) -> Result<bool, ChainError> {
+        let answer = self.call_at(expected.token, call_data(expected).into(), block).await?;
+        flag(&answer).ok_or(malformed("something that is neither true nor false"))
+    }
+
+    async fn call_at(&self, to: Address, data: Vec<u8>, block: &FinalBlock) -> Result<Bytes, ChainError> {
+        let call = json!({"to": to, "data": Bytes::from(data)});
+        let at: Value = json!({"blockHash": block.hash, "requireCanonical": true});
+        self.rpc.call(METHOD, json!([call, at])).await
+    }
+}
+
+fn call_data(expected: &Expected) -> Bytes {
+    let call = authorizationStateCall {
+        authorizer: expected.from,
+        nonce: expected.nonce,
+    };
+    call.abi_encode().into()
+}
+
+/// A `bool` of Solidity. An address without code answers zero bytes, which must not be read as "unused".
+fn flag(word: &[u8]) -> Option<bool> {
+    let (last, zeros) = word.split_last()?;
+    let is_word = word.len() == 32 && zeros.iter().all(|byte| *byte == 0);
+    match last {
+        0 if is_word => Some(false),
+        1 if is_word => Some(true),
+        _ => None,
+    }
+}
+
+const fn malformed(what: &'static str) -> ChainError {
+    ChainError::Malformed { method: METHOD, what }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scripted_chain::{
+        FINAL, Result3, ScriptedChain, aggregated, asked, calls_of_multicall, chain_at, final_block, hash_of, payment,
+        word,
+    };
+    use purser_testkit::{Reply, ScriptedNode};
+
+    fn payments(count: u64) -> Vec<Expected> {
+        (0..count).map(payment).collect()
+    }
+
+    /// A chain on which every third one is used, and the one after it at a block that is not final.
+    fn every_third_used(payments: &[Expected]) -> ScriptedChain {
+        let used = (0..).zip(payments).filter(|(number, _)| number % 3 < 2);
+        used.fold(ScriptedChain::default(), |chain, (number, payment)| {
+            chain.paid(payment, FINAL + number % 3, number)
+        })
+    }
+
+    fn thirds(count: usize) -> Vec<Option<bool>> {
+        (0..count).map(|number| Some(number % 3 == 0)).collect()
+    }
+
+    async fn are_used(node: &ScriptedNode, payments: &[Expected]) -> Vec<Option<bool>> {
+        let wanted: Vec<&Expected> = payments.iter().collect();
+        let in_an_hour = Instant::now() + std::time::Duration::from_hours(1);
+        chain_at(&node.url).are_used(&wanted, &final_block(), in_an_hour).await
+    }
+
+    /// The selector of authorizationState(address,bytes32), and both as words.
+    fn data(payment: &Expected) -> String {
+        let digits = |text: String| text.trim_start_matches("0x").to_owned();
+        let (payer, nonce) = (payment.from.into_word().to_string(), payment.nonce.to_string());
+        format!("0xe94a0102{}{}", digits(payer), digits(nonce))
+    }
+
+    #[tokio::test]
+    async fn hundreds_are_asked_for_in_one_call_at_the_hash_of_the_block() {
+        let payments = payments(499);
+        let node = every_third_used(&payments).serve().await;
+        assert_eq!(are_used(&node, &payments).await, thirds(499));
+
+        let calls = asked(&node);
+        let [(method, params)] = &calls[..] else {
+            panic!("{} calls", calls.len())
+        };
+        assert_eq!(method, "eth_call");
+        assert_eq!(
+            params[1],
+            json!({"blockHash": hash_of(FINAL), "requireCanonical": true})
+        );
+        assert_eq!(params[0]["to"], "0xca11bde05977b3631167028862be2a173976ca11");
+        // The selector of aggregate3((address,bool,bytes)[]).
+        assert!(params[0]["data"].as_str().unwrap().starts_with("0x82ad56cb"));
+        let parts = calls_of_multicall(params);
+        assert_eq!(parts.len(), 499);
+        for (call, payment) in parts.iter().zip(&payments) {
+            assert_eq!((call.target, call.allowFailure), (payment.token, true));
+            assert_eq!(call.callData.to_string(), data(payment));
+        }
+    }
+
+    #[tokio::test]
+    async fn more_than_one_call_holds_take_two() {
+        let payments = payments(501);
+        let node = every_third_used(&payments).serve().await;
+        assert_eq!(are_used(&node, &payments).await, thirds(501));
+        assert_eq!(asked(&node).len(), 2);
+    }
+
+    #[tokio::test]
+    async fn one_is_asked_for_alone() {
+        let node = every_third_used(&payments(1)).serve().await;
+        assert_eq!(are_used(&node, &payments(1)).await, [Some(true)]);
+        let call = json!({"to": "0x036cbd53842c5426634e7929541ec2318f3dcf7e", "data": data(&payment(0))});
+        let at = json!({"blockHash": hash_of(FINAL), "requireCanonical": true});
+        assert_eq!(asked(&node), [("eth_call".to_owned(), json!([call, at]))]);
+        assert_eq!(are_used(&node, &[]).await, []);
+        assert_eq!(asked(&node).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_chain_without_multicall_is_asked_for_each_alone() {
+        let payments = payments(20);
+        let mut chain = every_third_used(&payments);
+        chain.multicall = false;
+        let node = chain.serve().await;
+        assert_eq!(are_used(&node, &payments).await, thirds(20));
+        assert_eq!(asked(&node).len(), 21);
+    }
+
+    #[tokio::test]
+    async fn what_is_neither_true_nor_false_is_no_state_of_a_nonce() {
+        let one = |answer: Reply| async {
+            let node = every_third_used(&payments(1))
+                .serve_except(move |method, _| (method == "eth_call").then(|| answer.clone()))
+                .await;
+            are_used(&node, &payments(1)).await
+        };
+        for answer in [
+            "0x".to_owned(),
+            "0x00".to_owned(),
+            word(2).to_string(),
+            format!("{}00", word(0)),
+        ] {
+            assert_eq!(one(Reply::Result(json!(answer))).await, [None], "{answer}");
+        }
+        // A node that does not have that block on its chain.
+        assert_eq!(one(Reply::Refused(-32_001)).await, [None]);
+        assert_eq!(one(Reply::Status(503)).await, [None]);
+    }
+
+    fn result(success: bool, returned: impl Into<Bytes>) -> Result3 {
+        Result3 {
+            success,
+            returnData: returned.into(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_failed_call_among_many_is_unknown_and_leaves_the_others() {
+        let rows = [
+            result(false, word(0)),
+            result(false, word(1)),
+            result(true, Bytes::new()),
+            result(true, [0]),
+            result(true, [0; 31]),
+            result(true, [0; 33]),
+            result(true, word(2)),
+            result(true, [1; 32]),
+        ];
+        for odd in rows {
+            let shown = format!("{} {}", odd.success, odd.returnData);
+            let answer = aggregated(&[result(true, word(1)), odd, result(true, word(0))]);
+            let other = move |method: &str, _: &Value| (method == "eth_call").then(|| Reply::Result(answer.clone()));
+            let node = every_third_used(&payments(3)).serve_except(other).await;
+            assert_eq!(
+                are_used(&node, &payments(3)).await,
+                [Some(true), None, Some(false)],
+                "{shown}"
+            );
+        }
+    }
+
+    /// Then each is asked for alone: here the node has no answer to that.
+    #[tokio::test]
+    async fn what_is_no_answer_of_a_multicall_says_nothing_about_any() {
+        let unused = || result(true, word(0));
+        let rows = [
+            aggregated(&[]),
+            aggregated(&[unused()]),
+            aggregated(&[unused(), unused(), unused(), unused()]),
+            json!("0x00"),
+            json!(word(0)),
+            json!(Bytes::from(vec![0xff; 512])),
+            json!({}),
+            Value::Null,
+        ];
+        for answer in rows {
+            let shown = answer.to_string();
+            let other = move |method: &str, params: &Value| {
+                let is_multicall = !calls_of_multicall(params).is_empty();
+                let nonsense = if is_multicall {
+                    Reply::Result(answer.clone())
+                } else {
+                    Reply::Refused(-32_000)
+                };
+                (method == "eth_call").then_some(nonsense)
+            };
+            let node = every_third_used(&payments(3)).serve_except(other).await;
+            assert_eq!(are_used(&node, &payments(3)).await, [None; 3], "{shown}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_node_that_refuses_large_multicalls_is_asked_in_halves() {
+        let payments = payments(400);
+        for refusal in [Reply::Refused(-32_000), Reply::Status(413), Reply::Status(500)] {
+            let shown = format!("{refusal:?}");
+            let limited =
+                move |_: &str, params: &Value| (calls_of_multicall(params).len() > 100).then(|| refusal.clone());
+            let node = every_third_used(&payments).serve_except(limited).await;
+            assert_eq!(are_used(&node, &payments).await, thirds(400), "{shown}");
+            // The whole, its halves, and their halves.
+            assert_eq!(asked(&node).len(), 7, "{shown}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_node_that_refuses_all_is_not_asked_without_end() {
+        let payments = payments(1_000);
+        let refused = |method: &str, _: &Value| (method == "eth_call").then_some(Reply::Refused(-32_000));
+        let node = ScriptedChain::default().serve_except(refused).await;
+        assert_eq!(are_used(&node, &payments).await, [None; 1_000]);
+        assert!(asked(&node).len() <= 80, "{}", asked(&node).len());
+    }
+
+    #[tokio::test]
+    async fn a_node_that_throttles_or_is_gone_is_not_asked_for_half() {
+        // Without an answer the same call is made once more.
+        for (answer, calls) in [(Reply::Status(429), 1), (Reply::Status(503), 1), (Reply::HangUp, 2)] {
+            let shown = format!("{answer:?}");
+            let node = ScriptedChain::default()
+                .serve_except(move |method, _| (method == "eth_call").then(|| answer.clone()))
+                .await;
+            assert_eq!(are_used(&node, &payments(400)).await, [None; 400], "{shown}");
+            assert_eq!(asked(&node).len(), calls, "{shown}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The chain in memory of `purser-testkit`, as this crate reads it: for the tests.
+
+use crate::{Authorization, Chain, ChainError, Exchange, Finality, HttpNode, Node, rpc::tests::http};
+use futures_util::future::BoxFuture;
+use purser_domain::{AUTHORIZATION_CANCELED, AUTHORIZATION_USED, Duration};
+pub(crate) use purser_testkit::chain::*;
+use purser_testkit::{Reply, ScriptedNode};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// The `number`th payment, of a minute, authorized when that block was mined.
+pub(crate) fn authorization(number: u64, block: u64) -> Authorization {
+    let authorized_at = time_of(block);
+    Authorization {
+        expected: payment(number),
+        authorized_at,
+        valid_before: authorized_at.after(Duration::from_secs_u32(60)),
+    }
+}
+
+/// The blocks that a call of `eth_getLogs` searches: one if it names the block by its hash.
+pub(crate) fn blocks_searched(params: &Value) -> u64 {
+    match &params[0]["blockHash"] {
+        Value::Null => number(&params[0]["toBlock"]) - number(&params[0]["fromBlock"]) + 1,
+        _ => 1,
+    }
+}
+
+/// Whether a call of `eth_getLogs` is the search for uses: else it is for the transfers beside them.
+pub(crate) fn searches_uses(params: &Value) -> bool {
+    params[0]["topics"][0] == json!([AUTHORIZATION_USED, AUTHORIZATION_CANCELED])
+}
+
+/// More than is read of an answer.
+pub(crate) fn too_large() -> Reply {
+    Reply::Body(" ".repeat(16 * 1024 * 1024 + 1))
+}
+
+/// What was asked about the chain, besides which one it is.
+pub(crate) fn asked(node: &ScriptedNode) -> Vec<(String, Value)> {
+    let mut calls = node.calls();
+    calls.retain(|(method, _)| method != "eth_chainId");
+    calls
+}
+
+/// The chain read through the node at that address.
+pub(crate) fn chain_at(url: &str) -> Chain {
+    let node = HttpNode::new(http(), url, crate::NODE_TIMEOUT).unwrap();
+    chain_of(Arc::new(node))
+}
+
+/// The chain read without a network: each call is answered once its `pause` is over.
+pub(crate) fn chain_in_memory(
+    chain: ScriptedChain,
+    pause: impl Fn(&str) -> BoxFuture<'static, ()> + Send + Sync + 'static,
+) -> Chain {
+    let pause = Box::new(pause);
+    chain_of(Arc::new(InMemory { chain, pause }))
+}
+
+fn chain_of(node: Arc<dyn Node>) -> Chain {
+    let finality = Finality {
+        confirmations: CONFIRMATIONS,
+    };
+    Chain::of_node(NETWORK, node, finality)
+}
+
+type Pause = dyn Fn(&str) -> BoxFuture<'static, ()> + Send + Sync;
+
+struct InMemory {
+    chain: ScriptedChain,
+    pause: Box<Pause>,
+}
+
+impl Node for InMemory {
+    fn exchange<'a>(&'a self, method: &'static str, request: &'a Value) -> Exchange<'a> {
+        Box::pin(async move {
+            (self.pause)(method).await;
+            let result = self.chain.answer(method, &request["params"]);
+            let reply = json!({"jsonrpc": "2.0", "id": request["id"], "result": result});
+            Ok::<_, ChainError>(reply.to_string().into())
+        })
+    }
+}

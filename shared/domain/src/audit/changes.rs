@@ -1,0 +1,283 @@
+//! What an edit changed: the members that differ, before and after.
+//!
+//! A thing is told as a list of members, each a name and a value in JSON. The lists are written out here, so that what
+//! may be in the log is decided in one place: a key's digest is in none.
+
+use crate::{
+    Agent, AgentKey, CatalogPayment, Category, EnabledService, Operation, PayoutGrant, PayoutRecord, Rule, RuleKind,
+    Service, Vendor,
+};
+use serde_json::{Map, Value, json};
+
+/// A thing's members, the most important first.
+pub type Members = Vec<(String, Value)>;
+
+/// The members that an act changed. What was not there before, or is not after, is only on one side.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuditChanges {
+    /// As they were.
+    pub before: Map<String, Value>,
+    /// As they are.
+    pub after: Map<String, Value>,
+}
+
+/// The longest value, in bytes of JSON; of a longer one its beginning is kept, as text.
+const LONGEST_VALUE: usize = 2_000;
+/// The most bytes of JSON of either side. As text in text they are at most twice as many, and an item has 400 KB.
+const MOST_BYTES: usize = 60_000;
+/// The member that says how many changed members are left out.
+const MORE: &str = "more";
+
+impl AuditChanges {
+    /// The members that differ. `None`: there is no such thing.
+    pub fn between(before: Option<Members>, after: Option<Members>) -> Self {
+        let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
+        let differing = |these: &Members, those: &Members| {
+            let these = these.iter().filter(|member| !those.contains(member));
+            bounded(these.cloned())
+        };
+        Self {
+            before: differing(&before, &after),
+            after: differing(&after, &before),
+        }
+    }
+
+    /// One member that changed.
+    pub fn one(name: &str, before: impl Into<Value>, after: impl Into<Value>) -> Self {
+        let side = |value: Value| Some(vec![(name.to_owned(), value)]);
+        Self::between(side(before.into()), side(after.into()))
+    }
+}
+
+fn bounded(members: impl Iterator<Item = (String, Value)>) -> Map<String, Value> {
+    let (mut kept, mut bytes, mut left_out) = (Map::new(), 0_usize, 0_u64);
+    for (name, value) in members {
+        let text = value.to_string();
+        let value = if text.len() > LONGEST_VALUE {
+            let end = text.floor_char_boundary(LONGEST_VALUE);
+            Value::String(text.get(..end).unwrap_or_default().to_owned())
+        } else {
+            value
+        };
+        let size = text.len().min(LONGEST_VALUE).saturating_add(name.len());
+        bytes = bytes.saturating_add(size);
+        if bytes > MOST_BYTES {
+            left_out = left_out.saturating_add(1);
+        } else {
+            kept.insert(name, value);
+        }
+    }
+    if left_out > 0 {
+        kept.insert(MORE.to_owned(), left_out.into());
+    }
+    kept
+}
+
+fn texts<T: ToString>(items: &[T]) -> Value {
+    items.iter().map(ToString::to_string).collect()
+}
+
+fn names(categories: &[Category]) -> Value {
+    categories.iter().map(|category| category.name()).collect()
+}
+
+impl Agent {
+    /// What the audit log tells of an agent. Of a key it is what its owner sees of it.
+    pub fn audit_members(&self) -> Members {
+        let mut members = vec![
+            ("name".to_owned(), json!(self.name)),
+            ("status".to_owned(), json!(self.status.name())),
+            ("wallet_address".to_owned(), json!(self.wallet.address.to_string())),
+        ];
+        members.extend(self.keys.iter().map(|key| (format!("keys/{}", key.id), key_value(key))));
+        members.extend(
+            self.rules
+                .iter()
+                .map(|rule| (format!("rules/{}", rule.id), rule_value(rule))),
+        );
+        members
+    }
+}
+
+fn key_value(key: &AgentKey) -> Value {
+    let scope = &key.scope;
+    let permissions = scope.permissions.as_ref();
+    json!({
+        "created_at": key.created_at.to_string(),
+        "ends_at": key.ends_at.map(|at| at.to_string()),
+        "permissions": permissions.map(|may| may.iter().map(|may| may.name()).collect::<Vec<_>>()),
+        "services": scope.services.as_deref().map(texts),
+        "networks": scope.networks.as_deref().map(texts),
+        "expires_at": scope.expires_at.map(|at| at.to_string()),
+    })
+}
+
+fn rule_value(rule: &Rule) -> Value {
+    let kind = rule.kind.name();
+    match &rule.kind {
+        RuleKind::CategoryBlock { categories } => json!({"kind": kind, "categories": names(categories)}),
+        RuleKind::VendorAllowlist { vendors } => json!({
+            "kind": kind,
+            "services": vendors.iter().filter_map(Vendor::service).map(ToString::to_string).collect::<Vec<_>>(),
+            "wallets": vendors.iter().filter_map(Vendor::wallet).map(|wallet| wallet.to_string()).collect::<Vec<_>>(),
+        }),
+        RuleKind::BudgetLimit { limit, window } => {
+            json!({"kind": kind, "limit_units": limit.units(), "window_seconds": window.secs()})
+        }
+        RuleKind::ApprovalRequired {
+            services,
+            categories,
+            above,
+        } => json!({
+            "kind": kind,
+            "services": services.as_deref().map(texts),
+            "categories": categories.as_deref().map(names),
+            "above_units": above.map(crate::Amount::units),
+        }),
+    }
+}
+
+impl EnabledService {
+    /// What the audit log tells of an agent's policy for a service.
+    pub fn audit_members(&self) -> Members {
+        let policy = &self.policy;
+        let members = [
+            ("enabled", json!(self.enabled)),
+            ("max_per_call_units", json!(policy.max_per_call.units())),
+            ("max_per_day_units", json!(policy.max_per_day.units())),
+            (
+                "require_approval_above_units",
+                json!(policy.require_approval_above.units()),
+            ),
+            (
+                "enabled_operations",
+                json!(policy.enabled_operations.as_deref().map(texts)),
+            ),
+            ("allowed_domains", texts(&policy.allowed_domains)),
+        ];
+        members.map(|(name, value)| (name.to_owned(), value)).into()
+    }
+}
+
+impl PayoutRecord {
+    /// What the audit log tells of an agent's payout address.
+    pub fn audit_members(&self) -> Members {
+        let named = self.address.as_ref();
+        let members = named.map(|named| {
+            [
+                ("payout_address", json!(named.address.to_string())),
+                ("good_from", json!(named.good_from.to_string())),
+            ]
+        });
+        let members = members.into_iter().flatten();
+        members.map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+}
+
+impl PayoutGrant {
+    /// What the audit log tells of a payout.
+    pub fn audit_members(&self) -> Members {
+        let members = [
+            ("amount_units", json!(self.amount().units())),
+            ("pay_to", json!(self.to().to_string())),
+        ];
+        members.map(|(name, value)| (name.to_owned(), value)).into()
+    }
+}
+
+impl Service {
+    /// What the audit log tells of a catalog entry: whom it has paid how much first, which no length cuts off.
+    pub fn audit_members(&self) -> Members {
+        let payments = self.operations.iter().map(|operation| {
+            let payment = operation.payment.as_ref().map(payment_value);
+            let most = operation.max_price.map(crate::Amount::units);
+            let next = operation.next.as_ref().map(|next| {
+                json!({
+                    "payment": payment_value(&next.payment),
+                    "max_price_units": next.max_price.map(crate::Amount::units),
+                    "from": next.from.to_string(),
+                    "by": next.by.to_string(),
+                })
+            });
+            let value = json!({"payment": payment, "max_price_units": most, "next": next});
+            (format!("payments/{}", operation.slug), value)
+        });
+        let members = [
+            ("slug", json!(self.slug.to_string())),
+            ("name", json!(self.name)),
+            ("curated", json!(self.curated)),
+            ("trust_status", json!(self.trust_status.name())),
+            ("category", json!(self.category.name())),
+            ("source", json!(self.source)),
+            ("website", json!(self.website.as_str())),
+            ("logo_url", json!(self.logo_url.as_ref().map(crate::Url::as_str))),
+            ("description", json!(self.description)),
+        ];
+        let operations = self.operations.iter();
+        let operations =
+            operations.map(|operation| (format!("operations/{}", operation.slug), operation_value(operation)));
+        let members = members.map(|(name, value)| (name.to_owned(), value));
+        payments.chain(members).chain(operations).collect()
+    }
+}
+
+fn payment_value(payment: &CatalogPayment) -> Value {
+    json!({
+        "scheme": payment.scheme,
+        "network": payment.network.name(),
+        "amount_units": payment.amount.units(),
+        "pay_to": payment.pay_to.to_string(),
+    })
+}
+
+fn operation_value(operation: &Operation) -> Value {
+    json!({
+        "id": operation.id.to_string(),
+        "label": operation.label,
+        "method": operation.method,
+        "endpoint": operation.endpoint.to_string(),
+        "availability": operation.availability.name(),
+        "category": operation.category.name(),
+        "execution": operation.execution,
+        "price_model": operation.price_model,
+        "estimated_price_units": operation.estimated_price.units(),
+        "fetches_target": operation.fetches_target,
+        "params": operation.params,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(list: &[(&str, Value)]) -> Members {
+        list.iter()
+            .map(|(name, value)| ((*name).to_owned(), value.clone()))
+            .collect()
+    }
+
+    #[test]
+    fn only_what_differs_is_told() {
+        let before = Some(members(&[("a", json!(1)), ("b", json!(2)), ("gone", json!(3))]));
+        let after = Some(members(&[("a", json!(1)), ("b", json!(5)), ("new", json!(null))]));
+        let changes = AuditChanges::between(before.clone(), after.clone());
+        assert_eq!(Value::Object(changes.before), json!({"b": 2, "gone": 3}));
+        assert_eq!(Value::Object(changes.after), json!({"b": 5, "new": null}));
+        let made = AuditChanges::between(None, after.clone());
+        assert_eq!((made.before.len(), made.after.len()), (0, 3));
+        assert_eq!(AuditChanges::between(after.clone(), after), AuditChanges::default());
+    }
+
+    #[test]
+    fn however_much_changes_a_side_is_bounded_and_says_what_is_left_out() {
+        let long = |letter: &str| Some(members(&[("a", json!(letter.repeat(10_000))), ("b", json!(1))]));
+        let changes = AuditChanges::between(long("é"), long("e"));
+        let kept = changes.before["a"].as_str().unwrap();
+        assert!(kept.len() <= LONGEST_VALUE && kept.starts_with("\"éé"), "{kept}");
+        let many = |value: u64| Some((0..10_000).map(|n| (format!("member{n}"), json!(value))).collect());
+        let changes = AuditChanges::between(many(1), many(2));
+        let left_out = changes.after[MORE].as_u64().unwrap();
+        assert_eq!(usize::try_from(left_out).unwrap() + changes.after.len() - 1, 10_000);
+        assert!(Value::Object(changes.after).to_string().len() < 2 * MOST_BYTES);
+    }
+}

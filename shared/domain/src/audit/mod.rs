@@ -1,0 +1,4 @@
+//! The audit log: who did what, from where, and what it changed.
+
+pub(crate) mod changes;
+pub(crate) mod record;

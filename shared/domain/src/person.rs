@@ -1,0 +1,199 @@
+//! People, and their sessions in a browser.
+
+use crate::{Amount, Duration, ErrorKind, Fingerprint, Result, SecretDigest, Timestamp};
+use std::{borrow::Borrow, fmt};
+
+/// A person: the hash of who names them and by which name, in 64 hexadecimal digits.
+///
+/// One issuer's `sub` says nothing about another's (OpenID Connect Core §5.7), so an owner is both. The hash is one
+/// short text of a fixed form for keys, cookies and counters.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PersonId(String);
+
+impl PersonId {
+    /// The person whom this issuer calls `subject`. An issuer is an address, which has no line break.
+    pub fn of(issuer: &str, subject: &str) -> Self {
+        Self(Fingerprint::of_text(&format!("person\n{issuer}\n{subject}")).to_string())
+    }
+
+    /// Reads an id; `None` for any other text.
+    pub fn parse(text: &str) -> Option<Self> {
+        is_digest(text).then(|| Self(text.to_owned()))
+    }
+
+    /// The digits.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A set of people can be asked for the digits.
+impl Borrow<str> for PersonId {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for PersonId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A session's id: the digest of the secret that its browser holds, in hexadecimal. It opens nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionId(String);
+
+impl SessionId {
+    /// The id of the session with this secret. The secret is 256 random bits, so no salt or stretching is needed.
+    pub fn of(secret: &str) -> Self {
+        let digest = SecretDigest::of(secret);
+        Self(alloy_primitives::hex::encode(digest.as_bytes()))
+    }
+
+    /// Reads an id; `None` for any other text.
+    pub fn parse(text: &str) -> Option<Self> {
+        is_digest(text).then(|| Self(text.to_owned()))
+    }
+
+    /// The digits.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn is_digest(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// A person's session in one browser.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// Its id.
+    pub id: SessionId,
+    /// Whose it is.
+    pub person: PersonId,
+    /// What the issuer called them at the sign-in.
+    pub name: Option<String>,
+    /// When it began.
+    pub created_at: Timestamp,
+    /// When it was last used, to the minute.
+    pub seen_at: Timestamp,
+    /// When it ends, however much it is used.
+    pub ends_at: Timestamp,
+    /// When the person showed who they are, by the issuer.
+    pub signed_in_at: Timestamp,
+    /// The settings that the sign-in was judged by: under others it counts for nothing.
+    pub terms: Fingerprint,
+    /// The browser, in its own words.
+    pub user_agent: Option<String>,
+    /// The address that the sign-in came from.
+    pub address: Option<String>,
+}
+
+/// How long a session lasts, and what it takes besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionLimits {
+    /// How long it lasts without use.
+    pub idle: Duration,
+    /// How long it lasts at most.
+    pub longest: Duration,
+    /// How long a sign-in counts as recent.
+    pub recent: Duration,
+    /// Approvals above this take a recent sign-in.
+    pub recent_above: Amount,
+}
+
+impl SessionLimits {
+    /// Whether a session goes on at `now`.
+    pub fn is_open(&self, session: &Session, now: Timestamp) -> bool {
+        now < session.ends_at && now < session.seen_at.after(self.idle)
+    }
+
+    /// Refuses a sign-in that is no longer recent, for what only a recent one may do.
+    pub fn recently(&self, signed_in_at: Timestamp, now: Timestamp) -> Result<()> {
+        if now < signed_in_at.after(self.recent) {
+            return Ok(());
+        }
+        let max_age_seconds = self.recent.secs();
+        Err(ErrorKind::RecentSignInRequired { max_age_seconds }.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(secs: u64) -> Timestamp {
+        Timestamp::from_secs(secs).unwrap()
+    }
+
+    const LIMITS: SessionLimits = SessionLimits {
+        idle: Duration::from_secs_u32(60),
+        longest: Duration::from_secs_u32(600),
+        recent: Duration::from_secs_u32(10),
+        recent_above: Amount::ZERO,
+    };
+
+    #[test]
+    fn a_person_is_their_issuers_and_has_one_form() {
+        let ann = PersonId::of("https://a.example", "ann");
+        assert_eq!(PersonId::parse(ann.as_str()), Some(ann.clone()));
+        for (issuer, subject) in [("https://b.example", "ann"), ("https://a.example", "bob")] {
+            assert_ne!(PersonId::of(issuer, subject), ann);
+        }
+        for text in [
+            "",
+            "ann",
+            &ann.as_str().to_uppercase(),
+            &format!("{ann}0"),
+            &"g".repeat(64),
+        ] {
+            assert_eq!(PersonId::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_session_ends_without_use_and_at_its_end() {
+        let session = Session {
+            id: SessionId::of("secret"),
+            person: PersonId::of("https://a.example", "ann"),
+            name: None,
+            created_at: at(1_000),
+            seen_at: at(1_100),
+            ends_at: at(1_150),
+            signed_in_at: at(1_000),
+            terms: Fingerprint::of_text(""),
+            user_agent: None,
+            address: None,
+        };
+        let later = Session {
+            ends_at: at(1_600),
+            ..session.clone()
+        };
+        for (session, secs, open) in [
+            (&session, 1_149, true),
+            (&session, 1_150, false),
+            (&later, 1_159, true),
+            (&later, 1_160, false),
+        ] {
+            assert_eq!(LIMITS.is_open(session, at(secs)), open, "{secs}");
+        }
+    }
+
+    #[test]
+    fn a_sign_in_is_recent_for_so_long() {
+        assert!(LIMITS.recently(at(100), at(109)).is_ok());
+        let refused = LIMITS.recently(at(100), at(110)).unwrap_err();
+        assert!(matches!(
+            refused.kind(),
+            ErrorKind::RecentSignInRequired { max_age_seconds: 10 }
+        ));
+    }
+}

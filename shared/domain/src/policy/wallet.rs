@@ -1,0 +1,111 @@
+//! An agent's wallet: whose key it is, and the proof that it is the agent's.
+
+use crate::Address;
+use std::fmt;
+use uuid::Uuid;
+
+/// An agent's wallet. There is none whose address was not attested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wallet {
+    /// The key that signs for it.
+    pub key: WalletKey,
+    /// The key's address; stored with it so that another key is noticed before anything is signed.
+    pub address: Address,
+    /// The key's own signature over the agent's id and the address.
+    pub attestation: WalletAttestation,
+}
+
+/// A wallet's key, by the custody that it is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WalletKey {
+    /// Derived from the wallet seed.
+    Seed {
+        /// The last, hardened step of its path: m/44'/60'/0'/0'/`index`'.
+        index: u32,
+    },
+    /// A key of its own in KMS, which nobody can read.
+    Kms {
+        /// Its id.
+        id: KmsKeyId,
+        /// What KMS said of it when the wallet was made.
+        public_key: PublicKey,
+    },
+}
+
+/// The id of a key in KMS, a UUID. A multi-Region key's begins with `mrk-`, and we make none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KmsKeyId(Uuid);
+
+impl KmsKeyId {
+    /// Reads the hyphenated form; `None` for any other text.
+    pub fn parse(text: &str) -> Option<Self> {
+        let id = Uuid::try_parse(text).ok().map(Self)?;
+        (id.to_string() == text).then_some(id)
+    }
+}
+
+impl fmt::Display for KmsKeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A point of secp256k1, compressed (SEC 1, §2.3.3): 33 bytes. Whether it is on the curve is for who calculates with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PublicKey([u8; 33]);
+
+impl PublicKey {
+    /// These bytes.
+    pub const fn from_bytes(bytes: [u8; 33]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes.
+    pub const fn as_bytes(&self) -> &[u8; 33] {
+        &self.0
+    }
+}
+
+/// A signature over an agent's id and a wallet's address, by the wallet's key: r, s, and v as 27 or 28. Whether it is
+/// one is judged in `shared/chain`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct WalletAttestation([u8; 65]);
+
+impl WalletAttestation {
+    /// These bytes.
+    pub const fn from_bytes(bytes: [u8; 65]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes.
+    pub const fn as_bytes(&self) -> &[u8; 65] {
+        &self.0
+    }
+}
+
+/// Nothing of the signature: debug output may reach a log.
+impl fmt::Debug for WalletAttestation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WalletAttestation(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_keys_id_has_one_form() {
+        let text = "0b1d2c3e-4f50-4617-8a9b-acbdcedfe0f1";
+        assert_eq!(KmsKeyId::parse(text).unwrap().to_string(), text);
+        for wrong in [
+            "mrk-0b1d2c3e4f5046178a9bacbdcedfe0f1",
+            "0b1d2c3e4f5046178a9bacbdcedfe0f1",
+            "0B1D2C3E-4F50-4617-8A9B-ACBDCEDFE0F1",
+            "arn:aws:kms:us-east-1:123456789012:key/0b1d2c3e-4f50-4617-8a9b-acbdcedfe0f1",
+            "",
+        ] {
+            assert_eq!(KmsKeyId::parse(wrong), None, "{wrong}");
+        }
+    }
+}

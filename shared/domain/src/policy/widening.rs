@@ -1,0 +1,289 @@
+//! Whether an edit widens: it may allow what the version before refused. Widening takes a recent sign-in, and narrowing
+//! never does.
+//!
+//! In doubt an edit widens. Deliberately elsewhere: whether one narrows (`shared/store/src/people/agent.rs`), which
+//! decides what is stamped.
+
+use crate::{Agent, AgentKey, AgentStatus, Amount, DomainPattern, EnabledService, RuleKind, SpendPolicy};
+
+impl Agent {
+    /// Whether this version may allow what `before` refused: it is unfrozen, has a new key or one of another scope, or a
+    /// rule says less or is gone.
+    pub fn widens(&self, before: &Self) -> bool {
+        let unfrozen = before.status == AgentStatus::Frozen && self.status == AgentStatus::Active;
+        let is_new = |key: &AgentKey| before.key(key.id).is_none_or(|old| old.scope != key.scope);
+        let has_new_key = self.keys.iter().any(is_new);
+        let kept = |old: &crate::Rule| {
+            let new = self.rules.iter().find(|rule| rule.id == old.id);
+            new.is_some_and(|new| new.kind.is_as_strict_as(&old.kind))
+        };
+        unfrozen || has_new_key || !before.rules.iter().all(kept)
+    }
+}
+
+impl EnabledService {
+    /// Whether this version may allow what `before`, or its absence, refused. A disabled one counts with its policy: it
+    /// holds again once the service is enabled.
+    pub fn widens(&self, before: Option<&Self>) -> bool {
+        before.is_none_or(|before| (self.enabled && !before.enabled) || self.policy.widens(&before.policy))
+    }
+}
+
+impl SpendPolicy {
+    fn widens(&self, before: &Self) -> bool {
+        let more_operations = match (&before.enabled_operations, &self.enabled_operations) {
+            (None, _) => false,
+            (Some(_), None) => true,
+            (Some(before), Some(now)) => !now.iter().all(|slug| before.contains(slug)),
+        };
+        let covered = |now: &DomainPattern| before.allowed_domains.iter().any(|before| before.covers(now));
+        self.max_per_call > before.max_per_call
+            || self.max_per_day > before.max_per_day
+            || self.require_approval_above > before.require_approval_above
+            || more_operations
+            || !self.allowed_domains.iter().all(covered)
+    }
+}
+
+impl RuleKind {
+    /// Whether it refuses, or asks about, all that `before` did.
+    fn is_as_strict_as(&self, before: &Self) -> bool {
+        match (before, self) {
+            (Self::CategoryBlock { categories: before }, Self::CategoryBlock { categories: now }) => {
+                before.iter().all(|category| now.contains(category))
+            }
+            (Self::VendorAllowlist { vendors: before }, Self::VendorAllowlist { vendors: now }) => {
+                now.iter().all(|vendor| before.contains(vendor))
+            }
+            (
+                Self::BudgetLimit { limit, window },
+                Self::BudgetLimit {
+                    limit: limit_now,
+                    window: window_now,
+                },
+            ) => limit_now <= limit && window_now >= window,
+            (
+                Self::ApprovalRequired {
+                    services,
+                    categories,
+                    above,
+                },
+                Self::ApprovalRequired {
+                    services: services_now,
+                    categories: categories_now,
+                    above: above_now,
+                },
+            ) => {
+                holds_for_all_of(services.as_deref(), services_now.as_deref())
+                    && holds_for_all_of(categories.as_deref(), categories_now.as_deref())
+                    && asks_from(*above_now) <= asks_from(*above)
+            }
+            // A rule keeps its kind.
+            (
+                Self::CategoryBlock { .. }
+                | Self::VendorAllowlist { .. }
+                | Self::BudgetLimit { .. }
+                | Self::ApprovalRequired { .. },
+                _,
+            ) => false,
+        }
+    }
+}
+
+/// Whether a condition holds wherever the one before did; `None` holds everywhere.
+fn holds_for_all_of<T: PartialEq>(before: Option<&[T]>, now: Option<&[T]>) -> bool {
+    match (before, now) {
+        (_, None) => true,
+        (None, Some(_)) => false,
+        (Some(before), Some(now)) => before.iter().all(|one| now.contains(one)),
+    }
+}
+
+/// The order of thresholds: without one, the rule asks for every amount.
+const fn asks_from(above: Option<Amount>) -> (bool, Amount) {
+    match above {
+        None => (false, Amount::ZERO),
+        Some(above) => (true, above),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Address, AgentId, Category, Duration, KeyId, KeyScope, OperationSlug, Rule, RuleId, SecretDigest, ServiceId,
+        ServiceSlug, Timestamp, Vendor, Wallet,
+    };
+    use uuid::Uuid;
+
+    fn units(units: u64) -> Amount {
+        Amount::from_units(units).unwrap()
+    }
+
+    fn key(id: u64, ends_at: Option<Timestamp>) -> AgentKey {
+        AgentKey {
+            id: KeyId(id),
+            digest: SecretDigest::of("secret"),
+            created_at: Timestamp::EPOCH,
+            ends_at,
+            scope: KeyScope::default(),
+        }
+    }
+
+    fn agent(status: AgentStatus, keys: Vec<AgentKey>, rules: Vec<RuleKind>) -> Agent {
+        let rules = rules.into_iter().zip(1_u128..).map(|(kind, id)| Rule {
+            id: RuleId::from_uuid(Uuid::from_u128(id)),
+            version: 1,
+            kind,
+        });
+        Agent {
+            id: AgentId::from_uuid(Uuid::from_u128(1)),
+            name: "buyer".to_owned(),
+            owner: "owner".to_owned(),
+            created_at: Timestamp::EPOCH,
+            status,
+            wallet: Wallet {
+                key: crate::WalletKey::Seed { index: 0 },
+                address: Address::ZERO,
+                attestation: crate::WalletAttestation::from_bytes([0; 65]),
+            },
+            keys,
+            rules: rules.collect(),
+            starting_set: None,
+            version: 1,
+        }
+    }
+
+    #[test]
+    fn an_agent_is_widened_by_its_end_of_a_freeze_and_by_keys() {
+        let (active, frozen) = (AgentStatus::Active, AgentStatus::Frozen);
+        let plain = agent(active, vec![key(1, None)], vec![]);
+        let ended = agent(active, vec![key(1, Some(Timestamp::EPOCH))], vec![]);
+        let rows = [
+            (plain.clone(), plain.clone(), false),
+            (plain.clone(), agent(frozen, vec![key(1, None)], vec![]), false),
+            (agent(frozen, vec![key(1, None)], vec![]), plain.clone(), true),
+            (plain.clone(), ended, false),
+            (plain.clone(), agent(active, vec![], vec![]), false),
+            (
+                plain.clone(),
+                agent(active, vec![key(1, None), key(2, None)], vec![]),
+                true,
+            ),
+            (
+                plain.clone(),
+                Agent {
+                    name: "other".to_owned(),
+                    ..plain
+                },
+                false,
+            ),
+        ];
+        for (before, now, widens) in rows {
+            assert_eq!(now.widens(&before), widens, "{now:?}");
+        }
+    }
+
+    #[test]
+    fn a_rule_is_widened_by_whatever_it_no_longer_refuses_or_asks() {
+        let blocks = |categories: &[Category]| RuleKind::CategoryBlock {
+            categories: categories.to_vec(),
+        };
+        let lists = |slugs: &[&str]| RuleKind::VendorAllowlist {
+            vendors: slugs
+                .iter()
+                .map(|slug| Vendor::Service(ServiceSlug::parse(slug).unwrap()))
+                .collect(),
+        };
+        let budget = |limit, hours: u32| RuleKind::BudgetLimit {
+            limit: units(limit),
+            window: Duration::from_secs_u32(hours * 3_600),
+        };
+        let asks = |slugs: Option<&[&str]>, above: Option<u64>| RuleKind::ApprovalRequired {
+            services: slugs.map(|slugs| slugs.iter().map(|slug| ServiceSlug::parse(slug).unwrap()).collect()),
+            categories: None,
+            above: above.map(units),
+        };
+        let (search, data) = (Category::Search, Category::Data);
+        let rows = [
+            (blocks(&[search]), blocks(&[search, data]), false),
+            (blocks(&[search, data]), blocks(&[data]), true),
+            (lists(&["a", "b"]), lists(&["b"]), false),
+            (lists(&["a"]), lists(&["a", "b"]), true),
+            (budget(5, 1), budget(4, 2), false),
+            (budget(5, 1), budget(6, 1), true),
+            (budget(5, 2), budget(5, 1), true),
+            (asks(None, Some(5)), asks(None, Some(4)), false),
+            (asks(None, Some(5)), asks(None, None), false),
+            (asks(None, Some(5)), asks(None, Some(6)), true),
+            (asks(None, None), asks(None, Some(0)), true),
+            (asks(Some(&["a"]), None), asks(None, None), false),
+            (asks(Some(&["a"]), None), asks(Some(&["a", "b"]), None), false),
+            (asks(Some(&["a", "b"]), None), asks(Some(&["b"]), None), true),
+            (asks(None, None), asks(Some(&["b"]), None), true),
+        ];
+        for (before, now, widens) in rows {
+            let of = |kind: &RuleKind| agent(AgentStatus::Active, vec![], vec![kind.clone()]);
+            assert_eq!(of(&now).widens(&of(&before)), widens, "{before:?} {now:?}");
+            let none = agent(AgentStatus::Active, vec![], vec![]);
+            assert!(none.widens(&of(&before)) && !of(&before).widens(&none));
+        }
+    }
+
+    #[test]
+    fn a_policy_is_widened_by_each_of_its_fields() {
+        type Edit = fn(&mut SpendPolicy);
+        let slugs = |slugs: &[&str]| slugs.iter().map(|slug| OperationSlug::parse(slug).unwrap()).collect();
+        let domains = |texts: &[&str]| texts.iter().map(|text| DomainPattern::parse(text).unwrap()).collect();
+        let before = SpendPolicy {
+            enabled_operations: Some(slugs(&["lab.current", "lab.history"])),
+            allowed_domains: domains(&["example.com", "*.example.org"]),
+            ..SpendPolicy::column_defaults()
+        };
+        let record = |enabled, policy: &SpendPolicy| EnabledService {
+            service: ServiceId::from_uuid(Uuid::from_u128(1)),
+            version: 1,
+            enabled,
+            policy: policy.clone(),
+        };
+        let edits: [(Edit, bool); 14] = [
+            (|_| {}, false),
+            (|policy| policy.max_per_call = units(1), false),
+            (|policy| policy.max_per_call = Amount::MAX, true),
+            (|policy| policy.max_per_day = units(1), false),
+            (|policy| policy.max_per_day = Amount::MAX, true),
+            (|policy| policy.require_approval_above = units(1), false),
+            (|policy| policy.require_approval_above = Amount::MAX, true),
+            (
+                |policy| policy.enabled_operations.iter_mut().for_each(|slugs| slugs.truncate(1)),
+                false,
+            ),
+            (|policy| policy.enabled_operations = None, true),
+            (
+                |policy| policy.enabled_operations = Some(vec![OperationSlug::parse("lab.other").unwrap()]),
+                true,
+            ),
+            (|policy| policy.allowed_domains.clear(), false),
+            (
+                |policy| policy.allowed_domains = vec![DomainPattern::parse("*.www.example.com").unwrap()],
+                false,
+            ),
+            (
+                |policy| policy.allowed_domains = vec![DomainPattern::parse("badexample.com").unwrap()],
+                true,
+            ),
+            (|policy| policy.allowed_domains = vec![DomainPattern::any()], true),
+        ];
+        for (index, (edit, widens)) in edits.into_iter().enumerate() {
+            let mut policy = before.clone();
+            edit(&mut policy);
+            for enabled in [true, false] {
+                let (was, is) = (record(enabled, &before), record(enabled, &policy));
+                assert_eq!(is.widens(Some(&was)), widens, "{index}");
+            }
+        }
+        assert!(record(true, &before).widens(Some(&record(false, &before))));
+        assert!(!record(false, &before).widens(Some(&record(true, &before))));
+        assert!(record(true, &before).widens(None));
+    }
+}

@@ -1,0 +1,210 @@
+//! What leaves an agent's wallet on chain, whoever made it leave: each must be a settlement's payment.
+//!
+//! A payment of ours uses an authorization, and its transfer is the very next log ([`crate::match_transfer`]); so a transfer
+//! without one before it is nobody's settlement. Anybody may log a transfer of nothing from anybody's wallet: those are
+//! left out.
+//!
+//! Deliberately elsewhere: fetching the logs (`shared/chain`), and finding the settlement (`functions/reconcile`).
+
+use crate::{
+    AUTHORIZATION_USED, Act, Actor, Address, AgentId, AuditChanges, AuditId, AuditKind, AuditOutcome, AuditRecord,
+    B256, BlockId, Expected, Log, RequestSource, TRANSFER, Timestamp, TxHash,
+};
+use alloy_primitives::U256;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+
+/// A transfer of the token out of a wallet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outflow {
+    /// The wallet.
+    pub wallet: Address,
+    /// Who received it.
+    pub to: Address,
+    /// How much, in units of the token: above zero, and maybe more than an [`crate::Amount`] may be.
+    pub units: U256,
+    /// The transaction.
+    pub tx_hash: TxHash,
+    /// The block it is in.
+    pub block: BlockId,
+    /// Its place among the logs of the block.
+    pub log_index: u64,
+    /// The nonce of the authorization that it used, if it used one.
+    pub nonce: Option<B256>,
+}
+
+impl Outflow {
+    /// Whether it is this payment.
+    pub fn is_of(&self, expected: &Expected) -> bool {
+        self.wallet == expected.from
+            && self.to == expected.to
+            && self.units == U256::from(expected.amount.units())
+            && self.nonce == Some(expected.nonce)
+    }
+
+    /// The row of the audit log that says no settlement explains it, of the wallet of this agent, in a block of `at`. It is
+    /// the same one whenever it is made.
+    pub fn audit_record(&self, agent: AgentId, at: Timestamp) -> AuditRecord {
+        // Six bytes of the transaction's hash, and the low two of the log's place.
+        let of_transaction = self.tx_hash.b256().0.into_iter().take(6);
+        let of_log = self.log_index.to_be_bytes().into_iter().skip(6);
+        let mut random = [0; 8];
+        for (byte, from) in random.iter_mut().zip(of_transaction.chain(of_log)) {
+            *byte = from;
+        }
+        let units = u64::try_from(self.units).map_or_else(|_| Value::from(self.units.to_string()), Value::from);
+        let members = [
+            ("wallet", json!(self.wallet.to_string())),
+            ("pay_to", json!(self.to.to_string())),
+            ("amount_units", units),
+            ("tx_hash", json!(self.tx_hash.to_string())),
+            ("block_number", json!(self.block.number)),
+        ];
+        let members = members.map(|(name, value)| (name.to_owned(), value));
+        AuditRecord {
+            id: AuditId::at(at, random),
+            at,
+            actor: Actor::Reconcile,
+            source: RequestSource::default(),
+            act: Act::of(AuditKind::OutflowFound)
+                .on(agent)
+                .with(&format!("{}#{}", self.tx_hash, self.log_index)),
+            outcome: AuditOutcome::Done(AuditChanges::between(None, Some(members.into()))),
+        }
+    }
+}
+
+/// The outflows among these logs of the token, each with its transaction and block. They must have every transfer and
+/// every use of an authorization of the wallets concerned. A transfer whose amount can't be read is one of the most.
+pub fn outflows(logs: &[(TxHash, BlockId, Log)]) -> Vec<Outflow> {
+    let standing = || logs.iter().filter(|(_, _, log)| !log.removed);
+    let mut nonces: HashMap<(BlockId, u64), (TxHash, B256, B256)> = HashMap::new();
+    for (tx_hash, block, log) in standing() {
+        if let [event, payer, nonce] = log.topics.as_slice()
+            && *event == AUTHORIZATION_USED
+            && let Some(next) = log.index.checked_add(1)
+        {
+            nonces.insert((*block, next), (*tx_hash, *payer, *nonce));
+        }
+    }
+    let outflow = |(tx_hash, block, log): &(TxHash, BlockId, Log)| {
+        let [event, from, to] = log.topics.as_slice() else {
+            return None;
+        };
+        let units = U256::try_from_be_slice(&log.data).unwrap_or(U256::MAX);
+        let used = nonces.get(&(*block, log.index));
+        let used = used.filter(|(by, payer, _)| by == tx_hash && payer == from);
+        (*event == TRANSFER && units > U256::ZERO).then(|| Outflow {
+            wallet: Address::from_word(*from),
+            to: Address::from_word(*to),
+            units,
+            tx_hash: *tx_hash,
+            block: *block,
+            log_index: log.index,
+            nonce: used.map(|(_, _, nonce)| *nonce),
+        })
+    };
+    standing().filter_map(outflow).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Amount;
+
+    const BLOCK: BlockId = BlockId {
+        number: 9,
+        hash: B256::repeat_byte(9),
+    };
+
+    fn address(byte: u8) -> Address {
+        Address::repeat_byte(byte)
+    }
+
+    fn log(index: u64, topics: [B256; 3], units: Option<u64>) -> (TxHash, BlockId, Log) {
+        let data = units.map(|units| U256::from(units).to_be_bytes::<32>().to_vec());
+        let log = Log {
+            address: address(0x10),
+            topics: topics.into(),
+            data: data.unwrap_or_default(),
+            index,
+            removed: false,
+        };
+        (TxHash::from_b256(B256::repeat_byte(1)), BLOCK, log)
+    }
+
+    fn used(index: u64, payer: u8) -> (TxHash, BlockId, Log) {
+        let topics = [AUTHORIZATION_USED, address(payer).into_word(), B256::repeat_byte(0x40)];
+        log(index, topics, None)
+    }
+
+    fn moved(index: u64, units: u64) -> (TxHash, BlockId, Log) {
+        let topics = [TRANSFER, address(0x20).into_word(), address(0x30).into_word()];
+        log(index, topics, Some(units))
+    }
+
+    #[test]
+    fn a_transfer_has_the_nonce_of_the_log_before_it_and_of_no_other() {
+        let nonce = |logs: &[(TxHash, BlockId, Log)]| -> Vec<bool> {
+            outflows(logs).iter().map(|outflow| outflow.nonce.is_some()).collect()
+        };
+        assert_eq!(nonce(&[used(7, 0x20), moved(8, 5)]), [true]);
+        assert_eq!(nonce(&[moved(8, 5), used(7, 0x20)]), [true]);
+        assert_eq!(nonce(&[moved(8, 5)]), [false]);
+        assert_eq!(nonce(&[used(6, 0x20), moved(8, 5)]), [false]);
+        assert_eq!(nonce(&[used(7, 0x20), moved(8, 5), moved(9, 5)]), [true, false]);
+        assert_eq!(nonce(&[used(7, 0x21), moved(8, 5)]), [false], "another wallet's");
+        let elsewhere = |mut of: (TxHash, BlockId, Log)| {
+            of.0 = TxHash::from_b256(B256::repeat_byte(2));
+            of
+        };
+        assert_eq!(nonce(&[elsewhere(used(7, 0x20)), moved(8, 5)]), [false]);
+        let mut gone = used(7, 0x20);
+        gone.2.removed = true;
+        assert_eq!(nonce(&[gone, moved(8, 5)]), [false]);
+        // Nothing moved, which anybody may log.
+        assert_eq!(outflows(&[moved(8, 0)]), []);
+    }
+
+    #[test]
+    fn only_the_very_payment_is_what_was_expected() {
+        let expected = Expected {
+            token: address(0x10),
+            from: address(0x20),
+            to: address(0x30),
+            amount: Amount::from_units(5).unwrap(),
+            nonce: B256::repeat_byte(0x40),
+        };
+        let paid = *outflows(&[used(7, 0x20), moved(8, 5)]).first().unwrap();
+        assert!(paid.is_of(&expected));
+        let others = [
+            Outflow {
+                wallet: address(0x21),
+                ..paid
+            },
+            Outflow {
+                to: address(0x31),
+                ..paid
+            },
+            Outflow {
+                units: U256::from(6),
+                ..paid
+            },
+            Outflow { nonce: None, ..paid },
+            Outflow {
+                nonce: Some(B256::ZERO),
+                ..paid
+            },
+        ];
+        for other in others {
+            assert!(!other.is_of(&expected), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn an_amount_that_cannot_be_read_is_not_overlooked() {
+        let mut odd = moved(8, 5);
+        odd.2.data = vec![1; 33];
+        assert_eq!(outflows(&[odd]).first().map(|outflow| outflow.units), Some(U256::MAX));
+    }
+}

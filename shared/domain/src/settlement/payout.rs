@@ -1,0 +1,368 @@
+//! Payouts: a person takes an agent's money back, to the address that they named and to nothing else.
+//!
+//! Always true: a payout is reserved only by a [`PayoutGrant`], which only [`decide_payout`] makes: of the stored
+//! address, once its wait is over, for no more than the wallet holds, and while no other payout of the agent is open.
+//! The caller's request has no address in it.
+//!
+//! An owner's own freeze stops no payout: that is what they want then. Operators' stops it: they may have frozen the
+//! agent since somebody else acts in its owner's name. An address is its namer's: to another owner of the agent it is
+//! none.
+
+use crate::{Address, AgentId, Amount, Duration, Freeze, Network, PersonId, SettlementId, Timestamp};
+
+/// The address that an agent's money may be paid out to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PayoutAddress {
+    /// The address.
+    pub address: Address,
+    /// When it was named.
+    pub named_at: Timestamp,
+    /// From when on it is paid to.
+    pub good_from: Timestamp,
+    /// Who named it.
+    pub named_by: PersonId,
+    /// The one that it replaced.
+    pub replaced: Option<Address>,
+}
+
+/// What is stored of an agent's payouts. [`PayoutRecord::default`] is that of an agent for which nothing is stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PayoutRecord {
+    /// The address, if one is named.
+    pub address: Option<PayoutAddress>,
+    /// The one that was removed.
+    pub removed: Option<Address>,
+    /// The latest payout, which may be open.
+    pub latest: Option<SettlementId>,
+    /// Counts the writes.
+    pub version: u64,
+}
+
+impl PayoutRecord {
+    /// The address that this person named, if it stands.
+    pub fn address_of(&self, owner: &PersonId) -> Option<&PayoutAddress> {
+        self.address.as_ref().filter(|address| address.named_by == *owner)
+    }
+
+    /// The record after a person named this address: it waits for `delay` from now on. `None` where it is the one that
+    /// they named already, whose wait goes on.
+    #[must_use]
+    pub fn named(&self, address: Address, by: &PersonId, now: Timestamp, delay: Duration) -> Option<Self> {
+        let present = self.address.as_ref().map(|present| present.address);
+        let stands = self.address_of(by).is_some_and(|stands| stands.address == address);
+        (!stands).then(|| Self {
+            address: Some(PayoutAddress {
+                address,
+                named_at: now,
+                good_from: now.after(delay),
+                named_by: by.clone(),
+                replaced: present.or(self.removed),
+            }),
+            removed: None,
+            latest: self.latest,
+            version: self.version.saturating_add(1),
+        })
+    }
+
+    /// The record without an address; `None` where it has none.
+    #[must_use]
+    pub fn without_address(&self) -> Option<Self> {
+        let removed = self.address.as_ref()?.address;
+        Some(Self {
+            address: None,
+            removed: Some(removed),
+            latest: self.latest,
+            version: self.version.saturating_add(1),
+        })
+    }
+}
+
+/// Why an address can't be named: money sent there would be lost, or stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PayoutAddressError {
+    /// The agent's own wallet.
+    #[error("must not be the agent's own wallet")]
+    OwnWallet,
+    /// The token's contract.
+    #[error("must not be the token's contract")]
+    Token,
+}
+
+/// Refuses an address that no payout may go to.
+pub fn check_payout_address(address: Address, wallet: Address, network: Network) -> Result<(), PayoutAddressError> {
+    if address == wallet {
+        Err(PayoutAddressError::OwnWallet)
+    } else if address == network.token().address {
+        Err(PayoutAddressError::Token)
+    } else {
+        Ok(())
+    }
+}
+
+/// How much is to be paid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PayoutAmount {
+    /// All that the wallet holds.
+    Balance,
+    /// So much.
+    Units(Amount),
+}
+
+impl PayoutAmount {
+    /// The amount; `None` for zero, which is no payout.
+    pub const fn units(amount: Amount) -> Option<Self> {
+        if amount.is_zero() {
+            None
+        } else {
+            Some(Self::Units(amount))
+        }
+    }
+}
+
+/// Why a payout is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PayoutRefusal {
+    /// The deployment has no facilitator.
+    NotSetUp,
+    /// Operators have frozen the agent, alone or with others.
+    Frozen(Freeze),
+    /// No address is named.
+    NoAddress,
+    /// The address still waits.
+    AddressWaits {
+        /// Until then.
+        good_from: Timestamp,
+    },
+    /// Another payout of the agent is open.
+    PayoutOpen {
+        /// That one.
+        settlement: SettlementId,
+        /// The chain refuses it from then on.
+        until: Timestamp,
+    },
+    /// The wallet holds less, or nothing.
+    InsufficientBalance {
+        /// What it holds.
+        balance: Amount,
+    },
+}
+
+impl PayoutRefusal {
+    /// The reason, in snake case.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::NotSetUp => "not_set_up",
+            Self::Frozen(freeze) => freeze.reason(),
+            Self::NoAddress => "no_payout_address",
+            Self::AddressWaits { .. } => "payout_address_waits",
+            Self::PayoutOpen { .. } => "payout_open",
+            Self::InsufficientBalance { .. } => "insufficient_balance",
+        }
+    }
+}
+
+/// What a payout is decided on.
+#[derive(Clone, Copy, Debug)]
+pub struct PayoutFacts<'a> {
+    /// Whose.
+    pub agent: AgentId,
+    /// The agent's owner, who asks.
+    pub owner: &'a PersonId,
+    /// What is stored.
+    pub record: &'a PayoutRecord,
+    /// The freeze by operators that the agent is under.
+    pub frozen_by_operators: Option<Freeze>,
+    /// The latest payout, if the chain has not ended it: until when it can be used.
+    pub open: Option<(SettlementId, Timestamp)>,
+    /// What the wallet holds.
+    pub balance: Amount,
+    /// How much is asked for.
+    pub asked: PayoutAmount,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// Permission to reserve a payout. Only [`decide_payout`] makes one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PayoutGrant {
+    agent: AgentId,
+    to: Address,
+    amount: Amount,
+    at: Timestamp,
+    record: PayoutRecord,
+}
+
+impl PayoutGrant {
+    /// Whose money.
+    pub const fn agent(&self) -> AgentId {
+        self.agent
+    }
+
+    /// To whom: the stored address.
+    pub const fn to(&self) -> Address {
+        self.to
+    }
+
+    /// How much.
+    pub const fn amount(&self) -> Amount {
+        self.amount
+    }
+
+    /// When.
+    pub const fn at(&self) -> Timestamp {
+        self.at
+    }
+
+    /// The record that it was decided on.
+    pub const fn record(&self) -> &PayoutRecord {
+        &self.record
+    }
+}
+
+/// What is known before the wallet is asked: operators' freeze, the address and its wait, then whether another payout is
+/// open.
+pub fn payout_address_of(
+    record: &PayoutRecord,
+    owner: &PersonId,
+    frozen_by_operators: Option<Freeze>,
+    open: Option<(SettlementId, Timestamp)>,
+    now: Timestamp,
+) -> Result<Address, PayoutRefusal> {
+    if let Some(freeze) = frozen_by_operators {
+        return Err(PayoutRefusal::Frozen(freeze));
+    }
+    let named = record.address_of(owner).ok_or(PayoutRefusal::NoAddress)?;
+    if now < named.good_from {
+        let good_from = named.good_from;
+        return Err(PayoutRefusal::AddressWaits { good_from });
+    }
+    match open {
+        Some((settlement, until)) => Err(PayoutRefusal::PayoutOpen { settlement, until }),
+        None => Ok(named.address),
+    }
+}
+
+/// Decides a payout. Of several reasons to refuse the first answers: freeze, address, wait, open payout, balance.
+pub fn decide_payout(facts: &PayoutFacts<'_>) -> Result<PayoutGrant, PayoutRefusal> {
+    let frozen = facts.frozen_by_operators;
+    let to = payout_address_of(facts.record, facts.owner, frozen, facts.open, facts.now)?;
+    let amount = match facts.asked {
+        PayoutAmount::Balance => facts.balance,
+        PayoutAmount::Units(amount) => amount,
+    };
+    if amount.is_zero() || amount > facts.balance {
+        let balance = facts.balance;
+        return Err(PayoutRefusal::InsufficientBalance { balance });
+    }
+    Ok(PayoutGrant {
+        agent: facts.agent,
+        to,
+        amount,
+        at: facts.now,
+        record: facts.record.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    fn at(secs: u64) -> Timestamp {
+        Timestamp::from_secs(secs).unwrap()
+    }
+
+    fn units(units: u64) -> Amount {
+        Amount::from_units(units).unwrap()
+    }
+
+    fn person() -> PersonId {
+        PersonId::of("https://issuer.example", "someone")
+    }
+
+    fn named(record: &PayoutRecord, byte: u8, secs: u64) -> Option<PayoutRecord> {
+        let delay = Duration::from_secs_u32(100);
+        record.named(Address::repeat_byte(byte), &person(), at(secs), delay)
+    }
+
+    #[test]
+    fn another_address_waits_anew_and_the_same_one_goes_on() {
+        let first = named(&PayoutRecord::default(), 1, 1_000).unwrap();
+        assert_eq!(first.address.as_ref().unwrap().good_from, at(1_100));
+        assert_eq!(named(&first, 1, 1_050), None);
+        let second = named(&first, 2, 1_090).unwrap();
+        let address = second.address.clone().unwrap();
+        assert_eq!(
+            (address.good_from, address.replaced),
+            (at(1_190), Some(Address::repeat_byte(1)))
+        );
+        let removed = second.without_address().unwrap();
+        assert_eq!((removed.address.clone(), removed.without_address()), (None, None));
+        // Who names it again after a removal waits again.
+        let again = named(&removed, 2, 2_000).unwrap();
+        assert_eq!(again.version, 4);
+        assert_eq!(again.address.unwrap().good_from, at(2_100));
+    }
+
+    #[test]
+    fn reasons_answer_in_order_and_all_is_the_whole_balance() {
+        let record = named(&PayoutRecord::default(), 1, 1_000).unwrap();
+        let open = (SettlementId::from_uuid(Uuid::nil()), at(5_000));
+        let decide_frozen = |record: &PayoutRecord, frozen_by_operators, open, secs, balance, asked| {
+            let facts = PayoutFacts {
+                agent: AgentId::from_uuid(Uuid::nil()),
+                owner: &person(),
+                record,
+                frozen_by_operators,
+                open,
+                balance: units(balance),
+                asked,
+                now: at(secs),
+            };
+            decide_payout(&facts).map(|grant| (grant.to(), grant.amount().units()))
+        };
+        let decide =
+            |record: &PayoutRecord, open, secs, balance, asked| decide_frozen(record, None, open, secs, balance, asked);
+        let five = PayoutAmount::units(units(5)).unwrap();
+        let (none, some) = (None, Some(open));
+        let to = Address::repeat_byte(1);
+        let rows = [
+            (1_099, some, 4, five, Err("payout_address_waits")),
+            (1_100, some, 4, five, Err("payout_open")),
+            (1_100, none, 4, five, Err("insufficient_balance")),
+            (1_100, none, 5, five, Ok((to, 5))),
+            (1_100, none, 0, PayoutAmount::Balance, Err("insufficient_balance")),
+            (1_100, none, 7, PayoutAmount::Balance, Ok((to, 7))),
+        ];
+        for (secs, open, balance, asked, expected) in rows {
+            let told = decide(&record, open, secs, balance, asked).map_err(|refusal| refusal.reason());
+            assert_eq!(told, expected, "{secs} {balance}");
+        }
+        for (freeze, reason) in [
+            (Freeze::Agent, "agent_frozen:by_operator"),
+            (Freeze::Owner, "agent_frozen:owner"),
+            (Freeze::Deployment, "agent_frozen:deployment"),
+        ] {
+            let refused = decide_frozen(&PayoutRecord::default(), Some(freeze), some, 1_099, 4, five);
+            assert_eq!(refused.map_err(|refusal| refusal.reason()), Err(reason));
+        }
+        // Another owner names their own.
+        let other = PersonId::of("https://issuer.example", "another");
+        let refused = payout_address_of(&record, &other, None, None, at(9_000));
+        assert_eq!(refused, Err(PayoutRefusal::NoAddress));
+        let handed = record.named(to, &other, at(9_000), Duration::DAY).unwrap();
+        assert_eq!(handed.address.unwrap().good_from, at(9_000).after(Duration::DAY));
+        let nobody = decide(&PayoutRecord::default(), some, 1_100, 4, five);
+        assert_eq!(nobody, Err(PayoutRefusal::NoAddress));
+        assert_eq!(PayoutAmount::units(Amount::ZERO), None);
+    }
+
+    #[test]
+    fn money_is_not_sent_where_it_would_be_lost_or_stay() {
+        let (wallet, token) = (Address::repeat_byte(7), Network::Base.token().address);
+        let check = |address| check_payout_address(address, wallet, Network::Base);
+        assert_eq!(check(wallet), Err(PayoutAddressError::OwnWallet));
+        assert_eq!(check(token), Err(PayoutAddressError::Token));
+        assert_eq!(check(Address::repeat_byte(8)), Ok(()));
+    }
+}

@@ -1,0 +1,113 @@
+//! What an x402 facilitator is sent to settle a transfer that we signed, and what it answers (x402 v2, `POST /settle`).
+//!
+//! Its answer says how it went and is no proof: only the chain is.
+//!
+//! Deliberately elsewhere: the call itself.
+
+use crate::{
+    Network, PaymentTerms, TransferAuthorization, TxHash, catalog::service::named, parse_json,
+    x402::requirement::SCHEME,
+};
+use serde_json::{Value, json};
+
+/// The body that asks to settle this transfer, with its signature (r, s, v).
+///
+/// The requirement is of our own making: a payout has no offer.
+pub fn settle_request(
+    terms: &PaymentTerms,
+    network: Network,
+    authorization: &TransferAuthorization,
+    signature: [u8; 65],
+) -> Value {
+    let token = network.token();
+    let timeout = terms.valid_before.since(terms.authorized_at).secs();
+    let requirement = json!({
+        "scheme": SCHEME,
+        "network": network.caip2(),
+        "amount": terms.amount.to_string(),
+        "asset": token.address.to_checksum(None),
+        "payTo": terms.pay_to.to_checksum(None),
+        "maxTimeoutSeconds": timeout,
+        "extra": {"name": token.name, "version": token.version},
+    });
+    json!({
+        "x402Version": 2,
+        "paymentPayload": {
+            "x402Version": 2,
+            "accepted": requirement,
+            "payload": authorization.signed(signature),
+        },
+        "paymentRequirements": requirement,
+    })
+}
+
+named! {
+    /// What a facilitator says that it did.
+    Submission {
+        /// It says that it has submitted the transfer.
+        Accepted = "accepted",
+        /// It refuses.
+        Refused = "refused",
+        /// It did not answer, or nothing that can be read.
+        Unanswered = "unanswered",
+    }
+}
+
+impl Submission {
+    /// Reads an answer, and its reason for the log. With a transaction it was submitted, whether or not it is in a block
+    /// yet (`settlement_pending`).
+    pub fn of_answer(body: &[u8]) -> (Self, Option<String>) {
+        let Ok(answer) = parse_json(body) else {
+            return (Self::Unanswered, None);
+        };
+        let text = |name| answer.get(name).and_then(Value::as_str);
+        let submission = match answer.get("success").and_then(Value::as_bool) {
+            None => Self::Unanswered,
+            Some(_) if text("transaction").and_then(TxHash::parse).is_some() => Self::Accepted,
+            Some(_) => Self::Refused,
+        };
+        (
+            submission,
+            text("errorReason").filter(|reason| is_word(reason)).map(str::to_owned),
+        )
+    }
+}
+
+/// Whether it is one of the protocol's words: a foreign text must not reach the log as it is.
+fn is_word(text: &str) -> bool {
+    text.len() <= 64 && text.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_read_for_what_was_done_and_not_believed_further() {
+        let hash = format!("0x{}", "ab".repeat(32));
+        let rows = [
+            (json!({"success": true, "transaction": hash}), Submission::Accepted),
+            (
+                json!({"success": false, "errorReason": "settlement_pending", "transaction": hash}),
+                Submission::Accepted,
+            ),
+            (json!({"success": false, "transaction": ""}), Submission::Refused),
+            (json!({"success": true, "transaction": "0x1"}), Submission::Refused),
+            (json!({"success": "yes", "transaction": hash}), Submission::Unanswered),
+            (json!(null), Submission::Unanswered),
+        ];
+        for (answer, expected) in rows {
+            assert_eq!(
+                Submission::of_answer(answer.to_string().as_bytes()).0,
+                expected,
+                "{answer}"
+            );
+        }
+        assert_eq!(Submission::of_answer(b"<html>"), (Submission::Unanswered, None));
+        let told = |reason: &str| {
+            Submission::of_answer(json!({"success": false, "errorReason": reason}).to_string().as_bytes()).1
+        };
+        assert_eq!(told("insufficient_funds").as_deref(), Some("insufficient_funds"));
+        assert_eq!(told("see http://x"), None);
+    }
+}

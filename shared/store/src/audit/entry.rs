@@ -1,0 +1,177 @@
+//! A row of the audit log that is to be written with what it tells of.
+//!
+//! Every write of what people and operators edit takes an [`AuditEntry`], and puts it in the same transaction: so no edit
+//! is without its row, and no row tells of what did not happen. A committed row is also one log line, with its SHA-256:
+//! the copy that no function can change, since a role can't be kept from overwriting by a put.
+//!
+//! What another did to what is a person's is told to them by a second row, in a partition of theirs.
+
+use crate::{
+    codec::attribute::{Item, text},
+    codec::item::Draft,
+    codec::json,
+    codec::key::{self, Key},
+};
+use aws_sdk_dynamodb::types::builders::PutBuilder;
+use purser_domain::{Actor, AuditOutcome, AuditRecord, Fingerprint, PersonId};
+use std::sync::Arc;
+use tracing::info;
+
+/// A row of the audit log, ready to be written, and who is told of it.
+#[derive(Clone, Debug)]
+pub struct AuditEntry {
+    table: Arc<str>,
+    item: Item,
+    line: Line,
+    /// The row by which a person is told.
+    told: Option<(PersonId, Item)>,
+}
+
+/// What the log line says of a row: ids, its kind, and its digest.
+#[derive(Clone, Debug)]
+struct Line {
+    id: String,
+    kind: &'static str,
+    actor: Actor,
+    agent: Option<String>,
+    service: Option<String>,
+    error: Option<String>,
+}
+
+impl AuditEntry {
+    /// This record as a row of the audit table with that name.
+    pub fn new(table: impl Into<Arc<str>>, record: &AuditRecord) -> Self {
+        let act = &record.act;
+        let line = Line {
+            id: record.id.to_string(),
+            kind: act.kind.name(),
+            actor: record.actor.clone(),
+            agent: act.agent.map(|id| id.to_string()),
+            service: act.service.map(|id| id.to_string()),
+            error: match &record.outcome {
+                AuditOutcome::Done(_) => None,
+                AuditOutcome::Refused(refusal) => Some(refusal.error.clone()),
+            },
+        };
+        Self {
+            table: table.into(),
+            item: write_record(record),
+            line,
+            told: None,
+        }
+    }
+
+    /// The same, told to this person too, whose thing it is about: all but from where an operator acted.
+    #[must_use]
+    pub fn telling(self, person: Option<&PersonId>) -> Self {
+        let partition = |person: &PersonId| key::told_partition(&self.line.actor, person).zip(Some(person.clone()));
+        let told = person.and_then(partition).map(|(partition, person)| {
+            let mut item = self.item.clone();
+            item.retain(|name, _| !["ip", "ua"].contains(&name.as_str()));
+            item.insert("pk".to_owned(), text(&partition));
+            (person, item)
+        });
+        Self { told, ..self }
+    }
+
+    /// The table that it is for.
+    pub(crate) fn table(&self) -> &str {
+        &self.table
+    }
+
+    /// The row. Its id is random, so the only row that could be there is its own.
+    pub(crate) fn item(&self) -> Item {
+        self.item.clone()
+    }
+
+    /// The condition of its put.
+    pub(crate) const IS_NEW: &str = "attribute_not_exists(pk)";
+
+    /// The puts of a transaction.
+    pub(crate) fn puts(&self) -> impl Iterator<Item = PutBuilder> {
+        let items = std::iter::once(&self.item).chain(self.told.iter().map(|(_, item)| item));
+        items.map(|item| {
+            PutBuilder::default()
+                .table_name(self.table())
+                .set_item(Some(item.clone()))
+                .condition_expression(Self::IS_NEW)
+        })
+    }
+
+    /// Logs the rows, which are committed.
+    pub(crate) fn log(&self) {
+        self.line.log(None, &digest_of(&self.item));
+        if let Some((person, item)) = &self.told {
+            self.line.log(Some(person), &digest_of(item));
+        }
+    }
+}
+
+impl Line {
+    fn log(&self, told: Option<&PersonId>, sha256: &Fingerprint) {
+        let Self {
+            id,
+            kind,
+            actor,
+            agent,
+            service,
+            error,
+        } = self;
+        let (person, operator) = match actor {
+            Actor::Person { id, .. } => (Some(id), None),
+            Actor::Operator(name) => (None, Some(name)),
+            Actor::Reconcile => (None, None),
+        };
+        info!(
+            audit.id = %id,
+            kind,
+            person = person.map(tracing::field::display),
+            operator.name = operator.map(tracing::field::display),
+            told = told.map(tracing::field::display),
+            agent.id = agent.as_deref(),
+            service.id = service.as_deref(),
+            error = error.as_deref(),
+            sha256 = %sha256,
+            "audit"
+        );
+    }
+}
+
+/// The SHA-256 of a row: of its JSON, members in order.
+pub(crate) fn digest_of(item: &Item) -> Fingerprint {
+    // A row has texts and numbers only, which all have a form in JSON.
+    let text = json::write_item(item).unwrap_or_default().to_string();
+    Fingerprint::of_audit_row(text.as_bytes())
+}
+
+fn write_record(record: &AuditRecord) -> Item {
+    let AuditRecord {
+        id,
+        at,
+        actor,
+        source,
+        act,
+        outcome,
+    } = record;
+    let draft = Draft::of(&Key::audit(actor, *id))
+        .with("t", at)
+        .with_value("kind", text(act.kind.name()))
+        .with_optional("ip", source.address.as_ref())
+        .with_optional("ua", source.user_agent.as_ref())
+        .with("rid", &source.request_id)
+        .with_optional("agent", act.agent.as_ref())
+        .with_optional("svc", act.service.as_ref())
+        .with_optional("obj", act.object.as_ref());
+    let draft = match actor {
+        Actor::Person { session, .. } => {
+            draft.with_optional("session", session.as_ref().map(ToString::to_string).as_ref())
+        }
+        Actor::Operator(name) => draft.with("op", &name.to_string()),
+        Actor::Reconcile => draft,
+    };
+    match outcome {
+        AuditOutcome::Done(changes) => draft.with("before", &changes.before).with("after", &changes.after),
+        AuditOutcome::Refused(refusal) => draft.with("error", &refusal.error).with("reason", &refusal.reason),
+    }
+    .into_item()
+}

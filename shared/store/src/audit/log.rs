@@ -1,0 +1,202 @@
+//! The audit table: rows that stand alone, and reading rows.
+
+use crate::{
+    audit::entry::{AuditEntry, digest_of},
+    codec::backoff::Backoff,
+    codec::fault::failed,
+    codec::item::{Item, Row},
+    codec::key::{self, Key},
+    codec::transact::{Transaction, was_made},
+    page::{Filter, Page, READS, Slice, page},
+};
+use aws_sdk_dynamodb::Client;
+use purser_domain::{
+    Act, Actor, AuditChanges, AuditFilter, AuditId, AuditKind, AuditOutcome, AuditRecord, AuditRefusal, AuditScope,
+    Error, Fingerprint, RequestSource, Result, SessionId,
+};
+use std::sync::Arc;
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+/// The audit table.
+#[derive(Clone, Debug)]
+pub struct AuditLog {
+    db: Client,
+    table: Arc<str>,
+}
+
+/// A row as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditRow {
+    /// What it says.
+    pub record: AuditRecord,
+    /// Its SHA-256, which its log line has too.
+    pub sha256: Fingerprint,
+}
+
+impl AuditLog {
+    /// The audit log in this table.
+    pub fn new(db: Client, table: impl Into<Arc<str>>) -> Self {
+        Self {
+            db,
+            table: table.into(),
+        }
+    }
+
+    /// The row of this record, for the transaction of what it tells.
+    pub fn entry(&self, record: &AuditRecord) -> AuditEntry {
+        AuditEntry::new(Arc::clone(&self.table), record)
+    }
+
+    /// Adds the row of an act that changed nothing.
+    pub async fn add(&self, record: &AuditRecord) -> Result<()> {
+        let entry = self.entry(record);
+        let put = self
+            .db
+            .put_item()
+            .table_name(entry.table())
+            .set_item(Some(entry.item()))
+            .condition_expression(AuditEntry::IS_NEW);
+        // Its id is random: an existing row is this one, written by an attempt whose response was lost.
+        was_made(put.send().await, "adding to the audit log")?;
+        entry.log();
+        Ok(())
+    }
+
+    /// What comes of an act, the refused one with its row, if `refused` makes one of why. No refusal is answered without:
+    /// where it can't be written, that is the answer.
+    pub async fn judged<T>(
+        &self,
+        work: impl Future<Output = Result<T>>,
+        refused: impl FnOnce(&Error) -> Result<Option<AuditRecord>>,
+    ) -> Result<T> {
+        let result = work.await;
+        if let Err(error) = &result
+            && let Some(record) = refused(error)?
+        {
+            self.add(&record).await?;
+        }
+        result
+    }
+
+    /// Adds the rows of what nobody edited, if they are not there.
+    pub async fn add_found(&self, entry: &AuditEntry) -> Result<()> {
+        let mut transaction = Transaction::new();
+        transaction.audit((), entry)?;
+        // Refused by its own rows, it was added before.
+        let _there = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
+        Ok(())
+    }
+
+    /// Whether there is a row of this actor with this id, strongly consistent.
+    pub async fn has(&self, actor: &Actor, id: AuditId) -> Result<bool> {
+        let get = self
+            .db
+            .get_item()
+            .table_name(&*self.table)
+            .set_key(Some(Key::audit(actor, id).attributes()))
+            .consistent_read(true);
+        let answer = get.send().await.map_err(failed("reading the audit log"))?;
+        Ok(answer.item.is_some())
+    }
+
+    /// A page of the rows of one part of the log that the filter wants, newest first.
+    pub async fn page(
+        &self,
+        scope: &AuditScope,
+        filter: AuditFilter,
+        slice: Slice<Uuid>,
+    ) -> Result<Page<AuditRow, Uuid>> {
+        let keep = |row: &AuditRow| {
+            let is_earlier = filter.from.is_some_and(|from| row.record.at < from);
+            if is_earlier {
+                Filter::Stop
+            } else {
+                Filter::by(filter.includes(&row.record))
+            }
+        };
+        // What is not before `to` is not read.
+        let end = filter.to.map(|to| AuditId::first_at(to).uuid());
+        let slice = Slice {
+            before: slice.before.into_iter().chain(end).min(),
+            ..slice
+        };
+        let is_filtered = filter != AuditFilter::default();
+        let place = |row: &AuditRow| row.record.id.uuid();
+        let read = |before, count| self.rows(scope, before, count);
+        page(slice, READS, is_filtered.then_some(keep), place, read).await
+    }
+
+    /// Rows of one part of the log, newest first: those with an id before `before`, or the newest.
+    async fn rows(&self, scope: &AuditScope, before: Option<Uuid>, limit: u32) -> Result<Vec<AuditRow>> {
+        let mut reads = JoinSet::new();
+        for partition in key::audit_partitions(scope) {
+            let log = self.clone();
+            reads.spawn(async move { log.rows_of(partition, before, limit).await });
+        }
+        let mut rows = Vec::new();
+        while let Some(read) = reads.join_next().await {
+            rows.extend(read.map_err(|error| Error::internal("reading the audit log", error))??);
+        }
+        rows.sort_by_key(|row: &AuditRow| std::cmp::Reverse(row.record.id.uuid()));
+        rows.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        Ok(rows)
+    }
+
+    async fn rows_of(&self, partition: String, before: Option<Uuid>, limit: u32) -> Result<Vec<AuditRow>> {
+        let query = self.db.query().table_name(&*self.table);
+        let query = key::newest(query, partition, before, limit);
+        let answer = query.send().await.map_err(failed("reading the audit log"))?;
+        let items = answer.items().iter();
+        items
+            .map(|item| {
+                Ok(AuditRow {
+                    record: read_record(Row::new(&self.table, item), item)?,
+                    sha256: digest_of(item),
+                })
+            })
+            .collect()
+    }
+}
+
+fn read_record(row: Row<'_>, item: &Item) -> Result<AuditRecord> {
+    let id = AuditId::parse(key::sort_key(item)).ok_or_else(|| row.corrupt("sk"))?;
+    let actor = if let Some(person) = key::actor_of(item) {
+        let session: Option<String> = row.get_optional("session")?;
+        let session = session.map(|text| SessionId::parse(&text).ok_or_else(|| row.corrupt("session")));
+        Actor::Person {
+            id: person,
+            session: session.transpose()?,
+        }
+    } else {
+        row.get_optional("op")?.map_or(Actor::Reconcile, Actor::Operator)
+    };
+    let kind: String = row.get("kind")?;
+    let outcome = match row.get_optional("error")? {
+        Some(error) => AuditOutcome::Refused(AuditRefusal {
+            error,
+            reason: row.get("reason")?,
+        }),
+        None => AuditOutcome::Done(AuditChanges {
+            before: row.get("before")?,
+            after: row.get("after")?,
+        }),
+    };
+    Ok(AuditRecord {
+        id,
+        at: row.get("t")?,
+        actor,
+        source: RequestSource {
+            address: row.get_optional("ip")?,
+            user_agent: row.get_optional("ua")?,
+            request_id: row.get("rid")?,
+        },
+        act: Act {
+            kind: AuditKind::from_name(&kind).ok_or_else(|| row.corrupt("kind"))?,
+            agent: row.get_optional("agent")?,
+            service: row.get_optional("svc")?,
+            object: row.get_optional("obj")?,
+        },
+        outcome,
+    })
+}

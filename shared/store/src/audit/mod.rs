@@ -1,0 +1,4 @@
+//! The audit log: its rows, and reading them.
+
+pub(crate) mod entry;
+pub(crate) mod log;

@@ -1,0 +1,278 @@
+//! The catalog as one compressed object, which a function reads instead of scanning the table. An item holds 400 KB, so it
+//! is a head and as many chunks as are needed.
+//!
+//! Always true:
+//! - the object is exactly the services of the version in its head: that was the table's before and after they were
+//!   read, and every change of a service moves it in the same transaction;
+//! - a head is written after its chunks, and only over one of a lower version. A chunk's key names version and hash of
+//!   its object, so a reader has one whole object or none;
+//! - it is a copy: whoever changes the catalog makes it anew afterwards, and where it is missing, of a lower version,
+//!   damaged or can't be read, the table is scanned.
+
+use crate::{
+    catalog::{
+        cache::Edition,
+        sightings::Sightings,
+        table::{CatalogTable, READING, partition},
+    },
+    codec::{
+        attribute::Attribute as _,
+        fault::{Fault, failed},
+        item::{Draft, Item, Row},
+        json::{read_item, write_item},
+        key::catalog as key,
+        ledger::get_all,
+        transact::was_made,
+    },
+};
+use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
+use miniz_oxide::{deflate::compress_to_vec_zlib, inflate::decompress_to_vec_zlib_with_limit};
+use purser_domain::{Catalog, Error, Fingerprint, Result, Service};
+use serde_json::Value;
+use std::{collections::HashMap, time::Duration};
+use tokio::time::timeout;
+
+/// The bytes of a chunk: an item of 409,600 less its key, and some room.
+const CHUNK_BYTES: usize = 400_000;
+/// The most chunks: as many as one answer of `BatchGetItem` holds (16 MB).
+const MOST_CHUNKS: u32 = 40;
+/// The most bytes of all services, unpacked: three times what 10,000 of them are.
+const MOST_BYTES: usize = 64 * 1024 * 1024;
+/// zlib's level. Higher ones take twice the time for a tenth less.
+const LEVEL: u8 = 6;
+/// How long reading the object may take: with the version before it and the scan after it, a function still answers.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How often an object is read that is replaced meanwhile.
+const ATTEMPTS: u32 = 3;
+
+const STORING: &str = "storing the catalog's object";
+
+/// The result of storing the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectStored {
+    /// It is stored.
+    Stored,
+    /// The stored one is of the table's version.
+    Present,
+    /// The catalog was changed meanwhile, or a newer object stored; nothing is left of this one. Whoever made that change
+    /// stores the object.
+    Overtaken,
+}
+
+/// The head of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Head {
+    version: u64,
+    /// The hash of the packed bytes.
+    digest: Fingerprint,
+    chunks: u32,
+}
+
+impl Head {
+    fn prefix(&self) -> String {
+        key::chunks_of(self.version, &self.digest)
+    }
+
+    /// The keys of its chunks, in order.
+    fn keys(&self) -> Vec<String> {
+        let prefix = self.prefix();
+        (0..self.chunks).map(|index| format!("{prefix}{index}")).collect()
+    }
+}
+
+impl CatalogTable {
+    /// The catalog at this version or later, with what probes have seen: from the object, else by a scan.
+    pub(crate) async fn edition(&self, version: u64, sightings: Sightings) -> Result<Edition> {
+        let (version, services) = match self.object(version).await {
+            Some(found) => found,
+            None => (version, self.services().await?),
+        };
+        let shown = services.into_iter().map(|service| sightings.shown(service));
+        Ok(Edition {
+            version,
+            catalog: Catalog::new(shown.collect()),
+            sightings,
+        })
+    }
+
+    /// The services in the object and their version, if that is this one or a later one and can be read.
+    async fn object(&self, least: u64) -> Option<(u64, Vec<Service>)> {
+        let told = match timeout(PATIENCE, self.read_object(least)).await {
+            Ok(Ok(found)) => return found,
+            Ok(Err(error)) => error,
+            Err(late) => Error::internal(READING, late),
+        };
+        tracing::warn!(error = %told, "catalog.object_unreadable");
+        None
+    }
+
+    async fn read_object(&self, least: u64) -> Result<Option<(u64, Vec<Service>)>> {
+        let mut lost: Option<Head> = None;
+        for _ in 0..ATTEMPTS {
+            let item = self.get(key::OBJECT.to_owned()).await?;
+            let head = item.map(|item| self.read_head(&item)).transpose()?;
+            let Some(head) = head.filter(|head| head.version >= least) else {
+                return Ok(None);
+            };
+            // Chunks go after a newer head was written: without one they are lost.
+            if lost.as_ref() == Some(&head) {
+                return Err(damaged("a chunk is missing"));
+            }
+            if let Some(packed) = self.read_chunks(&head).await? {
+                let services = unpack(&packed)?;
+                let services = services.iter().map(|item| self.read_service(item));
+                return Ok(Some((head.version, services.collect::<Result<_>>()?)));
+            }
+            lost = Some(head);
+        }
+        Err(damaged("it was replaced each time that it was read"))
+    }
+
+    /// The object's bytes; `None` where a chunk is missing.
+    async fn read_chunks(&self, head: &Head) -> Result<Option<Vec<u8>>> {
+        let keys = head.keys();
+        let wanted = keys.iter().map(|key| Draft::of_partition(key.clone()).into_item());
+        let items = get_all(&self.db, &self.table, wanted.collect(), true, READING).await?;
+        let items: HashMap<&str, &Item> = items.iter().map(|item| (partition(item), item)).collect();
+        let mut packed = Vec::new();
+        for key in &keys {
+            let Some(item) = items.get(key.as_str()) else {
+                return Ok(None);
+            };
+            let bytes = item.get(BYTES).and_then(|value| value.as_b().ok());
+            let bytes = bytes.ok_or_else(|| Row::new(&self.table, item).corrupt(BYTES))?;
+            packed.extend_from_slice(bytes.as_ref());
+        }
+        if Fingerprint::of_catalog(&packed) != head.digest {
+            return Err(damaged("its hash is another"));
+        }
+        Ok(Some(packed))
+    }
+
+    /// Makes the object of the table as it is now. To be called after every change, or after several; a call that was cut
+    /// off is made up for by the next.
+    pub async fn store_object(&self) -> Result<ObjectStored> {
+        let version = self.version().await?;
+        let stored = self.get(key::OBJECT.to_owned()).await?;
+        // One that can't be read is replaced.
+        let stored = stored.and_then(|item| self.read_head(&item).ok());
+        if stored.is_some_and(|head| head.version >= version) {
+            return Ok(ObjectStored::Present);
+        }
+        let items = self.scan(&[key::SERVICES, key::CHUNKS]).await?;
+        if self.version().await? != version {
+            return Ok(ObjectStored::Overtaken);
+        }
+        let (left, services): (Vec<Item>, Vec<Item>) = items
+            .into_iter()
+            .partition(|item| partition(item).starts_with(key::CHUNKS));
+        let packed = pack(services)?;
+        let chunks = packed.chunks(CHUNK_BYTES);
+        let head = Head {
+            version,
+            digest: Fingerprint::of_catalog(&packed),
+            chunks: u32::try_from(chunks.len()).unwrap_or(u32::MAX),
+        };
+        if head.chunks > MOST_CHUNKS {
+            return Err(too_large());
+        }
+        let keys = head.keys();
+        for (key, chunk) in keys.iter().zip(chunks) {
+            let chunk = Draft::of_partition(key.clone()).with_value(BYTES, AttributeValue::B(Blob::new(chunk)));
+            let put = self.db.put_item().table_name(&*self.table);
+            let put = put.set_item(Some(chunk.into_item())).send().await;
+            put.map_err(failed(STORING))?;
+        }
+        let current = self.put_head(&head).await?;
+        let left = left.iter().map(|item| partition(item).to_owned());
+        self.remove_chunks(left.chain(keys), &current).await?;
+        Ok(if current == head {
+            ObjectStored::Stored
+        } else {
+            ObjectStored::Overtaken
+        })
+    }
+
+    /// Writes this head over one of a lower version; returns the one that is stored then.
+    async fn put_head(&self, head: &Head) -> Result<Head> {
+        let row = Draft::of_partition(key::OBJECT.to_owned())
+            .with("ver", &head.version)
+            .with("digest", &head.digest)
+            .with("chunks", &head.chunks);
+        let put = self
+            .db
+            .put_item()
+            .table_name(&*self.table)
+            .set_item(Some(row.into_item()))
+            .condition_expression("attribute_not_exists(ver) OR ver < :ver")
+            .expression_attribute_values(":ver", head.version.write());
+        if was_made(put.send().await, STORING)? {
+            return Ok(head.clone());
+        }
+        // Another's, or this one, by an attempt whose answer was lost.
+        let item = self.get(key::OBJECT.to_owned()).await?;
+        let item = item.ok_or_else(|| Error::internal(STORING, Fault::new("the head is gone")))?;
+        self.read_head(&item)
+    }
+
+    /// Removes those of these chunks that no head will name again: heads only move to higher versions, so chunks of this
+    /// one's version and of lower ones, unless they are its own. Those of higher ones are just being written.
+    async fn remove_chunks(&self, keys: impl Iterator<Item = String>, current: &Head) -> Result<()> {
+        let own = current.prefix();
+        for key in keys {
+            let is_over = key::version_of_chunk(&key).is_none_or(|version| version <= current.version);
+            if !is_over || key.starts_with(&own) {
+                continue;
+            }
+            let delete = self.db.delete_item().table_name(&*self.table);
+            let delete = delete.set_key(Some(Draft::of_partition(key).into_item()));
+            delete.send().await.map_err(failed(STORING))?;
+        }
+        Ok(())
+    }
+
+    fn read_head(&self, item: &Item) -> Result<Head> {
+        let row = Row::new(&self.table, item);
+        let chunks = row.get("chunks")?;
+        if chunks > MOST_CHUNKS {
+            return Err(row.corrupt("chunks"));
+        }
+        Ok(Head {
+            version: row.get("ver")?,
+            digest: row.get("digest")?,
+            chunks,
+        })
+    }
+}
+
+const BYTES: &str = "bytes";
+
+/// The services' items, packed; in order of their keys, so that one catalog is packed in one way. They are not read: what
+/// a later version of this code keeps in them is kept.
+fn pack(mut services: Vec<Item>) -> Result<Vec<u8>> {
+    services.sort_by(|a, b| partition(a).cmp(partition(b)));
+    let services: Option<Vec<Value>> = services.iter().map(write_item).collect();
+    let services = services.ok_or_else(|| damaged("an attribute of a service has no form in it"))?;
+    let text = Value::Array(services).to_string();
+    if text.len() > MOST_BYTES {
+        return Err(too_large());
+    }
+    Ok(compress_to_vec_zlib(text.as_bytes(), LEVEL))
+}
+
+/// The items that [`pack`] packed.
+fn unpack(packed: &[u8]) -> Result<Vec<Item>> {
+    let text = decompress_to_vec_zlib_with_limit(packed, MOST_BYTES);
+    let text = text.map_err(|error| Error::internal(READING, Fault::new(error.to_string())))?;
+    let services: Vec<Value> = serde_json::from_slice(&text).map_err(|_| damaged("it is no list"))?;
+    let services: Option<Vec<Item>> = services.into_iter().map(read_item).collect();
+    services.ok_or_else(|| damaged("one of it is no item"))
+}
+
+fn damaged(words: &'static str) -> Error {
+    Error::internal("using the catalog's object", Fault::new(words))
+}
+
+fn too_large() -> Error {
+    Error::internal(STORING, Fault::new("the catalog is too large for it"))
+}

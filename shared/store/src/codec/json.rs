@@ -1,0 +1,115 @@
+//! Items as plain JSON, for the catalog's object: texts, whole numbers, booleans, lists and maps, each as JSON's own.
+//!
+//! Always true: what is written reads back equal. An attribute of another kind is not written, so nothing is lost.
+
+use crate::codec::attribute::Item;
+use aws_sdk_dynamodb::types::AttributeValue;
+use serde_json::{Map, Number, Value};
+use std::collections::BTreeMap;
+
+/// The item as JSON, its members in order, so that equal items are equal texts; `None` where an attribute has no form.
+pub(crate) fn write_item(item: &Item) -> Option<Value> {
+    let members: BTreeMap<_, _> = item.iter().collect();
+    let members = members
+        .into_iter()
+        .map(|(name, value)| Some((name.clone(), write(value)?)));
+    members.collect::<Option<Map<_, _>>>().map(Value::Object)
+}
+
+/// The item in this JSON.
+pub(crate) fn read_item(value: Value) -> Option<Item> {
+    match read(value)? {
+        AttributeValue::M(item) => Some(item),
+        _ => None,
+    }
+}
+
+fn write(value: &AttributeValue) -> Option<Value> {
+    match value {
+        AttributeValue::S(text) => Some(Value::String(text.clone())),
+        AttributeValue::N(digits) => {
+            let number = digits.parse().map(|number: u64| number.into());
+            let number: Number = number
+                .or_else(|_| digits.parse().map(|number: i64| number.into()))
+                .ok()?;
+            // Another spelling of the number would not read back equal.
+            (number.to_string() == *digits).then_some(Value::Number(number))
+        }
+        AttributeValue::Bool(value) => Some(Value::Bool(*value)),
+        AttributeValue::L(values) => values.iter().map(write).collect::<Option<_>>().map(Value::Array),
+        AttributeValue::M(item) => write_item(item),
+        // Bytes, sets and null: no service has them.
+        _ => None,
+    }
+}
+
+fn read(value: Value) -> Option<AttributeValue> {
+    match value {
+        Value::Null => None,
+        Value::Bool(value) => Some(AttributeValue::Bool(value)),
+        Value::Number(number) => Some(AttributeValue::N(number.to_string())),
+        Value::String(text) => Some(AttributeValue::S(text)),
+        Value::Array(values) => values
+            .into_iter()
+            .map(read)
+            .collect::<Option<_>>()
+            .map(AttributeValue::L),
+        Value::Object(members) => {
+            let members = members.into_iter().map(|(name, value)| Some((name, read(value)?)));
+            members.collect::<Option<_>>().map(AttributeValue::M)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use aws_sdk_dynamodb::primitives::Blob;
+    use proptest::prelude::*;
+
+    fn item(value: AttributeValue) -> Item {
+        Item::from([("x".to_owned(), value)])
+    }
+
+    fn values() -> impl Strategy<Value = AttributeValue> {
+        let leaf = prop_oneof![
+            any::<String>().prop_map(AttributeValue::S),
+            any::<u64>().prop_map(|n| AttributeValue::N(n.to_string())),
+            any::<i64>().prop_map(|n| AttributeValue::N(n.to_string())),
+            any::<bool>().prop_map(AttributeValue::Bool),
+        ];
+        leaf.prop_recursive(3, 24, 6, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..6).prop_map(AttributeValue::L),
+                prop::collection::hash_map(any::<String>(), inner, 0..6).prop_map(AttributeValue::M),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(value in values()) {
+            let item = item(value);
+            let text = write_item(&item).unwrap().to_string();
+            prop_assert_eq!(read_item(serde_json::from_str(&text).unwrap()), Some(item));
+        }
+    }
+
+    #[test]
+    fn what_would_not_return_is_not_written() {
+        for value in [
+            AttributeValue::N("1.5".to_owned()),
+            AttributeValue::N("01".to_owned()),
+            AttributeValue::N("18446744073709551616".to_owned()),
+            AttributeValue::B(Blob::new([1])),
+            AttributeValue::Ss(vec!["a".to_owned()]),
+            AttributeValue::Null(true),
+            AttributeValue::L(vec![AttributeValue::Null(true)]),
+        ] {
+            assert_eq!(write_item(&item(value.clone())), None, "{value:?}");
+        }
+        for value in [Value::Null, serde_json::json!([1]), serde_json::json!({"x": null})] {
+            assert_eq!(read_item(value.clone()), None, "{value}");
+        }
+    }
+}

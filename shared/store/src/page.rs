@@ -1,0 +1,147 @@
+//! Pagination of lists, newest first.
+//!
+//! A row has a place in its list, which never changes; the place of the last row read is the cursor of the next page.
+//! Where rows are filtered, the others are read and left out: up to [`READS`] times [`READ_AT_ONCE`] rows, so a page
+//! can have fewer rows than were asked for and still have a next one.
+
+use purser_domain::Result;
+
+/// One page of a list.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Page<T, P> {
+    /// The rows, newest first.
+    pub items: Vec<T>,
+    /// Where the next page begins; `None` at the end of the list.
+    pub next: Option<P>,
+}
+
+/// Which rows of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slice<P> {
+    /// Those before this place; `None` for the newest.
+    pub before: Option<P>,
+    /// How many at most: [`READ_AT_ONCE`] or fewer.
+    pub limit: u32,
+}
+
+/// What to do with a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filter {
+    /// Include it.
+    Keep,
+    /// Leave it out.
+    Skip,
+    /// Leave it out, with everything older.
+    Stop,
+}
+
+impl Filter {
+    /// Kept or skipped.
+    pub const fn by(is_wanted: bool) -> Self {
+        if is_wanted { Self::Keep } else { Self::Skip }
+    }
+}
+
+/// How many rows are read in one call, at most.
+pub const READ_AT_ONCE: u32 = 100;
+/// How many read calls are made for one page, at most.
+pub const READS: u32 = 10;
+
+/// The page of `slice` with the rows that `filter` keeps; `None` keeps all. At most `reads` calls are made. `read`
+/// returns so many of the newest rows before a place, and fewer only where there are no more.
+pub async fn page<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
+    slice: Slice<P>,
+    reads: u32,
+    filter: Option<impl Fn(&T) -> Filter>,
+    place: impl Fn(&T) -> P,
+    read: impl Fn(Option<P>, u32) -> R,
+) -> Result<Page<T, P>> {
+    let limit = usize::try_from(slice.limit).unwrap_or(usize::MAX);
+    // One more than is asked for shows whether there is more.
+    let at_once = match filter {
+        Some(_) => READ_AT_ONCE,
+        None => slice.limit.saturating_add(1).min(READ_AT_ONCE),
+    };
+    let mut items = Vec::new();
+    let mut seen = slice.before;
+    for _ in 0..reads {
+        let rows = read(seen, at_once).await?;
+        let is_last = u32::try_from(rows.len()).is_ok_and(|count| count < at_once);
+        for row in rows {
+            let filtered = filter.as_ref().map_or(Filter::Keep, |filter| filter(&row));
+            if filtered == Filter::Stop {
+                return Ok(Page { items, next: None });
+            }
+            if items.len() >= limit {
+                return Ok(Page { items, next: seen });
+            }
+            seen = Some(place(&row));
+            if filtered == Filter::Keep {
+                items.push(row);
+            }
+        }
+        if is_last {
+            return Ok(Page { items, next: None });
+        }
+        if items.len() >= limit {
+            break;
+        }
+    }
+    Ok(Page { items, next: seen })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pages through the numbers below `count`, newest first, down to `last`, of those that `step` divides.
+    async fn all(count: u32, step: u32, last: u32, limit: u32) -> (Vec<u32>, usize) {
+        let read = |before: Option<u32>, most: u32| async move {
+            let before = before.unwrap_or(count);
+            Ok((before.saturating_sub(most)..before).rev().collect())
+        };
+        let (mut pages, mut before) = (Vec::new(), None);
+        loop {
+            let filter = |row: &u32| {
+                if *row < last {
+                    Filter::Stop
+                } else {
+                    Filter::by(row.is_multiple_of(step))
+                }
+            };
+            let filter = (step > 1 || last > 0).then_some(filter);
+            let page = page(Slice { before, limit }, READS, filter, |row| *row, read)
+                .await
+                .unwrap();
+            assert!(u32::try_from(page.items.len()).unwrap() <= limit);
+            pages.push(page.items);
+            match page.next {
+                None => return (pages.concat(), pages.len()),
+                next => before = next,
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn pages_hold_every_wanted_row_once_and_in_order() {
+        for count in [0, 1, 24, 25, 26, 99, 100, 101, 250] {
+            for step in [1, 2, 7] {
+                for (last, limit) in [(0, 1), (0, 25), (0, 99), (0, 100), (20, 25)] {
+                    let (found, _) = all(count, step, last, limit).await;
+                    let expected: Vec<u32> = (last..count).rev().filter(|row| row % step == 0).collect();
+                    assert_eq!(found, expected, "{count} {step} {last} {limit}");
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_page_that_is_just_filled_ends_the_list_and_rare_rows_take_several() {
+        assert_eq!(all(25, 1, 0, 25).await.1, 1);
+        assert_eq!(all(26, 1, 0, 25).await.1, 2);
+        // 0, 5000 and 10000 of 10,001 rows, a thousand a page.
+        assert_eq!(all(10_001, 5_000, 0, 25).await, (vec![10_000, 5_000, 0], 11));
+        // What comes after the last row is not read.
+        assert_eq!(all(10_001, 5_000, 9_900, 25).await, (vec![10_000], 1));
+    }
+}

@@ -1,0 +1,211 @@
+//! An agent's payout address, and the reservation of a payout to it.
+//!
+//! Always true: the address and its wait are written by `payments` alone, by its own clock; a payout is one transaction
+//! with the record that it was decided on, so it goes to the stored address after its wait, and of two at once one is
+//! reserved; a payout's key is bound for good.
+//!
+//! The record names the latest payout, which is open while its settlement is authorized: so nothing here has to be
+//! written when the chain ends it.
+
+use crate::{
+    audit::entry::AuditEntry,
+    codec::attribute::{Attribute as _, Item, text},
+    codec::backoff::Backoff,
+    codec::item::Draft,
+    codec::key::{self, Key},
+    codec::ledger::{Edited, Ledger},
+    codec::transact::{Known, Transaction},
+    payments::settlement::{AUTHORIZED, write_settlement},
+};
+use aws_sdk_dynamodb::types::ConditionCheck;
+use purser_domain::{
+    Agent, AgentId, Fingerprint, Freezes, PayoutAddress, PayoutGrant, PayoutRecord, Result, SettlementId, Terms,
+};
+
+/// What a payout's idempotency key was used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PayoutKey {
+    /// The request.
+    pub fingerprint: Fingerprint,
+    /// What it reserved.
+    pub settlement: SettlementId,
+}
+
+/// What a payout is decided on, strongly consistent.
+#[derive(Clone, Debug)]
+pub struct PayoutInputs {
+    /// The agent.
+    pub agent: Option<Agent>,
+    /// Its payout address.
+    pub record: PayoutRecord,
+    /// What operators have frozen.
+    pub freezes: Freezes,
+    /// What the key was used for.
+    pub key: Option<PayoutKey>,
+}
+
+/// The result of reserving a payout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PayoutReserved {
+    /// It is reserved, with the given terms.
+    Done,
+    /// Something has changed since it was decided, or may have: read and decide again.
+    Raced,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Role {
+    Record,
+    /// The idempotency key.
+    Key,
+    Settlement,
+    /// The latest payout.
+    Latest,
+    Audit,
+}
+
+impl Ledger {
+    /// The agent's payout address and latest payout: one read unit.
+    pub async fn payout_record(&self, agent: AgentId) -> Result<PayoutRecord> {
+        let item = self.get(&Key::payout_record(agent)).await?;
+        item.map_or_else(|| Ok(PayoutRecord::default()), |item| self.read_payout_record(&item))
+    }
+
+    /// The agent, its payout address, operators' freezes, and what this key was used for: four read units, one round
+    /// trip.
+    pub async fn payout_inputs(&self, agent: AgentId, used: &Fingerprint) -> Result<PayoutInputs> {
+        let keys = [
+            Key::agent(agent),
+            Key::payout_record(agent),
+            Key::freezes(key::freezes_copy(agent)),
+            Key::payout_key(agent, used),
+        ];
+        let items = self.get_all(&keys).await?;
+        let [record, address, freezes, used] = keys.map(|key| items.iter().find(|item| key.is_of(item)));
+        Ok(PayoutInputs {
+            agent: record.map(|item| self.read_agent(agent, item)).transpose()?,
+            record: address.map_or_else(|| Ok(PayoutRecord::default()), |item| self.read_payout_record(item))?,
+            freezes: self.read_freezes(freezes)?,
+            key: used.map(|item| self.read_payout_key(item)).transpose()?,
+        })
+    }
+
+    /// Replaces the record by its next version: 4 write units.
+    pub async fn put_payout_record(&self, agent: AgentId, next: &PayoutRecord, audit: &AuditEntry) -> Result<Edited> {
+        let mut transaction = Transaction::new();
+        let put = self
+            .put(write_payout_record(agent, next))
+            .condition_expression("ver = :before OR (:before = :zero AND attribute_not_exists(pk))")
+            .expression_attribute_values(":before", next.version.saturating_sub(1).write())
+            .expression_attribute_values(":zero", 0_u64.write());
+        transaction.put(Role::Record, put)?;
+        transaction.audit(Role::Audit, audit)?;
+        match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
+            Known::Committed => Ok(Edited::Stored),
+            Known::Refused(refusal) => {
+                let met = refusal.met(Role::Record).map(|item| self.read_payout_record(item));
+                Ok(if met.transpose()?.as_ref() == Some(next) {
+                    Edited::Stored
+                } else {
+                    Edited::Conflict
+                })
+            }
+        }
+    }
+
+    /// Reserves a payout: 9 write units, and 2 more where the agent had one before. A transaction that only conflicted
+    /// with others is sent again after a pause; after four pauses the caller reads again.
+    pub async fn reserve_payout(
+        &self,
+        grant: &PayoutGrant,
+        terms: &Terms,
+        fingerprint: &Fingerprint,
+        audit: &AuditEntry,
+        backoff: &mut Backoff,
+    ) -> Result<PayoutReserved> {
+        let mut transaction = Transaction::new();
+        let update = self
+            .update(&Key::payout_record(terms.agent))
+            .update_expression("SET #latest = :settlement, ver = ver + :one")
+            .condition_expression("ver = :seen AND addr = :to AND good <= :at")
+            .expression_attribute_names("#latest", "last")
+            .expression_attribute_values(":settlement", terms.id.write())
+            .expression_attribute_values(":one", 1_u32.write())
+            .expression_attribute_values(":seen", grant.record().version.write())
+            .expression_attribute_values(":to", grant.to().write())
+            .expression_attribute_values(":at", grant.at().write());
+        transaction.update(Role::Record, update)?;
+        transaction.put(Role::Settlement, self.put_new(write_settlement(terms)))?;
+        let key = Draft::of(&Key::payout_key(terms.agent, &terms.idempotency_key))
+            .with("rh", fingerprint)
+            .with("sid", &terms.id);
+        transaction.put(Role::Key, self.put_new(key.into_item()))?;
+        if let Some(latest) = grant.record().latest {
+            // A reorganization may have opened it again since it was read.
+            let check = ConditionCheck::builder()
+                .table_name(&*self.table)
+                .set_key(Some(Key::settlement(terms.agent, latest).attributes()))
+                .condition_expression("rs <> :authorized")
+                .expression_attribute_values(":authorized", text(AUTHORIZED));
+            transaction.check(Role::Latest, check)?;
+        }
+        transaction.audit(Role::Audit, audit)?;
+        match transaction.send_while_fresh(&self.db, backoff).await? {
+            Some(Known::Committed) => Ok(PayoutReserved::Done),
+            Some(Known::Refused(refusal)) => {
+                let used = refusal.met(Role::Key).map(|item| self.read_payout_key(item));
+                // Written by an attempt whose response was lost.
+                if used.transpose()?.is_some_and(|used| used.settlement == terms.id) {
+                    return Ok(PayoutReserved::Done);
+                }
+                backoff.wait().await?;
+                Ok(PayoutReserved::Raced)
+            }
+            None => Ok(PayoutReserved::Raced),
+        }
+    }
+
+    fn read_payout_key(&self, item: &Item) -> Result<PayoutKey> {
+        let row = self.row(item);
+        Ok(PayoutKey {
+            fingerprint: row.get("rh")?,
+            settlement: row.get("sid")?,
+        })
+    }
+
+    fn read_payout_record(&self, item: &Item) -> Result<PayoutRecord> {
+        let row = self.row(item);
+        let address = row.get_optional("addr")?.map(|address| {
+            Ok::<_, purser_domain::Error>(PayoutAddress {
+                address,
+                named_at: row.get("t")?,
+                good_from: row.get("good")?,
+                named_by: row.get("by")?,
+                replaced: row.get_optional("prev")?,
+            })
+        });
+        Ok(PayoutRecord {
+            address: address.transpose()?,
+            removed: row.get_optional("gone")?,
+            latest: row.get_optional("last")?,
+            version: row.get("ver")?,
+        })
+    }
+}
+
+fn write_payout_record(agent: AgentId, record: &PayoutRecord) -> Item {
+    let row = Draft::of(&Key::payout_record(agent))
+        .with_optional("gone", record.removed.as_ref())
+        .with_optional("last", record.latest.as_ref())
+        .with("ver", &record.version);
+    let row = match &record.address {
+        None => row,
+        Some(named) => row
+            .with("addr", &named.address)
+            .with("t", &named.named_at)
+            .with("good", &named.good_from)
+            .with("by", &named.named_by)
+            .with_optional("prev", named.replaced.as_ref()),
+    };
+    row.into_item()
+}

@@ -1,0 +1,248 @@
+//! Counters that all environments share for a span of time, such as a minute, and add to in chunks: a limit that costs a
+//! call nothing but a sum in memory.
+//!
+//! What is counted is kept in memory and added to the stored counter a fiftieth of the limit at a time, in the
+//! background. The counter's answer tells whether all environments together have reached the limit; from then on this
+//! one knows it from memory. So between limit and limit + environments × chunk are let through, and what arrives while a
+//! chunk is being added. What can't be added stops nobody: no limit of money may depend on it.
+
+use crate::{
+    codec::attribute::Attribute as _,
+    codec::fault::failed,
+    codec::item::{Draft, Row},
+    codec::key,
+    people::throttle::{KEPT, too_many_requests},
+};
+use aws_sdk_dynamodb::{Client, types::ReturnValue};
+use purser_domain::{Result, Timestamp};
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    num::NonZeroU64,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// How many chunks make up the limit.
+const CHUNKS: u32 = 50;
+/// How many counters one environment remembers; beyond that it keeps those that have reached their limit, if these are
+/// fewer.
+const MOST_REMEMBERED: usize = 10_000;
+
+/// Counters by `K`, each with the same limit; once one has reached it, a record `R` is kept. Clones share them.
+#[derive(Debug)]
+pub(crate) struct ChunkedCounter<K, R> {
+    db: Client,
+    table: Arc<str>,
+    limit: u32,
+    span_secs: NonZeroU64,
+    counts: Arc<Mutex<Counts<K, R>>>,
+}
+
+/// What this environment has counted in one span of time.
+#[derive(Debug)]
+struct Counts<K, R> {
+    span: u64,
+    of_keys: HashMap<K, Count<R>>,
+}
+
+#[derive(Debug)]
+struct Count<R> {
+    /// Since the last chunk.
+    uncounted: u32,
+    /// Once the limit is reached.
+    reached: Option<R>,
+}
+
+impl<K, R> Counts<K, R> {
+    fn new(span: u64) -> Self {
+        Self {
+            span,
+            of_keys: HashMap::new(),
+        }
+    }
+}
+
+impl<K: Copy + Eq + Hash, R> Counts<K, R> {
+    /// Those of this span: another one's don't count.
+    fn of(&mut self, span: u64) -> &mut HashMap<K, Count<R>> {
+        if self.span != span {
+            *self = Self::new(span);
+        }
+        &mut self.of_keys
+    }
+
+    fn entry(&mut self, key: K, span: u64) -> &mut Count<R> {
+        self.of(span).entry(key).or_insert(Count {
+            uncounted: 0,
+            reached: None,
+        })
+    }
+
+    /// Counts one; true if it fills a chunk.
+    fn add(&mut self, key: K, span: u64, chunk: u32) -> bool {
+        let keys = self.of(span);
+        if keys.len() >= MOST_REMEMBERED && !keys.contains_key(&key) {
+            keys.retain(|_, count| count.reached.is_some());
+            if keys.len() >= MOST_REMEMBERED {
+                keys.clear();
+            }
+        }
+        let count = self.entry(key, span);
+        count.uncounted = count.uncounted.saturating_add(1);
+        let is_full = count.uncounted >= chunk;
+        if is_full {
+            count.uncounted = 0;
+        }
+        is_full
+    }
+
+    fn reach(&mut self, key: K, span: u64, record: R) {
+        // An answer that comes after its span stops nobody.
+        if self.span == span {
+            self.entry(key, span).reached = Some(record);
+        }
+    }
+
+    fn reached(&mut self, key: K, span: u64) -> Option<&R> {
+        self.of(span).get(&key)?.reached.as_ref()
+    }
+}
+
+impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, R> {
+    /// Counters in this table.
+    pub(crate) fn new(db: Client, table: Arc<str>, limit: u32, span_secs: NonZeroU64) -> Self {
+        Self {
+            db,
+            table,
+            limit,
+            span_secs,
+            counts: Arc::new(Mutex::new(Counts::new(0))),
+        }
+    }
+
+    /// 429 until the span ends if the counter has reached its limit, and its record `is_meant`.
+    pub(crate) fn check(&self, key: K, now: Timestamp, is_meant: impl FnOnce(&R) -> bool) -> Result<()> {
+        if !self.counts().reached(key, self.span(now)).is_some_and(is_meant) {
+            return Ok(());
+        }
+        Err(too_many_requests(now, self.span_secs).into())
+    }
+
+    /// Counts one, under the name `scope` in the table. If that fills a chunk, it is added in the background; if Lambda
+    /// freezes the environment first, with the next request.
+    pub(crate) fn count(
+        &self,
+        key: K,
+        now: Timestamp,
+        scope: impl FnOnce() -> String,
+        record: impl FnOnce() -> Option<R>,
+    ) {
+        let span = self.span(now);
+        let chunk = self.limit.div_euclid(CHUNKS).max(1);
+        if !self.counts().add(key, span, chunk) {
+            return;
+        }
+        let Some(record) = record() else { return };
+        let (counter, scope) = (self.clone(), scope());
+        tokio::spawn(async move {
+            match counter.add(&scope, span, chunk, now).await {
+                Ok(count) if count >= counter.limit => counter.counts().reach(key, span, record),
+                Ok(_) => {}
+                Err(error) => tracing::warn!(cause = %error, "throttle.unavailable"),
+            }
+        });
+    }
+
+    /// Adds a chunk to a stored counter; what all environments have counted in this span so far.
+    async fn add(&self, scope: &str, span: u64, chunk: u32, now: Timestamp) -> Result<u32> {
+        let update = self
+            .db
+            .update_item()
+            .table_name(&*self.table)
+            .set_key(Some(Draft::of_partition(key::throttle(scope, span)).into_item()))
+            .update_expression("ADD n :chunk SET #ttl = if_not_exists(#ttl, :ttl)")
+            .expression_attribute_names("#ttl", "ttl")
+            .expression_attribute_values(":chunk", chunk.write())
+            .expression_attribute_values(":ttl", now.secs().saturating_add(KEPT).write())
+            .return_values(ReturnValue::UpdatedNew);
+        let answer = update.send().await.map_err(failed("adding to a shared counter"))?;
+        Row::new(&self.table, &answer.attributes.unwrap_or_default()).get("n")
+    }
+
+    fn span(&self, now: Timestamp) -> u64 {
+        now.secs() / self.span_secs
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts<K, R>> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Derived, it would ask for records that can be cloned.
+impl<K, R> Clone for ChunkedCounter<K, R> {
+    fn clone(&self) -> Self {
+        Self {
+            db: self.db.clone(),
+            table: Arc::clone(&self.table),
+            limit: self.limit,
+            span_secs: self.span_secs,
+            counts: Arc::clone(&self.counts),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_is_full_after_so_many_of_one_key_in_one_span() {
+        let mut counts = Counts::<char, ()>::new(0);
+        let rows = [
+            ('a', 0, false),
+            ('b', 0, false),
+            ('a', 0, false),
+            ('a', 0, true),
+            ('b', 0, false),
+            ('a', 0, false),
+            // What was not counted is over with its span.
+            ('a', 1, false),
+            ('b', 1, false),
+            ('a', 1, false),
+            ('a', 1, true),
+        ];
+        for (n, (key, span, is_full)) in rows.into_iter().enumerate() {
+            assert_eq!(counts.add(key, span, 3), is_full, "{n}");
+        }
+        assert!(counts.add('a', 1, 1), "the smallest chunk is one");
+    }
+
+    #[test]
+    fn who_has_reached_the_limit_is_remembered_however_many_others_come() {
+        let mut counts = Counts::new(0);
+        counts.reach(0, 0, "record");
+        for key in 1..=20_500 {
+            counts.add(key, 0, 3);
+            assert!(counts.of_keys.len() <= MOST_REMEMBERED, "{key}");
+        }
+        assert_eq!(counts.reached(0, 0), Some(&"record"));
+        // Unless all have.
+        for key in 0..=10_000 {
+            counts.add(key, 0, 3);
+            counts.reach(key, 0, "record");
+        }
+        assert_eq!(counts.of_keys.len(), 1);
+    }
+
+    #[test]
+    fn a_limit_is_reached_for_its_span_alone() {
+        let mut counts = Counts::new(1);
+        counts.reach('a', 1, "record");
+        assert_eq!(counts.reached('a', 1), Some(&"record"));
+        assert_eq!(counts.reached('b', 1), None);
+        assert_eq!(counts.reached('a', 2), None);
+        // The answer to a chunk of the span before.
+        counts.reach('a', 1, "record");
+        assert_eq!(counts.reached('a', 2), None);
+    }
+}

@@ -1,0 +1,181 @@
+//! What operators have frozen. Every decision reads it, so it is one small item, in copies: an agent's decisions read the
+//! copy of its id. Beside them a row says for each freeze who put it on, when and why.
+//!
+//! Always true: one transaction writes all copies and the row, so every decision that begins after it is refused; a copy
+//! that is missing says that nothing is frozen, one that can't be read is an error.
+
+use crate::{
+    audit::entry::AuditEntry,
+    codec::attribute::{Attribute as _, text},
+    codec::backoff::Backoff,
+    codec::fault::failed,
+    codec::item::{Draft, Item},
+    codec::key::{self, Key},
+    codec::ledger::Ledger,
+    codec::transact::{Known, Transaction},
+};
+use aws_sdk_dynamodb::types::{
+    AttributeValue,
+    builders::{DeleteBuilder, UpdateBuilder},
+};
+use purser_domain::{FreezeTarget, Freezes, OperatorFreeze, Result};
+use std::collections::BTreeSet;
+
+/// The result of freezing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frozen {
+    /// It is frozen, in every copy.
+    Stored,
+    /// [`Freezes::MOST`] agents, or owners, are frozen already; nothing was written.
+    TooMany,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Role {
+    Copy,
+    Reason,
+    Audit,
+}
+
+/// What is frozen, as the items have it.
+enum Entry {
+    /// A set, and the one element.
+    Of(&'static str, AttributeValue),
+    Deployment,
+}
+
+impl Entry {
+    fn of(target: &FreezeTarget) -> Self {
+        match target {
+            FreezeTarget::Agent(agent) => Self::Of("agents", BTreeSet::from([*agent]).write()),
+            FreezeTarget::Owner(owner) => Self::Of("owners", BTreeSet::from([owner.clone()]).write()),
+            FreezeTarget::Deployment => Self::Deployment,
+        }
+    }
+}
+
+impl Ledger {
+    /// Freezes, or writes anew who has and why. Every decision that begins after this has returned is refused.
+    pub async fn freeze(&self, freeze: &OperatorFreeze, audit: &AuditEntry) -> Result<Frozen> {
+        let entry = Entry::of(&freeze.target);
+        let mut transaction = Transaction::new();
+        for copy in 0..key::FREEZES_COPIES {
+            let update = self.update(&Key::freezes(copy));
+            transaction.update(Role::Copy, added(update, &entry))?;
+        }
+        transaction.put(Role::Reason, self.put(write_freeze(freeze)))?;
+        transaction.audit(Role::Audit, audit)?;
+        match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
+            Known::Committed => Ok(Frozen::Stored),
+            Known::Refused(_) => Ok(Frozen::TooMany),
+        }
+    }
+
+    /// Ends a freeze, if there is one.
+    pub async fn unfreeze(&self, target: &FreezeTarget, audit: &AuditEntry) -> Result<()> {
+        let entry = Entry::of(target);
+        let mut transaction = Transaction::new();
+        for copy in 0..key::FREEZES_COPIES {
+            let update = self.update(&Key::freezes(copy));
+            let update = match &entry {
+                Entry::Of(set, element) => update
+                    .update_expression("DELETE #set :one")
+                    .expression_attribute_names("#set", *set)
+                    .expression_attribute_values(":one", element.clone()),
+                Entry::Deployment => update.update_expression("REMOVE dep"),
+            };
+            transaction.update(Role::Copy, update)?;
+        }
+        let delete = DeleteBuilder::default()
+            .table_name(&*self.table)
+            .set_key(Some(Key::freeze(target).attributes()));
+        transaction.delete(Role::Reason, delete)?;
+        transaction.audit(Role::Audit, audit)?;
+        // It can be refused only by its own row, of an attempt whose response was lost.
+        let _done = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
+        Ok(())
+    }
+
+    /// Every freeze by an operator, strongly consistent.
+    pub async fn operator_freezes(&self) -> Result<Vec<OperatorFreeze>> {
+        let items = self
+            .db
+            .query()
+            .table_name(&*self.table)
+            .consistent_read(true)
+            .key_condition_expression("pk = :pk")
+            .expression_attribute_values(":pk", text(key::FREEZE_REASONS))
+            .into_paginator()
+            .items()
+            .send();
+        let items: Result<Vec<Item>, _> = items.collect().await;
+        let items = items.map_err(failed("listing freezes"))?;
+        items.iter().map(|item| self.read_freeze(item)).collect()
+    }
+
+    /// What operators have frozen, strongly consistent: one read unit.
+    pub async fn freezes(&self) -> Result<Freezes> {
+        let item = self.get(&Key::freezes(0)).await?;
+        self.read_freezes(item.as_ref())
+    }
+
+    /// The freeze of this, strongly consistent; `None` where it ended meanwhile.
+    pub async fn operator_freeze(&self, target: &FreezeTarget) -> Result<Option<OperatorFreeze>> {
+        let item = self.get(&Key::freeze(target)).await?;
+        item.map(|item| self.read_freeze(&item)).transpose()
+    }
+
+    /// What a copy says; without one nothing was ever frozen.
+    pub(crate) fn read_freezes(&self, item: Option<&Item>) -> Result<Freezes> {
+        let Some(item) = item else {
+            return Ok(Freezes::default());
+        };
+        let row = self.row(item);
+        Ok(Freezes {
+            deployment: row.get_optional("dep")?.unwrap_or(false),
+            agents: row.get_optional("agents")?.unwrap_or_default(),
+            owners: row.get_optional("owners")?.unwrap_or_default(),
+        })
+    }
+
+    fn read_freeze(&self, item: &Item) -> Result<OperatorFreeze> {
+        let row = self.row(item);
+        Ok(OperatorFreeze {
+            target: key::parse_freeze(key::sort_key(item)).ok_or_else(|| row.corrupt("sk"))?,
+            reason: row.get("why")?,
+            by: row.get("by")?,
+            at: row.get("t")?,
+        })
+    }
+}
+
+/// An update of a copy that adds the entry, if it is there or there is room.
+fn added(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
+    match entry {
+        Entry::Of(set, one) => {
+            let element = match one {
+                AttributeValue::Bs(bytes) => bytes.first().cloned().map(AttributeValue::B),
+                AttributeValue::Ss(texts) => texts.first().cloned().map(AttributeValue::S),
+                _ => None,
+            };
+            update
+                .update_expression("ADD #set :one")
+                .condition_expression("attribute_not_exists(#set) OR size(#set) < :most OR contains(#set, :element)")
+                .expression_attribute_names("#set", *set)
+                .expression_attribute_values(":one", one.clone())
+                .expression_attribute_values(":element", element.unwrap_or_else(|| one.clone()))
+                .expression_attribute_values(":most", AttributeValue::N(Freezes::MOST.to_string()))
+        }
+        Entry::Deployment => update
+            .update_expression("SET dep = :true")
+            .expression_attribute_values(":true", true.write()),
+    }
+}
+
+fn write_freeze(freeze: &OperatorFreeze) -> Item {
+    Draft::of(&Key::freeze(&freeze.target))
+        .with("why", &freeze.reason)
+        .with("by", &freeze.by)
+        .with("t", &freeze.at)
+        .into_item()
+}

@@ -1,0 +1,176 @@
+//! Handing an agent to another owner: the operator's offer is a row that operators write alone, and its acceptance one
+//! transaction that changes the agent's owner and removes the offer.
+//!
+//! Approvals name their owner too, for the index of what is whose. Each is moved after the transaction, where it is
+//! looked at at the latest: whose an approval is, its agent's record says.
+
+use crate::{
+    audit::entry::AuditEntry,
+    codec::attribute::Attribute as _,
+    codec::backoff::Backoff,
+    codec::item::{Draft, Item},
+    codec::key::{self, Key, owned},
+    codec::ledger::Ledger,
+    codec::transact::{Known, Transaction},
+    people::agent::write_agent,
+};
+use aws_sdk_dynamodb::types::builders::DeleteBuilder;
+use purser_domain::{Agent, AgentId, Approval, Handover, PersonId, Result};
+
+/// The result of handing an agent over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandedOver {
+    /// The agent is its new owner's, by this or an earlier attempt.
+    Done,
+    /// The agent was edited meanwhile; nothing was written.
+    Conflict,
+    /// The offer was taken back, or replaced; nothing was written.
+    NoOffer,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Role {
+    Agent,
+    Offer,
+    Approval,
+    Audit,
+}
+
+impl Ledger {
+    /// Stores an offer, in place of an earlier one of the agent.
+    pub async fn offer_agent(&self, offer: &Handover, audit: &AuditEntry) -> Result<()> {
+        let mut transaction = Transaction::new();
+        transaction.put(Role::Offer, self.put(write_offer(offer)))?;
+        transaction.audit(Role::Audit, audit)?;
+        // It can be refused only by its own row, of an attempt whose response was lost.
+        let _done = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
+        Ok(())
+    }
+
+    /// Removes the offer of an agent, if there is one.
+    pub async fn take_offer_back(&self, agent: AgentId, audit: &AuditEntry) -> Result<()> {
+        let mut transaction = Transaction::new();
+        let delete = DeleteBuilder::default().table_name(&*self.table);
+        transaction.delete(Role::Offer, delete.set_key(Some(Key::handover(agent).attributes())))?;
+        transaction.audit(Role::Audit, audit)?;
+        // As above.
+        let _done = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
+        Ok(())
+    }
+
+    /// The offer of an agent, strongly consistent; its time is not judged.
+    pub async fn offer_of(&self, agent: AgentId) -> Result<Option<Handover>> {
+        let item = self.get(&Key::handover(agent)).await?;
+        item.map(|item| self.read_offer(&item)).transpose()
+    }
+
+    /// The offers to a person with their agents, the oldest first; their time is not judged. One that was just made may
+    /// be missing for a moment.
+    pub async fn offers_to(&self, person: &PersonId) -> Result<Vec<(Handover, Agent)>> {
+        let agents = self.ids_of(person.as_str(), owned::HANDOVERS).await?;
+        let both: Vec<Key> = agents
+            .iter()
+            .flat_map(|id| [Key::handover(*id), Key::agent(*id)])
+            .collect();
+        let items = self.get_all(&both).await?;
+        let item_of = |key: &Key| items.iter().find(|item| key.is_of(item));
+        let mut offers = Vec::with_capacity(agents.len());
+        for id in agents {
+            if let Some((offer, agent)) = item_of(&Key::handover(id)).zip(item_of(&Key::agent(id))) {
+                offers.push((self.read_offer(offer)?, self.read_agent(id, agent)?));
+            }
+        }
+        offers.retain(|(offer, _)| offer.to == *person);
+        Ok(offers)
+    }
+
+    /// Makes an agent its new owner's, if its record is at the version that was read and the offer is the one that was.
+    pub async fn hand_over(&self, old: &Agent, offer: &Handover, audit: &AuditEntry) -> Result<HandedOver> {
+        let new = Agent {
+            owner: offer.to.to_string(),
+            version: old.version.saturating_add(1),
+            ..old.clone()
+        };
+        let mut transaction = Transaction::new();
+        let put = self
+            .put(write_agent(&new))
+            .condition_expression("ver = :old")
+            .expression_attribute_values(":old", old.version.write());
+        transaction.put(Role::Agent, put)?;
+        let delete = DeleteBuilder::default()
+            .table_name(&*self.table)
+            .set_key(Some(Key::handover(old.id).attributes()))
+            .condition_expression("#owner = :to AND t = :at")
+            .expression_attribute_names("#owner", "owner")
+            .expression_attribute_values(":to", offer.to.write())
+            .expression_attribute_values(":at", offer.at.write());
+        transaction.delete(Role::Offer, delete)?;
+        transaction.audit(Role::Audit, audit)?;
+        match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
+            Known::Committed => Ok(HandedOver::Done),
+            Known::Refused(refusal) => {
+                let met = refusal.met(Role::Agent).map(|item| self.read_agent(old.id, item));
+                Ok(if met.transpose()?.as_ref() == Some(&new) {
+                    HandedOver::Done
+                } else if refusal.names(Role::Offer) {
+                    HandedOver::NoOffer
+                } else {
+                    HandedOver::Conflict
+                })
+            }
+        }
+    }
+
+    /// Moves every approval of the agent that may wait for a person to the agent's owner.
+    pub async fn move_approvals(&self, agent: &Agent) -> Result<()> {
+        // One item, in a batch as for everybody who reads these sets.
+        for item in self.get_all(&[Key::waiting(agent.id)]).await? {
+            for approval in self.approvals(self.may_wait(&item)?).await? {
+                self.move_approval(&approval, &agent.owner).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves an approval to its agent's owner, unless it has moved since it was read.
+    pub async fn move_approval(&self, approval: &Approval, owner: &str) -> Result<()> {
+        if approval.owner == owner {
+            return Ok(());
+        }
+        let update = self
+            .update(&Key::approval(approval.id))
+            .update_expression("SET #owner = :new")
+            .condition_expression("#owner = :old")
+            .expression_attribute_names("#owner", "owner")
+            .expression_attribute_values(":old", approval.owner.write())
+            .expression_attribute_values(":new", owner.to_owned().write());
+        // In a transaction, as every write of an approval by people.
+        let mut transaction = Transaction::new();
+        transaction.update(Role::Approval, update)?;
+        let _moved = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
+        Ok(())
+    }
+
+    fn read_offer(&self, item: &Item) -> Result<Handover> {
+        let row = self.row(item);
+        Ok(Handover {
+            agent: key::agent_of(item).ok_or_else(|| row.corrupt("pk"))?,
+            to: row.get("owner")?,
+            reason: row.get("why")?,
+            by: row.get("by")?,
+            at: row.get("t")?,
+            ends_at: row.get("ends")?,
+        })
+    }
+}
+
+fn write_offer(offer: &Handover) -> Item {
+    Draft::of(&Key::handover(offer.agent))
+        .with("owner", &offer.to)
+        .with("os", &owned::handover(offer.agent, offer.at))
+        .with("why", &offer.reason)
+        .with("by", &offer.by)
+        .with("t", &offer.at)
+        .with("ends", &offer.ends_at)
+        .into_item()
+}

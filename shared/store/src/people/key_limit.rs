@@ -1,0 +1,33 @@
+//! The cap on an agent key's requests, from whatever addresses they come: what one agent does must cost nobody else.
+//!
+//! Always true: only a key that was verified is counted, and only its secret is refused: who knows just the public half
+//! learns nothing and can't use up the limit. How calls are counted: `chunked_counter.rs`.
+
+use crate::people::{chunked_counter::ChunkedCounter, throttle::A_MINUTE};
+use aws_sdk_dynamodb::Client;
+use purser_domain::{Agent, AgentId, AgentKey, KeyId, PresentedKey, Result, Timestamp};
+use std::sync::Arc;
+
+/// The cap on requests of each agent key.
+#[derive(Clone, Debug)]
+pub struct KeyLimit(ChunkedCounter<(AgentId, KeyId), AgentKey>);
+
+impl KeyLimit {
+    /// The counters in this table, each limited to `limit_per_minute`.
+    pub fn new(db: Client, table: impl Into<Arc<str>>, limit_per_minute: u32) -> Self {
+        Self(ChunkedCounter::new(db, table.into(), limit_per_minute, A_MINUTE))
+    }
+
+    /// 429 if the key has reached the limit of this minute.
+    pub(crate) fn check(&self, presented: &PresentedKey, now: Timestamp) -> Result<()> {
+        // Of a key that has ended it is no business of the limit what it is answered.
+        let is_its_secret = |key: &AgentKey| presented.is_the_secret_of(key, now);
+        self.0.check((presented.agent, presented.key), now, is_its_secret)
+    }
+
+    /// Counts a call with a verified key.
+    pub(crate) fn count(&self, agent: &Agent, key: KeyId, now: Timestamp) {
+        let scope = || format!("key {}#{key}", agent.id);
+        self.0.count((agent.id, key), now, scope, || agent.key(key).cloned());
+    }
+}

@@ -1,0 +1,128 @@
+//! Starting sets: the services that an agent has from its creation, without a row for each.
+//!
+//! Where an agent has no policy for a service of its set, the permissive one of version 1 holds
+//! ([`EnabledService::pre_enabled`]), and there is no window. The first edit or payment writes both
+//! ([`Ledger::write_default`]), so everything that is reserved is conditional on stored rows.
+//!
+//! A set is stored once under its digest, and never changes or goes; so it may be kept in memory.
+
+use crate::{
+    codec::{
+        backoff::Backoff,
+        fault::Fault,
+        item::Draft,
+        key::Key,
+        ledger::Ledger,
+        transact::{Known, was_made},
+    },
+    people::policy::Role,
+};
+use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
+use purser_domain::{Agent, AgentId, EnabledService, Error, Fingerprint, Result, ServiceId, StartingSet};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// How many sets one environment keeps; beyond that it starts anew. A set has 16 bytes for each service.
+const MOST_KEPT: usize = 32;
+
+/// The sets that this environment has read or written.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KnownSets(Arc<Mutex<HashMap<Fingerprint, Arc<StartingSet>>>>);
+
+impl KnownSets {
+    fn get(&self, digest: &Fingerprint) -> Option<Arc<StartingSet>> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(digest).map(Arc::clone)
+    }
+
+    fn keep(&self, digest: Fingerprint, set: &Arc<StartingSet>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MOST_KEPT {
+            known.clear();
+        }
+        known.insert(digest, Arc::clone(set));
+    }
+}
+
+impl Ledger {
+    /// Stores a set, unless it is known to be stored, and returns its digest. An agent is created after its set.
+    pub async fn keep_starting_set(&self, set: &StartingSet) -> Result<Fingerprint> {
+        let digest = set.digest();
+        if self.sets.get(&digest).is_none() {
+            let services = AttributeValue::B(Blob::new(set.to_bytes()));
+            let row = Draft::of(&Key::starting_set(&digest)).with_value(SERVICES, services);
+            let put = self
+                .db
+                .put_item()
+                .table_name(&*self.table)
+                .set_item(Some(row.into_item()))
+                .condition_expression("attribute_not_exists(pk)");
+            was_made(put.send().await, "keeping a starting set")?;
+            self.sets.keep(digest, &Arc::new(set.clone()));
+        }
+        Ok(digest)
+    }
+
+    /// The services that an agent has from its creation.
+    pub(crate) async fn starting_services(&self, agent: &Agent) -> Result<Arc<StartingSet>> {
+        const READING: &str = "reading a starting set";
+        let Some(digest) = agent.starting_set else {
+            return Ok(Arc::new(StartingSet::of([])));
+        };
+        if let Some(known) = self.sets.get(&digest) {
+            return Ok(known);
+        }
+        let item = self.get(&Key::starting_set(&digest)).await?;
+        let item = item.ok_or_else(|| Error::internal(READING, Fault::new("it is not there")))?;
+        let bytes = item.get(SERVICES).and_then(|value| value.as_b().ok());
+        let set = bytes.and_then(|bytes| StartingSet::from_bytes(bytes.as_ref()));
+        let set = set.filter(|set| set.digest() == digest);
+        let set = Arc::new(set.ok_or_else(|| self.row(&item).corrupt(SERVICES))?);
+        self.sets.keep(digest, &set);
+        Ok(set)
+    }
+
+    /// The record that holds for an agent and a service without a row.
+    pub(crate) async fn default_of(&self, agent: &Agent, service: ServiceId) -> Result<Option<EnabledService>> {
+        let set = self.starting_services(agent).await?;
+        Ok(set.contains(service).then(|| EnabledService::pre_enabled(service)))
+    }
+
+    /// Writes the record that held for the agent and the service without a row, with its window: 6 write units. It is
+    /// conditional on the agent's version, which then fences the window, so that no freeze or rule is passed by: it either
+    /// comes first, and nothing is written, or finds the policy, and with it the window.
+    ///
+    /// True if the row is there as it held, now or by a concurrent call; false if the agent or the policy was edited.
+    pub async fn write_default(&self, agent: &Agent, service: ServiceId) -> Result<bool> {
+        let record = EnabledService::pre_enabled(service);
+        let edit = self.policy_edit(agent.id, &record, Some(agent.version))?;
+        let mut backoff = Backoff::new();
+        match edit.send_until_known(&self.db, &mut backoff).await? {
+            Known::Committed => Ok(true),
+            Known::Refused(refusal) => {
+                let met = refusal
+                    .met(Role::Policy)
+                    .map(|item| self.read_policy(item))
+                    .transpose()?;
+                Ok(met.as_ref() == Some(&record))
+            }
+        }
+    }
+
+    /// Writes the default where it is what holds, for an edit that found no row; false if no default holds.
+    pub(crate) async fn write_default_for_edit(&self, agent: AgentId, service: ServiceId) -> Result<bool> {
+        let Some(agent) = self.agent(agent).await? else {
+            return Ok(false);
+        };
+        if self.default_of(&agent, service).await?.is_none() {
+            return Ok(false);
+        }
+        // If the agent was edited meanwhile, the edit finds no row again, and comes back.
+        self.write_default(&agent, service).await?;
+        Ok(true)
+    }
+}
+
+const SERVICES: &str = "svcs";

@@ -1,0 +1,93 @@
+//! Requests to evict what has rolled out of a window that no payment comes to.
+//!
+//! Whoever meets more expired entries than a call reads or evicts leaves one; reconcile evicts and removes it. Nothing
+//! depends on them: a window whose request is lost gets another from the next caller.
+
+use crate::{
+    codec::attribute::{Attribute as _, text},
+    codec::fault::failed,
+    codec::item::Draft,
+    codec::key::{self, Key},
+    codec::ledger::Ledger,
+    codec::transact::was_made,
+};
+use purser_domain::{Duration, Result, Timestamp, Window, WindowScope};
+
+/// A request to evict what has rolled out of this window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EvictionRequest {
+    /// Which window.
+    pub scope: WindowScope,
+    /// When it was requested.
+    pub asked_at: Timestamp,
+}
+
+impl Ledger {
+    /// Stores a request, unless there is one: 1 write unit.
+    pub async fn request_eviction(&self, scope: WindowScope, now: Timestamp) -> Result<()> {
+        let row = Draft::of(&Key::eviction_request(scope)).with("t", &now);
+        let put = self
+            .db
+            .put_item()
+            .table_name(&*self.table)
+            .set_item(Some(row.into_item()))
+            .condition_expression("attribute_not_exists(pk)");
+        was_made(put.send().await, "asking for an eviction").map(|_| ())
+    }
+
+    /// The stored requests: as many as one query returns, thousands. A row that can't be read is an error of its own.
+    pub async fn eviction_requests(&self) -> Result<Vec<Result<EvictionRequest>>> {
+        let query = self
+            .db
+            .query()
+            .table_name(&*self.table)
+            .key_condition_expression("pk = :pk")
+            .expression_attribute_values(":pk", text(key::EVICT))
+            .consistent_read(true);
+        let answer = query
+            .send()
+            .await
+            .map_err(failed("reading the requests for evictions"))?;
+        let requests = answer.items().iter().map(|item| {
+            let row = self.row(item);
+            Ok(EvictionRequest {
+                scope: key::parse_window(key::sort_key(item)).ok_or_else(|| row.corrupt("sk"))?,
+                asked_at: row.get("t")?,
+            })
+        });
+        Ok(requests.collect())
+    }
+
+    /// The window of a request, for [`Ledger::clear_expired`]; `None` for a budget whose rule is gone.
+    ///
+    /// A budget's stamp is its rule's version, so that nothing is evicted by a length that is no longer the rule's.
+    pub async fn window_to_evict(&self, scope: WindowScope) -> Result<Option<Window>> {
+        let (length, stamp) = match scope {
+            WindowScope::Day { .. } => (Duration::DAY, None),
+            WindowScope::Budget { agent, rule } => {
+                let agent = self.agent(agent).await?;
+                let budget = agent.iter().flat_map(purser_domain::Agent::budgets);
+                let budget = budget.filter(|budget| budget.rule.id == rule).last();
+                match budget {
+                    Some(budget) => (budget.length, Some(budget.rule.version)),
+                    None => return Ok(None),
+                }
+            }
+        };
+        let window = self.head(scope, length).await?;
+        let stamp = stamp.unwrap_or(window.stamp);
+        Ok(Some(Window { stamp, ..window }))
+    }
+
+    /// Removes a request; one that was made after another run had removed it stays.
+    pub async fn clear_eviction_request(&self, request: &EvictionRequest) -> Result<()> {
+        let delete = self
+            .db
+            .delete_item()
+            .table_name(&*self.table)
+            .set_key(Some(Key::eviction_request(request.scope).attributes()))
+            .condition_expression("t = :asked")
+            .expression_attribute_values(":asked", request.asked_at.write());
+        was_made(delete.send().await, "removing a request for an eviction").map(|_| ())
+    }
+}

@@ -1,0 +1,156 @@
+//! What the search for outflows works on: every wallet, each part's place, and the settlements of an agent around a time.
+//!
+//! A wallet's row is written with its agent and never changes. A place is the last block up to which a part of the wallets
+//! was searched, kept by how many parts there were: so it says the same whatever the parts are later.
+
+use crate::{
+    codec::attribute::{Attribute as _, Item, text},
+    codec::fault::failed,
+    codec::item::Draft,
+    codec::key::{self, Key, OUTFLOW_PLACES, PLACES, WALLET_SHARDS},
+    codec::ledger::Ledger,
+};
+use purser_domain::{Address, AgentId, Result, Settlement, SettlementId, Timestamp};
+use std::collections::BTreeSet;
+
+/// Which of how many equal parts of the wallets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WalletPart {
+    /// Counted from 0.
+    pub index: u8,
+    /// How many there are: a divisor of [`crate::PARTITIONS`].
+    pub of: u8,
+}
+
+impl WalletPart {
+    fn has(self, agent: AgentId) -> bool {
+        key::wallet_digit(agent).checked_rem(self.of) == Some(self.index)
+    }
+
+    /// Whether every wallet of the other part is one of this.
+    fn covers(self, other: Self) -> bool {
+        other.of.checked_rem(self.of) == Some(0) && other.index.checked_rem(self.of) == Some(self.index)
+    }
+}
+
+impl Ledger {
+    /// The wallets of a part and whose they are, strongly consistent: four read units in all, and one per 4 KB, some
+    /// forty wallets. A row that can't be read is an error of its own.
+    pub async fn wallets(&self, part: WalletPart) -> Result<Vec<Result<(Address, AgentId)>>> {
+        let shards = (0..crate::PARTITIONS).filter(|digit| digit.checked_rem(part.of) == Some(part.index));
+        let shards: BTreeSet<u8> = shards.map(|digit| digit % WALLET_SHARDS).collect();
+        let mut wallets = Vec::new();
+        for shard in shards {
+            let items = self
+                .db
+                .query()
+                .table_name(&*self.table)
+                .key_condition_expression("pk = :pk")
+                .expression_attribute_values(":pk", text(&key::wallet_partition(shard)))
+                .consistent_read(true)
+                .into_paginator()
+                .items()
+                .send();
+            let items: Result<Vec<Item>, _> = items.collect().await;
+            let items = items.map_err(failed("listing wallets"))?;
+            let read = items.iter().map(|item| self.read_wallet(item));
+            wallets.extend(read.filter(|read| read.as_ref().map_or(true, |(_, agent)| part.has(*agent))));
+        }
+        Ok(wallets)
+    }
+
+    fn read_wallet(&self, item: &Item) -> Result<(Address, AgentId)> {
+        let row = self.row(item);
+        let agent = AgentId::parse(key::sort_key(item)).ok_or_else(|| row.corrupt("sk"))?;
+        Ok((row.get("address")?, agent))
+    }
+
+    /// The last block up to which this part was searched, strongly consistent; `None` if nothing was searched yet.
+    ///
+    /// A larger part's place is this one's too. Where there is none, as after a change of the number of parts, the lowest
+    /// place of all is: what was searched already is searched again.
+    pub async fn outflow_place(&self, part: WalletPart) -> Result<Option<u64>> {
+        let query = self
+            .db
+            .query()
+            .table_name(&*self.table)
+            .key_condition_expression("pk = :pk AND begins_with(sk, :places)")
+            .expression_attribute_values(":pk", text(PLACES))
+            .expression_attribute_values(":places", text(OUTFLOW_PLACES))
+            .consistent_read(true);
+        let answer = query.send().await.map_err(failed("reading how far was searched"))?;
+        let (mut own, mut lowest): (Option<u64>, Option<u64>) = (None, None);
+        for item in answer.items() {
+            let row = self.row(item);
+            let (index, of) = key::parse_outflow_place(key::sort_key(item)).ok_or_else(|| row.corrupt("sk"))?;
+            let place: u64 = row.get("blk")?;
+            lowest = Some(lowest.map_or(place, |lowest| lowest.min(place)));
+            if (WalletPart { index, of }).covers(part) {
+                own = own.max(Some(place));
+            }
+        }
+        Ok(own.or(lowest))
+    }
+
+    /// Stores it. Of two concurrent runs the last write wins: the other's blocks are then searched again.
+    pub async fn save_outflow_place(&self, part: WalletPart, block: u64) -> Result<()> {
+        let row = Draft::of(&Key::outflow_place(part.index, part.of)).with("blk", &block);
+        let put = self
+            .db
+            .put_item()
+            .table_name(&*self.table)
+            .set_item(Some(row.into_item()));
+        put.send().await.map_err(failed("keeping how far was searched"))?;
+        Ok(())
+    }
+
+    /// A page of an agent's settlements authorized between these times, newest first, and the next page's start; `None`
+    /// at the end. Half a read unit per 4 KB: that it may lag is no matter for what was paid a while ago.
+    pub async fn settlements_between(
+        &self,
+        agent: AgentId,
+        (from, to): (Timestamp, Timestamp),
+        before: Option<SettlementId>,
+    ) -> Result<(Vec<Result<Settlement>>, Option<SettlementId>)> {
+        let query = self
+            .db
+            .query()
+            .table_name(&*self.table)
+            .key_condition_expression("pk = :pk AND sk BETWEEN :first AND :last")
+            .expression_attribute_values(":pk", text(&key::settlement_partition(agent)))
+            .expression_attribute_values(":first", SettlementId::at(from, [0; 8]).write())
+            .expression_attribute_values(":last", SettlementId::at(to, [0xff; 8]).write())
+            .set_exclusive_start_key(before.map(|id| Key::settlement(agent, id).attributes()))
+            .scan_index_forward(false);
+        let answer = query.send().await.map_err(failed("reading settlements"))?;
+        let settlements = answer.items().iter().map(|item| self.read_settlement(agent, item));
+        let next = answer.last_evaluated_key();
+        let next = next.and_then(|item| SettlementId::parse(key::sort_key(item)));
+        Ok((settlements.collect(), next))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(index: u8, of: u8) -> WalletPart {
+        WalletPart { index, of }
+    }
+
+    #[test]
+    fn every_wallet_is_of_one_part_and_a_part_covers_what_has_no_other_wallets() {
+        let agents = (0..256_u128).map(|n| AgentId::from_uuid(uuid::Uuid::from_u128(n)));
+        let agents: Vec<AgentId> = agents.collect();
+        let of = |part: WalletPart| agents.iter().filter(|agent| part.has(**agent)).count();
+        let parts = [1, 2, 4, 8, 16].map(|of| (0..of).map(move |index| part(index, of)));
+        let parts: Vec<WalletPart> = parts.into_iter().flatten().collect();
+        for one in &parts {
+            assert_eq!(of(*one), 256 / usize::from(one.of), "{one:?}");
+            for other in &parts {
+                let within = agents.iter().all(|agent| !other.has(*agent) || one.has(*agent));
+                assert_eq!(one.covers(*other), within, "{one:?} {other:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Payouts are reserved on the record that they were decided on, or not at all.
+
+use crate::assert_sound;
+use purser_domain::{
+    Address, B256, Duration, Fingerprint, Network, NoncePrefix, Payout, PayoutAmount, PayoutFacts, PayoutGrant,
+    PayoutRecord, PersonId, Purpose, SettlementId, Terms, TransactionId, decide_payout,
+};
+use purser_store::{Backoff, Edited, Ledger, PayoutReserved};
+use purser_testkit::{Emulator, sample};
+use uuid::Uuid;
+
+fn owner() -> PersonId {
+    PersonId::of("https://issuer.example", "someone")
+}
+
+/// A payout of one unit, decided on this record.
+fn decided(record: &PayoutRecord) -> PayoutGrant {
+    let facts = PayoutFacts {
+        agent: sample::agent_id(1),
+        owner: &owner(),
+        record,
+        frozen_by_operators: None,
+        open: None,
+        balance: sample::units(9),
+        asked: PayoutAmount::units(sample::units(1)).unwrap(),
+        now: sample::start().after(Duration::DAY),
+    };
+    decide_payout(&facts).unwrap()
+}
+
+/// Reserves it under a key of its own.
+async fn reserve(ledger: &Ledger, grant: &PayoutGrant, number: u128) -> PayoutReserved {
+    let terms = Terms {
+        id: SettlementId::from_uuid(Uuid::from_u128(number)),
+        transaction: TransactionId::from_uuid(Uuid::from_u128(number)),
+        agent: grant.agent(),
+        wallet: sample::wallet(1),
+        network: Network::BaseSepolia,
+        amount: grant.amount(),
+        pay_to: grant.to(),
+        authorized_at: grant.at(),
+        valid_before: grant.at().after(Duration::from_secs_u32(300)),
+        idempotency_key: Fingerprint::of_text(&number.to_string()),
+        nonce_prefix: NoncePrefix::of(B256::repeat_byte(1)),
+        purpose: Purpose::Payout(Payout { by: owner() }),
+    };
+    let (fingerprint, audit, mut backoff) = (Fingerprint::of_text("request"), sample::audit(), Backoff::new());
+    let reserved = ledger.reserve_payout(grant, &terms, &fingerprint, &audit, &mut backoff);
+    reserved.await.unwrap()
+}
+
+#[tokio::test]
+async fn of_payouts_decided_on_one_record_one_is_reserved_and_none_once_its_address_is_removed() {
+    let emulator = Emulator::start().await;
+    let (ledger, agent) = (emulator.ledger(), sample::agent_id(1));
+    let to = Address::repeat_byte(9);
+    let named = PayoutRecord::default();
+    let named = named.named(to, &owner(), sample::start(), Duration::DAY).unwrap();
+    let stored = ledger.put_payout_record(agent, &named, &sample::audit()).await;
+    assert_eq!(stored.unwrap(), Edited::Stored);
+
+    let grant = decided(&ledger.payout_record(agent).await.unwrap());
+    assert_eq!(reserve(&ledger, &grant, 1).await, PayoutReserved::Done);
+    // The same one once more, as after a lost answer; and another one.
+    assert_eq!(reserve(&ledger, &grant, 1).await, PayoutReserved::Done);
+    assert_eq!(reserve(&ledger, &grant, 2).await, PayoutReserved::Raced);
+    // Decided on the newest record, but as if the chain had ended the first: it has not.
+    let record = ledger.payout_record(agent).await.unwrap();
+    assert_eq!(reserve(&ledger, &decided(&record), 3).await, PayoutReserved::Raced);
+
+    let removed = record.without_address().unwrap();
+    let stored = ledger.put_payout_record(agent, &removed, &sample::audit()).await;
+    assert_eq!(stored.unwrap(), Edited::Stored);
+    assert_eq!(reserve(&ledger, &decided(&record), 4).await, PayoutReserved::Raced);
+    assert_sound(&emulator).await;
+}

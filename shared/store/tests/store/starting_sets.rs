@@ -1,0 +1,219 @@
+//! Policies that hold without a row: what they are, what writes them, and that no edit is passed by.
+
+use crate::{assert_sound, request};
+use purser_domain::{
+    Agent, AgentStatus, Amount, EnabledService, Grant, ServiceId, SpendPolicy, StartingSet, Terms, WindowScope,
+};
+use purser_store::{Backoff, DecisionKeys, Edited, Ledger, Reserved, ServiceState};
+use purser_testkit::{
+    Emulator, LEDGER, ProxyConfig,
+    authorize::{Request, grant},
+    invariants::scan,
+    sample,
+};
+
+/// A ledger with one agent, which starts with the services 1 to 3 and has no row of any.
+async fn ledger() -> (Emulator, Ledger, Agent) {
+    let emulator = Emulator::start().await;
+    let ledger = emulator.ledger();
+    let set = StartingSet::of((1..=3).map(sample::service_id));
+    let agent = Agent {
+        starting_set: Some(ledger.keep_starting_set(&set).await.unwrap()),
+        ..sample::agent(1, Vec::new())
+    };
+    ledger.create_agent(&agent, &sample::audit()).await.unwrap();
+    (emulator, ledger, agent)
+}
+
+async fn service_state(ledger: &Ledger, service: ServiceId) -> ServiceState {
+    let ask = DecisionKeys {
+        service: Some(service),
+        ..DecisionKeys::default()
+    };
+    let (_, read) = ledger.decision_inputs(sample::agent_id(1), &ask).await.unwrap();
+    read.service_state.unwrap()
+}
+
+async fn reserve(ledger: &Ledger, request: &Request, (grant, terms): &(Grant<'static>, Terms)) -> Reserved {
+    let fingerprint = request.fingerprint();
+    let mut backoff = Backoff::new();
+    ledger.reserve(grant, terms, &fingerprint, &mut backoff).await.unwrap()
+}
+
+fn tighter(version: u64) -> EnabledService {
+    EnabledService {
+        version,
+        ..sample::enabled(sample::service_id(1), 5, 5)
+    }
+}
+
+#[tokio::test]
+async fn a_service_of_the_set_has_its_policy_without_a_row_and_no_other_has_one() {
+    let (emulator, _, agent) = ledger().await;
+    // An environment that has not seen the set.
+    let ledger = emulator.ledger();
+    let default = |number| EnabledService::pre_enabled(sample::service_id(number));
+    let one = sample::service_id(1);
+    let state = service_state(&ledger, one).await;
+    assert_eq!((state.enabled.as_ref(), state.is_unwritten), (Some(&default(1)), true));
+    assert_eq!((state.day.stamp, state.day.total), (1, Amount::ZERO));
+    assert_eq!(ledger.enabled_service(agent.id, one).await.unwrap(), Some(default(1)));
+    let all = [1, 2, 3].map(default).to_vec();
+    assert_eq!(ledger.enabled_services(&agent).await.unwrap(), all);
+
+    let other = sample::service_id(4);
+    assert_eq!(service_state(&ledger, other).await.enabled, None);
+    assert_eq!(ledger.enabled_service(agent.id, other).await.unwrap(), None);
+    let late = Agent {
+        starting_set: None,
+        ..sample::agent(2, Vec::new())
+    };
+    ledger.create_agent(&late, &sample::audit()).await.unwrap();
+    assert_eq!(ledger.enabled_service(late.id, one).await.unwrap(), None);
+    assert_eq!(ledger.enabled_services(&late).await.unwrap(), []);
+    assert_eq!(
+        scan(&emulator.client, LEDGER, None).await.len(),
+        5,
+        "the set, and two agents with their wallets"
+    );
+}
+
+#[tokio::test]
+async fn the_first_edit_is_the_second_version_and_a_first_version_is_the_default() {
+    let (emulator, ledger, agent) = ledger().await;
+    let id = agent.id;
+    for too_early in [tighter(1), tighter(3)] {
+        assert_eq!(
+            ledger.put_policy(id, &too_early, &sample::audit()).await.unwrap(),
+            Edited::Conflict
+        );
+    }
+    assert_eq!(
+        ledger.put_policy(id, &tighter(2), &sample::audit()).await.unwrap(),
+        Edited::Stored
+    );
+    assert_eq!(
+        ledger.put_policy(id, &tighter(2), &sample::audit()).await.unwrap(),
+        Edited::Stored,
+        "again"
+    );
+    let state = service_state(&ledger, sample::service_id(1)).await;
+    assert_eq!((state.enabled.as_ref(), state.is_unwritten), (Some(&tighter(2)), false));
+    let all = [
+        tighter(2),
+        EnabledService::pre_enabled(sample::service_id(2)),
+        EnabledService::pre_enabled(sample::service_id(3)),
+    ];
+    assert_eq!(ledger.enabled_services(&agent).await.unwrap(), all);
+    // A service that is not of the set begins with its first version.
+    let other = sample::enabled(sample::service_id(4), 5, 5);
+    let second = EnabledService {
+        version: 2,
+        ..other.clone()
+    };
+    assert_eq!(
+        ledger.put_policy(id, &second, &sample::audit()).await.unwrap(),
+        Edited::Conflict
+    );
+    assert_eq!(
+        ledger.put_policy(id, &other, &sample::audit()).await.unwrap(),
+        Edited::Stored
+    );
+    assert_sound(&emulator).await;
+}
+
+#[tokio::test]
+async fn a_first_payment_is_held_to_the_edit_that_came_before_it_whenever_it_came() {
+    let freeze = |agent: &Agent| Agent {
+        status: AgentStatus::Frozen,
+        version: 2,
+        ..agent.clone()
+    };
+    let request = request(10, "first");
+    // Without an edit it is reserved.
+    let (emulator, ledger, agent) = ledger().await;
+    let granted = grant(&ledger, &request, sample::start()).await;
+    assert!(ledger.write_default(&agent, request.service).await.unwrap());
+    assert!(
+        ledger.write_default(&agent, request.service).await.unwrap(),
+        "by a concurrent call"
+    );
+    assert_eq!(reserve(&ledger, &request, &granted).await, Reserved::Done);
+    assert_sound(&emulator).await;
+
+    for is_freeze in [true, false] {
+        // The edit comes before the policy's row, during its write, or after it.
+        for moment in 0..3 {
+            let (emulator, ledger, agent) = self::ledger().await;
+            let granted = grant(&ledger, &request, sample::start()).await;
+            let edit = async || {
+                let edited = if is_freeze {
+                    ledger.put_agent(&freeze(&agent), &sample::audit()).await
+                } else {
+                    ledger.put_policy(agent.id, &tighter(2), &sample::audit()).await
+                };
+                assert_eq!(edited.unwrap(), Edited::Stored);
+            };
+            let (behind, proxy) = emulator.ledger_behind(ProxyConfig::default()).await;
+            let write = {
+                let (agent, service) = (agent.clone(), request.service);
+                async move { behind.write_default(&agent, service).await.unwrap() }
+            };
+            let written = match moment {
+                0 => {
+                    edit().await;
+                    write.await
+                }
+                1 => {
+                    proxy.stall(1);
+                    let write = tokio::spawn(write);
+                    proxy.stalled(1).await;
+                    edit().await;
+                    proxy.resume();
+                    write.await.unwrap()
+                }
+                _ => {
+                    let written = write.await;
+                    edit().await;
+                    written
+                }
+            };
+            assert_eq!(written, moment == 2, "freeze {is_freeze}, moment {moment}");
+            // Even a caller that went on would reserve nothing.
+            assert_eq!(reserve(&ledger, &request, &granted).await, Reserved::Raced);
+            assert_sound(&emulator).await;
+        }
+    }
+}
+
+/// A renamed agent is a new version, which fences nothing: the payment is decided again, and made.
+#[tokio::test]
+async fn a_window_begins_at_the_version_of_the_agent_that_it_was_judged_by() {
+    let (emulator, ledger, agent) = ledger().await;
+    let renamed = Agent {
+        name: "other".to_owned(),
+        version: 2,
+        ..agent.clone()
+    };
+    assert_eq!(
+        ledger.put_agent(&renamed, &sample::audit()).await.unwrap(),
+        Edited::Stored
+    );
+    let service = sample::service_id(1);
+    assert!(!ledger.write_default(&agent, service).await.unwrap());
+    assert!(ledger.write_default(&renamed, service).await.unwrap());
+    let scope = WindowScope::Day {
+        agent: agent.id,
+        service,
+    };
+    let rows = scan(&emulator.client, LEDGER, None).await;
+    let partition = format!("L#{}#{service}", agent.id);
+    let window = rows
+        .iter()
+        .find(|row| row["pk"].as_s() == Ok(&partition) && row["sk"].as_s().unwrap() == "#W");
+    assert_eq!(window.unwrap()["aver"].as_n().unwrap(), "2", "{scope:?}");
+    assert_eq!(
+        service_state(&ledger, service).await.enabled.unwrap().policy,
+        SpendPolicy::permissive()
+    );
+}

@@ -1,0 +1,96 @@
+//! What 1,000 payments a second come to: each part of the deployment, with how many payments a second it carries.
+
+use crate::Report;
+use crate::payments::Costs;
+use purser_tests::{World, judged_policy, writes_of_a_payment};
+
+const GROUP: &str = "what carries how many payments a second";
+/// A partition takes so many write units a second (DynamoDB developer guide, "Burst and adaptive capacity").
+const PARTITION: f64 = 1_000.0;
+/// A table, unless its quota is raised (the same, "Quotas": on-demand).
+const TABLE: f64 = 40_000.0;
+/// Functions that run at once in an account, unless raised (Lambda developer guide, "Lambda quotas").
+const CONCURRENCY: f64 = 1_000.0;
+/// Requests a second of an account's gateways, unless raised (API Gateway developer guide, "Quotas").
+const GATEWAY: f64 = 10_000.0;
+/// `GatewayRateLimit` of template.yaml, unless set.
+const GATEWAY_SETTING: f64 = 500.0;
+/// The partitions of the index over holds, and those of one block's claims; a block is of two seconds, whose claims come
+/// in one.
+const HOLD_PARTITIONS: f64 = 16.0;
+const CLAIM_PARTITIONS: f64 = 4.0;
+/// Authorize and complete.
+const REQUESTS: f64 = 2.0;
+
+pub async fn at_a_thousand_a_second(report: &mut Report, costs: &Costs) {
+    let world = World::metered().await;
+    let agent = world.agent(judged_policy(), vec![]).await;
+    let writes = writes_of_a_payment(&world, &agent).await;
+    let units = |kind: &str| {
+        *writes
+            .get(kind)
+            .unwrap_or_else(|| panic!("{kind} is not in {writes:?}")) as f64
+    };
+    let ledger: f64 = writes
+        .iter()
+        .filter(|(kind, _)| *kind != "RL")
+        .map(|(_, units)| *units as f64)
+        .sum();
+    let rows = [
+        (
+            "one agent's payments to one service: its window",
+            units("L"),
+            "units",
+            PARTITION,
+        ),
+        (
+            "`GatewayRateLimit`, unless it is raised",
+            REQUESTS,
+            "requests",
+            GATEWAY_SETTING,
+        ),
+        ("one agent's payments: its settlements", units("S"), "units", PARTITION),
+        (
+            "the account's concurrency, unless it is raised",
+            costs.seconds.iter().sum(),
+            "s",
+            CONCURRENCY,
+        ),
+        ("the ledger's quota, unless it is raised", ledger, "units", TABLE),
+        (
+            "the claims of one block",
+            units("X"),
+            "units",
+            CLAIM_PARTITIONS * PARTITION / 2.0,
+        ),
+        (
+            "the gateway's quota, unless it is raised",
+            REQUESTS,
+            "requests",
+            GATEWAY,
+        ),
+        (
+            "the index over holds",
+            units("index hold"),
+            "units",
+            HOLD_PARTITIONS * PARTITION,
+        ),
+    ];
+    for (name, each, unit, limit) in rows {
+        let cells = [
+            ("a payment takes", format!("{each:.3} {unit}")),
+            ("a second has", format!("{limit:.0}")),
+            ("payments a second", format!("{:.0}", limit / each)),
+        ];
+        report.add(GROUP, name, &cells, false);
+    }
+    let cells = [
+        ("a payment takes", format!("{:.3} calls", costs.node_calls)),
+        ("a second has", "what the node's plan allows".to_owned()),
+        (
+            "payments a second",
+            format!("1,000 take {:.0}", costs.node_calls * 1_000.0),
+        ),
+    ];
+    report.add(GROUP, "the node, asked again where its limit refuses", &cells, false);
+}

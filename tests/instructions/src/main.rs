@@ -1,0 +1,321 @@
+//! The payments function on one thread, with the database and the node in the same process: `one-call <operation>` calls
+//! it until everything is warm, and then once more in [`measured`].
+//!
+//! `tests/budget.rs` runs it under callgrind, which counts in [`measured`] and not in [`uncounted`], the work of the
+//! database and the node. The clock stands still and randomness is drawn from a sequence, so counts are the same again
+//! and again, but for what hash maps and the SDK's own ids differ by: about a thousandth.
+
+use aws_smithy_runtime_api::client::http::{
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::body::SdkBody;
+use dynoxide::{Database, errors::DynoxideError};
+use lambda_http::{Context, LambdaEvent};
+use purser_api::{Background, Boot, Clock, Entropy, GatewayEvent, answer};
+use purser_chain::WalletSeed;
+use purser_domain::{EnabledService, Endpoint, NewKey, OperationSlug, OperationUuid, SpendPolicy};
+use purser_store::{CatalogTable, Ledger};
+use purser_testkit::chain::{FINAL, NETWORK, ScriptedChain, payment_of, tx_hash};
+use purser_testkit::{AUDIT, CATALOG, DECISIONS, LEDGER, THROTTLE, sample};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use std::fmt;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use tokio::runtime::{Builder, Runtime};
+
+/// Of the wallets, and of nothing else.
+const SEED: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+const PAYEE: &str = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
+/// Services, and operations of each: a catalog so large that work on all of it shows.
+const SERVICES: u8 = 10;
+const OPERATIONS: u8 = 40;
+/// The calls before the one that is counted: connections, caches and lazy values are made by these.
+const WARM: u32 = 3;
+
+fn main() -> ExitCode {
+    // Lines are formatted as in production, and discarded.
+    purser_api::log_to("warn,purser=info", std::io::sink);
+    let Some(operation) = std::env::args().nth(1) else {
+        eprintln!("one-call: allow, replay, block or complete");
+        return ExitCode::FAILURE;
+    };
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let place = runtime.block_on(Place::start());
+    for call in 0..=WARM {
+        let (event, status) = runtime.block_on(place.event(&operation, call));
+        let answered = if call == WARM {
+            place.wire.0.is_counted.store(true, SeqCst);
+            measured(&runtime, &place, &event)
+        } else {
+            runtime.block_on(place.call(&event))
+        };
+        let expected = format!("{{\"statusCode\":{status},");
+        assert!(
+            answered.starts_with(expected.as_bytes()),
+            "{}",
+            String::from_utf8_lossy(&answered)
+        );
+    }
+    ExitCode::SUCCESS
+}
+
+/// What is counted: from the bytes of the event to those of the answer.
+#[inline(never)]
+fn measured(runtime: &Runtime, place: &Place, event: &[u8]) -> Vec<u8> {
+    runtime.block_on(place.call(event))
+}
+
+/// What is not counted of it: the database's and the node's work.
+#[inline(never)]
+fn uncounted(world: &World, request: &HttpRequest) -> (u16, Vec<u8>) {
+    world.answer(request)
+}
+
+/// A started function, and an agent's key.
+struct Place {
+    function: axum::Router,
+    wire: Wire,
+    key: String,
+}
+
+impl Place {
+    async fn start() -> Self {
+        let wire = Wire(Arc::new(World {
+            database: purser_testkit::database(),
+            chain: Mutex::default(),
+            is_counted: AtomicBool::new(false),
+        }));
+        let db = purser_store::client(&wire.boot().aws);
+        let catalog = CatalogTable::new(db.clone(), CATALOG);
+        for n in 0..SERVICES {
+            let mut service = sample::service(sample::service_id(n.into()), &format!("lab-{n}"));
+            service.operations = (0..OPERATIONS)
+                .map(|page| {
+                    let mut operation = sample::operation();
+                    let endpoint = format!("https://lab-{n}.example/pay/{page}");
+                    operation.id =
+                        OperationUuid::from_uuid(uuid::Uuid::from_u128((u128::from(n) << 8) + u128::from(page)));
+                    operation.slug = OperationSlug::parse(&format!("lab.pay-{page}")).expect("a slug");
+                    operation.endpoint = Endpoint::parse(&endpoint).expect("an address");
+                    operation
+                })
+                .collect();
+            catalog.put(&service, &sample::audit()).await.expect("stored");
+        }
+        let ledger = Ledger::new(db, LEDGER, DECISIONS);
+        let mut agent = sample::agent(1, sample::rules().into_iter().take(1).collect());
+        let key = NewKey::from_random(agent.id, [7; 40], sample::start());
+        agent.keys = vec![key.record];
+        let seed = WalletSeed::from_hex(SEED).expect("a seed");
+        let index = 7;
+        agent.wallet.key = purser_domain::WalletKey::Seed { index };
+        agent.wallet.address = seed.wallet(index).expect("a wallet").address();
+        ledger.create_agent(&agent, &sample::audit()).await.expect("stored");
+        let enabled = EnabledService {
+            service: sample::service_id(7),
+            version: 1,
+            enabled: true,
+            policy: SpendPolicy {
+                max_per_call: sample::units(100),
+                ..SpendPolicy::permissive()
+            },
+        };
+        ledger
+            .put_policy(agent.id, &enabled, &sample::audit())
+            .await
+            .expect("stored");
+        Self {
+            function: purser_payments::routers(wire.boot()).await.expect("it starts").gateway,
+            wire,
+            key: key.text,
+        }
+    }
+
+    /// Everything between the runtime API's answer to "next" and our response to it.
+    async fn call(&self, event: &[u8]) -> Vec<u8> {
+        let event: GatewayEvent = serde_json::from_slice(event).expect("an event");
+        let mut context = Context::default();
+        context.request_id = "8f507cfc-xmpl-4697-b07a-ac58fc914c95".to_owned();
+        context.deadline = Clock::system().now().micros().unsigned_abs() / 1_000 + 3_600_000;
+        let answer = answer(self.function.clone(), LambdaEvent::new(event, context)).await;
+        answer.json().get().as_bytes().to_vec()
+    }
+
+    /// The event of an operation's call, and its status.
+    async fn event(&self, operation: &str, call: u32) -> (Vec<u8>, u16) {
+        match operation {
+            "allow" => (self.authorize(1, call), 200),
+            "replay" => (self.authorize(1, 0), 200),
+            "block" => (self.authorize(101, call), 402),
+            "complete" => {
+                let answer: Value = serde_json::from_slice(&self.call(&self.authorize(1, call)).await).expect("JSON");
+                let allowed: Value = serde_json::from_str(answer["body"].as_str().expect("a body")).expect("JSON");
+                let hash = tx_hash(call.into());
+                let mut chain = self.wire.0.chain.lock().expect("not poisoned");
+                chain.pay(&payment_of(&allowed), FINAL, hash);
+                let path = format!(
+                    "/x402/settlements/{}/complete",
+                    allowed["settlement_id"].as_str().expect("an id")
+                );
+                let body = json!({"payment_response_header": "e30=", "tx_hash": hash.to_string()});
+                (self.post(&path, &body), 200)
+            }
+            other => panic!("{other} is not among the operations"),
+        }
+    }
+
+    fn authorize(&self, units: u64, call: u32) -> Vec<u8> {
+        let (token, url) = (NETWORK.token(), "https://lab-7.example/pay/3");
+        let body = json!({
+            "payment_requirement": {"x402Version": 2, "resource": {"url": url}, "accepts": [{
+                "scheme": "exact",
+                "network": NETWORK.caip2(),
+                "amount": units.to_string(),
+                "asset": token.address.to_string(),
+                "payTo": PAYEE,
+                "maxTimeoutSeconds": 60,
+                "extra": {"name": token.name, "version": token.version},
+            }]},
+            "max_payment_units": 1_000,
+            "original_request": {"method": "GET", "url": url},
+            "service_id": "lab-7",
+            "idempotency_key": format!("a payment with a name, number {call}"),
+        });
+        self.post("/x402/authorize", &body)
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Vec<u8> {
+        let recorded = include_str!("../../../events/payments/authorize.json");
+        let mut event: Value = serde_json::from_str(recorded).expect("JSON");
+        event["rawPath"] = path.into();
+        event["requestContext"]["http"]["path"] = path.into();
+        event["headers"]["authorization"] = format!("Bearer {}", self.key).into();
+        event["body"] = body.to_string().into();
+        event.to_string().into_bytes()
+    }
+}
+
+/// What is outside of the function.
+struct World {
+    database: Database,
+    chain: Mutex<ScriptedChain>,
+    is_counted: AtomicBool,
+}
+
+impl World {
+    fn answer(&self, request: &HttpRequest) -> (u16, Vec<u8>) {
+        let body = request.body().bytes().expect("a body in memory");
+        let target = request.headers().get("x-amz-target").unwrap_or_default();
+        let (service, operation) = target.split_once('.').unwrap_or_default();
+        let db = &self.database;
+        match (service, operation) {
+            ("", _) => (200, self.node(body)),
+            ("secretsmanager", _) => (200, secrets()),
+            (_, "BatchGetItem") => carried_out(body, |request| db.batch_get_item(request)),
+            (_, "GetItem") => carried_out(body, |request| db.get_item(request)),
+            (_, "PutItem") => carried_out(body, |request| db.put_item(request)),
+            (_, "Query") => carried_out(body, |request| db.query(request)),
+            (_, "Scan") => carried_out(body, |request| db.scan(request)),
+            (_, "TransactWriteItems") => carried_out(body, |request| db.transact_write_items(request)),
+            (_, "UpdateItem") => carried_out(body, |request| db.update_item(request)),
+            (_, other) => panic!("payments makes no such call: {other}"),
+        }
+    }
+
+    fn node(&self, body: &[u8]) -> Vec<u8> {
+        let request: Value = serde_json::from_slice(body).expect("JSON");
+        let method = request["method"].as_str().expect("a method");
+        let result = self
+            .chain
+            .lock()
+            .expect("not poisoned")
+            .answer(method, &request["params"]);
+        let answer = json!({"jsonrpc": "2.0", "id": request["id"], "result": result});
+        answer.to_string().into_bytes()
+    }
+}
+
+fn secrets() -> Vec<u8> {
+    let values = [("seed", SEED), ("nonces", SEED), ("rpc", "http://127.0.0.1:1")];
+    let values = values.map(|(name, value)| json!({"ARN": name, "Name": name, "SecretString": value}));
+    json!({"SecretValues": values, "Errors": []}).to_string().into_bytes()
+}
+
+fn carried_out<Q: DeserializeOwned, R: Serialize>(
+    body: &[u8],
+    carry_out: impl FnOnce(Q) -> Result<R, DynoxideError>,
+) -> (u16, Vec<u8>) {
+    let request = serde_json::from_slice(body).expect("what the SDK writes");
+    match carry_out(request) {
+        Ok(answer) => (200, serde_json::to_vec(&answer).expect("an answer")),
+        Err(error) => (error.status_code(), error.to_json().into_bytes()),
+    }
+}
+
+/// The function's HTTP client.
+#[derive(Clone)]
+struct Wire(Arc<World>);
+
+impl Wire {
+    fn boot(&self) -> Boot {
+        let variables = [
+            ("AWS_REGION", "eu-west-1"),
+            ("AWS_ACCESS_KEY_ID", "id"),
+            ("AWS_SECRET_ACCESS_KEY", "secret"),
+            ("DYNAMODB_ENDPOINT", "http://dynamodb.test"),
+            ("SECRETS_ENDPOINT", "http://secrets.test"),
+            ("LEDGER_TABLE", LEDGER),
+            ("DECISIONS_TABLE", DECISIONS),
+            ("AUDIT_TABLE", AUDIT),
+            ("CATALOG_TABLE", CATALOG),
+            ("THROTTLE_TABLE", THROTTLE),
+            ("NETWORK", NETWORK.name()),
+            ("WALLET_SEED_SECRET_ARN", "seed"),
+            ("NONCE_KEY_SECRET_ARN", "nonces"),
+            ("RPC_URL_SECRET_ARN", "rpc"),
+        ];
+        let clock = Clock::still(Arc::new(AtomicI64::new(sample::start().micros())));
+        let boot = Boot::new(variables.into_iter().collect(), clock);
+        let drawn = AtomicU8::new(0);
+        Boot {
+            aws: boot.aws.to_builder().http_client(self.clone()).build(),
+            http: SharedHttpConnector::new(self.clone()),
+            entropy: Entropy::drawn(move |bytes| bytes.fill_with(|| drawn.fetch_add(37, SeqCst))),
+            background: Background::Inline,
+            ..boot
+        }
+    }
+}
+
+impl fmt::Debug for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Wire")
+    }
+}
+
+impl HttpClient for Wire {
+    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+        SharedHttpConnector::new(self.clone())
+    }
+}
+
+impl HttpConnector for Wire {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let world = &self.0;
+        let (status, body) = if world.is_counted.load(SeqCst) {
+            uncounted(world, &request)
+        } else {
+            world.answer(&request)
+        };
+        HttpConnectorFuture::new(async move {
+            // An answer is never there at once.
+            tokio::task::yield_now().await;
+            let status = status.try_into().expect("a status");
+            Ok(HttpResponse::new(status, SdkBody::from(body)))
+        })
+    }
+}

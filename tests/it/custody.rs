@@ -1,0 +1,131 @@
+//! Who holds the wallets' keys: what each custody promises, and what happens when KMS does not do as it should.
+
+use purser_api::CustodyKind;
+use purser_chain::is_attested;
+use purser_domain::{AgentId, SpendPolicy, WalletKey};
+use purser_local::Options;
+use purser_tests::{World, as_repeated, body_of, dollars};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+async fn world_of(custody: CustodyKind) -> World {
+    World::with(Options {
+        custody,
+        ..Options::default()
+    })
+    .await
+}
+
+async fn key_of(world: &World, agent: AgentId) -> (String, WalletKey) {
+    let key = world.stack.ledger.agent(agent).await.unwrap().unwrap().wallet.key;
+    match key {
+        WalletKey::Kms { id, .. } => (id.to_string(), key),
+        WalletKey::Seed { index } => (index.to_string(), key),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_kms_has_the_keys_each_agent_has_one_that_signs_for_it() {
+    let world = world_of(CustodyKind::Kms).await;
+    let owner = world.person(&purser_local::DEMO_OWNER);
+    let made = world
+        .persons_request(&owner, Method::POST, "/agents")
+        .json(&json!({"name": "errands"}));
+    let made = World::send(made).await.created();
+    let id = AgentId::parse(made["agent_id"].as_str().unwrap()).unwrap();
+    let wallet = world.stack.ledger.agent(id).await.unwrap().unwrap().wallet;
+    assert!(is_attested(&wallet.attestation, id, wallet.address));
+    let (key, _) = key_of(&world, id).await;
+    let tags = world.stack.kms.tags();
+    assert_eq!(tags[&key]["purser-agent"], id.to_string());
+    assert_eq!(tags[&key]["purser-stack"], "local");
+
+    // Each signature has another random number, and either half of `s`; the token takes one of them, once.
+    let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
+    let mut spent = 0;
+    for _ in 0..8 {
+        let body = body_of(world.offer(dollars(1)));
+        let paid = world.authorize(&agent, &body).await.ok();
+        let again = world.authorize(&agent, &body).await.ok();
+        let authorization = |answer: &Value| answer["payment"]["payload"]["payload"]["authorization"].clone();
+        assert_eq!(authorization(&paid), authorization(&again));
+        assert_eq!(as_repeated(&paid)["settlement_id"], again["settlement_id"]);
+        let hash = world.settle(if spent % 2 == 0 { &paid } else { &again }).await;
+        let settlement = paid["settlement_id"].as_str().unwrap();
+        world
+            .complete(
+                &agent,
+                settlement,
+                &json!({"payment_response_header": "e30=", "tx_hash": hash}),
+            )
+            .await
+            .ok();
+        spent += 1;
+    }
+    assert_eq!(world.footprint().await.settlements, spent);
+    // No function was given a seed: there is none.
+    assert!(world.stack.secret_values().iter().all(|value| value.len() != 128));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_can_not_sign_for_now_holds_one_payment_that_its_repetition_signs() {
+    let world = world_of(CustodyKind::Kms).await;
+    let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
+    let kms = &world.stack.kms;
+    let body = body_of(world.offer(dollars(1)));
+    for exception in ["ThrottlingException", "KMSInternalException", "KeyUnavailableException"] {
+        kms.fail("Sign", exception);
+        world
+            .authorize(&agent, &body)
+            .await
+            .refused(503, "temporarily_unavailable");
+    }
+    kms.behave();
+    let (key, _) = key_of(&world, agent.id).await;
+    kms.enable(&key, false);
+    world.authorize(&agent, &body).await.refused(500, "internal_error");
+    kms.enable(&key, true);
+    world.authorize(&agent, &body).await.ok();
+    assert_eq!(world.footprint().await.settlements, 1);
+    kms.forget(&key);
+    world.authorize(&agent, &body).await.refused(500, "internal_error");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_reserved_for_a_wallet_whose_key_is_another_ones() {
+    for custody in [CustodyKind::Seed, CustodyKind::Kms] {
+        let world = world_of(custody).await;
+        let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
+        let (_, other) = key_of(&world, world.agent(SpendPolicy::permissive(), vec![]).await.id).await;
+        world.edit(&agent, |agent| agent.wallet.key = other).await;
+        let body = body_of(world.offer(dollars(1)));
+        world.authorize(&agent, &body).await.refused(500, "internal_error");
+        assert_eq!(world.footprint().await.settlements, 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_is_made_with_an_attested_wallet_or_not_at_all() {
+    let world = world_of(CustodyKind::Kms).await;
+    let owner = world.person(&purser_local::DEMO_OWNER);
+    let agents = async || world.person_gets(&owner, "/agents").await.ok()["count"].clone();
+    let before = agents().await;
+    let make = async || {
+        let request = world.persons_request(&owner, Method::POST, "/agents");
+        World::send(request.json(&json!({"name": "errands"}))).await
+    };
+    for (operation, exception, status, slug) in [
+        ("CreateKey", "ThrottlingException", 503, "temporarily_unavailable"),
+        ("CreateKey", "LimitExceededException", 503, "temporarily_unavailable"),
+        ("CreateKey", "AccessDeniedException", 500, "internal_error"),
+        ("GetPublicKey", "NotFoundException", 503, "temporarily_unavailable"),
+        ("GetPublicKey", "DisabledException", 500, "internal_error"),
+        ("Sign", "KMSInternalException", 503, "temporarily_unavailable"),
+    ] {
+        world.stack.kms.fail(operation, exception);
+        make().await.refused(status, slug);
+        world.stack.kms.behave();
+        assert_eq!(agents().await, before, "{operation} {exception}");
+    }
+    make().await.created();
+}

@@ -1,0 +1,403 @@
+//! Freezes by operators: what they refuse, from when on, and that nobody else ends them. The owner's own freeze:
+//! `people/edits.rs`.
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use purser_domain::{AgentId, FreezeTarget, Freezes, OperatorFreeze, OperatorName, OperatorReason, PersonId};
+use purser_local::{DEMO_OWNER, DEMO_STRANGER};
+use purser_store::Frozen;
+use purser_tests::{
+    Answer, Person, TestAgent, World, as_repeated, authorizing, body_of, completing, dollars, fresh_key, measure,
+    together,
+};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+/// How many copies there are of what is frozen.
+const COPIES: u8 = 4;
+
+/// The copy that the agent's decisions read.
+fn copy_of(agent: &TestAgent) -> u8 {
+    agent.id.uuid().into_bytes()[15] % COPIES
+}
+
+/// One agent for each copy.
+async fn one_of_each(world: &World, owner: &Person) -> Vec<TestAgent> {
+    let mut agents: Vec<TestAgent> = Vec::new();
+    while agents.len() < usize::from(COPIES) {
+        let agent = world.agent_of(owner, "buyer").await;
+        if agents.iter().all(|known| copy_of(known) != copy_of(&agent)) {
+            agents.push(agent);
+        }
+    }
+    agents
+}
+
+async fn person_id(world: &World, person: &Person) -> String {
+    let listed = world.person_gets(person, "/sessions").await.ok();
+    listed["person"].as_str().unwrap().to_owned()
+}
+
+fn at(target: &str) -> String {
+    format!("/internal/freezes/{target}")
+}
+
+async fn freeze(world: &World, target: &str) -> Answer {
+    let why = json!({"reason": "reported stolen"});
+    World::send(world.operators_request(Method::PUT, &at(target)).json(&why)).await
+}
+
+async fn unfreeze(world: &World, target: &str) -> Answer {
+    World::send(world.operators_request(Method::DELETE, &at(target))).await
+}
+
+#[track_caller]
+fn is_refused(answer: Answer, reason: &str) {
+    let told = answer.refused(403, "policy_blocked");
+    assert_eq!(told["decision"]["reason"], reason);
+    assert_eq!(told["decision"]["rule_triggered"], "agent_frozen");
+    assert!(told["message"].as_str().unwrap().contains("operator"), "{told}");
+}
+
+/// An agent with a payment, and a question that its owner has approved.
+struct Buyer {
+    agent: TestAgent,
+    body: Value,
+    paid: Value,
+    approved: Value,
+}
+
+impl Buyer {
+    async fn of(world: &World, owner: &Person, agent: TestAgent) -> Self {
+        let policy = json!({"require_approval_above_units": dollars(5)});
+        let path = agent.path("/services/lab-search");
+        world.person_edits(owner, Method::PATCH, &path, &policy).await.ok();
+        let body = body_of(world.offer(dollars(1)));
+        let paid = world.authorize(&agent, &body).await.ok();
+        let mut approved = body_of(world.offer(dollars(6)));
+        let asked = world
+            .authorize(&agent, &approved)
+            .await
+            .refused(402, "approval_required");
+        let path = agent.path(&format!(
+            "/approvals/{}/approve",
+            asked["approval_id"].as_str().unwrap()
+        ));
+        world.person_edits(owner, Method::POST, &path, &json!({})).await.ok();
+        approved["approval_id"] = asked["approval_id"].clone();
+        Self {
+            agent,
+            body,
+            paid,
+            approved,
+        }
+    }
+
+    async fn is_refused_everything(&self, world: &World, reason: &str) {
+        let before = world.footprint().await;
+        let new = body_of(world.offer(dollars(1)));
+        is_refused(world.authorize(&self.agent, &new).await, reason);
+        // Its signed bytes, once more.
+        is_refused(world.authorize(&self.agent, &self.body).await, reason);
+        is_refused(world.authorize(&self.agent, &self.approved).await, reason);
+        let foreseen = world.check(&self.agent, &new).await.ok();
+        assert_eq!(
+            (&foreseen["result"], &foreseen["reason"]),
+            (&json!("block"), &json!(reason))
+        );
+        assert_eq!(world.footprint().await, before);
+    }
+
+    async fn is_refused_nothing(&self, world: &World) {
+        let again = world.authorize(&self.agent, &self.body).await.ok();
+        assert_eq!(as_repeated(&again)["payment"], as_repeated(&self.paid)["payment"]);
+        world
+            .authorize(&self.agent, &body_of(world.offer(dollars(1))))
+            .await
+            .ok();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_operator_has_frozen_is_refused_every_decision_until_operators_end_it() {
+    let world = World::still().await;
+    let (owner, stranger) = (world.person(&DEMO_OWNER), world.person(&DEMO_STRANGER));
+    let mut buyers = Vec::new();
+    for agent in one_of_each(&world, &owner).await {
+        buyers.push(Buyer::of(&world, &owner, agent).await);
+    }
+    let elsewhere = Buyer::of(&world, &stranger, world.agent_of(&stranger, "other").await).await;
+    let id = person_id(&world, &owner).await;
+
+    // Each agent by itself reads another copy.
+    for buyer in &buyers {
+        let target = format!("agents/{}", buyer.agent.id);
+        let listed = freeze(&world, &target).await.ok();
+        assert_eq!(
+            (&listed["count"], &listed["freezes"][0]["scope"]),
+            (&json!(1), &json!("agent"))
+        );
+        assert_eq!(listed["freezes"][0]["owner"], id);
+        buyer.is_refused_everything(&world, "agent_frozen:by_operator").await;
+        elsewhere.is_refused_nothing(&world).await;
+        assert_eq!(unfreeze(&world, &target).await.ok()["count"], 0);
+        buyer.is_refused_nothing(&world).await;
+    }
+    for (target, reason) in [
+        (format!("owners/{id}"), "agent_frozen:owner"),
+        ("deployment".to_owned(), "agent_frozen:deployment"),
+    ] {
+        freeze(&world, &target).await.ok();
+        // Again is the same.
+        assert_eq!(freeze(&world, &target).await.ok()["count"], 1);
+        for buyer in &buyers {
+            buyer.is_refused_everything(&world, reason).await;
+        }
+        // An agent that is created afterwards, too.
+        let later = world.agent_of(&owner, "later").await;
+        is_refused(world.authorize(&later, &body_of(world.offer(1))).await, reason);
+        if target == "deployment" {
+            elsewhere.is_refused_everything(&world, reason).await;
+        } else {
+            elsewhere.is_refused_nothing(&world).await;
+        }
+        unfreeze(&world, &target).await.ok();
+        assert_eq!(unfreeze(&world, &target).await.ok()["count"], 0);
+        for buyer in &buyers {
+            buyer.is_refused_nothing(&world).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_sees_an_operators_freeze_and_can_neither_end_it_nor_is_kept_from_what_pays_nothing() {
+    let world = World::still().await;
+    let owner = world.person(&DEMO_OWNER);
+    let agent = world.agent_of(&owner, "buyer").await;
+    let buyer = Buyer::of(&world, &owner, agent).await;
+    let read = async || world.person_gets(&owner, &buyer.agent.path("")).await.ok();
+    assert_eq!(read().await["frozen_by_operators"], Value::Null);
+    let target = format!("agents/{}", buyer.agent.id);
+    freeze(&world, &target).await.ok();
+
+    let active = json!({"status": "active"});
+    let path = buyer.agent.path("");
+    let edited = world.person_edits(&owner, Method::PATCH, &path, &active).await.ok();
+    let expected = json!({"scope": "agent", "reason": "reported stolen", "frozen_at": world.now().to_string()});
+    assert_eq!(edited["frozen_by_operators"], expected);
+    assert_eq!(read().await["frozen_by_operators"], expected);
+    let listed = world.person_gets(&owner, "/agents").await.ok();
+    let frozen = listed["agents"].as_array().unwrap().iter();
+    let frozen = frozen.filter(|agent| agent["frozen_by_operators"] == expected);
+    assert_eq!(frozen.count(), 1);
+    // Both freeze it: the one that its owner can't end is told.
+    let both = json!({"status": "frozen"});
+    world.person_edits(&owner, Method::PATCH, &path, &both).await.ok();
+    buyer.is_refused_everything(&world, "agent_frozen:by_operator").await;
+
+    // What was signed before is proven, and read.
+    let hash = world.settle(&buyer.paid).await;
+    let receipt = completing(&world, &buyer.agent, &buyer.paid, &hash).await.ok();
+    assert_eq!(receipt["receipt_status"], "confirmed");
+    let path = format!("/x402/settlements/{}", buyer.paid["settlement_id"].as_str().unwrap());
+    world.get(&buyer.agent, &path).await.ok();
+    world.get(&buyer.agent, "/mcp/agents/me").await.ok();
+
+    unfreeze(&world, &target).await.ok();
+    let refused = world.authorize(&buyer.agent, &buyer.body).await;
+    let refused = refused.refused(403, "policy_blocked");
+    assert_eq!(refused["decision"]["reason"], "agent_frozen");
+}
+
+/// Payments race with the freeze; what began after its answer is refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_decision_that_begins_after_an_operators_freeze_was_answered_is_signed() {
+    let world = World::conflicted().await;
+    let owner = world.person(&DEMO_OWNER);
+    let agents = one_of_each(&world, &owner).await;
+    let pay = |count: usize| {
+        let payers = agents.iter().cycle().take(count);
+        payers
+            .map(|agent| authorizing(&world, agent, body_of(world.offer(1))))
+            .collect()
+    };
+    let (before, answer) = tokio::join!(together(pay(24)), freeze(&world, "deployment"));
+    answer.ok();
+    for answer in together(pay(12)).await {
+        is_refused(answer, "agent_frozen:deployment");
+    }
+    for answer in before {
+        assert!([200, 403].contains(&answer.status), "{}", answer.body);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bounded_number_is_frozen_and_the_largest_costs_a_decision_no_more() {
+    let world = World::metered().await;
+    let owner = world.person(&DEMO_OWNER);
+    let agent = world.agent_of(&owner, "buyer").await;
+    world.authorize(&agent, &body_of(world.offer(1))).await.ok();
+    let cost = async || {
+        let (measured, answer) = measure(&world, world.authorize(&agent, &body_of(world.offer(1)))).await;
+        answer.ok();
+        measured.units
+    };
+    let none = cost().await;
+    let person = |n: usize| format!("owners/{n:064x}");
+    for n in 0..Freezes::MOST {
+        let owner = PersonId::parse(&format!("{n:064x}")).unwrap();
+        let other = AgentId::from_uuid(fresh_key().parse().unwrap());
+        for target in [FreezeTarget::Owner(owner), FreezeTarget::Agent(other)] {
+            let freeze = OperatorFreeze {
+                target,
+                reason: OperatorReason::parse("reported stolen").unwrap(),
+                by: OperatorName::parse("ann").unwrap(),
+                at: world.now(),
+            };
+            assert_eq!(
+                world
+                    .stack
+                    .ledger
+                    .freeze(&freeze, &purser_testkit::sample::audit())
+                    .await
+                    .unwrap(),
+                Frozen::Stored
+            );
+        }
+    }
+    assert_eq!(cost().await, none);
+    let before = world.rows().await;
+    freeze(&world, &person(99)).await.refused(409, "too_many_freezes");
+    let one_more = format!("agents/{}", agent.id);
+    freeze(&world, &one_more).await.refused(409, "too_many_freezes");
+    assert_eq!(world.rows().await.changes_since(&before), Vec::<String>::new());
+    // What is frozen already can be, as often as one likes, and so can the deployment.
+    freeze(&world, &person(0)).await.ok();
+    unfreeze(&world, &person(0)).await.ok();
+    freeze(&world, &person(99)).await.ok();
+    freeze(&world, "deployment").await.ok();
+    is_refused(
+        world.authorize(&agent, &body_of(world.offer(1))).await,
+        "agent_frozen:deployment",
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_frozen_is_refused_where_it_cannot_be_read() {
+    let world = World::still().await;
+    let owner = world.person(&DEMO_OWNER);
+    let agent = world.agent_of(&owner, "buyer").await;
+    let body = body_of(world.offer(1));
+    world.authorize(&agent, &body).await.ok();
+    let put = world.stack.db.put_item().table_name("LedgerTable");
+    let put = put.item("pk", AttributeValue::S(format!("FREEZES#{}", copy_of(&agent))));
+    let put = put.item("sk", AttributeValue::S("#".to_owned()));
+    put.item("agents", AttributeValue::S("?".to_owned()))
+        .send()
+        .await
+        .unwrap();
+    world.authorize(&agent, &body).await.refused(500, "internal_error");
+    world
+        .authorize(&agent, &body_of(world.offer(1)))
+        .await
+        .refused(500, "internal_error");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_freeze_says_what_is_wrong_with_it_and_of_nobody_it_is_not_found() {
+    let world = World::still().await;
+    let before = world.rows().await;
+    for (target, body, status, slug) in [
+        ("deployment", json!({}), 400, "reason_required"),
+        ("deployment", json!({"reason": ""}), 400, "invalid_request"),
+        ("deployment", json!({"reason": "a\nb"}), 400, "invalid_request"),
+        ("deployment", json!({"reason": "x".repeat(301)}), 400, "invalid_request"),
+        (
+            "agents/00000000-0000-0000-0000-000000000000",
+            json!({"reason": "x"}),
+            404,
+            "not_found",
+        ),
+        ("agents/x", json!({"reason": "x"}), 404, "not_found"),
+        ("owners/x", json!({"reason": "x"}), 404, "not_found"),
+    ] {
+        let put = world.operators_request(Method::PUT, &at(target)).json(&body);
+        World::send(put).await.refused(status, slug);
+    }
+    assert_eq!(world.rows().await.changes_since(&before), Vec::<String>::new());
+}
+
+/// Each act has one row among the operators', and one in the log of the owner whose agents it is about.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_is_told_what_operators_do_to_their_agents_and_nobody_else_is() {
+    let world = World::start().await;
+    let (owner, stranger) = (world.person(&DEMO_OWNER), world.person(&DEMO_STRANGER));
+    let agent = world.agent_of(&owner, "told").await;
+    let (own, other) = (person_id(&world, &owner).await, person_id(&world, &stranger).await);
+    let handover = format!("/internal/agents/{}/handover", agent.id);
+    let on_agent = format!("agents/{}", agent.id);
+    freeze(&world, &on_agent).await.ok();
+    unfreeze(&world, &on_agent).await.ok();
+    freeze(&world, &format!("owners/{own}")).await.ok();
+    unfreeze(&world, &format!("owners/{own}")).await.ok();
+    freeze(&world, "deployment").await.ok();
+    unfreeze(&world, "deployment").await.ok();
+    let offer = json!({"to": other, "reason": "they leave"});
+    world.operator_edits(Method::PUT, &handover, &offer).await.ok();
+    World::send(world.operators_request(Method::DELETE, &handover))
+        .await
+        .ok();
+
+    let log = async |person: &Person| {
+        let listed = world.person_gets(person, "/audit-log?limit=100").await.ok();
+        let entries = listed["entries"].as_array().unwrap().clone();
+        let by_operators: Vec<Value> = entries
+            .into_iter()
+            .filter(|entry| !entry["operator"].is_null())
+            .collect();
+        by_operators
+    };
+    let told = log(&owner).await;
+    let kinds: Vec<&str> = told.iter().map(|entry| entry["kind"].as_str().unwrap()).collect();
+    let expected = [
+        "handover_taken_back",
+        "handover_offered",
+        "freeze_ended",
+        "freeze_set",
+        "freeze_ended",
+        "freeze_set",
+    ];
+    assert_eq!(kinds, expected, "newest first, without the deployment's");
+    assert_eq!(log(&stranger).await, Vec::<Value>::new());
+    let all = world.operator_gets("/internal/audit-log?limit=100").await.ok();
+    let all = all["entries"].as_array().unwrap();
+    for entry in &told {
+        assert_eq!(
+            (&entry["operator"], &entry["person_id"]),
+            (&json!("local"), &Value::Null)
+        );
+        // Not from where: that is nobody's business outside.
+        assert_eq!((&entry["address"], &entry["user_agent"]), (&Value::Null, &Value::Null));
+        let same: Vec<&Value> = all.iter().filter(|one| one["audit_id"] == entry["audit_id"]).collect();
+        assert_eq!(same.len(), 1);
+        for member in ["at", "kind", "agent_id", "object_id", "before", "after", "request_id"] {
+            assert_eq!(same[0][member], entry[member], "{member}");
+        }
+    }
+    assert_eq!(told[1]["after"]["owner"], other);
+    assert_eq!(told[5]["after"]["reason"], "reported stolen");
+    assert_eq!(told[5]["agent_id"], agent.id.to_string());
+    // Operators read the owner's log as the owner does, page by page too.
+    let path = format!("/internal/audit-log?person_id={own}&kind=freeze_set");
+    assert_eq!(world.operator_gets(&path).await.ok()["count"], 2);
+    let (paged, pages) = world.pages_of(&owner, "/audit-log", "entries", 2).await;
+    let whole = world.person_gets(&owner, "/audit-log?limit=100").await.ok();
+    assert_eq!(json!(paged), whole["entries"]);
+    assert!(pages > 3, "{pages}");
+    let page = world.http.get(format!("{}/dashboard/audit-log", world.stack.base_url));
+    let page = page.header("cookie", world.browser_session(&DEMO_OWNER).await);
+    let page = page.send().await.unwrap().text().await.unwrap();
+    assert!(
+        page.contains("Freeze by an operator") && page.contains("the operator local"),
+        "{page}"
+    );
+}

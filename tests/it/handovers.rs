@@ -1,0 +1,213 @@
+//! Agents that operators hand to another owner.
+
+use purser_local::{DEMO_OWNER, DEMO_STRANGER};
+use purser_tests::{Answer, Person, TestAgent, World, body_of, dollars, together};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+/// An agent that asks, its owner, and another person.
+struct Town {
+    world: World,
+    old: Person,
+    new: Person,
+    to: String,
+    agent: TestAgent,
+    question: Value,
+    approval: String,
+}
+
+impl Town {
+    async fn start() -> Self {
+        let world = World::still().await;
+        let (old, new) = (world.person(&DEMO_OWNER), world.person(&DEMO_STRANGER));
+        let agent = world.agent_of(&old, "buyer").await;
+        let policy = json!({"require_approval_above_units": dollars(5)});
+        let path = agent.path("/services/lab-search");
+        world.person_edits(&old, Method::PATCH, &path, &policy).await.ok();
+        let question = body_of(world.offer(dollars(6)));
+        let asked = world
+            .authorize(&agent, &question)
+            .await
+            .refused(402, "approval_required");
+        let to = world.person_gets(&new, "/sessions").await.ok()["person"].clone();
+        Self {
+            to: to.as_str().unwrap().to_owned(),
+            approval: asked["approval_id"].as_str().unwrap().to_owned(),
+            world,
+            old,
+            new,
+            agent,
+            question,
+        }
+    }
+
+    fn at(&self) -> String {
+        format!("/internal/agents/{}/handover", self.agent.id)
+    }
+
+    async fn offer(&self) -> Value {
+        let offer = json!({"to": self.to, "reason": "their predecessor has left"});
+        let put = self.world.operators_request(Method::PUT, &self.at()).json(&offer);
+        World::send(put).await.ok()
+    }
+
+    async fn accept(&self, person: &Person) -> Answer {
+        let path = format!("/handovers/{}/accept", self.agent.id);
+        World::send(self.world.persons_request(person, Method::POST, &path)).await
+    }
+
+    async fn offers(&self, person: &Person) -> Value {
+        self.world.person_gets(person, "/handovers").await.ok()["handovers"].clone()
+    }
+
+    async fn waiting(&self, person: &Person) -> Value {
+        let listed = self.world.person_gets(person, "/approvals?status=pending").await.ok();
+        listed["approvals"].clone()
+    }
+
+    async fn approve(&self, person: &Person) -> Answer {
+        let path = self.agent.path(&format!("/approvals/{}/approve", self.approval));
+        self.world.person_edits(person, Method::POST, &path, &json!({})).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_accepted_agent_is_its_new_owners_with_its_keys_and_what_it_asks() {
+    let town = Town::start().await;
+    let (world, old, new) = (&town.world, &town.old, &town.new);
+    assert_eq!(town.offers(new).await, json!([]));
+    town.accept(new).await.refused(404, "not_found");
+    let offered = town.offer().await;
+    assert_eq!(offered["to"], town.to);
+    let listed = town.offers(new).await;
+    assert_eq!(listed[0]["agent_id"], town.agent.id.to_string());
+    assert_eq!(listed[0]["reason"], "their predecessor has left");
+    // Until it is accepted nothing has changed, and nobody else can accept it.
+    assert_eq!(town.offers(old).await, json!([]));
+    world
+        .person_gets(new, &town.agent.path(""))
+        .await
+        .refused(404, "not_found");
+    assert_eq!(town.waiting(old).await[0]["approval_id"], town.approval);
+
+    let accepted = town.accept(new).await;
+    let version = accepted.etag().to_owned();
+    assert_eq!(accepted.ok()["agent_id"], town.agent.id.to_string());
+    // Its repetition, as after an answer that was lost, changes nothing.
+    assert_eq!(town.accept(new).await.etag(), version);
+    assert_eq!(town.offers(new).await, json!([]));
+
+    // To its old owner it does not exist.
+    for path in [
+        "",
+        "/keys",
+        "/rules",
+        "/services",
+        "/wallet",
+        &format!("/approvals/{}", town.approval),
+    ] {
+        world
+            .person_gets(old, &town.agent.path(path))
+            .await
+            .refused(404, "not_found");
+    }
+    town.approve(old).await.refused(404, "not_found");
+    let freeze = json!({"status": "frozen"});
+    world
+        .person_edits(old, Method::PATCH, &town.agent.path(""), &freeze)
+        .await
+        .refused(404, "not_found");
+    world
+        .person_gets(old, &format!("/approvals/{}", town.approval))
+        .await
+        .refused(404, "not_found");
+    assert_eq!(town.waiting(old).await, json!([]));
+    town.accept(old).await.refused(404, "not_found");
+
+    // Its new owner decides what it asks, and its key goes on.
+    assert_eq!(town.waiting(new).await[0]["approval_id"], town.approval);
+    town.approve(new).await.ok();
+    let mut carrying = town.question.clone();
+    carrying["approval_id"] = json!(town.approval);
+    world.authorize(&town.agent, &carrying).await.ok();
+    world.authorize(&town.agent, &body_of(world.offer(1))).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_offer_is_open_for_a_week_unless_it_is_taken_back_or_replaced() {
+    let town = Town::start().await;
+    let (world, new) = (&town.world, &town.new);
+    town.offer().await;
+    for _ in 0..2 {
+        World::send(world.operators_request(Method::DELETE, &town.at()))
+            .await
+            .ok();
+        town.accept(new).await.refused(404, "not_found");
+    }
+    town.offer().await;
+    world.pass(7 * 86_400 - 1);
+    let new = world.person(&DEMO_STRANGER);
+    assert_eq!(town.offers(&new).await.as_array().unwrap().len(), 1);
+    world.pass(1);
+    assert_eq!(town.offers(&new).await, json!([]));
+    town.accept(&new).await.refused(404, "not_found");
+    // To somebody else: the first can't accept it any more.
+    town.offer().await;
+    let other = json!({"to": "5e".repeat(32), "reason": "a mistake"});
+    World::send(world.operators_request(Method::PUT, &town.at()).json(&other))
+        .await
+        .ok();
+    assert_eq!(town.offers(&new).await, json!([]));
+    town.accept(&new).await.refused(404, "not_found");
+    town.offer().await;
+    town.accept(&new).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_acceptances_edits_and_an_offer_taken_back_at_once_each_is_done_or_refused() {
+    let town = Town::start().await;
+    let world = &town.world;
+    town.offer().await;
+    let accept = async || town.accept(&town.new).await.status;
+    let rename = async || {
+        let name = json!({"name": "renamed"});
+        world
+            .person_edits(&town.old, Method::PATCH, &town.agent.path(""), &name)
+            .await
+            .status
+    };
+    let (accepted, renamed, again) = tokio::join!(accept(), rename(), accept());
+    assert_eq!((accepted, again), (200, 200));
+    assert!([200, 404].contains(&renamed), "{renamed}");
+    let owner = world.person_gets(&town.new, &town.agent.path("")).await.ok();
+    assert_eq!(owner["name"] == "renamed", renamed == 200);
+    let reads = (0..4).map(|_| {
+        let request = world.persons_request(&town.old, Method::GET, &town.agent.path(""));
+        World::send(request)
+    });
+    for answer in together(reads.collect()).await {
+        answer.refused(404, "not_found");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_offer_says_everything_that_is_wrong_with_it() {
+    let town = Town::start().await;
+    let world = &town.world;
+    let put = async |body: Value| World::send(world.operators_request(Method::PUT, &town.at()).json(&body)).await;
+    let told = put(json!({"to": "nobody", "reason": "", "more": 1})).await;
+    let told = told.refused(400, "invalid_request");
+    let paths: Vec<&str> = told["details"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["path"].as_str().unwrap())
+        .collect();
+    assert_eq!(paths, ["/more", "/reason", "/to"]);
+    put(json!({})).await.refused(400, "to_required");
+    let owner = world.person_gets(&town.old, "/sessions").await.ok()["person"].clone();
+    let told = put(json!({"to": owner, "reason": "x"}))
+        .await
+        .refused(400, "invalid_request");
+    assert_eq!(told["details"][0]["path"], "/to");
+}

@@ -1,0 +1,299 @@
+//! What leaves a wallet and no settlement explains is told once: over the real stack and an Anvil chain, on which somebody
+//! else uses the wallets' keys.
+
+use alloy::primitives::{Address, U256};
+use alloy::sol;
+use alloy::sol_types::SolCall as _;
+use aws_sdk_dynamodb::types::AttributeValue;
+use purser_domain::{SpendPolicy, Timestamp};
+use purser_local::{DEMO_OWNER, DEMO_STRANGER, NETWORK, Options, Outcome};
+use purser_tests::{Log, TestAgent, World, batch_of, body_of, transfer_of};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+sol! {
+    function transfer(address to, uint256 value);
+}
+
+const TIME: Duration = Duration::from_secs(55);
+/// Whose wallets are emptied.
+const THIEF: &str = "0x00000000000000000000000000000000000000bb";
+/// A transfer is compared when its block is so deep.
+const WATCH: [(&str, &str); 1] = [("WATCH_CONFIRMATIONS", "10")];
+const DEEP: u64 = 10;
+
+async fn world(variables: &[(&str, &str)]) -> World {
+    let environment = variables
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let world = World::still_with(Options {
+        environment: environment.collect(),
+        ..Options::default()
+    })
+    .await;
+    world.stack.chain.stand_still().await.unwrap();
+    // The first run notes from which block on wallets are looked at.
+    world.stack.chain.mine(DEEP).await.unwrap();
+    run(&world).await;
+    world
+}
+
+async fn run(world: &World) -> Vec<Outcome> {
+    world.stack.reconcile.run(TIME).await.unwrap().outcomes().to_vec()
+}
+
+/// Makes what is on the chain as deep as it takes, and runs.
+async fn run_deep(world: &World) -> Vec<Outcome> {
+    world.stack.chain.mine(DEEP).await.unwrap();
+    run(world).await
+}
+
+/// A transfer by the wallet itself, without an authorization.
+pub(crate) async fn steal(world: &World, wallet: &str, units: u64) -> String {
+    let chain = &world.stack.chain;
+    chain.call("anvil_impersonateAccount", json!([wallet])).await.unwrap();
+    chain
+        .call("anvil_setBalance", json!([wallet, "0xde0b6b3a7640000"]))
+        .await
+        .unwrap();
+    let call = transferCall {
+        to: THIEF.parse().unwrap(),
+        value: U256::from(units),
+    };
+    let transaction = json!({
+        "from": wallet, "to": NETWORK.token().address, "gas": "0x30d40",
+        "data": alloy::hex::encode_prefixed(call.abi_encode()),
+    });
+    let hash = chain.call("eth_sendTransaction", json!([transaction])).await.unwrap();
+    chain.mine(1).await.unwrap();
+    hash.as_str().unwrap().to_owned()
+}
+
+/// The payment with another nonce, and a wallet that takes any signature for it: as if its key had signed.
+async fn forged(world: &World, authorized: &Value, nonce: u8) -> Value {
+    /// Returns ERC-1271's magic value to every call.
+    const SIGNS_ANYTHING: &str = "0x631626ba7e60e01b60005260206000f3";
+    let mut forged = authorized.clone();
+    let authorization = &mut forged["payment"]["payload"]["payload"]["authorization"];
+    authorization["nonce"] = json!(format!("0x{}", format!("{nonce:02x}").repeat(32)));
+    let code = json!([authorization["from"], SIGNS_ANYTHING]);
+    world.stack.chain.call("anvil_setCode", code).await.unwrap();
+    forged
+}
+
+/// What operators read, newest first.
+async fn told(world: &World) -> Vec<Value> {
+    let listed = world.operator_gets("/internal/audit-log?outflows=true").await.ok();
+    listed["entries"].as_array().unwrap().clone()
+}
+
+fn valid_before(authorized: &Value) -> u64 {
+    let authorization = &authorized["payment"]["payload"]["payload"]["authorization"];
+    authorization["validBefore"].as_str().unwrap().parse().unwrap()
+}
+
+async fn authorize(world: &World, agent: &TestAgent, units: u64) -> Value {
+    world.authorize(agent, &body_of(world.offer(units))).await.ok()
+}
+
+async fn pay(world: &World, agent: &TestAgent, units: u64) -> Value {
+    let authorized = authorize(world, agent, units).await;
+    let hash = world.settle(&authorized).await;
+    complete(world, agent, &authorized, &hash).await;
+    authorized
+}
+
+async fn complete(world: &World, agent: &TestAgent, authorized: &Value, hash: &str) {
+    let proof = json!({"payment_response_header": "e30=", "tx_hash": hash});
+    let settlement = authorized["settlement_id"].as_str().unwrap();
+    world.complete(agent, settlement, &proof).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_leaves_a_wallet_past_purser_is_told_once_to_operators_and_its_owner() {
+    let log = Log::start("warn,purser=info");
+    let world = world(&WATCH).await;
+    let (owner, stranger) = (world.person(&DEMO_OWNER), world.person(&DEMO_STRANGER));
+    let (agent, other) = (
+        world.agent_of(&owner, "robbed").await,
+        world.agent_of(&owner, "other").await,
+    );
+    let paid = pay(&world, &agent, 5_000).await;
+    let stolen = steal(&world, &agent.wallet, 7_000).await;
+    // Nothing moved, which anybody may make any wallet's.
+    steal(&world, &other.wallet, 0).await;
+    // As much, and to the same payee, as was paid once: but once more.
+    let again = forged(&world, &paid, 0x11).await;
+    let again = world.settle(&again).await;
+    run(&world).await;
+    assert_eq!(told(&world).await, Vec::<Value>::new(), "it is not deep enough");
+
+    run_deep(&world).await;
+    let entries = told(&world).await;
+    let expected = [
+        (&again, paid["pay_to"].as_str().unwrap(), 5_000),
+        (&stolen, THIEF, 7_000),
+    ];
+    assert_eq!(entries.len(), expected.len(), "{entries:?}");
+    for (hash, to, units) in expected {
+        let entry = entries
+            .iter()
+            .find(|entry| entry["after"]["tx_hash"] == json!(hash))
+            .unwrap();
+        assert_eq!(entry["kind"], "outflow_found");
+        assert_eq!(entry["agent_id"], agent.id.to_string());
+        assert_eq!(entry["after"]["amount_units"], units);
+        assert_eq!(entry["after"]["wallet"], agent.wallet);
+        let told_to = entry["after"]["pay_to"].as_str().unwrap();
+        assert_eq!(told_to.to_lowercase(), to.to_lowercase());
+        assert!(entry["object_id"].as_str().unwrap().starts_with(hash), "{entry}");
+        assert_eq!(
+            [&entry["person_id"], &entry["operator"], &entry["address"]],
+            [&Value::Null; 3]
+        );
+    }
+    let lines = || {
+        let text = log.text();
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines
+            .filter(|line| line["message"] == "outflow.unexplained")
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(lines().len(), 2, "{:?}", lines());
+    assert!(lines().iter().all(|line| line["OutflowUnexplained"] == 1));
+
+    // Its owner sees the same, in JSON and on the page, and nobody else does.
+    let path = format!("/audit-log?kind=outflow_found&agent_id={}", agent.id);
+    let owned = world.person_gets(&owner, &path).await.ok();
+    assert_eq!(owned["count"], 2, "{owned}");
+    for (mine, all) in owned["entries"].as_array().unwrap().iter().zip(&entries) {
+        assert_eq!((&mine["audit_id"], &mine["after"]), (&all["audit_id"], &all["after"]));
+    }
+    let strangers = world.person_gets(&stranger, "/audit-log?kind=outflow_found").await.ok();
+    assert_eq!(strangers["count"], 0);
+    let page = world.http.get(format!("{}/dashboard/audit-log", world.stack.base_url));
+    let page = page.header("cookie", world.browser_session(&DEMO_OWNER).await);
+    let page = page.send().await.unwrap().text().await.unwrap();
+    assert!(
+        page.contains("Unexplained transfer out of a wallet") && page.contains(&stolen),
+        "{page}"
+    );
+    let nobodys = format!("/internal/audit-log?outflows=true&person_id={}", "0".repeat(64));
+    assert_eq!(world.operator_gets(&nobodys).await.ok()["count"], 0);
+
+    // It is told once, however often and far the search goes on, even from before.
+    run_deep(&world).await;
+    rewind(&world).await;
+    run_deep(&world).await;
+    assert_eq!((told(&world).await.len(), lines().len()), (2, 2));
+}
+
+/// Lets the search begin anew, as a run that was killed before it could note how far it came.
+async fn rewind(world: &World) {
+    put_place(world, AttributeValue::N("1".to_owned())).await;
+}
+
+async fn put_place(world: &World, block: AttributeValue) {
+    let put = world.stack.db.put_item().table_name("LedgerTable");
+    let put = put
+        .item("pk", AttributeValue::S("RECONCILE".to_owned()))
+        .item("sk", AttributeValue::S("OUTFLOWS#0#1".to_owned()))
+        .item("blk", block);
+    put.send().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_settlements_pay_is_explained_however_they_end() {
+    let world = world(&[("WATCH_CONFIRMATIONS", "10"), ("LOG_BLOCK_RANGE", "2")]).await;
+    let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
+    let mine_at = async |seconds| {
+        world.stack.chain.mine_at(seconds).await.unwrap();
+        world.set_clock(Timestamp::from_secs(seconds).unwrap());
+    };
+    pay(&world, &agent, 1_000).await;
+    // Nobody reports it, and it is held while its block is compared.
+    let held = authorize(&world, &agent, 2_000).await;
+    world.settle(&held).await;
+    // Two in one transaction, of which one is reported.
+    let (one, two) = (
+        authorize(&world, &agent, 3_000).await,
+        authorize(&world, &agent, 3_000).await,
+    );
+    let both = batch_of(NETWORK.token().address, vec![transfer_of(&one), transfer_of(&two)]);
+    let batch: Address = world.stack.providers.batch_address.parse().unwrap();
+    let hash = world.stack.chain.send(batch, both).await.unwrap();
+    complete(&world, &agent, &one, &hash).await;
+    assert_eq!(run_deep(&world).await, []);
+    assert_eq!(told(&world).await, Vec::<Value>::new());
+    mine_at(valid_before(&two) + 1).await;
+    assert_eq!(run_deep(&world).await, [Outcome::Confirmed; 2]);
+    rewind(&world).await;
+    run_deep(&world).await;
+    assert_eq!(told(&world).await, Vec::<Value>::new());
+
+    // One that turns up after its release, against finality, is found by this and counts again.
+    let before = world.stack.chain.snapshot().await.unwrap();
+    let late = authorize(&world, &agent, 4_000).await;
+    mine_at(valid_before(&late)).await;
+    assert_eq!(run(&world).await, [Outcome::Released]);
+    world.stack.chain.revert(&before).await.unwrap();
+    world.settle(&late).await;
+    run_deep(&world).await;
+    let path = format!("/x402/settlements/{}", late["settlement_id"].as_str().unwrap());
+    assert_eq!(world.get(&agent, &path).await.ok()["receipt_status"], "confirmed");
+    assert_eq!(told(&world).await, Vec::<Value>::new());
+
+    // What leaves beside a payment, in its own transaction, is no part of it.
+    let paid = authorize(&world, &agent, 5_000).await;
+    let beside = forged(&world, &paid, 0x22).await;
+    let both = batch_of(NETWORK.token().address, vec![transfer_of(&beside), transfer_of(&paid)]);
+    let hash = world.stack.chain.send(batch, both).await.unwrap();
+    complete(&world, &agent, &paid, &hash).await;
+    run_deep(&world).await;
+    assert_eq!(told(&world).await.len(), 1);
+}
+
+/// Whatever is wrong with the search, payments end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_that_fails_fails_no_run_and_is_done_later() {
+    let log = Log::start("warn,purser=info");
+    let world = world(&WATCH).await;
+    let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
+    steal(&world, &agent.wallet, 7_000).await;
+    let held = authorize(&world, &agent, 2_000).await;
+    put_place(&world, AttributeValue::S("unreadable".to_owned())).await;
+    world.stack.chain.mine_at(valid_before(&held)).await.unwrap();
+    assert_eq!(run_deep(&world).await, [Outcome::Released]);
+    assert_eq!(log.text().matches("\"message\":\"outflows.failed\"").count(), 1);
+    assert_eq!(told(&world).await.len(), 0);
+    rewind(&world).await;
+    run(&world).await;
+    assert_eq!(told(&world).await.len(), 1);
+}
+
+/// Each part of the wallets is searched by its own run.
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_over_parts_find_what_is_theirs() {
+    let world = world(&WATCH).await;
+    let mut wallets = Vec::new();
+    for _ in 0..6 {
+        let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
+        steal(&world, &agent.wallet, 1_000).await;
+        wallets.push((
+            agent.id.to_string().chars().last().unwrap().to_digit(16).unwrap(),
+            agent.wallet,
+        ));
+    }
+    world.stack.chain.mine(DEEP).await.unwrap();
+    let mut found = 0;
+    for index in 0..4_u32 {
+        let part = purser_local::Part::of(index.into(), 4).unwrap();
+        world.stack.reconcile.run_part(part, TIME).await.unwrap();
+        found += wallets.iter().filter(|(digit, _)| digit % 4 == index).count();
+        assert_eq!(told(&world).await.len(), found, "{index}");
+    }
+    assert_eq!(found, 6);
+    // And by one run over all of them nothing is told anew.
+    run_deep(&world).await;
+    assert_eq!(told(&world).await.len(), 6);
+}

@@ -1,0 +1,439 @@
+//! When another payee or a raised price in the catalog takes effect, over HTTP: the delay, the second operator, and that
+//! nothing gets around them. The rule is in `shared/domain/src/catalog/pricing.rs`.
+
+use purser_domain::Timestamp;
+use purser_local::{DEMO_OWNER, Options};
+use purser_tests::{
+    Answer, Offered, TestAgent, World, body_of, fresh_key, offer_v2, operation_entry, paths, payment_entry,
+    service_entry,
+};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+/// Another payee than the catalog's.
+const STRANGER: &str = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
+/// Functions check for a newer catalog every five seconds.
+const SEEN_AFTER: u32 = 6;
+const DAY: u32 = 86_400;
+const URL: &str = "https://newcomer.example/news";
+
+/// A world with two operators.
+struct Office {
+    world: World,
+    bob: String,
+}
+
+impl Office {
+    async fn open() -> Self {
+        Self::with(World::still().await)
+    }
+
+    fn with(world: World) -> Self {
+        let bob = "b".repeat(64);
+        let ada = world.stack.internal_token.clone();
+        world.stack.set_operators(&[("ada", &ada), ("bob", &bob)]);
+        // Within a minute.
+        world.pass(61);
+        Self { world, bob }
+    }
+
+    fn payee(&self) -> String {
+        self.world.stack.providers.pay_to.clone()
+    }
+
+    /// An operation at [`URL`] that pays its provider a thousand units.
+    fn operation(&self) -> Value {
+        paid(operation_entry("news.read", URL), 1_000, &self.payee())
+    }
+
+    /// Writes an entry as Ada, and waits until functions know it.
+    async fn write(&self, id: &str, entry: &Value) -> Value {
+        let request = self.world.operators_request(Method::PUT, &at(id));
+        let request = match self.world.operator_gets(&at(id)).await.status {
+            404 => request,
+            _ => request.header("if-match", "*"),
+        };
+        let answer = World::send(request.json(entry)).await;
+        assert!([200, 201].contains(&answer.status), "{}", answer.body);
+        self.world.pass(SEEN_AFTER);
+        answer.body
+    }
+
+    /// Has Ada set whether the service is curated.
+    async fn curate(&self, id: &str, curated: bool) -> Value {
+        let path = format!("{}/curated", at(id));
+        let set = self
+            .world
+            .operator_edits(Method::PUT, &path, &json!({"curated": curated}))
+            .await;
+        self.world.pass(SEEN_AFTER);
+        set.ok()
+    }
+
+    async fn accept(&self, token: &str, id: &str, operation: &Value, version: &str) -> Answer {
+        let path = format!("{}/operations/{}/accept-change", at(id), operation.as_str().unwrap());
+        let request = self.world.http.post(format!("{}{path}", self.world.stack.base_url));
+        let request = request.header("x-internal-token", token).header("if-match", version);
+        World::send(request).await
+    }
+
+    /// An agent that has all services that are open.
+    async fn agent(&self) -> TestAgent {
+        let owner = self.world.person(&DEMO_OWNER);
+        self.world.agent_of(&owner, "reader").await
+    }
+
+    /// The answer to an agent that would pay that much for a call to this payee, naming no service.
+    async fn pays(&self, agent: &TestAgent, units: u64, pay_to: &str) -> Answer {
+        self.pays_at(agent, units, pay_to, URL).await
+    }
+
+    async fn pays_at(&self, agent: &TestAgent, units: u64, pay_to: &str, url: &str) -> Answer {
+        let mut body = body_of(offer_v2(&Offered {
+            units,
+            pay_to: pay_to.to_owned(),
+            timeout: 60,
+        }));
+        body.as_object_mut().unwrap().remove("service_id");
+        body["original_request"] = json!({"method": "GET", "url": url});
+        self.world.authorize(agent, &body).await
+    }
+
+    async fn public(&self, id: &str) -> Value {
+        let shown = self
+            .world
+            .call(Method::GET, &format!("/services/{id}"), None, None)
+            .await;
+        shown.ok()["operations"][0].clone()
+    }
+}
+
+fn at(id: &str) -> String {
+    format!("/internal/services/{id}")
+}
+
+fn paid(mut operation: Value, units: u64, pay_to: &str) -> Value {
+    operation["payment"] = payment_entry(units, pay_to);
+    operation
+}
+
+fn time(value: &Value) -> Timestamp {
+    Timestamp::parse(value.as_str().unwrap()).unwrap()
+}
+
+fn refused(answer: Answer) -> String {
+    let told = answer.refused(403, "policy_blocked");
+    told["decision"]["reason"].as_str().unwrap().to_owned()
+}
+
+const NOT_ITS_PAYEE: &str = "vendor_allowlist:pay_to_not_in_catalog";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_payee_is_paid_from_its_time_on_and_not_before() {
+    let office = Office::open().await;
+    let (world, payee) = (&office.world, office.payee());
+    let owner = world.person(&DEMO_OWNER);
+    let operation = office.operation();
+    let id = fresh_key();
+    office
+        .write(&id, &service_entry("newcomer", std::slice::from_ref(&operation)))
+        .await;
+    let agent = office.agent().await;
+
+    let asked_at = world.now();
+    let changed = paid(operation.clone(), 2_000, STRANGER);
+    let told = office.write(&id, &service_entry("newcomer", &[changed])).await;
+    let from = asked_at.after(purser_domain::Duration::from_secs_u32(DAY));
+    let next = json!({
+        "from": from.to_string(),
+        "by": "ada",
+        "price_model": "fixed",
+        "max_price_units": null,
+        "payment": payment_entry(2_000, STRANGER),
+    });
+    let shown = &told["operations"][0];
+    assert_eq!((&shown["payment"], &shown["next"]), (&operation["payment"], &next));
+
+    // Everybody can see that it comes.
+    let mut coming = next.clone();
+    coming.as_object_mut().unwrap().remove("by");
+    let seen = office.public(&id).await;
+    assert_eq!((&seen["payment"], &seen["next"]), (&operation["payment"], &coming));
+    let record = world.person_gets(&owner, &agent.path("/services/newcomer")).await.ok();
+    let change = json!({
+        "operation_id": "news.read",
+        "from": from.to_string(),
+        "pay_to": STRANGER,
+        "amount_units": 2_000,
+        "max_price_units": 2_000,
+    });
+    assert_eq!(record["payment_changes"], json!([change]));
+
+    let min_price = async || {
+        let list = world.call(Method::GET, "/services?limit=500", None, None).await.ok();
+        let services = list["services"].as_array().unwrap().clone();
+        let listed = services.into_iter().find(|listed| listed["id"] == id.as_str());
+        listed.unwrap()["min_price_units"].as_u64().unwrap()
+    };
+    for now in [world.now(), from.before(purser_domain::Duration::from_secs_u32(1))] {
+        world.set_clock(now);
+        office.pays(&agent, 1_000, &payee).await.ok();
+        assert_eq!(refused(office.pays(&agent, 1_000, STRANGER).await), NOT_ITS_PAYEE);
+        assert_eq!(min_price().await, 1_000);
+    }
+    // Nothing has happened but that time passed.
+    let before = world.rows_of("CatalogTable").await;
+    world.set_clock(from);
+    office.pays(&agent, 2_000, STRANGER).await.ok();
+    assert_eq!(refused(office.pays(&agent, 1_000, &payee).await), NOT_ITS_PAYEE);
+    assert_eq!(min_price().await, 2_000);
+    let seen = office.public(&id).await;
+    assert_eq!(
+        (&seen["payment"], &seen["next"]),
+        (&payment_entry(2_000, STRANGER), &Value::Null)
+    );
+    let shown = world.operator_gets(&at(&id)).await.ok()["operations"][0].clone();
+    assert_eq!(
+        (&shown["payment"], &shown["next"]),
+        (&payment_entry(2_000, STRANGER), &Value::Null)
+    );
+    assert_eq!(world.rows_of("CatalogTable").await.changes_since(&before), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_raised_price_waits_and_a_lower_one_does_not() {
+    let office = Office::open().await;
+    let payee = office.payee();
+    let operation = office.operation();
+    let id = fresh_key();
+    office
+        .write(&id, &service_entry("newcomer", std::slice::from_ref(&operation)))
+        .await;
+    let agent = office.agent().await;
+    let dearer = |units: u64| paid(operation.clone(), units, &payee);
+    let up_to = |most: u64| {
+        let mut operation = operation.clone();
+        operation["max_price_units"] = json!(most);
+        operation
+    };
+    let per_token = || {
+        let mut operation = up_to(9_000);
+        operation["price_model"] = json!("per_token");
+        operation
+    };
+    // What is written, what a call may cost then, and whether it waits.
+    let rows = [
+        (dearer(1_001), 1_000, true),
+        (up_to(1_001), 1_000, true),
+        (per_token(), 1_000, true),
+        (up_to(1_000), 1_000, false),
+        (dearer(900), 900, false),
+        (dearer(1_000), 900, true),
+        (up_to(800), 800, false),
+    ];
+    for (written, most, waits) in rows {
+        let told = office
+            .write(&id, &service_entry("newcomer", std::slice::from_ref(&written)))
+            .await;
+        assert_eq!(!told["operations"][0]["next"].is_null(), waits, "{written}");
+        office.pays(&agent, most, &payee).await.ok();
+        let dear = refused(office.pays(&agent, most + 1, &payee).await);
+        assert_eq!(dear, "vendor_allowlist:price_above_catalog_maximum", "{written}");
+    }
+    let mut unpaid = operation.clone();
+    unpaid["payment"] = Value::Null;
+    let told = office.write(&id, &service_entry("newcomer", &[unpaid])).await;
+    assert_eq!(told["operations"][0]["next"], Value::Null);
+    let reason = refused(office.pays(&agent, 800, &payee).await);
+    assert_eq!(reason, "vendor_allowlist:operation_has_no_payment");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_operator_ends_the_wait_and_nobody_accepts_their_own() {
+    let office = Office::open().await;
+    let operation = office.operation();
+    let id = fresh_key();
+    office
+        .write(&id, &service_entry("newcomer", std::slice::from_ref(&operation)))
+        .await;
+    let agent = office.agent().await;
+    let of = &operation["id"];
+    let ada = office.world.stack.internal_token.clone();
+    let (ada, bob) = (ada.as_str(), office.bob.as_str());
+    office.accept(bob, &id, of, "\"1\"").await.refused(404, "not_found");
+
+    let changed = paid(operation.clone(), 1_000, STRANGER);
+    office.write(&id, &service_entry("newcomer", &[changed])).await;
+    let before = office.world.rows_of("CatalogTable").await;
+    office
+        .accept(ada, &id, of, "\"2\"")
+        .await
+        .refused(403, "second_operator_required");
+    let any = office.accept(bob, &id, of, "*").await;
+    assert_eq!(paths(any, "*"), ["/If-Match"]);
+    // What it names is not what waits now.
+    let told = office.accept(bob, &id, of, "\"1\"").await;
+    assert_eq!(told.refused(412, "version_conflict")["version"], 2);
+    office
+        .accept(bob, &id, &json!(fresh_key()), "\"2\"")
+        .await
+        .refused(404, "not_found");
+    office
+        .accept(bob, &fresh_key(), of, "\"2\"")
+        .await
+        .refused(404, "not_found");
+    assert_eq!(
+        office.world.rows_of("CatalogTable").await.changes_since(&before),
+        [""; 0]
+    );
+    assert_eq!(refused(office.pays(&agent, 1_000, STRANGER).await), NOT_ITS_PAYEE);
+
+    let accepted = office.accept(bob, &id, of, "\"2\"").await.ok();
+    let shown = &accepted["operations"][0];
+    assert_eq!(
+        (&shown["payment"], &shown["next"]),
+        (&payment_entry(1_000, STRANGER), &Value::Null)
+    );
+    office.world.pass(SEEN_AFTER);
+    office.pays(&agent, 1_000, STRANGER).await.ok();
+    office.accept(bob, &id, of, "\"3\"").await.refused(404, "not_found");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_is_taken_back_by_writing_what_is_and_kept_by_writing_it_again() {
+    let office = Office::open().await;
+    let payee = office.payee();
+    let operation = office.operation();
+    let id = fresh_key();
+    let original = service_entry("newcomer", std::slice::from_ref(&operation));
+    office.write(&id, &original).await;
+    let changed = service_entry("newcomer", &[paid(operation.clone(), 1_000, STRANGER)]);
+    let next = async |entry: &Value| office.write(&id, entry).await["operations"][0]["next"].clone();
+    let waiting = next(&changed).await;
+    // Written again, or without a word about it, it keeps its time.
+    let mut silent = changed.clone();
+    silent["operations"][0].as_object_mut().unwrap().remove("payment");
+    silent["name"] = json!("Other");
+    for again in [&changed, &silent] {
+        assert_eq!(next(again).await, waiting);
+    }
+    assert_eq!(office.curate(&id, true).await["operations"][0]["next"], waiting);
+    // Another one has its own.
+    let dearer = service_entry("newcomer", &[paid(operation, 1_001, STRANGER)]);
+    assert!(time(&next(&dearer).await["from"]) > time(&waiting["from"]));
+    assert_eq!(next(&original).await, Value::Null);
+    let agent = office.agent().await;
+    office.world.pass(2 * DAY);
+    office.pays(&agent, 1_000, &payee).await.ok();
+    assert_eq!(refused(office.pays(&agent, 1_000, STRANGER).await), NOT_ITS_PAYEE);
+}
+
+/// Edits that would have a call pay a stranger. Each ends with the stranger's payment in the catalog; none has it paid
+/// before a day has passed since, even by an agent that is made now.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_sequence_of_edits_shortens_the_wait() {
+    let office = Office::open().await;
+    let other = || paid(operation_entry("news.other", URL), 1_000, STRANGER);
+    let list = |slug: &str, operations: &[Value]| service_entry(slug, operations);
+    for sequence in 0..11 {
+        let (id, operation) = (fresh_key(), office.operation());
+        let slug = format!("newcomer-{sequence}");
+        let lists = |operations: &[Value]| list(&slug, operations);
+        let changed = || paid(operation.clone(), 1_000, STRANGER);
+        let mut unpaid = operation.clone();
+        unpaid["payment"] = Value::Null;
+        office.write(&id, &lists(std::slice::from_ref(&operation))).await;
+        let edits: Vec<(String, Value)> = match sequence {
+            // A changed operation; one that is removed first, or its payment; one beside it.
+            0 => vec![(id.clone(), lists(&[changed()]))],
+            1 => vec![(id.clone(), lists(&[])), (id.clone(), lists(&[changed()]))],
+            2 => vec![(id.clone(), lists(&[unpaid])), (id.clone(), lists(&[changed()]))],
+            3 => vec![(id.clone(), lists(&[operation.clone(), other()]))],
+            // Another id, a template, another spelling of the address.
+            4 => vec![(id.clone(), lists(&[other()]))],
+            5 | 6 => {
+                let endpoint = if sequence == 5 {
+                    "https://newcomer.example/{page}"
+                } else {
+                    "https://newcomer.example/news/?x"
+                };
+                let moved = paid(operation_entry("news.any", endpoint), 1_000, STRANGER);
+                vec![(id.clone(), lists(&[moved]))]
+            }
+            // Renamed.
+            7 => {
+                let mut renamed = changed();
+                renamed["operation_id"] = json!("news.renamed");
+                vec![(id.clone(), list("renamed", &[renamed]))]
+            }
+            // Closed, changed and opened again.
+            8 => {
+                let mut closed = lists(&[changed()]);
+                closed["curated"] = json!(false);
+                vec![(id.clone(), closed), (id.clone(), lists(&[changed()]))]
+            }
+            // A second service that lists the call, before and after it is taken out of the first.
+            9 => vec![(fresh_key(), list("another", &[other()]))],
+            _ => vec![(id.clone(), lists(&[])), (fresh_key(), list("aftermath", &[other()]))],
+        };
+        let last = edits.last().unwrap().0.clone();
+        for (of, mut entry) in edits {
+            entry["trust_status"] = json!("listed");
+            office.write(&of, &entry).await;
+        }
+        let agent = office.agent().await;
+        for wait in [0, DAY - 3 * SEEN_AFTER] {
+            office.world.pass(wait);
+            let answer = office.pays(&agent, 1_000, STRANGER).await;
+            assert!((400..500).contains(&answer.status), "{sequence}: {}", answer.body);
+        }
+        // Then it is: what waited was the stranger's.
+        let shown = office.world.operator_gets(&at(&last)).await.ok();
+        let operations = shown["operations"].as_array().unwrap();
+        let waits = |one: &&Value| one["next"]["payment"]["pay_to"] == STRANGER;
+        assert_eq!(operations.iter().filter(waits).count(), 1, "{sequence}: {shown}");
+        // Out of the way of the next one.
+        for of in [&id, &last] {
+            office.write(of, &list(&format!("gone-{of}"), &[])).await;
+        }
+        office.world.pass(2 * DAY);
+    }
+}
+
+/// No agent can have it enabled.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_never_open_is_changed_and_opened_at_once() {
+    let office = Office::open().await;
+    let operation = office.operation();
+    let id = fresh_key();
+    let mut entry = service_entry("newcomer", std::slice::from_ref(&operation));
+    entry["curated"] = json!(false);
+    office.write(&id, &entry).await;
+    entry["operations"][0] = paid(operation, 5_000, STRANGER);
+    let told = office.write(&id, &entry).await;
+    assert_eq!(told["operations"][0]["next"], Value::Null);
+    let told = office.curate(&id, true).await;
+    assert_eq!(told["operations"][0]["next"], Value::Null);
+    let agent = office.agent().await;
+    office.pays(&agent, 5_000, STRANGER).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_test_network_may_do_without_the_delay() {
+    let delay = ("PAYMENT_CHANGE_DELAY_SECONDS".to_owned(), "0".to_owned());
+    let world = World::still_with(Options {
+        environment: [delay].into(),
+        ..Options::default()
+    });
+    let office = Office::with(world.await);
+    let operation = office.operation();
+    let id = fresh_key();
+    office
+        .write(&id, &service_entry("newcomer", std::slice::from_ref(&operation)))
+        .await;
+    let agent = office.agent().await;
+    let changed = paid(operation, 1_000, STRANGER);
+    let told = office.write(&id, &service_entry("newcomer", &[changed])).await;
+    assert_eq!(told["operations"][0]["next"], Value::Null);
+    office.pays(&agent, 1_000, STRANGER).await.ok();
+}

@@ -1,0 +1,362 @@
+//! A small chain in memory: blocks every two seconds, transactions, and the token's logs.
+//!
+//! It answers as a full node does, from its logs alone: the state of a nonce at a block is what the logs up to it say. A
+//! test changes what the chain holds, or single answers ([`ScriptedChain::serve_except`]).
+
+use crate::{Reply, ScriptedNode};
+use alloy::primitives::{Address, B256, Bytes, U256, address};
+use alloy::sol_types::SolCall as _;
+use purser_domain::{
+    AUTHORIZATION_CANCELED, AUTHORIZATION_USED, Amount, BlockId, Expected, FinalBlock, Network, TRANSFER, Timestamp,
+    TxHash,
+};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap};
+
+/// The network that it is.
+pub const NETWORK: Network = Network::BaseSepolia;
+/// Its newest block.
+pub const HEAD: u64 = 1_000_000;
+/// How deep a final block is.
+pub const CONFIRMATIONS: u64 = 5;
+/// The newest final block.
+pub const FINAL: u64 = HEAD - CONFIRMATIONS + 1;
+/// Where `Multicall3` is on nearly every chain.
+pub const MULTICALL: Address = address!("0xcA11bde05977b3631167028862bE2a173976CA11");
+/// The time of the first block, in seconds.
+const START: u64 = 1_700_000_000;
+/// The time between blocks.
+pub const BLOCK_SECONDS: u64 = 2;
+/// The units that every wallet has.
+pub const BALANCE: u64 = 1_000_000_000_000;
+
+/// What is called of contracts.
+pub mod calls {
+    #![allow(missing_docs, reason = "the contracts' own names")]
+    alloy::sol! {
+        function balanceOf(address account) returns (uint256);
+        function authorizationState(address authorizer, bytes32 nonce) returns (bool);
+        struct Call3 { address target; bool allowFailure; bytes callData; }
+        struct Result3 { bool success; bytes returnData; }
+        function aggregate3(Call3[] calls) returns (Result3[] returnData);
+    }
+}
+pub use calls::{Call3, Result3};
+use calls::{aggregate3Call, authorizationStateCall, balanceOfCall};
+
+/// What is on the chain.
+#[derive(Clone, Debug)]
+pub struct ScriptedChain {
+    /// The newest block.
+    pub head: u64,
+    /// Whether it has `Multicall3`.
+    pub multicall: bool,
+    transactions: HashMap<TxHash, Mined>,
+    /// Of each block, in their order.
+    logs: BTreeMap<u64, Vec<ChainLog>>,
+    /// The first block in which a nonce of a payer was used or canceled.
+    used: HashMap<(B256, B256), u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Mined {
+    block: u64,
+    failed: bool,
+}
+
+#[derive(Clone, Debug)]
+struct ChainLog {
+    tx_hash: TxHash,
+    index: usize,
+    topics: [B256; 3],
+    data: Bytes,
+}
+
+/// The `number`th payment: of one of four wallets, to one of three payees.
+pub fn payment(number: u64) -> Expected {
+    let address = |number: u64| Address::from_word(U256::from(number).into());
+    Expected {
+        token: NETWORK.token().address,
+        from: address(0x2000 + number % 4),
+        to: address(0x3000 + number % 3),
+        amount: Amount::from_units(10_000 + number).unwrap(),
+        nonce: U256::from(0x4000 + number).into(),
+    }
+}
+
+/// The payment that an answer of authorize allows.
+pub fn payment_of(authorized: &Value) -> Expected {
+    let authorization = &authorized["payment"]["payload"]["payload"]["authorization"];
+    let text = |name: &str| authorization[name].as_str().expect("a member of the authorization");
+    let address = |name| text(name).parse().expect("an address");
+    Expected {
+        token: NETWORK.token().address,
+        from: address("from"),
+        to: address("to"),
+        amount: Amount::from_units(text("value").parse().expect("a number")).expect("an amount"),
+        nonce: text("nonce").parse().expect("a nonce"),
+    }
+}
+
+/// The hash of the `number`th transaction.
+pub fn tx_hash(number: u64) -> TxHash {
+    TxHash::from_b256(U256::from(0x7700_0000 + number).into())
+}
+
+/// The hash of a block.
+pub fn hash_of(block: u64) -> B256 {
+    U256::from(block).into()
+}
+
+/// The time of a block.
+pub fn time_of(block: u64) -> Timestamp {
+    Timestamp::from_secs(START + BLOCK_SECONDS * block).unwrap()
+}
+
+/// A block's id.
+pub fn block(number: u64) -> BlockId {
+    BlockId {
+        number,
+        hash: hash_of(number),
+    }
+}
+
+/// The newest final block.
+pub fn final_block() -> FinalBlock {
+    FinalBlock {
+        number: FINAL,
+        hash: hash_of(FINAL),
+        at: time_of(FINAL),
+    }
+}
+
+/// A number as it is on the wire.
+pub fn quantity(number: u64) -> Value {
+    json!(format!("{number:#x}"))
+}
+
+/// A number from the wire.
+pub fn number(quantity: &Value) -> u64 {
+    u64::from_str_radix(quantity.as_str().unwrap().strip_prefix("0x").unwrap(), 16).unwrap()
+}
+
+/// A number as a contract returns it.
+pub fn word(number: u64) -> Bytes {
+    B256::from(U256::from(number)).into()
+}
+
+/// The calls that a call of `Multicall3` makes; none if it is to another contract.
+pub fn calls_of_multicall(params: &Value) -> Vec<Call3> {
+    if params[0]["to"] != json!(MULTICALL) {
+        return vec![];
+    }
+    let data: Bytes = serde_json::from_value(params[0]["data"].clone()).unwrap();
+    aggregate3Call::abi_decode(&data).unwrap().calls
+}
+
+/// What `Multicall3` answers with these results of its calls.
+pub fn aggregated(results: &[Result3]) -> Value {
+    json!(Bytes::from(aggregate3Call::abi_encode_returns(&results.to_vec())))
+}
+
+impl Default for ScriptedChain {
+    fn default() -> Self {
+        Self {
+            head: HEAD,
+            multicall: true,
+            transactions: HashMap::new(),
+            logs: BTreeMap::new(),
+            used: HashMap::new(),
+        }
+    }
+}
+
+impl ScriptedChain {
+    /// Pays as authorized, by a transaction of that hash in that block.
+    pub fn pay(&mut self, payment: &Expected, block: u64, tx_hash: TxHash) {
+        let topics = [AUTHORIZATION_USED, payment.from.into_word(), payment.nonce];
+        self.log(block, tx_hash, topics, Bytes::new());
+        self.transfer(payment, payment.amount.units(), block, tx_hash);
+    }
+
+    /// Paid as authorized, by that transaction in that block.
+    #[must_use]
+    pub fn paid(mut self, payment: &Expected, block: u64, transaction: u64) -> Self {
+        self.pay(payment, block, tx_hash(transaction));
+        self
+    }
+
+    /// A transfer between a payment's payer and payee; anybody may make one of nothing.
+    #[must_use]
+    pub fn transferred(mut self, payment: &Expected, units: u64, block: u64, transaction: u64) -> Self {
+        self.transfer(payment, units, block, tx_hash(transaction));
+        self
+    }
+
+    /// Canceled by its payer.
+    #[must_use]
+    pub fn canceled(self, payment: &Expected, block: u64, transaction: u64) -> Self {
+        let topics = [AUTHORIZATION_CANCELED, payment.from.into_word(), payment.nonce];
+        self.logged(block, transaction, topics, Bytes::new())
+    }
+
+    /// A transaction that failed, and so logged nothing.
+    #[must_use]
+    pub fn failed(mut self, block: u64, transaction: u64) -> Self {
+        let mined = Mined { block, failed: true };
+        self.transactions.insert(tx_hash(transaction), mined);
+        self
+    }
+
+    /// A log of the token.
+    #[must_use]
+    pub fn logged(mut self, block: u64, transaction: u64, topics: [B256; 3], data: Bytes) -> Self {
+        self.log(block, tx_hash(transaction), topics, data);
+        self
+    }
+
+    fn transfer(&mut self, payment: &Expected, units: u64, block: u64, tx_hash: TxHash) {
+        let topics = [TRANSFER, payment.from.into_word(), payment.to.into_word()];
+        self.log(block, tx_hash, topics, word(units));
+    }
+
+    fn log(&mut self, block: u64, tx_hash: TxHash, topics: [B256; 3], data: Bytes) {
+        let mined = Mined { block, failed: false };
+        self.transactions.entry(tx_hash).or_insert(mined);
+        let [event, payer, nonce] = topics;
+        if [AUTHORIZATION_USED, AUTHORIZATION_CANCELED].contains(&event) {
+            let first = self.used.entry((payer, nonce)).or_insert(block);
+            *first = block.min(*first);
+        }
+        let logs = self.logs.entry(block).or_default();
+        logs.push(ChainLog {
+            tx_hash,
+            index: logs.len(),
+            topics,
+            data,
+        });
+    }
+
+    /// Served as it is.
+    pub async fn serve(self) -> ScriptedNode {
+        ScriptedNode::start(move |method, params| Reply::Result(self.answer(method, params))).await
+    }
+
+    /// Served, except for the calls that get another answer.
+    pub async fn serve_except(
+        self,
+        mut other: impl FnMut(&str, &Value) -> Option<Reply> + Send + 'static,
+    ) -> ScriptedNode {
+        let answer = move |method: &str, params: &Value| {
+            other(method, params).unwrap_or_else(|| Reply::Result(self.answer(method, params)))
+        };
+        ScriptedNode::start(answer).await
+    }
+
+    /// What an honest node answers.
+    pub fn answer(&self, method: &str, params: &Value) -> Value {
+        match method {
+            "eth_chainId" => quantity(NETWORK.chain_id()),
+            "eth_blockNumber" => quantity(self.head),
+            "eth_getBlockByNumber" => self.header(number(&params[0])),
+            "eth_getTransactionByHash" => self.transaction(&params[0]),
+            "eth_getTransactionReceipt" => self.receipt(&params[0]),
+            "eth_getLogs" => self.logs(&params[0]),
+            "eth_call" => self.call(params).map_or_else(|| json!("0x"), |data| json!(data)),
+            other => panic!("unexpected {other}"),
+        }
+    }
+
+    fn header(&self, number: u64) -> Value {
+        if number > self.head {
+            return Value::Null;
+        }
+        let time = quantity(START + BLOCK_SECONDS * number);
+        json!({"hash": hash_of(number), "number": quantity(number), "timestamp": time, "miner": Address::ZERO})
+    }
+
+    /// Its members that are read, and one more. A deposit transaction of the OP Stack: any type may pay.
+    fn transaction(&self, asked: &Value) -> Value {
+        self.find(asked).map_or(Value::Null, |Mined { block, .. }| {
+            json!({"type": "0x7e", "hash": asked, "blockHash": hash_of(block), "blockNumber": quantity(block)})
+        })
+    }
+
+    fn receipt(&self, asked: &Value) -> Value {
+        self.find(asked).map_or(Value::Null, |Mined { failed, .. }| {
+            json!({"type": "0x7e", "transactionHash": asked, "status": quantity(u64::from(!failed)), "logs": "not read"})
+        })
+    }
+
+    fn find(&self, asked: &Value) -> Option<Mined> {
+        let hash: B256 = serde_json::from_value(asked.clone()).unwrap();
+        self.transactions.get(&TxHash::from_b256(hash)).copied()
+    }
+
+    /// A filter's logs: of a block by its hash, or of a range that ends at the newest block at most.
+    fn logs(&self, filter: &Value) -> Value {
+        let (first, last) = match serde_json::from_value::<B256>(filter["blockHash"].clone()) {
+            Ok(hash) => {
+                let number = U256::from_be_bytes(hash.0).to();
+                (number, number)
+            }
+            Err(_) => (number(&filter["fromBlock"]), number(&filter["toBlock"])),
+        };
+        assert!(first <= last && last <= self.head, "{filter}");
+        if filter["address"] != json!(NETWORK.token().address) {
+            return json!([]);
+        }
+        let asked: Vec<Vec<B256>> = serde_json::from_value(filter["topics"].clone()).unwrap();
+        let is_asked = |log: &ChainLog| asked.iter().zip(&log.topics).all(|(any, topic)| any.contains(topic));
+        let blocks = self.logs.range(first..=last);
+        let logs = blocks.flat_map(|(block, logs)| logs.iter().map(move |log| (*block, log)));
+        logs.filter(|(_, log)| is_asked(log))
+            .map(|(block, log)| log.on_the_wire(block))
+            .collect()
+    }
+
+    /// What the called contract returns; nothing where none is.
+    fn call(&self, params: &Value) -> Option<Bytes> {
+        let data: Bytes = serde_json::from_value(params[0]["data"].clone()).unwrap();
+        match serde_json::from_value(params[0]["to"].clone()).unwrap() {
+            MULTICALL if self.multicall => {
+                let result = |call: &Call3| {
+                    assert!(call.allowFailure);
+                    let returned = self.call_token(call.target, &call.callData, &params[1]);
+                    Result3 {
+                        success: true,
+                        returnData: returned.unwrap_or_default(),
+                    }
+                };
+                let results = calls_of_multicall(params).iter().map(result).collect();
+                Some(aggregate3Call::abi_encode_returns(&results).into())
+            }
+            contract => self.call_token(contract, &data, &params[1]),
+        }
+    }
+
+    fn call_token(&self, contract: Address, data: &Bytes, at: &Value) -> Option<Bytes> {
+        if contract != NETWORK.token().address {
+            return None;
+        }
+        if balanceOfCall::abi_decode(data).is_ok() {
+            return Some(word(BALANCE));
+        }
+        let asked = authorizationStateCall::abi_decode(data).unwrap();
+        assert_eq!(at["requireCanonical"], true);
+        let hash: B256 = serde_json::from_value(at["blockHash"].clone()).unwrap();
+        let last: u64 = U256::from_be_bytes(hash.0).to();
+        let first = self.used.get(&(asked.authorizer.into_word(), asked.nonce));
+        Some(word(u64::from(first.is_some_and(|first| *first <= last))))
+    }
+}
+
+impl ChainLog {
+    fn on_the_wire(&self, block: u64) -> Value {
+        json!({
+            "address": NETWORK.token().address, "topics": self.topics, "data": self.data,
+            "logIndex": format!("{:#x}", self.index), "removed": false, "transactionHash": self.tx_hash.b256(),
+            "blockHash": hash_of(block), "blockNumber": quantity(block), "transactionIndex": "0x0",
+        })
+    }
+}

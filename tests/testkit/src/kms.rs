@@ -1,0 +1,219 @@
+//! KMS: keys of secp256k1 that sign digests, with the real wire protocol.
+//!
+//! It signs as KMS may: with another random number each time, and with either half of `s`. A digest is signed as it is
+//! and not hashed again, which is what the API says and some stand-ins get wrong.
+
+use crate::serve;
+use axum::Router;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use k256::ecdsa::hazmat::SignPrimitive as _;
+use k256::ecdsa::{Signature, SigningKey};
+use k256::sha2::Sha256;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Keys by id. Clones share them.
+#[derive(Clone, Default)]
+pub struct Kms(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    keys: BTreeMap<String, Key>,
+    /// The exception that answers every call of this operation.
+    failing: BTreeMap<String, &'static str>,
+    asked: Vec<(String, Value)>,
+}
+
+struct Key {
+    key: SigningKey,
+    tags: BTreeMap<String, String>,
+    is_enabled: bool,
+}
+
+impl Kms {
+    /// Serves it for as long as the runtime runs, and returns its URL.
+    pub async fn serve(&self) -> String {
+        serve(self.router()).await
+    }
+
+    /// Its routes.
+    pub fn router(&self) -> Router {
+        let kms = self.clone();
+        let answer = async move |headers: HeaderMap, body: String| kms.answer(&headers, &body);
+        Router::new().route("/", post(answer))
+    }
+
+    /// The private keys, in hexadecimal digits: nobody may find one anywhere.
+    pub fn private_keys(&self) -> Vec<String> {
+        let hex = |key: &Key| key.key.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        self.state().keys.values().map(hex).collect()
+    }
+
+    /// The tags of each key, by its id.
+    pub fn tags(&self) -> BTreeMap<String, BTreeMap<String, String>> {
+        let state = self.state();
+        let tags = state.keys.iter().map(|(id, key)| (id.clone(), key.tags.clone()));
+        tags.collect()
+    }
+
+    /// Disables or enables a key.
+    pub fn enable(&self, id: &str, is_enabled: bool) {
+        self.state().keys.get_mut(id).expect("a key").is_enabled = is_enabled;
+    }
+
+    /// Loses a key.
+    pub fn forget(&self, id: &str) {
+        self.state().keys.remove(id);
+    }
+
+    /// From now on answers that operation with this exception.
+    pub fn fail(&self, operation: &str, exception: &'static str) {
+        self.state().failing.insert(operation.to_owned(), exception);
+    }
+
+    /// From now on answers as it should again.
+    pub fn behave(&self) {
+        self.state().failing.clear();
+    }
+
+    /// The operations and requests since the last call of this.
+    pub fn asked(&self) -> Vec<(String, Value)> {
+        std::mem::take(&mut self.state().asked)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("not poisoned")
+    }
+
+    fn answer(&self, headers: &HeaderMap, body: &str) -> Response {
+        let request: Value = serde_json::from_str(body).expect("the SDK writes JSON");
+        let target = headers.get("x-amz-target").and_then(|target| target.to_str().ok());
+        let operation = target
+            .and_then(|target| target.strip_prefix("TrentService."))
+            .unwrap_or_default();
+        let mut state = self.state();
+        let answer = match (state.failing.get(operation), operation) {
+            (Some(exception), _) => Err(*exception),
+            (None, "CreateKey") => state.create(&request),
+            (None, "GetPublicKey") => state.public_key(&request),
+            (None, "Sign") => state.sign(&request),
+            _ => Err("UnknownOperationException"),
+        };
+        state.asked.push((operation.to_owned(), request));
+        let (status, body) = match answer {
+            Ok(body) => (StatusCode::OK, body),
+            Err(exception @ ("KMSInternalException" | "DependencyTimeoutException" | "KeyUnavailableException")) => {
+                (StatusCode::INTERNAL_SERVER_ERROR, json!({"__type": exception}))
+            }
+            Err(exception) => (
+                StatusCode::BAD_REQUEST,
+                json!({"__type": exception, "message": exception}),
+            ),
+        };
+        (
+            status,
+            [(header::CONTENT_TYPE, "application/x-amz-json-1.1")],
+            body.to_string(),
+        )
+            .into_response()
+    }
+}
+
+impl State {
+    fn create(&mut self, request: &Value) -> Result<Value, &'static str> {
+        if (request["KeySpec"].as_str(), request["KeyUsage"].as_str()) != (Some("ECC_SECG_P256K1"), Some("SIGN_VERIFY"))
+        {
+            return Err("ValidationException");
+        }
+        let policy = request["Policy"].as_str();
+        if policy.is_some_and(|policy| serde_json::from_str::<Value>(policy).is_err()) {
+            return Err("MalformedPolicyDocumentException");
+        }
+        let tags = request["Tags"].as_array().into_iter().flatten();
+        let tags = tags.filter_map(|tag| Some((tag["TagKey"].as_str()?, tag["TagValue"].as_str()?)));
+        let key = Key {
+            key: new_key(),
+            tags: tags.map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+            is_enabled: true,
+        };
+        let id = uuid::Uuid::new_v4().to_string();
+        let arn = format!("arn:aws:kms:us-east-1:000000000000:key/{id}");
+        self.keys.insert(id.clone(), key);
+        let told =
+            json!({"KeyId": id, "Arn": arn, "Enabled": true, "KeyState": "Enabled", "KeySpec": "ECC_SECG_P256K1"});
+        Ok(json!({"KeyMetadata": told}))
+    }
+
+    fn key(&self, request: &Value) -> Result<&Key, &'static str> {
+        let id = request["KeyId"].as_str().unwrap_or_default();
+        let key = self.keys.get(id).ok_or("NotFoundException")?;
+        if key.is_enabled {
+            Ok(key)
+        } else {
+            Err("DisabledException")
+        }
+    }
+
+    fn public_key(&self, request: &Value) -> Result<Value, &'static str> {
+        /// A `SubjectPublicKeyInfo` of this curve, before its point (RFC 5480 §2).
+        const BEFORE: [u8; 23] = [
+            0x30, 0x56, 0x30, 0x10, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x05, 0x2b, 0x81, 0x04,
+            0x00, 0x0a, 0x03, 0x42, 0x00,
+        ];
+        let point = self.key(request)?.key.verifying_key().to_encoded_point(false);
+        let der = [&BEFORE, point.as_bytes()].concat();
+        Ok(json!({
+            "KeyId": request["KeyId"],
+            "PublicKey": BASE64_STANDARD.encode(der),
+            "KeySpec": "ECC_SECG_P256K1",
+            "KeyUsage": "SIGN_VERIFY",
+            "SigningAlgorithms": ["ECDSA_SHA_256"],
+        }))
+    }
+
+    fn sign(&self, request: &Value) -> Result<Value, &'static str> {
+        let key = self.key(request)?;
+        if request["SigningAlgorithm"] != "ECDSA_SHA_256" || request["MessageType"] != "DIGEST" {
+            return Err("InvalidKeyUsageException");
+        }
+        let digest = request["Message"]
+            .as_str()
+            .and_then(|text| BASE64_STANDARD.decode(text).ok());
+        let digest: [u8; 32] = digest
+            .and_then(|digest| digest.try_into().ok())
+            .ok_or("ValidationException")?;
+        let random: [u8; 33] = chance();
+        let signed = key
+            .key
+            .as_nonzero_scalar()
+            .try_sign_prehashed_rfc6979::<Sha256>(&digest.into(), &random[..32]);
+        let (signature, _) = signed.expect("a signature");
+        let (r, s) = signature.split_scalars();
+        let signature = if random[32].is_multiple_of(2) {
+            Signature::from_scalars(r.to_bytes(), (-*s).to_bytes()).expect("the other half")
+        } else {
+            signature
+        };
+        let der = BASE64_STANDARD.encode(signature.to_der().as_bytes());
+        Ok(json!({"KeyId": request["KeyId"], "Signature": der, "SigningAlgorithm": "ECDSA_SHA_256"}))
+    }
+}
+
+fn new_key() -> SigningKey {
+    loop {
+        if let Ok(key) = SigningKey::from_slice(&chance::<32>()) {
+            return key;
+        }
+    }
+}
+
+fn chance<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).expect("chance");
+    bytes
+}
