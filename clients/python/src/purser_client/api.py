@@ -1,0 +1,260 @@
+"""The agent's API, typed: one method for each route, the same in `PurserClient` and `AsyncPurserClient`.
+
+No call follows a redirect, so that the agent's key stays with Purser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self, TypeVar, Unpack, cast
+
+import httpx
+
+from . import routes
+from .config import check_key, check_url
+from .errors import ApprovalRequired, Unreachable, refusal
+from .models import (
+    Agent,
+    Approval,
+    AuthorizeBody,
+    Authorized,
+    CheckAnswer,
+    CheckBody,
+    CompleteBody,
+    Completed,
+    EnabledServiceList,
+    ListServicesQuery,
+    ServiceDetail,
+    ServiceList,
+    ServicePolicy,
+    Settlement,
+    SettlementList,
+)
+from .routes import Answer, Ask
+from .steps import run, run_async, waited
+from .terms import parse_object
+
+T = TypeVar("T")
+
+
+class _Requests:
+    """What the two clients have in common: how a request looks, and what an answer says."""
+
+    def __init__(self, url: str, key: str, timeout: float) -> None:
+        self._settings = (url, key, timeout)
+        self._timeout = timeout
+        check_url(url)
+        check_key(key)
+        self._url = url.rstrip("/")
+        self._authorization = {"Authorization": f"Bearer {key}"}
+        self._agent_id: str | None = None
+
+    def _request(self, ask: Ask[T]) -> dict[str, Any]:
+        return {
+            "method": ask.method,
+            "url": self._url + ask.path,
+            "params": dict(ask.query) or None,
+            "json": None if ask.body is None else dict(ask.body),
+            "headers": self._authorization if ask.with_key else {},
+            "timeout": httpx.Timeout(self._timeout, read=self._timeout + ask.waits),
+        }
+
+    def _answer(self, ask: Ask[T], response: httpx.Response) -> Answer[T]:
+        try:
+            body = parse_object(response.content)
+        except ValueError:
+            body = {}
+        if response.is_success:
+            if not body:
+                raise Unreachable("Purser's answer is not in its own words")
+            return Answer(cast(T, body), response.headers.get("Idempotent-Replayed") == "true")
+        error = refusal(response.status_code, body, _seconds(response.headers.get("Retry-After"), body))
+        if isinstance(error, ApprovalRequired):
+            error.approval = PendingApproval(error.approval_id, *self._settings)
+        raise error
+
+
+def _seconds(header: str | None, body: Mapping[str, Any]) -> float | None:
+    for value in (header, body.get("retry_after"), body.get("retry_after_seconds")):
+        if isinstance(value, int) or (isinstance(value, str) and value.isascii() and value.isdigit()):
+            return float(value)
+    return None
+
+
+class PurserClient(_Requests):
+    """The agent's API, synchronously. A context manager; errors are of `purser_client.errors`."""
+
+    def __init__(self, url: str, key: str, *, timeout: float = 30.0) -> None:
+        super().__init__(url, key, timeout)
+        self._http = httpx.Client(timeout=timeout, follow_redirects=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes its connections."""
+        self._http.close()
+
+    def send(self, ask: Ask[T]) -> Answer[T]:
+        """Sends one request."""
+        try:
+            response = self._http.request(**self._request(ask))
+        except httpx.HTTPError as error:
+            raise Unreachable(f"Purser did not answer: {type(error).__name__}") from error
+        return self._answer(ask, response)
+
+    def authorize(self, **body: Unpack[AuthorizeBody]) -> Authorized:
+        """Judges one payment, reserves the spend and signs it."""
+        return self.send(routes.authorize(body)).body
+
+    def check(self, **body: Unpack[CheckBody]) -> CheckAnswer:
+        """Judges one payment without effect."""
+        return self.send(routes.check(body)).body
+
+    def complete(self, settlement_id: str, **body: Unpack[CompleteBody]) -> Completed:
+        """Proves a payment by the provider's answer to it; may be repeated."""
+        return self.send(routes.complete(settlement_id, body)).body
+
+    def receipt(self, settlement_id: str) -> Settlement:
+        """Fetches one receipt."""
+        return self.send(routes.receipt(settlement_id)).body
+
+    def receipts(self, limit: int | None = None) -> SettlementList:
+        """Lists the agent's receipts, newest first."""
+        return self.send(routes.receipts(self._own_id(), limit)).body
+
+    def approval(self, approval_id: str) -> Approval:
+        """Where an approval stands."""
+        return self.send(routes.approval(approval_id)).body
+
+    def wait_for_approval(self, approval_id: str, within: float) -> Approval:
+        """Waits, at most so many seconds, until an approval is no longer `pending`; answers where it stands then."""
+        return run(waited(approval_id, within), self)
+
+    def me(self) -> Agent:
+        """Whose the key is."""
+        return self.send(routes.me()).body
+
+    def enabled_services(self) -> EnabledServiceList:
+        """The services enabled for the agent."""
+        return self.send(routes.enabled_services(self._own_id())).body
+
+    def policy(self, service_id: str) -> ServicePolicy:
+        """The agent's policy for one service, and what is left of it."""
+        return self.send(routes.policy(self._own_id(), service_id)).body
+
+    def services(self, **query: Unpack[ListServicesQuery]) -> ServiceList:
+        """Lists the catalog."""
+        return self.send(routes.services(query)).body
+
+    def service(self, service_id: str) -> ServiceDetail:
+        """One service of the catalog, by slug or id."""
+        return self.send(routes.service(service_id)).body
+
+    def _own_id(self) -> str:
+        if self._agent_id is None:
+            self._agent_id = self.me()["agent_id"]
+        return self._agent_id
+
+
+class AsyncPurserClient(_Requests):
+    """The agent's API, for asyncio and trio. An async context manager; errors are of `purser_client.errors`."""
+
+    def __init__(self, url: str, key: str, *, timeout: float = 30.0) -> None:
+        super().__init__(url, key, timeout)
+        self._http = httpx.AsyncClient(timeout=timeout, follow_redirects=False)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Closes its connections."""
+        await self._http.aclose()
+
+    async def send(self, ask: Ask[T]) -> Answer[T]:
+        """Sends one request."""
+        try:
+            response = await self._http.request(**self._request(ask))
+        except httpx.HTTPError as error:
+            raise Unreachable(f"Purser did not answer: {type(error).__name__}") from error
+        return self._answer(ask, response)
+
+    async def authorize(self, **body: Unpack[AuthorizeBody]) -> Authorized:
+        """Judges one payment, reserves the spend and signs it."""
+        return (await self.send(routes.authorize(body))).body
+
+    async def check(self, **body: Unpack[CheckBody]) -> CheckAnswer:
+        """Judges one payment without effect."""
+        return (await self.send(routes.check(body))).body
+
+    async def complete(self, settlement_id: str, **body: Unpack[CompleteBody]) -> Completed:
+        """Proves a payment by the provider's answer to it; may be repeated."""
+        return (await self.send(routes.complete(settlement_id, body))).body
+
+    async def receipt(self, settlement_id: str) -> Settlement:
+        """Fetches one receipt."""
+        return (await self.send(routes.receipt(settlement_id))).body
+
+    async def receipts(self, limit: int | None = None) -> SettlementList:
+        """Lists the agent's receipts, newest first."""
+        return (await self.send(routes.receipts(await self._own_id(), limit))).body
+
+    async def approval(self, approval_id: str) -> Approval:
+        """Where an approval stands."""
+        return (await self.send(routes.approval(approval_id))).body
+
+    async def wait_for_approval(self, approval_id: str, within: float) -> Approval:
+        """Waits, at most so many seconds, until an approval is no longer `pending`; answers where it stands then."""
+        return await run_async(waited(approval_id, within), self)
+
+    async def me(self) -> Agent:
+        """Whose the key is."""
+        return (await self.send(routes.me())).body
+
+    async def enabled_services(self) -> EnabledServiceList:
+        """The services enabled for the agent."""
+        return (await self.send(routes.enabled_services(await self._own_id()))).body
+
+    async def policy(self, service_id: str) -> ServicePolicy:
+        """The agent's policy for one service, and what is left of it."""
+        return (await self.send(routes.policy(await self._own_id(), service_id))).body
+
+    async def services(self, **query: Unpack[ListServicesQuery]) -> ServiceList:
+        """Lists the catalog."""
+        return (await self.send(routes.services(query))).body
+
+    async def service(self, service_id: str) -> ServiceDetail:
+        """One service of the catalog, by slug or id."""
+        return (await self.send(routes.service(service_id))).body
+
+    async def _own_id(self) -> str:
+        if self._agent_id is None:
+            self._agent_id = (await self.me())["agent_id"]
+        return self._agent_id
+
+
+@dataclass(frozen=True)
+class PendingApproval:
+    """An approval that a person has to give. Once it is `approved`, repeat the call."""
+
+    approval_id: str
+    _url: str = field(repr=False)
+    _key: str = field(repr=False)
+    _timeout: float = field(repr=False)
+
+    def wait(self, within: float) -> Approval:
+        """Waits, at most so many seconds, until it is no longer `pending`; answers where it stands then."""
+        with PurserClient(self._url, self._key, timeout=self._timeout) as api:
+            return api.wait_for_approval(self.approval_id, within)
+
+    async def wait_async(self, within: float) -> Approval:
+        """The same, for asyncio and trio."""
+        async with AsyncPurserClient(self._url, self._key, timeout=self._timeout) as api:
+            return await api.wait_for_approval(self.approval_id, within)

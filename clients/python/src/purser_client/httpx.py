@@ -1,0 +1,343 @@
+"""`PurserTransport` and `PurserAsyncTransport`: httpx clients that pay what they call.
+
+    http = httpx.Client(transport=PurserTransport(Purser(url=..., key=..., run=job_id, max_amount="0.05")))
+
+A payment is in no request but the one that it is for: what httpx keeps of the call, and follows redirects by, has none.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import anyio
+import httpx
+
+from .api import AsyncPurserClient, PurserClient
+from .config import Call, Purser
+from .errors import InvalidOffer, PaymentUnanswered
+from .payment import (
+    REDIRECTS,
+    Payment,
+    Signed,
+    not_taken,
+    proof_of,
+    provider_answer,
+    receipted,
+    signed,
+)
+from .steps import run, run_async
+from .terms import MAX_TERMS_BYTES, PAYMENT_HEADERS, PAYMENT_REQUIRED, read_terms
+
+__all__ = ["PurserAsyncTransport", "PurserTransport"]
+
+
+class PurserTransport(httpx.BaseTransport):
+    """Pays what its client calls, through another transport, by default httpx's own."""
+
+    def __init__(self, purser: Purser, transport: httpx.BaseTransport | None = None) -> None:
+        self._purser = purser
+        self._transport = transport if transport is not None else httpx.HTTPTransport()
+        #: The API, by the same key.
+        self.api = PurserClient(purser.url, purser.key, timeout=purser.timeout)
+
+    def close(self) -> None:
+        """Closes both transports' connections."""
+        self._transport.close()
+        self.api.close()
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Sends a request; where the answer asks for a payment, has it authorized and sends the request with it."""
+        request.read()
+        response = self._transport.handle_request(bounded(request, self._purser))
+        if response.status_code != 402 or is_paid(request):
+            return response
+        terms = read_402(response, self._purser)
+        if isinstance(terms, httpx.Response):
+            return terms
+        payment = run(signed(self._purser, call_of(request), terms), self.api)
+        return send_paid(self._transport, self._purser, self.api, request, payment)
+
+
+class PurserAsyncTransport(httpx.AsyncBaseTransport):
+    """The same for `httpx.AsyncClient`, under asyncio and trio."""
+
+    def __init__(self, purser: Purser, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        self._purser = purser
+        self._transport = transport if transport is not None else httpx.AsyncHTTPTransport()
+        #: The API, by the same key.
+        self.api = AsyncPurserClient(purser.url, purser.key, timeout=purser.timeout)
+
+    async def aclose(self) -> None:
+        """Closes both transports' connections."""
+        await self._transport.aclose()
+        await self.api.aclose()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Sends a request; where the answer asks for a payment, has it authorized and sends the request with it."""
+        await request.aread()
+        response = await send_async(self._transport, self._purser, request)
+        if response.status_code != 402 or is_paid(request):
+            return response
+        terms = await read_402_async(response, self._purser)
+        if isinstance(terms, httpx.Response):
+            return terms
+        payment = await run_async(signed(self._purser, call_of(request), terms), self.api)
+        return await send_paid_async(self._transport, self._purser, self.api, request, payment)
+
+
+def call_of(request: httpx.Request) -> Call:
+    """The call that a request is, once its body is read."""
+    return Call.of(request.method, str(request.url), request.content)
+
+
+def is_paid(request: httpx.Request) -> bool:
+    """Whether somebody else has put a payment into a request."""
+    return any(name in request.headers for name in PAYMENT_HEADERS)
+
+
+def bounded(request: httpx.Request, purser: Purser, headers: httpx.Headers | None = None) -> httpx.Request:
+    """The request with other headers, if given, and with no wait longer than may be."""
+    waits = request.extensions.get("timeout", {})
+    names = ("connect", "read", "write", "pool")
+    limit = purser.answer_timeout
+    timeout = {name: limit if waits.get(name) is None else min(waits[name], limit) for name in names}
+    return httpx.Request(
+        request.method,
+        request.url,
+        headers=request.headers if headers is None else headers,
+        stream=request.stream,
+        extensions={**request.extensions, "timeout": timeout},
+    )
+
+
+async def send_async(
+    transport: httpx.AsyncBaseTransport, purser: Purser, request: httpx.Request, headers: httpx.Headers | None = None
+) -> httpx.Response:
+    """Sends a request, and waits for the answer's head no longer than may be."""
+    try:
+        with anyio.fail_after(purser.answer_timeout):
+            return await transport.handle_async_request(bounded(request, purser, headers))
+    except TimeoutError as error:
+        raise httpx.ReadTimeout("the provider took too long", request=request) from error
+
+
+def read_402(response: httpx.Response, purser: Purser) -> dict[str, Any] | httpx.Response:
+    """The terms of a 402, which is closed; or, where it is not about x402, the same 402."""
+    header = header_of(response, PAYMENT_REQUIRED)
+    body = b""
+    if header is None:
+        body = read_bounded(response, purser)
+        if len(body) > MAX_TERMS_BYTES:
+            raise InvalidOffer("the 402 is longer than is read")
+    response.close()
+    terms = read_terms(header, body)
+    return again(response, body) if terms is None else terms
+
+
+async def read_402_async(response: httpx.Response, purser: Purser) -> dict[str, Any] | httpx.Response:
+    """The terms of a 402, which is closed; or, where it is not about x402, the same 402."""
+    header = header_of(response, PAYMENT_REQUIRED)
+    body = b""
+    if header is None:
+        body = await read_bounded_async(response, purser)
+        if len(body) > MAX_TERMS_BYTES:
+            raise InvalidOffer("the 402 is longer than is read")
+    await response.aclose()
+    terms = read_terms(header, body)
+    return again(response, body) if terms is None else terms
+
+
+def header_of(response: httpx.Response, name: str) -> str | None:
+    """A header; of one that came twice, both, which is no form of x402's."""
+    found = response.headers.get(name)
+    return found if isinstance(found, str) else None
+
+
+def again(response: httpx.Response, body: bytes) -> httpx.Response:
+    """An answer whose body was read, to be read again."""
+    wire = {"content-encoding", "content-length", "transfer-encoding"}
+    headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in wire]
+    return httpx.Response(response.status_code, headers=headers, content=body, extensions=response.extensions)
+
+
+def read_bounded(response: httpx.Response, purser: Purser) -> bytes:
+    """The body of an answer, or a little more than may be of it."""
+    body, end = b"", time.monotonic() + purser.answer_timeout
+    try:
+        for chunk in response.iter_bytes():
+            body += chunk
+            if len(body) > MAX_TERMS_BYTES:
+                break
+            if time.monotonic() > end:
+                raise httpx.ReadTimeout("the provider took too long")
+    finally:
+        response.close()
+    return body
+
+
+async def read_bounded_async(response: httpx.Response, purser: Purser) -> bytes:
+    """The body of an answer, or a little more than may be of it."""
+    body = b""
+    try:
+        with anyio.fail_after(purser.answer_timeout):
+            async for chunk in response.aiter_bytes():
+                body += chunk
+                if len(body) > MAX_TERMS_BYTES:
+                    break
+    except TimeoutError as error:
+        raise httpx.ReadTimeout("the provider took too long") from error
+    finally:
+        await response.aclose()
+    return body
+
+
+def with_payment(request: httpx.Request, payment: Signed) -> httpx.Headers:
+    """The headers of a request with exactly the payment that Purser gave, and no other."""
+    headers = httpx.Headers(request.headers)
+    for name in PAYMENT_HEADERS:
+        headers.pop(name, None)
+    headers[payment.header_name] = payment.header_value
+    return headers
+
+
+def send_paid(
+    transport: httpx.BaseTransport, purser: Purser, api: PurserClient, request: httpx.Request, payment: Signed
+) -> httpx.Response:
+    """Sends the request with its payment, and judges the answer."""
+    try:
+        headers = with_payment(request, payment)
+        try:
+            response = transport.handle_request(bounded(request, purser, headers))
+            if response.status_code == 402 or response.status_code in REDIRECTS:
+                body = read_bounded(response, purser)
+                run(not_taken(payment, *_judged(response, body)), api)
+        except httpx.HTTPError as error:
+            raise PaymentUnanswered(f"no answer to the paid call: {type(error).__name__}", payment.so_far()) from error
+        try:
+            paid = run(receipted(payment, proof_of(response.headers.get)), api)
+        except BaseException:
+            response.close()
+            raise
+    except BaseException:
+        payment.purchase.failed()
+        raise
+    return _told(response, paid, _PaidStream(response, payment, paid, purser))
+
+
+async def send_paid_async(
+    transport: httpx.AsyncBaseTransport, purser: Purser, api: AsyncPurserClient, request: httpx.Request, payment: Signed
+) -> httpx.Response:
+    """Sends the request with its payment, and judges the answer."""
+    try:
+        headers = with_payment(request, payment)
+        try:
+            response = await send_async(transport, purser, request, headers)
+            if response.status_code == 402 or response.status_code in REDIRECTS:
+                body = await read_bounded_async(response, purser)
+                await run_async(not_taken(payment, *_judged(response, body)), api)
+        except httpx.HTTPError as error:
+            raise PaymentUnanswered(f"no answer to the paid call: {type(error).__name__}", payment.so_far()) from error
+        try:
+            paid = await run_async(receipted(payment, proof_of(response.headers.get)), api)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await response.aclose()
+            raise
+    except BaseException:
+        payment.purchase.failed()
+        raise
+    return _told(response, paid, _PaidStream(response, payment, paid, purser))
+
+
+def _judged(response: httpx.Response, body: bytes) -> tuple[Any, str | None]:
+    header = response.headers.get
+    return provider_answer(response.status_code, header, body), proof_of(header)
+
+
+def _told(response: httpx.Response, paid: Payment, stream: _PaidStream) -> httpx.Response:
+    extensions = {**response.extensions, "purser": paid}
+    return httpx.Response(response.status_code, headers=response.headers, stream=stream, extensions=extensions)
+
+
+class _PaidStream(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """The answer that was paid for, bounded in length and time. Its purchase is over once it is here whole."""
+
+    def __init__(self, response: httpx.Response, payment: Signed, paid: Payment, purser: Purser) -> None:
+        self._stream = response.stream
+        self._payment, self._paid, self._purser = payment, paid, purser
+        self._end = time.monotonic() + purser.answer_timeout
+        self._length = 0
+        # What failed at the provider is no purchase: its repetition sends the same payment.
+        self._is_over = not response.is_success
+        if self._is_over:
+            payment.purchase.failed()
+
+    def __iter__(self) -> Iterator[bytes]:
+        assert isinstance(self._stream, httpx.SyncByteStream)
+        chunks = iter(self._stream)
+        while True:
+            try:
+                chunk = next(chunks, None)
+            except (httpx.HTTPError, TimeoutError) as error:
+                raise self._lost(f"the answer to the paid call broke off: {type(error).__name__}") from error
+            except BaseException:
+                self._failed()
+                raise
+            if chunk is None:
+                self._whole()
+                return
+            self._count(chunk)
+            yield chunk
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        assert isinstance(self._stream, httpx.AsyncByteStream)
+        chunks = aiter(self._stream)
+        while True:
+            try:
+                with anyio.fail_after(max(0.0, self._end - time.monotonic())):
+                    chunk = await anext(chunks, None)
+            except (httpx.HTTPError, TimeoutError) as error:
+                raise self._lost(f"the answer to the paid call broke off: {type(error).__name__}") from error
+            except BaseException:
+                self._failed()
+                raise
+            if chunk is None:
+                self._whole()
+                return
+            self._count(chunk)
+            yield chunk
+
+    def close(self) -> None:
+        """Ends it. What is closed before its end may have been unreadable, so that its purchase is not over."""
+        self._failed()
+        assert isinstance(self._stream, httpx.SyncByteStream)
+        self._stream.close()
+
+    async def aclose(self) -> None:
+        """Ends it. What is closed before its end may have been unreadable, so that its purchase is not over."""
+        self._failed()
+        assert isinstance(self._stream, httpx.AsyncByteStream)
+        await self._stream.aclose()
+
+    def _count(self, chunk: bytes) -> None:
+        self._length += len(chunk)
+        if self._length > self._purser.max_answer_bytes:
+            raise self._lost("the answer to the paid call is longer than is read")
+        if time.monotonic() > self._end:
+            raise self._lost("the answer to the paid call took too long")
+
+    def _whole(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._payment.purchase.over()
+
+    def _lost(self, what: str) -> PaymentUnanswered:
+        self._failed()
+        return PaymentUnanswered(what, self._paid)
+
+    def _failed(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._payment.purchase.failed()

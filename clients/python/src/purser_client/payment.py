@@ -1,0 +1,310 @@
+"""How one call is paid: authorize, wait for a person where one is needed, judge the provider's answer, complete.
+
+No bytes of a provider are read here; that is the matter of the HTTP libraries' modules.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NoReturn
+
+from . import routes
+from .api import AsyncPurserClient, PurserClient
+from .config import Call, CallOptions, Purchase, Purser
+from .errors import (
+    AlreadyPaid,
+    ApprovalExpired,
+    ApprovalRequired,
+    ApprovalUsed,
+    NoProof,
+    NotVerified,
+    PaymentLapsed,
+    PaymentNotAccepted,
+    PaymentRedirected,
+    ProviderAnswer,
+    PurserError,
+    Refusal,
+    Unreachable,
+)
+from .models import AuthorizeBody, Authorized, Completed, Settlement
+from .routes import Answer
+from .steps import PASSING, Sleep, Steps, asked, run, run_async, waited
+from .terms import (
+    MAX_TERMS_BYTES,
+    PAYMENT_HEADERS,
+    PAYMENT_REQUIRED,
+    PROOF_HEADERS,
+    parse_object,
+    read_header,
+)
+
+#: How many payments of one call may have expired unused before no more is tried.
+MAX_EXPIRED = 20
+#: How much of a provider's answer is kept for an error.
+MAX_REASON, MAX_BODY = 200, 4096
+#: What is waited where an answer names no time.
+PAUSE = 2.0
+#: The statuses that send a client elsewhere.
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+Header = Callable[[str], str | None]
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """Where the proof of a payment stands."""
+
+    #: `pending` while the chain needs time or Purser can't be asked, else `failed`. Purser looks on chain by itself.
+    status: Literal["confirmed", "pending", "failed"]
+    settlement: Settlement | None = None
+    #: Seconds until asking again can tell more.
+    retry_after: float | None = None
+    #: Why it is not confirmed.
+    error: PurserError | None = None
+
+
+@dataclass(frozen=True)
+class Payment:
+    """What was paid for a call. Have it of a response with `payment_of`."""
+
+    settlement_id: str
+    transaction_id: str
+    #: Under which this call can be repeated from anywhere.
+    idempotency_key: str
+    amount_units: int
+    network: str
+    pay_to: str
+    #: Whether it is the payment of an earlier attempt, sent again.
+    is_replayed: bool
+    receipt: Receipt
+    #: The provider's own word of the payment, to complete with.
+    proof: str | None = field(repr=False)
+    _purser: Purser = field(repr=False)
+
+    def confirm(self, within: float) -> Receipt:
+        """Asks again while the receipt is pending, at most so many seconds."""
+        with PurserClient(self._purser.url, self._purser.key, timeout=self._purser.timeout) as api:
+            return run(_confirmed(self, within), api)
+
+    async def confirm_async(self, within: float) -> Receipt:
+        """The same, for asyncio and trio."""
+        async with AsyncPurserClient(self._purser.url, self._purser.key, timeout=self._purser.timeout) as api:
+            return await run_async(_confirmed(self, within), api)
+
+
+@dataclass(frozen=True)
+class Signed:
+    """A payment that may go to the provider."""
+
+    authorized: Authorized
+    header_name: str
+    header_value: str = field(repr=False)
+    #: What the header holds, decoded.
+    payload: dict[str, Any] = field(repr=False)
+    is_replayed: bool
+    purchase: Purchase
+    purser: Purser
+
+    def so_far(self) -> Payment:
+        """The payment while no answer is there."""
+        return _payment(
+            self.purser, self.authorized, self.purchase, self.is_replayed, Receipt("failed", error=NoProof())
+        )
+
+
+def payment_of(response: object) -> Payment | None:
+    """What was paid for a response of httpx or requests; none where nothing was."""
+    extensions = getattr(response, "extensions", None)
+    found = extensions.get("purser") if isinstance(extensions, dict) else getattr(response, "purser", None)
+    return found if isinstance(found, Payment) else None
+
+
+def signed(purser: Purser, call: Call, terms: dict[str, Any]) -> Steps[Signed]:
+    """Has a call's payment authorized. Who gets it has to end its purchase."""
+    options = purser.options()
+    ceiling = purser.max_units(options)
+    for _ in range(MAX_EXPIRED):
+        purchase = purser.purchase(call, options)
+        try:
+            body = _body(call, terms, ceiling, purchase.key, options)
+            answer = yield from _authorized(body, purser.wait_seconds(options))
+            payment = yield from _usable(purser, answer, purchase, ceiling)
+        except ApprovalExpired:
+            # Its key is bound to what nobody decided; nothing was paid under it, nor can be.
+            purchase.over()
+            raise
+        except BaseException:
+            purchase.failed()
+            raise
+        if payment is not None:
+            return payment
+        # It was not paid and never can be, so the next key buys nothing twice.
+        purchase.over()
+    raise Unreachable("all payments of this call have expired")
+
+
+def _body(call: Call, terms: dict[str, Any], ceiling: int, key: str, options: CallOptions) -> AuthorizeBody:
+    body: AuthorizeBody = {
+        "payment_requirement": terms,
+        "max_payment_units": ceiling,
+        "original_request": {"method": call.method, "url": call.url},
+        "idempotency_key": key,
+    }
+    if call.has_body:
+        body["original_request"]["body_hash"] = f"sha256:{call.body_sha256}"
+    if options.approval_id is not None:
+        body["approval_id"] = options.approval_id
+    if options.service_id is not None:
+        body["service_id"] = options.service_id
+    if options.operation_id is not None:
+        body["operation_id"] = options.operation_id
+    if options.target is not None:
+        body["metadata"] = {"target_url": options.target}
+    return body
+
+
+def _authorized(body: AuthorizeBody, wait: float) -> Steps[Answer[Authorized]]:
+    try:
+        return (yield from asked(routes.authorize(body)))
+    except ApprovalUsed:
+        pass
+    except ApprovalRequired as required:
+        # It may have been decided since, as when the run was ended while it waited.
+        try:
+            found = yield from waited(required.approval_id, wait)
+        except PurserError as error:
+            raise required from error
+        if found["status"] == "pending":
+            raise
+        body = {**body, "approval_id": required.approval_id}
+        try:
+            return (yield from asked(routes.authorize(body)))
+        except ApprovalUsed:
+            pass
+    # The answer to the approved call was lost: without the approval, its key answers the same payment.
+    return (yield from asked(routes.authorize({**body, "approval_id": None})))
+
+
+def _usable(purser: Purser, answer: Answer[Authorized], purchase: Purchase, ceiling: int) -> Steps[Signed | None]:
+    """The payment as it goes out; none where it expired unused, and another key may be taken."""
+    try:
+        found, payment = answer.body, answer.body["payment"]
+        status, amount = found["receipt_status"], found["amount_units"]
+        as_told = _payment(purser, found, purchase, answer.is_replayed, Receipt("failed", error=NoProof()))
+        name, value = (payment["header_name"], payment["header_value"]) if payment is not None else ("", "")
+    except (KeyError, TypeError) as error:
+        raise Unreachable("Purser's answer to authorize can't be read") from error
+    if payment is None:
+        if status == "expired" and purchase.is_derived:
+            return None
+        as_told, status = yield from _looked_up(as_told, status)
+        if status == "confirmed":
+            raise AlreadyPaid("this call is paid already", as_told, status, purchase.over)
+        raise PaymentLapsed("the payment of this call can't be used any more", as_told, status)
+    if name not in PAYMENT_HEADERS or not (value.isascii() and value.isprintable()) or amount > ceiling:
+        raise Unreachable("Purser's answer to authorize is no payment as it was asked for")
+    return Signed(found, name, value, payment["payload"], answer.is_replayed, purchase, purser)
+
+
+def _payment(
+    purser: Purser, found: Authorized, purchase: Purchase, is_replayed: bool, receipt: Receipt, proof: str | None = None
+) -> Payment:
+    return Payment(
+        settlement_id=found["settlement_id"],
+        transaction_id=found["transaction_id"],
+        idempotency_key=purchase.key,
+        amount_units=found["amount_units"],
+        network=found["network"],
+        pay_to=found["pay_to"],
+        is_replayed=is_replayed,
+        receipt=receipt,
+        proof=proof,
+        _purser=purser,
+    )
+
+
+def proof_of(header: Header) -> str | None:
+    """The provider's own word of a payment, as it came."""
+    return next((value for value in map(header, PROOF_HEADERS) if value), None)
+
+
+def receipted(payment: Signed, proof: str | None) -> Steps[Payment]:
+    """Completes a payment that was taken. Whatever Purser says, the provider's answer is not lost by it."""
+    receipt = yield from _receipt(payment.authorized["settlement_id"], proof)
+    return _payment(payment.purser, payment.authorized, payment.purchase, payment.is_replayed, receipt, proof)
+
+
+def _receipt(settlement_id: str, proof: str | None) -> Steps[Receipt]:
+    if proof is None:
+        return Receipt("failed", error=NoProof())
+    try:
+        # Once, as somebody waits for what was paid.
+        completed: Answer[Completed] = yield routes.complete(settlement_id, {"payment_response_header": proof})
+    except PurserError as error:
+        if isinstance(error, PASSING) or (isinstance(error, NotVerified) and error.retryable):
+            after = error.retry_after if isinstance(error, Refusal) else None
+            return Receipt("pending", retry_after=PAUSE if after is None else after, error=error)
+        return Receipt("failed", error=error)
+    return Receipt("confirmed", settlement=completed.body)
+
+
+def _confirmed(payment: Payment, within: float) -> Steps[Receipt]:
+    receipt, end = payment.receipt, time.monotonic() + within
+    while receipt.status == "pending" and time.monotonic() + (receipt.retry_after or PAUSE) <= end:
+        yield Sleep(receipt.retry_after or PAUSE)
+        receipt = yield from _receipt(payment.settlement_id, payment.proof)
+    return receipt
+
+
+def _looked_up(payment: Payment, status: str) -> Steps[tuple[Payment, str]]:
+    """The payment as Purser knows it without the provider, and its receipt's status; as they were if it is silent."""
+    if payment.receipt.status == "confirmed":
+        return payment, "confirmed"
+    try:
+        found: Settlement = (yield routes.receipt(payment.settlement_id)).body
+        status = found["receipt_status"]
+    except (PurserError, KeyError):
+        return payment, status
+    if status == "confirmed":
+        payment = replace(payment, receipt=Receipt("confirmed", settlement=found))
+    return payment, status
+
+
+def not_taken(sent: Signed, answer: ProviderAnswer, proof: str | None) -> Steps[NoReturn]:
+    """Tells why a payment that was sent brought no answer, by what the provider says and what is proved."""
+    payment = yield from receipted(sent, proof)
+    payment, status = yield from _looked_up(payment, sent.authorized["receipt_status"])
+    if answer.status in REDIRECTS:
+        raise PaymentRedirected("the provider redirected the paid call", payment, answer)
+    is_used = answer.reason is not None and "nonce_already_used" in answer.reason
+    if payment.is_replayed and (status == "confirmed" or is_used):
+        raise AlreadyPaid("this call is paid already", payment, status, sent.purchase.over)
+    raise PaymentNotAccepted("the provider did not accept the payment", payment, answer)
+
+
+def provider_answer(status: int, header: Header, body: bytes) -> ProviderAnswer:
+    """What a provider answered, cut to what an error keeps."""
+    location = header("Location")
+    return ProviderAnswer(status, _reason(header, body), None if location is None else _cut(location), body[:MAX_BODY])
+
+
+def _reason(header: Header, body: bytes) -> str | None:
+    said = [(proof_of(header), "errorReason"), (header(PAYMENT_REQUIRED), "error")]
+    for value, member in said:
+        try:
+            reason = None if value is None else read_header(value).get(member)
+        except ValueError:
+            continue
+        if isinstance(reason, str) and reason:
+            return _cut(reason)
+    try:
+        reason = parse_object(body).get("error") if len(body) <= MAX_TERMS_BYTES else None
+    except ValueError:
+        reason = None
+    return _cut(reason) if isinstance(reason, str) and reason else None
+
+
+def _cut(text: str) -> str:
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text[:MAX_REASON])

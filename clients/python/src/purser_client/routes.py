@@ -1,0 +1,112 @@
+"""The agent's routes: what each request is, and of what type its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote
+
+from .models import (
+    Agent,
+    Approval,
+    AuthorizeBody,
+    Authorized,
+    CheckAnswer,
+    CheckBody,
+    CompleteBody,
+    Completed,
+    EnabledServiceList,
+    ListServicesQuery,
+    ServiceDetail,
+    ServiceList,
+    ServicePolicy,
+    Settlement,
+    SettlementList,
+)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Ask(Generic[T]):
+    """One request to Purser, whose answer is a `T`."""
+
+    method: str
+    path: str
+    body: Mapping[str, Any] | None = None
+    query: Mapping[str, Any] = field(default_factory=dict)
+    with_key: bool = True
+    #: Seconds that Purser may take beyond what each request is given.
+    waits: int = 0
+
+
+@dataclass(frozen=True)
+class Answer(Generic[T]):
+    """An answer of success."""
+
+    body: T
+    #: Whether it is the stored outcome of an earlier request.
+    is_replayed: bool
+
+
+def authorize(body: AuthorizeBody) -> Ask[Authorized]:
+    """Judges one payment, reserves the spend and signs it."""
+    return Ask("POST", "/x402/authorize", body)
+
+
+def check(body: CheckBody) -> Ask[CheckAnswer]:
+    """Judges one payment without effect."""
+    return Ask("POST", "/x402/check", body)
+
+
+def complete(settlement_id: str, body: CompleteBody) -> Ask[Completed]:
+    """Proves a payment by the provider's answer to it."""
+    return Ask("POST", f"/x402/settlements/{_segment(settlement_id)}/complete", body)
+
+
+def receipt(settlement_id: str) -> Ask[Settlement]:
+    """Fetches one receipt."""
+    return Ask("GET", f"/x402/settlements/{_segment(settlement_id)}")
+
+
+def receipts(agent_id: str, limit: int | None) -> Ask[SettlementList]:
+    """Lists the agent's receipts, newest first."""
+    return Ask("GET", f"/agents/{_segment(agent_id)}/settlements", query={} if limit is None else {"limit": limit})
+
+
+def approval(approval_id: str, wait_seconds: int = 0) -> Ask[Approval]:
+    """Where an approval stands; once it is no longer `pending`, or after so many seconds, 20 at most."""
+    query = {"wait_seconds": wait_seconds} if wait_seconds else {}
+    return Ask("GET", f"/approvals/{_segment(approval_id)}", query=query, waits=wait_seconds)
+
+
+def me() -> Ask[Agent]:
+    """Whose the key is."""
+    return Ask("GET", "/mcp/agents/me")
+
+
+def enabled_services(agent_id: str) -> Ask[EnabledServiceList]:
+    """The services enabled for the agent."""
+    return Ask("GET", f"/mcp/agents/{_segment(agent_id)}/services")
+
+
+def policy(agent_id: str, service_id: str) -> Ask[ServicePolicy]:
+    """The agent's policy for one service, and what is left of it."""
+    return Ask("GET", f"/agents/{_segment(agent_id)}/services/{_segment(service_id)}/policy")
+
+
+def services(query: ListServicesQuery) -> Ask[ServiceList]:
+    """Lists the catalog, which is public."""
+    return Ask("GET", "/services", query=query, with_key=False)
+
+
+def service(service_id: str) -> Ask[ServiceDetail]:
+    """One service of the catalog, by slug or id."""
+    return Ask("GET", f"/services/{_segment(service_id)}", with_key=False)
+
+
+def _segment(text: str) -> str:
+    if not text or text in (".", ".."):
+        raise ValueError("an id can't be empty")
+    return quote(text, safe="")

@@ -1,0 +1,230 @@
+"""Purser as the signer of the official `x402` package: its flow, with its policies, hooks and spend controls.
+
+    http = wrap_httpx(x402Client(), purser)                                # was wrapHttpxWithPayment
+    session = wrap_requests(requests.Session(), x402ClientSync(), purser)  # was wrapRequestsWithPayment
+
+The package's models drop what they don't know, its scheme is synchronous and knows neither method nor URL, its hooks
+of a response are for v2 alone, and it wraps errors. So what is Purser's matter happens beneath its transport, where the
+raw answers pass, and errors come out as they are raised there. The package chooses the entry; Purser judges and signs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import httpx
+import requests
+from requests.adapters import HTTPAdapter
+from x402 import x402Client, x402ClientSync
+from x402.http.clients.httpx import x402AsyncTransport
+from x402.http.clients.requests import x402HTTPAdapter
+from x402.schemas import PaymentCreationContext
+
+from . import httpx as with_httpx
+from . import requests as with_requests
+from .api import AsyncPurserClient, PurserClient
+from .config import Call, Purser
+from .errors import PurserError
+from .payment import Signed, signed
+from .steps import Steps, run, run_async
+
+__all__ = ["wrap_httpx", "wrap_requests"]
+
+#: USDC (docs/x402.md §3.1), by the networks' names in v2 and v1: what the package's spend controls ask of a scheme.
+_USDC = {
+    "eip155:8453": ("0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913", "USD Coin"),
+    "base": ("0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913", "USD Coin"),
+    "eip155:84532": ("0x036CbD53842c5426634e7929541eC2318f3dCF7e", "USDC"),
+    "base-sepolia": ("0x036CbD53842c5426634e7929541eC2318f3dCF7e", "USDC"),
+}
+
+
+@dataclass
+class _InHand:
+    """The call that is being made: what the provider asked, and what Purser answered."""
+
+    call: Call
+    #: The transport that makes it: a client of the package may have several, whose hooks are all called.
+    maker: object
+    terms: dict[str, Any] | None = None
+    payment: Signed | None = None
+
+
+_in_hand: ContextVar[_InHand] = ContextVar("purser_x402_call")
+_Client = TypeVar("_Client", x402Client, x402ClientSync)
+
+
+def wrap_httpx(client: x402Client, purser: Purser, **kwargs: Any) -> httpx.AsyncClient:
+    """An httpx client that pays through Purser by the package's flow. Other arguments are those of `httpx.AsyncClient`.
+
+    The package's spend controls hold as they are set: by default a dollar a call at most.
+    `client.set_spend_controls(False)` leaves the limits to `max_amount` and the owner's policy.
+    """
+    return httpx.AsyncClient(transport=_Transport(client, purser, kwargs.pop("transport", None)), **kwargs)
+
+
+def wrap_requests(session: requests.Session, client: x402ClientSync, purser: Purser, **kwargs: Any) -> requests.Session:
+    """The session, which now pays through Purser by the package's flow. Other arguments are those of `HTTPAdapter`."""
+    adapter = _Adapter(client, purser, **kwargs)
+    session.mount("https://", adapter)
+    session.mount("http://", adapter)
+    return session
+
+
+class _Scheme:
+    """Gives the package the payment that Purser signed before."""
+
+    scheme = "exact"
+
+    def find_default_asset(self, asset: str, network: str) -> dict[str, Any] | None:
+        address, name = _USDC.get(network, ("", ""))
+        if asset.lower() != address.lower():
+            return None
+        return {"asset": address, "decimals": 6, "symbol": "USDC", "name": name, "version": "2"}
+
+    def create_payment_payload(self, requirements: object) -> dict[str, Any]:
+        payment = _in_hand.get().payment
+        if payment is None:
+            raise PurserError("the payment was not authorized")
+        # A copy, since the package takes members out of it.
+        return dict(payment.payload["payload"])
+
+
+def _register(client: _Client) -> _Client:
+    scheme = _Scheme()
+    for network in _USDC:
+        if network.startswith("eip155:"):
+            client.register(network, scheme)
+        else:
+            client.register_v1(network, scheme)
+    return client
+
+
+def _signed(purser: Purser, context: PaymentCreationContext) -> Steps[Signed]:
+    """Has the entry authorized that the package chose, as the provider wrote it."""
+    in_hand = _in_hand.get()
+    offered = [entry is context.selected_requirements for entry in context.payment_required.accepts]
+    if in_hand.terms is None or len(offered) != len(in_hand.terms["accepts"]) or True not in offered:
+        raise PurserError("what the x402 package chose is not in the provider's terms")
+    if in_hand.payment is not None:
+        raise PurserError("the x402 package asks for a second payment for one call")
+    terms = {**in_hand.terms, "accepts": [in_hand.terms["accepts"][offered.index(True)]]}
+    return signed(purser, in_hand.call, terms)
+
+
+@contextmanager
+def _made(in_hand: _InHand) -> Iterator[None]:
+    """Makes a call by the package's flow, and has its errors out that are ours."""
+    token = _in_hand.set(in_hand)
+    try:
+        yield
+    except BaseException as error:
+        # It may have been authorized and not sent, as when a hook of the caller's threw.
+        if in_hand.payment is not None:
+            in_hand.payment.purchase.failed()
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, PurserError):
+            cause = cause.__cause__
+        if cause is None or cause is error:
+            raise
+        raise cause from cause.__cause__
+    finally:
+        _in_hand.reset(token)
+
+
+class _Transport(x402AsyncTransport):
+    """The package's transport, over one that is Purser's."""
+
+    def __init__(self, client: x402Client, purser: Purser, transport: httpx.AsyncBaseTransport | None) -> None:
+        beneath = _Beneath(purser, transport)
+        super().__init__(_register(client), beneath)
+
+        async def authorize(context: PaymentCreationContext) -> None:
+            in_hand = _in_hand.get()
+            if in_hand.maker is self:
+                in_hand.payment = await run_async(_signed(purser, context), beneath.api)
+
+        client.on_before_payment_creation(authorize)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        await request.aread()
+        with _made(_InHand(with_httpx.call_of(request), self)):
+            return await super().handle_async_request(request)
+
+
+class _Beneath(httpx.AsyncBaseTransport):
+    """Keeps the terms as they came, sends Purser's own header, and completes."""
+
+    def __init__(self, purser: Purser, transport: httpx.AsyncBaseTransport | None) -> None:
+        self._purser = purser
+        self._transport = transport if transport is not None else httpx.AsyncHTTPTransport()
+        self.api = AsyncPurserClient(purser.url, purser.key, timeout=purser.timeout)
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
+        await self.api.aclose()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        in_hand = _in_hand.get()
+        if in_hand.payment is not None and with_httpx.is_paid(request):
+            return await with_httpx.send_paid_async(self._transport, self._purser, self.api, request, in_hand.payment)
+        response = await with_httpx.send_async(self._transport, self._purser, request)
+        if response.status_code != 402 or with_httpx.is_paid(request):
+            return response
+        # Read whole before the package does, which knows no bound.
+        terms = await with_httpx.read_402_async(response, self._purser)
+        if isinstance(terms, httpx.Response):
+            return terms
+        in_hand.terms = terms
+        return with_httpx.again(response, json.dumps(terms).encode())
+
+
+class _BeneathRequests(HTTPAdapter):
+    """The same for requests; the package's adapter sends through whatever class comes after it."""
+
+    def __init__(self, purser: Purser, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.purser = purser
+        self.api = PurserClient(purser.url, purser.key, timeout=purser.timeout)
+
+    def close(self) -> None:
+        super().close()
+        self.api.close()
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
+        in_hand = _in_hand.get()
+        if in_hand.payment is not None and with_requests.is_paid(request):
+            return with_requests.send_paid(super(), self.purser, self.api, request, in_hand.payment, kwargs)
+        response = super().send(request, *args, **kwargs)
+        if response.status_code == 402 and not with_requests.is_paid(request):
+            in_hand.terms = with_requests.read_402(response, self.purser)
+        return response
+
+
+class _Adapter(x402HTTPAdapter, _BeneathRequests):
+    """The package's adapter, over one that is Purser's."""
+
+    def __init__(self, client: x402ClientSync, purser: Purser, **kwargs: Any) -> None:
+        super().__init__(_register(client), purser=purser, **kwargs)
+
+        def authorize(context: PaymentCreationContext) -> None:
+            in_hand = _in_hand.get()
+            if in_hand.maker is self:
+                in_hand.payment = run(_signed(purser, context), self.api)
+
+        client.on_before_payment_creation(authorize)
+
+    # As the package's own adapter has it.
+    def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:  # type: ignore[override]
+        kwargs["timeout"] = with_requests.bounded(kwargs.get("timeout"), self.purser)
+        whole = with_requests.whole(request)
+        with _made(_InHand(with_requests.call_of(whole), self)):
+            response = super().send(whole, **{**kwargs, "stream": True})
+        # What the session goes on with, as to follow a redirect, has no payment in it.
+        response.request = request
+        return response

@@ -1,0 +1,48 @@
+"""Fixtures: the world, once; each way to buy; and a payer, of an agent and a run of its own."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from buyers import BUYERS, Buyer
+from world import Agent, World
+
+from purser_client import Purser
+
+
+@pytest.fixture(scope="session")
+def world() -> World:
+    if "STACK_FOLDER" not in os.environ:
+        pytest.fail("STACK_FOLDER names no stack: run clients/test.sh python")
+    return World()
+
+
+@pytest.fixture
+def agent(world: World) -> Agent:
+    return world.agent()
+
+
+@pytest.fixture(params=list(BUYERS))
+def buy(request: pytest.FixtureRequest) -> Buyer:
+    return BUYERS[request.param]
+
+
+@pytest.fixture(params=[name for name in BUYERS if "x402" not in name])
+def own(request: pytest.FixtureRequest) -> Buyer:
+    """A library without the flow of the x402 package, which stands on the same in what matters."""
+    return BUYERS[request.param]
+
+
+@pytest.fixture
+def payer(world: World, agent: Agent) -> Callable[..., Purser]:
+    run = f"run-{uuid.uuid4()}"
+
+    def made(**settings: Any) -> Purser:
+        """The settings of a process of one run."""
+        return Purser(**{"url": world.base, "key": agent.key, "run": run, "max_amount": "0.05", **settings})
+
+    return made

@@ -1,0 +1,174 @@
+"""What needs no stack: settings, amounts, keys, terms, numbers of calls."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from purser_client import Purser, PurserClient, errors
+from purser_client.config import Call, Ordinals, call_key, units
+from purser_client.terms import MAX_TERMS_BYTES, read_terms
+
+KEY = "gak_pub_a:gak_sec_" + "5" * 64
+CALL = Call.of("get", "https://api.example.com/v1/weather", b"")
+
+
+@pytest.mark.parametrize(
+    ("amount", "expected"),
+    [("0.05", 50_000), ("1", 1_000_000), ("0.000001", 1), ("12.5", 12_500_000), (50_000, 50_000), ("0", 0), (0, 0)],
+)
+def test_an_amount_is_dollars_or_micro_units(amount: str | int, expected: int) -> None:
+    assert units(amount) == expected
+
+
+@pytest.mark.parametrize("amount", ["", "1e3", "-1", "0.0000001", ".5", "01", "1,5", "$1", "٣", True, 0.05, -1, 2**53])
+def test_no_other_form_is_an_amount(amount: object) -> None:
+    with pytest.raises(errors.ConfigurationError):
+        units(amount)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"url": "http://purser.example"},
+        {"url": "https://user:word@purser.example"},
+        {"url": "https://purser.example?x"},
+        {"url": "purser.example"},
+        {"key": "gak_pub_a"},
+        {"key": KEY + "\n"},
+        {"run": ""},
+        {"max_amount": "a cent"},
+        {"timeout": 0},
+        {"answer_timeout": float("inf")},
+        {"wait_for_approval": float("nan")},
+    ],
+)
+def test_a_wrong_setting_is_told_without_the_key(wrong: dict[str, object]) -> None:
+    with pytest.raises(errors.ConfigurationError) as told:
+        Purser(**{"url": "https://purser.example", "key": KEY, "run": "job-42", **wrong})  # type: ignore[arg-type]
+    assert "5555" not in str(told.value)
+
+
+def test_the_url_may_be_plain_http_on_this_machine() -> None:
+    for url in ("http://127.0.0.1:3000", "http://localhost:3000/", "http://[::1]", "https://purser.example/base/"):
+        PurserClient(url, KEY).close()
+
+
+def test_a_key_is_the_digest_of_what_it_is_of() -> None:
+    digest = hashlib.sha256(b"a body").hexdigest().encode()
+    url = b"https://api.example.com/v1/k%C3%B6ln?a=b"
+    parts = (b"job-42", b"POST", url, digest, b"3")
+    expected = hashlib.sha256(b"purser-call-v1\n" + b"".join(b"%d:%b\n" % (len(part), part) for part in parts))
+    call = Call.of("post", "https://api.example.com/v1/k%C3%B6ln?a=b#there", b"a body")
+    assert call_key("job-42", call, 3) == expected.hexdigest()
+
+
+def test_a_url_is_as_it_is_sent() -> None:
+    assert (
+        Call.of("GET", "https://name:word@api.example.com:8443/a?b=c#d", b"").url
+        == "https://api.example.com:8443/a?b=c"
+    )
+
+
+def test_what_failed_gives_its_number_back_and_calls_at_once_have_others() -> None:
+    ordinals = Ordinals("job-42")
+    keys = [call_key("job-42", CALL, number) for number in range(5)]
+    first, second = ordinals.next(CALL), ordinals.next(CALL)
+    assert [first.key, second.key] == keys[1:3]
+    first.failed()
+    second.over()
+    again = ordinals.next(CALL)
+    assert again.key == keys[1]
+    again.over()
+    again.failed()
+    third = ordinals.next(CALL)
+    assert third.key == keys[3]
+    third.failed()
+    assert ordinals.next(CALL).key == keys[3]
+    assert ordinals.next(Call.of("GET", "https://api.example.com/v1/other", b"")).key != keys[1]
+
+
+ENTRY = {"scheme": "exact", "network": "base", "vendor": {"deep": [1.5, None]}}
+TERMS = {"x402Version": 2, "accepts": [ENTRY], "of the vendor": "ü"}
+
+
+def header(text: bytes) -> str:
+    return base64.b64encode(text).decode()
+
+
+def test_terms_are_read_whole() -> None:
+    assert read_terms(header(json.dumps(TERMS).encode()), b"{}") == TERMS
+    v1 = {**TERMS, "x402Version": 1}
+    assert read_terms(None, json.dumps(v1).encode()) == v1
+
+
+@pytest.mark.parametrize("body", [b"", b"declined", b'{"error": "declined"}', b"[]", b"[" * 5000])
+def test_another_402_is_no_offer(body: bytes) -> None:
+    assert read_terms(None, body) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"[]",
+        b'{"x402Version": 2}',
+        b'{"x402Version": 2, "accepts": []}',
+        b'{"x402Version": 2, "accepts": ["free"]}',
+        b'{"x402Version": "2", "accepts": [{}]}',
+        b'{"x402Version": true, "accepts": [{}]}',
+        b'{"x402Version": 1, "accepts": [{}]}',
+        b'{"x402Version": 2, "accepts": [{}], "accepts": [{}, {}]}',
+        b'{"x402Version": 2, "accepts": [{"amount": NaN}]}',
+        b'{"x402Version": 2, "accepts": [{"amount": 1e999}]}',
+        b'{"x402Version": 2, "accepts": [{"amount": ' + b"9" * 5000 + b"}]}",
+        b'{"x402Version": 2, "accepts": [{"text": "\\ud800"}]}',
+        b'{"x402Version": 2, "accepts": ' + b"[" * 20000,
+        b'{"x402Version": 2, "accepts": [{}]}' + b" " * MAX_TERMS_BYTES,
+        b'\xff{"x402Version": 2, "accepts": [{}]}',
+    ],
+)
+def test_unreadable_terms_are_told(text: bytes) -> None:
+    with pytest.raises(errors.InvalidOffer):
+        read_terms(header(text), b"")
+
+
+def test_a_header_is_strict_base64() -> None:
+    good = header(json.dumps(TERMS).encode())
+    for wrong in (f"{good}, {good}", good.rstrip("=") + "\n", good[:-3], "%%%", "ü"):
+        with pytest.raises(errors.InvalidOffer):
+            read_terms(wrong, b"")
+
+
+def test_an_error_says_when_and_what_to_do() -> None:
+    body = {"error": "policy_blocked", "message": "no", "decision": {"reason": "budget_limit:7", "checks": []}}
+    body["decision"]["retry_at"] = "2026-11-24T02:41:13.418275Z"  # type: ignore[index]
+    error = errors.refusal(403, body, None)
+    assert isinstance(error, errors.PolicyBlocked)
+    assert error.retry_at == datetime(2026, 11, 24, 2, 41, 13, 418275, tzinfo=UTC)
+    assert (error.reason, error.slug, error.checks) == ("budget_limit:7", "policy_blocked", [])
+    assert error.todo in str(error)
+    rejected = errors.refusal(403, {**body, "decision": {"reason": "approval_rejected"}}, None)
+    assert isinstance(rejected, errors.ApprovalRejected)
+
+
+@pytest.mark.parametrize(
+    ("status", "slug", "kind"),
+    [
+        (400, "max_payment_units_required", errors.InvalidRequest),
+        (429, None, errors.TooManyRequests),
+        (502, None, errors.Unavailable),
+        (418, "of_another_time", errors.Refusal),
+        (503, "of_another_time", errors.Unavailable),
+    ],
+)
+def test_an_error_without_a_class_of_its_own_has_its_status_s(
+    status: int, slug: str | None, kind: type[errors.Refusal]
+) -> None:
+    error = errors.refusal(status, {} if slug is None else {"error": slug}, 3.0)
+    assert type(error) is kind
+    assert error.retry_after == 3.0

@@ -1,0 +1,55 @@
+/** What an agent can do about each refusal, in a sentence (docs/errors.md §2 and §3); a test compares the slugs. */
+
+const REPEAT = 'Repeat the same request after `retryAfter` seconds; nothing is paid twice.';
+
+export const ADVICE = {
+  not_found: "Check the id: it does not exist, or is another agent's.",
+  request_too_large: "Send less: the provider's terms are longer than Purser reads.",
+  too_many_requests: REPEAT,
+  invalid_authorization_header: 'Configure the whole key, `gak_pub_…:gak_sec_…`.',
+  invalid_agent_key: 'Configure a key that works: this one is unknown, revoked or expired.',
+  key_not_allowed: 'Use another key or ask the owner: this one lacks what `body.missing` names.',
+  invalid_request: 'Correct what `details` names.',
+  service_not_found: "Don't pay: no listed service has this address. See `api.services()` for those that can be paid.",
+  service_not_enabled: 'Ask the owner to enable this service.',
+  operation_not_enabled_for_agent: 'Call one of `body.enabled_operations`, by its method and endpoint.',
+  domain_not_allowed: 'Fetch a target on one of `body.allowed_domains`, or ask the owner.',
+  amount_exceeds_max: 'Raise `maxAmount` if the call is worth `body.amount_units` micro-units.',
+  amount_exceeds_per_call_limit: 'Buy less at once, or ask the owner to raise the cap per call.',
+  policy_blocked: "Don't pay: a rule of the owner forbids it.",
+  daily_spend_limit_exceeded: 'Wait until `retryAt`; without one it never fits.',
+  approval_required: 'Wait for a person: `await error.approval.wait(seconds)`, then `await error.retry()`.',
+  insufficient_usdc_balance: 'Ask the owner to fund `body.wallet_address`.',
+  idempotency_key_reused_for_different_request:
+    "Don't pay again: this key is of other terms. Read `api.receipt(settlementId)`, or give another `idempotencyKey`.",
+  idempotent_replay:
+    'This approval paid for another such call, `settlementId`. The next identical call asks a person anew.',
+  provider_proof_required: "Send the provider's payment response as it was received.",
+  settlement_transaction_hash_required: "Send the transaction's hash: the provider's response names none.",
+  onchain_settlement_not_verified: "Don't pay again. If `body.retryable`, repeat after `retryAfter` seconds.",
+  settlement_transaction_already_used: "Send this payment's own transaction: that one proved another.",
+  temporarily_unavailable: REPEAT,
+  internal_error: REPEAT,
+} as const;
+
+/** The slugs that an agent's key can meet; `<field>_required` beside them. */
+export type Slug = keyof typeof ADVICE;
+
+const BLOCKED: Record<string, string> = {
+  agent_frozen: 'Stop: the owner froze this agent.',
+  category_block: 'Buy in another category.',
+  vendor_allowlist: "Don't pay: payee or price are not those that the catalog lists.",
+  budget_limit: 'Wait until `retryAt`; without one the amount alone is too large.',
+  approval_rejected: 'Stop: a person said no.',
+  approval_expired: 'Ask again: the next identical call asks a person anew.',
+  approval_request_mismatch: 'Repeat the approved request unchanged.',
+  too_many_open_approvals: "Wait until a person has decided one of the agent's open approvals.",
+};
+
+/** The sentence for a refusal, by its slug and the reason of its decision. */
+export function adviceFor(slug: string, reason: string | undefined): string {
+  const rule = reason?.split(':')[0] ?? '';
+  if (slug === 'policy_blocked' && Object.hasOwn(BLOCKED, rule)) return BLOCKED[rule] ?? '';
+  if (Object.hasOwn(ADVICE, slug)) return ADVICE[slug as Slug];
+  return slug.endsWith('_required') ? 'Send the member that the slug names.' : 'Read `body.message`.';
+}

@@ -1,0 +1,56 @@
+/** An approval that a person has to decide: a value to wait on. */
+
+import type { Api } from './api.js';
+import { sleep } from './bounded.js';
+import { Refusal, Unreachable } from './errors.js';
+import type { Approval } from './wire.js';
+
+const FIRST_PAUSE_SECONDS = 1;
+const LONGEST_PAUSE_SECONDS = 15;
+
+export class PendingApproval {
+  readonly #api: Api;
+
+  constructor(
+    api: Api,
+    readonly id: string,
+  ) {
+    this.#api = api;
+  }
+
+  /** Where it stands now. */
+  status(): Promise<Approval> {
+    return this.#api.approval(this.id);
+  }
+
+  /**
+   * Asks until it is decided, at most this long. Purser waits; where it answers at once, it is asked ever more seldom,
+   * and no sooner than it says. Undefined if it could not be asked at all; else as it stood last, which may be `pending`.
+   */
+  async wait(seconds: number, signal?: AbortSignal): Promise<Approval | undefined> {
+    const end = Date.now() + seconds * 1000;
+    let last: Approval | undefined;
+    let pause = FIRST_PAUSE_SECONDS;
+    for (;;) {
+      let hint = 0;
+      const asked = Date.now();
+      try {
+        last = await this.#api.approval(this.id, (end - asked) / 1000, signal);
+        if (last.status !== 'pending') return last;
+      } catch (error) {
+        if (!isPassing(error)) throw error;
+        hint = (error instanceof Refusal && error.retryAfter) || 0;
+      }
+      const next = Math.max(pause * 1000 - (Date.now() - asked), hint * 1000, 0);
+      if (Date.now() + next > end) return last;
+      await sleep(next, signal);
+      signal?.throwIfAborted();
+      pause = Math.min(pause * 1.5, LONGEST_PAUSE_SECONDS);
+    }
+  }
+}
+
+/** Whether the same question may be answered later. */
+export function isPassing(error: unknown): boolean {
+  return error instanceof Unreachable || (error instanceof Refusal && (error.status === 429 || error.status >= 500));
+}

@@ -1,0 +1,25 @@
+/** A `fetch` that pays. */
+
+import type { Fetch } from './bounded.js';
+import { ProviderCall } from './provider_call.js';
+import { Purchase } from './purchase.js';
+import type { CallOptions, Purser } from './purser.js';
+
+/** `fetch`, and what one call may say of its payment. */
+export type PayingFetch = (input: RequestInfo | URL, init?: RequestInit, options?: CallOptions) => Promise<Response>;
+
+/**
+ * Wraps `fetch` so that a 402 is paid through Purser. What comes back is the provider's response; `paymentOf` has its
+ * payment and receipt. Throws a `PurserError` where there is no such response, and whatever `fetch` throws before any
+ * payment.
+ */
+export function wrapFetch(fetch: Fetch, purser: Purser): PayingFetch {
+  return async (input, init, options) => {
+    const terms = purser.terms(options);
+    const call = await ProviderCall.of(input, init);
+    const answer = await call.ask(fetch, purser.answer.milliseconds);
+    if (!('accepts' in answer)) return answer;
+    const purchase = await Purchase.of(purser, fetch, call, terms, answer);
+    return purchase.run();
+  };
+}

@@ -1,0 +1,29 @@
+/** Pays x402 providers through Purser: a `fetch` of its own, the official x402 client's, and the agent's routes. */
+
+export { ADVICE, type Slug } from './advice.js';
+export { type Api, type AuthorizeAnswer, type AuthorizeRequest, type CheckRequest, RawJson } from './api.js';
+export { type PendingApproval } from './approval.js';
+export { callKey, type KeyParts } from './call_key.js';
+export {
+  AlreadyPaid,
+  ApprovalRequired,
+  ConfigurationError,
+  InvalidOffer,
+  NoProof,
+  OfferRedirected,
+  PaymentError,
+  PaymentLapsed,
+  PaymentNotAccepted,
+  PaymentRedirected,
+  PaymentUnanswered,
+  type ProviderAnswer,
+  PurserError,
+  Refusal,
+  Unreachable,
+} from './errors.js';
+export { type PayingFetch, wrapFetch } from './fetch.js';
+export { type Amount } from './money.js';
+export { type PaidCall, paymentOf, type Receipt } from './paid_call.js';
+export { type CallOptions, Purser, type PurserOptions } from './purser.js';
+export type * as wire from './wire.js';
+export { type PurserScheme, registerPurser, type X402Client } from './x402.js';

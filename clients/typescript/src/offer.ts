@@ -1,0 +1,87 @@
+/** What a provider asks for: its 402, decoded strictly and kept as it came (docs/x402.md §1, §2). */
+
+import { parse } from './api.js';
+import { discard, readBytes, readText, TooLongError } from './bounded.js';
+import { InvalidOffer, KEPT_BYTES, OfferRedirected, type ProviderAnswer } from './errors.js';
+
+/** Purser reads 65,536 bytes; an address may have 8,192 of them. */
+const OFFER_BYTES = 49_152;
+
+/** What is read of an answer that breaks off. */
+const NOTHING = { bytes: new Uint8Array(), cut: true };
+
+export interface Offer {
+  version: 1 | 2;
+  /** The JSON as the provider wrote it. */
+  text: string;
+  /** The same, parsed; it has members that we don't know. */
+  value: Record<string, unknown>;
+  accepts: readonly Record<string, unknown>[];
+}
+
+/** Reads a 402: of v2 the header, else of v1 the body. Throws what can't be paid. */
+export async function readOffer(response: Response, milliseconds: number): Promise<Offer> {
+  if (response.redirected) {
+    discard(response.body);
+    throw new OfferRedirected(response.url);
+  }
+  const header = response.headers.get('PAYMENT-REQUIRED');
+  let text: string;
+  if (header !== null) {
+    discard(response.body);
+    text = fromBase64(header) ?? refuse('its PAYMENT-REQUIRED is no base64 of UTF-8', header, response.status);
+  } else {
+    text = await readText(response, OFFER_BYTES, milliseconds).catch((error: unknown) =>
+      refuse(error instanceof TooLongError ? error.message : 'its body is unreadable', '', response.status),
+    );
+  }
+  const wrong = (what: string): never => refuse(what, text, response.status);
+  if (text.length > OFFER_BYTES) wrong('its terms are too long');
+  const value = parse(text) ?? wrong('its terms are no JSON object');
+  const version = header !== null ? 2 : 1;
+  if (value['x402Version'] !== version) wrong(`its x402Version is not ${version}`);
+  const accepts: unknown = value['accepts'];
+  if (!Array.isArray(accepts) || accepts.length === 0 || !accepts.every(isRecord))
+    return wrong('its `accepts` holds no terms');
+  return { version, text, value, accepts };
+}
+
+function refuse(what: string, said: string, status: number): never {
+  throw new InvalidOffer(what, { status, text: said.slice(0, KEPT_BYTES), cut: said.length > KEPT_BYTES });
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/** What a provider says in an answer that nobody reads on: its v2 terms if it has some, else the start of its body. */
+export async function readAnswer(response: Response, milliseconds: number): Promise<ProviderAnswer> {
+  const terms = fromBase64(response.headers.get('PAYMENT-REQUIRED') ?? '');
+  if (terms) {
+    discard(response.body);
+    return { status: response.status, text: terms.slice(0, KEPT_BYTES), cut: terms.length > KEPT_BYTES };
+  }
+  const { bytes, cut } = await readBytes(response, KEPT_BYTES, milliseconds).catch(() => NOTHING);
+  return { status: response.status, text: new TextDecoder().decode(bytes), cut };
+}
+
+/** Whether a refusal says that the payment's nonce was used. A provider's word: it decides how an error is called. */
+export function saysUsed(answer: ProviderAnswer): boolean {
+  const error = parse(answer.text)?.['error'];
+  return typeof error === 'string' && /nonce.{0,16}used|used.{0,16}nonce/i.test(error);
+}
+
+/** Standard base64 of UTF-8 text, strictly; undefined for anything else. */
+export function fromBase64(text: string): string | undefined {
+  if (!/^[A-Za-z0-9+/]+={0,2}$/.test(text)) return undefined;
+  try {
+    const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+    return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+  } catch {
+    return undefined;
+  }
+}
+
+export function toBase64(text: string): string {
+  return btoa(Array.from(new TextEncoder().encode(text), (byte) => String.fromCharCode(byte)).join(''));
+}

@@ -1,0 +1,72 @@
+/** One request to a provider, kept so that it can be sent again with a payment. */
+
+import { exchange, type Fetch } from './bounded.js';
+import { sha256 } from './call_key.js';
+import { ConfigurationError } from './errors.js';
+import { type Offer, readOffer } from './offer.js';
+import type { OriginalRequest } from './wire.js';
+
+export class ProviderCall {
+  /** As sent. */
+  readonly url: string;
+
+  private constructor(
+    /** Without a body: that is beside it. */
+    private readonly template: Request,
+    private readonly body: Uint8Array<ArrayBuffer> | null,
+    readonly bodySha256: string,
+  ) {
+    this.url = template.url.replace(/#.*$/s, '');
+  }
+
+  /** Reads the body, to hash it and to be able to send it twice. */
+  static async of(input: RequestInfo | URL, init?: RequestInit): Promise<ProviderCall> {
+    const template = new Request(input, init);
+    const bodiless = template.method === 'GET' || template.method === 'HEAD';
+    const body = bodiless ? new Uint8Array() : new Uint8Array(await template.arrayBuffer());
+    return new ProviderCall(template, bodiless ? null : body, await sha256(body));
+  }
+
+  get method(): string {
+    return this.template.method;
+  }
+
+  get signal(): AbortSignal {
+    return this.template.signal;
+  }
+
+  /** What all identical calls share. */
+  get identity(): string {
+    return `${this.method.toUpperCase()} ${this.bodySha256} ${this.url}`;
+  }
+
+  /** A form with a boundary made at random is another body each time, so that no key can be derived of it. */
+  requireRepeatable(): void {
+    if (/^multipart\//i.test(this.template.headers.get('Content-Type') ?? '')) {
+      throw new ConfigurationError([
+        'a multipart body differs each time it is made: give the call an `idempotencyKey`',
+      ]);
+    }
+  }
+
+  /** For Purser. */
+  describe(): OriginalRequest {
+    const hasBody = this.body !== null && this.body.length > 0;
+    return { method: this.method, url: this.url, ...(hasBody && { body_hash: `sha256:${this.bodySha256}` }) };
+  }
+
+  /** Sends it unpaid: the provider's answer, or what it asks for. */
+  ask(fetch: Fetch, milliseconds: number): Promise<Response | Offer> {
+    const request = new Request(this.template, { body: this.body });
+    return exchange<Response | Offer>(fetch, request, milliseconds, (response) =>
+      response.status === 402 ? readOffer(response, milliseconds) : response,
+    );
+  }
+
+  /** Sends it with a payment, which goes nowhere else: a redirect is not followed. */
+  send(fetch: Fetch, milliseconds: number, header: { name: string; value: string }): Promise<Response> {
+    const request = new Request(this.template, { body: this.body, redirect: 'manual' });
+    request.headers.set(header.name, header.value);
+    return exchange(fetch, request, milliseconds, (response) => response);
+  }
+}

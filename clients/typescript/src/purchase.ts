@@ -1,0 +1,215 @@
+/**
+ * One purchase: authorize, send the call with exactly what was signed, prove.
+ *
+ * Always true: an attempt that fails gives its ordinal back, so that the next attempt asks for the same payment; a
+ * payment is sent to the address that was judged and to no other; and a response that was paid for is returned or told,
+ * never lost.
+ */
+
+import { type AuthorizeAnswer, type AuthorizeRequest, RawJson } from './api.js';
+import { PendingApproval } from './approval.js';
+import { boundedResponse, type Fetch } from './bounded.js';
+import { callKey, type Ordinal } from './call_key.js';
+import {
+  AlreadyPaid,
+  ApprovalRequired,
+  PaymentLapsed,
+  PaymentNotAccepted,
+  PaymentRedirected,
+  PaymentUnanswered,
+  Refusal,
+} from './errors.js';
+import { type Offer, readAnswer, saysUsed } from './offer.js';
+import { PaidCall, remember } from './paid_call.js';
+import type { ProviderCall } from './provider_call.js';
+import type { Purser, Terms } from './purser.js';
+import type { Payment } from './wire.js';
+
+/** A payment that may be sent. */
+export interface Signed {
+  payment: Payment;
+  call: PaidCall;
+}
+
+/** How many payments that lapsed unused one call passes over. */
+const MOST_EXPIRED = 20;
+
+export class Purchase {
+  private constructor(
+    private readonly purser: Purser,
+    private readonly fetch: Fetch,
+    private readonly call: ProviderCall,
+    private readonly terms: Terms,
+    private readonly version: 1 | 2,
+    private body: AuthorizeRequest,
+    /** None where the caller gave the key. */
+    private ordinal: Ordinal | undefined,
+  ) {}
+
+  /** Gives the call its key. `requirement` is what is asked to be paid: the whole offer as it came, unless given. */
+  static async of(
+    purser: Purser,
+    fetch: Fetch,
+    call: ProviderCall,
+    terms: Terms,
+    offer: Offer,
+    requirement: Record<string, unknown> | RawJson = new RawJson(offer.text),
+  ): Promise<Purchase> {
+    const { idempotencyKey, maxUnits, named } = terms;
+    const body: AuthorizeRequest = {
+      payment_requirement: requirement,
+      max_payment_units: maxUnits,
+      original_request: call.describe(),
+      idempotency_key: idempotencyKey ?? '',
+      ...named,
+    };
+    const purchase = new Purchase(purser, fetch, call, terms, offer.version, body, undefined);
+    if (idempotencyKey === undefined) {
+      call.requireRepeatable();
+      await purchase.#takeKey();
+    }
+    return purchase;
+  }
+
+  /** The whole of it. */
+  async run(): Promise<Response> {
+    return this.deliver(await this.authorize());
+  }
+
+  /** Has the payment signed. The ordinal stays taken until it is delivered. */
+  async authorize(): Promise<Signed> {
+    this.ordinal?.retake();
+    try {
+      for (let attempt = 1; ; attempt += 1) {
+        const answer = await this.#authorized();
+        const call = new PaidCall(this.purser.api, answer, this.body.idempotency_key);
+        if (answer.payment) return { payment: answer.payment, call };
+        // Purser has seen on chain that it was never used, so the next key buys nothing twice.
+        const isOver = answer.receipt_status === 'expired' && this.ordinal !== undefined && attempt < MOST_EXPIRED;
+        if (!isOver) throw await this.#ended(call, answer.receipt_status);
+        this.ordinal?.spend();
+        await this.#takeKey();
+      }
+    } catch (error) {
+      if (isBoundInVain(error)) this.ordinal?.spend();
+      this.ordinal?.release();
+      throw error;
+    }
+  }
+
+  /** Sends the paid call, with exactly the signed header unless another spelling of it is given. */
+  async deliver({ payment, call }: Signed, value: string = payment.header_value): Promise<Response> {
+    this.ordinal?.retake();
+    let response: Response;
+    try {
+      response = await this.#send(call, { name: payment.header_name, value });
+      // An answer that failed is no purchase.
+      if (!response.ok) this.ordinal?.release();
+    } catch (error) {
+      this.ordinal?.release();
+      throw error;
+    }
+    return remember(response.ok ? this.#handedOut(response, call) : response, call);
+  }
+
+  /** The answer, which ends the purchase once it was read, or once its reader wants no more. */
+  #handedOut(response: Response, call: PaidCall): Response {
+    return boundedResponse(response, this.purser.answer, (failure) => {
+      if (failure === undefined) return this.ordinal?.spend();
+      this.ordinal?.release();
+      return new PaymentUnanswered(call, failure);
+    });
+  }
+
+  /** The key of the lowest ordinal that is free. */
+  async #takeKey(): Promise<void> {
+    const { method, url, bodySha256 } = this.call;
+    this.ordinal = this.purser.ordinals.take(this.call.identity);
+    const parts = { run: this.purser.run, method, url, bodySha256, ordinal: this.ordinal.number };
+    this.body = { ...this.body, idempotency_key: await callKey(parts) };
+  }
+
+  async #authorized(): Promise<AuthorizeAnswer> {
+    const { api } = this.purser;
+    const { signal } = this.call;
+    try {
+      return await api.authorize(this.body, signal);
+    } catch (refusal) {
+      if (!(refusal instanceof Refusal && refusal.slug === 'approval_required' && refusal.approvalId)) throw refusal;
+      const approval = new PendingApproval(api, refusal.approvalId);
+      // Who may not read the approval may still be told of it.
+      const state = await approval.wait(this.terms.waitSeconds, signal).catch((error: unknown) => {
+        if (!(error instanceof Refusal)) throw error;
+        return undefined;
+      });
+      switch (state?.status) {
+        case undefined:
+        case 'pending':
+          throw new ApprovalRequired(refusal, approval, () => this.run());
+        case 'approved':
+          return this.#approved(refusal.approvalId);
+        // Executed by a call whose answer was lost: the key replays it. Or ended: the key answers how.
+        default:
+          return this.#again();
+      }
+    }
+  }
+
+  /** With the approval; if that is used already, this very key used it, and alone replays the payment. */
+  async #approved(approvalId: string): Promise<AuthorizeAnswer> {
+    try {
+      return await this.purser.api.authorize({ ...this.body, approval_id: approvalId }, this.call.signal);
+    } catch (error) {
+      if (error instanceof Refusal && error.slug === 'idempotent_replay') return this.#again();
+      throw error;
+    }
+  }
+
+  #again(): Promise<AuthorizeAnswer> {
+    return this.purser.api.authorize(this.body, this.call.signal);
+  }
+
+  async #send(call: PaidCall, header: { name: string; value: string }): Promise<Response> {
+    let response: Response;
+    try {
+      response = await this.call.send(this.fetch, this.purser.answer.milliseconds, header);
+    } catch (cause) {
+      throw new PaymentUnanswered(call, cause);
+    }
+    await call.prove(response.headers.get(this.version === 2 ? 'PAYMENT-RESPONSE' : 'X-PAYMENT-RESPONSE'));
+    // A browser hides a redirect's status and address.
+    if (response.type === 'opaqueredirect' || [301, 302, 303, 307, 308].includes(response.status)) {
+      throw new PaymentRedirected(call, response, response.headers.get('Location'));
+    }
+    if (response.status === 402) throw await this.#refused(call, response);
+    return response;
+  }
+
+  /** Paid, and 402 again: either an earlier attempt's payment was taken, or it was not accepted. */
+  async #refused(call: PaidCall, response: Response): Promise<Error> {
+    const answer = await readAnswer(response, this.purser.answer.milliseconds);
+    const status = (await call.look()) ?? 'authorized';
+    const wasTaken = status === 'confirmed' || saysUsed(answer);
+    if (call.replayed && wasTaken) return this.#alreadyPaid(call, status);
+    return new PaymentNotAccepted(call, answer);
+  }
+
+  /** What an authorization is that holds no payment any more. */
+  async #ended(call: PaidCall, status: string): Promise<Error> {
+    await call.look();
+    return status === 'confirmed' ? this.#alreadyPaid(call, status) : new PaymentLapsed(call, status);
+  }
+
+  #alreadyPaid(call: PaidCall, status: string): AlreadyPaid {
+    return new AlreadyPaid(call, status, () => this.ordinal?.spend());
+  }
+}
+
+/**
+ * Whether the key is bound for good to an approval that can't be used any more, though it paid for nothing: the
+ * approval expired, or paid for an identical call under another key. Asking anew takes another key.
+ */
+function isBoundInVain(error: unknown): boolean {
+  const isExpired = error instanceof Refusal && error.decision?.reason === 'approval_expired';
+  return isExpired || (error instanceof Refusal && error.slug === 'idempotent_replay');
+}

@@ -1,0 +1,143 @@
+/** Purser as one run of an agent uses it: its address, the agent's key, what the run is, and what a call may cost. */
+
+import { Api } from './api.js';
+import type { Fetch } from './bounded.js';
+import { Ordinals } from './call_key.js';
+import { ConfigurationError } from './errors.js';
+import { type Amount, unitsOf } from './money.js';
+import type { AuthorizeBody } from './wire.js';
+
+export interface PurserOptions {
+  /** Where Purser answers: `https://…`, or `http://` on this machine. */
+  url: string;
+  /** The agent's key, `gak_pub_…:gak_sec_…`. It is sent to `url` alone. */
+  key: string;
+  /** What this run is: a job's or a conversation's id. A run repeated under the same id pays nothing twice. */
+  run: string;
+  /** The most that one call may cost: `"0.05"` in USD, or `50_000` in micro-units. Without it, each call says so. */
+  maxAmount?: Amount;
+  /** How many seconds to wait for a person where one has to approve. 0, the default, asks once. */
+  waitForApproval?: number;
+  /** The most that one call of Purser may take; 30 unless given. */
+  timeoutSeconds?: number;
+  /** The most that a provider's answer may take, its body included where it was paid; 120 unless given. */
+  answerTimeoutSeconds?: number;
+  /** The longest body that is read of a provider that was paid; 64 MiB unless given. */
+  maxAnswerBytes?: number;
+  /** What calls Purser; the global `fetch` unless given. */
+  fetch?: Fetch;
+}
+
+/** What one call may say of itself. */
+export interface CallOptions {
+  maxAmount?: Amount;
+  waitForApproval?: number;
+  /** Instead of the derived one: the same key never pays twice. */
+  idempotencyKey?: string;
+  /** The page that a scrape or crawl is pointed at. */
+  target?: string;
+  /** Service and operation, where two services of the catalog list the same call. */
+  serviceId?: string;
+  operationId?: string;
+}
+
+/** A call's options, checked. */
+export interface Terms {
+  maxUnits: number;
+  waitSeconds: number;
+  idempotencyKey: string | undefined;
+  /** What else of the body is the call's own. */
+  named: Pick<AuthorizeBody, 'metadata' | 'service_id' | 'operation_id'>;
+}
+
+const LONGEST_WAIT_SECONDS = 86_400;
+const LONGEST_TIMEOUT_SECONDS = 3_600;
+
+export class Purser {
+  /** The agent's routes, for all that is no payment. */
+  readonly api: Api;
+  readonly run: string;
+  /** @internal */
+  readonly ordinals = new Ordinals();
+  /**
+   * What a provider's answer may take and be.
+   * @internal
+   */
+  readonly answer: { bytes: number; milliseconds: number };
+  readonly #options: PurserOptions;
+
+  constructor(options: PurserOptions) {
+    const { url, key, run, timeoutSeconds = 30, fetch = (request: Request) => globalThis.fetch(request) } = options;
+    const { answerTimeoutSeconds = 120, maxAnswerBytes = 67_108_864 } = options;
+    const problems: string[] = [];
+    if (!isSafeAddress(url)) problems.push('`url` must be an https address, or http on this machine');
+    if (typeof key !== 'string' || !/^gak_pub_[\w-]+:gak_sec_[\w-]+$/.test(key)) {
+      problems.push("`key` must be an agent's whole key, `gak_pub_…:gak_sec_…`");
+    }
+    if (typeof run !== 'string' || run === '')
+      problems.push("`run` must name this run: a job's or a conversation's id");
+    for (const [name, seconds] of Object.entries({ timeoutSeconds, answerTimeoutSeconds })) {
+      if (isSeconds(seconds, LONGEST_TIMEOUT_SECONDS) && seconds > 0) continue;
+      problems.push(`\`${name}\` must be above 0, at most ${LONGEST_TIMEOUT_SECONDS}`);
+    }
+    if (!Number.isSafeInteger(maxAnswerBytes) || maxAnswerBytes < 1) problems.push('`maxAnswerBytes` must be above 0');
+    problems.push(...problemsOf(options));
+    if (problems.length > 0) throw new ConfigurationError(problems);
+    this.run = run;
+    this.answer = { bytes: maxAnswerBytes, milliseconds: answerTimeoutSeconds * 1000 };
+    this.api = new Api(url, key, fetch, timeoutSeconds * 1000);
+    // Without the key: whoever prints this object prints no secret.
+    this.#options = { ...options, key: '' };
+  }
+
+  /**
+   * A call's options over those of the run.
+   * @internal
+   */
+  terms(call: CallOptions = {}): Terms {
+    const { maxAmount = this.#options.maxAmount, waitForApproval = this.#options.waitForApproval ?? 0 } = call;
+    const problems = problemsOf({ ...call, maxAmount, waitForApproval });
+    if (maxAmount === undefined) problems.push('`maxAmount` is missing: say what the call may cost');
+    const { idempotencyKey, target, serviceId, operationId } = call;
+    if (idempotencyKey !== undefined && !/^[^\x00-\x1f\x7f-\x9f]{1,255}$/.test(idempotencyKey)) {
+      problems.push('`idempotencyKey` must be 1 to 255 characters');
+    }
+    if (problems.length > 0) throw new ConfigurationError(problems);
+    const named = {
+      ...(target !== undefined && { metadata: { target_url: target } }),
+      ...(serviceId !== undefined && { service_id: serviceId }),
+      ...(operationId !== undefined && { operation_id: operationId }),
+    };
+    return { maxUnits: unitsOf(maxAmount) ?? 0, waitSeconds: waitForApproval, idempotencyKey, named };
+  }
+}
+
+function problemsOf({
+  maxAmount,
+  waitForApproval = 0,
+}: {
+  maxAmount?: Amount | undefined;
+  waitForApproval?: number;
+}): string[] {
+  const problems: string[] = [];
+  if (maxAmount !== undefined && unitsOf(maxAmount) === undefined) {
+    problems.push('`maxAmount` must be USD as decimal text, such as "0.05", or whole micro-units, such as 50_000');
+  }
+  if (!isSeconds(waitForApproval, LONGEST_WAIT_SECONDS)) {
+    problems.push(`\`waitForApproval\` must be seconds, at most ${LONGEST_WAIT_SECONDS}`);
+  }
+  return problems;
+}
+
+function isSeconds(value: unknown, most: number): value is number {
+  return typeof value === 'number' && value >= 0 && value <= most;
+}
+
+/** The key must cross no network in the clear. */
+function isSafeAddress(text: unknown): boolean {
+  if (typeof text !== 'string' || !URL.canParse(text)) return false;
+  const { protocol, hostname, username, password, search, hash } = new URL(text);
+  const isLocal = /^(localhost|127(\.\d+){3}|\[::1\])$/.test(hostname);
+  const isBare = [username, password, search, hash].every((part) => part === '');
+  return isBare && (protocol === 'https:' || (protocol === 'http:' && isLocal));
+}

@@ -1,0 +1,332 @@
+/**
+ * What the agent's routes take and answer, member by member as the OpenAPI document has it; a test compares the two.
+ * Amounts are whole micro-units, 1,000,000 to the dollar; times are ISO 8601 in UTC.
+ */
+
+/** What the provider was or will be asked. */
+export interface OriginalRequest {
+  method: string;
+  url: string;
+  /** Binds the decision to the exact body. */
+  body_hash?: string | null;
+}
+
+export interface Metadata {
+  /** The page that a scrape or crawl operation fetches. */
+  target_url?: string | null;
+}
+
+export interface AuthorizeBody {
+  /** The provider's requirement, decoded: an x402 v1 or v2 object, or one entry of its `accepts`. */
+  payment_requirement: Record<string, unknown>;
+  max_payment_units: number;
+  original_request: OriginalRequest;
+  idempotency_key: string;
+  approval_id?: string | null;
+  service_id?: string | null;
+  operation_id?: string | null;
+  metadata?: Metadata | null;
+}
+
+export interface CheckBody {
+  payment_requirement: Record<string, unknown>;
+  max_payment_units: number;
+  original_request: OriginalRequest;
+  replay_key: string;
+  service_id?: string | null;
+  operation_id?: string | null;
+  metadata?: Metadata | null;
+}
+
+export interface CompleteBody {
+  /** The raw header, or headers by name. */
+  payment_response_header: string | Record<string, unknown>;
+  tx_hash?: string | null;
+}
+
+/** A signed x402 payment. */
+export interface Payment {
+  x402_version: number;
+  header_name: string;
+  header_value: string;
+  payload: Record<string, unknown>;
+}
+
+export interface Authorized {
+  authorized: boolean;
+  result: string;
+  reason: string;
+  settlement_id: string;
+  transaction_id: string;
+  amount_units: number;
+  receipt_status: string;
+  network: string;
+  token: string;
+  pay_to: string;
+  wallet_address: string;
+  authorized_at: string;
+  expires_at: string;
+  /** Null once it can't be used any more. */
+  payment: Payment | null;
+}
+
+export interface Check {
+  name: string;
+  /** `passed`, `failed`, `lifted` (by an approval), or `unknown`. */
+  outcome: string;
+  passed?: boolean | null;
+  limit?: number | null;
+  used?: number | null;
+  /** What is left without this call. */
+  remaining?: number | null;
+}
+
+/** Why a call was blocked or escalated. */
+export interface Decision {
+  result: string;
+  reason: string;
+  rule_triggered: string;
+  latency_ms: number;
+  retry_at?: string | null;
+  checks: Check[];
+}
+
+export interface Budget {
+  rule_id: string;
+  limit_units: number;
+  window_seconds: number;
+  used_units: number;
+  remaining_units: number;
+}
+
+/** What of the limits is used and left. */
+export interface Spend {
+  spend_today_units: number;
+  remaining_today_units: number;
+  budgets: Budget[];
+}
+
+export interface CheckAnswer extends Spend {
+  check: boolean;
+  would_authorize: boolean;
+  result: string;
+  reason: string;
+  amount_units: number;
+  approval_required: boolean;
+  checks: Check[];
+}
+
+export interface Settlement {
+  id: string;
+  transaction_id: string;
+  agent_id: string;
+  service_id: string;
+  operation_id: string;
+  network: string;
+  token: string;
+  amount_units: number;
+  pay_to: string;
+  /** `authorized`, `confirmed` or `expired`. */
+  receipt_status: string;
+  tx_hash: string | null;
+  authorized_at: string;
+  settled_at: string | null;
+}
+
+export interface Completed extends Settlement {
+  confirmed_via: string;
+}
+
+export interface SettlementItem {
+  id: string;
+  transaction_id: string;
+  service_id: string;
+  operation_id: string;
+  amount_units: number;
+  receipt_status: string;
+  authorized_at: string;
+  settled_at: string | null;
+}
+
+export interface SettlementList {
+  settlements: SettlementItem[];
+  count: number;
+}
+
+export interface DescribedCall {
+  method: string;
+  url: string;
+  body_hash: string | null;
+  target_url: string | null;
+  metadata: Record<string, unknown>;
+  catalog_price_units: number | null;
+  catalog_max_price_units: number | null;
+}
+
+export interface Approval {
+  approval_id: string;
+  /** `pending`, `approved`, `rejected`, `expired` or `executed`. */
+  status: string;
+  transaction_id: string;
+  service_id: string;
+  operation_id: string;
+  amount_units: number;
+  pay_to: string;
+  created_at: string;
+  expires_at: string;
+  resolved_at: string | null;
+  note: string | null;
+  settlement_id: string | null;
+  call: DescribedCall;
+}
+
+export type Category = 'search' | 'scrape' | 'ai' | 'data' | 'infrastructure' | 'security' | 'finance' | 'creative';
+export type TrustStatus = 'listed' | 'discovered' | 'probe_passed' | 'platform_verified' | 'disabled';
+
+export interface ServiceItem {
+  id: string;
+  slug: string;
+  name: string;
+  description: string;
+  website: string;
+  logo_url: string | null;
+  category: Category;
+  source: string;
+  trust_status: TrustStatus;
+  operation_count: number;
+  paid_operation_count: number;
+  free_operation_count: number;
+  min_price_units: number;
+}
+
+export interface ServiceList {
+  services: ServiceItem[];
+  count: number;
+}
+
+export interface OperationPayment {
+  scheme: string;
+  network: string;
+  token: string;
+  amount_units: number;
+  pay_to: string;
+}
+
+export interface Operation {
+  id: string;
+  operation_id: string;
+  availability: 'paid_x402' | 'free_verified' | 'unverified';
+  label: string;
+  method: string;
+  /** May have path parameters, `{name}`. */
+  endpoint: string;
+  category: Category;
+  execution: string;
+  price_model: string;
+  estimated_price_units: number;
+  max_price_units: number | null;
+  params: Record<string, unknown>;
+  payment: OperationPayment | null;
+  /** What takes the place of price model, maximum and payment; null while no change waits. */
+  next: NextOperationPayment | null;
+}
+
+export interface NextOperationPayment {
+  /** The first instant at which a call pays so. */
+  from: string;
+  price_model: string;
+  max_price_units: number | null;
+  payment: OperationPayment;
+}
+
+export interface ServiceDetail {
+  id: string;
+  slug: string;
+  name: string;
+  description: string;
+  website: string;
+  logo_url: string | null;
+  category: Category;
+  trust_status: TrustStatus;
+  operations: Operation[];
+}
+
+export interface Agent {
+  agent_id: string;
+  name: string;
+  created_at: string;
+}
+
+export interface SpendPolicy {
+  max_per_call_units: number;
+  max_per_day_units: number;
+  require_approval_above_units: number;
+  enabled_operations: string[] | null;
+  allowed_domains: string[];
+}
+
+export interface EnabledServiceView {
+  service_id: string;
+  slug: string | null;
+  name: string | null;
+  category: string | null;
+  trust_status: string | null;
+  enabled: boolean;
+  unavailable_reason: string | null;
+  policy_version: number;
+  policy: SpendPolicy;
+}
+
+export interface EnabledServiceList {
+  agent_id: string;
+  services: EnabledServiceView[];
+  count: number;
+}
+
+export interface ServicePolicy extends EnabledServiceView, Spend {}
+
+/** One entry of `details[]`; `path` is a JSON Pointer, or `/<name>` of a query parameter. */
+export interface Problem {
+  path: string;
+  message: string;
+}
+
+/** The body of every error. Branch on `error`; which other members are there depends on it (docs/errors.md). */
+export interface ErrorBody {
+  error: string;
+  message: string;
+  request_id?: string;
+  transaction_id?: string;
+  settlement_id?: string | null;
+  approval_id?: string | null;
+  decision?: Decision;
+  details?: Problem[];
+  retry_at?: string | null;
+  retry_after?: number;
+  retry_after_seconds?: number;
+  retryable?: boolean;
+  reason?: string;
+  amount_units?: number;
+  max_payment_units?: number;
+  max_per_call_units?: number;
+  max_per_day_units?: number;
+  require_approval_above_units?: number;
+  rule_above_units?: number;
+  rule_id?: string;
+  spend_today?: number;
+  balance_usdc?: string;
+  required_usdc?: string;
+  wallet_address?: string;
+  code?: string;
+  service_id?: string;
+  operation_id?: string | null;
+  enabled_operations?: string[] | null;
+  allowed_domains?: string[];
+  hostname?: string;
+  limit_bytes?: number;
+  missing?: string;
+  claim?: string;
+  max_age_seconds?: number;
+  status?: string;
+  version?: number;
+}

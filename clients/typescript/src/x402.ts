@@ -1,0 +1,183 @@
+/**
+ * For code on `@x402/fetch`: a scheme client that has Purser sign, and the `fetch` that goes with it.
+ *
+ * The official client tells a scheme neither method nor address, and turns what a scheme throws into plain text. So
+ * this `fetch` marks the offers of each 402 in their `extra`, by which the scheme finds the call that they belong to;
+ * sends Purser's own header, without the mark, in place of the client's; and throws a refusal as it is.
+ */
+
+import { parse, RawJson } from './api.js';
+import type { Fetch } from './bounded.js';
+import { ConfigurationError } from './errors.js';
+import { fromBase64, type Offer, toBase64 } from './offer.js';
+import { ProviderCall } from './provider_call.js';
+import { Purchase, type Signed } from './purchase.js';
+import type { Purser } from './purser.js';
+
+/** What is needed of the official `x402Client`. */
+export interface X402Client {
+  register(network: `${string}:${string}`, scheme: PurserScheme): unknown;
+  registerV1(network: string, scheme: PurserScheme): unknown;
+}
+
+/** A `SchemeNetworkClient` of `@x402/core`. */
+export interface PurserScheme {
+  readonly scheme: 'exact';
+  findDefaultAsset(asset: string, network: string): { asset: string; decimals: number; symbol: string } | undefined;
+  createPaymentPayload(
+    version: number,
+    requirements: Requirements,
+  ): Promise<{ x402Version: number; payload: JsonObject }>;
+}
+
+type JsonObject = Record<string, unknown>;
+
+interface Requirements {
+  network: string;
+  extra?: JsonObject | null;
+}
+
+/** Where Purser pays, as v2 and v1 name it, and its USDC there (docs/x402.md §3). Any other network is left alone. */
+const USDC = {
+  'eip155:8453': '0x833589fcd6edb6e08f4c7c32d4f71b54bda02913',
+  'eip155:84532': '0x036cbd53842c5426634e7929541ec2318f3dcf7e',
+} as const;
+const USDC_V1 = { base: USDC['eip155:8453'], 'base-sepolia': USDC['eip155:84532'] } as const;
+const KNOWN: Record<string, string> = { ...USDC, ...USDC_V1 };
+
+const MARK = 'purserCall';
+const NOT_OURS = 'this 402 waits for no payment: give wrapFetchWithPayment the fetch that registerPurser returned';
+/** Calls that the client gave up, and did not say so, are forgotten in their order. */
+const REMEMBERED = 256;
+
+/** A 402 that the client has to choose from. */
+interface Pending {
+  call: ProviderCall;
+  offer: Offer;
+}
+
+type Outcome = { purchase: Purchase; signed: Signed } | { error: unknown };
+
+/**
+ * Registers Purser with an `x402Client` for USDC on Base and Base Sepolia, and returns the `fetch` to be given to
+ * `wrapFetchWithPayment` with it. The client's own spend controls hold as well: one dollar a payment, unless
+ * `client.setSpendControls` says otherwise.
+ */
+export function registerPurser(
+  client: X402Client,
+  purser: Purser,
+  fetch: Fetch = (request) => globalThis.fetch(request),
+): (input: RequestInfo | URL, init?: RequestInit) => Promise<Response> {
+  // Wrong terms are told here, and not at the first payment.
+  purser.terms();
+  const pending = new Recent<Pending>();
+  const outcomes = new Recent<Outcome>();
+
+  const scheme: PurserScheme = {
+    scheme: 'exact',
+    findDefaultAsset: (asset, network) =>
+      KNOWN[network] === asset.toLowerCase() ? { asset, decimals: 6, symbol: 'USDC' } : undefined,
+    async createPaymentPayload(version, { network, extra }) {
+      const [id = '', index = ''] = String(extra?.[MARK]).split('.');
+      // Once: a hook that asks for a second payment of an answered call gets none.
+      const found = pending.take(id);
+      if (!found) throw new ConfigurationError([NOT_OURS]);
+      const { call, offer } = found;
+      try {
+        const purchase = await Purchase.of(purser, fetch, call, purser.terms(), offer, only(offer, Number(index)));
+        const signed = await purchase.authorize();
+        const { payload } = signed.payment;
+        outcomes.set(signatureOf(payload), { purchase, signed });
+        return payload as { x402Version: number; payload: JsonObject };
+      } catch (error) {
+        // Thrown by the fetch below, as the client would not pass it on. This payload never leaves.
+        const signature = crypto.randomUUID();
+        outcomes.set(signature, { error });
+        return { x402Version: version, scheme: 'exact', network, payload: { signature } };
+      }
+    },
+  };
+
+  for (const network of Object.keys(USDC)) client.register(network as keyof typeof USDC, scheme);
+  for (const network of Object.keys(USDC_V1)) client.registerV1(network, scheme);
+
+  return async (input, init) => {
+    const request = new Request(input, init);
+    const header = request.headers.get('PAYMENT-SIGNATURE') ?? request.headers.get('X-PAYMENT');
+    if (header !== null) {
+      const sent = parse(fromBase64(header) ?? '');
+      const outcome = outcomes.take(signatureOf(sent));
+      if (!outcome) {
+        // Ours can't be sent without what belongs to it; another scheme's is not ours to send.
+        if (isOurs((sent?.['accepted'] as JsonObject | undefined) ?? sent ?? {}))
+          throw new ConfigurationError([NOT_OURS]);
+        return fetch(request);
+      }
+      if ('error' in outcome) throw outcome.error;
+      return outcome.purchase.deliver(outcome.signed, withExtensions(outcome.signed, sent?.['extensions']));
+    }
+    const call = await ProviderCall.of(request);
+    const answer = await call.ask(fetch, purser.answer.milliseconds);
+    if (!('accepts' in answer)) return answer;
+    const id = crypto.randomUUID();
+    pending.set(id, { call, offer: answer });
+    return marked(answer, id);
+  };
+}
+
+/** Whether terms, or a v1 payment, are of the scheme and networks that Purser pays. */
+function isOurs({ scheme, network }: JsonObject): boolean {
+  return scheme === 'exact' && Object.hasOwn(KNOWN, String(network));
+}
+
+/** The 402 again, for the client, with each entry that Purser may pay marked. */
+function marked({ version, value, accepts }: Offer, id: string): Response {
+  const entries = accepts.map((entry, index) => {
+    const extra = { ...(entry['extra'] as object | null), [MARK]: `${id}.${index}` };
+    return isOurs(entry) ? { ...entry, extra } : entry;
+  });
+  const text = JSON.stringify({ ...value, accepts: entries });
+  if (version === 1) return new Response(text, { status: 402, headers: { 'Content-Type': 'application/json' } });
+  return new Response('{}', { status: 402, headers: { 'PAYMENT-REQUIRED': toBase64(text) } });
+}
+
+/** The offer with one entry: what the client chose is what is judged and signed. */
+function only({ text, value, accepts }: Offer, index: number): JsonObject | RawJson {
+  return accepts.length === 1 ? new RawJson(text) : { ...value, accepts: [accepts[index]] };
+}
+
+/** Purser's header; only where the client's own extensions added something, spelled anew with that. */
+function withExtensions({ payment }: Signed, extensions: unknown): string {
+  const same = extensions === undefined || canonical(extensions) === canonical(payment.payload['extensions']);
+  return same ? payment.header_value : toBase64(JSON.stringify({ ...payment.payload, extensions }));
+}
+
+function canonical(value: unknown): string {
+  return JSON.stringify(value, (_, member: unknown) =>
+    typeof member === 'object' && member !== null && !Array.isArray(member)
+      ? Object.fromEntries(Object.entries(member).sort(([a], [b]) => (a < b ? -1 : 1)))
+      : member,
+  );
+}
+
+function signatureOf(payload: JsonObject | undefined): string {
+  const inner = payload?.['payload'] as { signature?: unknown } | undefined;
+  return String(inner?.signature);
+}
+
+/** A map that forgets its oldest entries. */
+class Recent<Value> {
+  readonly #entries = new Map<string, Value>();
+
+  take(name: string): Value | undefined {
+    const value = this.#entries.get(name);
+    this.#entries.delete(name);
+    return value;
+  }
+
+  set(name: string, value: Value): void {
+    this.#entries.set(name, value);
+    const oldest = this.#entries.keys().next();
+    if (this.#entries.size > REMEMBERED && !oldest.done) this.#entries.delete(oldest.value);
+  }
+}

@@ -1,0 +1,60 @@
+// The running stack, as a test uses it: agents of its own, what their owner does, and what is on the chain.
+
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+export const stack = JSON.parse(readFileSync(join(process.env.STACK_FOLDER ?? '../../.local', 'stack.json'), 'utf8'));
+
+/** The wallet of a new agent, in micro-units. */
+export const FUNDS = 100_000_000;
+
+async function call(method, path, body, headers) {
+  const response = await fetch(stack.base_url + path, { method, headers, body: body && JSON.stringify(body) });
+  const answer = await response.json();
+  if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${JSON.stringify(answer)}`);
+  return answer;
+}
+
+/** What people do: the demo owner's session. */
+export const owner = (method, path, body) =>
+  call(method, path, body, { Authorization: `Bearer ${stack.user.token}`, 'If-Match': '*' });
+
+/** What operators do. */
+export const operator = (method, path, body) => call(method, path, body, { 'X-Internal-Token': stack.internal_token });
+
+/** An agent with a key and a full wallet, and with nothing spent. */
+export async function newAgent(name) {
+  const agent = await owner('POST', '/agents', { name });
+  const { key } = await owner('POST', `/agents/${agent.agent_id}/keys`, {});
+  await call('POST', '/_local/fund', { wallet_address: agent.wallet_address, units: FUNDS });
+  return {
+    id: agent.agent_id,
+    key,
+    wallet: agent.wallet_address,
+    /** What has left the wallet on chain, in micro-units. */
+    spent: async () => FUNDS - (await balanceOf(agent.wallet_address)),
+    limit: (service, policy) => owner('PATCH', `/agents/${agent.agent_id}/services/${service}`, policy),
+    approve: (id, note) => owner('POST', `/agents/${agent.agent_id}/approvals/${id}/approve`, { note }),
+    reject: (id) => owner('POST', `/agents/${agent.agent_id}/approvals/${id}/reject`, {}),
+  };
+}
+
+async function balanceOf(wallet) {
+  const data = `0x70a08231${wallet.slice(2).toLowerCase().padStart(64, '0')}`;
+  const params = [{ to: stack.usdc_address, data }, 'latest'];
+  const response = await fetch(stack.rpc_url, {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json' },
+    body: JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'eth_call', params }),
+  });
+  return Number(BigInt((await response.json()).result));
+}
+
+/** Where the providers answer: the official x402 servers of the stack, v2 and v1. */
+export const v2 = stack.provider_url;
+export const v1 = await call('GET', '/services/lab-weather-v1').then(({ website }) => website.replace(/\/$/, ''));
+
+export const WEATHER = { city: 'Lisbon', temperature_c: 19.5, humidity_percent: 64, conditions: 'partly cloudy' };
+
+/** A name that no other run has. */
+export const newRun = () => `test-${crypto.randomUUID()}`;

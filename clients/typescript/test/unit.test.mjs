@@ -1,0 +1,172 @@
+// What needs no stack: keys, amounts, configuration, and the words of refusals.
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
+import { inspect } from 'node:util';
+
+import { ADVICE, callKey, ConfigurationError, Purser, RawJson, Refusal, wrapFetch } from '../dist/index.js';
+import { Ordinals, sha256 } from '../dist/call_key.js';
+
+const read = (path) => readFileSync(new URL(`../${path}`, import.meta.url), 'utf8');
+const KEY = `gak_pub_${'a'.repeat(32)}:gak_sec_${'b'.repeat(64)}`;
+const options = { url: 'https://purser.example', key: KEY, run: 'job-42', maxAmount: '0.05' };
+
+for (const { name, body_hex, key, ...vector } of JSON.parse(read('../vectors.json'))) {
+  test(`the key of a call: ${name}`, async () => {
+    const bodySha256 = await sha256(Uint8Array.from(Buffer.from(body_hex, 'hex')));
+    assert.equal(bodySha256, vector.body_sha256);
+    assert.equal(await callKey({ ...vector, bodySha256 }), key);
+  });
+}
+
+test('an ordinal is used up by a call that was answered, and given back by one that failed', () => {
+  const ordinals = new Ordinals();
+  const [first, second] = [ordinals.take('a'), ordinals.take('a')];
+  assert.deepEqual([first.number, second.number, ordinals.take('b').number], [1, 2, 1]);
+  first.release();
+  const third = ordinals.take('a');
+  assert.equal(third.number, 1);
+  third.spend();
+  // Nor does the earlier attempt of the same call give back what is used up.
+  for (const ordinal of [first, third, second]) ordinal.release();
+  assert.equal(ordinals.take('a').number, 2);
+  for (let number = 2; number < 6; number += 1) ordinals.take('c').spend();
+  first.retake();
+  assert.deepEqual([ordinals.take('a').number, ordinals.take('c').number], [3, 5]);
+});
+
+test('amounts are USD in text or whole micro-units', () => {
+  const unitsOf = (maxAmount) => new Purser({ ...options, maxAmount }).terms().maxUnits;
+  const rows = [
+    ['0.05', 50_000],
+    ['12', 12_000_000],
+    ['0.000001', 1],
+    ['0', 0],
+    [50_000, 50_000],
+    [7n, 7],
+    ['9007199254.740991', 2 ** 53 - 1],
+  ];
+  for (const [amount, units] of rows) assert.equal(unitsOf(amount), units, String(amount));
+  for (const amount of [
+    0.05,
+    -1,
+    NaN,
+    2 ** 53,
+    '',
+    '.5',
+    '5.',
+    '-1',
+    '1e3',
+    '1_000',
+    '0.0000001',
+    '$1',
+    ' 1',
+    '9007199254.740992',
+    null,
+  ]) {
+    assert.throws(() => unitsOf(amount), ConfigurationError, String(amount));
+  }
+});
+
+test('every problem of a configuration is told at once', () => {
+  const wrong = {
+    url: 'http://purser.example',
+    key: `${KEY}\nx`,
+    run: '',
+    maxAmount: 0.5,
+    waitForApproval: Infinity,
+    timeoutSeconds: 0,
+  };
+  assert.throws(
+    () => new Purser(wrong),
+    (error) => {
+      assert.equal(error.problems.length, 6);
+      assert.doesNotMatch(error.message, /gak_sec_b/);
+      return true;
+    },
+  );
+  for (const url of ['http://127.0.0.1:3000', 'http://localhost', 'http://[::1]:3000', 'https://purser.example/base/'])
+    new Purser({ ...options, url });
+  for (const url of [
+    'http://127.0.0.1.example',
+    'http://10.0.0.1',
+    'https://user:secret@purser.example',
+    'https://purser.example/?a=b',
+    'purser.example',
+  ]) {
+    assert.throws(() => new Purser({ ...options, url }), /https address/, url);
+  }
+});
+
+test('a call says what it may cost, and a key is not derived of a body that is never the same', async () => {
+  const asked = [];
+  const provider = async (request) => {
+    asked.push(request.url);
+    return new Response('{"x402Version":1,"accepts":[{}]}', { status: 402 });
+  };
+  const { maxAmount, ...without } = options;
+  await assert.rejects(wrapFetch(provider, new Purser(without))('https://a.example'), /`maxAmount` is missing/);
+  assert.deepEqual(asked, []);
+  const body = new FormData();
+  body.set('a', 'b');
+  await assert.rejects(
+    wrapFetch(provider, new Purser(options))('https://a.example', { method: 'POST', body }),
+    /idempotencyKey/,
+  );
+  await assert.rejects(
+    wrapFetch(provider, new Purser(options))('https://a.example', {}, { idempotencyKey: '' }),
+    ConfigurationError,
+  );
+});
+
+test('raw JSON is an object, and nothing beside it', () => {
+  for (const text of ['', '[]', '1', '{},"max_payment_units":9', '{'])
+    assert.throws(() => new RawJson(text), ConfigurationError, text);
+  assert.equal(new RawJson('{"a":1.0}').text, '{"a":1.0}');
+});
+
+test('who prints a Purser prints no key', () => {
+  const purser = new Purser(options);
+  for (const text of [inspect(purser, { depth: 9, showHidden: true }), JSON.stringify(purser)])
+    assert.doesNotMatch(text, /gak_/);
+});
+
+test('there is a word of advice for every refusal that an agent can meet, and for no other', () => {
+  const documented = [...read('../../docs/errors.md').matchAll(/^### `(\w+)`$/gm)].map(([, slug]) => slug);
+  const ofOthers = [
+    'invalid_session',
+    'not_entitled',
+    'recent_sign_in_required',
+    'invalid_internal_token',
+    'cross_site_request',
+    'approval_not_pending',
+    'slug_taken',
+    'second_operator_required',
+    'too_many_freezes',
+    'payout_refused',
+    'version_conflict',
+    'version_required',
+  ];
+  assert.deepEqual(Object.keys(ADVICE).sort(), documented.filter((slug) => !ofOthers.includes(slug)).sort());
+  const adviceOf = (error, reason) =>
+    new Refusal(403, { error, message: '', ...(reason && { decision: { reason } }) }).todo;
+  const reasons = [...read('../../docs/errors.md').matchAll(/^\| `(\w+)[:`][^|]*\| [^|]+\|$/gm)].map(
+    ([, reason]) => reason,
+  );
+  assert.ok(reasons.includes('budget_limit') && reasons.includes('agent_frozen'));
+  for (const reason of [
+    'agent_frozen',
+    'category_block',
+    'vendor_allowlist',
+    'budget_limit',
+    'approval_rejected',
+    'approval_expired',
+    'approval_request_mismatch',
+    'too_many_open_approvals',
+  ]) {
+    assert.ok(reasons.includes(reason), reason);
+    assert.notEqual(adviceOf('policy_blocked', `${reason}:x`), ADVICE.policy_blocked, reason);
+  }
+  assert.match(adviceOf('url_required'), /slug names/);
+});

@@ -1,0 +1,49 @@
+// One run of an agent that buys one thing, and is killed at a step: `<call>:<before|after>:<which of such calls>`.
+
+import { wrapFetchWithPayment, x402Client } from '@x402/fetch';
+
+import { AlreadyPaid, paymentOf, Purser, registerPurser, wrapFetch } from '../dist/index.js';
+
+const { PURSER_URL, PURSER_KEY, RUN, URL: url, FLOW, DIE } = process.env;
+
+const seen = {};
+/** Dies before a request leaves, or when its answer is there and nobody has seen it yet. */
+const deadly = (nameOf) => async (request) => {
+  const name = nameOf(request);
+  seen[name] = (seen[name] ?? 0) + 1;
+  const die = (when) => {
+    if (DIE === `${name}:${when}:${seen[name]}`) process.kill(process.pid, 'SIGKILL');
+  };
+  die('before');
+  const response = await fetch(request);
+  // An answer is there when it is there in whole.
+  const body = await response.arrayBuffer();
+  die('after');
+  return new Response(body, response);
+};
+const toPurser = deadly(({ url }) => /(authorize|complete|approvals)/.exec(url)?.[1] ?? 'other');
+const toProvider = deadly(({ headers }) =>
+  headers.has('PAYMENT-SIGNATURE') || headers.has('X-PAYMENT') ? 'pay' : 'ask',
+);
+
+const purser = new Purser({
+  url: PURSER_URL,
+  key: PURSER_KEY,
+  run: RUN,
+  maxAmount: '15',
+  waitForApproval: 0,
+  fetch: toPurser,
+});
+const client = new x402Client().setSpendControls(false);
+const pay =
+  FLOW === 'sdk'
+    ? wrapFetchWithPayment(registerPurser(client, purser, toProvider), client)
+    : wrapFetch(toProvider, purser);
+
+try {
+  const response = await pay(url);
+  console.log(JSON.stringify({ outcome: response.status, receipt: paymentOf(response).receipt.status }));
+} catch (error) {
+  console.log(JSON.stringify({ outcome: error.slug ?? error.name, approval: error.approvalId }));
+  process.exitCode = error instanceof AlreadyPaid ? 0 : 3;
+}
