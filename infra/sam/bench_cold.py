@@ -53,6 +53,7 @@ EVENTS = {
     "InternalFunction": "internal/list-services",
     "ProbeFunction": "probe/every-minute",
     "ReconcileFunction": "reconcile/every-minute",
+    "EventsFunction": "events/every-minute",
     "McpFunction": "mcp/list-tools",
     "FallbackFunction": "fallback/unknown-route",
 }

@@ -21,6 +21,12 @@ WRITES = {"dynamodb:DeleteItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}
 # The one answers 404, and the other is a client of the API: they call nothing of AWS.
 SILENT = {"FallbackFunction", "McpFunction"}
 
+# What Lambda does in a function's name for the mappings of streams.
+OF_MAPPINGS = {
+    "dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator", "dynamodb:ListStreams",
+    "sqs:SendMessage",
+}
+
 # The tables whose rows are added and never changed.
 ONLY_ADDED = ("AuditTable", "DecisionsTable")
 
@@ -60,7 +66,7 @@ def compare(function, permissions, calls):
         if call["resource"] in ONLY_ADDED and call["action"] == "dynamodb:PutItem" and not call["only_if_new"]:
             problems.append(f"{function} could overwrite a row: {told(call)}")
     for permission in permissions:
-        if permission.action.split(":")[0] in ("logs", "kms"):
+        if permission.action.split(":")[0] in ("logs", "kms") or permission.action in OF_MAPPINGS:
             continue
         used = [call for call in calls if permission.allows(call)]
         if not used:

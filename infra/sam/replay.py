@@ -95,6 +95,7 @@ def surroundings(**variables):
         "SECRETS_ENDPOINT": f"http://{NOWHERE}",
         "LAMBDA_ENDPOINT": f"http://{NOWHERE}",
         "KMS_ENDPOINT": f"http://{NOWHERE}",
+        "EVENTBRIDGE_ENDPOINT": f"http://{NOWHERE}",
         "AWS_LAMBDA_FUNCTION_TIMEOUT": str(PATIENCE - 1),
         **variables,
     }

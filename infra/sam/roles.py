@@ -16,7 +16,7 @@ ATTRIBUTES = ("ForAllValues:StringLike", "dynamodb:Attributes")
 THERE = {KEYS: ("Null", "dynamodb:LeadingKeys"), ATTRIBUTES: ("Null", "dynamodb:Attributes")}
 WITHIN = ("ForAnyValue:StringEquals", "dynamodb:EnclosingOperation")
 # What is allowed of nothing in particular: it opens no secret without `GetSecretValue` of that very one.
-OF_NOTHING = {"kms:CreateKey", "secretsmanager:BatchGetSecretValue"}
+OF_NOTHING = {"dynamodb:ListStreams", "kms:CreateKey", "secretsmanager:BatchGetSecretValue"}
 VIA = ("StringEquals", "kms:ViaService")
 # The keys of wallets have no names: roles know them by the tag with their stack's name.
 WALLET_KEYS = {"Fn::Sub": "arn:${AWS::Partition}:kms:${AWS::Region}:${AWS::AccountId}:key/*"}
@@ -108,10 +108,12 @@ def resource_of(action, value):
 
 
 def logical_id(value):
-    """What a reference refers to: `Table` of its ARN, `Table/index/name` of an index's."""
+    """What a reference refers to: `Table` of its ARN, `Table/index/name` of an index's, `Table/stream` of its stream's."""
     match value:
         case {"Ref": name} | {"Fn::GetAtt": [name, "Arn"]}:
             return name
+        case {"Fn::GetAtt": [name, "StreamArn"]}:
+            return f"{name}/stream"
         case {"Fn::Sub": text} if found := re.fullmatch(r"\$\{(\w+)\.Arn\}(/index/\w+)", text):
             return found[1] + found[2]
     raise AssertionError(f"`{value}` is not a reference to one resource of this template")

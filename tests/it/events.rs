@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// File, status, and the `error` of a refusal or the `reason` of a decision.
-const EVENTS: [(&str, u16, &str); 144] = [
+const EVENTS: [(&str, u16, &str); 146] = [
     ("fallback/unknown-route", 404, "not_found"),
     ("fallback/wrong-method", 404, "not_found"),
     // The catalog.
@@ -155,6 +155,8 @@ const EVENTS: [(&str, u16, &str); 144] = [
     ("people/list-decisions", 200, ""),
     ("people/get-decision", 200, "approval_required"),
     ("people/list-settlements", 200, ""),
+    ("people/read-usage", 200, ""),
+    ("people/read-usage-bad-range", 400, "invalid_request"),
     ("people/list-audit-log", 200, ""),
     ("people/get-settlement", 200, ""),
     // The agent is theirs already, as after an answer that was lost.
@@ -214,7 +216,10 @@ const PAGES: [&str; 2] = ["people/overview-signed-out", "people/sign-in"];
 const TEXTS: [(&str, &str); 2] = [("catalog/llms-txt", "text/plain"), ("catalog/skill", "text/markdown")];
 
 /// What the schedules send.
-const SCHEDULES: [&str; 2] = ["probe/every-minute", "reconcile/every-minute"];
+const SCHEDULES: [&str; 3] = ["probe/every-minute", "reconcile/every-minute", "events/every-minute"];
+
+/// What the mappings of streams pass; `functions/events` replays it.
+const STREAMED: &str = "events/ledger-stream";
 
 /// Every event of the gateway by file, with its placeholders.
 fn events() -> BTreeMap<String, Value> {
@@ -227,7 +232,7 @@ fn events() -> BTreeMap<String, Value> {
             let [group, name] = [&group, &path].map(|path| path.file_stem().unwrap().to_str().unwrap());
             let file = format!("{group}/{name}");
             assert_eq!(path.extension().unwrap(), "json", "{file}");
-            if SCHEDULES.contains(&file.as_str()) {
+            if SCHEDULES.contains(&file.as_str()) || file == STREAMED {
                 continue;
             }
             events.insert(file.clone(), serde_json::from_str(&text_of(&file)).expect(&file));
@@ -461,10 +466,12 @@ async fn every_event_is_answered_as_the_table_says() {
 /// reconcile says which part of all that is due the run is for.
 #[test]
 fn the_schedules_send_what_a_schedule_sends() {
-    let [probe, reconcile] = SCHEDULES.map(|file| serde_json::from_str::<Value>(&text_of(file)).unwrap());
-    assert_eq!(probe["detail-type"], "Scheduled Event");
-    let named = probe["resources"][0].as_str().unwrap();
-    assert!(named.ends_with("purser-ProbeFunctionEveryMinute"), "{named}");
+    let [probe, reconcile, events] = SCHEDULES.map(|file| serde_json::from_str::<Value>(&text_of(file)).unwrap());
+    for (schedule, name) in [(probe, "Probe"), (events, "Events")] {
+        assert_eq!(schedule["detail-type"], "Scheduled Event");
+        let named = schedule["resources"][0].as_str().unwrap();
+        assert!(named.ends_with(&format!("purser-{name}FunctionEveryMinute")), "{named}");
+    }
 
     let template = include_str!("../../template.yaml");
     let inputs = template

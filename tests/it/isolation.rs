@@ -26,7 +26,8 @@ const OWNED: [&str; 8] = [
 /// Path parameters that name something shared by all, or that only operators name.
 const SHARED: [&str; 3] = ["operationId", "person", "serviceId"];
 /// Query parameters that name nothing of an agent.
-const FILTERS: [&str; 15] = [
+const FILTERS: [&str; 16] = [
+    "by",
     "category",
     "changed",
     "from",

@@ -9,6 +9,7 @@ mod log;
 mod scopes;
 mod services;
 mod throttle;
+mod usage;
 mod versions;
 
 use purser_local::DemoUser;

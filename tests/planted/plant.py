@@ -83,6 +83,41 @@ class Bug:
 
 BUGS = [
     Bug(
+        "an event that is counted each time it comes",
+        "shared/store/src/usage/table.rs",
+        ".condition_expression(\"attribute_not_exists(pk)\")",
+        ".condition_expression(if PLANTED { \"attribute_not_exists(nothing)\" } else { \"attribute_not_exists(pk)\" })",
+        "package(purser-events) and test(=doubled_reordered_and_replayed_batches_change_nothing)",
+    ),
+    Bug(
+        "what the bus refused counted as told",
+        "functions/events/src/bus.rs",
+        "if let Some(first) = refused.or(missing) {",
+        "if let Some(first) = refused.or(missing).filter(|_| !PLANTED) {",
+        "package(purser-events) and test(=what_the_bus_refused_is_what_comes_again)",
+    ),
+    Bug(
+        "events told before they are counted",
+        "functions/events/src/batch.rs",
+        "        self.usage.count(&counts, self.clock.now()).await?;",
+        "        if PLANTED { self.usage.count(&counts, self.clock.now()).await.ok(); } else { self.usage.count(&counts, self.clock.now()).await?; }",
+        "package(purser-events) and test(=a_database_that_fails_tells_nothing_and_everything_later)",
+    ),
+    Bug(
+        "an approval expired by the clock and not by its row",
+        "shared/store/src/stream/approvals.rs",
+        "approval.status(now) != ApprovalStatus::Expired || !is_certain(approval.expires_at, now)",
+        "(approval.status(now) != ApprovalStatus::Expired && !PLANTED) || !is_certain(approval.expires_at, now)",
+        "package(purser-events) and test(=an_approval_that_was_not_used_is_told_to_have_expired_and_one_that_was_is_not)",
+    ),
+    Bug(
+        "a confirmation that was made again told as the one before",
+        "shared/store/src/stream/payments.rs",
+        "EventId::of(kind, &[&id, tx_hash, &settled_at.micros()])",
+        "if PLANTED { EventId::of(kind, &[&id, tx_hash]) } else { EventId::of(kind, &[&id, tx_hash, &settled_at.micros()]) }",
+        "package(purser-events) and test(=every_fact_is_told_and_counted_once_and_no_secret_with_it)",
+    ),
+    Bug(
         "a signature with the high s",
         "shared/chain/src/kms.rs",
         "signature.normalize_s().unwrap_or(signature)",

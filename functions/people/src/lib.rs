@@ -30,7 +30,9 @@ use axum::Router;
 use ops::wallet::NewKeys;
 use purser_api::{ApiSettings, Boot, BootError, PaymentsFunction, Secrets, Sessions};
 use purser_chain::{Chain, Finality, KmsKeys};
-use purser_store::{AuditLog, Authenticator, CatalogCache, CatalogTable, KeyLimit, KeyUses, Ledger, Throttle};
+use purser_store::{
+    AuditLog, Authenticator, CatalogCache, CatalogTable, KeyLimit, KeyUses, Ledger, Throttle, UsageTable,
+};
 use session::SignInKey;
 use settings::Settings;
 use state::People;
@@ -78,6 +80,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         ledger: Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table),
         catalog,
         audit: AuditLog::new(db.clone(), settings.audit_table),
+        usage: UsageTable::new(db.clone(), settings.usage_table),
         authenticator: Authenticator {
             key_uses: KeyUses::new(db.clone(), Arc::clone(&throttle_table)),
             throttle: Throttle::new(&db, Arc::clone(&throttle_table), settings.throttle_per_minute),

@@ -5,7 +5,7 @@ use crate::session::SignInKey;
 use purser_api::{Clock, Entropy, PaymentsFunction, Sessions};
 use purser_chain::Chain;
 use purser_domain::{Network, Result, SessionLimits, Timestamp};
-use purser_store::{AuditLog, Authenticator, CatalogCache, Edition, Ledger, Throttle};
+use purser_store::{AuditLog, Authenticator, CatalogCache, Edition, Ledger, Throttle, UsageTable};
 use std::sync::Arc;
 
 /// The handlers' shared state.
@@ -13,6 +13,8 @@ pub(crate) struct People {
     pub(crate) ledger: Ledger,
     pub(crate) catalog: CatalogCache,
     pub(crate) audit: AuditLog,
+    /// What was spent, in sums.
+    pub(crate) usage: UsageTable,
     pub(crate) authenticator: Authenticator,
     /// How many calls may begin to wait in a minute.
     pub(crate) waits: Throttle,

@@ -132,6 +132,7 @@ impl Need {
     fn by(self, function: &str) -> Value {
         let service = match self.action.as_str() {
             "InvokeFunction" => "lambda",
+            "PutEvents" => "events",
             "CreateKey" | "GetPublicKey" | "Sign" | "TagResource" => "kms",
             action if action.ends_with("SecretValue") => "secretsmanager",
             _ => "dynamodb",
@@ -186,6 +187,8 @@ fn needs(operation: &str, request: &Value) -> Vec<Need> {
             .map(|(action, resource)| Need::of(action, resource.to_owned(), []))
             .into(),
         "GetPublicKey" | "Sign" => vec![Need::of(operation, "WalletKeys".to_owned(), [])],
+        // The stack has one bus.
+        "PutEvents" => vec![Need::of(operation, "EventBus".to_owned(), [])],
         "GetSecretValue" => vec![Need::of_secret(&text(request, "SecretId"))],
         // Several secrets in one call need a permission of their own, besides each secret's.
         "BatchGetSecretValue" => {

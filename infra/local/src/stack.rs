@@ -16,10 +16,11 @@ use lambda_http::{Context, LambdaEvent};
 use purser_api::{Boot, Clock, CustodyKind, Env, Routers, answer_either};
 use purser_chain::{Custody, CustodyError, KmsKeys, NewKey};
 use purser_domain::{AgentId, Network, Wallet};
+use purser_events::Events;
 use purser_probe::Probe;
 use purser_reconcile::Reconcile;
 use purser_store::{CatalogTable, Ledger};
-use purser_testkit::{DynamoDb, Kms, Lambda, SecretsManager, Template};
+use purser_testkit::{DynamoDb, EventBus, Kms, Lambda, SecretsManager, Streams, Template};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::process::Child;
 
@@ -63,6 +65,18 @@ pub struct Options {
     pub record: Option<PathBuf>,
     /// Records what must not be logged.
     pub log_audit: Option<LogAudit>,
+    /// Whether what happens is told.
+    pub streams: Streaming,
+}
+
+/// Whether the tables have their streams, which `events` reads: the embedded database slows as they grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Streaming {
+    /// Each table that has one by the template has its stream. [`Stack::tell`] passes them on.
+    On,
+    /// None has: nothing is told.
+    #[default]
+    Off,
 }
 
 /// Ports of the processes around the functions.
@@ -93,6 +107,7 @@ impl Default for Options {
             bridge: None,
             record: None,
             log_audit: None,
+            streams: Streaming::default(),
         }
     }
 }
@@ -182,6 +197,11 @@ pub struct Stack {
     pub probe: Probe,
     /// The same.
     pub reconcile: Reconcile,
+    /// The same; what the tables' streams have is passed to it by [`Stack::tell`].
+    pub events: Events,
+    /// Where it tells what happened.
+    pub bus: EventBus,
+    streams: Option<Streams>,
     /// The functions by logical id, as Lambda runs them; agents reach them through the gateway.
     pub functions: BTreeMap<&'static str, Router>,
     secrets: SecretsManager,
@@ -203,10 +223,9 @@ impl Stack {
         let gateway = Socket::bind(options.gateway_port).await?;
         let issuer = Socket::bind(options.ports.issuer).await?;
         say("starting DynamoDB (embedded) with the tables of template.yaml");
-        let port = options.ports.dynamodb;
-        let database = DynamoDb::start(port).map_err(|source| StackError::Port { port, source })?;
+        let (database, streams) = database(options.streams, options.ports.dynamodb)?;
         // Configured as the functions are, so that nothing but the stack is ever called.
-        let env = surroundings([&database.url; 4]).into_iter().collect::<Env>();
+        let env = surroundings([&database.url; 5]).into_iter().collect::<Env>();
         let db = Client::new(&Boot::new(env, Clock::system()).aws);
         say("starting the chain (Anvil, posing as Base Sepolia)");
         let rpc_port = free_port(options.ports.rpc).await?;
@@ -229,10 +248,7 @@ impl Stack {
             Some(front) => front(database.url.clone()).await,
             None => database.url.clone(),
         };
-        let functions_db = match &recorder {
-            Some(recorder) => recorder.in_front_of(functions_db).await,
-            None => functions_db,
-        };
+        let functions_db = recorded(recorder.as_ref(), functions_db).await;
 
         say("making the secrets");
         let functions_rpc = match options.node_front {
@@ -251,10 +267,7 @@ impl Stack {
             Some(seed) => Custody::Seed(seed),
             None => Custody::Kms(Box::new(keys_at(&kms_url))),
         };
-        let kms_url = match &recorder {
-            Some(recorder) => recorder.in_front_of(kms_url).await,
-            None => kms_url,
-        };
+        let kms_url = recorded(recorder.as_ref(), kms_url).await;
         let internal_token = secret_values.internal_token().to_owned();
         let secrets = SecretsManager::new(secret_values.by_arn());
         if let Some(audit) = &options.log_audit {
@@ -264,16 +277,13 @@ impl Stack {
             audit.must_not_log("an operator's token", &internal_token);
         }
         let secrets_url = secrets.serve().await;
-        let secrets_url = match &recorder {
-            Some(recorder) => recorder.in_front_of(secrets_url).await,
-            None => secrets_url,
-        };
+        let secrets_url = recorded(recorder.as_ref(), secrets_url).await;
         let lambda = Lambda::default();
         let lambda_url = lambda.serve().await;
-        let lambda_url = match &recorder {
-            Some(recorder) => recorder.in_front_of(lambda_url).await,
-            None => lambda_url,
-        };
+        let lambda_url = recorded(recorder.as_ref(), lambda_url).await;
+        let bus = EventBus::new(BUS);
+        let bus_url = bus.serve().await;
+        let bus_url = recorded(recorder.as_ref(), bus_url).await;
         let clock_ahead = Arc::new(AtomicI64::new(0));
         let clock = options
             .clock
@@ -291,16 +301,22 @@ impl Stack {
         let mut environment = environment(options.throttle_per_minute);
         environment.extend(addresses(issuer.url(), &gateway.url, &providers));
         environment.insert("FACILITATOR_URL".to_owned(), providers.facilitator_url.clone());
-        environment.extend(surroundings([&functions_db, &secrets_url, &lambda_url, &kms_url]));
+        environment.extend(surroundings([
+            &functions_db,
+            &secrets_url,
+            &lambda_url,
+            &kms_url,
+            &bus_url,
+        ]));
         environment.insert("CUSTODY".to_owned(), custody_name(options.custody).to_owned());
         environment.extend(options.environment);
         if let Some(bridge) = options.bridge {
             let mut opened = Vec::new();
-            for url in [&functions_db, &secrets_url, &lambda_url, &kms_url] {
+            for url in [&functions_db, &secrets_url, &lambda_url, &kms_url, &bus_url] {
                 opened.push(bridge::open(bridge, url).await?);
             }
-            if let [dynamodb, secrets, lambda, kms] = opened.as_slice() {
-                environment.extend(surroundings([dynamodb, secrets, lambda, kms]));
+            if let [dynamodb, secrets, lambda, kms, bus] = opened.as_slice() {
+                environment.extend(surroundings([dynamodb, secrets, lambda, kms, bus]));
             }
         }
         // Each signs with an access key that is its own name, so the recorder knows who calls.
@@ -322,6 +338,7 @@ impl Stack {
         let reconcile = Reconcile::boot(boot("ReconcileFunction"))
             .await
             .map_err(refused("ReconcileFunction"))?;
+        let events = Events::boot(boot("EventsFunction")).map_err(refused("EventsFunction"))?;
 
         let payments = purser_payments::routers(boot("PaymentsFunction"))
             .await
@@ -403,6 +420,9 @@ impl Stack {
             internal_token,
             probe,
             reconcile,
+            events,
+            bus,
+            streams,
             functions,
             secrets,
             log_audit: options.log_audit,
@@ -422,6 +442,25 @@ impl Stack {
         self.secrets.store(seed::OPERATORS_ARN, &seed::operators(operators));
     }
 
+    /// Passes to `events` what the tables' streams have, until nothing is left: as a mapping does in the cloud, and here
+    /// the stack's user. How many records it gave up after failing for them again and again.
+    pub async fn tell(&self) -> usize {
+        let Some(streams) = &self.streams else { return 0 };
+        tell(streams, &self.events).await
+    }
+
+    /// Tells what happens from now on, for as long as the future that is returned runs.
+    pub fn telling(&self) -> impl Future<Output = ()> + Send + 'static {
+        let (streams, events) = (self.streams.clone(), self.events.clone());
+        async move {
+            let Some(streams) = streams else { return };
+            loop {
+                let _given_up = tell(&streams, &events).await;
+                tokio::time::sleep(POLL).await;
+            }
+        }
+    }
+
     /// A new wallet for an agent, as `people` and `payments` make one together.
     pub async fn new_wallet(&self, agent: AgentId) -> Result<Wallet, CustodyError> {
         let key = match &self.custody {
@@ -438,12 +477,44 @@ impl Stack {
     }
 }
 
+/// The database, and its tables' streams where they have some.
+fn database(streams: Streaming, port: u16) -> Result<(DynamoDb, Option<Streams>), StackError> {
+    let started = match streams {
+        Streaming::On => DynamoDb::with_streams(port).map(|(database, streams)| (database, Some(streams))),
+        Streaming::Off => DynamoDb::start(port).map(|database| (database, None)),
+    };
+    started.map_err(|source| StackError::Port { port, source })
+}
+
+/// The address at which calls of the service at `url` are recorded, where they are.
+async fn recorded(recorder: Option<&IamRecorder>, url: String) -> String {
+    match recorder {
+        Some(recorder) => recorder.in_front_of(url).await,
+        None => url,
+    }
+}
+
+/// How often a mapping reads a stream (Lambda developer guide, "Using Lambda with `DynamoDB`": four times a second).
+const POLL: Duration = Duration::from_millis(250);
+/// How often a record is passed on that fails: here nobody waits a day.
+const TRIES: u32 = 10;
+/// The time of a call, as the template has it.
+const CALL: Duration = Duration::from_secs(55);
+
+async fn tell(streams: &Streams, events: &Events) -> usize {
+    let call = async |event: Value| events.call(&event, CALL).await.ok();
+    streams.deliver(TRIES, call).await
+}
+
 /// What a function answers when another one invokes it.
 async fn invoked(routers: Routers, event: String) -> String {
     let event = RawValue::from_string(event).unwrap_or_default();
     let answer = answer_either(routers, LambdaEvent::new(event, Context::default())).await;
     answer.get().to_owned()
 }
+
+/// The name of the bus.
+const BUS: &str = "local";
 
 /// The name by which the functions' keys in KMS are known.
 const KEYS_STACK: &str = "local";
@@ -458,7 +529,7 @@ const fn custody_name(custody: CustodyKind) -> &'static str {
 
 /// The keys of a KMS at that address.
 fn keys_at(url: &str) -> KmsKeys {
-    let env = surroundings([url; 4]).into_iter().collect::<Env>();
+    let env = surroundings([url; 5]).into_iter().collect::<Env>();
     KmsKeys::new(Boot::new(env, Clock::system()).aws)
 }
 
@@ -468,7 +539,7 @@ fn ledger(db: Client) -> Ledger {
 }
 
 /// The AWS endpoints of this stack, with credentials that work nowhere else.
-fn surroundings([dynamodb, secrets, lambda, kms]: [&str; 4]) -> BTreeMap<String, String> {
+fn surroundings([dynamodb, secrets, lambda, kms, bus]: [&str; 5]) -> BTreeMap<String, String> {
     [
         ("AWS_REGION", "us-east-1"),
         ("AWS_ACCESS_KEY_ID", "local"),
@@ -477,6 +548,7 @@ fn surroundings([dynamodb, secrets, lambda, kms]: [&str; 4]) -> BTreeMap<String,
         ("SECRETS_ENDPOINT", secrets),
         ("LAMBDA_ENDPOINT", lambda),
         ("KMS_ENDPOINT", kms),
+        ("EVENTBRIDGE_ENDPOINT", bus),
     ]
     .into_iter()
     .map(|(name, value)| (name.to_owned(), value.to_owned()))
@@ -491,6 +563,9 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
         ("DECISIONS_TABLE", "DecisionsTable"),
         ("AUDIT_TABLE", "AuditTable"),
         ("THROTTLE_TABLE", "ThrottleTable"),
+        ("USAGE_TABLE", "UsageTable"),
+        ("EVENT_BUS", BUS),
+        ("STACK", KEYS_STACK),
         ("NETWORK", NETWORK.name()),
         ("WALLET_SEED_SECRET_ARN", seed::WALLET_SEED_ARN),
         ("NONCE_KEY_SECRET_ARN", seed::NONCE_KEY_ARN),

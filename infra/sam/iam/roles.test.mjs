@@ -26,6 +26,7 @@ const ITEMS = {
   DecisionsTable: ["A#", "Z#"],
   AuditTable: ["O#", "OPERATORS", "OUTFLOWS", "P#", "W#", "Z#"],
   ThrottleTable: ["K#", "RL#", "Z#"],
+  UsageTable: ["ASIDE", "E#", "EXPIRIES", "O#", "U#", "Z#"],
 };
 const READS = ["BatchGetItem", "ConditionCheckItem", "GetItem", "PartiQLSelect", "Query"];
 const WRITES = ["BatchWriteItem", "DeleteItem", "PartiQLDelete", "PartiQLInsert", "PartiQLUpdate", "PutItem", "UpdateItem"];
@@ -57,6 +58,15 @@ const MAY = {
   LedgerTable     START#      GetItem
   `,
   CatalogFunction: SHOWS_CATALOG,
+  EventsFunction: `
+  LedgerTable     A#          BatchGetItem(pk,sk,owner)
+  LedgerTable     AP#         GetItem
+  UsageTable      ASIDE       PutItem
+  UsageTable      E#          tx:PutItem
+  UsageTable      EXPIRIES    DeleteItem PutItem Query
+  UsageTable      O#          tx:UpdateItem
+  UsageTable      U#          tx:UpdateItem
+  `,
   FallbackFunction: "",
   InternalFunction: `
   CatalogTable    *           Scan
@@ -119,6 +129,7 @@ const MAY = {
   AuditTable      P#          PutItem Query
   AuditTable      W#          Query
   ThrottleTable   K#          BatchGetItem
+  UsageTable      O#          Query
   `,
   ProbeFunction: `
   CatalogTable    *           Scan
@@ -152,6 +163,8 @@ const READERS = {
 };
 /** Who invokes which function. The gateway and the schedules are allowed to by the functions' own policies. */
 const INVOKES = { PeopleFunction: ["PaymentsFunction"] };
+/** Whose mappings read which streams, of which each record is a whole row. */
+const STREAMED = { EventsFunction: ["CatalogTable", "DecisionsTable", "LedgerTable"] };
 const SECRET_WRITES = [
   "DeleteResourcePolicy", "DeleteSecret", "PutResourcePolicy", "PutSecretValue", "RotateSecret", "UpdateSecret",
   "UpdateSecretVersionStage",
@@ -159,6 +172,8 @@ const SECRET_WRITES = [
 
 const arn = (name) => {
   const of = {
+    "AWS::Events::EventBus": `events:${REGION}:${ACCOUNT}:event-bus/dev-${name}`,
+    "AWS::SQS::Queue": `sqs:${REGION}:${ACCOUNT}:dev-${name}`,
     "AWS::DynamoDB::Table": `dynamodb:${REGION}:${ACCOUNT}:table/dev-${name}`,
     "AWS::IAM::Role": `iam::${ACCOUNT}:role/dev-${name}-4F2A`,
     "AWS::Lambda::Function": `lambda:${REGION}:${ACCOUNT}:function:dev-${name}-1B3C`,
@@ -169,6 +184,7 @@ const arn = (name) => {
   assert.ok(of, `no address for ${name}`);
   return `arn:aws:${of}`;
 };
+const STREAM = "/stream/2026-11-21T00:00:00.000";
 const PSEUDO = {
   "AWS::AccountId": ACCOUNT,
   "AWS::Partition": "aws",
@@ -183,7 +199,7 @@ const resolved = (value, holds = []) => {
   if (Array.isArray(value)) return value.map(inside).filter((member) => member !== undefined);
   if (value === null || typeof value !== "object") return value;
   if (value.Ref) return value.Ref === "AWS::NoValue" ? undefined : (PSEUDO[value.Ref] ?? arn(value.Ref));
-  if (value["Fn::GetAtt"]) return arn(value["Fn::GetAtt"][0]);
+  if (value["Fn::GetAtt"]) return arn(value["Fn::GetAtt"][0]) + (value["Fn::GetAtt"][1] === "StreamArn" ? STREAM : "");
   if (value["Fn::If"]) return inside(value["Fn::If"][holds.includes(value["Fn::If"][0]) ? 1 : 2]);
   if (value["Fn::Sub"]) return value["Fn::Sub"].replace(/\$\{([^}.]+)(\.Arn)?\}/g, (_, name) => PSEUDO[name] ?? arn(name));
   return Object.fromEntries(Object.entries(value).map(([name, member]) => [name, inside(member)]));
@@ -321,6 +337,27 @@ test("a function invokes those that it asks, and no other", async () => {
         const expected = action === "InvokeFunction" && (INVOKES[name] ?? []).includes(other);
         assert.equal(await allows(name, `lambda:${action}`, arn(other), {}), expected, `${name} ${action} ${other}`);
       }
+    }
+  }
+});
+
+test("events alone reads the streams, and tells", async () => {
+  const tables = Object.keys(Resources).filter((name) => Resources[name].Type === "AWS::DynamoDB::Table");
+  for (const name of functions) {
+    for (const table of tables) {
+      for (const action of ["DescribeStream", "GetRecords", "GetShardIterator"]) {
+        const expected = (STREAMED[name] ?? []).includes(table);
+        assert.equal(await allows(name, `dynamodb:${action}`, arn(table) + STREAM, {}), expected, `${name} ${action} ${table}`);
+      }
+    }
+    const tells = name === "EventsFunction";
+    assert.equal(await allows(name, "events:PutEvents", arn("EventBus"), {}), tells, `${name} tells`);
+    assert.equal(await allows(name, "sqs:SendMessage", arn("EventsUntold"), {}), tells, `${name} gives up`);
+    for (const action of ["events:DeleteEventBus", "events:DescribeEventBus"]) {
+      assert.equal(await allows(name, action, arn("EventBus"), {}), false, `${name} ${action}`);
+    }
+    for (const action of ["sqs:DeleteMessage", "sqs:PurgeQueue", "sqs:ReceiveMessage"]) {
+      assert.equal(await allows(name, action, arn("EventsUntold"), {}), false, `${name} ${action}`);
     }
   }
 });

@@ -18,6 +18,7 @@
 mod audit;
 mod catalog;
 mod error;
+mod event;
 mod person;
 mod policy;
 mod settlement;
@@ -35,6 +36,12 @@ pub use catalog::service::{
     Unpayable,
 };
 pub use error::*;
+pub use event::data::*;
+pub use event::field::*;
+pub use event::kind::*;
+pub use event::record::*;
+pub use event::schema::*;
+pub use event::usage::*;
 pub use person::*;
 pub use policy::agent::*;
 pub use policy::approval::*;

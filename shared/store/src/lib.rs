@@ -29,6 +29,8 @@ mod page;
 mod payments;
 mod people;
 mod reconcile;
+mod stream;
+mod usage;
 
 pub use audit::entry::AuditEntry;
 pub use audit::log::{AuditLog, AuditRow};
@@ -65,3 +67,8 @@ pub use people::throttle::Throttle;
 pub use reconcile::evictions::EvictionRequest;
 pub use reconcile::holds::{Held, IndexPosition, ReconcileRequest};
 pub use reconcile::outflows::WalletPart;
+pub use stream::change::{Change, Unreadable};
+pub use stream::fact::{Fact, FactOwner};
+pub use stream::owners::Owners;
+pub use usage::table::{Reasons, UsageTable};
+pub use usage::told::{Expiry, SetAside};

@@ -1,6 +1,6 @@
 //! DynamoDB: the embedded emulator with the tables of `template.yaml`.
 
-use crate::Template;
+use crate::{Streams, Template};
 use dynoxide::{Database, server};
 use std::io;
 use std::net::SocketAddr;
@@ -13,8 +13,15 @@ use tokio::sync::oneshot;
 pub fn database() -> Database {
     static TEMPLATE: LazyLock<Template> = LazyLock::new(Template::of_repository);
     let database = Database::memory().expect("a database");
-    TEMPLATE.create_tables(&database);
+    TEMPLATE.create_tables(&database, Streamed::Off);
     database
+}
+
+/// Whether tables have the streams that the template gives them: each write takes longer, the more records there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Streamed {
+    On,
+    Off,
 }
 
 /// A running database; it stops when this is dropped, and its data is lost. It has its own thread: it works on the
@@ -28,10 +35,22 @@ pub struct DynamoDb {
 impl DynamoDb {
     /// Starts one on a loopback port; zero picks a free one.
     pub fn start(port: u16) -> io::Result<Self> {
+        Self::of(database(), port)
+    }
+
+    /// The same, with the tables' streams.
+    pub fn with_streams(port: u16) -> io::Result<(Self, Streams)> {
+        let template = Template::of_repository();
+        let database = Database::memory().expect("a database");
+        template.create_tables(&database, Streamed::On);
+        let streams = Streams::of(database.clone(), &template.streamed_tables());
+        Ok((Self::of(database, port)?, streams))
+    }
+
+    fn of(database: Database, port: u16) -> io::Result<Self> {
         let listener = std::net::TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], port)))?;
         listener.set_nonblocking(true)?;
         let url = format!("http://{}", listener.local_addr()?);
-        let database = database();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel::<()>();
         thread::Builder::new().name("dynamodb".to_owned()).spawn(move || {

@@ -1,6 +1,6 @@
 //! DynamoDB for the tests of one crate: a database of their own, its clients, and what they consumed.
 
-use crate::{DynamoDb, Proxy, ProxyConfig, Units};
+use crate::{DynamoDb, Proxy, ProxyConfig, Streams, Units};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region, SharedCredentialsProvider};
 use aws_types::SdkConfig;
@@ -14,6 +14,8 @@ pub const DECISIONS: &str = "DecisionsTable";
 pub const AUDIT: &str = "AuditTable";
 /// The table of services.
 pub const CATALOG: &str = "CatalogTable";
+/// The table of what was counted.
+pub const USAGE: &str = "UsageTable";
 /// The table of throttle counters and key uses.
 pub const THROTTLE: &str = "ThrottleTable";
 
@@ -62,6 +64,13 @@ impl Emulator {
     pub async fn start() -> Self {
         let database = Box::leak(Box::new(DynamoDb::start(0).expect("a database")));
         Self::at(database.url.clone())
+    }
+
+    /// Starts one whose tables have streams.
+    pub async fn with_streams() -> (Self, Streams) {
+        let (database, streams) = DynamoDb::with_streams(0).expect("a database");
+        let database = Box::leak(Box::new(database));
+        (Self::at(database.url.clone()), streams)
     }
 
     fn at(url: String) -> Self {
@@ -127,6 +136,7 @@ pub fn environment(dynamodb: &str, secrets: &str) -> impl Iterator<Item = (&'sta
         ("AUDIT_TABLE", AUDIT),
         ("LEDGER_TABLE", LEDGER),
         ("THROTTLE_TABLE", THROTTLE),
+        ("USAGE_TABLE", USAGE),
     ]
     .map(|(name, value)| (name, value.to_owned()))
     .into_iter()

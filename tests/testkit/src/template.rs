@@ -1,6 +1,7 @@
 //! What the local stack and the tests read from `template.yaml`: the tables, and which function serves which route.
 //! Nothing is duplicated, so they can't drift from what is deployed.
 
+use crate::dynamodb::Streamed;
 use dynoxide::Database;
 use serde_json::{Value, json};
 
@@ -52,12 +53,27 @@ impl Template {
         routes
     }
 
+    /// The logical ids of the tables that have streams.
+    pub(crate) fn streamed_tables(&self) -> Vec<String> {
+        let tables = self.of_type("AWS::DynamoDB::Table");
+        let streamed = tables.filter(|(_, properties)| !properties["StreamSpecification"].is_null());
+        streamed.map(|(name, _)| name.clone()).collect()
+    }
+
     /// Creates every table as the template declares it, under its logical id. A resource's properties have the names
     /// of DynamoDB's requests.
-    pub(crate) fn create_tables(&self, database: &Database) {
+    pub(crate) fn create_tables(&self, database: &Database, streamed: Streamed) {
         for (name, properties) in self.of_type("AWS::DynamoDB::Table") {
+            let stream = match (&properties["StreamSpecification"], streamed) {
+                (Value::Null, _) | (_, Streamed::Off) => Value::Null,
+                (declared, Streamed::On) => json!({
+                    "StreamEnabled": true,
+                    "StreamViewType": declared["StreamViewType"],
+                }),
+            };
             let request = json!({
                 "TableName": name,
+                "StreamSpecification": stream,
                 "BillingMode": properties["BillingMode"],
                 "AttributeDefinitions": properties["AttributeDefinitions"],
                 "KeySchema": properties["KeySchema"],

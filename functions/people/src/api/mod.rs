@@ -21,6 +21,7 @@ mod rules;
 mod services;
 mod sessions;
 mod settlements;
+mod usage;
 mod wallet;
 
 use crate::state::People;
@@ -59,6 +60,7 @@ purser_api::routes!(
     decisions::read,
     settlements::list,
     settlements::read,
+    usage::read,
     audit::list,
     handovers::list,
     handovers::accept,

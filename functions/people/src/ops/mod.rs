@@ -16,4 +16,5 @@ pub(crate) mod sessions;
 pub(crate) mod settlements;
 pub(crate) mod several;
 pub(crate) mod spend;
+pub(crate) mod usage;
 pub(crate) mod wallet;

@@ -40,7 +40,7 @@ fn every_operation_has_a_name_of_its_own_and_asks_for_a_session() {
             assert_eq!(asks_for_version, is_write && !has_own_condition, "{name}");
         }
     }
-    assert_eq!(names.len(), 37);
+    assert_eq!(names.len(), 38);
 }
 
 #[test]

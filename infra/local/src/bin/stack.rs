@@ -5,7 +5,7 @@
     reason = "a program for people at a terminal"
 )]
 
-use purser_local::{FunctionsFile, Options, Ports, ProviderPorts, Stack, StackFile, stack_folder};
+use purser_local::{FunctionsFile, Options, Ports, ProviderPorts, Stack, StackFile, Streaming, stack_folder};
 use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -47,6 +47,7 @@ async fn main() -> ExitCode {
         custody,
         environment,
         bridge,
+        streams: Streaming::On,
         ..Options::default()
     };
     let stack = match Stack::start(options, |step| println!("run: {step}")).await {
@@ -65,6 +66,9 @@ async fn main() -> ExitCode {
     tokio::spawn(every_minute("reconcile.failed", async move || {
         reconcile.run(MINUTE).await.map(|_| ())
     }));
+    let events = stack.events.clone();
+    tokio::spawn(every_minute("events.failed", async move || events.sweep(MINUTE).await));
+    tokio::spawn(stack.telling());
     // SIGTERM ends the process without cleanup; the children notice it by themselves.
     let _ = tokio::signal::ctrl_c().await;
     StackFile::remove(&folder);

@@ -77,7 +77,7 @@ const FUNCTION: Dimension = Dimension {
 };
 const ALL: &[&[Dimension]] = &[&[]];
 
-const METRICS: [Metric; 27] = [
+const METRICS: [Metric; 28] = [
     metric(
         "payment.decided",
         "Decisions",
@@ -117,6 +117,7 @@ const METRICS: [Metric; 27] = [
     ),
     metric("freeze.set", "FreezesSet", Count::Line, ALL),
     metric("outflow.unexplained", "OutflowUnexplained", Count::Line, ALL),
+    metric("event.set_aside", "EventsSetAside", Count::Line, ALL),
     metric("payout.address_named", "PayoutAddressesNamed", Count::Line, ALL),
     metric("payout.submitted", "PayoutsSubmitted", Count::Line, &[&[OUTCOME]]),
     metric("operator.refused", "OperatorsRefused", Count::Line, ALL),
@@ -486,6 +487,8 @@ mod tests {
         warn!("freeze.set");
         seen.push(line(&logged));
         warn!("outflow.unexplained");
+        seen.push(line(&logged));
+        warn!("event.set_aside");
         seen.push(line(&logged));
         warn!("operator.refused");
         seen.push(line(&logged));

@@ -74,6 +74,17 @@ impl SettlementId {
     pub fn at(at: Timestamp, random: [u8; 8]) -> Self {
         Self(uuid_v7(at, random))
     }
+
+    /// When it was authorized, by its id.
+    pub fn authorized_at(self) -> Timestamp {
+        let [m0, m1, m2, m3, m4, m5, s0, s1, ..] = self.0.into_bytes();
+        let millis = u64::from_be_bytes([0, 0, m0, m1, m2, m3, m4, m5]);
+        // The upper four bits are the version's.
+        let micros = u64::from(u16::from_be_bytes([s0 & 0x0f, s1]));
+        let since = millis.saturating_mul(1_000).saturating_add(micros);
+        let since = i64::try_from(since).ok().and_then(Timestamp::from_micros);
+        since.unwrap_or(Timestamp::MAX)
+    }
 }
 
 impl TransactionId {
@@ -183,6 +194,12 @@ mod tests {
         fn settlement_ids_sort_by_time(a in 0..Timestamp::MAX.micros(), b in 0..Timestamp::MAX.micros(), random: [u8; 8]) {
             let id = |micros| SettlementId::at(Timestamp::from_micros(micros).unwrap(), random).to_string();
             prop_assert_eq!(id(a).cmp(&id(b)), a.cmp(&b));
+        }
+
+        #[test]
+        fn a_settlement_id_tells_its_time(micros in 0..Timestamp::MAX.micros(), random: [u8; 8]) {
+            let at = Timestamp::from_micros(micros).unwrap();
+            prop_assert_eq!(SettlementId::at(at, random).authorized_at(), at);
         }
     }
 }

@@ -479,6 +479,11 @@ pub(crate) fn sort_key(item: &Item) -> &str {
     part(item, "sk").map_or("", String::as_str)
 }
 
+/// An item's partition.
+pub(crate) fn partition_key(item: &Item) -> &str {
+    part(item, "pk").map_or("", String::as_str)
+}
+
 fn part<'a>(item: &'a Item, name: &str) -> Option<&'a String> {
     item.get(name)?.as_s().ok()
 }

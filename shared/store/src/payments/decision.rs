@@ -85,7 +85,8 @@ impl Ledger {
     }
 }
 
-fn read_decision(agent: AgentId, row: Row<'_>, item: &Item) -> Result<LoggedDecision> {
+/// The decision in a row.
+pub(crate) fn read_decision(agent: AgentId, row: Row<'_>, item: &Item) -> Result<LoggedDecision> {
     let id = TransactionId::parse(key::sort_key(item));
     let id = id.ok_or_else(|| row.corrupt("sk"))?;
     match row.get("result")? {

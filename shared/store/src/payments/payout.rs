@@ -173,7 +173,8 @@ impl Ledger {
         })
     }
 
-    fn read_payout_record(&self, item: &Item) -> Result<PayoutRecord> {
+    /// The record in an item.
+    pub(crate) fn read_payout_record(&self, item: &Item) -> Result<PayoutRecord> {
         let row = self.row(item);
         let address = row.get_optional("addr")?.map(|address| {
             Ok::<_, purser_domain::Error>(PayoutAddress {

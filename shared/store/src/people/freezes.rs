@@ -138,7 +138,8 @@ impl Ledger {
         })
     }
 
-    fn read_freeze(&self, item: &Item) -> Result<OperatorFreeze> {
+    /// The freeze in its row.
+    pub(crate) fn read_freeze(&self, item: &Item) -> Result<OperatorFreeze> {
         let row = self.row(item);
         Ok(OperatorFreeze {
             target: key::parse_freeze(key::sort_key(item)).ok_or_else(|| row.corrupt("sk"))?,

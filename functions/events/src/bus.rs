@@ -1,0 +1,88 @@
+//! The `EventBridge` bus.
+
+use aws_sdk_eventbridge::{
+    Client,
+    error::{DisplayErrorContext, ProvideErrorMetadata, SdkError},
+    primitives::DateTime,
+    types::PutEventsRequestEntry,
+};
+use aws_types::SdkConfig;
+use purser_domain::{Event, Timestamp};
+
+/// A bus, for a function that IAM lets put events.
+#[derive(Clone, Debug)]
+pub(crate) struct Bus {
+    client: Client,
+    name: String,
+}
+
+/// How far a list of events was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// All of them.
+    All,
+    /// All before this one; perhaps some after it.
+    UpTo(usize),
+}
+
+/// The most entries of one `PutEvents` (API reference).
+const MOST_ENTRIES: usize = 10;
+
+impl Bus {
+    pub(crate) fn new(aws: &SdkConfig, name: String) -> Self {
+        let client = Client::new(aws);
+        Self { client, name }
+    }
+
+    /// Tells these in order, as far as the bus takes them.
+    pub(crate) async fn tell(&self, events: &[Event]) -> Told {
+        let mut told = 0_usize;
+        for events in events.chunks(MOST_ENTRIES) {
+            let entries = events.iter().map(|event| self.entry(event)).collect();
+            match self.client.put_events().set_entries(Some(entries)).send().await {
+                Ok(answer) => {
+                    // One answer per entry, in their order (API reference, `PutEventsResultEntry`).
+                    let refused = answer.entries().iter().position(|entry| entry.event_id().is_none());
+                    let missing = (answer.entries().len() < events.len()).then_some(answer.entries().len());
+                    if let Some(first) = refused.or(missing) {
+                        let code = answer.entries().get(first).and_then(|entry| entry.error_code());
+                        tracing::warn!(code, "events.refused");
+                        return Told::UpTo(told.saturating_add(first));
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(cause = words(&error), "events.untold");
+                    return Told::UpTo(told);
+                }
+            }
+            told = told.saturating_add(events.len());
+        }
+        Told::All
+    }
+
+    fn entry(&self, event: &Event) -> PutEventsRequestEntry {
+        PutEventsRequestEntry::builder()
+            .event_bus_name(&self.name)
+            .source(event.source().as_str())
+            .detail_type(event.kind().name())
+            .time(seconds(event.time()))
+            .detail(event.to_json().to_string())
+            .build()
+    }
+}
+
+/// `PutEvents` takes whole seconds; the event itself has all of its time.
+fn seconds(at: Timestamp) -> DateTime {
+    DateTime::from_secs(i64::try_from(at.secs()).unwrap_or(i64::MAX))
+}
+
+/// An error's code, or what kept the call from being answered: never the request.
+fn words<E>(error: &SdkError<E>) -> String
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+{
+    match error.as_service_error() {
+        Some(answer) => answer.code().unwrap_or("unknown").to_owned(),
+        None => DisplayErrorContext(error).to_string(),
+    }
+}

@@ -1,0 +1,82 @@
+//! Events: what happened goes from the tables' streams to the bus, and into the sums of usage.
+//!
+//! Lambda calls it with batches of stream records (an event source mapping for each table), and a schedule each minute
+//! for what happens without a write: approvals that expire.
+//!
+//! | file | one line |
+//! |---|---|
+//! | `batch.rs` | a batch of a stream: count, remember, tell, and say what is to be repeated |
+//! | `bus.rs` | `PutEvents`, with its partial failures |
+//! | `sweep.rs` | approvals that have expired |
+//! | `settings.rs` | the configuration |
+//!
+//! Always true: a record is done only when what it tells is counted and on the bus. All steps may be repeated, after any
+//! of them: counts are taken once by the event's id, and what is told twice has one id. A row that can't be read is set
+//! aside and holds up nothing.
+//!
+//! Deliberately elsewhere: what a change means (`shared/store/src/stream`), and the form of events
+//! (`shared/domain/src/event`).
+
+mod batch;
+mod bus;
+mod settings;
+mod sweep;
+
+use bus::Bus;
+use purser_api::{Boot, BootError, Clock};
+use purser_domain::{EventSource, Result};
+use purser_store::{CatalogTable, Ledger, UsageTable};
+use serde_json::{Value, json};
+use settings::Settings;
+use std::{sync::Arc, time::Duration};
+
+/// The function, ready to be called. Clones share everything.
+#[derive(Clone)]
+pub struct Events(Arc<Shared>);
+
+struct Shared {
+    ledger: Ledger,
+    catalog: CatalogTable,
+    usage: UsageTable,
+    bus: Bus,
+    source: EventSource,
+    clock: Clock,
+}
+
+impl Events {
+    /// The function with this configuration (`settings.rs`).
+    pub fn boot(boot: Boot) -> Result<Self, BootError> {
+        let Boot {
+            mut env, aws, clock, ..
+        } = boot;
+        let settings = Settings::from_env(&mut env);
+        let settings = env.finish(settings)?;
+        let db = purser_store::client(&aws);
+        Ok(Self(Arc::new(Shared {
+            ledger: Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table),
+            catalog: CatalogTable::new(db.clone(), settings.catalog_table),
+            usage: UsageTable::new(db, settings.usage_table),
+            bus: Bus::new(&aws, settings.bus),
+            source: settings.source,
+            clock,
+        })))
+    }
+
+    /// Takes what Lambda passes: a batch of a stream, whose answer says from where on it is to be passed again; or
+    /// anything else from the schedule.
+    pub async fn call(&self, event: &Value, time_left: Duration) -> Result<Value> {
+        if let Some(records) = event.get("Records").and_then(Value::as_array) {
+            let failed = self.0.tell_batch(records).await?;
+            let failures = failed.map(|sequence| json!({"itemIdentifier": sequence}));
+            Ok(json!({"batchItemFailures": failures.into_iter().collect::<Vec<_>>()}))
+        } else {
+            self.sweep(time_left).await?;
+            Ok(Value::Null)
+        }
+    }
+
+    /// Tells of what has expired, within this time.
+    pub async fn sweep(&self, time_left: Duration) -> Result<()> {
+        self.0.sweep(time_left).await
+    }
+}

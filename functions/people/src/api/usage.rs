@@ -1,0 +1,129 @@
+//! `/usage`: what the agents spent, and what came of it, in sums.
+
+use crate::ops::usage::{Days, UsageBy};
+use crate::state::People;
+use axum::Json;
+use axum::extract::State;
+use axum::http::Uri;
+use purser_api::{Failure, Query, SessionToken};
+use purser_domain::{Day, Error, Problem, UsageTotals};
+use serde::Serialize;
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+purser_api::error_responses! {
+    /// What reading sums may be refused with.
+    pub(crate) UsageErrors: 400, 401, 403, 429, 500;
+}
+
+/// Sums over payments, each at the time of its decision.
+#[derive(Serialize, ToSchema)]
+#[schema(as = UsageSums)]
+pub(crate) struct SumsView {
+    /// What was authorized, in micro-units.
+    authorized_units: u64,
+    /// What was found on the chain of it; a payment that was taken back and found again twice.
+    confirmed_units: u64,
+    /// What was given back, since the chain can never take it.
+    released_units: u64,
+    /// What was confirmed, and gone with its block.
+    taken_back_units: u64,
+    /// How many payments were authorized.
+    allowed: u64,
+    /// How many were blocked.
+    blocked: u64,
+    /// How often a person was asked.
+    escalated: u64,
+}
+
+impl From<UsageTotals> for SumsView {
+    fn from(sums: UsageTotals) -> Self {
+        Self {
+            authorized_units: sums.authorized.units(),
+            confirmed_units: sums.confirmed.units(),
+            released_units: sums.released.units(),
+            taken_back_units: sums.taken_back.units(),
+            allowed: sums.allowed,
+            blocked: sums.blocked,
+            escalated: sums.escalated,
+        }
+    }
+}
+
+/// The sums of one day, agent, service or reason.
+#[derive(Serialize, ToSchema)]
+#[schema(as = UsageRow)]
+pub(crate) struct UsageRow {
+    /// The day, the agent's or the service's id, or the `error` that was answered.
+    #[schema(example = "2026-11-21")]
+    of: String,
+    #[serde(flatten)]
+    sums: SumsView,
+}
+
+/// What was spent.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Usage)]
+pub(crate) struct UsageView {
+    /// The first day, in UTC.
+    #[schema(format = Date)]
+    from: String,
+    /// The last day.
+    #[schema(format = Date)]
+    to: String,
+    /// The sums of all rows.
+    total: SumsView,
+    /// By day in its order; else the largest first. What has no payments has no row.
+    rows: Vec<UsageRow>,
+    /// How many rows this answer holds: all.
+    count: usize,
+}
+
+/// Read what your agents spent, in sums that are some seconds behind.
+#[utoipa::path(
+    get,
+    path = "/usage",
+    operation_id = "read_usage",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("from" = Option<String>, Query, format = Date, description = "The first day, in UTC. Default: 30 days up to the last."),
+        ("to" = Option<String>, Query, format = Date, description = "The last day, at most 30 later. Default: today."),
+        ("by" = Option<String>, Query, pattern = "^(day|agent|service|reason)$", description = "What the rows are of. Default: `day`. By `reason` only refusals count."),
+    ),
+    responses((status = 200, body = UsageView, description = "Each payment counts on the day of its decision. Payouts count nowhere."), UsageErrors)
+)]
+pub(crate) async fn read(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    uri: Uri,
+) -> Result<Json<UsageView>, Failure> {
+    const DATE: &str = "must be a date such as `2026-11-21`";
+    let person = people.authenticate(token).await?;
+    let mut query = Query::of(&uri);
+    let from = query.read("from", Day::parse, DATE);
+    let to = query.read("to", Day::parse, DATE);
+    let by = query.read("by", UsageBy::parse, UsageBy::FORM);
+    query.finish()?;
+    let last = to.unwrap_or_else(|| Day::of(people.now()));
+    let first = from.unwrap_or_else(|| last.minus(DEFAULT_DAYS.saturating_sub(1)));
+    let days = Days { first, last };
+    if last < first || days.count() > Days::MOST {
+        let words = format!("must be `from` or up to {} days later", Days::MOST.saturating_sub(1));
+        return Err(Error::invalid(vec![Problem::at("/to", words)]).into());
+    }
+    let usage = people.usage(&person, by.unwrap_or(UsageBy::Day), days).await?;
+    let total = usage.total().into();
+    let rows = usage.rows.into_iter();
+    let rows: Vec<UsageRow> = rows.map(|(of, sums)| UsageRow { of, sums: sums.into() }).collect();
+    Ok(Json(UsageView {
+        from: days.first.to_string(),
+        to: days.last.to_string(),
+        total,
+        count: rows.len(),
+        rows,
+    }))
+}
+
+/// How many days are told where none are named.
+const DEFAULT_DAYS: u32 = 30;

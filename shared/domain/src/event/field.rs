@@ -1,0 +1,82 @@
+//! The members of an event's data: their names, and the forms of their values.
+
+use crate::{Amount, Timestamp};
+use serde_json::Value;
+use uuid::Uuid;
+
+/// A member of an event's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its name, as in the API.
+    pub name: &'static str,
+    /// The form of its value.
+    pub form: Form,
+    /// Whether every event of the kind has it.
+    pub required: bool,
+}
+
+/// The form of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A UUID, hyphenated.
+    Uuid,
+    /// A whole number; amounts are micro-units.
+    Number,
+    /// ISO 8601 in UTC with six places.
+    Time,
+    /// An address, `0x` and 40 hexadecimal digits.
+    Address,
+    /// A hash, `0x` and 64 hexadecimal digits.
+    Hash,
+    /// Yes or no.
+    Flag,
+    /// One of these texts.
+    OneOf(&'static [&'static str]),
+    /// A text of ours: a slug, a name, a reason.
+    Text,
+}
+
+impl Field {
+    pub(crate) const fn required(name: &'static str, form: Form) -> Self {
+        Self {
+            name,
+            form,
+            required: true,
+        }
+    }
+
+    pub(crate) const fn optional(name: &'static str, form: Form) -> Self {
+        Self {
+            name,
+            form,
+            required: false,
+        }
+    }
+}
+
+/// The longest text.
+pub(crate) const LONGEST_TEXT: usize = 200;
+const ADDRESS_DIGITS: usize = 40;
+const HASH_DIGITS: usize = 64;
+
+impl Form {
+    /// Whether a value has this form.
+    pub fn fits(self, value: &Value) -> bool {
+        let text = value.as_str();
+        match self {
+            Self::Uuid => text.is_some_and(|text| text.len() == 36 && Uuid::try_parse(text).is_ok()),
+            Self::Number => value.as_u64().is_some_and(|number| number <= Amount::MAX.units()),
+            Self::Time => text.is_some_and(|text| Timestamp::parse(text).is_some_and(|time| time.to_string() == text)),
+            Self::Address => text.is_some_and(|text| is_hex(text, ADDRESS_DIGITS)),
+            Self::Hash => text.is_some_and(|text| is_hex(text, HASH_DIGITS)),
+            Self::Flag => value.is_boolean(),
+            Self::OneOf(texts) => text.is_some_and(|text| texts.contains(&text)),
+            Self::Text => text.is_some_and(|text| text.chars().count() <= LONGEST_TEXT),
+        }
+    }
+}
+
+fn is_hex(text: &str, digits: usize) -> bool {
+    text.strip_prefix("0x")
+        .is_some_and(|hex| hex.len() == digits && hex.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}

@@ -1,0 +1,301 @@
+//! The kinds of events, and what each one's data has. `docs/events.md` and `docs/events.schema.json` are made to agree
+//! with these tables by a test.
+
+use crate::{
+    catalog::service::named,
+    event::field::{Field, Form},
+};
+
+named! {
+    /// What happened. The name is the `CloudEvents` `type`; its last part is the version of its data.
+    EventKind {
+        /// A payment was authorized and signed.
+        PaymentAuthorized = "purser.payment.authorized.v1",
+        /// It was found on the chain.
+        PaymentConfirmed = "purser.payment.confirmed.v1",
+        /// By the chain it can never be paid: its spend was given back.
+        PaymentReleased = "purser.payment.released.v1",
+        /// The block that it was confirmed in is gone: it is authorized as before.
+        PaymentTakenBack = "purser.payment.taken_back.v1",
+        /// A payment was blocked.
+        PaymentRefused = "purser.payment.refused.v1",
+        /// It waits for a person, who was asked now or before.
+        PaymentEscalated = "purser.payment.escalated.v1",
+        /// The owner takes money back.
+        PayoutAuthorized = "purser.payout.authorized.v1",
+        /// That was found on the chain.
+        PayoutConfirmed = "purser.payout.confirmed.v1",
+        /// By the chain it can never be paid.
+        PayoutReleased = "purser.payout.released.v1",
+        /// The block that it was confirmed in is gone.
+        PayoutTakenBack = "purser.payout.taken_back.v1",
+        /// A person is asked.
+        ApprovalAsked = "purser.approval.asked.v1",
+        /// They approved or rejected.
+        ApprovalDecided = "purser.approval.decided.v1",
+        /// A payment used the approval.
+        ApprovalUsed = "purser.approval.used.v1",
+        /// It was not decided, or not used, in time.
+        ApprovalExpired = "purser.approval.expired.v1",
+        /// An agent was created.
+        AgentCreated = "purser.agent.created.v1",
+        /// It was frozen, by its owner or an operator.
+        AgentFrozen = "purser.agent.frozen.v1",
+        /// One of those freezes ended.
+        AgentUnfrozen = "purser.agent.unfrozen.v1",
+        /// Another person accepted it: told to the new owner.
+        AgentAccepted = "purser.agent.accepted.v1",
+        /// The same, told to the owner before.
+        AgentHandedOver = "purser.agent.handed_over.v1",
+        /// A key was created.
+        KeyCreated = "purser.key.created.v1",
+        /// Somebody ended a key, at once or after an overlap. A key that expires by its own scope is not told.
+        KeyEnded = "purser.key.ended.v1",
+        /// A policy was created or edited.
+        PolicyChanged = "purser.policy.changed.v1",
+        /// A rule was added.
+        RuleCreated = "purser.rule.created.v1",
+        /// A rule was edited.
+        RuleChanged = "purser.rule.changed.v1",
+        /// A rule was removed.
+        RuleRemoved = "purser.rule.removed.v1",
+        /// A payout address was named; it is paid to from `good_from` on.
+        PayoutAddressNamed = "purser.payout_address.named.v1",
+        /// It was removed.
+        PayoutAddressRemoved = "purser.payout_address.removed.v1",
+        /// Agents may have the service enabled from now on.
+        ServiceOpened = "purser.service.opened.v1",
+        /// They may not any more.
+        ServiceClosed = "purser.service.closed.v1",
+        /// An operation pays another payee, at once.
+        ServicePayeeChanged = "purser.service.payee_changed.v1",
+        /// An operation may cost more or less, at once.
+        ServicePriceChanged = "purser.service.price_changed.v1",
+        /// An operation will have another payee or price from `from` on. Nothing is told then.
+        ServiceChangeDelayed = "purser.service.change_delayed.v1",
+        /// A change that waited will not come.
+        ServiceChangeWithdrawn = "purser.service.change_withdrawn.v1",
+        /// Operators froze the deployment.
+        DeploymentFrozen = "purser.deployment.frozen.v1",
+        /// They ended that.
+        DeploymentUnfrozen = "purser.deployment.unfrozen.v1",
+        /// Operators froze all agents of a person.
+        OwnerFrozen = "purser.owner.frozen.v1",
+        /// They ended that.
+        OwnerUnfrozen = "purser.owner.unfrozen.v1",
+        /// A person asked for it, to try an endpoint.
+        WebhookTest = "purser.webhook.test.v1",
+    }
+
+    /// What an event is about: what its `subject` names.
+    EventTopic {
+        /// An agent, by its id.
+        Agent = "agent",
+        /// A service, by its id.
+        Service = "service",
+        /// A person, by their hash.
+        Person = "person",
+        /// All of it: the text `deployment`.
+        Deployment = "deployment",
+    }
+}
+
+/// Who made a freeze.
+pub const FREEZERS: &[&str] = &["owner", "operator"];
+/// The verdicts on an approval.
+pub const VERDICTS: &[&str] = &["approved", "rejected"];
+/// What an approval was when it expired.
+pub const UNUSED: &[&str] = &["pending", "approved"];
+
+const TRANSFER: &[Field] = &[
+    Field::required("settlement_id", Form::Uuid),
+    Field::required("transaction_id", Form::Uuid),
+    Field::required("network", Form::Text),
+    Field::required("amount_units", Form::Number),
+    Field::required("pay_to", Form::Address),
+    Field::required("authorized_at", Form::Time),
+];
+const PURCHASE: &[Field] = &[
+    Field::required("service_id", Form::Uuid),
+    Field::required("operation_id", Form::Text),
+    Field::required("key_id", Form::Text),
+];
+const APPROVAL_OF: &[Field] = &[Field::optional("approval_id", Form::Uuid)];
+const VALID_BEFORE: &[Field] = &[Field::required("valid_before", Form::Time)];
+const PROOF: &[Field] = &[
+    Field::required("tx_hash", Form::Hash),
+    Field::required("block_number", Form::Number),
+    Field::required("settled_at", Form::Time),
+];
+const TAKEN_BACK: &[Field] = &[
+    Field::required("settlement_id", Form::Uuid),
+    Field::required("transaction_id", Form::Uuid),
+    Field::required("amount_units", Form::Number),
+    Field::required("pay_to", Form::Address),
+    Field::required("authorized_at", Form::Time),
+    Field::required("tx_hash", Form::Hash),
+];
+const REFUSAL: &[Field] = &[
+    Field::required("transaction_id", Form::Uuid),
+    Field::required("service_id", Form::Uuid),
+    Field::optional("operation_id", Form::Text),
+    Field::required("key_id", Form::Text),
+    Field::required("amount_units", Form::Number),
+    Field::required("pay_to", Form::Address),
+    Field::required("error", Form::Text),
+    Field::required("reason", Form::Text),
+    Field::required("rule_triggered", Form::Text),
+];
+const APPROVAL: &[Field] = &[
+    Field::required("approval_id", Form::Uuid),
+    Field::required("transaction_id", Form::Uuid),
+    Field::required("service_id", Form::Uuid),
+    Field::required("operation_id", Form::Text),
+    Field::required("key_id", Form::Text),
+    Field::required("amount_units", Form::Number),
+    Field::required("pay_to", Form::Address),
+    Field::required("expires_at", Form::Time),
+];
+const VERDICT: &[Field] = &[Field::required("status", Form::OneOf(VERDICTS))];
+const USED: &[Field] = &[Field::required("settlement_id", Form::Uuid)];
+const UNUSED_AS: &[Field] = &[Field::required("was", Form::OneOf(UNUSED))];
+const AGENT: &[Field] = &[
+    Field::required("name", Form::Text),
+    Field::required("wallet", Form::Address),
+];
+const FROZEN_BY: &[Field] = &[Field::required("by", Form::OneOf(FREEZERS))];
+const KEY: &[Field] = &[Field::required("key_id", Form::Text)];
+const KEY_EXPIRY: &[Field] = &[Field::optional("expires_at", Form::Time)];
+const KEY_END: &[Field] = &[Field::required("ends_at", Form::Time)];
+const POLICY: &[Field] = &[
+    Field::required("service_id", Form::Uuid),
+    Field::required("version", Form::Number),
+    Field::required("enabled", Form::Flag),
+    Field::required("max_per_call_units", Form::Number),
+    Field::required("max_per_day_units", Form::Number),
+    Field::required("require_approval_above_units", Form::Number),
+];
+const RULE: &[Field] = &[
+    Field::required("rule_id", Form::Uuid),
+    Field::required("kind", Form::Text),
+    Field::required("version", Form::Number),
+];
+const PAYOUT_ADDRESS: &[Field] = &[Field::required("address", Form::Address)];
+const GOOD_FROM: &[Field] = &[Field::required("good_from", Form::Time)];
+const SERVICE: &[Field] = &[
+    Field::required("slug", Form::Text),
+    Field::required("version", Form::Number),
+];
+const OPERATION: &[Field] = &[Field::required("operation_id", Form::Text)];
+const PAYEE: &[Field] = &[
+    Field::optional("pay_to", Form::Address),
+    Field::optional("max_price_units", Form::Number),
+];
+const FROM: &[Field] = &[Field::required("from", Form::Time)];
+const ENDPOINT: &[Field] = &[Field::required("endpoint_id", Form::Text)];
+
+impl EventKind {
+    /// What it is about.
+    pub const fn topic(self) -> EventTopic {
+        match self {
+            Self::PaymentAuthorized
+            | Self::PaymentConfirmed
+            | Self::PaymentReleased
+            | Self::PaymentTakenBack
+            | Self::PaymentRefused
+            | Self::PaymentEscalated
+            | Self::PayoutAuthorized
+            | Self::PayoutConfirmed
+            | Self::PayoutReleased
+            | Self::PayoutTakenBack
+            | Self::ApprovalAsked
+            | Self::ApprovalDecided
+            | Self::ApprovalUsed
+            | Self::ApprovalExpired
+            | Self::AgentCreated
+            | Self::AgentFrozen
+            | Self::AgentUnfrozen
+            | Self::AgentAccepted
+            | Self::AgentHandedOver
+            | Self::KeyCreated
+            | Self::KeyEnded
+            | Self::PolicyChanged
+            | Self::RuleCreated
+            | Self::RuleChanged
+            | Self::RuleRemoved
+            | Self::PayoutAddressNamed
+            | Self::PayoutAddressRemoved => EventTopic::Agent,
+            Self::ServiceOpened
+            | Self::ServiceClosed
+            | Self::ServicePayeeChanged
+            | Self::ServicePriceChanged
+            | Self::ServiceChangeDelayed
+            | Self::ServiceChangeWithdrawn => EventTopic::Service,
+            Self::OwnerFrozen | Self::OwnerUnfrozen | Self::WebhookTest => EventTopic::Person,
+            Self::DeploymentFrozen | Self::DeploymentUnfrozen => EventTopic::Deployment,
+        }
+    }
+
+    /// Every member that its data may have.
+    pub fn fields(self) -> impl Iterator<Item = &'static Field> {
+        self.groups().iter().copied().flatten()
+    }
+
+    const fn groups(self) -> &'static [&'static [Field]] {
+        match self {
+            Self::PaymentAuthorized => &[TRANSFER, PURCHASE, APPROVAL_OF, VALID_BEFORE],
+            Self::PaymentConfirmed => &[TRANSFER, PURCHASE, APPROVAL_OF, PROOF],
+            Self::PaymentReleased => &[TRANSFER, PURCHASE, APPROVAL_OF],
+            Self::PaymentTakenBack => &[TAKEN_BACK, PURCHASE],
+            Self::PaymentRefused => &[REFUSAL],
+            Self::PaymentEscalated => &[REFUSAL, APPROVAL_OF],
+            Self::PayoutAuthorized => &[TRANSFER, VALID_BEFORE],
+            Self::PayoutConfirmed => &[TRANSFER, PROOF],
+            Self::PayoutReleased => &[TRANSFER],
+            Self::PayoutTakenBack => &[TAKEN_BACK],
+            Self::ApprovalAsked => &[APPROVAL],
+            Self::ApprovalDecided => &[APPROVAL, VERDICT],
+            Self::ApprovalUsed => &[APPROVAL, USED],
+            Self::ApprovalExpired => &[APPROVAL, UNUSED_AS],
+            Self::AgentCreated | Self::AgentAccepted | Self::AgentHandedOver => &[AGENT],
+            Self::AgentFrozen | Self::AgentUnfrozen => &[FROZEN_BY],
+            Self::KeyCreated => &[KEY, KEY_EXPIRY],
+            Self::KeyEnded => &[KEY, KEY_END],
+            Self::PolicyChanged => &[POLICY],
+            Self::RuleCreated | Self::RuleChanged | Self::RuleRemoved => &[RULE],
+            Self::PayoutAddressNamed => &[PAYOUT_ADDRESS, GOOD_FROM],
+            Self::PayoutAddressRemoved => &[PAYOUT_ADDRESS],
+            Self::ServiceOpened | Self::ServiceClosed => &[SERVICE],
+            Self::ServicePayeeChanged | Self::ServicePriceChanged => &[SERVICE, OPERATION, PAYEE],
+            Self::ServiceChangeDelayed => &[SERVICE, OPERATION, PAYEE, FROM],
+            Self::ServiceChangeWithdrawn => &[SERVICE, OPERATION],
+            Self::DeploymentFrozen | Self::DeploymentUnfrozen | Self::OwnerFrozen | Self::OwnerUnfrozen => &[],
+            Self::WebhookTest => &[ENDPOINT],
+        }
+    }
+}
+
+impl EventTopic {
+    /// Whether such an event is one person's, whom its `owner` names.
+    pub const fn has_owner(self) -> bool {
+        match self {
+            Self::Agent | Self::Person => true,
+            Self::Service | Self::Deployment => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn no_member_is_named_twice() {
+        for kind in EventKind::ALL {
+            let names: Vec<_> = kind.fields().map(|field| field.name).collect();
+            let distinct: BTreeSet<_> = names.iter().collect();
+            assert_eq!(names.len(), distinct.len(), "{}", kind.name());
+        }
+    }
+}

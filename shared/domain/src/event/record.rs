@@ -1,0 +1,413 @@
+//! An event, and its one textual form: `CloudEvents` 1.0, structured JSON (`CloudEvents` JSON format §3).
+
+use crate::{AgentId, EventData, EventKind, EventTopic, Field, PersonId, ServiceId, Timestamp};
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+use std::fmt;
+use uuid::{Builder, Uuid};
+
+/// One fact.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    id: EventId,
+    source: EventSource,
+    kind: EventKind,
+    time: Timestamp,
+    subject: EventSubject,
+    owner: Option<PersonId>,
+    data: EventData,
+}
+
+/// An event's id: the same fact always has the same. A `UUIDv8` of the hash of what makes the fact one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EventId(Uuid);
+
+impl EventId {
+    /// The id of the fact of this kind that `parts` name, such as a row's key and its transition.
+    pub fn of(kind: EventKind, parts: &[&dyn fmt::Display]) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(b"purser/event/v1\0");
+        hash.update(kind.name());
+        for part in parts {
+            // No part has a zero byte, so that two lists of parts can't be confused.
+            hash.update([0]);
+            hash.update(part.to_string());
+        }
+        let digest: [u8; 32] = hash.finalize().into();
+        let [a @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] = digest;
+        let id = Builder::from_bytes(a).with_version(uuid::Version::Custom);
+        Self(id.with_variant(uuid::Variant::RFC4122).into_uuid())
+    }
+
+    /// Reads the hyphenated form; `None` for any other text.
+    pub fn parse(text: &str) -> Option<Self> {
+        let id = Uuid::try_parse(text).ok().map(Self)?;
+        (id.to_string() == text).then_some(id)
+    }
+}
+
+impl fmt::Display for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The deployment that tells: `purser:` and its name, a URI.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventSource(String);
+
+/// The deployment `purser`.
+impl Default for EventSource {
+    fn default() -> Self {
+        Self(format!("{}purser", Self::SCHEME))
+    }
+}
+
+impl EventSource {
+    const SCHEME: &'static str = "purser:";
+
+    /// The deployment with this name, as `CloudFormation` names stacks: letters, digits and hyphens.
+    pub fn of(stack: &str) -> Option<Self> {
+        let is_name =
+            (1..=128).contains(&stack.len()) && stack.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        is_name.then(|| Self(format!("{}{stack}", Self::SCHEME)))
+    }
+
+    /// Reads the URI; `None` for any other text.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::of(text.strip_prefix(Self::SCHEME)?)
+    }
+
+    /// The URI.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What an event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventSubject {
+    /// An agent.
+    Agent(AgentId),
+    /// A service.
+    Service(ServiceId),
+    /// A person.
+    Person(PersonId),
+    /// All of it.
+    Deployment,
+}
+
+impl EventSubject {
+    const DEPLOYMENT: &'static str = "deployment";
+
+    const fn topic(&self) -> EventTopic {
+        match self {
+            Self::Agent(_) => EventTopic::Agent,
+            Self::Service(_) => EventTopic::Service,
+            Self::Person(_) => EventTopic::Person,
+            Self::Deployment => EventTopic::Deployment,
+        }
+    }
+
+    fn parse(topic: EventTopic, text: &str) -> Option<Self> {
+        match topic {
+            EventTopic::Agent => AgentId::parse(text).map(Self::Agent),
+            EventTopic::Service => ServiceId::parse(text).map(Self::Service),
+            EventTopic::Person => PersonId::parse(text).map(Self::Person),
+            EventTopic::Deployment => (text == Self::DEPLOYMENT).then_some(Self::Deployment),
+        }
+    }
+}
+
+/// As in `subject`.
+impl fmt::Display for EventSubject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Agent(agent) => agent.fmt(f),
+            Self::Service(service) => service.fmt(f),
+            Self::Person(person) => person.fmt(f),
+            Self::Deployment => f.write_str(Self::DEPLOYMENT),
+        }
+    }
+}
+
+/// What is wrong with an event: the member that is missing, unknown or of another form.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{member}` is missing, unknown or wrong")]
+pub struct EventProblem {
+    /// The member.
+    pub member: String,
+}
+
+impl EventProblem {
+    fn at(member: impl Into<String>) -> Self {
+        Self { member: member.into() }
+    }
+}
+
+/// The version of `CloudEvents`.
+const SPEC_VERSION: &str = "1.0";
+const CONTENT_TYPE: &str = "application/json";
+/// Where the data's form is described: `docs/events.schema.json`. An absolute URI, as `CloudEvents` asks for.
+pub(crate) const SCHEMA: &str = "purser:schemas/events.v1.json";
+
+impl Event {
+    /// The media type of the textual form.
+    pub const MEDIA_TYPE: &'static str = "application/cloudevents+json";
+
+    /// An event, if it has what its kind names and nothing else.
+    pub fn new(
+        id: EventId,
+        source: EventSource,
+        kind: EventKind,
+        time: Timestamp,
+        subject: EventSubject,
+        owner: Option<PersonId>,
+        data: EventData,
+    ) -> Result<Self, EventProblem> {
+        if subject.topic() != kind.topic() {
+            return Err(EventProblem::at("subject"));
+        }
+        if owner.is_some() != kind.topic().has_owner() {
+            return Err(EventProblem::at("owner"));
+        }
+        let missing = |field: &&Field| data.get(field.name).is_none_or(|value| !field.form.fits(value));
+        if let Some(field) = kind
+            .fields()
+            .filter(|field| field.required || data.get(field.name).is_some())
+            .find(missing)
+        {
+            return Err(EventProblem::at(field.name));
+        }
+        let is_known = |name: &str| kind.fields().any(|field| field.name == name);
+        if let Some(unknown) = data.members().keys().find(|name| !is_known(name)) {
+            return Err(EventProblem::at(unknown));
+        }
+        Ok(Self {
+            id,
+            source,
+            kind,
+            time,
+            subject,
+            owner,
+            data,
+        })
+    }
+
+    /// Reads the textual form. What no event of ours has is refused.
+    pub fn parse(bytes: &[u8]) -> Result<Self, EventProblem> {
+        let members: Map<String, Value> = serde_json::from_slice(bytes).map_err(|_| EventProblem::at(""))?;
+        let known = [
+            "specversion",
+            "id",
+            "source",
+            "type",
+            "time",
+            "subject",
+            "datacontenttype",
+            "dataschema",
+            "owner",
+            "data",
+        ];
+        if let Some(unknown) = members.keys().find(|name| !known.contains(&name.as_str())) {
+            return Err(EventProblem::at(unknown));
+        }
+        let text = |name: &str| members.get(name).and_then(Value::as_str);
+        let constant = |name: &str, value: &str| match text(name) {
+            Some(found) if found == value => Ok(()),
+            Some(_) | None => Err(EventProblem::at(name)),
+        };
+        constant("specversion", SPEC_VERSION)?;
+        constant("datacontenttype", CONTENT_TYPE)?;
+        constant("dataschema", SCHEMA)?;
+        let wrong = |name: &'static str| move || EventProblem::at(name);
+        let id = text("id").and_then(EventId::parse).ok_or_else(wrong("id"))?;
+        let source = text("source")
+            .and_then(EventSource::parse)
+            .ok_or_else(wrong("source"))?;
+        let kind = text("type").and_then(EventKind::from_name).ok_or_else(wrong("type"))?;
+        let time = text("time").and_then(Timestamp::parse).ok_or_else(wrong("time"))?;
+        let subject = text("subject").and_then(|text| EventSubject::parse(kind.topic(), text));
+        let subject = subject.ok_or_else(wrong("subject"))?;
+        let owner = match members.get("owner") {
+            None => None,
+            Some(owner) => {
+                let owner = owner.as_str().and_then(PersonId::parse);
+                Some(owner.ok_or_else(wrong("owner"))?)
+            }
+        };
+        let data = members.get("data").and_then(Value::as_object).cloned();
+        let data = EventData(data.ok_or_else(wrong("data"))?);
+        Self::new(id, source, kind, time, subject, owner, data)
+    }
+
+    /// The textual form.
+    pub fn to_json(&self) -> Value {
+        let mut event = json!({
+            "specversion": SPEC_VERSION,
+            "id": self.id.to_string(),
+            "source": self.source.as_str(),
+            "type": self.kind.name(),
+            "time": self.time.to_string(),
+            "subject": self.subject.to_string(),
+            "datacontenttype": CONTENT_TYPE,
+            "dataschema": SCHEMA,
+            "data": self.data.0,
+        });
+        if let (Some(owner), Some(members)) = (&self.owner, event.as_object_mut()) {
+            members.insert("owner".to_owned(), Value::String(owner.to_string()));
+        }
+        event
+    }
+
+    /// Its id.
+    pub const fn id(&self) -> EventId {
+        self.id
+    }
+
+    /// The deployment that tells.
+    pub const fn source(&self) -> &EventSource {
+        &self.source
+    }
+
+    /// What happened.
+    pub const fn kind(&self) -> EventKind {
+        self.kind
+    }
+
+    /// When.
+    pub const fn time(&self) -> Timestamp {
+        self.time
+    }
+
+    /// What it is about.
+    pub const fn subject(&self) -> &EventSubject {
+        &self.subject
+    }
+
+    /// Whose it is; `None` for what is nobody's.
+    pub const fn owner(&self) -> Option<&PersonId> {
+        self.owner.as_ref()
+    }
+
+    /// The agent that it is about.
+    pub const fn agent(&self) -> Option<AgentId> {
+        match self.subject {
+            EventSubject::Agent(agent) => Some(agent),
+            EventSubject::Service(_) | EventSubject::Person(_) | EventSubject::Deployment => None,
+        }
+    }
+
+    /// The rest.
+    pub const fn data(&self) -> &EventData {
+        &self.data
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn person() -> PersonId {
+        PersonId::of("https://issuer.example", "ann")
+    }
+
+    fn made(kind: EventKind, subject: EventSubject, owner: Option<PersonId>, data: EventData) -> Result<Event, String> {
+        let id = EventId::of(kind, &[&"x"]);
+        let source = EventSource::of("stack").unwrap();
+        Event::new(id, source, kind, Timestamp::EPOCH, subject, owner, data).map_err(|problem| problem.member)
+    }
+
+    fn test_event() -> Event {
+        let data = EventData::new().text("endpoint_id", "e");
+        made(
+            EventKind::WebhookTest,
+            EventSubject::Person(person()),
+            Some(person()),
+            data,
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let event = test_event();
+        assert_eq!(Event::parse(event.to_json().to_string().as_bytes()), Ok(event));
+        let frozen = made(
+            EventKind::DeploymentFrozen,
+            EventSubject::Deployment,
+            None,
+            EventData::new(),
+        )
+        .unwrap();
+        assert_eq!(frozen.to_json().get("owner"), None);
+        assert_eq!(Event::parse(frozen.to_json().to_string().as_bytes()), Ok(frozen));
+    }
+
+    #[test]
+    fn an_event_has_what_its_kind_names_and_nothing_else() {
+        let test = |data| {
+            made(
+                EventKind::WebhookTest,
+                EventSubject::Person(person()),
+                Some(person()),
+                data,
+            )
+        };
+        let endpoint = || EventData::new().text("endpoint_id", "e");
+        assert_eq!(test(EventData::new()), Err("endpoint_id".to_owned()));
+        assert_eq!(test(endpoint().text("secret", "s")), Err("secret".to_owned()));
+        assert_eq!(
+            test(EventData::new().number("endpoint_id", 1)),
+            Err("endpoint_id".to_owned())
+        );
+        let nobody = made(EventKind::WebhookTest, EventSubject::Person(person()), None, endpoint());
+        assert_eq!(nobody, Err("owner".to_owned()));
+        let other = made(
+            EventKind::WebhookTest,
+            EventSubject::Deployment,
+            Some(person()),
+            endpoint(),
+        );
+        assert_eq!(other, Err("subject".to_owned()));
+    }
+
+    #[test]
+    fn what_no_event_of_ours_has_is_not_read() {
+        let changed = |name: &str, value: Value| {
+            let mut event = test_event().to_json();
+            event.as_object_mut().unwrap().insert(name.to_owned(), value);
+            Event::parse(event.to_string().as_bytes()).map_err(|problem| problem.member)
+        };
+        let rows = [
+            ("specversion", json!("0.3")),
+            ("id", json!("")),
+            ("source", json!("https://other.example")),
+            ("type", json!("purser.webhook.test.v2")),
+            ("time", json!("yesterday")),
+            ("subject", json!("deployment")),
+            ("owner", json!(null)),
+            ("data", json!([])),
+            ("traceparent", json!("00")),
+        ];
+        for (name, value) in rows {
+            assert_eq!(changed(name, value), Err(name.to_owned()));
+        }
+        assert!(Event::parse(b"[]").is_err());
+    }
+
+    #[test]
+    fn an_id_is_its_facts() {
+        let id = |kind, parts: &[&dyn fmt::Display]| EventId::of(kind, parts);
+        let released = id(EventKind::PaymentReleased, &[&"a", &"b"]);
+        assert_eq!(released, id(EventKind::PaymentReleased, &[&"a", &"b"]));
+        assert_eq!(EventId::parse(&released.to_string()), Some(released));
+        for other in [
+            id(EventKind::PaymentConfirmed, &[&"a", &"b"]),
+            id(EventKind::PaymentReleased, &[&"ab"]),
+            id(EventKind::PaymentReleased, &[&"a", &"c"]),
+        ] {
+            assert_ne!(other, released);
+        }
+    }
+}

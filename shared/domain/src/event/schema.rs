@@ -1,0 +1,123 @@
+//! The JSON Schema (2020-12) of the events, from the tables of `kind.rs`: `docs/events.schema.json`.
+
+use crate::{
+    EventKind, EventTopic, Field, Form,
+    event::{field::LONGEST_TEXT, record::SCHEMA},
+};
+use serde_json::{Map, Value, json};
+
+/// The schema of every event.
+pub fn event_schema() -> Value {
+    let kinds: Vec<Value> = EventKind::ALL.iter().map(|kind| of_kind(*kind)).collect();
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": SCHEMA,
+        "title": "Purser events",
+        "type": "object",
+        "required": ["specversion", "id", "source", "type", "time", "subject", "datacontenttype", "dataschema", "data"],
+        "properties": {
+            "specversion": {"const": "1.0"},
+            "id": {"type": "string", "format": "uuid"},
+            "source": {"type": "string", "pattern": "^purser:[A-Za-z0-9-]+$"},
+            "time": {"type": "string", "format": "date-time"},
+            "datacontenttype": {"const": "application/json"},
+            "dataschema": {"const": SCHEMA},
+        },
+        "oneOf": kinds,
+    })
+}
+
+fn of_kind(kind: EventKind) -> Value {
+    let mut properties = Map::new();
+    for field in kind.fields() {
+        properties.insert(field.name.to_owned(), of_form(field.form));
+    }
+    let required = |field: &&Field| field.required;
+    let required: Vec<&str> = kind.fields().filter(required).map(|field| field.name).collect();
+    let mut members = json!({
+        "type": {"const": kind.name()},
+        "subject": of_subject(kind.topic()),
+        "data": {
+            "type": "object",
+            "properties": properties,
+            "required": required,
+            "additionalProperties": false,
+        },
+    });
+    let owner = if kind.topic().has_owner() {
+        person()
+    } else {
+        Value::Bool(false)
+    };
+    if let Some(members) = members.as_object_mut() {
+        members.insert("owner".to_owned(), owner);
+    }
+    let mut schema = json!({"properties": members});
+    if let (true, Some(schema)) = (kind.topic().has_owner(), schema.as_object_mut()) {
+        schema.insert("required".to_owned(), json!(["owner"]));
+    }
+    schema
+}
+
+fn person() -> Value {
+    json!({"type": "string", "pattern": "^[0-9a-f]{64}$"})
+}
+
+fn of_subject(topic: EventTopic) -> Value {
+    match topic {
+        EventTopic::Agent | EventTopic::Service => of_form(Form::Uuid),
+        EventTopic::Person => person(),
+        EventTopic::Deployment => json!({"const": "deployment"}),
+    }
+}
+
+fn of_form(form: Form) -> Value {
+    match form {
+        Form::Uuid => json!({"type": "string", "format": "uuid"}),
+        Form::Number => json!({"type": "integer", "minimum": 0}),
+        Form::Time => json!({"type": "string", "format": "date-time"}),
+        Form::Address => json!({"type": "string", "pattern": "^0x[0-9A-Fa-f]{40}$"}),
+        Form::Hash => json!({"type": "string", "pattern": "^0x[0-9A-Fa-f]{64}$"}),
+        Form::Flag => json!({"type": "boolean"}),
+        Form::OneOf(texts) => json!({"enum": texts}),
+        Form::Text => json!({"type": "string", "maxLength": LONGEST_TEXT}),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `include_str!` of a file in the repository: written anew from what this prints.
+    #[test]
+    fn the_schema_in_the_documentation_is_this_one() {
+        let written: Value = serde_json::from_str(include_str!("../../../../docs/events.schema.json")).unwrap();
+        let schema = event_schema();
+        assert_eq!(written, schema, "docs/events.schema.json must be:\n{schema:#}");
+    }
+
+    #[test]
+    fn every_kind_has_its_row_in_the_documentation() {
+        let text = include_str!("../../../../docs/events.md");
+        let kinds = text.lines().filter_map(|line| line.strip_prefix("| `purser."));
+        let kinds: Vec<&str> = kinds.filter_map(|rest| rest.split('`').next()).collect();
+        let expected: Vec<&str> = EventKind::ALL
+            .iter()
+            .filter_map(|kind| kind.name().strip_prefix("purser."))
+            .collect();
+        assert_eq!(kinds, expected);
+        for (line, kind) in text
+            .lines()
+            .filter(|line| line.starts_with("| `purser."))
+            .zip(EventKind::ALL)
+        {
+            let told = line.rsplit('|').nth(1).unwrap_or_default();
+            let told: Vec<&str> = told.split('`').skip(1).step_by(2).collect();
+            let fields: Vec<String> = kind
+                .fields()
+                .map(|field| format!("{}{}", field.name, if field.required { "" } else { "?" }))
+                .collect();
+            assert_eq!(told, fields, "{}", kind.name());
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Agents: their records with keys and rules, their policies, and where their money may be taken back to.
+
+use crate::{
+    codec::{attribute::Item, ledger::Ledger},
+    stream::{change::Change, fact::Fact},
+};
+use purser_domain::{
+    Agent, AgentStatus, EnabledService, EventData, EventId, EventKind, PersonId, Result, Rule, SpendPolicy,
+};
+use std::fmt::Display;
+
+impl Ledger {
+    /// What was done to an agent's record, which says whose it is. An edit has a version, so its facts have ids.
+    pub(crate) fn facts_of_agent(&self, change: &Change) -> Result<Vec<Fact>> {
+        let read = |image: &Item| self.read_agent(self.agent_in(image)?, image);
+        let Some(image) = &change.new else {
+            return Ok(Vec::new());
+        };
+        let new = read(image)?;
+        let old = change.old.as_ref().map(read).transpose()?;
+        let owner = |agent: &Agent| {
+            let owner = PersonId::parse(&agent.owner);
+            owner.ok_or_else(|| self.row(image).corrupt("owner"))
+        };
+        let edit = Edit {
+            change,
+            agent: &new,
+            owner: owner(&new)?,
+        };
+        let mut facts = Vec::new();
+        match &old {
+            None => facts.push(edit.fact(EventKind::AgentCreated, &"", identity(&new))),
+            Some(old) => {
+                if old.owner != new.owner {
+                    facts.push(edit.fact(EventKind::AgentAccepted, &"", identity(&new)));
+                    let before = owner(old)?;
+                    let handed_over = edit.fact(EventKind::AgentHandedOver, &"", identity(&new));
+                    facts.push(handed_over.owned_by(before));
+                }
+                let by_owner = || EventData::new().text("by", "owner");
+                match (old.status, new.status) {
+                    (AgentStatus::Active, AgentStatus::Frozen) => {
+                        facts.push(edit.fact(EventKind::AgentFrozen, &"", by_owner()));
+                    }
+                    (AgentStatus::Frozen, AgentStatus::Active) => {
+                        facts.push(edit.fact(EventKind::AgentUnfrozen, &"", by_owner()));
+                    }
+                    (AgentStatus::Active, AgentStatus::Active) | (AgentStatus::Frozen, AgentStatus::Frozen) => {}
+                }
+            }
+        }
+        facts.extend(edit.keys(old.as_ref()));
+        facts.extend(edit.rules(old.as_ref()));
+        Ok(facts)
+    }
+
+    /// That a policy was created or edited; not that a default of the starting set was written down.
+    pub(crate) fn facts_of_policy(&self, change: &Change) -> Result<Vec<Fact>> {
+        let Some(image) = &change.new else {
+            return Ok(Vec::new());
+        };
+        let agent = self.agent_in(image)?;
+        let EnabledService {
+            service,
+            version,
+            enabled,
+            policy,
+        } = self.read_policy(image)?;
+        if change.old.is_none() && version == 1 && enabled && policy == SpendPolicy::permissive() {
+            return Ok(Vec::new());
+        }
+        let kind = EventKind::PolicyChanged;
+        let data = EventData::new()
+            .text("service_id", service)
+            .number("version", version)
+            .flag("enabled", enabled)
+            .amount("max_per_call_units", policy.max_per_call)
+            .amount("max_per_day_units", policy.max_per_day)
+            .amount("require_approval_above_units", policy.require_approval_above);
+        let id = EventId::of(kind, &[&agent, &service, &version]);
+        Ok(vec![Fact::of_agent(agent, kind, id, change.at, data)])
+    }
+
+    /// That a payout address was named or removed.
+    pub(crate) fn facts_of_payout_address(&self, change: &Change) -> Result<Vec<Fact>> {
+        let Some(image) = change.new.as_ref().filter(|image| image.contains_key("ver")) else {
+            // The row of a payout's key.
+            return Ok(Vec::new());
+        };
+        let agent = self.agent_in(image)?;
+        let new = self.read_payout_record(image)?;
+        let old = change
+            .old
+            .as_ref()
+            .map(|image| self.read_payout_record(image))
+            .transpose()?;
+        let before = old.and_then(|old| old.address);
+        let (kind, at, data) = match (&before, &new.address) {
+            (before, Some(named)) if before.as_ref() != Some(named) => {
+                let data = EventData::new().text("address", named.address);
+                let data = data.time("good_from", named.good_from);
+                (EventKind::PayoutAddressNamed, named.named_at, data)
+            }
+            (Some(removed), None) => {
+                let data = EventData::new().text("address", removed.address);
+                (EventKind::PayoutAddressRemoved, change.at, data)
+            }
+            (Some(_) | None, Some(_)) | (None, None) => return Ok(Vec::new()),
+        };
+        let id = EventId::of(kind, &[&agent, &new.version]);
+        Ok(vec![Fact::of_agent(agent, kind, id, at, data)])
+    }
+}
+
+/// An edit of an agent's record.
+struct Edit<'a> {
+    change: &'a Change,
+    agent: &'a Agent,
+    owner: PersonId,
+}
+
+impl Edit<'_> {
+    /// A fact of this edit; `what` tells it from others of its kind.
+    fn fact(&self, kind: EventKind, what: &dyn Display, data: EventData) -> Fact {
+        let (agent, time) = match kind {
+            EventKind::AgentCreated => (self.agent, self.agent.created_at),
+            _ => (self.agent, self.change.at),
+        };
+        let id = EventId::of(kind, &[&agent.id, &agent.version, what]);
+        Fact::of_agent(agent.id, kind, id, time, data).owned_by(self.owner.clone())
+    }
+
+    fn keys(&self, old: Option<&Agent>) -> Vec<Fact> {
+        let mut facts = Vec::new();
+        for key in &self.agent.keys {
+            let before = old.and_then(|old| old.key(key.id));
+            if before.is_none() {
+                let data = EventData::new().text("key_id", key.id);
+                let data = data.optional_text("expires_at", key.scope.expires_at);
+                facts.push(self.fact(EventKind::KeyCreated, &key.id, data));
+            }
+            if let Some(end) = key.ends_at
+                && before.and_then(|before| before.ends_at) != Some(end)
+            {
+                let data = EventData::new().text("key_id", key.id).time("ends_at", end);
+                facts.push(self.fact(EventKind::KeyEnded, &key.id, data));
+            }
+        }
+        facts
+    }
+
+    fn rules(&self, old: Option<&Agent>) -> Vec<Fact> {
+        let before = old.map(|old| old.rules.as_slice()).unwrap_or_default();
+        let mut facts = Vec::new();
+        for rule in &self.agent.rules {
+            let kind = match before.iter().find(|before| before.id == rule.id) {
+                None => EventKind::RuleCreated,
+                Some(before) if before != rule => EventKind::RuleChanged,
+                Some(_) => continue,
+            };
+            facts.push(self.fact(kind, &rule.id, of_rule(rule)));
+        }
+        let is_kept = |before: &&Rule| self.agent.rules.iter().any(|rule| rule.id == before.id);
+        for removed in before.iter().filter(|before| !is_kept(before)) {
+            facts.push(self.fact(EventKind::RuleRemoved, &removed.id, of_rule(removed)));
+        }
+        facts
+    }
+}
+
+fn identity(agent: &Agent) -> EventData {
+    EventData::new()
+        .text("name", &agent.name)
+        .text("wallet", agent.wallet.address)
+}
+
+fn of_rule(rule: &Rule) -> EventData {
+    EventData::new()
+        .text("rule_id", rule.id)
+        .text("kind", rule.kind.name())
+        .number("version", rule.version)
+}

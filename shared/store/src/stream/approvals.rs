@@ -1,0 +1,89 @@
+//! Approvals. That one has expired is no change of its row: `usage/told.rs` remembers when to look.
+
+use crate::{
+    codec::{attribute::Item, ledger::Ledger},
+    stream::{change::Change, fact::Fact},
+};
+use purser_domain::{Approval, ApprovalStatus, Duration, EventData, EventId, EventKind, Resolution, Result, Timestamp};
+
+/// How long after its end an approval is told to have expired. A payment may use it until its end by the clock of the
+/// function that authorizes, which writes within its timeout of 15 seconds; no clock is off by the rest.
+const CERTAIN: Duration = Duration::from_secs_u32(120);
+
+impl Ledger {
+    /// That it was asked, decided or used.
+    pub(crate) fn facts_of_approval(&self, change: &Change) -> Result<Vec<Fact>> {
+        let read = |image: &Item| self.listed_approval(image);
+        let Some(new) = change.new.as_ref().map(read).transpose()? else {
+            return Ok(Vec::new());
+        };
+        let old = change.old.as_ref().map(read).transpose()?;
+        let is_pending = |old: &Option<Approval>| {
+            let state = old.as_ref().map(|old| &old.resolution);
+            matches!(state, Some(Resolution::Pending))
+        };
+        let told = |kind, at, data| vec![fact(&new, kind, at, data)];
+        Ok(match &new.resolution {
+            Resolution::Pending if old.is_none() => told(EventKind::ApprovalAsked, new.created_at, data(&new)),
+            Resolution::Approved(ruling) if is_pending(&old) => told(
+                EventKind::ApprovalDecided,
+                ruling.at,
+                data(&new).text("status", "approved"),
+            ),
+            Resolution::Rejected(ruling) if is_pending(&old) => told(
+                EventKind::ApprovalDecided,
+                ruling.at,
+                data(&new).text("status", "rejected"),
+            ),
+            Resolution::Executed { settlement, .. } if old.is_some_and(|old| old.settlement().is_none()) => {
+                let data = data(&new).text("settlement_id", settlement);
+                told(EventKind::ApprovalUsed, settlement.authorized_at(), data)
+            }
+            // Its owner has changed.
+            Resolution::Pending | Resolution::Approved(_) | Resolution::Rejected(_) | Resolution::Executed { .. } => {
+                Vec::new()
+            }
+        })
+    }
+}
+
+impl Fact {
+    /// That an approval expired, if it did for certain by `now`: unused, by its row.
+    pub fn expired(approval: &Approval, now: Timestamp) -> Option<Self> {
+        if approval.status(now) != ApprovalStatus::Expired || !is_certain(approval.expires_at, now) {
+            return None;
+        }
+        let was = match approval.resolution {
+            Resolution::Approved(_) => "approved",
+            Resolution::Pending | Resolution::Rejected(_) | Resolution::Executed { .. } => "pending",
+        };
+        let data = data(approval).text("was", was);
+        Some(fact(approval, EventKind::ApprovalExpired, approval.expires_at, data))
+    }
+}
+
+/// Whether no payment can use any more what ended at `end`.
+fn is_certain(end: Timestamp, now: Timestamp) -> bool {
+    end.after(CERTAIN) <= now
+}
+
+/// The latest end of an approval that is over for certain at `now`.
+pub(crate) fn certain_until(now: Timestamp) -> Timestamp {
+    now.before(CERTAIN)
+}
+
+fn fact(approval: &Approval, kind: EventKind, at: Timestamp, data: EventData) -> Fact {
+    Fact::of_agent(approval.agent, kind, EventId::of(kind, &[&approval.id]), at, data)
+}
+
+fn data(approval: &Approval) -> EventData {
+    EventData::new()
+        .text("approval_id", approval.id)
+        .text("transaction_id", approval.transaction)
+        .text("service_id", approval.service)
+        .text("operation_id", &approval.operation)
+        .text("key_id", approval.key)
+        .amount("amount_units", approval.amount)
+        .text("pay_to", approval.pay_to)
+        .time("expires_at", approval.expires_at)
+}

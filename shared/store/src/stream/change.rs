@@ -1,0 +1,208 @@
+//! A record of a table's stream, in the JSON that Lambda passes (developer guide, "Using Lambda with `DynamoDB`").
+
+use crate::codec::attribute::Item;
+use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use purser_domain::Timestamp;
+use serde_json::{Map, Value};
+
+/// One change of one row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// The table's name.
+    pub table: String,
+    /// The record's place in its shard.
+    pub sequence: String,
+    /// When the row was changed, to the second: the same for every reader of the record.
+    pub at: Timestamp,
+    pub(crate) old: Option<Item>,
+    pub(crate) new: Option<Item>,
+}
+
+/// A record that can't be read. It names members and keys, never what they hold.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{member}` of a stream's record can't be read")]
+pub struct Unreadable {
+    /// The member.
+    pub member: &'static str,
+    /// The record's place in its shard, if that is known.
+    pub sequence: Option<String>,
+}
+
+impl Change {
+    /// The change in a record.
+    pub fn parse(record: &Value) -> Result<Self, Unreadable> {
+        let stream = record.get("dynamodb");
+        let sequence = stream
+            .and_then(|stream| stream.get("SequenceNumber"))
+            .and_then(Value::as_str);
+        let wrong = |member: &'static str| {
+            let sequence = sequence.map(str::to_owned);
+            move || Unreadable { member, sequence }
+        };
+        let stream = stream.and_then(Value::as_object).ok_or_else(wrong("dynamodb"))?;
+        let arn = record.get("eventSourceARN").and_then(Value::as_str);
+        let table = arn.and_then(table_of).ok_or_else(wrong("eventSourceARN"))?;
+        let at = stream.get("ApproximateCreationDateTime").and_then(read_time);
+        let image = |member: &'static str| match stream.get(member) {
+            None | Some(Value::Null) => Ok(None),
+            Some(image) => read_item(image).map(Some).ok_or_else(wrong(member)),
+        };
+        let (old, new) = (image("OldImage")?, image("NewImage")?);
+        if old.is_none() && new.is_none() {
+            // The stream of another view type.
+            return Err(wrong("NewImage")());
+        }
+        Ok(Self {
+            table: table.to_owned(),
+            sequence: sequence.ok_or_else(wrong("SequenceNumber"))?.to_owned(),
+            at: at.ok_or_else(wrong("ApproximateCreationDateTime"))?,
+            old,
+            new,
+        })
+    }
+
+    /// The key of the row, for the log: ids and hashes.
+    pub fn key(&self) -> String {
+        let image = self.new.as_ref().or(self.old.as_ref());
+        let part = |name| {
+            let value = image.and_then(|image| image.get(name));
+            value.and_then(|value| value.as_s().ok()).map_or("", String::as_str)
+        };
+        format!("{} {}", part("pk"), part("sk")).trim_end().to_owned()
+    }
+
+    /// Whether the row is the same as before: no record of AWS's says so, but one of the embedded database may.
+    pub(crate) fn is_none(&self) -> bool {
+        self.old == self.new
+    }
+}
+
+/// The table in a stream's ARN: `arn:aws:dynamodb:<region>:<account>:table/<name>/stream/<label>`.
+fn table_of(arn: &str) -> Option<&str> {
+    let (_, rest) = arn.split_once(":table/")?;
+    let (table, _) = rest.split_once("/stream/")?;
+    Some(table)
+}
+
+/// Seconds since the epoch, with or without a fraction, which says nothing.
+fn read_time(value: &Value) -> Option<Timestamp> {
+    let text = value.as_number()?.to_string();
+    let secs = text.split('.').next()?.parse().ok()?;
+    Timestamp::from_secs(secs)
+}
+
+/// `DynamoDB`'s JSON, in which each value is an object with its type (API reference, `AttributeValue`).
+fn read_item(value: &Value) -> Option<Item> {
+    read_map(value.as_object()?)
+}
+
+fn read_map(members: &Map<String, Value>) -> Option<Item> {
+    let members = members.iter();
+    members
+        .map(|(name, value)| Some((name.clone(), read(value)?)))
+        .collect()
+}
+
+fn read(value: &Value) -> Option<AttributeValue> {
+    let mut members = value.as_object()?.iter();
+    let ((kind, value), None) = (members.next()?, members.next()) else {
+        return None;
+    };
+    let text = || value.as_str().map(str::to_owned);
+    let texts = || -> Option<Vec<String>> {
+        let values = value.as_array()?.iter();
+        values.map(|value| value.as_str().map(str::to_owned)).collect()
+    };
+    Some(match kind.as_str() {
+        "S" => AttributeValue::S(text()?),
+        "N" => AttributeValue::N(text()?),
+        "B" => AttributeValue::B(read_bytes(value.as_str()?)?),
+        "BOOL" => AttributeValue::Bool(value.as_bool()?),
+        "NULL" => AttributeValue::Null(value.as_bool()?),
+        "SS" => AttributeValue::Ss(texts()?),
+        "NS" => AttributeValue::Ns(texts()?),
+        "BS" => {
+            let values = texts()?;
+            AttributeValue::Bs(values.iter().map(|text| read_bytes(text)).collect::<Option<_>>()?)
+        }
+        "L" => AttributeValue::L(value.as_array()?.iter().map(read).collect::<Option<_>>()?),
+        "M" => AttributeValue::M(read_map(value.as_object()?)?),
+        _ => return None,
+    })
+}
+
+fn read_bytes(text: &str) -> Option<Blob> {
+    BASE64_STANDARD.decode(text).ok().map(Blob::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn record(change: impl Fn(&mut Value)) -> Value {
+        let mut record = json!({
+            "eventID": "1", "eventName": "MODIFY",
+            "eventSourceARN": "arn:aws:dynamodb:eu-west-1:123456789012:table/Ledger-1/stream/2026-11-21T00:00:00.000",
+            "dynamodb": {
+                "ApproximateCreationDateTime": 1_795_223_340,
+                "Keys": {"pk": {"S": "A#1"}, "sk": {"S": "#"}},
+                "OldImage": {"pk": {"S": "A#1"}, "sk": {"S": "#"}, "n": {"N": "1"}},
+                "NewImage": {
+                    "pk": {"S": "A#1"}, "sk": {"S": "#"}, "n": {"N": "2"}, "b": {"B": "AQI="}, "bs": {"BS": ["AQ=="]},
+                    "l": {"L": [{"BOOL": true}, {"NULL": true}]}, "m": {"M": {"ss": {"SS": ["x"]}, "ns": {"NS": ["1"]}}}
+                },
+                "SequenceNumber": "100", "SizeBytes": 1, "StreamViewType": "NEW_AND_OLD_IMAGES"
+            }
+        });
+        change(&mut record);
+        record
+    }
+
+    #[test]
+    fn a_record_is_its_table_its_time_and_both_images() {
+        let change = Change::parse(&record(|_| {})).unwrap();
+        assert_eq!((change.table.as_str(), change.sequence.as_str()), ("Ledger-1", "100"));
+        assert_eq!(change.at.to_string(), "2026-11-21T01:09:00.000000Z");
+        assert_eq!(change.key(), "A#1 #");
+        assert!(!change.is_none());
+        let new = change.new.unwrap();
+        assert_eq!(new["n"], AttributeValue::N("2".to_owned()));
+        assert_eq!(new["b"], AttributeValue::B(Blob::new([1, 2])));
+        assert_eq!(new["bs"], AttributeValue::Bs(vec![Blob::new([1])]));
+        let with_fraction = record(|record| {
+            record["dynamodb"]["ApproximateCreationDateTime"] = json!(1_795_223_340.9);
+        });
+        assert_eq!(Change::parse(&with_fraction).unwrap().at, change.at);
+    }
+
+    #[test]
+    fn what_is_no_record_is_named_by_its_member_and_its_place() {
+        type Spoil = fn(&mut Value);
+        let rows: [(&str, Spoil); 6] = [
+            ("dynamodb", |record| record["dynamodb"] = json!(null)),
+            ("eventSourceARN", |record| {
+                record["eventSourceARN"] = json!("arn:aws:sqs:x:1:queue");
+            }),
+            ("ApproximateCreationDateTime", |record| {
+                record["dynamodb"]["ApproximateCreationDateTime"] = json!("now");
+            }),
+            ("NewImage", |record| {
+                record["dynamodb"]["NewImage"]["n"] = json!({"X": "1"});
+            }),
+            ("NewImage", |record| {
+                record["dynamodb"]["NewImage"] = json!(null);
+                record["dynamodb"]["OldImage"] = json!(null);
+            }),
+            ("OldImage", |record| {
+                record["dynamodb"]["OldImage"]["n"] = json!({"N": "1", "S": "1"});
+            }),
+        ];
+        for (member, spoil) in rows {
+            let problem = Change::parse(&record(spoil)).unwrap_err();
+            assert_eq!(problem.member, member);
+            assert_eq!(problem.sequence.is_some(), member != "dynamodb", "{member}");
+        }
+    }
+}

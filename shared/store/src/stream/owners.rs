@@ -1,0 +1,58 @@
+//! Who owns the agents, for the facts whose rows do not say.
+//!
+//! Read strongly consistent, after the facts happened and for one batch alone: so an owner of before a handover is never
+//! told what came after it.
+
+use crate::codec::{backoff::Backoff, fault::failed, item::member, key::Key, ledger::Ledger};
+use aws_sdk_dynamodb::types::KeysAndAttributes;
+use purser_domain::{AgentId, Error, PersonId, Result};
+use std::collections::{BTreeSet, HashMap};
+
+/// The owners of agents at one time.
+#[derive(Clone, Debug, Default)]
+pub struct Owners(HashMap<AgentId, PersonId>);
+
+impl Owners {
+    /// The owner of an agent that was asked for, if there is such an agent.
+    pub fn of(&self, agent: AgentId) -> Option<PersonId> {
+        self.0.get(&agent).cloned()
+    }
+}
+
+/// The most keys of one `BatchGetItem` (API reference).
+const BATCH: usize = 100;
+const READING: &str = "reading agents' owners";
+
+impl Ledger {
+    /// The owners of these agents: a read unit each. Of their records only that is read.
+    pub async fn owners(&self, agents: &BTreeSet<AgentId>) -> Result<Owners> {
+        let mut owners = HashMap::new();
+        let mut wanted: Vec<_> = agents.iter().map(|agent| Key::agent(*agent).attributes()).collect();
+        let mut backoff = Backoff::new();
+        while !wanted.is_empty() {
+            let rest = wanted.split_off(wanted.len().min(BATCH));
+            let batch = KeysAndAttributes::builder()
+                .set_keys(Some(wanted))
+                .projection_expression("pk, sk, #owner")
+                .expression_attribute_names("#owner", "owner")
+                .consistent_read(true);
+            let batch = batch.build().map_err(|error| Error::internal(READING, error))?;
+            let asked = HashMap::from([(self.table.to_string(), batch)]);
+            let answer = self.db.batch_get_item().set_request_items(Some(asked)).send().await;
+            let answer = answer.map_err(failed(READING))?;
+            for item in answer.responses.into_iter().flat_map(HashMap::into_values).flatten() {
+                // One that can't be read is nobody's: what is told of that agent alone is set aside.
+                if let (Ok(agent), Some(owner)) = (self.agent_in(&item), member(&item, "owner")) {
+                    owners.insert(agent, owner);
+                }
+            }
+            let left = answer.unprocessed_keys.into_iter().flat_map(HashMap::into_values);
+            wanted = left.flat_map(|left| left.keys).collect();
+            if !wanted.is_empty() {
+                backoff.wait().await?;
+            }
+            wanted.extend(rest);
+        }
+        Ok(Owners(owners))
+    }
+}

@@ -1,0 +1,143 @@
+//! Settlements and decisions.
+
+use crate::{
+    codec::{attribute::Item, item::Row, key, ledger::Ledger},
+    payments::decision::read_decision,
+    stream::{change::Change, fact::Fact},
+};
+use purser_domain::{
+    AgentId, ConfirmationReverted, DecisionResult, EventData, EventId, EventKind, LoggedDecision, LoggedRefusal,
+    Result, Settlement, SettlementState,
+};
+
+impl Ledger {
+    /// A payment's steps, but for a reverted confirmation, which its decision tells: that has an id and a time.
+    pub(crate) fn facts_of_settlement(&self, change: &Change) -> Result<Vec<Fact>> {
+        let read = |image: &Item| -> Result<Settlement> { self.read_settlement(self.agent_in(image)?, image) };
+        let Some(new) = change.new.as_ref().map(read).transpose()? else {
+            return Ok(Vec::new());
+        };
+        let old = change.old.as_ref().map(read).transpose()?;
+        let terms = &new.terms;
+        let is_payout = terms.purchase().is_none();
+        let kind = |payment, payout| if is_payout { payout } else { payment };
+        let id = terms.id;
+        let told = |kind, id, at, data| vec![Fact::of_agent(terms.agent, kind, id, at, data)];
+        Ok(match (old.map(|old| old.state), &new.state) {
+            (None, _) => {
+                let kind = kind(EventKind::PaymentAuthorized, EventKind::PayoutAuthorized);
+                let data = transfer(&new).time("valid_before", terms.valid_before);
+                told(kind, EventId::of(kind, &[&id]), terms.authorized_at, data)
+            }
+            (
+                Some(SettlementState::Authorized | SettlementState::Expired),
+                SettlementState::Confirmed {
+                    tx_hash,
+                    block_number,
+                    settled_at,
+                },
+            ) => {
+                let kind = kind(EventKind::PaymentConfirmed, EventKind::PayoutConfirmed);
+                let data = transfer(&new)
+                    .text("tx_hash", tx_hash)
+                    .number("block_number", *block_number)
+                    .time("settled_at", *settled_at);
+                // A confirmation that was reverted may be made again, at another time.
+                let id = EventId::of(kind, &[&id, tx_hash, &settled_at.micros()]);
+                told(kind, id, *settled_at, data)
+            }
+            (Some(SettlementState::Authorized), SettlementState::Expired) => {
+                let kind = kind(EventKind::PaymentReleased, EventKind::PayoutReleased);
+                // It is released again only after it was confirmed late and reverted: then it counts from another time.
+                let id = EventId::of(kind, &[&id, &new.counted_at.micros()]);
+                told(kind, id, change.at, transfer(&new))
+            }
+            (Some(SettlementState::Authorized), SettlementState::Authorized)
+            | (Some(SettlementState::Confirmed { .. }), _)
+            | (Some(SettlementState::Expired), SettlementState::Authorized | SettlementState::Expired) => Vec::new(),
+        })
+    }
+
+    /// The agent in the key of its row.
+    pub(crate) fn agent_in(&self, image: &Item) -> Result<AgentId> {
+        key::agent_of(image).ok_or_else(|| self.row(image).corrupt("pk"))
+    }
+}
+
+/// What a decision's row tells: it is added once.
+pub(crate) fn facts_of_decision(change: &Change) -> Result<Vec<Fact>> {
+    let (None, Some(image)) = (&change.old, &change.new) else {
+        return Ok(Vec::new());
+    };
+    let row = Row::new(&change.table, image);
+    let agent = key::agent_of(image).ok_or_else(|| row.corrupt("pk"))?;
+    Ok(match read_decision(agent, row, image)? {
+        LoggedDecision::Refused(refusal) => vec![refused(&refusal)],
+        LoggedDecision::ConfirmationReverted(reverted) => vec![taken_back(&reverted)],
+        // Neither has a row of its own.
+        LoggedDecision::Allowed(_) | LoggedDecision::PaidOut(_) => Vec::new(),
+    })
+}
+
+fn transfer(settlement: &Settlement) -> EventData {
+    let terms = &settlement.terms;
+    let data = EventData::new()
+        .text("settlement_id", terms.id)
+        .text("transaction_id", terms.transaction)
+        .text("network", terms.network.name())
+        .amount("amount_units", terms.amount)
+        .text("pay_to", terms.pay_to)
+        .time("authorized_at", terms.authorized_at);
+    match terms.purchase() {
+        None => data,
+        Some(purchase) => data
+            .text("service_id", purchase.service)
+            .text("operation_id", &purchase.operation)
+            .text("key_id", purchase.key)
+            .optional_text("approval_id", purchase.approval),
+    }
+}
+
+fn refused(refusal: &LoggedRefusal) -> Fact {
+    let kind = match refusal.result {
+        DecisionResult::Escalate => EventKind::PaymentEscalated,
+        DecisionResult::Allow | DecisionResult::Block | DecisionResult::RevertConfirmation | DecisionResult::Payout => {
+            EventKind::PaymentRefused
+        }
+    };
+    let data = EventData::new()
+        .text("transaction_id", refusal.transaction)
+        .text("service_id", refusal.service)
+        .optional_text("operation_id", refusal.operation.as_ref())
+        .text("key_id", refusal.key)
+        .amount("amount_units", refusal.amount)
+        .text("pay_to", refusal.pay_to)
+        .text("error", &refusal.error)
+        .text("reason", &refusal.reason)
+        .text("rule_triggered", &refusal.rule);
+    let data = match kind {
+        EventKind::PaymentEscalated => data.optional_text("approval_id", refusal.approval),
+        _ => data,
+    };
+    let id = EventId::of(kind, &[&refusal.transaction]);
+    Fact::of_agent(refusal.agent, kind, id, refusal.at, data)
+}
+
+fn taken_back(reverted: &ConfirmationReverted) -> Fact {
+    let kind = match reverted.service {
+        Some(_) => EventKind::PaymentTakenBack,
+        None => EventKind::PayoutTakenBack,
+    };
+    let data = EventData::new()
+        .text("settlement_id", reverted.settlement)
+        .text("transaction_id", reverted.transaction)
+        .amount("amount_units", reverted.amount)
+        .text("pay_to", reverted.pay_to)
+        .time("authorized_at", reverted.settlement.authorized_at())
+        .text("tx_hash", reverted.tx_hash)
+        .optional_text("service_id", reverted.service)
+        .optional_text("operation_id", reverted.operation.as_ref())
+        .optional_text("key_id", reverted.key);
+    let id = EventId::of(kind, &[&reverted.transaction]);
+    Fact::of_agent(reverted.agent, kind, id, reverted.at, data)
+}

@@ -1,0 +1,187 @@
+//! What happens in a running stack is told on its bus and counted for its owner: the functions, the streams, `events`,
+//! the bus, and `GET /usage`. What may fail on the way is in `functions/events/tests`.
+
+use super::{Household, KIM, LEE};
+use aws_sdk_dynamodb::types::AttributeValue;
+use purser_domain::{Event, EventKind, PersonId};
+use purser_local::{Options, Streaming};
+use purser_testkit::LEDGER;
+use purser_tests::{World, body_of, dollars};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+async fn home() -> Household {
+    let options = Options {
+        streams: Streaming::On,
+        ..Options::default()
+    };
+    let home = Household::in_world(World::still_with(options).await).await;
+    let policy = json!({"max_per_day_units": dollars(20), "require_approval_above_units": dollars(5)});
+    home.set_policy(policy).await;
+    home
+}
+
+impl Household {
+    /// What was told about Kim's agent, each event once.
+    fn told(&self) -> BTreeMap<EventKind, Vec<Event>> {
+        let mut told: BTreeMap<EventKind, Vec<Event>> = BTreeMap::new();
+        for entry in self.world.stack.bus.taken() {
+            let event = Event::parse(entry.detail.to_string().as_bytes()).expect("one of our events");
+            if event.agent() == Some(self.agent.id) {
+                let events = told.entry(event.kind()).or_default();
+                if events.iter().all(|before| before.id() != event.id()) {
+                    events.push(event);
+                }
+            }
+        }
+        told
+    }
+
+    async fn usage(&self, query: &str) -> Value {
+        let path = format!("/usage?{query}");
+        self.world.person_gets(&self.kim, &path).await.ok()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_agent_does_is_told_and_counted_for_its_owner_alone() {
+    let mut home = home().await;
+    let (world, agent) = (&home.world, &home.agent);
+    let paid = world.authorize(agent, &body_of(world.offer(1_000))).await.ok();
+    let hash = world.settle(&paid).await;
+    let id = paid["settlement_id"].as_str().unwrap();
+    let proof = json!({"payment_response_header": "e30=", "tx_hash": hash});
+    world.complete(agent, id, &proof).await.ok();
+    let blocked = world.authorize(agent, &body_of(world.offer(dollars(21)))).await;
+    let blocked = blocked.refused(402, "daily_spend_limit_exceeded");
+    let asked = world.authorize(agent, &body_of(world.offer(dollars(6) / 10 * 9))).await;
+    assert_eq!(
+        (asked.status, asked.slug()),
+        (402, "approval_required"),
+        "{}",
+        asked.body
+    );
+    assert_eq!(world.stack.tell().await, 0);
+
+    let told = home.told();
+    let kim = PersonId::of(world.stack.issuer.url(), KIM.sub);
+    assert!(
+        told.values().flatten().all(|event| event.owner() == Some(&kim)),
+        "{told:?}"
+    );
+    let counts: BTreeMap<&str, usize> = told.iter().map(|(kind, events)| (kind.name(), events.len())).collect();
+    let expected = [
+        (EventKind::PaymentAuthorized, 1),
+        (EventKind::PaymentConfirmed, 1),
+        (EventKind::PaymentRefused, 1),
+        (EventKind::PaymentEscalated, 1),
+        (EventKind::ApprovalAsked, 1),
+        (EventKind::AgentCreated, 1),
+        (EventKind::KeyCreated, 1),
+        (EventKind::PolicyChanged, 1),
+    ];
+    assert_eq!(counts, expected.map(|(kind, count)| (kind.name(), count)).into());
+    let confirmed = told[&EventKind::PaymentConfirmed][0].to_json();
+    assert_eq!(confirmed["data"]["tx_hash"], hash);
+    assert_eq!(confirmed["data"]["settlement_id"], id);
+    let refused = told[&EventKind::PaymentRefused][0].to_json();
+    assert_eq!(refused["data"]["transaction_id"], blocked["transaction_id"]);
+    // What the agent said it would call is nobody else's.
+    let text = format!("{:?}", world.stack.bus.taken());
+    for secret in ["provider.example/x", agent.key.as_str()] {
+        assert!(!text.contains(secret), "{secret}");
+    }
+
+    let usage = home.usage("").await;
+    let sums = json!({
+        "authorized_units": 1_000, "confirmed_units": 1_000, "released_units": 0, "taken_back_units": 0,
+        "allowed": 1, "blocked": 1, "escalated": 1,
+    });
+    assert_eq!(usage["total"], sums);
+    let today = world.now().to_string()[..10].to_owned();
+    assert_eq!(
+        (&usage["to"], &usage["rows"][0]["of"], &usage["count"]),
+        (&json!(today), &json!(today), &json!(1))
+    );
+    for (by, of) in [
+        ("agent", agent.id.to_string()),
+        ("service", world.service("lab-search").await.id.to_string()),
+    ] {
+        let usage = home.usage(&format!("by={by}")).await;
+        assert_eq!((&usage["total"], &usage["rows"][0]["of"]), (&sums, &json!(of)), "{by}");
+    }
+    let usage = home.usage(&format!("by=reason&from={today}&to={today}")).await;
+    let rows = usage["rows"].as_array().unwrap().iter();
+    let rows: BTreeMap<_, _> = rows
+        .map(|row| {
+            (
+                row["of"].as_str().unwrap(),
+                (row["blocked"].clone(), row["escalated"].clone()),
+            )
+        })
+        .collect();
+    let expected = [
+        ("daily_spend_limit_exceeded", (json!(1), json!(0))),
+        ("approval_required", (json!(0), json!(1))),
+    ];
+    assert_eq!(rows, expected.into());
+    // Another person has spent nothing, and so had Kim before.
+    let lee = world.person(&LEE);
+    let of_lee = world.person_gets(&lee, "/usage").await.ok();
+    assert_eq!(
+        (&of_lee["rows"], &of_lee["total"]["authorized_units"]),
+        (&json!([]), &json!(0))
+    );
+    assert_eq!(home.usage("from=2026-01-01&to=2026-01-31").await["rows"], json!([]));
+
+    // Nobody decides: a day later that is told too.
+    home.pass_a_day();
+    home.world.pass(120);
+    home.world
+        .stack
+        .events
+        .sweep(std::time::Duration::from_secs(30))
+        .await
+        .unwrap();
+    let expired = &home.told()[&EventKind::ApprovalExpired][0];
+    assert_eq!(
+        expired.data().get_text("approval_id"),
+        asked.body["approval_id"].as_str()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_cannot_be_read_holds_up_nothing_of_the_stack() {
+    let home = home().await;
+    let (world, agent) = (&home.world, &home.agent);
+    let text = |text: String| AttributeValue::S(text);
+    let put = world.stack.db.put_item().table_name(LEDGER);
+    let put = put
+        .item("pk", text(format!("S#{}", agent.id)))
+        .item("sk", text("poison".to_owned()));
+    put.send().await.unwrap();
+    world.authorize(agent, &body_of(world.offer(1_000))).await.ok();
+    assert_eq!(world.stack.tell().await, 0);
+    assert_eq!(home.told()[&EventKind::PaymentAuthorized].len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn usage_takes_days_in_their_order_and_a_month_at_most() {
+    let home = home().await;
+    for (query, at) in [
+        ("from=yesterday", "/from"),
+        ("to=2026-13-01", "/to"),
+        ("by=week", "/by"),
+        ("from=2026-01-02&to=2026-01-01", "/to"),
+        ("from=2026-01-01&to=2026-02-01", "/to"),
+    ] {
+        let path = format!("/usage?{query}");
+        let refused = home
+            .world
+            .person_gets(&home.kim, &path)
+            .await
+            .refused(400, "invalid_request");
+        assert_eq!(refused["details"][0]["path"], at, "{query}: {refused}");
+    }
+    home.usage("from=2026-01-01&to=2026-01-31&by=service").await;
+}

@@ -1,0 +1,137 @@
+//! The streams of the embedded database's tables, and the mapping that passes them to a function, as Lambda's does.
+//!
+//! What the embedded database does otherwise than AWS is made good here: a write that changes nothing has a record there,
+//! and its ARNs name no account.
+
+use dynoxide::Database;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+
+/// Reads the tables' streams from their beginnings. Clones share how far they have come.
+#[derive(Clone)]
+pub struct Streams(Arc<Shared>);
+
+struct Shared {
+    database: Database,
+    /// The next shard iterator of each table.
+    places: Mutex<BTreeMap<String, String>>,
+}
+
+/// The most records of one batch, as the template's mappings have it.
+const BATCH: usize = 100;
+
+impl Streams {
+    /// The streams of these tables of the database.
+    pub(crate) fn of(database: Database, tables: &[String]) -> Self {
+        let places = tables.iter().map(|table| (table.clone(), beginning(&database, table)));
+        let places = Mutex::new(places.collect());
+        Self(Arc::new(Shared { database, places }))
+    }
+
+    /// The next records of each table, as Lambda passes them to a function: at most a hundred of one table.
+    pub fn next_batches(&self) -> Vec<Vec<Value>> {
+        let mut places = self.0.places.lock().expect("not poisoned");
+        let mut batches = Vec::new();
+        for (table, place) in places.iter_mut() {
+            let request = json!({"ShardIterator": place, "Limit": BATCH});
+            let request = serde_json::from_value(request).expect("a request");
+            let answer = self.0.database.get_records(request).expect("the stream is read");
+            let answer = serde_json::to_value(&answer).expect("JSON");
+            let next = answer["NextShardIterator"].as_str().expect("the stream goes on");
+            next.clone_into(place);
+            let records = answer["Records"].as_array().into_iter().flatten();
+            let is_change = |record: &&Value| record["dynamodb"]["NewImage"] != record["dynamodb"]["OldImage"];
+            let records: Vec<Value> = records.filter(is_change).map(|record| passed(table, record)).collect();
+            if !records.is_empty() {
+                batches.push(records);
+            }
+        }
+        batches
+    }
+
+    /// Passes what the streams have to a function until nothing is left, as a mapping with `ReportBatchItemFailures` and
+    /// `BisectBatchOnFunctionError` does. What fails `tries` times on end is given up; how many records that were.
+    pub async fn deliver<F: Future<Output = Option<Value>>>(&self, tries: u32, call: impl Fn(Value) -> F) -> usize {
+        let mut given_up = 0;
+        loop {
+            let batches = self.next_batches();
+            if batches.is_empty() {
+                return given_up;
+            }
+            for batch in batches {
+                given_up += deliver_batch(batch, tries, &call).await;
+            }
+        }
+    }
+}
+
+async fn deliver_batch<F: Future<Output = Option<Value>>>(
+    batch: Vec<Value>,
+    tries: u32,
+    call: &impl Fn(Value) -> F,
+) -> usize {
+    let mut given_up = 0;
+    // Batches that are still to do, the next one last; with how often each has failed.
+    let mut rest = vec![(batch, 0)];
+    while let Some((records, failed)) = rest.pop() {
+        if records.is_empty() {
+            continue;
+        }
+        if failed == tries {
+            given_up += records.len();
+            continue;
+        }
+        match call(json!({"Records": records})).await {
+            // The function failed: each half is tried by itself.
+            None if records.len() > 1 => {
+                let (first, second) = records.split_at(records.len() / 2);
+                rest.push((second.to_vec(), failed));
+                rest.push((first.to_vec(), failed));
+            }
+            None => rest.push((records, failed + 1)),
+            // From the lowest place that it reports on, all is repeated; none is success (developer guide, "Partial
+            // batch responses").
+            Some(answer) => {
+                let failures = answer["batchItemFailures"].as_array().into_iter().flatten();
+                let places = failures.filter_map(|failure| failure["itemIdentifier"].as_str());
+                let Some(first) = places.min() else { continue };
+                let is_first = |record: &Value| record["dynamodb"]["SequenceNumber"].as_str() == Some(first);
+                let index = records.iter().position(is_first).unwrap_or(0);
+                let failed = if index == 0 { failed + 1 } else { 0 };
+                rest.push((records[index..].to_vec(), failed));
+            }
+        }
+    }
+    given_up
+}
+
+fn beginning(database: &Database, table: &str) -> String {
+    let streams = serde_json::from_value(json!({"TableName": table})).expect("a request");
+    let streams = database.list_streams(streams).expect("streams are listed");
+    let streams = serde_json::to_value(&streams).expect("JSON");
+    let arn = streams["Streams"][0]["StreamArn"]
+        .as_str()
+        .expect("the table has a stream")
+        .to_owned();
+    let described = serde_json::from_value(json!({"StreamArn": arn})).expect("a request");
+    let described = database.describe_stream(described).expect("the stream is described");
+    let described = serde_json::to_value(&described).expect("JSON");
+    let shard = &described["StreamDescription"]["Shards"][0]["ShardId"];
+    let asked = json!({"StreamArn": arn, "ShardId": shard, "ShardIteratorType": "TRIM_HORIZON"});
+    let asked = serde_json::from_value(asked).expect("a request");
+    let answer = database.get_shard_iterator(asked).expect("the stream has a beginning");
+    let answer = serde_json::to_value(&answer).expect("JSON");
+    answer["ShardIterator"].as_str().expect("an iterator").to_owned()
+}
+
+/// A record as a mapping passes it.
+fn passed(table: &str, record: &Value) -> Value {
+    let mut record = record.clone();
+    record["awsRegion"] = json!("us-east-1");
+    record["eventSourceARN"] = json!(format!(
+        "arn:aws:dynamodb:us-east-1:123456789012:table/{table}/stream/2026-11-21T00:00:00.000"
+    ));
+    record
+}
