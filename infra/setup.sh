@@ -8,9 +8,9 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # A part is a function of this name.
-parts=(x402 nextest deny mutants browser valgrind sam checkov iam schemathesis typescript python mcp)
+parts=(x402 webhooks nextest deny mutants browser valgrind sam checkov iam schemathesis typescript python mcp)
 run=(x402)
-test=(x402 nextest deny browser valgrind sam checkov iam schemathesis typescript python mcp)
+test=(x402 webhooks nextest deny browser valgrind sam checkov iam schemathesis typescript python mcp)
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 
@@ -75,6 +75,7 @@ cargo_program() { # cargo_program <name> <version, or a part of it> <what for>
 }
 
 x402() { npm_packages infra/local/x402 "the x402 SDK and Anvil"; }
+webhooks() { npm_packages infra/local/webhooks "the official library that verifies webhooks"; }
 nextest() { cargo_program cargo-nextest 0.9.143 "which runs the tests"; }
 deny() { cargo_program cargo-deny 0.20.2 "which judges the dependencies"; }
 mutants() { cargo_program cargo-mutants 25.3.1 "which mutates the code"; }

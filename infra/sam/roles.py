@@ -61,16 +61,21 @@ def functions(template):
 
 
 def role_of(template, function, **parameters):
-    """The logical id of a function's role, and the role's properties where these are given beside the defaults."""
+    """The logical id of a function's role, and the role's properties where these are given beside the defaults. What the
+    template's own managed policies allow is among its policies."""
     name = logical_id(functions(template)[function]["Role"])
     role = template["Resources"][name]
     assert role["Type"] == "AWS::IAM::Role", name
-    return name, evaluated(template, role["Properties"], **parameters)
+    properties = dict(evaluated(template, role["Properties"], **parameters))
+    managed = [template["Resources"][arn["Ref"]] for arn in properties.pop("ManagedPolicyArns", [])]
+    assert all(policy["Type"] == "AWS::IAM::ManagedPolicy" for policy in managed), name
+    more = [evaluated(template, policy["Properties"], **parameters) for policy in managed]
+    return name, {**properties, "Policies": [*properties["Policies"], *more]}
 
 
 def permissions(role):
     """All that a role allows, in the order in which it stands there."""
-    assert "ManagedPolicyArns" not in role, "a managed policy says what AWS wants it to say"
+    assert "ManagedPolicyArns" not in role, "a managed policy of AWS's says what AWS wants it to say"
     found = []
     for policy in role["Policies"]:
         assert policy["PolicyDocument"]["Version"] == "2012-10-17"

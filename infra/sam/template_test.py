@@ -61,8 +61,28 @@ class Template(unittest.TestCase):
             [statement] = policy["PolicyDocument"]["Statement"]
             self.assertEqual(statement["Action"], "lambda:InvokeFunction", name)
             self.assertIn(roles.logical_id(statement["Resource"]), self.functions, name)
-        for kind in ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy", "AWS::IAM::User"):
+        attached = [arn["Ref"] for _, role in self.of_type("AWS::IAM::Role").items()
+                    for arn in role["Properties"].get("ManagedPolicyArns", [])]
+        managed = [name for name, resource in self.resources.items() if resource["Type"] == "AWS::IAM::ManagedPolicy"]
+        self.assertEqual(sorted(attached), sorted(managed), "each is of one role")
+        for kind in ("AWS::IAM::Policy", "AWS::IAM::User"):
             self.assertFalse([name for name, resource in self.resources.items() if resource["Type"] == kind], kind)
+
+    def test_every_role_fits_with_the_longest_names(self):
+        # IAM quotas: characters without white space, of a role's own policies, and of a managed one.
+        def length(document):
+            # 64 characters for what a reference becomes: more than most ARNs have beyond the reference itself.
+            text = json.dumps(document, separators=(",", ":"))
+            return len(text) + 40 * (text.count('"Fn::GetAtt"') + text.count('"Fn::Sub"') + text.count('"Ref"'))
+
+        for custody in ("seed", "kms"):
+            for function in self.functions:
+                _, role = roles.role_of(self.template, function, Custody=custody)
+                own = [p["PolicyDocument"] for p in role["Policies"] if "PolicyName" in p]
+                managed = [p["PolicyDocument"] for p in role["Policies"] if "PolicyName" not in p]
+                self.assertLess(sum(map(length, own)), 10_240, function)
+                for document in managed:
+                    self.assertLess(length(document), 6_144, function)
 
     def test_decisions_and_audit_rows_are_added_and_never_changed(self):
         for name in calls.ONLY_ADDED:

@@ -98,6 +98,8 @@ def known(operation, case):
         "id": WORLD.approvals,
         "transactionId": WORLD.decisions,
         "sessionId": ["0" * 64],
+        "webhookId": WORLD.webhooks,
+        "deliveryId": ["018f2f6e-0c00-7000-8000-000000000001"],
         "settlementId": [WORLD.confirmed] if operation == "complete" else [WORLD.confirmed, *WORLD.settlements],
     }
     for name in path or {}:
@@ -119,6 +121,9 @@ def known(operation, case):
     elif operation == "replace_rule":
         # A rule keeps its kind, and the known ones are budgets.
         case.body = {**WORLD.BUDGET, "limit_units": CHANCE.randrange(1_000_000)}
+    elif operation in ("create_webhook", "replace_webhook"):
+        # At a name that nobody has.
+        body["url"] = "https://hooks.example.invalid/purser"
     elif operation == "edit_agent":
         body["name"] = "spare"
     elif operation == "edit_agent_service":

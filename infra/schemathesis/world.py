@@ -39,6 +39,7 @@ class World:
         self.own("PATCH", f"/agents/{self.agent}/services/lab-search", {"require_approval_above_units": 0})
         # Good at once, on this stack.
         self.own("PUT", f"/agents/{self.agent}/payout-address", {"address": "0x" + "90" * 20})
+        self.webhooks = [self.own("POST", "/webhooks", {"url": "https://hooks.example.invalid/purser"})["webhook_id"] for _ in range(6)]
         self.weather = self.offer("/weather")
         search = self.offer("/search")
         self.approvals = [self.authorize("/search", search)["approval_id"] for _ in range(20)]

@@ -95,7 +95,10 @@ async fn world_with_everything() -> (World, BTreeMap<&'static str, String>) {
     let keys = world.person_gets(&owner, &format!("{agent}/keys")).await.ok();
     let sessions = world.person_gets(&owner, "/sessions").await.ok();
     let text = |value: &Value| value.as_str().unwrap_or_else(|| panic!("{value} is a text")).to_owned();
+    let (webhook, delivery) = world.webhook_of(&owner).await;
     let names = [
+        ("webhookId", webhook),
+        ("deliveryId", delivery),
         ("agentId", demo.id.to_string()),
         ("keyId", text(&keys["keys"][0]["key_id"])),
         ("person", text(&sessions["person"])),
@@ -224,7 +227,10 @@ async fn every_route_refuses_every_caller_that_is_not_its_own() {
                 for (why, token) in &tokens {
                     expect(why, &bearer(token), 401, "invalid_session").await;
                 }
-                if route.path.contains("{agentId}") {
+                if ["{agentId}", "{webhookId}"]
+                    .iter()
+                    .any(|name| route.path.contains(name))
+                {
                     expect("somebody else", &stranger, 404, "not_found").await;
                 } else if route.method == Method::GET {
                     let answer = call(&world, &route, &path, &stranger).await.ok();

@@ -67,6 +67,14 @@ impl Ground {
         let mut edited = policy.clone();
         edited.as_object_mut().unwrap().remove("service_id");
         edited["enabled"] = json!(true);
+        let hook = json!({
+            "url": "https://hooks.example.invalid/purser", "description": "x", "kinds": ["purser.approval.asked.v1"],
+            "agents": [agent.id.to_string()], "enabled": true,
+        });
+        let webhook = world
+            .person_edits(&owner, Method::POST, "/webhooks", &hook)
+            .await
+            .created();
         let post = Method::POST;
         let below = |below: &str| agent.path(below);
         let mut wholes: Vec<Whole> = [
@@ -118,6 +126,13 @@ impl Ground {
                 "/agents/{agentId}/payouts",
                 below("/payouts"),
                 json!({"amount_units": 1, "idempotency_key": "x"}),
+            ),
+            (post.clone(), "/webhooks", "/webhooks".to_owned(), hook.clone()),
+            (
+                Method::PUT,
+                "/webhooks/{webhookId}",
+                format!("/webhooks/{}", text(&webhook["webhook_id"])),
+                hook,
             ),
             (
                 Method::PATCH,

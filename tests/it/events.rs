@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// File, status, and the `error` of a refusal or the `reason` of a decision.
-const EVENTS: [(&str, u16, &str); 146] = [
+const EVENTS: [(&str, u16, &str); 156] = [
     ("fallback/unknown-route", 404, "not_found"),
     ("fallback/wrong-method", 404, "not_found"),
     // The catalog.
@@ -164,6 +164,17 @@ const EVENTS: [(&str, u16, &str); 146] = [
     ("people/accept-handover", 200, ""),
     ("people/accept-handover-unknown", 404, "not_found"),
     // Where they are signed in; the last end holds for the token too.
+    // Webhooks, at a name that nobody has.
+    ("people/create-webhook", 201, ""),
+    ("people/create-webhook-private", 400, "invalid_request"),
+    ("people/list-webhooks", 200, ""),
+    ("people/get-webhook", 200, ""),
+    ("people/replace-webhook", 200, ""),
+    ("people/rotate-webhook-secret", 200, ""),
+    ("people/test-webhook", 202, ""),
+    ("people/list-webhook-deliveries", 200, ""),
+    ("people/redeliver-unknown", 404, "not_found"),
+    ("people/remove-webhook", 200, ""),
     ("people/list-sessions", 200, ""),
     ("people/end-session-unknown", 404, "not_found"),
     ("people/end-sessions", 200, ""),
@@ -218,8 +229,8 @@ const TEXTS: [(&str, &str); 2] = [("catalog/llms-txt", "text/plain"), ("catalog/
 /// What the schedules send.
 const SCHEDULES: [&str; 3] = ["probe/every-minute", "reconcile/every-minute", "events/every-minute"];
 
-/// What the mappings of streams pass; `functions/events` replays it.
-const STREAMED: &str = "events/ledger-stream";
+/// What the mappings of streams and queues pass; `functions/events` and `functions/webhooks` replay it.
+const BATCHES: [&str; 2] = ["events/ledger-stream", "webhooks/what-happened"];
 
 /// Every event of the gateway by file, with its placeholders.
 fn events() -> BTreeMap<String, Value> {
@@ -232,7 +243,7 @@ fn events() -> BTreeMap<String, Value> {
             let [group, name] = [&group, &path].map(|path| path.file_stem().unwrap().to_str().unwrap());
             let file = format!("{group}/{name}");
             assert_eq!(path.extension().unwrap(), "json", "{file}");
-            if SCHEDULES.contains(&file.as_str()) || file == STREAMED {
+            if SCHEDULES.contains(&file.as_str()) || BATCHES.contains(&file.as_str()) {
                 continue;
             }
             events.insert(file.clone(), serde_json::from_str(&text_of(&file)).expect(&file));
@@ -362,7 +373,14 @@ impl Placeholders {
     }
 
     fn learn(&mut self, answer: &GatewayAnswer, body: &Value) {
-        for name in ["settlement_id", "approval_id", "transaction_id", "key_id", "rule_id"] {
+        for name in [
+            "settlement_id",
+            "approval_id",
+            "transaction_id",
+            "key_id",
+            "rule_id",
+            "webhook_id",
+        ] {
             if let Some(id) = body[name].as_str() {
                 self.0.insert(name, id.to_owned());
             }

@@ -13,15 +13,17 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Path parameters that name something of one agent.
-const OWNED: [&str; 8] = [
+const OWNED: [&str; 10] = [
     "agentId",
     "approvalId",
+    "deliveryId",
     "id",
     "keyId",
     "ruleId",
     "sessionId",
     "settlementId",
     "transactionId",
+    "webhookId",
 ];
 /// Path parameters that name something shared by all, or that only operators name.
 const SHARED: [&str; 3] = ["operationId", "person", "serviceId"];
@@ -95,7 +97,10 @@ impl Home {
             .await
             .refused(402, "approval_required");
         let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let (webhook, delivery) = world.webhook_of(owner).await;
         let names = [
+            ("webhookId", webhook),
+            ("deliveryId", delivery),
             ("agentId", agent.id.to_string()),
             ("approvalId", text(&asked["approval_id"])),
             ("id", text(&asked["approval_id"])),
@@ -235,7 +240,7 @@ impl Town {
                 names
             };
             for name in named.iter().filter(|name| OWNED.contains(name)) {
-                if ["agentId", "sessionId"].contains(name) && owns_both {
+                if ["agentId", "sessionId", "webhookId"].contains(name) && owns_both {
                     continue;
                 }
                 let theirs = &theirs.names[name];
@@ -313,6 +318,7 @@ fn body_for(route: &Route, home: &Home) -> Option<Value> {
         }
         ("PUT", "/internal/agents/{agentId}/handover") => json!({"to": NOBODY, "reason": "a test"}),
         ("PUT", path) if path.starts_with("/internal/freezes/") => json!({"reason": "a test"}),
+        ("POST", "/webhooks") | ("PUT", "/webhooks/{webhookId}") => json!({"url": "https://hooks.example.invalid/"}),
         ("POST", "/agents/{agentId}/keys") => json!({}),
         ("PUT", "/agents/{agentId}/payout-address") => json!({"address": "0x90F79bf6EB2c4f870365E785982E1f101E93b906"}),
         ("POST", "/agents/{agentId}/payouts") => json!({"amount_units": 1, "idempotency_key": "payout"}),
@@ -459,10 +465,11 @@ async fn a_list_tells_of_nobody_else_whatever_it_is_asked_for() {
     let asks = routes()
         .into_iter()
         .filter(|route| route.takes("cursor") || route.takes("agent_id"));
-    // Operators see all. An audit log is a person's own partition: `people::audit` reads others'.
+    // Operators see all. An audit log is a person's own partition: `people::audit` reads others'. What names a webhook was
+    // walked above.
     let asks = asks
         .map(|route| route.path)
-        .filter(|path| !path.ends_with("/audit-log"));
+        .filter(|path| !path.ends_with("/audit-log") && !path.contains('{'));
     let asks: BTreeSet<String> = asks.collect();
     assert_eq!(
         asks,

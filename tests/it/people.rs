@@ -11,6 +11,7 @@ mod services;
 mod throttle;
 mod usage;
 mod versions;
+mod webhooks;
 
 use purser_local::DemoUser;
 use purser_tests::{Answer, Person, TestAgent, World};

@@ -223,6 +223,50 @@ BUGS = [
         "package(purser-people) and test(=sessions::what_widens_takes_a_recent_sign_in_in_json_and_what_narrows_never_does)",
     ),
     Bug(
+        "a webhook called with another person's event",
+        "shared/domain/src/webhook/record.rs",
+        "terms.enabled && self.person == *owner && of_kind && of_agent",
+        "terms.enabled && (self.person == *owner || PLANTED) && of_kind && of_agent",
+        "package(purser-domain) and test(=webhook::record::tests::only_its_persons_events_are_wanted_of_its_kinds_and_agents)",
+    ),
+    Bug(
+        "a webhook's old secret that signs for ever",
+        "shared/domain/src/webhook/record.rs",
+        "let signs = move |term: &&SecretTerm| term.ends_at.is_none_or(|ends_at| now < ends_at);",
+        "let signs = move |term: &&SecretTerm| PLANTED || term.ends_at.is_none_or(|ends_at| now < ends_at);",
+        "package(purser-webhooks) and test(=both_secrets_verify_for_a_day_after_a_rotation)",
+    ),
+    Bug(
+        "a delivered event that is sent again",
+        "shared/domain/src/webhook/delivery.rs",
+        "(DeliveryState::Delivered | DeliveryState::Failed, _) => Due::Over,",
+        "(DeliveryState::Delivered | DeliveryState::Failed, _) => if PLANTED { Due::Now } else { Due::Over },",
+        "package(purser-webhooks) and "
+        "test(=what_is_told_again_calls_nobody_again_and_two_at_once_call_twice_at_most)",
+    ),
+    Bug(
+        "a webhook at an address of this machine",
+        "functions/webhooks/src/call.rs",
+        "(url.is_https() && may_be_public(url.url())).then_some(&self.strict)",
+        "(PLANTED || (url.is_https() && may_be_public(url.url()))).then_some(if PLANTED { &self.plain } else { &self.strict })",
+        "package(purser-webhooks) and test(=no_address_of_this_machine_or_network_is_called)",
+    ),
+    Bug(
+        "a webhook that is gone and is called again",
+        "shared/store/src/webhooks/record.rs",
+        'if row.get::<u64>("ver")? == webhook.version {',
+        'if row.get::<u64>("ver")? == webhook.version && !PLANTED {',
+        "package(purser-webhooks) and test(=a_webhook_that_is_gone_is_called_no_more_until_it_is_edited)",
+    ),
+    Bug(
+        "a webhook widened by an old sign-in",
+        "functions/people/src/ops/webhooks.rs",
+        "if terms.widen(&old.terms) {",
+        "if terms.widen(&old.terms) && !PLANTED {",
+        "package(purser-tests) and "
+        "test(=people::webhooks::what_widens_a_webhook_takes_a_recent_sign_in_and_what_narrows_it_does_not)",
+    ),
+    Bug(
         "an agent paid out before its address is good",
         "shared/domain/src/settlement/payout.rs",
         "if now < named.good_from {",

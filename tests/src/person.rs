@@ -6,6 +6,7 @@ use purser_domain::AgentId;
 use purser_local::DemoUser;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
+use std::time::{Duration, Instant};
 
 /// A signed-in person.
 #[derive(Clone)]
@@ -37,6 +38,39 @@ impl World {
         let back = self.stack.issuer.answer(question, user).expect("a code");
         let back = http.get(back).header("cookie", cookie(&started));
         cookie(&back.send().await.expect("an answer"))
+    }
+
+    /// A webhook of the person at a name that nobody has, and a delivery to it that failed: their ids.
+    pub async fn webhook_of(&self, person: &Person) -> (String, String) {
+        let text = |value: &Value| value.as_str().expect("a text").to_owned();
+        let body = json!({"url": "https://hooks.example.invalid/purser"});
+        let made = self
+            .person_edits(person, Method::POST, "/webhooks", &body)
+            .await
+            .created();
+        let path = format!("/webhooks/{}", text(&made["webhook_id"]));
+        let test = self
+            .person_edits(person, Method::POST, &format!("{path}/test"), &json!({}))
+            .await;
+        assert_eq!(test.status, 202, "{}", test.body);
+        let id = text(&test.body["delivery_id"]);
+        self.delivery_where(person, &path, |delivery| delivery["attempts"] == 1)
+            .await;
+        (text(&made["webhook_id"]), id)
+    }
+
+    /// The newest delivery of the webhook at this path, once it is as wanted.
+    pub async fn delivery_where(&self, person: &Person, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let listed = self.person_gets(person, &format!("{path}/deliveries")).await.ok();
+            let newest = &listed["deliveries"][0];
+            if !newest.is_null() && wanted(newest) {
+                return newest.clone();
+            }
+            assert!(Instant::now() < deadline, "not in time: {listed}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     /// The id of the person's newest session.

@@ -28,10 +28,10 @@ mod state;
 
 use axum::Router;
 use ops::wallet::NewKeys;
-use purser_api::{ApiSettings, Boot, BootError, PaymentsFunction, Secrets, Sessions};
+use purser_api::{ApiSettings, Boot, BootError, DeliveriesQueue, PaymentsFunction, Secrets, Sessions};
 use purser_chain::{Chain, Finality, KmsKeys};
 use purser_store::{
-    AuditLog, Authenticator, CatalogCache, CatalogTable, KeyLimit, KeyUses, Ledger, Throttle, UsageTable,
+    AuditLog, Authenticator, CatalogCache, CatalogTable, KeyLimit, KeyUses, Ledger, Throttle, UsageTable, WebhooksTable,
 };
 use session::SignInKey;
 use settings::Settings;
@@ -100,6 +100,10 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
                 policy,
             },
         },
+        webhooks: WebhooksTable::new(db.clone(), settings.webhooks_table),
+        deliveries: DeliveriesQueue::new(&aws, settings.deliveries_queue_url),
+        webhook_hosts: settings.webhook_hosts,
+        event_source: settings.event_source,
         payments: PaymentsFunction::new(aws, settings.payments_function),
         sessions,
         limits: settings.session_limits,

@@ -1,7 +1,7 @@
 //! The function's configuration: environment variables, named as in `template.yaml`.
 
-use purser_api::{CustodyKind, Env, SessionSettings};
-use purser_domain::{Amount, Duration, Network, SessionLimits, Url};
+use purser_api::{AllowedHosts, CustodyKind, Env, SessionSettings};
+use purser_domain::{Amount, Duration, EventSource, Network, SessionLimits, Url};
 
 pub(crate) struct Settings {
     pub(crate) catalog_table: String,
@@ -23,6 +23,11 @@ pub(crate) struct Settings {
     pub(crate) new_keys: Option<(String, Option<String>)>,
     pub(crate) rpc_url_secret: String,
     pub(crate) sign_in_key_secret: String,
+    pub(crate) webhooks_table: String,
+    pub(crate) deliveries_queue_url: String,
+    pub(crate) webhook_hosts: AllowedHosts,
+    /// The deployment, as events name it.
+    pub(crate) event_source: EventSource,
 }
 
 impl Settings {
@@ -58,6 +63,10 @@ impl Settings {
             },
             rpc_url_secret: env.text("RPC_URL_SECRET_ARN"),
             sign_in_key_secret: env.text("SIGN_IN_KEY_SECRET_ARN"),
+            webhooks_table: env.text("WEBHOOKS_TABLE"),
+            deliveries_queue_url: env.text("DELIVERIES_QUEUE_URL"),
+            webhook_hosts: env.allowed_hosts("WEBHOOK_ALLOWED_HOSTS"),
+            event_source: event_source(env),
         }
     }
 }
@@ -75,6 +84,15 @@ fn session_limits(env: &mut Env) -> SessionLimits {
         recent: Duration::from_secs_u32(recent),
         recent_above: Amount::from_units(above).unwrap_or(Amount::MAX),
     }
+}
+
+/// `STACK`, which events name as their source.
+fn event_source(env: &mut Env) -> EventSource {
+    let stack = env.text("STACK");
+    EventSource::of(&stack).unwrap_or_else(|| {
+        env.wrong("STACK", "must be letters, digits and hyphens");
+        EventSource::default()
+    })
 }
 
 /// Whether it is exactly what a browser sends as `Origin`: the two are compared as text.

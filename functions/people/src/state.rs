@@ -2,10 +2,10 @@
 
 use crate::ops::wallet::NewKeys;
 use crate::session::SignInKey;
-use purser_api::{Clock, Entropy, PaymentsFunction, Sessions};
+use purser_api::{AllowedHosts, Clock, DeliveriesQueue, Entropy, PaymentsFunction, Sessions};
 use purser_chain::Chain;
-use purser_domain::{Network, Result, SessionLimits, Timestamp};
-use purser_store::{AuditLog, Authenticator, CatalogCache, Edition, Ledger, Throttle, UsageTable};
+use purser_domain::{EventSource, Network, Result, SessionLimits, Timestamp};
+use purser_store::{AuditLog, Authenticator, CatalogCache, Edition, Ledger, Throttle, UsageTable, WebhooksTable};
 use std::sync::Arc;
 
 /// The handlers' shared state.
@@ -31,6 +31,13 @@ pub(crate) struct People {
     pub(crate) network: Network,
     /// Whether there is a facilitator to pay out through.
     pub(crate) pays_out: bool,
+    pub(crate) webhooks: WebhooksTable,
+    /// Where deliveries wait to be made.
+    pub(crate) deliveries: DeliveriesQueue,
+    /// Hosts that a webhook may have whatever their address is.
+    pub(crate) webhook_hosts: AllowedHosts,
+    /// The deployment, as events name it.
+    pub(crate) event_source: EventSource,
     /// The origin of the pages; `None` for the gateway's own name.
     pub(crate) dashboard_url: Option<String>,
 }

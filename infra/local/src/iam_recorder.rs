@@ -134,6 +134,7 @@ impl Need {
             "InvokeFunction" => "lambda",
             "PutEvents" => "events",
             "CreateKey" | "GetPublicKey" | "Sign" | "TagResource" => "kms",
+            "ChangeMessageVisibility" | "SendMessage" => "sqs",
             action if action.ends_with("SecretValue") => "secretsmanager",
             _ => "dynamodb",
         };
@@ -187,6 +188,11 @@ fn needs(operation: &str, request: &Value) -> Vec<Need> {
             .map(|(action, resource)| Need::of(action, resource.to_owned(), []))
             .into(),
         "GetPublicKey" | "Sign" => vec![Need::of(operation, "WalletKeys".to_owned(), [])],
+        "ChangeMessageVisibility" | "SendMessage" => {
+            let url = text(request, "QueueUrl");
+            let queue = url.rsplit('/').next().unwrap_or_default();
+            vec![Need::of(operation, queue.to_owned(), [])]
+        }
         // The stack has one bus.
         "PutEvents" => vec![Need::of(operation, "EventBus".to_owned(), [])],
         "GetSecretValue" => vec![Need::of_secret(&text(request, "SecretId"))],

@@ -13,6 +13,7 @@ mod issuer;
 mod log_audit;
 mod processes;
 mod seed;
+mod sqs_mapping;
 mod stack;
 mod stack_file;
 
@@ -25,6 +26,8 @@ pub use processes::{ChildError, ProviderPorts, Providers};
 pub use purser_events::Events;
 pub use purser_probe::Probe;
 pub use purser_reconcile::{Outcome, Part, Reconcile, Run};
+pub use purser_webhooks::Webhooks;
 pub use seed::{DemoAgent, SeedError};
+pub use sqs_mapping::{WEBHOOK_DELIVERIES, WEBHOOK_EVENTS};
 pub use stack::{Front, NETWORK, Options, Ports, Stack, StackError, Streaming};
 pub use stack_file::{FunctionsFile, StackAgent, StackFile, StackFileError, StackUser, stack_folder};

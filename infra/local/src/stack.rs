@@ -9,6 +9,7 @@ use crate::issuer::{self, DemoUser, Issuer};
 use crate::log_audit::{self, LogAudit};
 use crate::processes::{self, ChildError, ProviderPorts, Providers};
 use crate::seed::{self, DemoAgent, SeedError};
+use crate::sqs_mapping;
 use aws_sdk_dynamodb::Client;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
@@ -20,7 +21,8 @@ use purser_events::Events;
 use purser_probe::Probe;
 use purser_reconcile::Reconcile;
 use purser_store::{CatalogTable, Ledger};
-use purser_testkit::{DynamoDb, EventBus, Kms, Lambda, SecretsManager, Streams, Template};
+use purser_testkit::{DynamoDb, EventBus, Kms, Lambda, SecretsManager, Sqs, Streams, Template};
+use purser_webhooks::Webhooks;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -197,6 +199,8 @@ pub struct Stack {
     pub probe: Probe,
     /// The same.
     pub reconcile: Reconcile,
+    /// The queues of webhooks.
+    pub sqs: Sqs,
     /// The same; what the tables' streams have is passed to it by [`Stack::tell`].
     pub events: Events,
     /// Where it tells what happened.
@@ -276,14 +280,11 @@ impl Stack {
             }
             audit.must_not_log("an operator's token", &internal_token);
         }
-        let secrets_url = secrets.serve().await;
-        let secrets_url = recorded(recorder.as_ref(), secrets_url).await;
+        let secrets_url = recorded(recorder.as_ref(), secrets.serve().await).await;
         let lambda = Lambda::default();
-        let lambda_url = lambda.serve().await;
-        let lambda_url = recorded(recorder.as_ref(), lambda_url).await;
+        let lambda_url = recorded(recorder.as_ref(), lambda.serve().await).await;
         let bus = EventBus::new(BUS);
-        let bus_url = bus.serve().await;
-        let bus_url = recorded(recorder.as_ref(), bus_url).await;
+        let bus_url = recorded(recorder.as_ref(), bus.serve().await).await;
         let clock_ahead = Arc::new(AtomicI64::new(0));
         let clock = options
             .clock
@@ -301,23 +302,22 @@ impl Stack {
         let mut environment = environment(options.throttle_per_minute);
         environment.extend(addresses(issuer.url(), &gateway.url, &providers));
         environment.insert("FACILITATOR_URL".to_owned(), providers.facilitator_url.clone());
-        environment.extend(surroundings([
-            &functions_db,
-            &secrets_url,
-            &lambda_url,
-            &kms_url,
-            &bus_url,
-        ]));
+        let aws = [&functions_db, &secrets_url, &lambda_url, &kms_url, &bus_url].map(String::as_str);
+        environment.extend(surroundings(aws));
+        let sqs = sqs_mapping::queues(clock.clone());
+        let sqs_url = recorded(recorder.as_ref(), sqs.serve().await).await;
+        environment.extend(sqs_mapping::variables(&sqs_url));
         environment.insert("CUSTODY".to_owned(), custody_name(options.custody).to_owned());
         environment.extend(options.environment);
         if let Some(bridge) = options.bridge {
             let mut opened = Vec::new();
-            for url in [&functions_db, &secrets_url, &lambda_url, &kms_url, &bus_url] {
+            for url in aws {
                 opened.push(bridge::open(bridge, url).await?);
             }
             if let [dynamodb, secrets, lambda, kms, bus] = opened.as_slice() {
                 environment.extend(surroundings([dynamodb, secrets, lambda, kms, bus]));
             }
+            environment.extend(sqs_mapping::variables(&bridge::open(bridge, &sqs_url).await?));
         }
         // Each signs with an access key that is its own name, so the recorder knows who calls.
         let boot = |function: &str| {
@@ -339,6 +339,9 @@ impl Stack {
             .await
             .map_err(refused("ReconcileFunction"))?;
         let events = Events::boot(boot("EventsFunction")).map_err(refused("EventsFunction"))?;
+
+        let webhooks = Webhooks::boot(boot("WebhooksFunction")).map_err(refused("WebhooksFunction"))?;
+        sqs_mapping::follow(&bus, &sqs, &webhooks);
 
         let payments = purser_payments::routers(boot("PaymentsFunction"))
             .await
@@ -420,6 +423,7 @@ impl Stack {
             internal_token,
             probe,
             reconcile,
+            sqs,
             events,
             bus,
             streams,
@@ -563,9 +567,12 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
         ("DECISIONS_TABLE", "DecisionsTable"),
         ("AUDIT_TABLE", "AuditTable"),
         ("THROTTLE_TABLE", "ThrottleTable"),
+        ("WEBHOOKS_TABLE", "WebhooksTable"),
+        ("STACK", KEYS_STACK),
+        // Where infra/local/webhooks listens.
+        ("WEBHOOK_ALLOWED_HOSTS", "127.0.0.1:4030"),
         ("USAGE_TABLE", "UsageTable"),
         ("EVENT_BUS", BUS),
-        ("STACK", KEYS_STACK),
         ("NETWORK", NETWORK.name()),
         ("WALLET_SEED_SECRET_ARN", seed::WALLET_SEED_ARN),
         ("NONCE_KEY_SECRET_ARN", seed::NONCE_KEY_ARN),

@@ -46,6 +46,10 @@ fn variables() -> Texts {
         ("PAYMENTS_FUNCTION", "payments"),
         ("SIGN_IN_KEY_SECRET_ARN", "arn:sign-in"),
         ("OPERATORS_SECRET_ARN", "arn:token"),
+        ("WEBHOOKS_TABLE", "webhooks"),
+        ("DELIVERIES_QUEUE_URL", "http://127.0.0.1:1/0/deliveries"),
+        ("DELIVERIES_QUEUE_ARN", "arn:aws:sqs:us-east-1:0:deliveries"),
+        ("STACK", "local"),
     ])
 }
 
@@ -82,6 +86,7 @@ async fn said(function: &str, variables: Texts, secrets: Texts) -> Option<String
         "payments" => purser_payments::routers(boot).await.map(drop),
         "probe" => purser_local::Probe::boot(boot).map(drop),
         "reconcile" => purser_local::Reconcile::boot(boot).await.map(drop),
+        "webhooks" => purser_local::Webhooks::boot(boot).map(drop),
         other => panic!("{other}"),
     };
     started.err().map(|error| {
@@ -108,6 +113,7 @@ async fn every_function_starts_in_these_surroundings() {
         "payments",
         "probe",
         "reconcile",
+        "webhooks",
     ];
     for function in functions {
         assert_eq!(said(function, variables(), secrets()).await, None, "{function}");

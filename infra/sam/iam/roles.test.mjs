@@ -26,6 +26,7 @@ const ITEMS = {
   DecisionsTable: ["A#", "Z#"],
   AuditTable: ["O#", "OPERATORS", "OUTFLOWS", "P#", "W#", "Z#"],
   ThrottleTable: ["K#", "RL#", "Z#"],
+  WebhooksTable: ["D#", "G#", "K#", "P#", "Z#"],
   UsageTable: ["ASIDE", "E#", "EXPIRIES", "O#", "U#", "Z#"],
 };
 const READS = ["BatchGetItem", "ConditionCheckItem", "GetItem", "PartiQLSelect", "Query"];
@@ -129,6 +130,10 @@ const MAY = {
   AuditTable      P#          PutItem Query
   AuditTable      W#          Query
   ThrottleTable   K#          BatchGetItem
+  WebhooksTable   D#          GetItem Query
+  WebhooksTable   G#          BatchGetItem
+  WebhooksTable   K#          tx:DeleteItem tx:PutItem
+  WebhooksTable   P#          Query tx:DeleteItem tx:PutItem
   UsageTable      O#          Query
   `,
   ProbeFunction: `
@@ -151,7 +156,27 @@ const MAY = {
   AuditTable      OUTFLOWS    GetItem tx:PutItem
   AuditTable      W#          tx:PutItem
   `,
+  WebhooksFunction: `
+  WebhooksTable   D#          GetItem PutItem
+  WebhooksTable   G#          BatchGetItem PutItem
+  WebhooksTable   K#          BatchGetItem
+  WebhooksTable   P#          Query
+  `,
 };
+
+/** Who does what with which queue: the function's own calls, and what Lambda's polling does in its name. */
+const QUEUES = {
+  WebhookDeliveriesQueue: {
+    PeopleFunction: ["SendMessage"],
+    WebhooksFunction: ["ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "ReceiveMessage", "SendMessage"],
+  },
+  WebhookEventsQueue: { WebhooksFunction: ["DeleteMessage", "GetQueueAttributes", "ReceiveMessage"] },
+  WebhooksSetAsideQueue: {},
+};
+const QUEUE_ACTIONS = [
+  "AddPermission", "ChangeMessageVisibility", "DeleteMessage", "DeleteQueue", "GetQueueAttributes", "PurgeQueue",
+  "ReceiveMessage", "SendMessage", "SetQueueAttributes",
+];
 
 /** Who reads which secret. */
 const READERS = {
@@ -179,6 +204,7 @@ const arn = (name) => {
     "AWS::Lambda::Function": `lambda:${REGION}:${ACCOUNT}:function:dev-${name}-1B3C`,
     "AWS::KMS::Key": `kms:${REGION}:${ACCOUNT}:key/dev-${name}`,
     "AWS::Logs::LogGroup": `logs:${REGION}:${ACCOUNT}:log-group:dev-${name}:*`,
+    "AWS::SQS::Queue": `sqs:${REGION}:${ACCOUNT}:dev-${name}`,
     "AWS::SecretsManager::Secret": `secretsmanager:${REGION}:${ACCOUNT}:secret:dev-${name}-AbCdEf`,
   }[Resources[name]?.Type];
   assert.ok(of, `no address for ${name}`);
@@ -207,11 +233,15 @@ const resolved = (value, holds = []) => {
 
 const functions = Object.keys(Resources).filter((name) => Resources[name].Type === "AWS::Lambda::Function");
 const roleOf = (name) => Resources[name].Properties.Role["Fn::GetAtt"][0];
-const policiesOf = (name, holds) =>
-  Resources[roleOf(name)].Properties.Policies.map(({ PolicyName, PolicyDocument }) => ({
+/** A role's own policies, and the template's that are attached to it. */
+const policiesOf = (name, holds) => {
+  const { Policies, ManagedPolicyArns = [] } = Resources[roleOf(name)].Properties;
+  const managed = ManagedPolicyArns.map(({ Ref }) => ({ PolicyName: Ref, ...Resources[Ref].Properties }));
+  return [...Policies, ...managed].map(({ PolicyName, PolicyDocument }) => ({
     name: PolicyName,
     policy: resolved(PolicyDocument, holds),
   }));
+};
 
 /** Whether IAM allows a function this. */
 async function allows(name, action, resource, contextVariables, { resourcePolicy, more = [], holds = [] } = {}) {
@@ -329,6 +359,17 @@ for (const name of functions) {
     }
   });
 }
+
+test("a function uses the queues that the table says, and as it says", async () => {
+  for (const [queue, rights] of Object.entries(QUEUES)) {
+    for (const name of functions) {
+      for (const action of QUEUE_ACTIONS) {
+        const expected = (rights[name] ?? []).includes(action);
+        assert.equal(await allows(name, `sqs:${action}`, arn(queue), {}), expected, `${name} ${action} ${queue}`);
+      }
+    }
+  }
+});
 
 test("a function invokes those that it asks, and no other", async () => {
   for (const name of functions) {

@@ -47,6 +47,7 @@ pub use lambda::at_most::at_most;
 pub use lambda::background::Background;
 pub use lambda::boot::{Boot, BootError, log_to, serve, serve_both, start_logging, stopped};
 pub use lambda::clock::Clock;
+pub use lambda::deliveries::{AskedDelivery, DeliveriesQueue, DeliveryMessage};
 pub use lambda::direct::{
     AskedWallet, AttestWallet, AttestedWallet, CallerIds, DIRECT_PATH, Direct, PaymentsRequest, Routers, answer_either,
 };

@@ -23,6 +23,7 @@ mod person;
 mod policy;
 mod settlement;
 mod value;
+mod webhook;
 mod x402;
 
 pub use alloy_primitives::B256;
@@ -68,6 +69,10 @@ pub use value::id::*;
 pub use value::json::*;
 pub use value::slug::*;
 pub use value::time::*;
+pub use webhook::delivery::*;
+pub use webhook::record::*;
+pub use webhook::retry::*;
+pub use webhook::secret::*;
 pub use x402::call::*;
 pub use x402::fingerprint::*;
 pub use x402::intent::*;

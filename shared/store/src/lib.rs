@@ -16,7 +16,7 @@
 //! ```
 //!
 //! Tables: the ledger (`pk`, `sk`, indexes `hold` and `owner`), the decisions and the audit log (`pk`, `sk`), the catalog
-//! (`pk`) and the throttle (`pk`).
+//! (`pk`) and the throttle (`pk`), the webhooks (`pk`, `sk`).
 //!
 //! Whatever a person or an operator edits takes its row of the audit log (`audit/entry.rs`), in the same transaction.
 //!
@@ -31,6 +31,7 @@ mod people;
 mod reconcile;
 mod stream;
 mod usage;
+mod webhooks;
 
 pub use audit::entry::AuditEntry;
 pub use audit::log::{AuditLog, AuditRow};
@@ -72,3 +73,5 @@ pub use stream::fact::{Fact, FactOwner};
 pub use stream::owners::Owners;
 pub use usage::table::{Reasons, UsageTable};
 pub use usage::told::{Expiry, SetAside};
+pub use webhooks::secret::NewWebhookSecret;
+pub use webhooks::table::WebhooksTable;

@@ -19,6 +19,9 @@ pub const USAGE: &str = "UsageTable";
 /// The table of throttle counters and key uses.
 pub const THROTTLE: &str = "ThrottleTable";
 
+/// The table of webhooks.
+pub const WEBHOOKS: &str = "WebhooksTable";
+
 /// An emulator of its own with empty tables. It serves until the process ends: its clients may outlive it.
 pub struct Emulator {
     /// Its URL.
@@ -136,6 +139,10 @@ pub fn environment(dynamodb: &str, secrets: &str) -> impl Iterator<Item = (&'sta
         ("AUDIT_TABLE", AUDIT),
         ("LEDGER_TABLE", LEDGER),
         ("THROTTLE_TABLE", THROTTLE),
+        ("WEBHOOKS_TABLE", WEBHOOKS),
+        ("STACK", "tests"),
+        // Nothing is there: a test that sends to it has its own.
+        ("DELIVERIES_QUEUE_URL", "http://127.0.0.1:9/000000000000/deliveries"),
         ("USAGE_TABLE", USAGE),
     ]
     .map(|(name, value)| (name, value.to_owned()))

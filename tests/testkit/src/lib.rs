@@ -1,4 +1,4 @@
-//! Test doubles of what is outside of the service, one of each: the issuer of sessions, Secrets Manager, KMS, Lambda, DynamoDB and its streams, EventBridge, the
+//! Test doubles of what is outside of the service, one of each: the issuer of sessions, Secrets Manager, KMS, Lambda, SQS, DynamoDB and its streams, EventBridge, the
 //! chain's node; a proxy that records calls of any of them and makes them fail; and sample values for tests.
 //!
 //! They speak the wire protocols on loopback and take plain values, so the crates under test can use them in their unit
@@ -21,11 +21,14 @@ mod proxy;
 mod rng;
 pub mod sample;
 mod secrets_manager;
+mod sqs;
 mod streams;
 mod template;
 
 pub use dynamodb::{DynamoDb, database};
-pub use emulator::{AUDIT, CATALOG, Consumed, DECISIONS, Emulator, LEDGER, Meter, THROTTLE, USAGE, environment};
+pub use emulator::{
+    AUDIT, CATALOG, Consumed, DECISIONS, Emulator, LEDGER, Meter, THROTTLE, USAGE, WEBHOOKS, environment,
+};
 pub use event_bus::{Entry, EventBus, Fault};
 pub use issuer::{IssuerScript, Parameters, Signer, TestIssuer, encoded, token_with};
 pub use kms::Kms;
@@ -34,6 +37,7 @@ pub use node::{Reply, ScriptedNode};
 pub use proxy::{Call, Calls, Fate, Moment, Proxy, ProxyConfig, Step, Units};
 pub use rng::Rng;
 pub use secrets_manager::SecretsManager;
+pub use sqs::Sqs;
 pub use streams::Streams;
 pub use template::{Route, Template};
 

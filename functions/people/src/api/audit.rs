@@ -26,7 +26,7 @@ purser_api::error_responses! {
     security(("session" = [])),
     params(
         ("agent_id" = Option<uuid::Uuid>, Query, description = "What is about this agent."),
-        ("kind" = Option<String>, Query, pattern = "^(agent_created|agent_renamed|agent_frozen|agent_unfrozen|key_created|key_rotated|key_revoked|service_enabled|service_disabled|policy_edited|rule_added|rule_replaced|rule_removed|payout_address_named|payout_address_removed|paid_out|approval_approved|approval_rejected|session_started|session_ended|sessions_ended|catalog_edited|payment_pinned|payment_change_accepted|trust_status_set|curated_set|probe_requested|reconcile_requested|freeze_set|freeze_ended|handover_offered|handover_taken_back|handover_accepted|outflow_found)$", description = "Acts of this kind."),
+        ("kind" = Option<String>, Query, pattern = "^(agent_created|agent_renamed|agent_frozen|agent_unfrozen|key_created|key_rotated|key_revoked|service_enabled|service_disabled|policy_edited|rule_added|rule_replaced|rule_removed|payout_address_named|payout_address_removed|paid_out|approval_approved|approval_rejected|webhook_created|webhook_edited|webhook_secret_rotated|webhook_removed|session_started|session_ended|sessions_ended|catalog_edited|payment_pinned|payment_change_accepted|trust_status_set|curated_set|probe_requested|reconcile_requested|freeze_set|freeze_ended|handover_offered|handover_taken_back|handover_accepted|outflow_found)$", description = "Acts of this kind."),
         ("from" = Option<String>, Query, description = "From this time on, or this date in UTC."),
         ("to" = Option<String>, Query, description = "Before this time, or until the end of this date in UTC."),
         ("refused" = Option<bool>, Query, description = "Only what was refused."),

@@ -23,6 +23,7 @@ mod sessions;
 mod settlements;
 mod usage;
 mod wallet;
+mod webhooks;
 
 use crate::state::People;
 use std::sync::Arc;
@@ -67,4 +68,13 @@ purser_api::routes!(
     sessions::list,
     sessions::end,
     sessions::end_all,
+    webhooks::list,
+    webhooks::create,
+    webhooks::read,
+    webhooks::replace,
+    webhooks::remove,
+    webhooks::rotate,
+    webhooks::test,
+    webhooks::deliveries,
+    webhooks::redeliver,
 );

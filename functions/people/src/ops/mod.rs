@@ -18,3 +18,4 @@ pub(crate) mod several;
 pub(crate) mod spend;
 pub(crate) mod usage;
 pub(crate) mod wallet;
+pub(crate) mod webhooks;

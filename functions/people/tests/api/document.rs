@@ -29,18 +29,21 @@ fn every_operation_has_a_name_of_its_own_and_asks_for_a_session() {
                 "accept_handover",
                 "approve",
                 "create_agent",
+                "create_webhook",
                 "end_session",
                 "end_sessions",
                 "name_payout_address",
                 "pay_out",
+                "redeliver_webhook_delivery",
                 "reject",
                 "remove_payout_address",
+                "test_webhook",
             ];
             let has_own_condition = own_condition.contains(&name);
             assert_eq!(asks_for_version, is_write && !has_own_condition, "{name}");
         }
     }
-    assert_eq!(names.len(), 38);
+    assert_eq!(names.len(), 47);
 }
 
 #[test]

@@ -5,6 +5,7 @@ pub(crate) mod aws;
 pub(crate) mod background;
 pub(crate) mod boot;
 pub(crate) mod clock;
+pub(crate) mod deliveries;
 pub(crate) mod direct;
 pub(crate) mod env;
 pub(crate) mod gateway;

@@ -1,4 +1,4 @@
-//! Functions that a schedule or a table's stream starts: no caller waits for them, and the next run does what one run could not.
+//! Functions that a schedule, a table's stream or a queue starts: no caller waits for them, and the next run does what one run could not.
 
 use crate::{
     Boot, BootError, Clock, TraceId,
@@ -13,7 +13,7 @@ use tracing::Instrument as _;
 
 /// Runs a function that a schedule starts: builds it once, then runs it for each call, within the call's time, until
 /// the end. An error makes the call a failed one in Lambda's metrics. The event's content
-/// is passed on to it, and what it answers to Lambda, which a stream's mapping reads.
+/// is passed on to it, and what it answers to Lambda, which the mapping of a stream or queue reads.
 pub async fn serve_schedule<F, A: Serialize>(
     build: impl AsyncFnOnce(Boot) -> Result<F, BootError>,
     run: impl AsyncFn(&F, &Value, Duration) -> Result<A>,

@@ -77,7 +77,7 @@ const FUNCTION: Dimension = Dimension {
 };
 const ALL: &[&[Dimension]] = &[&[]];
 
-const METRICS: [Metric; 28] = [
+const METRICS: [Metric; 29] = [
     metric(
         "payment.decided",
         "Decisions",
@@ -135,6 +135,7 @@ const METRICS: [Metric; 28] = [
         Count::Seconds("lag_seconds"),
         ALL,
     ),
+    metric("webhook.called", "WebhookCalls", Count::Line, &[&[OUTCOME]]),
     metric("function.started", "ColdStarts", Count::Line, &[&[FUNCTION]]),
 ];
 
@@ -509,6 +510,8 @@ mod tests {
         info!(outcome = "released", "reconcile.settlement");
         seen.push(line(&logged));
         info!(waiting = 1, failed = 0, lag_seconds = 2, "reconcile.run");
+        seen.push(line(&logged));
+        info!(outcome = "delivered", "webhook.called");
         seen.push(line(&logged));
         info!(function = "PaymentsFunction", "function.started");
         seen.push(line(&logged));

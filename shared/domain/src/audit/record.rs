@@ -47,6 +47,14 @@ named! {
         ApprovalApproved = "approval_approved",
         /// An approval was rejected.
         ApprovalRejected = "approval_rejected",
+        /// A webhook was made.
+        WebhookCreated = "webhook_created",
+        /// What a webhook is called with, or where, was edited.
+        WebhookEdited = "webhook_edited",
+        /// A webhook got another secret.
+        WebhookSecretRotated = "webhook_secret_rotated",
+        /// A webhook was removed.
+        WebhookRemoved = "webhook_removed",
         /// A person signed in.
         SessionStarted = "session_started",
         /// A session was ended.

@@ -1,6 +1,6 @@
 //! Identifiers, one type per thing, so that they can't be confused.
 
-use crate::{Fingerprint, Timestamp};
+use crate::{EventId, Fingerprint, Timestamp};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 use uuid::{Builder, Uuid};
@@ -55,6 +55,12 @@ uuid_ids! {
     ApprovalId;
     /// One row of the audit log. A UUIDv7 of its time.
     AuditId;
+    /// A webhook of a person.
+    WebhookId;
+    /// One secret of a webhook. It opens nothing.
+    WebhookSecretId;
+    /// One event for one webhook, or the request to send it again. A UUIDv7 of its time.
+    DeliveryId;
 }
 
 impl AuditId {
@@ -84,6 +90,23 @@ impl SettlementId {
         let since = millis.saturating_mul(1_000).saturating_add(micros);
         let since = i64::try_from(since).ok().and_then(Timestamp::from_micros);
         since.unwrap_or(Timestamp::MAX)
+    }
+}
+
+impl DeliveryId {
+    /// The id of the delivery of an event of `at` to a webhook: always the same one.
+    pub fn of(webhook: WebhookId, event: EventId, at: Timestamp) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(b"purser/delivery/v1\0");
+        hash.update(webhook.uuid().as_bytes());
+        hash.update(event.to_string());
+        let digest: [u8; 32] = hash.finalize().into();
+        Self(uuid_v7(at, digest.first_chunk().copied().unwrap_or_default()))
+    }
+
+    /// The id of a request of `at`; `random` distinguishes those of one microsecond.
+    pub fn at(at: Timestamp, random: [u8; 8]) -> Self {
+        Self(uuid_v7(at, random))
     }
 }
 

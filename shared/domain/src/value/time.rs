@@ -92,6 +92,11 @@ impl Duration {
         Self((secs as i64).saturating_mul(MICROS_PER_SECOND))
     }
 
+    /// A whole number of milliseconds. Any `u32` fits.
+    pub fn from_millis_u32(millis: u32) -> Self {
+        Self(i64::from(millis).saturating_mul(1_000))
+    }
+
     /// Microseconds.
     pub const fn micros(self) -> i64 {
         self.0

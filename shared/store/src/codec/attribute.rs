@@ -5,10 +5,11 @@
 
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use purser_domain::{
-    Address, AgentId, AgentStatus, Amount, ApprovalId, B256, Category, DecisionResult, DomainPattern, Duration,
-    Endpoint, Fingerprint, KeyId, KmsKeyId, Metadata, Network, NoncePrefix, Obstacle, OperationSlug, OperationUuid,
-    OperatorName, OperatorReason, Permission, PersonId, PublicKey, RuleId, SecretDigest, ServiceId, ServiceSlug,
-    SettlementId, SourceNetwork, Timestamp, TransactionId, TrustStatus, TxHash, Url, WalletAttestation, X402Version,
+    Address, AgentId, AgentStatus, Amount, ApprovalId, B256, Category, DecisionResult, DeliveryId, DomainPattern,
+    Duration, Endpoint, Fingerprint, KeyId, KmsKeyId, Metadata, Network, NoncePrefix, Obstacle, OperationSlug,
+    OperationUuid, OperatorName, OperatorReason, Permission, PersonId, PublicKey, RuleId, SecretDigest, ServiceId,
+    ServiceSlug, SettlementId, SourceNetwork, Timestamp, TransactionId, TrustStatus, TxHash, Url, WalletAttestation,
+    WebhookId, WebhookSecretId, X402Version,
 };
 use serde_json::{Map, Value};
 use std::collections::{BTreeSet, HashMap};
@@ -92,6 +93,9 @@ written_as_text! {
     AgentId, ToString::to_string, Self::parse;
     KmsKeyId, ToString::to_string, Self::parse;
     ServiceId, ToString::to_string, Self::parse;
+    WebhookId, ToString::to_string, Self::parse;
+    WebhookSecretId, ToString::to_string, Self::parse;
+    DeliveryId, ToString::to_string, Self::parse;
     OperationUuid, ToString::to_string, Self::parse;
     SettlementId, ToString::to_string, Self::parse;
     TransactionId, ToString::to_string, Self::parse;

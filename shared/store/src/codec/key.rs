@@ -11,8 +11,9 @@
 use crate::codec::attribute::Item;
 use aws_sdk_dynamodb::{operation::query::builders::QueryFluentBuilder, types::AttributeValue};
 use purser_domain::{
-    Actor, AgentId, ApprovalId, AuditId, AuditScope, Entry, Fingerprint, FreezeTarget, KeyId, Network, PersonId,
-    RuleId, ServiceId, SessionId, SettlementId, Timestamp, TransactionId, TxHash, WindowScope,
+    Actor, AgentId, ApprovalId, AuditId, AuditScope, DeliveryId, Entry, Fingerprint, FreezeTarget, KeyId, Network,
+    PersonId, RuleId, ServiceId, SessionId, SettlementId, Timestamp, TransactionId, TxHash, WebhookId, WebhookSecretId,
+    WindowScope,
 };
 use uuid::Uuid;
 
@@ -177,6 +178,26 @@ impl Key {
     /// A person's session.
     pub(crate) fn session(person: &PersonId, session: &SessionId) -> Self {
         Self::new(person_partition(person), format!("{SESSIONS}{session}"))
+    }
+
+    /// A webhook, in one of its person's places.
+    pub(crate) fn webhook(person: &PersonId, slot: u8) -> Self {
+        Self::new(webhooks::partition(person), slot.to_string())
+    }
+
+    /// A secret of a webhook.
+    pub(crate) fn webhook_secret(webhook: WebhookId, secret: WebhookSecretId) -> Self {
+        Self::new(format!("K#{webhook}"), secret.to_string())
+    }
+
+    /// That a webhook is gone.
+    pub(crate) fn webhook_gone(webhook: WebhookId) -> Self {
+        Self::new(format!("G#{webhook}"), ONLY)
+    }
+
+    /// A delivery to a webhook.
+    pub(crate) fn delivery(webhook: WebhookId, id: DeliveryId) -> Self {
+        Self::new(webhooks::deliveries(webhook), id.to_string())
     }
 
     /// The key of the table's item, from an item of an index.
@@ -533,6 +554,27 @@ pub(crate) mod catalog {
     /// The claim on a slug.
     pub(crate) fn slug(slug: &ServiceSlug) -> String {
         format!("SLUG#{slug}")
+    }
+}
+
+/// The partitions of the table of webhooks.
+pub(crate) mod webhooks {
+    use super::{Item, PersonId, WebhookId, sort_key};
+    use purser_domain::Webhook;
+
+    /// The partition of a person's webhooks.
+    pub(crate) fn partition(person: &PersonId) -> String {
+        format!("P#{person}")
+    }
+
+    /// The place in a webhook's sort key.
+    pub(crate) fn slot(item: &Item) -> Option<u8> {
+        sort_key(item).parse().ok().filter(|slot| *slot < Webhook::MOST)
+    }
+
+    /// The partition of a webhook's deliveries.
+    pub(crate) fn deliveries(webhook: WebhookId) -> String {
+        format!("D#{webhook}")
     }
 }
 

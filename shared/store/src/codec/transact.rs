@@ -98,6 +98,13 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         Ok(())
     }
 
+    /// Adds a put of what this function may not read: no existing item is returned.
+    pub(crate) fn put_unseen(&mut self, role: Role, put: PutBuilder) -> Result<()> {
+        let put: Put = put.build().map_err(incomplete)?;
+        self.writes.push((role, TransactWriteItem::builder().put(put).build()));
+        Ok(())
+    }
+
     /// Adds an update. If its condition fails, the existing item is returned.
     pub(crate) fn update(&mut self, role: Role, update: UpdateBuilder) -> Result<()> {
         let update = update.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);

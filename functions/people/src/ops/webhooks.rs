@@ -1,0 +1,303 @@
+//! Webhooks: list, make, edit, remove, rotate the secret; and what came of their calls.
+//!
+//! A secret is only in the answer that made it: this function can store one and read none. What calls is
+//! `functions/webhooks`; here a test, or a delivery to be sent again, is put into its queue.
+
+use crate::caller::Caller;
+use crate::ops::owned::named;
+use crate::state::People;
+use purser_api::{AskedDelivery, DeliveryMessage, Precondition};
+use purser_domain::{
+    Act, AuditChanges, AuditKind, Delivery, DeliveryId, Error, ErrorKind, Event, EventData, EventId, EventKind,
+    EventSubject, Problem, Result, SecretTerm, Timestamp, Webhook, WebhookId, WebhookSecret, WebhookSecretId,
+    WebhookTerms,
+};
+use purser_store::{Backoff, Edited, NewWebhookSecret, Page, Slice};
+use tracing::info;
+use uuid::Uuid;
+
+/// A webhook of the person's, as it was when it was read.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnWebhook {
+    pub(crate) webhook: Webhook,
+    /// Since when it is called no more, as its program said that it is gone.
+    pub(crate) gone_at: Option<Timestamp>,
+}
+
+/// A webhook with its newest secret. It has no `Debug`.
+pub(crate) struct IssuedWebhook {
+    pub(crate) own: OwnWebhook,
+    /// `whsec_…`, for the person to give to the program.
+    pub(crate) secret: String,
+}
+
+/// A change of a webhook that is to be stored.
+enum Change {
+    /// The next version.
+    Edited(Webhook),
+    /// The same with this secret, without those that have ended.
+    Rotated(Webhook, NewWebhookSecret, Vec<WebhookSecretId>),
+    /// There is none.
+    Removed,
+}
+
+impl Change {
+    const fn next(&self) -> Option<&Webhook> {
+        match self {
+            Self::Edited(next) | Self::Rotated(next, ..) => Some(next),
+            Self::Removed => None,
+        }
+    }
+}
+
+impl From<Webhook> for OwnWebhook {
+    /// As it was just written: whatever was said of it was said of an earlier version.
+    fn from(webhook: Webhook) -> Self {
+        Self { webhook, gone_at: None }
+    }
+}
+
+impl People {
+    /// The person's webhooks, the oldest first.
+    pub(crate) async fn webhooks(&self, person: &Caller) -> Result<Vec<OwnWebhook>> {
+        let webhooks = self.webhooks.of(&person.id).await?;
+        let gone = self.webhooks.gone(&webhooks).await?;
+        let listed = webhooks.into_iter().map(|webhook| OwnWebhook {
+            gone_at: gone.get(&webhook.id).copied(),
+            webhook,
+        });
+        Ok(listed.collect())
+    }
+
+    /// The person's webhook with this id. Another's and an unknown one are both not found.
+    pub(crate) async fn own_webhook(&self, person: &Caller, id: WebhookId) -> Result<OwnWebhook> {
+        let mut webhooks = self.webhooks(person).await?;
+        let place = webhooks.iter().position(|own| own.webhook.id == id);
+        named(place.map(|place| webhooks.swap_remove(place)))
+    }
+
+    /// Makes a webhook. It takes a recent sign-in: whoever has the session would be told everything from then on.
+    pub(crate) async fn create_webhook(&self, person: &Caller, terms: WebhookTerms) -> Result<IssuedWebhook> {
+        let act = Act::of(AuditKind::WebhookCreated);
+        self.judged(&person.acting, &act, self.created_webhook(person, &act, terms))
+            .await
+    }
+
+    async fn created_webhook(&self, person: &Caller, act: &Act, terms: WebhookTerms) -> Result<IssuedWebhook> {
+        let mut backoff = Backoff::new();
+        loop {
+            self.judge_terms(&terms)?;
+            let now = self.now();
+            self.limits.recently(person.signed_in_at, now)?;
+            let slot = self.free_slot(person).await?;
+            let secret = self.new_webhook_secret()?;
+            let webhook = Webhook {
+                id: WebhookId::from_uuid(self.random_uuid()?),
+                person: person.id.clone(),
+                slot,
+                version: 1,
+                created_at: now,
+                terms: terms.clone(),
+                secrets: vec![SecretTerm {
+                    id: secret.id,
+                    created_at: now,
+                    ends_at: None,
+                }],
+            };
+            let changes = AuditChanges::between(None, Some(webhook.audit_members()));
+            let entry = self.entry(&person.acting, &act.clone().with(&webhook.id), changes)?;
+            match self.webhooks.create(&webhook, &secret, &entry).await? {
+                Edited::Stored => {
+                    info!(person = %person.id, webhook.id = %webhook.id, "webhook.created");
+                    return Ok(issued(webhook, &secret));
+                }
+                // Its place was taken meanwhile.
+                Edited::Conflict => backoff.wait().await?,
+            }
+        }
+    }
+
+    async fn free_slot(&self, person: &Caller) -> Result<u8> {
+        let webhooks = self.webhooks.of(&person.id).await?;
+        let mut slots = 0..Webhook::MOST;
+        let free = slots.find(|slot| webhooks.iter().all(|webhook| webhook.slot != *slot));
+        free.ok_or_else(|| {
+            let message = format!("a person has at most {} webhooks; remove one first", Webhook::MOST);
+            Error::invalid(vec![Problem::at("", message)])
+        })
+    }
+
+    /// Replaces what a webhook is called with, and where. It takes a recent sign-in where that widens.
+    pub(crate) async fn edit_webhook(
+        &self,
+        person: &Caller,
+        own: OwnWebhook,
+        meant: Precondition,
+        terms: &WebhookTerms,
+    ) -> Result<OwnWebhook> {
+        let act = Act::of(AuditKind::WebhookEdited).with(&own.webhook.id);
+        let edit = |old: &Webhook| {
+            self.judge_terms(terms)?;
+            if terms.widen(&old.terms) {
+                self.limits.recently(person.signed_in_at, self.now())?;
+            }
+            Ok(Change::Edited(old.clone().with_terms(terms.clone())))
+        };
+        match self.change_webhook(person, own, meant, &act, edit).await? {
+            Change::Edited(webhook) => Ok(webhook.into()),
+            Change::Rotated(..) | Change::Removed => Err(Error::internal("editing a webhook", "it is another change")),
+        }
+    }
+
+    /// Gives a webhook a new secret, beside which the old one signs for a day. It takes a recent sign-in.
+    pub(crate) async fn rotate_webhook_secret(
+        &self,
+        person: &Caller,
+        own: OwnWebhook,
+        meant: Precondition,
+    ) -> Result<IssuedWebhook> {
+        let act = Act::of(AuditKind::WebhookSecretRotated).with(&own.webhook.id);
+        let rotate = |old: &Webhook| {
+            let now = self.now();
+            self.limits.recently(person.signed_in_at, now)?;
+            let secret = self.new_webhook_secret()?;
+            let (next, ended) = old.clone().rotated(secret.id, now);
+            Ok(Change::Rotated(next, secret, ended))
+        };
+        match self.change_webhook(person, own, meant, &act, rotate).await? {
+            Change::Rotated(webhook, secret, _) => Ok(issued(webhook, &secret)),
+            Change::Edited(_) | Change::Removed => Err(Error::internal("rotating a secret", "it is another change")),
+        }
+    }
+
+    /// Removes a webhook, by any session: it tells less. What is waiting for it is dropped.
+    pub(crate) async fn remove_webhook(&self, person: &Caller, own: OwnWebhook, meant: Precondition) -> Result<()> {
+        let act = Act::of(AuditKind::WebhookRemoved).with(&own.webhook.id);
+        self.change_webhook(person, own, meant, &act, |_| Ok(Change::Removed))
+            .await?;
+        Ok(())
+    }
+
+    async fn change_webhook(
+        &self,
+        person: &Caller,
+        own: OwnWebhook,
+        meant: Precondition,
+        act: &Act,
+        change: impl Fn(&Webhook) -> Result<Change>,
+    ) -> Result<Change> {
+        let changed = self.changed_webhook(person, own.webhook, meant, act, change);
+        self.judged(&person.acting, act, changed).await
+    }
+
+    /// Makes a change until it is stored or its version is not the expected one: where any is, a lost race is run again.
+    async fn changed_webhook(
+        &self,
+        person: &Caller,
+        mut webhook: Webhook,
+        meant: Precondition,
+        act: &Act,
+        change: impl Fn(&Webhook) -> Result<Change>,
+    ) -> Result<Change> {
+        let mut backoff = Backoff::new();
+        loop {
+            meant.holds(webhook.version)?;
+            let changed = change(&webhook)?;
+            let after = changed.next().map(Webhook::audit_members);
+            let told = AuditChanges::between(Some(webhook.audit_members()), after);
+            let entry = self.entry(&person.acting, act, told)?;
+            let table = &self.webhooks;
+            let stored = match &changed {
+                Change::Edited(next) => table.edit(next, &entry).await?,
+                Change::Rotated(next, secret, ended) => table.rotate(next, secret, ended, &entry).await?,
+                Change::Removed => table.remove(&webhook, &entry).await?,
+            };
+            match stored {
+                Edited::Stored => {
+                    info!(person = %person.id, webhook.id = %webhook.id, kind = act.kind.name(), "webhook.changed");
+                    return Ok(changed);
+                }
+                Edited::Conflict => backoff.wait().await?,
+            }
+            webhook = self.own_webhook(person, webhook.id).await?.webhook;
+        }
+    }
+
+    /// Sends a test event to a webhook, whatever it is called with; the delivery's id.
+    pub(crate) async fn test_webhook(&self, person: &Caller, own: &OwnWebhook) -> Result<DeliveryId> {
+        let (id, now) = (own.webhook.id, self.now());
+        let kind = EventKind::WebhookTest;
+        let event = Event::new(
+            EventId::of(kind, &[&id, &self.random_uuid()?]),
+            self.event_source.clone(),
+            kind,
+            now,
+            EventSubject::Person(person.id.clone()),
+            Some(person.id.clone()),
+            EventData::new().text("endpoint_id", id),
+        );
+        let event = event.map_err(|problem| Error::internal("making a test event", problem))?;
+        let delivery = Delivery::new(id, &event).id;
+        self.ask_for(person, id, AskedDelivery::Event(event)).await?;
+        Ok(delivery)
+    }
+
+    /// Sends a delivery again, however it ended.
+    pub(crate) async fn send_again(&self, person: &Caller, own: &OwnWebhook, delivery: DeliveryId) -> Result<()> {
+        let id = own.webhook.id;
+        if self.webhooks.delivery(id, delivery).await?.is_none() {
+            return Err(ErrorKind::NotFound.into());
+        }
+        let request = DeliveryId::at(self.now(), self.entropy.bytes()?);
+        self.ask_for(person, id, AskedDelivery::Again { delivery, request })
+            .await
+    }
+
+    async fn ask_for(&self, person: &Caller, webhook: WebhookId, asked: AskedDelivery) -> Result<()> {
+        let message = DeliveryMessage {
+            person: person.id.clone(),
+            webhook,
+            asked,
+        };
+        self.deliveries.send(&message).await
+    }
+
+    /// What came of a webhook's calls, the latest event first.
+    pub(crate) async fn deliveries(&self, own: &OwnWebhook, slice: Slice<Uuid>) -> Result<Page<Delivery, Uuid>> {
+        self.webhooks.deliveries(own.webhook.id, slice).await
+    }
+
+    /// What is wrong with terms, where it calls included: what the guard of outward calls would refuse is refused here
+    /// already, as far as it is known before the name is resolved.
+    fn judge_terms(&self, terms: &WebhookTerms) -> Result<()> {
+        let mut problems = terms.problems();
+        let url = terms.url.url();
+        let is_safe = terms.url.is_https() && self.webhook_hosts.may_call(url);
+        if !is_safe && !self.webhook_hosts.contains(url) {
+            problems.push(Problem::at("/url", "must be an https URL of the public internet"));
+        }
+        if problems.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::invalid(problems))
+        }
+    }
+
+    fn new_webhook_secret(&self) -> Result<NewWebhookSecret> {
+        Ok(NewWebhookSecret {
+            id: WebhookSecretId::from_uuid(self.random_uuid()?),
+            secret: WebhookSecret::from_random(self.entropy.bytes()?),
+        })
+    }
+
+    fn random_uuid(&self) -> Result<Uuid> {
+        Ok(uuid::Builder::from_random_bytes(self.entropy.bytes()?).into_uuid())
+    }
+}
+
+fn issued(webhook: Webhook, secret: &NewWebhookSecret) -> IssuedWebhook {
+    IssuedWebhook {
+        own: webhook.into(),
+        secret: secret.secret.text().to_string(),
+    }
+}

@@ -1,0 +1,124 @@
+//! The webhooks: calls people's programs with what happened.
+//!
+//! ```text
+//! bus ─▶ queue of events ─fan_out─▶ queue of deliveries ─deliver─▶ a person's program
+//! ```
+//!
+//! Two queues call it with batches. A message stays in its queue until what it asks for is done, so nothing is lost with
+//! an environment; the row of each delivery says what was done already, so a message that comes twice calls nobody again
+//! who has taken it. At worst a call is made twice, under the same `webhook-id`.
+//!
+//! Always true: an event is sent to webhooks of its owner alone; no secret, signature, URL or answer is logged.
+//!
+//! Deliberately elsewhere: who may have a webhook (`functions/people`), and what happened (`functions/events`).
+
+mod batch;
+mod call;
+mod deliver;
+mod fan_out;
+
+use batch::{Batch, Record, answer};
+use call::{Caller, LONGEST_CALL};
+use purser_api::{Boot, BootError, Clock, DeliveriesQueue, Entropy, at_most};
+use purser_domain::{Causes, Result};
+use purser_store::WebhooksTable;
+use serde_json::Value;
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// How many messages are worked on concurrently: more than a batch has, so that a slow webhook holds up none of it.
+const AT_ONCE: usize = 32;
+/// What a call of the database and of the queue may take besides.
+const BOOKKEEPING: Duration = Duration::from_secs(9);
+
+/// The function, ready to run. Clones share everything.
+#[derive(Clone)]
+pub struct Webhooks(Arc<Shared>);
+
+struct Shared {
+    table: WebhooksTable,
+    deliveries: DeliveriesQueue,
+    deliveries_arn: String,
+    caller: Caller,
+    clock: Clock,
+    entropy: Entropy,
+}
+
+/// What becomes of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Message {
+    /// What it asks for is done: it leaves its queue.
+    Done,
+    /// It stays, and comes again.
+    Stays,
+}
+
+impl Webhooks {
+    /// The function with this configuration: `WEBHOOKS_TABLE`, `DELIVERIES_QUEUE_URL`, `DELIVERIES_QUEUE_ARN`,
+    /// `WEBHOOK_ALLOWED_HOSTS`.
+    pub fn boot(boot: Boot) -> Result<Self, BootError> {
+        Self::boot_with(boot, LONGEST_CALL)
+    }
+
+    /// The same, with another timeout of calls.
+    pub fn boot_with(boot: Boot, longest_call: Duration) -> Result<Self, BootError> {
+        let Boot {
+            mut env,
+            aws,
+            clock,
+            entropy,
+            ..
+        } = boot;
+        let table = env.text("WEBHOOKS_TABLE");
+        let url = env.text("DELIVERIES_QUEUE_URL");
+        let arn = env.text("DELIVERIES_QUEUE_ARN");
+        let allowed = env.allowed_hosts("WEBHOOK_ALLOWED_HOSTS");
+        let (table, url, deliveries_arn, allowed) = env.finish((table, url, arn, allowed))?;
+        Ok(Self(Arc::new(Shared {
+            table: WebhooksTable::new(purser_store::client(&aws), table),
+            deliveries: DeliveriesQueue::new(&aws, url),
+            deliveries_arn,
+            caller: Caller::new(allowed, longest_call)?,
+            clock,
+            entropy,
+        })))
+    }
+
+    /// Does what a batch of messages asks for, within this time; the answer names those that stay in their queue.
+    pub async fn run(&self, event: Value, budget: Duration) -> Result<Value> {
+        let now = Instant::now();
+        // What begins later might be cut off between a call and its row.
+        let last_call = now
+            .checked_add(budget.saturating_sub(LONGEST_CALL.saturating_add(BOOKKEEPING)))
+            .unwrap_or(now);
+        let records = Batch::read(event)?.records;
+        let ids: Vec<String> = records.iter().map(|record| record.message_id.clone()).collect();
+        let work = records.into_iter().map(|record| {
+            let webhooks = self.clone();
+            async move {
+                let message = webhooks.take(&record, last_call).await;
+                (record.message_id, message)
+            }
+        });
+        let done = at_most(AT_ONCE, work).await;
+        // One whose work panicked has no result, and stays as well.
+        let is_done = |id: &String| {
+            done.iter()
+                .any(|(done, message)| done == id && *message == Message::Done)
+        };
+        let left: Vec<String> = ids.into_iter().filter(|id| !is_done(id)).collect();
+        Ok(answer(&left))
+    }
+
+    async fn take(&self, record: &Record, last_call: Instant) -> Message {
+        let taken = if record.queue_arn == self.0.deliveries_arn {
+            self.deliver(record, last_call).await
+        } else {
+            self.fan_out(record).await
+        };
+        taken.unwrap_or_else(|error| {
+            tracing::error!(message.id = record.message_id, cause = %Causes(&error), "webhook.message_failed");
+            Message::Stays
+        })
+    }
+}

@@ -1,0 +1,765 @@
+//! The webhooks with an emulated DynamoDB and SQS, and receivers on loopback that verify calls by the official library:
+//! who is called with what, how often, and what is left in the queues. The pauses are tested in
+//! `shared/domain/src/webhook/retry.rs`.
+
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test stops where its ground is missing"
+)]
+
+use axum::{
+    Router,
+    body::Bytes,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse as _, Response},
+    routing::any,
+};
+use purser_api::{AskedDelivery, Boot, Clock, DeliveryMessage};
+use purser_domain::{
+    AgentId, Delivery, DeliveryId, DeliveryState, Event, EventData, EventId, EventKind, EventSource, EventSubject,
+    PersonId, SecretTerm, Timestamp, Webhook, WebhookId, WebhookSecret, WebhookSecretId, WebhookTerms, WebhookUrl,
+};
+use purser_store::{Edited, NewWebhookSecret, Slice, WebhooksTable};
+use purser_testkit::{Emulator, Fate, Moment, Proxy, ProxyConfig, Sqs, WEBHOOKS, environment, sample, serve};
+use purser_webhooks::Webhooks;
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicI64, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+use uuid::Uuid;
+
+const EVENTS: &str = "events";
+const DELIVERIES: &str = "deliveries";
+/// How long a call may take here.
+const LONGEST_CALL: Duration = Duration::from_millis(600);
+const BUDGET: Duration = Duration::from_secs(30);
+/// For how long a message is hidden when nobody says how long.
+const VISIBILITY_SECS: i64 = 180;
+
+/// What a receiver answers.
+#[derive(Clone)]
+enum Answers {
+    Status(u16),
+    With(u16, &'static str, String),
+    Hangs,
+}
+
+/// A person's program.
+#[derive(Clone)]
+struct Receiver {
+    url: String,
+    answers: Arc<Mutex<Answers>>,
+    calls: Arc<Mutex<Vec<Call>>>,
+}
+
+#[derive(Clone)]
+struct Call {
+    headers: HeaderMap,
+    body: Bytes,
+    at: Instant,
+}
+
+impl Call {
+    fn id(&self) -> String {
+        self.headers["webhook-id"].to_str().unwrap().to_owned()
+    }
+
+    fn event(&self) -> Event {
+        Event::parse(&self.body).unwrap()
+    }
+
+    /// Whether the official library takes it, as of now.
+    fn is_verified_with(&self, secret: &str) -> bool {
+        let library = standardwebhooks::Webhook::new(secret).unwrap();
+        library.verify(&self.body, &self.headers).is_ok()
+    }
+
+    /// Whether the official library signs it the same, whatever its time is.
+    fn is_signed_with(&self, secret: &str) -> bool {
+        let library = standardwebhooks::Webhook::new(secret).unwrap();
+        let header = |name: &str| self.headers[name].to_str().unwrap();
+        let signed = library.sign(&self.id(), header("webhook-timestamp").parse().unwrap(), &self.body);
+        header("webhook-signature")
+            .split(' ')
+            .any(|signature| signature == signed.as_ref().unwrap())
+    }
+}
+
+impl Receiver {
+    async fn start() -> Self {
+        let receiver = Self {
+            url: String::new(),
+            answers: Arc::new(Mutex::new(Answers::Status(204))),
+            calls: Arc::default(),
+        };
+        let router = Router::new().fallback(any(received)).with_state(receiver.clone());
+        Self {
+            url: format!("{}/hook?token=in-the-url", serve(router).await),
+            ..receiver
+        }
+    }
+
+    fn answer(&self, answers: Answers) {
+        *self.answers.lock().unwrap() = answers;
+    }
+
+    fn calls(&self) -> Vec<Call> {
+        self.calls.lock().unwrap().clone()
+    }
+
+    fn authority(&self) -> String {
+        let url = self.url.trim_start_matches("http://");
+        url.split('/').next().unwrap().to_owned()
+    }
+}
+
+async fn received(State(receiver): State<Receiver>, headers: HeaderMap, body: Bytes) -> Response {
+    receiver.calls.lock().unwrap().push(Call {
+        headers,
+        body,
+        at: Instant::now(),
+    });
+    let answers = receiver.answers.lock().unwrap().clone();
+    match answers {
+        Answers::Status(status) => (StatusCode::from_u16(status).unwrap(), "the answer's own body").into_response(),
+        Answers::With(status, name, value) => (StatusCode::from_u16(status).unwrap(), [(name, value)]).into_response(),
+        Answers::Hangs => std::future::pending().await,
+    }
+}
+
+/// A database, the queues, and the function, of which the time stands still.
+struct World {
+    emulator: Emulator,
+    table: WebhooksTable,
+    sqs: Sqs,
+    sqs_url: String,
+    micros: Arc<AtomicI64>,
+    webhooks: Webhooks,
+    allowed: String,
+}
+
+impl World {
+    /// A world whose function may call these receivers, though they are on this machine.
+    async fn start(receivers: &[&Receiver]) -> Self {
+        let emulator = Emulator::start().await;
+        let now = Arc::new(AtomicI64::new(Clock::system().now().micros()));
+        let clock = Arc::clone(&now);
+        let sqs = Sqs::new(move || clock.load(SeqCst));
+        sqs.create(EVENTS, VISIBILITY_SECS, 20);
+        sqs.create(DELIVERIES, VISIBILITY_SECS, 100);
+        let sqs_url = sqs.serve().await;
+        let allowed: Vec<String> = receivers.iter().map(|receiver| receiver.authority()).collect();
+        let allowed = allowed.join(",");
+        let webhooks = function(&emulator.url, &sqs_url, &allowed, &now);
+        Self {
+            table: WebhooksTable::new(emulator.client.clone(), WEBHOOKS),
+            emulator,
+            sqs,
+            sqs_url,
+            micros: now,
+            webhooks,
+            allowed,
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.micros.load(SeqCst)).unwrap()
+    }
+
+    fn pass(&self, secs: i64) {
+        self.micros.fetch_add(secs * 1_000_000, SeqCst);
+    }
+
+    /// Stores a webhook of a person; its secret.
+    async fn webhook(
+        &self,
+        person: &str,
+        slot: u8,
+        url: &str,
+        edit: impl FnOnce(&mut WebhookTerms),
+    ) -> (Webhook, String) {
+        let secret = new_secret(slot + 1);
+        let mut terms = WebhookTerms {
+            url: WebhookUrl::parse(url).unwrap(),
+            description: None,
+            kinds: None,
+            agents: None,
+            enabled: true,
+        };
+        edit(&mut terms);
+        let webhook = Webhook {
+            id: WebhookId::from_uuid(Uuid::new_v4()),
+            person: self::person(person),
+            slot,
+            version: 1,
+            created_at: self.now(),
+            terms,
+            secrets: vec![SecretTerm {
+                id: secret.id,
+                created_at: self.now(),
+                ends_at: None,
+            }],
+        };
+        let stored = self.table.create(&webhook, &secret, &sample::audit()).await.unwrap();
+        assert_eq!(stored, Edited::Stored);
+        (webhook, secret.secret.text().to_string())
+    }
+
+    /// An event happens, and comes from the bus.
+    fn happen(&self, event: &Event) {
+        let from_bus = json!({
+            "version": "0", "id": Uuid::new_v4().to_string(), "detail-type": event.kind().name(),
+            "source": event.source().as_str(), "account": "000000000000", "time": event.time().to_string(),
+            "region": "us-east-1", "resources": [], "detail": event.to_json(),
+        });
+        self.sqs.send(EVENTS, &from_bus.to_string());
+    }
+
+    /// Passes on what is visible, until nothing is.
+    async fn run(&self) {
+        for queue in [EVENTS, DELIVERIES] {
+            while let Some(batch) = self.sqs.receive(queue, 10) {
+                let answer = self.webhooks.run(batch.clone(), BUDGET).await.unwrap();
+                self.sqs.delete_done(queue, &batch, Some(&answer));
+            }
+        }
+    }
+
+    async fn deliveries(&self, webhook: &Webhook) -> Vec<Delivery> {
+        let newest = Slice {
+            before: None,
+            limit: 100,
+        };
+        self.table.deliveries(webhook.id, newest).await.unwrap().items
+    }
+
+    async fn delivery(&self, webhook: &Webhook) -> Delivery {
+        let deliveries = self.deliveries(webhook).await;
+        assert_eq!(deliveries.len(), 1);
+        deliveries[0].clone()
+    }
+
+    fn waiting(&self) -> usize {
+        self.sqs.bodies(DELIVERIES).len()
+    }
+}
+
+fn function(dynamodb: &str, sqs: &str, allowed: &str, now: &Arc<AtomicI64>) -> Webhooks {
+    let mut env: std::collections::BTreeMap<&str, String> = environment(dynamodb, sqs).collect();
+    env.insert("SQS_ENDPOINT", sqs.to_owned());
+    env.insert("DELIVERIES_QUEUE_URL", Sqs::url(sqs, DELIVERIES));
+    env.insert("DELIVERIES_QUEUE_ARN", Sqs::arn(DELIVERIES));
+    env.insert("WEBHOOK_ALLOWED_HOSTS", allowed.to_owned());
+    let boot = Boot::new(env.into_iter().collect(), Clock::still(Arc::clone(now)));
+    Webhooks::boot_with(boot, LONGEST_CALL).unwrap()
+}
+
+fn person(name: &str) -> PersonId {
+    PersonId::of("https://issuer.example", name)
+}
+
+fn agent(n: u128) -> AgentId {
+    AgentId::from_uuid(Uuid::from_u128(n))
+}
+
+fn new_secret(byte: u8) -> NewWebhookSecret {
+    NewWebhookSecret {
+        id: WebhookSecretId::from_uuid(Uuid::new_v4()),
+        secret: WebhookSecret::from_random([byte; 32]),
+    }
+}
+
+/// The freeze of an agent, number `n`, told to its owner.
+fn frozen(owner: &str, of: AgentId, n: u64, at: Timestamp) -> Event {
+    let kind = EventKind::AgentFrozen;
+    let id = EventId::of(kind, &[&of, &n]);
+    let source = EventSource::of("tests").unwrap();
+    let data = EventData::new().text("by", "owner");
+    Event::new(id, source, kind, at, EventSubject::Agent(of), Some(person(owner)), data).unwrap()
+}
+
+#[tokio::test]
+async fn an_event_calls_its_owners_webhooks_that_want_it_and_the_official_library_verifies_them() {
+    let [all, some, others, bobs] = [(); 4].map(|()| Receiver::start());
+    let [all, some, others, bobs] = [all.await, some.await, others.await, bobs.await];
+    let world = World::start(&[&all, &some, &others, &bobs]).await;
+    let (_, secret) = world.webhook("ann", 0, &all.url, |_| {}).await;
+    let (_, some_secret) = world
+        .webhook("ann", 1, &some.url, |terms| {
+            terms.kinds = Some([EventKind::AgentFrozen].into());
+            terms.agents = Some([agent(1)].into());
+        })
+        .await;
+    let (_, _) = world
+        .webhook("ann", 2, &others.url, |terms| terms.agents = Some([agent(2)].into()))
+        .await;
+    // Bob has the agent in his own webhook's list, and is told nothing of Ann's.
+    world
+        .webhook("bob", 0, &bobs.url, |terms| terms.agents = Some([agent(1)].into()))
+        .await;
+    let event = frozen("ann", agent(1), 1, world.now());
+    world.happen(&event);
+    world.run().await;
+
+    for (receiver, secret, other) in [(&all, &secret, &some_secret), (&some, &some_secret, &secret)] {
+        let calls = receiver.calls();
+        assert_eq!(calls.len(), 1);
+        assert!(calls[0].is_verified_with(secret) && !calls[0].is_verified_with(other));
+        assert_eq!(calls[0].event(), event);
+        assert_eq!(calls[0].id(), event.id().to_string());
+        assert_eq!(calls[0].headers["content-type"], "application/cloudevents+json");
+        let of_ours = calls[0]
+            .headers
+            .keys()
+            .map(axum::http::HeaderName::as_str)
+            .collect::<BTreeSet<_>>();
+        assert!(["authorization", "cookie"].iter().all(|name| !of_ours.contains(name)));
+    }
+    assert!(others.calls().is_empty() && bobs.calls().is_empty());
+    assert!(world.sqs.bodies(EVENTS).is_empty() && world.waiting() == 0);
+}
+
+#[tokio::test]
+async fn a_failed_call_is_made_again_when_its_pause_is_over_and_given_up_after_a_day() {
+    let receiver = Receiver::start().await;
+    let world = World::start(&[&receiver]).await;
+    let (webhook, secret) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
+    let elsewhere = Receiver::start().await;
+    let failures = [
+        (Answers::Status(500), "status_500"),
+        // No redirect is followed.
+        (Answers::With(307, "location", elsewhere.url.clone()), "status_307"),
+        (Answers::Hangs, "timeout"),
+        (Answers::Status(404), "status_404"),
+        (Answers::Status(302), "status_302"),
+        (Answers::With(429, "retry-after", "21600".to_owned()), "status_429"),
+        (Answers::Status(503), "status_503"),
+        (Answers::Status(400), "status_400"),
+    ];
+    world.happen(&frozen("ann", agent(1), 1, world.now()));
+    let mut passed = 0;
+    for (n, (answers, result)) in failures.into_iter().enumerate() {
+        receiver.answer(answers);
+        world.run().await;
+        let delivery = world.delivery(&webhook).await;
+        assert_eq!(
+            (receiver.calls().len(), delivery.attempts),
+            (n + 1, u32::try_from(n + 1).unwrap())
+        );
+        assert_eq!(delivery.last.unwrap().result.to_string(), result);
+        let Some(next_at) = delivery.next_at else {
+            assert_eq!((n, delivery.state), (7, DeliveryState::Failed));
+            break;
+        };
+        // Not a second earlier.
+        let pause = i64::try_from(next_at.since(world.now()).secs_to_wait()).unwrap();
+        world.pass(pause - 2);
+        world.run().await;
+        assert_eq!(receiver.calls().len(), n + 1, "{result}");
+        world.pass(2);
+        passed += pause;
+    }
+    assert!((82_000..=93_000).contains(&passed), "{passed}");
+    assert_eq!(world.waiting(), 0, "what was given up waits no more");
+    assert!(elsewhere.calls().is_empty());
+    // Each under the same id, signed anew.
+    let calls = receiver.calls();
+    let ids: BTreeSet<String> = calls.iter().map(Call::id).collect();
+    let times: BTreeSet<_> = calls
+        .iter()
+        .map(|call| call.headers["webhook-timestamp"].clone())
+        .collect();
+    assert_eq!((ids.len(), times.len()), (1, calls.len()));
+    assert!(calls.iter().all(|call| call.is_signed_with(&secret)));
+}
+
+#[tokio::test]
+async fn a_webhook_that_is_gone_is_called_no_more_until_it_is_edited() {
+    let receiver = Receiver::start().await;
+    let world = World::start(&[&receiver]).await;
+    let (webhook, _) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
+    let happen = async |n| {
+        world.happen(&frozen("ann", agent(1), n, world.now()));
+        world.run().await;
+    };
+    receiver.answer(Answers::Status(410));
+    happen(1).await;
+    assert_eq!(world.delivery(&webhook).await.state, DeliveryState::Failed);
+    assert_eq!(world.table.gone(std::slice::from_ref(&webhook)).await.unwrap().len(), 1);
+    receiver.answer(Answers::Status(200));
+    happen(2).await;
+    assert_eq!((receiver.calls().len(), world.waiting()), (1, 0));
+    let edited = webhook.clone().with_terms(webhook.terms.clone());
+    let stored = world.table.edit(&edited, &sample::audit()).await.unwrap();
+    assert_eq!(stored, Edited::Stored);
+    happen(3).await;
+    assert_eq!(receiver.calls().len(), 2);
+}
+
+#[tokio::test]
+async fn what_was_edited_or_removed_while_a_call_waited_is_heeded() {
+    let [off, removed] = [Receiver::start().await, Receiver::start().await];
+    let world = World::start(&[&off, &removed]).await;
+    let (off_hook, _) = world.webhook("ann", 0, &off.url, |_| {}).await;
+    let (removed_hook, _) = world.webhook("ann", 1, &removed.url, |_| {}).await;
+    for receiver in [&off, &removed] {
+        receiver.answer(Answers::Status(500));
+    }
+    world.happen(&frozen("ann", agent(1), 1, world.now()));
+    world.run().await;
+    let mut terms = off_hook.terms.clone();
+    terms.enabled = false;
+    world
+        .table
+        .edit(&off_hook.clone().with_terms(terms), &sample::audit())
+        .await
+        .unwrap();
+    let stored = world.table.remove(&removed_hook, &sample::audit()).await.unwrap();
+    assert_eq!(stored, Edited::Stored);
+    world.pass(86_400);
+    world.run().await;
+    assert_eq!((off.calls().len(), removed.calls().len(), world.waiting()), (1, 1, 0));
+    assert_eq!(world.delivery(&off_hook).await.state, DeliveryState::Failed);
+    // Its secret went with it.
+    let ids: Vec<_> = removed_hook.secrets.iter().map(|term| term.id).collect();
+    assert!(world.table.secrets(removed_hook.id, &ids).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn both_secrets_verify_for_a_day_after_a_rotation() {
+    let receiver = Receiver::start().await;
+    let world = World::start(&[&receiver]).await;
+    let (webhook, old) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
+    let new = new_secret(9);
+    let (rotated, ended) = webhook.rotated(new.id, world.now());
+    world
+        .table
+        .rotate(&rotated, &new, &ended, &sample::audit())
+        .await
+        .unwrap();
+    let new = new.secret.text().to_string();
+    for (n, secs, by_old) in [(1, 0, true), (2, 86_399, true), (3, 1, false)] {
+        world.pass(secs);
+        world.happen(&frozen("ann", agent(1), n, world.now()));
+        world.run().await;
+        let call = receiver.calls().pop().unwrap();
+        assert_eq!(
+            (call.is_signed_with(&new), call.is_signed_with(&old)),
+            (true, by_old),
+            "{n}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_is_told_again_calls_nobody_again_and_two_at_once_call_twice_at_most() {
+    let receiver = Receiver::start().await;
+    let world = World::start(&[&receiver]).await;
+    let (webhook, _) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
+    let event = frozen("ann", agent(1), 1, world.now());
+    for _ in 0..2 {
+        world.happen(&event);
+        world.run().await;
+        assert_eq!(receiver.calls().len(), 1);
+    }
+    let message = DeliveryMessage {
+        person: person("ann"),
+        webhook: webhook.id,
+        asked: AskedDelivery::Event(event),
+    };
+    world.sqs.send(DELIVERIES, &message.text());
+    world.run().await;
+    assert_eq!(receiver.calls().len(), 1);
+
+    // The queue hands one message to two environments.
+    let other = DeliveryMessage {
+        asked: AskedDelivery::Event(frozen("ann", agent(1), 2, world.now())),
+        ..message
+    };
+    world.sqs.send(DELIVERIES, &other.text());
+    let batch = world.sqs.receive(DELIVERIES, 10).unwrap();
+    let (one, two) = tokio::join!(
+        world.webhooks.run(batch.clone(), BUDGET),
+        world.webhooks.run(batch.clone(), BUDGET)
+    );
+    for answer in [one.unwrap(), two.unwrap()] {
+        world.sqs.delete_done(DELIVERIES, &batch, Some(&answer));
+    }
+    let calls = receiver.calls();
+    assert!((2..=3).contains(&calls.len()));
+    let ids: BTreeSet<String> = calls.iter().map(Call::id).collect();
+    assert_eq!(ids.len(), 2);
+    assert!(
+        world
+            .deliveries(&webhook)
+            .await
+            .iter()
+            .all(|delivery| delivery.state == DeliveryState::Delivered)
+    );
+    world.pass(86_400);
+    world.run().await;
+    assert_eq!((receiver.calls().len(), world.waiting()), (calls.len(), 0));
+}
+
+#[tokio::test]
+async fn one_that_hangs_does_not_hold_up_the_others() {
+    let [slow, quick] = [Receiver::start().await, Receiver::start().await];
+    let world = World::start(&[&slow, &quick]).await;
+    world.webhook("ann", 0, &slow.url, |_| {}).await;
+    world.webhook("bob", 0, &quick.url, |_| {}).await;
+    slow.answer(Answers::Hangs);
+    for n in 1..=8 {
+        world.happen(&frozen("ann", agent(1), n, world.now()));
+    }
+    world.happen(&frozen("bob", agent(2), 1, world.now()));
+    let batch = world.sqs.receive(EVENTS, 10).unwrap();
+    let answer = world.webhooks.run(batch.clone(), BUDGET).await.unwrap();
+    world.sqs.delete_done(EVENTS, &batch, Some(&answer));
+    let batch = world.sqs.receive(DELIVERIES, 10).unwrap();
+    assert_eq!(batch["Records"].as_array().unwrap().len(), 9);
+    let began = Instant::now();
+    let answer = world.webhooks.run(batch.clone(), BUDGET).await.unwrap();
+    world.sqs.delete_done(DELIVERIES, &batch, Some(&answer));
+    // All at once: none waited for another's timeout.
+    assert!(quick.calls()[0].at.duration_since(began) < LONGEST_CALL);
+    assert!(began.elapsed() < LONGEST_CALL * 3, "{:?}", began.elapsed());
+    assert_eq!((slow.calls().len(), quick.calls().len(), world.waiting()), (8, 1, 8));
+}
+
+#[tokio::test]
+async fn what_its_person_asks_for_is_sent_again_and_anothers_event_never() {
+    let receiver = Receiver::start().await;
+    let world = World::start(&[&receiver]).await;
+    let (webhook, _) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
+    world.happen(&frozen("ann", agent(1), 1, world.now()));
+    world.run().await;
+    let ask = async |asked| {
+        let message = DeliveryMessage {
+            person: person("ann"),
+            webhook: webhook.id,
+            asked,
+        };
+        // Twice, as SQS may.
+        for _ in 0..2 {
+            world.sqs.send(DELIVERIES, &message.text());
+            world.run().await;
+        }
+        receiver.calls().len()
+    };
+    let again = |delivery| AskedDelivery::Again {
+        delivery,
+        request: DeliveryId::at(world.now(), [1; 8]),
+    };
+    let delivery = world.delivery(&webhook).await.id;
+    assert_eq!(ask(again(delivery)).await, 2);
+    assert_eq!(receiver.calls()[0].id(), receiver.calls()[1].id());
+    let unknown = DeliveryId::at(world.now(), [2; 8]);
+    assert_eq!(ask(again(unknown)).await, 2);
+    // Whoever puts it into the queue: Bob's event is not for Ann's webhook.
+    assert_eq!(
+        ask(AskedDelivery::Event(frozen("bob", agent(1), 2, world.now()))).await,
+        2
+    );
+    assert_eq!(world.waiting(), 0);
+}
+
+#[tokio::test]
+async fn no_address_of_this_machine_or_network_is_called() {
+    let receiver = Receiver::start().await;
+    // Nothing is allowed.
+    let world = World::start(&[]).await;
+    let port = receiver.authority().split(':').next_back().unwrap().to_owned();
+    let urls = [
+        receiver.url.clone(),
+        format!("https://127.0.0.1:{port}/"),
+        format!("https://[::1]:{port}/"),
+        format!("https://localhost:{port}/"),
+        "https://169.254.169.254/latest/meta-data/".to_owned(),
+        "https://10.0.0.1/".to_owned(),
+        "http://example.com/".to_owned(),
+    ];
+    for (slot, url) in urls.iter().enumerate() {
+        world.webhook("ann", slot.try_into().unwrap(), url, |_| {}).await;
+    }
+    world.happen(&frozen("ann", agent(1), 1, world.now()));
+    world.run().await;
+    assert!(receiver.calls().is_empty());
+    for webhook in world.table.of(&person("ann")).await.unwrap() {
+        let result = world.delivery(&webhook).await.last.unwrap().result.to_string();
+        assert_eq!(result, "blocked_address", "{}", webhook.terms.url);
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_stays_and_is_set_aside_in_the_end() {
+    let world = World::start(&[]).await;
+    world.sqs.send(EVENTS, "{}");
+    world.sqs.send(EVENTS, r#"{"detail": {"specversion": "1.0"}}"#);
+    world.sqs.send(DELIVERIES, "not a delivery");
+    for _ in 0..101 {
+        world.run().await;
+        world.pass(VISIBILITY_SECS);
+    }
+    assert_eq!(world.sqs.set_aside(EVENTS).len(), 2);
+    assert_eq!(world.sqs.set_aside(DELIVERIES), ["not a delivery"]);
+}
+
+/// Everything that a webhook's delivery leaves: no secret, no signature, nothing of an answer.
+#[tokio::test]
+async fn the_log_of_deliveries_has_neither_secret_nor_signature_nor_answer() {
+    let receiver = Receiver::start().await;
+    let world = World::start(&[&receiver]).await;
+    let (webhook, secret) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
+    receiver.answer(Answers::Status(500));
+    world.happen(&frozen("ann", agent(1), 1, world.now()));
+    world.run().await;
+    let items = world.emulator.client.scan().table_name(WEBHOOKS).send().await.unwrap();
+    let rows: Vec<String> = items.items().iter().map(|item| format!("{item:?}")).collect();
+    let of_delivery = format!("D#{}", webhook.id);
+    let row = rows.iter().find(|row| row.contains(&of_delivery)).unwrap();
+    let call = &receiver.calls()[0];
+    let signature = call.headers["webhook-signature"].to_str().unwrap();
+    for hidden in [
+        secret.trim_start_matches("whsec_"),
+        signature,
+        "v1,",
+        "the answer's own body",
+        "in-the-url",
+    ] {
+        assert!(!row.contains(hidden), "{hidden}: {row}");
+    }
+    for message in world.sqs.bodies(DELIVERIES) {
+        assert!(!message.contains("whsec_") && !message.contains(signature) && !message.contains("in-the-url"));
+    }
+}
+
+/// The calls of one batch, each by its number.
+type Steps = Arc<Mutex<Vec<(String, Moment)>>>;
+
+/// Lets the function work on what is in the queues, and kills it at that step; how many steps it reached.
+async fn killed_at(world: &World, step: Option<usize>) -> usize {
+    let steps: Steps = Arc::default();
+    let (kill, killed) = tokio::sync::oneshot::channel::<()>();
+    let kill = Arc::new(Mutex::new(Some(kill)));
+    let mut urls = Vec::new();
+    for upstream in [&world.emulator.url, &world.sqs_url] {
+        let proxy = Proxy::start(upstream.clone(), ProxyConfig::default()).await;
+        let (steps, kill) = (Arc::clone(&steps), Arc::clone(&kill));
+        proxy.follow(move |at| {
+            let mut steps = steps.lock().unwrap();
+            steps.push((at.call.to_owned(), at.moment));
+            if step == Some(steps.len() - 1) {
+                if let Some(kill) = kill.lock().unwrap().take() {
+                    kill.send(()).ok();
+                }
+                return Fate::Silence;
+            }
+            Fate::PassOn
+        });
+        urls.push(proxy.url);
+    }
+    let webhooks = function(&urls[0], &urls[1], &world.allowed, &world.micros);
+    let work = async {
+        for queue in [EVENTS, DELIVERIES] {
+            while let Some(batch) = world.sqs.receive(queue, 10) {
+                let answer: Value = webhooks.run(batch.clone(), BUDGET).await.unwrap();
+                world.sqs.delete_done(queue, &batch, Some(&answer));
+            }
+        }
+    };
+    tokio::select! {
+        () = work => {}
+        _ = killed, if step.is_some() => {}
+    }
+    steps.lock().unwrap().len()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_any_step_the_webhook_is_called_and_at_most_twice() {
+    let receiver = Receiver::start().await;
+    let world = World::start(&[&receiver]).await;
+    let (webhook, _) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
+    let mut events = 0;
+    for answers in [200, 500] {
+        receiver.answer(Answers::Status(answers));
+        world.happen(&frozen("ann", agent(1), events, world.now()));
+        events += 1;
+        let steps = killed_at(&world, None).await;
+        assert!(steps >= 12, "{steps}");
+        for step in 0..steps {
+            receiver.answer(Answers::Status(answers));
+            let event = frozen("ann", agent(1), events, world.now());
+            events += 1;
+            let id = event.id().to_string();
+            let called = || receiver.calls().iter().filter(|call| call.id() == id).count();
+            world.happen(&event);
+            killed_at(&world, Some(step)).await;
+            let before = called();
+            // Hidden until the queue shows it again; by then a failed call's pause is over too.
+            receiver.answer(Answers::Status(200));
+            for _ in 0..4 {
+                world.pass(VISIBILITY_SECS);
+                world.run().await;
+            }
+            // Once more than it was taken: a failed call is no delivery.
+            let least = if answers == 200 { before.max(1) } else { before + 1 };
+            let calls = called();
+            assert!(
+                before <= 1 && (least..=2).contains(&calls),
+                "{answers}, killed at {step}: {before}, {calls}"
+            );
+            assert_eq!(world.waiting(), 0, "{answers}, killed at {step}");
+        }
+    }
+    for delivery in world.deliveries(&webhook).await {
+        assert_eq!(delivery.state, DeliveryState::Delivered);
+    }
+}
+
+#[tokio::test]
+async fn a_queue_or_database_that_fails_loses_nothing() {
+    let receiver = Receiver::start().await;
+    let world = World::start(&[&receiver]).await;
+    let (webhook, _) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
+    world.happen(&frozen("ann", agent(1), 1, world.now()));
+    world.sqs.lie(500);
+    world.run().await;
+    assert!(receiver.calls().is_empty());
+    assert_eq!(
+        world.sqs.bodies(EVENTS).len(),
+        1,
+        "the event stays until its deliveries are in their queue"
+    );
+    world.sqs.behave();
+    world.pass(VISIBILITY_SECS);
+    world.run().await;
+    assert_eq!(world.delivery(&webhook).await.state, DeliveryState::Delivered);
+}
+
+/// `events/webhooks/what-happened.json`: what the queue's mapping passes, for tools that call the built function.
+#[tokio::test]
+async fn a_recorded_batch_calls_its_owners_webhook() {
+    let recorded = include_str!("../../../events/webhooks/what-happened.json");
+    let recorded: Value = serde_json::from_str(recorded).unwrap();
+    let receiver = Receiver::start().await;
+    let world = World::start(&[&receiver]).await;
+    let (mut webhook, _) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
+    webhook.person = PersonId::parse(&"5e".repeat(32)).unwrap();
+    let stored = world
+        .table
+        .create(&webhook, &new_secret(1), &sample::audit())
+        .await
+        .unwrap();
+    assert_eq!(stored, Edited::Stored);
+    let answer = world.webhooks.run(recorded, BUDGET).await.unwrap();
+    assert_eq!(answer, json!({"batchItemFailures": []}));
+    assert_eq!(world.waiting(), 1);
+}

@@ -1,0 +1,246 @@
+//! A delivery: one event, one webhook, and what came of calling it.
+
+use crate::{AfterCall, CallResult, DeliveryId, Duration, Event, EventId, EventKind, Timestamp, WebhookId};
+
+/// How far a delivery is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeliveryState {
+    /// It is tried again.
+    Waiting,
+    /// It was taken.
+    Delivered,
+    /// It was given up.
+    Failed,
+}
+
+impl DeliveryState {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Waiting, Self::Delivered, Self::Failed];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Delivered => "delivered",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// The state of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.name() == name)
+    }
+}
+
+/// The last call of a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// When it was made.
+    pub at: Timestamp,
+    /// How long it took.
+    pub took: Duration,
+    /// How it was taken.
+    pub result: CallResult,
+}
+
+/// A delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// Its id: the same event for the same webhook has the same one.
+    pub id: DeliveryId,
+    /// The webhook.
+    pub webhook: WebhookId,
+    /// The event's id: that of every call (`webhook-id`).
+    pub event_id: EventId,
+    /// What happened.
+    pub kind: EventKind,
+    /// The event, in its textual form: what is sent.
+    pub event: String,
+    /// How far it is.
+    pub state: DeliveryState,
+    /// How many calls were made since it was asked for.
+    pub attempts: u32,
+    /// The last of them; `None` where there was none.
+    pub last: Option<Attempt>,
+    /// When the next is made, while it waits.
+    pub next_at: Option<Timestamp>,
+    /// The latest request to send it again.
+    pub request: Option<DeliveryId>,
+    /// Counts its writes.
+    pub version: u64,
+}
+
+/// What is to be done with a message about a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Call now.
+    Now,
+    /// Call later, after this long.
+    In(Duration),
+    /// Nothing: it has ended.
+    Over,
+}
+
+impl Delivery {
+    /// The delivery before its first call.
+    pub fn new(webhook: WebhookId, event: &Event) -> Self {
+        Self {
+            id: DeliveryId::of(webhook, event.id(), event.time()),
+            webhook,
+            event_id: event.id(),
+            kind: event.kind(),
+            event: event.to_json().to_string(),
+            state: DeliveryState::Waiting,
+            attempts: 0,
+            last: None,
+            next_at: None,
+            request: None,
+            version: 0,
+        }
+    }
+
+    /// The delivery as a message finds it, which may be a repeated one. A later request than the last starts it anew.
+    #[must_use]
+    pub fn asked(self, request: Option<DeliveryId>) -> Self {
+        let is_new = request.is_some_and(|request| self.request.is_none_or(|last| last < request));
+        if !is_new {
+            return self;
+        }
+        Self {
+            state: DeliveryState::Waiting,
+            attempts: 0,
+            next_at: None,
+            request,
+            ..self
+        }
+    }
+
+    /// What is to be done at `now`.
+    pub fn due(&self, now: Timestamp) -> Due {
+        match (self.state, self.next_at) {
+            (DeliveryState::Delivered | DeliveryState::Failed, _) => Due::Over,
+            (DeliveryState::Waiting, Some(next_at)) if now < next_at => Due::In(next_at.since(now)),
+            (DeliveryState::Waiting, _) => Due::Now,
+        }
+    }
+
+    /// The delivery where no call is wanted any more.
+    #[must_use]
+    pub fn given_up(self) -> Self {
+        Self {
+            state: DeliveryState::Failed,
+            next_at: None,
+            version: self.version.saturating_add(1),
+            ..self
+        }
+    }
+
+    /// The delivery after a call, and what comes after it.
+    pub fn called(self, call: Attempt, asked: Option<Duration>, jitter: u8) -> (Self, AfterCall) {
+        let attempts = self.attempts.saturating_add(1);
+        let after = crate::after_call(call.result, attempts, asked, jitter);
+        let (state, next_at) = match after {
+            AfterCall::Delivered => (DeliveryState::Delivered, None),
+            AfterCall::GivenUp { .. } => (DeliveryState::Failed, None),
+            AfterCall::Again(pause) => (DeliveryState::Waiting, Some(call.at.after(call.took).after(pause))),
+        };
+        let called = Self {
+            state,
+            attempts,
+            last: Some(call),
+            next_at,
+            version: self.version.saturating_add(1),
+            ..self
+        };
+        (called, after)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{EventData, EventSource, EventSubject, PersonId};
+    use uuid::Uuid;
+
+    fn at(secs: u64) -> Timestamp {
+        Timestamp::from_secs(secs).unwrap()
+    }
+
+    fn delivery() -> Delivery {
+        let kind = EventKind::WebhookTest;
+        let person = PersonId::of("https://issuer.example", "ann");
+        let event = Event::new(
+            EventId::of(kind, &[&1]),
+            EventSource::of("stack").unwrap(),
+            kind,
+            at(1_000),
+            EventSubject::Person(person.clone()),
+            Some(person),
+            EventData::new().text("endpoint_id", "x"),
+        );
+        Delivery::new(WebhookId::from_uuid(Uuid::nil()), &event.unwrap())
+    }
+
+    fn called(delivery: Delivery, secs: u64, result: CallResult) -> (Delivery, AfterCall) {
+        let call = Attempt {
+            at: at(secs),
+            took: Duration::from_secs_u32(1),
+            result,
+        };
+        delivery.called(call, None, 0)
+    }
+
+    fn request(n: u64) -> DeliveryId {
+        DeliveryId::at(at(n), [0; 8])
+    }
+
+    #[test]
+    fn an_event_has_one_delivery_to_a_webhook() {
+        assert_eq!(delivery().id, delivery().id);
+        let other = DeliveryId::of(WebhookId::from_uuid(Uuid::max()), delivery().event_id, at(1_000));
+        assert_ne!(other, delivery().id);
+    }
+
+    #[test]
+    fn a_failed_call_waits_and_a_repeated_message_calls_no_earlier() {
+        assert_eq!(delivery().due(at(1_000)), Due::Now);
+        let (waiting, after) = called(delivery(), 1_000, CallResult::Timeout);
+        assert_eq!(after, AfterCall::Again(Duration::from_secs_u32(5)));
+        assert_eq!((waiting.state, waiting.attempts), (DeliveryState::Waiting, 1));
+        // Five seconds after the call, which took one.
+        assert_eq!(waiting.due(at(1_002)), Due::In(Duration::from_secs_u32(4)));
+        assert_eq!(waiting.due(at(1_006)), Due::Now);
+        let (delivered, _) = called(waiting, 1_006, CallResult::Status(204));
+        assert_eq!((delivered.state, delivered.attempts), (DeliveryState::Delivered, 2));
+        assert_eq!(delivered.due(Timestamp::MAX), Due::Over);
+    }
+
+    #[test]
+    fn it_is_given_up_after_a_day_or_at_once_where_the_webhook_is_gone() {
+        let mut delivery = delivery();
+        for _ in 0..7 {
+            delivery = called(delivery, 1_000, CallResult::Status(500)).0;
+            assert_eq!(delivery.state, DeliveryState::Waiting);
+        }
+        let (failed, _) = called(delivery, 1_000, CallResult::Status(500));
+        assert_eq!((failed.state, failed.attempts), (DeliveryState::Failed, 8));
+        let (gone, after) = called(self::delivery(), 1_000, CallResult::Status(410));
+        assert_eq!(
+            (gone.state, after),
+            (DeliveryState::Failed, AfterCall::GivenUp { gone: true })
+        );
+    }
+
+    #[test]
+    fn only_a_later_request_sends_it_again() {
+        let (delivered, _) = called(delivery(), 1_000, CallResult::Status(200));
+        assert_eq!(delivered.clone().asked(None).due(at(2_000)), Due::Over);
+        let again = delivered.asked(Some(request(2)));
+        assert_eq!((again.due(at(2_000)), again.attempts), (Due::Now, 0));
+        let (delivered, _) = called(again, 2_000, CallResult::Status(200));
+        for repeated in [request(1), request(2)] {
+            assert_eq!(delivered.clone().asked(Some(repeated)).due(at(3_000)), Due::Over);
+        }
+        assert_eq!(delivered.asked(Some(request(3))).due(at(3_000)), Due::Now);
+    }
+}

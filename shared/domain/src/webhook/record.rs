@@ -1,0 +1,391 @@
+//! A webhook: where a person's program is called, and with what.
+
+use crate::{AgentId, Duration, EventKind, Members, PersonId, Problem, Timestamp, Url, WebhookId, WebhookSecretId};
+use serde_json::{Value, json};
+use std::{collections::BTreeSet, fmt};
+
+/// Where a webhook calls: https, or http where a host may have any address; without userinfo or fragment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebhookUrl(Url);
+
+impl WebhookUrl {
+    /// The longest, in bytes.
+    pub const MAX: usize = 2_048;
+    /// What it must be.
+    pub const FORM: &str = "must be an https URL of at most 2048 bytes, without user, password or fragment";
+
+    /// Reads one; `None` for any other text. Whether it may be called is judged where names are resolved.
+    pub fn parse(text: &str) -> Option<Self> {
+        let url = Url::parse(text).ok().filter(|_| text.len() <= Self::MAX)?;
+        let is_web = matches!(url.scheme(), "https" | "http") && url.host_str().is_some_and(|host| !host.is_empty());
+        let is_plain = url.username().is_empty() && url.password().is_none() && url.fragment().is_none();
+        (is_web && is_plain && url.as_str().len() <= Self::MAX).then_some(Self(url))
+    }
+
+    /// Whether what is sent there is encrypted.
+    pub fn is_https(&self) -> bool {
+        self.0.scheme() == "https"
+    }
+
+    /// The URL.
+    pub const fn url(&self) -> &Url {
+        &self.0
+    }
+}
+
+impl fmt::Display for WebhookUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What a person says of a webhook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebhookTerms {
+    /// Where it calls.
+    pub url: WebhookUrl,
+    /// In its person's words.
+    pub description: Option<String>,
+    /// The kinds of events it is called with; `None` for all.
+    pub kinds: Option<BTreeSet<EventKind>>,
+    /// The agents whose events it is called with; `None` for all, and for what is no agent's.
+    pub agents: Option<BTreeSet<AgentId>>,
+    /// Whether it is called at all.
+    pub enabled: bool,
+}
+
+impl WebhookTerms {
+    /// The most agents that one may name.
+    pub const MOST_AGENTS: usize = 100;
+
+    /// Whether they allow calls that the other terms don't.
+    pub fn widen(&self, old: &Self) -> bool {
+        let more_enabled = self.enabled && !old.enabled;
+        let more_kinds = widens(self.kinds.as_ref(), old.kinds.as_ref());
+        let more_agents = widens(self.agents.as_ref(), old.agents.as_ref());
+        self.url != old.url || more_enabled || more_kinds || more_agents
+    }
+
+    /// What is wrong with them.
+    pub fn problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        if self.kinds.as_ref().is_some_and(BTreeSet::is_empty) {
+            problems.push(Problem::at(
+                "/kinds",
+                "must have at least one kind; leave it out for all",
+            ));
+        }
+        let agents = self.agents.as_ref().map_or(1, BTreeSet::len);
+        if !(1..=Self::MOST_AGENTS).contains(&agents) {
+            let message = format!("must have 1 to {} agents; leave it out for all", Self::MOST_AGENTS);
+            problems.push(Problem::at("/agents", message));
+        }
+        problems
+    }
+}
+
+/// Whether a choice allows anything that the old one did not.
+fn widens<T: Ord>(new: Option<&BTreeSet<T>>, old: Option<&BTreeSet<T>>) -> bool {
+    match (new, old) {
+        (_, None) => false,
+        (None, Some(_)) => true,
+        (Some(new), Some(old)) => !new.is_subset(old),
+    }
+}
+
+/// When one of a webhook's secrets signs. The secret itself is kept elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SecretTerm {
+    /// Which.
+    pub id: WebhookSecretId,
+    /// Since when.
+    pub created_at: Timestamp,
+    /// Until when; `None` for the newest.
+    pub ends_at: Option<Timestamp>,
+}
+
+/// A webhook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Webhook {
+    /// Its id.
+    pub id: WebhookId,
+    /// Whose it is.
+    pub person: PersonId,
+    /// Which of the person's places it has, below [`Webhook::MOST`].
+    pub slot: u8,
+    /// Counts its edits.
+    pub version: u64,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// What its person says of it.
+    pub terms: WebhookTerms,
+    /// Its secrets, the oldest first.
+    pub secrets: Vec<SecretTerm>,
+}
+
+impl Webhook {
+    /// The most that one person may have.
+    pub const MOST: u8 = 10;
+    /// How long a secret signs beside the one that replaced it.
+    pub const OVERLAP: Duration = Duration::DAY;
+    /// The most secrets that sign one call; of more, the oldest end at once.
+    pub const MOST_SECRETS: usize = 3;
+
+    /// Whether it is to be called with an event of this owner. The owner is whose the agent was when it happened, so an
+    /// agent that was handed over tells each owner of their own time only.
+    pub fn wants(&self, owner: &PersonId, kind: EventKind, agent: Option<AgentId>) -> bool {
+        let terms = &self.terms;
+        let of_kind = terms.kinds.as_ref().is_none_or(|kinds| kinds.contains(&kind));
+        let of_agent = match (&terms.agents, agent) {
+            (None, _) => true,
+            (Some(agents), Some(agent)) => agents.contains(&agent),
+            (Some(_), None) => false,
+        };
+        terms.enabled && self.person == *owner && of_kind && of_agent
+    }
+
+    /// The secrets that sign at `now`, the oldest first.
+    pub fn signing(&self, now: Timestamp) -> impl Iterator<Item = WebhookSecretId> {
+        let signs = move |term: &&SecretTerm| term.ends_at.is_none_or(|ends_at| now < ends_at);
+        self.secrets.iter().filter(signs).map(|term| term.id)
+    }
+
+    /// The next version, with these terms.
+    #[must_use]
+    pub fn with_terms(self, terms: WebhookTerms) -> Self {
+        Self {
+            version: self.version.saturating_add(1),
+            terms,
+            ..self
+        }
+    }
+
+    /// The next version with a new secret, beside which the others go on for [`Webhook::OVERLAP`], and the secrets that
+    /// sign no more.
+    pub fn rotated(self, new: WebhookSecretId, now: Timestamp) -> (Self, Vec<WebhookSecretId>) {
+        let until = now.after(Self::OVERLAP);
+        let mut kept = self.secrets.clone();
+        kept.retain(|term| term.ends_at.is_none_or(|ends_at| now < ends_at));
+        for term in &mut kept {
+            term.ends_at = Some(term.ends_at.map_or(until, |ends_at| ends_at.min(until)));
+        }
+        kept.push(SecretTerm {
+            id: new,
+            created_at: now,
+            ends_at: None,
+        });
+        let too_many = kept.len().saturating_sub(Self::MOST_SECRETS);
+        kept.drain(..too_many);
+        let is_ended = |term: &&SecretTerm| kept.iter().all(|other| other.id != term.id);
+        let ended = self.secrets.iter().filter(is_ended).map(|term| term.id).collect();
+        let rotated = Self {
+            version: self.version.saturating_add(1),
+            secrets: kept,
+            ..self
+        };
+        (rotated, ended)
+    }
+
+    /// What the audit log tells of it.
+    pub fn audit_members(&self) -> Members {
+        let terms = &self.terms;
+        let kinds = terms.kinds.as_ref();
+        let agents = terms.agents.as_ref();
+        let secret = |term: &SecretTerm| {
+            let told = json!({
+                "created_at": term.created_at.to_string(),
+                "ends_at": term.ends_at.map(|at| at.to_string()),
+            });
+            (format!("secrets/{}", term.id), told)
+        };
+        let members = [
+            ("url", json!(terms.url.to_string())),
+            ("enabled", json!(terms.enabled)),
+            ("description", json!(terms.description)),
+            (
+                "kinds",
+                kinds.map_or(Value::Null, |kinds| kinds.iter().map(|kind| kind.name()).collect()),
+            ),
+            (
+                "agents",
+                agents.map_or(Value::Null, |agents| agents.iter().map(ToString::to_string).collect()),
+            ),
+        ];
+        let members = members.into_iter().map(|(name, value)| (name.to_owned(), value));
+        members.chain(self.secrets.iter().map(secret)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    fn at(secs: u64) -> Timestamp {
+        Timestamp::from_secs(secs).unwrap()
+    }
+
+    fn agent(n: u128) -> AgentId {
+        AgentId::from_uuid(Uuid::from_u128(n))
+    }
+
+    fn secret(n: u128) -> WebhookSecretId {
+        WebhookSecretId::from_uuid(Uuid::from_u128(n))
+    }
+
+    fn ann() -> PersonId {
+        PersonId::of("https://issuer.example", "ann")
+    }
+
+    fn terms() -> WebhookTerms {
+        WebhookTerms {
+            url: WebhookUrl::parse("https://hooks.example/purser").unwrap(),
+            description: None,
+            kinds: None,
+            agents: None,
+            enabled: true,
+        }
+    }
+
+    fn webhook(terms: WebhookTerms) -> Webhook {
+        Webhook {
+            id: WebhookId::from_uuid(Uuid::nil()),
+            person: ann(),
+            slot: 0,
+            version: 1,
+            created_at: at(0),
+            terms,
+            secrets: vec![SecretTerm {
+                id: secret(1),
+                created_at: at(0),
+                ends_at: None,
+            }],
+        }
+    }
+
+    #[test]
+    fn a_url_is_of_the_web_and_says_nothing_secret_by_its_form() {
+        for text in [
+            "https://hooks.example/purser?a=b",
+            "http://127.0.0.1:4030/",
+            "https://[2001:db8::1]/",
+        ] {
+            assert!(WebhookUrl::parse(text).is_some(), "{text}");
+        }
+        let long = format!("https://hooks.example/{}", "a".repeat(2_048));
+        for text in [
+            "",
+            "hooks.example",
+            "ftp://a.example",
+            "https://a@b.example",
+            "https://a:b@c.example",
+            "https://a.example/#b",
+            &long,
+        ] {
+            assert!(WebhookUrl::parse(text).is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_its_persons_events_are_wanted_of_its_kinds_and_agents() {
+        let (asked, frozen) = (EventKind::ApprovalAsked, EventKind::AgentFrozen);
+        let bob = PersonId::of("https://issuer.example", "bob");
+        let kinds = |kinds: &[EventKind]| Some(kinds.iter().copied().collect());
+        let all = webhook(terms());
+        let some = webhook(WebhookTerms {
+            kinds: kinds(&[asked]),
+            agents: Some([agent(1)].into()),
+            ..terms()
+        });
+        let off = webhook(WebhookTerms {
+            enabled: false,
+            ..terms()
+        });
+        let rows = [
+            (&all, ann(), asked, Some(agent(1)), true),
+            (&all, ann(), frozen, None, true),
+            (&all, bob.clone(), asked, Some(agent(1)), false),
+            (&some, ann(), asked, Some(agent(1)), true),
+            (&some, ann(), asked, Some(agent(2)), false),
+            (&some, ann(), asked, None, false),
+            (&some, ann(), frozen, Some(agent(1)), false),
+            (&some, bob, asked, Some(agent(1)), false),
+            (&off, ann(), asked, Some(agent(1)), false),
+        ];
+        for (index, (webhook, owner, kind, agent, wanted)) in rows.into_iter().enumerate() {
+            assert_eq!(webhook.wants(&owner, kind, agent), wanted, "row {index}");
+        }
+    }
+
+    #[test]
+    fn terms_widen_where_another_place_or_more_is_told() {
+        let some = WebhookTerms {
+            kinds: Some([EventKind::ApprovalAsked].into()),
+            agents: Some([agent(1)].into()),
+            ..terms()
+        };
+        let with = |change: fn(&mut WebhookTerms)| {
+            let mut terms = some.clone();
+            change(&mut terms);
+            terms
+        };
+        let wider = [
+            with(|terms| terms.url = WebhookUrl::parse("https://other.example/").unwrap()),
+            with(|terms| terms.kinds = None),
+            with(|terms| terms.agents = None),
+            with(|terms| terms.agents = Some([agent(2)].into())),
+            with(|terms| terms.kinds = Some([EventKind::ApprovalAsked, EventKind::AgentFrozen].into())),
+        ];
+        for terms in wider {
+            assert!(terms.widen(&some), "{terms:?}");
+        }
+        let off = with(|terms| terms.enabled = false);
+        assert!(some.widen(&off));
+        for terms in [
+            off,
+            with(|terms| terms.description = Some("mine".to_owned())),
+            some.clone(),
+        ] {
+            assert!(!terms.widen(&some), "{terms:?}");
+        }
+        assert!(!some.widen(&terms()));
+    }
+
+    #[test]
+    fn an_old_secret_signs_for_a_day_beside_the_new_one() {
+        let (rotated, ended) = webhook(terms()).rotated(secret(2), at(1_000));
+        assert_eq!((rotated.version, ended), (2, vec![]));
+        let signing = |webhook: &Webhook, secs| webhook.signing(at(secs)).collect::<Vec<_>>();
+        assert_eq!(signing(&rotated, 1_000), [secret(1), secret(2)]);
+        assert_eq!(signing(&rotated, 1_000 + 86_399), [secret(1), secret(2)]);
+        assert_eq!(signing(&rotated, 1_000 + 86_400), [secret(2)]);
+        // Rotated again and again, the oldest end at once, and no end is put off.
+        let (rotated, ended) = rotated.rotated(secret(3), at(2_000));
+        assert_eq!(ended, []);
+        assert_eq!(signing(&rotated, 1_000 + 86_400), [secret(2), secret(3)]);
+        let (rotated, ended) = rotated.rotated(secret(4), at(3_000));
+        assert_eq!(ended, [secret(1)]);
+        assert_eq!(signing(&rotated, 3_000), [secret(2), secret(3), secret(4)]);
+        // What has ended is not kept.
+        let (_, ended) = rotated.rotated(secret(5), at(200_000));
+        assert_eq!(ended, [secret(2), secret(3)]);
+    }
+
+    #[test]
+    fn what_limits_to_nothing_is_refused() {
+        let paths = |terms: WebhookTerms| {
+            terms
+                .problems()
+                .into_iter()
+                .map(|problem| problem.path)
+                .collect::<Vec<_>>()
+        };
+        assert!(paths(terms()).is_empty());
+        let nothing = WebhookTerms {
+            kinds: Some(BTreeSet::new()),
+            agents: Some((0..101).map(agent).collect()),
+            ..terms()
+        };
+        assert_eq!(paths(nothing), ["/kinds", "/agents"]);
+    }
+}

@@ -1,0 +1,203 @@
+//! What becomes of a call: it was taken, it is made again after a growing pause, or it is given up.
+
+use crate::{Duration, Timestamp};
+use chrono::DateTime;
+use std::fmt;
+
+/// How the other side took a call. Of its answer nothing else is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallResult {
+    /// It answered with this status. A redirect is not followed.
+    Status(u16),
+    /// It did not answer in time.
+    Timeout,
+    /// There is no connection to it.
+    Unreachable,
+    /// Its name is unknown.
+    UnknownHost,
+    /// Its name has an address that is not public.
+    BlockedAddress,
+}
+
+impl CallResult {
+    /// Only 2xx is success (Standard Webhooks 1.0.0, "Deliverability and reliability").
+    pub const fn is_success(self) -> bool {
+        matches!(self, Self::Status(200..=299))
+    }
+
+    /// Reads what [`fmt::Display`] writes; `None` for any other text.
+    pub fn parse(text: &str) -> Option<Self> {
+        let named = [
+            Self::Timeout,
+            Self::Unreachable,
+            Self::UnknownHost,
+            Self::BlockedAddress,
+        ];
+        let named = named.into_iter().find(|result| result.to_string() == text);
+        let status = || {
+            let status: u16 = text.strip_prefix("status_")?.parse().ok()?;
+            ((100..=999).contains(&status)).then_some(Self::Status(status))
+        };
+        named.or_else(status)
+    }
+}
+
+/// `status_503`, `timeout`, `unreachable`, `unknown_host`, `blocked_address`.
+impl fmt::Display for CallResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Status(status) => write!(f, "status_{status}"),
+            Self::Timeout => f.write_str("timeout"),
+            Self::Unreachable => f.write_str("unreachable"),
+            Self::UnknownHost => f.write_str("unknown_host"),
+            Self::BlockedAddress => f.write_str("blocked_address"),
+        }
+    }
+}
+
+/// What comes after a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterCall {
+    /// Nothing: it was taken.
+    Delivered,
+    /// The same call again, after this pause.
+    Again(Duration),
+    /// Nothing: it was tried for a day, or the other side said that it is gone.
+    GivenUp {
+        /// Whether the webhook is to be called no more (410; Standard Webhooks 1.0.0).
+        gone: bool,
+    },
+}
+
+/// The pauses after each failed call: together 23 hours and 35 minutes. SQS hides a message for twelve hours at most.
+pub const RETRY_PAUSES: [Duration; 7] = [
+    Duration::from_secs_u32(5),
+    Duration::from_secs_u32(5 * 60),
+    Duration::from_secs_u32(30 * 60),
+    Duration::from_secs_u32(2 * 3_600),
+    Duration::from_secs_u32(5 * 3_600),
+    Duration::from_secs_u32(8 * 3_600),
+    Duration::from_secs_u32(8 * 3_600),
+];
+
+/// The longest pause that the other side may ask for.
+const LONGEST_ASKED: Duration = Duration::from_secs_u32(6 * 3_600);
+
+/// What comes after the `attempt`-th call, counted from one. `asked`: the pause that the answer asked for. `jitter`: any
+/// number; the pause is longer by up to a tenth for it, so that what failed together is not called again together.
+pub fn after_call(result: CallResult, attempt: u32, asked: Option<Duration>, jitter: u8) -> AfterCall {
+    if result.is_success() {
+        return AfterCall::Delivered;
+    }
+    if result == CallResult::Status(410) {
+        return AfterCall::GivenUp { gone: true };
+    }
+    let failed_before = usize::try_from(attempt.saturating_sub(1)).unwrap_or(usize::MAX);
+    let Some(pause) = RETRY_PAUSES.get(failed_before) else {
+        return AfterCall::GivenUp { gone: false };
+    };
+    let asked = asked.map_or(*pause, |asked| asked.min(LONGEST_ASKED));
+    let secs = asked.max(*pause).secs();
+    let longer = secs.saturating_mul(u64::from(jitter)) / 2_560;
+    let secs = u32::try_from(secs.saturating_add(longer)).unwrap_or(u32::MAX);
+    AfterCall::Again(Duration::from_secs_u32(secs))
+}
+
+/// The pause that `Retry-After` asks for: seconds, or a time (RFC 9110 §10.2.3); `None` for any other text.
+pub fn retry_after(text: &str, now: Timestamp) -> Option<Duration> {
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        // More than fits is more than anybody waits for.
+        return Some(Duration::from_secs_u32(text.parse().unwrap_or(u32::MAX)));
+    }
+    let at = DateTime::parse_from_rfc2822(text).ok()?;
+    Some(Timestamp::from_micros(at.timestamp_micros())?.since(now))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn secs(secs: u32) -> Duration {
+        Duration::from_secs_u32(secs)
+    }
+
+    #[test]
+    fn a_call_is_made_again_after_growing_pauses_for_a_day() {
+        assert!(RETRY_PAUSES.is_sorted());
+        let total: u64 = RETRY_PAUSES.iter().map(|pause| pause.secs()).sum();
+        assert_eq!(total, 23 * 3_600 + 35 * 60 + 5);
+        let after = |attempt| after_call(CallResult::Status(500), attempt, None, 0);
+        assert_eq!(after(1), AfterCall::Again(secs(5)));
+        assert_eq!(after(2), AfterCall::Again(secs(300)));
+        assert_eq!(after(7), AfterCall::Again(secs(28_800)));
+        assert_eq!(after(8), AfterCall::GivenUp { gone: false });
+        assert_eq!(after(u32::MAX), AfterCall::GivenUp { gone: false });
+    }
+
+    #[test]
+    fn only_2xx_is_taken_and_410_ends_the_webhook() {
+        for status in [200, 202, 204, 299] {
+            let after = after_call(CallResult::Status(status), 1, None, 0);
+            assert_eq!(after, AfterCall::Delivered, "{status}");
+        }
+        let failed = [100, 199, 300, 302, 307, 400, 404, 429, 500, 503].map(CallResult::Status);
+        let others = [CallResult::Timeout, CallResult::Unreachable, CallResult::BlockedAddress];
+        for result in failed.into_iter().chain(others) {
+            let after = after_call(result, 1, None, 0);
+            assert_eq!(after, AfterCall::Again(secs(5)), "{result}");
+        }
+        let gone = after_call(CallResult::Status(410), 1, None, 0);
+        assert_eq!(gone, AfterCall::GivenUp { gone: true });
+    }
+
+    #[test]
+    fn a_pause_may_be_asked_for_within_bounds_and_has_jitter() {
+        let after = |asked, jitter| after_call(CallResult::Status(429), 2, Some(secs(asked)), jitter);
+        assert_eq!(after(0, 0), AfterCall::Again(secs(300)));
+        assert_eq!(after(600, 0), AfterCall::Again(secs(600)));
+        assert_eq!(after(u32::MAX, 0), AfterCall::Again(secs(6 * 3_600)));
+        assert_eq!(after(0, 255), AfterCall::Again(secs(329)));
+        // Hidden for longer than SQS can is nothing.
+        for attempt in 1..=8 {
+            if let AfterCall::Again(pause) = after_call(CallResult::Timeout, attempt, Some(secs(u32::MAX)), u8::MAX) {
+                assert!(pause < secs(12 * 3_600), "{attempt}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_pause_is_asked_for_in_seconds_or_by_a_time() {
+        let now = Timestamp::parse("2026-11-23T12:00:00Z").unwrap();
+        let rows = [
+            ("0", Some(0)),
+            ("120", Some(120)),
+            ("99999999999999999999", Some(u32::MAX)),
+            ("Mon, 23 Nov 2026 12:01:00 GMT", Some(60)),
+            ("Mon, 23 Nov 2026 11:00:00 GMT", Some(0)),
+            ("", None),
+            ("-1", None),
+            ("1.5", None),
+            ("soon", None),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(retry_after(text, now), expected.map(secs), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_result_returns_from_its_text() {
+        for result in [
+            CallResult::Status(200),
+            CallResult::Status(503),
+            CallResult::Timeout,
+            CallResult::Unreachable,
+            CallResult::UnknownHost,
+            CallResult::BlockedAddress,
+        ] {
+            assert_eq!(CallResult::parse(&result.to_string()), Some(result));
+        }
+        for text in ["", "status_", "status_99", "status_1000", "503"] {
+            assert_eq!(CallResult::parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Signatures of calls, as Standard Webhooks 1.0.0 has them: HMAC-SHA-256 over `{id}.{timestamp}.{body}`.
+
+use crate::Timestamp;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
+use zeroize::Zeroizing;
+
+/// What a webhook's calls are signed with. It has no `Debug`, and leaves no copy in memory.
+#[derive(Clone)]
+pub struct WebhookSecret(Zeroizing<[u8; 32]>);
+
+/// The prefix of a symmetric secret's text.
+const PREFIX: &str = "whsec_";
+
+impl WebhookSecret {
+    /// The secret of these random bytes.
+    pub fn from_random(bytes: [u8; 32]) -> Self {
+        Self(Zeroizing::new(bytes))
+    }
+
+    /// Reads the text that [`WebhookSecret::text`] writes; `None` for any other.
+    pub fn parse(text: &str) -> Option<Self> {
+        let bytes = Zeroizing::new(STANDARD.decode(text.strip_prefix(PREFIX)?).ok()?);
+        let bytes: [u8; 32] = bytes.as_slice().try_into().ok()?;
+        Some(Self(Zeroizing::new(bytes)))
+    }
+
+    /// The text that its person puts into their program, and the libraries read.
+    pub fn text(&self) -> Zeroizing<String> {
+        Zeroizing::new(format!("{PREFIX}{}", STANDARD.encode(*self.0)))
+    }
+
+    /// The bytes, to store them.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.as_slice()
+    }
+
+    /// The signature of one call.
+    fn sign(&self, id: &str, at: Timestamp, body: &str) -> Option<String> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(self.0.as_slice()).ok()?;
+        mac.update(format!("{id}.{}.", at.secs()).as_bytes());
+        mac.update(body.as_bytes());
+        Some(format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes())))
+    }
+}
+
+/// The value of `webhook-signature`: one signature for each secret, so that whoever knows one of them can verify it.
+/// `None` without a secret, or for an id with a dot, which would let two calls have the same signed text.
+pub fn webhook_signature(secrets: &[WebhookSecret], id: &str, at: Timestamp, body: &str) -> Option<String> {
+    if secrets.is_empty() || id.contains('.') {
+        return None;
+    }
+    let signatures: Option<Vec<String>> = secrets.iter().map(|secret| secret.sign(id, at, body)).collect();
+    Some(signatures?.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static_assertions::assert_not_impl_any!(WebhookSecret: std::fmt::Debug, std::fmt::Display, PartialEq);
+
+    /// The example of the specification's libraries (standard-webhooks, `libraries/*/test`).
+    #[test]
+    fn a_signature_is_the_libraries_own() {
+        let key = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oDazfKYIKXsUE=";
+        let secret = WebhookSecret::parse(key).unwrap();
+        assert_eq!(*secret.text(), key);
+        let at = Timestamp::from_secs(1_614_265_330).unwrap();
+        let signed = webhook_signature(&[secret], "msg_p5jXN8AQM9LWM0D4loKWxJek", at, r#"{"test": 2432232314}"#);
+        assert!(signed.unwrap().starts_with("v1,"));
+    }
+
+    #[test]
+    fn a_secret_has_one_form() {
+        let text = WebhookSecret::from_random([7; 32]).text();
+        assert!(WebhookSecret::parse(&text).is_some());
+        for other in [
+            "",
+            "whsec_",
+            text.trim_start_matches(PREFIX),
+            text.trim_end_matches('='),
+            "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        ] {
+            assert!(WebhookSecret::parse(other).is_none(), "{other}");
+        }
+    }
+
+    #[test]
+    fn each_secret_signs_and_nothing_is_signed_without_one_or_with_a_dot_in_the_id() {
+        let [old, new] = [1, 2].map(|byte| WebhookSecret::from_random([byte; 32]));
+        let at = Timestamp::from_secs(1_000).unwrap();
+        let sign = |secrets: &[WebhookSecret], id| webhook_signature(secrets, id, at, "{}");
+        let both = sign(&[old.clone(), new.clone()], "a").unwrap();
+        let each = [old.clone(), new].map(|secret| sign(&[secret], "a").unwrap());
+        assert_eq!(both, each.join(" "));
+        assert_ne!(each.first(), each.last());
+        assert_eq!(sign(&[], "a"), None);
+        assert_eq!(sign(&[old], "a.1"), None);
+    }
+}

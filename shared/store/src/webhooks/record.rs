@@ -1,0 +1,229 @@
+//! Webhooks: one row each, in one of ten places of its person's partition, so that nobody has more, whatever races.
+//!
+//! `people` alone writes them. That one is gone is another row, of `webhooks`: it counts for the version that was called,
+//! so any edit of the webhook has it called again.
+
+use crate::{
+    audit::entry::AuditEntry,
+    codec::attribute::Attribute,
+    codec::backoff::Backoff,
+    codec::fault::failed,
+    codec::item::{Draft, Item, member, optional_member},
+    codec::key::{Key, webhooks as key},
+    codec::ledger::{Edited, get_all},
+    codec::transact::{Known, Transaction},
+    webhooks::secret::NewWebhookSecret,
+    webhooks::table::WebhooksTable,
+};
+use aws_sdk_dynamodb::types::{AttributeValue, builders::DeleteBuilder};
+use purser_domain::{
+    PersonId, Result, SecretTerm, Timestamp, Webhook, WebhookId, WebhookSecretId, WebhookTerms, WebhookUrl,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Role {
+    Webhook,
+    Secret,
+    Ended,
+    Audit,
+}
+
+impl WebhooksTable {
+    /// A person's webhooks, the oldest first, strongly consistent.
+    pub async fn of(&self, person: &PersonId) -> Result<Vec<Webhook>> {
+        let items = self
+            .db
+            .query()
+            .table_name(&*self.table)
+            .consistent_read(true)
+            .key_condition_expression("pk = :pk")
+            .expression_attribute_values(":pk", key::partition(person).write())
+            .into_paginator()
+            .items()
+            .send();
+        let items: Result<Vec<Item>, _> = items.collect().await;
+        let items = items.map_err(failed("listing webhooks"))?;
+        let read = items.iter().map(|item| self.read_webhook(person, item));
+        let mut webhooks = read.collect::<Result<Vec<_>>>()?;
+        webhooks.sort_by_key(|webhook| (webhook.created_at, webhook.id));
+        Ok(webhooks)
+    }
+
+    /// Stores a new webhook with its secret, if its place is free.
+    pub async fn create(&self, webhook: &Webhook, secret: &NewWebhookSecret, audit: &AuditEntry) -> Result<Edited> {
+        let put = self
+            .put(write_webhook(webhook))
+            .condition_expression("attribute_not_exists(pk)");
+        let mut transaction = Transaction::new();
+        transaction.put(Role::Webhook, put)?;
+        transaction.put_unseen(Role::Secret, self.put(secret.item(webhook.id)))?;
+        self.send(transaction, audit).await
+    }
+
+    /// Stores the next version of a webhook, if the one before is stored.
+    pub async fn edit(&self, webhook: &Webhook, audit: &AuditEntry) -> Result<Edited> {
+        let mut transaction = Transaction::new();
+        transaction.put(Role::Webhook, self.put(write_webhook(webhook)).next_of(webhook))?;
+        self.send(transaction, audit).await
+    }
+
+    /// The same, with its new secret, and without those that have ended.
+    pub async fn rotate(
+        &self,
+        webhook: &Webhook,
+        secret: &NewWebhookSecret,
+        ended: &[WebhookSecretId],
+        audit: &AuditEntry,
+    ) -> Result<Edited> {
+        let mut transaction = Transaction::new();
+        transaction.put(Role::Webhook, self.put(write_webhook(webhook)).next_of(webhook))?;
+        transaction.put_unseen(Role::Secret, self.put(secret.item(webhook.id)))?;
+        for id in ended {
+            transaction.delete(Role::Ended, self.delete(&Key::webhook_secret(webhook.id, *id)))?;
+        }
+        self.send(transaction, audit).await
+    }
+
+    /// Removes a webhook, if this version is stored, with its secrets. What came of its calls stays for its time.
+    pub async fn remove(&self, webhook: &Webhook, audit: &AuditEntry) -> Result<Edited> {
+        let delete = self
+            .delete(&Key::webhook(&webhook.person, webhook.slot))
+            .condition_expression("id = :id AND ver = :ver")
+            .expression_attribute_values(":id", webhook.id.write())
+            .expression_attribute_values(":ver", webhook.version.write());
+        let mut transaction = Transaction::new();
+        transaction.delete(Role::Webhook, delete)?;
+        for term in &webhook.secrets {
+            transaction.delete(Role::Ended, self.delete(&Key::webhook_secret(webhook.id, term.id)))?;
+        }
+        self.send(transaction, audit).await
+    }
+
+    async fn send(&self, mut transaction: Transaction<Role>, audit: &AuditEntry) -> Result<Edited> {
+        transaction.audit(Role::Audit, audit)?;
+        match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
+            Known::Committed => Ok(Edited::Stored),
+            // Its own row is there: an attempt whose response was lost had stored it.
+            Known::Refused(refusal) if refusal.names(Role::Audit) => Ok(Edited::Stored),
+            Known::Refused(_) => Ok(Edited::Conflict),
+        }
+    }
+
+    fn delete(&self, key: &Key) -> DeleteBuilder {
+        DeleteBuilder::default()
+            .table_name(&*self.table)
+            .set_key(Some(key.attributes()))
+    }
+
+    /// Notes that this version of a webhook was said to be gone.
+    pub async fn note_gone(&self, webhook: &Webhook, at: Timestamp) -> Result<()> {
+        let gone = Draft::of(&Key::webhook_gone(webhook.id))
+            .with("ver", &webhook.version)
+            .with("t", &at);
+        let put = self
+            .db
+            .put_item()
+            .table_name(&*self.table)
+            .set_item(Some(gone.into_item()));
+        put.send().await.map_err(failed("noting that a webhook is gone"))?;
+        Ok(())
+    }
+
+    /// Which of these webhooks are gone as they are, and since when, strongly consistent.
+    pub async fn gone(&self, webhooks: &[Webhook]) -> Result<BTreeMap<WebhookId, Timestamp>> {
+        const DOING: &str = "reading which webhooks are gone";
+        let keys = webhooks.iter().map(|webhook| Key::webhook_gone(webhook.id));
+        let wanted = keys.clone().map(|key| key.attributes()).collect();
+        let items = get_all(&self.db, &self.table, wanted, true, DOING).await?;
+        let mut gone = BTreeMap::new();
+        for (webhook, key) in webhooks.iter().zip(keys) {
+            let Some(item) = items.iter().find(|item| key.is_of(item)) else {
+                continue;
+            };
+            let row = self.row(item);
+            if row.get::<u64>("ver")? == webhook.version {
+                gone.insert(webhook.id, row.get("t")?);
+            }
+        }
+        Ok(gone)
+    }
+
+    fn read_webhook(&self, person: &PersonId, item: &Item) -> Result<Webhook> {
+        let row = self.row(item);
+        let url: String = row.get("url")?;
+        Ok(Webhook {
+            id: row.get("id")?,
+            person: person.clone(),
+            slot: key::slot(item).ok_or_else(|| row.corrupt("sk"))?,
+            version: row.get("ver")?,
+            created_at: row.get("created")?,
+            terms: WebhookTerms {
+                url: WebhookUrl::parse(&url).ok_or_else(|| row.corrupt("url"))?,
+                description: row.get_optional("words")?,
+                kinds: row.get_optional("kinds")?,
+                agents: row.get_optional("agents")?,
+                enabled: row.get("on")?,
+            },
+            secrets: row.get("secrets")?,
+        })
+    }
+}
+
+/// The condition of a next version.
+trait NextOf {
+    fn next_of(self, webhook: &Webhook) -> Self;
+}
+
+impl NextOf for aws_sdk_dynamodb::types::builders::PutBuilder {
+    fn next_of(self, webhook: &Webhook) -> Self {
+        self.condition_expression("id = :id AND ver = :old")
+            .expression_attribute_values(":id", webhook.id.write())
+            .expression_attribute_values(":old", webhook.version.saturating_sub(1).write())
+    }
+}
+
+fn write_webhook(webhook: &Webhook) -> Item {
+    let terms = &webhook.terms;
+    Draft::of(&Key::webhook(&webhook.person, webhook.slot))
+        .with("id", &webhook.id)
+        .with("ver", &webhook.version)
+        .with("created", &webhook.created_at)
+        .with("url", &terms.url.to_string())
+        .with_optional("words", terms.description.as_ref())
+        .with_optional("kinds", terms.kinds.as_ref())
+        .with_optional("agents", terms.agents.as_ref())
+        .with("on", &terms.enabled)
+        .with("secrets", &webhook.secrets)
+        .into_item()
+}
+
+impl Attribute for SecretTerm {
+    fn write(&self) -> AttributeValue {
+        let term = Draft::nested()
+            .with("id", &self.id)
+            .with("created", &self.created_at)
+            .with_optional("ends", self.ends_at.as_ref());
+        AttributeValue::M(term.into_item())
+    }
+
+    fn read(value: &AttributeValue) -> Option<Self> {
+        let map = value.as_m().ok()?;
+        Some(Self {
+            id: member(map, "id")?,
+            created_at: member(map, "created")?,
+            ends_at: optional_member(map, "ends")?,
+        })
+    }
+}
+
+impl Attribute for BTreeSet<purser_domain::EventKind> {
+    fn write(&self) -> AttributeValue {
+        AttributeValue::Ss(self.iter().map(|kind| kind.name().to_owned()).collect())
+    }
+
+    fn read(value: &AttributeValue) -> Option<Self> {
+        let names = value.as_ss().ok()?.iter();
+        names.map(|name| purser_domain::EventKind::from_name(name)).collect()
+    }
+}

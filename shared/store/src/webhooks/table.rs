@@ -1,0 +1,48 @@
+//! The table of webhooks, and what its operations share.
+
+use crate::{
+    codec::fault::failed,
+    codec::item::{Item, Row},
+    codec::key::Key,
+};
+use aws_sdk_dynamodb::{Client, types::builders::PutBuilder};
+use purser_domain::Result;
+use std::sync::Arc;
+
+/// The table of webhooks.
+#[derive(Clone, Debug)]
+pub struct WebhooksTable {
+    pub(crate) db: Client,
+    pub(crate) table: Arc<str>,
+}
+
+impl WebhooksTable {
+    /// The webhooks in this table.
+    pub fn new(db: Client, table: impl Into<Arc<str>>) -> Self {
+        Self {
+            db,
+            table: table.into(),
+        }
+    }
+
+    /// An item of it, for reading.
+    pub(crate) fn row<'a>(&'a self, item: &'a Item) -> Row<'a> {
+        Row::new(&self.table, item)
+    }
+
+    /// One item, strongly consistent.
+    pub(crate) async fn get(&self, key: &Key, doing: &'static str) -> Result<Option<Item>> {
+        let get = self
+            .db
+            .get_item()
+            .table_name(&*self.table)
+            .set_key(Some(key.attributes()))
+            .consistent_read(true);
+        Ok(get.send().await.map_err(failed(doing))?.item)
+    }
+
+    /// A write of a whole item.
+    pub(crate) fn put(&self, item: Item) -> PutBuilder {
+        PutBuilder::default().table_name(&*self.table).set_item(Some(item))
+    }
+}

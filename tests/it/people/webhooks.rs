@@ -1,0 +1,388 @@
+//! Webhooks, from the answer that makes one to the call that the official library verifies. How calls are tried again is
+//! tested in `functions/webhooks`.
+
+use super::{KIM, LEE, NOTHING};
+use axum::{
+    Router,
+    body::Bytes,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+    routing::post,
+};
+use purser_local::{Options, Streaming};
+use purser_testkit::serve;
+use purser_tests::{Person, World, body_of, dollars};
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::process::{ChildStdout, Command};
+
+/// A program of a person's, which takes every call.
+#[derive(Clone)]
+struct Program {
+    url: String,
+    calls: Arc<Mutex<Vec<(HeaderMap, Bytes)>>>,
+    /// Whether it says that it is gone.
+    is_gone: Arc<AtomicBool>,
+}
+
+async fn taken(State(program): State<Program>, headers: HeaderMap, body: Bytes) -> StatusCode {
+    program.calls.lock().unwrap().push((headers, body));
+    if program.is_gone.load(SeqCst) {
+        StatusCode::GONE
+    } else {
+        StatusCode::OK
+    }
+}
+
+impl Program {
+    async fn start() -> Self {
+        let program = Self {
+            url: String::new(),
+            calls: Arc::default(),
+            is_gone: Arc::default(),
+        };
+        let router = Router::new().fallback(post(taken)).with_state(program.clone());
+        Self {
+            url: serve(router).await,
+            ..program
+        }
+    }
+
+    fn options(&self) -> Options {
+        let allowed = self.url.trim_start_matches("http://").to_owned();
+        Options {
+            environment: [("WEBHOOK_ALLOWED_HOSTS".to_owned(), allowed)].into(),
+            ..Options::default()
+        }
+    }
+
+    /// The events of all calls, each verified by the official library with this secret.
+    fn verified(&self, secret: &Value) -> Vec<Value> {
+        let library = standardwebhooks::Webhook::new(secret.as_str().unwrap()).unwrap();
+        let calls = self.calls.lock().unwrap();
+        let verified = calls
+            .iter()
+            .filter(|(headers, body)| library.verify(body, headers).is_ok());
+        verified
+            .map(|(_, body)| serde_json::from_slice(body).unwrap())
+            .collect()
+    }
+}
+
+async fn edit(world: &World, person: &Person, method: Method, path: &str, body: Value) -> purser_tests::Answer {
+    world.person_edits(person, method, path, &body).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_is_made_tested_rotated_and_removed() {
+    let program = Program::start().await;
+    let world = World::with(program.options()).await;
+    let (kim, lee) = (world.person(&KIM), world.person(&LEE));
+    let made = edit(&world, &kim, Method::POST, "/webhooks", json!({"url": program.url})).await;
+    let etag = made.etag().to_owned();
+    let made = made.created();
+    assert!(made["secret"].as_str().unwrap().starts_with("whsec_"));
+    let path = format!("/webhooks/{}", made["webhook_id"].as_str().unwrap());
+    // The secret is in no other answer.
+    let mut told = made.clone();
+    told.as_object_mut().unwrap().remove("secret");
+    let read = world.person_gets(&kim, &path).await;
+    assert_eq!((read.etag(), etag.as_str()), ("\"1\"", "\"1\""));
+    assert_eq!(read.ok(), told);
+    let listed = world.person_gets(&kim, "/webhooks").await.ok();
+    assert_eq!(listed, json!({"webhooks": [told], "count": 1}));
+    assert_eq!(world.person_gets(&lee, "/webhooks").await.ok()["count"], 0);
+
+    let test = async || {
+        let sent = edit(&world, &kim, Method::POST, &format!("{path}/test"), json!({})).await;
+        assert_eq!(sent.status, 202, "{}", sent.body);
+        let id = sent.body["delivery_id"].clone();
+        let is_done = |delivery: &Value| delivery["delivery_id"] == id && delivery["status"] == "delivered";
+        world.delivery_where(&kim, &path, is_done).await
+    };
+    let delivered = test().await;
+    assert_eq!(
+        (&delivered["attempts"], &delivered["last_result"], &delivered["kind"]),
+        (&json!(1), &json!("status_200"), &json!("purser.webhook.test.v1"))
+    );
+    let events = program.verified(&made["secret"]);
+    assert_eq!(events.len(), 1);
+    assert_eq!(events[0]["id"], delivered["event_id"]);
+    assert_eq!(events[0]["data"]["endpoint_id"], made["webhook_id"]);
+
+    // Both secrets verify, and the new one alone is told.
+    let rotated = edit(&world, &kim, Method::POST, &format!("{path}/rotate"), json!({})).await;
+    assert_eq!(rotated.etag(), "\"2\"");
+    let rotated = rotated.ok();
+    assert_ne!(rotated["secret"], made["secret"]);
+    assert_eq!(rotated["secrets"].as_array().unwrap().len(), 2);
+    test().await;
+    assert_eq!(program.verified(&made["secret"]).len(), 2);
+    assert_eq!(program.verified(&rotated["secret"]).len(), 1);
+
+    // Sent again, under the same id.
+    let again = format!(
+        "{path}/deliveries/{}/redeliver",
+        delivered["delivery_id"].as_str().unwrap()
+    );
+    let sent = edit(&world, &kim, Method::POST, &again, json!({})).await;
+    assert_eq!(sent.status, 202, "{}", sent.body);
+    let is_there = || program.verified(&rotated["secret"]).len() == 2;
+    for _ in 0..200 {
+        if is_there() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let events = program.verified(&rotated["secret"]);
+    assert_eq!((events.len(), &events[1]["id"]), (2, &delivered["event_id"]));
+
+    // It says that it is gone, and is called again once it is edited.
+    program.is_gone.store(true, SeqCst);
+    edit(&world, &kim, Method::POST, &format!("{path}/test"), json!({})).await;
+    let failed = world
+        .delivery_where(&kim, &path, |delivery| delivery["status"] == "failed")
+        .await;
+    assert_eq!(failed["last_result"], "status_410");
+    assert!(world.person_gets(&kim, &path).await.ok()["gone_at"].is_string());
+    let edited = edit(&world, &kim, Method::PUT, &path, json!({"url": program.url}))
+        .await
+        .ok();
+    assert_eq!((&edited["gone_at"], &edited["version"]), (&Value::Null, &json!(3)));
+
+    edit(&world, &kim, Method::DELETE, &path, json!({})).await.ok();
+    world.person_gets(&kim, &path).await.refused(404, "not_found");
+    let kinds = world.person_gets(&kim, "/audit-log").await.ok();
+    let kinds = kinds["entries"].as_array().unwrap().iter().map(|row| &row["kind"]);
+    let expected = [
+        "webhook_removed",
+        "webhook_edited",
+        "webhook_secret_rotated",
+        "webhook_created",
+    ];
+    assert_eq!(kinds.collect::<Vec<_>>(), expected);
+    let log = world.person_gets(&kim, "/audit-log").await.ok().to_string();
+    assert!(!log.contains("whsec_"), "{log}");
+}
+
+/// From the row that `payments` writes, over stream, bus and queues, to the person's program.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approval_that_is_asked_for_calls_its_owners_program_and_nobody_elses() {
+    let [program, other] = [Program::start().await, Program::start().await];
+    let allowed = [&program, &other].map(|program| program.url.trim_start_matches("http://").to_owned());
+    let options = Options {
+        environment: [("WEBHOOK_ALLOWED_HOSTS".to_owned(), allowed.join(","))].into(),
+        streams: Streaming::On,
+        ..Options::default()
+    };
+    let world = World::with(options).await;
+    let (kim, lee) = (world.person(&KIM), world.person(&LEE));
+    let agent = world.agent_of(&kim, "errand runner").await;
+    let of_approvals = |url: &str| json!({"url": url, "kinds": ["purser.approval.asked.v1"]});
+    let hook = edit(&world, &kim, Method::POST, "/webhooks", of_approvals(&program.url))
+        .await
+        .created();
+    edit(&world, &lee, Method::POST, "/webhooks", of_approvals(&other.url))
+        .await
+        .created();
+    let tight = json!({"require_approval_above_units": dollars(5)});
+    edit(&world, &kim, Method::PATCH, &agent.path("/services/lab-search"), tight)
+        .await
+        .ok();
+    let asked = world.authorize(&agent, &body_of(world.offer(dollars(6)))).await;
+    let asked = asked.refused(402, "approval_required");
+    assert_eq!(world.stack.tell().await, 0);
+    let path = format!("/webhooks/{}", hook["webhook_id"].as_str().unwrap());
+    let delivered = world
+        .delivery_where(&kim, &path, |delivery| delivery["status"] == "delivered")
+        .await;
+    let events = program.verified(&hook["secret"]);
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert_eq!(
+        (
+            &events[0]["type"],
+            &events[0]["subject"],
+            &events[0]["data"]["approval_id"]
+        ),
+        (
+            &json!("purser.approval.asked.v1"),
+            &json!(agent.id.to_string()),
+            &asked["approval_id"]
+        )
+    );
+    assert_eq!(events[0]["id"], delivered["event_id"]);
+    assert!(other.calls.lock().unwrap().is_empty());
+}
+
+/// The receiver of the local stack, on the official library for Node: what it prints.
+async fn receiver(secret: &str, port: u16) -> (tokio::process::Child, Lines<BufReader<ChildStdout>>) {
+    let mut receiver = Command::new("node")
+        .arg(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../infra/local/webhooks/receiver.mjs"
+        ))
+        .env("WEBHOOK_SECRET", secret)
+        .env("PORT", port.to_string())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("node, with what infra/setup.sh installs");
+    let mut lines = BufReader::new(receiver.stdout.take().unwrap()).lines();
+    let listening = lines.next_line().await.unwrap().expect("it listens");
+    assert!(listening.contains("listening"), "{listening}");
+    (receiver, lines)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_local_receiver_verifies_by_the_official_library_of_node() {
+    // A free port, which the receiver takes when the webhook has its secret.
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let allowed = format!("127.0.0.1:{port}");
+    let world = World::with(Options {
+        environment: [("WEBHOOK_ALLOWED_HOSTS".to_owned(), allowed.clone())].into(),
+        ..Options::default()
+    });
+    let world = world.await;
+    let kim = world.person(&KIM);
+    let made = edit(
+        &world,
+        &kim,
+        Method::POST,
+        "/webhooks",
+        json!({"url": format!("http://{allowed}/")}),
+    )
+    .await;
+    let made = made.created();
+    let (_receiver, mut lines) = receiver(made["secret"].as_str().unwrap(), port).await;
+    let test = format!("/webhooks/{}/test", made["webhook_id"].as_str().unwrap());
+    edit(&world, &kim, Method::POST, &test, json!({})).await;
+    let line = tokio::time::timeout(std::time::Duration::from_secs(20), lines.next_line()).await;
+    let told: Value = serde_json::from_str(&line.expect("in time").unwrap().unwrap()).unwrap();
+    assert_eq!(
+        (&told["verified"], &told["again"]),
+        (&json!(true), &json!(false)),
+        "{told}"
+    );
+    assert_eq!(
+        (&told["type"], &told["data"]["endpoint_id"]),
+        (&json!("purser.webhook.test.v1"), &made["webhook_id"])
+    );
+    // What it can't verify it refuses.
+    let forged = world
+        .http
+        .post(format!("http://{allowed}/"))
+        .body("{}")
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(forged.status(), 401);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_widens_a_webhook_takes_a_recent_sign_in_and_what_narrows_it_does_not() {
+    let world = World::still().await;
+    let kim = world.person(&KIM);
+    let url = "https://hooks.example.invalid/purser";
+    let narrow = json!({"url": url, "kinds": ["purser.approval.asked.v1"]});
+    let made = edit(&world, &kim, Method::POST, "/webhooks", narrow.clone())
+        .await
+        .created();
+    let path = format!("/webhooks/{}", made["webhook_id"].as_str().unwrap());
+    world.pass(601);
+    let before = world.rows_of("WebhooksTable").await;
+    let wide = [
+        json!({"url": url}),
+        json!({"url": "https://other.example.invalid/", "kinds": ["purser.approval.asked.v1"]}),
+        json!({"url": url, "kinds": ["purser.approval.asked.v1", "purser.agent.frozen.v1"]}),
+    ];
+    for body in wide {
+        let answer = edit(&world, &kim, Method::PUT, &path, body).await;
+        answer.refused(403, "recent_sign_in_required");
+    }
+    for (method, path) in [
+        (Method::POST, "/webhooks".to_owned()),
+        (Method::POST, format!("{path}/rotate")),
+    ] {
+        let answer = edit(&world, &kim, method, &path, narrow.clone()).await;
+        answer.refused(403, "recent_sign_in_required");
+    }
+    assert_eq!(world.rows_of("WebhooksTable").await.changes_since(&before), NOTHING);
+    let mut off = narrow.clone();
+    off["enabled"] = json!(false);
+    let off = edit(&world, &kim, Method::PUT, &path, off).await.ok();
+    assert_eq!((&off["enabled"], &off["version"]), (&json!(false), &json!(2)));
+    edit(&world, &kim, Method::PUT, &path, narrow)
+        .await
+        .refused(403, "recent_sign_in_required");
+    edit(&world, &kim, Method::DELETE, &path, json!({})).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_has_ten_webhooks_however_many_are_asked_for_at_once() {
+    let world = World::start().await;
+    let kim = world.person(&KIM);
+    let requests = (0..14).map(|n| {
+        let request = world.persons_request(&kim, Method::POST, "/webhooks");
+        World::send(request.json(&json!({"url": format!("https://hooks.example.invalid/{n}")})))
+    });
+    let answers = futures_util::future::join_all(requests).await;
+    let (made, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(|answer| answer.status == 201);
+    assert_eq!((made.len(), refused.len()), (10, 4));
+    for answer in refused {
+        answer.refused(400, "invalid_request");
+    }
+    assert_eq!(world.person_gets(&kim, "/webhooks").await.ok()["count"], 10);
+    let first = format!("/webhooks/{}", made[0].body["webhook_id"].as_str().unwrap());
+    edit(&world, &kim, Method::DELETE, &first, json!({})).await.ok();
+    edit(
+        &world,
+        &kim,
+        Method::POST,
+        "/webhooks",
+        json!({"url": "https://hooks.example.invalid/"}),
+    )
+    .await
+    .created();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_names_a_public_address_and_says_what_is_wrong() {
+    let world = World::start().await;
+    let kim = world.person(&KIM);
+    let urls = [
+        "http://hooks.example.invalid/",
+        "https://127.0.0.1/",
+        "https://localhost/",
+        "https://[::1]/",
+        "https://10.0.0.1/",
+        "https://169.254.169.254/latest/meta-data/",
+        "https://kim@hooks.example.invalid/",
+        "ftp://hooks.example.invalid/",
+        "hooks.example.invalid",
+    ];
+    for url in urls {
+        let answer = edit(&world, &kim, Method::POST, "/webhooks", json!({"url": url})).await;
+        let told = answer.refused(400, "invalid_request");
+        assert_eq!(told["details"][0]["path"], "/url", "{url}: {told}");
+    }
+    let body = json!({"url": "https://hooks.example.invalid/", "kinds": ["purser.deployment.frozen.v1"], "agents": []});
+    let told = edit(&world, &kim, Method::POST, "/webhooks", body)
+        .await
+        .refused(400, "invalid_request");
+    let paths: Vec<_> = told["details"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|problem| problem["path"].clone())
+        .collect();
+    assert!(paths.contains(&json!("/kinds/0")), "{told}");
+    assert_eq!(world.person_gets(&kim, "/webhooks").await.ok()["count"], 0);
+}

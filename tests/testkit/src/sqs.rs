@@ -1,0 +1,250 @@
+//! SQS: queues with visibility timeouts and counts of receipts, with the real wire protocol (AWS JSON 1.0) for what the
+//! functions call; and their messages as an event source mapping takes them.
+//!
+//! By the given clock, so that a test can let hours pass.
+
+use crate::serve;
+use axum::Router;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// What time it is, in microseconds.
+type Now = Arc<dyn Fn() -> i64 + Send + Sync>;
+
+/// Queues by name. Clones share them.
+#[derive(Clone)]
+pub struct Sqs {
+    now: Now,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    queues: BTreeMap<String, Queue>,
+    /// Makes ids distinct.
+    count: u64,
+    /// The false answer to every call, if any.
+    lie: Option<u16>,
+}
+
+#[derive(Default)]
+struct Queue {
+    visibility_secs: i64,
+    most_receipts: u32,
+    messages: Vec<Message>,
+    /// Those that were received too often.
+    set_aside: Vec<String>,
+}
+
+/// A message in a queue.
+#[derive(Clone, Debug)]
+struct Message {
+    id: String,
+    body: String,
+    /// That of its last receipt; only this one hides or deletes it.
+    receipt: String,
+    receipts: u32,
+    visible_at: i64,
+}
+
+/// The account in queues' URLs and ARNs.
+const ACCOUNT: &str = "000000000000";
+
+impl Sqs {
+    /// No queues yet, and this clock.
+    pub fn new(now: impl Fn() -> i64 + Send + Sync + 'static) -> Self {
+        Self {
+            now: Arc::new(now),
+            state: Arc::default(),
+        }
+    }
+
+    /// Adds a queue: for how long a received message is hidden, and how often one is received before it is set aside.
+    pub fn create(&self, name: &str, visibility_secs: i64, most_receipts: u32) {
+        let queue = Queue {
+            visibility_secs,
+            most_receipts,
+            ..Queue::default()
+        };
+        self.state().queues.insert(name.to_owned(), queue);
+    }
+
+    /// The ARN of a queue.
+    pub fn arn(name: &str) -> String {
+        format!("arn:aws:sqs:us-east-1:{ACCOUNT}:{name}")
+    }
+
+    /// The URL of a queue at the endpoint.
+    pub fn url(endpoint: &str, name: &str) -> String {
+        format!("{endpoint}/{ACCOUNT}/{name}")
+    }
+
+    /// Serves it for as long as the runtime runs, and returns its URL.
+    pub async fn serve(&self) -> String {
+        let sqs = self.clone();
+        let answer = async move |headers: HeaderMap, body: String| sqs.answer(&headers, &body);
+        serve(Router::new().route("/", post(answer))).await
+    }
+
+    /// From now on answers every call with this status.
+    pub fn lie(&self, status: u16) {
+        self.state().lie = Some(status);
+    }
+
+    /// From now on answers correctly again.
+    pub fn behave(&self) {
+        self.state().lie = None;
+    }
+
+    /// Adds a message.
+    pub fn send(&self, queue: &str, body: &str) {
+        let now = (self.now)();
+        self.state().send(queue, body, now).expect("the queue exists");
+    }
+
+    /// The bodies of the messages that are in a queue, hidden or not.
+    pub fn bodies(&self, queue: &str) -> Vec<String> {
+        let state = self.state();
+        let messages = state.queues[queue].messages.iter();
+        messages.map(|message| message.body.clone()).collect()
+    }
+
+    /// The bodies of the messages that a queue has set aside.
+    pub fn set_aside(&self, queue: &str) -> Vec<String> {
+        self.state().queues[queue].set_aside.clone()
+    }
+
+    /// Takes up to `most` messages as the event source mapping does; `None` if none is visible. They are hidden now.
+    pub fn receive(&self, queue: &str, most: usize) -> Option<Value> {
+        let now = (self.now)();
+        let taken = self.state().receive(queue, most, now)?;
+        let records = taken.iter().map(|message| {
+            json!({
+                "messageId": message.id,
+                "receiptHandle": message.receipt,
+                "body": message.body,
+                "attributes": {"ApproximateReceiveCount": message.receipts.to_string()},
+                "messageAttributes": {},
+                "eventSource": "aws:sqs",
+                "eventSourceARN": Self::arn(queue),
+                "awsRegion": "us-east-1",
+            })
+        });
+        (!taken.is_empty()).then(|| json!({"Records": records.collect::<Vec<_>>()}))
+    }
+
+    /// Deletes the messages of a batch that the function's answer does not name: none where it has another form.
+    pub fn delete_done(&self, queue: &str, batch: &Value, answer: Option<&Value>) {
+        let Some(left) = answer.and_then(|answer| answer["batchItemFailures"].as_array()) else {
+            return;
+        };
+        let is_left = |id: &Value| left.iter().any(|left| left["itemIdentifier"] == *id);
+        let records = batch["Records"].as_array().into_iter().flatten();
+        for record in records.filter(|record| !is_left(&record["messageId"])) {
+            let receipt = record["receiptHandle"].as_str().unwrap_or_default();
+            let mut state = self.state();
+            let messages = &mut state.queues.get_mut(queue).expect("the queue exists").messages;
+            messages.retain(|message| message.receipt != receipt);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("not poisoned")
+    }
+
+    fn answer(&self, headers: &HeaderMap, body: &str) -> Response {
+        let now = (self.now)();
+        let mut state = self.state();
+        if let Some(status) = state.lie {
+            return refused(StatusCode::from_u16(status).expect("a status"), "InternalFailure");
+        }
+        let request: Value = serde_json::from_str(body).expect("the SDK writes JSON");
+        let queue = request["QueueUrl"].as_str().unwrap_or_default();
+        let queue = queue.rsplit('/').next().unwrap_or_default();
+        let receipt = request["ReceiptHandle"].as_str().unwrap_or_default();
+        let target = headers.get("x-amz-target").and_then(|target| target.to_str().ok());
+        let done = match target {
+            Some("AmazonSQS.SendMessage") => {
+                let body = request["MessageBody"].as_str().unwrap_or_default();
+                state
+                    .send(queue, body, now)
+                    .map(|id| json!({"MessageId": id, "MD5OfMessageBody": ""}))
+            }
+            Some("AmazonSQS.ChangeMessageVisibility") => {
+                let secs = request["VisibilityTimeout"].as_i64().unwrap_or(-1);
+                // The API's own bounds.
+                if !(0..=43_200).contains(&secs) {
+                    return refused(StatusCode::BAD_REQUEST, "InvalidParameterValue");
+                }
+                let visible_at = now.saturating_add(secs * 1_000_000);
+                state.of_receipt(queue, receipt).map(|message| {
+                    message.visible_at = visible_at;
+                    json!({})
+                })
+            }
+            _ => return refused(StatusCode::BAD_REQUEST, "InvalidAction"),
+        };
+        match done {
+            Some(answer) => {
+                let json = [(header::CONTENT_TYPE, "application/x-amz-json-1.0")];
+                (json, answer.to_string()).into_response()
+            }
+            None => refused(StatusCode::BAD_REQUEST, "QueueDoesNotExist"),
+        }
+    }
+}
+
+impl State {
+    fn next(&mut self) -> u64 {
+        self.count += 1;
+        self.count
+    }
+
+    fn send(&mut self, queue: &str, body: &str, now: i64) -> Option<String> {
+        let id = format!("message-{}", self.next());
+        self.queues.get_mut(queue)?.messages.push(Message {
+            id: id.clone(),
+            body: body.to_owned(),
+            receipt: String::new(),
+            receipts: 0,
+            visible_at: now,
+        });
+        Some(id)
+    }
+
+    fn receive(&mut self, queue: &str, most: usize, now: i64) -> Option<Vec<Message>> {
+        let mut count = self.count;
+        let queue = self.queues.get_mut(queue)?;
+        let hidden_until = now.saturating_add(queue.visibility_secs * 1_000_000);
+        let too_often = queue.most_receipts;
+        let is_too_often = |message: &Message| message.visible_at <= now && message.receipts >= too_often;
+        let set_aside = queue.messages.iter().filter(|message| is_too_often(message));
+        queue.set_aside.extend(set_aside.map(|message| message.body.clone()));
+        queue.messages.retain(|message| !is_too_often(message));
+        let visible = queue.messages.iter_mut().filter(|message| message.visible_at <= now);
+        let mut taken = Vec::new();
+        for message in visible.take(most) {
+            count += 1;
+            message.receipt = format!("receipt-{count}");
+            message.receipts += 1;
+            message.visible_at = hidden_until;
+            taken.push(message.clone());
+        }
+        self.count = count;
+        Some(taken)
+    }
+
+    fn of_receipt(&mut self, queue: &str, receipt: &str) -> Option<&mut Message> {
+        let messages = &mut self.queues.get_mut(queue)?.messages;
+        messages.iter_mut().find(|message| message.receipt == receipt)
+    }
+}
+
+fn refused(status: StatusCode, exception: &'static str) -> Response {
+    let body = json!({"__type": format!("com.amazonaws.sqs#{exception}"), "message": exception}).to_string();
+    (status, [(header::CONTENT_TYPE, "application/x-amz-json-1.0")], body).into_response()
+}
