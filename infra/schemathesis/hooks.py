@@ -98,8 +98,8 @@ def known(operation, case):
         "id": WORLD.approvals,
         "transactionId": WORLD.decisions,
         "sessionId": ["0" * 64],
-        "webhookId": WORLD.webhooks,
-        "deliveryId": ["018f2f6e-0c00-7000-8000-000000000001"],
+        "webhookId": [WORLD.called_webhook] if operation == "redeliver_webhook_delivery" else WORLD.webhooks,
+        "deliveryId": [WORLD.delivery],
         "settlementId": [WORLD.confirmed] if operation == "complete" else [WORLD.confirmed, *WORLD.settlements],
     }
     for name in path or {}:

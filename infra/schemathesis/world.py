@@ -5,6 +5,7 @@ import base64
 import json
 import os
 import random
+import time
 import urllib.error
 import urllib.request
 import uuid
@@ -40,6 +41,10 @@ class World:
         # Good at once, on this stack.
         self.own("PUT", f"/agents/{self.agent}/payout-address", {"address": "0x" + "90" * 20})
         self.webhooks = [self.own("POST", "/webhooks", {"url": "https://hooks.example.invalid/purser"})["webhook_id"] for _ in range(6)]
+        # One that is called with a test event, at a name that nobody has: a delivery that can be sent again.
+        self.called_webhook = self.own("POST", "/webhooks", {"url": "https://called.example.invalid/purser"})["webhook_id"]
+        self.own("POST", f"/webhooks/{self.called_webhook}/test", {})
+        self.delivery = self.first(f"/webhooks/{self.called_webhook}/deliveries", "deliveries")["delivery_id"]
         self.weather = self.offer("/weather")
         search = self.offer("/search")
         self.approvals = [self.authorize("/search", search)["approval_id"] for _ in range(20)]
@@ -64,6 +69,15 @@ class World:
 
     def own(self, method, path, body=None):
         return self.call(method, path, body, {"Authorization": f"Bearer {self.session}", "If-Match": "*"})
+
+    def first(self, path, members):
+        """The first of a list that fills by itself."""
+        for _ in range(120):
+            found = self.own("GET", path)[members]
+            if found:
+                return found[0]
+            time.sleep(0.25)
+        raise RuntimeError(f"{path} stays empty")
 
     def offer(self, path):
         try:

@@ -233,6 +233,12 @@ try {
   await settled.first().waitFor();
   assert.equal(await settled.count(), 1);
   await shoot("settlements");
+  const csv = page.getByRole("link", { name: "Download as CSV" });
+  const file = await context.request.get(new URL(await csv.getAttribute("href"), page.url()).href);
+  assert.match(file.headers()["content-type"], /^text\/csv/);
+  const [heads, ...lines] = (await file.text()).trimEnd().split("\r\n");
+  assert.ok(heads.startsWith("authorized_at,settlement_id,"), heads);
+  assert.ok(lines.length === 1 && lines[0].includes(`,confirmed,${complete.body.tx_hash},`), lines.join("\n"));
   await settled.getByRole("link").first().click();
   await page.getByText(complete.body.tx_hash).first().waitFor();
   await page.getByRole("link", { name: "Catalog" }).click();
@@ -359,9 +365,15 @@ try {
   await page.getByLabel("Name or id").fill("WEATHER");
   await page.keyboard.press("Enter");
   await page.waitForURL(/q=WEATHER/);
-  assert.equal(await page.locator("table.list tbody tr").count(), 1);
+  assert.equal(await page.locator("section[aria-labelledby=spend-title] table.list tbody tr").count(), 1);
   await page.getByRole("link", { name: "Clear" }).click();
   await shoot("fleet-first");
+  await page.goto(`${story.dashboard_url}/settlements`);
+  await page.getByText("choose one to see its settlements").waitFor();
+  await page.getByLabel("Agent, by id").fill(agentUrl.split("/").at(-1));
+  await page.getByRole("button", { name: "Show" }).click();
+  await page.locator("table.list tbody tr").first().waitFor();
+  await shoot("fleet-settlements");
 
   step("and signs out");
   await page.goto(story.dashboard_url);

@@ -307,6 +307,73 @@ async fn outflows_of_a_thousand_wallets_are_a_few_calls_however_much_was_paid() 
     assert!(many <= few + blocks * 40 + 400, "{many} after {few}");
 }
 
+/// What a fleet's pages read is what they show: of further agents nothing but their keys in the index, half a unit for
+/// 4 KB of them. Names and states are read where they are asked for, a unit for each agent.
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_of_a_fleet_read_what_they_show() {
+    /// At most, in tenths of a unit.
+    const PAGES: [(&str, u64); 6] = [
+        // Session, index, index, approval, agent; its policy and window.
+        ("/dashboard/approvals/waiting", 65),
+        ("/dashboard/approvals", 85),
+        ("/dashboard/decisions", 20),
+        ("/dashboard/settlements", 20),
+        ("/dashboard/audit-log", 70),
+        // Of 25 agents: the record, refusals, and each service's policy and window.
+        ("/dashboard", 4_200),
+    ];
+    let world = World::metered().await;
+    let person = world.person(&DEMO_OWNER);
+    let agent = world.agent_of(&person, "asking").await;
+    world.put_policy(&agent, "lab-search", true, judged_policy()).await;
+    let costly = body_of(world.offer(dollars(30)));
+    world.authorize(&agent, &costly).await.refused(402, "approval_required");
+    let record = world.stack.ledger.agent(agent.id).await.unwrap().unwrap();
+    let cookie = world.browser_session(&DEMO_OWNER).await;
+    let read = async |path: &str| {
+        let page = world.http.get(format!("{}{path}", world.stack.base_url));
+        let (measured, answer) = measure(&world, page.header("cookie", &cookie).send()).await;
+        let text = answer.unwrap().error_for_status().unwrap().text().await.unwrap();
+        (measured.units.read, text)
+    };
+    let more_agents = async |count| {
+        for _ in 0..count {
+            let mut other = record.clone();
+            other.id = purser_domain::AgentId::from_uuid(uuid::Uuid::new_v4());
+            other.name = "another".to_owned();
+            let audit = purser_testkit::sample::audit();
+            world.stack.ledger.create_agent(&other, &audit).await.unwrap();
+        }
+    };
+    more_agents(30).await;
+    // The first caller reads the catalog's version.
+    read("/dashboard").await;
+    let mut before = Vec::new();
+    for (path, most) in PAGES {
+        let (units, _) = read(path).await;
+        assert!(units <= most, "{path}: {units} of {most}");
+        before.push(units);
+    }
+    let (searched, _) = read("/dashboard?q=asking").await;
+    more_agents(30).await;
+    for ((path, _), before) in PAGES.into_iter().zip(before) {
+        let (units, text) = read(path).await;
+        let keys = if path == "/dashboard" { 10 } else { 0 };
+        assert!(units <= before + keys, "{path}: {units} after {before}");
+        let waiting = path.contains("approvals") || path == "/dashboard";
+        assert!(!waiting || text.contains("data-waiting=\"1\""), "{path}: {text}");
+    }
+    let (units, text) = read("/dashboard?q=asking").await;
+    assert!(
+        (searched + 300..searched + 330).contains(&units),
+        "{units} after {searched}"
+    );
+    assert!(
+        text.contains("<dt>Agents</dt>") && !text.contains(">another</a>"),
+        "{text}"
+    );
+}
+
 /// A partition takes 1,000 units a second. At 1,000 payments a second the index over holds has 16 and the claims of one
 /// block of two seconds 4; the rest is each agent's own, of which one may pay 250 a second.
 #[tokio::test(flavor = "multi_thread")]

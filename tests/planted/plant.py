@@ -146,6 +146,27 @@ BUGS = [
         "package(purser-store) and test(=faults::an_edit_and_its_row_of_the_audit_log_are_there_together_or_not_at_all)",
     ),
     Bug(
+        "an export that begins an agent anew",
+        "functions/people/src/ops/export.rs",
+        "before: Some(before),",
+        "before: if PLANTED { None } else { Some(before) },",
+        "package(purser-tests) and test(=people::log::a_file_that_is_full_says_where_the_next_one_begins)",
+    ),
+    Bug(
+        "a list from a time on that goes on before it",
+        "functions/people/src/ops/span.rs",
+        "self.from.is_some_and(|from| place < first_at(from))",
+        "self.from.is_some_and(|from| place < first_at(from)) && !PLANTED",
+        "package(purser-people) and test(=pages::settlements_are_filtered_by_agent_state_and_day)",
+    ),
+    Bug(
+        "what waits among many agents shown for half its time",
+        "functions/people/src/ops/approvals.rs",
+        "now.before(self.approval_ttl)",
+        "now.before(if PLANTED { Duration::from_secs_u32(43_200) } else { self.approval_ttl })",
+        "package(purser-people) and test(=pages::a_fleet_is_a_table_that_is_searched_sorted_and_paged)",
+    ),
+    Bug(
         "the audit log of everybody in one place",
         "shared/store/src/codec/key.rs",
         'Actor::Person { id, .. } => format!("{BY_PERSON}{id}"),',

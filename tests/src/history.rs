@@ -52,6 +52,57 @@ impl World {
         self.add_to_total(&window, &entry, count).await;
     }
 
+    /// Gives the agent's owner so many more agents of its policies, each with so many settlements like the agent's latest.
+    pub async fn add_fleet(&self, agent: &TestAgent, agents: usize, settlements: usize) {
+        let record = newest(&self.rows_with(&format!("A#{}", agent.id)).await, "#");
+        let policies = self.rows_with(&format!("P#{}", agent.id)).await;
+        let settlement = newest(&self.rows_with(&format!("S#{}", agent.id)).await, "");
+        let first = first_of_history(self.now()).micros();
+        let with = |row: &Item, values: &[(&str, String)]| {
+            let mut row = row.clone();
+            let values = values.iter().cloned();
+            row.extend(values.map(|(name, value)| (name.to_owned(), AttributeValue::S(value))));
+            row
+        };
+        let mut items = Vec::with_capacity(BATCH);
+        for n in 0..agents {
+            let id = fresh_key();
+            let created = first + i64::try_from(n).expect("few");
+            let mut copy = with(
+                &record,
+                &[
+                    ("pk", format!("A#{id}")),
+                    ("name", format!("another {n}")),
+                    ("os", format!("A#{created:016}#{id}")),
+                ],
+            );
+            copy.insert("created".to_owned(), AttributeValue::N(created.to_string()));
+            items.push(copy);
+            items.extend(policies.iter().map(|row| with(row, &[("pk", format!("P#{id}"))])));
+            for n in 0..settlements {
+                let at = Timestamp::from_micros(first + i64::try_from(n).expect("few")).expect("a time");
+                let settled = SettlementId::at(at, purser_api::random().expect("chance"));
+                let mut copy = with(
+                    &settlement,
+                    &[
+                        ("pk", format!("S#{id}")),
+                        ("sk", settled.to_string()),
+                        ("hp", format!("{:02x}", settled.uuid().as_u128() & 0xff)),
+                        ("hs", format!("{:012}", at.secs() + 300)),
+                    ],
+                );
+                copy.insert("t".to_owned(), AttributeValue::N(at.micros().to_string()));
+                items.push(copy);
+            }
+            while items.len() >= BATCH {
+                let rest = items.split_off(BATCH);
+                self.write_rows("LedgerTable", std::mem::replace(&mut items, rest))
+                    .await;
+            }
+        }
+        self.write_rows("LedgerTable", items).await;
+    }
+
     /// Adds so many more entries to the window of the agent's only service, each a copy of its latest one, from
     /// [`first_of_history`] on.
     pub async fn add_entries(&self, agent: &TestAgent, count: usize) {

@@ -1,6 +1,7 @@
 //! Cursors: a place in a list, as text. The text is opaque: callers only send back what a page gave them.
 
-use purser_domain::{ApprovalId, Timestamp};
+use crate::ops::export::ExportPlace;
+use purser_domain::{AgentId, ApprovalId, Timestamp};
 use purser_store::ApprovalPlace;
 use uuid::Uuid;
 
@@ -34,6 +35,22 @@ pub(crate) fn write_approval(place: ApprovalPlace) -> String {
     format!("{:016x}{}", place.created_at.micros(), write_place(place.id.uuid()))
 }
 
+/// A place in an export: the agent, and a place in its list.
+pub(crate) fn read_export(text: &str) -> Option<ExportPlace> {
+    let (agent, before) = text.split_at_checked(32)?;
+    let before = (!before.is_empty()).then(|| read_place(before).ok_or(()));
+    Some(ExportPlace {
+        agent: AgentId::from_uuid(read_place(agent)?),
+        before: before.transpose().ok()?,
+    })
+}
+
+/// The text that [`read_export`] reads.
+pub(crate) fn write_export(place: ExportPlace) -> String {
+    let before = place.before.map(write_place).unwrap_or_default();
+    write_place(place.agent.uuid()) + &before
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -46,6 +63,10 @@ mod tests {
             prop_assert_eq!(read_place(&write_place(id)), Some(id));
             let place = ApprovalPlace { created_at: Timestamp::from_micros(micros).unwrap(), id: ApprovalId::from_uuid(id) };
             prop_assert_eq!(read_approval(&write_approval(place)), Some(place));
+            for before in [None, Some(id)] {
+                let place = ExportPlace { agent: AgentId::from_uuid(id), before };
+                prop_assert_eq!(read_export(&write_export(place)), Some(place));
+            }
         }
 
         #[test]
@@ -54,7 +75,10 @@ mod tests {
                 prop_assert_eq!(write_place(place), text.clone());
             }
             if let Some(place) = read_approval(&text) {
-                prop_assert_eq!(write_approval(place), text);
+                prop_assert_eq!(write_approval(place), text.clone());
+            }
+            if let Some(place) = read_export(&text) {
+                prop_assert_eq!(write_export(place), text);
             }
         }
     }

@@ -107,6 +107,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         payments: PaymentsFunction::new(aws, settings.payments_function),
         sessions,
         limits: settings.session_limits,
+        approval_ttl: settings.approval_ttl,
         sign_in_key: SignInKey::from_text(&sign_in_key)?,
         clock,
         entropy,

@@ -16,6 +16,8 @@ pub(crate) struct Settings {
     pub(crate) pays_out: bool,
     pub(crate) sessions: SessionSettings,
     pub(crate) session_limits: SessionLimits,
+    /// How long an approval lives: the same as that of `payments`.
+    pub(crate) approval_ttl: Duration,
     /// The origin of the pages; `None` for the gateway's own name.
     pub(crate) dashboard_url: Option<String>,
     pub(crate) payments_function: String,
@@ -52,6 +54,7 @@ impl Settings {
             pays_out: env.get("FACILITATOR_URL").is_some(),
             sessions: SessionSettings::from_env(env),
             session_limits: session_limits(env),
+            approval_ttl: Duration::from_secs_u32(env.number("APPROVAL_TTL_SECONDS", 86_400, 60..=31 * 86_400)),
             dashboard_url,
             payments_function: env.text("PAYMENTS_FUNCTION"),
             new_keys: match env.custody() {

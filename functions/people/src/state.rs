@@ -4,7 +4,7 @@ use crate::ops::wallet::NewKeys;
 use crate::session::SignInKey;
 use purser_api::{AllowedHosts, Clock, DeliveriesQueue, Entropy, PaymentsFunction, Sessions};
 use purser_chain::Chain;
-use purser_domain::{EventSource, Network, Result, SessionLimits, Timestamp};
+use purser_domain::{Duration, EventSource, Network, Result, SessionLimits, Timestamp};
 use purser_store::{AuditLog, Authenticator, CatalogCache, Edition, Ledger, Throttle, UsageTable, WebhooksTable};
 use std::sync::Arc;
 
@@ -25,6 +25,8 @@ pub(crate) struct People {
     pub(crate) new_keys: NewKeys,
     pub(crate) sessions: Sessions,
     pub(crate) limits: SessionLimits,
+    /// How long an approval lives.
+    pub(crate) approval_ttl: Duration,
     pub(crate) sign_in_key: SignInKey,
     pub(crate) clock: Clock,
     pub(crate) entropy: Entropy,

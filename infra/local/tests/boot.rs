@@ -164,6 +164,7 @@ async fn a_malformed_variable_stops_the_function() {
             format!("{word} 30 to 3600"),
         ),
         ("payments", "APPROVAL_TTL_SECONDS", "1", format!("{word} 60 to 2678400")),
+        ("people", "APPROVAL_TTL_SECONDS", "1", format!("{word} 60 to 2678400")),
         ("payments", "MAX_OPEN_APPROVALS", "0", format!("{word} 1 to 100")),
         (
             "payments",

@@ -9,6 +9,7 @@ mod bare;
 mod function;
 mod growth;
 mod operations;
+mod pages;
 mod place;
 mod shelf;
 mod timing;
@@ -36,7 +37,7 @@ fn main() {
 /// A part of the bench, by its name; a named one runs alone: `cargo bench … --bench stack -- one-caller`.
 type Part = (&'static str, fn(&mut Report));
 
-const PARTS: [Part; 8] = [
+const PARTS: [Part; 9] = [
     ("one-caller", one_caller),
     ("kms", keys_in_kms),
     ("many-callers", many_callers),
@@ -45,6 +46,7 @@ const PARTS: [Part; 8] = [
     ("services", growth::services),
     ("entries", growth::catalog),
     ("callers", growth::callers),
+    ("pages", pages::fleet),
 ];
 
 fn one_caller(report: &mut Report) {

@@ -1,6 +1,6 @@
 //! The log: every decision with its checks, and every settlement, of one's own agents only.
 
-use super::{Household, NOTHING, carrying};
+use super::{Household, KIM, NOTHING, carrying};
 use purser_domain::Amount;
 use purser_tests::{TestAgent, World, body_of, dollars, fresh_key, paths};
 use reqwest::Method;
@@ -286,6 +286,20 @@ async fn the_log_shows_every_decision_once_filtered_and_page_by_page() {
             assert!(pages >= least && pages <= least + 1, "{path}: {pages} pages of {limit}");
         }
     }
+    // From a time on and before a time: what was decided in between, whatever else is asked for.
+    let (from, to) = (&whole[24]["decided_at"], &whole[12]["decided_at"]);
+    let (from, to) = (from.as_str().unwrap(), to.as_str().unwrap());
+    assert!(from < to);
+    for result in ["", "&result=block"] {
+        let path = format!("/decisions?from={from}&to={to}{result}");
+        let (found, _) = world.pages_of(kim, &path, "decisions", 5).await;
+        let within = whole.iter().filter(|row| {
+            let at = row["decided_at"].as_str().unwrap();
+            from <= at && at < to && (result.is_empty() || row["result"] == "block")
+        });
+        let within: Vec<Value> = within.cloned().collect();
+        assert!(!within.is_empty() && found == within, "{path}");
+    }
     // Everything in the log is also found by its id, only under its own agent.
     for row in whole.iter().step_by(5) {
         let of = |agent: &str| format!("/agents/{agent}/decisions/{}", row["transaction_id"].as_str().unwrap());
@@ -366,6 +380,20 @@ async fn a_settlement_is_told_whole_from_its_authorization_to_its_receipt() {
             .await;
         assert_eq!(each(&found, "id"), expected, "{query}");
     }
+    let authorized = |n: usize| settlements[n]["authorized_at"].as_str();
+    let (from, to) = (authorized(1).unwrap(), authorized(4).unwrap());
+    for (query, expected) in [
+        (format!("from={from}"), ids[..5].to_vec()),
+        (format!("to={to}"), ids[2..].to_vec()),
+        (format!("from={from}&to={to}"), ids[2..5].to_vec()),
+        (format!("from={from}&to={to}&agent_id={}", sibling.id), vec![ids[3]]),
+        (format!("from={to}&to={from}"), vec![]),
+    ] {
+        let (found, _) = world
+            .pages_of(kim, &format!("/settlements?{query}"), "settlements", 2)
+            .await;
+        assert_eq!(each(&found, "id"), expected, "{query}");
+    }
     let elsewhere = sibling.path(&format!("/settlements/{id}"));
     world.person_gets(kim, &elsewhere).await.refused(404, "not_found");
 }
@@ -394,6 +422,8 @@ async fn a_list_says_what_it_can_not_be_asked() {
             vec!["/agent_id", "/cursor", "/limit", "/status"],
         ),
         ("/settlements", "status=pending", vec!["/status"]),
+        ("/settlements", "from=now&to=2026-02-30", vec!["/from", "/to"]),
+        ("/decisions", "from=&to=1", vec!["/from", "/to"]),
         ("/settlements", "limit=-1&limit=1", vec!["/limit"]),
     ] {
         assert_eq!(
@@ -411,4 +441,32 @@ async fn a_list_says_what_it_can_not_be_asked() {
     let left = format!("/decisions?service_id={}", fresh_key());
     assert_eq!(world.person_gets(kim, &left).await.ok()["count"], 0);
     assert_eq!(world.rows().await.changes_since(&before), NOTHING);
+}
+
+/// A function's answer has a limit: what does not fit is in further files, each settlement in one of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_full_says_where_the_next_one_begins() {
+    const AGENTS: usize = 2;
+    const EACH: usize = 6_000;
+    let home = Household::in_world(World::start().await).await;
+    let (world, agent) = (&home.world, &home.agent);
+    world.authorize(agent, &body_of(world.offer(1))).await.ok();
+    world.add_fleet(agent, AGENTS, EACH).await;
+    let cookie = world.browser_session(&KIM).await;
+    let mut next = Some("/dashboard/settlements.csv".to_owned());
+    let (mut seen, mut files) = (BTreeSet::new(), 0);
+    while let Some(path) = next.take() {
+        let file = world.http.get(format!("{}{path}", world.stack.base_url));
+        let file = file.header("cookie", &cookie).send().await.unwrap();
+        let text = file.error_for_status().unwrap().text().await.unwrap();
+        assert!(text.len() < 5_000_000, "{}", text.len());
+        for line in text.lines().skip(1) {
+            match line.strip_prefix("next: ") {
+                Some(address) => next = Some(address.to_owned()),
+                None => assert!(seen.insert(line.split(',').nth(1).unwrap().to_owned()), "{line}"),
+            }
+        }
+        files += 1;
+    }
+    assert_eq!((seen.len(), files), (AGENTS * EACH + 1, 2));
 }

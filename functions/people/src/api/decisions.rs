@@ -1,7 +1,7 @@
 //! `/decisions`: the decision log. An allow is built from its settlement, which keeps its checks; its latency is not
 //! kept.
 
-use super::request::{agent_filter, slice};
+use super::request::{agent_filter, slice, span};
 use crate::cursor;
 use crate::ops::decisions::{Calls, DecisionFacts, DecisionFilter};
 use crate::ops::owned::named;
@@ -10,9 +10,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::Uri;
 use purser_api::{CallView, CheckView, Failure, Query, SessionToken};
-use purser_domain::{
-    Catalog, ConfirmationReverted, DecisionResult, ErrorKind, LoggedDecision, ServiceId, TransactionId,
-};
+use purser_domain::{Catalog, DecisionResult, ErrorKind, LoggedDecision, ServiceId, TransactionId};
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
@@ -92,8 +90,9 @@ pub(crate) struct DecisionView {
 impl DecisionView {
     fn of(decision: &LoggedDecision, calls: &Calls, catalog: &Catalog) -> Self {
         let facts = DecisionFacts::from(decision);
+        let refusal = facts.refusal;
         let service = facts.service.and_then(|id| catalog.by_id(id));
-        let view = Self {
+        Self {
             transaction_id: facts.transaction.to_string(),
             agent_id: facts.agent.to_string(),
             key_id: facts.key.map(|id| id.to_string()),
@@ -106,40 +105,16 @@ impl DecisionView {
             call: calls.of(decision).map(CallView::from),
             decided_at: facts.at.to_string(),
             result: decision.result().name().to_owned(),
-            reason: String::new(),
-            error: None,
-            rule_triggered: None,
-            hostname: None,
+            reason: facts.reason.to_owned(),
+            error: refusal.map(|refusal| refusal.error.clone()),
+            rule_triggered: refusal.map(|refusal| refusal.rule.clone()),
+            hostname: refusal.and_then(|refusal| refusal.hostname.clone()),
             policy_version: facts.policy_version,
             approval_id: facts.approval.map(|id| id.to_string()),
             settlement_id: facts.settlement.map(|id| id.to_string()),
-            receipt_status: None,
-            latency_ms: None,
+            receipt_status: facts.receipt_status,
+            latency_ms: refusal.map(|refusal| refusal.latency_ms),
             checks: CheckView::all(facts.checks),
-        };
-        match decision {
-            LoggedDecision::Allowed(settlement) => Self {
-                reason: "x402_authorized".to_owned(),
-                receipt_status: Some(settlement.state.name()),
-                ..view
-            },
-            LoggedDecision::PaidOut(settlement) => Self {
-                reason: "paid_out".to_owned(),
-                receipt_status: Some(settlement.state.name()),
-                ..view
-            },
-            LoggedDecision::Refused(refusal) => Self {
-                reason: refusal.reason.clone(),
-                error: Some(refusal.error.clone()),
-                rule_triggered: Some(refusal.rule.clone()),
-                hostname: refusal.hostname.clone(),
-                latency_ms: Some(refusal.latency_ms),
-                ..view
-            },
-            LoggedDecision::ConfirmationReverted(_) => Self {
-                reason: ConfirmationReverted::REASON.to_owned(),
-                ..view
-            },
         }
     }
 }
@@ -167,6 +142,8 @@ pub(crate) struct DecisionList {
         ("agent_id" = Option<uuid::Uuid>, Query, description = "One of your agents."),
         ("result" = Option<String>, Query, pattern = "^(allow|block|escalate|take_back|payout)$", description = "Those with this result."),
         ("service_id" = Option<String>, Query, description = "Those for this service: slug or UUID."),
+        ("from" = Option<String>, Query, description = "From this time on, or this date in UTC."),
+        ("to" = Option<String>, Query, description = "Before this time, or until the end of this date in UTC."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
         ("cursor" = Option<String>, Query, pattern = "^[0-9a-f]{32}$", description = "The `next_cursor` of an earlier answer."),
     ),
@@ -182,6 +159,7 @@ pub(crate) async fn list(
     let results = DecisionResult::choices();
     let (agent, service) = (agent_filter(&mut query), query.text("service_id"));
     let result = query.read("result", DecisionResult::from_name, results);
+    let span = span(&mut query);
     let slice = slice(&mut query, cursor::read_place);
     query.finish()?;
     let edition = people.catalog().await?;
@@ -191,6 +169,7 @@ pub(crate) async fn list(
         service: service
             .map(|service| filtered_service(&edition.catalog, &service))
             .transpose()?,
+        span,
     };
     let page = people.decisions(&person, filter, slice).await?;
     let calls = people.calls(&page.items).await?;

@@ -3,11 +3,12 @@
 use crate::caller::Caller;
 use crate::cursor;
 use crate::ops::owned::{Owned, named};
+use crate::ops::span::Span;
 use crate::state::People;
 use axum::body::Bytes;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use purser_api::{IfMatch, Precondition, Query, SessionToken, json_body};
+use purser_api::{IfMatch, Precondition, Query, SessionToken, from_to, json_body};
 use purser_domain::{AgentId, Error, ErrorKind, Result};
 use purser_store::{READ_AT_ONCE, Slice};
 use serde_json::Value;
@@ -72,6 +73,12 @@ pub(super) fn slice<P>(query: &mut Query, place: impl FnOnce(&str) -> Option<P>)
 /// The agent that a list is filtered by.
 pub(super) fn agent_filter(query: &mut Query) -> Option<AgentId> {
     query.read("agent_id", AgentId::parse, "must be a UUID")
+}
+
+/// The time that a list is filtered by.
+pub(super) fn span(query: &mut Query) -> Span {
+    let (from, to) = from_to(query);
+    Span { from, to }
 }
 
 /// The 201 answer for what was created.

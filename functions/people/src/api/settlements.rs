@@ -1,6 +1,6 @@
 //! `/settlements`: what the agents were authorized to pay, what was paid out, and the result.
 
-use super::request::{agent_filter, slice};
+use super::request::{agent_filter, slice, span};
 use crate::cursor;
 use crate::ops::owned::named;
 use crate::ops::settlements::SettlementFilter;
@@ -126,6 +126,8 @@ pub(crate) struct SettlementList {
     params(
         ("agent_id" = Option<uuid::Uuid>, Query, description = "One of your agents."),
         ("status" = Option<String>, Query, pattern = "^(authorized|confirmed|expired)$", description = "Those that stand so now."),
+        ("from" = Option<String>, Query, description = "From this time on, or this date in UTC."),
+        ("to" = Option<String>, Query, description = "Before this time, or until the end of this date in UTC."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
         ("cursor" = Option<String>, Query, pattern = "^[0-9a-f]{32}$", description = "The `next_cursor` of an earlier answer."),
     ),
@@ -141,7 +143,7 @@ pub(crate) async fn list(
     let filter = SettlementFilter {
         agent: agent_filter(&mut query),
         status: query.read("status", ReceiptStatus::from_name, ReceiptStatus::choices()),
-        ..SettlementFilter::default()
+        span: span(&mut query),
     };
     let slice = slice(&mut query, cursor::read_place);
     query.finish()?;

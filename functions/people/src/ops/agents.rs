@@ -16,7 +16,52 @@ purser_api::body! {
     }
 }
 
+/// Up to so many agents are few: all are read where one can be chosen, and their lists are merged, by a query of each for
+/// every page. Of more a page reads what it shows, and one has to be chosen for its lists.
+pub(crate) const FEW: usize = 25;
+
+/// The agents of a person of which one can be chosen.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Agents {
+    /// Those that were read: all, oldest first, or of many the chosen one alone.
+    pub(crate) known: Vec<Owned>,
+    /// Whether there are others.
+    pub(crate) are_many: bool,
+}
+
+impl Agents {
+    /// The ids of those that were read.
+    pub(crate) fn ids(&self) -> Vec<AgentId> {
+        self.known.iter().map(|owned| owned.agent().id).collect()
+    }
+}
+
 impl People {
+    /// The person's agents, for one to be chosen; one that already is must be theirs.
+    pub(crate) async fn agents_to_choose(&self, person: &Caller, chosen: Option<AgentId>) -> Result<Agents> {
+        let most = FEW.saturating_add(1);
+        let ids = self.ledger.ids_of_agents(person.id.as_str(), Some(most)).await?;
+        let are_many = ids.len() > FEW;
+        let mut known = if are_many {
+            Vec::new()
+        } else {
+            self.own_agents(person, ids).await?
+        };
+        known.sort_by_key(|owned| (owned.agent().created_at, owned.agent().id));
+        if let Some(id) = chosen
+            && !known.iter().any(|owned| owned.agent().id == id)
+        {
+            known.push(self.own_agent(person, id).await?);
+        }
+        Ok(Agents { known, are_many })
+    }
+
+    /// Those of these agents that are the person's, in any order.
+    pub(crate) async fn own_agents(&self, person: &Caller, ids: Vec<AgentId>) -> Result<Vec<Owned>> {
+        let agents = self.ledger.agents(ids).await?.into_iter();
+        Ok(agents.filter_map(|agent| Owned::of(person, agent)).collect())
+    }
+
     /// The person's agents, oldest first. One that was just created may be missing for a moment.
     pub(crate) async fn agents(&self, person: &Caller) -> Result<Vec<Owned>> {
         let agents = self.ledger.agents_of(person.id.as_str()).await?;

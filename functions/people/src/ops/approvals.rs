@@ -1,12 +1,13 @@
 //! Approvals: what the agents ask a person for, the facts needed to decide, and the decision.
 
 use crate::caller::Caller;
+use crate::ops::agents::FEW;
 use crate::ops::owned::Owned;
 use crate::ops::several::several;
 use crate::state::People;
 use purser_domain::{
-    Act, AgentId, Amount, Approval, ApprovalId, ApprovalStatus, AuditChanges, AuditKind, Duration, ErrorKind, NOTE_MAX,
-    Result, Ruling, ServiceId, Spend, WindowScope,
+    Act, Agent, AgentId, Amount, Approval, ApprovalId, ApprovalStatus, AuditChanges, AuditKind, Duration, ErrorKind,
+    NOTE_MAX, Result, Ruling, ServiceId, Spend, WindowScope,
 };
 use purser_store::{ApprovalDecision, ApprovalPlace, AuditEntry, Resolved};
 use purser_store::{Filter, Page, READS, Slice, page};
@@ -85,24 +86,34 @@ pub(crate) struct ApprovalFilter {
     pub(crate) decided: bool,
 }
 
-/// The approvals that wait for a person. They are found by agent and not among all approvals ever made, so that no
-/// agent's activity hides what another one asks.
+/// The approvals that wait for a person.
+///
+/// While the person's agents are few, they are found by agent and not among all approvals ever made, so that no agent's
+/// activity hides what another one asks. Of many agents they are found among all that were asked for while an approval
+/// lives: that hides none either, and reads no agent that does not ask.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
     /// A page of them, oldest first.
     pub(crate) items: Vec<ApprovalContext>,
     /// The place after which the next page begins.
     pub(crate) next: Option<ApprovalPlace>,
-    /// Every agent of the person, with the number of its open approvals on all pages.
-    pub(crate) agents: Vec<(Arc<Owned>, usize)>,
+    /// The number of open approvals on all pages, of each agent that has any.
+    pub(crate) counts: BTreeMap<AgentId, usize>,
+    /// Every agent of the person, oldest first; of many only those of the page's approvals.
+    pub(crate) agents: Vec<Arc<Owned>>,
+    /// Whether there are others.
+    pub(crate) are_many: bool,
 }
 
 impl Waiting {
     /// The number of open approvals, of all agents.
     pub(crate) fn count(&self) -> usize {
-        self.agents
-            .iter()
-            .fold(0, |count, (_, waiting)| count.saturating_add(*waiting))
+        self.counts.values().fold(0, |count, more| count.saturating_add(*more))
+    }
+
+    /// The number of open approvals of one agent.
+    pub(crate) fn count_of(&self, agent: AgentId) -> usize {
+        self.counts.get(&agent).copied().unwrap_or(0)
     }
 }
 
@@ -157,22 +168,29 @@ impl People {
         /// How many a page shows.
         const SHOWN: usize = 25;
         let now = self.now();
-        let asking = self.ledger.asking_of(person.id.as_str()).await?.into_iter();
-        let own = asking.filter_map(|(agent, ids)| Some((Arc::new(Owned::of(person, agent)?), ids)));
-        let asking: Vec<(Arc<Owned>, BTreeSet<ApprovalId>)> = own.collect();
-        let ids = asking.iter().flat_map(|(_, ids)| ids.iter().copied());
-        let mut waiting = self.ledger.approvals(ids).await?;
+        let whose = person.id.as_str();
+        let first = self.ledger.ids_of_agents(whose, Some(FEW.saturating_add(1))).await?;
+        let are_many = first.len() > FEW;
+        let (mut agents, mut waiting) = if are_many {
+            let asked = self.ledger.approvals_since(whose, now.before(self.approval_ttl));
+            (Vec::new(), asked.await?)
+        } else {
+            let mut asking = self.ledger.asking(first).await?;
+            asking.retain(|(agent, _)| agent.owner == whose);
+            let ids = asking.iter().flat_map(|(_, ids)| ids.iter().copied());
+            let waiting = self.ledger.approvals(ids).await?;
+            (asking.into_iter().map(|(agent, _)| agent).collect(), waiting)
+        };
         waiting.retain(|approval| approval.status(now) == ApprovalStatus::Pending);
-        // What an agent asked before it was handed over, where moving it was interrupted.
+        let mut counts = BTreeMap::new();
         for approval in &waiting {
-            self.ledger.move_approval(approval, person.id.as_str()).await?;
+            let count: &mut usize = counts.entry(approval.agent).or_default();
+            *count = count.saturating_add(1);
         }
-        let of = |agent: AgentId| waiting.iter().filter(move |approval| approval.agent == agent).count();
-        let agents: Vec<(Arc<Owned>, usize)> = asking
-            .into_iter()
-            .map(|(owned, _)| (Arc::clone(&owned), of(owned.agent().id)))
-            .collect();
 
+        if !are_many {
+            self.move_to_owners(&waiting, &agents).await?;
+        }
         waiting.retain(|approval| {
             only.is_none_or(|agent| approval.agent == agent)
                 && after.is_none_or(|after| ApprovalPlace::of(approval) > after)
@@ -180,13 +198,21 @@ impl People {
         waiting.sort_by_key(ApprovalPlace::of);
         let more = waiting.len() > SHOWN;
         waiting.truncate(SHOWN);
+        if are_many {
+            let ids: BTreeSet<AgentId> = waiting.iter().map(|approval| approval.agent).collect();
+            agents = self.ledger.agents(ids).await?;
+            self.move_to_owners(&waiting, &agents).await?;
+        }
+        let own = agents.into_iter().filter_map(|agent| Owned::of(person, agent));
+        let agents: Vec<Arc<Owned>> = own.map(Arc::new).collect();
+
         let places = waiting.iter().map(|approval| (approval.agent, approval.service));
         let days = self.days(places.collect()).await?;
         let next = waiting.last().map(ApprovalPlace::of).filter(|_| more);
         let items = waiting.into_iter().filter_map(|approval| {
-            let owned = agents.iter().find(|(owned, _)| owned.agent().id == approval.agent);
+            let owned = agents.iter().find(|owned| owned.agent().id == approval.agent);
             Some(ApprovalContext {
-                agent: Arc::clone(&owned?.0),
+                agent: Arc::clone(owned?),
                 day: days.get(&(approval.agent, approval.service)).copied(),
                 approval,
             })
@@ -194,8 +220,20 @@ impl People {
         Ok(Waiting {
             items: items.collect(),
             next,
+            counts,
             agents,
+            are_many,
         })
+    }
+
+    /// Moves what an agent asked before it was handed over, where that was interrupted.
+    async fn move_to_owners(&self, approvals: &[Approval], agents: &[Agent]) -> Result<()> {
+        for approval in approvals {
+            if let Some(agent) = agents.iter().find(|agent| agent.id == approval.agent) {
+                self.ledger.move_approval(approval, &agent.owner).await?;
+            }
+        }
+        Ok(())
     }
 
     /// The agent's approval with this id. Another's and an unknown one are both not found.

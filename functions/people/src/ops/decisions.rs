@@ -7,10 +7,12 @@
 use crate::caller::Caller;
 use crate::ops::owned::Owned;
 use crate::ops::several::several;
+use crate::ops::span::Span;
 use crate::state::People;
 use purser_domain::{
-    Address, AgentId, Amount, ApprovalId, CallDescription, Check, DecisionResult, ErrorKind, KeyId, LoggedDecision,
-    OperationSlug, Result, ServiceId, Settlement, SettlementId, Timestamp, TransactionId,
+    Address, AgentId, Amount, ApprovalId, CallDescription, Check, ConfirmationReverted, DecisionResult, ErrorKind,
+    KeyId, LoggedDecision, LoggedRefusal, OperationSlug, Result, ServiceId, Settlement, SettlementId, Timestamp,
+    TransactionId,
 };
 use purser_store::Ledger;
 use purser_store::{Filter, Page, READS, Slice, page};
@@ -35,12 +37,19 @@ pub(crate) struct DecisionFacts<'a> {
     pub(crate) approval: Option<ApprovalId>,
     /// The settlement that was authorized, paid out or reverted.
     pub(crate) settlement: Option<SettlementId>,
+    /// Where the settlement of an allow or a payout stands.
+    pub(crate) receipt_status: Option<&'static str>,
+    /// `x402_authorized`, the slug that was answered, a rule's own reason, `confirmation_vanished`, or `paid_out`.
+    pub(crate) reason: &'a str,
+    /// What only a block or an escalation has.
+    pub(crate) refusal: Option<&'a LoggedRefusal>,
 }
 
 impl<'a> From<&'a LoggedDecision> for DecisionFacts<'a> {
     fn from(decision: &'a LoggedDecision) -> Self {
         match decision {
-            LoggedDecision::Allowed(Settlement { terms, .. }) | LoggedDecision::PaidOut(Settlement { terms, .. }) => {
+            LoggedDecision::Allowed(Settlement { terms, state, .. })
+            | LoggedDecision::PaidOut(Settlement { terms, state, .. }) => {
                 let purchase = terms.purchase();
                 Self {
                     transaction: terms.transaction,
@@ -55,6 +64,13 @@ impl<'a> From<&'a LoggedDecision> for DecisionFacts<'a> {
                     policy_version: purchase.map(|purchase| purchase.policy_version),
                     approval: purchase.and_then(|purchase| purchase.approval),
                     settlement: Some(terms.id),
+                    receipt_status: Some(state.name()),
+                    reason: if purchase.is_some() {
+                        "x402_authorized"
+                    } else {
+                        "paid_out"
+                    },
+                    refusal: None,
                 }
             }
             LoggedDecision::Refused(refusal) => Self {
@@ -70,6 +86,9 @@ impl<'a> From<&'a LoggedDecision> for DecisionFacts<'a> {
                 policy_version: refusal.policy_version,
                 approval: refusal.approval,
                 settlement: None,
+                receipt_status: None,
+                reason: &refusal.reason,
+                refusal: Some(refusal),
             },
             LoggedDecision::ConfirmationReverted(taken_back) => Self {
                 transaction: taken_back.transaction,
@@ -84,6 +103,9 @@ impl<'a> From<&'a LoggedDecision> for DecisionFacts<'a> {
                 policy_version: taken_back.policy_version,
                 approval: None,
                 settlement: Some(taken_back.settlement),
+                receipt_status: None,
+                reason: ConfirmationReverted::REASON,
+                refusal: None,
             },
         }
     }
@@ -98,6 +120,8 @@ pub(crate) struct DecisionFilter {
     pub(crate) result: Option<DecisionResult>,
     /// Only for this service.
     pub(crate) service: Option<ServiceId>,
+    /// Only those made in this time.
+    pub(crate) span: Span,
 }
 
 /// The calls that decisions are about, as the agents described them. An allow's call is kept in its idempotency record.
@@ -134,13 +158,20 @@ impl People {
         filter: DecisionFilter,
         slice: Slice<Uuid>,
     ) -> Result<Page<LoggedDecision, Uuid>> {
+        let slice = Slice {
+            before: filter.span.before(slice.before),
+            ..slice
+        };
         let keep = |decision: &LoggedDecision| {
+            if filter.span.is_over(decision.place()) {
+                return Filter::Stop;
+            }
             Filter::by(
                 filter.result.is_none_or(|result| decision.result() == result)
                     && filter.service.is_none_or(|service| decision.service() == Some(service)),
             )
         };
-        let is_filtered = filter.result.is_some() || filter.service.is_some();
+        let is_filtered = filter.result.is_some() || filter.service.is_some() || filter.span.from.is_some();
         let read = |before, count| {
             let (ledger, result) = (self.ledger.clone(), filter.result);
             let logs = several(agents.clone(), move |agent| {

@@ -4,8 +4,9 @@ use crate::caller::Caller;
 use crate::ops::decisions::{newest, reads_of};
 use crate::ops::owned::Owned;
 use crate::ops::several::several;
+use crate::ops::span::Span;
 use crate::state::People;
-use purser_domain::{AgentId, ErrorKind, ReceiptStatus, Result, Settlement, SettlementId, Timestamp};
+use purser_domain::{AgentId, ErrorKind, ReceiptStatus, Result, Settlement, SettlementId};
 use purser_store::{Filter, Page, Slice, page};
 use uuid::Uuid;
 
@@ -16,10 +17,8 @@ pub(crate) struct SettlementFilter {
     pub(crate) agent: Option<AgentId>,
     /// Only those with this status now.
     pub(crate) status: Option<ReceiptStatus>,
-    /// Only those authorized from this time on.
-    pub(crate) from: Option<Timestamp>,
-    /// Only those authorized before this time.
-    pub(crate) to: Option<Timestamp>,
+    /// Only those authorized in this time.
+    pub(crate) span: Span,
 }
 
 impl People {
@@ -41,20 +40,18 @@ impl People {
         filter: SettlementFilter,
         slice: Slice<Uuid>,
     ) -> Result<Page<Settlement, Uuid>> {
-        // An id begins with its time, so that a time is a place in the list.
-        let first_at = |at| SettlementId::at(at, [0; 8]).uuid();
-        let (from, to) = (filter.from.map(first_at), filter.to.map(first_at));
         let slice = Slice {
-            before: [slice.before, to].into_iter().flatten().min(),
+            before: filter.span.before(slice.before),
             ..slice
         };
         let keep = |settlement: &Settlement| {
-            if from.is_some_and(|from| place(settlement) < from) {
+            if filter.span.is_over(place(settlement)) {
                 return Filter::Stop;
             }
             Filter::by(filter.status.is_none_or(|status| settlement.state.status() == status))
         };
-        let keep = (filter.status.is_some() || from.is_some()).then_some(keep);
+        let is_filtered = filter.status.is_some() || filter.span.from.is_some();
+        let keep = is_filtered.then_some(keep);
         let read = |before, count| {
             let ledger = self.ledger.clone();
             let lists = several(agents.clone(), move |agent| {

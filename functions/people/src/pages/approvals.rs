@@ -231,11 +231,13 @@ pub(crate) fn approvals_page(layout: &Layout, queue: &ApprovalQueue<'_>) -> Mark
     )
 }
 
-/// The filter by agent, where there are several, each with the number of its open approvals.
+/// The filter by agent, where there are several, each with the number of its open approvals. Of many agents it has those
+/// that ask on this page.
 fn by_agent(view: View, waiting: &Waiting) -> Markup {
-    let options = waiting.agents.iter().map(|(owned, count)| {
+    let options = waiting.agents.iter().map(|owned| {
         let agent = owned.agent();
-        let text = html! { (agent.name) @if *count > 0 { " (" (count) " waiting)" } };
+        let count = waiting.count_of(agent.id);
+        let text = html! { (agent.name) @if count > 0 { " (" (count) " waiting)" } };
         (agent.id.to_string(), text, view.agent == Some(agent.id))
     });
     html! {

@@ -4,21 +4,22 @@
 use super::datetime::{exact, relative};
 use super::labels;
 use super::layout::{Here, Layout};
-use super::list::{filter_select, paging};
+use super::list::{agent_field, date_fields, filter_select, paging};
 use super::paths;
 use crate::csv;
+use crate::ops::agents::Agents;
 use crate::ops::owned::Owned;
 use crate::session::PageSession;
 use crate::state::People;
 use axum::{
     extract::State,
-    http::{StatusCode, Uri, header},
+    http::{StatusCode, Uri},
     response::IntoResponse as _,
 };
 use maud::{Markup, html};
 use purser_api::{AuditView, Query, Reply, audit_filter};
 use purser_domain::{
-    Actor, AgentId, AuditChanges, AuditFilter, AuditKind, AuditOutcome, AuditRecord, AuditRefusal, Catalog, Timestamp,
+    Actor, AgentId, AuditChanges, AuditFilter, AuditKind, AuditOutcome, AuditRecord, AuditRefusal, Catalog,
 };
 use purser_store::{AuditRow, READ_AT_ONCE, Slice};
 use serde_json::Value;
@@ -36,11 +37,17 @@ pub(super) async fn show(State(people): State<Arc<People>>, session: PageSession
     let asked = read(&uri);
     let (filter, before) = asked.unwrap_or_default();
     let person = &session.person;
-    let (agents, page, edition) = tokio::try_join!(
-        people.agents(person),
+    let (mut agents, page, edition) = tokio::try_join!(
+        people.agents_to_choose(person, None),
         people.audit_log(person, filter, Slice { before, limit: ROWS }),
         people.catalog(),
     )?;
+    if agents.are_many {
+        // Those that are named.
+        let named = page.items.iter().filter_map(|row| row.record.act.agent);
+        let named: BTreeSet<AgentId> = named.chain(filter.agent).collect();
+        agents.known = people.own_agents(person, named.into_iter().collect()).await?;
+    }
     let layout = Layout {
         problem: asked
             .is_none()
@@ -66,14 +73,12 @@ pub(super) async fn show(State(people): State<Arc<People>>, session: PageSession
 /// `GET /dashboard/audit-log.csv`: what the page's filters show, from its first row on. What does not fit into one file
 /// is where its last line leads.
 pub(super) async fn file(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    /// A function's answer has at most 6 MB.
-    const MOST_BYTES: usize = 4_000_000;
     /// At ten reads for each, this takes some seconds.
     const MOST_PAGES: u32 = 50;
     let Some((filter, mut before)) = read(&uri) else {
         return Ok((StatusCode::BAD_REQUEST, "These filters were not understood.").into_response());
     };
-    let mut text = csv::header();
+    let mut text = csv::audit::header();
     for _ in 0..MOST_PAGES {
         let slice = Slice {
             before,
@@ -81,24 +86,15 @@ pub(super) async fn file(State(people): State<Arc<People>>, session: PageSession
         };
         let page = people.audit_log(&session.person, filter, slice).await?;
         for row in &page.items {
-            text.push_str(&csv::row(AuditView::of(&row.record, &row.sha256)));
+            text.push_str(&csv::audit::row(AuditView::of(&row.record, &row.sha256)));
         }
         before = page.next;
-        if before.is_none() || text.len() > MOST_BYTES {
+        if before.is_none() || text.len() > csv::MOST_BYTES {
             break;
         }
     }
-    if let Some(older) = before {
-        text.push_str(&csv::line(&[format!("older: {}", address(CSV, filter, Some(older)))]));
-    }
-    let headers = [
-        (header::CONTENT_TYPE, "text/csv; charset=utf-8"),
-        (
-            header::CONTENT_DISPOSITION,
-            "attachment; filename=\"purser-audit-log.csv\"",
-        ),
-    ];
-    Ok((headers, text).into_response())
+    let next = before.map(|before| address(CSV, filter, Some(before)));
+    Ok(csv::file("purser-audit-log", text, next))
 }
 
 /// The filter and the cursor in a URL; `None` where they are invalid. An empty field is no filter.
@@ -127,8 +123,7 @@ fn address(path: &str, filter: AuditFilter, cursor: Option<Uuid>) -> String {
 /// One page of the log.
 struct Log<'a> {
     filter: AuditFilter,
-    /// Every agent that can be selected.
-    agents: &'a [Owned],
+    agents: &'a Agents,
     rows: &'a [AuditRow],
     /// Where this page begins, if it is not the first.
     before: Option<Uuid>,
@@ -165,25 +160,13 @@ fn log_page(layout: &Layout, log: &Log<'_>) -> Markup {
 
 fn filters(log: &Log<'_>) -> Markup {
     let filter = log.filter;
-    let day = |at: Option<Timestamp>| at.map(|at| at.to_string().chars().take(10).collect::<String>());
-    // A date is included to its end: an instant before the next day is of that date.
-    let to = filter.to.map(|to| to.before(purser_domain::Duration::from_secs_u32(1)));
     html! {
         form.filters method="get" action=(PAGE) role="search" {
-            (filter_select("agent", "agent_id", "Agent", "All agents", log.agents.iter().map(Owned::agent).map(|agent| {
-                (agent.id.to_string(), html! { (agent.name) }, filter.agent == Some(agent.id))
-            })))
+            (agent_field("Agent", log.agents, filter.agent))
             (filter_select("kind", "kind", "Act", "All acts", of_people().map(|kind| {
                 (kind.name().to_owned(), html! { (words(kind)) }, filter.kind == Some(kind))
             })))
-            div.field {
-                label for="filter-from" { "From" }
-                input id="filter-from" type="date" name="from" value=[day(filter.from)];
-            }
-            div.field {
-                label for="filter-to" { "To" }
-                input id="filter-to" type="date" name="to" value=[day(to)];
-            }
+            (date_fields(filter.from, filter.to))
             label.check { input type="checkbox" name="refused" value="true" checked[filter.refused]; " Refused only" }
             button type="submit" { "Show" }
             @if filter != AuditFilter::default() { a href=(PAGE) { "Clear" } }
@@ -251,8 +234,8 @@ fn log_row(layout: &Layout, row: &AuditRow, log: &Log<'_>) -> Markup {
     }
 }
 
-fn name_of(id: AgentId, agents: &[Owned]) -> String {
-    let agent = agents.iter().map(Owned::agent).find(|agent| agent.id == id);
+fn name_of(id: AgentId, agents: &Agents) -> String {
+    let agent = agents.known.iter().map(Owned::agent).find(|agent| agent.id == id);
     agent.map_or_else(|| id.to_string(), |agent| agent.name.clone())
 }
 

@@ -37,11 +37,13 @@ pub(super) fn bar(used: Amount, more: Amount, cap: Amount) -> Markup {
     }
 }
 
-const FULL: u64 = 1_000;
-const HIGH: u64 = 800;
+/// The whole of what a bar can show.
+pub(super) const FULL: u64 = 1_000;
+/// From here on a cap is nearly used.
+pub(super) const HIGH: u64 = 800;
 
 /// The part of `cap` in thousandths: at most all of it, and never too small to see.
-fn share(part: Amount, cap: Amount) -> u64 {
+pub(super) fn share(part: Amount, cap: Amount) -> u64 {
     if part.is_zero() {
         return 0;
     }

@@ -5,8 +5,9 @@
 use super::fleet::CARDS;
 use super::labels::{self, counted};
 use super::layout::{Here, Layout};
-use super::list::{Numbered, columns, filter_select, has_text, page_number, page_text, search_field};
+use super::list::{Numbered, agent_field, columns, filter_select, has_text, page_number, page_text, search_field};
 use super::money::{is_no_limit, money};
+use crate::ops::agents::Agents;
 use crate::ops::owned::Owned;
 use crate::ops::several::several;
 use crate::session::PageSession;
@@ -14,9 +15,7 @@ use crate::state::People;
 use axum::{extract::State, http::Uri, response::IntoResponse as _};
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
-use purser_domain::{
-    AgentId, Availability, Category, ErrorKind, Network, Operation, Result, Service, ServiceId, TrustStatus,
-};
+use purser_domain::{AgentId, Availability, Category, Network, Operation, Result, Service, ServiceId, TrustStatus};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -76,7 +75,7 @@ type Enabled = BTreeMap<ServiceId, Vec<Owned>>;
 /// One page of the catalog.
 struct Shown<'a> {
     view: &'a View,
-    agents: &'a [Owned],
+    agents: &'a Agents,
     /// `None` where there are too many agents, and none was chosen.
     enabled: Option<Enabled>,
     services: Numbered<&'a Service>,
@@ -86,14 +85,12 @@ struct Shown<'a> {
 /// `GET /dashboard/catalog`.
 pub(super) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     let view = View::of(&uri);
-    let (agents, edition) = tokio::try_join!(people.agents(&session.person), people.catalog())?;
-    let looked_at: Option<Vec<Owned>> = match view.agent {
-        Some(id) => {
-            let chosen = agents.iter().find(|owned| owned.agent().id == id).cloned();
-            Some(vec![chosen.ok_or(ErrorKind::NotFound)?])
-        }
-        None => (agents.len() <= CARDS).then(|| agents.clone()),
-    };
+    let agents = people.agents_to_choose(&session.person, view.agent);
+    let (agents, edition) = tokio::try_join!(agents, people.catalog())?;
+    let mut looked_at = agents.known.clone();
+    looked_at.retain(|owned| view.agent.is_none_or(|agent| owned.agent().id == agent));
+    let are_few = looked_at.len() <= CARDS && !(agents.are_many && view.agent.is_none());
+    let looked_at = are_few.then_some(looked_at);
     let enabled = match looked_at {
         Some(agents) => Some(enabled_of(&people, agents).await?),
         None => None,
@@ -143,9 +140,7 @@ fn catalog_page(layout: &Layout, shown: &Shown<'_>) -> Markup {
                 (filter_select("category", "category", "Category", "All categories", Category::ALL.iter().map(|category| {
                     (category.name().to_owned(), html! { (category.name()) }, view.category == Some(*category))
                 })))
-                (filter_select("agent", "agent_id", "Who may", "All agents", shown.agents.iter().map(Owned::agent).map(|agent| {
-                    (agent.id.to_string(), html! { (agent.name) }, view.agent == Some(agent.id))
-                })))
+                (agent_field("Who may", shown.agents, view.agent))
                 button type="submit" { "Show" }
                 @if view.is_filtered() { a href=(PAGE) { "Clear" } }
             }

@@ -4,12 +4,16 @@ use super::call;
 use super::datetime::{exact, relative};
 use super::labels;
 use super::layout::{Here, Layout};
-use super::list::{filter_select, paging};
+use super::list::{agent_field, choose_agent, date_fields, filter_select, paging};
 use super::money::money;
 use super::paths;
 use super::phrases;
+use crate::csv;
+use crate::cursor;
+use crate::ops::agents::Agents;
 use crate::ops::decisions::{Calls, DecisionFacts, DecisionFilter};
 use crate::ops::owned::Owned;
+use crate::ops::span::Span;
 use crate::session::PageSession;
 use crate::state::People;
 use axum::{
@@ -18,13 +22,16 @@ use axum::{
     response::IntoResponse as _,
 };
 use maud::{Markup, html};
-use purser_api::{Query, Reply};
+use purser_api::{Query, Reply, from_to};
 use purser_domain::{
-    AgentId, CallDescription, Catalog, DecisionResult, LoggedDecision, ServiceId, SettlementId, SettlementState,
+    Agent, AgentId, CallDescription, Catalog, DecisionResult, LoggedDecision, ServiceId, SettlementId, SettlementState,
 };
-use purser_store::Slice;
+use purser_store::{Page, Slice};
 use std::sync::Arc;
 use uuid::Uuid;
+
+const PAGE: &str = "/dashboard/decisions";
+const CSV: &str = "/dashboard/decisions.csv";
 
 /// One decision with its agent's name.
 #[derive(Clone, Debug)]
@@ -71,9 +78,9 @@ const fn label(result: DecisionResult) -> &'static str {
 #[derive(Debug)]
 pub(crate) struct DecisionLog<'a> {
     pub(crate) filter: DecisionFilter,
-    /// Every agent that can be selected.
-    pub(crate) agents: &'a [Owned],
-    pub(crate) rows: Vec<LogRow>,
+    pub(crate) agents: &'a Agents,
+    /// `None` where an agent has to be chosen first.
+    pub(crate) rows: Option<Vec<LogRow>>,
     /// Whether this is a later page than the first.
     pub(crate) is_continued: bool,
     /// Where the next page begins.
@@ -85,16 +92,24 @@ pub(crate) struct DecisionLog<'a> {
 pub(super) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     /// How many rows a page has.
     const ROWS: u32 = 25;
-    let mut query = Query::of(&uri);
-    let asked = read(&mut query);
+    let asked = read(&uri, |text| Uuid::try_parse(text).ok());
     let (filter, before) = asked.unwrap_or_default();
-    let person = &session.person;
-    let (agents, page, edition) = tokio::try_join!(
-        people.agents(person),
-        people.decisions(person, filter, Slice { before, limit: ROWS }),
-        people.catalog(),
-    )?;
-    let calls = people.calls(&page.items).await?;
+    let slice = Slice { before, limit: ROWS };
+    let agents = people.agents_to_choose(&session.person, filter.agent);
+    let (agents, edition) = tokio::try_join!(agents, people.catalog())?;
+    let page = match filter.agent {
+        None if agents.are_many => None,
+        None => Some(people.decisions_of(agents.ids(), filter, slice).await?),
+        Some(agent) => Some(people.decisions_of(vec![agent], filter, slice).await?),
+    };
+    let older = page.as_ref().and_then(|page: &Page<LoggedDecision, Uuid>| page.next);
+    let rows = match page {
+        None => None,
+        Some(page) => {
+            let calls = people.calls(&page.items).await?;
+            Some(LogRow::of(page.items, &calls, &agents.known))
+        }
+    };
     let layout = Layout {
         problem: asked
             .is_none()
@@ -103,10 +118,10 @@ pub(super) async fn show(State(people): State<Arc<People>>, session: PageSession
     };
     let log = DecisionLog {
         filter,
-        rows: LogRow::of(page.items, &calls, &agents),
+        rows,
         agents: &agents,
         is_continued: before.is_some(),
-        older: page.next,
+        older,
         catalog: &edition.catalog,
     };
     let status = if asked.is_none() {
@@ -117,20 +132,39 @@ pub(super) async fn show(State(people): State<Arc<People>>, session: PageSession
     Ok((status, decisions_page(&layout, &log)).into_response())
 }
 
-/// The filter and the cursor in a URL; `None` where they are invalid. An empty field is no filter.
-fn read(query: &mut Query) -> Option<(DecisionFilter, Option<Uuid>)> {
-    let [agent, result, service, cursor] =
-        ["agent_id", "result", "service_id", "cursor"].map(|name| query.text(name).filter(|text| !text.is_empty()));
-    let filter = DecisionFilter {
-        agent: agent.map(|text| AgentId::parse(&text).ok_or(())).transpose().ok()?,
-        result: result
-            .map(|text| DecisionResult::from_name(&text).ok_or(()))
-            .transpose()
-            .ok()?,
-        service: service.map(|text| ServiceId::parse(&text).ok_or(())).transpose().ok()?,
+/// `GET /dashboard/decisions.csv`: what fits the page's filters, of all agents or of one.
+pub(super) async fn file(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+    let Some((filter, start)) = read(&uri, cursor::read_export) else {
+        return Ok((StatusCode::BAD_REQUEST, "These filters were not understood.").into_response());
     };
-    let cursor = cursor.map(|text| Uuid::try_parse(&text)).transpose().ok()?;
-    Some((filter, cursor))
+    let edition = people.catalog().await?;
+    let read = |agent, slice| {
+        let people = Arc::clone(&people);
+        async move { people.decisions_of(vec![agent], filter, slice).await }
+    };
+    let mut text = csv::decisions::header();
+    let write = |agent: &Agent, rows: &[LoggedDecision]| {
+        let lines = rows.iter().map(|row| csv::decisions::row(row, agent, &edition.catalog));
+        text.extend(lines);
+        text.len() < csv::MOST_BYTES
+    };
+    let next = people.export(&session.person, filter.agent, start, read, write).await?;
+    let next = next.map(|next| address(CSV, filter, Some(cursor::write_export(next))));
+    Ok(csv::file("purser-decisions", text, next))
+}
+
+/// The filter and the cursor in a URL; `None` where they are invalid. An empty field is no filter.
+fn read<P>(uri: &Uri, place: impl FnOnce(&str) -> Option<P>) -> Option<(DecisionFilter, Option<P>)> {
+    let mut query = Query::without_blanks(uri);
+    let (from, to) = from_to(&mut query);
+    let filter = DecisionFilter {
+        agent: query.read("agent_id", AgentId::parse, ""),
+        result: query.read("result", DecisionResult::from_name, ""),
+        service: query.read("service_id", ServiceId::parse, ""),
+        span: Span { from, to },
+    };
+    let cursor = query.read("cursor", place, "");
+    query.finish().ok().map(|()| (filter, cursor))
 }
 
 pub(crate) fn decisions_page(layout: &Layout, log: &DecisionLog<'_>) -> Markup {
@@ -138,31 +172,38 @@ pub(crate) fn decisions_page(layout: &Layout, log: &DecisionLog<'_>) -> Markup {
         "Decisions",
         Here::Decisions,
         &html! {
-            h1 { "Decisions" }
+            div.section-head {
+                h1 { "Decisions" }
+                a.button href=(address(CSV, log.filter, None)) { "Download as CSV" }
+            }
             (filters(log))
-            @if log.rows.is_empty() {
-                p.empty { @if log.filter == DecisionFilter::default() { "Nothing was decided yet." } @else { "Nothing fits these filters." } }
-            } @else {
-                (rows(layout, &log.rows, log.catalog))
+            @match &log.rows {
+                None => (choose_agent("decisions")),
+                Some(entries) if entries.is_empty() => p.empty {
+                    @if log.filter == DecisionFilter::default() { "Nothing was decided yet." } @else { "Nothing fits these filters." }
+                },
+                Some(entries) => (rows(layout, entries, log.catalog)),
             }
             (paging(
                 "Pages",
-                log.is_continued.then(|| ("Newest", address(log.filter, None))),
-                log.older.map(|older| ("Older", address(log.filter, Some(older)))),
+                log.is_continued.then(|| ("Newest", address(PAGE, log.filter, None))),
+                log.older.map(|older| ("Older", address(PAGE, log.filter, Some(older.to_string())))),
             ))
         },
     )
 }
 
-/// The URL of the log with a filter and a cursor.
-pub(super) fn address(filter: DecisionFilter, cursor: Option<Uuid>) -> String {
+/// The URL of the log or its file with a filter and a cursor.
+fn address(path: &str, filter: DecisionFilter, cursor: Option<String>) -> String {
     crate::address::address(
-        "/dashboard/decisions",
+        path,
         [
             ("agent_id", filter.agent.map(|agent| agent.to_string())),
             ("result", filter.result.map(|result| result.name().to_owned())),
             ("service_id", filter.service.map(|service| service.to_string())),
-            ("cursor", cursor.map(|cursor| cursor.to_string())),
+            ("from", filter.span.from.map(|at| at.to_string())),
+            ("to", filter.span.to.map(|at| at.to_string())),
+            ("cursor", cursor),
         ],
     )
 }
@@ -170,18 +211,17 @@ pub(super) fn address(filter: DecisionFilter, cursor: Option<Uuid>) -> String {
 fn filters(log: &DecisionLog<'_>) -> Markup {
     let filter = log.filter;
     html! {
-        form.filters method="get" action="/dashboard/decisions" role="search" {
-            (filter_select("agent", "agent_id", "Agent", "All agents", log.agents.iter().map(Owned::agent).map(|agent| {
-                (agent.id.to_string(), html! { (agent.name) }, filter.agent == Some(agent.id))
-            })))
+        form.filters method="get" action=(PAGE) role="search" {
+            (agent_field("Agent", log.agents, filter.agent))
             (filter_select("result", "result", "Result", "All results", DecisionResult::ALL.iter().map(|result| {
                 (result.name().to_owned(), html! { (label(*result)) }, filter.result == Some(*result))
             })))
             (filter_select("service", "service_id", "Service", "All services", log.catalog.services().iter().map(|service| {
                 (service.id.to_string(), html! { (service.name) }, filter.service == Some(service.id))
             })))
+            (date_fields(filter.span.from, filter.span.to))
             button type="submit" { "Show" }
-            @if filter != DecisionFilter::default() { a href="/dashboard/decisions" { "Clear" } }
+            @if filter != DecisionFilter::default() { a href=(PAGE) { "Clear" } }
         }
     }
 }

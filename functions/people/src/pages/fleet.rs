@@ -1,6 +1,8 @@
-//! The agents of a fleet: more than cards can show. Totals of all of them, and a table with search, order and pages.
+//! The agents of a fleet: more than cards can show. Totals, and a table with search, order and pages.
 //!
-//! The agents' records are read as for every page; what an agent spent is read for those of the page alone.
+//! What an agent spent is read for those of the page alone. So are the records of many agents: in order of creation, and
+//! of what waits, the index is enough. Names and states are in the records alone, so a search, a filter and the order of
+//! names read those of all: a read unit for each agent, where a person asks for it.
 
 use super::bar::bar;
 use super::datetime::relative;
@@ -9,11 +11,14 @@ use super::layout::Layout;
 use super::list::{Numbered, columns, filter_select, has_text, page_number, page_text, search_field};
 use super::money::{is_no_limit, money, spent};
 use super::overview::AgentSpend;
+use crate::caller::Caller;
+use crate::ops::approvals::Waiting;
 use crate::ops::owned::Owned;
+use crate::state::People;
 use axum::http::Uri;
 use maud::{Markup, html};
 use purser_api::Query;
-use purser_domain::{AgentStatus, Amount, RuleKind, Spend};
+use purser_domain::{AgentId, AgentStatus, Amount, Result, RuleKind, Spend};
 use std::cmp::Reverse;
 use std::sync::Arc;
 
@@ -23,15 +28,15 @@ pub(super) const CARDS: usize = 12;
 /// The order of the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Order {
-    #[default]
     Name,
+    #[default]
     Newest,
     Oldest,
     Waiting,
 }
 
 impl Order {
-    const ALL: [Self; 4] = [Self::Name, Self::Waiting, Self::Newest, Self::Oldest];
+    const ALL: [Self; 4] = [Self::Newest, Self::Oldest, Self::Waiting, Self::Name];
 
     const fn name(self) -> &'static str {
         match self {
@@ -52,7 +57,7 @@ impl Order {
     }
 }
 
-/// What the table shows: as in the URL, or all, by name.
+/// What the table shows: as in the URL, or all, the newest first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FleetView {
     search: String,
@@ -90,11 +95,27 @@ impl FleetView {
             Order::Name => found.sort_by_cached_key(|(owned, _)| (owned.agent().name.to_lowercase(), owned.agent().id)),
             Order::Newest => found.sort_by_key(|(owned, _)| Reverse((owned.agent().created_at, owned.agent().id))),
             Order::Oldest => found.sort_by_key(|(owned, _)| (owned.agent().created_at, owned.agent().id)),
-            Order::Waiting => found.sort_by_cached_key(|(owned, waiting)| {
-                (Reverse(*waiting), owned.agent().name.to_lowercase(), owned.agent().id)
-            }),
+            Order::Waiting => {
+                found.sort_by_key(|(owned, waiting)| Reverse((*waiting, owned.agent().created_at, owned.agent().id)));
+            }
         }
         Numbered::of(found, self.page)
+    }
+
+    /// Whether what is asked for is in the agents' records alone.
+    fn asks_records(&self) -> bool {
+        !self.search.trim().is_empty() || self.status.is_some() || self.order == Order::Name
+    }
+
+    /// The page of these agents, which are in order of creation, by what is known without their records.
+    fn page_of_ids(&self, mut ids: Vec<AgentId>, waiting: &Waiting) -> Numbered<AgentId> {
+        if self.order != Order::Oldest {
+            ids.reverse();
+        }
+        if self.order == Order::Waiting {
+            ids.sort_by_key(|id| Reverse(waiting.count_of(*id)));
+        }
+        Numbered::of(ids, self.page)
     }
 
     fn address(&self, page: usize) -> String {
@@ -115,11 +136,49 @@ fn status_named(text: &str) -> Option<AgentStatus> {
         .find(|status| status.name() == text)
 }
 
-/// A fleet: all agents, and a page of them with what they spent.
+/// A fleet: a page of its agents, and its numbers.
 pub(crate) struct Fleet {
-    pub(crate) view: FleetView,
-    pub(crate) all: Vec<Asking>,
+    view: FleetView,
+    /// How many agents there are.
+    agents: usize,
+    /// How many of them are frozen; `None` where not all were read.
+    frozen: Option<usize>,
     pub(crate) page: Numbered<Asking>,
+}
+
+impl Fleet {
+    /// What the view shows of a person's agents, of which some wait.
+    pub(super) async fn read(people: &People, person: &Caller, view: FleetView, waiting: &Waiting) -> Result<Self> {
+        let asking = |owned: &Arc<Owned>| (Arc::clone(owned), waiting.count_of(owned.agent().id));
+        if waiting.are_many && !view.asks_records() {
+            let ids = people.ledger.ids_of_agents(person.id.as_str(), None).await?;
+            let (agents, page) = (ids.len(), view.page_of_ids(ids, waiting));
+            let read = people.own_agents(person, page.rows.clone()).await?;
+            let read: Vec<Arc<Owned>> = read.into_iter().map(Arc::new).collect();
+            let found = |id: &AgentId| read.iter().find(|owned| owned.agent().id == *id).map(asking);
+            let rows = page.rows.iter().filter_map(found).collect();
+            return Ok(Self {
+                view,
+                agents,
+                frozen: None,
+                page: page.with(rows),
+            });
+        }
+        let all: Vec<Asking> = if waiting.are_many {
+            let all = people.agents(person).await?.into_iter().map(Arc::new);
+            all.map(|owned| asking(&owned)).collect()
+        } else {
+            waiting.agents.iter().map(asking).collect()
+        };
+        let frozen = all.iter();
+        let frozen = frozen.filter(|(owned, _)| owned.agent().status == AgentStatus::Frozen);
+        Ok(Self {
+            agents: all.len(),
+            frozen: Some(frozen.count()),
+            page: view.page_of(&all),
+            view,
+        })
+    }
 }
 
 impl std::fmt::Debug for Fleet {
@@ -131,26 +190,30 @@ impl std::fmt::Debug for Fleet {
 }
 
 /// The numbers of all agents.
-fn totals(fleet: &Fleet) -> Markup {
-    let frozen = fleet.all.iter();
-    let frozen = frozen.filter(|(owned, _)| owned.agent().status == AgentStatus::Frozen);
-    let waiting = fleet.all.iter().map(|(_, waiting)| *waiting);
-    let waiting = waiting.fold(0_usize, usize::saturating_add);
+fn totals(fleet: &Fleet, waiting: usize) -> Markup {
     html! {
         dl.card.totals {
-            div { dt { "Agents" } dd { (fleet.all.len()) } }
-            div { dt { "Frozen" } dd { (frozen.count()) } }
+            div { dt { "Agents" } dd { (fleet.agents) } }
+            div {
+                dt { "Frozen" }
+                dd {
+                    @match fleet.frozen {
+                        Some(frozen) => (frozen),
+                        None => a href="/dashboard?status=frozen" { "Show" },
+                    }
+                }
+            }
             div { dt { "Waiting for you" } dd { (waiting) } }
         }
     }
 }
 
 /// Totals, search and table. `spends` are the agents of the page, in its order.
-pub(super) fn section(layout: &Layout, fleet: &Fleet, spends: &[AgentSpend]) -> Markup {
+pub(super) fn section(layout: &Layout, fleet: &Fleet, waiting: usize, spends: &[AgentSpend]) -> Markup {
     let view = &fleet.view;
     let is_filtered = !view.search.is_empty() || view.status.is_some() || view.order != Order::default();
     html! {
-        (totals(fleet))
+        (totals(fleet, waiting))
         form.filters method="get" action="/dashboard" role="search" {
             (search_field("agents", "Name or id", &view.search))
             (filter_select("status", "status", "State", "All states", [AgentStatus::Active, AgentStatus::Frozen].into_iter().map(|status| {
@@ -212,7 +275,7 @@ fn row(layout: &Layout, spend: &AgentSpend, waiting: usize) -> Markup {
 }
 
 /// What is used of the cap of which most is used: of a service's day, or of a budget over all services.
-fn nearest(spend: &AgentSpend) -> Option<(Amount, Amount)> {
+pub(super) fn nearest(spend: &AgentSpend) -> Option<(Amount, Amount)> {
     let services = spend.services.iter().filter(|service| service.record.enabled);
     let services = services.map(|service| (service.spent_today.amount, service.record.policy.max_per_day));
     let budgets = spend

@@ -1,8 +1,11 @@
 //! Filters, columns and pagination of lists.
 
 use super::labels::counted;
+use crate::ops::agents::{Agents, FEW};
+use crate::ops::owned::Owned;
 use maud::{Markup, html};
 use purser_api::Query;
+use purser_domain::{AgentId, Duration, Timestamp};
 
 /// How many rows a page of a list in memory has.
 const ROWS: usize = 25;
@@ -10,6 +13,8 @@ const ROWS: usize = 25;
 /// One page of a list that is in memory, by its number.
 pub(super) struct Numbered<T> {
     pub(super) rows: Vec<T>,
+    /// How many of the list's rows the page has.
+    cut: usize,
     /// From 0 on.
     page: usize,
     /// On all pages.
@@ -22,17 +27,29 @@ impl<T> Numbered<T> {
         let count = all.len();
         let page = page.min(count.saturating_sub(1).checked_div(ROWS).unwrap_or(0));
         let before = page.saturating_mul(ROWS);
+        let rows: Vec<T> = all.into_iter().skip(before).take(ROWS).collect();
         Self {
-            rows: all.into_iter().skip(before).take(ROWS).collect(),
+            cut: rows.len(),
+            rows,
             page,
             count,
+        }
+    }
+
+    /// The same page with what was read of its rows: some may be gone.
+    pub(super) fn with<R>(self, rows: Vec<R>) -> Numbered<R> {
+        Numbered {
+            rows,
+            cut: self.cut,
+            page: self.page,
+            count: self.count,
         }
     }
 
     /// Where in the list this page is, and the links to its neighbours: `address` is that of a page.
     pub(super) fn paging(&self, label: &str, thing: &str, address: impl Fn(usize) -> String) -> Markup {
         let before = self.page.saturating_mul(ROWS);
-        let (first, last) = (before.saturating_add(1), before.saturating_add(self.rows.len()));
+        let (first, last) = (before.saturating_add(1), before.saturating_add(self.cut));
         let next = self.page.saturating_add(1);
         html! {
             @if self.count > ROWS {
@@ -95,6 +112,52 @@ pub(super) fn filter_select(
                 option value="" { (all) }
                 @for (value, text, is_chosen) in options { option value=(value) selected[is_chosen] { (text) } }
             }
+        }
+    }
+}
+
+/// The agent that a list is filtered by: one of all, or of many by its id.
+pub(super) fn agent_field(label: &str, agents: &Agents, chosen: Option<AgentId>) -> Markup {
+    let known = agents.known.iter().map(Owned::agent);
+    if !agents.are_many {
+        let options = known.map(|agent| (agent.id.to_string(), html! { (agent.name) }, chosen == Some(agent.id)));
+        return filter_select("agent", "agent_id", label, "All agents", options);
+    }
+    let name = chosen.and_then(|id| known.into_iter().find(|agent| agent.id == id));
+    html! {
+        div.field {
+            label for="filter-agent" {
+                (label) ", by id" @if let Some(agent) = name { " " span.muted { "(" (agent.name) ")" } }
+            }
+            input id="filter-agent" type="text" name="agent_id" value=[chosen] maxlength="36" autocomplete="off"
+                spellcheck="false";
+        }
+    }
+}
+
+/// Why a list of many agents is empty until one is chosen.
+pub(super) fn choose_agent(what: &str) -> Markup {
+    html! {
+        p.empty {
+            "You have more than " (FEW) " agents: choose one to see its " (what) ", by its id or on "
+            a href="/dashboard" { "the overview" } "."
+        }
+    }
+}
+
+/// The time that a list is filtered by, as two dates. The second is included to its end: an instant before the next day
+/// is of that date.
+pub(super) fn date_fields(from: Option<Timestamp>, to: Option<Timestamp>) -> Markup {
+    let day = |at: Option<Timestamp>| at.map(|at| at.to_string().chars().take(10).collect::<String>());
+    let to = to.map(|to| to.before(Duration::from_secs_u32(1)));
+    html! {
+        div.field {
+            label for="filter-from" { "From" }
+            input id="filter-from" type="date" name="from" value=[day(from)];
+        }
+        div.field {
+            label for="filter-to" { "To" }
+            input id="filter-to" type="date" name="to" value=[day(to)];
         }
     }
 }

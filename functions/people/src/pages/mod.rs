@@ -14,6 +14,7 @@ mod audit;
 mod bar;
 mod call;
 mod catalog;
+mod chart;
 mod datetime;
 mod decisions;
 mod error_page;
@@ -31,6 +32,7 @@ mod receipt;
 mod sessions;
 mod settlements;
 mod sign_in;
+mod spending;
 
 use crate::session::page_of;
 use crate::state::People;
@@ -65,7 +67,9 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         .route("/dashboard/audit-log", get(audit::show))
         .route("/dashboard/audit-log.csv", get(audit::file))
         .route("/dashboard/decisions", get(decisions::show))
+        .route("/dashboard/decisions.csv", get(decisions::file))
         .route("/dashboard/settlements", get(settlements::show))
+        .route("/dashboard/settlements.csv", get(settlements::file))
         .route("/dashboard/catalog", get(catalog::show))
         .route("/dashboard/receipts/{agent}/{settlement}", get(receipt::show))
         .route("/dashboard/sessions", get(sessions::show))

@@ -11,12 +11,15 @@ use super::layout::{Button, Here, Layout};
 use super::money::{cap, is_no_limit, money, spent};
 use super::notice::{Notice, done};
 use super::paths;
+use super::spending;
+use crate::caller::Caller;
 use crate::ops::approvals::Waiting;
 use crate::ops::decisions::{Calls, DecisionFilter};
 use crate::ops::owned::{Owned, named};
 use crate::ops::rules::RuleUsage;
 use crate::ops::services::GovernedService;
 use crate::ops::several::several;
+use crate::ops::spending::Spending;
 use crate::redirect::see_other;
 use crate::session::{PageSession, VerifiedForm};
 use crate::state::People;
@@ -42,6 +45,8 @@ pub(crate) struct Overview<'a> {
     pub(crate) agents: Vec<AgentSpend>,
     /// Where there are more agents than cards can show.
     pub(crate) fleet: Option<Fleet>,
+    /// What was spent lately, and agents that are named in it; `None` where it can't be read.
+    pub(crate) spending: Option<(Spending, Vec<Owned>)>,
     /// Agents that operators offer to the person.
     pub(crate) offers: Vec<(Handover, Agent)>,
     /// The latest refusals, newest first.
@@ -114,19 +119,23 @@ async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout, vie
         people.handovers(person),
         people.catalog(),
     )?;
-    let fleet = (waiting.agents.len() > CARDS).then(|| Fleet {
-        page: view.page_of(&waiting.agents),
-        all: waiting.agents.clone(),
-        view,
-    });
+    let is_fleet = waiting.are_many || waiting.agents.len() > CARDS;
+    let fleet = if is_fleet {
+        Some(Fleet::read(people, person, view, &waiting).await?)
+    } else {
+        None
+    };
     // Everything else is read of the agents that are shown.
-    let shown = fleet.as_ref().map_or(&waiting.agents, |fleet| &fleet.page.rows);
-    let agents: Vec<Owned> = shown.iter().map(|(owned, _)| Owned::clone(owned)).collect();
+    let agents: Vec<Owned> = match &fleet {
+        Some(fleet) => fleet.page.rows.iter().map(|(owned, _)| Owned::clone(owned)).collect(),
+        None => waiting.agents.iter().map(|owned| Owned::clone(owned)).collect(),
+    };
     let ids = agents.iter().map(|owned| owned.agent().id).collect();
     let (refused, freezes) = tokio::try_join!(
         people.decisions_of(ids, blocked, newest),
         people.freezes_of(agents.iter().map(Owned::agent)),
     )?;
+    let spending = spending(people, person, &waiting).await;
     // A refusal has its call in its own row.
     let refused = LogRow::of(refused.items, &Calls::default(), &agents);
     let agents = several(agents, |agent| {
@@ -150,11 +159,27 @@ async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout, vie
         waiting,
         agents: agents.await?,
         fleet,
+        spending,
         offers,
         refused,
         catalog: &edition.catalog,
     };
     Ok(overview_page(&layout, &overview).into_response())
+}
+
+/// What was spent lately, with the agents that it names. What else the page shows does not depend on it.
+async fn spending(people: &People, person: &Caller, waiting: &Waiting) -> Option<(Spending, Vec<Owned>)> {
+    let read: Result<(Spending, Vec<Owned>)> = async {
+        let spending = people.spending(person, waiting.are_many).await?;
+        let named = spending.agents.iter().map(|(agent, _)| *agent).collect();
+        let named = people.own_agents(person, named).await?;
+        Ok((spending, named))
+    }
+    .await;
+    if let Err(error) = &read {
+        tracing::warn!(cause = %error, "usage.not_read");
+    }
+    read.ok()
 }
 
 pub(crate) fn overview_page(layout: &Layout, overview: &Overview<'_>) -> Markup {
@@ -170,13 +195,14 @@ pub(crate) fn overview_page(layout: &Layout, overview: &Overview<'_>) -> Markup 
                     h2 id="waiting-title" { "Waiting for you" }
                     (approvals::live(layout, &overview.waiting, View::default(), overview.catalog))
                 }
+                (spending::section(overview.spending.as_ref(), &overview.agents, overview.catalog))
                 section aria-labelledby="spend-title" {
                     div.section-head {
                         h2 id="spend-title" { "Agents " span.muted { "spend of the last 24 hours" } }
                         (new_agent(layout))
                     }
                     @match &overview.fleet {
-                        Some(fleet) => (fleet::section(layout, fleet, &overview.agents)),
+                        Some(fleet) => (fleet::section(layout, fleet, overview.waiting.count(), &overview.agents)),
                         None => ul.cards.two { @for agent in &overview.agents { (agent_card(layout, agent, overview.catalog)) } },
                     }
                 }

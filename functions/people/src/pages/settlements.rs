@@ -3,12 +3,16 @@
 use super::datetime::{exact, relative};
 use super::labels;
 use super::layout::{Here, Layout};
-use super::list::{columns, filter_select, paging};
+use super::list::{agent_field, choose_agent, columns, date_fields, filter_select, paging};
 use super::money::money;
 use super::paths;
 use super::receipt::state_chip;
+use crate::csv;
+use crate::cursor;
+use crate::ops::agents::Agents;
 use crate::ops::owned::Owned;
 use crate::ops::settlements::SettlementFilter;
+use crate::ops::span::Span;
 use crate::session::PageSession;
 use crate::state::People;
 use axum::{
@@ -18,20 +22,18 @@ use axum::{
 };
 use maud::{Markup, html};
 use purser_api::{Query, Reply, from_to};
-use purser_domain::{AgentId, Catalog, Duration, ReceiptStatus, Settlement, Timestamp};
+use purser_domain::{Agent, AgentId, Catalog, ReceiptStatus, Settlement};
 use purser_store::{Page, Slice};
 use std::sync::Arc;
 use uuid::Uuid;
 
 const PAGE: &str = "/dashboard/settlements";
-/// Of so many agents the settlements are shown together: each is a query for every page. Of more, one has to be chosen.
-const TOGETHER: usize = 25;
+const CSV: &str = "/dashboard/settlements.csv";
 
 /// One page of settlements.
 struct Shown<'a> {
     filter: SettlementFilter,
-    /// Every agent that can be selected.
-    agents: &'a [Owned],
+    agents: &'a Agents,
     /// `None` where an agent has to be chosen first.
     rows: Option<Vec<Settlement>>,
     is_continued: bool,
@@ -44,18 +46,15 @@ struct Shown<'a> {
 pub(super) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     /// How many rows a page has.
     const ROWS: u32 = 25;
-    let asked = read(&uri);
+    let asked = read(&uri, |text| Uuid::try_parse(text).ok());
     let (filter, before) = asked.unwrap_or_default();
-    let person = &session.person;
     let slice = Slice { before, limit: ROWS };
-    let (agents, edition) = tokio::try_join!(people.agents(person), people.catalog())?;
+    let agents = people.agents_to_choose(&session.person, filter.agent);
+    let (agents, edition) = tokio::try_join!(agents, people.catalog())?;
     let page = match filter.agent {
-        Some(_) => Some(people.settlements(person, filter, slice).await?),
-        None if agents.len() <= TOGETHER => {
-            let ids: Vec<AgentId> = agents.iter().map(|owned| owned.agent().id).collect();
-            Some(people.settlements_of(ids, filter, slice).await?)
-        }
-        None => None,
+        None if agents.are_many => None,
+        None => Some(people.settlements_of(agents.ids(), filter, slice).await?),
+        Some(agent) => Some(people.settlements_of(vec![agent], filter, slice).await?),
     };
     let older = page.as_ref().and_then(|page: &Page<Settlement, Uuid>| page.next);
     let shown = Shown {
@@ -80,29 +79,52 @@ pub(super) async fn show(State(people): State<Arc<People>>, session: PageSession
     Ok((status, settlements_page(&layout, &shown)).into_response())
 }
 
+/// `GET /dashboard/settlements.csv`: what fits the page's filters, of all agents or of one.
+pub(super) async fn file(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+    let Some((filter, start)) = read(&uri, cursor::read_export) else {
+        return Ok((StatusCode::BAD_REQUEST, "These filters were not understood.").into_response());
+    };
+    let edition = people.catalog().await?;
+    let read = |agent, slice| {
+        let people = Arc::clone(&people);
+        async move { people.settlements_of(vec![agent], filter, slice).await }
+    };
+    let mut text = csv::settlements::header();
+    let write = |agent: &Agent, rows: &[Settlement]| {
+        let lines = rows
+            .iter()
+            .map(|row| csv::settlements::row(row, agent, &edition.catalog));
+        text.extend(lines);
+        text.len() < csv::MOST_BYTES
+    };
+    let next = people.export(&session.person, filter.agent, start, read, write).await?;
+    let next = next.map(|next| address(CSV, filter, Some(cursor::write_export(next))));
+    Ok(csv::file("purser-settlements", text, next))
+}
+
 /// The filter and the cursor in a URL; `None` where they are invalid. An empty field is no filter.
-fn read(uri: &Uri) -> Option<(SettlementFilter, Option<Uuid>)> {
+fn read<P>(uri: &Uri, place: impl FnOnce(&str) -> Option<P>) -> Option<(SettlementFilter, Option<P>)> {
     let mut query = Query::without_blanks(uri);
     let (from, to) = from_to(&mut query);
     let filter = SettlementFilter {
         agent: query.read("agent_id", AgentId::parse, ""),
         status: query.read("status", ReceiptStatus::from_name, ""),
-        from,
-        to,
+        span: Span { from, to },
     };
-    let cursor = query.read("cursor", |text| Uuid::try_parse(text).ok(), "");
+    let cursor = query.read("cursor", place, "");
     query.finish().ok().map(|()| (filter, cursor))
 }
 
-fn address(filter: SettlementFilter, cursor: Option<Uuid>) -> String {
+/// The URL of the page or the file with a filter and a cursor.
+fn address(path: &str, filter: SettlementFilter, cursor: Option<String>) -> String {
     crate::address::address(
-        PAGE,
+        path,
         [
             ("agent_id", filter.agent.map(|agent| agent.to_string())),
             ("status", filter.status.map(|status| status.name().to_owned())),
-            ("from", filter.from.map(|at| at.to_string())),
-            ("to", filter.to.map(|at| at.to_string())),
-            ("cursor", cursor.map(|cursor| cursor.to_string())),
+            ("from", filter.span.from.map(|at| at.to_string())),
+            ("to", filter.span.to.map(|at| at.to_string())),
+            ("cursor", cursor),
         ],
     )
 }
@@ -113,11 +135,14 @@ fn settlements_page(layout: &Layout, shown: &Shown<'_>) -> Markup {
         "Settlements",
         Here::Settlements,
         &html! {
-            h1 { "Settlements" }
+            div.section-head {
+                h1 { "Settlements" }
+                a.button href=(address(CSV, filter, None)) { "Download as CSV" }
+            }
             p { "What your agents were authorized to pay, what the chain shows of it, and what was paid out to you." }
             (filters(shown))
             @match &shown.rows {
-                None => p.empty { "You have more than " (TOGETHER) " agents: choose one to see its settlements." },
+                None => (choose_agent("settlements")),
                 Some(rows) if rows.is_empty() => p.empty {
                     @if filter == SettlementFilter::default() { "Nothing was authorized yet." }
                     @else if shown.older.is_some() { "Nothing here fits these filters; older settlements may." }
@@ -127,8 +152,8 @@ fn settlements_page(layout: &Layout, shown: &Shown<'_>) -> Markup {
             }
             (paging(
                 "Pages",
-                shown.is_continued.then(|| ("Newest", address(filter, None))),
-                shown.older.map(|older| ("Older", address(filter, Some(older)))),
+                shown.is_continued.then(|| ("Newest", address(PAGE, filter, None))),
+                shown.older.map(|older| ("Older", address(PAGE, filter, Some(older.to_string())))),
             ))
         },
     )
@@ -136,25 +161,13 @@ fn settlements_page(layout: &Layout, shown: &Shown<'_>) -> Markup {
 
 fn filters(shown: &Shown<'_>) -> Markup {
     let filter = shown.filter;
-    let day = |at: Option<Timestamp>| at.map(|at| at.to_string().chars().take(10).collect::<String>());
-    // A date is included to its end: an instant before the next day is of that date.
-    let to = filter.to.map(|to| to.before(Duration::from_secs_u32(1)));
     html! {
         form.filters method="get" action=(PAGE) role="search" {
-            (filter_select("agent", "agent_id", "Agent", "All agents", shown.agents.iter().map(Owned::agent).map(|agent| {
-                (agent.id.to_string(), html! { (agent.name) }, filter.agent == Some(agent.id))
-            })))
+            (agent_field("Agent", shown.agents, filter.agent))
             (filter_select("status", "status", "State", "All states", ReceiptStatus::ALL.iter().map(|status| {
                 (status.name().to_owned(), html! { (status.name()) }, filter.status == Some(*status))
             })))
-            div.field {
-                label for="filter-from" { "From" }
-                input id="filter-from" type="date" name="from" value=[day(filter.from)];
-            }
-            div.field {
-                label for="filter-to" { "To" }
-                input id="filter-to" type="date" name="to" value=[day(to)];
-            }
+            (date_fields(filter.span.from, filter.span.to))
             button type="submit" { "Show" }
             @if filter != SettlementFilter::default() { a href=(PAGE) { "Clear" } }
         }
@@ -175,6 +188,7 @@ fn row(layout: &Layout, settlement: &Settlement, shown: &Shown<'_>) -> Markup {
     let terms = &settlement.terms;
     let agent = shown
         .agents
+        .known
         .iter()
         .map(Owned::agent)
         .find(|agent| agent.id == terms.agent);

@@ -4,12 +4,12 @@ use crate::support::World;
 use crate::support::browser::{Browser, answer, asked};
 use axum::http::{Method, header};
 use purser_domain::{
-    Address, AgentId, Duration, FreezeTarget, Handover, OperatorFreeze, OperatorName, OperatorReason, PayoutRecord,
-    PersonId,
+    Address, AgentId, Amount, Counted, Day, Duration, EventId, EventKind, FreezeTarget, Handover, OperatorFreeze,
+    OperatorName, OperatorReason, PayoutRecord, PersonId, UsageCount,
 };
 use purser_testkit::{
     authorize::Answer as Told,
-    sample::{OWNER, audit},
+    sample::{OWNER, audit, service_id},
 };
 use serde_json::json;
 
@@ -38,7 +38,9 @@ fn pages_of(agent: &str) -> Vec<String> {
         "/dashboard".to_owned(),
         "/dashboard/approvals".to_owned(),
         "/dashboard/decisions".to_owned(),
+        "/dashboard/decisions.csv".to_owned(),
         "/dashboard/settlements".to_owned(),
+        "/dashboard/settlements.csv".to_owned(),
         "/dashboard/catalog".to_owned(),
         "/dashboard/audit-log".to_owned(),
         "/dashboard/audit-log.csv".to_owned(),
@@ -83,7 +85,9 @@ async fn what_is_not_there_or_another_s_is_one_page() {
         format!("/dashboard/agents/{agent}"),
         format!("/dashboard/receipts/{agent}/00000000-0000-0000-0000-000000000000"),
         format!("/dashboard/decisions?agent_id={agent}"),
+        format!("/dashboard/decisions.csv?agent_id={agent}"),
         format!("/dashboard/settlements?agent_id={agent}"),
+        format!("/dashboard/settlements.csv?agent_id={agent}"),
         format!("/dashboard/catalog?agent_id={agent}"),
         "/dashboard/agents/x".to_owned(),
         "/dashboard/nowhere".to_owned(),
@@ -923,42 +927,68 @@ async fn a_fleet_is_a_table_that_is_searched_sorted_and_paged() {
         .edit(OWNER, "PATCH", &format!("/agents/{asking}"), freeze)
         .await
         .ok();
+    // As long as an approval waits it is shown.
+    world.advance(86_300);
 
     let mut owner = world.browser(OWNER).await;
     let (first, last) = ("Agent &lt;00&gt;</a>", "Agent &lt;29&gt;</a>");
     let names = [first, last, "Zoe</a>"];
     for (query, shown, place) in [
-        ("", vec![first], "1 to 25 of 31 agents"),
-        ("?page=2", vec![last, "Zoe</a>"], "26 to 31 of 31 agents"),
-        ("?page=99", vec![last, "Zoe</a>"], "26 to 31 of 31 agents"),
+        ("", vec![last, "Zoe</a>"], "1 to 25 of 31 agents"),
+        ("?page=2", vec![first], "26 to 31 of 31 agents"),
+        ("?page=99", vec![first], "26 to 31 of 31 agents"),
         ("?sort=newest", vec![last, "Zoe</a>"], "1 to 25 of 31 agents"),
         ("?sort=oldest", vec![first], "1 to 25 of 31 agents"),
-        ("?sort=waiting", vec![first, "Zoe</a>"], "1 to 25 of 31 agents"),
+        ("?sort=waiting", vec![last, "Zoe</a>"], "1 to 25 of 31 agents"),
+        ("?sort=name", vec![first], "1 to 25 of 31 agents"),
+        ("?sort=name&page=2", vec![last, "Zoe</a>"], "26 to 31 of 31 agents"),
         ("?q=ZO", vec!["Zoe</a>"], "1 waiting"),
         (&*format!("?q={asking}"), vec!["Zoe</a>"], "1 waiting"),
         ("?status=frozen", vec!["Zoe</a>"], "1 waiting"),
         ("?q=%3C2", vec![last], "Agent &lt;2"),
         ("?q=nobody", vec![], "No agent fits."),
-        ("?sort=x&page=x&status=x", vec![first], "1 to 25 of 31 agents"),
+        ("?sort=x&page=x&status=x", vec![last, "Zoe</a>"], "1 to 25 of 31 agents"),
     ] {
         let seen = owner.get(&format!("/dashboard{query}")).await;
         seen.is(200, place);
         let (_, table) = seen.html.split_once("dl class=\"card totals\"").unwrap();
         assert_eq!(has(table, &names), shown, "{query}");
         seen.is(200, "<dt>Agents</dt><dd>31</dd>");
-        seen.is(200, "<dt>Frozen</dt><dd>1</dd>");
+        // Names and states are read where they are asked for.
+        let reads_all = ["q=", "status=f", "sort=name"].iter().any(|part| query.contains(part));
+        let frozen = if reads_all {
+            "1"
+        } else {
+            "<a href=\"/dashboard?status=frozen\">Show</a>"
+        };
+        seen.is(200, &format!("<dt>Frozen</dt><dd>{frozen}</dd>"));
         seen.is(200, "<dt>Waiting for you</dt><dd>1</dd>");
     }
     // The filters are kept from page to page.
     owner
-        .get("/dashboard?q=agent&sort=newest")
+        .get("/dashboard?q=agent&sort=oldest")
         .await
-        .is(200, "/dashboard?q=agent&amp;sort=newest&amp;page=2");
-    // Of so many, one has to be chosen.
+        .is(200, "/dashboard?q=agent&amp;sort=oldest&amp;page=2");
+    // Of so many, one has to be chosen, and is by its id.
+    for list in ["settlements", "decisions"] {
+        let path = format!("/dashboard/{list}");
+        let seen = owner.get(&path).await;
+        seen.is(200, &format!("choose one to see its {list}"));
+        assert!(!seen.html.contains("Zoe"), "{list}");
+        let seen = owner.get(&format!("{path}?agent_id={asking}")).await;
+        seen.is(200, &format!("name=\"agent_id\" value=\"{asking}\""));
+        seen.is(200, "(Zoe)");
+    }
+    owner.get("/dashboard/audit-log").await.is(200, "· Zoe");
+    for path in ["/dashboard/approvals", "/dashboard/approvals/waiting"] {
+        let seen = owner.get(path).await;
+        seen.is(200, "data-waiting=\"1\"");
+        seen.is(200, "Zoe</a>");
+    }
     owner
-        .get("/dashboard/settlements")
+        .get(&format!("/dashboard/approvals?agent_id={asking}"))
         .await
-        .is(200, "choose one to see its settlements");
+        .is(200, "Zoe (1 waiting)");
     owner
         .get("/dashboard/catalog")
         .await
@@ -1008,13 +1038,119 @@ async fn settlements_are_filtered_by_agent_state_and_day() {
     let seen = owner
         .get(&format!("/dashboard/settlements?agent_id={agent}&status=authorized"))
         .await;
-    let (_, older) = seen.html.split_once("class=\"button\" href=\"").unwrap();
+    let (_, older) = seen.html.rsplit_once("class=\"button\" href=\"").unwrap();
     let older = older.split('"').next().unwrap().replace("&amp;", "&");
     assert!(
         older.contains("status=authorized") && older.contains("cursor="),
         "{older}"
     );
     assert_eq!(has(&owner.get(&older).await.html, &links), [first, second]);
+}
+
+#[tokio::test]
+async fn settlements_and_decisions_are_kept_as_files_without_formulas_of_what_the_filters_let_through() {
+    let world = World::start().await;
+    let mut agents = [world.agent(OWNER).await, world.agent(OWNER).await];
+    agents.sort();
+    let [agent, other] = [&agents[0], &agents[1]];
+    let edit = async |agent: &str, below: &str, body| {
+        let path = format!("/agents/{agent}{below}");
+        world.edit(OWNER, "PATCH", &path, body).await.ok();
+    };
+    edit(agent, "", json!({"name": "=SUM(A1),\"x\""})).await;
+    edit(other, "/services/lab", json!({"max_per_call_units": 1_234_567})).await;
+    let mut ids = Vec::new();
+    // More than is read at once.
+    for n in 0..103 {
+        world.advance(1);
+        let Told::Allowed(id) = world.pay(agent, 1_000_000 + n, &format!("key {n}")).await else {
+            panic!("not allowed")
+        };
+        ids.push(id.to_string());
+    }
+    world.advance(86_400);
+    let Told::Allowed(last) = world.pay(other, 20, "last").await else {
+        panic!("not allowed")
+    };
+    world.advance(1);
+    assert!(matches!(world.pay(other, 2_000_000, "much").await, Told::Blocked));
+    let last = last.to_string();
+    let mut owner = world.browser(OWNER).await;
+    let mut file = async |path: String| {
+        let seen = owner.get(&path).await;
+        assert_eq!(
+            (seen.status, &seen.headers["content-type"]),
+            (200, &"text/csv; charset=utf-8".parse().unwrap())
+        );
+        let lines = seen.html.split_terminator("\r\n").map(str::to_owned);
+        lines.skip(1).collect::<Vec<String>>()
+    };
+    let named = |lines: &[String]| -> Vec<String> {
+        let ids = lines.iter().map(|line| line.split(',').nth(1).unwrap().to_owned());
+        ids.collect()
+    };
+
+    // Agent by agent, each agent's newest first.
+    let newest: Vec<String> = ids.iter().rev().cloned().collect();
+    let all = [newest.clone(), vec![last.clone()]].concat();
+    let lines = file("/dashboard/settlements.csv".to_owned()).await;
+    assert_eq!(named(&lines), all);
+    let cells = format!(",purchase,{agent},\"'=SUM(A1),\"\"x\"\"\",{},LAB,", service_id(1));
+    assert!(lines[0].contains(&cells), "{}", lines[0]);
+    assert!(
+        lines[0].contains(",base-sepolia,USDC,1.000102,1000102,0x"),
+        "{}",
+        lines[0]
+    );
+    let day = world.now().to_string().chars().take(10).collect::<String>();
+    let simple = |id: &str| id.replace('-', "");
+    for (query, expected) in [
+        (format!("agent_id={other}&status=&from=&to="), vec![last.clone()]),
+        ("status=confirmed".to_owned(), vec![]),
+        (format!("from={day}"), vec![last.clone()]),
+        // Where a file went on.
+        (format!("cursor={}", simple(other)), vec![last.clone()]),
+        (
+            format!("cursor={}{}", simple(agent), simple(&ids[2])),
+            [&newest[101..], &all[103..]].concat(),
+        ),
+    ] {
+        let lines = file(format!("/dashboard/settlements.csv?{query}")).await;
+        assert_eq!(named(&lines), expected, "{query}");
+    }
+
+    let lines = file("/dashboard/decisions.csv".to_owned()).await;
+    assert_eq!(lines.len(), 105);
+    let refused = file("/dashboard/decisions.csv?result=block".to_owned()).await;
+    assert_eq!(refused, lines[103..104]);
+    let cells = ",block,amount_exceeds_per_call_limit,amount_exceeds_per_call_limit,";
+    assert!(refused[0].contains(cells), "{}", refused[0]);
+    assert!(refused[0].contains(",LAB,lab.pay,2,2000000,0x"), "{}", refused[0]);
+    assert!(lines[104].contains(&format!(",{last},authorized,")), "{}", lines[104]);
+    assert_eq!(
+        file(format!(
+            "/dashboard/decisions.csv?to={day}&agent_id={other}&result=allow"
+        ))
+        .await,
+        lines[104..]
+    );
+
+    // The links have what the page shows; nobody else reads any of it.
+    for (path, wrong) in [("settlements", "status=paid"), ("decisions", "result=paid")] {
+        let page = owner.get(&format!("/dashboard/{path}?agent_id={other}&to={day}")).await;
+        page.is(200, &format!("href=\"/dashboard/{path}.csv?agent_id={other}&amp;to="));
+        for query in [wrong, "cursor=x", "from=x"] {
+            let refused = owner.get(&format!("/dashboard/{path}.csv?{query}")).await;
+            refused.is(400, "These filters were not understood.");
+        }
+        let mut bob = world.browser("bob").await;
+        let theirs = bob.get(&format!("/dashboard/{path}.csv")).await;
+        assert_eq!((theirs.status, theirs.html.lines().count()), (200, 1));
+        let theirs = bob
+            .get(&format!("/dashboard/{path}.csv?cursor={}", simple(agent)))
+            .await;
+        assert_eq!((theirs.status, theirs.html.lines().count()), (200, 1));
+    }
 }
 
 #[tokio::test]
@@ -1041,4 +1177,72 @@ async fn the_catalog_says_what_is_sold_and_which_agents_may() {
         .get("/dashboard/catalog?q=nothing+like+it")
         .await
         .is(200, "No service fits.");
+}
+
+#[tokio::test]
+async fn the_overview_tells_what_was_spent_in_thirty_days_and_who_spent_most_where() {
+    let world = World::start().await;
+    let (first, second) = (world.agent(OWNER).await, world.agent(OWNER).await);
+    let name = json!({"name": "Big spender"});
+    world
+        .edit(OWNER, "PATCH", &format!("/agents/{second}"), name)
+        .await
+        .ok();
+    let stranger = world.agent("bob").await;
+    let count = async |agent: &str, service: u128, days_ago: u32, what: Counted| {
+        let agent = AgentId::parse(agent).unwrap();
+        let record = world.ledger.agent(agent).await.unwrap().unwrap();
+        let at = Day::of(world.now()).minus(days_ago).start();
+        let event = EventId::of(
+            EventKind::PaymentAuthorized,
+            &[&agent, &service, &days_ago, &format!("{what:?}")],
+        );
+        let count = UsageCount {
+            event,
+            owner: PersonId::parse(&record.owner).unwrap(),
+            agent,
+            service: service_id(service),
+            decided_at: at,
+            what,
+        };
+        world.usage.count(&[count], world.now()).await.unwrap();
+    };
+    let units = |units| Amount::from_units(units).unwrap();
+    for (agent, service, days_ago, what) in [
+        (&first, 1, 0, Counted::Authorized(units(2_000_000))),
+        (&first, 1, 0, Counted::Released(units(500_000))),
+        (&first, 1, 3, Counted::Blocked("policy_blocked".to_owned())),
+        (&first, 1, 3, Counted::Escalated("approval_required".to_owned())),
+        (&second, 2, 29, Counted::Authorized(units(7_000_000))),
+        // Too long ago, and another's.
+        (&second, 2, 30, Counted::Authorized(units(40_000_000))),
+        (&stranger, 1, 0, Counted::Authorized(units(80_000_000))),
+    ] {
+        count(agent, service, days_ago, what).await;
+    }
+    let mut owner = world.browser(OWNER).await;
+    let seen = owner.get("/dashboard").await;
+    let (today, month) = (Day::of(world.now()), Day::of(world.now()).minus(29));
+    let label = format!("Spent from {month} to {today}: $8.50; most on {month}: $7.00");
+    seen.is(200, &format!("aria-label=\"{label}\""));
+    seen.is(200, &format!("<title>{today}: $1.50</title>"));
+    let (_, section) = seen.html.split_once("id=\"spending-title\"").unwrap();
+    let (section, _) = section.split_once("id=\"spend-title\"").unwrap();
+    for number in [
+        "<dt>Payments</dt><dd>2</dd>",
+        "<dt>Refused</dt><dd>1</dd>",
+        "<dt>Asked of you</dt><dd>1</dd>",
+    ] {
+        assert!(section.contains(number), "{number}: {section}");
+    }
+    let order = |texts: [&str; 2]| texts.map(|text| section.find(text).unwrap_or_else(|| panic!("{text}: {section}")));
+    for texts in [["Big spender</a>", "buyer</a>"], ["MAPS", "LAB"]] {
+        let [before, after] = order(texts);
+        assert!(before < after, "{texts:?}: {section}");
+    }
+    // It is for looking at: without it everything else is shown.
+    let world = world.elsewhere(&[("USAGE_TABLE", "NoSuchTable")]).await;
+    let seen = world.browser(OWNER).await.get("/dashboard").await;
+    seen.is(200, "can’t be told just now");
+    seen.is(200, "Big spender</a>");
 }

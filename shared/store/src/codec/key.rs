@@ -452,6 +452,13 @@ pub(crate) mod owned {
         format!("{APPROVALS}{:016}#{id}", created_at.micros())
     }
 
+    /// The first and the last index sort key of approvals that were asked for from this time on.
+    pub(crate) fn approvals_from(asked_at: Timestamp) -> (String, String) {
+        let first = ApprovalId::from_uuid(Uuid::nil());
+        let last = ApprovalId::from_uuid(Uuid::max());
+        (approval(first, asked_at), approval(last, Timestamp::MAX))
+    }
+
     /// The prefix of the index sort keys of offers of agents, of which the owner is who may accept.
     pub(crate) const HANDOVERS: &str = "HO#";
 

@@ -67,7 +67,7 @@ impl Ledger {
     /// The offers to a person with their agents, the oldest first; their time is not judged. One that was just made may
     /// be missing for a moment.
     pub async fn offers_to(&self, person: &PersonId) -> Result<Vec<(Handover, Agent)>> {
-        let agents = self.ids_of(person.as_str(), owned::HANDOVERS).await?;
+        let agents = self.ids_of(person.as_str(), owned::HANDOVERS, None).await?;
         let both: Vec<Key> = agents
             .iter()
             .flat_map(|id| [Key::handover(*id), Key::agent(*id)])

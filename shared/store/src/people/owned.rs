@@ -45,17 +45,43 @@ impl Ledger {
         Ok(agents)
     }
 
+    /// Every approval that an owner's agents asked for from this time on, in any order.
+    pub async fn approvals_since(&self, owner: &str, from: Timestamp) -> Result<Vec<Approval>> {
+        let (from, to) = owned::approvals_from(from);
+        let query = self
+            .owner_index(owner)
+            .key_condition_expression("#owner = :owner AND os BETWEEN :from AND :to")
+            .expression_attribute_values(":from", from.write())
+            .expression_attribute_values(":to", to.write());
+        let listed: Result<Vec<Item>, _> = query.into_paginator().items().send().collect().await;
+        self.approvals_at(&listed.map_err(failed(LISTING))?).await
+    }
+
+    /// The approvals that entries of the index are of.
+    async fn approvals_at(&self, listed: &[Item]) -> Result<Vec<Approval>> {
+        let keys = listed.iter();
+        let keys = keys.map(|item| Key::of(item).ok_or_else(|| self.row(item).corrupt("pk")));
+        let items = self.get_all(&keys.collect::<Result<Vec<Key>>>()?).await?;
+        items.iter().map(|item| self.listed_approval(item)).collect()
+    }
+
+    /// The ids of an owner's agents in order of creation: all, or the `first` so many. By the index alone, so whose an
+    /// agent is is for its record to say.
+    pub async fn ids_of_agents(&self, owner: &str, first: Option<usize>) -> Result<Vec<AgentId>> {
+        self.ids_of(owner, owned::AGENTS, first).await
+    }
+
     /// Every agent of an owner, in order of creation.
     pub async fn agents_of(&self, owner: &str) -> Result<Vec<Agent>> {
-        let mut agents = self.agents(self.ids_of(owner, owned::AGENTS).await?).await?;
+        let mut agents = self.agents(self.ids_of_agents(owner, None).await?).await?;
         agents.sort_by_key(|agent| (agent.created_at, agent.id));
         Ok(agents)
     }
 
-    /// Every agent of an owner, in order of creation, with the ids of its approvals that may wait for a person: those
-    /// that do, and maybe some that no longer do.
-    pub async fn asking_of(&self, owner: &str) -> Result<Vec<(Agent, BTreeSet<ApprovalId>)>> {
-        let ids = self.ids_of(owner, owned::AGENTS).await?.into_iter();
+    /// These agents, in order of creation, with the ids of each one's approvals that may wait for a person: those that do,
+    /// and maybe some that no longer do.
+    pub async fn asking(&self, ids: Vec<AgentId>) -> Result<Vec<(Agent, BTreeSet<ApprovalId>)>> {
+        let ids = ids.into_iter();
         let both: Vec<Key> = ids.flat_map(|id| [Key::agent(id), Key::waiting(id)]).collect();
         let (mut agents, mut waiting) = (Vec::new(), BTreeMap::new());
         for item in self.get_all(&both).await? {
@@ -90,22 +116,22 @@ impl Ledger {
                 ),
         };
         let listed = query.send().await.map_err(failed(LISTING))?;
-        let keys = listed.items().iter();
-        let keys = keys.map(|item| Key::of(item).ok_or_else(|| self.row(item).corrupt("pk")));
-        let items = self.get_all(&keys.collect::<Result<Vec<Key>>>()?).await?;
-        let mut approvals = items
-            .iter()
-            .map(|item| self.listed_approval(item))
-            .collect::<Result<Vec<Approval>>>()?;
+        let mut approvals = self.approvals_at(listed.items()).await?;
         approvals.sort_by_key(|approval| std::cmp::Reverse(ApprovalPlace::of(approval)));
         Ok(approvals)
     }
 
-    /// The agents of which a person has an item of this kind: the record, or an offer.
-    pub(crate) async fn ids_of(&self, owner: &str, kind: &str) -> Result<Vec<AgentId>> {
-        let pages = self.owned(owner, kind).into_paginator();
-        let listed: Result<Vec<Item>, _> = pages.items().send().collect().await;
-        let listed = listed.map_err(failed(LISTING))?;
+    /// The agents of which a person has an item of this kind: the record, or an offer. All, or the `first` so many.
+    pub(crate) async fn ids_of(&self, owner: &str, kind: &str, first: Option<usize>) -> Result<Vec<AgentId>> {
+        let most = first.map(|first| i32::try_from(first).unwrap_or(i32::MAX));
+        let query = self.owned(owner, kind).set_limit(most);
+        let listed = if first.is_some() {
+            // Keys are so short that one answer has hundreds.
+            query.send().await.map_err(failed(LISTING))?.items.unwrap_or_default()
+        } else {
+            let listed: Result<Vec<Item>, _> = query.into_paginator().items().send().collect().await;
+            listed.map_err(failed(LISTING))?
+        };
         let ids = listed.iter();
         ids.map(|item| key::agent_of(item).ok_or_else(|| self.row(item).corrupt("pk")))
             .collect()
@@ -113,14 +139,19 @@ impl Ledger {
 
     /// The query for an owner's items of one kind.
     fn owned(&self, owner: &str, kind: &str) -> QueryFluentBuilder {
+        self.owner_index(owner)
+            .key_condition_expression("#owner = :owner AND begins_with(os, :kind)")
+            .expression_attribute_values(":kind", kind.to_owned().write())
+    }
+
+    /// A query of an owner's index; its key condition is still to be said.
+    fn owner_index(&self, owner: &str) -> QueryFluentBuilder {
         self.db
             .query()
             .table_name(&*self.table)
             .index_name(owned::INDEX)
-            .key_condition_expression("#owner = :owner AND begins_with(os, :kind)")
             .expression_attribute_names("#owner", "owner")
             .expression_attribute_values(":owner", owner.to_owned().write())
-            .expression_attribute_values(":kind", kind.to_owned().write())
     }
 }
 

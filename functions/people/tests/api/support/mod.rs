@@ -14,9 +14,9 @@ use purser_domain::{
     AgentId, Duration, Endpoint, FIXED_PRICE, NextPricing, Operation, OperationSlug, OperationUuid, OperatorName,
     Service, Timestamp, Wallet, WalletKey,
 };
-use purser_store::{Ledger, Listed};
+use purser_store::{Ledger, Listed, UsageTable};
 use purser_testkit::authorize::{Answer as Told, Request as Payment, authorize};
-use purser_testkit::{Emulator, Lambda, Proxy, ProxyConfig, SecretsManager, environment, sample};
+use purser_testkit::{Emulator, Lambda, Proxy, ProxyConfig, SecretsManager, USAGE, environment, sample};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -29,6 +29,7 @@ const SEED: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d
 pub(crate) struct World {
     pub(crate) router: Router,
     pub(crate) ledger: Ledger,
+    pub(crate) usage: UsageTable,
     pub(crate) issuer: Issuer,
     env: Vec<(&'static str, String)>,
     micros: Arc<AtomicI64>,
@@ -135,6 +136,7 @@ impl World {
         Self {
             router: router(&env, &micros).await,
             ledger: emulator.ledger(),
+            usage: UsageTable::new(emulator.client.clone(), USAGE),
             issuer,
             env,
             micros,
@@ -148,6 +150,7 @@ impl World {
         Self {
             router: router(&env, &self.micros).await,
             ledger: self.ledger.clone(),
+            usage: self.usage.clone(),
             issuer: self.issuer.clone(),
             env,
             micros: Arc::clone(&self.micros),

@@ -1,0 +1,87 @@
+//! What a person's agents spent lately, of the sums that the function `events` counts. They are some seconds behind the
+//! payments, and no decision depends on them.
+
+use crate::caller::Caller;
+use crate::state::People;
+use purser_domain::{AgentId, Amount, Day, Result, ServiceId, UsageTotals};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// Of so many days, today included.
+const DAYS: u32 = 30;
+/// Who spends most is of so many days where there are many agents: each has a row for each day on which it spent.
+const DAYS_OF_MANY: u32 = 2;
+/// How many agents and services are told.
+const BIGGEST: usize = 5;
+
+/// What was spent lately.
+#[derive(Clone, Debug)]
+pub(crate) struct Spending {
+    /// The sums of each day, oldest first; also of those on which nothing was counted.
+    pub(crate) days: Vec<(Day, UsageTotals)>,
+    /// Who spent most, the biggest first.
+    pub(crate) agents: Vec<(AgentId, Amount)>,
+    /// Where most was spent.
+    pub(crate) services: Vec<(ServiceId, Amount)>,
+    /// The two are of so many days.
+    pub(crate) ranked_days: u32,
+}
+
+/// What was authorized and not given back.
+pub(crate) fn spent(totals: UsageTotals) -> Amount {
+    // The two are counted one after the other: for a moment more may seem to be given back.
+    totals.authorized.minus(totals.released).unwrap_or(Amount::ZERO)
+}
+
+impl People {
+    /// What the person's agents spent lately.
+    pub(crate) async fn spending(&self, person: &Caller, are_many: bool) -> Result<Spending> {
+        let today = Day::of(self.now());
+        let first = today.minus(DAYS.saturating_sub(1));
+        let ranked_days = if are_many { DAYS_OF_MANY } else { DAYS };
+        let since = today.minus(ranked_days.saturating_sub(1));
+        let (counted, agents, services) = tokio::try_join!(
+            self.usage.by_day(&person.id, first, today),
+            self.usage.by_agent(&person.id, since, today),
+            self.usage.by_service(&person.id, since, today),
+        )?;
+        let counted: BTreeMap<Day, UsageTotals> = counted.into_iter().map(|(day, totals, _)| (day, totals)).collect();
+        let days = (0..DAYS).map(|n| first.plus(n));
+        Ok(Spending {
+            days: days
+                .map(|day| (day, counted.get(&day).copied().unwrap_or_default()))
+                .collect(),
+            agents: biggest(agents),
+            services: biggest(services),
+            ranked_days,
+        })
+    }
+}
+
+/// Those that spent most, the biggest first.
+fn biggest<T: Ord + Copy>(sums: BTreeMap<T, UsageTotals>) -> Vec<(T, Amount)> {
+    let mut sums: Vec<(T, Amount)> = sums.into_iter().map(|(of, totals)| (of, spent(totals))).collect();
+    sums.retain(|(_, amount)| !amount.is_zero());
+    sums.sort_by_key(|(of, amount)| (Reverse(*amount), *of));
+    sums.truncate(BIGGEST);
+    sums
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_biggest_come_first_and_what_was_given_back_is_not_spent() {
+        let units = |units| Amount::from_units(units).unwrap();
+        let totals = |authorized, released| UsageTotals {
+            authorized: units(authorized),
+            released: units(released),
+            ..UsageTotals::default()
+        };
+        let sums = [(9, 0), (20, 15), (7, 7), (1, 2), (5, 0), (6, 0), (4, 0), (3, 0)];
+        let sums = (0_u8..).zip(sums.map(|(authorized, released)| totals(authorized, released)));
+        let expected = [(0, 9), (5, 6), (1, 5), (4, 5), (6, 4)].map(|(of, amount)| (of, units(amount)));
+        assert_eq!(biggest(sums.collect()), expected);
+    }
+}

@@ -1,0 +1,108 @@
+//! What was spent in the last days: totals, a picture, and who and what it was spent on.
+
+use super::bar::{HIGH, share};
+use super::chart::chart;
+use super::fleet::nearest;
+use super::labels::{self, counted};
+use super::money::money;
+use super::overview::AgentSpend;
+use crate::ops::owned::Owned;
+use crate::ops::spending::{Spending, spent};
+use maud::{Markup, html};
+use purser_domain::{Amount, Catalog, Day, UsageTotals};
+
+/// The section of the overview: what was spent, with the agents that are named in it, and of the agents that the overview
+/// shows those that are near a cap.
+pub(super) fn section(spending: Option<&(Spending, Vec<Owned>)>, shown: &[AgentSpend], catalog: &Catalog) -> Markup {
+    html! {
+        section aria-labelledby="spending-title" {
+            h2 id="spending-title" { "The last 30 days" }
+            @match spending {
+                None => p.empty { "What was spent can’t be told just now. Nothing else depends on it." },
+                Some((spending, named)) => {
+                    (totals(spending))
+                    div.card { (chart("Spent", &by_day(spending))) }
+                    (biggest(spending, named, catalog))
+                }
+            }
+            (near_a_cap(shown))
+        }
+    }
+}
+
+fn by_day(spending: &Spending) -> Vec<(Day, Amount)> {
+    let days = spending.days.iter();
+    days.map(|(day, totals)| (*day, spent(*totals))).collect()
+}
+
+fn totals(spending: &Spending) -> Markup {
+    let days = spending.days.iter();
+    let sum = days.fold(UsageTotals::default(), |sum, (_, totals)| sum.plus(*totals));
+    html! {
+        dl.card.totals {
+            div { dt { "Spent" } dd { (money(spent(sum))) } }
+            div { dt { "Payments" } dd { (sum.allowed) } }
+            div { dt { "Refused" } dd { (sum.blocked) } }
+            div { dt { "Asked of you" } dd { (sum.escalated) } }
+        }
+    }
+}
+
+fn biggest(spending: &Spending, named: &[Owned], catalog: &Catalog) -> Markup {
+    let since = match spending.ranked_days {
+        2 => "since yesterday".to_owned(),
+        days => format!("in {}", counted(days, "day")),
+    };
+    html! {
+        div.cards.two {
+            div.card {
+                h3 { "Biggest spenders " span.muted { (since) } }
+                @if spending.agents.is_empty() { p.muted { "Nothing was spent." } } @else {
+                    ol.ranking {
+                        @for (id, amount) in &spending.agents {
+                            li {
+                                @match named.iter().map(Owned::agent).find(|agent| agent.id == *id) {
+                                    Some(agent) => (labels::agent(*id, &agent.name)),
+                                    // It was handed to another owner since.
+                                    None => code.long { (id) },
+                                }
+                                " " span.figures { (money(*amount)) }
+                            }
+                        }
+                    }
+                }
+            }
+            div.card {
+                h3 { "Biggest services " span.muted { (since) } }
+                @if spending.services.is_empty() { p.muted { "Nothing was spent." } } @else {
+                    ol.ranking {
+                        @for (id, amount) in &spending.services {
+                            li { (labels::service(*id, catalog)) " " span.figures { (money(*amount)) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The agents that have used most of a cap, of those that are shown.
+fn near_a_cap(shown: &[AgentSpend]) -> Markup {
+    let near = shown.iter().filter_map(|spend| {
+        let (used, cap) = nearest(spend)?;
+        (share(used, cap) >= HIGH).then_some((spend.agent.agent(), used, cap))
+    });
+    let near: Vec<_> = near.collect();
+    html! {
+        @if !near.is_empty() {
+            div.message.warn {
+                p { strong { "Near a cap:" } }
+                ul {
+                    @for (agent, used, cap) in near {
+                        li { (labels::agent(agent.id, &agent.name)) " " span.figures { (money(used)) " of " (money(cap)) } }
+                    }
+                }
+            }
+        }
+    }
+}
