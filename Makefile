@@ -107,4 +107,4 @@ deploy: ## Deploys to the account that the AWS credentials open: make deploy ENV
 
 .PHONY: clean
 clean: ## Removes what was built and installed here.
-	rm -rf target .aws-sam .venv .venv-schemathesis .venv-clients .venv-mcp .local fuzz/artifacts infra/local/x402/node_modules infra/sam/iam/node_modules tests/browser/node_modules clients/mcp/test/node_modules clients/typescript/node_modules clients/typescript/dist
+	rm -rf target .aws-sam .venv .venv-schemathesis .venv-clients .venv-mcp .local fuzz/artifacts infra/local/x402/node_modules infra/local/webhooks/node_modules infra/sam/iam/node_modules tests/browser/node_modules clients/mcp/test/node_modules clients/typescript/node_modules clients/typescript/dist
