@@ -63,6 +63,8 @@ named! {
         PayoutAddressNamed = "purser.payout_address.named.v1",
         /// It was removed.
         PayoutAddressRemoved = "purser.payout_address.removed.v1",
+        /// Its wallet holds less than `below_units`: told when that begins, and again only after it held more.
+        WalletLow = "purser.wallet.low.v1",
         /// Agents may have the service enabled from now on.
         ServiceOpened = "purser.service.opened.v1",
         /// They may not any more.
@@ -182,6 +184,11 @@ const RULE: &[Field] = &[
 ];
 const PAYOUT_ADDRESS: &[Field] = &[Field::required("address", Form::Address)];
 const GOOD_FROM: &[Field] = &[Field::required("good_from", Form::Time)];
+const WALLET: &[Field] = &[
+    Field::required("balance_units", Form::Number),
+    Field::required("below_units", Form::Number),
+    Field::required("network", Form::Text),
+];
 const SERVICE: &[Field] = &[
     Field::required("slug", Form::Text),
     Field::required("version", Form::Number),
@@ -224,7 +231,8 @@ impl EventKind {
             | Self::RuleChanged
             | Self::RuleRemoved
             | Self::PayoutAddressNamed
-            | Self::PayoutAddressRemoved => EventTopic::Agent,
+            | Self::PayoutAddressRemoved
+            | Self::WalletLow => EventTopic::Agent,
             Self::ServiceOpened
             | Self::ServiceClosed
             | Self::ServicePayeeChanged
@@ -265,6 +273,7 @@ impl EventKind {
             Self::RuleCreated | Self::RuleChanged | Self::RuleRemoved => &[RULE],
             Self::PayoutAddressNamed => &[PAYOUT_ADDRESS, GOOD_FROM],
             Self::PayoutAddressRemoved => &[PAYOUT_ADDRESS],
+            Self::WalletLow => &[WALLET],
             Self::ServiceOpened | Self::ServiceClosed => &[SERVICE],
             Self::ServicePayeeChanged | Self::ServicePriceChanged => &[SERVICE, OPERATION, PAYEE],
             Self::ServiceChangeDelayed => &[SERVICE, OPERATION, PAYEE, FROM],
