@@ -8,7 +8,7 @@ use purser_api::{GatewayAnswer, GatewayEvent, answer};
 use purser_local::{DEMO_OWNER, DEMO_STRANGER};
 use purser_testkit::Template;
 use purser_tests::{World, as_repeated};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -227,7 +227,12 @@ const PAGES: [&str; 2] = ["people/overview-signed-out", "people/sign-in"];
 const TEXTS: [(&str, &str); 2] = [("catalog/llms-txt", "text/plain"), ("catalog/skill", "text/markdown")];
 
 /// What the schedules send.
-const SCHEDULES: [&str; 3] = ["probe/every-minute", "reconcile/every-minute", "events/every-minute"];
+const SCHEDULES: [&str; 4] = [
+    "probe/every-minute",
+    "reconcile/every-minute",
+    "events/every-minute",
+    "reconcile/every-hour",
+];
 
 /// What the mappings of streams and queues pass; `functions/events` and `functions/webhooks` replay it.
 const BATCHES: [&str; 2] = ["events/ledger-stream", "webhooks/what-happened"];
@@ -481,10 +486,10 @@ async fn every_event_is_answered_as_the_table_says() {
 }
 
 /// What a schedule sends unless the template says otherwise starts a run of the probe, whatever it contains. That of
-/// reconcile says which part of all that is due the run is for.
+/// reconcile says which part of all that is due the run is for, or that it is for the wallets.
 #[test]
 fn the_schedules_send_what_a_schedule_sends() {
-    let [probe, reconcile, events] = SCHEDULES.map(|file| serde_json::from_str::<Value>(&text_of(file)).unwrap());
+    let [probe, reconcile, events, wallets] = SCHEDULES.map(|file| serde_json::from_str::<Value>(&text_of(file)).unwrap());
     for (schedule, name) in [(probe, "Probe"), (events, "Events")] {
         assert_eq!(schedule["detail-type"], "Scheduled Event");
         let named = schedule["resources"][0].as_str().unwrap();
@@ -501,6 +506,8 @@ fn the_schedules_send_what_a_schedule_sends() {
         .collect();
     assert_eq!(inputs.len(), 4, "one for each part that there may be");
     assert_eq!(inputs[0], reconcile);
+    assert_eq!(wallets, json!({"job": "wallets"}));
+    assert!(template.contains(&format!("Input: '{}'", text_of("reconcile/every-hour").trim())));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,6 +2,7 @@
 //! Anvil chain that is stopped, moved to the second, and reorganized.
 
 mod node;
+mod wallets;
 
 use alloy::primitives::{Address, B256, Bytes};
 use alloy::sol;

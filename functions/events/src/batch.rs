@@ -1,8 +1,8 @@
 //! A batch of a stream: count, remember, tell.
 
 use crate::{Shared, bus::Told};
-use purser_domain::{ApprovalId, Event, EventKind, Result, UsageCount};
-use purser_store::{Change, Expiry, Fact, SetAside};
+use purser_domain::{ApprovalId, Event, EventKind, EventSubject, Result, UsageCount};
+use purser_store::{Awaited, Change, Fact, Reminder, SetAside};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -23,8 +23,8 @@ impl Shared {
             .filter_map(|placed| UsageCount::of(&placed.event))
             .collect();
         self.usage.count(&counts, self.clock.now()).await?;
-        for expiry in placed.iter().filter_map(|placed| expiry_of(&placed.event)) {
-            self.usage.expect_expiry(expiry).await?;
+        for reminder in placed.iter().filter_map(|placed| reminder_of(&placed.event)) {
+            self.usage.remind(reminder).await?;
         }
         let (events, sequences): (Vec<Event>, Vec<String>) =
             placed.into_iter().map(|placed| (placed.event, placed.sequence)).unzip();
@@ -99,13 +99,18 @@ fn aside(change: &Change, problem: &purser_domain::Error) -> SetAside {
     }
 }
 
-/// When to look whether the approval that was asked for has expired.
-fn expiry_of(event: &Event) -> Option<Expiry> {
-    if event.kind() != EventKind::ApprovalAsked {
-        return None;
+/// When to look at what will happen without a write.
+fn reminder_of(event: &Event) -> Option<Reminder> {
+    let data = event.data();
+    match (event.kind(), event.subject()) {
+        (EventKind::ApprovalAsked, _) => Some(Reminder {
+            of: Awaited::Expiry(ApprovalId::parse(data.get_text("approval_id")?)?),
+            at: data.get_time("expires_at")?,
+        }),
+        (EventKind::ServiceChangeDelayed, EventSubject::Service(service)) => Some(Reminder {
+            of: Awaited::Pricing(*service),
+            at: data.get_time("from")?,
+        }),
+        _ => None,
     }
-    Some(Expiry {
-        approval: ApprovalId::parse(event.data().get_text("approval_id")?)?,
-        end: event.data().get_time("expires_at")?,
-    })
 }

@@ -1,13 +1,13 @@
 //! Events: what happened goes from the tables' streams to the bus, and into the sums of usage.
 //!
 //! Lambda calls it with batches of stream records (an event source mapping for each table), and a schedule each minute
-//! for what happens without a write: approvals that expire.
+//! for what happens without a write: approvals that expire, and delayed changes of the catalog that take effect.
 //!
 //! | file | one line |
 //! |---|---|
 //! | `batch.rs` | a batch of a stream: count, remember, tell, and say what is to be repeated |
 //! | `bus.rs` | `PutEvents`, with its partial failures |
-//! | `sweep.rs` | approvals that have expired |
+//! | `sweep.rs` | what has happened without a write |
 //! | `settings.rs` | the configuration |
 //!
 //! Always true: a record is done only when what it tells is counted and on the bus. All steps may be repeated, after any

@@ -1,65 +1,82 @@
-//! Approvals that have expired: no write says so, so they are looked for each minute.
+//! What happens without a write: approvals that expire, and delayed changes of the catalog that take effect. They are looked
+//! for each minute.
 
 use crate::{Shared, bus::Told};
-use purser_domain::{Error, Result};
-use purser_store::Fact;
+use purser_domain::{Error, Result, Timestamp};
+use purser_store::{Awaited, Fact, Reminder};
 use std::{collections::BTreeSet, time::Duration};
 use tokio::time::Instant;
 
-/// How many approvals are looked at before they are told.
+/// How many rows are looked at before what they say is told.
 const AT_ONCE: u32 = 50;
 /// What is left of the time for the last of them.
 const LAST: Duration = Duration::from_secs(10);
 
 impl Shared {
-    /// Tells of the approvals that have expired unused, by their rows, oldest first, as long as there is time.
+    /// Tells of what has happened, by the rows, oldest first, as long as there is time.
     pub(crate) async fn sweep(&self, time_left: Duration) -> Result<()> {
         let now = self.clock.now();
         let began = Instant::now();
         let until = began.checked_add(time_left.saturating_sub(LAST)).unwrap_or(began);
         loop {
-            let expiries = self.usage.expiries(now, AT_ONCE).await?;
+            let reminders = self.usage.reminders(now, AT_ONCE).await?;
             let (mut facts, mut seen, mut failure) = (Vec::new(), Vec::new(), None);
-            for expiry in &expiries {
-                // Its row alone says whether it was used. One that is gone tells nothing; one that can't be read holds up
-                // no other, and is looked at again.
-                match self.ledger.approval(expiry.approval).await {
-                    Ok(approval) => {
-                        facts.extend(approval.and_then(|approval| Fact::expired(&approval, now)));
-                        seen.push(*expiry);
+            for reminder in &reminders {
+                // One that can't be read holds up no other, and is looked at again.
+                match self.happened(*reminder, now).await {
+                    Ok(happened) => {
+                        facts.extend(happened);
+                        seen.push(*reminder);
                     }
                     Err(error) => failure = Some(error),
                 }
             }
-            let agents: BTreeSet<_> = facts.iter().filter_map(Fact::agent_of_owner).collect();
-            let owners = self.ledger.owners(&agents).await?;
-            let mut events = Vec::new();
-            for fact in facts {
-                match fact.told(&self.source, |agent| owners.of(agent)) {
-                    Ok(event) => events.push(event),
-                    // An agent without an owner, which was set aside before.
-                    Err(error) => tracing::error!(cause = %error, "expiry.untold"),
-                }
-            }
-            match self.bus.tell(&events).await {
-                Told::All => {}
-                // They are looked at again by the next run.
-                Told::UpTo(_) => {
-                    return Err(Error::temporarily_unavailable(
-                        "telling of approvals",
-                        "the bus refuses",
-                    ));
-                }
-            }
-            for expiry in seen {
-                self.usage.forget_expiry(expiry).await?;
+            self.tell_facts(facts).await?;
+            for reminder in seen {
+                self.usage.forget(reminder).await?;
             }
             if let Some(error) = failure {
                 return Err(error);
             }
-            if expiries.is_empty() || Instant::now() >= until {
+            if reminders.is_empty() || Instant::now() >= until {
                 return Ok(());
             }
+        }
+    }
+
+    /// What has happened to the row, which alone says so: one that is gone, was used or withdrawn tells nothing.
+    async fn happened(&self, reminder: Reminder, now: Timestamp) -> Result<Vec<Fact>> {
+        Ok(match reminder.of {
+            Awaited::Expiry(approval) => {
+                let approval = self.ledger.approval(approval).await?;
+                let fact = approval.and_then(|approval| Fact::expired(&approval, now));
+                fact.into_iter().collect()
+            }
+            Awaited::Pricing(service) => {
+                let service = self.catalog.service(service).await?;
+                service.map_or_else(Vec::new, |service| Fact::in_effect(&service, reminder.at))
+            }
+        })
+    }
+
+    async fn tell_facts(&self, facts: Vec<Fact>) -> Result<()> {
+        let agents: BTreeSet<_> = facts.iter().filter_map(Fact::agent_of_owner).collect();
+        let owners = self.ledger.owners(&agents).await?;
+        let mut events = Vec::new();
+        for fact in facts {
+            match fact.told(&self.source, |agent| owners.of(agent)) {
+                Ok(event) => events.push(event),
+                // An agent without an owner, which was set aside before.
+                Err(error) => tracing::error!(cause = %error, "expiry.untold"),
+            }
+        }
+        match self.bus.tell(&events).await {
+            Told::All => Ok(()),
+            // They are looked at again by the next run.
+            Told::UpTo(_) => Err(Error::temporarily_unavailable(
+                "telling what has happened",
+                "the bus refuses",
+            )),
         }
     }
 }

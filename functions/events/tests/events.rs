@@ -11,7 +11,7 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_api::{Boot, Clock, Env};
 use purser_domain::{
-    Agent, AgentStatus, Day, Duration, Event, EventKind, FreezeTarget, OperatorFreeze, OperatorName, OperatorReason,
+    Agent, AgentStatus, Day, Duration, Event, EventKind, FreezeTarget, NextPricing, OperatorFreeze, OperatorName, OperatorReason,
     PersonId, Ruling, SettlementId, SettlementState, Timestamp, TransactionId, UsageTotals,
 };
 use purser_events::Events;
@@ -640,6 +640,87 @@ async fn what_an_edit_of_the_catalog_changes_for_agents_is_told() {
             .filter(|event| event.data().get_text("slug").is_some())
             .all(|event| event.owner().is_none())
     );
+}
+
+/// A service of which an operation is to pay another payee from that time on.
+fn delayed(slug: &str, n: u128, from: Timestamp) -> purser_domain::Service {
+    let mut service = sample::service(sample::service_id(n), slug);
+    for operation in &mut service.operations {
+        let mut payment = operation.payment.clone().unwrap();
+        payment.pay_to = sample::wallet(0xe1);
+        operation.next = Some(NextPricing {
+            price_model: operation.price_model.clone(),
+            max_price: operation.max_price,
+            payment,
+            from,
+            by: OperatorName::parse("op").unwrap(),
+        });
+    }
+    service
+}
+
+#[tokio::test]
+async fn a_delayed_change_is_told_when_it_takes_effect_unless_it_was_withdrawn() {
+    let world = World::start().await;
+    let catalog = world.emulator.catalog();
+    let put = async |service: &purser_domain::Service| {
+        catalog.put(service, &sample::audit()).await.unwrap();
+    };
+    // The stream's records have the time of this machine.
+    let now = Clock::system().now();
+    let from = now.after(sample::secs(3_600));
+    let next_of = |service: &purser_domain::Service| purser_domain::Service {
+        version: service.version + 1,
+        ..service.clone()
+    };
+    let shops = [("stays", 2), ("withdrawn", 3), ("edited", 4)].map(|(slug, n)| {
+        let with = delayed(slug, n, from);
+        let mut without = with.clone();
+        without.operations.iter_mut().for_each(|operation| operation.next = None);
+        (without, with)
+    });
+    for (without, with) in &shops {
+        put(without).await;
+        put(&next_of(with)).await;
+    }
+    let withdrawn = next_of(&next_of(&shops[1].0));
+    put(&withdrawn).await;
+    assert_eq!(world.deliver().await, 0);
+    let told = |kind: EventKind| -> Vec<Event> {
+        let mut told = world.told();
+        told.retain(|event| event.kind() == kind);
+        told
+    };
+    assert_eq!(told(EventKind::ServiceChangeDelayed).len(), 3);
+    assert_eq!(told(EventKind::ServiceChangeWithdrawn).len(), 1);
+    for (after, count) in [(0, 0), (119, 0), (120, 2), (121, 2)] {
+        world.clock.store(from.after(sample::secs(after)).micros(), SeqCst);
+        world
+            .bus
+            .set_fault(if after == 120 { Fault::LosesAnswers } else { Fault::None });
+        let swept = world.events.call(&json!({"detail": "{}"}), TIME).await;
+        assert_eq!(swept.is_err(), after == 120, "{after}");
+        assert_eq!(told(EventKind::ServicePayeeChanged).len(), count, "{after}");
+    }
+    // The edit that comes after it tells the same.
+    let mut later = next_of(&next_of(&shops[2].1)).at(from);
+    later.name = "another name".to_owned();
+    put(&later).await;
+    let mut batch = world.records().concat();
+    for record in &mut batch {
+        record["dynamodb"]["ApproximateCreationDateTime"] = json!(from.after(sample::secs(300)).secs());
+    }
+    let before = world.bus.taken().len();
+    world.call(json!({"Records": batch})).await.unwrap();
+    assert_eq!(world.bus.taken().len(), before + 1);
+    let changed = told(EventKind::ServicePayeeChanged);
+    let slugs: BTreeSet<_> = changed.iter().filter_map(|event| event.data().get_text("slug")).collect();
+    assert_eq!((changed.len(), slugs), (2, ["edited", "stays"].into()));
+    for event in &changed {
+        assert_eq!(event.time(), from);
+        let pay_to = event.data().get_text("pay_to").unwrap();
+        assert_eq!(pay_to, sample::wallet(0xe1).to_string());
+    }
 }
 
 #[tokio::test]

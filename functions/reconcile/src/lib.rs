@@ -4,10 +4,11 @@
 //! an authorization used for our transfer is confirmed, whoever submitted it and whether or not it was reported to us;
 //! one that is canceled, or unused, is released. Blocks with confirmations are looked at once more when they are deep,
 //! and a confirmation is reverted if the chain no longer supports it. In what time is left, what left the wallets is
-//! compared with the settlements.
+//! compared with the settlements. Each hour another schedule has it look at what the wallets hold.
 //!
 //! | file | one line |
 //! |---|---|
+//! | `job.rs` | what a schedule asks for |
 //! | `part.rs` | which part of the holds a run reconciles |
 //! | `due.rs` | the holds that are due |
 //! | `evict.rs` | what rolled out of idle windows |
@@ -15,6 +16,7 @@
 //! | `watch.rs` | blocks with confirmations, once more when they are deep |
 //! | `batch.rs` | reads the chain for many settlements, decides, and writes |
 //! | `outflows.rs` | what left wallets and no settlement explains |
+//! | `wallets.rs` | which wallets have become low |
 //! | `witness.rs` | that all endpoints of the node agree before money is given back |
 //! | `run.rs` | the result |
 //!
@@ -27,18 +29,21 @@
 mod batch;
 mod due;
 mod evict;
+mod job;
 mod outflows;
 mod part;
 mod requests;
 mod run;
 mod settings;
+mod wallets;
 mod watch;
 mod witness;
 
+pub use job::Job;
 pub use part::Part;
 use purser_api::{Boot, BootError, Clock, Entropy, Secrets};
 use purser_chain::{Chain, ChainError, Finality, NonceKey};
-use purser_domain::{Error, Network, Result};
+use purser_domain::{Amount, Error, Network, Result};
 use purser_store::{AuditLog, Ledger};
 pub use run::{Outcome, Run};
 use settings::Settings;
@@ -66,6 +71,8 @@ struct Shared {
     watch: u64,
     most: usize,
     log_range: u64,
+    /// A wallet that holds less is low; zero: none is.
+    low_wallet: Amount,
 }
 
 impl Reconcile {
@@ -110,7 +117,21 @@ impl Reconcile {
             watch: settings.watch,
             most: usize::try_from(settings.most).unwrap_or(usize::MAX),
             log_range: settings.log_range,
+            low_wallet: settings.low_wallet,
         })))
+    }
+
+    /// Does what the schedule asks for, within this time.
+    pub async fn call(&self, job: Job, time_left: Duration) -> Result<()> {
+        match job {
+            Job::Payments(part) => self.run_part(part, time_left).await.map(|_| ()),
+            Job::Wallets => self.look_at_wallets(time_left).await,
+        }
+    }
+
+    /// Looks at what wallets hold, within this time. An error means that the chain or the ledger could not be reached.
+    pub async fn look_at_wallets(&self, time_left: Duration) -> Result<()> {
+        self.0.wallet_levels(last_begin(time_left)).await
     }
 
     /// Reconciles what is due, and evicts what was asked for, within this time.
@@ -121,8 +142,7 @@ impl Reconcile {
     /// Reconciles what is due of this part, within this time; the first part also does what is not divided. An error
     /// means that the chain or the ledger could not be reached.
     pub async fn run_part(&self, part: Part, time_left: Duration) -> Result<Run> {
-        let now = Instant::now();
-        let until = now.checked_add(time_left.saturating_sub(LAST_WRITES)).unwrap_or(now);
+        let until = last_begin(time_left);
         let evicting = async {
             if part.is_first() {
                 evict::evict_idle(&self.0, until).await
@@ -162,4 +182,10 @@ impl Reconcile {
         }
         failures.into_iter().next().map_or(Ok(run), Err)
     }
+}
+
+/// Until when something may be begun.
+fn last_begin(time_left: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(time_left.saturating_sub(LAST_WRITES)).unwrap_or(now)
 }

@@ -1,13 +1,13 @@
-//! The Lambda function `reconcile`, which a schedule calls.
+//! The Lambda function `reconcile`, which schedules call.
 
-use purser_reconcile::{Part, Reconcile};
+use purser_reconcile::{Job, Reconcile};
 use serde_json::Value;
 use std::process::ExitCode;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let run = async |reconcile: &Reconcile, event: &Value, time_left| {
-        reconcile.run_part(Part::of_event(event)?, time_left).await.map(|_| ())
+        reconcile.call(Job::of_event(event)?, time_left).await
     };
     purser_api::serve_schedule(Reconcile::boot, run).await
 }

@@ -2,7 +2,7 @@
 
 use purser_api::Env;
 use purser_chain::Finality;
-use purser_domain::Network;
+use purser_domain::{Amount, Network};
 
 pub(crate) struct Settings {
     pub(crate) ledger_table: String,
@@ -19,6 +19,8 @@ pub(crate) struct Settings {
     pub(crate) most: u32,
     /// How many blocks the node searches for logs in one call, at most; where it refuses so many, fewer are asked for.
     pub(crate) log_range: u64,
+    /// A wallet that holds less is low; zero: none is.
+    pub(crate) low_wallet: Amount,
 }
 
 impl Settings {
@@ -37,6 +39,13 @@ impl Settings {
             watch: env.number("WATCH_CONFIRMATIONS", 300, 1..=100_000),
             most: env.number("RECONCILE_MOST_SETTLEMENTS", 20_000, 1..=100_000),
             log_range: env.number("LOG_BLOCK_RANGE", 1_000, 1..=100_000),
+            low_wallet: low_wallet(env),
         }
     }
+}
+
+fn low_wallet(env: &mut Env) -> Amount {
+    // Five dollars.
+    let units = env.number("LOW_WALLET_UNITS", 5_000_000, 0..=Amount::MAX.units());
+    Amount::from_units(units).unwrap_or(Amount::MAX)
 }

@@ -81,8 +81,24 @@ impl Webhooks {
             event.id = %delivery.event_id,
             "webhook.not_wanted"
         );
-        let is_stored = self.0.table.put_delivery(&delivery.given_up(), now).await?;
-        Ok(if is_stored { Message::Done } else { Message::Stays })
+        let (webhook, id, has_waited) = (delivery.webhook, delivery.id, delivery.attempts > 0);
+        if !self.0.table.put_delivery(&delivery.given_up(), now).await? {
+            return Ok(Message::Stays);
+        }
+        if has_waited {
+            self.0.table.wait_no_more(webhook, id).await?;
+        }
+        Ok(Message::Done)
+    }
+
+    /// After its first call a delivery waits for the next, if not too many of its webhook do: else it is given up.
+    async fn waits(&self, delivery: Delivery, after: AfterCall, now: Timestamp) -> Result<(Delivery, AfterCall)> {
+        let is_first = delivery.attempts == 1 && matches!(after, AfterCall::Again(_));
+        if !is_first || self.0.table.wait(&delivery, now).await? {
+            return Ok((delivery, after));
+        }
+        tracing::warn!(webhook.id = %delivery.webhook, "webhook.too_many_wait");
+        Ok((delivery.without_another(), AfterCall::GivenUp { gone: false }))
     }
 
     async fn call(&self, record: &Record, webhook: &Webhook, delivery: Delivery) -> Result<Message> {
@@ -104,6 +120,7 @@ impl Webhooks {
         };
         let [jitter] = shared.entropy.bytes()?;
         let (delivery, after) = delivery.called(attempt, called.asked, jitter);
+        let (delivery, after) = self.waits(delivery, after, ended).await?;
         log(&delivery, attempt, after);
         // First, so that no end between the two leaves a webhook that is called again and again.
         if after == (AfterCall::GivenUp { gone: true }) {
@@ -114,7 +131,12 @@ impl Webhooks {
             return Ok(Message::Stays);
         }
         match after {
-            AfterCall::Delivered | AfterCall::GivenUp { .. } => Ok(Message::Done),
+            AfterCall::Delivered | AfterCall::GivenUp { .. } => {
+                if delivery.attempts > 1 {
+                    shared.table.wait_no_more(webhook.id, delivery.id).await?;
+                }
+                Ok(Message::Done)
+            }
             AfterCall::Again(pause) => {
                 shared.deliveries.hide(&record.receipt_handle, pause).await?;
                 Ok(Message::Stays)

@@ -405,6 +405,54 @@ async fn a_webhook_that_is_gone_is_called_no_more_until_it_is_edited() {
 }
 
 #[tokio::test]
+async fn one_webhooks_dead_program_fills_no_queue() {
+    let [dead, other] = [Receiver::start().await, Receiver::start().await];
+    let world = World::start(&[&dead, &other]).await;
+    let (webhook, _) = world.webhook("ann", 0, &dead.url, |_| {}).await;
+    let (others, _) = world.webhook("bob", 0, &other.url, |_| {}).await;
+    dead.answer(Answers::Status(503));
+    other.answer(Answers::Status(503));
+    let happen = async |owner, n| {
+        let event = frozen(owner, agent(1), n, world.now());
+        world.happen(&event);
+        world.run().await;
+        event
+    };
+    // All but one of as many as may wait.
+    let event = frozen("ann", agent(1), 0, world.now());
+    let new = Delivery::new(webhook.id, &event);
+    for n in 1..Delivery::MOST_WAITING {
+        let id = DeliveryId::from_uuid(Uuid::from_u128(n.into()));
+        assert!(world.table.wait(&Delivery { id, ..new.clone() }, world.now()).await.unwrap());
+    }
+    let last = happen("ann", 1).await;
+    let state = async |webhook: &Webhook, event: &Event| {
+        let id = Delivery::new(webhook.id, event).id;
+        let delivery = world.table.delivery(webhook.id, id).await.unwrap().unwrap();
+        (delivery.state, delivery.attempts)
+    };
+    assert_eq!(state(&webhook, &last).await, (DeliveryState::Waiting, 1));
+    let too_many = happen("ann", 2).await;
+    assert_eq!(state(&webhook, &too_many).await, (DeliveryState::Failed, 1));
+    assert_eq!(world.waiting(), 1, "nothing of it is in the queue");
+    // Another webhook's may wait, and one's own again when another is taken.
+    let bobs = happen("bob", 3).await;
+    assert_eq!(state(&others, &bobs).await, (DeliveryState::Waiting, 1));
+    dead.answer(Answers::Status(204));
+    world.pass(10);
+    world.run().await;
+    assert_eq!(state(&webhook, &last).await, (DeliveryState::Delivered, 2));
+    dead.answer(Answers::Status(503));
+    let next = happen("ann", 4).await;
+    assert_eq!(state(&webhook, &next).await, (DeliveryState::Waiting, 1));
+    // What a crash left behind counts no more when it has expired.
+    world.pass(4 * 86_400);
+    world.run().await;
+    let later = happen("ann", 5).await;
+    assert_eq!(state(&webhook, &later).await, (DeliveryState::Waiting, 1));
+}
+
+#[tokio::test]
 async fn what_was_edited_or_removed_while_a_call_waited_is_heeded() {
     let [off, removed] = [Receiver::start().await, Receiver::start().await];
     let world = World::start(&[&off, &removed]).await;

@@ -241,6 +241,12 @@ async fn a_malformed_variable_stops_the_function() {
         ("reconcile", "LOG_BLOCK_RANGE", "all", format!("{word} 1 to 100000")),
         (
             "reconcile",
+            "LOW_WALLET_UNITS",
+            "-1",
+            format!("{word} 0 to 9007199254740991"),
+        ),
+        (
+            "reconcile",
             "RECONCILE_MOST_SETTLEMENTS",
             "0",
             format!("{word} 1 to 100000"),

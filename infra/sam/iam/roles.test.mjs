@@ -20,14 +20,14 @@ const REGION = "us-east-1";
 const ITEMS = {
   CatalogTable: ["CHUNK#", "OBJECT", "PROBE#", "SIGHTINGS", "SLUG#", "SVC#", "VERSION", "Z#"],
   LedgerTable: [
-    "A#", "AP#", "B#", "EVICT", "FREEZES#", "HANDOVER#", "I#", "L#", "MARKS", "O#", "P#", "PERSON#", "PO#", "R#",
+    "A#", "AP#", "B#", "EVICT", "FREEZES#", "HANDOVER#", "I#", "L#", "LEVEL#", "MARKS", "O#", "P#", "PERSON#", "PO#", "R#",
     "RECONCILE", "S#", "START#", "WALLET#", "WALLETS", "X#", "Z#",
   ],
   DecisionsTable: ["A#", "Z#"],
   AuditTable: ["O#", "OPERATORS", "OUTFLOWS", "P#", "W#", "Z#"],
   ThrottleTable: ["K#", "RL#", "Z#"],
-  WebhooksTable: ["D#", "G#", "K#", "P#", "Z#"],
-  UsageTable: ["ASIDE", "E#", "EXPIRIES", "O#", "U#", "Z#"],
+  WebhooksTable: ["D#", "G#", "K#", "P#", "Q#", "Z#"],
+  UsageTable: ["ASIDE", "E#", "O#", "REMINDERS", "U#", "Z#"],
 };
 const READS = ["BatchGetItem", "ConditionCheckItem", "GetItem", "PartiQLSelect", "Query"];
 const WRITES = ["BatchWriteItem", "DeleteItem", "PartiQLDelete", "PartiQLInsert", "PartiQLUpdate", "PutItem", "UpdateItem"];
@@ -60,12 +60,13 @@ const MAY = {
   `,
   CatalogFunction: SHOWS_CATALOG,
   EventsFunction: `
+  CatalogTable    SVC#        GetItem
   LedgerTable     A#          BatchGetItem(pk,sk,owner)
   LedgerTable     AP#         GetItem
   UsageTable      ASIDE       PutItem
   UsageTable      E#          tx:PutItem
-  UsageTable      EXPIRIES    DeleteItem PutItem Query
   UsageTable      O#          tx:UpdateItem
+  UsageTable      REMINDERS   DeleteItem PutItem Query
   UsageTable      U#          tx:UpdateItem
   `,
   FallbackFunction: "",
@@ -146,6 +147,7 @@ const MAY = {
   LedgerTable     B#          GetItem Query tx:DeleteItem tx:PutItem tx:UpdateItem
   LedgerTable     EVICT       DeleteItem Query
   LedgerTable     L#          GetItem Query tx:DeleteItem tx:PutItem tx:UpdateItem
+  LedgerTable     LEVEL#      PutItem Query
   LedgerTable     MARKS       DeleteItem Query
   LedgerTable     RECONCILE   GetItem PutItem Query
   LedgerTable     S#          BatchGetItem Query UpdateItem(pk,sk,rs,txh,blk,settled,ct,hp,hs)
@@ -161,6 +163,7 @@ const MAY = {
   WebhooksTable   G#          BatchGetItem PutItem
   WebhooksTable   K#          BatchGetItem
   WebhooksTable   P#          Query
+  WebhooksTable   Q#          DeleteItem PutItem Query
   `,
 };
 

@@ -12,7 +12,7 @@
 use crate::{
     Chain, ChainError,
     logs::{Filter, Found, FoundLogs},
-    nonces::{MOST_CALLS, NONCES_IN_ONE_CALL},
+    multicall::{IN_ONE_CALL, MOST_CALLS},
 };
 use alloy::primitives::B256;
 use purser_domain::{
@@ -83,7 +83,7 @@ impl Chain {
         let mut states = HashMap::new();
         for chunk in traced
             .chunk_by(are_near)
-            .flat_map(|near| near.chunks(NONCES_IN_ONE_CALL))
+            .flat_map(|near| near.chunks(IN_ONE_CALL))
         {
             let mut trace = Trace::of(self, chunk, block, log_range, until);
             // What was found before a call failed is as good as without; the rest stays unknown.

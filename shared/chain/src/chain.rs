@@ -11,11 +11,12 @@
 
 use crate::{
     ChainError,
+    balances::{balanceOfCall, units},
     http_node::{HttpNode, addresses},
     logs::Filter,
     rpc::{Node, Quantity, Rpc, WireReceipt, WireTransaction},
 };
-use alloy::primitives::{Address, Bytes, U256};
+use alloy::primitives::{Address, Bytes};
 use alloy::sol_types::SolCall as _;
 use aws_smithy_runtime_api::client::http::SharedHttpConnector;
 use purser_domain::{
@@ -23,11 +24,6 @@ use purser_domain::{
 };
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
-
-alloy::sol! {
-    /// ERC-20.
-    function balanceOf(address account) returns (uint256);
-}
 
 /// How deep a block must be to be final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,15 +138,10 @@ impl Chain {
         let data = Bytes::from(balanceOfCall { account: wallet }.abi_encode());
         let call = json!([{"to": self.network.token().address, "data": data}, "latest"]);
         let answer: Bytes = self.rpc.call(METHOD, call).await?;
-        // An address without code answers zero bytes, which must not be read as a balance of zero.
-        let word: [u8; 32] = answer.as_ref().try_into().map_err(|_| ChainError::Malformed {
+        units(&answer).ok_or(ChainError::Malformed {
             method: METHOD,
             what: "something that is not a balance",
-        })?;
-        let units = u64::try_from(U256::from_be_bytes(word))
-            .ok()
-            .and_then(Amount::from_units);
-        Ok(units.unwrap_or(Amount::MAX))
+        })
     }
 
     /// What the chain shows now about a transaction that is said to be an authorized payment: one call for one that is

@@ -10,7 +10,9 @@
 //! | `nonce.rs` | the nonce of a payment, derived from its settlement |
 //! | `chain.rs` | balances, and whether a transaction is the authorized payment, in a final block |
 //! | `blocks.rs` | the newest final block, and any by its number |
-//! | `nonces.rs` | whether nonces are used, many in one call |
+//! | `multicall.rs` | questions to contracts, many in one call |
+//! | `balances.rs` | what many wallets hold |
+//! | `nonces.rs` | whether many nonces are used |
 //! | `logs.rs` | logs of the token, in one block or in a range |
 //! | `outflows.rs` | what left wallets, in a range of blocks |
 //! | `authorization_state.rs` | the state of many authorizations at the final block |
@@ -34,6 +36,7 @@
 
 mod attestation;
 mod authorization_state;
+mod balances;
 mod blocks;
 mod chain;
 mod custody;
@@ -43,6 +46,7 @@ mod facilitator;
 mod http_node;
 mod kms;
 mod logs;
+mod multicall;
 mod nonce;
 mod nonces;
 mod outflows;

@@ -1,145 +1,33 @@
-//! Whether nonces are used, many in one call.
-//!
-//! They are asked for by `Multicall3`, a contract that is at the same address on nearly every chain; on one without it,
-//! such as a fresh local one, each is asked for alone. Always true: all are asked for at the hash of one block
-//! (EIP-1898). So all answers are about the block whose time is compared, and a node that does not have that block on
-//! its chain can't answer.
+//! Whether many nonces are used (`multicall.rs`).
 
-use crate::{Chain, ChainError};
-use alloy::primitives::{Address, Bytes, address};
+use crate::{
+    Chain,
+    multicall::{Call3, call_of},
+};
 use alloy::sol_types::SolCall as _;
-use futures_util::future::join_all;
 use purser_domain::{Expected, FinalBlock};
-use serde_json::{Value, json};
 use tokio::time::Instant;
 
 alloy::sol! {
     /// EIP-3009.
     function authorizationState(address authorizer, bytes32 nonce) returns (bool);
-
-    struct Call3 {
-        address target;
-        bool allowFailure;
-        bytes callData;
-    }
-
-    struct Result3 {
-        bool success;
-        bytes returnData;
-    }
-
-    /// `Multicall3`, of which every call may fail alone.
-    function aggregate3(Call3[] calls) returns (Result3[] returnData);
 }
-
-/// `Multicall3` (mds1/multicall3, "Deployments").
-const MULTICALL: Address = address!("0xcA11bde05977b3631167028862bE2a173976CA11");
-/// How many nonces one call asks for: 256 kB of request, and some 4 million gas where nodes allow 30 and more.
-pub(crate) const NONCES_IN_ONE_CALL: usize = 500;
-/// How many calls one question may take in all, where a node refuses large ones: then the rest stays unknown, and a
-/// later run asks again.
-pub(crate) const MOST_CALLS: usize = 64;
-
-/// How many are asked for side by side where each takes a call: what a hosted node allows one client.
-const AT_ONCE: usize = 8;
-
-const METHOD: &str = "eth_call";
 
 impl Chain {
     /// Whether each of these authorizations is used, or canceled, as of that block; `None` where the node can't say, or
     /// would be asked after `until`.
     pub(crate) async fn are_used(&self, wanted: &[&Expected], block: &FinalBlock, until: Instant) -> Vec<Option<bool>> {
-        let mut states = Vec::with_capacity(wanted.len());
-        let mut calls = 0_usize;
-        for chunk in wanted.chunks(NONCES_IN_ONE_CALL) {
-            // Halves of what was refused wait here, the first one on top.
-            let mut parts = vec![chunk];
-            while let Some(part) = parts.pop() {
-                if Instant::now() > until {
-                    states.extend(part.iter().map(|_| None));
-                    continue;
-                }
-                calls = calls.saturating_add(1);
-                let answer = match part {
-                    [_] => Ok(None),
-                    _ => self.aggregate(part, block).await,
-                };
-                match answer {
-                    Ok(Some(answered)) => states.extend(answered),
-                    Ok(None) => states.extend(self.each_alone(part, block, until).await),
-                    Err(error) if part.len() > 1 && calls < MOST_CALLS && error.may_pass_in_parts() => {
-                        let (first, second) = part.split_at(part.len() / 2);
-                        parts.extend([second, first]);
-                    }
-                    Err(_) => states.extend(part.iter().map(|_| None)),
-                }
-            }
-        }
-        states
-    }
-
-    async fn each_alone(&self, wanted: &[&Expected], block: &FinalBlock, until: Instant) -> Vec<Option<bool>> {
-        let mut answers = Vec::with_capacity(wanted.len());
-        for some in wanted.chunks(AT_ONCE) {
-            if Instant::now() > until {
-                answers.extend(some.iter().map(|_| None));
-                continue;
-            }
-            let mut asked = Vec::with_capacity(some.len());
-            for expected in some {
-                asked.push(self.is_used(expected, block));
-            }
-            answers.extend(join_all(asked).await.into_iter().map(Result::ok));
-        }
-        answers
-    }
-
-    /// By one call; `None` where the chain has no `Multicall3`.
-    async fn aggregate(
-        &self,
-        wanted: &[&Expected],
-        block: &FinalBlock,
-    ) -> Result<Option<Vec<Option<bool>>>, ChainError> {
-        let calls = wanted.iter().map(|expected| Call3 {
-            target: expected.token,
-            allowFailure: true,
-            callData: call_data(expected),
-        });
-        let calls = aggregate3Call { calls: calls.collect() };
-        let answer = self.call_at(MULTICALL, calls.abi_encode(), block).await?;
-        // An address without code answers zero bytes.
-        if answer.is_empty() {
-            return Ok(None);
-        }
-        let results =
-            aggregate3Call::abi_decode_returns(&answer).map_err(|_| malformed("no results of a multicall"))?;
-        if results.len() != wanted.len() {
-            return Err(malformed("another number of results than of calls"));
-        }
-        let states = results
-            .iter()
-            .map(|result| result.success.then(|| flag(&result.returnData))?);
-        Ok(Some(states.collect()))
-    }
-
-    async fn is_used(&self, expected: &Expected, block: &FinalBlock) -> Result<bool, ChainError> {
-        let answer = self.call_at(expected.token, call_data(expected).into(), block).await?;
-        flag(&answer).ok_or(malformed("something that is neither true nor false"))
-    }
-
-    async fn call_at(&self, to: Address, data: Vec<u8>, block: &FinalBlock) -> Result<Bytes, ChainError> {
-        let call = json!({"to": to, "data": Bytes::from(data)});
-        let at: Value = json!({"blockHash": block.hash, "requireCanonical": true});
-        self.rpc.call(METHOD, json!([call, at])).await
+        let calls: Vec<Call3> = wanted.iter().map(|expected| question(expected)).collect();
+        self.ask(&calls, flag, block, until).await
     }
 }
 
-fn call_data(expected: &Expected) -> Bytes {
+fn question(expected: &Expected) -> Call3 {
     let call = authorizationStateCall {
         authorizer: expected.from,
         nonce: expected.nonce,
     };
-    call.abi_encode().into()
+    call_of(expected.token, call.abi_encode())
 }
 
 /// A `bool` of Solidity. An address without code answers zero bytes, which must not be read as "unused".
@@ -153,10 +41,6 @@ fn flag(word: &[u8]) -> Option<bool> {
     }
 }
 
-const fn malformed(what: &'static str) -> ChainError {
-    ChainError::Malformed { method: METHOD, what }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,7 +48,9 @@ mod tests {
         FINAL, Result3, ScriptedChain, aggregated, asked, calls_of_multicall, chain_at, final_block, hash_of, payment,
         word,
     };
+    use alloy::primitives::Bytes;
     use purser_testkit::{Reply, ScriptedNode};
+    use serde_json::{Value, json};
 
     fn payments(count: u64) -> Vec<Expected> {
         (0..count).map(payment).collect()

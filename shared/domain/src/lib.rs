@@ -56,6 +56,7 @@ pub use policy::spend_policy::*;
 pub use policy::starting_set::*;
 pub use policy::target::*;
 pub use policy::wallet::*;
+pub use policy::wallet_level::*;
 pub use policy::window::*;
 pub use settlement::outflow::*;
 pub use settlement::payout::*;

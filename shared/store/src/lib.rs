@@ -72,6 +72,6 @@ pub use stream::change::{Change, Unreadable};
 pub use stream::fact::{Fact, FactOwner};
 pub use stream::owners::Owners;
 pub use usage::table::{Reasons, UsageTable};
-pub use usage::told::{Expiry, SetAside};
+pub use usage::told::{Awaited, Reminder, SetAside};
 pub use webhooks::secret::NewWebhookSecret;
 pub use webhooks::table::WebhooksTable;

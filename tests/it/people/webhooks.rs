@@ -149,10 +149,16 @@ async fn a_webhook_is_made_tested_rotated_and_removed() {
         .await;
     assert_eq!(failed["last_result"], "status_410");
     assert!(world.person_gets(&kim, &path).await.ok()["gone_at"].is_string());
-    let edited = edit(&world, &kim, Method::PUT, &path, json!({"url": program.url}))
-        .await
-        .ok();
-    assert_eq!((&edited["gone_at"], &edited["version"]), (&Value::Null, &json!(3)));
+    let same = json!({"url": program.url});
+    let rows = world.rows_of("WebhooksTable").await;
+    let unchanged = edit(&world, &kim, Method::PUT, &path, same.clone()).await.ok();
+    assert_eq!((unchanged["gone_at"].is_string(), &unchanged["version"]), (true, &json!(2)));
+    assert_eq!(world.rows_of("WebhooksTable").await.changes_since(&rows), NOTHING);
+    let resumed = json!({"url": program.url, "enabled": true});
+    for _ in 0..2 {
+        let edited = edit(&world, &kim, Method::PUT, &path, resumed.clone()).await.ok();
+        assert_eq!((&edited["gone_at"], &edited["version"]), (&Value::Null, &json!(3)));
+    }
 
     edit(&world, &kim, Method::DELETE, &path, json!({})).await.ok();
     world.person_gets(&kim, &path).await.refused(404, "not_found");

@@ -370,7 +370,8 @@ pub(crate) async fn read(
     Ok(told(&own))
 }
 
-/// Replace what a webhook is called with, and where. One that was gone is called again.
+/// Replace what a webhook is called with, and where. One that was gone is called again; where nothing else changes, if
+/// `enabled` is `true` in the body.
 #[utoipa::path(
     put,
     path = "/webhooks/{webhookId}",
@@ -396,9 +397,9 @@ pub(crate) async fn replace(
 ) -> Result<Response, Failure> {
     let person = people.authenticate(token).await?;
     let own = people.own_webhook(&person, named(WebhookId::parse(&webhook))?).await?;
-    let terms = json_body(&body).and_then(|body| parse_terms(&body));
-    let (terms, meant) = with_version(terms, meant.precondition())?;
-    let own = people.edit_webhook(&person, own, meant, &terms).await?;
+    let terms = json_body(&body).and_then(|body| Ok((parse_terms(&body)?, body["enabled"] == true)));
+    let ((terms, resumes), meant) = with_version(terms, meant.precondition())?;
+    let own = people.edit_webhook(&person, own, meant, &terms, resumes).await?;
     Ok(told(&own))
 }
 

@@ -33,6 +33,8 @@ pub(crate) struct IssuedWebhook {
 
 /// A change of a webhook that is to be stored.
 enum Change {
+    /// It is so already.
+    None(OwnWebhook),
     /// The next version.
     Edited(Webhook),
     /// The same with this secret, without those that have ended.
@@ -45,7 +47,7 @@ impl Change {
     const fn next(&self) -> Option<&Webhook> {
         match self {
             Self::Edited(next) | Self::Rotated(next, ..) => Some(next),
-            Self::Removed => None,
+            Self::None(_) | Self::Removed => None,
         }
     }
 }
@@ -127,23 +129,29 @@ impl People {
         })
     }
 
-    /// Replaces what a webhook is called with, and where. It takes a recent sign-in where that widens.
+    /// Replaces what a webhook is called with, and where. It takes a recent sign-in where that widens. What changes nothing
+    /// writes nothing; but where it `resumes`, one that is gone is called again.
     pub(crate) async fn edit_webhook(
         &self,
         person: &Caller,
         own: OwnWebhook,
         meant: Precondition,
         terms: &WebhookTerms,
+        resumes: bool,
     ) -> Result<OwnWebhook> {
         let act = Act::of(AuditKind::WebhookEdited).with(&own.webhook.id);
-        let edit = |old: &Webhook| {
+        let edit = |old: &OwnWebhook| {
             self.judge_terms(terms)?;
-            if terms.widen(&old.terms) {
+            if terms.widen(&old.webhook.terms) {
                 self.limits.recently(person.signed_in_at, self.now())?;
             }
-            Ok(Change::Edited(old.clone().with_terms(terms.clone())))
+            if *terms == old.webhook.terms && !(resumes && old.gone_at.is_some()) {
+                return Ok(Change::None(old.clone()));
+            }
+            Ok(Change::Edited(old.webhook.clone().with_terms(terms.clone())))
         };
         match self.change_webhook(person, own, meant, &act, edit).await? {
+            Change::None(own) => Ok(own),
             Change::Edited(webhook) => Ok(webhook.into()),
             Change::Rotated(..) | Change::Removed => Err(Error::internal("editing a webhook", "it is another change")),
         }
@@ -157,16 +165,16 @@ impl People {
         meant: Precondition,
     ) -> Result<IssuedWebhook> {
         let act = Act::of(AuditKind::WebhookSecretRotated).with(&own.webhook.id);
-        let rotate = |old: &Webhook| {
+        let rotate = |old: &OwnWebhook| {
             let now = self.now();
             self.limits.recently(person.signed_in_at, now)?;
             let secret = self.new_webhook_secret()?;
-            let (next, ended) = old.clone().rotated(secret.id, now);
+            let (next, ended) = old.webhook.clone().rotated(secret.id, now);
             Ok(Change::Rotated(next, secret, ended))
         };
         match self.change_webhook(person, own, meant, &act, rotate).await? {
             Change::Rotated(webhook, secret, _) => Ok(issued(webhook, &secret)),
-            Change::Edited(_) | Change::Removed => Err(Error::internal("rotating a secret", "it is another change")),
+            Change::None(_) | Change::Edited(_) | Change::Removed => Err(Error::internal("rotating a secret", "it is another change")),
         }
     }
 
@@ -184,9 +192,9 @@ impl People {
         own: OwnWebhook,
         meant: Precondition,
         act: &Act,
-        change: impl Fn(&Webhook) -> Result<Change>,
+        change: impl Fn(&OwnWebhook) -> Result<Change>,
     ) -> Result<Change> {
-        let changed = self.changed_webhook(person, own.webhook, meant, act, change);
+        let changed = self.changed_webhook(person, own, meant, act, change);
         self.judged(&person.acting, act, changed).await
     }
 
@@ -194,23 +202,25 @@ impl People {
     async fn changed_webhook(
         &self,
         person: &Caller,
-        mut webhook: Webhook,
+        mut own: OwnWebhook,
         meant: Precondition,
         act: &Act,
-        change: impl Fn(&Webhook) -> Result<Change>,
+        change: impl Fn(&OwnWebhook) -> Result<Change>,
     ) -> Result<Change> {
         let mut backoff = Backoff::new();
         loop {
+            let webhook = &own.webhook;
             meant.holds(webhook.version)?;
-            let changed = change(&webhook)?;
+            let changed = change(&own)?;
             let after = changed.next().map(Webhook::audit_members);
             let told = AuditChanges::between(Some(webhook.audit_members()), after);
             let entry = self.entry(&person.acting, act, told)?;
             let table = &self.webhooks;
             let stored = match &changed {
+                Change::None(_) => return Ok(changed),
                 Change::Edited(next) => table.edit(next, &entry).await?,
                 Change::Rotated(next, secret, ended) => table.rotate(next, secret, ended, &entry).await?,
-                Change::Removed => table.remove(&webhook, &entry).await?,
+                Change::Removed => table.remove(webhook, &entry).await?,
             };
             match stored {
                 Edited::Stored => {
@@ -219,7 +229,7 @@ impl People {
                 }
                 Edited::Conflict => backoff.wait().await?,
             }
-            webhook = self.own_webhook(person, webhook.id).await?.webhook;
+            own = self.own_webhook(person, webhook.id).await?;
         }
     }
 

@@ -66,6 +66,10 @@ async fn main() -> ExitCode {
     tokio::spawn(every_minute("reconcile.failed", async move || {
         reconcile.run(MINUTE).await.map(|_| ())
     }));
+    let wallets = stack.reconcile.clone();
+    tokio::spawn(every_minute("wallets.failed", async move || {
+        wallets.look_at_wallets(MINUTE).await
+    }));
     let events = stack.events.clone();
     tokio::spawn(every_minute("events.failed", async move || events.sweep(MINUTE).await));
     tokio::spawn(stack.telling());

@@ -69,11 +69,11 @@ named! {
         ServiceOpened = "purser.service.opened.v1",
         /// They may not any more.
         ServiceClosed = "purser.service.closed.v1",
-        /// An operation pays another payee, at once.
+        /// An operation pays another payee.
         ServicePayeeChanged = "purser.service.payee_changed.v1",
-        /// An operation may cost more or less, at once.
+        /// An operation may cost more or less.
         ServicePriceChanged = "purser.service.price_changed.v1",
-        /// An operation will have another payee or price from `from` on. Nothing is told then.
+        /// An operation will have another payee or price from `from` on; that is told then too.
         ServiceChangeDelayed = "purser.service.change_delayed.v1",
         /// A change that waited will not come.
         ServiceChangeWithdrawn = "purser.service.change_withdrawn.v1",

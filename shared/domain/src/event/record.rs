@@ -34,8 +34,9 @@ impl EventId {
             hash.update(part.to_string());
         }
         let digest: [u8; 32] = hash.finalize().into();
-        let [a @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] = digest;
-        let id = Builder::from_bytes(a).with_version(uuid::Version::Custom);
+        // A digest has twice as many bytes.
+        let bytes = digest.first_chunk().copied().unwrap_or_default();
+        let id = Builder::from_bytes(bytes).with_version(uuid::Version::Custom);
         Self(id.with_variant(uuid::Variant::RFC4122).into_uuid())
     }
 

@@ -12,5 +12,6 @@ pub(crate) mod spend_policy;
 pub(crate) mod starting_set;
 pub(crate) mod target;
 pub(crate) mod wallet;
+pub(crate) mod wallet_level;
 pub(crate) mod widening;
 pub(crate) mod window;

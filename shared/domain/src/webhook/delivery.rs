@@ -82,6 +82,10 @@ pub enum Due {
 }
 
 impl Delivery {
+    /// The most of one webhook that wait at once. A queue hides 120,000 messages at most (SQS developer guide, "Quotas"),
+    /// and nobody's endpoint may use them up.
+    pub const MOST_WAITING: u32 = 1_000;
+
     /// The delivery before its first call.
     pub fn new(webhook: WebhookId, event: &Event) -> Self {
         Self {
@@ -131,6 +135,16 @@ impl Delivery {
             state: DeliveryState::Failed,
             next_at: None,
             version: self.version.saturating_add(1),
+            ..self
+        }
+    }
+
+    /// The delivery after a call, where it may not wait for another.
+    #[must_use]
+    pub fn without_another(self) -> Self {
+        Self {
+            state: DeliveryState::Failed,
+            next_at: None,
             ..self
         }
     }

@@ -125,6 +125,16 @@ impl Key {
         Self::new(PLACES.to_owned(), format!("{OUTFLOW_PLACES}{index}#{of}"))
     }
 
+    /// The agent after whose wallet the look at what wallets hold goes on.
+    pub(crate) fn level_place() -> Self {
+        Self::new(PLACES.to_owned(), "LEVELS")
+    }
+
+    /// Whether an agent's wallet is low.
+    pub(crate) fn wallet_level(agent: AgentId) -> Self {
+        Self::new(level_partition(wallet_digit(agent) % WALLET_SHARDS), agent.to_string())
+    }
+
     /// An agent's wallet, among all wallets.
     pub(crate) fn wallet(agent: AgentId) -> Self {
         Self::new(wallet_partition(wallet_digit(agent) % WALLET_SHARDS), agent.to_string())
@@ -198,6 +208,11 @@ impl Key {
     /// A delivery to a webhook.
     pub(crate) fn delivery(webhook: WebhookId, id: DeliveryId) -> Self {
         Self::new(webhooks::deliveries(webhook), id.to_string())
+    }
+
+    /// That a delivery waits.
+    pub(crate) fn waiting_delivery(webhook: WebhookId, id: DeliveryId) -> Self {
+        Self::new(webhooks::waiting(webhook), id.to_string())
     }
 
     /// The key of the table's item, from an item of an index.
@@ -316,6 +331,11 @@ pub(crate) const WALLET_SHARDS: u8 = 4;
 /// A partition of the wallets.
 pub(crate) fn wallet_partition(shard: u8) -> String {
     format!("WALLET#{shard}")
+}
+
+/// A partition of whether wallets are low, by the same division.
+pub(crate) fn level_partition(shard: u8) -> String {
+    format!("LEVEL#{shard}")
 }
 
 /// The last hexadecimal digit of an agent's id, which is random: by it wallets are divided.
@@ -577,6 +597,11 @@ pub(crate) mod webhooks {
     /// The place in a webhook's sort key.
     pub(crate) fn slot(item: &Item) -> Option<u8> {
         sort_key(item).parse().ok().filter(|slot| *slot < Webhook::MOST)
+    }
+
+    /// The partition of those of a webhook's deliveries that wait.
+    pub(crate) fn waiting(webhook: WebhookId) -> String {
+        format!("Q#{webhook}")
     }
 
     /// The partition of a webhook's deliveries.

@@ -9,13 +9,14 @@ use crate::{
     },
 };
 use purser_domain::{
-    Address, Amount, EventData, EventId, EventKind, EventSubject, Operation, Pricing, Result, Service, Timestamp,
+    Address, Amount, EventData, EventId, EventKind, EventSubject, NextPricing, Operation, Pricing, Result, Service,
+    Timestamp,
 };
 use std::fmt::Display;
 
 impl CatalogTable {
-    /// What an edit of a service changed for agents, at its time. What waits takes effect without a write, so only that
-    /// it waits is told.
+    /// What an edit of a service changed for agents, at its time; and what had taken effect before it, of which the row no
+    /// longer says that it waited.
     pub(crate) fn facts_of_service(&self, change: &Change) -> Result<Vec<Fact>> {
         let read = |image: &Item| self.read_service(image);
         let Some(new) = change.new.as_ref().map(read).transpose()? else {
@@ -33,6 +34,9 @@ impl CatalogTable {
         if !new.is_open() {
             return Ok(facts);
         }
+        if let Some(old) = old.as_ref().filter(|old| old.is_open()) {
+            facts.extend(over(old, &new, at));
+        }
         for operation in &new.operations {
             let before = old.as_ref().and_then(|old| {
                 let mut operations = old.operations.iter();
@@ -42,6 +46,49 @@ impl CatalogTable {
         }
         Ok(facts)
     }
+}
+
+impl Fact {
+    /// What has taken effect at this time, if it was not withdrawn, by the service's row.
+    pub fn in_effect(service: &Service, from: Timestamp) -> Vec<Self> {
+        let operations = service.operations.iter().filter(|_| service.is_open());
+        let waited = operations.filter_map(|operation| Some((operation, operation.next.as_ref()?)));
+        let due = waited.filter(|(_, next)| next.from == from);
+        due.filter_map(|(operation, next)| effect(service, operation, next))
+            .collect()
+    }
+}
+
+/// That a delayed change has taken effect: the same fact by the row that has it and by the edit that makes it the
+/// operation's own.
+fn effect(service: &Service, operation: &Operation, next: &NextPricing) -> Option<Fact> {
+    // Before anything that waits.
+    let (past, present) = (operation.pricing(Timestamp::EPOCH), next.pricing());
+    let kind = if payee(past) != payee(present) {
+        EventKind::ServicePayeeChanged
+    } else if past.most() != present.most() {
+        EventKind::ServicePriceChanged
+    } else {
+        return None;
+    };
+    let data = priced(present).text("operation_id", &operation.slug);
+    let id = EventId::of(kind, &[&operation.id, &"from", &next.from.micros()]);
+    Some(Fact {
+        id,
+        ..fact(service, kind, &operation.id, next.from, data)
+    })
+}
+
+/// What had taken effect of a service when an edit made it the operations' own.
+fn over(old: &Service, new: &Service, at: Timestamp) -> Vec<Fact> {
+    let is_kept = |before: &Operation| {
+        let mut operations = new.operations.iter();
+        operations.any(|now| now.id == before.id && now.next == before.next)
+    };
+    let over = old.operations.iter().filter(|before| !is_kept(before));
+    let waited = over.filter_map(|before| Some((before, before.next.as_ref()?)));
+    let due = waited.filter(|(_, next)| next.from <= at);
+    due.filter_map(|(before, next)| effect(old, before, next)).collect()
 }
 
 fn of_operation(service: &Service, before: Option<&Operation>, now: &Operation, at: Timestamp) -> Vec<Fact> {

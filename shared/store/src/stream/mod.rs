@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `change.rs` | a record of the stream, as Lambda passes it |
 //! | `fact.rs` | what happened, before it is known whose it is |
-//! | `payments.rs`, `approvals.rs`, `agents.rs`, `freezes.rs`, `catalog.rs` | one kind of row each |
+//! | `payments.rs`, `approvals.rs`, `agents.rs`, `freezes.rs`, `wallets.rs`, `catalog.rs` | one kind of row each |
 //! | `rows.rs` | which row is which |
 //! | `owners.rs` | who owns the agents now |
 //!
@@ -23,3 +23,4 @@ mod freezes;
 pub(crate) mod owners;
 mod payments;
 mod rows;
+mod wallets;

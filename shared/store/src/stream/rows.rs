@@ -30,6 +30,7 @@ impl Ledger {
             "P" => self.facts_of_policy(change),
             "PO" => self.facts_of_payout_address(change),
             "FREEZES" => self.facts_of_freeze(change),
+            "LEVEL" => self.facts_of_wallet_level(change),
             // Windows, keys, claims, marks, sessions and counters: what they tell, another row tells.
             _ => Ok(Vec::new()),
         }

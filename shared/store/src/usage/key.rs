@@ -1,6 +1,9 @@
 //! The usage table's keys. Days and hours are ISO 8601, so text order is time order.
 
-use crate::codec::key::Key;
+use crate::{
+    codec::key::Key,
+    usage::told::{Awaited, Reminder},
+};
 use purser_domain::{AgentId, ApprovalId, Day, EventId, PersonId, ServiceId, Timestamp};
 
 /// The sort key of an item that is alone in its partition.
@@ -73,26 +76,36 @@ pub(super) fn parse_owned(sk: &str) -> Option<(Day, &str)> {
     Some((Day::parse(day)?, other))
 }
 
-/// The partition of approvals that will have expired.
-pub(super) const EXPIRIES: &str = "EXPIRIES";
+/// The partition of what will have happened without a write.
+pub(super) const REMINDERS: &str = "REMINDERS";
+/// What marks a service in the sort key of its reminder.
+const OF_SERVICE: &str = "S#";
 
-/// When to look whether an approval has expired.
-pub(super) fn expiry(end: Timestamp, approval: ApprovalId) -> Key {
+/// When to look at a row.
+pub(super) fn reminder(reminder: Reminder) -> Key {
+    let of = match reminder.of {
+        Awaited::Expiry(approval) => approval.to_string(),
+        Awaited::Pricing(service) => format!("{OF_SERVICE}{service}"),
+    };
     Key {
-        pk: EXPIRIES.to_owned(),
-        sk: format!("{:016}#{approval}", end.micros()),
+        pk: REMINDERS.to_owned(),
+        sk: format!("{:016}#{of}", reminder.at.micros()),
     }
 }
 
-/// The approval in the sort key of its expiry, and its end.
-pub(super) fn parse_expiry(sk: &str) -> Option<(Timestamp, ApprovalId)> {
-    let (end, approval) = sk.split_once('#')?;
-    let end = Timestamp::from_micros(end.parse().ok()?)?;
-    Some((end, ApprovalId::parse(approval)?))
+/// The reminder of this sort key.
+pub(super) fn parse_reminder(sk: &str) -> Option<Reminder> {
+    let (at, of) = sk.split_once('#')?;
+    let of = match of.strip_prefix(OF_SERVICE) {
+        Some(service) => Awaited::Pricing(ServiceId::parse(service)?),
+        None => Awaited::Expiry(ApprovalId::parse(of)?),
+    };
+    let at = Timestamp::from_micros(at.parse().ok()?)?;
+    Some(Reminder { of, at })
 }
 
-/// The upper bound of the sort keys of what ended at or before this time.
-pub(super) fn expiries_until(end: Timestamp) -> String {
+/// The upper bound of the sort keys of what happens at or before this time.
+pub(super) fn reminders_until(end: Timestamp) -> String {
     // `~` sorts after every character of a key.
     format!("{:016}#~", end.micros())
 }

@@ -1,4 +1,4 @@
-//! What of telling is still to do: approvals that will have expired, and rows that could not be read.
+//! What of telling is still to do: what will have happened without a write, and rows that could not be read.
 
 use crate::{
     codec::{
@@ -10,15 +10,24 @@ use crate::{
     stream::approvals::certain_until,
     usage::{key, table::UsageTable},
 };
-use purser_domain::{ApprovalId, Duration, Result, Timestamp};
+use purser_domain::{ApprovalId, Duration, Result, ServiceId, Timestamp};
 
-/// That an approval will have expired, unless it is used.
+/// When to look at a row for what happens to it without a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Expiry {
-    /// The approval.
-    pub approval: ApprovalId,
-    /// When it ends.
-    pub end: Timestamp,
+pub struct Reminder {
+    /// What to look at.
+    pub of: Awaited,
+    /// When it happens, unless something else does before.
+    pub at: Timestamp,
+}
+
+/// What happens without a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// An approval expires, unless it is used.
+    Expiry(ApprovalId),
+    /// A service's delayed payees and prices take effect, unless they are withdrawn.
+    Pricing(ServiceId),
 }
 
 /// A row whose change could not be told: where it is, and nothing of what it holds.
@@ -38,47 +47,45 @@ pub struct SetAside {
 const KEPT: Duration = Duration::from_secs_u32(90 * 86_400);
 
 impl UsageTable {
-    /// Remembers to look at an approval when it has ended. The same again changes nothing.
-    pub async fn expect_expiry(&self, expiry: Expiry) -> Result<()> {
-        let row = Draft::of(&key::expiry(expiry.end, expiry.approval)).with("ttl", &expiry.end.after(KEPT).secs());
+    /// Remembers to look at a row. The same again changes nothing.
+    pub async fn remind(&self, reminder: Reminder) -> Result<()> {
+        let row = Draft::of(&key::reminder(reminder)).with("ttl", &reminder.at.after(KEPT).secs());
         let put = self
             .db
             .put_item()
             .table_name(&*self.table)
             .set_item(Some(row.into_item()));
-        put.send().await.map_err(failed("remembering an approval"))?;
+        put.send().await.map_err(failed("remembering what will happen"))?;
         Ok(())
     }
 
-    /// The first approvals that are over for certain at `now`, at most `most`.
-    pub async fn expiries(&self, now: Timestamp, most: u32) -> Result<Vec<Expiry>> {
+    /// The first of what has happened for certain by `now`, at most `most`.
+    pub async fn reminders(&self, now: Timestamp, most: u32) -> Result<Vec<Reminder>> {
         let query = self
             .db
             .query()
             .table_name(&*self.table)
             .key_condition_expression("pk = :pk AND sk <= :until")
-            .expression_attribute_values(":pk", key::EXPIRIES.to_owned().write())
-            .expression_attribute_values(":until", key::expiries_until(certain_until(now)).write())
+            .expression_attribute_values(":pk", key::REMINDERS.to_owned().write())
+            .expression_attribute_values(":until", key::reminders_until(certain_until(now)).write())
             .consistent_read(true)
             .limit(i32::try_from(most).unwrap_or(i32::MAX));
-        let answer = query.send().await.map_err(failed("finding expired approvals"))?;
-        let expiries = answer.items().iter().map(|item| {
-            let found = key::parse_expiry(keys::sort_key(item));
-            let (end, approval) = found.ok_or_else(|| Row::new(&self.table, item).corrupt("sk"))?;
-            Ok(Expiry { approval, end })
+        let answer = query.send().await.map_err(failed("finding what has happened"))?;
+        let reminders = answer.items().iter().map(|item| {
+            let found = key::parse_reminder(keys::sort_key(item));
+            found.ok_or_else(|| Row::new(&self.table, item).corrupt("sk"))
         });
-        expiries.collect()
+        reminders.collect()
     }
 
-    /// Forgets an approval that was looked at.
-    pub async fn forget_expiry(&self, expiry: Expiry) -> Result<()> {
-        let row = key::expiry(expiry.end, expiry.approval);
+    /// Forgets what was looked at.
+    pub async fn forget(&self, reminder: Reminder) -> Result<()> {
         let delete = self
             .db
             .delete_item()
             .table_name(&*self.table)
-            .set_key(Some(row.attributes()));
-        delete.send().await.map_err(failed("forgetting an approval"))?;
+            .set_key(Some(key::reminder(reminder).attributes()));
+        delete.send().await.map_err(failed("forgetting what has happened"))?;
         Ok(())
     }
 

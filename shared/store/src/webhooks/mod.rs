@@ -4,3 +4,4 @@ pub(crate) mod delivery;
 pub(crate) mod record;
 pub(crate) mod secret;
 pub(crate) mod table;
+pub(crate) mod waiting;

@@ -1,0 +1,41 @@
+//! What a schedule asks for.
+
+use crate::Part;
+use purser_domain::{Error, Result};
+use serde_json::Value;
+
+/// One of the function's jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Job {
+    /// Each minute: ends payments, of this part.
+    Payments(Part),
+    /// Each hour: looks at what wallets hold.
+    Wallets,
+}
+
+impl Job {
+    /// The job that the schedule's event names by `job`; the payments of its part if it names none.
+    pub fn of_event(event: &Value) -> Result<Self> {
+        match event.get("job").map(|job| job.as_str()) {
+            None => Part::of_event(event).map(Self::Payments),
+            Some(Some("wallets")) => Ok(Self::Wallets),
+            Some(_) => Err(Error::internal("reading the schedule's event", "its job is none")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_event_names_a_job_or_is_for_payments() {
+        let job = |event| Job::of_event(&event).ok();
+        assert_eq!(job(json!({"detail": "{}"})), Some(Job::Payments(Part::WHOLE)));
+        assert_eq!(job(json!({"job": "wallets"})), Some(Job::Wallets));
+        for wrong in [json!({"job": "payments"}), json!({"job": null}), json!({"part": 0})] {
+            assert_eq!(job(wrong.clone()), None, "{wrong}");
+        }
+    }
+}

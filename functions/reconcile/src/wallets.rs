@@ -1,0 +1,142 @@
+//! Which wallets have become low, or hold enough again: what each holds in the final block is compared with what it was
+//! last found to be.
+//!
+//! Always true: a wallet of which the node can't say what it holds, or of which two endpoints disagree, stays what it was;
+//! nothing is written where nothing changed. A look that is cut off is continued by the next one.
+//!
+//! Deliberately elsewhere: when a wallet is low (`shared/domain/src/policy/wallet_level.rs`), and telling it
+//! (`functions/events`, by the row).
+
+use crate::Shared;
+use purser_domain::{Address, AgentId, Error, FinalBlock, Result, WalletLevel};
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Bound,
+};
+use tokio::time::Instant;
+
+/// How many wallets are asked for before what has changed is written.
+const AT_ONCE: usize = 500;
+
+/// A wallet, and its level before and after.
+struct Changed {
+    agent: AgentId,
+    wallet: Address,
+    before: Option<WalletLevel>,
+    level: WalletLevel,
+}
+
+impl Shared {
+    /// Looks at every wallet, as long as there is time.
+    pub(crate) async fn wallet_levels(&self, until: Instant) -> Result<()> {
+        if self.low_wallet.is_zero() {
+            return Ok(());
+        }
+        let block = self.chain.final_block().await;
+        let block = block.map_err(|error| Error::internal("reading the final block", error))?;
+        let place = self.ledger.level_place().await?;
+        let wallets = self.every_wallet().await?;
+        let levels = self.every_level().await?;
+        let after = place.map_or(Bound::Unbounded, Bound::Excluded);
+        let wallets: Vec<(AgentId, Address)> = wallets
+            .range((after, Bound::Unbounded))
+            .map(|(agent, wallet)| (*agent, *wallet))
+            .collect();
+        let (mut unknown, mut cut_off) = (0_usize, None);
+        for some in wallets.chunks(AT_ONCE) {
+            if Instant::now() > until {
+                break;
+            }
+            unknown = unknown.saturating_add(self.look_at(some, &levels, &block, until).await?);
+            cut_off = some.last().map(|(agent, _)| *agent);
+        }
+        let is_complete = cut_off == wallets.last().map(|(agent, _)| *agent);
+        tracing::info!(wallets = wallets.len(), unknown, complete = is_complete, "wallets.run");
+        let next = if is_complete { None } else { cut_off.or(place) };
+        if next == place {
+            return Ok(());
+        }
+        self.ledger.save_level_place(next).await
+    }
+
+    /// Writes what has changed of these. Of how many the node can't say what they hold.
+    async fn look_at(
+        &self,
+        wallets: &[(AgentId, Address)],
+        levels: &HashMap<AgentId, WalletLevel>,
+        block: &FinalBlock,
+        until: Instant,
+    ) -> Result<usize> {
+        let addresses: Vec<Address> = wallets.iter().map(|(_, wallet)| *wallet).collect();
+        let balances = self.chain.balances(&addresses, block, until).await;
+        let unknown = balances.iter().filter(|balance| balance.is_none()).count();
+        let mut changed = Vec::new();
+        for ((agent, wallet), balance) in wallets.iter().zip(balances) {
+            let before = levels.get(agent).copied();
+            let next = |balance| WalletLevel::next(before.as_ref(), balance, self.low_wallet, block, self.network);
+            if let Some(level) = balance.and_then(next) {
+                changed.push(Changed {
+                    agent: *agent,
+                    wallet: *wallet,
+                    before,
+                    level,
+                });
+            }
+        }
+        for one in self.agreed_levels(changed, block, until).await {
+            let Changed {
+                agent, before, level, ..
+            } = one;
+            // Another look may have written it meanwhile: then that one tells.
+            if self.ledger.put_wallet_level(agent, before.as_ref(), &level).await? {
+                tracing::info!(agent.id = %agent, low = level.is_low, balance_units = %level.balance, "wallet.changed");
+            }
+        }
+        Ok(unknown)
+    }
+
+    /// Those of which every endpoint of the node says the same.
+    async fn agreed_levels(&self, mut changed: Vec<Changed>, block: &FinalBlock, until: Instant) -> Vec<Changed> {
+        let witnesses = self.chain.witnesses();
+        if witnesses.len() < 2 {
+            return changed;
+        }
+        for witness in witnesses {
+            let addresses: Vec<Address> = changed.iter().map(|one| one.wallet).collect();
+            let balances = witness.balances(&addresses, block, until).await;
+            let says_the_same = |(one, balance): (Changed, Option<_>)| {
+                let told = WalletLevel::next(one.before.as_ref(), balance?, self.low_wallet, block, self.network);
+                (told.map(|told| told.is_low) == Some(one.level.is_low)).then_some(one)
+            };
+            changed = changed.into_iter().zip(balances).filter_map(says_the_same).collect();
+        }
+        changed
+    }
+
+    async fn every_wallet(&self) -> Result<BTreeMap<AgentId, Address>> {
+        let mut wallets = BTreeMap::new();
+        for wallet in self.ledger.wallets(crate::Part::WHOLE.wallets()).await? {
+            match wallet {
+                Ok((address, agent)) => {
+                    wallets.insert(agent, address);
+                }
+                Err(error) => tracing::error!(cause = %error, "wallets.failed"),
+            }
+        }
+        Ok(wallets)
+    }
+
+    /// One that can't be read stays as it is: its wallet's next one has the condition that there is none.
+    async fn every_level(&self) -> Result<HashMap<AgentId, WalletLevel>> {
+        let mut levels = HashMap::new();
+        for level in self.ledger.wallet_levels().await? {
+            match level {
+                Ok((agent, level)) => {
+                    levels.insert(agent, level);
+                }
+                Err(error) => tracing::error!(cause = %error, "wallets.failed"),
+            }
+        }
+        Ok(levels)
+    }
+}

@@ -1,0 +1,78 @@
+//! What many wallets hold, as of one block (`multicall.rs`).
+
+use crate::{
+    Chain,
+    multicall::{Call3, call_of},
+};
+use alloy::primitives::{Address, U256};
+use alloy::sol_types::SolCall as _;
+use purser_domain::{Amount, FinalBlock};
+use tokio::time::Instant;
+
+alloy::sol! {
+    /// ERC-20.
+    function balanceOf(address account) returns (uint256);
+}
+
+impl Chain {
+    /// What each of these wallets held of the network's token in that block; `None` where the node can't say, or would be
+    /// asked after `until`.
+    pub async fn balances(&self, wallets: &[Address], block: &FinalBlock, until: Instant) -> Vec<Option<Amount>> {
+        let token = self.network.token().address;
+        let question = |account: &Address| call_of(token, balanceOfCall { account: *account }.abi_encode());
+        let calls: Vec<Call3> = wallets.iter().map(question).collect();
+        self.ask(&calls, units, block, until).await
+    }
+}
+
+/// A balance; more than [`Amount::MAX`] counts as that. An address without code answers zero bytes, which must not be
+/// read as a balance of zero.
+pub(crate) fn units(word: &[u8]) -> Option<Amount> {
+    let word: [u8; 32] = word.try_into().ok()?;
+    let units = u64::try_from(U256::from_be_bytes(word)).ok();
+    Some(units.and_then(Amount::from_units).unwrap_or(Amount::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scripted_chain::{BALANCE, FINAL, ScriptedChain, asked, chain_at, final_block, hash_of, payment};
+    use purser_testkit::Reply;
+    use serde_json::json;
+    use std::time::Duration;
+
+    /// How the answers are read, split and refused is told with the nonces (`nonces.rs`).
+    #[tokio::test]
+    async fn many_wallets_are_asked_for_in_one_call_at_the_hash_of_the_block() {
+        let wallets: Vec<Address> = (0..3).map(|number| payment(number).from).collect();
+        let until = Instant::now() + Duration::from_hours(1);
+        let node = ScriptedChain::default().serve().await;
+        let balances = chain_at(&node.url).balances(&wallets, &final_block(), until).await;
+        assert_eq!(balances, vec![Amount::from_units(BALANCE); 3]);
+        let calls = asked(&node);
+        assert_eq!(calls.len(), 1);
+        assert_eq!(
+            calls[0].1[1],
+            json!({"blockHash": hash_of(FINAL), "requireCanonical": true})
+        );
+        let past = Instant::now() - Duration::from_secs(1);
+        let late = chain_at(&node.url).balances(&wallets, &final_block(), past).await;
+        assert_eq!(late, [None; 3]);
+    }
+
+    #[tokio::test]
+    async fn what_is_no_word_is_no_balance() {
+        assert_eq!(units(&[0; 32]), Some(Amount::ZERO));
+        assert_eq!(units(&[0xff; 32]), Some(Amount::MAX));
+        for wrong in [&[][..], &[0], &[0; 31], &[0; 33]] {
+            assert_eq!(units(wrong), None, "{wrong:?}");
+        }
+        let until = Instant::now() + Duration::from_hours(1);
+        let node = ScriptedChain::default()
+            .serve_except(|method, _| (method == "eth_call").then(|| Reply::Result(json!("0x"))))
+            .await;
+        let wallets = [payment(0).from];
+        let balances = chain_at(&node.url).balances(&wallets, &final_block(), until).await;
+        assert_eq!(balances, [None]);
+    }
+}

@@ -1,0 +1,132 @@
+//! Whether a wallet is low: what it held when it last became so, or ceased to be.
+//!
+//! Always true: what [`WalletLevel::next`] makes differs from the one before, rests on a later block, and is told once. A
+//! wallet that never held anything has none: who has just made an agent knows that it is empty.
+//!
+//! Deliberately elsewhere: reading balances (`shared/chain`), and when they are read (`functions/reconcile`).
+
+use crate::{Amount, FinalBlock, Network, Timestamp};
+
+/// A wallet's level, since a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WalletLevel {
+    /// Whether it is low.
+    pub is_low: bool,
+    /// What it held in that block.
+    pub balance: Amount,
+    /// What it was low below then.
+    pub below: Amount,
+    /// The block's number.
+    pub block: u64,
+    /// The block's time.
+    pub at: Timestamp,
+    /// The chain.
+    pub network: Network,
+}
+
+/// How much more than `below` a low wallet must hold to be low no more: a fifth. Else one that is spent from and filled
+/// around `below` would be told each time.
+const MORE: u64 = 5;
+
+impl WalletLevel {
+    /// The level that follows from what a wallet held in a block, where that changes anything. Nothing is below zero.
+    pub fn next(
+        before: Option<&Self>,
+        balance: Amount,
+        below: Amount,
+        block: &FinalBlock,
+        network: Network,
+    ) -> Option<Self> {
+        let is_low = match before {
+            Some(before) if before.block >= block.number => return None,
+            Some(before) if before.is_low => balance < enough(below),
+            Some(_) | None => balance < below,
+        };
+        let is_told = match before {
+            Some(before) => before.is_low != is_low,
+            None => !balance.is_zero(),
+        };
+        is_told.then_some(Self {
+            is_low,
+            balance,
+            below,
+            block: block.number,
+            at: block.at,
+            network,
+        })
+    }
+}
+
+/// What a low wallet must hold to be low no more.
+fn enough(below: Amount) -> Amount {
+    let more = Amount::from_units(below.units() / MORE).unwrap_or(Amount::ZERO);
+    below.plus(more).unwrap_or(Amount::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::B256;
+
+    const BELOW: u64 = 100;
+
+    fn units(units: u64) -> Amount {
+        Amount::from_units(units).unwrap()
+    }
+
+    fn block(number: u64) -> FinalBlock {
+        FinalBlock {
+            number,
+            hash: B256::ZERO,
+            at: Timestamp::from_secs(1_700_000_000 + number).unwrap(),
+        }
+    }
+
+    fn next(before: Option<&WalletLevel>, balance: u64, number: u64) -> Option<WalletLevel> {
+        let network = Network::BaseSepolia;
+        WalletLevel::next(before, units(balance), units(BELOW), &block(number), network)
+    }
+
+    #[test]
+    fn a_wallet_is_low_once_each_time_until_it_holds_a_fifth_more() {
+        let held = [
+            (0, None),
+            (100, Some(false)),
+            (1_000, None),
+            (99, Some(true)),
+            (0, None),
+            (119, None),
+            (120, Some(false)),
+            (100, None),
+            (0, Some(true)),
+        ];
+        let mut level = None;
+        for (number, (balance, told)) in (1..).zip(held) {
+            let changed = next(level.as_ref(), balance, number);
+            assert_eq!(changed.map(|changed| changed.is_low), told, "{balance} in {number}");
+            assert!(changed.is_none_or(|changed| (changed.balance, changed.block) == (units(balance), number)));
+            level = changed.or(level);
+        }
+        // One that is seen with less from the beginning.
+        assert_eq!(next(None, 1, 1).map(|level| level.is_low), Some(true));
+    }
+
+    #[test]
+    fn a_node_that_is_behind_changes_nothing() {
+        let level = next(None, 1_000, 10).unwrap();
+        for number in [9, 10] {
+            assert_eq!(next(Some(&level), 0, number), None, "{number}");
+        }
+        assert!(next(Some(&level), 0, 11).is_some());
+    }
+
+    #[test]
+    fn no_limit_is_too_high() {
+        let check = |before: Option<&WalletLevel>, balance, number| {
+            WalletLevel::next(before, balance, Amount::MAX, &block(number), Network::Base)
+        };
+        let low = check(None, units(1), 1).unwrap();
+        assert!(low.is_low);
+        assert!(!check(Some(&low), Amount::MAX, 2).unwrap().is_low);
+    }
+}

@@ -1,0 +1,99 @@
+//! Whether wallets are low. A wallet has a row from when it was first seen with money, which is written only when it
+//! becomes low or ceases to be: the table's stream tells the first (`stream/wallets.rs`).
+
+use crate::{
+    codec::attribute::{Attribute as _, Item, text},
+    codec::fault::failed,
+    codec::item::Draft,
+    codec::key::{self, Key, WALLET_SHARDS},
+    codec::ledger::Ledger,
+    codec::transact::was_made,
+};
+use purser_domain::{AgentId, Result, WalletLevel};
+
+impl Ledger {
+    /// The level of every wallet that has one, strongly consistent: four read units in all, and one per 4 KB, some forty
+    /// wallets. A row that can't be read is an error of its own.
+    pub async fn wallet_levels(&self) -> Result<Vec<Result<(AgentId, WalletLevel)>>> {
+        let mut levels = Vec::new();
+        for shard in 0..WALLET_SHARDS {
+            let items = self
+                .db
+                .query()
+                .table_name(&*self.table)
+                .key_condition_expression("pk = :pk")
+                .expression_attribute_values(":pk", text(&key::level_partition(shard)))
+                .consistent_read(true)
+                .into_paginator()
+                .items()
+                .send();
+            let items: Result<Vec<Item>, _> = items.collect().await;
+            let items = items.map_err(failed("listing wallets' levels"))?;
+            levels.extend(items.iter().map(|item| self.read_wallet_level(item)));
+        }
+        Ok(levels)
+    }
+
+    /// Stores an agent's level, if the one before is stored, or none where there was none: whether it was.
+    pub async fn put_wallet_level(
+        &self,
+        agent: AgentId,
+        before: Option<&WalletLevel>,
+        level: &WalletLevel,
+    ) -> Result<bool> {
+        let row = Draft::of(&Key::wallet_level(agent))
+            .with("low", &level.is_low)
+            .with("amt", &level.balance)
+            .with("below", &level.below)
+            .with("blk", &level.block)
+            .with("t", &level.at)
+            .with("net", &level.network);
+        let put = self
+            .db
+            .put_item()
+            .table_name(&*self.table)
+            .set_item(Some(row.into_item()));
+        let put = match before {
+            None => put.condition_expression("attribute_not_exists(pk)"),
+            Some(before) => put
+                .condition_expression("blk = :block")
+                .expression_attribute_values(":block", before.block.write()),
+        };
+        was_made(put.send().await, "keeping a wallet's level")
+    }
+
+    /// An agent's level in its row.
+    pub(crate) fn read_wallet_level(&self, item: &Item) -> Result<(AgentId, WalletLevel)> {
+        let row = self.row(item);
+        let agent = AgentId::parse(key::sort_key(item)).ok_or_else(|| row.corrupt("sk"))?;
+        let level = WalletLevel {
+            is_low: row.get("low")?,
+            balance: row.get("amt")?,
+            below: row.get("below")?,
+            block: row.get("blk")?,
+            at: row.get("t")?,
+            network: row.get("net")?,
+        };
+        Ok((agent, level))
+    }
+
+    /// The agent after whose wallet the last look was cut off, strongly consistent; `None` if it came to the end.
+    pub async fn level_place(&self) -> Result<Option<AgentId>> {
+        let Some(item) = self.get(&Key::level_place()).await? else {
+            return Ok(None);
+        };
+        self.row(&item).get_optional("agent")
+    }
+
+    /// Stores it. Of two concurrent looks the last write wins: some wallets are looked at twice, or an hour later.
+    pub async fn save_level_place(&self, place: Option<AgentId>) -> Result<()> {
+        let row = Draft::of(&Key::level_place()).with_optional("agent", place.as_ref());
+        let put = self
+            .db
+            .put_item()
+            .table_name(&*self.table)
+            .set_item(Some(row.into_item()));
+        put.send().await.map_err(failed("keeping how far wallets were looked at"))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,28 @@
+//! Wallets: that one has become low.
+
+use crate::{
+    codec::{attribute::Item, ledger::Ledger},
+    stream::{change::Change, fact::Fact},
+};
+use purser_domain::{EventData, EventId, EventKind, Result};
+
+impl Ledger {
+    /// That a wallet is low, and was not before; not that it is so no more.
+    pub(crate) fn facts_of_wallet_level(&self, change: &Change) -> Result<Vec<Fact>> {
+        let read = |image: &Item| self.read_wallet_level(image);
+        let Some((agent, level)) = change.new.as_ref().map(read).transpose()? else {
+            return Ok(Vec::new());
+        };
+        let before = change.old.as_ref().map(read).transpose()?;
+        if !level.is_low || before.is_some_and(|(_, before)| before.is_low) {
+            return Ok(Vec::new());
+        }
+        let kind = EventKind::WalletLow;
+        let data = EventData::new()
+            .amount("balance_units", level.balance)
+            .amount("below_units", level.below)
+            .text("network", level.network.name());
+        let id = EventId::of(kind, &[&agent, &level.network.name(), &level.block]);
+        Ok(vec![Fact::of_agent(agent, kind, id, level.at, data)])
+    }
+}

@@ -1,0 +1,72 @@
+//! Which deliveries of a webhook wait for another call: small rows beside those of the deliveries, so that they are cheaply
+//! counted. One that outlives its delivery, after a crash, expires.
+
+use crate::{
+    codec::attribute::{Attribute as _, text},
+    codec::fault::failed,
+    codec::item::Draft,
+    codec::key::{self, Key},
+    webhooks::table::WebhooksTable,
+};
+use aws_sdk_dynamodb::types::Select;
+use purser_domain::{Delivery, DeliveryId, Duration, Result, Timestamp, WebhookId};
+
+/// Longer than a delivery waits: seven pauses, each of six hours at most where the program asks for that.
+const KEPT: Duration = Duration::from_secs_u32(3 * 86_400);
+
+impl WebhooksTable {
+    /// Lets a delivery wait, if fewer than [`Delivery::MOST_WAITING`] of its webhook do: whether it does. Of several at
+    /// once a few more may. Half a read unit for each forty that wait, and a write unit.
+    pub async fn wait(&self, delivery: &Delivery, now: Timestamp) -> Result<bool> {
+        if self.waiting(delivery.webhook, now).await? >= Delivery::MOST_WAITING {
+            return Ok(false);
+        }
+        let row = Draft::of(&Key::waiting_delivery(delivery.webhook, delivery.id)).with("ttl", &now.after(KEPT).secs());
+        let put = self
+            .db
+            .put_item()
+            .table_name(&*self.table)
+            .set_item(Some(row.into_item()));
+        put.send().await.map_err(failed("noting that a delivery waits"))?;
+        Ok(true)
+    }
+
+    /// Notes that a delivery waits no more.
+    pub async fn wait_no_more(&self, webhook: WebhookId, id: DeliveryId) -> Result<()> {
+        let delete = self
+            .db
+            .delete_item()
+            .table_name(&*self.table)
+            .set_key(Some(Key::waiting_delivery(webhook, id).attributes()));
+        delete
+            .send()
+            .await
+            .map_err(failed("noting that a delivery waits no more"))?;
+        Ok(())
+    }
+
+    /// How many deliveries of a webhook wait; of more than enough not all are counted.
+    async fn waiting(&self, webhook: WebhookId, now: Timestamp) -> Result<u32> {
+        let (mut count, mut from) = (0_u32, None);
+        loop {
+            let query = self
+                .db
+                .query()
+                .table_name(&*self.table)
+                .select(Select::Count)
+                .key_condition_expression("pk = :pk")
+                // What has expired may still be there for days.
+                .filter_expression("#ttl > :now")
+                .expression_attribute_names("#ttl", "ttl")
+                .expression_attribute_values(":pk", text(&key::webhooks::waiting(webhook)))
+                .expression_attribute_values(":now", now.secs().write())
+                .set_exclusive_start_key(from);
+            let answer = query.send().await.map_err(failed("counting what waits"))?;
+            count = count.saturating_add(u32::try_from(answer.count()).unwrap_or(0));
+            from = answer.last_evaluated_key;
+            if from.is_none() || count >= Delivery::MOST_WAITING {
+                return Ok(count);
+            }
+        }
+    }
+}

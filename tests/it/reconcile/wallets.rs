@@ -1,0 +1,186 @@
+//! A wallet that runs low is told once, each time, by what the chain shows of it: over the real stack and an Anvil chain.
+
+use super::node::{Manner, Node};
+use crate::outflows::steal;
+use aws_sdk_dynamodb::types::AttributeValue;
+use purser_domain::{Event, EventKind, PersonId, SpendPolicy};
+use purser_local::{Options, Reconcile, Streaming};
+use purser_testkit::{LEDGER, invariants::scan};
+use purser_tests::{TestAgent, World, dollars};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+const TIME: Duration = Duration::from_secs(55);
+/// Deeper than a final block.
+const DEEP: u64 = 10;
+/// What a wallet is low below, by default.
+const BELOW: u64 = 5_000_000;
+
+async fn world(variables: &[(&str, &str)]) -> World {
+    let finality = ("FINALITY_CONFIRMATIONS", "5");
+    let environment = variables
+        .iter()
+        .chain([&finality])
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let world = World::still_with(Options {
+        streams: Streaming::On,
+        environment: environment.collect(),
+        ..Options::default()
+    })
+    .await;
+    world.stack.chain.stand_still().await.unwrap();
+    world
+}
+
+/// An agent of a person, with this in its wallet.
+async fn agent(world: &World, units: u64) -> TestAgent {
+    let agent = world.poor_agent(vec![]).await;
+    let owner = PersonId::of("https://issuer.example", "ann");
+    world.edit(&agent, |record| record.owner = owner.to_string()).await;
+    if units > 0 {
+        world.fund(&agent, units).await;
+    }
+    agent
+}
+
+/// Looks at all wallets as they are, and passes on what was written.
+async fn look_by(world: &World, reconcile: &Reconcile) {
+    world.stack.chain.mine(DEEP).await.unwrap();
+    reconcile.look_at_wallets(TIME).await.unwrap();
+    assert_eq!(world.stack.tell().await, 0);
+}
+
+async fn look(world: &World) {
+    look_by(world, &world.stack.reconcile).await;
+}
+
+/// The events of low wallets about an agent: what each said it held, each event once.
+fn told(world: &World, agent: &TestAgent) -> Vec<u64> {
+    let mut seen = BTreeSet::new();
+    let mut told = Vec::new();
+    for entry in world.stack.bus.taken() {
+        let event = Event::parse(entry.detail.to_string().as_bytes()).unwrap();
+        let is_meant = event.kind() == EventKind::WalletLow && event.agent() == Some(agent.id);
+        if is_meant && seen.insert(event.id()) {
+            let data = event.data();
+            assert_eq!(data.get_text("network"), Some("base-sepolia"));
+            assert_eq!(data.get_amount("below_units").unwrap().units(), BELOW);
+            told.push(data.get_amount("balance_units").unwrap().units());
+        }
+    }
+    told
+}
+
+/// How many levels are stored.
+async fn levels(world: &World) -> usize {
+    let rows = scan(&world.stack.db, LEDGER, None).await;
+    let is_level = |pk: &AttributeValue| pk.as_s().is_ok_and(|pk| pk.starts_with("LEVEL#"));
+    rows.iter().filter(|row| is_level(&row["pk"])).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wallet_that_runs_low_is_told_once_each_time() {
+    let world = world(&[]).await;
+    let spent = agent(&world, dollars(100)).await;
+    let rich = agent(&world, dollars(100)).await;
+    let empty = agent(&world, 0).await;
+    look(&world).await;
+    assert_eq!(told(&world, &spent), Vec::<u64>::new());
+    steal(&world, &spent.wallet, dollars(100) - (BELOW - 1)).await;
+    // Not before it is final.
+    world.stack.reconcile.look_at_wallets(TIME).await.unwrap();
+    assert_eq!(world.stack.tell().await, 0);
+    assert_eq!(told(&world, &spent), Vec::<u64>::new());
+    for _ in 0..3 {
+        look(&world).await;
+        assert_eq!(told(&world, &spent), [BELOW - 1]);
+    }
+    // A little more is not enough, and what comes and goes around the limit is not told each time.
+    world.fund(&spent, 1_000).await;
+    look(&world).await;
+    steal(&world, &spent.wallet, 1_000).await;
+    look(&world).await;
+    assert_eq!(told(&world, &spent), [BELOW - 1]);
+    world.fund(&spent, dollars(100)).await;
+    look(&world).await;
+    assert_eq!(told(&world, &spent), [BELOW - 1]);
+    steal(&world, &spent.wallet, dollars(100) + BELOW - 1).await;
+    look(&world).await;
+    look(&world).await;
+    assert_eq!(told(&world, &spent), [BELOW - 1, 0]);
+    for other in [rich, empty] {
+        assert_eq!(told(&world, &other), Vec::<u64>::new());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_node_does_not_say_or_two_endpoints_do_not_agree_on_changes_nothing() {
+    let world = world(&[]).await;
+    let spent = agent(&world, dollars(100)).await;
+    look(&world).await;
+    let known = levels(&world).await;
+    steal(&world, &spent.wallet, dollars(100)).await;
+    let poor = agent(&world, 1).await;
+    let (node, reconcile) = Node::between(&world).await;
+    for manner in [Manner::Nonsense, Manner::Forgetful, Manner::Scarce(3)] {
+        node.set(manner);
+        look_by(&world, &reconcile).await;
+        assert_eq!(levels(&world).await, known, "{manner:?}");
+    }
+    for manner in [Manner::Down, Manner::Elsewhere] {
+        node.set(manner);
+        reconcile.look_at_wallets(TIME).await.unwrap_err();
+        assert_eq!(levels(&world).await, known, "{manner:?}");
+    }
+    let ([first, second], of_two) = Node::endpoints(&world).await;
+    for (one, other) in [(Manner::Nonsense, Manner::Honest), (Manner::Honest, Manner::Nonsense)] {
+        first.set(one);
+        second.set(other);
+        look_by(&world, &of_two).await;
+        assert_eq!(levels(&world).await, known, "{one:?} {other:?}");
+    }
+    for agent in [&spent, &poor] {
+        assert_eq!(told(&world, agent), Vec::<u64>::new());
+    }
+    first.set(Manner::Honest);
+    second.set(Manner::Honest);
+    look_by(&world, &of_two).await;
+    assert_eq!((told(&world, &spent), told(&world, &poor)), (vec![0], vec![1]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn looks_at_once_tell_once_and_one_that_is_cut_off_is_continued() {
+    let world = world(&[]).await;
+    let mut agents = Vec::new();
+    for _ in 0..6 {
+        agents.push(agent(&world, 1).await);
+    }
+    world.stack.chain.mine(DEEP).await.unwrap();
+    // No time: nothing is begun.
+    world.stack.reconcile.look_at_wallets(Duration::ZERO).await.unwrap();
+    assert_eq!(levels(&world).await, 0);
+    // Cut off after the third.
+    let ledger = &world.stack.ledger;
+    agents.sort_by_key(|agent| agent.id);
+    ledger.save_level_place(Some(agents[2].id)).await.unwrap();
+    let (one, other) = tokio::join!(
+        world.stack.reconcile.look_at_wallets(TIME),
+        world.stack.reconcile.look_at_wallets(TIME)
+    );
+    one.and(other).unwrap();
+    assert_eq!(world.stack.tell().await, 0);
+    let all = |agents: &[TestAgent]| -> Vec<usize> { agents.iter().map(|agent| told(&world, agent).len()).collect() };
+    assert_eq!(all(&agents), [0, 0, 0, 1, 1, 1]);
+    assert_eq!(ledger.level_place().await.unwrap(), None);
+    look(&world).await;
+    assert_eq!(all(&agents), [1; 6]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_limit_nothing_is_looked_at() {
+    let world = world(&[("LOW_WALLET_UNITS", "0")]).await;
+    let paying = world.agent(SpendPolicy::permissive(), vec![]).await;
+    steal(&world, &paying.wallet, dollars(10_000)).await;
+    look(&world).await;
+    assert_eq!(levels(&world).await, 0);
+}
