@@ -83,6 +83,48 @@ class Bug:
 
 BUGS = [
     Bug(
+        "what comes again beginning after what the bus refused",
+        "functions/events/src/batch.rs",
+        "Ok(sequences.into_iter().nth(first))",
+        "Ok(sequences.into_iter().nth(if PLANTED { first.saturating_add(1) } else { first }))",
+        100,
+    ),
+    Bug(
+        "a payment that is released counted as confirmed",
+        "shared/store/src/usage/table.rs",
+        "amount(\"ru\", \"rn\", units)",
+        "if PLANTED { amount(\"cu\", \"cn\", units) } else { amount(\"ru\", \"rn\", units) }",
+        100,
+    ),
+    Bug(
+        "a low wallet told each time it is looked at",
+        "shared/domain/src/policy/wallet_level.rs",
+        "Some(before) => before.is_low != is_low,",
+        "Some(before) => before.is_low != is_low || PLANTED,",
+        "package(purser-domain) and test(=policy::wallet_level::tests::a_wallet_is_low_once_each_time_until_it_holds_a_fifth_more)",
+    ),
+    Bug(
+        "a wallet low by one endpoint's word",
+        "functions/reconcile/src/wallets.rs",
+        "if witnesses.len() < 2 {",
+        "if witnesses.len() < 2 || PLANTED {",
+        "package(purser-tests) and test(=reconcile::wallets::what_the_node_does_not_say_or_two_endpoints_do_not_agree_on_changes_nothing)",
+    ),
+    Bug(
+        "a delayed change told twice under two ids",
+        "shared/store/src/stream/catalog.rs",
+        "EventId::of(kind, &[&service.id, &operation.id, &\"from\", &next.from.micros()])",
+        "if PLANTED { EventId::of(kind, &[&service.version, &operation.id]) } else { EventId::of(kind, &[&service.id, &operation.id, &\"from\", &next.from.micros()]) }",
+        "package(purser-events) and test(=a_delayed_change_is_told_when_it_takes_effect_unless_it_was_withdrawn)",
+    ),
+    Bug(
+        "a dead program's deliveries that wait without bound",
+        "shared/store/src/webhooks/waiting.rs",
+        "if self.waiting(delivery.webhook, now).await? >= Delivery::MOST_WAITING {",
+        "if self.waiting(delivery.webhook, now).await? >= Delivery::MOST_WAITING && !PLANTED {",
+        "package(purser-webhooks) and test(=one_webhooks_dead_program_fills_no_queue)",
+    ),
+    Bug(
         "an event that is counted each time it comes",
         "shared/store/src/usage/table.rs",
         ".condition_expression(\"attribute_not_exists(pk)\")",

@@ -11,8 +11,8 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_api::{Boot, Clock, Env};
 use purser_domain::{
-    Agent, AgentStatus, Day, Duration, Event, EventKind, FreezeTarget, NextPricing, OperatorFreeze, OperatorName, OperatorReason,
-    PersonId, Ruling, SettlementId, SettlementState, Timestamp, TransactionId, UsageTotals,
+    Agent, AgentStatus, Day, Duration, Event, EventKind, FreezeTarget, NextPricing, OperatorFreeze, OperatorName,
+    OperatorReason, PersonId, Ruling, SettlementId, SettlementState, Timestamp, TransactionId, UsageTotals,
 };
 use purser_events::Events;
 use purser_store::{ApprovalDecision, Claim, Ledger, Moved, UsageTable};
@@ -676,7 +676,10 @@ async fn a_delayed_change_is_told_when_it_takes_effect_unless_it_was_withdrawn()
     let shops = [("stays", 2), ("withdrawn", 3), ("edited", 4)].map(|(slug, n)| {
         let with = delayed(slug, n, from);
         let mut without = with.clone();
-        without.operations.iter_mut().for_each(|operation| operation.next = None);
+        without
+            .operations
+            .iter_mut()
+            .for_each(|operation| operation.next = None);
         (without, with)
     });
     for (without, with) in &shops {
@@ -714,7 +717,10 @@ async fn a_delayed_change_is_told_when_it_takes_effect_unless_it_was_withdrawn()
     world.call(json!({"Records": batch})).await.unwrap();
     assert_eq!(world.bus.taken().len(), before + 1);
     let changed = told(EventKind::ServicePayeeChanged);
-    let slugs: BTreeSet<_> = changed.iter().filter_map(|event| event.data().get_text("slug")).collect();
+    let slugs: BTreeSet<_> = changed
+        .iter()
+        .filter_map(|event| event.data().get_text("slug"))
+        .collect();
     assert_eq!((changed.len(), slugs), (2, ["edited", "stays"].into()));
     for event in &changed {
         assert_eq!(event.time(), from);

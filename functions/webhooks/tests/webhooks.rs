@@ -423,7 +423,13 @@ async fn one_webhooks_dead_program_fills_no_queue() {
     let new = Delivery::new(webhook.id, &event);
     for n in 1..Delivery::MOST_WAITING {
         let id = DeliveryId::from_uuid(Uuid::from_u128(n.into()));
-        assert!(world.table.wait(&Delivery { id, ..new.clone() }, world.now()).await.unwrap());
+        assert!(
+            world
+                .table
+                .wait(&Delivery { id, ..new.clone() }, world.now())
+                .await
+                .unwrap()
+        );
     }
     let last = happen("ann", 1).await;
     let state = async |webhook: &Webhook, event: &Event| {

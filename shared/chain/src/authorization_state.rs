@@ -81,10 +81,7 @@ impl Chain {
         let are_near =
             |one: &Authorization, next: &Authorization| next.authorized_at.since(one.authorized_at) < CLOCKS_APART;
         let mut states = HashMap::new();
-        for chunk in traced
-            .chunk_by(are_near)
-            .flat_map(|near| near.chunks(IN_ONE_CALL))
-        {
+        for chunk in traced.chunk_by(are_near).flat_map(|near| near.chunks(IN_ONE_CALL)) {
             let mut trace = Trace::of(self, chunk, block, log_range, until);
             // What was found before a call failed is as good as without; the rest stays unknown.
             let searched_to = trace.search().await.ok();

@@ -14,6 +14,7 @@
 //! | `tables.rs` | in-process DynamoDB |
 //! | `chain.rs` | a chain with one EIP-3009 token |
 //! | `people.rs` | what people set up and change |
+//! | `telling.rs` | what the writes say is told and counted |
 //! | `stored.rs` | the stored rows, read without the store |
 //! | `laws.rs` | what must hold of each state, and of each step to the next |
 //! | `expect.rs` | the expected answers of authorize |
@@ -34,6 +35,7 @@ mod run;
 mod shrink;
 mod stored;
 mod tables;
+mod telling;
 
 pub use coverage::{Coverage, EXERCISED};
 pub use plan::{AGENTS, Buy, CAPS, Fault, KEYS, Op, Pay, Plan, Proof, RULES, SERVICES, Silence, Step, Twist, WORKERS};

@@ -11,8 +11,9 @@ use crate::chain::Chain;
 use crate::coverage::Coverage;
 use crate::laws;
 use crate::plan::{Fault, Silence, WORKERS};
-use crate::stored::StoredState;
-use crate::tables::{Key, Tables, written};
+use crate::stored::{StoredState, same};
+use crate::tables::{DECISIONS, Key, LEDGER, Tables, written};
+use crate::telling::{Facts, record_of};
 use aws_smithy_runtime_api::client::http::{
     HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
 };
@@ -58,9 +59,27 @@ pub(crate) struct Record {
     /// Storage calls that were sent and have not taken effect, or whose answer is not delivered yet. Calls of the chain
     /// change nothing, whenever they arrive.
     pub(crate) flying: usize,
+    /// What the tables' streams would have, oldest first.
+    pub(crate) stream: Vec<Value>,
+    /// What that says happened.
+    pub(crate) facts: Facts,
+    /// What the bus took, repetitions included.
+    pub(crate) told: Vec<Value>,
+    pub(crate) bus: Bus,
     held: BTreeSet<(String, Key)>,
     /// The tokens of the committed transactions.
     made: BTreeSet<String>,
+}
+
+/// How the bus is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Bus {
+    #[default]
+    Up,
+    /// It answers each call with 500.
+    Down,
+    /// It takes all but every n-th entry of a call.
+    RefusesEach(usize),
 }
 
 /// The stored state from an instant on.
@@ -128,14 +147,22 @@ impl World {
 
     /// The true time, in microseconds. All clocks and the chain follow it.
     pub(crate) fn now(&self) -> i64 {
-        let elapsed = i64::try_from(self.began.elapsed().as_micros()).expect("hours");
-        let now = self.epoch.load(SeqCst) + elapsed;
+        let now = self.epoch_now();
         for (clock, skew) in &self.clocks {
             clock.store(now + skew, SeqCst);
         }
         self.chain()
             .advance(u64::try_from(now / 1_000_000).expect("after the epoch"));
         now
+    }
+
+    fn epoch_now(&self) -> i64 {
+        let elapsed = i64::try_from(self.began.elapsed().as_micros()).expect("hours");
+        self.epoch.load(SeqCst) + elapsed
+    }
+
+    fn now_secs(&self) -> i64 {
+        self.epoch_now() / 1_000_000
     }
 
     /// Skips so many microseconds.
@@ -181,7 +208,37 @@ impl World {
         answer
     }
 
+    /// What the bus answers (API reference, `PutEvents`).
+    fn put_events(&self, body: &[u8]) -> (u16, Vec<u8>) {
+        let request: Value = serde_json::from_slice(body).expect("the SDK writes JSON");
+        let mut record = self.record();
+        let each = match record.bus {
+            Bus::Up => usize::MAX,
+            Bus::Down => return (500, of_bus("InternalException")),
+            Bus::RefusesEach(each) => each,
+        };
+        let mut answers = Vec::new();
+        for (number, entry) in (1..).zip(request["Entries"].as_array().into_iter().flatten()) {
+            let refused = usize::is_multiple_of(number, each);
+            answers.push(if refused {
+                json!({"ErrorCode": "ThrottlingException"})
+            } else {
+                let detail = entry["Detail"].as_str().expect("a text");
+                record.told.push(serde_json::from_str(detail).expect("JSON"));
+                json!({"EventId": number.to_string()})
+            });
+        }
+        assert!((1..=10).contains(&answers.len()), "at most ten entries");
+        (200, json!({"Entries": answers}).to_string().into_bytes())
+    }
+
     fn look(&self, step: usize, worker: usize, keys: &[(String, Key)]) {
+        if keys
+            .iter()
+            .all(|(table, _)| ![LEDGER, DECISIONS].contains(&table.as_str()))
+        {
+            return;
+        }
         let skew = self.skew(worker);
         let mut record = self.record();
         let before = record.stored.clone();
@@ -198,8 +255,30 @@ impl World {
         drop(chain);
         record.complaints.extend(found);
         record.known.note(&before, &after);
+        record.pass_on(keys, &before, &after, self.now_secs());
         record.stored = after.clone();
         record.moments.push(Moment { stored: after, step });
+    }
+}
+
+impl Record {
+    /// Adds what has changed to the streams.
+    fn pass_on(&mut self, keys: &[(String, Key)], before: &StoredState, after: &StoredState, secs: i64) {
+        let mut seen = BTreeSet::new();
+        for (table, key) in keys.iter().filter(|key| seen.insert(*key)) {
+            let of = |stored: &StoredState| match table.as_str() {
+                LEDGER => stored.ledger.get(key).cloned(),
+                DECISIONS => stored.decisions.get(key).cloned(),
+                _ => None,
+            };
+            let (old, new) = (of(before), of(after));
+            if same(old.as_ref(), new.as_ref()) {
+                continue;
+            }
+            let record = record_of(table, self.stream.len(), secs, old.as_deref(), new.as_deref());
+            self.stream.push(record);
+            self.facts.note(table, key, before, after);
+        }
     }
 }
 
@@ -248,6 +327,7 @@ enum Reply {
 enum Call {
     Table { operation: String, body: Vec<u8> },
     Chain { method: &'static str, params: Value },
+    Bus { body: Vec<u8> },
 }
 
 impl Call {
@@ -255,6 +335,7 @@ impl Call {
         match self {
             Self::Table { operation, .. } => operation,
             Self::Chain { method, .. } => method,
+            Self::Bus { .. } => "PutEvents",
         }
     }
 }
@@ -410,6 +491,17 @@ impl Link {
                     let _ = sender.send(answer);
                 });
             }
+            Call::Bus { body } => {
+                self.world.record().flying += 1;
+                let body = body.clone();
+                tokio::spawn(async move {
+                    pause(to).await;
+                    let answer = link.world.put_events(&body);
+                    pause(back).await;
+                    link.world.record().flying -= 1;
+                    let _ = sender.send(answer);
+                });
+            }
             Call::Chain { method, params } => {
                 let (method, params) = (*method, params.clone());
                 tokio::spawn(async move {
@@ -523,6 +615,7 @@ fn lost(silence: Silence, call: &Call) -> Reply {
         (Silence::Broken, _) => Reply::Broken,
         (Silence::Nothing, _) => Reply::Silent,
         (Silence::Error, Call::Chain { .. }) => Reply::Answer(503, Vec::new()),
+        (Silence::Error, Call::Bus { .. }) => Reply::Answer(500, of_bus("InternalException")),
         (Silence::Error, Call::Table { .. }) => of_error(500, "InternalServerError", "the simulation lost it"),
     }
 }
@@ -536,6 +629,7 @@ fn token_of(operation: &str, request: &Value) -> Option<String> {
 fn conflict(call: &Call) -> Reply {
     match call {
         Call::Chain { .. } => Reply::Answer(429, Vec::new()),
+        Call::Bus { .. } => Reply::Answer(400, of_bus("ConcurrentModificationException")),
         Call::Table { operation, body } => match operation.as_str() {
             "TransactWriteItems" => {
                 let request: Value = serde_json::from_slice(body).expect("the SDK writes JSON");
@@ -559,6 +653,7 @@ fn conflict(call: &Call) -> Reply {
 fn throttled(call: &Call) -> Reply {
     match call {
         Call::Chain { .. } => Reply::Answer(429, Vec::new()),
+        Call::Bus { .. } => Reply::Answer(400, of_bus("ThrottlingException")),
         // What a batch could not read is left unprocessed, to be read again.
         Call::Table { operation, body } if operation == "BatchGetItem" => {
             let request: Value = serde_json::from_slice(body).expect("the SDK writes JSON");
@@ -577,6 +672,10 @@ fn of_error(status: u16, kind: &str, message: &str) -> Reply {
 fn error(status: u16, kind: &str, message: &str) -> (u16, Vec<u8>) {
     let body = json!({"__type": format!("com.amazonaws.dynamodb.v20120810#{kind}"), "message": message});
     (status, body.to_string().into_bytes())
+}
+
+fn of_bus(kind: &str) -> Vec<u8> {
+    json!({"__type": kind, "message": "no"}).to_string().into_bytes()
 }
 
 fn conflicted() -> (u16, Vec<u8>) {
@@ -613,12 +712,14 @@ impl HttpConnector for Wire {
         let target = request.headers().get("x-amz-target").unwrap_or_default();
         let (service, operation) = target.split_once('.').expect("a service and an operation");
         let body = request.body().bytes().expect("a body in memory").to_vec();
-        let is_secret = service == "secretsmanager";
+        let (is_secret, is_bus) = (service == "secretsmanager", service == "AWSEvents");
         let operation = operation.to_owned();
         HttpConnectorFuture::new(async move {
             let reply = if is_secret {
                 let (status, body) = link.secrets(&body);
                 Reply::Answer(status, body)
+            } else if is_bus {
+                link.pass(Call::Bus { body }).await
             } else {
                 link.pass(Call::Table { operation, body }).await
             };

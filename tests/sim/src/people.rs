@@ -160,7 +160,7 @@ pub(crate) async fn set_up(run: &Run, ledger: &Ledger, now: Timestamp) {
         let agent = Agent {
             id,
             name: format!("agent {number}"),
-            owner: "simulation".to_owned(),
+            owner: crate::telling::owner().to_string(),
             created_at: now,
             status: AgentStatus::Active,
             wallet: Wallet {
@@ -397,7 +397,7 @@ pub(crate) async fn resolve(ledger: &Ledger, approval: purser_domain::ApprovalId
     };
     let ruling = Ruling {
         at: now,
-        by: "simulation".to_owned(),
+        by: crate::telling::owner().to_string(),
         note: None,
     };
     Ok(

@@ -12,13 +12,14 @@ use crate::network::{FaultsSeen, Link, Moment, SimNode, Wire, World};
 use crate::people::{self, agent_id, payee, service_id};
 use crate::plan::{AGENTS, Buy, KEYS, Op, Pay, Plan, Proof, SERVICES, Step, Twist, WORKERS};
 use crate::stored::StoredState;
-use crate::tables::{AUDIT, CATALOG, DECISIONS, Item, LEDGER, THROTTLE, number, text};
+use crate::tables::{AUDIT, CATALOG, DECISIONS, Item, LEDGER, THROTTLE, USAGE, number, text};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, header};
 use purser_api::{AuthorizeRequest, Background, Boot, Clock, Entropy};
 use purser_chain::Node;
 use purser_domain::{Address, AgentId, ApprovalId, B256, Fingerprint, RuleId, Timestamp};
+use purser_events::Events;
 use purser_reconcile::{Outcome as Outcomes, Part, Reconcile};
 use purser_store::{CatalogTable, Ledger};
 use purser_testkit::Rng;
@@ -26,7 +27,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -139,6 +140,8 @@ struct Worker {
     reconcile: Reconcile,
     /// With another nonce key.
     misled: Reconcile,
+    /// Started at the end, so that a run is what it was before.
+    events: OnceLock<Events>,
     ledger: Ledger,
 }
 
@@ -163,6 +166,8 @@ struct AgentCard {
 }
 
 pub(crate) struct Run {
+    /// Counts the runs of the process.
+    number: u64,
     pub(crate) world: Arc<World>,
     workers: Vec<Worker>,
     pub(crate) catalog: CatalogTable,
@@ -217,6 +222,7 @@ impl Run {
             rules: BTreeMap::new(),
         };
         let mut run = Self {
+            number,
             world: Arc::clone(&world),
             workers: Vec::new(),
             catalog: CatalogTable::new(db.clone(), CATALOG),
@@ -250,6 +256,7 @@ impl Run {
                 payments: payments.expect("the function starts").gateway,
                 reconcile: reconcile.expect("the function starts"),
                 misled: misled.expect("the function starts"),
+                events: OnceLock::new(),
                 ledger: Ledger::new(db, LEDGER, DECISIONS),
                 link,
             });
@@ -275,6 +282,9 @@ impl Run {
             }
         }
         self.drain(number).await;
+        if self.world.record().complaints.is_empty() {
+            self.tell(plan.seed, number).await;
+        }
     }
 
     fn outcome(&self) -> Outcome {
@@ -303,6 +313,13 @@ impl Run {
 
     fn memory<T>(&self, agent: u8, key: u8, of: impl FnOnce(&mut Memory) -> T) -> T {
         of(&mut self.agents()[usize::from(agent)].memory[usize::from(key)])
+    }
+
+    /// The function `events` of an environment.
+    pub(crate) fn events_on(&self, worker: usize) -> (&Arc<Link>, &Events) {
+        let Worker { link, events, .. } = &self.workers[worker];
+        let start = || Events::boot(boot(link, self.number, &self.rng, "nonces")).expect("the function starts");
+        (link, events.get_or_init(start))
     }
 
     pub(crate) fn wallet(&self, agent: u8) -> Address {
@@ -424,7 +441,7 @@ impl Run {
     }
 
     /// Ends a step: returns the faults that happened.
-    fn ended(&self, worker: usize) -> FaultsSeen {
+    pub(crate) fn ended(&self, worker: usize) -> FaultsSeen {
         let faults_seen = self.workers[worker].link.end();
         for fault in &faults_seen.faults {
             let name = format!("{fault:?}");
@@ -1310,7 +1327,7 @@ impl Run {
     }
 
     /// Waits until all calls in flight have arrived.
-    async fn landed(&self) {
+    pub(crate) async fn landed(&self) {
         while self.world.record().flying > 0 {
             sleep(Duration::from_secs(1)).await;
         }
@@ -1458,6 +1475,10 @@ fn boot(link: &Arc<Link>, run: u64, rng: &Arc<Mutex<Rng>>, nonces: &str) -> Boot
         ("AUDIT_TABLE", AUDIT),
         ("CATALOG_TABLE", CATALOG),
         ("THROTTLE_TABLE", THROTTLE),
+        ("USAGE_TABLE", USAGE),
+        ("EVENTBRIDGE_ENDPOINT", "http://bus.sim"),
+        ("EVENT_BUS", "purser"),
+        ("STACK", "sim"),
         ("THROTTLE_PER_MINUTE", "1000000"),
         ("NETWORK", NETWORK.name()),
         ("WALLET_SEED_SECRET_ARN", "seed"),

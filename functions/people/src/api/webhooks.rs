@@ -370,8 +370,9 @@ pub(crate) async fn read(
     Ok(told(&own))
 }
 
-/// Replace what a webhook is called with, and where. One that was gone is called again; where nothing else changes, if
-/// `enabled` is `true` in the body.
+/// Replace what a webhook is called with, and where.
+///
+/// One that is gone is called again; where nothing else changes, only if the body has `enabled: true`.
 #[utoipa::path(
     put,
     path = "/webhooks/{webhookId}",

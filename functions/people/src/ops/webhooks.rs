@@ -174,7 +174,9 @@ impl People {
         };
         match self.change_webhook(person, own, meant, &act, rotate).await? {
             Change::Rotated(webhook, secret, _) => Ok(issued(webhook, &secret)),
-            Change::None(_) | Change::Edited(_) | Change::Removed => Err(Error::internal("rotating a secret", "it is another change")),
+            Change::None(_) | Change::Edited(_) | Change::Removed => {
+                Err(Error::internal("rotating a secret", "it is another change"))
+            }
         }
     }
 

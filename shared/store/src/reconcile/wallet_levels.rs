@@ -93,7 +93,9 @@ impl Ledger {
             .put_item()
             .table_name(&*self.table)
             .set_item(Some(row.into_item()));
-        put.send().await.map_err(failed("keeping how far wallets were looked at"))?;
+        put.send()
+            .await
+            .map_err(failed("keeping how far wallets were looked at"))?;
         Ok(())
     }
 }

@@ -72,7 +72,7 @@ fn effect(service: &Service, operation: &Operation, next: &NextPricing) -> Optio
         return None;
     };
     let data = priced(present).text("operation_id", &operation.slug);
-    let id = EventId::of(kind, &[&operation.id, &"from", &next.from.micros()]);
+    let id = EventId::of(kind, &[&service.id, &operation.id, &"from", &next.from.micros()]);
     Some(Fact {
         id,
         ..fact(service, kind, &operation.id, next.from, data)
