@@ -8,9 +8,9 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # A part is a function of this name.
-parts=(x402 webhooks nextest deny mutants browser valgrind sam checkov iam schemathesis typescript python mcp)
+parts=(x402 webhooks ministack nextest deny mutants browser valgrind sam checkov iam schemathesis typescript python mcp)
 run=(x402)
-test=(x402 webhooks nextest deny browser valgrind sam checkov iam schemathesis typescript python mcp)
+test=(x402 webhooks ministack nextest deny browser valgrind sam checkov iam schemathesis typescript python mcp)
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 
@@ -76,6 +76,7 @@ cargo_program() { # cargo_program <name> <version, or a part of it> <what for>
 
 x402() { npm_packages infra/local/x402 "the x402 SDK and Anvil"; }
 webhooks() { npm_packages infra/local/webhooks "the official library that verifies webhooks"; }
+ministack() { python_packages .venv-ministack infra/ministack "ministack, which has queues and a bus of AWS's kind"; }
 nextest() { cargo_program cargo-nextest 0.9.143 "which runs the tests"; }
 deny() { cargo_program cargo-deny 0.20.2 "which judges the dependencies"; }
 mutants() { cargo_program cargo-mutants 25.3.1 "which mutates the code"; }

@@ -20,6 +20,7 @@ mod freezes;
 mod handovers;
 mod isolation;
 mod mcp;
+mod messaging;
 mod metrics;
 mod operators;
 mod outflows;

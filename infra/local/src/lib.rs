@@ -28,6 +28,6 @@ pub use purser_probe::Probe;
 pub use purser_reconcile::{Outcome, Part, Reconcile, Run};
 pub use purser_webhooks::Webhooks;
 pub use seed::{DemoAgent, SeedError};
-pub use sqs_mapping::{WEBHOOK_DELIVERIES, WEBHOOK_EVENTS};
+pub use sqs_mapping::{WEBHOOK_DELIVERIES, WEBHOOK_EVENTS, follow_bus};
 pub use stack::{Front, NETWORK, Options, Ports, Stack, StackError, Streaming};
 pub use stack_file::{FunctionsFile, StackAgent, StackFile, StackFileError, StackUser, stack_folder};

@@ -38,19 +38,19 @@ pub(crate) fn variables(url: &str) -> [(String, String); 3] {
     .map(|(name, value)| (name.to_owned(), value))
 }
 
-/// The rule of the bus: each event that has an owner comes into the queue of events.
-fn follow_bus(bus: &EventBus, sqs: &Sqs) {
-    let sqs = sqs.clone();
-    let has_owner = |entry: &purser_testkit::Entry| entry.detail.get("owner").is_some();
-    bus.on(has_owner, move |entry| {
+/// The rule of the bus: each event of this deployment that has an owner comes into the queue of events.
+pub fn follow_bus(bus: &EventBus, sqs: &Sqs, deployment: &str) {
+    let (sqs, source) = (sqs.clone(), format!("purser:{deployment}"));
+    let is_wanted = move |entry: &purser_testkit::Entry| entry.source == source && entry.detail.get("owner").is_some();
+    bus.on(is_wanted, move |entry| {
         let from_bus = json!({"source": entry.source, "detail-type": entry.detail_type, "detail": entry.detail});
         sqs.send(WEBHOOK_EVENTS, &from_bus.to_string());
     });
 }
 
 /// Fills the queue of events from the bus, and calls the function with what comes into either, until the runtime ends.
-pub(crate) fn follow(bus: &EventBus, sqs: &Sqs, webhooks: &Webhooks) {
-    follow_bus(bus, sqs);
+pub(crate) fn follow(bus: &EventBus, sqs: &Sqs, deployment: &str, webhooks: &Webhooks) {
+    follow_bus(bus, sqs, deployment);
     for queue in [WEBHOOK_EVENTS, WEBHOOK_DELIVERIES] {
         let (sqs, webhooks) = (sqs.clone(), webhooks.clone());
         tokio::spawn(async move {

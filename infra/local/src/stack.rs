@@ -341,7 +341,7 @@ impl Stack {
         let events = Events::boot(boot("EventsFunction")).map_err(refused("EventsFunction"))?;
 
         let webhooks = Webhooks::boot(boot("WebhooksFunction")).map_err(refused("WebhooksFunction"))?;
-        sqs_mapping::follow(&bus, &sqs, &webhooks);
+        sqs_mapping::follow(&bus, &sqs, KEYS_STACK, &webhooks);
 
         let payments = purser_payments::routers(boot("PaymentsFunction"))
             .await

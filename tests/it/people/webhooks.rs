@@ -152,7 +152,10 @@ async fn a_webhook_is_made_tested_rotated_and_removed() {
     let same = json!({"url": program.url});
     let rows = world.rows_of("WebhooksTable").await;
     let unchanged = edit(&world, &kim, Method::PUT, &path, same.clone()).await.ok();
-    assert_eq!((unchanged["gone_at"].is_string(), &unchanged["version"]), (true, &json!(2)));
+    assert_eq!(
+        (unchanged["gone_at"].is_string(), &unchanged["version"]),
+        (true, &json!(2))
+    );
     assert_eq!(world.rows_of("WebhooksTable").await.changes_since(&rows), NOTHING);
     let resumed = json!({"url": program.url, "enabled": true});
     for _ in 0..2 {

@@ -1,0 +1,442 @@
+//! From `events` over the bus, the rule of `template.yaml` and the queues to a person's program: the same story over
+//! our own stand-ins and over ministack, an emulator of AWS that is not ours. So what the functions send is what a foreign
+//! reader of the wire takes, and our stand-ins do as it does.
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::http::StatusCode;
+use axum::routing::any;
+use purser_api::{Boot, Clock, Env};
+use purser_domain::{Agent, EventKind, FreezeTarget, OperatorFreeze, OperatorName, OperatorReason, PersonId};
+use purser_domain::{SecretTerm, Webhook, WebhookId, WebhookSecret, WebhookSecretId, WebhookTerms, WebhookUrl};
+use purser_local::{WEBHOOK_DELIVERIES, WEBHOOK_EVENTS, follow_bus};
+use purser_store::{NewWebhookSecret, WebhooksTable};
+use purser_testkit::{Emulator, EventBus, Sqs, WEBHOOKS, environment, sample, serve};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU16, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep};
+
+const STACK: &str = "purser-dev";
+const BUS: &str = "purser";
+const SET_ASIDE: &str = "WebhooksSetAsideQueue";
+/// Seconds for which a received message is hidden, and how often one is received: less than deployed, to wait less.
+const HIDDEN: i64 = 1;
+const RECEIPTS: u32 = 3;
+const TIME: Duration = Duration::from_secs(30);
+
+/// Queues and a bus of AWS's kind, at one address.
+trait Messaging {
+    fn url(&self) -> &str;
+    /// A queue's URL.
+    fn queue(&self, name: &str) -> String;
+    /// What a mapping passes on; `None` if no message is visible.
+    async fn receive(&self, queue: &str) -> Option<Value>;
+    /// Deletes what the function's answer does not name.
+    async fn delete_done(&self, queue: &str, batch: &Value, answer: &Value);
+    /// How many messages the queue of events has set aside.
+    async fn set_aside(&self) -> usize;
+}
+
+struct Ours {
+    sqs: Sqs,
+    sqs_url: String,
+    bus_url: String,
+}
+
+impl Ours {
+    async fn start() -> Self {
+        let clock = Clock::system();
+        let sqs = Sqs::new(move || clock.now().micros());
+        for queue in [WEBHOOK_EVENTS, WEBHOOK_DELIVERIES] {
+            sqs.create(queue, HIDDEN, RECEIPTS);
+        }
+        let bus = EventBus::new(BUS);
+        follow_bus(&bus, &sqs, STACK);
+        Self {
+            sqs_url: sqs.serve().await,
+            bus_url: bus.serve().await,
+            sqs,
+        }
+    }
+}
+
+impl Messaging for Ours {
+    fn url(&self) -> &str {
+        &self.sqs_url
+    }
+
+    fn queue(&self, name: &str) -> String {
+        Sqs::url(&self.sqs_url, name)
+    }
+
+    async fn receive(&self, queue: &str) -> Option<Value> {
+        self.sqs.receive(queue, 10)
+    }
+
+    async fn delete_done(&self, queue: &str, batch: &Value, answer: &Value) {
+        self.sqs.delete_done(queue, batch, Some(answer));
+    }
+
+    async fn set_aside(&self) -> usize {
+        self.sqs.set_aside(WEBHOOK_EVENTS).len()
+    }
+}
+
+struct Ministack {
+    url: String,
+    http: reqwest::Client,
+    _process: Child,
+}
+
+impl Ministack {
+    /// With the bus, its rule and the queues of the template; `None` where it is not installed.
+    async fn start() -> Option<Self> {
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.venv-ministack/bin/ministack");
+        if !program.exists() {
+            println!("skipped: there is no {}; `make setup` installs it", program.display());
+            return None;
+        }
+        let free = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        // It listens on all addresses unless told, and on two more ports.
+        let process = Command::new(program)
+            .env("BIND_HOST", "127.0.0.1")
+            .env("GATEWAY_PORT", free.port().to_string())
+            .env("SERVICES", "sqs,events")
+            .env("SFTP_ENABLED", "0")
+            .env("IOT_MTLS_ENABLED", "0")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let patience = Instant::now() + TIME;
+        while tokio::net::TcpStream::connect(free).await.is_err() {
+            assert!(Instant::now() < patience, "ministack does not start");
+            sleep(Duration::from_millis(50)).await;
+        }
+        let ministack = Self {
+            url: format!("http://{free}"),
+            http: reqwest::Client::new(),
+            _process: process,
+        };
+        ministack.deploy().await;
+        Some(ministack)
+    }
+
+    async fn deploy(&self) {
+        self.sqs("CreateQueue", json!({"QueueName": SET_ASIDE})).await;
+        let redrive = json!({"deadLetterTargetArn": Sqs::arn(SET_ASIDE), "maxReceiveCount": RECEIPTS}).to_string();
+        let attributes = json!({"VisibilityTimeout": HIDDEN.to_string(), "RedrivePolicy": redrive});
+        for queue in [WEBHOOK_EVENTS, WEBHOOK_DELIVERIES] {
+            self.sqs("CreateQueue", json!({"QueueName": queue, "Attributes": attributes}))
+                .await;
+        }
+        self.events("CreateEventBus", json!({"Name": BUS})).await;
+        let rule = json!({"Name": "webhooks", "EventBusName": BUS, "EventPattern": pattern().to_string()});
+        self.events("PutRule", rule).await;
+        let target = json!({
+            "Id": "webhooks", "Arn": Sqs::arn(WEBHOOK_EVENTS), "DeadLetterConfig": {"Arn": Sqs::arn(SET_ASIDE)},
+        });
+        let targets = json!({"Rule": "webhooks", "EventBusName": BUS, "Targets": [target]});
+        assert_eq!(self.events("PutTargets", targets).await["FailedEntryCount"], 0);
+    }
+
+    async fn sqs(&self, operation: &str, body: Value) -> Value {
+        self.call("sqs", &format!("AmazonSQS.{operation}"), body).await
+    }
+
+    async fn events(&self, operation: &str, body: Value) -> Value {
+        self.call("events", &format!("AWSEvents.{operation}"), body).await
+    }
+
+    /// It tells services apart by the scope of the signature, which it does not verify.
+    async fn call(&self, service: &str, target: &str, body: Value) -> Value {
+        let scope = format!("AWS4-HMAC-SHA256 Credential=test/20261121/us-east-1/{service}/aws4_request, Signature=00");
+        let request = self.http.post(&self.url).header("x-amz-target", target);
+        let request = request.header("content-type", "application/x-amz-json-1.0");
+        let answer = request.header("authorization", scope).body(body.to_string()).send();
+        let answer = answer.await.unwrap();
+        let (status, text) = (answer.status(), answer.text().await.unwrap());
+        assert!(status.is_success(), "{target}: {text}");
+        serde_json::from_str(&text).unwrap_or(Value::Null)
+    }
+
+    async fn messages(&self, queue: &str) -> Vec<Value> {
+        let request = json!({"QueueUrl": self.queue(queue), "MaxNumberOfMessages": 10});
+        let answer = self.sqs("ReceiveMessage", request).await;
+        answer["Messages"].as_array().cloned().unwrap_or_default()
+    }
+}
+
+impl Messaging for Ministack {
+    fn url(&self) -> &str {
+        &self.url
+    }
+
+    fn queue(&self, name: &str) -> String {
+        Sqs::url(&self.url, name)
+    }
+
+    async fn receive(&self, queue: &str) -> Option<Value> {
+        let messages = self.messages(queue).await;
+        let records = messages.iter().map(|message| {
+            json!({
+                "messageId": message["MessageId"], "receiptHandle": message["ReceiptHandle"], "body": message["Body"],
+                "eventSourceARN": Sqs::arn(queue),
+            })
+        });
+        (!messages.is_empty()).then(|| json!({"Records": records.collect::<Vec<_>>()}))
+    }
+
+    async fn delete_done(&self, queue: &str, batch: &Value, answer: &Value) {
+        let left: Vec<&Value> = answer["batchItemFailures"].as_array().unwrap().iter().collect();
+        for record in batch["Records"].as_array().unwrap() {
+            if left.iter().all(|left| left["itemIdentifier"] != record["messageId"]) {
+                let delete = json!({"QueueUrl": self.queue(queue), "ReceiptHandle": record["receiptHandle"]});
+                self.sqs("DeleteMessage", delete).await;
+            }
+        }
+    }
+
+    async fn set_aside(&self) -> usize {
+        self.messages(SET_ASIDE).await.len()
+    }
+}
+
+/// The pattern of the template's rule, for this deployment.
+fn pattern() -> Value {
+    let template = include_str!("../../template.yaml").replace("${AWS::StackName}", STACK);
+    let (_, rule) = template.split_once("\n  WebhookEventsRule:\n").expect("the rule");
+    let lines = |name: &str| {
+        let line = rule.lines().find_map(|line| line.trim().strip_prefix(name));
+        line.unwrap_or_else(|| panic!("{name}")).trim().to_owned()
+    };
+    assert_eq!(lines("source:"), format!("[!Sub 'purser:{STACK}']"));
+    assert_eq!(lines("detail:"), "{owner: [{exists: true}]}");
+    json!({"source": [format!("purser:{STACK}")], "detail": {"owner": [{"exists": true}]}})
+}
+
+/// A person's program, which answers as it is told.
+struct Program {
+    authority: String,
+    answers: Arc<AtomicU16>,
+    calls: Arc<Mutex<Vec<Value>>>,
+}
+
+impl Program {
+    async fn start() -> Self {
+        let (answers, calls) = (Arc::new(AtomicU16::new(503)), Arc::new(Mutex::new(Vec::new())));
+        let (status, seen) = (Arc::clone(&answers), Arc::clone(&calls));
+        let take = async move |body: Bytes| {
+            seen.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
+            StatusCode::from_u16(status.load(SeqCst)).unwrap()
+        };
+        let url = serve(Router::new().fallback(any(take))).await;
+        Self {
+            authority: url.trim_start_matches("http://").to_owned(),
+            answers,
+            calls,
+        }
+    }
+
+    fn kinds(&self) -> Vec<String> {
+        let calls = self.calls.lock().unwrap();
+        let kinds = calls.iter().map(|event| event["type"].as_str().unwrap().to_owned());
+        kinds.collect()
+    }
+}
+
+fn owner() -> PersonId {
+    PersonId::of("https://issuer.example", "ann")
+}
+
+/// A webhook of [`owner`] that is called with everything.
+async fn put_webhook(table: &WebhooksTable, authority: &str) {
+    let secret = NewWebhookSecret {
+        id: WebhookSecretId::from_uuid(uuid::Uuid::new_v4()),
+        secret: WebhookSecret::from_random([7; 32]),
+    };
+    let now = Clock::system().now();
+    let webhook = Webhook {
+        id: WebhookId::from_uuid(uuid::Uuid::new_v4()),
+        person: owner(),
+        slot: 0,
+        version: 1,
+        created_at: now,
+        terms: WebhookTerms {
+            url: WebhookUrl::parse(&format!("http://{authority}/")).unwrap(),
+            description: None,
+            kinds: Some([EventKind::AgentCreated].into()),
+            agents: None,
+            enabled: true,
+        },
+        secrets: vec![SecretTerm {
+            id: secret.id,
+            created_at: now,
+            ends_at: None,
+        }],
+    };
+    table.create(&webhook, &secret, &sample::audit()).await.unwrap();
+}
+
+/// The two messages that the rule is to pass, which may take a while.
+async fn both(messaging: &impl Messaging) -> Value {
+    let patience = Instant::now() + TIME;
+    let mut records = Vec::new();
+    while records.len() < 2 {
+        assert!(Instant::now() < patience, "the rule passed {records:?}");
+        if let Some(mut batch) = messaging.receive(WEBHOOK_EVENTS).await {
+            records.append(batch["Records"].as_array_mut().unwrap());
+        } else {
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+    json!({"Records": records})
+}
+
+/// What comes of an agent that is created, a freeze that is nobody's, and another deployment's events on the same bus.
+async fn story(messaging: &impl Messaging, bus_url: &str) -> Vec<String> {
+    let (emulator, streams) = Emulator::with_streams().await;
+    let program = Program::start().await;
+    let base: BTreeMap<&str, String> = environment(&emulator.url, "http://127.0.0.1:9").collect();
+    let booted = |more: [(&'static str, String); 8]| {
+        let env: Env = base.clone().into_iter().chain(more).collect();
+        Boot::new(env, Clock::system())
+    };
+    let variables = |stack: &str| {
+        [
+            // That of the bus and the queues: elsewhere ministack has others.
+            ("AWS_REGION", "us-east-1".to_owned()),
+            ("STACK", stack.to_owned()),
+            ("EVENT_BUS", BUS.to_owned()),
+            ("EVENTBRIDGE_ENDPOINT", bus_url.to_owned()),
+            ("SQS_ENDPOINT", messaging.url().to_owned()),
+            ("DELIVERIES_QUEUE_URL", messaging.queue(WEBHOOK_DELIVERIES)),
+            ("DELIVERIES_QUEUE_ARN", Sqs::arn(WEBHOOK_DELIVERIES)),
+            ("WEBHOOK_ALLOWED_HOSTS", program.authority.clone()),
+        ]
+    };
+    let webhooks = purser_webhooks::Webhooks::boot(booted(variables(STACK))).unwrap();
+    put_webhook(
+        &WebhooksTable::new(emulator.client.clone(), WEBHOOKS),
+        &program.authority,
+    )
+    .await;
+    let ledger = emulator.ledger();
+    let agent = Agent {
+        owner: owner().to_string(),
+        ..sample::agent(1, Vec::new())
+    };
+    ledger.create_agent(&agent, &sample::audit()).await.unwrap();
+    let freeze = OperatorFreeze {
+        target: FreezeTarget::Deployment,
+        reason: OperatorReason::parse("a reason").unwrap(),
+        by: OperatorName::parse("op").unwrap(),
+        at: sample::start(),
+    };
+    ledger.freeze(&freeze, &sample::audit()).await.unwrap();
+    let records = json!({"Records": streams.next_batches().concat()});
+    for stack in ["another", STACK] {
+        let events = purser_events::Events::boot(booted(variables(stack))).unwrap();
+        let answer = events.call(&records, TIME).await.unwrap();
+        assert_eq!(answer, json!({"batchItemFailures": []}));
+    }
+
+    let mut told = Vec::new();
+    let kinds = |batch: &Value| -> String {
+        let bodies = batch["Records"].as_array().unwrap().iter();
+        let bodies = bodies.map(|record| serde_json::from_str::<Value>(record["body"].as_str().unwrap()).unwrap());
+        let mut kinds: Vec<String> = bodies
+            .map(|body| format!("{} {}", body["source"], body["detail-type"]))
+            .collect();
+        kinds.sort();
+        kinds.join(", ")
+    };
+    let batch = both(messaging).await;
+    told.push(format!("the rule passes {}", kinds(&batch)));
+    let answer = webhooks.run(batch.clone(), TIME).await.unwrap();
+    messaging.delete_done(WEBHOOK_EVENTS, &batch, &answer).await;
+
+    let run = async |queue: &str| {
+        let Some(batch) = messaging.receive(queue).await else {
+            return "nothing is visible".to_owned();
+        };
+        let answer = webhooks.run(batch.clone(), TIME).await.unwrap();
+        messaging.delete_done(queue, &batch, &answer).await;
+        let all = batch["Records"].as_array().unwrap().len();
+        format!(
+            "{} of {all} stay",
+            answer["batchItemFailures"].as_array().unwrap().len()
+        )
+    };
+    told.push(format!("a call that fails: {}", run(WEBHOOK_DELIVERIES).await));
+    sleep(Duration::from_millis(1_500)).await;
+    told.push(format!("in its pause: {}", run(WEBHOOK_DELIVERIES).await));
+    program.answers.store(204, SeqCst);
+    let patience = Instant::now() + TIME;
+    let again = loop {
+        let ran = run(WEBHOOK_DELIVERIES).await;
+        if ran != "nothing is visible" || Instant::now() > patience {
+            break ran;
+        }
+        sleep(Duration::from_millis(200)).await;
+    };
+    told.push(format!("after it: {again}"));
+    told.push(format!("the program was called with {}", program.kinds().join(", ")));
+    sleep(Duration::from_millis(1_200)).await;
+    told.push(format!("then {}", run(WEBHOOK_DELIVERIES).await));
+    told
+}
+
+/// A message that the function can't do anything with is received so often, and then set aside.
+async fn poisoned(messaging: &impl Messaging, send: impl AsyncFn()) -> Vec<usize> {
+    send().await;
+    let mut left = Vec::new();
+    for _ in 0..=RECEIPTS {
+        let batch = messaging.receive(WEBHOOK_EVENTS).await;
+        left.push(batch.map_or(0, |batch| batch["Records"].as_array().unwrap().len()));
+        sleep(Duration::from_millis(1_200)).await;
+    }
+    left.push(messaging.set_aside().await);
+    left
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_a_foreign_emulator_of_aws_all_is_as_over_our_own_stand_ins() {
+    let Some(theirs) = Ministack::start().await else { return };
+    let ours = Ours::start().await;
+    let (of_theirs, of_ours) = tokio::join!(story(&theirs, &theirs.url), story(&ours, &ours.bus_url));
+    let created = format!("\"purser:{STACK}\" \"purser.agent.created.v1\"");
+    let key = format!("\"purser:{STACK}\" \"purser.key.created.v1\"");
+    let expected = [
+        format!("the rule passes {created}, {key}"),
+        "a call that fails: 1 of 1 stay".to_owned(),
+        "in its pause: nothing is visible".to_owned(),
+        "after it: 0 of 1 stay".to_owned(),
+        "the program was called with purser.agent.created.v1, purser.agent.created.v1".to_owned(),
+        "then nothing is visible".to_owned(),
+    ];
+    assert_eq!(of_theirs, expected);
+    assert_eq!(of_ours, expected);
+
+    let send = async || {
+        let message = json!({"QueueUrl": theirs.queue(WEBHOOK_EVENTS), "MessageBody": "{}"});
+        theirs.sqs("SendMessage", message).await;
+    };
+    let (of_theirs, of_ours) = tokio::join!(
+        poisoned(&theirs, send),
+        poisoned(&ours, async || ours.sqs.send(WEBHOOK_EVENTS, "{}"))
+    );
+    assert_eq!(of_theirs, [1, 1, 1, 0, 1]);
+    assert_eq!(of_ours, of_theirs);
+}
