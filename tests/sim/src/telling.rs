@@ -269,6 +269,12 @@ impl Run {
         name: &str,
     ) -> Option<Value> {
         let (link, events) = self.events_on(worker);
+        // One whose step was over when the call came that was to kill it.
+        tokio::select! {
+            biased;
+            () = link.crashed() => {}
+            () = std::future::ready(()) => {}
+        }
         link.begin(step, 7, faults);
         let answer = tokio::select! {
             biased;

@@ -398,7 +398,8 @@ pub(crate) async fn replace(
 ) -> Result<Response, Failure> {
     let person = people.authenticate(token).await?;
     let own = people.own_webhook(&person, named(WebhookId::parse(&webhook))?).await?;
-    let terms = json_body(&body).and_then(|body| Ok((parse_terms(&body)?, body["enabled"] == true)));
+    let resumes = |body: &Value| body.get("enabled").and_then(Value::as_bool) == Some(true);
+    let terms = json_body(&body).and_then(|body| Ok((parse_terms(&body)?, resumes(&body))));
     let ((terms, resumes), meant) = with_version(terms, meant.precondition())?;
     let own = people.edit_webhook(&person, own, meant, &terms, resumes).await?;
     Ok(told(&own))
