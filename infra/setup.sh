@@ -8,9 +8,9 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # A part is a function of this name.
-parts=(x402 webhooks ministack nextest deny mutants browser valgrind sam checkov iam schemathesis typescript python mcp)
-run=(x402)
-test=(x402 webhooks ministack nextest deny browser valgrind sam checkov iam schemathesis typescript python mcp)
+parts=(x402 mail webhooks ministack nextest deny mutants browser valgrind sam checkov iam schemathesis typescript python mcp)
+run=(x402 mail)
+test=(x402 mail webhooks ministack nextest deny browser valgrind sam checkov iam schemathesis typescript python mcp)
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 
@@ -75,6 +75,7 @@ cargo_program() { # cargo_program <name> <version, or a part of it> <what for>
 }
 
 x402() { npm_packages infra/local/x402 "the x402 SDK and Anvil"; }
+mail() { npm_packages infra/local/mail "the mail service of the local stack"; }
 webhooks() { npm_packages infra/local/webhooks "the official library that verifies webhooks"; }
 ministack() { python_packages .venv-ministack infra/ministack "ministack, which has queues and a bus of AWS's kind"; }
 nextest() { cargo_program cargo-nextest 0.9.143 "which runs the tests"; }

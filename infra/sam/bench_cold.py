@@ -54,6 +54,7 @@ EVENTS = {
     "ProbeFunction": "probe/every-minute",
     "ReconcileFunction": "reconcile/every-minute",
     "EventsFunction": "events/every-minute",
+    "NoticesFunction": "notices/what-happened",
     "WebhooksFunction": "webhooks/what-happened",
     "McpFunction": "mcp/list-tools",
     "FallbackFunction": "fallback/unknown-route",

@@ -29,6 +29,9 @@ OF_MAPPINGS = {
 # And where it sets aside what a stream's mapping gave up.
 BY_MAPPINGS = {("sqs:SendMessage", "EventsUntold")}
 
+# Whoever mails: with none, a role has no right to.
+SENDER = "purser@example.test"
+
 # The tables whose rows are added and never changed.
 ONLY_ADDED = ("AuditTable", "DecisionsTable")
 
@@ -45,7 +48,7 @@ def main():
         # The tests run with both custodies.
         permissions = [
             permission for custody in ("seed", "kms")
-            for permission in roles.permissions(roles.role_of(template, function, Custody=custody)[1])
+            for permission in roles.permissions(roles.role_of(template, function, Custody=custody, NoticesSender=SENDER)[1])
         ]
         problems += compare(function, sorted(set(permissions)), [call for call in calls if call["function"] == function])
     strangers = {call["function"] for call in calls} - set(roles.functions(template))

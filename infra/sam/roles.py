@@ -18,6 +18,8 @@ WITHIN = ("ForAnyValue:StringEquals", "dynamodb:EnclosingOperation")
 # What is allowed of nothing in particular: it opens no secret without `GetSecretValue` of that very one.
 OF_NOTHING = {"dynamodb:ListStreams", "kms:CreateKey", "secretsmanager:BatchGetSecretValue"}
 VIA = ("StringEquals", "kms:ViaService")
+# Mail has one sender.
+FROM = ("StringEquals", "ses:FromAddress")
 # The keys of wallets have no names: roles know them by the tag with their stack's name.
 WALLET_KEYS = {"Fn::Sub": "arn:${AWS::Partition}:kms:${AWS::Region}:${AWS::AccountId}:key/*"}
 OF_STACK = {("StringEquals", "aws:ResourceTag/purser-stack"), ("StringEquals", "aws:RequestTag/purser-stack")}
@@ -91,6 +93,8 @@ def permissions(role):
                 assert (listed in conditions) == (conditions.pop(there, None) == ("false",)), statement
             if statement["Resource"] == WALLET_KEYS or statement["Action"] == "kms:CreateKey":
                 assert OF_STACK & set(conditions) and set(conditions) <= OF_WALLET_KEYS, conditions
+            elif statement["Action"] == "ses:SendEmail":
+                assert set(conditions) == {FROM}, statement
             else:
                 assert set(conditions) <= {KEYS, ATTRIBUTES, WITHIN, VIA}, conditions
             found += [
@@ -109,6 +113,8 @@ def many(value):
 def resource_of(action, value):
     if value == WALLET_KEYS:
         return "WalletKeys"
+    if action == "ses:SendEmail":
+        return "NoticesSender"
     return value if action in OF_NOTHING and value == "*" else logical_id(value)
 
 

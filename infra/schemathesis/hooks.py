@@ -124,6 +124,10 @@ def known(operation, case):
     elif operation in ("create_webhook", "replace_webhook"):
         # At a name that nobody has.
         body["url"] = "https://hooks.example.invalid/purser"
+    elif operation == "replace_notices":
+        # At a name that nobody has.
+        if isinstance(body.get("slack"), dict) and "url" in body["slack"]:
+            body["slack"]["url"] = "https://hooks.example.invalid/x"
     elif operation == "edit_agent":
         body["name"] = "spare"
     elif operation == "edit_agent_service":

@@ -8,8 +8,12 @@
 
 import assert from "node:assert/strict";
 import { mkdirSync } from "node:fs";
+import { createRequire } from "node:module";
 import { join } from "node:path";
 import { chromium } from "playwright-core";
+
+// The official library of Standard Webhooks, where the demo's receiver has it.
+const { Webhook } = createRequire(new URL("../../infra/local/webhooks/", import.meta.url))("standardwebhooks");
 
 const story = JSON.parse(process.env.STORY);
 const shots = process.env.SHOTS;
@@ -18,7 +22,7 @@ mkdirSync(shots, { recursive: true });
 // Bounded, so that a page that hangs is a failure and not a hung test.
 const PATIENCE = 15_000;
 const DESK = { width: 1280, height: 900 };
-const PHONE = { width: 390, height: 844 };
+const PHONE = { width: 360, height: 780 };
 
 const browser = await chromium.launch({
   executablePath: process.env.CHROMIUM,
@@ -82,6 +86,27 @@ const call = async (method, path, key, body) => {
     body: body && JSON.stringify(body),
   });
   return { status: response.status, body: await response.json() };
+};
+
+// The link to a page in what was mailed; without a mail service, the link itself.
+const linkTo = async (path) => {
+  const link = `${story.base_url}${path}`;
+  if (!story.inbox_url) {
+    step("(no mail service here: the link is typed)");
+    return link;
+  }
+  // Minutes after the last message, if there was one.
+  await passTime(310);
+  for (const end = Date.now() + PATIENCE; Date.now() < end; ) {
+    const { emails } = await (await fetch(`${story.inbox_url}/store`)).json();
+    const mail = emails.find((email) => email.body.text.includes(link));
+    if (mail) {
+      assert.deepEqual(mail.destination.to, [story.email]);
+      return mail.body.text.split(/\s+/).find((word) => word === link);
+    }
+    await new Promise((resolve) => setTimeout(resolve, 200));
+  }
+  throw new Error(`nothing was mailed with ${link}`);
 };
 
 const weather = `${story.provider_url}/weather`;
@@ -252,13 +277,87 @@ try {
   await page.getByText("at most").first().waitFor();
   await shoot("catalog-service");
 
-  step("a rejected payment stays refused");
+  step("makes a webhook, sees its test event delivered, and sends it again");
+  const calls = async () => (await fetch(story.program_url)).json();
+  await page.getByRole("link", { name: "Webhooks" }).click();
+  await page.getByText("There is none yet.").waitFor();
+  await page.getByText("New webhook", { exact: true }).click();
+  await page.getByLabel("URL", { exact: true }).fill(`${story.program_url}/`);
+  await page.getByLabel(/^Description/).fill("Night shift");
+  await page.getByRole("group", { name: "Events", exact: true }).getByLabel("Only these:").check();
+  await page.getByLabel("approval asked", { exact: true }).check();
+  await page.getByRole("group", { name: "Agents", exact: true }).getByLabel("Only these:").check();
+  await shoot("webhook-new");
+  await page.getByRole("button", { name: "Make the webhook" }).click();
+  await page.getByText("Agents: choose at least one.").waitFor();
+  objections.length = 0; // The browser reports the 400.
+  await page.getByRole("group", { name: "Agents", exact: true }).getByLabel("All, future ones included").check();
+  await page.getByRole("button", { name: "Make the webhook" }).click();
+  const secret = (await page.getByLabel("Webhook’s secret").inputValue()).trim();
+  assert.match(secret, /^whsec_/);
+  await shoot("webhook-secret");
+  await page.getByRole("link", { name: "Webhooks" }).first().click();
+  await shoot("webhooks");
+  await page.getByRole("link", { name: "Night shift" }).click();
+  assert.ok(!(await page.content()).includes(secret), "the secret is shown once");
+  const webhookUrl = page.url();
+  const deliveredAfter = async (count) => {
+    for (let look = 0; (await calls()).length < count || !(await page.getByText("delivered", { exact: true }).count()); look += 1) {
+      assert.ok(look < 100, "it was not delivered");
+      await page.waitForTimeout(100);
+      await page.getByRole("link", { name: "Look again" }).click();
+      await page.reload();
+    }
+    assert.equal((await calls()).length, count);
+  };
+  await page.getByRole("button", { name: "Send a test event" }).click();
+  await page.getByText("The test event is on its way: look at the deliveries.").waitFor();
+  await deliveredAfter(1);
+  await page.locator("#deliveries").getByRole("button", { name: "Send again" }).click();
+  await page.getByText("It is on its way again: look at the deliveries.").waitFor();
+  await deliveredAfter(2);
+  await shoot("webhook");
+
+  step("reads operators' pages");
+  await page.getByRole("link", { name: "Operators" }).click();
+  await page.getByText("Payees and prices").first().waitFor();
+  await page.getByLabel("Name, id, endpoint or payee").fill("newcomer");
+  await page.getByRole("button", { name: "Show" }).click();
+  await page.getByText("Payees and prices").click();
+  await page.getByText("at most").first().waitFor();
+  await shoot("operator-catalog");
+  await page.getByRole("link", { name: "Waiting changes" }).click();
+  await page.getByText("news.read").waitFor();
+  await shoot("operator-changes");
+  await page.getByRole("link", { name: "Freezes" }).click();
+  await page.getByText("reported stolen").waitFor();
+  await shoot("operator-freezes");
+
+  step("a verified webhook and a mail tell of the next one: the link leads through the sign-in to it, and it is rejected there");
   const second = await call("POST", "/x402/authorize", key, { ...(await request("story-3")), metadata: { purpose: "second" } });
   const other = second.status === 400 ? await call("POST", "/x402/authorize", key, await request("story-3")) : second;
   assert.equal(other.body.error, "approval_required", JSON.stringify(other.body));
-  await page.goto(`${story.dashboard_url}/approvals`);
-  await page.locator(`[data-approval="${other.body.approval_id}"]`).getByRole("button", { name: /Reject/ }).click();
-  await page.getByText("Rejected. Nothing was paid.").waitFor();
+  await page.goto(webhookUrl);
+  await deliveredAfter(3);
+  const [, , told] = await calls();
+  const event = new Webhook(secret).verify(told.body, told.headers);
+  assert.deepEqual([event.type, event.data.approval_id], ["purser.approval.asked.v1", other.body.approval_id]);
+  await page.getByRole("button", { name: "Switch off" }).click();
+  await page.getByText("Switched off. It is called no more.").waitFor();
+  const asking = await linkTo(`/dashboard/approvals/${agentId}/${other.body.approval_id}`);
+  const reader = await browser.newContext({ viewport: DESK, locale: "en-US", timezoneId: "UTC" });
+  reader.setDefaultTimeout(PATIENCE);
+  const mailed = await reader.newPage();
+  await mailed.goto(asking);
+  assert.match(mailed.url(), /\/dashboard\/sign-in/, "a link alone opens nothing");
+  await signInOn(mailed);
+  await mailed.waitForURL(asking);
+  await mailed.getByRole("heading", { name: "Waiting for you" }).waitFor();
+  await page.goto(asking);
+  await shoot("approval");
+  await mailed.getByRole("button", { name: /Reject/ }).click();
+  await mailed.getByText("Rejected. Nothing was paid.").waitFor();
+  await reader.close();
 
   step("the key is revoked, and the next call is 401");
   await page.goto(agentUrl);
@@ -304,6 +403,24 @@ try {
   await page.getByLabel("Password").fill(story.password);
   await page.getByRole("button", { name: "Sign in" }).click();
   await page.getByRole("heading", { name: "Weather watcher" }).or(page.getByText("Weather watcher")).first().waitFor();
+
+  step("chooses what they are told");
+  await page.getByRole("link", { name: "Notices" }).click();
+  await page.getByRole("heading", { name: "Notices" }).waitFor();
+  await page.getByText(story.email).first().waitFor();
+  await shoot("notices");
+  await page.getByLabel(/^URL/).fill("https://127.0.0.1/");
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByText("Nothing was saved.").waitFor();
+  objections.length = 0; // The browser reports the 400 of the private address.
+  await page.getByLabel(/^URL/).fill("https://hooks.example.invalid/x");
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByText("Saved.", { exact: true }).waitFor();
+  assert.ok(!(await page.content()).includes("hooks.example.invalid/x"), "the URL is not shown again");
+  await shoot("notices-on");
+  await page.getByLabel("Remove it").check();
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByText("Saved.", { exact: true }).waitFor();
 
   step("names an address for the money");
   await page.goto(agentUrl);
@@ -360,7 +477,7 @@ try {
   await page.goto(story.dashboard_url);
   await page.getByRole("link", { name: "Next" }).click();
   await page.getByRole("link", { name: "Previous" }).waitFor();
-  await page.getByRole("link", { name: "Weather watcher" }).waitFor();
+  await page.getByRole("table").getByRole("link", { name: "Weather watcher" }).waitFor();
   await shoot("fleet");
   await page.getByLabel("Name or id").fill("WEATHER");
   await page.keyboard.press("Enter");

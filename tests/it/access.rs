@@ -234,6 +234,14 @@ async fn every_route_refuses_every_caller_that_is_not_its_own() {
                     expect("somebody else", &stranger, 404, "not_found").await;
                 } else if route.method == Method::GET {
                     let answer = call(&world, &route, &path, &stranger).await.ok();
+                    if route.path == "/notices" {
+                        assert_eq!(
+                            (&answer["version"], &answer["slack"]),
+                            (&Value::from(0), &Value::Null),
+                            "{answer}"
+                        );
+                        continue;
+                    }
                     assert_eq!(answer["count"], 0, "{path}: {answer}");
                 }
             }

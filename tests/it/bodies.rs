@@ -135,6 +135,17 @@ impl Ground {
                 hook,
             ),
             (
+                Method::PUT,
+                "/notices",
+                "/notices".to_owned(),
+                json!({
+                    "mail": {"enabled": true, "kinds": ["purser.approval.asked.v1"]},
+                    "slack": {
+                        "url": "https://hooks.example.invalid/x", "enabled": true, "kinds": ["purser.agent.frozen.v1"],
+                    },
+                }),
+            ),
+            (
                 Method::PATCH,
                 "/agents/{agentId}/services/{serviceId}",
                 below("/services/lab-weather"),

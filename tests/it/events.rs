@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// File, status, and the `error` of a refusal or the `reason` of a decision.
-const EVENTS: [(&str, u16, &str); 156] = [
+const EVENTS: [(&str, u16, &str); 159] = [
     ("fallback/unknown-route", 404, "not_found"),
     ("fallback/wrong-method", 404, "not_found"),
     // The catalog.
@@ -175,6 +175,10 @@ const EVENTS: [(&str, u16, &str); 156] = [
     ("people/list-webhook-deliveries", 200, ""),
     ("people/redeliver-unknown", 404, "not_found"),
     ("people/remove-webhook", 200, ""),
+    // What a person is told.
+    ("people/get-notices", 200, ""),
+    ("people/replace-notices", 200, ""),
+    ("people/test-notices", 202, ""),
     ("people/list-sessions", 200, ""),
     ("people/end-session-unknown", 404, "not_found"),
     ("people/end-sessions", 200, ""),
@@ -234,8 +238,12 @@ const SCHEDULES: [&str; 4] = [
     "reconcile/every-hour",
 ];
 
-/// What the mappings of streams and queues pass; `functions/events` and `functions/webhooks` replay it.
-const BATCHES: [&str; 2] = ["events/ledger-stream", "webhooks/what-happened"];
+/// What the mappings of streams and queues pass; each function's own tests replay it.
+const BATCHES: [&str; 3] = [
+    "events/ledger-stream",
+    "notices/what-happened",
+    "webhooks/what-happened",
+];
 
 /// Every event of the gateway by file, with its placeholders.
 fn events() -> BTreeMap<String, Value> {

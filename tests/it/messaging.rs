@@ -9,7 +9,7 @@ use axum::routing::any;
 use purser_api::{Boot, Clock, Env};
 use purser_domain::{Agent, EventKind, FreezeTarget, OperatorFreeze, OperatorName, OperatorReason, PersonId};
 use purser_domain::{SecretTerm, Webhook, WebhookId, WebhookSecret, WebhookSecretId, WebhookTerms, WebhookUrl};
-use purser_local::{WEBHOOK_DELIVERIES, WEBHOOK_EVENTS, follow_bus};
+use purser_local::{NOTICE_EVENTS, WEBHOOK_DELIVERIES, WEBHOOK_EVENTS, follow_bus};
 use purser_store::{NewWebhookSecret, WebhooksTable};
 use purser_testkit::{Emulator, EventBus, Sqs, WEBHOOKS, environment, sample, serve};
 use serde_json::{Value, json};
@@ -53,7 +53,8 @@ impl Ours {
     async fn start() -> Self {
         let clock = Clock::system();
         let sqs = Sqs::new(move || clock.now().micros());
-        for queue in [WEBHOOK_EVENTS, WEBHOOK_DELIVERIES] {
+        // The other rule of the bus passes to that of notices.
+        for queue in [WEBHOOK_EVENTS, WEBHOOK_DELIVERIES, NOTICE_EVENTS] {
             sqs.create(queue, HIDDEN, RECEIPTS);
         }
         let bus = EventBus::new(BUS);

@@ -2,7 +2,7 @@
 //! nothing gets around them. The rule is in `shared/domain/src/catalog/pricing.rs`.
 
 use purser_domain::Timestamp;
-use purser_local::{DEMO_OWNER, Options};
+use purser_local::{DEMO_OWNER, Options, Streaming};
 use purser_tests::{
     Answer, Offered, TestAgent, World, body_of, fresh_key, offer_v2, operation_entry, paths, payment_entry,
     service_entry,
@@ -436,4 +436,32 @@ async fn a_test_network_may_do_without_the_delay() {
     let told = office.write(&id, &service_entry("newcomer", &[changed])).await;
     assert_eq!(told["operations"][0]["next"], Value::Null);
     office.pays(&agent, 1_000, STRANGER).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_waited_is_told_when_it_takes_effect() {
+    let world = World::still_with(Options {
+        streams: Streaming::On,
+        ..Options::default()
+    });
+    let office = Office::with(world.await);
+    let stack = &office.world.stack;
+    let told = |kind: &str| {
+        let of_kind = |entry: &purser_testkit::Entry| entry.detail_type == kind;
+        stack.bus.taken().iter().filter(|entry| of_kind(entry)).count()
+    };
+    let operation = office.operation();
+    let id = fresh_key();
+    office
+        .write(&id, &service_entry("newcomer", std::slice::from_ref(&operation)))
+        .await;
+    let changed = paid(operation, 1_000, STRANGER);
+    office.write(&id, &service_entry("newcomer", &[changed])).await;
+    stack.tell().await;
+    assert_eq!(told("purser.service.change_delayed.v1"), 1);
+    for (passed, count) in [(DAY / 2, 0), (DAY, 1)] {
+        office.world.pass(passed);
+        stack.events.sweep(std::time::Duration::from_secs(30)).await.unwrap();
+        assert_eq!(told("purser.service.payee_changed.v1"), count, "{passed}");
+    }
 }

@@ -6,6 +6,7 @@ mod audit;
 mod edits;
 mod keys;
 mod log;
+mod notices;
 mod scopes;
 mod services;
 mod throttle;

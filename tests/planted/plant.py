@@ -120,8 +120,8 @@ BUGS = [
     Bug(
         "a dead program's deliveries that wait without bound",
         "shared/store/src/webhooks/waiting.rs",
-        "if self.waiting(delivery.webhook, now).await? >= Delivery::MOST_WAITING {",
-        "if self.waiting(delivery.webhook, now).await? >= Delivery::MOST_WAITING && !PLANTED {",
+        "let is_full = self.waiting(delivery.webhook, now).await? >= Delivery::MOST_WAITING;",
+        "let is_full = self.waiting(delivery.webhook, now).await? >= Delivery::MOST_WAITING && !PLANTED;",
         "package(purser-webhooks) and test(=one_webhooks_dead_program_fills_no_queue)",
     ),
     Bug(
@@ -309,7 +309,7 @@ BUGS = [
     ),
     Bug(
         "a webhook at an address of this machine",
-        "functions/webhooks/src/call.rs",
+        "shared/api/src/http/stranger.rs",
         "(url.is_https() && may_be_public(url.url())).then_some(&self.strict)",
         "(PLANTED || (url.is_https() && may_be_public(url.url()))).then_some(if PLANTED { &self.plain } else { &self.strict })",
         "package(purser-webhooks) and test(=no_address_of_this_machine_or_network_is_called)",
@@ -322,12 +322,67 @@ BUGS = [
         "package(purser-webhooks) and test(=a_webhook_that_is_gone_is_called_no_more_until_it_is_edited)",
     ),
     Bug(
+        "a question that was answered and is told all the same",
+        "functions/notices/src/collect.rs",
+        "if let Some(key) = closed_key(event) {",
+        "if let Some(key) = closed_key(event).filter(|_| !PLANTED) {",
+        "package(purser-notices) and test(=what_was_decided_meanwhile_is_not_told_in_whatever_order_it_comes)",
+    ),
+    Bug(
+        "what could not be told and is forgotten",
+        "functions/notices/src/flush.rs",
+        "let [jitter] = shared.entropy.bytes()?;",
+        "if PLANTED { shared.table.settle_notices(person, channel, keys, now).await?; }\n"
+        "                let [jitter] = shared.entropy.bytes()?;",
+        "package(purser-notices) and "
+        "test(=a_mail_service_that_is_down_for_an_hour_loses_nothing_and_a_day_old_is_told_no_more)",
+    ),
+    Bug(
+        "an agent's name that is a link in a mail",
+        "shared/domain/src/notice/words.rs",
+        "'.' => '·',",
+        "'.' => if PLANTED { '.' } else { '·' },",
+        "package(purser-domain) and "
+        "test(=notice::words::tests::what_others_wrote_is_one_short_line_without_links_commands_or_hidden_characters)",
+    ),
+    Bug(
+        "mail to an address that nobody verified",
+        "shared/api/src/auth/session.rs",
+        "let is_verified = claims.email_verified == Value::Bool(true);",
+        "let is_verified = PLANTED || claims.email_verified == Value::Bool(true);",
+        "package(purser-api) and test(=auth::session::tests::only_a_verified_address_is_taken)",
+    ),
+    Bug(
         "a webhook widened by an old sign-in",
         "functions/people/src/ops/webhooks.rs",
-        "if terms.widen(&old.terms) {",
-        "if terms.widen(&old.terms) && !PLANTED {",
+        "if terms.widen(&old.webhook.terms) {",
+        "if terms.widen(&old.webhook.terms) && !PLANTED {",
         "package(purser-tests) and "
         "test(=people::webhooks::what_widens_a_webhook_takes_a_recent_sign_in_and_what_narrows_it_does_not)",
+    ),
+    Bug(
+        "a webhook's form that makes another when it is sent again",
+        "functions/people/src/ops/webhooks.rs",
+        "let slot = self.free_slot(person, meant).await?;",
+        "let slot = self.free_slot(person, if PLANTED { None } else { meant }).await?;",
+        "package(purser-people) and "
+        "test(=webhooks::a_secret_is_on_the_page_that_made_it_and_a_form_sent_again_makes_nothing)",
+    ),
+    Bug(
+        "operators' pages for everybody",
+        "functions/people/src/session/mod.rs",
+        "if session.is_operator {",
+        "if session.is_operator || PLANTED {",
+        "package(purser-people) and "
+        "test(=operators::they_are_there_for_whom_the_issuer_calls_an_operator_at_the_sign_in_and_for_nobody_else)",
+    ),
+    Bug(
+        "a list that ends with the first part of a fleet",
+        "functions/people/src/ops/agents.rs",
+        "next: more.or(next),",
+        "next: more.or(if PLANTED { None } else { next }),",
+        "package(purser-people) and "
+        "test(=lists::settlements_and_decisions_of_a_fleet_come_by_parts_of_it_each_once_by_as_many_reads)",
     ),
     Bug(
         "an agent paid out before its address is good",

@@ -1,6 +1,6 @@
 //! Who calls: a person, how they showed who they are, and where they call from.
 
-use purser_api::Person;
+use purser_api::{MailClaim, Person};
 use purser_domain::{Acting, Actor, PersonId, RequestSource, SessionId, Timestamp};
 
 /// A person who calls, authenticated.
@@ -10,6 +10,8 @@ pub(crate) struct Caller {
     pub(crate) id: PersonId,
     /// What to call them.
     pub(crate) name: Option<String>,
+    /// What the issuer says of their mail address, where they came with its word.
+    pub(crate) mail: MailClaim,
     /// When they showed the issuer who they are.
     pub(crate) signed_in_at: Timestamp,
     /// What the audit log says of who acts.
@@ -29,6 +31,7 @@ impl Caller {
             },
             id: person.id,
             name: person.name,
+            mail: person.mail,
             signed_in_at: person.signed_in_at,
         }
     }

@@ -1,8 +1,9 @@
 //! Cursors: a place in a list, as text. The text is opaque: callers only send back what a page gave them.
 
+use crate::ops::agents::PartPlace;
 use crate::ops::export::ExportPlace;
 use purser_domain::{AgentId, ApprovalId, Timestamp};
-use purser_store::ApprovalPlace;
+use purser_store::{AgentPlace, ApprovalPlace};
 use uuid::Uuid;
 
 /// The error for a text that is no cursor.
@@ -17,6 +18,40 @@ pub(crate) fn read_place(text: &str) -> Option<Uuid> {
 /// The text that [`read_place`] reads.
 pub(crate) fn write_place(place: Uuid) -> String {
     place.simple().to_string()
+}
+
+/// A place in the list of agents: the time in sixteen hexadecimal digits, and the id.
+pub(crate) fn read_agent(text: &str) -> Option<AgentPlace> {
+    let (at, id) = text.split_at_checked(16)?;
+    let place = AgentPlace {
+        created_at: Timestamp::from_micros(i64::from_str_radix(at, 16).ok()?)?,
+        id: AgentId::from_uuid(read_place(id)?),
+    };
+    (write_agent(place) == text).then_some(place)
+}
+
+/// The text that [`read_agent`] reads.
+pub(crate) fn write_agent(place: AgentPlace) -> String {
+    format!("{:016x}{}", place.created_at.micros(), write_place(place.id.uuid()))
+}
+
+/// A place in a list of several agents' rows: of a fleet the agent that its part begins with, and a place in that part.
+pub(crate) fn read_part(text: &str) -> Option<PartPlace> {
+    if text.len() == 32 {
+        let before = Some(read_place(text)?);
+        return Some(PartPlace { first: None, before });
+    }
+    let (first, before) = text.split_at_checked(48)?;
+    let before = (!before.is_empty()).then(|| read_place(before).ok_or(()));
+    Some(PartPlace {
+        first: Some(read_agent(first)?),
+        before: before.transpose().ok()?,
+    })
+}
+
+/// The text that [`read_part`] reads.
+pub(crate) fn write_part(place: PartPlace) -> String {
+    place.first.map(write_agent).unwrap_or_default() + &place.before.map(write_place).unwrap_or_default()
 }
 
 /// A place in a list of approvals: the time in sixteen hexadecimal digits, and the id.
@@ -63,6 +98,12 @@ mod tests {
             prop_assert_eq!(read_place(&write_place(id)), Some(id));
             let place = ApprovalPlace { created_at: Timestamp::from_micros(micros).unwrap(), id: ApprovalId::from_uuid(id) };
             prop_assert_eq!(read_approval(&write_approval(place)), Some(place));
+            let place = AgentPlace { created_at: place.created_at, id: AgentId::from_uuid(id) };
+            prop_assert_eq!(read_agent(&write_agent(place)), Some(place));
+            for (first, before) in [(None, Some(id)), (Some(place), None), (Some(place), Some(id))] {
+                let part = PartPlace { first, before };
+                prop_assert_eq!(read_part(&write_part(part)), Some(part));
+            }
             for before in [None, Some(id)] {
                 let place = ExportPlace { agent: AgentId::from_uuid(id), before };
                 prop_assert_eq!(read_export(&write_export(place)), Some(place));
@@ -76,6 +117,9 @@ mod tests {
             }
             if let Some(place) = read_approval(&text) {
                 prop_assert_eq!(write_approval(place), text.clone());
+            }
+            if let Some(place) = read_part(&text) {
+                prop_assert_eq!(write_part(place), text.clone());
             }
             if let Some(place) = read_export(&text) {
                 prop_assert_eq!(write_export(place), text);

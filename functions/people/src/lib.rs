@@ -28,7 +28,7 @@ mod state;
 
 use axum::Router;
 use ops::wallet::NewKeys;
-use purser_api::{ApiSettings, Boot, BootError, DeliveriesQueue, PaymentsFunction, Secrets, Sessions};
+use purser_api::{ApiSettings, Boot, BootError, DeliveriesQueue, NoticesQueue, PaymentsFunction, Secrets, Sessions};
 use purser_chain::{Chain, Finality, KmsKeys};
 use purser_store::{
     AuditLog, Authenticator, CatalogCache, CatalogTable, KeyLimit, KeyUses, Ledger, Throttle, UsageTable, WebhooksTable,
@@ -102,6 +102,8 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         },
         webhooks: WebhooksTable::new(db.clone(), settings.webhooks_table),
         deliveries: DeliveriesQueue::new(&aws, settings.deliveries_queue_url),
+        notices_queue: NoticesQueue::new(&aws, settings.notices_queue_url),
+        mails: settings.mails,
         webhook_hosts: settings.webhook_hosts,
         event_source: settings.event_source,
         payments: PaymentsFunction::new(aws, settings.payments_function),

@@ -27,6 +27,9 @@ pub(crate) struct Settings {
     pub(crate) sign_in_key_secret: String,
     pub(crate) webhooks_table: String,
     pub(crate) deliveries_queue_url: String,
+    pub(crate) notices_queue_url: String,
+    /// Whether there is a sender of mail.
+    pub(crate) mails: bool,
     pub(crate) webhook_hosts: AllowedHosts,
     /// The deployment, as events name it.
     pub(crate) event_source: EventSource,
@@ -68,6 +71,8 @@ impl Settings {
             sign_in_key_secret: env.text("SIGN_IN_KEY_SECRET_ARN"),
             webhooks_table: env.text("WEBHOOKS_TABLE"),
             deliveries_queue_url: env.text("DELIVERIES_QUEUE_URL"),
+            notices_queue_url: env.text("NOTICES_QUEUE_URL"),
+            mails: env.get("NOTICES_SENDER").is_some(),
             webhook_hosts: env.allowed_hosts("WEBHOOK_ALLOWED_HOSTS"),
             event_source: event_source(env),
         }

@@ -2,7 +2,7 @@
 
 use crate::ops::wallet::NewKeys;
 use crate::session::SignInKey;
-use purser_api::{AllowedHosts, Clock, DeliveriesQueue, Entropy, PaymentsFunction, Sessions};
+use purser_api::{AllowedHosts, Clock, DeliveriesQueue, Entropy, NoticesQueue, PaymentsFunction, Sessions};
 use purser_chain::Chain;
 use purser_domain::{Duration, EventSource, Network, Result, SessionLimits, Timestamp};
 use purser_store::{AuditLog, Authenticator, CatalogCache, Edition, Ledger, Throttle, UsageTable, WebhooksTable};
@@ -36,6 +36,10 @@ pub(crate) struct People {
     pub(crate) webhooks: WebhooksTable,
     /// Where deliveries wait to be made.
     pub(crate) deliveries: DeliveriesQueue,
+    /// Where notices wait to be told.
+    pub(crate) notices_queue: NoticesQueue,
+    /// Whether notices are mailed.
+    pub(crate) mails: bool,
     /// Hosts that a webhook may have whatever their address is.
     pub(crate) webhook_hosts: AllowedHosts,
     /// The deployment, as events name it.

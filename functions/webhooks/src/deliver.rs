@@ -4,14 +4,14 @@
 //! before the message is hidden or leaves: whatever is cut off in between, the message comes again, and the row says
 //! whether the call was made. Two environments with the same message write the row once; the other reads it then.
 
-use crate::{Message, Webhooks, batch::Record};
-use purser_api::{AskedDelivery, DeliveryMessage};
+use crate::{Message, Webhooks};
+use purser_api::{AskedDelivery, DeliveryMessage, SqsRecord};
 use purser_domain::{AfterCall, Attempt, Delivery, Due, Error, Event, EventKind, PersonId, Result, Timestamp, Webhook};
 use tokio::time::Instant;
 
 impl Webhooks {
     /// Does what a message of the queue of deliveries asks for.
-    pub(crate) async fn deliver(&self, record: &Record, last_call: Instant) -> Result<Message> {
+    pub(crate) async fn deliver(&self, record: &SqsRecord, last_call: Instant) -> Result<Message> {
         let shared = &self.0;
         let message = DeliveryMessage::parse(&record.body)
             .ok_or_else(|| Error::internal("reading a delivery's message", "it has another form"))?;
@@ -26,7 +26,11 @@ impl Webhooks {
         };
         let now = shared.clock.now();
         match delivery.due(now) {
-            Due::Over => return Ok(Message::Done),
+            // One that was sent again, and has ended, may have waited before.
+            Due::Over => {
+                shared.table.wait_no_more(webhook.id, delivery.id).await?;
+                return Ok(Message::Done);
+            }
             Due::In(pause) => {
                 shared.deliveries.hide(&record.receipt_handle, pause).await?;
                 return Ok(Message::Stays);
@@ -81,7 +85,8 @@ impl Webhooks {
             event.id = %delivery.event_id,
             "webhook.not_wanted"
         );
-        let (webhook, id, has_waited) = (delivery.webhook, delivery.id, delivery.attempts > 0);
+        let (webhook, id) = (delivery.webhook, delivery.id);
+        let has_waited = delivery.attempts > 0 || delivery.request.is_some();
         if !self.0.table.put_delivery(&delivery.given_up(), now).await? {
             return Ok(Message::Stays);
         }
@@ -101,17 +106,18 @@ impl Webhooks {
         Ok((delivery.without_another(), AfterCall::GivenUp { gone: false }))
     }
 
-    async fn call(&self, record: &Record, webhook: &Webhook, delivery: Delivery) -> Result<Message> {
+    async fn call(&self, record: &SqsRecord, webhook: &Webhook, delivery: Delivery) -> Result<Message> {
         let shared = &self.0;
         let began = shared.clock.now();
         let ids: Vec<_> = webhook.signing(began).collect();
         let secrets = shared.table.secrets(webhook.id, &ids).await?;
         let began = shared.clock.now();
-        let called = shared
-            .caller
-            .call(&webhook.terms.url, &delivery, &secrets, began)
-            .await
-            .ok_or_else(|| Error::internal("signing a delivery", "its webhook has no secret"))?;
+        let url = &webhook.terms.url;
+        let Some(called) = shared.caller.call(url, &delivery, &secrets, began).await else {
+            // Removed, or its secret replaced, since it was read: when the message comes again, that is seen.
+            tracing::warn!(webhook.id = %webhook.id, "webhook.without_secret");
+            return Ok(Message::Stays);
+        };
         let ended = shared.clock.now();
         let attempt = Attempt {
             at: began,
@@ -132,7 +138,7 @@ impl Webhooks {
         }
         match after {
             AfterCall::Delivered | AfterCall::GivenUp { .. } => {
-                if delivery.attempts > 1 {
+                if delivery.attempts > 1 || delivery.request.is_some() {
                     shared.table.wait_no_more(webhook.id, delivery.id).await?;
                 }
                 Ok(Message::Done)

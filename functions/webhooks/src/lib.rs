@@ -12,14 +12,12 @@
 //!
 //! Deliberately elsewhere: who may have a webhook (`functions/people`), and what happened (`functions/events`).
 
-mod batch;
 mod call;
 mod deliver;
 mod fan_out;
 
-use batch::{Batch, Record, answer};
 use call::{Caller, LONGEST_CALL};
-use purser_api::{Boot, BootError, Clock, DeliveriesQueue, Entropy, at_most};
+use purser_api::{Boot, BootError, Clock, DeliveriesQueue, Entropy, SqsBatch, SqsRecord, at_most};
 use purser_domain::{Causes, Result};
 use purser_store::WebhooksTable;
 use serde_json::Value;
@@ -91,7 +89,7 @@ impl Webhooks {
         let last_call = now
             .checked_add(budget.saturating_sub(LONGEST_CALL.saturating_add(BOOKKEEPING)))
             .unwrap_or(now);
-        let records = Batch::read(event)?.records;
+        let records = SqsBatch::read(event)?.records;
         let ids: Vec<String> = records.iter().map(|record| record.message_id.clone()).collect();
         let work = records.into_iter().map(|record| {
             let webhooks = self.clone();
@@ -107,10 +105,10 @@ impl Webhooks {
                 .any(|(done, message)| done == id && *message == Message::Done)
         };
         let left: Vec<String> = ids.into_iter().filter(|id| !is_done(id)).collect();
-        Ok(answer(&left))
+        Ok(SqsBatch::leaving(&left))
     }
 
-    async fn take(&self, record: &Record, last_call: Instant) -> Message {
+    async fn take(&self, record: &SqsRecord, last_call: Instant) -> Message {
         let taken = if record.queue_arn == self.0.deliveries_arn {
             self.deliver(record, last_call).await
         } else {

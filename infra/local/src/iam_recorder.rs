@@ -55,6 +55,10 @@ impl IamRecorder {
             self.write(&Need::of("InvokeFunction", function.to_owned(), []).by(step.signer));
             return;
         }
+        if step.path == "/v2/email/outbound-emails" {
+            self.write(&Need::of("SendEmail", "NoticesSender".to_owned(), []).by(step.signer));
+            return;
+        }
         for need in needs(operation, step.request) {
             self.write(&need.by(step.signer));
         }
@@ -135,6 +139,7 @@ impl Need {
             "PutEvents" => "events",
             "CreateKey" | "GetPublicKey" | "Sign" | "TagResource" => "kms",
             "ChangeMessageVisibility" | "SendMessage" => "sqs",
+            "SendEmail" => "ses",
             action if action.ends_with("SecretValue") => "secretsmanager",
             _ => "dynamodb",
         };

@@ -126,6 +126,7 @@ impl Issuer {
             "auth_time": now.secs(),
             "exp": now.after(life).secs(),
             "email": user.email,
+            "email_verified": true,
             "name": user.name,
         })
     }
@@ -426,6 +427,7 @@ mod tests {
         let expected = json!({
             "iss": url, "sub": DEMO_OWNER.sub, "aud": CLIENT_ID, "iat": NOW + 59, "auth_time": NOW + 59, "exp": NOW + 59 + 28_800,
             "nonce": "a nonce", "email": DEMO_OWNER.email, "name": DEMO_OWNER.name,
+            "email_verified": true,
         });
         assert_eq!(claims, expected);
     }

@@ -68,6 +68,55 @@ pub(crate) fn anvil(chain_id: u64, port: u16) -> Result<Child, ChildError> {
         })
 }
 
+/// Where the mail service listens, as Node prints it.
+#[derive(serde::Deserialize)]
+struct Inbox {
+    inbox_url: String,
+}
+
+/// Starts the mail service, which shows what was mailed, and waits until it answers: its process and its URL. `None` where
+/// it is not installed.
+pub(crate) async fn inbox(port: u16) -> Result<Option<(Child, String)>, ChildError> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("mail");
+    if !folder.join("node_modules").exists() {
+        return Ok(None);
+    }
+    let mut child = Command::new("node")
+        .arg("inbox.mjs")
+        .current_dir(folder)
+        .env("PORT", port.to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|source| ChildError::Start {
+            program: "the mail service",
+            source,
+        })?;
+    let Inbox { inbox_url } = first_line(&mut child, "the mail service", "node inbox.mjs in infra/local/mail").await?;
+    Ok(Some((child, inbox_url)))
+}
+
+/// The first line that a child prints: JSON.
+async fn first_line<T: serde::de::DeserializeOwned>(
+    child: &mut Child,
+    program: &'static str,
+    command: &str,
+) -> Result<T, ChildError> {
+    let failed = |detail: String| ChildError::Failed { program, detail };
+    let stdout = child
+        .stdout
+        .take()
+        .ok_or_else(|| failed("it has no output".to_owned()))?;
+    let line = BufReader::new(stdout)
+        .lines()
+        .next_line()
+        .await
+        .map_err(|error| failed(error.to_string()))?;
+    let line = line.ok_or_else(|| failed(format!("it ended; run `{command}` to see why")))?;
+    serde_json::from_str(&line).map_err(|error| failed(error.to_string()))
+}
+
 /// Where the facilitator and the providers listen, as Node prints it.
 #[derive(Clone, Debug, serde::Deserialize)]
 pub struct Providers {
@@ -99,10 +148,6 @@ pub(crate) async fn providers(
     ports: ProviderPorts,
 ) -> Result<(Child, Providers), ChildError> {
     const PROGRAM: &str = "the x402 providers";
-    let failed = |detail: String| ChildError::Failed {
-        program: PROGRAM,
-        detail,
-    };
     if !x402_folder().join("node_modules").exists() {
         return Err(ChildError::Missing("the x402 SDK"));
     }
@@ -121,17 +166,6 @@ pub(crate) async fn providers(
             program: PROGRAM,
             source,
         })?;
-    let stdout = child
-        .stdout
-        .take()
-        .ok_or_else(|| failed("it has no output".to_owned()))?;
-    let line = BufReader::new(stdout)
-        .lines()
-        .next_line()
-        .await
-        .map_err(|error| failed(error.to_string()))?;
-    let line =
-        line.ok_or_else(|| failed("it ended; run `node stack.mjs` in infra/local/x402 to see why".to_owned()))?;
-    let providers = serde_json::from_str(&line).map_err(|error| failed(error.to_string()))?;
+    let providers = first_line(&mut child, PROGRAM, "node stack.mjs in infra/local/x402").await?;
     Ok((child, providers))
 }

@@ -1,18 +1,24 @@
-//! The event source mappings of the queues: messages as batches for `webhooks`, which answers what stays.
+//! The event source mappings of the queues: messages as batches for `webhooks` and `notices`, which answer what stays.
 //!
 //! As Lambda does it, but for its pace: a batch that failed, or whose function ended, stays whole and comes again when its
 //! messages are visible again.
 
 use purser_api::Clock;
-use purser_testkit::{EventBus, Sqs};
+use purser_notices::Notices;
+use purser_testkit::{Entry, EventBus, Sqs};
 use purser_webhooks::Webhooks;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::Duration;
 
 /// The queue of what happened.
 pub const WEBHOOK_EVENTS: &str = "WebhookEventsQueue";
 /// The queue of deliveries.
 pub const WEBHOOK_DELIVERIES: &str = "WebhookDeliveriesQueue";
+
+/// The queue of what happened, for notices.
+pub const NOTICE_EVENTS: &str = "NoticeEventsQueue";
+/// The queue of notices.
+pub const NOTICES: &str = "NoticesQueue";
 
 /// How long a batch may take, and how many messages it has, as in `template.yaml`.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -25,47 +31,80 @@ pub(crate) fn queues(clock: Clock) -> Sqs {
     let sqs = Sqs::new(move || clock.now().micros());
     sqs.create(WEBHOOK_EVENTS, 180, 20);
     sqs.create(WEBHOOK_DELIVERIES, 180, 100);
+    sqs.create(NOTICE_EVENTS, 180, 20);
+    sqs.create(NOTICES, 180, 100);
     sqs
 }
 
 /// The functions' variables, of queues at that endpoint.
-pub(crate) fn variables(url: &str) -> [(String, String); 3] {
+pub(crate) fn variables(url: &str) -> [(String, String); 5] {
     [
         ("SQS_ENDPOINT", url.to_owned()),
         ("DELIVERIES_QUEUE_URL", Sqs::url(url, WEBHOOK_DELIVERIES)),
         ("DELIVERIES_QUEUE_ARN", Sqs::arn(WEBHOOK_DELIVERIES)),
+        ("NOTICES_QUEUE_URL", Sqs::url(url, NOTICES)),
+        ("NOTICES_QUEUE_ARN", Sqs::arn(NOTICES)),
     ]
     .map(|(name, value)| (name.to_owned(), value))
 }
 
-/// The rule of the bus: each event of this deployment that has an owner comes into the queue of events.
+/// The rules of the bus: each event of this deployment comes into the queue of notices' events, and one that has an owner
+/// into that of webhooks'.
 pub fn follow_bus(bus: &EventBus, sqs: &Sqs, deployment: &str) {
-    let (sqs, source) = (sqs.clone(), format!("purser:{deployment}"));
-    let is_wanted = move |entry: &purser_testkit::Entry| entry.source == source && entry.detail.get("owner").is_some();
-    bus.on(is_wanted, move |entry| {
-        let from_bus = json!({"source": entry.source, "detail-type": entry.detail_type, "detail": entry.detail});
-        sqs.send(WEBHOOK_EVENTS, &from_bus.to_string());
-    });
+    let passing = |queue: &'static str| {
+        let sqs = sqs.clone();
+        move |entry: &Entry| {
+            let from_bus = json!({"source": entry.source, "detail-type": entry.detail_type, "detail": entry.detail});
+            sqs.send(queue, &from_bus.to_string());
+        }
+    };
+    let source = format!("purser:{deployment}");
+    let is_ours = move |entry: &Entry| entry.source == source;
+    let has_owner = |entry: &Entry| entry.detail.get("owner").is_some();
+    let is_owned = is_ours.clone();
+    bus.on(
+        move |entry| is_owned(entry) && has_owner(entry),
+        passing(WEBHOOK_EVENTS),
+    );
+    bus.on(is_ours, passing(NOTICE_EVENTS));
 }
 
-/// Fills the queue of events from the bus, and calls the function with what comes into either, until the runtime ends.
-pub(crate) fn follow(bus: &EventBus, sqs: &Sqs, deployment: &str, webhooks: &Webhooks) {
+/// Fills the queues of events from the bus, and calls the functions with what comes into any queue, until the runtime ends.
+pub(crate) fn follow(bus: &EventBus, sqs: &Sqs, deployment: &str, webhooks: &Webhooks, notices: &Notices) {
     follow_bus(bus, sqs, deployment);
     for queue in [WEBHOOK_EVENTS, WEBHOOK_DELIVERIES] {
-        let (sqs, webhooks) = (sqs.clone(), webhooks.clone());
-        tokio::spawn(async move {
-            loop {
-                while let Some(batch) = sqs.receive(queue, BATCH) {
-                    let (sqs, webhooks) = (sqs.clone(), webhooks.clone());
-                    // In its own task, as in an environment of its own.
-                    tokio::spawn(async move {
-                        let work = tokio::time::timeout(TIMEOUT, webhooks.run(batch.clone(), TIMEOUT));
-                        let answer = work.await.ok().and_then(Result::ok);
-                        sqs.delete_done(queue, &batch, answer.as_ref());
-                    });
-                }
-                tokio::time::sleep(PACE).await;
-            }
+        let webhooks = webhooks.clone();
+        poll(sqs, queue, move |batch| {
+            let webhooks = webhooks.clone();
+            async move { webhooks.run(batch, TIMEOUT).await.ok() }
         });
     }
+    for queue in [NOTICE_EVENTS, NOTICES] {
+        let notices = notices.clone();
+        poll(sqs, queue, move |batch| {
+            let notices = notices.clone();
+            async move { notices.run(batch, TIMEOUT).await.ok() }
+        });
+    }
+}
+
+/// Calls a function with what comes into a queue.
+fn poll<F>(sqs: &Sqs, queue: &'static str, call: impl Fn(Value) -> F + Send + 'static)
+where
+    F: Future<Output = Option<Value>> + Send + 'static,
+{
+    let sqs = sqs.clone();
+    tokio::spawn(async move {
+        loop {
+            while let Some(batch) = sqs.receive(queue, BATCH) {
+                let (sqs, work) = (sqs.clone(), tokio::time::timeout(TIMEOUT, call(batch.clone())));
+                // In its own task, as in an environment of its own.
+                tokio::spawn(async move {
+                    let answer = work.await.ok().flatten();
+                    sqs.delete_done(queue, &batch, answer.as_ref());
+                });
+            }
+            tokio::time::sleep(PACE).await;
+        }
+    });
 }

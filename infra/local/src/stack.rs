@@ -7,6 +7,7 @@ use crate::gateway::{self, Controls, Unrouted};
 use crate::iam_recorder::IamRecorder;
 use crate::issuer::{self, DemoUser, Issuer};
 use crate::log_audit::{self, LogAudit};
+use crate::mail::{Mail, MailService};
 use crate::processes::{self, ChildError, ProviderPorts, Providers};
 use crate::seed::{self, DemoAgent, SeedError};
 use crate::sqs_mapping;
@@ -18,6 +19,7 @@ use purser_api::{Boot, Clock, CustodyKind, Env, Routers, answer_either};
 use purser_chain::{Custody, CustodyError, KmsKeys, NewKey};
 use purser_domain::{AgentId, Network, Wallet};
 use purser_events::Events;
+use purser_notices::Notices;
 use purser_probe::Probe;
 use purser_reconcile::Reconcile;
 use purser_store::{CatalogTable, Ledger};
@@ -69,6 +71,8 @@ pub struct Options {
     pub log_audit: Option<LogAudit>,
     /// Whether what happens is told.
     pub streams: Streaming,
+    /// Who takes mail.
+    pub mail: MailService,
 }
 
 /// Whether the tables have their streams, which `events` reads: the embedded database slows as they grow.
@@ -110,6 +114,7 @@ impl Default for Options {
             record: None,
             log_audit: None,
             streams: Streaming::default(),
+            mail: MailService::default(),
         }
     }
 }
@@ -199,8 +204,10 @@ pub struct Stack {
     pub probe: Probe,
     /// The same.
     pub reconcile: Reconcile,
-    /// The queues of webhooks.
+    /// The queues of webhooks and notices.
     pub sqs: Sqs,
+    /// Who takes what is mailed to people.
+    pub mail: Mail,
     /// The same; what the tables' streams have is passed to it by [`Stack::tell`].
     pub events: Events,
     /// Where it tells what happened.
@@ -307,6 +314,8 @@ impl Stack {
         let sqs = sqs_mapping::queues(clock.clone());
         let sqs_url = recorded(recorder.as_ref(), sqs.serve().await).await;
         environment.extend(sqs_mapping::variables(&sqs_url));
+        let mail = Mail::start(options.mail, recorder.as_ref(), &say).await?;
+        environment.extend(mail.variables(options.bridge).await?);
         environment.insert("CUSTODY".to_owned(), custody_name(options.custody).to_owned());
         environment.extend(options.environment);
         if let Some(bridge) = options.bridge {
@@ -325,7 +334,6 @@ impl Stack {
             environment.insert("AWS_ACCESS_KEY_ID".to_owned(), function.to_owned());
             Boot::new(environment.into_iter().collect(), clock.clone())
         };
-        let refused = |function| move |source| StackError::Function { function, source };
 
         say("filling the catalog");
         // First, so that the other functions find the catalog filled.
@@ -340,8 +348,7 @@ impl Stack {
             .map_err(refused("ReconcileFunction"))?;
         let events = Events::boot(boot("EventsFunction")).map_err(refused("EventsFunction"))?;
 
-        let webhooks = Webhooks::boot(boot("WebhooksFunction")).map_err(refused("WebhooksFunction"))?;
-        sqs_mapping::follow(&bus, &sqs, KEYS_STACK, &webhooks);
+        follow_queues(&bus, &sqs, boot)?;
 
         let payments = purser_payments::routers(boot("PaymentsFunction"))
             .await
@@ -424,6 +431,7 @@ impl Stack {
             probe,
             reconcile,
             sqs,
+            mail,
             events,
             bus,
             streams,
@@ -491,7 +499,7 @@ fn database(streams: Streaming, port: u16) -> Result<(DynamoDb, Option<Streams>)
 }
 
 /// The address at which calls of the service at `url` are recorded, where they are.
-async fn recorded(recorder: Option<&IamRecorder>, url: String) -> String {
+pub(crate) async fn recorded(recorder: Option<&IamRecorder>, url: String) -> String {
     match recorder {
         Some(recorder) => recorder.in_front_of(url).await,
         None => url,
@@ -537,6 +545,19 @@ fn keys_at(url: &str) -> KmsKeys {
     KmsKeys::new(Boot::new(env, Clock::system()).aws)
 }
 
+/// The error of a function that did not start.
+fn refused(function: &'static str) -> impl FnOnce(purser_api::BootError) -> StackError {
+    move |source| StackError::Function { function, source }
+}
+
+/// Starts the functions that queues call.
+fn follow_queues(bus: &EventBus, sqs: &Sqs, boot: impl Fn(&str) -> Boot) -> Result<(), StackError> {
+    let webhooks = Webhooks::boot(boot("WebhooksFunction")).map_err(refused("WebhooksFunction"))?;
+    let notices = Notices::boot(boot("NoticesFunction")).map_err(refused("NoticesFunction"))?;
+    sqs_mapping::follow(bus, sqs, KEYS_STACK, &webhooks, &notices);
+    Ok(())
+}
+
 /// The ledger in the tables of `template.yaml`.
 fn ledger(db: Client) -> Ledger {
     Ledger::new(db, "LedgerTable", "DecisionsTable")
@@ -571,6 +592,9 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
         ("STACK", KEYS_STACK),
         // Where infra/local/webhooks listens.
         ("WEBHOOK_ALLOWED_HOSTS", "127.0.0.1:4030"),
+        // The demo owner reads operators' pages too.
+        ("OPERATOR_CLAIM", "email"),
+        ("OPERATOR_VALUE", issuer::DEMO_OWNER.email),
         ("USAGE_TABLE", "UsageTable"),
         ("EVENT_BUS", BUS),
         ("NETWORK", NETWORK.name()),

@@ -49,6 +49,9 @@ fn variables() -> Texts {
         ("WEBHOOKS_TABLE", "webhooks"),
         ("DELIVERIES_QUEUE_URL", "http://127.0.0.1:1/0/deliveries"),
         ("DELIVERIES_QUEUE_ARN", "arn:aws:sqs:us-east-1:0:deliveries"),
+        ("NOTICES_QUEUE_URL", "http://127.0.0.1:1/0/notices"),
+        ("NOTICES_QUEUE_ARN", "arn:aws:sqs:us-east-1:0:notices"),
+        ("DASHBOARD_URL", "https://purser.example"),
         ("STACK", "local"),
     ])
 }
@@ -83,6 +86,7 @@ async fn said(function: &str, variables: Texts, secrets: Texts) -> Option<String
         "fallback" => purser_fallback::router(boot.env).await.map(drop),
         "internal" => purser_internal::router(boot).await.map(drop),
         "mcp" => purser_mcp_function::router(boot).await.map(drop),
+        "notices" => purser_local::Notices::boot(boot).map(drop),
         "payments" => purser_payments::routers(boot).await.map(drop),
         "probe" => purser_local::Probe::boot(boot).map(drop),
         "reconcile" => purser_local::Reconcile::boot(boot).await.map(drop),
@@ -110,6 +114,7 @@ async fn every_function_starts_in_these_surroundings() {
         "fallback",
         "internal",
         "mcp",
+        "notices",
         "payments",
         "probe",
         "reconcile",
@@ -223,6 +228,12 @@ async fn a_malformed_variable_stops_the_function() {
             "ENTITLEMENT_CLAIM",
             "groups",
             "and `ENTITLEMENT_VALUE` need each other".to_owned(),
+        ),
+        (
+            "people",
+            "OPERATOR_CLAIM",
+            "groups",
+            "and `OPERATOR_VALUE` need each other".to_owned(),
         ),
         ("probe", "PROBE_INTERVAL_SECONDS", "1", format!("{word} 60 to 604800")),
         (

@@ -26,7 +26,7 @@ const ITEMS = {
   DecisionsTable: ["A#", "Z#"],
   AuditTable: ["O#", "OPERATORS", "OUTFLOWS", "P#", "W#", "Z#"],
   ThrottleTable: ["K#", "RL#", "Z#"],
-  WebhooksTable: ["D#", "G#", "K#", "P#", "Q#", "Z#"],
+  WebhooksTable: ["D#", "F#", "G#", "K#", "P#", "Q#", "R#", "T#", "U#", "W#", "X#", "Z#"],
   UsageTable: ["ASIDE", "E#", "O#", "REMINDERS", "U#", "Z#"],
 };
 const READS = ["BatchGetItem", "ConditionCheckItem", "GetItem", "PartiQLSelect", "Query"];
@@ -113,7 +113,7 @@ const MAY = {
   LedgerTable     AP#         BatchGetItem GetItem tx:UpdateItem(pk,sk,st,ends,resolved,by,note,owner)
   LedgerTable     B#          BatchGetItem Query tx:UpdateItem(pk,sk,pver,aver)
   LedgerTable     EVICT       PutItem
-  LedgerTable     FREEZES#    GetItem
+  LedgerTable     FREEZES#    GetItem Query
   LedgerTable     HANDOVER#   BatchGetItem GetItem tx:DeleteItem
   LedgerTable     I#          BatchGetItem
   LedgerTable     L#          BatchGetItem Query UpdateItem(pk,sk,pver,aver)
@@ -135,6 +135,9 @@ const MAY = {
   WebhooksTable   G#          BatchGetItem
   WebhooksTable   K#          tx:DeleteItem tx:PutItem
   WebhooksTable   P#          Query tx:DeleteItem tx:PutItem
+  WebhooksTable   R#          GetItem UpdateItem
+  WebhooksTable   U#          tx:DeleteItem tx:PutItem
+  WebhooksTable   X#          Query
   UsageTable      O#          Query
   `,
   ProbeFunction: `
@@ -158,12 +161,28 @@ const MAY = {
   AuditTable      OUTFLOWS    GetItem tx:PutItem
   AuditTable      W#          tx:PutItem
   `,
+  NoticesFunction: `
+  CatalogTable    *           Scan
+  CatalogTable    CHUNK#      BatchGetItem
+  CatalogTable    OBJECT      GetItem
+  CatalogTable    VERSION     GetItem
+  LedgerTable     A#          BatchGetItem
+  LedgerTable     P#          BatchGetItem
+  LedgerTable     START#      GetItem
+  LedgerTable/index/owner  *  Query
+  WebhooksTable   F#          GetItem PutItem
+  WebhooksTable   Q#          Query tx:DeleteItem tx:PutItem
+  WebhooksTable   R#          GetItem Query
+  WebhooksTable   T#          ConditionCheckItem tx:PutItem
+  WebhooksTable   U#          GetItem
+  WebhooksTable   X#          DeleteItem PutItem Query
+  `,
   WebhooksFunction: `
   WebhooksTable   D#          GetItem PutItem
   WebhooksTable   G#          BatchGetItem PutItem
   WebhooksTable   K#          BatchGetItem
   WebhooksTable   P#          Query
-  WebhooksTable   Q#          DeleteItem PutItem Query
+  WebhooksTable   W#          DeleteItem PutItem Query
   `,
 };
 
@@ -175,6 +194,12 @@ const QUEUES = {
   },
   WebhookEventsQueue: { WebhooksFunction: ["DeleteMessage", "GetQueueAttributes", "ReceiveMessage"] },
   WebhooksSetAsideQueue: {},
+  NoticesQueue: {
+    PeopleFunction: ["SendMessage"],
+    NoticesFunction: ["ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "ReceiveMessage", "SendMessage"],
+  },
+  NoticeEventsQueue: { NoticesFunction: ["DeleteMessage", "GetQueueAttributes", "ReceiveMessage"] },
+  NoticesSetAsideQueue: {},
 };
 const QUEUE_ACTIONS = [
   "AddPermission", "ChangeMessageVisibility", "DeleteMessage", "DeleteQueue", "GetQueueAttributes", "PurgeQueue",

@@ -21,7 +21,9 @@ mod view;
 pub use auth::agent_credentials::{AgentCredentials, presented_key};
 pub use auth::issuer::OidcMetadata;
 pub use auth::operator::{InternalTokens, Operator, OperatorCredentials};
-pub use auth::session::{AuthorizationCode, IdToken, Judged, Person, SessionSettings, SessionToken, Sessions};
+pub use auth::session::{
+    AuthorizationCode, IdToken, Judged, MailClaim, Person, SessionSettings, SessionToken, Sessions,
+};
 pub use http::body;
 pub use http::body::{Member, Place, Problems, Said, Schemas, json_body};
 pub use http::client::{http, outward_http};
@@ -43,6 +45,7 @@ pub use http::router::{ApiSettings, with_middleware};
 pub use http::routes::described;
 pub use http::same_origin::same_origin;
 pub use http::source::{audit_refusal, request_source};
+pub use http::stranger::{Called, Stranger};
 pub use lambda::at_most::at_most;
 pub use lambda::background::Background;
 pub use lambda::boot::{Boot, BootError, log_to, serve, serve_both, start_logging, stopped};
@@ -54,10 +57,12 @@ pub use lambda::direct::{
 pub use lambda::env::{CustodyKind, Env, EnvError};
 pub use lambda::gateway::{GatewayAnswer, GatewayEvent, answer};
 pub use lambda::invoke::PaymentsFunction;
+pub use lambda::notices::{NoticeWork, NoticesQueue};
 pub use lambda::payouts::{AskedPayout, NamedPayoutAddress, PayoutAnswer, PayoutOwner, ReservedPayout};
 pub use lambda::random::{Entropy, random};
 pub use lambda::schedule::serve_schedule;
 pub use lambda::secrets::Secrets;
+pub use lambda::sqs::{SqsBatch, SqsRecord};
 pub use telemetry::trace_id::TraceId;
 pub use view::audit::{AuditList, AuditView, audit_filter, from_to};
 pub use view::call::CallView;

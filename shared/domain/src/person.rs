@@ -95,6 +95,8 @@ pub struct Session {
     pub user_agent: Option<String>,
     /// The address that the sign-in came from.
     pub address: Option<String>,
+    /// Whether the issuer said at the sign-in that they may read operators' pages.
+    pub is_operator: bool,
 }
 
 /// How long a session lasts, and what it takes besides.
@@ -172,6 +174,7 @@ mod tests {
             terms: Fingerprint::of_text(""),
             user_agent: None,
             address: None,
+            is_operator: false,
         };
         let later = Session {
             ends_at: at(1_600),

@@ -16,7 +16,7 @@
 //! ```
 //!
 //! Tables: the ledger (`pk`, `sk`, indexes `hold` and `owner`), the decisions and the audit log (`pk`, `sk`), the catalog
-//! (`pk`) and the throttle (`pk`), the webhooks (`pk`, `sk`).
+//! (`pk`) and the throttle (`pk`), the webhooks and notices (`pk`, `sk`).
 //!
 //! Whatever a person or an operator edits takes its row of the audit log (`audit/entry.rs`), in the same transaction.
 //!
@@ -25,6 +25,7 @@
 mod audit;
 mod catalog;
 mod codec;
+mod notices;
 mod page;
 mod payments;
 mod people;
@@ -45,6 +46,8 @@ pub use codec::fault::Fault;
 pub use codec::item::Corrupt;
 pub use codec::key::hold::PARTITIONS;
 pub use codec::ledger::{Edited, Ledger};
+pub use notices::pending::Waiting;
+pub use notices::settings::{NewNoticeUrl, RECIPIENT_PARTS};
 pub use page::{Filter, Page, READ_AT_ONCE, READS, Slice, page};
 pub use payments::decision_inputs::{DecisionInputs, DecisionKeys, ServiceState};
 pub use payments::escalate::Escalated;
@@ -62,7 +65,7 @@ pub use people::freezes::Frozen;
 pub use people::handover::HandedOver;
 pub use people::key_limit::KeyLimit;
 pub use people::key_use::KeyUses;
-pub use people::owned::ApprovalPlace;
+pub use people::owned::{AgentPlace, ApprovalPlace};
 pub use people::session::{Identity, Started};
 pub use people::throttle::Throttle;
 pub use reconcile::evictions::EvictionRequest;

@@ -13,8 +13,8 @@ const MANY: usize = 1_000;
 /// Of each agent: 100,000 of all.
 const SETTLEMENTS: usize = 100;
 const TURNS: usize = 9;
-/// The path, the query, and what the page takes at most.
-const PAGES: [(&str, &str); 7] = [
+/// The path and the query of pages, and of the same lists as JSON.
+const PAGES: [(&str, &str); 11] = [
     ("/dashboard/approvals/waiting", ""),
     ("/dashboard/approvals", ""),
     ("/dashboard", ""),
@@ -22,6 +22,10 @@ const PAGES: [(&str, &str); 7] = [
     ("/dashboard/decisions", ""),
     ("/dashboard/settlements", ""),
     ("/dashboard/audit-log", ""),
+    ("/dashboard/webhooks", ""),
+    ("/agents", ""),
+    ("/decisions", ""),
+    ("/settlements", ""),
 ];
 /// What a page may take with any number of agents.
 const MOST: Duration = Duration::from_secs(1);
@@ -39,6 +43,7 @@ pub fn fleet(report: &mut Report) {
         let asked = world.authorize(&agent, &body_of(world.offer(dollars(30)))).await;
         asked.refused(402, "approval_required");
         let cookie = world.browser_session(&DEMO_OWNER).await;
+        let bearer = format!("Bearer {}", person.token);
         let function = people(&place, &[]).await;
         let recorded = people(&place, &[("DYNAMODB_ENDPOINT", place.proxy.url.as_str())]).await;
         let mut floors = Vec::new();
@@ -49,7 +54,11 @@ pub fn fleet(report: &mut Report) {
                     method: "GET",
                     path,
                     query,
-                    header: Some(("cookie", &cookie)),
+                    header: Some(if path.starts_with("/dashboard") {
+                        ("cookie", &cookie)
+                    } else {
+                        ("authorization", &bearer)
+                    }),
                     body: None,
                 };
                 let event = call.event();
@@ -70,7 +79,7 @@ pub fn fleet(report: &mut Report) {
                 #[expect(clippy::cast_precision_loss, reason = "few units")]
                 let units = (units.read as f64 / 10.0, units.write as f64 / 10.0);
                 report.add(&Row {
-                    group: "pages",
+                    group: "a person's pages",
                     name: format!(
                         "{path}{} with {name}",
                         if query.is_empty() { "" } else { ", searched," }

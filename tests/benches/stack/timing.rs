@@ -60,10 +60,11 @@ impl Row {
 pub struct Report(File);
 
 impl Report {
-    pub fn start() -> Self {
+    /// The results of this bench of `infra/bench.py`.
+    pub fn start(bench: &str) -> Self {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench");
         fs::create_dir_all(&folder).expect("a folder");
-        Self(File::create(folder.join("stack.jsonl")).expect("a file"))
+        Self(File::create(folder.join(format!("{bench}.jsonl"))).expect("a file"))
     }
 
     /// Adds a comparison with the floor: the medians of ours and of the floor.

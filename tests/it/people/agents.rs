@@ -15,7 +15,7 @@ const NO_LIMIT: u64 = 10_000_000_000_000;
 async fn a_new_agent_has_a_wallet_of_its_own_and_the_curated_services_without_limits() {
     let world = World::still().await;
     let kim = world.person(&KIM);
-    let nobody = json!({"agents": [], "count": 0});
+    let nobody = json!({"agents": [], "count": 0, "next_cursor": null});
     assert_eq!(world.person_gets(&kim, "/agents").await.ok(), nobody);
     let curated = world.operator_gets("/internal/services").await.ok();
     let curated = curated["services"].as_array().unwrap().clone();

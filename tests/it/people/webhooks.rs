@@ -22,11 +22,11 @@ use tokio::process::{ChildStdout, Command};
 
 /// A program of a person's, which takes every call.
 #[derive(Clone)]
-struct Program {
-    url: String,
-    calls: Arc<Mutex<Vec<(HeaderMap, Bytes)>>>,
+pub(super) struct Program {
+    pub(super) url: String,
+    pub(super) calls: Arc<Mutex<Vec<(HeaderMap, Bytes)>>>,
     /// Whether it says that it is gone.
-    is_gone: Arc<AtomicBool>,
+    pub(super) is_gone: Arc<AtomicBool>,
 }
 
 async fn taken(State(program): State<Program>, headers: HeaderMap, body: Bytes) -> StatusCode {
@@ -39,7 +39,7 @@ async fn taken(State(program): State<Program>, headers: HeaderMap, body: Bytes) 
 }
 
 impl Program {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let program = Self {
             url: String::new(),
             calls: Arc::default(),
@@ -52,7 +52,7 @@ impl Program {
         }
     }
 
-    fn options(&self) -> Options {
+    pub(super) fn options(&self) -> Options {
         let allowed = self.url.trim_start_matches("http://").to_owned();
         Options {
             environment: [("WEBHOOK_ALLOWED_HOSTS".to_owned(), allowed)].into(),
@@ -61,7 +61,7 @@ impl Program {
     }
 
     /// The events of all calls, each verified by the official library with this secret.
-    fn verified(&self, secret: &Value) -> Vec<Value> {
+    pub(super) fn verified(&self, secret: &Value) -> Vec<Value> {
         let library = standardwebhooks::Webhook::new(secret.as_str().unwrap()).unwrap();
         let calls = self.calls.lock().unwrap();
         let verified = calls

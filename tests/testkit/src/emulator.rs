@@ -143,6 +143,7 @@ pub fn environment(dynamodb: &str, secrets: &str) -> impl Iterator<Item = (&'sta
         ("STACK", "tests"),
         // Nothing is there: a test that sends to it has its own.
         ("DELIVERIES_QUEUE_URL", "http://127.0.0.1:9/000000000000/deliveries"),
+        ("NOTICES_QUEUE_URL", "http://127.0.0.1:9/000000000000/notices"),
         ("USAGE_TABLE", USAGE),
     ]
     .map(|(name, value)| (name, value.to_owned()))

@@ -1,4 +1,4 @@
-//! Test doubles of what is outside of the service, one of each: the issuer of sessions, Secrets Manager, KMS, Lambda, SQS, DynamoDB and its streams, EventBridge, the
+//! Test doubles of what is outside of the service, one of each: the issuer of sessions, Secrets Manager, KMS, Lambda, SQS, SES, DynamoDB and its streams, EventBridge, the
 //! chain's node; a proxy that records calls of any of them and makes them fail; and sample values for tests.
 //!
 //! They speak the wire protocols on loopback and take plain values, so the crates under test can use them in their unit
@@ -21,6 +21,7 @@ mod proxy;
 mod rng;
 pub mod sample;
 mod secrets_manager;
+mod ses;
 mod sqs;
 mod streams;
 mod template;
@@ -37,6 +38,7 @@ pub use node::{Reply, ScriptedNode};
 pub use proxy::{Call, Calls, Fate, Moment, Proxy, ProxyConfig, Step, Units};
 pub use rng::Rng;
 pub use secrets_manager::SecretsManager;
+pub use ses::Ses;
 pub use sqs::Sqs;
 pub use streams::Streams;
 pub use template::{Route, Template};

@@ -170,8 +170,13 @@ impl Sqs {
         let done = match target {
             Some("AmazonSQS.SendMessage") => {
                 let body = request["MessageBody"].as_str().unwrap_or_default();
+                let delay = request["DelaySeconds"].as_i64().unwrap_or(0);
+                // The API's own bounds.
+                if !(0..=900).contains(&delay) {
+                    return refused(StatusCode::BAD_REQUEST, "InvalidParameterValue");
+                }
                 state
-                    .send(queue, body, now)
+                    .send(queue, body, now.saturating_add(delay * 1_000_000))
                     .map(|id| json!({"MessageId": id, "MD5OfMessageBody": ""}))
             }
             Some("AmazonSQS.ChangeMessageVisibility") => {
@@ -204,14 +209,14 @@ impl State {
         self.count
     }
 
-    fn send(&mut self, queue: &str, body: &str, now: i64) -> Option<String> {
+    fn send(&mut self, queue: &str, body: &str, visible_at: i64) -> Option<String> {
         let id = format!("message-{}", self.next());
         self.queues.get_mut(queue)?.messages.push(Message {
             id: id.clone(),
             body: body.to_owned(),
             receipt: String::new(),
             receipts: 0,
-            visible_at: now,
+            visible_at,
         });
         Some(id)
     }

@@ -1,17 +1,20 @@
 //! `/agents`: the caller's agents.
 
 use super::request::{created, with_version};
+use crate::cursor;
 use crate::ops::agents::AgentEdit;
 use crate::ops::owned::Owned;
 use crate::state::People;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
+use axum::http::Uri;
 use axum::response::Response;
 use purser_api::{
-    CallerIds, Failure, IfMatch, Member as _, Place, Problems, SessionToken, VersionTag, json_body, versioned,
+    CallerIds, Failure, IfMatch, Member as _, Place, Problems, Query, SessionToken, VersionTag, json_body, versioned,
 };
 use purser_domain::{Agent, AgentName, OperatorFreeze, Result};
+use purser_store::READ_AT_ONCE;
 use serde::Serialize;
 use serde_json::Value;
 use std::sync::Arc;
@@ -19,7 +22,7 @@ use utoipa::ToSchema;
 
 purser_api::error_responses! {
     /// What listing agents may be refused with.
-    pub(crate) ListErrors: 401, 403, 429, 500;
+    pub(crate) ListErrors: 400, 401, 403, 429, 500;
     /// What creating an agent may be refused with.
     pub(crate) CreateErrors: 400, 401, 403, 413, 429, 500, 503;
     /// What reading an agent may be refused with.
@@ -87,6 +90,9 @@ pub(crate) struct AgentList {
     agents: Vec<AgentView>,
     /// How many agents this answer holds.
     count: usize,
+    /// Hand it back as `cursor` for what follows; null at the end.
+    #[schema(required)]
+    next_cursor: Option<String>,
 }
 
 purser_api::body! {
@@ -120,11 +126,23 @@ impl People {
     operation_id = "list_agents",
     tag = "dashboard",
     security(("session" = [])),
+    params(
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 100."),
+        ("cursor" = Option<String>, Query, pattern = "^0[0-2][0-9a-f]{46}$", description = "The `next_cursor` of an earlier answer."),
+    ),
     responses((status = 200, body = AgentList, description = "Oldest first."), ListErrors)
 )]
-pub(crate) async fn list(State(people): State<Arc<People>>, token: SessionToken) -> Result<Json<AgentList>, Failure> {
+pub(crate) async fn list(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    uri: Uri,
+) -> Result<Json<AgentList>, Failure> {
     let person = people.authenticate(token).await?;
-    let agents = people.agents(&person).await?;
+    let mut query = Query::of(&uri);
+    let from = query.read("cursor", cursor::read_agent, cursor::FORM);
+    let limit = query.limit("limit", READ_AT_ONCE, READ_AT_ONCE);
+    query.finish()?;
+    let (agents, next) = people.agents_from(&person, from, limit).await?;
     let freezes = people.freezes_of(agents.iter().map(Owned::agent)).await?;
     let agents = agents.iter().map(Owned::agent);
     let agents: Vec<AgentView> = agents
@@ -133,6 +151,7 @@ pub(crate) async fn list(State(people): State<Arc<People>>, token: SessionToken)
     Ok(Json(AgentList {
         count: agents.len(),
         agents,
+        next_cursor: next.map(cursor::write_agent),
     }))
 }
 

@@ -124,7 +124,8 @@ impl DecisionView {
 #[schema(as = LoggedDecisionList)]
 pub(crate) struct DecisionList {
     decisions: Vec<DecisionView>,
-    /// How many decisions this answer holds. With a filter it can be fewer than were asked for while more follow.
+    /// How many decisions this answer holds. With a filter, or of more than 25 agents, it can be fewer than were asked
+    /// for while more follow.
     count: usize,
     /// Hand it back as `cursor` for what follows; null at the end.
     #[schema(required)]
@@ -145,9 +146,9 @@ pub(crate) struct DecisionList {
         ("from" = Option<String>, Query, description = "From this time on, or this date in UTC."),
         ("to" = Option<String>, Query, description = "Before this time, or until the end of this date in UTC."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
-        ("cursor" = Option<String>, Query, pattern = "^[0-9a-f]{32}$", description = "The `next_cursor` of an earlier answer."),
+        ("cursor" = Option<String>, Query, pattern = "^([0-9a-f]{32}|0[0-2][0-9a-f]{46}|0[0-2][0-9a-f]{78})$", description = "The `next_cursor` of an earlier answer."),
     ),
-    responses((status = 200, body = DecisionList, description = "Newest first."), ListErrors)
+    responses((status = 200, body = DecisionList, description = "Newest first; of more than 25 agents by 25 of them, in order of their creation."), ListErrors)
 )]
 pub(crate) async fn list(
     State(people): State<Arc<People>>,
@@ -160,7 +161,7 @@ pub(crate) async fn list(
     let (agent, service) = (agent_filter(&mut query), query.text("service_id"));
     let result = query.read("result", DecisionResult::from_name, results);
     let span = span(&mut query);
-    let slice = slice(&mut query, cursor::read_place);
+    let slice = slice(&mut query, cursor::read_part);
     query.finish()?;
     let edition = people.catalog().await?;
     let filter = DecisionFilter {
@@ -181,7 +182,7 @@ pub(crate) async fn list(
     Ok(Json(DecisionList {
         count: decisions.len(),
         decisions,
-        next_cursor: page.next.map(cursor::write_place),
+        next_cursor: page.next.map(cursor::write_part),
     }))
 }
 

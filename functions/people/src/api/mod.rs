@@ -15,6 +15,7 @@ mod bodies;
 mod decisions;
 mod handovers;
 mod keys;
+mod notices;
 mod payouts;
 mod request;
 mod rules;
@@ -24,6 +25,8 @@ mod settlements;
 mod usage;
 mod wallet;
 mod webhooks;
+
+pub(crate) use notices::kinds as notice_kinds;
 
 use crate::state::People;
 use std::sync::Arc;
@@ -77,4 +80,7 @@ purser_api::routes!(
     webhooks::test,
     webhooks::deliveries,
     webhooks::redeliver,
+    notices::read,
+    notices::replace,
+    notices::test,
 );

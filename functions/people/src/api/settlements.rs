@@ -109,7 +109,8 @@ impl From<&Settlement> for SettlementView {
 #[schema(as = OwnSettlementList)]
 pub(crate) struct SettlementList {
     settlements: Vec<SettlementView>,
-    /// How many settlements this answer holds. With a filter it can be fewer than were asked for while more follow.
+    /// How many settlements this answer holds. With a filter, or of more than 25 agents, it can be fewer than were asked
+    /// for while more follow.
     count: usize,
     /// Hand it back as `cursor` for what follows; null at the end.
     #[schema(required)]
@@ -129,9 +130,9 @@ pub(crate) struct SettlementList {
         ("from" = Option<String>, Query, description = "From this time on, or this date in UTC."),
         ("to" = Option<String>, Query, description = "Before this time, or until the end of this date in UTC."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
-        ("cursor" = Option<String>, Query, pattern = "^[0-9a-f]{32}$", description = "The `next_cursor` of an earlier answer."),
+        ("cursor" = Option<String>, Query, pattern = "^([0-9a-f]{32}|0[0-2][0-9a-f]{46}|0[0-2][0-9a-f]{78})$", description = "The `next_cursor` of an earlier answer."),
     ),
-    responses((status = 200, body = SettlementList, description = "Newest first by `authorized_at`."), ListErrors)
+    responses((status = 200, body = SettlementList, description = "Newest first by `authorized_at`; of more than 25 agents by 25 of them, in order of their creation."), ListErrors)
 )]
 pub(crate) async fn list(
     State(people): State<Arc<People>>,
@@ -145,14 +146,14 @@ pub(crate) async fn list(
         status: query.read("status", ReceiptStatus::from_name, ReceiptStatus::choices()),
         span: span(&mut query),
     };
-    let slice = slice(&mut query, cursor::read_place);
+    let slice = slice(&mut query, cursor::read_part);
     query.finish()?;
     let page = people.settlements(&person, filter, slice).await?;
     let settlements: Vec<SettlementView> = page.items.iter().map(SettlementView::from).collect();
     Ok(Json(SettlementList {
         count: settlements.len(),
         settlements,
-        next_cursor: page.next.map(cursor::write_place),
+        next_cursor: page.next.map(cursor::write_part),
     }))
 }
 

@@ -343,7 +343,7 @@ pub(crate) async fn create(
 ) -> Result<Response, Failure> {
     let person = people.authenticate(token).await?;
     let terms = parse_terms(&json_body(&body)?)?;
-    let issued = people.create_webhook(&person, terms).await?;
+    let issued = people.create_webhook(&person, terms, None).await?;
     Ok(created(told_secret(issued)))
 }
 

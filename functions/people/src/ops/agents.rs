@@ -5,7 +5,8 @@ use crate::ops::owned::Owned;
 use crate::state::People;
 use purser_api::{CallerIds, Precondition};
 use purser_domain::{Act, Agent, AgentId, AgentName, AgentStatus, AuditChanges, AuditKind, Error, Result, StartingSet};
-use purser_store::Created;
+use purser_store::{AgentPlace, Created, Page};
+use uuid::Uuid;
 
 purser_api::body! {
     /// New values for some of these; one at least.
@@ -19,6 +20,43 @@ purser_api::body! {
 /// Up to so many agents are few: all are read where one can be chosen, and their lists are merged, by a query of each for
 /// every page. Of more a page reads what it shows, and one has to be chosen for its lists.
 pub(crate) const FEW: usize = 25;
+
+/// A place in a list of the rows of several agents: newest first, of more than [`FEW`] agents by parts of so many in
+/// order of their creation, so that what a page reads does not grow with the fleet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PartPlace {
+    /// With which agent the part begins; `None` for the first part.
+    pub(crate) first: Option<AgentPlace>,
+    /// Where in the part; `None` for its newest row.
+    pub(crate) before: Option<Uuid>,
+}
+
+/// A part of a person's agents.
+pub(crate) struct Part {
+    pub(crate) agents: Vec<AgentId>,
+    /// Which one it is.
+    first: Option<AgentPlace>,
+    /// With which agent the next part begins.
+    next: Option<AgentPlace>,
+}
+
+impl Part {
+    /// The page of the whole list that is this page of the part.
+    pub(crate) fn page<T>(&self, page: Page<T, Uuid>) -> Page<T, PartPlace> {
+        let more = page.next.map(|before| PartPlace {
+            first: self.first,
+            before: Some(before),
+        });
+        let next = self.next.map(|first| PartPlace {
+            first: Some(first),
+            before: None,
+        });
+        Page {
+            items: page.items,
+            next: more.or(next),
+        }
+    }
+}
 
 /// The agents of a person of which one can be chosen.
 #[derive(Clone, Debug, Default)]
@@ -60,6 +98,42 @@ impl People {
     pub(crate) async fn own_agents(&self, person: &Caller, ids: Vec<AgentId>) -> Result<Vec<Owned>> {
         let agents = self.ledger.agents(ids).await?.into_iter();
         Ok(agents.filter_map(|agent| Owned::of(person, agent)).collect())
+    }
+
+    /// So many of the person's agents, oldest first, from this place on, and the place of the one after them.
+    pub(crate) async fn agents_from(
+        &self,
+        person: &Caller,
+        from: Option<AgentPlace>,
+        most: u32,
+    ) -> Result<(Vec<Owned>, Option<AgentPlace>)> {
+        let more = most.saturating_add(1);
+        let mut places = self.ledger.agents_from(person.id.as_str(), from, more).await?;
+        let is_more = u32::try_from(places.len()).is_ok_and(|count| count > most);
+        let next = if is_more { places.pop() } else { None };
+        let ids = places.iter().map(|place| place.id).collect();
+        let mut agents = self.own_agents(person, ids).await?;
+        agents.sort_by_key(|owned| (owned.agent().created_at, owned.agent().id));
+        Ok((agents, next))
+    }
+
+    /// The part of the person's agents that begins with this one; or only the agent that is asked for.
+    pub(crate) async fn part_of_agents(
+        &self,
+        person: &Caller,
+        only: Option<AgentId>,
+        first: Option<AgentPlace>,
+    ) -> Result<Part> {
+        let few = u32::try_from(FEW).unwrap_or(u32::MAX);
+        let (agents, next) = match only {
+            Some(id) => (vec![self.own_agent(person, id).await?], None),
+            None => self.agents_from(person, first, few).await?,
+        };
+        Ok(Part {
+            agents: agents.iter().map(|owned| owned.agent().id).collect(),
+            first,
+            next,
+        })
     }
 
     /// The person's agents, oldest first. One that was just created may be missing for a moment.

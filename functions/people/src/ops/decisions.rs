@@ -5,6 +5,7 @@
 //! decision's own. So the logs of several agents can be merged, and a place is the cursor of the next page.
 
 use crate::caller::Caller;
+use crate::ops::agents::PartPlace;
 use crate::ops::owned::Owned;
 use crate::ops::several::several;
 use crate::ops::span::Span;
@@ -145,10 +146,16 @@ impl People {
         &self,
         person: &Caller,
         filter: DecisionFilter,
-        slice: Slice<Uuid>,
-    ) -> Result<Page<LoggedDecision, Uuid>> {
-        let agents = self.agents_in(person, filter.agent).await?;
-        self.decisions_of(agents, filter, slice).await
+        slice: Slice<PartPlace>,
+    ) -> Result<Page<LoggedDecision, PartPlace>> {
+        let PartPlace { first, before } = slice.before.unwrap_or_default();
+        let part = self.part_of_agents(person, filter.agent, first).await?;
+        let slice = Slice {
+            before,
+            limit: slice.limit,
+        };
+        let page = self.decisions_of(part.agents.clone(), filter, slice).await?;
+        Ok(part.page(page))
     }
 
     /// The decisions about these agents, which are the person's: one query of each for every read of the page.
@@ -233,15 +240,6 @@ impl People {
             }
             before = last;
         }
-    }
-
-    /// The person's agents, or only the one that is asked for.
-    pub(crate) async fn agents_in(&self, person: &Caller, only: Option<AgentId>) -> Result<Vec<AgentId>> {
-        let agents = match only {
-            Some(id) => vec![self.own_agent(person, id).await?],
-            None => self.agents(person).await?,
-        };
-        Ok(agents.iter().map(|owned| owned.agent().id).collect())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Freezes by operators, as the owners of agents see them: they can't end them.
+//! Freezes by operators, which nobody ends here: as the owners of agents see them, and all for operators.
 
 use crate::state::People;
 use purser_domain::{Agent, AgentId, FreezeTarget, OperatorFreeze, Result};
@@ -24,6 +24,11 @@ impl People {
             found.extend(freeze.map(|freeze| (agent.id, freeze.clone())));
         }
         Ok(found)
+    }
+
+    /// Every freeze, for operators alone.
+    pub(crate) async fn operator_freezes(&self) -> Result<Vec<OperatorFreeze>> {
+        self.ledger.operator_freezes().await
     }
 
     /// The freeze by an operator that an agent is under.

@@ -9,6 +9,7 @@ pub(crate) mod export;
 pub(crate) mod freezes;
 pub(crate) mod handovers;
 pub(crate) mod keys;
+pub(crate) mod notices;
 pub(crate) mod owned;
 pub(crate) mod payouts;
 pub(crate) mod rules;

@@ -4,8 +4,8 @@ use crate::caller::Caller;
 use crate::state::People;
 use purser_api::IdToken;
 use purser_domain::{
-    Act, Acting, Actor, AuditChanges, AuditKind, AuditRefusal, ErrorKind, PersonId, RequestSource, Result, Session,
-    SessionId,
+    Act, Acting, Actor, AuditChanges, AuditKind, AuditRefusal, ErrorKind, Members, PersonId, RequestSource, Result,
+    Session, SessionId,
 };
 use purser_store::{Identity, Started};
 use std::cmp::Reverse;
@@ -30,6 +30,7 @@ impl People {
             terms: self.sessions.terms(),
             user_agent: source.user_agent.clone(),
             address: source.address.clone(),
+            is_operator: who.is_operator,
         };
         let identity = Identity {
             issuer: self.sessions.issuer(),
@@ -45,10 +46,16 @@ impl People {
         let act = Act::of(AuditKind::SessionStarted).with(&session.id);
         let times = [("signed_in_at", session.signed_in_at), ("ends_at", session.ends_at)];
         let times = times.map(|(name, at)| (name.to_owned(), at.to_string().into()));
-        let entry = self.entry(&acting, &act, AuditChanges::between(None, Some(times.into())))?;
+        let operator = session.is_operator.then(|| ("is_operator".to_owned(), true.into()));
+        let told: Members = times.into_iter().chain(operator).collect();
+        let entry = self.entry(&acting, &act, AuditChanges::between(None, Some(told)))?;
         let started = self.ledger.start_session(&session, identity, &entry).await?;
         match started {
-            Started::Stored => info!(person = %session.person, session = %session.id, "session.started"),
+            Started::Stored => {
+                info!(person = %session.person, session = %session.id, "session.started");
+                self.keep_mail_address(&session.person, &who.person.mail, self.now())
+                    .await;
+            }
             Started::SignedInTooEarly => {
                 self.refuse_sign_in(&session.person, acting.source, "ended").await?;
             }

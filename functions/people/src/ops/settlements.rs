@@ -1,6 +1,7 @@
 //! Settlements of a person's agents, newest first.
 
 use crate::caller::Caller;
+use crate::ops::agents::PartPlace;
 use crate::ops::decisions::{newest, reads_of};
 use crate::ops::owned::Owned;
 use crate::ops::several::several;
@@ -27,10 +28,16 @@ impl People {
         &self,
         person: &Caller,
         filter: SettlementFilter,
-        slice: Slice<Uuid>,
-    ) -> Result<Page<Settlement, Uuid>> {
-        let agents = self.agents_in(person, filter.agent).await?;
-        self.settlements_of(agents, filter, slice).await
+        slice: Slice<PartPlace>,
+    ) -> Result<Page<Settlement, PartPlace>> {
+        let PartPlace { first, before } = slice.before.unwrap_or_default();
+        let part = self.part_of_agents(person, filter.agent, first).await?;
+        let slice = Slice {
+            before,
+            limit: slice.limit,
+        };
+        let page = self.settlements_of(part.agents.clone(), filter, slice).await?;
+        Ok(part.page(page))
     }
 
     /// The settlements of these agents, which are the person's: one query of each for every read of the page.

@@ -10,7 +10,7 @@ use purser_api::{AskedDelivery, DeliveryMessage, Precondition};
 use purser_domain::{
     Act, AuditChanges, AuditKind, Delivery, DeliveryId, Error, ErrorKind, Event, EventData, EventId, EventKind,
     EventSubject, Problem, Result, SecretTerm, Timestamp, Webhook, WebhookId, WebhookSecret, WebhookSecretId,
-    WebhookTerms,
+    WebhookTerms, WebhookUrl,
 };
 use purser_store::{Backoff, Edited, NewWebhookSecret, Page, Slice};
 use tracing::info;
@@ -79,19 +79,33 @@ impl People {
     }
 
     /// Makes a webhook. It takes a recent sign-in: whoever has the session would be told everything from then on.
-    pub(crate) async fn create_webhook(&self, person: &Caller, terms: WebhookTerms) -> Result<IssuedWebhook> {
+    ///
+    /// `meant` is the place that it is to have: where one is named and has been taken since, none is made, so that a
+    /// form sent twice makes one.
+    pub(crate) async fn create_webhook(
+        &self,
+        person: &Caller,
+        terms: WebhookTerms,
+        meant: Option<u8>,
+    ) -> Result<IssuedWebhook> {
         let act = Act::of(AuditKind::WebhookCreated);
-        self.judged(&person.acting, &act, self.created_webhook(person, &act, terms))
+        self.judged(&person.acting, &act, self.created_webhook(person, &act, terms, meant))
             .await
     }
 
-    async fn created_webhook(&self, person: &Caller, act: &Act, terms: WebhookTerms) -> Result<IssuedWebhook> {
+    async fn created_webhook(
+        &self,
+        person: &Caller,
+        act: &Act,
+        terms: WebhookTerms,
+        meant: Option<u8>,
+    ) -> Result<IssuedWebhook> {
         let mut backoff = Backoff::new();
         loop {
             self.judge_terms(&terms)?;
             let now = self.now();
             self.limits.recently(person.signed_in_at, now)?;
-            let slot = self.free_slot(person).await?;
+            let slot = self.free_slot(person, meant).await?;
             let secret = self.new_webhook_secret()?;
             let webhook = Webhook {
                 id: WebhookId::from_uuid(self.random_uuid()?),
@@ -119,8 +133,15 @@ impl People {
         }
     }
 
-    async fn free_slot(&self, person: &Caller) -> Result<u8> {
+    async fn free_slot(&self, person: &Caller, meant: Option<u8>) -> Result<u8> {
         let webhooks = self.webhooks.of(&person.id).await?;
+        let taken = meant.and_then(|meant| webhooks.iter().find(|webhook| webhook.slot == meant));
+        if let Some(Webhook { version, .. }) = taken {
+            return Err(ErrorKind::VersionConflict { version: *version }.into());
+        }
+        if let Some(meant) = meant.filter(|meant| *meant < Webhook::MOST) {
+            return Ok(meant);
+        }
         let mut slots = 0..Webhook::MOST;
         let free = slots.find(|slot| webhooks.iter().all(|webhook| webhook.slot != *slot));
         free.ok_or_else(|| {
@@ -283,9 +304,7 @@ impl People {
     /// already, as far as it is known before the name is resolved.
     fn judge_terms(&self, terms: &WebhookTerms) -> Result<()> {
         let mut problems = terms.problems();
-        let url = terms.url.url();
-        let is_safe = terms.url.is_https() && self.webhook_hosts.may_call(url);
-        if !is_safe && !self.webhook_hosts.contains(url) {
+        if !self.may_call(&terms.url) {
             problems.push(Problem::at("/url", "must be an https URL of the public internet"));
         }
         if problems.is_empty() {
@@ -295,15 +314,17 @@ impl People {
         }
     }
 
+    /// Whether a URL may be called, as far as it is known before its name is resolved.
+    pub(crate) fn may_call(&self, url: &WebhookUrl) -> bool {
+        let hosts = &self.webhook_hosts;
+        hosts.contains(url.url()) || url.is_https() && hosts.may_call(url.url())
+    }
+
     fn new_webhook_secret(&self) -> Result<NewWebhookSecret> {
         Ok(NewWebhookSecret {
             id: WebhookSecretId::from_uuid(self.random_uuid()?),
             secret: WebhookSecret::from_random(self.entropy.bytes()?),
         })
-    }
-
-    fn random_uuid(&self) -> Result<Uuid> {
-        Ok(uuid::Builder::from_random_bytes(self.entropy.bytes()?).into_uuid())
     }
 }
 

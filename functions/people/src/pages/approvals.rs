@@ -278,7 +278,7 @@ pub(crate) fn waiting_list(layout: &Layout, waiting: &Waiting, view: View, catal
     }
 }
 
-fn card(layout: &Layout, waiting: &ApprovalContext, view: View, catalog: &Catalog) -> Markup {
+pub(super) fn card(layout: &Layout, waiting: &ApprovalContext, view: View, catalog: &Catalog) -> Markup {
     let approval = &waiting.approval;
     let agent = waiting.agent.agent();
     let path = format!("{}/approvals/{}", paths::agent(approval.agent), approval.id);
@@ -355,7 +355,7 @@ fn left_of_day(amount: Amount, day: Option<DayRoom>) -> Markup {
     }
 }
 
-fn decided_row(layout: &Layout, decided: &ApprovalContext, catalog: &Catalog) -> Markup {
+pub(super) fn decided_row(layout: &Layout, decided: &ApprovalContext, catalog: &Catalog) -> Markup {
     let approval = &decided.approval;
     let status = approval.status(layout.now);
     let agent = decided.agent.agent();

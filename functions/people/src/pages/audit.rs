@@ -317,6 +317,7 @@ const fn words(kind: AuditKind) -> &'static str {
         AuditKind::WebhookEdited => "Edit a webhook",
         AuditKind::WebhookSecretRotated => "Rotate a webhook’s secret",
         AuditKind::WebhookRemoved => "Remove a webhook",
+        AuditKind::NoticesEdited => "Edit notices",
         AuditKind::SessionStarted => "Sign in",
         AuditKind::SessionEnded => "End a session",
         AuditKind::SessionsEnded => "End all sessions",

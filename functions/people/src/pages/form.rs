@@ -25,6 +25,10 @@ pub(crate) enum FormName {
     Rotate(KeyId),
     PayoutAddress,
     PayOut,
+    /// What a person is told.
+    Notices,
+    NewWebhook,
+    Webhook,
     /// A form of buttons, with at most a note.
     Plain,
     /// A verdict on an approval.
@@ -75,6 +79,9 @@ impl fmt::Display for FormName {
             Self::Rotate(key) => write!(f, "rotate-{key}"),
             Self::PayoutAddress => f.write_str("payout-address"),
             Self::PayOut => f.write_str("pay-out"),
+            Self::Notices => f.write_str("notices"),
+            Self::NewWebhook => f.write_str("new-webhook"),
+            Self::Webhook => f.write_str("webhook"),
             Self::Plain => f.write_str("plain"),
             Self::ApprovalDecision => f.write_str("verdict"),
         }
@@ -344,12 +351,34 @@ impl<'a> Inputs<'a> {
 
     /// One line of text.
     pub(super) fn line(&self, field: &str, label: &str, present: &str, max: usize) -> Markup {
+        self.text_input(field, label, present, max, true)
+    }
+
+    /// One line of text, which may stay empty.
+    pub(super) fn optional_line(&self, field: &str, label: &str, present: &str, max: usize) -> Markup {
+        self.text_input(field, label, present, max, false)
+    }
+
+    fn text_input(&self, field: &str, label: &str, present: &str, max: usize, is_required: bool) -> Markup {
         let id = self.id(field);
         html! {
             div.field {
-                label for=(id) { (label) }
-                input type="text" id=(id) name=(field) value=(self.value(field, present)) maxlength=(max) required
-                    autocomplete="off" aria-invalid[self.is_wrong(field)];
+                label for=(id) { (label) @if !is_required { " " span.muted { "(optional)" } } }
+                input type="text" id=(id) name=(field) value=(self.value(field, present)) maxlength=(max)
+                    required[is_required] autocomplete="off" aria-invalid[self.is_wrong(field)];
+            }
+        }
+    }
+
+    /// A box that may be checked.
+    pub(super) fn optional_box(&self, field: &str, label: &str, present: bool) -> Markup {
+        let id = self.id(field);
+        html! {
+            div.field {
+                label.check for=(id) {
+                    input type="checkbox" id=(id) name=(field) value="yes" checked[self.holds(field, "yes", present)];
+                    (label)
+                }
             }
         }
     }

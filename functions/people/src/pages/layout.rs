@@ -13,6 +13,8 @@ use purser_domain::Timestamp;
 pub(crate) struct Layout {
     /// Who is signed in, as the issuer names them.
     pub(crate) person: String,
+    /// Whether operators' pages are shown to them.
+    pub(crate) is_operator: bool,
     /// For the page's forms.
     pub(crate) token: FormToken,
     /// The time that relative times are computed from.
@@ -36,7 +38,10 @@ pub(super) enum Here {
     Decisions,
     Settlements,
     Catalog,
+    Webhooks,
     Audit,
+    Notices,
+    Operators,
     Sessions,
     Elsewhere,
 }
@@ -46,6 +51,7 @@ impl Layout {
     pub(super) fn of(session: &PageSession, now: Timestamp) -> Self {
         Self {
             person: session.name().to_owned(),
+            is_operator: session.is_operator,
             token: session.token.clone(),
             now,
             waiting: None,
@@ -92,7 +98,7 @@ impl Layout {
                 header.top {
                     div.bar-inner {
                         (brand())
-                        (navigation(here, self.waiting))
+                        (self.navigation(here))
                         div.who {
                             a.person href="/dashboard/sessions" title=(format!("{}: your sessions", self.person))
                                 aria-current=[(here == Here::Sessions).then_some("page")] {
@@ -109,6 +115,29 @@ impl Layout {
                 p.sr role="status" aria-live="polite" data-announce {}
             },
         )
+    }
+
+    fn navigation(&self, here: Here) -> Markup {
+        let entry = |to: Here, path: &str, content: Markup| {
+            html! { li { a href=(path) aria-current=[(to == here).then_some("page")] { (content) } } }
+        };
+        html! {
+            nav aria-label="Main" {
+                ul {
+                    (entry(Here::Overview, "/dashboard", html! { "Overview" }))
+                    (entry(Here::Approvals, "/dashboard/approvals", html! {
+                        "Approvals" (badge(self.waiting))
+                    }))
+                    (entry(Here::Decisions, "/dashboard/decisions", html! { "Decisions" }))
+                    (entry(Here::Settlements, "/dashboard/settlements", html! { "Settlements" }))
+                    (entry(Here::Catalog, "/dashboard/catalog", html! { "Catalog" }))
+                    (entry(Here::Notices, "/dashboard/notices", html! { "Notices" }))
+                    (entry(Here::Webhooks, "/dashboard/webhooks", html! { "Webhooks" }))
+                    (entry(Here::Audit, "/dashboard/audit-log", html! { "Audit" }))
+                    @if self.is_operator { (entry(Here::Operators, "/dashboard/operator/catalog", html! { "Operators" })) }
+                }
+            }
+        }
     }
 
     fn messages(&self) -> Markup {
@@ -218,26 +247,6 @@ pub(super) fn head(title: &str) -> Markup {
 
 fn brand() -> Markup {
     html! { a.brand href="/dashboard" { (PreEscaped(asset::MARK)) "Purser" } }
-}
-
-fn navigation(here: Here, waiting: Option<usize>) -> Markup {
-    let entry = |to: Here, path: &str, content: Markup| {
-        html! { li { a href=(path) aria-current=[(to == here).then_some("page")] { (content) } } }
-    };
-    html! {
-        nav aria-label="Main" {
-            ul {
-                (entry(Here::Overview, "/dashboard", html! { "Overview" }))
-                (entry(Here::Approvals, "/dashboard/approvals", html! {
-                    "Approvals" (badge(waiting))
-                }))
-                (entry(Here::Decisions, "/dashboard/decisions", html! { "Decisions" }))
-                (entry(Here::Settlements, "/dashboard/settlements", html! { "Settlements" }))
-                (entry(Here::Catalog, "/dashboard/catalog", html! { "Catalog" }))
-                (entry(Here::Audit, "/dashboard/audit-log", html! { "Audit" }))
-            }
-        }
-    }
 }
 
 fn badge(waiting: Option<usize>) -> Markup {

@@ -8,6 +8,7 @@
 //! endpoints share).
 
 mod agent;
+mod approval;
 mod approvals;
 mod asset;
 mod audit;
@@ -25,6 +26,8 @@ mod layout;
 mod list;
 mod money;
 mod notice;
+mod notice_settings;
+mod operator;
 mod overview;
 mod paths;
 mod phrases;
@@ -33,6 +36,7 @@ mod sessions;
 mod settlements;
 mod sign_in;
 mod spending;
+mod webhooks;
 
 use crate::session::page_of;
 use crate::state::People;
@@ -64,6 +68,7 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         )
         .route("/dashboard/approvals", get(approvals::show))
         .route("/dashboard/approvals/waiting", get(approvals::watch))
+        .route("/dashboard/approvals/{agent}/{approval}", get(approval::show))
         .route("/dashboard/audit-log", get(audit::show))
         .route("/dashboard/audit-log.csv", get(audit::file))
         .route("/dashboard/decisions", get(decisions::show))
@@ -72,13 +77,23 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         .route("/dashboard/settlements.csv", get(settlements::file))
         .route("/dashboard/catalog", get(catalog::show))
         .route("/dashboard/receipts/{agent}/{settlement}", get(receipt::show))
+        .route(
+            "/dashboard/notices",
+            post(notice_settings::edit).get(notice_settings::show),
+        )
+        .route(
+            "/dashboard/notices/test",
+            post(notice_settings::test).get(notice_settings::back),
+        )
         .route("/dashboard/sessions", get(sessions::show))
         .route("/dashboard/sessions/end", post(sessions::end_all).get(sessions::back))
         .route(
             "/dashboard/sessions/{session}/end",
             post(sessions::end).get(sessions::back),
         )
+        .nest("/dashboard/webhooks", webhooks::routes())
         .route("/dashboard/{*nowhere}", any(nowhere))
+        .merge(operator::routes())
         .merge(sign_in::routes())
         .layer(from_fn(page_headers))
         .merge(asset::routes())

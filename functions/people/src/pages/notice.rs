@@ -39,6 +39,9 @@ macro_rules! notices {
     };
 }
 notices! {
+    ChannelsSaved, "channels_saved", "Saved.";
+    TestNoticeSent, "test_notice_sent", "A test is on its way. It arrives in seconds, or minutes after the last notice.";
+    NoChannelOn, "no_channel_on", "Nothing was sent: no channel is on that leads anywhere.";
     AgentCreated, "agent_created", "The agent exists. Give it a key, then set limits: its services start with no limit.";
     AgentRenamed, "agent_renamed", "Renamed.";
     AgentFrozen, "agent_frozen", "Done. The agent is frozen from this moment on.";
@@ -58,6 +61,12 @@ notices! {
     PaidOut, "paid_out", "Submitted. The receipt becomes final when the chain shows it, within minutes.";
     PaidOutBefore, "paid_out_before", "This was asked for before; here is what became of it.";
     PayoutUnanswered, "payout_unanswered", "Signed, but the facilitator has not said that it took it. If the chain shows it within minutes, it is made; else it is given up, and you can ask again.";
+    WebhookSaved, "webhook_saved", "Saved. What happens from now on is told by the new terms.";
+    WebhookEnabled, "webhook_enabled", "Switched on. It is called with what happens from now on.";
+    WebhookDisabled, "webhook_disabled", "Switched off. It is called no more.";
+    WebhookRemoved, "webhook_removed", "The webhook is gone, and its secrets with it.";
+    WebhookTestSent, "webhook_test_sent", "The test event is on its way: look at the deliveries.";
+    WebhookSentAgain, "webhook_sent_again", "It is on its way again: look at the deliveries.";
     SignedOut, "signed_out", "You have signed out.";
     SessionEnded, "session_ended", "That session is over. Its browser has to sign in again.";
     AllEnded, "all_ended", "All your sessions are over, this one too.";

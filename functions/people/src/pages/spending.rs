@@ -20,9 +20,12 @@ pub(super) fn section(spending: Option<&(Spending, Vec<Owned>)>, shown: &[AgentS
             @match spending {
                 None => p.empty { "What was spent can’t be told just now. Nothing else depends on it." },
                 Some((spending, named)) => {
-                    (totals(spending))
-                    div.card { (chart("Spent", &by_day(spending))) }
-                    (biggest(spending, named, catalog))
+                    @let sum = sum(spending);
+                    @if sum != UsageTotals::default() { (totals(sum)) }
+                    @if sum.allowed == 0 { (nothing(shown)) } @else {
+                        div.card { (chart("Spent", &by_day(spending))) }
+                        (biggest(spending, named, catalog))
+                    }
                 }
             }
             (near_a_cap(shown))
@@ -35,9 +38,24 @@ fn by_day(spending: &Spending) -> Vec<(Day, Amount)> {
     days.map(|(day, totals)| (*day, spent(*totals))).collect()
 }
 
-fn totals(spending: &Spending) -> Markup {
+fn sum(spending: &Spending) -> UsageTotals {
     let days = spending.days.iter();
-    let sum = days.fold(UsageTotals::default(), |sum, (_, totals)| sum.plus(*totals));
+    days.fold(UsageTotals::default(), |sum, (_, totals)| sum.plus(*totals))
+}
+
+/// What to do where nothing was paid: there is no picture of it.
+fn nothing(shown: &[AgentSpend]) -> Markup {
+    let first = shown.first().map(|spend| spend.agent.agent());
+    html! {
+        p.empty {
+            "Nothing was paid in these days. An agent pays once it has a key, and money in its wallet: both are on its page"
+            @if let Some(agent) = first { ", such as that of " (labels::agent(agent.id, &agent.name)) }
+            "."
+        }
+    }
+}
+
+fn totals(sum: UsageTotals) -> Markup {
     html! {
         dl.card.totals {
             div { dt { "Spent" } dd { (money(spent(sum))) } }

@@ -30,7 +30,7 @@ use axum::{
     http::{HeaderMap, Method, Uri, header, request::Parts},
     response::{IntoResponse as _, Response},
 };
-use purser_api::{Failure, Person, request_source, same_origin};
+use purser_api::{Failure, MailClaim, Person, request_source, same_origin};
 use purser_domain::{Error, ErrorKind, PersonId, Result, Session, SessionId};
 use std::sync::Arc;
 use url::{Position, Url};
@@ -46,6 +46,8 @@ pub(crate) struct PageSession {
     pub(crate) id: SessionId,
     /// For the forms of the page.
     pub(crate) token: FormToken,
+    /// Whether operators' pages are shown to them.
+    pub(crate) is_operator: bool,
 }
 
 impl PageSession {
@@ -61,17 +63,20 @@ impl PageSession {
             person,
             name,
             signed_in_at,
+            is_operator,
             ..
         } = session;
         let person = Person {
             id: person,
             name,
+            mail: MailClaim::Absent,
             signed_in_at,
         };
         Ok(Self {
             person: Caller::new(person, Some(id.clone()), request_source(parts)),
             id,
             token: FormToken::of(&cookie),
+            is_operator,
         })
     }
 
@@ -88,6 +93,22 @@ impl FromRequestParts<Arc<People>> for PageSession {
         let origin = origin_of(people, parts).map_err(failed)?;
         let session = Self::of(parts, &origin, people, true).await;
         session.map_err(|error| to_sign_in(error, &parts.method, &parts.uri))
+    }
+}
+
+/// The session of a page for operators. To anybody else there is no such page.
+pub(crate) struct OperatorSession(pub(crate) PageSession);
+
+impl FromRequestParts<Arc<People>> for OperatorSession {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, people: &Arc<People>) -> Result<Self, Response> {
+        let session = PageSession::from_request_parts(parts, people).await?;
+        if session.is_operator {
+            Ok(Self(session))
+        } else {
+            Err(failed(ErrorKind::NotFound.into()))
+        }
     }
 }
 

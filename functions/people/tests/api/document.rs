@@ -37,13 +37,14 @@ fn every_operation_has_a_name_of_its_own_and_asks_for_a_session() {
                 "redeliver_webhook_delivery",
                 "reject",
                 "remove_payout_address",
+                "test_notices",
                 "test_webhook",
             ];
             let has_own_condition = own_condition.contains(&name);
             assert_eq!(asks_for_version, is_write && !has_own_condition, "{name}");
         }
     }
-    assert_eq!(names.len(), 47);
+    assert_eq!(names.len(), 50);
 }
 
 #[test]

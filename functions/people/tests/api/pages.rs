@@ -42,6 +42,7 @@ fn pages_of(agent: &str) -> Vec<String> {
         "/dashboard/settlements".to_owned(),
         "/dashboard/settlements.csv".to_owned(),
         "/dashboard/catalog".to_owned(),
+        "/dashboard/webhooks".to_owned(),
         "/dashboard/audit-log".to_owned(),
         "/dashboard/audit-log.csv".to_owned(),
         format!("/dashboard/agents/{agent}"),
@@ -1220,6 +1221,26 @@ async fn the_overview_tells_what_was_spent_in_thirty_days_and_who_spent_most_whe
     ] {
         count(agent, service, days_ago, what).await;
     }
+    // Where nothing was paid there is no picture of it.
+    world
+        .browser("bob")
+        .await
+        .get("/dashboard")
+        .await
+        .is(200, "class=\"chart\"");
+    let nobody = world.agent("eve").await;
+    let seen = world.browser("eve").await.get("/dashboard").await;
+    seen.is(200, "Nothing was paid in these days.");
+    seen.is(
+        200,
+        &format!("such as that of <a class=\"name\" href=\"/dashboard/agents/{nobody}\""),
+    );
+    assert!(
+        !seen.html.contains("class=\"chart\"") && !seen.html.contains("Biggest"),
+        "{}",
+        seen.html
+    );
+
     let mut owner = world.browser(OWNER).await;
     let seen = owner.get("/dashboard").await;
     let (today, month) = (Day::of(world.now()), Day::of(world.now()).minus(29));

@@ -5,7 +5,9 @@
     reason = "a program for people at a terminal"
 )]
 
-use purser_local::{FunctionsFile, Options, Ports, ProviderPorts, Stack, StackFile, Streaming, stack_folder};
+use purser_local::{
+    FunctionsFile, MailService, Options, Ports, ProviderPorts, Stack, StackFile, Streaming, stack_folder,
+};
 use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -18,6 +20,9 @@ const PORTS: Ports = Ports {
     issuer: 3001,
     providers: ProviderPorts { v2: 4020, v1: 4021 },
 };
+
+/// What is mailed to people can be looked at there.
+const INBOX: u16 = 8005;
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -32,9 +37,9 @@ async fn main() -> ExitCode {
     let environment = passed_on.filter_map(|name| Some((name.to_owned(), env.get(name)?.to_owned())));
     let environment = environment.collect();
     // Scripts that start a stack of their own use any free ports, and read them from its files.
-    let (gateway_port, ports) = match env.get("PORTS") {
-        Some("free") => (0, Ports::default()),
-        _ => (GATEWAY, PORTS),
+    let (gateway_port, ports, inbox) = match env.get("PORTS") {
+        Some("free") => (0, Ports::default(), 0),
+        _ => (GATEWAY, PORTS, INBOX),
     };
     let throttle_per_minute = match env.finish(throttle) {
         Ok(limit) => limit,
@@ -48,6 +53,7 @@ async fn main() -> ExitCode {
         environment,
         bridge,
         streams: Streaming::On,
+        mail: MailService::Inbox(inbox),
         ..Options::default()
     };
     let stack = match Stack::start(options, |step| println!("run: {step}")).await {
@@ -128,6 +134,7 @@ the dashboard            {base_url}/dashboard      ({email}, password {password}
 paid provider (x402 v2)  {provider}
 paid provider (x402 v1)  {provider_v1}
 chain, DynamoDB          {rpc_url}  {dynamodb_url}
+mail to people           {inbox}
 all of this              .local/stack.json
 
 A first payment. Paste it into another terminal (`make demo` shows each step):
@@ -142,6 +149,11 @@ curl -s {base_url}/x402/settlements/$SETTLEMENT/complete -H "Authorization: Bear
 
 Ctrl-C stops everything.
 "#,
+        inbox = stack
+            .mail
+            .inbox_url
+            .as_deref()
+            .unwrap_or("none: infra/setup.sh mail installs it"),
         provider_v1 = providers.provider_v1_url,
         email = stack.owner.email,
         password = purser_local::DEMO_PASSWORD,

@@ -16,7 +16,7 @@ use axum::{
 };
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use jsonwebtoken::{Algorithm, Validation, decode, decode_header, errors::ErrorKind as TokenErrorKind};
-use purser_domain::{Duration, Error, ErrorKind, Fingerprint, PersonId, RequestSource, Result, Timestamp};
+use purser_domain::{Duration, Error, ErrorKind, Fingerprint, MailAddress, PersonId, RequestSource, Result, Timestamp};
 use serde::Deserialize;
 use serde_json::{Number, Value, json};
 use std::{convert::Infallible, sync::Arc};
@@ -38,6 +38,8 @@ pub struct SessionSettings {
     client_id: String,
     /// The claim that entitles; `None`: everybody at the issuer is entitled.
     entitlement: Option<Entitlement>,
+    /// The claim of who may read operators' pages; `None`: nobody may.
+    operators: Option<Entitlement>,
 }
 
 /// A claim, and the value that it must be or contain.
@@ -48,6 +50,15 @@ struct Entitlement {
 }
 
 impl Entitlement {
+    /// Reads `<NAME>_CLAIM` with `<NAME>_VALUE`, of which neither is without the other.
+    fn from_env(env: &mut Env, name: &str) -> Option<Self> {
+        let [claim, value] = ["CLAIM", "VALUE"].map(|part| env.get(&format!("{name}_{part}")).map(str::to_owned));
+        if claim.is_some() != value.is_some() {
+            env.wrong(&format!("{name}_CLAIM"), &format!("and `{name}_VALUE` need each other"));
+        }
+        claim.zip(value).map(|(claim, value)| Self { claim, value })
+    }
+
     /// Whether a token of which the signature was verified has it.
     fn is_in(&self, token: &str) -> bool {
         let payload = token.split('.').nth(1).unwrap_or_default();
@@ -62,7 +73,7 @@ impl Entitlement {
 }
 
 impl SessionSettings {
-    /// Reads `OIDC_ISSUER`, `OIDC_CLIENT_ID`, and `ENTITLEMENT_CLAIM` with `ENTITLEMENT_VALUE`.
+    /// Reads `OIDC_ISSUER`, `OIDC_CLIENT_ID`, and `ENTITLEMENT_CLAIM` and `OPERATOR_CLAIM`, each with its `…_VALUE`.
     pub fn from_env(env: &mut Env) -> Self {
         let [issuer, client_id] = ["OIDC_ISSUER", "OIDC_CLIENT_ID"].map(|name| env.text(name));
         let is_issuer = endpoint(&issuer).is_some_and(|url| url.query().is_none() && url.fragment().is_none());
@@ -72,22 +83,20 @@ impl SessionSettings {
                 "must be an https address without query or fragment, or http on a loopback host",
             );
         }
-        let [claim, value] = ["ENTITLEMENT_CLAIM", "ENTITLEMENT_VALUE"].map(|name| env.get(name).map(str::to_owned));
-        if claim.is_some() != value.is_some() {
-            env.wrong("ENTITLEMENT_CLAIM", "and `ENTITLEMENT_VALUE` need each other");
-        }
         Self {
             issuer,
             client_id,
-            entitlement: claim.zip(value).map(|(claim, value)| Entitlement { claim, value }),
+            entitlement: Entitlement::from_env(env, "ENTITLEMENT"),
+            operators: Entitlement::from_env(env, "OPERATOR"),
         }
     }
 
     /// The fingerprint of all of them: what a sign-in was judged by.
     fn terms(&self) -> Fingerprint {
-        let entitlement = self.entitlement.as_ref();
-        let entitlement = entitlement.map(|entitlement| (&entitlement.claim, &entitlement.value));
-        Fingerprint::of_text(&json!([self.issuer, self.client_id, entitlement]).to_string())
+        let pair =
+            |claimed: &Option<Entitlement>| json!(claimed.as_ref().map(|claimed| (&claimed.claim, &claimed.value)));
+        let (entitlement, operators) = (pair(&self.entitlement), pair(&self.operators));
+        Fingerprint::of_text(&json!([self.issuer, self.client_id, entitlement, operators]).to_string())
     }
 
     /// The person in the claims of a verified token, or a word for why it is refused.
@@ -123,6 +132,12 @@ impl SessionSettings {
         if claims.sub.is_empty() || claims.sub.len() > LONGEST_SUBJECT {
             return Err("subject");
         }
+        let is_verified = claims.email_verified == Value::Bool(true);
+        let mail = match claims.email.as_str().filter(|_| is_verified).map(MailAddress::parse) {
+            Some(Some(address)) => MailClaim::Verified(address),
+            None if claims.email.is_null() => MailClaim::Absent,
+            Some(None) | None => MailClaim::Unverified,
+        };
         let names = [
             claims.name,
             claims.email,
@@ -138,10 +153,12 @@ impl SessionSettings {
             person: Person {
                 id: PersonId::of(&claims.iss, &claims.sub),
                 name,
+                mail,
                 signed_in_at,
             },
             subject: claims.sub,
             nonce: claims.nonce,
+            is_operator: false,
         })
     }
 }
@@ -160,8 +177,21 @@ pub struct Person {
     pub id: PersonId,
     /// What to call them; not unique, and theirs to choose.
     pub name: Option<String>,
+    /// What the issuer says of their mail address; a session of a browser says nothing.
+    pub mail: MailClaim,
     /// When they showed the issuer who they are.
     pub signed_in_at: Timestamp,
+}
+
+/// What an issuer says of a person's mail address (OpenID Connect Core §5.1, `email` and `email_verified`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MailClaim {
+    /// Nothing.
+    Absent,
+    /// Not that they have a verified one.
+    Unverified,
+    /// That this one is theirs.
+    Verified(MailAddress),
 }
 
 /// A verified ID token.
@@ -173,6 +203,8 @@ pub struct IdToken {
     pub subject: String,
     /// The nonce of the sign-in that the token belongs to.
     pub nonce: Option<String>,
+    /// Whether it has the claim of who may read operators' pages.
+    pub is_operator: bool,
 }
 
 /// What becomes of a valid ID token.
@@ -203,6 +235,8 @@ struct Claims {
     name: Value,
     #[serde(default)]
     email: Value,
+    #[serde(default)]
+    email_verified: Value,
     #[serde(default)]
     preferred_username: Value,
     #[serde(default, rename = "cognito:username")]
@@ -343,7 +377,14 @@ impl Sessions {
                 let refused = ErrorKind::NotEntitled { claim }.into();
                 Ok(Judged::NotEntitled(id_token.person.id, refused))
             }
-            _ => Ok(Judged::Entitled(id_token)),
+            _ => Ok(Judged::Entitled(IdToken {
+                is_operator: self
+                    .settings
+                    .operators
+                    .as_ref()
+                    .is_some_and(|operators| operators.is_in(token)),
+                ..id_token
+            })),
         }
     }
 
@@ -520,10 +561,12 @@ mod tests {
             person: Person {
                 id: PersonId::of(&bench.issuer.address, "user-1"),
                 name: Some("Ada".to_owned()),
+                mail: MailClaim::Absent,
                 signed_in_at: Timestamp::from_secs(NOW_SECS).unwrap(),
             },
             subject: "user-1".to_owned(),
             nonce: Some("n-1".to_owned()),
+            is_operator: false,
         };
         for signer in [&bench.es, &bench.rs] {
             let token = signer.token(&claims(&bench.issuer, &json!({})));
@@ -605,6 +648,36 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn operators_are_who_has_their_claim_and_without_the_setting_nobody() {
+        let es = Signer::es256("es");
+        let issuer = TestIssuer::start(&[&es]).await;
+        let plain = sessions_of(&issuer, now()).await;
+        let settings = SessionSettings {
+            operators: Some(Entitlement {
+                claim: "cognito:groups".to_owned(),
+                value: "operators".to_owned(),
+            }),
+            ..settings(&issuer.address).unwrap()
+        };
+        let named = Sessions::new(settings, now()).await.unwrap();
+        assert_ne!(named.terms(), plain.terms());
+        for (groups, expected) in [
+            (json!(["staff", "operators"]), true),
+            (json!("operators"), true),
+            (json!(["staff"]), false),
+            (Value::Null, false),
+        ] {
+            let token = es.token(&claims(&issuer, &json!({"cognito:groups": groups})));
+            assert_eq!(
+                named.id_token(&token, now()).await.unwrap().is_operator,
+                expected,
+                "{groups}"
+            );
+            assert!(!plain.id_token(&token, now()).await.unwrap().is_operator);
+        }
+    }
+
+    #[tokio::test]
     async fn claims_are_judged_by_the_configuration_and_the_given_time() {
         let bench = Bench::new().await;
         let (exp, issuer) = (NOW_SECS + 3600, bench.issuer.address.clone());
@@ -658,6 +731,37 @@ mod tests {
             let token = bench.es.token(&claims(&bench.issuer, &changes));
             let refused = bench.check(&token).await.err();
             assert_eq!(refused.as_deref(), reason, "{changes}");
+        }
+    }
+
+    #[tokio::test]
+    async fn only_a_verified_address_is_taken() {
+        let bench = Bench::new().await;
+        let address = MailClaim::Verified(MailAddress::parse("a@b.test").unwrap());
+        let rows = [
+            (json!({"email": "a@b.test", "email_verified": true}), address),
+            (
+                json!({"email": "a@b.test", "email_verified": false}),
+                MailClaim::Unverified,
+            ),
+            (
+                json!({"email": "a@b.test", "email_verified": "true"}),
+                MailClaim::Unverified,
+            ),
+            (
+                json!({"email": "a@b.test", "email_verified": null}),
+                MailClaim::Unverified,
+            ),
+            (
+                json!({"email": "a@b.test, c@d.test", "email_verified": true}),
+                MailClaim::Unverified,
+            ),
+            (json!({"email_verified": true}), MailClaim::Absent),
+        ];
+        for (changes, expected) in rows {
+            let token = bench.es.token(&claims(&bench.issuer, &changes));
+            let mail = bench.check(&token).await.unwrap().person.mail;
+            assert_eq!(mail, expected, "{changes}");
         }
     }
 

@@ -18,3 +18,4 @@ pub(crate) mod router;
 pub(crate) mod routes;
 pub(crate) mod same_origin;
 pub(crate) mod source;
+pub(crate) mod stranger;

@@ -18,8 +18,9 @@ use purser_domain::Network;
 use std::{net::IpAddr, time::Duration};
 
 /// Reads `AWS_REGION` and the credentials, which Lambda sets, and `DYNAMODB_ENDPOINT`, `SECRETS_ENDPOINT`,
-/// `LAMBDA_ENDPOINT`, `KMS_ENDPOINT`, `SQS_ENDPOINT` and `EVENTBRIDGE_ENDPOINT`, which are empty in the cloud. They have names of our own since the SDK takes an empty `AWS_ENDPOINT_URL_…` for an address, and
-/// `sam local` sets only what the template declares.
+/// `LAMBDA_ENDPOINT`, `KMS_ENDPOINT`, `SQS_ENDPOINT`, `SES_ENDPOINT` and `EVENTBRIDGE_ENDPOINT`, which are empty in the
+/// cloud. They have names of our own since the SDK takes an empty `AWS_ENDPOINT_URL_…` for an address, and `sam local` sets
+/// only what the template declares.
 ///
 /// An answer takes milliseconds, so after a second the request is lost. Three attempts of a second are three seconds,
 /// and the longest handler makes three calls in a row: nine seconds of the function's fifteen.
@@ -46,6 +47,7 @@ pub(crate) fn config(env: &mut Env, http: SharedHttpConnector) -> SdkConfig {
             lambda: endpoint(env, "LAMBDA_ENDPOINT"),
             kms: endpoint(env, "KMS_ENDPOINT"),
             sqs: endpoint(env, "SQS_ENDPOINT"),
+            ses: endpoint(env, "SES_ENDPOINT"),
             eventbridge: endpoint(env, "EVENTBRIDGE_ENDPOINT"),
         })
         .region(Region::new(region))
@@ -92,6 +94,7 @@ struct Endpoints {
     lambda: Option<String>,
     kms: Option<String>,
     sqs: Option<String>,
+    ses: Option<String>,
     eventbridge: Option<String>,
 }
 
@@ -103,6 +106,7 @@ impl LoadServiceConfig for Endpoints {
             ("AWS_ENDPOINT_URL", "Lambda") => self.lambda.clone(),
             ("AWS_ENDPOINT_URL", "KMS") => self.kms.clone(),
             ("AWS_ENDPOINT_URL", "SQS") => self.sqs.clone(),
+            ("AWS_ENDPOINT_URL", "SESv2") => self.ses.clone(),
             ("AWS_ENDPOINT_URL", "EventBridge") => self.eventbridge.clone(),
             _ => None,
         }

@@ -1,12 +1,11 @@
 //! The queue of deliveries: one message for each, which stays until its webhook has taken it or it is given up.
 //!
 //! A message is sent by `webhooks`, for an event, and by `people`, for a test or to send one again. It is in the message
-//! group of its webhook: SQS then serves others first where one webhook's calls pile up or take long (developer guide,
-//! "Amazon SQS fair queues").
+//! group of its webhook.
 
-use aws_sdk_sqs::{Client, error::DisplayErrorContext};
+use crate::lambda::sqs::Queue;
 use aws_types::SdkConfig;
-use purser_domain::{DeliveryId, Duration, Error, Event, PersonId, Result, WebhookId};
+use purser_domain::{DeliveryId, Duration, Event, PersonId, Result, WebhookId};
 use serde_json::{Map, Value, json};
 
 /// One delivery that is asked for.
@@ -74,49 +73,22 @@ impl DeliveryMessage {
 
 /// The queue.
 #[derive(Clone, Debug)]
-pub struct DeliveriesQueue {
-    client: Client,
-    url: String,
-}
+pub struct DeliveriesQueue(Queue);
 
 impl DeliveriesQueue {
     /// The queue at this URL.
     pub fn new(aws: &SdkConfig, url: impl Into<String>) -> Self {
-        Self {
-            client: Client::new(aws),
-            url: url.into(),
-        }
+        Self(Queue::new(aws, url))
     }
 
     /// Adds a message. Sent twice, it is two; the delivery's row tells that they are one.
     pub async fn send(&self, message: &DeliveryMessage) -> Result<()> {
-        let request = self
-            .client
-            .send_message()
-            .queue_url(&self.url)
-            .message_group_id(message.webhook.to_string())
-            .message_body(message.text());
-        let sent = request.send().await;
-        sent.map(|_| ()).map_err(|error| {
-            let told = DisplayErrorContext(error).to_string();
-            Error::temporarily_unavailable("sending to the queue of deliveries", told)
-        })
+        self.0.send(&message.webhook.to_string(), message.text(), None).await
     }
 
     /// Lets nobody receive a message for so long, from now on.
     pub async fn hide(&self, receipt_handle: &str, pause: Duration) -> Result<()> {
-        let secs = i32::try_from(pause.secs_to_wait()).unwrap_or(i32::MAX);
-        let hide = self
-            .client
-            .change_message_visibility()
-            .queue_url(&self.url)
-            .receipt_handle(receipt_handle)
-            .visibility_timeout(secs);
-        let hidden = hide.send().await;
-        hidden.map(|_| ()).map_err(|error| {
-            let told = DisplayErrorContext(error).to_string();
-            Error::temporarily_unavailable("putting a delivery off", told)
-        })
+        self.0.hide(receipt_handle, pause).await
     }
 }
 

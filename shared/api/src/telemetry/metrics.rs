@@ -77,7 +77,7 @@ const FUNCTION: Dimension = Dimension {
 };
 const ALL: &[&[Dimension]] = &[&[]];
 
-const METRICS: [Metric; 29] = [
+const METRICS: [Metric; 30] = [
     metric(
         "payment.decided",
         "Decisions",
@@ -136,6 +136,7 @@ const METRICS: [Metric; 29] = [
         ALL,
     ),
     metric("webhook.called", "WebhookCalls", Count::Line, &[&[OUTCOME]]),
+    metric("notice.sent", "NoticeMessages", Count::Line, &[&[OUTCOME]]),
     metric("function.started", "ColdStarts", Count::Line, &[&[FUNCTION]]),
 ];
 
@@ -512,6 +513,8 @@ mod tests {
         info!(waiting = 1, failed = 0, lag_seconds = 2, "reconcile.run");
         seen.push(line(&logged));
         info!(outcome = "delivered", "webhook.called");
+        seen.push(line(&logged));
+        info!(outcome = "sent", "notice.sent");
         seen.push(line(&logged));
         info!(function = "PaymentsFunction", "function.started");
         seen.push(line(&logged));

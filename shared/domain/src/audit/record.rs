@@ -55,6 +55,8 @@ named! {
         WebhookSecretRotated = "webhook_secret_rotated",
         /// A webhook was removed.
         WebhookRemoved = "webhook_removed",
+        /// What a person is told, or where, was edited.
+        NoticesEdited = "notices_edited",
         /// A person signed in.
         SessionStarted = "session_started",
         /// A session was ended.

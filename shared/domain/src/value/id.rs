@@ -59,6 +59,8 @@ uuid_ids! {
     WebhookId;
     /// One secret of a webhook. It opens nothing.
     WebhookSecretId;
+    /// One URL that a person's notices are posted to. It opens nothing.
+    NoticeUrlId;
     /// One event for one webhook, or the request to send it again. A UUIDv7 of its time.
     DeliveryId;
 }

@@ -6,10 +6,10 @@
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use purser_domain::{
     Address, AgentId, AgentStatus, Amount, ApprovalId, B256, Category, DecisionResult, DeliveryId, DomainPattern,
-    Duration, Endpoint, Fingerprint, KeyId, KmsKeyId, Metadata, Network, NoncePrefix, Obstacle, OperationSlug,
-    OperationUuid, OperatorName, OperatorReason, Permission, PersonId, PublicKey, RuleId, SecretDigest, ServiceId,
-    ServiceSlug, SettlementId, SourceNetwork, Timestamp, TransactionId, TrustStatus, TxHash, Url, WalletAttestation,
-    WebhookId, WebhookSecretId, X402Version,
+    Duration, Endpoint, Fingerprint, KeyId, KmsKeyId, MailAddress, Metadata, Network, NoncePrefix, NoticeEnd,
+    NoticeUrlId, Obstacle, OperationSlug, OperationUuid, OperatorName, OperatorReason, Permission, PersonId, PublicKey,
+    RuleId, SecretDigest, ServiceId, ServiceSlug, SettlementId, SourceNetwork, Timestamp, TransactionId, TrustStatus,
+    TxHash, Url, WalletAttestation, WebhookId, WebhookSecretId, WebhookUrl, X402Version,
 };
 use serde_json::{Map, Value};
 use std::collections::{BTreeSet, HashMap};
@@ -96,6 +96,10 @@ written_as_text! {
     WebhookId, ToString::to_string, Self::parse;
     WebhookSecretId, ToString::to_string, Self::parse;
     DeliveryId, ToString::to_string, Self::parse;
+    NoticeUrlId, ToString::to_string, Self::parse;
+    NoticeEnd, |end| end.name().to_owned(), Self::from_name;
+    MailAddress, |address| address.as_str().to_owned(), Self::parse;
+    WebhookUrl, ToString::to_string, Self::parse;
     OperationUuid, ToString::to_string, Self::parse;
     SettlementId, ToString::to_string, Self::parse;
     TransactionId, ToString::to_string, Self::parse;

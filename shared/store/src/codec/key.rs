@@ -12,8 +12,8 @@ use crate::codec::attribute::Item;
 use aws_sdk_dynamodb::{operation::query::builders::QueryFluentBuilder, types::AttributeValue};
 use purser_domain::{
     Actor, AgentId, ApprovalId, AuditId, AuditScope, DeliveryId, Entry, Fingerprint, FreezeTarget, KeyId, Network,
-    PersonId, RuleId, ServiceId, SessionId, SettlementId, Timestamp, TransactionId, TxHash, WebhookId, WebhookSecretId,
-    WindowScope,
+    NoticeChannel, NoticeUrlId, PersonId, RuleId, ServiceId, SessionId, SettlementId, Timestamp, TransactionId, TxHash,
+    WebhookId, WebhookSecretId, WindowScope,
 };
 use uuid::Uuid;
 
@@ -213,6 +213,36 @@ impl Key {
     /// That a delivery waits.
     pub(crate) fn waiting_delivery(webhook: WebhookId, id: DeliveryId) -> Self {
         Self::new(webhooks::waiting(webhook), id.to_string())
+    }
+
+    /// What a person says of their notices.
+    pub(crate) fn notice_settings(person: &PersonId) -> Self {
+        Self::new(notices::recipients(notices::shard_of(person)), person.as_str())
+    }
+
+    /// A URL that a person's notices are posted to.
+    pub(crate) fn notice_url(person: &PersonId, url: NoticeUrlId) -> Self {
+        Self::new(format!("U#{person}"), url.to_string())
+    }
+
+    /// That a channel has ended.
+    pub(crate) fn ended_channel(person: &PersonId, channel: NoticeChannel) -> Self {
+        Self::new(notices::ended(person), channel.name())
+    }
+
+    /// When a channel's next message may go.
+    pub(crate) fn notice_pace(person: &PersonId, channel: NoticeChannel) -> Self {
+        Self::new(format!("F#{}#{person}", channel.name()), ONLY)
+    }
+
+    /// What waits to be told.
+    pub(crate) fn waiting_notice(person: &PersonId, channel: NoticeChannel, key: &str) -> Self {
+        Self::new(notices::waiting(person, channel), key)
+    }
+
+    /// That it was told, or need not be.
+    pub(crate) fn told_notice(person: &PersonId, channel: NoticeChannel, key: &str) -> Self {
+        Self::new(format!("T#{}#{person}", channel.name()), key)
     }
 
     /// The key of the table's item, from an item of an index.
@@ -467,6 +497,15 @@ pub(crate) mod owned {
         format!("{AGENTS}{:016}#{id}", created_at.micros())
     }
 
+    /// After every index sort key of agents, whatever time one names, and before those of approvals.
+    pub(crate) const AFTER_AGENTS: &str = "A#~";
+
+    /// The agent and its creation in an index sort key. `None` for any other.
+    pub(crate) fn parse_agent(os: &str) -> Option<(AgentId, Timestamp)> {
+        let (at, id) = os.strip_prefix(AGENTS)?.split_once('#')?;
+        Some((AgentId::parse(id)?, Timestamp::from_micros(at.parse().ok()?)?))
+    }
+
     /// An approval's index sort key.
     pub(crate) fn approval(id: ApprovalId, created_at: Timestamp) -> String {
         format!("{APPROVALS}{:016}#{id}", created_at.micros())
@@ -601,12 +640,37 @@ pub(crate) mod webhooks {
 
     /// The partition of those of a webhook's deliveries that wait.
     pub(crate) fn waiting(webhook: WebhookId) -> String {
-        format!("Q#{webhook}")
+        format!("W#{webhook}")
     }
 
     /// The partition of a webhook's deliveries.
     pub(crate) fn deliveries(webhook: WebhookId) -> String {
         format!("D#{webhook}")
+    }
+}
+
+/// The partitions of notices, in the table of webhooks.
+pub(crate) mod notices {
+    use super::{NoticeChannel, PersonId};
+
+    /// Whose notices are in which part: sixteen, by the person's first digit, so that all can be gone through.
+    pub(crate) fn recipients(shard: char) -> String {
+        format!("R#{shard}")
+    }
+
+    /// The part of a person.
+    pub(crate) fn shard_of(person: &PersonId) -> char {
+        person.as_str().chars().next().unwrap_or('0')
+    }
+
+    /// The partition of a person's ended channels.
+    pub(crate) fn ended(person: &PersonId) -> String {
+        format!("X#{person}")
+    }
+
+    /// The partition of what waits to be told.
+    pub(crate) fn waiting(person: &PersonId, channel: NoticeChannel) -> String {
+        format!("Q#{}#{person}", channel.name())
     }
 }
 

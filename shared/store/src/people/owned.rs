@@ -11,7 +11,7 @@ use crate::{
     codec::ledger::Ledger,
 };
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
-use purser_domain::{Agent, AgentId, Approval, ApprovalId, Result, Timestamp};
+use purser_domain::{Agent, AgentId, Approval, ApprovalId, Result, ServiceId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The position of an approval among all of its owner's.
@@ -31,6 +31,15 @@ impl ApprovalPlace {
             id: approval.id,
         }
     }
+}
+
+/// The position of an agent among all of its owner's, in order of creation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AgentPlace {
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// Distinguishes agents of the same microsecond.
+    pub id: AgentId,
 }
 
 impl Ledger {
@@ -71,11 +80,62 @@ impl Ledger {
         self.ids_of(owner, owned::AGENTS, first).await
     }
 
+    /// The places of so many agents of an owner, in order of creation: from this one on, or the first. By the index alone,
+    /// so whose an agent is is for its record to say.
+    pub async fn agents_from(&self, owner: &str, from: Option<AgentPlace>, most: u32) -> Result<Vec<AgentPlace>> {
+        let first = from.map_or_else(
+            || owned::AGENTS.to_owned(),
+            |from| owned::agent(from.id, from.created_at),
+        );
+        let query = self
+            .owner_index(owner)
+            .key_condition_expression("#owner = :owner AND os BETWEEN :from AND :last")
+            .expression_attribute_values(":from", first.write())
+            .expression_attribute_values(":last", owned::AFTER_AGENTS.to_owned().write())
+            .limit(i32::try_from(most).unwrap_or(i32::MAX));
+        let listed = query.send().await.map_err(failed(LISTING))?;
+        let places = listed.items().iter().map(|item| {
+            let row = self.row(item);
+            let os: String = row.get("os")?;
+            let (id, created_at) = owned::parse_agent(&os).ok_or_else(|| row.corrupt("os"))?;
+            Ok(AgentPlace { created_at, id })
+        });
+        places.collect()
+    }
+
     /// Every agent of an owner, in order of creation.
     pub async fn agents_of(&self, owner: &str) -> Result<Vec<Agent>> {
         let mut agents = self.agents(self.ids_of_agents(owner, None).await?).await?;
         agents.sort_by_key(|agent| (agent.created_at, agent.id));
         Ok(agents)
+    }
+
+    /// Whether any agent of an owner has this service enabled: by its policy, or by its starting set. Agents are read some at
+    /// a time, until one has it.
+    pub async fn has_service_enabled(&self, owner: &str, service: ServiceId) -> Result<bool> {
+        const AT_ONCE: usize = 50;
+        for ids in self.ids_of_agents(owner, None).await?.chunks(AT_ONCE) {
+            let policies: Vec<Key> = ids.iter().map(|id| Key::policy(*id, service)).collect();
+            let mut decided = BTreeSet::new();
+            for item in self.get_all(&policies).await? {
+                if self.read_policy(&item)?.enabled {
+                    return Ok(true);
+                }
+                decided.extend(
+                    ids.iter()
+                        .zip(&policies)
+                        .filter(|(_, key)| key.is_of(&item))
+                        .map(|(id, _)| *id),
+                );
+            }
+            let undecided = ids.iter().copied().filter(|id| !decided.contains(id));
+            for agent in self.agents(undecided).await? {
+                if agent.owner == owner && self.starting_services(&agent).await?.contains(service) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// These agents, in order of creation, with the ids of each one's approvals that may wait for a person: those that do,

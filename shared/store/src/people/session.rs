@@ -186,6 +186,7 @@ impl Ledger {
             terms: row.get("terms")?,
             user_agent: row.get_optional("ua")?,
             address: row.get_optional("ip")?,
+            is_operator: row.get_optional("operator")?.unwrap_or(false),
         })
     }
 }
@@ -200,6 +201,7 @@ fn write_session(session: &Session) -> Item {
         .with("terms", &session.terms)
         .with_optional("ua", session.user_agent.as_ref())
         .with_optional("ip", session.address.as_ref())
+        .with_optional("operator", session.is_operator.then_some(&true))
         .with("ttl", &session.ends_at.secs().saturating_add(KEPT_SECS))
         .into_item()
 }

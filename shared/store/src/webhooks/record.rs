@@ -15,7 +15,7 @@ use crate::{
     webhooks::secret::NewWebhookSecret,
     webhooks::table::WebhooksTable,
 };
-use aws_sdk_dynamodb::types::{AttributeValue, builders::DeleteBuilder};
+use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
     PersonId, Result, SecretTerm, Timestamp, Webhook, WebhookId, WebhookSecretId, WebhookTerms, WebhookUrl,
 };
@@ -108,12 +108,6 @@ impl WebhooksTable {
             Known::Refused(refusal) if refusal.names(Role::Audit) => Ok(Edited::Stored),
             Known::Refused(_) => Ok(Edited::Conflict),
         }
-    }
-
-    fn delete(&self, key: &Key) -> DeleteBuilder {
-        DeleteBuilder::default()
-            .table_name(&*self.table)
-            .set_key(Some(key.attributes()))
     }
 
     /// Notes that this version of a webhook was said to be gone.

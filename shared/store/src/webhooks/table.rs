@@ -1,15 +1,18 @@
-//! The table of webhooks, and what its operations share.
+//! The table of webhooks and notices, and what its operations share.
 
 use crate::{
     codec::fault::failed,
     codec::item::{Item, Row},
     codec::key::Key,
 };
-use aws_sdk_dynamodb::{Client, types::builders::PutBuilder};
+use aws_sdk_dynamodb::{
+    Client,
+    types::builders::{DeleteBuilder, PutBuilder},
+};
 use purser_domain::Result;
 use std::sync::Arc;
 
-/// The table of webhooks.
+/// The table of webhooks and notices.
 #[derive(Clone, Debug)]
 pub struct WebhooksTable {
     pub(crate) db: Client,
@@ -39,6 +42,13 @@ impl WebhooksTable {
             .set_key(Some(key.attributes()))
             .consistent_read(true);
         Ok(get.send().await.map_err(failed(doing))?.item)
+    }
+
+    /// The deletion of an item.
+    pub(crate) fn delete(&self, key: &Key) -> DeleteBuilder {
+        DeleteBuilder::default()
+            .table_name(&*self.table)
+            .set_key(Some(key.attributes()))
     }
 
     /// A write of a whole item.

@@ -6,6 +6,7 @@ use crate::{
     codec::fault::failed,
     codec::item::Draft,
     codec::key::{self, Key},
+    codec::transact::was_made,
     webhooks::table::WebhooksTable,
 };
 use aws_sdk_dynamodb::types::Select;
@@ -15,20 +16,18 @@ use purser_domain::{Delivery, DeliveryId, Duration, Result, Timestamp, WebhookId
 const KEPT: Duration = Duration::from_secs_u32(3 * 86_400);
 
 impl WebhooksTable {
-    /// Lets a delivery wait, if fewer than [`Delivery::MOST_WAITING`] of its webhook do: whether it does. Of several at
-    /// once a few more may. Half a read unit for each forty that wait, and a write unit.
+    /// Lets a delivery wait, if fewer than [`Delivery::MOST_WAITING`] of its webhook do, or it did already: whether it does.
+    /// Of several at once a few more may. Half a read unit for each forty that wait, and a write unit.
     pub async fn wait(&self, delivery: &Delivery, now: Timestamp) -> Result<bool> {
-        if self.waiting(delivery.webhook, now).await? >= Delivery::MOST_WAITING {
-            return Ok(false);
-        }
+        let is_full = self.waiting(delivery.webhook, now).await? >= Delivery::MOST_WAITING;
         let row = Draft::of(&Key::waiting_delivery(delivery.webhook, delivery.id)).with("ttl", &now.after(KEPT).secs());
         let put = self
             .db
             .put_item()
             .table_name(&*self.table)
-            .set_item(Some(row.into_item()));
-        put.send().await.map_err(failed("noting that a delivery waits"))?;
-        Ok(true)
+            .set_item(Some(row.into_item()))
+            .set_condition_expression(is_full.then(|| "attribute_exists(pk)".to_owned()));
+        was_made(put.send().await, "noting that a delivery waits")
     }
 
     /// Notes that a delivery waits no more.

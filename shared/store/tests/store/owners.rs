@@ -5,13 +5,20 @@ use purser_domain::{
     Agent, Amount, ApprovalId, Duration, Handover, KeyId, OperatorName, OperatorReason, PersonId, Timestamp,
     WindowScope,
 };
-use purser_store::{ApprovalDecision, ApprovalPlace, Edited, HandedOver, Resolved};
+use purser_store::{AgentPlace, ApprovalDecision, ApprovalPlace, Edited, HandedOver, Resolved};
 use purser_testkit::{
     Emulator,
     authorize::{Answer, authorize},
     sample,
 };
 use std::{collections::BTreeSet, time};
+
+fn place(agent: &Agent) -> AgentPlace {
+    AgentPlace {
+        created_at: agent.created_at,
+        id: agent.id,
+    }
+}
 
 fn at(seconds: u32) -> Timestamp {
     sample::start().after(sample::secs(seconds))
@@ -37,6 +44,12 @@ async fn a_user_sees_exactly_their_own_agents_in_the_order_of_creation() {
     ledger.create_agent(&foreign, &sample::audit()).await.unwrap();
     assert_eq!(ledger.agents_of(sample::OWNER).await.unwrap(), expected);
     assert_eq!(ledger.agents_of("owner2").await.unwrap(), [foreign]);
+    // Page by page, each from its first place on.
+    let places: Vec<AgentPlace> = expected.iter().map(place).collect();
+    let list = async |from, most| ledger.agents_from(sample::OWNER, from, most).await.unwrap();
+    assert_eq!(list(None, 60).await, places[..60]);
+    assert_eq!(list(Some(places[60]), 60).await, places[60..120]);
+    assert_eq!(list(Some(places[120]), 60).await, places[120..]);
     assert_eq!(ledger.agents_of("nobody").await.unwrap(), []);
 }
 

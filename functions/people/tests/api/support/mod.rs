@@ -14,9 +14,9 @@ use purser_domain::{
     AgentId, Duration, Endpoint, FIXED_PRICE, NextPricing, Operation, OperationSlug, OperationUuid, OperatorName,
     Service, Timestamp, Wallet, WalletKey,
 };
-use purser_store::{Ledger, Listed, UsageTable};
+use purser_store::{Ledger, Listed, UsageTable, WebhooksTable};
 use purser_testkit::authorize::{Answer as Told, Request as Payment, authorize};
-use purser_testkit::{Emulator, Lambda, Proxy, ProxyConfig, SecretsManager, USAGE, environment, sample};
+use purser_testkit::{Emulator, Lambda, Proxy, ProxyConfig, SecretsManager, USAGE, WEBHOOKS, environment, sample};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -30,6 +30,9 @@ pub(crate) struct World {
     pub(crate) router: Router,
     pub(crate) ledger: Ledger,
     pub(crate) usage: UsageTable,
+    pub(crate) webhooks: WebhooksTable,
+    /// What is before the database.
+    pub(crate) proxy: Proxy,
     pub(crate) issuer: Issuer,
     env: Vec<(&'static str, String)>,
     micros: Arc<AtomicI64>,
@@ -137,6 +140,8 @@ impl World {
             router: router(&env, &micros).await,
             ledger: emulator.ledger(),
             usage: UsageTable::new(emulator.client.clone(), USAGE),
+            webhooks: WebhooksTable::new(emulator.client.clone(), WEBHOOKS),
+            proxy,
             issuer,
             env,
             micros,
@@ -151,6 +156,8 @@ impl World {
             router: router(&env, &self.micros).await,
             ledger: self.ledger.clone(),
             usage: self.usage.clone(),
+            webhooks: self.webhooks.clone(),
+            proxy: self.proxy.clone(),
             issuer: self.issuer.clone(),
             env,
             micros: Arc::clone(&self.micros),

@@ -1,0 +1,163 @@
+//! What happened becomes what waits: on each channel of its person that wants it. What is nobody's own is spread over the
+//! people whom it concerns, a page of them at a time, so that no run has too many.
+
+use crate::{Message, Notices, unread};
+use purser_api::{NoticeWork, SqsRecord};
+use purser_domain::{
+    Event, EventKind, EventSubject, NoticeChannel, NoticeSettings, PersonId, Result, closed_key, is_worth_telling,
+    waiting_key,
+};
+use purser_store::{RECIPIENT_PARTS, Waiting};
+use std::collections::BTreeMap;
+use tokio::time::Instant;
+
+/// How many people one message goes through.
+const PAGE: u32 = 10;
+
+impl Notices {
+    /// Takes an event from the bus. A repeated one does the same again, which changes nothing.
+    pub(crate) async fn happened(&self, record: &SqsRecord) -> Result<Message> {
+        let event = record.event()?;
+        if let Some(owner) = event.owner() {
+            self.collect(owner, &event).await?;
+            return Ok(Message::Done);
+        }
+        for part in RECIPIENT_PARTS {
+            let work = NoticeWork::Spread {
+                event: event.clone(),
+                part,
+                after: None,
+            };
+            self.0.queue.send(&work).await?;
+        }
+        Ok(Message::Done)
+    }
+
+    /// Does what a message of the queue of notices asks for.
+    pub(crate) async fn work(&self, record: &SqsRecord, last_call: Instant) -> Result<Message> {
+        match NoticeWork::parse(&record.body).ok_or_else(unread)? {
+            NoticeWork::Collect { person, event } => {
+                self.collect(&person, &event).await?;
+                Ok(Message::Done)
+            }
+            NoticeWork::Spread { event, part, after } => self.spread(event, part, after, last_call).await,
+            NoticeWork::Flush { person, channel } => self.flush(record, &person, channel, last_call).await,
+        }
+    }
+
+    async fn collect(&self, person: &PersonId, event: &Event) -> Result<()> {
+        let settings = self.0.table.notices_of(person).await?;
+        self.collect_for(&settings, event).await
+    }
+
+    async fn collect_for(&self, settings: &NoticeSettings, event: &Event) -> Result<()> {
+        let shared = &self.0;
+        let (person, now) = (&settings.person, shared.clock.now());
+        if let Some(key) = closed_key(event) {
+            let leading = NoticeChannel::ALL
+                .iter()
+                .filter(|channel| settings.terms_of(**channel).is_some());
+            for channel in leading {
+                shared
+                    .table
+                    .settle_notices(person, *channel, std::slice::from_ref(&key), now)
+                    .await?;
+            }
+        }
+        let channels: Vec<NoticeChannel> = settings
+            .wanting(event.kind())
+            .filter(|channel| self.can_use(*channel))
+            .collect();
+        if channels.is_empty() {
+            return Ok(());
+        }
+        if !is_worth_telling(event, now) {
+            log_too_late(person, event);
+            return Ok(());
+        }
+        // Who asks for a test wants to know whether it works now.
+        let ended = match event.kind() {
+            EventKind::WebhookTest => BTreeMap::new(),
+            _ => shared.table.ended_channels(settings).await?,
+        };
+        let row = Waiting {
+            key: waiting_key(event),
+            event: event.clone(),
+        };
+        for channel in channels.into_iter().filter(|channel| !ended.contains_key(channel)) {
+            // Asked for again where it waits already: whoever let it wait may have been cut off before.
+            if shared.table.let_wait(person, channel, &row, now).await? {
+                let flush = NoticeWork::Flush {
+                    person: person.clone(),
+                    channel,
+                };
+                shared.queue.send(&flush).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells a page of people what concerns them, or as many as there is time for, and asks for those after them.
+    async fn spread(&self, event: Event, part: char, after: Option<PersonId>, last_call: Instant) -> Result<Message> {
+        let shared = &self.0;
+        let people = shared.table.recipients(part, after.as_ref(), PAGE).await?;
+        let is_last = u32::try_from(people.len()).unwrap_or(u32::MAX) < PAGE;
+        let (mut last, mut is_cut_off) = (None, false);
+        for (person, settings) in people {
+            // The first is always come to, so that each message has an end.
+            is_cut_off = last.is_some() && Instant::now() > last_call;
+            if is_cut_off {
+                break;
+            }
+            match settings {
+                Ok(settings) => self.tell_if_concerned(&settings, &event).await?,
+                // One that can't be read keeps nobody else from hearing of it.
+                Err(error) => tracing::error!(%person, cause = %error, "notice.unreadable"),
+            }
+            last = Some(person);
+        }
+        if let Some(last) = last.filter(|_| is_cut_off || !is_last) {
+            let next = NoticeWork::Spread {
+                event,
+                part,
+                after: Some(last),
+            };
+            shared.queue.send(&next).await?;
+        }
+        Ok(Message::Done)
+    }
+
+    async fn tell_if_concerned(&self, settings: &NoticeSettings, event: &Event) -> Result<()> {
+        if settings.wanting(event.kind()).next().is_some() && self.concerns(&settings.person, event).await? {
+            self.collect_for(settings, event).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether what is nobody's own concerns a person: a service, where an agent of theirs may use it.
+    async fn concerns(&self, person: &PersonId, event: &Event) -> Result<bool> {
+        match event.subject() {
+            EventSubject::Service(service) => self.0.ledger.has_service_enabled(person.as_str(), *service).await,
+            EventSubject::Deployment => Ok(true),
+            EventSubject::Agent(_) | EventSubject::Person(_) => Ok(false),
+        }
+    }
+
+    /// Whether a channel can be used at all: without a sender nothing is mailed.
+    pub(crate) fn can_use(&self, channel: NoticeChannel) -> bool {
+        match channel {
+            NoticeChannel::Mail => self.0.mail.is_some(),
+            NoticeChannel::Slack => true,
+        }
+    }
+}
+
+/// That an event is not told to a person who wants it: it is a day old, or its question is over.
+pub(crate) fn log_too_late(person: &PersonId, event: &Event) {
+    tracing::warn!(
+        %person,
+        event.id = %event.id(),
+        event.kind = event.kind().name(),
+        "notice.too_late"
+    );
+}

@@ -1,0 +1,234 @@
+//! One message of all that waits on a channel, when its time has come.
+//!
+//! What waits is settled after it was told: cut off in between, it is told again. Of two that flush, one has the turn. While
+//! the next message may not go yet, one message of the queue alone comes back (`NoticePace::waker`); all others are done,
+//! since what they would tell waits in rows. Whoever has told looks once more, after the name is gone from the row: so an
+//! event whose message found the name is found.
+
+use crate::{Message, Notices, collect::log_too_late, send::Sent};
+use purser_api::{NoticeWork, SqsRecord};
+use purser_domain::{
+    AgentId, EndedChannel, Error, Event, EventKind, EventSubject, NoticeChannel, NoticeEnd, NoticeMessage, NoticeNames,
+    NoticePace, NoticeSettings, PersonId, Result, ServiceId, Timestamp, is_worth_telling, told_by_name, told_first,
+};
+use purser_store::Waiting;
+use std::collections::BTreeSet;
+use tokio::time::Instant;
+
+/// The most events of one message; the rest is of the next one.
+const MOST: u32 = 200;
+
+impl Notices {
+    pub(crate) async fn flush(
+        &self,
+        record: &SqsRecord,
+        person: &PersonId,
+        channel: NoticeChannel,
+        last_call: Instant,
+    ) -> Result<Message> {
+        let shared = &self.0;
+        let settings = shared.table.notices_of(person).await?;
+        let pace = shared.table.notice_pace(person, channel).await?;
+        let pace = pace.at(settings.place(channel));
+        let now = shared.clock.now();
+        if pace.wait(now).is_some() {
+            return self.come_back(record, person, channel, pace).await;
+        }
+        let waiting = shared.table.waiting_notices(person, channel, MOST).await?;
+        let is_full = waiting.len() >= usize::try_from(MOST).unwrap_or(usize::MAX);
+        let (wanted, over) = self.sorted_out(&settings, channel, waiting, now);
+        shared.table.settle_notices(person, channel, &over, now).await?;
+        if wanted.is_empty() {
+            return Ok(if is_full { Message::Stays } else { Message::Done });
+        }
+        let turn = pace.taken(&record.message_id, now);
+        if Instant::now() > last_call {
+            return Ok(Message::Stays);
+        }
+        if !shared.table.put_notice_pace(person, channel, &turn, now).await? {
+            // Another message has it.
+            let pace = shared.table.notice_pace(person, channel).await?;
+            return self.come_back(record, person, channel, pace).await;
+        }
+        let (keys, mut events): (Vec<String>, Vec<Event>) =
+            wanted.into_iter().map(|waiting| (waiting.key, waiting.event)).unzip();
+        told_first(&mut events);
+        let sent = self.tell(&settings, channel, &events).await?;
+        let pace = self.after(&settings, channel, turn, sent, &keys).await?;
+        log(person, channel, events.len(), sent);
+        match sent {
+            Sent::Ended(_) => Ok(Message::Done),
+            Sent::Taken(_) => {
+                if events.iter().any(|event| event.kind() == EventKind::WebhookTest) {
+                    shared.table.revive_channel(person, channel).await?;
+                }
+                self.wake_for_the_rest(person, channel).await?;
+                Ok(Message::Done)
+            }
+            Sent::Failed(..) => self.come_back(record, person, channel, pace).await,
+        }
+    }
+
+    /// Lets this message come back when the next one may go, unless another does.
+    async fn come_back(
+        &self,
+        record: &SqsRecord,
+        person: &PersonId,
+        channel: NoticeChannel,
+        pace: NoticePace,
+    ) -> Result<Message> {
+        let shared = &self.0;
+        let now = shared.clock.now();
+        let Some(pause) = pace.wait(now) else {
+            return Ok(Message::Stays);
+        };
+        match &pace.waker {
+            Some(waker) if *waker != record.message_id => return Ok(Message::Done),
+            Some(_) => {}
+            None => {
+                let woken = pace.woken_by(&record.message_id);
+                if !shared.table.put_notice_pace(person, channel, &woken, now).await? {
+                    return Ok(Message::Stays);
+                }
+            }
+        }
+        shared.queue.hide(&record.receipt_handle, pause).await?;
+        Ok(Message::Stays)
+    }
+
+    /// Asks for another look if anything came while a message was sent, or there was too much for one.
+    async fn wake_for_the_rest(&self, person: &PersonId, channel: NoticeChannel) -> Result<()> {
+        let shared = &self.0;
+        if shared.table.waiting_notices(person, channel, 1).await?.is_empty() {
+            return Ok(());
+        }
+        let flush = NoticeWork::Flush {
+            person: person.clone(),
+            channel,
+        };
+        shared.queue.send(&flush).await
+    }
+
+    /// What is still wanted and worth telling; and the keys of what is not. Another person's event is never told.
+    fn sorted_out(
+        &self,
+        settings: &NoticeSettings,
+        channel: NoticeChannel,
+        waiting: Vec<(String, Result<Event>)>,
+        now: Timestamp,
+    ) -> (Vec<Waiting>, Vec<String>) {
+        let is_wanted = |event: &Event| {
+            let is_theirs = event.owner().is_none_or(|owner| *owner == settings.person);
+            is_theirs && self.can_use(channel) && settings.wanting(event.kind()).any(|wanting| wanting == channel)
+        };
+        let (mut wanted, mut over) = (Vec::new(), Vec::new());
+        for (key, event) in waiting {
+            match event {
+                Ok(event) if !is_worth_telling(&event, now) => {
+                    log_too_late(&settings.person, &event);
+                    over.push(key);
+                }
+                Ok(event) if is_wanted(&event) => wanted.push(Waiting { key, event }),
+                Ok(_) => over.push(key),
+                // It keeps nothing else from being told.
+                Err(error) => {
+                    tracing::error!(person = %settings.person, cause = %error, "notice.unreadable");
+                    over.push(key);
+                }
+            }
+        }
+        (wanted, over)
+    }
+
+    /// Sends one message of these events.
+    async fn tell(&self, settings: &NoticeSettings, channel: NoticeChannel, events: &[Event]) -> Result<Sent> {
+        let names = self.names(&settings.person, told_by_name(events)).await;
+        let Some(message) = NoticeMessage::of(events, &names) else {
+            return Ok(Sent::nothing());
+        };
+        match channel {
+            NoticeChannel::Mail => self.send_mail(settings, &message).await,
+            NoticeChannel::Slack => self.post(settings, &message).await,
+        }
+    }
+
+    /// What a message's agents and services are called now, as far as that is known. An agent that is another person's by
+    /// now has no name here: it may be that person's words.
+    async fn names(&self, person: &PersonId, events: &[Event]) -> NoticeNames {
+        let shared = &self.0;
+        let agents: BTreeSet<AgentId> = events.iter().filter_map(Event::agent).collect();
+        let (agents, edition) = tokio::join!(shared.ledger.agents(agents), async {
+            shared.catalog.current(shared.clock.now()).await
+        });
+        let unnamed = |error: &Error| tracing::warn!(%person, cause = %error, "notice.without_names");
+        let agents = agents.inspect_err(unnamed).unwrap_or_default().into_iter();
+        let agents = agents.filter(|agent| agent.owner == person.as_str());
+        let agents = agents.map(|agent| (agent.id, agent.name.as_str().to_owned()));
+        let edition = edition.inspect_err(unnamed).ok();
+        let services = events.iter().filter_map(|event| match event.subject() {
+            EventSubject::Service(service) => Some(*service),
+            _ => ServiceId::parse(event.data().get_text("service_id")?),
+        });
+        let services = services.filter_map(|id| Some((id, edition.as_ref()?.catalog.by_id(id)?.name.clone())));
+        NoticeNames {
+            agents: agents.collect(),
+            services: services.collect(),
+        }
+    }
+
+    /// Writes what came of a message: what it told waits no more, then when the next may go.
+    async fn after(
+        &self,
+        settings: &NoticeSettings,
+        channel: NoticeChannel,
+        turn: NoticePace,
+        sent: Sent,
+        keys: &[String],
+    ) -> Result<NoticePace> {
+        let shared = &self.0;
+        let (person, now) = (&settings.person, shared.clock.now());
+        let pace = match sent {
+            Sent::Taken(_) => {
+                shared.table.settle_notices(person, channel, keys, now).await?;
+                turn.sent(now)
+            }
+            Sent::Ended(_) => {
+                let ended = EndedChannel {
+                    place: settings.place(channel),
+                    reason: match channel {
+                        NoticeChannel::Mail => NoticeEnd::MailRefused,
+                        NoticeChannel::Slack => NoticeEnd::WebhookGone,
+                    },
+                    at: now,
+                };
+                shared.table.note_ended(person, channel, &ended).await?;
+                shared.table.settle_notices(person, channel, keys, now).await?;
+                turn.given_back(now)
+            }
+            Sent::Failed(result, asked) => {
+                let [jitter] = shared.entropy.bytes()?;
+                turn.failed(now, result, asked, jitter)
+            }
+        };
+        // Whoever had it meanwhile has written their own.
+        let _is_stored = shared.table.put_notice_pace(person, channel, &pace, now).await?;
+        Ok(pace)
+    }
+}
+
+/// One line for each message. Neither address nor URL nor answer.
+fn log(person: &PersonId, channel: NoticeChannel, events: usize, sent: Sent) {
+    let outcome = match sent {
+        Sent::Taken(_) => "sent",
+        Sent::Failed(..) => "failed",
+        Sent::Ended(_) => "ended",
+    };
+    tracing::info!(
+        person = %person,
+        channel = channel.name(),
+        events,
+        call.result = %sent.result(),
+        outcome,
+        "notice.sent"
+    );
+}

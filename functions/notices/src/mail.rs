@@ -1,0 +1,95 @@
+//! Mail, by SES v2.
+
+use crate::send::Sent;
+use aws_sdk_sesv2::{
+    Client, Config,
+    config::{retry::RetryConfig, timeout::TimeoutConfig},
+    error::{BuildError, SdkError},
+    operation::send_email::SendEmailError,
+    types::{Body, Content, Destination, EmailContent, Message, MessageHeader},
+};
+use aws_types::SdkConfig;
+use purser_domain::{CallResult, Error, MailAddress, NoticeMessage, Result};
+use std::time::Duration;
+
+/// Sends mail from one address.
+pub(crate) struct Mail {
+    client: Client,
+    sender: MailAddress,
+}
+
+impl Mail {
+    /// Mail from this address. `longest` is the timeout of a mail. It is sent once: whether one whose answer was lost went
+    /// out is unknown, and the next try is ours, after a pause.
+    pub(crate) fn new(aws: &SdkConfig, sender: MailAddress, longest: Duration) -> Self {
+        let config = Config::from(aws)
+            .to_builder()
+            .retry_config(RetryConfig::disabled())
+            .timeout_config(
+                TimeoutConfig::builder()
+                    .operation_timeout(longest)
+                    .operation_attempt_timeout(longest)
+                    .build(),
+            )
+            .build();
+        Self {
+            client: Client::from_conf(config),
+            sender,
+        }
+    }
+
+    /// Sends a message; links lead to this origin.
+    pub(crate) async fn send(&self, to: &MailAddress, message: &NoticeMessage, origin: &str) -> Result<Sent> {
+        let content = content(message, origin).map_err(|error| Error::internal("writing a mail", error))?;
+        let sent = self
+            .client
+            .send_email()
+            .from_email_address(self.sender.as_str())
+            .destination(Destination::builder().to_addresses(to.as_str()).build())
+            .content(EmailContent::builder().simple(content).build())
+            .send()
+            .await;
+        Ok(match sent {
+            Ok(_) => Sent::Taken(CallResult::Status(200)),
+            Err(error) => refused(&error),
+        })
+    }
+}
+
+fn content(message: &NoticeMessage, origin: &str) -> Result<Message, BuildError> {
+    let part = |text: String| Content::builder().charset("UTF-8").data(text).build();
+    let body = Body::builder()
+        .text(part(message.text(origin))?)
+        .html(part(message.html(origin))?)
+        .build();
+    // RFC 2369 §3.2: where it can be switched off; a page, where its person signs in.
+    let unsubscribe = MessageHeader::builder()
+        .name("List-Unsubscribe")
+        .value(format!("<{}>", NoticeMessage::settings_url(origin)))
+        .build()?;
+    Ok(Message::builder()
+        .subject(part(message.subject.clone())?)
+        .body(body)
+        .headers(unsubscribe)
+        .build())
+}
+
+/// What a refusal means. `MessageRejected` is said of an address that takes no mail, and as well where the sender, or in
+/// the sandbox the receiver, is not verified: that is for an operator to mend, and ends nobody's mail.
+fn refused(error: &SdkError<SendEmailError>) -> Sent {
+    let result = match error {
+        SdkError::TimeoutError(_) => CallResult::Timeout,
+        SdkError::ServiceError(answer) => CallResult::Status(answer.raw().status().as_u16()),
+        _ => CallResult::Unreachable,
+    };
+    match error.as_service_error() {
+        Some(SendEmailError::MessageRejected(rejected)) if !is_about_verification(rejected.message()) => {
+            Sent::Ended(result)
+        }
+        _ => Sent::Failed(result, None),
+    }
+}
+
+fn is_about_verification(message: Option<&str>) -> bool {
+    message.is_some_and(|message| message.contains("not verified"))
+}

@@ -1,0 +1,95 @@
+//! How a message was taken.
+
+use crate::Notices;
+use axum::http::{HeaderMap, HeaderValue, header::CONTENT_TYPE};
+use purser_api::Called;
+use purser_domain::{CallResult, Duration, NoticeMessage, NoticeSettings, Result};
+
+/// How a message was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// By whoever passes it on.
+    Taken(CallResult),
+    /// Not now: again later, and not before a pause that was asked for.
+    Failed(CallResult, Option<Duration>),
+    /// Never: the channel leads nowhere.
+    Ended(CallResult),
+}
+
+impl Sent {
+    pub(crate) const fn result(self) -> CallResult {
+        match self {
+            Self::Taken(result) | Self::Failed(result, _) | Self::Ended(result) => result,
+        }
+    }
+
+    /// There was nothing to send.
+    pub(crate) const fn nothing() -> Self {
+        Self::Taken(CallResult::Status(204))
+    }
+
+    /// Of an incoming webhook: Slack answers so where it, its app or its channel is gone (Slack, "Sending messages using
+    /// incoming webhooks").
+    const fn of_webhook(called: Called) -> Self {
+        match called.result {
+            result if result.is_success() => Self::Taken(result),
+            result @ CallResult::Status(403 | 404 | 410) => Self::Ended(result),
+            result => Self::Failed(result, called.asked),
+        }
+    }
+}
+
+impl Notices {
+    /// Mails a message to its person.
+    pub(crate) async fn send_mail(&self, settings: &NoticeSettings, message: &NoticeMessage) -> Result<Sent> {
+        let (Some(mail), Some(to)) = (&self.0.mail, &settings.address) else {
+            return Ok(Sent::nothing());
+        };
+        mail.send(to, message, &self.0.origin).await
+    }
+
+    /// Posts a message to its person's incoming webhook.
+    pub(crate) async fn post(&self, settings: &NoticeSettings, message: &NoticeMessage) -> Result<Sent> {
+        let shared = &self.0;
+        let Some((place, _)) = &settings.terms.slack else {
+            return Ok(Sent::nothing());
+        };
+        let Some(url) = shared.table.notice_url(&settings.person, place.url).await? else {
+            // It was replaced meanwhile: the next time it is the other one.
+            return Ok(Sent::Failed(CallResult::Unreachable, None));
+        };
+        let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+        let body = message.slack(&shared.origin);
+        let called = shared.incoming.post(&url, headers, body, shared.clock.now()).await;
+        Ok(Sent::of_webhook(called))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_says_that_it_is_gone_ends_an_incoming_webhook() {
+        let rows = [
+            (CallResult::Status(200), "taken"),
+            (CallResult::Status(403), "ended"),
+            (CallResult::Status(404), "ended"),
+            (CallResult::Status(410), "ended"),
+            (CallResult::Status(302), "failed"),
+            (CallResult::Status(400), "failed"),
+            (CallResult::Status(429), "failed"),
+            (CallResult::Status(503), "failed"),
+            (CallResult::Timeout, "failed"),
+            (CallResult::BlockedAddress, "failed"),
+        ];
+        for (result, expected) in rows {
+            let word = match Sent::of_webhook(result.into()) {
+                Sent::Taken(_) => "taken",
+                Sent::Failed(..) => "failed",
+                Sent::Ended(_) => "ended",
+            };
+            assert_eq!(word, expected, "{result}");
+        }
+    }
+}

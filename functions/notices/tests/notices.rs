@@ -1,0 +1,738 @@
+//! The notices with an emulated DynamoDB, SQS and SES, and an incoming webhook on loopback: who is told what, in how many
+//! messages, and what is left. The words are tested in `shared/domain/src/notice`.
+
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test stops where its ground is missing"
+)]
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use axum::{Router, body::Bytes, extract::State, http::StatusCode, routing::any};
+use purser_api::{Boot, Clock, NoticeWork};
+use purser_domain::{
+    Agent, AgentId, ChannelTerms, EnabledService, Event, EventData, EventId, EventKind, EventSource, EventSubject,
+    MailAddress, NoticeChannel, NoticeEnd, NoticeSettings, NoticeTerms, NoticeUrlId, PersonId, ServiceId, SlackPlace,
+    Timestamp, WebhookUrl,
+};
+use purser_notices::Notices;
+use purser_store::{Created, Edited, NewNoticeUrl, WebhooksTable};
+use purser_testkit::{Emulator, Fate, Moment, Proxy, ProxyConfig, Ses, Sqs, WEBHOOKS, environment, sample, serve};
+use serde_json::{Value, json};
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicI64, AtomicU16, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+use uuid::Uuid;
+
+const EVENTS: &str = "notice-events";
+const NOTICES: &str = "notices";
+const BUDGET: Duration = Duration::from_secs(30);
+const LONGEST_CALL: Duration = Duration::from_millis(800);
+const VISIBILITY_SECS: i64 = 180;
+const GATHERING_SECS: i64 = 10;
+const BETWEEN_SECS: i64 = 300;
+const ORIGIN: &str = "https://purser.example";
+
+/// An incoming webhook.
+#[derive(Clone, Default)]
+struct Incoming {
+    status: Arc<AtomicU16>,
+    bodies: Arc<Mutex<Vec<String>>>,
+}
+
+impl Incoming {
+    async fn start() -> (Self, String) {
+        let incoming = Self::default();
+        incoming.status.store(200, SeqCst);
+        let router = Router::new().fallback(any(received)).with_state(incoming.clone());
+        let url = serve(router).await;
+        (incoming, format!("{url}/services/secret-in-the-url"))
+    }
+
+    fn texts(&self) -> Vec<String> {
+        let bodies = self.bodies.lock().unwrap();
+        let text = |body: &String| {
+            serde_json::from_str::<Value>(body).unwrap()["text"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        };
+        bodies.iter().map(text).collect()
+    }
+}
+
+async fn received(State(incoming): State<Incoming>, body: Bytes) -> (StatusCode, [(&'static str, &'static str); 1]) {
+    let status = incoming.status.load(SeqCst);
+    if status == 200 {
+        incoming
+            .bodies
+            .lock()
+            .unwrap()
+            .push(String::from_utf8(body.to_vec()).unwrap());
+    }
+    (StatusCode::from_u16(status).unwrap(), [("location", "/elsewhere")])
+}
+
+struct World {
+    emulator: Emulator,
+    table: WebhooksTable,
+    sqs: Sqs,
+    ses: Ses,
+    urls: [String; 3],
+    allowed: String,
+    micros: Arc<AtomicI64>,
+    notices: Notices,
+}
+
+impl World {
+    async fn start(allowed: &str) -> Self {
+        let emulator = Emulator::start().await;
+        let micros = Arc::new(AtomicI64::new(Clock::system().now().micros()));
+        let clock = Arc::clone(&micros);
+        let sqs = Sqs::new(move || clock.load(SeqCst));
+        sqs.create(EVENTS, VISIBILITY_SECS, 20);
+        sqs.create(NOTICES, VISIBILITY_SECS, 100);
+        let ses = Ses::default();
+        let urls = [emulator.url.clone(), sqs.serve().await, ses.serve().await];
+        let notices = function(&urls, allowed, &micros);
+        Self {
+            table: WebhooksTable::new(emulator.client.clone(), WEBHOOKS),
+            emulator,
+            sqs,
+            ses,
+            urls,
+            allowed: allowed.to_owned(),
+            micros,
+            notices,
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.micros.load(SeqCst)).unwrap()
+    }
+
+    fn pass(&self, secs: i64) {
+        self.micros.fetch_add(secs * 1_000_000, SeqCst);
+    }
+
+    /// A person whose issuer told their address.
+    async fn person(&self, name: &str) -> PersonId {
+        let id = person(name);
+        let address = MailAddress::parse(&format!("{name}@example.com")).unwrap();
+        assert!(self.table.keep_address(&id, Some(&address), self.now()).await.unwrap());
+        id
+    }
+
+    /// Gives a person an incoming webhook.
+    async fn slack(&self, person: &PersonId, url: &str) {
+        let settings = self.table.notices_of(person).await.unwrap();
+        let url = NewNoticeUrl {
+            id: NoticeUrlId::from_uuid(Uuid::new_v4()),
+            url: WebhookUrl::parse(url).unwrap(),
+        };
+        let place = SlackPlace {
+            url: url.id,
+            host: "hooks.example".to_owned(),
+        };
+        let terms = NoticeTerms {
+            slack: Some((place, ChannelTerms::default())),
+            ..settings.terms.clone()
+        };
+        self.edit(settings, terms, Some(&url)).await;
+    }
+
+    async fn edit(&self, settings: NoticeSettings, terms: NoticeTerms, url: Option<&NewNoticeUrl>) {
+        let next = settings.with_terms(terms);
+        let edited = self
+            .table
+            .edit_notices(&next, url, None, &sample::audit())
+            .await
+            .unwrap();
+        assert_eq!(edited, Edited::Stored);
+    }
+
+    async fn agent(&self, n: u128, owner: &PersonId, name: &str) -> Agent {
+        let agent = Agent {
+            owner: owner.to_string(),
+            name: name.to_owned(),
+            ..sample::agent(n, Vec::new())
+        };
+        let created = self
+            .emulator
+            .ledger()
+            .create_agent(&agent, &sample::audit())
+            .await
+            .unwrap();
+        assert!(matches!(created, Created::Stored), "{created:?}");
+        agent
+    }
+
+    /// An event happens, and comes from the bus.
+    fn happen(&self, event: &Event) {
+        let from_bus = json!({"version": "0", "detail-type": event.kind().name(), "detail": event.to_json()});
+        self.sqs.send(EVENTS, &from_bus.to_string());
+    }
+
+    /// Passes on what is visible, until nothing is.
+    async fn run(&self) {
+        work(&self.sqs, &self.notices).await;
+    }
+
+    /// The same, some time later.
+    async fn run_after(&self, secs: i64) {
+        self.pass(secs);
+        self.run().await;
+    }
+
+    fn mails_to(&self, name: &str) -> Vec<Value> {
+        let mut mails = self.ses.mails();
+        mails.retain(|mail| mail["Destination"]["ToAddresses"] == json!([format!("{name}@example.com")]));
+        mails
+    }
+
+    fn left(&self) -> usize {
+        self.sqs.bodies(EVENTS).len() + self.sqs.bodies(NOTICES).len()
+    }
+}
+
+async fn work(sqs: &Sqs, notices: &Notices) {
+    for _ in 0..2 {
+        for queue in [EVENTS, NOTICES] {
+            while let Some(batch) = sqs.receive(queue, 10) {
+                let answer = notices.run(batch.clone(), BUDGET).await.unwrap();
+                sqs.delete_done(queue, &batch, Some(&answer));
+            }
+        }
+    }
+}
+
+fn function([dynamodb, sqs, ses]: &[String; 3], allowed: &str, now: &Arc<AtomicI64>) -> Notices {
+    let mut env: std::collections::BTreeMap<&str, String> = environment(dynamodb, sqs).collect();
+    env.insert("SQS_ENDPOINT", sqs.clone());
+    env.insert("SES_ENDPOINT", ses.clone());
+    env.insert("NOTICES_QUEUE_URL", Sqs::url(sqs, NOTICES));
+    env.insert("NOTICES_QUEUE_ARN", Sqs::arn(NOTICES));
+    env.insert("NOTICES_SENDER", "purser@example.com".to_owned());
+    env.insert("DASHBOARD_URL", ORIGIN.to_owned());
+    env.insert("WEBHOOK_ALLOWED_HOSTS", allowed.to_owned());
+    let boot = Boot::new(env.into_iter().collect(), Clock::still(Arc::clone(now)));
+    Notices::boot_with(boot, LONGEST_CALL).unwrap()
+}
+
+fn person(name: &str) -> PersonId {
+    PersonId::of("https://issuer.example", name)
+}
+
+fn event(
+    kind: EventKind,
+    n: u128,
+    at: Timestamp,
+    subject: EventSubject,
+    owner: Option<&PersonId>,
+    data: EventData,
+) -> Event {
+    let source = EventSource::of("tests").unwrap();
+    Event::new(
+        EventId::of(kind, &[&n, &at.micros()]),
+        source,
+        kind,
+        at,
+        subject,
+        owner.cloned(),
+        data,
+    )
+    .unwrap()
+}
+
+/// An approval of an owner's agent: that it was asked for, or how it ended.
+fn approval(kind: EventKind, n: u128, owner: &PersonId, agent: AgentId, at: Timestamp) -> Event {
+    let id = Uuid::from_u128(n);
+    let data = EventData::new()
+        .text("approval_id", id)
+        .text("transaction_id", id)
+        .text("service_id", sample::service_id(1))
+        .text("operation_id", "weather.current")
+        .text("key_id", "00000000000000aa")
+        .amount("amount_units", sample::units(12_500_000))
+        .text("pay_to", "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC")
+        .time("expires_at", at.after(purser_domain::Duration::from_secs_u32(40_000)));
+    let data = match kind {
+        EventKind::ApprovalDecided => data.text("status", "approved"),
+        _ => data,
+    };
+    event(kind, n, at, EventSubject::Agent(agent), Some(owner), data)
+}
+
+fn frozen(owner: &PersonId, agent: AgentId, n: u128, at: Timestamp) -> Event {
+    let data = EventData::new().text("by", "operator");
+    event(
+        EventKind::AgentFrozen,
+        n,
+        at,
+        EventSubject::Agent(agent),
+        Some(owner),
+        data,
+    )
+}
+
+fn payee_changed(service: ServiceId, at: Timestamp) -> Event {
+    let data = EventData::new()
+        .text("slug", "weather")
+        .number("version", 2)
+        .text("operation_id", "weather.current")
+        .text("pay_to", "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC");
+    event(
+        EventKind::ServicePayeeChanged,
+        1,
+        at,
+        EventSubject::Service(service),
+        None,
+        data,
+    )
+}
+
+fn text_of(mail: &Value) -> &str {
+    mail["Content"]["Simple"]["Body"]["Text"]["Data"].as_str().unwrap()
+}
+
+#[tokio::test]
+async fn an_owner_is_mailed_and_posted_what_their_agent_asks_with_a_link_to_its_page_and_nobody_else_is() {
+    let (incoming, url) = Incoming::start().await;
+    let world = World::start(authority(&url)).await;
+    let [ann, bob] = [world.person("ann").await, world.person("bob").await];
+    world.slack(&ann, &url).await;
+    let agent = world.agent(1, &ann, "<b>Res</b> & evil.example").await;
+    let asked = approval(EventKind::ApprovalAsked, 7, &ann, agent.id, world.now());
+    world.happen(&asked);
+    world.run().await;
+    assert!(world.ses.mails().is_empty(), "a burst is gathered first");
+    world.run_after(GATHERING_SECS).await;
+
+    let mails = world.mails_to("ann");
+    assert_eq!((mails.len(), world.ses.mails().len()), (1, 1));
+    let mail = &mails[0];
+    assert_eq!(mail["FromEmailAddress"], "purser@example.com");
+    let link = format!("{ORIGIN}/dashboard/approvals/{}/{}", agent.id, Uuid::from_u128(7));
+    let (text, simple) = (text_of(mail), &mail["Content"]["Simple"]);
+    assert!(text.contains("asks to pay 12.5 USDC") && text.contains(&link), "{text}");
+    let html = simple["Body"]["Html"]["Data"].as_str().unwrap();
+    assert!(
+        html.contains(&link) && !html.contains("<b>") && html.contains("&amp; evil·example"),
+        "{html}"
+    );
+    let unsubscribe = json!([{"Name": "List-Unsubscribe", "Value": format!("<{ORIGIN}/dashboard/notices>")}]);
+    assert_eq!(simple["Headers"], unsubscribe);
+    let texts = incoming.texts();
+    assert!(
+        texts.len() == 1 && texts[0].contains(&link) && texts[0].contains("&amp; evil·example"),
+        "{texts:?}"
+    );
+    assert_eq!(world.left(), 0);
+    // What nobody asked to be told, and what is Bob's, is told to nobody else.
+    world.happen(&approval(EventKind::ApprovalDecided, 7, &ann, agent.id, world.now()));
+    world.happen(&frozen(&bob, sample::agent_id(2), 1, world.now()));
+    world.run().await;
+    world.run_after(BETWEEN_SECS).await;
+    assert_eq!((world.mails_to("ann").len(), world.mails_to("bob").len()), (1, 1));
+}
+
+#[tokio::test]
+async fn fifty_questions_are_two_messages_and_a_repeated_one_is_told_once() {
+    let world = World::start("").await;
+    let ann = world.person("ann").await;
+    let agent = world.agent(1, &ann, "Researcher").await.id;
+    let asked: Vec<Event> = (0..50)
+        .map(|n| approval(EventKind::ApprovalAsked, n, &ann, agent, world.now()))
+        .collect();
+    // Half before the first message, half after; each is told twice.
+    for part in asked.chunks(25) {
+        for event in part.iter().chain(part.iter().rev()) {
+            world.happen(event);
+        }
+        world.run().await;
+        world.run_after(GATHERING_SECS).await;
+    }
+    world.run_after(BETWEEN_SECS).await;
+    let mails = world.mails_to("ann");
+    assert_eq!(mails.len(), 2);
+    for mail in &mails {
+        assert_eq!(mail["Content"]["Simple"]["Subject"]["Data"], "25 payments wait for you");
+        assert!(text_of(mail).contains("And 5 more."));
+    }
+    // Told again a while later, too.
+    world.happen(&asked[0]);
+    world.run().await;
+    world.run_after(BETWEEN_SECS).await;
+    assert_eq!((world.mails_to("ann").len(), world.left()), (2, 0));
+}
+
+#[tokio::test]
+async fn a_busy_channel_has_one_message_in_some_minutes_and_leaves_none_in_the_queue() {
+    let world = World::start("").await;
+    let ann = world.person("ann").await;
+    for n in 0..360 {
+        world.happen(&frozen(&ann, sample::agent_id(1), n, world.now()));
+        world.run_after(10).await;
+        assert!(world.left() <= 3, "{} after {n}", world.left());
+    }
+    for _ in 0..2 {
+        world.run_after(BETWEEN_SECS).await;
+    }
+    assert_eq!((world.left(), world.sqs.set_aside(NOTICES)), (0, Vec::new()));
+    let mails = world.mails_to("ann");
+    assert!((12..=14).contains(&mails.len()), "{}", mails.len());
+    let told = |mail: &Value| -> usize {
+        let more = text_of(mail).lines().find_map(|line| line.strip_prefix("And "));
+        let more = more.and_then(|more| more.split(' ').next()?.parse::<usize>().ok());
+        text_of(mail).matches("was frozen").count() + more.unwrap_or(0)
+    };
+    assert_eq!(mails.iter().map(told).sum::<usize>(), 360);
+}
+
+#[tokio::test]
+async fn what_matters_most_is_told_first_however_much_waits() {
+    let world = World::start("").await;
+    let ann = world.person("ann").await;
+    let mut terms = NoticeTerms::default();
+    terms.mail.kinds = Some([EventKind::AgentFrozen, EventKind::AgentUnfrozen].into());
+    world
+        .edit(world.table.notices_of(&ann).await.unwrap(), terms, None)
+        .await;
+    let agent = sample::agent_id(1);
+    for n in 0..250 {
+        let by = EventData::new().text("by", "owner");
+        let subject = EventSubject::Agent(agent);
+        world.happen(&event(
+            EventKind::AgentUnfrozen,
+            n,
+            world.now(),
+            subject,
+            Some(&ann),
+            by,
+        ));
+    }
+    world.happen(&frozen(&ann, agent, 1, world.now()));
+    world.run().await;
+    world.run_after(GATHERING_SECS).await;
+    let mails = world.mails_to("ann");
+    assert_eq!(mails.len(), 1);
+    let text = text_of(&mails[0]);
+    assert!(text.starts_with("An agent of yours was frozen"), "{text}");
+    // The rest follows.
+    world.run_after(GATHERING_SECS).await;
+    world.run_after(BETWEEN_SECS).await;
+    assert_eq!((world.mails_to("ann").len(), world.left()), (2, 0));
+}
+
+#[tokio::test]
+async fn a_channel_that_was_mended_is_used_at_once() {
+    let (incoming, url) = Incoming::start().await;
+    let world = World::start(authority(&url)).await;
+    let ann = person("ann");
+    world.slack(&ann, &url).await;
+    incoming.status.store(500, SeqCst);
+    world.happen(&frozen(&ann, sample::agent_id(1), 1, world.now()));
+    for _ in 0..8 {
+        world.run_after(600).await;
+    }
+    incoming.status.store(200, SeqCst);
+    world.slack(&ann, &format!("{url}mended")).await;
+    world.happen(&frozen(&ann, sample::agent_id(1), 2, world.now()));
+    world.run().await;
+    world.run_after(GATHERING_SECS).await;
+    assert_eq!(incoming.texts().len(), 1);
+    assert_eq!(incoming.texts()[0].matches("was frozen").count(), 2);
+}
+
+#[tokio::test]
+async fn an_address_that_is_verified_no_more_is_not_mailed_and_an_older_word_does_not_bring_it_back() {
+    let world = World::start("").await;
+    let ann = world.person("ann").await;
+    let before = world.table.notices_of(&ann).await.unwrap().address;
+    let [earlier, later] = [world.now(), world.now().after(sample::secs(60))];
+    assert!(world.table.keep_address(&ann, None, later).await.unwrap());
+    assert!(!world.table.keep_address(&ann, before.as_ref(), earlier).await.unwrap());
+    assert_eq!(world.table.notices_of(&ann).await.unwrap().address, None);
+    world.happen(&frozen(&ann, sample::agent_id(1), 1, world.now()));
+    world.run().await;
+    world.run_after(GATHERING_SECS).await;
+    assert!(world.ses.mails().is_empty());
+}
+
+#[tokio::test]
+async fn a_row_that_cannot_be_read_keeps_nothing_else_from_being_told() {
+    let world = World::start("").await;
+    let ann = world.person("ann").await;
+    let text = |text: &str| AttributeValue::S(text.to_owned());
+    let put = world.emulator.client.put_item().table_name(WEBHOOKS);
+    let put = put.item("pk", text(&format!("Q#mail#{ann}"))).item("sk", text("A#x"));
+    put.item("event", text("{}")).send().await.unwrap();
+    world.happen(&frozen(&ann, sample::agent_id(1), 1, world.now()));
+    world.run().await;
+    world.run_after(GATHERING_SECS).await;
+    assert_eq!((world.mails_to("ann").len(), world.left()), (1, 0));
+}
+
+#[tokio::test]
+async fn an_earlier_owner_is_not_told_what_the_new_one_calls_the_agent() {
+    let world = World::start("").await;
+    let (ann, bob) = (world.person("ann").await, world.person("bob").await);
+    let agent = world.agent(1, &bob, "Bob’s words").await.id;
+    world.happen(&frozen(&ann, agent, 1, world.now()));
+    world.run().await;
+    world.run_after(GATHERING_SECS).await;
+    let mails = world.mails_to("ann");
+    assert_eq!(mails.len(), 1);
+    assert!(!text_of(&mails[0]).contains("Bob"), "{}", text_of(&mails[0]));
+}
+
+#[tokio::test]
+async fn what_was_decided_meanwhile_is_not_told_in_whatever_order_it_comes() {
+    let world = World::start("").await;
+    let ann = world.person("ann").await;
+    let agent = world.agent(1, &ann, "Researcher").await.id;
+    let of = |kind, n| approval(kind, n, &ann, agent, world.now());
+    let (asked, decided) = (EventKind::ApprovalAsked, EventKind::ApprovalDecided);
+    for event in [of(asked, 1), of(decided, 1), of(decided, 2), of(asked, 2), of(asked, 3)] {
+        world.happen(&event);
+        world.run().await;
+    }
+    world.run_after(GATHERING_SECS).await;
+    let mails = world.mails_to("ann");
+    assert_eq!(mails.len(), 1);
+    assert_eq!(text_of(&mails[0]).matches("asks to pay").count(), 1);
+    assert!(text_of(&mails[0]).contains(&Uuid::from_u128(3).to_string()));
+}
+
+#[tokio::test]
+async fn a_mail_service_that_is_down_for_an_hour_loses_nothing_and_a_day_old_is_told_no_more() {
+    let world = World::start("").await;
+    let ann = world.person("ann").await;
+    world.ses.refuse(503, "ServiceUnavailable", "down");
+    for n in 0..3 {
+        world.happen(&frozen(&ann, sample::agent_id(1), n, world.now()));
+    }
+    world.run().await;
+    for _ in 0..60 {
+        world.run_after(60).await;
+    }
+    assert!(world.ses.mails().is_empty() && world.left() > 0);
+    world.ses.behave();
+    // The pause after the fourth failure.
+    world.run_after(2 * 3_600).await;
+    let mails = world.mails_to("ann");
+    assert_eq!(mails.len(), 1);
+    assert_eq!(text_of(&mails[0]).matches("was frozen").count(), 3);
+    world.run_after(BETWEEN_SECS).await;
+    assert_eq!(world.left(), 0);
+
+    world
+        .ses
+        .refuse(400, "MessageRejected", "Email address is not verified.");
+    world.happen(&frozen(&ann, sample::agent_id(1), 9, world.now()));
+    world.run().await;
+    for _ in 0..26 {
+        world.run_after(3_600).await;
+    }
+    world.ses.behave();
+    world.run_after(9 * 3_600).await;
+    assert_eq!((world.mails_to("ann").len(), world.left()), (1, 0));
+}
+
+#[tokio::test]
+async fn what_leads_nowhere_ends_until_its_person_edits_it_or_a_test_arrives() {
+    let (incoming, url) = Incoming::start().await;
+    let world = World::start(authority(&url)).await;
+    let ann = world.person("ann").await;
+    world.slack(&ann, &url).await;
+    incoming.status.store(410, SeqCst);
+    world.ses.refuse(400, "MessageRejected", "Address blacklisted");
+    world.happen(&frozen(&ann, sample::agent_id(1), 1, world.now()));
+    world.run().await;
+    world.run_after(GATHERING_SECS).await;
+    let settings = world.table.notices_of(&ann).await.unwrap();
+    let ended = world.table.ended_channels(&settings).await.unwrap();
+    assert_eq!(ended[&NoticeChannel::Mail].reason, NoticeEnd::MailRefused);
+    assert_eq!(ended[&NoticeChannel::Slack].reason, NoticeEnd::WebhookGone);
+    assert_eq!(world.left(), 0);
+
+    incoming.status.store(200, SeqCst);
+    world.ses.behave();
+    world.happen(&frozen(&ann, sample::agent_id(1), 2, world.now()));
+    world.run().await;
+    world.run_after(BETWEEN_SECS).await;
+    assert!(world.ses.mails().is_empty() && incoming.texts().is_empty());
+    // A test is sent all the same; once it arrives, all is.
+    let test = NoticeWork::Collect {
+        person: ann.clone(),
+        event: event(
+            EventKind::WebhookTest,
+            1,
+            world.now(),
+            EventSubject::Person(ann.clone()),
+            Some(&ann),
+            EventData::new().text("endpoint_id", "notices"),
+        ),
+    };
+    world.sqs.send(NOTICES, &test.text());
+    world.run().await;
+    world.run_after(GATHERING_SECS).await;
+    assert_eq!((world.ses.mails().len(), incoming.texts().len()), (1, 1));
+    assert!(world.table.ended_channels(&settings).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_service_tells_those_whose_agents_have_it_enabled_and_a_frozen_deployment_everybody() {
+    let world = World::start("").await;
+    let service = sample::service_id(1);
+    for (n, name) in ["ann", "bob", "cleo"].into_iter().enumerate() {
+        let owner = world.person(name).await;
+        let n = u128::try_from(n).unwrap() + 1;
+        let agent = world.agent(n, &owner, name).await;
+        let enabled = sample::enabled(service, 1_000_000, 1_000_000);
+        let policy = match name {
+            "ann" => enabled,
+            "bob" => EnabledService {
+                enabled: false,
+                ..enabled
+            },
+            _ => sample::enabled(sample::service_id(2), 1_000_000, 1_000_000),
+        };
+        let stored = world
+            .emulator
+            .ledger()
+            .put_policy(agent.id, &policy, &sample::audit())
+            .await
+            .unwrap();
+        assert_eq!(stored, Edited::Stored);
+    }
+    // More people than a message goes through.
+    for n in 0..200 {
+        world.person(&format!("p{n}")).await;
+    }
+    world.happen(&payee_changed(service, world.now()));
+    world.run().await;
+    world.run_after(GATHERING_SECS).await;
+    assert_eq!((world.mails_to("ann").len(), world.ses.mails().len()), (1, 1));
+    assert!(text_of(&world.mails_to("ann")[0]).contains("is paid to 0x3C44…93BC from now on"));
+
+    let data = EventData::new();
+    world.happen(&event(
+        EventKind::DeploymentFrozen,
+        1,
+        world.now(),
+        EventSubject::Deployment,
+        None,
+        data,
+    ));
+    world.run().await;
+    world.run_after(BETWEEN_SECS).await;
+    assert_eq!(world.ses.mails().len(), 1 + 203);
+    assert_eq!(world.left(), 0);
+}
+
+#[tokio::test]
+async fn no_private_address_is_called_and_no_redirect_followed() {
+    let (incoming, url) = Incoming::start().await;
+    let world = World::start("").await;
+    let (ann, bob) = (person("ann"), person("bob"));
+    world.slack(&ann, &url).await;
+    world.slack(&bob, "https://169.254.169.254/latest").await;
+    for owner in [&ann, &bob] {
+        world.happen(&frozen(owner, sample::agent_id(1), 1, world.now()));
+    }
+    world.run().await;
+    world.run_after(GATHERING_SECS).await;
+    assert!(incoming.texts().is_empty());
+    assert_eq!(world.left(), 2, "a name may have another address later");
+
+    let world = World::start(authority(&url)).await;
+    world.slack(&ann, &url).await;
+    incoming.status.store(307, SeqCst);
+    world.happen(&frozen(&ann, sample::agent_id(1), 1, world.now()));
+    world.run().await;
+    world.run_after(GATHERING_SECS).await;
+    assert!(incoming.texts().is_empty());
+    assert_eq!(world.left(), 1);
+}
+
+fn authority(url: &str) -> &str {
+    url.trim_start_matches("http://").split('/').next().unwrap()
+}
+
+/// Lets the function work on what is in the queues, and kills it at that step; how many steps it reached.
+async fn killed_at(world: &World, step: Option<usize>) -> usize {
+    let steps: Arc<Mutex<Vec<Moment>>> = Arc::default();
+    let (kill, killed) = tokio::sync::oneshot::channel::<()>();
+    let kill = Arc::new(Mutex::new(Some(kill)));
+    let mut urls = Vec::new();
+    for upstream in &world.urls {
+        let proxy = Proxy::start(upstream.clone(), ProxyConfig::default()).await;
+        let (steps, kill) = (Arc::clone(&steps), Arc::clone(&kill));
+        proxy.follow(move |at| {
+            let mut steps = steps.lock().unwrap();
+            steps.push(at.moment);
+            if step == Some(steps.len() - 1) {
+                if let Some(kill) = kill.lock().unwrap().take() {
+                    kill.send(()).ok();
+                }
+                return Fate::Silence;
+            }
+            Fate::PassOn
+        });
+        urls.push(proxy.url);
+    }
+    let notices = function(&urls.try_into().unwrap(), &world.allowed, &world.micros);
+    let run = async {
+        work(&world.sqs, &notices).await;
+        world.pass(GATHERING_SECS);
+        work(&world.sqs, &notices).await;
+    };
+    tokio::select! {
+        () = run => {}
+        _ = killed, if step.is_some() => {}
+    }
+    steps.lock().unwrap().len()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_any_step_a_person_is_told_and_at_most_twice() {
+    let world = World::start("").await;
+    let ann = world.person("ann").await;
+    let mut n = 0;
+    world.happen(&frozen(&ann, sample::agent_id(1), n, world.now()));
+    let steps = killed_at(&world, None).await;
+    assert!(steps >= 12, "{steps}");
+    for step in 0..steps {
+        n += 1;
+        world.pass(BETWEEN_SECS);
+        let before = world.mails_to("ann").len();
+        world.happen(&frozen(&ann, sample::agent_id(1), n, world.now()));
+        killed_at(&world, Some(step)).await;
+        for _ in 0..4 {
+            world.run_after(VISIBILITY_SECS).await;
+        }
+        let told = world.mails_to("ann").len() - before;
+        assert!((1..=2).contains(&told), "killed at {step}: {told}");
+        assert_eq!(world.left(), 0, "killed at {step}");
+    }
+}
+
+/// `events/notices/what-happened.json`: what the queue's mapping passes, for tools that call the built function.
+#[tokio::test]
+async fn a_recorded_batch_is_taken() {
+    let recorded = include_str!("../../../events/notices/what-happened.json");
+    let recorded: Value = serde_json::from_str(recorded).unwrap();
+    let world = World::start("").await;
+    let ann = PersonId::parse(&"5e".repeat(32)).unwrap();
+    let address = MailAddress::parse("ann@example.com").unwrap();
+    let now = world.now();
+    world.table.keep_address(&ann, Some(&address), now).await.unwrap();
+    let answer = world.notices.run(recorded, BUDGET).await.unwrap();
+    assert_eq!(answer, json!({"batchItemFailures": []}));
+}

@@ -1,0 +1,186 @@
+//! What a person is told, and where: read, edit, try.
+//!
+//! An incoming webhook's URL is stored and never read here. What sends is `functions/notices`; a test is put into its queue.
+
+use crate::caller::Caller;
+use crate::state::People;
+use purser_api::{MailClaim, NoticeWork, Precondition};
+use purser_domain::{
+    Act, AuditChanges, AuditKind, ChannelTerms, EndedChannel, Error, Event, EventData, EventId, EventKind,
+    EventSubject, NoticeChannel, NoticeSettings, NoticeTerms, NoticeUrlId, PersonId, Problem, Result, SlackPlace,
+    Timestamp, WebhookUrl,
+};
+use purser_store::{Backoff, Edited, NewNoticeUrl};
+use std::collections::BTreeMap;
+use tracing::{info, warn};
+use uuid::Uuid;
+
+/// A person's notices, as they were when they were read.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnNotices {
+    pub(crate) settings: NoticeSettings,
+    /// The channels that lead nowhere any more.
+    pub(crate) ended: BTreeMap<NoticeChannel, EndedChannel>,
+}
+
+/// What a person says anew.
+#[derive(Clone, Debug)]
+pub(crate) struct NoticesEdit {
+    pub(crate) mail: ChannelTerms,
+    /// `None`: there is no incoming webhook.
+    pub(crate) slack: Option<SlackEdit>,
+}
+
+/// What they say of their incoming webhook.
+#[derive(Clone, Debug)]
+pub(crate) struct SlackEdit {
+    /// `None`: the one that there is.
+    pub(crate) url: Option<WebhookUrl>,
+    pub(crate) terms: ChannelTerms,
+}
+
+impl People {
+    /// The person's notices. Who comes with an issuer's word for their address sees it; it is kept with what they do.
+    pub(crate) async fn notices(&self, person: &Caller) -> Result<OwnNotices> {
+        let mut settings = self.webhooks.notices_of(&person.id).await?;
+        if let MailClaim::Verified(address) = &person.mail {
+            settings.address = Some(address.clone());
+        }
+        let ended = self.webhooks.ended_channels(&settings).await?;
+        Ok(OwnNotices { settings, ended })
+    }
+
+    /// Keeps what an issuer said of a mail address, at that time: another one, or that it is verified no more. Nothing else
+    /// waits for it: the next sign-in tells it again.
+    pub(crate) async fn keep_mail_address(&self, person: &PersonId, mail: &MailClaim, said_at: Timestamp) {
+        let address = match mail {
+            MailClaim::Verified(address) => Some(address),
+            MailClaim::Unverified => None,
+            MailClaim::Absent => return,
+        };
+        match self.webhooks.keep_address(person, address, said_at).await {
+            Ok(true) => info!(%person, "notices.address_kept"),
+            Ok(false) => {}
+            Err(error) => warn!(cause = %error, "notices.address_not_kept"),
+        }
+    }
+
+    /// Replaces what a person is told. It takes a recent sign-in where an incoming webhook is told more.
+    pub(crate) async fn edit_notices(
+        &self,
+        person: &Caller,
+        own: OwnNotices,
+        meant: Precondition,
+        edit: &NoticesEdit,
+    ) -> Result<OwnNotices> {
+        self.keep_mail_address(&person.id, &person.mail, person.signed_in_at)
+            .await;
+        let act = Act::of(AuditKind::NoticesEdited);
+        let edited = self.edited_notices(person, own.settings, meant, &act, edit);
+        let settings = self.judged(&person.acting, &act, edited).await?;
+        let ended = self.webhooks.ended_channels(&settings).await?;
+        Ok(OwnNotices { settings, ended })
+    }
+
+    /// Makes the edit until it is stored or its version is not the expected one.
+    async fn edited_notices(
+        &self,
+        person: &Caller,
+        mut settings: NoticeSettings,
+        meant: Precondition,
+        act: &Act,
+        edit: &NoticesEdit,
+    ) -> Result<NoticeSettings> {
+        let mut backoff = Backoff::new();
+        loop {
+            meant.holds(settings.version)?;
+            let (terms, new) = self.new_terms(&settings, edit)?;
+            if terms.widen(&settings.terms) {
+                self.limits.recently(person.signed_in_at, self.now())?;
+            }
+            let url_of = |terms: &NoticeTerms| terms.slack.as_ref().map(|(place, _)| place.url);
+            let old = url_of(&settings.terms).filter(|old| url_of(&terms) != Some(*old));
+            let next = settings.clone().with_terms(terms);
+            let changes = AuditChanges::between(Some(settings.audit_members()), Some(next.audit_members()));
+            let entry = self.entry(&person.acting, act, changes)?;
+            match self.webhooks.edit_notices(&next, new.as_ref(), old, &entry).await? {
+                Edited::Stored => {
+                    info!(person = %person.id, "notices.edited");
+                    return Ok(next);
+                }
+                Edited::Conflict => backoff.wait().await?,
+            }
+            settings = self.webhooks.notices_of(&person.id).await?;
+        }
+    }
+
+    /// The terms that an edit leads to, with the URL that is to be stored.
+    fn new_terms(&self, present: &NoticeSettings, edit: &NoticesEdit) -> Result<(NoticeTerms, Option<NewNoticeUrl>)> {
+        let mut problems = Vec::new();
+        let mut new = None;
+        let slack = match &edit.slack {
+            None => None,
+            Some(SlackEdit { url: None, terms }) => {
+                let place = present.terms.slack.as_ref().map(|(place, _)| place.clone());
+                if place.is_none() {
+                    problems.push(Problem::at("/slack/url", "is missing: there is none yet"));
+                }
+                place.map(|place| (place, terms.clone()))
+            }
+            Some(SlackEdit { url: Some(url), terms }) => {
+                if !self.may_call(url) {
+                    problems.push(Problem::at("/slack/url", "must be an https URL of the public internet"));
+                }
+                let id = NoticeUrlId::from_uuid(self.random_uuid()?);
+                new = Some(NewNoticeUrl { id, url: url.clone() });
+                let host = url.url().host_str().unwrap_or_default().to_owned();
+                Some((SlackPlace { url: id, host }, terms.clone()))
+            }
+        };
+        let terms = NoticeTerms {
+            mail: edit.mail.clone(),
+            slack,
+        };
+        problems.extend(terms.problems());
+        if problems.is_empty() {
+            Ok((terms, new))
+        } else {
+            Err(Error::invalid(problems))
+        }
+    }
+
+    /// Sends a test to the channels that are on, with what else waits; which these are.
+    pub(crate) async fn test_notices(&self, person: &Caller) -> Result<Vec<NoticeChannel>> {
+        self.keep_mail_address(&person.id, &person.mail, person.signed_in_at)
+            .await;
+        let settings = self.webhooks.notices_of(&person.id).await?;
+        let kind = EventKind::WebhookTest;
+        let on = settings
+            .wanting(kind)
+            .filter(|channel| self.mails || *channel != NoticeChannel::Mail);
+        let on: Vec<NoticeChannel> = on.collect();
+        if on.is_empty() {
+            return Ok(on);
+        }
+        let event = Event::new(
+            EventId::of(kind, &[&person.id, &self.random_uuid()?]),
+            self.event_source.clone(),
+            kind,
+            self.now(),
+            EventSubject::Person(person.id.clone()),
+            Some(person.id.clone()),
+            EventData::new().text("endpoint_id", "notices"),
+        );
+        let work = NoticeWork::Collect {
+            person: person.id.clone(),
+            event: event.map_err(|problem| Error::internal("making a test event", problem))?,
+        };
+        self.notices_queue.send(&work).await?;
+        Ok(on)
+    }
+
+    /// A random id.
+    pub(crate) fn random_uuid(&self) -> Result<Uuid> {
+        Ok(uuid::Builder::from_random_bytes(self.entropy.bytes()?).into_uuid())
+    }
+}

@@ -1,0 +1,52 @@
+//! What operators have frozen: who did it, when, and why.
+
+use super::{FREEZES, page};
+use crate::pages::datetime::both;
+use crate::pages::layout::Layout;
+use crate::pages::list::columns;
+use crate::session::OperatorSession;
+use crate::state::People;
+use axum::{extract::State, response::IntoResponse as _};
+use maud::{Markup, html};
+use purser_api::Reply;
+use purser_domain::{FreezeTarget, Freezes, OperatorFreeze};
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+/// `GET /dashboard/operator/freezes`. There are [`Freezes::MOST`] of each kind at most, so they are one page.
+pub(super) async fn show(State(people): State<Arc<People>>, OperatorSession(session): OperatorSession) -> Reply {
+    let mut freezes = people.operator_freezes().await?;
+    freezes.sort_by_key(|freeze| (freeze.target != FreezeTarget::Deployment, Reverse(freeze.at)));
+    let layout = Layout::of(&session, people.now());
+    let how = html! {
+        "One is put on with " code { "PUT /internal/freezes/…" } ", and ended with " code { "DELETE" }
+        " of the same; " (Freezes::MOST) " agents and as many people at most."
+    };
+    let content = html! {
+        @if freezes.is_empty() { p.empty { "Nothing is frozen." } } @else {
+            table.list {
+                caption.sr { "Freezes, that of the deployment first, then the latest" }
+                (columns(&["Frozen", "Since", "By", "Why"]))
+                tbody { @for freeze in &freezes { (row(&layout, freeze)) } }
+            }
+        }
+    };
+    Ok(page(&layout, "Freezes", FREEZES, &how, &content).into_response())
+}
+
+fn row(layout: &Layout, freeze: &OperatorFreeze) -> Markup {
+    html! {
+        tr {
+            th scope="row" {
+                @match &freeze.target {
+                    FreezeTarget::Deployment => { span.chip.bad { "all payments" } },
+                    FreezeTarget::Owner(person) => { "all agents of " code.long { (person) } },
+                    FreezeTarget::Agent(agent) => { "agent " code.long { (agent) } },
+                }
+            }
+            td data-label="Since" { (both(freeze.at, layout.now)) }
+            td data-label="By" { (freeze.by) }
+            td data-label="Why" { (freeze.reason.as_str()) }
+        }
+    }
+}

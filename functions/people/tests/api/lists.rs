@@ -1,0 +1,151 @@
+//! Lists over all agents as JSON: every row once, and what a page reads does not grow with the fleet.
+
+use crate::support::World;
+use purser_testkit::authorize::Answer as Told;
+use purser_testkit::sample::OWNER;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+impl World {
+    /// So many agents of the owner, each a second younger than the one before.
+    async fn fleet(&self, count: usize) -> Vec<String> {
+        let mut agents = Vec::new();
+        for _ in 0..count {
+            agents.push(self.agent(OWNER).await);
+            self.advance(1);
+        }
+        agents
+    }
+
+    /// A page of a list, and how many calls to the database it took.
+    async fn page(&self, path: &str, cursor: Option<&str>) -> (Value, usize) {
+        let sign = if path.contains('?') { '&' } else { '?' };
+        let cursor = cursor
+            .map(|cursor| format!("{sign}cursor={cursor}"))
+            .unwrap_or_default();
+        self.proxy.calls().take();
+        let page = self.get(OWNER, &format!("{path}{cursor}")).await.ok();
+        (page, self.proxy.calls().take().len())
+    }
+
+    /// The rows of all pages, and the most calls that one of them took.
+    async fn all(&self, path: &str, rows: &str) -> (Vec<Vec<Value>>, usize) {
+        let (mut pages, mut most, mut cursor) = (Vec::new(), 0, None::<String>);
+        loop {
+            let (page, calls) = self.page(path, cursor.as_deref()).await;
+            most = most.max(calls);
+            assert_eq!(page["count"], page[rows].as_array().unwrap().len());
+            pages.push(page[rows].as_array().unwrap().clone());
+            match page["next_cursor"].as_str() {
+                Some(next) => cursor = Some(next.to_owned()),
+                None => return (pages, most),
+            }
+        }
+    }
+}
+
+/// The first two cursors of a list: within the first part of a fleet, and where the second begins.
+async fn cursors(world: &World, list: &str) -> [String; 2] {
+    let path = format!("/{list}?limit=30");
+    let next = |page: &Value| page["next_cursor"].as_str().unwrap().to_owned();
+    let first = next(&world.page(&path, None).await.0);
+    let second = next(&world.page(&path, Some(&first)).await.0);
+    [first, second]
+}
+
+#[tokio::test]
+async fn agents_are_listed_oldest_first_page_by_page() {
+    let world = World::start().await;
+    let agents = world.fleet(7).await;
+    let ids = |pages: Vec<Vec<Value>>| -> Vec<String> {
+        let rows = pages.concat();
+        rows.iter()
+            .map(|row| row["agent_id"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    for (query, count) in [("", 1), ("?limit=7", 1), ("?limit=3", 3), ("?limit=1", 7)] {
+        let (pages, _) = world.all(&format!("/agents{query}"), "agents").await;
+        assert_eq!(pages.len(), count, "{query}");
+        assert_eq!(ids(pages), agents, "{query}");
+    }
+    for wrong in [
+        "limit=0",
+        "limit=101",
+        "cursor=x",
+        "cursor=018f2f6e0c0070008000000000000001",
+    ] {
+        let refused = world.get(OWNER, &format!("/agents?{wrong}")).await;
+        assert_eq!(
+            (refused.status, &refused.body["error"]),
+            (400, &"invalid_request".into()),
+            "{wrong}"
+        );
+    }
+    // Another's cursor is a place in one's own list.
+    let (page, _) = world.page("/agents?limit=1", None).await;
+    let theirs = world
+        .get(
+            "bob",
+            &format!("/agents?cursor={}", page["next_cursor"].as_str().unwrap()),
+        )
+        .await;
+    assert_eq!(theirs.ok()["count"], 0);
+}
+
+#[tokio::test]
+async fn settlements_and_decisions_of_a_fleet_come_by_parts_of_it_each_once_by_as_many_reads() {
+    let world = World::start().await;
+    let mut agents = world.fleet(25).await;
+    let mut paid = BTreeSet::new();
+    let pay = async |world: &World, agent: &str, key: String| {
+        let Told::Allowed(settlement) = world.pay(agent, 5, &key).await else {
+            panic!("not allowed")
+        };
+        world.advance(1);
+        settlement.to_string()
+    };
+    for round in 0..2 {
+        for agent in &agents {
+            paid.insert(pay(&world, agent, format!("{round}")).await);
+        }
+    }
+    let times = |page: &[Value], name: &str| -> Vec<String> {
+        page.iter().map(|row| row[name].as_str().unwrap().to_owned()).collect()
+    };
+    // Of 25 all are merged, newest first.
+    let (pages, few) = world.all("/settlements?limit=30", "settlements").await;
+    let merged = times(&pages.concat(), "authorized_at");
+    assert!(merged.is_sorted_by(|one, other| one > other) && pages.len() == 2);
+
+    agents.extend(world.fleet(31).await);
+    for agent in &agents[25..] {
+        paid.insert(pay(&world, agent, "0".to_owned()).await);
+    }
+    for (list, id, at) in [
+        ("settlements", "id", "authorized_at"),
+        ("decisions", "settlement_id", "decided_at"),
+    ] {
+        let (pages, most) = world.all(&format!("/{list}?limit=30"), list).await;
+        let rows = pages.concat();
+        let found: BTreeSet<String> = times(&rows, id).into_iter().collect();
+        assert_eq!((rows.len(), &found), (81, &paid), "{list}");
+        let sizes: Vec<usize> = pages.iter().map(Vec::len).collect();
+        assert_eq!(sizes, [30, 20, 25, 6], "{list}");
+        for page in pages {
+            assert!(times(&page, at).is_sorted_by(|one, other| one > other), "{list}");
+        }
+        if list == "settlements" {
+            assert!(most <= few, "{most} calls for a page of a fleet, {few} of 25 agents");
+        }
+        // Another's cursor, of any form, is a place in one's own list.
+        // The latest time of sixteen digits, which no agent's row has.
+        let latest = format!("002386f26fc0ffff{}", "f".repeat(32));
+        for cursor in cursors(&world, list).await.into_iter().chain([latest]) {
+            let theirs = world.get("bob", &format!("/{list}?cursor={cursor}")).await;
+            assert_eq!(theirs.ok()["count"], 0, "{cursor}");
+        }
+        // One agent's are as before.
+        let (pages, _) = world.all(&format!("/{list}?agent_id={}", agents[50]), list).await;
+        assert_eq!(pages.concat().len(), 1);
+    }
+}

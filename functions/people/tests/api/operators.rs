@@ -1,0 +1,145 @@
+//! Operators' pages: to whom they are shown, what they tell, and that nothing is done by them.
+
+use crate::support::World;
+use crate::support::browser::Browser;
+use axum::http::Method;
+use purser_domain::{AgentId, FreezeTarget, OperatorFreeze, OperatorName, OperatorReason, PersonId};
+use purser_testkit::sample::audit;
+use serde_json::json;
+use uuid::Uuid;
+
+const PAGES: [&str; 3] = [
+    "/dashboard/operator/catalog",
+    "/dashboard/operator/changes",
+    "/dashboard/operator/freezes",
+];
+const SETTINGS: [(&str, &str); 2] = [("OPERATOR_CLAIM", "groups"), ("OPERATOR_VALUE", "operators")];
+
+/// The browser of somebody whose tokens have these claims.
+async fn with_claims<'a>(world: &'a World, who: &str, claims: serde_json::Value) -> Browser<'a> {
+    *world.issuer.claims.lock().unwrap() = claims;
+    let browser = world.browser(who).await;
+    *world.issuer.claims.lock().unwrap() = json!({});
+    browser
+}
+
+#[tokio::test]
+async fn they_are_there_for_whom_the_issuer_calls_an_operator_at_the_sign_in_and_for_nobody_else() {
+    let world = World::with(&SETTINGS).await;
+    let groups = json!({"groups": ["staff", "operators"]});
+    let mut operator = with_claims(&world, "ada", groups.clone()).await;
+    let mut ann = world.browser("ann").await;
+    let mut other = with_claims(&world, "bob", json!({"groups": ["staff"]})).await;
+    for path in PAGES {
+        operator.get(path).await.is(200, "To be read only.");
+        for browser in [&mut ann, &mut other] {
+            let seen = browser.get(path).await;
+            seen.is(404, "There is no such page, or it is not yours to see.");
+        }
+        let stranger = world.stranger().get(path).await;
+        assert!(stranger.leads().starts_with("/dashboard/sign-in?next="), "{path}");
+    }
+    operator.get("/dashboard").await.is(200, ">Operators</a>");
+    assert!(!ann.get("/dashboard").await.html.contains("operator"));
+    assert_eq!(operator.get("/dashboard/operator").await.leads(), PAGES[0]);
+
+    // The claim counts for nothing where no setting names it, nor does a session of before the setting.
+    let plain = World::start().await;
+    let mut claims_it = with_claims(&plain, "ada", groups).await;
+    assert_eq!(claims_it.get(PAGES[0]).await.status, 404);
+    let named = plain.elsewhere(&SETTINGS).await;
+    let mut there = named.stranger();
+    there.cookies = claims_it.cookies.clone();
+    assert!(there.get(PAGES[0]).await.leads().starts_with("/dashboard/sign-in"));
+    let log = world.get("ada", "/audit-log").await.ok();
+    assert_eq!(log["entries"][0]["after"]["is_operator"], true, "{log}");
+}
+
+#[tokio::test]
+async fn they_tell_of_the_whole_catalog_and_what_waits_and_is_frozen() {
+    let world = World::with(&SETTINGS).await;
+    let mut operator = with_claims(&world, "ada", json!({"groups": "operators"})).await;
+    let seen = operator.get(PAGES[0]).await;
+    for text in [
+        "LAB",
+        "MAPS",
+        "SHED",
+        "not in the set",
+        "change waits",
+        "no call can be paid",
+    ] {
+        seen.is(200, text);
+    }
+    let payee = purser_testkit::sample::operation()
+        .payment
+        .unwrap()
+        .pay_to
+        .to_checksum(None);
+    for (query, expected) in [
+        ("q=shed", ["SHED"].as_slice()),
+        ("q=MAPS.example", &["MAPS"]),
+        (&*format!("q={}", payee.to_lowercase()), &["MAPS"]),
+        ("trust_status=disabled", &[]),
+        ("trust_status=x&page=x", &["LAB", "MAPS", "SHED"]),
+    ] {
+        let seen = operator.get(&format!("{}?{query}", PAGES[0])).await;
+        let shown: Vec<&str> = ["LAB", "MAPS", "SHED"]
+            .into_iter()
+            .filter(|name| seen.html.contains(&format!(">{name}</span>")))
+            .collect();
+        assert_eq!((seen.status, shown.as_slice()), (200, expected), "{query}");
+    }
+    let seen = operator.get(PAGES[1]).await;
+    for text in ["maps.current", "no payment", &payee, "ada</td>"] {
+        seen.is(200, text);
+    }
+    world.advance(86_400);
+    operator = with_claims(&world, "ada", json!({"groups": "operators"})).await;
+    operator.get(PAGES[1]).await.is(200, "No change waits.");
+
+    operator.get(PAGES[2]).await.is(200, "Nothing is frozen.");
+    let (agent, owner) = (AgentId::from_uuid(Uuid::from_u128(7)), PersonId::of("x", "y"));
+    for target in [
+        FreezeTarget::Agent(agent),
+        FreezeTarget::Owner(owner.clone()),
+        FreezeTarget::Deployment,
+    ] {
+        let freeze = OperatorFreeze {
+            reason: OperatorReason::parse(&format!("<{}>", target.scope())).unwrap(),
+            target,
+            by: OperatorName::parse("grace").unwrap(),
+            at: world.now(),
+        };
+        world.ledger.freeze(&freeze, &audit()).await.unwrap();
+        world.advance(1);
+    }
+    let seen = operator.get(PAGES[2]).await;
+    let (agent, owner) = (agent.to_string(), owner.to_string());
+    let places = ["all payments", &owner, &agent].map(|text| seen.html.find(text).unwrap_or_else(|| panic!("{text}")));
+    assert!(places.is_sorted(), "{places:?}");
+    for text in ["&lt;deployment&gt;", "&lt;owner&gt;", "&lt;agent&gt;", "grace</td>"] {
+        seen.is(200, text);
+    }
+}
+
+/// A session that is stolen changes nothing of these pages.
+#[tokio::test]
+async fn they_have_no_form_but_search_and_sign_out_and_take_none() {
+    let world = World::with(&SETTINGS).await;
+    let mut operator = with_claims(&world, "ada", json!({"groups": "operators"})).await;
+    for path in PAGES {
+        let seen = operator.get(path).await;
+        let actions = seen.html.split("action=\"").skip(1);
+        let actions: Vec<&str> = actions.map(|rest| rest.split('"').next().unwrap()).collect();
+        let searches = actions.iter().filter(|action| **action == path).count();
+        assert!(searches <= 1, "{path}");
+        assert!(
+            actions
+                .iter()
+                .all(|action| [path, "/dashboard/sign-out"].contains(action)),
+            "{path}: {actions:?}"
+        );
+        let posted = operator.send(Method::POST, path, &[], String::new()).await;
+        assert_eq!(posted.status, 404, "{path}");
+    }
+}

@@ -1,0 +1,309 @@
+//! The pages of webhooks: what their forms do is what the API does (`tests/it/people/webhooks.rs`), and a secret is on one
+//! page.
+
+use crate::laws::HOSTILE;
+use crate::support::World;
+use crate::support::browser::{Browser, Seen};
+use purser_domain::{
+    Attempt, CallResult, Delivery, Duration, Event, EventData, EventId, EventKind, EventSource, EventSubject, PersonId,
+    Timestamp, WebhookId,
+};
+use purser_testkit::Sqs;
+use purser_testkit::sample::OWNER;
+use serde_json::{Value, json};
+
+const PAGE: &str = "/dashboard/webhooks";
+const URL: &str = "https://hooks.example/purser";
+const ALL: [(&str, &str); 4] = [("url", URL), ("description", ""), ("kinds", "all"), ("agents", "all")];
+
+/// A world with a queue of deliveries.
+async fn world_with_queue() -> (World, Sqs) {
+    let sqs = Sqs::new(|| 0);
+    sqs.create("deliveries", 30, 10);
+    let address = sqs.serve().await;
+    let queue = format!("{address}/000000000000/deliveries");
+    let world = World::with(&[("SQS_ENDPOINT", &address), ("DELIVERIES_QUEUE_URL", &queue)]).await;
+    (world, sqs)
+}
+
+/// The form on the list's page that makes a webhook, sent with these fields.
+async fn create(browser: &mut Browser<'_>, fields: &[(&str, &str)]) -> Seen {
+    let place = browser.get(PAGE).await.input("place");
+    let fields = [fields, &[("place", &place)]].concat();
+    browser.post(PAGE, PAGE, &fields).await
+}
+
+fn secret_of(seen: &Seen) -> &str {
+    let (_, rest) = seen.html.split_once("whsec_").unwrap();
+    rest.split('<').next().unwrap()
+}
+
+/// The person's webhooks, by the API.
+async fn listed(world: &World) -> Vec<Value> {
+    let listed = world.get(OWNER, "/webhooks").await.ok();
+    listed["webhooks"].as_array().unwrap().clone()
+}
+
+async fn only(world: &World) -> (String, Value) {
+    let webhook = listed(world).await.remove(0);
+    (format!("{PAGE}/{}", webhook["webhook_id"].as_str().unwrap()), webhook)
+}
+
+#[tokio::test]
+async fn a_secret_is_on_the_page_that_made_it_and_a_form_sent_again_makes_nothing() {
+    let world = World::start().await;
+    let mut owner = world.browser(OWNER).await;
+    owner.get(PAGE).await.is(200, "There is none yet.");
+    let made = create(&mut owner, &ALL).await;
+    made.is(200, "Copy it now");
+    let secret = secret_of(&made).to_owned();
+    let (page, webhook) = only(&world).await;
+    assert_eq!(
+        (&webhook["url"], &webhook["kinds"], &webhook["agents"]),
+        (&json!(URL), &json!(null), &json!(null))
+    );
+
+    let again = [&ALL[..], &[("place", "0")]].concat();
+    let again = owner.post(PAGE, PAGE, &again).await;
+    again.is(412, "the form was sent twice");
+    assert!(!again.html.contains("whsec_"));
+    assert_eq!(listed(&world).await.len(), 1);
+
+    let rotated = owner.post(&page, &format!("{page}/rotate"), &[("version", "1")]).await;
+    rotated.is(200, "Copy it now");
+    assert_ne!(secret_of(&rotated), secret);
+    let again = owner.post(&page, &format!("{page}/rotate"), &[("version", "1")]).await;
+    again.is(412, "nothing was saved now");
+    let (_, webhook) = only(&world).await;
+    assert_eq!(
+        (&webhook["version"], webhook["secrets"].as_array().unwrap().len()),
+        (&json!(2), 2)
+    );
+    for path in [PAGE, &page] {
+        let seen = owner.get(path).await;
+        assert!(!seen.html.contains("whsec_") && !seen.html.contains(&secret), "{path}");
+    }
+    owner.get(&page).await.is(200, "signs until");
+}
+
+#[tokio::test]
+async fn a_webhook_is_edited_switched_and_removed_and_what_is_wrong_is_told_with_what_was_typed() {
+    let world = World::start().await;
+    let agent = world.agent(OWNER).await;
+    let mut owner = world.browser(OWNER).await;
+    for (url, problem) in [
+        ("hooks.example", "URL: must be an https URL"),
+        ("https://10.0.0.1/", "URL: must be an https URL of the public internet."),
+    ] {
+        let wrong = [
+            ("url", url),
+            ("kinds", "some"),
+            ("agents", "all"),
+            ("kind", "purser.approval.asked.v1"),
+        ];
+        let seen = create(&mut owner, &wrong).await;
+        seen.is(400, problem);
+        seen.is(400, &format!("value=\"{url}\""));
+        seen.is(400, "value=\"purser.approval.asked.v1\" checked");
+    }
+    create(&mut owner, &[("url", URL)])
+        .await
+        .is(400, "Events: choose all of them, or which.");
+    assert!(listed(&world).await.is_empty());
+
+    create(&mut owner, &ALL).await;
+    let (page, _) = only(&world).await;
+    let narrow = [
+        ("version", "1"),
+        ("url", URL),
+        ("description", "For the <night> shift"),
+        ("kinds", "some"),
+        ("kind", "purser.approval.asked.v1"),
+        ("agents", "some"),
+        ("agent", agent.as_str()),
+    ];
+    let saved = owner.post(&page, &format!("{page}/edit"), &narrow).await;
+    assert_eq!(saved.leads(), format!("{page}?notice=webhook_saved"));
+    let shown = owner.get(saved.leads()).await;
+    for text in ["For the &lt;night&gt; shift", "approval asked", "buyer</a>"] {
+        shown.is(200, text);
+    }
+    let (_, webhook) = only(&world).await;
+    assert_eq!(
+        (&webhook["kinds"], &webhook["agents"], &webhook["version"]),
+        (&json!(["purser.approval.asked.v1"]), &json!([agent]), &json!(2))
+    );
+    // The page of before.
+    owner
+        .post(&page, &format!("{page}/edit"), &narrow)
+        .await
+        .is(412, "nothing was saved now");
+    let off = owner.post(&page, &format!("{page}/disable"), &[("version", "2")]).await;
+    assert_eq!(off.leads(), format!("{page}?notice=webhook_disabled"));
+    owner.get(PAGE).await.is(200, "off</span>");
+
+    // What tells more takes a recent sign-in; what tells less does not.
+    world.advance(601);
+    for (form, version) in [("enable", "3"), ("rotate", "3")] {
+        let refused = owner
+            .post(&page, &format!("{page}/{form}"), &[("version", version)])
+            .await;
+        assert!(refused.leads().starts_with("/dashboard/sign-in?"), "{form}");
+        assert!(refused.leads().ends_with("notice=sign_in_again"), "{form}");
+    }
+    assert_eq!(only(&world).await.1["version"], 3);
+    let gone = owner.post(&page, &format!("{page}/remove"), &[("version", "3")]).await;
+    assert_eq!(gone.leads(), format!("{PAGE}?notice=webhook_removed"));
+    assert!(listed(&world).await.is_empty());
+    owner.get(&page).await.is(404, "There is no such page");
+}
+
+#[tokio::test]
+async fn another_s_webhook_is_not_there() {
+    let (world, sqs) = world_with_queue().await;
+    let mut owner = world.browser(OWNER).await;
+    create(&mut owner, &ALL).await;
+    let (page, webhook) = only(&world).await;
+    let mut bob = world.browser("bob").await;
+    bob.get(PAGE).await.is(200, "There is none yet.");
+    bob.get(&page)
+        .await
+        .is(404, "There is no such page, or it is not yours to see.");
+    for form in [
+        "edit",
+        "enable",
+        "disable",
+        "remove",
+        "rotate",
+        "test",
+        "deliveries/00000000-0000-0000-0000-000000000000/redeliver",
+    ] {
+        let fields = [&ALL[..], &[("version", "1")]].concat();
+        let seen = bob.post(PAGE, &format!("{page}/{form}"), &fields).await;
+        assert_eq!(seen.status, 404, "{form}");
+        assert_eq!(bob.get(&format!("{page}/{form}")).await.leads(), page, "{form}");
+    }
+    assert_eq!((only(&world).await.1, sqs.bodies("deliveries").len()), (webhook, 0));
+}
+
+/// A delivery of that webhook, so many seconds ago, whose last call ended so.
+fn delivery(webhook: WebhookId, now: Timestamp, ago: u32, result: Option<CallResult>) -> Delivery {
+    let kind = EventKind::WebhookTest;
+    let at = now.before(Duration::from_secs_u32(ago));
+    let person = PersonId::of("https://issuer.example", "ann");
+    let event = Event::new(
+        EventId::of(kind, &[&webhook, &ago]),
+        EventSource::of("tests").unwrap(),
+        kind,
+        at,
+        EventSubject::Person(person.clone()),
+        Some(person),
+        EventData::new().text("endpoint_id", webhook),
+    );
+    let delivery = Delivery::new(webhook, &event.unwrap());
+    let call = |result| Attempt {
+        at,
+        took: Duration::from_secs_u32(1),
+        result,
+    };
+    match result {
+        Some(result) => delivery.called(call(result), None, 0).0,
+        None => delivery,
+    }
+}
+
+#[tokio::test]
+async fn the_log_tells_how_calls_ended_and_sends_one_again_under_its_own_id() {
+    let (world, sqs) = world_with_queue().await;
+    let mut owner = world.browser(OWNER).await;
+    create(&mut owner, &ALL).await;
+    let (page, webhook) = only(&world).await;
+    let id = WebhookId::parse(webhook["webhook_id"].as_str().unwrap()).unwrap();
+    owner.get(&page).await.is(200, "It was not called yet.");
+    let mut oldest = None;
+    for n in 0..27 {
+        let result = match n {
+            0 => Some(CallResult::Status(204)),
+            1 => Some(CallResult::Timeout),
+            _ => Some(CallResult::Status(410)),
+        };
+        let made = delivery(id, world.now(), n * 60, result);
+        oldest = Some(made.id);
+        assert!(world.webhooks.put_delivery(&made, world.now()).await.unwrap());
+    }
+    let seen = owner.get(&page).await;
+    for text in [
+        "answered 204",
+        "no answer in time",
+        "waiting</span>",
+        "delivered</span>",
+        "given up</span>",
+        "Send now",
+    ] {
+        seen.is(200, text);
+    }
+    let oldest = format!("deliveries/{}/redeliver", oldest.unwrap());
+    assert!(!seen.html.contains(&oldest));
+    let (_, older) = seen.html.split_once(&format!("href=\"{page}?cursor=")).unwrap();
+    let older = format!("{page}?cursor={}", older.split(['"', '#']).next().unwrap());
+    let seen = owner.get(&older).await;
+    seen.is(200, &oldest);
+    assert_eq!(seen.html.matches("given up</span>").count(), 2);
+
+    let again = owner.post(&older, &format!("{page}/{oldest}"), &[]).await;
+    assert_eq!(again.leads(), format!("{page}?notice=webhook_sent_again"));
+    let tested = owner.post(&page, &format!("{page}/test"), &[]).await;
+    assert_eq!(tested.leads(), format!("{page}?notice=webhook_test_sent"));
+    assert_eq!(sqs.bodies("deliveries").len(), 2);
+    let unknown = format!("{page}/deliveries/00000000-0000-7000-8000-000000000000/redeliver");
+    assert_eq!(owner.post(&page, &unknown, &[]).await.status, 404);
+    assert_eq!(sqs.bodies("deliveries").len(), 2);
+}
+
+#[tokio::test]
+async fn a_webhook_that_is_gone_says_so_and_is_called_again_once_it_is_switched_on() {
+    let world = World::start().await;
+    let mut owner = world.browser(OWNER).await;
+    let hostile = [
+        ("url", URL),
+        ("description", HOSTILE),
+        ("kinds", "all"),
+        ("agents", "all"),
+    ];
+    create(&mut owner, &hostile)
+        .await
+        .is(200, "&quot;&gt;&lt;script&gt;alert");
+    let (page, webhook) = only(&world).await;
+    let stored = world
+        .webhooks
+        .of(&PersonId::of(&world.issuer.url, OWNER))
+        .await
+        .unwrap();
+    assert_eq!(json!(stored[0].id.to_string()), webhook["webhook_id"]);
+    world.webhooks.note_gone(&stored[0], world.now()).await.unwrap();
+    owner.get(PAGE).await.is(200, "gone</span>");
+    owner.get(&page).await.is(200, "answered that it is gone (410)");
+    let on = owner.post(&page, &format!("{page}/enable"), &[("version", "1")]).await;
+    assert_eq!(on.leads(), format!("{page}?notice=webhook_enabled"));
+    owner.get(PAGE).await.is(200, "on</span>");
+}
+
+#[tokio::test]
+async fn of_a_fleet_agents_are_named_by_their_ids() {
+    let world = World::start().await;
+    for _ in 0..26 {
+        world.agent(OWNER).await;
+        world.advance(1);
+    }
+    let agent = world.agent(OWNER).await;
+    let mut owner = world.browser(OWNER).await;
+    owner.get(PAGE).await.is(200, "One id per line.");
+    let some = [
+        ("url", URL),
+        ("kinds", "all"),
+        ("agents", "some"),
+        ("agent", agent.as_str()),
+    ];
+    create(&mut owner, &some).await.is(200, &agent);
+    assert_eq!(only(&world).await.1["agents"], json!([agent]));
+}

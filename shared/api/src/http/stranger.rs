@@ -1,0 +1,92 @@
+//! A post to a stranger's server: at an address that was checked, without redirects, and in time. Of the answer only the
+//! status and the pause that it asks for are looked at; its body is not read.
+
+use crate::http::{
+    outward::{AllowedHosts, client_for_any, client_for_public},
+    public_address::{NameRefused, may_be_public},
+};
+use axum::http::HeaderMap;
+use purser_domain::{CallResult, Duration as Length, Timestamp, WebhookUrl, retry_after};
+use reqwest::{Client, ClientBuilder, header::RETRY_AFTER};
+use std::{error::Error as StdError, time::Duration};
+
+/// Servers usually send about two dozen.
+const MAX_HEADERS: usize = 100;
+
+/// Posts to strangers' servers.
+pub struct Stranger {
+    allowed: AllowedHosts,
+    /// Connects only to public addresses, and encrypted.
+    strict: Client,
+    /// Connects to any address; used only for the allowed hosts.
+    plain: Client,
+    longest: Duration,
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Called {
+    /// How it was taken.
+    pub result: CallResult,
+    /// The pause that a failed call's answer asks for.
+    pub asked: Option<Length>,
+}
+
+impl From<CallResult> for Called {
+    fn from(result: CallResult) -> Self {
+        Self { result, asked: None }
+    }
+}
+
+impl Stranger {
+    /// Who posts under this name. `longest` is the timeout of a call.
+    pub fn new(user_agent: &str, allowed: AllowedHosts, longest: Duration) -> reqwest::Result<Self> {
+        let finish = |client: ClientBuilder| client.http1_only().http1_max_headers(MAX_HEADERS).build();
+        Ok(Self {
+            allowed,
+            strict: finish(client_for_public(user_agent).https_only(true))?,
+            plain: finish(client_for_any(user_agent))?,
+            longest,
+        })
+    }
+
+    /// Posts a body.
+    pub async fn post(&self, url: &WebhookUrl, headers: HeaderMap, body: String, now: Timestamp) -> Called {
+        let Some(client) = self.client_for(url) else {
+            return CallResult::BlockedAddress.into();
+        };
+        let request = client.post(url.url().clone()).headers(headers).body(body);
+        match tokio::time::timeout(self.longest, request.send()).await {
+            Err(_) => CallResult::Timeout.into(),
+            Ok(Err(error)) => result_of(&error).into(),
+            Ok(Ok(answer)) => {
+                let asked = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+                Called {
+                    result: CallResult::Status(answer.status().as_u16()),
+                    asked: asked.and_then(|text| retry_after(text, now)),
+                }
+            }
+        }
+    }
+
+    /// The client that may call a URL. Names are checked again when they are resolved.
+    fn client_for(&self, url: &WebhookUrl) -> Option<&Client> {
+        if self.allowed.contains(url.url()) {
+            Some(&self.plain)
+        } else {
+            (url.is_https() && may_be_public(url.url())).then_some(&self.strict)
+        }
+    }
+}
+
+fn result_of(error: &reqwest::Error) -> CallResult {
+    let mut source: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(error) = source {
+        match error.downcast_ref() {
+            Some(NameRefused::Unknown) => return CallResult::UnknownHost,
+            Some(NameRefused::NotPublic) => return CallResult::BlockedAddress,
+            None => source = error.source(),
+        }
+    }
+    CallResult::Unreachable
+}

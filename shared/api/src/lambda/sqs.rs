@@ -1,0 +1,122 @@
+//! SQS: batches of messages as its event source mapping passes them, and what a function asks of a queue.
+
+use aws_sdk_sqs::{Client, error::DisplayErrorContext};
+use aws_types::SdkConfig;
+use purser_domain::{Duration, Error, Event, Result};
+use serde::Deserialize;
+use serde_json::{Value, json, value::RawValue};
+
+/// A batch.
+#[derive(Debug, Deserialize)]
+pub struct SqsBatch {
+    /// Its messages.
+    #[serde(rename = "Records")]
+    pub records: Vec<SqsRecord>,
+}
+
+/// A message. Its `Debug` has no body: that is not for the log.
+#[derive(Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SqsRecord {
+    /// Its id.
+    pub message_id: String,
+    /// What hides it.
+    pub receipt_handle: String,
+    /// What it says.
+    pub body: String,
+    /// The queue that it is from.
+    #[serde(rename = "eventSourceARN")]
+    pub queue_arn: String,
+}
+
+impl std::fmt::Debug for SqsRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("SqsRecord").field(&self.message_id).finish()
+    }
+}
+
+impl SqsBatch {
+    /// Reads the event of a call.
+    pub fn read(event: Value) -> Result<Self> {
+        serde_json::from_value(event).map_err(|_| Error::internal("reading a batch", "it has another form"))
+    }
+
+    /// The answer that leaves these messages in their queue (developer guide, "Implementing partial batch responses").
+    pub fn leaving(left: &[String]) -> Value {
+        let left: Vec<Value> = left.iter().map(|id| json!({"itemIdentifier": id})).collect();
+        json!({"batchItemFailures": left})
+    }
+}
+
+/// An event as the bus passes it on: ours is its `detail` (user guide, "Amazon `EventBridge` events").
+#[derive(Deserialize)]
+struct FromBus<'a> {
+    #[serde(borrow)]
+    detail: &'a RawValue,
+}
+
+impl SqsRecord {
+    /// The event that the bus passed on.
+    pub fn event(&self) -> Result<Event> {
+        const DOING: &str = "reading an event from the bus";
+        let from_bus: FromBus<'_> =
+            serde_json::from_str(&self.body).map_err(|_| Error::internal(DOING, "it has another form"))?;
+        Event::parse(from_bus.detail.get().as_bytes()).map_err(|problem| Error::internal(DOING, problem))
+    }
+}
+
+/// A queue that a function sends to.
+#[derive(Clone, Debug)]
+pub(crate) struct Queue {
+    client: Client,
+    url: String,
+}
+
+/// The longest that a message can be delayed (API reference, `SendMessage`).
+const LONGEST_DELAY_SECS: u64 = 900;
+/// The longest that one can be hidden (API reference, `ChangeMessageVisibility`).
+const LONGEST_HIDDEN_SECS: u64 = 43_200;
+
+impl Queue {
+    /// The queue at this URL.
+    pub(crate) fn new(aws: &SdkConfig, url: impl Into<String>) -> Self {
+        Self {
+            client: Client::new(aws),
+            url: url.into(),
+        }
+    }
+
+    /// Adds a message to a group, of which SQS serves others first where its messages pile up or take long (developer
+    /// guide, "Amazon SQS fair queues").
+    pub(crate) async fn send(&self, group: &str, body: String, delay: Option<Duration>) -> Result<()> {
+        let delay = delay.map(|delay| delay.secs_to_wait().min(LONGEST_DELAY_SECS));
+        let request = self
+            .client
+            .send_message()
+            .queue_url(&self.url)
+            .message_group_id(group)
+            .set_delay_seconds(delay.and_then(|secs| i32::try_from(secs).ok()))
+            .message_body(body);
+        let sent = request.send().await;
+        sent.map(|_| ()).map_err(|error| {
+            let told = DisplayErrorContext(error).to_string();
+            Error::temporarily_unavailable("sending to a queue", told)
+        })
+    }
+
+    /// Lets nobody receive a message for so long, from now on, or for as long as SQS can.
+    pub(crate) async fn hide(&self, receipt_handle: &str, pause: Duration) -> Result<()> {
+        let secs = i32::try_from(pause.secs_to_wait().min(LONGEST_HIDDEN_SECS)).unwrap_or(i32::MAX);
+        let hide = self
+            .client
+            .change_message_visibility()
+            .queue_url(&self.url)
+            .receipt_handle(receipt_handle)
+            .visibility_timeout(secs);
+        let hidden = hide.send().await;
+        hidden.map(|_| ()).map_err(|error| {
+            let told = DisplayErrorContext(error).to_string();
+            Error::temporarily_unavailable("putting a message off", told)
+        })
+    }
+}

@@ -1,0 +1,196 @@
+//! One message of everything that waits for a person: one sentence, or a digest.
+
+use crate::{Event, EventKind, Notice, NoticeNames, notice::pending::NoticeRank};
+use serde_json::json;
+use std::fmt::Write as _;
+
+/// The most events that one message tells by a sentence.
+const MOST_TOLD: usize = 20;
+
+/// The page where notices are chosen and switched off.
+const SETTINGS: &str = "/dashboard/notices";
+
+/// What is sent to a person at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoticeMessage {
+    /// What it is about: the subject of a mail.
+    pub subject: String,
+    notices: Vec<Notice>,
+    /// How many more there are.
+    more: usize,
+}
+
+/// The events that a message tells, in its order: what waits for its person first, then what everybody is told, then by
+/// time.
+pub fn told_first(events: &mut [Event]) {
+    events.sort_by_key(|event| (NoticeRank::of(event.kind()), event.time(), event.id()));
+}
+
+/// Of what waits, as much as one message tells by a sentence: what it needs names for.
+pub fn told_by_name(events: &[Event]) -> &[Event] {
+    events.get(..MOST_TOLD).unwrap_or(events)
+}
+
+impl NoticeMessage {
+    /// The message of these events, which are ordered by [`told_first`]; `None` of none.
+    pub fn of(events: &[Event], names: &NoticeNames) -> Option<Self> {
+        let told = told_by_name(events);
+        let notices: Vec<Notice> = told.iter().map(|event| Notice::of(event, names)).collect();
+        let first = notices.first()?;
+        let asked = events
+            .iter()
+            .filter(|event| event.kind() == EventKind::ApprovalAsked)
+            .count();
+        let subject = match (events.len(), asked) {
+            (1, _) => first.sentence.clone(),
+            (count, 0) => format!("{count} notices"),
+            (count, 1) => format!("1 payment waits for you ({count} notices)"),
+            (count, asked) if count == asked => format!("{asked} payments wait for you"),
+            (count, asked) => format!("{asked} payments wait for you ({count} notices)"),
+        };
+        Some(Self {
+            subject,
+            more: events.len().saturating_sub(told.len()),
+            notices,
+        })
+    }
+
+    /// What there is more of, in words.
+    fn rest(&self) -> Option<String> {
+        (self.more > 0).then(|| format!("And {} more.", self.more))
+    }
+
+    /// As a mail's text. `origin` is that of the pages.
+    pub fn text(&self, origin: &str) -> String {
+        let mut text = String::new();
+        for notice in &self.notices {
+            let _infallible = write!(text, "{}\r\n{origin}{}\r\n\r\n", notice.sentence, notice.path);
+        }
+        if let Some(rest) = self.rest() {
+            let _infallible = write!(text, "{rest}\r\n{origin}/dashboard\r\n\r\n");
+        }
+        let _infallible = write!(
+            text,
+            "-- \r\nNo link here decides anything: each opens a page, where you sign in first.\r\n\
+             Choose what you are told: {origin}{SETTINGS}\r\n"
+        );
+        text
+    }
+
+    /// As a mail's HTML: no image, no style, no script.
+    pub fn html(&self, origin: &str) -> String {
+        let mut html = String::from("<!DOCTYPE html><html lang=\"en\"><body>");
+        let mut paragraph = |sentence: &str, path: &str| {
+            let (sentence, link) = (escaped(sentence), escaped(&format!("{origin}{path}")));
+            let _infallible = write!(html, "<p>{sentence}<br><a href=\"{link}\">{link}</a></p>");
+        };
+        for notice in &self.notices {
+            paragraph(&notice.sentence, &notice.path);
+        }
+        if let Some(rest) = self.rest() {
+            paragraph(&rest, "/dashboard");
+        }
+        html.push_str("<hr>");
+        let settings = escaped(&format!("{origin}{SETTINGS}"));
+        let _infallible = write!(
+            html,
+            "<p>No link here decides anything: each opens a page, where you sign in first. \
+             <a href=\"{settings}\">Choose what you are told</a></p></body></html>"
+        );
+        html
+    }
+
+    /// As the body of an incoming webhook in Slack's form (Slack, "Formatting text for app surfaces").
+    pub fn slack(&self, origin: &str) -> String {
+        let mut text = String::new();
+        for notice in &self.notices {
+            let link = escaped_for_slack(&format!("{origin}{}", notice.path));
+            let _infallible = writeln!(text, "• {} <{link}>", escaped_for_slack(&notice.sentence));
+        }
+        if let Some(rest) = self.rest() {
+            let _infallible = writeln!(text, "{rest} <{}/dashboard>", escaped_for_slack(origin));
+        }
+        json!({"text": text.trim_end(), "unfurl_links": false, "unfurl_media": false}).to_string()
+    }
+
+    /// The URL where its person chooses what they are told.
+    pub fn settings_url(origin: &str) -> String {
+        format!("{origin}{SETTINGS}")
+    }
+}
+
+fn escaped_for_slack(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+fn escaped(text: &str) -> String {
+    escaped_for_slack(text).replace('"', "&quot;").replace('\'', "&#39;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AgentId, notice::pending::tests::of_approval};
+    use uuid::Uuid;
+
+    const ORIGIN: &str = "https://purser.example";
+
+    fn message(count: u128) -> NoticeMessage {
+        let asked = (1..=count).map(|n| of_approval(EventKind::ApprovalAsked, n, |data| data));
+        let mut events: Vec<Event> = asked.collect();
+        told_first(&mut events);
+        let names = NoticeNames {
+            agents: [(AgentId::from_uuid(Uuid::from_u128(1)), "A & <b>'s".to_owned())].into(),
+            ..NoticeNames::default()
+        };
+        NoticeMessage::of(&events, &names).unwrap()
+    }
+
+    #[test]
+    fn one_event_is_its_own_subject_and_many_are_a_bounded_digest() {
+        let one = message(1);
+        assert!(
+            one.subject.starts_with("“A & b 's” asks to pay 12.5 USDC"),
+            "{}",
+            one.subject
+        );
+        let many = message(50);
+        assert_eq!(many.subject, "50 payments wait for you");
+        for text in [many.text(ORIGIN), many.html(ORIGIN), many.slack(ORIGIN)] {
+            assert_eq!(text.matches("asks to pay").count(), 20);
+            assert!(text.contains("And 30 more.") && text.len() < 12_000, "{}", text.len());
+        }
+        assert!(NoticeMessage::of(&[], &NoticeNames::default()).is_none());
+    }
+
+    #[test]
+    fn what_waits_for_its_person_comes_first() {
+        let used = of_approval(EventKind::ApprovalUsed, 1, |data| {
+            data.text("settlement_id", Uuid::nil())
+        });
+        let asked = of_approval(EventKind::ApprovalAsked, 2, |data| data);
+        let mut events = [used, asked];
+        told_first(&mut events);
+        assert_eq!(events[0].kind(), EventKind::ApprovalAsked);
+        let message = NoticeMessage::of(&events, &NoticeNames::default()).unwrap();
+        assert_eq!(message.subject, "1 payment waits for you (2 notices)");
+    }
+
+    #[test]
+    fn each_form_escapes_what_it_gives_a_meaning_to_and_leads_to_our_pages_alone() {
+        let message = message(2);
+        let (html, slack, text) = (message.html(ORIGIN), message.slack(ORIGIN), message.text(ORIGIN));
+        assert!(html.contains("“A &amp; b &#39;s”") && !html.contains("<img") && !html.contains("<b>"));
+        let slack: serde_json::Value = serde_json::from_str(&slack).unwrap();
+        let slack = slack["text"].as_str().unwrap().to_owned();
+        assert!(slack.contains("“A &amp; b 's”"), "{slack}");
+        for form in [html, slack, text] {
+            let ours = form.matches(ORIGIN).count();
+            assert_eq!(form.matches("://").count(), ours, "{form}");
+            assert!(
+                form.contains("/dashboard/approvals/") && !form.contains("/approve"),
+                "{form}"
+            );
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! When the next message of a channel may go: not while one is being sent, not sooner than some minutes after the last,
+//! and after growing pauses where it failed.
+
+use crate::{AfterCall, CallResult, Duration, Fingerprint, RETRY_PAUSES, Timestamp, after_call};
+
+/// When a channel's next message may go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoticePace {
+    /// Counts its writes: whoever writes the next one has the turn.
+    pub version: u64,
+    /// Not before.
+    pub next_at: Timestamp,
+    /// How many times in a row it failed.
+    pub failed: u32,
+    /// Where the channel leads to ([`crate::NoticeSettings::place`]): what was said of another place counts for nothing.
+    pub place: Option<Fingerprint>,
+    /// The message of the queue that comes back then, by its id: so others need not wait.
+    pub waker: Option<String>,
+}
+
+/// Nothing was sent yet.
+impl Default for NoticePace {
+    fn default() -> Self {
+        Self {
+            version: 0,
+            next_at: Timestamp::EPOCH,
+            failed: 0,
+            place: None,
+            waker: None,
+        }
+    }
+}
+
+impl NoticePace {
+    /// How long the first event of a burst waits for the others.
+    pub const GATHERING: Duration = Duration::from_secs_u32(10);
+    /// The time from one message to the next.
+    pub const BETWEEN: Duration = Duration::from_secs_u32(5 * 60);
+    /// How long a turn is: longer than a function runs, so that nobody else begins meanwhile.
+    const TURN: Duration = Duration::from_secs_u32(60);
+    /// The longest pause after a failure: a question is no use to a person who hears of it hours later.
+    const LONGEST_PAUSE: Duration = Duration::from_secs_u32(30 * 60);
+
+    /// The same, of a channel that leads there.
+    #[must_use]
+    pub fn at(self, place: Fingerprint) -> Self {
+        if self.place == Some(place) {
+            return self;
+        }
+        Self {
+            version: self.version,
+            place: Some(place),
+            ..Self::default()
+        }
+    }
+
+    /// How long to wait until the next message may go; `None`: it may go now.
+    pub fn wait(&self, now: Timestamp) -> Option<Duration> {
+        (now < self.next_at).then(|| self.next_at.since(now))
+    }
+
+    /// With the turn taken, by this message of the queue.
+    #[must_use]
+    pub fn taken(self, waker: &str, now: Timestamp) -> Self {
+        let taken = self.next(now.after(Self::TURN));
+        Self {
+            waker: Some(waker.to_owned()),
+            ..taken
+        }
+    }
+
+    /// With a message of the queue that comes back when the next may go.
+    #[must_use]
+    pub fn woken_by(self, waker: &str) -> Self {
+        let next_at = self.next_at;
+        Self {
+            waker: Some(waker.to_owned()),
+            ..self.next(next_at)
+        }
+    }
+
+    /// After a message was sent.
+    #[must_use]
+    pub fn sent(self, now: Timestamp) -> Self {
+        Self {
+            failed: 0,
+            waker: None,
+            ..self.next(now.after(Self::BETWEEN))
+        }
+    }
+
+    /// After the turn was of no use: the channel leads nowhere.
+    #[must_use]
+    pub fn given_back(self, now: Timestamp) -> Self {
+        Self {
+            failed: 0,
+            waker: None,
+            ..self.next(now)
+        }
+    }
+
+    /// After a message failed: with the pauses of webhooks up to half an hour, which is then repeated. What is too old is
+    /// dropped meanwhile (`pending.rs`). Whoever had the turn comes back.
+    #[must_use]
+    pub fn failed(self, now: Timestamp, result: CallResult, asked: Option<Duration>, jitter: u8) -> Self {
+        let failed = self.failed.saturating_add(1);
+        let most = u32::try_from(RETRY_PAUSES.len()).unwrap_or(u32::MAX);
+        let pause = match after_call(result, failed.min(most), asked, jitter) {
+            AfterCall::Again(pause) => pause.min(Self::LONGEST_PAUSE),
+            AfterCall::Delivered | AfterCall::GivenUp { .. } => Self::BETWEEN,
+        };
+        Self {
+            failed,
+            ..self.next(now.after(pause))
+        }
+    }
+
+    fn next(self, next_at: Timestamp) -> Self {
+        Self {
+            version: self.version.saturating_add(1),
+            next_at,
+            ..self
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(secs: u64) -> Timestamp {
+        Timestamp::from_secs(secs).unwrap()
+    }
+
+    #[test]
+    fn one_turn_at_a_time_and_minutes_between_two_messages() {
+        let new = NoticePace::default();
+        assert_eq!(new.wait(at(1_000)), None);
+        let taken = new.taken("m1", at(1_000));
+        assert_eq!(taken.wait(at(1_001)), Some(Duration::from_secs_u32(59)));
+        // Whoever had it was cut off.
+        assert_eq!(taken.wait(at(1_060)), None);
+        let sent = taken.sent(at(1_001));
+        assert_eq!(
+            (sent.version, sent.wait(at(1_300))),
+            (2, Some(Duration::from_secs_u32(1)))
+        );
+        assert_eq!(sent.wait(at(1_301)), None);
+    }
+
+    #[test]
+    fn a_failure_is_followed_by_growing_pauses_and_a_success_forgets_them() {
+        let mut pace = NoticePace::default();
+        let mut pauses = Vec::new();
+        for _ in 0..9 {
+            pace = pace.failed(at(0), CallResult::Status(500), None, 0);
+            pauses.push(pace.next_at.secs());
+        }
+        assert_eq!(pauses, [5, 300, 1_800, 1_800, 1_800, 1_800, 1_800, 1_800, 1_800]);
+        assert_eq!((pace.clone().sent(at(0)).failed, pace.given_back(at(0)).failed), (0, 0));
+    }
+
+    #[test]
+    fn one_message_of_the_queue_comes_back_and_after_a_success_none() {
+        let taken = NoticePace::default().taken("m1", at(1_000));
+        let failed = taken.clone().failed(at(1_001), CallResult::Timeout, None, 0);
+        assert_eq!(failed.waker.as_deref(), Some("m1"));
+        let sent = taken.sent(at(1_001));
+        assert_eq!(sent.waker, None);
+        let woken = sent.clone().woken_by("m2");
+        assert_eq!(
+            (woken.version, woken.next_at, woken.waker.as_deref()),
+            (sent.version + 1, sent.next_at, Some("m2"))
+        );
+    }
+
+    #[test]
+    fn what_failed_elsewhere_puts_nothing_off() {
+        let [here, there] = ["here", "there"].map(Fingerprint::of_text);
+        let mut pace = NoticePace::default().at(here).taken("m1", at(1_000));
+        for _ in 0..5 {
+            pace = pace.failed(at(1_000), CallResult::Timeout, None, 0);
+        }
+        assert_eq!(pace.clone().at(here), pace);
+        let moved = pace.clone().at(there);
+        assert_eq!(
+            (moved.wait(at(1_000)), moved.failed, moved.waker.as_deref()),
+            (None, 0, None)
+        );
+        assert_eq!(moved.version, pace.version);
+    }
+}

@@ -1,0 +1,133 @@
+//! What waits to be told: an event until it is told, is over, or is too old to be of use.
+
+use crate::{DEFAULT_NOTICES, Duration, Event, EventKind, Timestamp};
+
+/// What is older than this is told no more.
+const OLDEST: Duration = Duration::DAY;
+
+/// How much an event matters to its person: the least is told first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum NoticeRank {
+    /// A question.
+    Question,
+    /// What everybody is told.
+    Usual,
+    /// What its person chose besides.
+    Chosen,
+}
+
+impl NoticeRank {
+    pub(crate) fn of(kind: EventKind) -> Self {
+        match kind {
+            EventKind::ApprovalAsked => Self::Question,
+            kind if DEFAULT_NOTICES.contains(&kind) => Self::Usual,
+            _ => Self::Chosen,
+        }
+    }
+}
+
+/// The key that an event waits under: its time and id, or, a question, the id of the approval, so that the answer finds
+/// it. In the order of keys what matters most comes first, and then the oldest: however much waits, that is read.
+pub fn waiting_key(event: &Event) -> String {
+    let timed = |rank: char| format!("{rank}#{}#{}", event.time(), event.id());
+    match NoticeRank::of(event.kind()) {
+        NoticeRank::Question => approval_key(event).unwrap_or_else(|| timed('B')),
+        NoticeRank::Usual => timed('B'),
+        NoticeRank::Chosen => timed('E'),
+    }
+}
+
+/// The key of the question that an event closes, however it ended. It may come before the question does.
+pub fn closed_key(event: &Event) -> Option<String> {
+    let ends = matches!(
+        event.kind(),
+        EventKind::ApprovalDecided | EventKind::ApprovalUsed | EventKind::ApprovalExpired
+    );
+    ends.then(|| approval_key(event)).flatten()
+}
+
+fn approval_key(event: &Event) -> Option<String> {
+    event.data().get_text("approval_id").map(|id| format!("A#{id}"))
+}
+
+/// Whether an event is still worth telling: it is not too old, and a question can still be answered.
+pub fn is_worth_telling(event: &Event, now: Timestamp) -> bool {
+    let is_over = event.kind() == EventKind::ApprovalAsked
+        && event
+            .data()
+            .get_time("expires_at")
+            .is_some_and(|expires_at| expires_at <= now);
+    !is_over && now < event.time().after(OLDEST)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::{AgentId, Amount, EventData, EventId, EventSource, EventSubject, PersonId};
+    use uuid::Uuid;
+
+    /// An event of an approval, of second 1,000, which expires at second 5,000.
+    pub(crate) fn of_approval(kind: EventKind, n: u128, more: impl FnOnce(EventData) -> EventData) -> Event {
+        let id = Uuid::from_u128(n);
+        let at = |secs| Timestamp::from_secs(secs).unwrap();
+        let data = EventData::new()
+            .text("approval_id", id)
+            .text("transaction_id", id)
+            .text("service_id", Uuid::from_u128(7))
+            .text("operation_id", "weather.current")
+            .text("key_id", "00000000000000aa")
+            .amount("amount_units", Amount::from_units(12_500_000).unwrap())
+            .text("pay_to", "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC")
+            .time("expires_at", at(5_000));
+        let owner = PersonId::of("https://issuer.example", "ann");
+        let subject = EventSubject::Agent(AgentId::from_uuid(Uuid::from_u128(1)));
+        let source = EventSource::of("stack").unwrap();
+        Event::new(
+            EventId::of(kind, &[&n]),
+            source,
+            kind,
+            at(1_000),
+            subject,
+            Some(owner),
+            more(data),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn a_question_waits_under_its_approval_and_each_end_closes_it() {
+        let asked = of_approval(EventKind::ApprovalAsked, 1, |data| data);
+        let key = format!("A#{}", Uuid::from_u128(1));
+        assert_eq!(waiting_key(&asked), key);
+        assert_eq!(closed_key(&asked), None);
+        let decided = of_approval(EventKind::ApprovalDecided, 1, |data| data.text("status", "approved"));
+        let used = of_approval(EventKind::ApprovalUsed, 1, |data| {
+            data.text("settlement_id", Uuid::nil())
+        });
+        let expired = of_approval(EventKind::ApprovalExpired, 1, |data| data.text("was", "pending"));
+        for end in [decided, used, expired] {
+            assert_eq!(closed_key(&end).as_ref(), Some(&key));
+            let key = format!("E#{}#{}", end.time(), end.id());
+            assert_eq!(waiting_key(&end), key);
+        }
+    }
+
+    #[test]
+    fn what_is_a_day_old_or_can_be_answered_no_more_is_not_worth_telling() {
+        let at = |secs| Timestamp::from_secs(secs).unwrap();
+        let asked = of_approval(EventKind::ApprovalAsked, 1, |data| data);
+        let used = of_approval(EventKind::ApprovalUsed, 1, |data| {
+            data.text("settlement_id", Uuid::nil())
+        });
+        let rows = [
+            (&asked, 4_999, true),
+            (&asked, 5_000, false),
+            (&used, 5_000, true),
+            (&used, 1_000 + 86_399, true),
+            (&used, 1_000 + 86_400, false),
+        ];
+        for (event, secs, worth) in rows {
+            assert_eq!(is_worth_telling(event, at(secs)), worth, "{secs}");
+        }
+    }
+}

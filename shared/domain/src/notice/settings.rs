@@ -1,0 +1,314 @@
+//! What a person says of notices: which channels, and which kinds on each.
+
+use crate::{
+    EventKind, Fingerprint, MailAddress, Members, NoticeUrlId, PersonId, Problem, Timestamp, catalog::service::named,
+};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+named! {
+    /// A way to a person.
+    NoticeChannel {
+        /// A mail to the address that their issuer verified.
+        Mail = "mail",
+        /// A message to an incoming webhook in Slack's form.
+        Slack = "slack",
+    }
+
+    /// Why a channel is used no more, until its person edits it.
+    NoticeEnd {
+        /// The mail service takes no mail for the address.
+        MailRefused = "mail_refused",
+        /// The incoming webhook is no more.
+        WebhookGone = "webhook_gone",
+    }
+}
+
+/// The kinds that a channel has unless its person says otherwise: what waits for them, and what they would not want to
+/// find out by chance.
+pub const DEFAULT_NOTICES: [EventKind; 7] = [
+    EventKind::ApprovalAsked,
+    EventKind::AgentFrozen,
+    EventKind::OwnerFrozen,
+    EventKind::DeploymentFrozen,
+    EventKind::ServicePayeeChanged,
+    EventKind::ServiceChangeDelayed,
+    EventKind::WalletLow,
+];
+
+/// What a person says of one channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChannelTerms {
+    /// Whether it is used at all.
+    pub enabled: bool,
+    /// The kinds it has; `None` for [`DEFAULT_NOTICES`].
+    pub kinds: Option<BTreeSet<EventKind>>,
+}
+
+/// On, with the default kinds.
+impl Default for ChannelTerms {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            kinds: None,
+        }
+    }
+}
+
+impl ChannelTerms {
+    /// The kinds it has.
+    pub fn kinds(&self) -> BTreeSet<EventKind> {
+        self.kinds.clone().unwrap_or_else(|| DEFAULT_NOTICES.into())
+    }
+
+    /// Whether it has this kind, and is used. A test has no kind that could be chosen: whoever asks for it wants it.
+    fn wants(&self, kind: EventKind) -> bool {
+        self.enabled && (kind == EventKind::WebhookTest || self.kinds().contains(&kind))
+    }
+
+    fn audit(&self) -> Value {
+        let kinds: Vec<_> = self.kinds().iter().map(|kind| kind.name()).collect();
+        json!({"enabled": self.enabled, "kinds": kinds})
+    }
+}
+
+/// Where a person's incoming webhook is. The URL is a secret, and kept elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlackPlace {
+    /// Which URL.
+    pub url: NoticeUrlId,
+    /// Its host, to be recognized by.
+    pub host: String,
+}
+
+/// What a person says, without where their mail goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NoticeTerms {
+    /// Of mail.
+    pub mail: ChannelTerms,
+    /// Of their incoming webhook, if they have one.
+    pub slack: Option<(SlackPlace, ChannelTerms)>,
+}
+
+impl NoticeTerms {
+    /// Whether somebody else may be told what they are not told by the other terms. Mail goes to the person themselves.
+    pub fn widen(&self, old: &Self) -> bool {
+        let Some((place, terms)) = &self.slack else {
+            return false;
+        };
+        let Some((old_place, old_terms)) = &old.slack else {
+            return true;
+        };
+        place != old_place || terms.enabled && !old_terms.enabled || !terms.kinds().is_subset(&old_terms.kinds())
+    }
+
+    /// What is wrong with them.
+    pub fn problems(&self) -> Vec<Problem> {
+        let channels = [
+            ("/mail/kinds", Some(&self.mail)),
+            ("/slack/kinds", self.slack.as_ref().map(|(_, terms)| terms)),
+        ];
+        let empty = channels.into_iter().filter(|(_, terms)| {
+            let kinds = terms.and_then(|terms| terms.kinds.as_ref());
+            kinds.is_some_and(BTreeSet::is_empty)
+        });
+        let message = "must have at least one kind; leave it out for the usual ones, or switch the channel off";
+        empty.map(|(path, _)| Problem::at(path, message)).collect()
+    }
+}
+
+/// A person's notices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoticeSettings {
+    /// Whose they are.
+    pub person: PersonId,
+    /// Counts their edits, from zero.
+    pub version: u64,
+    /// Where mail goes: known as soon as an issuer said that it is verified.
+    pub address: Option<MailAddress>,
+    /// What the person says.
+    pub terms: NoticeTerms,
+}
+
+/// A channel that is used no more as it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedChannel {
+    /// Where it led to ([`NoticeSettings::place`]): anywhere else it counts for nothing.
+    pub place: Fingerprint,
+    /// Why.
+    pub reason: NoticeEnd,
+    /// Since when.
+    pub at: Timestamp,
+}
+
+impl NoticeSettings {
+    /// Those of a person who has said nothing.
+    pub fn of(person: PersonId) -> Self {
+        Self {
+            person,
+            version: 0,
+            address: None,
+            terms: NoticeTerms::default(),
+        }
+    }
+
+    /// The channels that an event of this kind goes to.
+    pub fn wanting(&self, kind: EventKind) -> impl Iterator<Item = NoticeChannel> {
+        let channels = NoticeChannel::ALL.iter().copied();
+        channels.filter(move |channel| self.terms_of(*channel).is_some_and(|terms| terms.wants(kind)))
+    }
+
+    /// What is said of a channel that leads somewhere.
+    pub fn terms_of(&self, channel: NoticeChannel) -> Option<&ChannelTerms> {
+        match channel {
+            NoticeChannel::Mail => self.address.as_ref().map(|_| &self.terms.mail),
+            NoticeChannel::Slack => self.terms.slack.as_ref().map(|(_, terms)| terms),
+        }
+    }
+
+    /// Where a channel leads to: what ended is used again after an edit, or at another address.
+    pub fn place(&self, channel: NoticeChannel) -> Fingerprint {
+        let place = match channel {
+            NoticeChannel::Mail => self.address.as_ref().map(|address| address.as_str().to_owned()),
+            NoticeChannel::Slack => self.terms.slack.as_ref().map(|(place, _)| place.url.to_string()),
+        };
+        Fingerprint::of_text(&json!([channel.name(), self.version, place]).to_string())
+    }
+
+    /// The next version, with these terms.
+    #[must_use]
+    pub fn with_terms(self, terms: NoticeTerms) -> Self {
+        Self {
+            version: self.version.saturating_add(1),
+            terms,
+            ..self
+        }
+    }
+
+    /// What the audit log tells of them: neither the address nor the URL.
+    pub fn audit_members(&self) -> Members {
+        let slack = self.terms.slack.as_ref();
+        let members = [
+            ("mail", self.terms.mail.audit()),
+            ("slack", slack.map_or(Value::Null, |(_, terms)| terms.audit())),
+            ("slack_host", json!(slack.map(|(place, _)| &place.host))),
+            ("slack_url", json!(slack.map(|(place, _)| place.url.to_string()))),
+        ];
+        members.map(|(name, value)| (name.to_owned(), value)).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    fn ann() -> PersonId {
+        PersonId::of("https://issuer.example", "ann")
+    }
+
+    fn slack(n: u128, terms: ChannelTerms) -> NoticeTerms {
+        let place = SlackPlace {
+            url: NoticeUrlId::from_uuid(Uuid::from_u128(n)),
+            host: "hooks.example".to_owned(),
+        };
+        NoticeTerms {
+            slack: Some((place, terms)),
+            ..NoticeTerms::default()
+        }
+    }
+
+    fn kinds(kinds: &[EventKind]) -> ChannelTerms {
+        ChannelTerms {
+            enabled: true,
+            kinds: Some(kinds.iter().copied().collect()),
+        }
+    }
+
+    #[test]
+    fn mail_is_on_by_itself_as_soon_as_there_is_an_address_and_quiet_but_for_the_usual_kinds() {
+        let nobody = NoticeSettings::of(ann());
+        assert_eq!(nobody.wanting(EventKind::ApprovalAsked).count(), 0);
+        let ann = NoticeSettings {
+            address: MailAddress::parse("ann@example.com"),
+            ..nobody
+        };
+        for kind in EventKind::ALL.iter().copied() {
+            let is_usual = DEFAULT_NOTICES.contains(&kind) || kind == EventKind::WebhookTest;
+            assert_eq!(ann.wanting(kind).eq([NoticeChannel::Mail]), is_usual, "{}", kind.name());
+        }
+    }
+
+    #[test]
+    fn each_channel_has_its_own_kinds_and_one_that_is_off_has_none() {
+        let frozen = kinds(&[EventKind::AgentFrozen]);
+        let both = NoticeSettings {
+            address: MailAddress::parse("ann@example.com"),
+            ..NoticeSettings::of(ann()).with_terms(slack(1, frozen))
+        };
+        assert!(
+            both.wanting(EventKind::AgentFrozen)
+                .eq([NoticeChannel::Mail, NoticeChannel::Slack])
+        );
+        assert!(both.wanting(EventKind::ApprovalAsked).eq([NoticeChannel::Mail]));
+        let mut off = both;
+        off.terms.mail.enabled = false;
+        assert!(off.wanting(EventKind::AgentFrozen).eq([NoticeChannel::Slack]));
+        assert!(off.wanting(EventKind::WebhookTest).eq([NoticeChannel::Slack]));
+    }
+
+    #[test]
+    fn terms_widen_where_an_incoming_webhook_is_told_more_or_another_one_is() {
+        let frozen = || kinds(&[EventKind::AgentFrozen]);
+        let old = slack(1, frozen());
+        let off = slack(
+            1,
+            ChannelTerms {
+                enabled: false,
+                ..frozen()
+            },
+        );
+        let wider = [
+            slack(2, frozen()),
+            slack(1, ChannelTerms::default()),
+            slack(1, kinds(&[EventKind::AgentFrozen, EventKind::KeyCreated])),
+        ];
+        for terms in &wider {
+            assert!(terms.widen(&old), "{terms:?}");
+        }
+        assert!(old.widen(&off) && old.widen(&NoticeTerms::default()));
+        for terms in [off, old.clone(), NoticeTerms::default()] {
+            assert!(!terms.widen(&old), "{terms:?}");
+        }
+    }
+
+    #[test]
+    fn what_ended_counts_until_an_edit_or_another_address() {
+        let settings = NoticeSettings {
+            address: MailAddress::parse("ann@example.com"),
+            ..NoticeSettings::of(ann())
+        };
+        let place = settings.place(NoticeChannel::Mail);
+        assert_eq!(settings.clone().place(NoticeChannel::Mail), place);
+        let moved = NoticeSettings {
+            address: MailAddress::parse("b@example.com"),
+            ..settings.clone()
+        };
+        let edited = settings.with_terms(NoticeTerms::default());
+        for other in [moved, edited] {
+            assert_ne!(other.place(NoticeChannel::Mail), place);
+        }
+    }
+
+    #[test]
+    fn neither_address_nor_url_is_audited_and_no_kinds_at_all_are_refused() {
+        let settings = NoticeSettings {
+            address: MailAddress::parse("ann@example.com"),
+            ..NoticeSettings::of(ann()).with_terms(slack(1, kinds(&[])))
+        };
+        let told = format!("{:?}", settings.audit_members());
+        assert!(!told.contains("ann@") && told.contains("hooks.example"));
+        let paths = settings.terms.problems().into_iter().map(|problem| problem.path);
+        assert_eq!(paths.collect::<Vec<_>>(), ["/slack/kinds"]);
+    }
+}

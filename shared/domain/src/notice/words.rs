@@ -1,0 +1,371 @@
+//! One event as a sentence for its person, and the page that it leads to. Never a link that decides anything.
+
+use crate::{AgentId, Event, EventKind, EventSubject, ServiceId};
+use std::collections::BTreeMap;
+
+/// What agents and services are called now.
+#[derive(Clone, Debug, Default)]
+pub struct NoticeNames {
+    /// Agents, in their owners' words.
+    pub agents: BTreeMap<AgentId, String>,
+    /// Services, in their operators' words.
+    pub services: BTreeMap<ServiceId, String>,
+}
+
+/// One event, told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// What happened: one line.
+    pub sentence: String,
+    /// The page to look at, as a path.
+    pub path: String,
+}
+
+/// The longest name that is shown, in characters.
+const LONGEST_NAME: usize = 60;
+
+/// A text that somebody else wrote, as it may stand in ours: one line, bounded, and without what mail programs and chats
+/// make links, commands or another direction of.
+fn plain(text: &str) -> String {
+    let kept = text.chars().map(|symbol| match symbol {
+        '.' => '·',
+        '@' | '/' | '\\' | ':' | '<' | '>' | '`' | '*' | '~' | '|' | '"' | '“' | '”' => ' ',
+        symbol if symbol.is_control() || is_unseen(symbol) => ' ',
+        symbol => symbol,
+    });
+    let words: String = kept.collect();
+    let words: Vec<&str> = words.split_whitespace().collect();
+    let mut text = words.join(" ");
+    if let Some((end, _)) = text.char_indices().nth(LONGEST_NAME) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
+/// Whether a character is not seen and changes how others are: one of direction or width (Unicode, `Cf`).
+const fn is_unseen(symbol: char) -> bool {
+    matches!(
+        symbol,
+        '\u{ad}'
+            | '\u{61c}'
+            | '\u{180e}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}'
+            | '\u{e0000}'..='\u{e007f}'
+    )
+}
+
+impl Notice {
+    /// An event as its person is told.
+    pub fn of(event: &Event, names: &NoticeNames) -> Self {
+        let telling = Telling { event, names };
+        Self {
+            sentence: telling.sentence(),
+            path: telling.path(),
+        }
+    }
+}
+
+struct Telling<'a> {
+    event: &'a Event,
+    names: &'a NoticeNames,
+}
+
+impl Telling<'_> {
+    fn text(&self, member: &str) -> &str {
+        self.event.data().get_text(member).unwrap_or_default()
+    }
+
+    fn agent(&self) -> String {
+        let name = self.event.agent().and_then(|agent| self.names.agents.get(&agent));
+        name.map_or_else(|| "An agent of yours".to_owned(), |name| format!("“{}”", plain(name)))
+    }
+
+    fn service(&self) -> String {
+        let id = match self.event.subject() {
+            EventSubject::Service(id) => Some(*id),
+            _ => ServiceId::parse(self.text("service_id")),
+        };
+        let name = id.and_then(|id| self.names.services.get(&id)).map(|name| plain(name));
+        let name = name.or_else(|| self.event.data().get_text("slug").map(plain));
+        name.map_or_else(|| "a service".to_owned(), |name| format!("“{name}”"))
+    }
+
+    fn amount(&self, member: &str) -> String {
+        let amount = self.event.data().get_amount(member);
+        amount.map_or_else(|| "an amount".to_owned(), |amount| format!("{} USDC", amount.to_usdc()))
+    }
+
+    /// An address by its ends, as the pages have it.
+    fn short(&self, member: &str) -> String {
+        let text = self.text(member);
+        match (text.get(..6), text.get(text.len().saturating_sub(4)..)) {
+            (Some(start), Some(end)) if text.len() > 12 => format!("{start}…{end}"),
+            _ => "an address".to_owned(),
+        }
+    }
+
+    /// A time to the minute, in UTC.
+    fn time(&self, member: &str) -> String {
+        let text = self.text(member);
+        match (text.get(..10), text.get(11..16)) {
+            (Some(day), Some(minute)) => format!("{day} {minute} UTC"),
+            _ => "later".to_owned(),
+        }
+    }
+
+    fn payment(&self) -> String {
+        format!(
+            "{} to {} ({})",
+            self.amount("amount_units"),
+            self.service(),
+            self.short("pay_to")
+        )
+    }
+
+    fn payout(&self) -> String {
+        format!("{} to {}", self.amount("amount_units"), self.short("pay_to"))
+    }
+
+    fn by(&self) -> &'static str {
+        if self.text("by") == "operator" {
+            "by an operator"
+        } else {
+            "by its owner"
+        }
+    }
+
+    fn sentence(&self) -> String {
+        let agent = self.agent();
+        match self.event.kind() {
+            EventKind::ApprovalAsked => {
+                let until = self.time("expires_at");
+                format!(
+                    "{agent} asks to pay {}. It can be decided until {until}.",
+                    self.payment()
+                )
+            }
+            EventKind::ApprovalDecided => {
+                format!("The payment of {agent}, {}, was {}.", self.payment(), self.verdict())
+            }
+            EventKind::ApprovalUsed => format!("{agent} used its approval to pay {}.", self.payment()),
+            EventKind::ApprovalExpired => format!(
+                "Nobody decided, or nobody used it: {agent} may not pay {}.",
+                self.payment()
+            ),
+            EventKind::PaymentAuthorized => format!("{agent} was allowed to pay {}.", self.payment()),
+            EventKind::PaymentConfirmed => format!("{agent} paid {}.", self.payment()),
+            EventKind::PaymentReleased => format!("The payment of {agent}, {}, was never made.", self.payment()),
+            EventKind::PaymentTakenBack | EventKind::PayoutTakenBack => {
+                format!(
+                    "A payment of {agent}, {}, is unconfirmed again: its block is gone.",
+                    self.payout()
+                )
+            }
+            EventKind::PaymentRefused => format!("{agent} was refused to pay {}.", self.payment()),
+            EventKind::PaymentEscalated => format!("{agent} waits for you to pay {}.", self.payment()),
+            EventKind::PayoutAuthorized => format!("{agent} pays out {}.", self.payout()),
+            EventKind::PayoutConfirmed => format!("{agent} paid out {}.", self.payout()),
+            EventKind::PayoutReleased => format!("The payout of {agent}, {}, was never made.", self.payout()),
+            EventKind::AgentCreated => format!("{agent} was created."),
+            EventKind::AgentFrozen => format!("{agent} was frozen {}. It pays nothing.", self.by()),
+            EventKind::AgentUnfrozen => format!("A freeze of {agent}, {}, has ended.", self.by()),
+            EventKind::AgentAccepted => format!("{agent} is yours now."),
+            EventKind::AgentHandedOver => format!("{agent} is no longer yours: another person accepted it."),
+            EventKind::KeyCreated => format!("{agent} has a new key."),
+            EventKind::KeyEnded => format!("A key of {agent} was ended."),
+            EventKind::PolicyChanged => format!("The policy of {agent} for {} was changed.", self.service()),
+            EventKind::RuleCreated => format!("{agent} has a new rule."),
+            EventKind::RuleChanged => format!("A rule of {agent} was changed."),
+            EventKind::RuleRemoved => format!("A rule of {agent} was removed."),
+            EventKind::PayoutAddressNamed => {
+                let (address, from) = (self.short("address"), self.time("good_from"));
+                format!("{agent} can be paid out to {address} from {from} on.")
+            }
+            EventKind::PayoutAddressRemoved => format!("{agent} can be paid out to {} no more.", self.short("address")),
+            EventKind::WalletLow => {
+                let (balance, below) = (self.amount("balance_units"), self.amount("below_units"));
+                format!("The wallet of {agent} runs low: {balance}, less than {below}.")
+            }
+            EventKind::OwnerFrozen => "Operators froze all your agents. They pay nothing.".to_owned(),
+            EventKind::OwnerUnfrozen => "The operators’ freeze of all your agents has ended.".to_owned(),
+            EventKind::DeploymentFrozen => "Operators froze the deployment. No agent pays anything.".to_owned(),
+            EventKind::DeploymentUnfrozen => "The freeze of the deployment has ended.".to_owned(),
+            EventKind::WebhookTest => "This is the test that you asked for. Notices arrive here.".to_owned(),
+            EventKind::ServiceOpened
+            | EventKind::ServiceClosed
+            | EventKind::ServicePayeeChanged
+            | EventKind::ServicePriceChanged
+            | EventKind::ServiceChangeDelayed
+            | EventKind::ServiceChangeWithdrawn => self.of_service(),
+        }
+    }
+
+    fn verdict(&self) -> &'static str {
+        if self.text("status") == "approved" {
+            "approved"
+        } else {
+            "rejected"
+        }
+    }
+
+    fn of_service(&self) -> String {
+        let (service, operation) = (self.service(), plain(self.text("operation_id")));
+        match self.event.kind() {
+            EventKind::ServiceOpened => format!("{service} can be enabled."),
+            EventKind::ServiceClosed => format!("{service} can’t be enabled any more."),
+            EventKind::ServicePayeeChanged => {
+                format!(
+                    "“{operation}” of {service} is paid to {} from now on.",
+                    self.short("pay_to")
+                )
+            }
+            EventKind::ServicePriceChanged => {
+                format!(
+                    "“{operation}” of {service} may cost {} from now on.",
+                    self.amount("max_price_units")
+                )
+            }
+            EventKind::ServiceChangeDelayed => {
+                let (payee, from) = (self.short("pay_to"), self.time("from"));
+                let price = self.amount("max_price_units");
+                format!(
+                    "“{operation}” of {service} will change on {from}: it is then paid to {payee}, at most {price}."
+                )
+            }
+            _ => format!("The change of “{operation}” of {service} that waited will not come."),
+        }
+    }
+
+    fn path(&self) -> String {
+        match self.event.kind() {
+            EventKind::WebhookTest => return "/dashboard/notices".to_owned(),
+            EventKind::PaymentRefused => return "/dashboard/decisions".to_owned(),
+            EventKind::AgentHandedOver => return "/dashboard".to_owned(),
+            _ => {}
+        }
+        let Some(agent) = self.event.agent() else {
+            return match self.event.subject() {
+                EventSubject::Service(_) => "/dashboard/catalog".to_owned(),
+                _ => "/dashboard".to_owned(),
+            };
+        };
+        let is_payout = matches!(
+            self.event.kind(),
+            EventKind::PayoutAuthorized
+                | EventKind::PayoutConfirmed
+                | EventKind::PayoutReleased
+                | EventKind::PayoutTakenBack
+        );
+        if is_payout {
+            return format!("/dashboard/agents/{agent}");
+        }
+        let (approval, settlement) = (self.text("approval_id"), self.text("settlement_id"));
+        if !settlement.is_empty() {
+            format!("/dashboard/receipts/{agent}/{settlement}")
+        } else if !approval.is_empty() {
+            format!("/dashboard/approvals/{agent}/{approval}")
+        } else {
+            format!("/dashboard/agents/{agent}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::notice::pending::tests::of_approval;
+    use crate::{EventData, EventId, EventSource, EventTopic, Form, PersonId, Timestamp};
+    use uuid::Uuid;
+
+    fn names(agent: &str) -> NoticeNames {
+        NoticeNames {
+            agents: [(AgentId::from_uuid(Uuid::from_u128(1)), agent.to_owned())].into(),
+            services: [(ServiceId::from_uuid(Uuid::from_u128(7)), "Weather".to_owned())].into(),
+        }
+    }
+
+    #[test]
+    fn a_question_says_who_asks_for_what_and_leads_to_its_page() {
+        let asked = of_approval(EventKind::ApprovalAsked, 5, |data| data);
+        let notice = Notice::of(&asked, &names("Researcher"));
+        assert_eq!(
+            notice.sentence,
+            "“Researcher” asks to pay 12.5 USDC to “Weather” (0x3C44…93BC). It can be decided until 1970-01-01 01:23 UTC."
+        );
+        let (agent, approval) = (Uuid::from_u128(1), Uuid::from_u128(5));
+        assert_eq!(notice.path, format!("/dashboard/approvals/{agent}/{approval}"));
+        let unknown = Notice::of(&asked, &NoticeNames::default()).sentence;
+        assert!(
+            unknown.starts_with("An agent of yours asks to pay 12.5 USDC to a service"),
+            "{unknown}"
+        );
+    }
+
+    #[test]
+    fn what_others_wrote_is_one_short_line_without_links_commands_or_hidden_characters() {
+        let rows = [
+            ("Researcher 2", "Researcher 2"),
+            ("https://evil.example/login", "https evil·example login"),
+            ("mail me@evil.example", "mail me evil·example"),
+            ("a\r\nApprove: https://x", "a Approve https x"),
+            ("<!channel> <a href=\"x\">", "!channel a href= x"),
+            ("\u{202e}txt.exe\u{200b}", "txt·exe"),
+            ("”. Click *here*", "· Click here"),
+            ("Käse & Brot", "Käse & Brot"),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(plain(text), expected, "{text}");
+        }
+        assert_eq!(plain(&"ä".repeat(100)), format!("{}…", "ä".repeat(60)));
+    }
+
+    /// An event of this kind, with every member that it may have.
+    fn sample(kind: EventKind) -> Event {
+        let mut data = EventData::new();
+        for field in kind.fields() {
+            data = match field.form {
+                Form::Uuid => data.text(field.name, Uuid::from_u128(7)),
+                Form::Number => data.number(field.name, 7),
+                Form::Time => data.time(field.name, Timestamp::EPOCH),
+                Form::Address => data.text(field.name, "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC"),
+                Form::Hash => data.text(field.name, format!("0x{}", "ab".repeat(32))),
+                Form::Flag => data.flag(field.name, true),
+                Form::OneOf(texts) => data.text(field.name, texts[0]),
+                Form::Text => data.text(field.name, "x"),
+            };
+        }
+        let owner = PersonId::of("https://issuer.example", "ann");
+        let subject = match kind.topic() {
+            EventTopic::Agent => EventSubject::Agent(AgentId::from_uuid(Uuid::from_u128(1))),
+            EventTopic::Service => EventSubject::Service(ServiceId::from_uuid(Uuid::from_u128(7))),
+            EventTopic::Person => EventSubject::Person(owner.clone()),
+            EventTopic::Deployment => EventSubject::Deployment,
+        };
+        let owner = kind.topic().has_owner().then_some(owner);
+        let source = EventSource::of("stack").unwrap();
+        Event::new(
+            EventId::of(kind, &[]),
+            source,
+            kind,
+            Timestamp::EPOCH,
+            subject,
+            owner,
+            data,
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn every_kind_has_words_and_a_page_of_ours() {
+        for kind in EventKind::ALL.iter().copied() {
+            let event = sample(kind);
+            let notice = Notice::of(&event, &names("Researcher"));
+            let is_page = notice.path == "/dashboard" || notice.path.starts_with("/dashboard/");
+            assert!(is_page && notice.sentence.ends_with('.'), "{}: {notice:?}", kind.name());
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! When a channel's next message may go. Its version is the turn: of two that take it, one is refused.
+
+use crate::{
+    codec::attribute::Attribute as _, codec::item::Draft, codec::key::Key, codec::transact::was_made,
+    webhooks::table::WebhooksTable,
+};
+use purser_domain::{NoticeChannel, NoticePace, PersonId, Result, Timestamp};
+
+/// How long it is kept without use, in seconds: longer than what waits.
+const KEPT_SECS: u64 = 7 * 86_400;
+
+impl WebhooksTable {
+    /// When a channel's next message may go, strongly consistent.
+    pub async fn notice_pace(&self, person: &PersonId, channel: NoticeChannel) -> Result<NoticePace> {
+        let item = self
+            .get(&Key::notice_pace(person, channel), "reading when to tell")
+            .await?;
+        let Some(item) = item else {
+            return Ok(NoticePace::default());
+        };
+        let row = self.row(&item);
+        Ok(NoticePace {
+            version: row.get("ver")?,
+            next_at: row.get("next")?,
+            failed: row.get("failed")?,
+            place: row.get_optional("place")?,
+            waker: row.get_optional("waker")?,
+        })
+    }
+
+    /// Stores the next version, if the one before is stored, or none where it is the first: whether it was.
+    pub async fn put_notice_pace(
+        &self,
+        person: &PersonId,
+        channel: NoticeChannel,
+        pace: &NoticePace,
+        now: Timestamp,
+    ) -> Result<bool> {
+        let row = Draft::of(&Key::notice_pace(person, channel))
+            .with("ver", &pace.version)
+            .with("next", &pace.next_at)
+            .with("failed", &pace.failed)
+            .with_optional("place", pace.place.as_ref())
+            .with_optional("waker", pace.waker.as_ref())
+            .with("ttl", &now.secs().saturating_add(KEPT_SECS));
+        let put = self
+            .db
+            .put_item()
+            .table_name(&*self.table)
+            .set_item(Some(row.into_item()));
+        let put = match pace.version.saturating_sub(1) {
+            0 => put.condition_expression("attribute_not_exists(pk)"),
+            old => put
+                .condition_expression("ver = :old")
+                .expression_attribute_values(":old", old.write()),
+        };
+        was_made(put.send().await, "writing when to tell")
+    }
+}

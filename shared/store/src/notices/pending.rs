@@ -1,0 +1,115 @@
+//! What waits to be told on a channel, and what was told or need not be: a repeated event neither waits twice nor comes
+//! back, and the answer to a question closes it even where it comes first.
+
+use crate::{
+    codec::attribute::Attribute as _,
+    codec::backoff::Backoff,
+    codec::fault::failed,
+    codec::item::{Draft, Item},
+    codec::key::{self, Key, notices},
+    codec::transact::{Known, Transaction},
+    webhooks::table::WebhooksTable,
+};
+use aws_sdk_dynamodb::types::builders::{ConditionCheckBuilder, PutBuilder};
+use purser_domain::{Event, NoticeChannel, PersonId, Result, Timestamp};
+
+/// How long a row is kept, in seconds: what is a day old is told no more, whoever repeats it.
+const KEPT_SECS: u64 = 2 * 86_400;
+/// How many rows one transaction settles: each takes two of its hundred writes (API reference).
+const AT_ONCE: usize = 50;
+
+/// An event that waits to be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The key that it waits under.
+    pub key: String,
+    /// What happened.
+    pub event: Event,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Role {
+    Waiting,
+    Told,
+}
+
+impl WebhooksTable {
+    /// Lets an event wait, unless it does already, was told, or is over: whether it waits now.
+    pub async fn let_wait(
+        &self,
+        person: &PersonId,
+        channel: NoticeChannel,
+        waiting: &Waiting,
+        now: Timestamp,
+    ) -> Result<bool> {
+        let row = Draft::of(&Key::waiting_notice(person, channel, &waiting.key))
+            .with("event", &waiting.event.to_json().to_string())
+            .with("ttl", &now.secs().saturating_add(KEPT_SECS));
+        let is_new = self
+            .put(row.into_item())
+            .condition_expression("attribute_not_exists(pk)");
+        let is_untold = ConditionCheckBuilder::default()
+            .table_name(&*self.table)
+            .set_key(Some(Key::told_notice(person, channel, &waiting.key).attributes()))
+            .condition_expression("attribute_not_exists(pk)");
+        let mut transaction = Transaction::new();
+        transaction.put(Role::Waiting, is_new)?;
+        transaction.check(Role::Told, is_untold)?;
+        match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
+            Known::Committed => Ok(true),
+            Known::Refused(refusal) => Ok(!refusal.names(Role::Told)),
+        }
+    }
+
+    /// Some of what waits on a channel, what matters most and is oldest first, strongly consistent: each key with its
+    /// event, of which one that can't be read is an error of its own.
+    pub async fn waiting_notices(
+        &self,
+        person: &PersonId,
+        channel: NoticeChannel,
+        limit: u32,
+    ) -> Result<Vec<(String, Result<Event>)>> {
+        let query = self
+            .db
+            .query()
+            .table_name(&*self.table)
+            .consistent_read(true)
+            .key_condition_expression("pk = :pk")
+            .expression_attribute_values(":pk", notices::waiting(person, channel).write())
+            .limit(i32::try_from(limit).unwrap_or(i32::MAX));
+        let answer = query.send().await.map_err(failed("reading what waits to be told"))?;
+        let read = |item| (key::sort_key(item).to_owned(), self.read_waiting(item));
+        Ok(answer.items().iter().map(read).collect())
+    }
+
+    /// Settles what was told, or need not be: it waits no more, and does not come back.
+    pub async fn settle_notices(
+        &self,
+        person: &PersonId,
+        channel: NoticeChannel,
+        keys: &[String],
+        now: Timestamp,
+    ) -> Result<()> {
+        for keys in keys.chunks(AT_ONCE) {
+            let mut transaction = Transaction::new();
+            for key in keys {
+                transaction.put_unseen(Role::Told, self.told(person, channel, key, now))?;
+                transaction.delete(Role::Waiting, self.delete(&Key::waiting_notice(person, channel, key)))?;
+            }
+            // Nothing in it has a condition.
+            transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
+        }
+        Ok(())
+    }
+
+    fn told(&self, person: &PersonId, channel: NoticeChannel, key: &str, now: Timestamp) -> PutBuilder {
+        let row = Draft::of(&Key::told_notice(person, channel, key));
+        self.put(row.with("ttl", &now.secs().saturating_add(KEPT_SECS)).into_item())
+    }
+
+    fn read_waiting(&self, item: &Item) -> Result<Event> {
+        let row = self.row(item);
+        let event: String = row.get("event")?;
+        Event::parse(event.as_bytes()).map_err(|_| row.corrupt("event"))
+    }
+}

@@ -1,0 +1,273 @@
+//! What people say of their notices: one row for each, in one of sixteen parts, so that all can be gone through by pages.
+//!
+//! `people` alone writes them. The address comes from an issuer's word and is no edit of the person's, so it has no
+//! version. That a channel has ended is another row, of `notices`. A URL is a row that is put once: `people`, which puts
+//! it, has no right to read one.
+
+use crate::{
+    audit::entry::AuditEntry,
+    codec::attribute::Attribute,
+    codec::backoff::Backoff,
+    codec::fault::failed,
+    codec::item::{Draft, Item, member, optional_member},
+    codec::key::{self, Key, notices},
+    codec::ledger::Edited,
+    codec::transact::{Known, Transaction, was_made},
+    webhooks::table::WebhooksTable,
+};
+use aws_sdk_dynamodb::types::{AttributeValue, builders::UpdateBuilder};
+use purser_domain::{
+    ChannelTerms, EndedChannel, MailAddress, NoticeChannel, NoticeSettings, NoticeTerms, NoticeUrlId, PersonId, Result,
+    SlackPlace, Timestamp, WebhookUrl,
+};
+use std::collections::BTreeMap;
+
+/// The parts that people's rows are in.
+pub const RECIPIENT_PARTS: [char; 16] = [
+    '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f',
+];
+
+/// A URL that is to be stored.
+pub struct NewNoticeUrl {
+    /// Its id.
+    pub id: NoticeUrlId,
+    /// The URL: whoever knows it can post there.
+    pub url: WebhookUrl,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Role {
+    Settings,
+    Url,
+    Audit,
+}
+
+impl WebhooksTable {
+    /// A person's notices, strongly consistent.
+    pub async fn notices_of(&self, person: &PersonId) -> Result<NoticeSettings> {
+        let item = self.get(&Key::notice_settings(person), "reading notices").await?;
+        match item {
+            Some(item) => self.read_settings(person, &item),
+            None => Ok(NoticeSettings::of(person.clone())),
+        }
+    }
+
+    /// Some people of a part, in order, those after `after`. A row that can't be read is an error of its own.
+    pub async fn recipients(
+        &self,
+        part: char,
+        after: Option<&PersonId>,
+        limit: u32,
+    ) -> Result<Vec<(PersonId, Result<NoticeSettings>)>> {
+        let query = self
+            .db
+            .query()
+            .table_name(&*self.table)
+            .key_condition_expression("pk = :pk AND sk > :after")
+            .expression_attribute_values(":pk", notices::recipients(part).write())
+            // Before every id: a key can't be empty.
+            .expression_attribute_values(":after", after.map_or("#", PersonId::as_str).to_owned().write())
+            .limit(i32::try_from(limit).unwrap_or(i32::MAX));
+        let answer = query.send().await.map_err(failed("listing whom to tell"))?;
+        let read = answer.items().iter().map(|item| {
+            let person = PersonId::parse(key::sort_key(item)).ok_or_else(|| self.row(item).corrupt("sk"))?;
+            let settings = self.read_settings(&person, item);
+            Ok((person, settings))
+        });
+        read.collect()
+    }
+
+    /// Keeps the address that an issuer says is verified, as of that time, or that none is any more: whether this was
+    /// said later than what is known.
+    pub async fn keep_address(
+        &self,
+        person: &PersonId,
+        address: Option<&MailAddress>,
+        said_at: Timestamp,
+    ) -> Result<bool> {
+        const LATER: &str = "(attribute_not_exists(said) OR said < :at)";
+        let update = self
+            .db
+            .update_item()
+            .table_name(&*self.table)
+            .set_key(Some(Key::notice_settings(person).attributes()))
+            .expression_attribute_values(":at", said_at.write());
+        let update = match address {
+            Some(address) => update
+                .update_expression("SET mail = :mail, said = :at")
+                .condition_expression(LATER)
+                .expression_attribute_values(":mail", address.write()),
+            // Who never had one gets no row for it.
+            None => update
+                .update_expression("SET said = :at REMOVE mail")
+                .condition_expression(format!("attribute_exists(mail) AND {LATER}")),
+        };
+        was_made(update.send().await, "keeping a mail address")
+    }
+
+    /// Stores the next version, if the one before is stored, with a new URL, and without the one that it replaces.
+    pub async fn edit_notices(
+        &self,
+        next: &NoticeSettings,
+        new: Option<&NewNoticeUrl>,
+        old: Option<NoticeUrlId>,
+        audit: &AuditEntry,
+    ) -> Result<Edited> {
+        let before = next.version.saturating_sub(1);
+        let update = UpdateBuilder::default()
+            .table_name(&*self.table)
+            .set_key(Some(Key::notice_settings(&next.person).attributes()))
+            .update_expression("SET ver = :ver, terms = :terms")
+            .expression_attribute_values(":ver", next.version.write())
+            .expression_attribute_values(":terms", next.terms.write());
+        let update = match before {
+            0 => update.condition_expression("attribute_not_exists(ver)"),
+            before => update
+                .condition_expression("ver = :old")
+                .expression_attribute_values(":old", before.write()),
+        };
+        let mut transaction = Transaction::new();
+        transaction.update(Role::Settings, update)?;
+        if let Some(NewNoticeUrl { id, url }) = new {
+            let url = Draft::of(&Key::notice_url(&next.person, *id)).with("url", url);
+            transaction.put_unseen(Role::Url, self.put(url.into_item()))?;
+        }
+        if let Some(old) = old {
+            transaction.delete(Role::Url, self.delete(&Key::notice_url(&next.person, old)))?;
+        }
+        transaction.audit(Role::Audit, audit)?;
+        match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
+            Known::Committed => Ok(Edited::Stored),
+            // Its own row is there: an attempt whose response was lost had stored it.
+            Known::Refused(refusal) if refusal.names(Role::Audit) => Ok(Edited::Stored),
+            Known::Refused(_) => Ok(Edited::Conflict),
+        }
+    }
+
+    /// A person's URL, strongly consistent; one that is not there was replaced.
+    pub async fn notice_url(&self, person: &PersonId, id: NoticeUrlId) -> Result<Option<WebhookUrl>> {
+        let item = self
+            .get(&Key::notice_url(person, id), "reading where notices go")
+            .await?;
+        item.map(|item| self.row(&item).get("url")).transpose()
+    }
+
+    /// Notes that a channel leads nowhere any more.
+    pub async fn note_ended(&self, person: &PersonId, channel: NoticeChannel, ended: &EndedChannel) -> Result<()> {
+        let row = Draft::of(&Key::ended_channel(person, channel))
+            .with("place", &ended.place)
+            .with("why", &ended.reason)
+            .with("t", &ended.at);
+        let put = self
+            .db
+            .put_item()
+            .table_name(&*self.table)
+            .set_item(Some(row.into_item()));
+        put.send().await.map_err(failed("noting that a channel has ended"))?;
+        Ok(())
+    }
+
+    /// Which of a person's channels have ended as they are now, strongly consistent.
+    pub async fn ended_channels(&self, settings: &NoticeSettings) -> Result<BTreeMap<NoticeChannel, EndedChannel>> {
+        let query = self
+            .db
+            .query()
+            .table_name(&*self.table)
+            .consistent_read(true)
+            .key_condition_expression("pk = :pk")
+            .expression_attribute_values(":pk", notices::ended(&settings.person).write());
+        let answer = query
+            .send()
+            .await
+            .map_err(failed("reading which channels have ended"))?;
+        let mut ended = BTreeMap::new();
+        for item in answer.items() {
+            let row = self.row(item);
+            let channel = NoticeChannel::from_name(key::sort_key(item)).ok_or_else(|| row.corrupt("sk"))?;
+            let found = EndedChannel {
+                place: row.get("place")?,
+                reason: row.get("why")?,
+                at: row.get("t")?,
+            };
+            if found.place == settings.place(channel) {
+                ended.insert(channel, found);
+            }
+        }
+        Ok(ended)
+    }
+
+    /// Forgets that a channel had ended: it was of use again.
+    pub async fn revive_channel(&self, person: &PersonId, channel: NoticeChannel) -> Result<()> {
+        let delete = self
+            .db
+            .delete_item()
+            .table_name(&*self.table)
+            .set_key(Some(Key::ended_channel(person, channel).attributes()));
+        delete.send().await.map_err(failed("noting that a channel is of use"))?;
+        Ok(())
+    }
+
+    fn read_settings(&self, person: &PersonId, item: &Item) -> Result<NoticeSettings> {
+        let row = self.row(item);
+        Ok(NoticeSettings {
+            person: person.clone(),
+            version: row.get_optional("ver")?.unwrap_or(0),
+            address: row.get_optional("mail")?,
+            terms: row.get_optional("terms")?.unwrap_or_default(),
+        })
+    }
+}
+
+impl Attribute for NoticeTerms {
+    fn write(&self) -> AttributeValue {
+        let slack = self.slack.as_ref().map(|(place, terms)| {
+            let slack = Draft::nested()
+                .with("url", &place.url)
+                .with("host", &place.host)
+                .with("terms", terms);
+            AttributeValue::M(slack.into_item())
+        });
+        let terms = Draft::nested().with("mail", &self.mail);
+        let terms = match slack {
+            Some(slack) => terms.with_value("slack", slack),
+            None => terms,
+        };
+        AttributeValue::M(terms.into_item())
+    }
+
+    fn read(value: &AttributeValue) -> Option<Self> {
+        let map = value.as_m().ok()?;
+        let slack = match map.get("slack") {
+            None => None,
+            Some(slack) => {
+                let slack = slack.as_m().ok()?;
+                let place = SlackPlace {
+                    url: member(slack, "url")?,
+                    host: member(slack, "host")?,
+                };
+                Some((place, member(slack, "terms")?))
+            }
+        };
+        Some(Self {
+            mail: member(map, "mail")?,
+            slack,
+        })
+    }
+}
+
+impl Attribute for ChannelTerms {
+    fn write(&self) -> AttributeValue {
+        let terms = Draft::nested()
+            .with("on", &self.enabled)
+            .with_optional("kinds", self.kinds.as_ref());
+        AttributeValue::M(terms.into_item())
+    }
+
+    fn read(value: &AttributeValue) -> Option<Self> {
+        let map = value.as_m().ok()?;
+        Some(Self {
+            enabled: member(map, "on")?,
+            kinds: optional_member(map, "kinds")?,
+        })
+    }
+}

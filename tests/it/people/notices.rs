@@ -1,0 +1,275 @@
+//! Notices, from what an agent asks to the mail with a link and the call of a webhook. How messages are paced and tried
+//! again is tested in `functions/notices`, the link in the browser's story.
+
+use super::webhooks::Program;
+use super::{Household, KIM, LEE, NOTHING};
+use purser_local::{MailService, NOTICE_EVENTS, NOTICES, Options, Streaming};
+use purser_testkit::sample;
+use purser_tests::{World, body_of, dollars};
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+
+/// Long enough for a burst to be gathered.
+const GATHERED_SECS: u64 = 15;
+
+async fn pass(world: &World, secs: u64) {
+    let url = format!("{}/_local/clock", world.stack.base_url);
+    let passed = world
+        .http
+        .post(url)
+        .json(&json!({"advance_seconds": secs}))
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(passed.status(), 200);
+}
+
+/// What is found, as soon as it is.
+async fn found<T>(find: impl AsyncFn() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        if let Some(found) = find().await {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "not in time");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Real SES on the wire, by `aws-ses-v2-local`; and the webhook of the same approval, by the official library.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approval_is_mailed_with_its_link_and_told_to_a_verified_webhook() {
+    if !Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../infra/local/mail/node_modules")
+        .exists()
+    {
+        println!("skipped: infra/setup.sh mail installs the mail service");
+        return;
+    }
+    let program = Program::start().await;
+    let world = World::with(Options {
+        streams: Streaming::On,
+        mail: MailService::Inbox(0),
+        ..program.options()
+    });
+    let home = Household::in_world(world.await).await;
+    let world = &home.world;
+    home.set_policy(json!({"require_approval_above_units": dollars(5)}))
+        .await;
+    let made = world
+        .person_edits(&home.kim, Method::POST, "/webhooks", &json!({"url": program.url}))
+        .await
+        .created();
+    // Kim signs in with a browser: from then on their address is known.
+    world.browser_session(&KIM).await;
+    tokio::spawn(world.stack.telling());
+    let asked = world.authorize(&home.agent, &body_of(world.offer(dollars(8)))).await;
+    let asked = asked.refused(402, "approval_required");
+    let id = asked["approval_id"].as_str().unwrap();
+
+    let called = found(async || {
+        let events = program.verified(&made["secret"]);
+        events
+            .into_iter()
+            .find(|event| event["type"] == "purser.approval.asked.v1")
+    });
+    assert_eq!(called.await["data"]["approval_id"], id);
+    pass(world, GATHERED_SECS).await;
+    let link = format!("{}/dashboard/approvals/{}/{id}", world.stack.base_url, home.agent.id);
+    let store = format!("{}/store", world.stack.mail.inbox_url.as_ref().unwrap());
+    let mail = found(async || {
+        let store: Value = world.http.get(&store).send().await.unwrap().json().await.unwrap();
+        let mut mails = store["emails"].as_array().unwrap().clone().into_iter();
+        mails.find(|mail| mail["body"]["text"].as_str().is_some_and(|text| text.contains(&link)))
+    })
+    .await;
+    assert_eq!(mail["destination"]["to"], json!([KIM.email]));
+    let (text, html) = (
+        mail["body"]["text"].as_str().unwrap(),
+        mail["body"]["html"].as_str().unwrap(),
+    );
+    assert!(
+        text.contains("“errand runner” asks to pay 8 USDC") && html.contains(&link),
+        "{text}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_person_says_of_their_notices_is_theirs_versioned_and_keeps_its_secret() {
+    let world = World::start().await;
+    let (kim, lee) = (world.person(&KIM), world.person(&LEE));
+    let before = world.rows_of("WebhooksTable").await;
+    let read = world.person_gets(&kim, "/notices").await;
+    assert_eq!(read.etag(), "\"0\"");
+    let read = read.ok();
+    assert_eq!(
+        (&read["mail"]["address"], &read["mail"]["enabled"]),
+        (&json!(KIM.email), &json!(true))
+    );
+    assert_eq!((&read["mail"]["kinds"], &read["slack"]), (&Value::Null, &Value::Null));
+    assert_eq!(
+        world.rows_of("WebhooksTable").await.changes_since(&before),
+        NOTHING,
+        "reading writes nothing"
+    );
+
+    let edit = async |body: Value| world.person_edits(&kim, Method::PUT, "/notices", &body).await;
+    let url = "https://hooks.example.invalid/services/a-secret-in-the-url";
+    let body = json!({
+        "mail": {"enabled": false}, "slack": {"url": url, "kinds": ["purser.approval.asked.v1"]},
+    });
+    let edited = edit(body).await;
+    assert_eq!(edited.etag(), "\"1\"");
+    let edited = edited.ok();
+    assert_eq!(edited["slack"]["host"], "hooks.example.invalid");
+    assert_eq!(edited["mail"]["enabled"], false);
+    assert!(!edited.to_string().contains("a-secret"), "{edited}");
+    assert_eq!(world.person_gets(&kim, "/notices").await.ok(), edited);
+    // Without a URL it stays, and an old version is refused.
+    let kept = edit(json!({"slack": {}})).await.ok();
+    assert_eq!(
+        (&kept["slack"]["host"], &kept["version"]),
+        (&json!("hooks.example.invalid"), &json!(2))
+    );
+    let outdated = world
+        .person_edits_version(&kim, Method::PUT, "/notices", "\"1\"", &json!({}))
+        .await;
+    outdated.refused(412, "version_conflict");
+    // The audit log has the host, and neither address nor URL.
+    let log = world.person_gets(&kim, "/audit-log?kind=notices_edited").await.ok();
+    let log = log.to_string();
+    assert!(
+        log.contains("hooks.example.invalid") && !log.contains("a-secret") && !log.contains(KIM.email),
+        "{log}"
+    );
+    assert_eq!(world.person_gets(&lee, "/notices").await.ok()["version"], 0);
+
+    let removed = edit(json!({})).await.ok();
+    assert_eq!(removed["slack"], Value::Null);
+    let urls = world.scan("WebhooksTable").await.into_iter();
+    let urls = urls.filter(|item| item["pk"].as_s().is_ok_and(|pk| pk.starts_with("U#")));
+    assert_eq!(urls.count(), 0, "what is not used is not kept");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn notices_are_posted_to_public_addresses_and_widened_after_a_recent_sign_in() {
+    let world = World::still().await;
+    let kim = world.person(&KIM);
+    let edit = async |body: Value| world.person_edits(&kim, Method::PUT, "/notices", &body).await;
+    for url in [
+        "http://hooks.example.invalid/",
+        "https://127.0.0.1/",
+        "https://169.254.169.254/",
+    ] {
+        let told = edit(json!({"slack": {"url": url}}))
+            .await
+            .refused(400, "invalid_request");
+        assert_eq!(told["details"][0]["path"], "/slack/url", "{url}: {told}");
+    }
+    let told = edit(json!({"slack": {}})).await.refused(400, "invalid_request");
+    assert_eq!(told["details"][0]["path"], "/slack/url");
+    let narrow = json!({"slack": {"url": "https://hooks.example.invalid/", "kinds": ["purser.approval.asked.v1"]}});
+    edit(narrow.clone()).await.ok();
+    world.pass(601);
+    for body in [narrow, json!({"slack": {}})] {
+        edit(body).await.refused(403, "recent_sign_in_required");
+    }
+    edit(json!({"mail": {"kinds": ["purser.key.created.v1"]}})).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_test_arrives_at_the_channels_that_are_on() {
+    let world = World::start().await;
+    let kim = world.person(&KIM);
+    let test = async || {
+        world
+            .person_edits(&kim, Method::POST, "/notices/test", &json!({}))
+            .await
+    };
+    let sent = test().await;
+    assert_eq!((sent.status, &sent.body), (202, &json!({"channels": ["mail"]})));
+    // Once it waits.
+    found(async || (world.stack.sqs.bodies(NOTICES).len() == 1).then_some(())).await;
+    pass(&world, GATHERED_SECS).await;
+    let mail = found(async || world.stack.mail.ses.mails().into_iter().next()).await;
+    assert_eq!(mail["Destination"]["ToAddresses"], json!([KIM.email]));
+    // The next one waits for its minutes: its message of the queue is hidden until then, and the row names it.
+    test().await;
+    found(async || (world.stack.sqs.bodies(NOTICES).len() == 1).then_some(())).await;
+    pass(&world, GATHERED_SECS).await;
+    found(async || {
+        let rows = world.stack.db.scan().table_name("WebhooksTable").send().await.unwrap();
+        rows.items().iter().any(|row| row.contains_key("waker")).then_some(())
+    })
+    .await;
+    assert_eq!(world.stack.mail.ses.mails().len(), 1);
+    pass(&world, 310).await;
+    found(async || (world.stack.mail.ses.mails().len() == 2).then_some(())).await;
+    let off = json!({"mail": {"enabled": false}});
+    world.person_edits(&kim, Method::PUT, "/notices", &off).await.ok();
+    assert_eq!(test().await.body, json!({"channels": []}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_payee_is_told_to_who_may_pay_it_and_an_incoming_webhook_that_is_gone_is_shown() {
+    let program = Program::start().await;
+    let home = Household::in_world(World::with(program.options()).await).await;
+    let world = &home.world;
+    let slack = json!({"slack": {"url": program.url}});
+    world
+        .person_edits(&home.kim, Method::PUT, "/notices", &slack)
+        .await
+        .ok();
+    let mut search = world.service("lab-search").await;
+    search.version += 1;
+    search.name = "Search & find".to_owned();
+    world.stack.catalog.put(&search, &sample::audit()).await.unwrap();
+    let changed = json!({"detail": {
+        "specversion": "1.0", "id": "0d6f1c1e-7a52-8b3e-9c41-2f6a5b7d9e10", "source": "purser:local",
+        "type": "purser.service.payee_changed.v1", "time": world.now().to_string(), "subject": search.id.to_string(),
+        "datacontenttype": "application/json", "dataschema": "purser:schemas/events.v1.json",
+        "data": {
+            "slug": "lab-search", "version": search.version, "operation_id": "web.search",
+            "pay_to": "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC",
+        },
+    }});
+    let sqs = &world.stack.sqs;
+    let waits = async |count| found(async || (sqs.bodies(NOTICES).len() == count).then_some(())).await;
+    sqs.send(NOTICE_EVENTS, &changed.to_string());
+    waits(2).await;
+    pass(world, GATHERED_SECS).await;
+    let posted = found(async || program.calls.lock().unwrap().first().cloned()).await;
+    let posted: Value = serde_json::from_slice(&posted.1).unwrap();
+    let text = posted["text"].as_str().unwrap();
+    assert!(
+        text.contains("“web·search” of “Search &amp; find” is paid to 0x3C44…93BC from now on."),
+        "{text}"
+    );
+    assert_eq!(
+        found(async || world.stack.mail.ses.mails().pop()).await["Destination"]["ToAddresses"],
+        json!([KIM.email])
+    );
+
+    program.is_gone.store(true, SeqCst);
+    waits(0).await;
+    world
+        .person_edits(&home.kim, Method::POST, "/notices/test", &json!({}))
+        .await;
+    waits(2).await;
+    pass(world, 310).await;
+    let ended = found(async || {
+        let read = world.person_gets(&home.kim, "/notices").await.ok();
+        (!read["slack"]["ended_at"].is_null()).then_some(read)
+    })
+    .await;
+    assert_eq!(ended["slack"]["ended_reason"], "webhook_gone");
+    // An edit has it used again.
+    let kept = world
+        .person_edits(&home.kim, Method::PUT, "/notices", &json!({"slack": {}}))
+        .await
+        .ok();
+    assert_eq!(kept["slack"]["ended_at"], Value::Null);
+}
