@@ -125,8 +125,8 @@ async fn only_an_operation_of_the_catalog_is_paid_to_its_own_payee_and_at_its_pr
     const NO_OPERATION: (u16, &str) = (403, "operation_not_enabled_for_agent");
     const UNKNOWN: (u16, &str) = (404, "service_not_found");
     const CONTRADICTION: (u16, &str) = (400, "invalid_request");
-    const PAYEE: (u16, &str) = (403, "vendor_allowlist:pay_to_not_in_catalog");
-    const TOO_DEAR: (u16, &str) = (403, "vendor_allowlist:price_above_catalog_maximum");
+    const PAYEE: (u16, &str) = (403, "catalog_payee:pay_to_not_in_catalog");
+    const TOO_DEAR: (u16, &str) = (403, "catalog_price:price_above_catalog_maximum");
     let world = strict().await;
     let agent = unlimited(&world).await;
     let honest = || calling(&world, "GET", WEATHER);
@@ -223,17 +223,17 @@ async fn only_an_operation_of_the_catalog_is_paid_to_its_own_payee_and_at_its_pr
         (
             "a call that the catalog lists as free",
             calls("GET", "https://exact.example/v1/free"),
-            (403, "vendor_allowlist:operation_has_no_payment"),
+            (403, "catalog_payment:operation_has_no_payment"),
         ),
         (
             "a metered price without a maximum",
             calls("GET", "https://exact.example/v1/metered"),
-            (403, "vendor_allowlist:operation_has_no_maximum_price"),
+            (403, "catalog_payment:operation_has_no_maximum_price"),
         ),
         (
             "an operation that is paid on another network",
             calls("GET", "https://exact.example/v1/mainnet"),
-            (403, "vendor_allowlist:operation_is_paid_on_another_network"),
+            (403, "catalog_payment:operation_is_paid_on_another_network"),
         ),
         (
             "another service of the same payee is named",

@@ -62,9 +62,9 @@ fn section_of(kind: &ErrorKind) -> &'static str {
         ErrorKind::RequestTooLarge { .. } => "request_too_large",
         ErrorKind::ProviderProofRequired => "provider_proof_required",
         ErrorKind::SettlementTransactionHashRequired => "settlement_transaction_hash_required",
-        ErrorKind::SettlementNotVerified { .. } | ErrorKind::SettlementNotYetVerified { .. } => {
-            "onchain_settlement_not_verified"
-        }
+        ErrorKind::SettlementNotVerified { .. }
+        | ErrorKind::SettlementNotYetVerified { .. }
+        | ErrorKind::ChainUnavailable { .. } => "onchain_settlement_not_verified",
         ErrorKind::TooManyRequests { .. } => "too_many_requests",
         ErrorKind::TemporarilyUnavailable { .. } => "temporarily_unavailable",
         ErrorKind::Internal => "internal_error",
@@ -91,6 +91,7 @@ fn every_error() -> Vec<ErrorKind> {
         Reason::OperationNotEnabled {
             operation: None,
             enabled: None,
+            unlisted: None,
         },
         Reason::DomainNotAllowed {
             hostname: "x".to_owned(),
@@ -163,6 +164,7 @@ fn every_error() -> Vec<ErrorKind> {
             reason: "x",
             retry_after: 2,
         },
+        ErrorKind::ChainUnavailable { retry_after: 2 },
         ErrorKind::TooManyRequests { retry_after: 1 },
         ErrorKind::TemporarilyUnavailable { retry_after: 1 },
         ErrorKind::Internal,

@@ -445,7 +445,7 @@ async fn every_refusal_is_told_with_its_numbers_as_foreseen_and_moves_nothing() 
     };
     let other: fn(&mut SpendPolicy) = |policy| policy.enabled_operations = operations(&["web.other"]);
     let any: fn(&mut SpendPolicy) = |_| ();
-    let vendor = |reason| policy_blocked(reason, "vendor_allowlist", failed("vendor_allowlist"));
+    let vendor = |reason, rule| policy_blocked(reason, rule, failed("vendor_allowlist"));
     let hostname = json!({"hostname": "evil-example.com", "allowed_domains": ["example.com", "*.docs.example.org"]});
     let daily = json!({"spend_today": 0, "amount_units": 5_000, "max_per_day_units": 4_999, "retry_at": null});
     let rows: Vec<Row> = vec![
@@ -494,13 +494,13 @@ async fn every_refusal_is_told_with_its_numbers_as_foreseen_and_moves_nothing() 
             any,
             Some(RuleKind::VendorAllowlist { vendors: vec![] }),
             search.clone(),
-            vendor("vendor_allowlist:lab-search"),
+            vendor("vendor_allowlist:lab-search", "vendor_allowlist"),
         ),
         (
             any,
             None,
             with(&search, json!({"payment_requirement": offer_v2(&stranger)})),
-            vendor("vendor_allowlist:pay_to_not_in_catalog"),
+            vendor("catalog_payee:pay_to_not_in_catalog", "catalog_payee"),
         ),
         (
             |policy| policy.max_per_day = units(4_999),
@@ -909,22 +909,18 @@ async fn a_payment_that_the_chain_does_not_show_is_not_confirmed() {
     .await;
 
     // Nothing is mined with that hash: retry later, as the answer says.
-    let unverified = |status, reason: &str| {
-        let mut context = json!({"reason": reason, "retryable": status == 503});
-        if status == 503 {
-            context["retry_after_seconds"] = json!(2);
-        }
-        (status, "onchain_settlement_not_verified", context)
-    };
-    refuses(id(0), proof_of(&hash), unverified(503, "transaction_not_mined")).await;
+    const SLUG: &str = "onchain_settlement_not_verified";
+    let not_yet = json!({"reason": "transaction_not_mined", "retryable": true, "retry_after": 2});
+    refuses(id(0), proof_of(&hash), (422, SLUG, not_yet)).await;
+    let never = |reason: &str| (422, SLUG, json!({"reason": reason, "retryable": false}));
     let pending = world.complete(&agent, id(0), &proof_of(&hash)).await;
     assert_eq!(pending.headers["retry-after"], "2");
 
     // A transaction that failed, and another settlement's payment, equal in all but its nonce: final.
     let reverted = chain.send(token, vec![1, 2, 3, 4]).await.unwrap();
-    refuses(id(0), proof_of(&reverted), unverified(422, "transaction_reverted")).await;
+    refuses(id(0), proof_of(&reverted), never("transaction_reverted")).await;
     let first = chain.send(token, transfer_of(&paid[0]).to_vec()).await.unwrap();
-    refuses(id(1), proof_of(&first), unverified(422, "authorization_not_used")).await;
+    refuses(id(1), proof_of(&first), never("authorization_not_used")).await;
     world.complete(&agent, id(0), &proof_of(&first)).await.ok();
     let used = (409, "settlement_transaction_already_used", json!({}));
     refuses(id(1), proof_of(&first), used.clone()).await;
@@ -934,10 +930,17 @@ async fn a_payment_that_the_chain_does_not_show_is_not_confirmed() {
     for unknown in [theirs["settlement_id"].as_str().unwrap(), &fresh_key()] {
         refuses(unknown, proof_of(&first), (404, "not_found", json!({}))).await;
     }
-    // A provider's "no" proves as little as its "yes".
+    // A confirmed settlement was paid by its own transaction, so an unknown one never becomes its payment.
+    refuses(id(0), proof_of(&hash), never("transaction_unknown")).await;
+    // Two transactions are named: which is meant is not guessed.
     let mut failing = proof_of(&first);
     failing["tx_hash"] = json!(reverted);
-    refuses(id(1), failing, unverified(422, "transaction_reverted")).await;
+    let words = "must be the transaction that `payment_response_header` names, or be left out";
+    let differ = json!({"details": [{"path": "/tx_hash", "message": words}]});
+    refuses(id(1), failing.clone(), (400, "invalid_request", differ)).await;
+    // Where the provider's response names a wrong one, the caller replaces the response.
+    failing["payment_response_header"] = json!("e30=");
+    refuses(id(1), failing, never("transaction_reverted")).await;
 
     // One transaction with two payments finalizes one settlement.
     let batch = batch_of(token, vec![transfer_of(&paid[2]), transfer_of(&paid[3])]);
@@ -986,18 +989,24 @@ async fn a_chain_that_cannot_be_asked_delays_a_confirmation_and_stops_no_payment
     let settlement = paid["settlement_id"].as_str().unwrap();
     let proof = proof_of(&settled);
     let complete = || world.complete(&agent, settlement, &proof);
-    let pending = |reason: &str, seconds: u64| {
+    let pending = |status: u16, reason: &str, seconds: u64| {
         (
-            503,
+            status,
             "onchain_settlement_not_verified",
-            json!({"reason": reason, "retryable": true, "retry_after_seconds": seconds}),
+            json!({"reason": reason, "retryable": true, "retry_after": seconds}),
         )
     };
-    nothing_moves(&world, &agent, complete(), pending("chain_unavailable", 2)).await;
+    nothing_moves(&world, &agent, complete(), pending(503, "chain_unavailable", 2)).await;
 
     // Up again, with too few confirmations; then with enough.
     node.come_up().await;
-    nothing_moves(&world, &agent, complete(), pending("transaction_not_final", 2 * 999)).await;
+    nothing_moves(
+        &world,
+        &agent,
+        complete(),
+        pending(422, "transaction_not_final", 2 * 999),
+    )
+    .await;
     chain.call("anvil_mine", json!([1_000])).await.unwrap();
     assert_eq!(complete().await.ok()["confirmed_via"], "onchain");
 }

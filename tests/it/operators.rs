@@ -597,7 +597,7 @@ async fn a_probe_tells_what_it_saw_and_an_operator_pins_it() {
     let stranger = pays(&world, &agent, 1_000, STRANGER, &url)
         .await
         .refused(403, "policy_blocked");
-    assert_eq!(stranger["decision"]["reason"], "vendor_allowlist:pay_to_not_in_catalog");
+    assert_eq!(stranger["decision"]["reason"], "catalog_payee:pay_to_not_in_catalog");
 
     // Another payee, and then another price: recorded, shown, and not signed for.
     let changed = async || world.operator_gets("/internal/services?changed=true").await.ok();
@@ -633,7 +633,7 @@ async fn a_probe_tells_what_it_saw_and_an_operator_pins_it() {
         let refused = pays(&world, &agent, units, pay_to, &url)
             .await
             .refused(403, "policy_blocked");
-        assert_eq!(refused["decision"]["reason"], "vendor_allowlist:pay_to_not_in_catalog");
+        assert_eq!(refused["decision"]["reason"], "catalog_payee:pay_to_not_in_catalog");
         assert_eq!(world.footprint().await, before);
     }
     // An outage hides nothing.

@@ -126,7 +126,7 @@ fn refused(answer: Answer) -> String {
     told["decision"]["reason"].as_str().unwrap().to_owned()
 }
 
-const NOT_ITS_PAYEE: &str = "vendor_allowlist:pay_to_not_in_catalog";
+const NOT_ITS_PAYEE: &str = "catalog_payee:pay_to_not_in_catalog";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_payee_is_paid_from_its_time_on_and_not_before() {
@@ -238,14 +238,14 @@ async fn a_raised_price_waits_and_a_lower_one_does_not() {
         assert_eq!(!told["operations"][0]["next"].is_null(), waits, "{written}");
         office.pays(&agent, most, &payee).await.ok();
         let dear = refused(office.pays(&agent, most + 1, &payee).await);
-        assert_eq!(dear, "vendor_allowlist:price_above_catalog_maximum", "{written}");
+        assert_eq!(dear, "catalog_price:price_above_catalog_maximum", "{written}");
     }
     let mut unpaid = operation.clone();
     unpaid["payment"] = Value::Null;
     let told = office.write(&id, &service_entry("newcomer", &[unpaid])).await;
     assert_eq!(told["operations"][0]["next"], Value::Null);
     let reason = refused(office.pays(&agent, 800, &payee).await);
-    assert_eq!(reason, "vendor_allowlist:operation_has_no_payment");
+    assert_eq!(reason, "catalog_payment:operation_has_no_payment");
 }
 
 #[tokio::test(flavor = "multi_thread")]

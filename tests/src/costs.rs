@@ -75,9 +75,10 @@ const FIRST_ALLOW: Budget = budget(
     &[READS, &["eth_call"], &["TransactWriteItems", "UpdateItem"]],
 );
 const ALLOW: Budget = budget(5, 9 + 1, &[READS_AND_BALANCE, &["TransactWriteItems"]]);
-/// For the first replay after a call that read the balance; later ones don't read it.
-const REPLAY: Budget = budget(5, 1, &[READS_AND_BALANCE]);
-const REPLAY_AGAIN: Budget = budget(5, 1, &[READS]);
+/// For the first replay after a call that read the balance; later ones don't read it. The settlement says whether the
+/// payment is still to be made.
+const REPLAY: Budget = budget(6, 1, &[READS_AND_BALANCE, &["GetItem"]]);
+const REPLAY_AGAIN: Budget = budget(6, 1, &[READS, &["GetItem"]]);
 /// The set of open approvals is written with the approval.
 const ESCALATION: Budget = budget(5, 9 + 1, &[READS, &["TransactWriteItems"]]);
 const APPROVED_RETRY: Budget = budget(6, 11 + 1, &[READS, &["eth_call"], &["TransactWriteItems"]]);

@@ -264,8 +264,6 @@ fn every_error_of_an_agent_has_its_slug_and_its_members() {
     for of_people in ["claim", "max_age_seconds", "status", "version"] {
         assert!(members.remove(of_people).is_some(), "{of_people}");
     }
-    // Beside `retry_after`, which they are the same as.
-    members.remove("retry_after_seconds");
     let Refusal {
         status: _,
         slug,

@@ -172,9 +172,9 @@ impl Refusal {
             settlement_id: id("settlement_id"),
             amount: body.get("amount_units").and_then(Value::as_u64).map(Usdc::from_units),
             retry_at: text("retry_at").and_then(|at| at.parse().ok()),
-            retry_after: ["retry_after", "retry_after_seconds"]
-                .iter()
-                .find_map(|name| body.get(*name)?.as_u64())
+            retry_after: body
+                .get("retry_after")
+                .and_then(Value::as_u64)
                 .map(Duration::from_secs)
                 .or(retry_after),
             reason: text("reason"),
@@ -210,7 +210,7 @@ impl Refusal {
             Slug::TooManyRequests | Slug::TemporarilyUnavailable => {
                 "Repeat the same request after `retry_after`, under the same key."
             }
-            Slug::OnchainSettlementNotVerified if self.status == 503 => {
+            Slug::OnchainSettlementNotVerified if self.is_retryable() => {
                 "Ask again after `retry_after`. Don't pay again."
             }
             Slug::OnchainSettlementNotVerified
@@ -240,7 +240,10 @@ fn of_block(reason: &str) -> &'static str {
     match reason.split(':').next().unwrap_or_default() {
         "agent_frozen" => "Stop: the owner or an operator froze this agent.",
         "category_block" => "Buy in another category.",
-        "vendor_allowlist" => "Don't pay: payee or price are not those that the catalog lists.",
+        "vendor_allowlist" => "Buy from a vendor that the owner's rule allows.",
+        "catalog_payee" | "catalog_price" | "catalog_payment" => {
+            "Don't pay: payee or price are not those that the catalog lists."
+        }
         "approval_rejected" => "Stop: a person said no.",
         "approval_expired" => "Ask again: the next identical call asks a person anew.",
         "approval_request_mismatch" => "Repeat the approved request unchanged.",

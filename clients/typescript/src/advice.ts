@@ -38,7 +38,10 @@ export type Slug = keyof typeof ADVICE;
 const BLOCKED: Record<string, string> = {
   agent_frozen: 'Stop: the owner froze this agent.',
   category_block: 'Buy in another category.',
-  vendor_allowlist: "Don't pay: payee or price are not those that the catalog lists.",
+  vendor_allowlist: "Buy from a vendor that the owner's rule allows.",
+  catalog_payee: "Don't pay: the offer pays somebody else than the catalog lists.",
+  catalog_price: "Don't pay: the offer asks more than the catalog lists.",
+  catalog_payment: "Don't pay: the catalog lists no payment for this operation.",
   budget_limit: 'Wait until `retryAt`; without one the amount alone is too large.',
   approval_rejected: 'Stop: a person said no.',
   approval_expired: 'Ask again: the next identical call asks a person anew.',

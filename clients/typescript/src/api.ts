@@ -197,7 +197,7 @@ export class Api {
     if (answer.status >= 200 && answer.status < 300 && value)
       return { value: value as Answer, headers: answer.headers };
     const retryAfter = wholeSeconds(
-      value?.['retry_after'] ?? value?.['retry_after_seconds'] ?? answer.headers.get('Retry-After'),
+      value?.['retry_after'] ?? answer.headers.get('Retry-After'),
     );
     if (typeof value?.['error'] === 'string') {
       throw new Refusal(answer.status, { message: '', ...value } as unknown as wire.ErrorBody, retryAfter);

@@ -52,5 +52,6 @@ export class PendingApproval {
 
 /** Whether the same question may be answered later. */
 export function isPassing(error: unknown): boolean {
-  return error instanceof Unreachable || (error instanceof Refusal && (error.status === 429 || error.status >= 500));
+  if (!(error instanceof Refusal)) return error instanceof Unreachable;
+  return error.status === 429 || error.status >= 500 || error.body.retryable === true;
 }

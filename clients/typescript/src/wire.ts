@@ -303,7 +303,6 @@ export interface ErrorBody {
   details?: Problem[];
   retry_at?: string | null;
   retry_after?: number;
-  retry_after_seconds?: number;
   retryable?: boolean;
   reason?: string;
   amount_units?: number;

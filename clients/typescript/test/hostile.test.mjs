@@ -279,7 +279,7 @@ describe('a provider that is not to be trusted', { timeout: TIMEOUT_MS }, () => 
 
   test("another payee than the catalog's is refused", async () => {
     const error = await failure('/other-payee');
-    assert.equal(error.decision.reason, 'vendor_allowlist:pay_to_not_in_catalog');
+    assert.equal(error.decision.reason, 'catalog_payee:pay_to_not_in_catalog');
     assert.match(error.todo, /Don't pay/);
   });
 

@@ -167,7 +167,8 @@ test('nothing that completing meets loses the answer', async () => {
       ? new Response('goods', { headers: { 'X-PAYMENT-RESPONSE': 'p' } })
       : new Response(OFFER, { status: 402 });
   for (const [answer, status, retryAfter] of [
-    [refused(503, 'onchain_settlement_not_verified', { retryable: true, retry_after_seconds: 7 }), 'pending', 7],
+    [refused(422, 'onchain_settlement_not_verified', { retryable: true, retry_after: 7 }), 'pending', 7],
+    [refused(503, 'onchain_settlement_not_verified', { retryable: true, retry_after: 7 }), 'pending', 7],
     [refused(422, 'onchain_settlement_not_verified', { retryable: false }), 'failed'],
     [refused(500, 'internal_error'), 'pending', 2],
     [{ status: 200, body: ['not an answer'] }, 'pending', 2],

@@ -1,7 +1,7 @@
 //! `GET /services`: the catalog, with aggregates instead of operations.
 //!
 //! Without a `trust_status` filter, disabled services are omitted; with `slug`, the answer is a list of one service or
-//! none.
+//! none, and a service that is named is shown even if it is disabled, as `GET /services/{serviceId}` does.
 
 use crate::response_cache::Listing;
 use crate::view::{CategoryName, ServiceItem, ServiceList, TrustStatusName};
@@ -30,7 +30,7 @@ purser_api::error_responses! {
     tag = "catalog",
     params(
         ("category" = inline(Option<CategoryName>), Query, description = "Only this category."),
-        ("trust_status" = inline(Option<TrustStatusName>), Query, description = "Only this trust status; without it, all but disabled."),
+        ("trust_status" = inline(Option<TrustStatusName>), Query, description = "Only this trust status; without it, all but disabled. `slug` names a disabled service too."),
         ("slug" = Option<String>, Query, description = "Only the service of this slug."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 500, description = "Default 100."),
     ),
@@ -63,7 +63,9 @@ pub(crate) async fn list(
         // There are as many such lists as slugs, so they are not cached; one service is cheap to serialize.
         Some(slug) => write(&edition.catalog, listing, now, |service| service.slug.as_str() == slug)?,
         None => catalog_api.prepared.list(&edition, listing, now, || {
-            write(&edition.catalog, listing, now, |_| true)
+            let is_shown =
+                |service: &Service| listing.trust_status.is_some() || service.trust_status != TrustStatus::Disabled;
+            write(&edition.catalog, listing, now, is_shown)
         })?,
     };
     Ok(list.answer(&headers, CACHE_CONTROL))
@@ -73,10 +75,7 @@ fn write(catalog: &Catalog, listing: Listing, now: Timestamp, wanted: impl Fn(&S
     let listed = |service: &&Service| {
         listing.category.is_none_or(|category| service.category == category)
             && wanted(service)
-            && match listing.trust_status {
-                Some(status) => service.trust_status == status,
-                None => service.trust_status != TrustStatus::Disabled,
-            }
+            && listing.trust_status.is_none_or(|status| service.trust_status == status)
     };
     let services: Vec<ServiceItem<'_>> = catalog
         .services()

@@ -3,17 +3,20 @@
 //! It does not sign, reserve, stage approvals or write settlements (`docs/spec.md` §4.3). It answers 200 for every
 //! result of the policy; malformed requests, unknown callers and unknown services stay errors. Each call is evaluated
 //! anew, with the current state. The replay key only detects repetitions: for a day another request under it is a
-//! conflict.
+//! conflict. With an approval the answer is what authorize's would be with it; the approval stays usable.
 
 use crate::Payments;
 use crate::early_balance::EarlyBalance;
+use crate::idempotency::executed;
+use crate::refuse::window_to_read_on;
 use crate::view::{CheckAnswer, CheckBody};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
-use purser_api::{AgentCredentials, CheckRequest, CheckView, Failure, SpendView};
+use purser_api::{AgentCredentials, CheckRequest, DecisionView, Failure, SpendView};
 use purser_domain::{
-    Agent, Amount, Block, CatalogMatch, Decision, Denial, Error, ErrorKind, Freeze, Intent, Reason, Result,
+    Agent, Amount, Approval, ApprovalStatus, Block, CatalogMatch, Check, Decision, Denial, Error, ErrorKind, Facts,
+    Freeze, Intent, Reason, Result, Timestamp,
 };
 use purser_store::{DecisionKeys, ReplayKey, ServiceState};
 use std::sync::Arc;
@@ -43,27 +46,40 @@ pub(crate) async fn check(
     let now = payments.clock.now();
     let request = purser_api::json_body(&body).and_then(|body| CheckRequest::parse(&body, payments.network));
     let intent = request.as_ref().ok().map(|request| &request.intent);
+    let ask = DecisionKeys {
+        approval: request.as_ref().ok().and_then(|request| request.approval),
+        ..DecisionKeys::default()
+    };
     let balance = intent.and_then(|_| EarlyBalance::of_caller(&payments, &caller));
-    let (edition, mut caller) = payments
-        .authenticate_for_decision(caller, intent, DecisionKeys::default())
-        .await?;
+    let (edition, mut caller) = payments.authenticate_for_decision(caller, intent, ask).await?;
     let (request, agent) = (request?, &caller.agent);
+    let approval = match (request.approval, caller.read.approval.take()) {
+        (None, _) => None,
+        (Some(_), Some(approval)) if approval.agent == agent.id => Some(approval),
+        (Some(_), _) => return Err(ErrorKind::NotFound.into()),
+    };
+    if let Some(approval) = &approval {
+        caller.scope()?.check_service(approval.service)?;
+    }
+    if let Some(executed) = approval.as_ref().and_then(executed) {
+        return Err(executed.into());
+    }
     let matched = CatalogMatch::of(&request.intent, &edition.catalog)?;
     caller.scope()?.check_service(matched.service.id)?;
     let frozen = caller.read.frozen_by_operators(agent)?;
     let service_state = caller.read.service_state_mut()?;
-    let answer = preflight_reason_of(
-        &payments,
+    let preflight = Preflight {
+        payments: &payments,
         agent,
-        frozen,
-        &request.intent,
+        frozen_by_operators: frozen,
+        intent: &request.intent,
+        approval: approval.as_ref(),
         matched,
-        service_state,
-        balance,
-    );
-    let answer = answer.await?;
+        started: now,
+    };
+    let answer = preflight.answer(service_state, balance).await?;
 
-    let CheckRequest { intent, replay_key } = &request;
+    let CheckRequest { intent, replay_key, .. } = &request;
     let key = payments
         .ledger
         .hold_replay_key(agent.id, replay_key, &intent.fingerprint, now);
@@ -73,54 +89,117 @@ pub(crate) async fn check(
     }
 }
 
-/// The decision, as exact as authorize's, using only reads.
-async fn preflight_reason_of(
-    payments: &Payments,
-    agent: &Agent,
+/// One call of check, from the authenticated caller to the answer.
+struct Preflight<'a> {
+    payments: &'a Payments,
+    agent: &'a Agent,
     frozen_by_operators: Option<Freeze>,
-    intent: &Intent,
-    matched: CatalogMatch<'_>,
-    service_state: &mut ServiceState,
-    mut balance: Option<EarlyBalance>,
-) -> Result<CheckAnswer> {
-    loop {
-        let at = payments.recorded_time(service_state);
-        payments.ledger.read_live(service_state, at).await?;
-        if let Some(window) = service_state.too_long(at) {
-            return Err(payments.too_long(window).await);
-        }
-        let facts = payments.facts(agent, intent, matched, service_state, frozen_by_operators);
-        let (result, reason, checks, at) = match payments.decide(facts, balance.take()).await {
-            Decision::NeedsTarget => return Err(Error::field_required("target_url")),
-            Decision::Allow(grant) => {
-                let reason = "x402_authorized".to_owned();
-                ("allow", reason, CheckView::all(grant.checks()), grant.at())
-            }
-            // The answer does not say when the call fits, so no entries are read for that.
-            Decision::Refuse(denial) => {
-                let reason = preflight_reason(payments, agent, intent, &denial).await?;
-                let checks = CheckView::all(&denial.checks);
-                (reason.result().name(), reason.text(), checks, denial.at)
-            }
-        };
-        // Entries may have expired since they were read.
-        if service_state.too_long(at).is_none() {
-            let policy = service_state.enabled.as_ref().map(|enabled| &enabled.policy);
-            let max_per_day = policy.map_or(Amount::ZERO, |policy| policy.max_per_day);
-            let spend = SpendView::at(at, agent, max_per_day, &service_state.day, &service_state.budgets);
-            return Ok(CheckAnswer::new(result, reason, intent.offer.amount(), checks, spend));
-        }
-    }
+    intent: &'a Intent,
+    /// The agent's own, and not executed.
+    approval: Option<&'a Approval>,
+    matched: CatalogMatch<'a>,
+    started: Timestamp,
 }
 
-/// The reason for a refusal, where nothing is staged: an approval above the limit of open ones is a block.
-async fn preflight_reason(payments: &Payments, agent: &Agent, intent: &Intent, denial: &Denial) -> Result<Reason> {
-    let limit = payments.most_open_approvals;
-    let too_many = payments
-        .ledger
-        .asks_too_many(agent.id, &intent.fingerprint, limit, denial.at);
-    if denial.escalates() && too_many.await? {
-        return Ok(Reason::PolicyBlocked(Block::TooManyApprovals { limit }));
+impl Preflight<'_> {
+    /// The decision, as exact as authorize's, using only reads.
+    async fn answer(&self, service_state: &mut ServiceState, mut balance: Option<EarlyBalance>) -> Result<CheckAnswer> {
+        let (payments, agent, amount) = (self.payments, self.agent, self.intent.offer.amount());
+        let now = payments.clock.now();
+        loop {
+            let at = payments.recorded_time(service_state);
+            payments.ledger.read_live(service_state, at).await?;
+            if let Some(window) = service_state.too_long(at) {
+                return Err(payments.too_long(window).await);
+            }
+            if let Some(block) = self.approval.and_then(|approval| self.unusable(approval, now)) {
+                let reason = Reason::PolicyBlocked(block);
+                return Ok(self.refused(amount, &reason, &[], service_state, at));
+            }
+            let approved = self
+                .approval
+                .filter(|approval| approval.status(now) == ApprovalStatus::Approved);
+            let facts = Facts {
+                approval: approved.map(|approval| approval.id),
+                ..payments.facts(
+                    agent,
+                    self.intent,
+                    self.matched,
+                    service_state,
+                    self.frozen_by_operators,
+                )
+            };
+            let decided = match payments.decide(facts, balance.take()).await {
+                Decision::NeedsTarget => return Err(Error::field_required("target_url")),
+                Decision::Allow(grant) => Ok((grant.checks().to_vec(), grant.at())),
+                Decision::Refuse(denial) => Err(denial),
+            };
+            // More entries are needed to say when the call fits.
+            if let Err(denial) = &decided
+                && let Some(window) = window_to_read_on(denial, service_state)
+            {
+                payments.ledger.read_further(window).await?;
+                continue;
+            }
+            let at = match &decided {
+                Ok((_, at)) => *at,
+                Err(denial) => denial.at,
+            };
+            // Entries may have expired since they were read.
+            if service_state.too_long(at).is_some() {
+                continue;
+            }
+            return Ok(match decided {
+                Ok((checks, at)) => CheckAnswer::allowed(amount, &checks, self.spend(service_state, at)),
+                Err(denial) => {
+                    let reason = self.reason(&denial).await?;
+                    self.refused(amount, &reason, &denial.checks, service_state, at)
+                }
+            });
+        }
     }
-    Ok(denial.reason.clone())
+
+    /// Why authorize would refuse the approval. Without a person's decision the call is judged as without the approval.
+    fn unusable(&self, approval: &Approval, now: Timestamp) -> Option<Block> {
+        if approval.fingerprint != self.intent.fingerprint {
+            return Some(Block::ApprovalMismatch);
+        }
+        match approval.status(now) {
+            ApprovalStatus::Rejected => Some(Block::ApprovalRejected),
+            ApprovalStatus::Expired => Some(Block::ApprovalExpired),
+            ApprovalStatus::Pending | ApprovalStatus::Approved | ApprovalStatus::Executed => None,
+        }
+    }
+
+    /// The reason for a refusal, where nothing is staged: an approval above the limit of open ones is a block.
+    async fn reason(&self, denial: &Denial) -> Result<Reason> {
+        let limit = self.payments.most_open_approvals;
+        let too_many = self
+            .payments
+            .ledger
+            .asks_too_many(self.agent.id, &self.intent.fingerprint, limit, denial.at);
+        if denial.escalates() && too_many.await? {
+            return Ok(Reason::PolicyBlocked(Block::TooManyApprovals { limit }));
+        }
+        Ok(denial.reason.clone())
+    }
+
+    fn refused(
+        &self,
+        amount: Amount,
+        reason: &Reason,
+        checks: &[Check],
+        service_state: &ServiceState,
+        at: Timestamp,
+    ) -> CheckAnswer {
+        let latency_ms = self.payments.clock.now().since(self.started).millis();
+        let decision = DecisionView::of(reason, checks, latency_ms);
+        CheckAnswer::refused(amount, decision, self.spend(service_state, at))
+    }
+
+    fn spend(&self, service_state: &ServiceState, at: Timestamp) -> SpendView {
+        let policy = service_state.enabled.as_ref().map(|enabled| &enabled.policy);
+        let max_per_day = policy.map_or(Amount::ZERO, |policy| policy.max_per_day);
+        SpendView::at(at, self.agent, max_per_day, &service_state.day, &service_state.budgets)
+    }
 }

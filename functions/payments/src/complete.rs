@@ -104,9 +104,12 @@ async fn verify(payments: &Payments, settlement: &Settlement, tx_hash: TxHash) -
         Ok(Evidence::Pending(pending)) => {
             if pending == Pending::NotMined {
                 payments.ledger.note_failed_proof(settlement, tx_hash).await?;
-                // By the chain it can't be paid any more, so no block will hold this transaction as its payment.
-                if settlement.state == SettlementState::Expired {
-                    return Err(never(settlement, tx_hash, "transaction_unknown"));
+                // Its payment was made by another transaction, or can't be made any more. An authorization is used once.
+                match settlement.state {
+                    SettlementState::Authorized => {}
+                    SettlementState::Confirmed { .. } | SettlementState::Expired => {
+                        return Err(never(settlement, tx_hash, "transaction_unknown"));
+                    }
                 }
             }
             log(settlement, tx_hash, "not_yet", None);
@@ -115,9 +118,8 @@ async fn verify(payments: &Payments, settlement: &Settlement, tx_hash: TxHash) -
             Err(ErrorKind::SettlementNotYetVerified { reason, retry_after }.into())
         }
         Err(error) => {
-            const REASON: &str = "chain_unavailable";
-            log(settlement, tx_hash, "not_yet", Some(REASON));
-            Err(Error::not_yet_verified(REASON, payments.network.block_seconds(), error))
+            log(settlement, tx_hash, "not_yet", Some("chain_unavailable"));
+            Err(Error::chain_unavailable(payments.network.block_seconds(), error))
         }
     }
 }

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse as _, Response};
 use purser_api::Failure;
 use purser_domain::{
     Agent, Approval, ApprovalId, ApprovalStatus, Block, BoundPayment, Error, ErrorKind, Freeze, KeyScope, Offer,
-    PaymentTerms, Purchase, Result, Settlement, TransactionId,
+    PaymentTerms, Purchase, Result, Settlement, SettlementState, TransactionId,
 };
 use purser_store::{DecisionInputs, IdempotencyRecord};
 use std::borrow::Cow;
@@ -55,16 +55,14 @@ impl Authorizing<'_> {
                     let settlement = Some(payment.settlement);
                     return Err(ErrorKind::IdempotencyKeyReused { settlement }.into());
                 }
-                // The catalog may match the call to another service by now; read only where it matters.
-                if scope.services.is_some() {
-                    let paid = self.bound_settlement(agent, payment).await?;
-                    scope.check_service(bought(&paid)?.service)?;
-                }
+                let settlement = self.bound_settlement(agent, payment).await?;
+                // The catalog may match the call to another service by now.
+                scope.check_service(bought(&settlement)?.service)?;
                 if let Some(freeze) = Freeze::of(agent, inputs.frozen_by_operators(agent)?) {
                     // Boxed, as in `authorize.rs`: it is rare and large.
-                    return Err(Box::pin(self.frozen(agent, freeze, payment)).await?.into());
+                    return Err(Box::pin(self.frozen(agent, freeze, &settlement)).await?.into());
                 }
-                let answer = self.replay(agent, payment).await?;
+                let answer = self.replay(agent, payment, &settlement).await?;
                 return Ok(PriorOutcome::Answered(Box::new(answer)));
             }
             Some(IdempotencyRecord::Escalated { fingerprint: first, .. }) if *first != fingerprint => {
@@ -125,19 +123,18 @@ impl Authorizing<'_> {
     }
 
     /// Refuses to return an earlier payment to a frozen agent: signed bytes could still be used to pay.
-    async fn frozen(&self, agent: &Agent, freeze: Freeze, bound: &BoundPayment) -> Result<Error> {
-        let settlement = self.bound_settlement(agent, bound).await?;
-        let purchase = bought(&settlement)?;
+    async fn frozen(&self, agent: &Agent, freeze: Freeze, settlement: &Settlement) -> Result<Error> {
+        let purchase = bought(settlement)?;
         let about = (purchase.service, purchase.operation.clone());
         let block = Block::AgentFrozen(freeze);
         self.refuse_unjudged(agent, about, block, None).await
     }
 
-    /// The stored result of an earlier call: while the chain would still accept the payment, the same settlement and
-    /// a payment of the same nonce; afterwards, the settlement's state.
-    async fn replay(&self, agent: &Agent, bound: &BoundPayment) -> Result<Response> {
+    /// The stored result of an earlier call: while the settlement is authorized and the chain would still accept the
+    /// payment, the same settlement and a payment of the same nonce; afterwards, the settlement's state.
+    async fn replay(&self, agent: &Agent, bound: &BoundPayment, settlement: &Settlement) -> Result<Response> {
         let network = self.payments.network;
-        let usable = self.payments.clock.now() < bound.valid_before;
+        let usable = settlement.state == SettlementState::Authorized && self.payments.clock.now() < bound.valid_before;
         // The same request chooses the same entry, unless how it is chosen has changed since the first call.
         let chosen = &self.request.intent.offer;
         let offer = if !usable {
@@ -153,7 +150,7 @@ impl Authorizing<'_> {
             let payment = self.payment(&signer, &terms, &offer).await?;
             Authorized::with_payment(&terms, offer.version(), payment)
         } else {
-            Authorized::without_payment(&self.bound_settlement(agent, bound).await?)
+            Authorized::without_payment(settlement)
         };
         tracing::info!(
             settlement.id = %bound.settlement,
@@ -179,7 +176,8 @@ fn bought(settlement: &Settlement) -> Result<&Purchase> {
     purchase.ok_or_else(|| Error::internal("replaying a settlement", "it is a payout"))
 }
 
-fn executed(approval: &Approval) -> Option<ErrorKind> {
+/// The answer where the approval was used.
+pub(crate) fn executed(approval: &Approval) -> Option<ErrorKind> {
     approval.settlement().map(|settlement| ErrorKind::IdempotentReplay {
         approval: approval.id,
         settlement,

@@ -3,8 +3,8 @@
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 pub(crate) use purser_api::{AuthorizeBody, CheckBody, CompleteBody};
-use purser_api::{CheckView, SettlementRow, SpendView};
-use purser_domain::{Amount, PaymentHeader, PaymentTerms, Purchase, Settlement, SettlementState, X402Version};
+use purser_api::{CheckView, DecisionView, SettlementRow, SpendView};
+use purser_domain::{Amount, Check, PaymentHeader, PaymentTerms, Purchase, Settlement, SettlementState, X402Version};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -25,7 +25,7 @@ pub(crate) struct Authorized {
     #[schema(value_type = Uuid)]
     transaction_id: String,
     amount_units: u64,
-    /// `authorized`; once the payment can't be used any more, where the settlement stands.
+    /// `authorized` where there is a payment; of a repeated call, the settlement's present status.
     receipt_status: &'static str,
     #[schema(example = "base")]
     network: &'static str,
@@ -38,7 +38,7 @@ pub(crate) struct Authorized {
     /// The chain takes the payment only in blocks before this instant.
     #[schema(format = DateTime)]
     expires_at: String,
-    /// The signed payment; null once it can't be used any more.
+    /// The signed payment; null once it is confirmed, or can't be used any more.
     #[schema(required)]
     payment: Option<Payment>,
 }
@@ -68,7 +68,7 @@ impl Authorized {
         Self::of(terms, &SettlementState::Authorized, Some(payment))
     }
 
-    /// The answer when it is no longer usable.
+    /// The answer when it is used, or no longer usable.
     pub(crate) fn without_payment(settlement: &Settlement) -> Self {
         Self::of(&PaymentTerms::of(&settlement.terms), &settlement.state, None)
     }
@@ -114,26 +114,41 @@ pub(crate) struct CheckAnswer {
     approval_required: bool,
     /// Every check, in the order in which authorize makes them.
     checks: Vec<CheckView>,
+    /// The decision, as a refusal of authorize has it; absent where `result` is `allow`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    decision: Option<DecisionView>,
     #[serde(flatten)]
     spend: SpendView,
 }
 
 impl CheckAnswer {
-    pub(crate) fn new(
-        result: &'static str,
-        reason: String,
-        amount: Amount,
-        checks: Vec<CheckView>,
-        spend: SpendView,
-    ) -> Self {
+    /// The answer where authorize would allow the payment.
+    pub(crate) fn allowed(amount: Amount, checks: &[Check], spend: SpendView) -> Self {
         Self {
             check: true,
-            would_authorize: result == "allow",
-            result,
-            reason,
+            would_authorize: true,
+            result: "allow",
+            reason: "x402_authorized".to_owned(),
             amount_units: amount.units(),
-            approval_required: result == "escalate",
-            checks,
+            approval_required: false,
+            checks: CheckView::all(checks),
+            decision: None,
+            spend,
+        }
+    }
+
+    /// The answer where authorize would block or escalate.
+    pub(crate) fn refused(amount: Amount, decision: DecisionView, spend: SpendView) -> Self {
+        Self {
+            check: true,
+            would_authorize: false,
+            result: decision.result,
+            reason: decision.reason.clone(),
+            amount_units: amount.units(),
+            approval_required: decision.result == "escalate",
+            checks: decision.checks.clone(),
+            decision: Some(decision),
             spend,
         }
     }

@@ -119,10 +119,15 @@ pub enum ErrorKind {
         /// Why, in snake case.
         reason: &'static str,
     },
-    /// The chain does not show it yet, or can't be asked.
+    /// The chain does not show the payment yet, and still may.
     SettlementNotYetVerified {
         /// Why, in snake case.
         reason: &'static str,
+        /// Whole seconds until a retry makes sense.
+        retry_after: u64,
+    },
+    /// The chain can't be asked whether it shows the payment.
+    ChainUnavailable {
         /// Whole seconds until a retry makes sense.
         retry_after: u64,
     },
@@ -171,17 +176,13 @@ impl Error {
     }
 
     /// The chain can't be asked; `source` is logged as the reason.
-    pub fn not_yet_verified(
-        reason: &'static str,
-        retry_after: u64,
-        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-    ) -> Self {
+    pub fn chain_unavailable(retry_after: u64, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         let cause = Cause {
             doing: "verifying a settlement on chain",
             source: source.into(),
         };
         Self {
-            kind: ErrorKind::SettlementNotYetVerified { reason, retry_after },
+            kind: ErrorKind::ChainUnavailable { retry_after },
             cause: Some(cause),
         }
     }
@@ -258,9 +259,9 @@ impl ErrorKind {
             Self::RequestTooLarge { .. } => "request_too_large".to_owned(),
             Self::ProviderProofRequired => "provider_proof_required".to_owned(),
             Self::SettlementTransactionHashRequired => "settlement_transaction_hash_required".to_owned(),
-            Self::SettlementNotVerified { .. } | Self::SettlementNotYetVerified { .. } => {
-                "onchain_settlement_not_verified".to_owned()
-            }
+            Self::SettlementNotVerified { .. }
+            | Self::SettlementNotYetVerified { .. }
+            | Self::ChainUnavailable { .. } => "onchain_settlement_not_verified".to_owned(),
             Self::TooManyRequests { .. } => "too_many_requests".to_owned(),
             // The word of RFC 6749 §4.1.2.1 for a server that is temporarily unable to answer.
             Self::TemporarilyUnavailable { .. } => "temporarily_unavailable".to_owned(),

@@ -565,6 +565,7 @@ fn answered(decision: &Decision<'_>) -> Option<&'static str> {
             "max_payment_units" => "amount_exceeds_max",
             "max_per_call_units" => "amount_exceeds_per_call_limit",
             "require_approval_above_units" | "approval_required" => "approval",
+            "catalog_payee" | "catalog_payment" | "catalog_price" => "vendor_allowlist",
             other => other,
         }),
     }
@@ -612,19 +613,19 @@ fn the_first_failed_check_answers() {
             let (services, wallets) = (vec![], vec![]);
             case.rules.push(Said::Vendors { services, wallets });
         }),
-        ("vendor_allowlist:pay_to_is_own_wallet", |case| case.pay_to = 2),
-        ("vendor_allowlist:operation_has_no_payment", |case| {
+        ("catalog_payee:pay_to_is_own_wallet", |case| case.pay_to = 2),
+        ("catalog_payment:operation_has_no_payment", |case| {
             case.operations[0].2 = None;
         }),
-        ("vendor_allowlist:operation_is_paid_on_another_network", |case| {
+        ("catalog_payment:operation_is_paid_on_another_network", |case| {
             case.other_network = true;
         }),
-        ("vendor_allowlist:operation_has_no_maximum_price", |case| {
+        ("catalog_payment:operation_has_no_maximum_price", |case| {
             case.operations[0].3 = None;
             case.metered = true;
         }),
-        ("vendor_allowlist:pay_to_not_in_catalog", |case| case.pay_to = 1),
-        ("vendor_allowlist:price_above_catalog_maximum", |case| {
+        ("catalog_payee:pay_to_not_in_catalog", |case| case.pay_to = 1),
+        ("catalog_price:price_above_catalog_maximum", |case| {
             case.operations[0].3 = Some(49);
         }),
         ("budget_limit:00000000-0000-0000-0000-000000000064", |case| {

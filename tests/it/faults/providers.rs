@@ -125,13 +125,13 @@ async fn a_receipt_is_confirmed_when_the_chain_shows_the_payment_whatever_the_pr
         (
             "pending",
             402,
-            (503, "onchain_settlement_not_verified", "transaction_not_mined"),
+            (422, "onchain_settlement_not_verified", "transaction_not_mined"),
             true,
         ),
         (
             "says-yes-made-up",
             200,
-            (503, "onchain_settlement_not_verified", "transaction_not_mined"),
+            (422, "onchain_settlement_not_verified", "transaction_not_mined"),
             false,
         ),
         (

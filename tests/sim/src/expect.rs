@@ -223,7 +223,7 @@ fn refusals(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> V
         }
     }
     if buy.twist == Twist::Stranger {
-        refused.push("policy_blocked:vendor_allowlist:pay_to_not_in_catalog".to_owned());
+        refused.push("policy_blocked:catalog_payee:pay_to_not_in_catalog".to_owned());
     }
     for budget in &budgets {
         if stored.live(&budget_window(agent, &budget.id), budget.length, at) + amount > budget.limit {

@@ -1027,7 +1027,7 @@ impl Run {
         let is_taken = taken(&moments[0], true);
         let is = |kind: fn(&Shown) -> bool| shown.iter().any(kind);
         let reason = answer.body["reason"].as_str().unwrap_or_default();
-        let wait = answer.body["retry_after_seconds"].as_u64();
+        let wait = answer.body["retry_after"].as_u64();
         match (answer.status, reason) {
             (200, _) if was("confirmed") => Ok(()),
             (200, _) => Err("it is not confirmed".to_owned()),
@@ -1041,8 +1041,23 @@ impl Run {
             (409, _) => Ok(()),
             (422, "too_many_failed_proofs") if may_be_enough => Ok(()),
             (422, "too_many_failed_proofs") => Err("not that many have failed".to_owned()),
+            (422, _) if answer.body["retryable"].as_bool() != Some(reason.starts_with("transaction_not_")) => {
+                Err("`retryable` contradicts the reason".to_owned())
+            }
+            (422, "transaction_not_mined" | "transaction_not_final") if !undisturbed => Ok(()),
+            (422, "transaction_not_mined") if text(&first, "rs") != "authorized" => {
+                Err("it can't come any more".to_owned())
+            }
+            (422, "transaction_not_mined") if wait == Some(2) && is(|shown| *shown == Shown::NotMined) => Ok(()),
+            (422, "transaction_not_final") => {
+                let waits = |shown: &Shown| matches!(shown, Shown::NotFinal { missing } if wait == Some(2 * missing));
+                let right = shown.iter().any(waits);
+                right
+                    .then_some(())
+                    .ok_or("it is another number of blocks away".to_owned())
+            }
             (422, _) if shown == [Shown::Paid; 2] => Err("it is the payment".to_owned()),
-            (422, "transaction_unknown") if !was("expired") => Err("it may come yet".to_owned()),
+            (422, "transaction_unknown") if !was("expired") && !was("confirmed") => Err("it may come yet".to_owned()),
             (422, "transaction_unknown") if undisturbed && !is(|shown| *shown == Shown::NotMined) => {
                 Err("it is known".to_owned())
             }
@@ -1051,17 +1066,6 @@ impl Run {
             (422, _) if undisturbed && is_taken => Err("another settlement has this transaction".to_owned()),
             (422, _) => Ok(()),
             (503, _) if !undisturbed => Ok(()),
-            (503, "transaction_not_mined") if text(&first, "rs") == "expired" => {
-                Err("it can't come any more".to_owned())
-            }
-            (503, "transaction_not_mined") if wait == Some(2) && is(|shown| *shown == Shown::NotMined) => Ok(()),
-            (503, "transaction_not_final") => {
-                let waits = |shown: &Shown| matches!(shown, Shown::NotFinal { missing } if wait == Some(2 * missing));
-                let right = shown.iter().any(waits);
-                right
-                    .then_some(())
-                    .ok_or("it is another number of blocks away".to_owned())
-            }
             _ if faults_seen.faults.is_empty() => Err("an error without cause".to_owned()),
             _ => Ok(()),
         }

@@ -76,7 +76,7 @@ class _Requests:
 
 
 def _seconds(header: str | None, body: Mapping[str, Any]) -> float | None:
-    for value in (header, body.get("retry_after"), body.get("retry_after_seconds")):
+    for value in (header, body.get("retry_after")):
         if isinstance(value, int) or (isinstance(value, str) and value.isascii() and value.isdigit()):
             return float(value)
     return None

@@ -68,13 +68,14 @@ fn blocked(refusal: &LoggedRefusal) -> Markup {
         ("agent_frozen", "deployment") => html! { "An operator had frozen all payments." },
         ("agent_frozen", _) => html! { "An operator had frozen the agent." },
         ("category_block", category) => html! { "A rule blocks the category " em { (category) } "." },
-        ("vendor_allowlist", "pay_to_not_in_catalog") => {
+        ("catalog_payee", "pay_to_not_in_catalog") => {
             html! { "The money would have gone to a wallet that the catalog does not name for this service." }
         }
-        ("vendor_allowlist", "pay_to_is_own_wallet") => html! { "The agent would have paid itself." },
-        ("vendor_allowlist", "price_above_catalog_maximum") => {
+        ("catalog_payee", "pay_to_is_own_wallet") => html! { "The agent would have paid itself." },
+        ("catalog_price", _) => {
             html! { "The price is above the highest that the catalog knows for this operation." }
         }
+        ("catalog_payment", _) => html! { "The catalog does not say how this operation is paid here." },
         ("vendor_allowlist", _) => html! { "The vendor is on no list of allowed vendors." },
         ("budget_limit", _) => html! {
             "A budget over all services has no room"

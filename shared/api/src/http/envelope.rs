@@ -6,7 +6,7 @@
 use crate::view::decision::{DecisionView, OrNull, instant};
 use purser_domain::{
     ApprovalStatus, Block, DomainPattern, ErrorKind, FailedProofs, Freeze, KeyLack, OperationSlug, PayoutRefusal,
-    Problem, Reason, Refusal, Unpayable,
+    Problem, Reason, Refusal, UnlistedCall, Unpayable,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -128,14 +128,10 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub retryable: Option<bool>,
-    /// Whole seconds to wait.
+    /// Whole seconds to wait, as in `Retry-After`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub retry_after: Option<u64>,
-    /// Whole seconds until the chain may show more, as in `Retry-After`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    pub retry_after_seconds: Option<u64>,
     /// The claim of the ID token that entitles, and is missing or has another value.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -289,8 +285,14 @@ fn told(kind: &ErrorKind) -> ErrorBody {
         ErrorKind::SettlementNotYetVerified { reason, retry_after } => ErrorBody {
             reason: Some(reason),
             retryable: Some(true),
-            retry_after_seconds: Some(*retry_after),
-            ..says("the payment can't be verified on chain yet; send the same request again, and pay nothing twice")
+            retry_after: Some(*retry_after),
+            ..says("the chain does not show the payment yet; send the same request again, and pay nothing twice")
+        },
+        ErrorKind::ChainUnavailable { retry_after } => ErrorBody {
+            reason: Some("chain_unavailable"),
+            retryable: Some(true),
+            retry_after: Some(*retry_after),
+            ..says("the chain can't be asked now; send the same request again, and pay nothing twice")
         },
         ErrorKind::TooManyRequests { retry_after } => ErrorBody {
             retry_after: Some(*retry_after),
@@ -345,6 +347,7 @@ fn beyond(field: &str, problems: &[Problem]) -> Option<Vec<ProblemView>> {
 fn refused(refusal: &Refusal) -> ErrorBody {
     ErrorBody {
         transaction_id: Some(refusal.transaction.to_string()),
+        retry_at: refusal.reason.retry_at().map(|at| OrNull(instant(at))),
         decision: Some(DecisionView::from(refusal)),
         ..reason(&refusal.reason)
     }
@@ -359,10 +362,17 @@ fn reason(reason: &Reason) -> ErrorBody {
                 "`{service}` is not enabled for this agent; its owner can enable it in the dashboard"
             ))
         },
-        Reason::OperationNotEnabled { operation, enabled } => ErrorBody {
+        Reason::OperationNotEnabled {
+            operation,
+            enabled,
+            unlisted,
+        } => ErrorBody {
             operation_id: Some(OrNull(operation.as_ref().map(ToString::to_string))),
             enabled_operations: Some(OrNull(enabled.as_deref().map(texts))),
-            ..says(outside_scope(operation.as_ref()))
+            ..says(match unlisted {
+                Some(call) => no_operation(call),
+                None => outside_scope(operation.as_ref()),
+            })
         },
         Reason::DomainNotAllowed { hostname, allowed } => ErrorBody {
             hostname: Some(hostname.clone()),
@@ -388,12 +398,11 @@ fn reason(reason: &Reason) -> ErrorBody {
             spend_today,
             amount,
             max_per_day,
-            retry_at,
+            retry_at: _,
         } => ErrorBody {
             spend_today: Some(spend_today.units()),
             amount_units: Some(amount.units()),
             max_per_day_units: Some(max_per_day.units()),
-            retry_at: Some(OrNull(instant(*retry_at))),
             ..says(format!(
                 "{spend_today} units count in the last 24 hours; {amount} more would exceed the limit of {max_per_day}"
             ))
@@ -435,6 +444,19 @@ fn outside_scope(operation: Option<&OperationSlug>) -> String {
         Some(operation) => format!("`{operation}` is not among the operations that are enabled for this agent"),
         None => "the request names no operation that is enabled for this agent; name one as `operation_id`".to_owned(),
     }
+}
+
+fn no_operation(call: &UnlistedCall) -> String {
+    let UnlistedCall {
+        service,
+        called,
+        listed,
+    } = call;
+    if listed.is_empty() {
+        return format!("no operation of `{service}` is `{called}`; it lists none");
+    }
+    let listed = listed.join("`, `");
+    format!("no operation of `{service}` is `{called}`; it lists `{listed}`")
 }
 
 fn blocked(block: &Block) -> String {

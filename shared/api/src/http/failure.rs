@@ -89,7 +89,8 @@ fn seconds_to_wait(kind: &ErrorKind) -> Option<u64> {
     match kind {
         ErrorKind::TooManyRequests { retry_after }
         | ErrorKind::TemporarilyUnavailable { retry_after }
-        | ErrorKind::SettlementNotYetVerified { retry_after, .. } => Some(*retry_after),
+        | ErrorKind::SettlementNotYetVerified { retry_after, .. }
+        | ErrorKind::ChainUnavailable { retry_after } => Some(*retry_after),
         _ => None,
     }
 }
@@ -120,10 +121,11 @@ fn status(kind: &ErrorKind) -> StatusCode {
         ErrorKind::RequestTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
         ErrorKind::ProviderProofRequired
         | ErrorKind::SettlementTransactionHashRequired
-        | ErrorKind::SettlementNotVerified { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        | ErrorKind::SettlementNotVerified { .. }
+        | ErrorKind::SettlementNotYetVerified { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         ErrorKind::TooManyRequests { .. } => StatusCode::TOO_MANY_REQUESTS,
         ErrorKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-        ErrorKind::SettlementNotYetVerified { .. } | ErrorKind::TemporarilyUnavailable { .. } => {
+        ErrorKind::ChainUnavailable { .. } | ErrorKind::TemporarilyUnavailable { .. } => {
             StatusCode::SERVICE_UNAVAILABLE
         }
     }
@@ -174,15 +176,16 @@ pub(crate) const STATUSES: &[(u16, &str)] = &[
     (413, "`request_too_large`."),
     (
         422,
-        "`provider_proof_required`, `settlement_transaction_hash_required`, or `onchain_settlement_not_verified` that \
-         no retry will change.",
+        "`provider_proof_required`, `settlement_transaction_hash_required`, or `onchain_settlement_not_verified`: \
+         `retryable` says whether the same request may succeed after `retry_after` seconds.",
     ),
     (428, "`version_required`: send `If-Match`."),
     (429, "`too_many_requests`: wait `retry_after` seconds."),
     (500, "`internal_error`."),
     (
         503,
-        "`temporarily_unavailable`, or `onchain_settlement_not_verified` that can be retried: wait `Retry-After` seconds.",
+        "`temporarily_unavailable`, or `onchain_settlement_not_verified` while the chain can't be asked: wait \
+         `retry_after` seconds.",
     ),
 ];
 
@@ -195,7 +198,7 @@ mod tests {
     use purser_domain::{
         Amount, ApprovalId, ApprovalStatus, AskingRule, Block, Category, Check, CheckName, CheckOutcome, DomainPattern,
         Freeze, KeyLack, OperationSlug, PayoutRefusal, Problem, Refusal, RetryAt, RuleId, ServiceId, ServiceSlug,
-        SettlementId, Timestamp, TransactionId, Unpayable,
+        SettlementId, Timestamp, TransactionId, UnlistedCall, Unpayable,
     };
     use serde_json::{Value, json};
     use uuid::Uuid;
@@ -283,6 +286,7 @@ mod tests {
                 reason: "not_mined",
                 retry_after: 2,
             },
+            ErrorKind::ChainUnavailable { retry_after: 2 },
         ]
     }
 
@@ -333,10 +337,18 @@ mod tests {
             Reason::OperationNotEnabled {
                 operation: Some(operation("weather.history")),
                 enabled: Some(vec![operation("weather.current")]),
+                unlisted: None,
             },
             Reason::OperationNotEnabled {
                 operation: None,
                 enabled: None,
+                unlisted: Some(Box::new(UnlistedCall {
+                    service: service(),
+                    called: "POST https://lab.test/weather".to_owned(),
+                    listed: ["GET https://lab.test/weather", "GET https://lab.test/tides"]
+                        .map(str::to_owned)
+                        .to_vec(),
+                })),
             },
             Reason::DomainNotAllowed {
                 hostname: "evil.test".to_owned(),

@@ -3,8 +3,8 @@
 use crate::http::body::{annotated, member, members, object};
 use crate::{CalledUrl, HttpMethod, Member, Place, Problems, Schemas, Text};
 use purser_domain::{
-    Amount, ApprovalId, ErrorKind, Fingerprint, Intent, Metadata, Network, Offer, OperationSlug, ProviderRequest,
-    Result, Target, TxHash, is_no_proof, transaction_hash_in,
+    Amount, ApprovalId, Error, ErrorKind, Fingerprint, Intent, Metadata, Network, Offer, OperationSlug, Problem,
+    ProviderRequest, Result, Target, TxHash, is_no_proof, transaction_hash_in,
 };
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
@@ -38,6 +38,8 @@ crate::body! {
         operation_id: Option<OperationSlug>,
         /// On the retry after a person approved.
         approval_id: Option<ApprovalId>,
+        /// Check's key. Accepted so that one body serves both, and not used.
+        replay_key: Option<Text<255>>,
         metadata: Option<CallMetadata>,
     }
 }
@@ -56,6 +58,10 @@ crate::body! {
         service_id: Option<Text<128>>,
         /// Operation slug; found by `original_request.url` when absent.
         operation_id: Option<OperationSlug>,
+        /// The approval that authorize would be sent: the answer is then what authorize's would be.
+        approval_id: Option<ApprovalId>,
+        /// Authorize's key. Accepted so that one body serves both, and not used.
+        idempotency_key: Option<Text<255>>,
         metadata: Option<CallMetadata>,
     }
 }
@@ -65,7 +71,7 @@ crate::body! {
     pub struct CompleteBody {
         /// The provider's payment response: the raw base64 header, or an object keyed by header name.
         payment_response_header: ProvenHash,
-        /// The transaction; optional when the payment response names it.
+        /// The transaction; optional when the payment response names it, and then the same.
         tx_hash: Option<TxHash>,
     }
 }
@@ -88,6 +94,8 @@ pub struct CheckRequest {
     pub intent: Intent,
     /// The hash of the replay key.
     pub replay_key: Fingerprint,
+    /// The approval that authorize would be sent.
+    pub approval: Option<ApprovalId>,
 }
 
 /// The parsed request of complete.
@@ -96,6 +104,9 @@ pub struct CompleteRequest {
     /// The transaction to look up. A provider's claim is never proof; the chain decides.
     pub tx_hash: TxHash,
 }
+
+/// What names a call of authorize or check, and is no part of what is asked: one body has the same fingerprint at both.
+const NOT_FINGERPRINTED: [&str; 3] = ["idempotency_key", "replay_key", "approval_id"];
 
 /// The payment in either body.
 macro_rules! intent {
@@ -121,9 +132,8 @@ macro_rules! intent {
 impl AuthorizeRequest {
     /// Reads the body of authorize (`docs/spec.md` §4.4, `docs/decisions.md` §4).
     pub fn parse(body: &Value, network: Network) -> Result<Self> {
-        const LEFT_OUT: [&str; 2] = ["idempotency_key", "approval_id"];
         let (asked, offer) = with_offer::<AuthorizeBody>(body, network)?;
-        let intent = intent!(asked, offer, Fingerprint::of_request(body, &LEFT_OUT));
+        let intent = intent!(asked, offer, Fingerprint::of_request(body, &NOT_FINGERPRINTED));
         Ok(Self {
             intent,
             idempotency_key: Fingerprint::of_text(&asked.idempotency_key.0),
@@ -136,10 +146,11 @@ impl CheckRequest {
     /// Reads the body of a preflight (`docs/spec.md` §4.3).
     pub fn parse(body: &Value, network: Network) -> Result<Self> {
         let (asked, offer) = with_offer::<CheckBody>(body, network)?;
-        let intent = intent!(asked, offer, Fingerprint::of_request(body, &["replay_key"]));
+        let intent = intent!(asked, offer, Fingerprint::of_request(body, &NOT_FINGERPRINTED));
         Ok(Self {
             intent,
             replay_key: Fingerprint::of_text(&asked.replay_key.0),
+            approval: asked.approval_id,
         })
     }
 }
@@ -170,7 +181,7 @@ pub enum ProviderProof {
 impl CompleteRequest {
     /// Reads the body of complete (`docs/spec.md` §4.5).
     ///
-    /// When both `tx_hash` and the proof name a hash, `tx_hash` is looked up.
+    /// `tx_hash` and a proof that names a transaction must agree.
     pub fn parse(body: &Value, proof: ProviderProof) -> Result<Self> {
         const HEADER: &str = "payment_response_header";
         let mut body = Cow::Borrowed(body);
@@ -191,8 +202,14 @@ impl CompleteRequest {
             payment_response_header: ProvenHash(proven),
             tx_hash: given,
         } = CompleteBody::parse(&body)?;
-        let tx_hash = given.or(proven).ok_or(ErrorKind::SettlementTransactionHashRequired)?;
-        Ok(Self { tx_hash })
+        match (given, proven) {
+            (Some(given), Some(proven)) if given != proven => {
+                let words = "must be the transaction that `payment_response_header` names, or be left out";
+                Err(Error::invalid(vec![Problem::at("/tx_hash", words)]))
+            }
+            (Some(tx_hash), _) | (None, Some(tx_hash)) => Ok(Self { tx_hash }),
+            (None, None) => Err(ErrorKind::SettlementTransactionHashRequired.into()),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The JSON of a decision: the `decision` of a refusal and the `checks[]` of a preflight.
 
-use purser_domain::{Amount, Block, Check, CheckOutcome, Reason, Refusal, RetryAt};
+use purser_domain::{Amount, Check, CheckOutcome, Reason, Refusal, RetryAt};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -64,7 +64,8 @@ pub struct DecisionView {
     pub rule_triggered: &'static str,
     /// How long the decision took.
     pub latency_ms: u64,
-    /// When the same call fits into the budget at the earliest; only for budgets, and null when it never does.
+    /// When the same call fits at the earliest; only where a budget or the daily limit blocks, and null when it never
+    /// does.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub retry_at: Option<OrNull<String>>,
@@ -72,19 +73,23 @@ pub struct DecisionView {
     pub checks: Vec<CheckView>,
 }
 
+impl DecisionView {
+    /// The view of a refusal or an escalation.
+    pub fn of(reason: &Reason, checks: &[Check], latency_ms: u64) -> Self {
+        Self {
+            result: reason.result().name(),
+            reason: reason.text(),
+            rule_triggered: reason.rule(),
+            latency_ms,
+            retry_at: reason.retry_at().map(|at| OrNull(instant(at))),
+            checks: CheckView::all(checks),
+        }
+    }
+}
+
 impl From<&Refusal> for DecisionView {
     fn from(refusal: &Refusal) -> Self {
-        Self {
-            result: refusal.reason.result().name(),
-            reason: refusal.reason.text(),
-            rule_triggered: refusal.reason.rule(),
-            latency_ms: refusal.latency_ms,
-            retry_at: match &refusal.reason {
-                Reason::PolicyBlocked(Block::Budget { retry_at, .. }) => Some(OrNull(instant(*retry_at))),
-                _ => None,
-            },
-            checks: CheckView::all(&refusal.checks),
-        }
+        Self::of(&refusal.reason, &refusal.checks, refusal.latency_ms)
     }
 }
 

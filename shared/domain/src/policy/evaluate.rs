@@ -14,8 +14,8 @@
 
 use crate::{
     Agent, AgentId, Amount, ApprovalId, CallDescription, Category, Charge, DecisionResult, DomainPattern,
-    EnabledService, Eviction, Freeze, Intent, Network, Operation, OperationSlug, RetryAt, Rule, RuleId, RuleKind,
-    Service, ServiceId, ServiceSlug, SpendPolicy, Target, Timestamp, Unpayable, Vendor, Window,
+    EnabledService, Eviction, Freeze, Intent, Network, Operation, OperationSlug, ProviderRequest, RetryAt, Rule,
+    RuleId, RuleKind, Service, ServiceId, ServiceSlug, SpendPolicy, Target, Timestamp, Unpayable, Vendor, Window,
     catalog::service::named,
 };
 
@@ -186,6 +186,8 @@ pub enum Reason {
         operation: Option<OperationSlug>,
         /// What is in scope; `None` means all that the catalog knows.
         enabled: Option<Vec<OperationSlug>>,
+        /// The call, where it is no operation of the service.
+        unlisted: Option<Box<UnlistedCall>>,
     },
     /// 403 `domain_not_allowed`.
     DomainNotAllowed {
@@ -241,6 +243,42 @@ pub enum Reason {
         /// The wallet.
         wallet: crate::Address,
     },
+}
+
+/// A call that is no operation of its service, and what the service lists instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnlistedCall {
+    /// The service.
+    pub service: ServiceSlug,
+    /// Method and address of the call, without its query.
+    pub called: String,
+    /// Method and endpoint of some operations: those at the call's path first.
+    pub listed: Vec<String>,
+}
+
+impl UnlistedCall {
+    /// The most operations that are named.
+    const MOST: usize = 3;
+
+    fn of(facts: &Facts<'_>) -> Self {
+        let ProviderRequest { method, url, .. } = &facts.intent.request;
+        let operations = &facts.service.operations;
+        let is_at_path = |operation: &&Operation| operation.endpoint.is_called_at(url);
+        let here = operations.iter().filter(is_at_path);
+        let elsewhere = operations.iter().filter(|operation| !is_at_path(operation));
+        let mut called = url.clone();
+        called.set_query(None);
+        called.set_fragment(None);
+        Self {
+            service: facts.service.slug.clone(),
+            called: format!("{method} {called}"),
+            listed: here
+                .chain(elsewhere)
+                .take(Self::MOST)
+                .map(|operation| format!("{} {}", operation.method, operation.endpoint))
+                .collect(),
+        }
+    }
 }
 
 /// A rule of kind `approval_required` that asks a person.
@@ -303,10 +341,10 @@ impl Block {
             Self::AgentFrozen(freeze) => freeze.reason().to_owned(),
             Self::Category(category) => format!("category_block:{}", category.name()),
             Self::Vendor(service) => format!("vendor_allowlist:{service}"),
-            Self::Unpayable(unpayable) => format!("vendor_allowlist:{}", unpayable.name()),
-            Self::PayeeNotInCatalog => "vendor_allowlist:pay_to_not_in_catalog".to_owned(),
-            Self::PayeeIsPayer => "vendor_allowlist:pay_to_is_own_wallet".to_owned(),
-            Self::PriceAboveCatalog { .. } => "vendor_allowlist:price_above_catalog_maximum".to_owned(),
+            Self::Unpayable(unpayable) => format!("{}:{}", self.rule(), unpayable.name()),
+            Self::PayeeNotInCatalog => "catalog_payee:pay_to_not_in_catalog".to_owned(),
+            Self::PayeeIsPayer => "catalog_payee:pay_to_is_own_wallet".to_owned(),
+            Self::PriceAboveCatalog { .. } => "catalog_price:price_above_catalog_maximum".to_owned(),
             Self::Budget { rule, .. } => format!("budget_limit:{rule}"),
             Self::ApprovalRejected => "approval_rejected".to_owned(),
             Self::ApprovalExpired => "approval_expired".to_owned(),
@@ -320,11 +358,10 @@ impl Block {
         match self {
             Self::AgentFrozen(_) => "agent_frozen",
             Self::Category(_) => RuleKind::CATEGORY_BLOCK,
-            Self::Vendor(_)
-            | Self::Unpayable(_)
-            | Self::PayeeNotInCatalog
-            | Self::PayeeIsPayer
-            | Self::PriceAboveCatalog { .. } => RuleKind::VENDOR_ALLOWLIST,
+            Self::Vendor(_) => RuleKind::VENDOR_ALLOWLIST,
+            Self::Unpayable(_) => "catalog_payment",
+            Self::PayeeNotInCatalog | Self::PayeeIsPayer => "catalog_payee",
+            Self::PriceAboveCatalog { .. } => "catalog_price",
             Self::Budget { .. } => RuleKind::BUDGET_LIMIT,
             Self::ApprovalRejected | Self::ApprovalExpired | Self::ApprovalMismatch | Self::TooManyApprovals { .. } => {
                 RuleKind::APPROVAL_REQUIRED
@@ -370,6 +407,21 @@ impl Reason {
             Self::ApprovalRequired { rule: None, .. } => "require_approval_above_units",
             Self::ApprovalRequired { rule: Some(_), .. } => RuleKind::APPROVAL_REQUIRED,
             Self::InsufficientBalance { .. } => "usdc_balance",
+        }
+    }
+
+    /// When the same call fits; `None` for refusals that no passing of time ends.
+    pub const fn retry_at(&self) -> Option<RetryAt> {
+        match self {
+            Self::DailyLimit { retry_at, .. } | Self::PolicyBlocked(Block::Budget { retry_at, .. }) => Some(*retry_at),
+            Self::ServiceNotEnabled { .. }
+            | Self::OperationNotEnabled { .. }
+            | Self::DomainNotAllowed { .. }
+            | Self::AmountExceedsMax { .. }
+            | Self::PerCallLimit { .. }
+            | Self::PolicyBlocked(_)
+            | Self::ApprovalRequired { .. }
+            | Self::InsufficientBalance { .. } => None,
         }
     }
 
@@ -581,6 +633,7 @@ fn operation_not_enabled(facts: &Facts<'_>, policy: &SpendPolicy) -> Reason {
     Reason::OperationNotEnabled {
         operation: called.or(facts.intent.operation.as_ref()).cloned(),
         enabled: policy.enabled_operations.clone(),
+        unlisted: called.is_none().then(|| Box::new(UnlistedCall::of(facts))),
     }
 }
 

@@ -204,6 +204,8 @@ fn is_label(label: &str, star: bool) -> bool {
         && label
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_' || (star && b == b'*'))
+        // `**` would match what `*` does, and reads as any depth.
+        && !label.contains("**")
 }
 
 #[cfg(test)]
@@ -284,6 +286,8 @@ mod tests {
             "a b",
             "*.*",
             "**",
+            "**.example.com",
+            "api-**.example.com",
             "a@example.com",
             "example.com:443",
             "*.",
