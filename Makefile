@@ -35,6 +35,11 @@ test-all: ## Runs `make test`, and then what takes long.
 test-rest: ## Runs what `make test-all` has and `make test` has not: planted bugs, many seeds, release builds, containers.
 	@infra/test.sh --rest
 
+# TOKEN=$(make --silent token)
+.PHONY: token
+token: ## Prints an ID token of the demo owner who has just signed in to the running stack.
+	@curl -sfX POST "$$(sed -n 's/.*"base_url": "\(.*\)".*/\1/p' .local/stack.json)/_local/token" | sed 's/.*"token":"\([^"]*\)".*/\1/'
+
 # make simulate SEEDS=10000, make simulate SEED=119 (docs/simulation.md).
 .PHONY: simulate
 simulate: ## Runs 2,000 seeds of the simulation, or SEEDS many, or the one that SEED says.

@@ -62,7 +62,16 @@ async fn an_escalated_call_runs_once_after_a_person_approved() {
         .await
         .refused(402, "approval_required");
 
+    // One body for both: a preflight with the approval says what authorize would.
+    let mut preflight = carrying(&body, id);
+    preflight["replay_key"] = fresh_key().into();
+    let foreseen = async || {
+        let told = world.post(&agent, "/x402/check", &preflight).await.ok();
+        (told["result"].clone(), told["reason"].clone())
+    };
+    assert_eq!(foreseen().await, (json!("escalate"), json!("approval_required")));
     world.resolve(id, ApprovalDecision::Approve).await;
+    assert_eq!(foreseen().await, (json!("allow"), json!("x402_authorized")));
     assert_eq!(poll(&world, &agent, id).await["status"], "approved");
     world.authorize(&agent, &body).await.refused(402, "approval_required");
     let authorized = world.authorize(&agent, &carrying(&body, id)).await.ok();
@@ -72,8 +81,12 @@ async fn an_escalated_call_runs_once_after_a_person_approved() {
         (&json!("executed"), &authorized["settlement_id"])
     );
 
+    world
+        .post(&agent, "/x402/check", &preflight)
+        .await
+        .refused(409, "idempotent_replay");
     let replay = world
-        .authorize(&agent, &carrying(&body, id))
+        .authorize(&agent, &preflight)
         .await
         .refused(409, "idempotent_replay");
     assert_eq!(
@@ -90,6 +103,76 @@ async fn an_escalated_call_runs_once_after_a_person_approved() {
     next["idempotency_key"] = fresh_key().into();
     let next = world.authorize(&agent, &next).await.refused(402, "approval_required");
     assert_ne!(next["approval_id"], asked["approval_id"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_preflight_foresees_what_an_approval_is_worth() {
+    let world = World::still().await;
+    let agent = world.agent(asking(), vec![]).await;
+    let other = world.agent(asking(), vec![]).await;
+    let both = |amount: u64| {
+        let mut body = body_of(world.offer(amount));
+        body["replay_key"] = fresh_key().into();
+        body
+    };
+    let (body, dearer) = (both(dollars(6)), both(dollars(7)));
+    let ask = async |body: &Value| {
+        let asked = world.authorize(&agent, body).await.refused(402, "approval_required");
+        asked["approval_id"].as_str().unwrap().to_owned()
+    };
+    let (approved, rejected) = (ask(&body).await, ask(&dearer).await);
+    world.resolve(&approved, ApprovalDecision::Approve).await;
+    world.resolve(&rejected, ApprovalDecision::Reject).await;
+    let check = async |agent: &TestAgent, body: &Value, approval: &str| {
+        let mut body = carrying(body, approval);
+        body["replay_key"] = fresh_key().into();
+        world.post(agent, "/x402/check", &body).await
+    };
+    for (body, approval, reason) in [
+        (&dearer, &rejected, "approval_rejected"),
+        (&dearer, &approved, "approval_request_mismatch"),
+    ] {
+        let foreseen = check(&agent, body, approval).await.ok();
+        let decided = world.authorize(&agent, &carrying(body, approval)).await;
+        let decided = decided.refused(403, "policy_blocked")["decision"].clone();
+        for name in ["result", "reason", "rule_triggered", "checks"] {
+            assert_eq!(foreseen["decision"][name], decided[name], "{reason}");
+        }
+        assert_eq!(
+            (&foreseen["result"], &foreseen["reason"]),
+            (&json!("block"), &json!(reason))
+        );
+    }
+    check(&other, &body, &approved).await.refused(404, "not_found");
+    check(&agent, &body, &fresh_key()).await.refused(404, "not_found");
+    let mut unknown = carrying(&body, &approved);
+    unknown["approvalId"] = json!(approved);
+    let refused = world.post(&agent, "/x402/check", &unknown).await;
+    assert_eq!(
+        refused.refused(400, "invalid_request")["details"][0]["path"],
+        "/approvalId"
+    );
+    world.set_clock(world.now().after(Duration::DAY));
+    let late = check(&agent, &body, &approved).await.ok();
+    assert_eq!(late["reason"], "approval_expired");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_of_a_confirmed_payment_says_so_and_signs_nothing() {
+    let world = World::still().await;
+    let agent = world.agent(asking(), vec![]).await;
+    let body = body_of(world.offer(dollars(1)));
+    let first = world.authorize(&agent, &body).await.ok();
+    let proof = json!({"payment_response_header": "e30=", "tx_hash": world.settle(&first).await});
+    let settlement = first["settlement_id"].as_str().unwrap();
+    world.complete(&agent, settlement, &proof).await.ok();
+
+    let mut expected = first.clone();
+    expected["payment"] = Value::Null;
+    expected["receipt_status"] = json!("confirmed");
+    let again = world.authorize(&agent, &body).await;
+    assert_eq!(again.headers["idempotent-replayed"], "true");
+    assert_eq!(again.ok(), expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -71,6 +71,15 @@ async fn the_list_is_filtered_bounded_and_without_what_is_disabled() {
 
     assert_eq!(slugs(&list(&world, "?slug=lab-weather").await), ["lab-weather"]);
     assert_eq!(
+        slugs(&list(&world, "?slug=sundown-feeds").await),
+        ["sundown-feeds"],
+        "a service that is named is shown, as at its own address"
+    );
+    world
+        .call(Method::GET, "/services/sundown-feeds", None, None)
+        .await
+        .ok();
+    assert_eq!(
         slugs(&list(&world, "?slug=no-such").await),
         Vec::<&str>::new(),
         "the list's shape with no service"
@@ -147,7 +156,6 @@ async fn a_service_is_told_with_the_fields_of_the_contract() {
         "label",
         "max_price_units",
         "method",
-        "next",
         "operation_id",
         "params",
         "payment",
@@ -294,6 +302,7 @@ async fn naming_one_service_while_calling_another_is_refused() {
         (json!({"service_id": "lab-search"}), "GET", Some("/service_id")),
         // Whichever service the agent names: with another method the call matches nothing in the catalog.
         (json!({"service_id": "lab-search"}), "POST", None),
+        (json!({"service_id": "lab-weather"}), "POST", None),
         (
             json!({"service_id": "lab-weather", "operation_id": "weather.stations"}),
             "GET",
@@ -321,9 +330,58 @@ async fn naming_one_service_while_calling_another_is_refused() {
                 "{names}"
             ),
             None if method == "POST" => {
-                answer.refused(403, "operation_not_enabled_for_agent");
+                let refused = answer.refused(403, "operation_not_enabled_for_agent");
+                let message = refused["message"].as_str().unwrap();
+                let named = names["service_id"].as_str().unwrap();
+                let beginning = format!("no operation of `{named}` is `POST {weather}`; it lists `");
+                assert!(message.starts_with(&beginning), "{message}");
             }
             None => assert_eq!(answer.ok()["authorized"], true, "{names}"),
         }
+    }
+}
+
+/// A method that no operation has is the agent's own mistake, so the answer says what would be right.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_is_no_operation_is_told_what_its_service_lists() {
+    let world = World::start().await;
+    let mut body = body_of(world.offer(10_000));
+    let weather = format!("{}/weather", world.stack.providers.provider_url);
+    body["service_id"] = json!("lab-weather");
+    body["original_request"] = json!({"method": "POST", "url": format!("{weather}?city=Lisbon")});
+    let refused = world.authorize(&world.demo(), &body).await;
+    let refused = refused.refused(403, "operation_not_enabled_for_agent");
+    let message = refused["message"].as_str().unwrap();
+    let expected = format!("no operation of `lab-weather` is `POST {weather}`; it lists `GET {weather}`");
+    assert!(message.starts_with(&expected), "{message}");
+    assert_eq!(
+        (&refused["operation_id"], &refused["enabled_operations"]),
+        (&Value::Null, &Value::Null)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_everybody_may_read_answers_head_with_the_headers_of_get() {
+    let world = World::start().await;
+    for path in [
+        "/services",
+        "/services/lab-weather",
+        "/openapi.json",
+        "/llms.txt",
+        "/SKILL.md",
+        "/dashboard",
+    ] {
+        let url = format!("{}{path}", world.stack.base_url);
+        let [head, get] = [Method::HEAD, Method::GET].map(|method| world.http.request(method, &url).send());
+        let (head, get) = (head.await.unwrap(), get.await.unwrap());
+        assert_eq!(head.status(), get.status(), "{path}");
+        for header in ["content-type", "cache-control", "etag"] {
+            assert_eq!(
+                head.headers().get(header),
+                get.headers().get(header),
+                "{path}: {header}"
+            );
+        }
+        assert_eq!(head.text().await.unwrap(), "", "{path}");
     }
 }

@@ -188,7 +188,14 @@ async fn an_edit_of_the_catalog_says_which_version_it_is_meant_for() {
     let unknown = fresh_key();
     for if_match in ["\"1\"", "*"] {
         let told = put(&world, &unknown, Some(if_match), &service_entry("other", &[])).await;
-        assert_eq!(told.refused(412, "version_conflict")["version"], 0);
+        let told = told.refused(412, "version_conflict");
+        assert_eq!(
+            (&told["version"], &told["message"]),
+            (
+                &json!(0),
+                &json!("nothing is stored here yet; to create it, send `If-Match: \"0\"`")
+            )
+        );
     }
     let first = put(&world, &fresh_key(), Some("\"0\""), &service_entry("other", &[])).await;
     assert_eq!(first.created()["version"], 1);

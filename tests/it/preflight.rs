@@ -45,6 +45,14 @@ async fn a_preflight_and_authorize_agree_each_time_anew_under_one_replay_key() {
             } else {
                 &answer.body["decision"]
             };
+            if answer.status == 200 {
+                assert!(foreseen.get("decision").is_none(), "{foreseen}");
+            } else {
+                for name in ["result", "reason", "rule_triggered", "checks"] {
+                    assert_eq!(foreseen["decision"][name], decided[name], "{result} {reason}");
+                }
+                assert!(foreseen["decision"]["latency_ms"].is_u64(), "{foreseen}");
+            }
             for name in ["result", "reason"] {
                 assert_eq!(
                     foreseen[name], decided[name],
@@ -61,5 +69,34 @@ async fn a_preflight_and_authorize_agree_each_time_anew_under_one_replay_key() {
             assert_eq!(foreseen["would_authorize"], foreseen["result"] == "allow");
             assert_eq!(foreseen["approval_required"], foreseen["result"] == "escalate");
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_preflight_says_when_a_blocked_call_fits() {
+    let world = World::still().await;
+    let policy = SpendPolicy {
+        max_per_day: units(dollars(3)),
+        ..SpendPolicy::permissive()
+    };
+    let agent = world.agent(policy, vec![]).await;
+    // More payments than the first read of a window returns, of which the later ones must leave too.
+    for _ in 0..12 {
+        world
+            .authorize(&agent, &body_of(world.offer(dollars(3) / 12)))
+            .await
+            .ok();
+        world.pass(60);
+    }
+    let body = body_of(world.offer(dollars(3)));
+    let foreseen = world.check(&agent, &body).await.ok();
+    let refused = world
+        .authorize(&agent, &body)
+        .await
+        .refused(402, "daily_spend_limit_exceeded");
+    assert!(refused["retry_at"].is_string(), "{refused}");
+    // One name and one value wherever it stands.
+    for decision in [&refused["decision"], &foreseen["decision"]] {
+        assert_eq!(decision["retry_at"], refused["retry_at"]);
     }
 }

@@ -21,15 +21,16 @@ WEATHER = {"service": "lab-weather", "operation": "weather.current", "max_usd": 
 
 def new_agent(name):
     """An agent of the demo owner with money: its key."""
-    def post(path, body):
-        headers = {"Authorization": f"Bearer {STACK['user']['token']}", "If-Match": "*"}
+    def post(path, body, token=None):
+        headers = {"Authorization": f"Bearer {token}", "If-Match": "*"} if token else {}
         request = urllib.request.Request(STACK["base_url"] + path, json.dumps(body).encode(), headers, method="POST")
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.load(answer)
 
-    agent = post("/agents", {"name": name})
+    token = post("/_local/token", {})["token"]
+    agent = post("/agents", {"name": name}, token)
     post("/_local/fund", {"wallet_address": agent["wallet_address"], "units": 1_000_000})
-    return post(f"/agents/{agent['agent_id']}/keys", {})["key"]
+    return post(f"/agents/{agent['agent_id']}/keys", {}, token)["key"]
 
 
 def target(way, key):

@@ -178,8 +178,6 @@ class World:
         self.v2: str = stack["provider_url"]
         self.rpc: str = stack["rpc_url"]
         self.usdc: str = stack["usdc_address"]
-        #: The demo owner's session, whose edits are of whatever is there.
-        self.owner = {"Authorization": f"Bearer {stack['user']['token']}", "If-Match": "*"}
         self._operator: str = stack["internal_token"]
         self.http = httpx.Client(timeout=30)
         self._funding = threading.Lock()
@@ -189,6 +187,12 @@ class World:
         self.between = Between()
         self.service = f"between-{uuid.uuid4().hex[:8]}"
         self._list()
+
+    @property
+    def owner(self) -> dict[str, str]:
+        """The headers of the demo owner, who has just signed in and edits whatever is there."""
+        token = self.http.post(f"{self.base}/_local/token").json()["token"]
+        return {"Authorization": f"Bearer {token}", "If-Match": "*"}
 
     def _list(self) -> None:
         """Lists the server in between, as an operator does."""

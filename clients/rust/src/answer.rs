@@ -208,6 +208,24 @@ pub struct Budget {
     pub remaining_units: Usdc,
 }
 
+/// The decision behind a block or an escalation (spec §2.7).
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct Decision {
+    /// `block` or `escalate`.
+    pub result: String,
+    /// The slug of the refusal, or a rule's own reason.
+    pub reason: String,
+    /// The check or rule that answered.
+    pub rule_triggered: String,
+    /// How long the decision took.
+    pub latency_ms: u64,
+    /// When the same call fits; `None` where no passing of time ends the refusal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_at: Option<DateTime<Utc>>,
+    /// Every check, in order.
+    pub checks: Vec<Check>,
+}
+
 /// `POST /x402/check`: what authorize would decide now. It reserves nothing.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Preflight {
@@ -225,6 +243,9 @@ pub struct Preflight {
     pub approval_required: bool,
     /// Every check, in order.
     pub checks: Vec<Check>,
+    /// The decision; `None` where authorize would sign.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Decision>,
     /// What is used and left.
     #[serde(flatten)]
     pub spend: Spend,
@@ -382,7 +403,7 @@ pub struct EnabledService {
     /// The spend policy.
     pub policy: SpendPolicy,
     /// Counts the edits of the policy.
-    pub policy_version: u64,
+    pub version: u64,
 }
 
 /// A spend policy (spec §2.6).

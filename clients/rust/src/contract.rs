@@ -179,11 +179,8 @@ fn every_member_of_a_request_can_be_sent() {
     let judged = || Judged::of(&call, &terms);
     let authorize = Judged {
         idempotency_key: Some("k"),
-        approval_id: Some(Uuid::nil()),
-        ..judged()
-    };
-    let check = Judged {
         replay_key: Some("k"),
+        approval_id: Some(Uuid::nil()),
         ..judged()
     };
     let complete = Proved {
@@ -191,8 +188,8 @@ fn every_member_of_a_request_can_be_sent() {
         tx_hash: Some("0x0"),
     };
     let bodies = [
-        ("authorize", serde_json::to_value(authorize).unwrap()),
-        ("check", serde_json::to_value(check).unwrap()),
+        ("authorize", serde_json::to_value(&authorize).unwrap()),
+        ("check", serde_json::to_value(&authorize).unwrap()),
         ("complete", serde_json::to_value(complete).unwrap()),
     ];
     for (id, sent) in bodies {

@@ -114,6 +114,8 @@ export interface CheckAnswer extends Spend {
   amount_units: number;
   approval_required: boolean;
   checks: Check[];
+  /** Absent where `result` is `allow`. */
+  decision?: Decision;
 }
 
 export interface Settlement {
@@ -227,8 +229,8 @@ export interface Operation {
   max_price_units: number | null;
   params: Record<string, unknown>;
   payment: OperationPayment | null;
-  /** What takes the place of price model, maximum and payment; null while no change waits. */
-  next: NextOperationPayment | null;
+  /** What takes the place of price model, maximum and payment; absent while no change waits. */
+  next?: NextOperationPayment;
 }
 
 export interface NextOperationPayment {
@@ -273,7 +275,7 @@ export interface EnabledServiceView {
   trust_status: string | null;
   enabled: boolean;
   unavailable_reason: string | null;
-  policy_version: number;
+  version: number;
   policy: SpendPolicy;
 }
 

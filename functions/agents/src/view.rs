@@ -45,8 +45,8 @@ pub(crate) struct EnabledServiceView {
     /// `service_not_found`; `disabled_for_agent`, where it answers `service_not_enabled`; null where it is.
     #[schema(required)]
     unavailable_reason: Option<&'static str>,
-    /// Counts the edits of the policy.
-    policy_version: u64,
+    /// Counts the edits of the policy, as the owner's record does.
+    version: u64,
     policy: PolicyView,
 }
 
@@ -61,7 +61,7 @@ impl EnabledServiceView {
             trust_status: service.map(|service| service.trust_status.name()),
             enabled: unavailable_reason.is_none(),
             unavailable_reason,
-            policy_version: enabled.version,
+            version: enabled.version,
             policy: PolicyView::from(&enabled.policy),
         }
     }

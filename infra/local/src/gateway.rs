@@ -2,6 +2,7 @@
 //! adds, so that a function sees no difference. `/_local/…` exists only here.
 
 use crate::chain::DevChain;
+use crate::issuer::{DEMO_OWNER, Issuer};
 use axum::body::Bytes;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{StatusCode, header};
@@ -25,6 +26,7 @@ pub(crate) struct Controls {
     pub(crate) clock_ahead: Arc<AtomicI64>,
     pub(crate) chain: DevChain,
     pub(crate) usdc: purser_domain::Address,
+    pub(crate) issuer: Issuer,
 }
 
 /// A route in the template whose function the stack does not have.
@@ -58,6 +60,7 @@ pub(crate) fn router(
                 continue;
             }
             "GET" => MethodFilter::GET,
+            "HEAD" => MethodFilter::HEAD,
             "POST" => MethodFilter::POST,
             "PUT" => MethodFilter::PUT,
             "PATCH" => MethodFilter::PATCH,
@@ -66,11 +69,12 @@ pub(crate) fn router(
         };
         gateway = gateway.route(&path, on(method, handler));
     }
-    // axum answers HEAD with the GET route; API Gateway has no such route.
+    // axum answers HEAD with the GET route; API Gateway does only where there is a HEAD route.
     if let Some(handler) = &fallback {
+        let has_head = |path: &str| routes.iter().any(|route| route.method == "HEAD" && route.path == path);
         for path in routes
             .iter()
-            .filter(|route| route.method == "GET")
+            .filter(|route| route.method == "GET" && !has_head(&route.path))
             .map(|route| &route.path)
         {
             gateway = gateway.route(path, on(MethodFilter::HEAD, handler.clone()));
@@ -79,6 +83,7 @@ pub(crate) fn router(
     let local = Router::new()
         .route("/_local/clock", post(advance_clock))
         .route("/_local/fund", post(fund))
+        .route("/_local/token", post(sign_in))
         .with_state(controls);
     let gateway = match fallback {
         // A wrong method on a known path is an unknown route, as in API Gateway.
@@ -143,6 +148,11 @@ async fn fund(State(controls): State<Controls>, body: Bytes) -> Response {
         )
             .into_response(),
     }
+}
+
+/// `POST /_local/token`: an ID token of the demo owner, who has just signed in.
+async fn sign_in(State(controls): State<Controls>) -> Response {
+    Json(json!({"token": controls.issuer.token(&DEMO_OWNER)})).into_response()
 }
 
 /// The body as JSON, whatever its content type, as on every other route; null if it is not JSON.

@@ -11,6 +11,7 @@ use crate::mail::{Mail, MailService};
 use crate::processes::{self, ChildError, ProviderPorts, Providers};
 use crate::seed::{self, DemoAgent, SeedError};
 use crate::sqs_mapping;
+use crate::stack_file::RECENT_SIGN_IN;
 use aws_sdk_dynamodb::Client;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
@@ -402,6 +403,7 @@ impl Stack {
             clock_ahead,
             chain: chain.clone(),
             usdc: NETWORK.token().address,
+            issuer: issuer.clone(),
         };
         let router = gateway::router(&Template::of_repository().routes(), &functions, controls)?;
         let base_url = gateway.serve(match &options.log_audit {
@@ -612,6 +614,7 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
         // The local chain does not reorganize by itself, and mines only when there is something to mine.
         ("FINALITY_CONFIRMATIONS", "1"),
         ("WATCH_CONFIRMATIONS", "1"),
+        (RECENT_SIGN_IN, "600"),
     ]
     .into_iter()
     .map(|(name, value)| (name.to_owned(), value.to_owned()))

@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 /// moves the clock need not sign in again.
 const TOKEN_LIFE: Duration = Duration::from_secs_u32(10 * 366 * 86_400);
 
+/// The variable that says how long a sign-in is recent.
+pub(crate) const RECENT_SIGN_IN: &str = "RECENT_SIGN_IN_SECONDS";
+
 /// The content of `.local/stack.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StackFile {
@@ -45,6 +48,8 @@ pub struct StackUser {
     pub sub: String,
     /// A session token, for `Authorization: Bearer`.
     pub token: String,
+    /// When the token stops being a recent sign-in. From then on `POST /_local/token` (`make token`) returns one that is.
+    pub token_recent_until: String,
 }
 
 /// The demo agent in `.local/stack.json`.
@@ -72,6 +77,11 @@ pub enum StackFileError {
 impl StackFile {
     /// The file of a running stack.
     pub fn of(stack: &Stack) -> Self {
+        let recent = stack
+            .environment
+            .get(RECENT_SIGN_IN)
+            .and_then(|seconds| seconds.parse().ok());
+        let recent = Duration::from_secs_u32(recent.unwrap_or(0));
         Self {
             base_url: stack.base_url.clone(),
             dashboard_url: format!("{}/dashboard", stack.base_url),
@@ -88,6 +98,7 @@ impl StackFile {
             user: StackUser {
                 sub: stack.owner.sub.to_owned(),
                 token: stack.issuer.token_for(stack.owner, TOKEN_LIFE),
+                token_recent_until: stack.clock.now().after(recent).to_string(),
             },
             internal_token: stack.internal_token.clone(),
         }

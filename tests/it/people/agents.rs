@@ -2,7 +2,7 @@
 
 use super::{Household, KIM, LEE, NOTHING};
 use purser_chain::is_attested;
-use purser_domain::AgentId;
+use purser_domain::{AgentId, Duration};
 use purser_tests::{World, body_of, dollars, together};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -241,4 +241,26 @@ async fn what_opens_later_is_not_an_agents_and_what_was_open_stays_its_own() {
         .person_edits(&kim, Method::POST, &agent.path("/services"), &enable)
         .await;
     assert_eq!((enabled.etag(), enabled.status), ("\"1\"", 201));
+}
+
+/// As a local tester does after the token of `.local/stack.json` has ceased to be a recent sign-in.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_local_stack_signs_its_owner_in_anew() {
+    let world = World::still().await;
+    let file = purser_local::StackFile::of(&world.stack);
+    assert_eq!(
+        file.user.token_recent_until,
+        world.now().after(Duration::from_secs_u32(600)).to_string()
+    );
+    let key = format!("/agents/{}/keys", file.agent.agent_id);
+    let make = async |token: &str| {
+        let url = format!("{}{key}", world.stack.base_url);
+        let request = world.http.post(url).bearer_auth(token).header("if-match", "*");
+        World::send(request.json(&json!({}))).await
+    };
+    make(&file.user.token).await.created();
+    world.pass(601);
+    make(&file.user.token).await.refused(403, "recent_sign_in_required");
+    let signed_in = world.call(Method::POST, "/_local/token", None, None).await.ok();
+    make(signed_in["token"].as_str().unwrap()).await.created();
 }

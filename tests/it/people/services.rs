@@ -83,6 +83,7 @@ async fn a_service_enabled_by_hand_takes_the_column_defaults_for_what_is_left_ou
     let seen = seen["services"].as_array().unwrap();
     let seen = seen.iter().find(|service| service["slug"] == "newcomer").unwrap();
     assert_eq!((&seen["policy"], &seen["enabled"]), (&expected["policy"], &json!(true)));
+    assert_eq!(seen["version"], expected["version"]);
 
     // With another version it is not changed; and writing the same values is no edit.
     for stale in ["\"0\"", "\"2\""] {
@@ -109,6 +110,32 @@ async fn a_service_enabled_by_hand_takes_the_column_defaults_for_what_is_left_ou
     });
     assert_eq!((&anew["policy"], &anew["version"]), (&policy, &json!(2)));
     assert_eq!(anew["spend_today_units"], 1_000, "what was spent is not forgotten");
+    // What is read can be written as it is.
+    let as_read = enable(json!({"service_id": id, "policy": policy}), Some("\"2\""))
+        .await
+        .ok();
+    assert_eq!((&as_read["policy"], &as_read["version"]), (&policy, &json!(2)));
+    for (policy, beside, problem) in [
+        (json!({"max_per_day_units": 1}), json!(1), "/max_per_call_units"),
+        (json!({"allowed_domains": null}), Value::Null, "/policy/allowed_domains"),
+        (
+            json!({"allowed_domains": ["**.example.org"]}),
+            Value::Null,
+            "/policy/allowed_domains/0",
+        ),
+        (
+            json!({"enabled_operations": ["no.such"]}),
+            Value::Null,
+            "/policy/enabled_operations/0",
+        ),
+        (json!({"version": 2}), Value::Null, "/policy/version"),
+    ] {
+        let mut body = json!({"service_id": id, "policy": policy});
+        if !beside.is_null() {
+            body["max_per_call_units"] = beside;
+        }
+        assert_eq!(paths(enable(body, None).await, problem), [problem]);
+    }
     // Without a version it replaces the whole record, also a disabled one.
     home.edit(Method::DELETE, "/services/newcomer", json!({})).await.ok();
     let defaults = json!({
@@ -171,7 +198,8 @@ async fn an_edit_changes_what_it_names_and_nothing_else() {
     // A change to the same value is no edit.
     let rows = home.world.rows().await;
     let policy = expected["policy"].clone();
-    assert_eq!(home.set_policy(policy).await, expected);
+    assert_eq!(home.set_policy(policy.clone()).await, expected);
+    assert_eq!(home.set_policy(json!({"policy": policy})).await, expected);
     assert_eq!(home.world.rows().await.changes_since(&rows), NOTHING);
 }
 

@@ -100,22 +100,26 @@ async fn what_an_agent_does_is_told_and_counted_for_its_owner_alone() {
     assert_eq!(usage["total"], sums);
     let today = world.now().to_string()[..10].to_owned();
     assert_eq!(
-        (&usage["to"], &usage["rows"][0]["of"], &usage["count"]),
+        (&usage["to"], &usage["rows"][0]["day"], &usage["count"]),
         (&json!(today), &json!(today), &json!(1))
     );
-    for (by, of) in [
-        ("agent", agent.id.to_string()),
-        ("service", world.service("lab-search").await.id.to_string()),
+    for (by, name, of) in [
+        ("agent", "agent_id", agent.id.to_string()),
+        (
+            "service",
+            "service_id",
+            world.service("lab-search").await.id.to_string(),
+        ),
     ] {
         let usage = home.usage(&format!("by={by}")).await;
-        assert_eq!((&usage["total"], &usage["rows"][0]["of"]), (&sums, &json!(of)), "{by}");
+        assert_eq!((&usage["total"], &usage["rows"][0][name]), (&sums, &json!(of)), "{by}");
     }
     let usage = home.usage(&format!("by=reason&from={today}&to={today}")).await;
     let rows = usage["rows"].as_array().unwrap().iter();
     let rows: BTreeMap<_, _> = rows
         .map(|row| {
             (
-                row["of"].as_str().unwrap(),
+                row["reason"].as_str().unwrap(),
                 (row["blocked"].clone(), row["escalated"].clone()),
             )
         })

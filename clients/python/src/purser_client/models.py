@@ -114,6 +114,17 @@ class Spend(TypedDict):
     budgets: list[Budget]
 
 
+class Decision(TypedDict):
+    """The decision behind a block or an escalation."""
+
+    result: str
+    reason: str
+    rule_triggered: str
+    latency_ms: int
+    retry_at: NotRequired[str | None]
+    checks: list[Check]
+
+
 class CheckAnswer(Spend):
     """A preflight's outcome, and what of the limits is left without this call."""
 
@@ -124,17 +135,8 @@ class CheckAnswer(Spend):
     amount_units: int
     approval_required: bool
     checks: list[Check]
-
-
-class Decision(TypedDict):
-    """The decision behind a block or an escalation."""
-
-    result: str
-    reason: str
-    rule_triggered: str
-    latency_ms: int
-    retry_at: NotRequired[str | None]
-    checks: list[Check]
+    #: Absent where `result` is `allow`.
+    decision: NotRequired[Decision]
 
 
 class Problem(TypedDict):
@@ -246,7 +248,7 @@ class EnabledServiceView(TypedDict):
     trust_status: str | None
     enabled: bool
     unavailable_reason: str | None
-    policy_version: int
+    version: int
     policy: SpendPolicy
 
 
@@ -320,7 +322,7 @@ class Operation(TypedDict):
     max_price_units: int | None
     params: dict[str, Any]
     payment: OperationPayment | None
-    next: NextOperationPayment | None
+    next: NotRequired[NextOperationPayment]
 
 
 class ServiceDetail(TypedDict):

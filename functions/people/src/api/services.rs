@@ -1,7 +1,8 @@
 //! `/agents/{agentId}/services`: what an agent may spend on which service.
 //!
 //! Enabling writes the whole record: what the body leaves out takes its column default, whatever was there before. So
-//! it needs no version; if one is sent, it must match. An edit keeps the fields that it leaves out.
+//! it needs no version; if one is sent, it must match. An edit keeps the fields that it leaves out. Either body has the
+//! policy's fields beside its own, or under `policy`, as the record is read.
 
 use super::request::{created, version_or_any, with_version};
 use crate::ops::services::{EnableService, GovernedService, ServiceEdit, named_service};
@@ -15,8 +16,8 @@ use purser_api::{
     versioned,
 };
 use purser_domain::{
-    AgentId, Amount, Catalog, DomainPattern, Operation, OperationScope, OperationSlug, PolicyEdit, Result, Service,
-    Timestamp,
+    AgentId, Amount, Catalog, DomainPattern, Operation, OperationScope, OperationSlug, PolicyEdit, Problem, Result,
+    Service, Timestamp,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -159,10 +160,25 @@ pub(crate) struct ServiceList {
 }
 
 purser_api::body! {
+    /// A policy's fields, as the record has them.
+    pub(crate) struct PolicyBody {
+        max_per_call_units: Option<Amount>,
+        max_per_day_units: Option<Amount>,
+        require_approval_above_units: Option<Amount>,
+        /// Slugs of the service's operations; null for every one.
+        enabled_operations: Said<Vec<OperationSlug>>,
+        /// Host names, globs, or `*` for any target.
+        allowed_domains: Option<Vec<DomainPattern>> = {"type": "array", "maxItems": 100},
+    }
+}
+
+purser_api::body! {
     /// A service to enable. What is left out takes its column default.
     pub(crate) struct EnableBody {
         /// Slug or UUID of a service in the curated set.
         service_id: Text<128>,
+        /// The fields below, in place of them.
+        policy: Option<PolicyBody>,
         max_per_call_units: Option<Amount> = {"default": 1_000_000},
         max_per_day_units: Option<Amount> = {"default": 50_000_000},
         require_approval_above_units: Option<Amount> = {"default": 10_000_000},
@@ -178,6 +194,8 @@ purser_api::body! {
     pub(crate) struct ServiceEditBody {
         /// Disabled, it refuses every call and keeps its policy.
         enabled: Option<bool>,
+        /// The fields below, in place of them.
+        policy: Option<PolicyBody>,
         max_per_call_units: Option<Amount>,
         max_per_day_units: Option<Amount>,
         require_approval_above_units: Option<Amount>,
@@ -188,7 +206,7 @@ purser_api::body! {
     }
 }
 
-/// The members of a policy, of either body.
+/// The members of a policy, of any body.
 macro_rules! policy {
     ($body:ident) => {
         PolicyEdit {
@@ -205,26 +223,59 @@ macro_rules! policy {
     };
 }
 
-/// `enabled_operations` may be `null`, for all; a `null` of `allowed_domains` would be ambiguous and is refused.
-fn refuse_no_domains(body: &Value, problems: &mut Problems) {
-    if body.get("allowed_domains").is_some_and(Value::is_null) {
-        problems.note(Place::Member(&Place::Body, "allowed_domains"), "must not be null");
+/// The policy of a body: under `policy`, or beside it.
+macro_rules! either_policy {
+    ($body:ident) => {
+        match $body.policy {
+            Some(policy) => policy!(policy),
+            None => policy!($body),
+        }
+    };
+}
+
+/// Refuses what can't be told from the parsed body: a policy in both places, and a `null` of `allowed_domains`, which
+/// would be ambiguous. (`enabled_operations` may be `null`, for all.)
+fn refuse_ambiguity(body: &Value, problems: &mut Problems) {
+    let policy = body.get("policy").filter(|policy| !policy.is_null());
+    let beside = policy.and(PolicyBody::NAMES.iter().find(|name| body.get(**name).is_some()));
+    if let Some(name) = beside {
+        problems.note(Place::Member(&Place::Body, name), "must not stand beside `policy`");
     }
+    let policy = Place::Member(&Place::Body, "policy");
+    for (place, members) in [(&Place::Body, Some(body)), (&policy, body.get("policy"))] {
+        if members
+            .and_then(|members| members.get("allowed_domains"))
+            .is_some_and(Value::is_null)
+        {
+            problems.note(Place::Member(place, "allowed_domains"), "must not be null");
+        }
+    }
+}
+
+/// The policy's problems, each where the body has it.
+fn problems_of(body: &Value, policy: &PolicyEdit, service: Option<&Service>) -> Vec<Problem> {
+    let mut problems = policy.problems(service);
+    if body.get("policy").is_some_and(Value::is_object) {
+        for problem in &mut problems {
+            problem.path.insert_str(0, "/policy");
+        }
+    }
+    problems
 }
 
 /// Reads the body that enables a service. An unknown service is no problem of the body (its operations can't be checked
 /// either); it is answered as not found.
 pub(super) fn parse_enable(body: &Value, catalog: &Catalog) -> Result<EnableService> {
     let mut problems = Problems::default();
-    refuse_no_domains(body, &mut problems);
+    refuse_ambiguity(body, &mut problems);
     let enable = EnableBody::read(body, Place::Body, &mut problems).map(|body| EnableService {
-        policy: policy!(body),
+        policy: either_policy!(body),
         service: body.service_id.0,
     });
     if let Some(enable) = &enable
         && let Some(service) = catalog.by_reference(&enable.service)
     {
-        problems.extend(enable.policy.problems(Some(service)));
+        problems.extend(problems_of(body, &enable.policy, Some(service)));
     }
     problems.finish(enable)
 }
@@ -232,13 +283,13 @@ pub(super) fn parse_enable(body: &Value, catalog: &Catalog) -> Result<EnableServ
 /// Reads an edit of a service's record; `service` is its entry in the catalog, if it still has one.
 pub(super) fn parse_edit(body: &Value, service: Option<&Service>) -> Result<ServiceEdit> {
     let mut problems = Problems::default();
-    refuse_no_domains(body, &mut problems);
+    refuse_ambiguity(body, &mut problems);
     let edit = ServiceEditBody::read(body, Place::Body, &mut problems).map(|body| ServiceEdit {
         enabled: body.enabled,
-        policy: policy!(body),
+        policy: either_policy!(body),
     });
     if let Some(edit) = &edit {
-        problems.extend(edit.policy.problems(service));
+        problems.extend(problems_of(body, &edit.policy, service));
     }
     // `null` is a valid value of `enabled_operations`.
     if body.get("enabled_operations").is_none() {

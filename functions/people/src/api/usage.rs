@@ -17,7 +17,7 @@ purser_api::error_responses! {
 }
 
 /// Sums over payments, each at the time of its decision.
-#[derive(Serialize, ToSchema)]
+#[derive(Default, Serialize, ToSchema)]
 #[schema(as = UsageSums)]
 pub(crate) struct SumsView {
     /// What was authorized, in micro-units.
@@ -50,15 +50,50 @@ impl From<UsageTotals> for SumsView {
     }
 }
 
-/// The sums of one day, agent, service or reason.
-#[derive(Serialize, ToSchema)]
+/// The sums of one day, agent, service or reason: `by` says which of these names the row has.
+#[derive(Default, Serialize, ToSchema)]
 #[schema(as = UsageRow)]
 pub(crate) struct UsageRow {
-    /// The day, the agent's or the service's id, or the `error` that was answered.
-    #[schema(example = "2026-11-21")]
-    of: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, format = Date)]
+    day: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, format = Uuid)]
+    agent_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, format = Uuid)]
+    service_id: Option<String>,
+    /// The `error` that was answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    reason: Option<String>,
     #[serde(flatten)]
     sums: SumsView,
+}
+
+impl UsageRow {
+    fn of(by: UsageBy, of: String, sums: UsageTotals) -> Self {
+        let sums = sums.into();
+        let none = Self {
+            sums,
+            ..Self::default()
+        };
+        match by {
+            UsageBy::Day => Self { day: Some(of), ..none },
+            UsageBy::Agent => Self {
+                agent_id: Some(of),
+                ..none
+            },
+            UsageBy::Service => Self {
+                service_id: Some(of),
+                ..none
+            },
+            UsageBy::Reason => Self {
+                reason: Some(of),
+                ..none
+            },
+        }
+    }
 }
 
 /// What was spent.
@@ -112,10 +147,11 @@ pub(crate) async fn read(
         let words = format!("must be `from` or up to {} days later", Days::MOST.saturating_sub(1));
         return Err(Error::invalid(vec![Problem::at("/to", words)]).into());
     }
-    let usage = people.usage(&person, by.unwrap_or(UsageBy::Day), days).await?;
+    let by = by.unwrap_or(UsageBy::Day);
+    let usage = people.usage(&person, by, days).await?;
     let total = usage.total().into();
     let rows = usage.rows.into_iter();
-    let rows: Vec<UsageRow> = rows.map(|(of, sums)| UsageRow { of, sums: sums.into() }).collect();
+    let rows: Vec<UsageRow> = rows.map(|(of, sums)| UsageRow::of(by, of, sums)).collect();
     Ok(Json(UsageView {
         from: days.first.to_string(),
         to: days.last.to_string(),

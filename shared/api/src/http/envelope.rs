@@ -255,9 +255,11 @@ fn told(kind: &ErrorKind) -> ErrorBody {
         )),
         ErrorKind::VersionConflict { version } => ErrorBody {
             version: Some(*version),
-            ..says(format!(
-                "this is at version {version} by now; read it again, then send the change with that version"
-            ))
+            ..says(if *version == 0 {
+                "nothing is stored here yet; to create it, send `If-Match: \"0\"`".to_owned()
+            } else {
+                format!("this is at version {version} by now; read it again, then send the change with that version")
+            })
         },
         ErrorKind::VersionRequired => {
             says("`If-Match` is required: the `ETag` of what you read, or `*` for whatever is there now")

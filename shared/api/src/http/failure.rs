@@ -272,6 +272,7 @@ mod tests {
             },
             ErrorKind::TooManyFreezes { limit: 40 },
             ErrorKind::VersionConflict { version: 7 },
+            ErrorKind::VersionConflict { version: 0 },
             ErrorKind::RequestTooLarge { limit: 65_536 },
             ErrorKind::ProviderProofRequired,
             ErrorKind::SettlementTransactionHashRequired,

@@ -6,7 +6,7 @@
 use crate::{CallerIds, Clock, Env, Failure, RequestId, TraceId, http::envelope::ErrorBody, lambda::boot::panic_text};
 use axum::{
     Router,
-    body::Body,
+    body::{Body, HttpBody as _},
     extract::{
         DefaultBodyLimit, FromRequestParts as _, MatchedPath, RawPathParams, Request, State,
         rejection::RawPathParamsRejection,
@@ -106,12 +106,25 @@ async fn buffer_body(request: Request, limit: usize) -> Result<Request> {
     {
         return Err(ErrorKind::NotFound.into());
     }
+    // A body that announces a length above the limit is refused without waiting for it.
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if announced > limit {
+        tokio::spawn(discard(body));
+        return Err(ErrorKind::RequestTooLarge { limit }.into());
+    }
     let bytes = match Limited::new(body, limit).collect().await {
         Ok(body) => body.to_bytes(),
         Err(error) if error.is::<LengthLimitError>() => return Err(ErrorKind::RequestTooLarge { limit }.into()),
         Err(_) => return Err(Error::invalid(vec![Problem::at("", "must arrive whole")])),
     };
     Ok(Request::from_parts(parts, Body::from(bytes)))
+}
+
+/// Reads a refused body for a moment: a connection that closes on unread bytes is reset, and the answer may be lost.
+async fn discard(mut body: Body) {
+    const LINGER: Duration = Duration::from_secs(2);
+    let rest = async { while matches!(body.frame().await, Some(Ok(_))) {} };
+    let _ = tokio::time::timeout(LINGER, rest).await;
 }
 
 /// The time left for the answer: Lambda's deadline, minus the time to send the answer. `None` outside Lambda.
