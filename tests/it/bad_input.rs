@@ -75,7 +75,7 @@ async fn a_body_is_read_up_to_its_limit_and_not_a_byte_further() {
         }
         let (status, body) = raw(&ground, "POST", path, Framing::Chunked, padded(LIMIT).as_bytes()).await;
         assert_eq!(status, expected, "{body}");
-        // One that is announced is not waited for.
+        // A body whose announced length is too large is not waited for.
         let announced = raw(&ground, "POST", path, Framing::Announced(LIMIT + 1), b"");
         let announced = tokio::time::timeout(std::time::Duration::from_secs(10), announced).await;
         let (status, body) = announced.expect("an answer without the body");

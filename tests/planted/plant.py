@@ -484,8 +484,8 @@ BUGS = [
     Bug(
         "a replay for a key of other services",
         "functions/payments/src/idempotency.rs",
-        "if scope.services.is_some() {",
-        "if scope.services.is_some() && !PLANTED {",
+        "scope.check_service(bought(&settlement)?.service)?;",
+        "if !PLANTED { scope.check_service(bought(&settlement)?.service)?; }",
         "package(purser-tests) and test(=people::scopes::what_was_signed_is_repeated_only_for_a_key_that_may_pay_it)",
     ),
     Bug(
@@ -546,10 +546,17 @@ BUGS = [
         "package(purser-tests) and test(=errors::a_payment_that_the_chain_does_not_show_is_not_confirmed)",
     ),
     Bug(
+        "a payment returned again after it is confirmed",
+        "functions/payments/src/idempotency.rs",
+        "settlement.state == SettlementState::Authorized && ",
+        "(settlement.state == SettlementState::Authorized || PLANTED) && ",
+        "package(purser-tests) and test(=approvals::a_replay_of_a_confirmed_payment_says_so_and_signs_nothing)",
+    ),
+    Bug(
         "an unknown hash given up before the chain has passed",
         "functions/payments/src/complete.rs",
-        "if settlement.state == SettlementState::Expired {",
-        "if settlement.state == SettlementState::Expired || PLANTED {",
+        "if settlement.state != SettlementState::Authorized {",
+        "if settlement.state != SettlementState::Authorized || PLANTED {",
         "package(purser-tests) and "
         "test(=reconcile::a_hash_that_the_node_does_not_know_is_given_up_when_the_chain_has_passed_and_not_before)",
     ),

@@ -39,9 +39,9 @@ mod usdc;
 
 pub use agent_key::{AgentKey, AgentKeyError};
 pub use answer::{
-    Agent, Approval, ApprovalStatus, Authorized, Budget, Check, CheckOutcome, Completed, DescribedCall, EnabledService,
-    EnabledServices, NextPayment, Operation, OperationPayment, Preflight, ReceiptStatus, ServiceDetail, ServiceItem,
-    ServicePolicy, Services, Settlement, SettlementItem, Settlements, SignedPayment, Spend, SpendPolicy,
+    Agent, Approval, ApprovalStatus, Authorized, Budget, Check, CheckOutcome, Completed, Decision, DescribedCall,
+    EnabledService, EnabledServices, NextPayment, Operation, OperationPayment, Preflight, ReceiptStatus, ServiceDetail,
+    ServiceItem, ServicePolicy, Services, Settlement, SettlementItem, Settlements, SignedPayment, Spend, SpendPolicy,
 };
 pub use api::{ApiError, Call, CatalogFilter, Purser, PurserUrlError};
 pub use approval::{PendingApproval, Waited};

@@ -22,6 +22,7 @@ export interface AuthorizeBody {
   max_payment_units: number;
   original_request: OriginalRequest;
   idempotency_key: string;
+  replay_key?: string | null;
   approval_id?: string | null;
   service_id?: string | null;
   operation_id?: string | null;
@@ -33,6 +34,8 @@ export interface CheckBody {
   max_payment_units: number;
   original_request: OriginalRequest;
   replay_key: string;
+  idempotency_key?: string | null;
+  approval_id?: string | null;
   service_id?: string | null;
   operation_id?: string | null;
   metadata?: Metadata | null;

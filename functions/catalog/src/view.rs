@@ -88,7 +88,7 @@ pub(crate) struct OperationView<'a> {
     params: &'a serde_json::Value,
     #[schema(required)]
     payment: Option<PaymentView<'a>>,
-    /// What takes the place of `price_model`, `max_price_units` and `payment`; absent while no change waits.
+    /// The pricing that replaces `price_model`, `max_price_units` and `payment`; absent while no change waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     next: Option<NextView<'a>>,

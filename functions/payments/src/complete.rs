@@ -104,12 +104,9 @@ async fn verify(payments: &Payments, settlement: &Settlement, tx_hash: TxHash) -
         Ok(Evidence::Pending(pending)) => {
             if pending == Pending::NotMined {
                 payments.ledger.note_failed_proof(settlement, tx_hash).await?;
-                // Its payment was made by another transaction, or can't be made any more. An authorization is used once.
-                match settlement.state {
-                    SettlementState::Authorized => {}
-                    SettlementState::Confirmed { .. } | SettlementState::Expired => {
-                        return Err(never(settlement, tx_hash, "transaction_unknown"));
-                    }
+                // An authorization is used once: another transaction has used it, or the chain no longer accepts it.
+                if settlement.state != SettlementState::Authorized {
+                    return Err(never(settlement, tx_hash, "transaction_unknown"));
                 }
             }
             log(settlement, tx_hash, "not_yet", None);

@@ -38,7 +38,7 @@ pub(crate) struct Authorized {
     /// The chain takes the payment only in blocks before this instant.
     #[schema(format = DateTime)]
     expires_at: String,
-    /// The signed payment; null once it is confirmed, or can't be used any more.
+    /// The signed payment; null once it is confirmed or can no longer be used.
     #[schema(required)]
     payment: Option<Payment>,
 }

@@ -110,7 +110,7 @@ async fn a_service_enabled_by_hand_takes_the_column_defaults_for_what_is_left_ou
     });
     assert_eq!((&anew["policy"], &anew["version"]), (&policy, &json!(2)));
     assert_eq!(anew["spend_today_units"], 1_000, "what was spent is not forgotten");
-    // What is read can be written as it is.
+    // A policy can be written as it is read.
     let as_read = enable(json!({"service_id": id, "policy": policy}), Some("\"2\""))
         .await
         .ok();

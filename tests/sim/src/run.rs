@@ -818,6 +818,13 @@ impl Run {
         if payment.is_null() {
             return Ok(());
         }
+        let confirmed = |moment: &Moment| {
+            let row = moment.stored.settlement(asked.agent, id);
+            row.is_some_and(|row| text(row, "rs") == "confirmed")
+        };
+        if moments.iter().all(confirmed) {
+            return Err("a payment of a settlement that is confirmed".to_owned());
+        }
         let header = payment["header_value"].as_str().ok_or("no payment")?.to_owned();
         let told = signed_in(&payment["payload"]).ok_or("a payload without an authorization")?;
         if told != signed {

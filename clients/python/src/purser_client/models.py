@@ -32,6 +32,7 @@ class AuthorizeBody(TypedDict):
     max_payment_units: int
     original_request: OriginalRequest
     idempotency_key: str
+    replay_key: NotRequired[str | None]
     approval_id: NotRequired[str | None]
     service_id: NotRequired[str | None]
     operation_id: NotRequired[str | None]
@@ -45,6 +46,8 @@ class CheckBody(TypedDict):
     max_payment_units: int
     original_request: OriginalRequest
     replay_key: str
+    idempotency_key: NotRequired[str | None]
+    approval_id: NotRequired[str | None]
     service_id: NotRequired[str | None]
     operation_id: NotRequired[str | None]
     metadata: NotRequired[Metadata | None]

@@ -233,8 +233,8 @@ macro_rules! either_policy {
     };
 }
 
-/// Refuses what can't be told from the parsed body: a policy in both places, and a `null` of `allowed_domains`, which
-/// would be ambiguous. (`enabled_operations` may be `null`, for all.)
+/// Refuses bodies whose parsed form is ambiguous: a policy in both places, or a `null` of `allowed_domains`.
+/// (`enabled_operations` may be `null`, for all.)
 fn refuse_ambiguity(body: &Value, problems: &mut Problems) {
     let policy = body.get("policy").filter(|policy| !policy.is_null());
     let beside = policy.and(PolicyBody::NAMES.iter().find(|name| body.get(**name).is_some()));

@@ -105,7 +105,7 @@ pub struct CompleteRequest {
     pub tx_hash: TxHash,
 }
 
-/// What names a call of authorize or check, and is no part of what is asked: one body has the same fingerprint at both.
+/// The members that name a call and are no part of the request: one body has the same fingerprint at authorize and check.
 const NOT_FINGERPRINTED: [&str; 3] = ["idempotency_key", "replay_key", "approval_id"];
 
 /// The payment in either body.
