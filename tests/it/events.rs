@@ -27,6 +27,11 @@ const EVENTS: [(&str, u16, &str); 159] = [
     ("catalog/openapi", 200, ""),
     ("catalog/openapi-not-modified", 304, ""),
     ("catalog/skill", 200, ""),
+    ("catalog/head-services", 200, ""),
+    ("catalog/head-service", 200, ""),
+    ("catalog/head-openapi", 200, ""),
+    ("catalog/head-llms-txt", 200, ""),
+    ("catalog/head-skill", 200, ""),
     // The agent about itself.
     ("agents/get-me", 200, ""),
     ("agents/get-me-no-credentials", 401, "invalid_agent_key"),
@@ -185,6 +190,7 @@ const EVENTS: [(&str, u16, &str); 159] = [
     ("people/list-agents-ended-session", 401, "invalid_session"),
     // Pages.
     ("people/overview-signed-out", 303, ""),
+    ("people/head-overview-signed-out", 303, ""),
     ("people/sign-in", 200, ""),
     // Operators.
     ("internal/list-services", 200, ""),
@@ -225,7 +231,11 @@ fn text_of(file: &str) -> String {
 }
 
 /// Events answered with HTML, or with a redirect to it.
-const PAGES: [&str; 2] = ["people/overview-signed-out", "people/sign-in"];
+const PAGES: [&str; 3] = [
+    "people/overview-signed-out",
+    "people/head-overview-signed-out",
+    "people/sign-in",
+];
 
 /// What is answered with a text, and its type.
 const TEXTS: [(&str, &str); 2] = [("catalog/llms-txt", "text/plain"), ("catalog/skill", "text/markdown")];
@@ -432,7 +442,7 @@ async fn every_event_is_answered_as_the_table_says() {
             let kind = answered(&answer, "content-type");
             assert!(status == 303 || kind == "text/html; charset=utf-8", "{file}: {kind}");
             Value::Null
-        } else if answer.status_code == 304 {
+        } else if answer.status_code == 304 || file.starts_with("catalog/head-") {
             assert_eq!(answer.body, "", "{file}");
             Value::Null
         } else if let Some((_, kind)) = TEXTS.iter().find(|(text, _)| *text == file) {
