@@ -203,14 +203,22 @@ fn an_unknown_member_is_refused_by_name_and_a_providers_is_left_alone() {
             assert_eq!(wrong(read, &unknown), [pointer]);
         }
     }
-    // Each has its own key, and the other's is unknown to it.
-    let [(mut authorize, read_authorize), (mut check, read_check), _] = bodies();
-    authorize["replay_key"] = json!("k");
-    assert_eq!(wrong(read_authorize, &authorize), ["/replay_key"]);
-    for name in ["idempotency_key", "approval_id"] {
-        check[name] = json!(ID);
-    }
-    assert_eq!(wrong(read_check, &check), ["/approval_id", "/idempotency_key"]);
+}
+
+#[test]
+fn one_body_is_the_same_request_for_authorize_and_check() {
+    let [(authorize, _), (check, _), _] = bodies();
+    let mut both = authorize.clone();
+    both["replay_key"] = check["replay_key"].clone();
+    both["approval_id"] = json!(ID);
+    let authorizing = |body: &Value| AuthorizeRequest::parse(body, NETWORK).unwrap();
+    let checking = |body: &Value| CheckRequest::parse(body, NETWORK).unwrap();
+    let (asked, foreseen) = (authorizing(&both), checking(&both));
+    assert_eq!(asked.intent.fingerprint, foreseen.intent.fingerprint);
+    assert_eq!(asked.intent.fingerprint, authorizing(&authorize).intent.fingerprint);
+    assert!(asked.approval.is_some());
+    assert_eq!(asked.approval, foreseen.approval);
+    assert_eq!(foreseen.replay_key, checking(&check).replay_key);
 }
 
 #[test]
