@@ -114,10 +114,10 @@ async fn a_hash_that_is_no_proof_costs_the_node_next_to_nothing() {
     let look = vec!["eth_getTransactionByHash"];
 
     let (measured, answer) = measure(&world, world.complete(&agent, settlement, &unknown)).await;
-    answer.refused(503, "onchain_settlement_not_verified");
+    answer.refused(422, "onchain_settlement_not_verified");
     assert_eq!(measured.sequence(), [reads.clone(), look.clone(), vec!["UpdateItem"]]);
     let (measured, answer) = measure(&world, world.complete(&agent, settlement, &unknown)).await;
-    answer.refused(503, "onchain_settlement_not_verified");
+    answer.refused(422, "onchain_settlement_not_verified");
     assert_eq!(measured.sequence(), [reads.clone(), look.clone()], "it is counted once");
 
     let hash = world.settle(&paid).await;

@@ -103,7 +103,7 @@ const EVENTS: [(&str, u16, &str); 165] = [
     ("payments/complete-settlement-unknown", 404, "not_found"),
     (
         "payments/complete-settlement-not-mined",
-        503,
+        422,
         "onchain_settlement_not_verified",
     ),
     ("payments/get-settlement", 200, ""),

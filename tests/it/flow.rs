@@ -258,7 +258,7 @@ async fn an_assertion_stands_in_for_the_proof_only_where_development_says_so() {
         // The assertion replaces the header but never the check on chain.
         let unmined = json!({"provider_ok": true, "tx_hash": format!("0x{}", "ab".repeat(32))});
         let expected = if takes_it {
-            (503, "onchain_settlement_not_verified")
+            (422, "onchain_settlement_not_verified")
         } else {
             (422, "provider_proof_required")
         };

@@ -411,7 +411,10 @@ async fn a_service_that_is_disabled_or_not_curated_is_not_there_for_agents() {
             .await;
         on.refused(404, "service_not_found");
         if below == "trust-status" {
-            assert_eq!(public(&world, "newcomer").await, None);
+            let named = public(&world, "newcomer")
+                .await
+                .expect("it is shown to whoever names it");
+            assert_eq!(named["trust_status"], "disabled");
         }
         set(below, back).await;
         world

@@ -224,7 +224,7 @@ async fn what_opens_later_is_not_an_agents_and_what_was_open_stays_its_own() {
     assert_eq!(closed["unavailable_reason"], "not_curated");
     curate("lab-weather", true).await;
     let open = world.get(&agent, &policy).await.ok();
-    assert_eq!((&open["enabled"], &open["policy_version"]), (&json!(true), &json!(1)));
+    assert_eq!((&open["enabled"], &open["version"]), (&json!(true), &json!(1)));
 
     // Its first edit is the second version; that of a service which opened later is the first.
     let edit = json!({"max_per_call_units": 5});
