@@ -1,6 +1,7 @@
 //! The HTTP API in front of the functions: the routes of `template.yaml`, and the request context that API Gateway
 //! adds, so that a function sees no difference. `/_local/…` exists only here.
 
+use crate::NETWORK;
 use crate::chain::DevChain;
 use crate::issuer::{DEMO_OWNER, Issuer};
 use axum::body::Bytes;
@@ -25,7 +26,6 @@ pub(crate) struct Controls {
     /// How many microseconds the stack's clock is ahead of the system's.
     pub(crate) clock_ahead: Arc<AtomicI64>,
     pub(crate) chain: DevChain,
-    pub(crate) usdc: purser_domain::Address,
     pub(crate) issuer: Issuer,
 }
 
@@ -140,7 +140,11 @@ async fn fund(State(controls): State<Controls>, body: Bytes) -> Response {
     let (Some(wallet), Some(units)) = (wallet, units) else {
         return refuse("`wallet_address` must be an address and `units` a whole number of micro-units");
     };
-    match controls.chain.mint(controls.usdc, wallet, units.units()).await {
+    match controls
+        .chain
+        .mint(NETWORK.token().address, wallet, units.units())
+        .await
+    {
         Ok(()) => Json(json!({"wallet_address": wallet.to_string(), "units": units.units()})).into_response(),
         Err(error) => (
             StatusCode::BAD_GATEWAY,

@@ -402,7 +402,6 @@ impl Stack {
         let controls = Controls {
             clock_ahead,
             chain: chain.clone(),
-            usdc: NETWORK.token().address,
             issuer: issuer.clone(),
         };
         let router = gateway::router(&Template::of_repository().routes(), &functions, controls)?;

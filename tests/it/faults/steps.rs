@@ -36,11 +36,13 @@ pub(super) const FIRST: [&str; 9] = [
     "TransactWriteItems LedgerTable",
     "TransactWriteItems LedgerTable 2",
 ];
-// It ends before the write in the background.
-pub(super) const REPLAY: [&str; 3] = [
+// It may end before the write in the background.
+pub(super) const REPLAY: [&str; 4] = [
     "UpdateItem ThrottleTable",
     "BatchGetItem LedgerTable",
     "Query LedgerTable",
+    // The settlement, whose status is returned.
+    "GetItem LedgerTable",
 ];
 pub(super) const ESCALATE: [&str; 5] = [
     "UpdateItem ThrottleTable",
