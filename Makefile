@@ -51,6 +51,10 @@ lint: ## Formatting and lints.
 	cargo fmt --manifest-path tests/bench/references/Cargo.toml --check
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
 
+.PHONY: python-locks
+python-locks: ## Renews the hashes of the Python packages (UPGRADE=1: their versions too).
+	@infra/python-locks.sh
+
 .PHONY: openapi
 openapi: ## Writes docs/openapi.json from the code.
 	cargo build --locked --quiet --workspace --bin openapi

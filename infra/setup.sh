@@ -34,7 +34,8 @@ npm_packages() { # npm_packages <folder> <what it brings>
   fresh "$folder/node_modules/.purser" "$want" && return
   need node npm
   say "installing $2 from npm"
-  (cd "$folder" && npm ci --no-progress --no-audit --no-fund --loglevel=error)
+  # A package's own install script is a stranger's program; none of these needs one.
+  (cd "$folder" && npm ci --ignore-scripts --no-progress --no-audit --no-fund --loglevel=error)
   echo "$want" > "$folder/node_modules/.purser"
 }
 
@@ -48,7 +49,7 @@ apt_install() {
 
 python_packages() { # python_packages <environment> <folder of requirements.txt> <what it brings>
   local environment=$1 folder=$2 want
-  want=$(hash_of "$folder/requirements.txt" "$folder/constraints.txt")
+  want=$(hash_of "$folder/requirements.txt")
   fresh "$environment/.purser" "$want" && return
   need python3
   say "installing $3 from PyPI"
@@ -63,7 +64,11 @@ python_packages() { # python_packages <environment> <folder of requirements.txt>
     fi
     python3 -m venv "$environment"
   fi
-  "$environment/bin/pip" install --quiet --disable-pip-version-check --requirement "$folder/requirements.txt"
+  # Files other than the locked ones (`make python-locks`) are refused. The lock names every package, so that nothing is
+  # resolved here; `pip check` reports one that is missing.
+  "$environment/bin/pip" install --quiet --disable-pip-version-check --require-hashes --no-deps \
+    --requirement "$folder/requirements.txt"
+  "$environment/bin/pip" check --quiet
   echo "$want" > "$environment/.purser"
 }
 
