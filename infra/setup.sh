@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # A part is a function of this name.
-parts=(x402 mail webhooks ministack nextest deny mutants browser valgrind sam checkov iam schemathesis typescript python mcp)
+parts=(x402 mail webhooks ministack nextest deny cyclonedx mutants browser valgrind sam checkov iam schemathesis typescript python mcp)
 run=(x402 mail)
 test=(x402 mail webhooks ministack nextest deny browser valgrind sam checkov iam schemathesis typescript python mcp)
 
@@ -85,6 +85,7 @@ webhooks() { npm_packages infra/local/webhooks "the official library that verifi
 ministack() { python_packages .venv-ministack infra/ministack "ministack, which has queues and a bus of AWS's kind"; }
 nextest() { cargo_program cargo-nextest 0.9.143 "which runs the tests"; }
 deny() { cargo_program cargo-deny 0.20.2 "which judges the dependencies"; }
+cyclonedx() { cargo_program cargo-cyclonedx 0.5.9 "which lists what a function is built of"; }
 mutants() { cargo_program cargo-mutants 25.3.1 "which mutates the code"; }
 sam() { python_packages .venv infra/sam "SAM and cargo-lambda"; }
 # Within the other, which is removed with it.
