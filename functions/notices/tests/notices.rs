@@ -319,7 +319,7 @@ async fn an_owner_is_mailed_and_posted_what_their_agent_asks_with_a_link_to_its_
     assert_eq!(mail["FromEmailAddress"], "purser@example.com");
     let link = format!("{ORIGIN}/dashboard/approvals/{}/{}", agent.id, Uuid::from_u128(7));
     let (text, simple) = (text_of(mail), &mail["Content"]["Simple"]);
-    assert!(text.contains("asks to pay 12.5 USDC") && text.contains(&link), "{text}");
+    assert!(text.contains("asks to pay $12.50") && text.contains(&link), "{text}");
     let html = simple["Body"]["Html"]["Data"].as_str().unwrap();
     assert!(
         html.contains(&link) && !html.contains("<b>") && html.contains("&amp; evil·example"),
