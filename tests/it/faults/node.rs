@@ -54,7 +54,7 @@ async fn whatever_the_node_does_authorize_answers_and_complete_comes_back_to_it(
     let asked = |fate: fn() -> Fate| (None, Moment::Arrived, fate);
     let told = |method, fate: fn() -> Fate| (Some(method), Moment::CarriedOut, fate);
     type Row = (&'static str, &'static str, (Option<&'static str>, Moment, fn() -> Fate));
-    let rows: [Row; 17] = [
+    let rows: [Row; 18] = [
         ("it never answers", UNAVAILABLE, asked(|| Fate::Silence)),
         (
             "it is slow",
