@@ -125,7 +125,7 @@ async fn a_hash_that_is_no_proof_costs_the_node_next_to_nothing() {
     world.complete(&agent, own, &proof(&hash)).await.ok();
     let (measured, answer) = measure(&world, world.complete(&agent, settlement, &proof(&hash))).await;
     answer.refused(409, "settlement_transaction_already_used");
-    let evidence = vec!["eth_blockNumber", "eth_getLogs"];
+    let evidence = vec!["eth_getBlockByNumber", "eth_getLogs"];
     let receipt = vec!["eth_getTransactionReceipt"];
     let used = [
         reads.clone(),

@@ -99,7 +99,7 @@ const COMPLETE: Budget = budget(
     &[
         &["BatchGetItem", "UpdateItem"],
         &["eth_getTransactionByHash"],
-        &["eth_blockNumber", "eth_getLogs"],
+        &["eth_getBlockByNumber", "eth_getLogs"],
         &["PutItem"],
         &["UpdateItem"],
     ],

@@ -63,7 +63,7 @@ pub(super) const COMPLETE: [&str; 9] = [
     "UpdateItem ThrottleTable 2",
     "eth_getTransactionByHash",
     "eth_chainId",
-    "eth_blockNumber",
+    "eth_getBlockByNumber",
     "eth_getLogs",
     "PutItem LedgerTable",
     "UpdateItem LedgerTable",

@@ -476,6 +476,7 @@ const fn why_unpayable(unpayable: Unpayable) -> &'static str {
         Unpayable::NoPayment => "the catalog lists no payment for this operation, so no call of it is paid",
         Unpayable::OtherNetwork => "the catalog lists a payment on another network for this operation",
         Unpayable::NoMaximum => "this operation has no fixed price, and the catalog no maximum for it",
+        Unpayable::PlainHttp => "the catalog lists a plain http address for this operation, and payments need https",
     }
 }
 

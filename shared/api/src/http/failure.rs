@@ -319,6 +319,7 @@ mod tests {
             Block::Unpayable(Unpayable::NoPayment),
             Block::Unpayable(Unpayable::OtherNetwork),
             Block::Unpayable(Unpayable::NoMaximum),
+            Block::Unpayable(Unpayable::PlainHttp),
             Block::PayeeIsPayer,
             Block::PriceAboveCatalog { max: units(10) },
             budget(RetryAt::At(at)),
