@@ -75,6 +75,7 @@ pub use stream::change::{Change, Unreadable};
 pub use stream::fact::{Fact, FactOwner};
 pub use stream::owners::Owners;
 pub use usage::checkpoint::{Checkpoint, SequenceNumber, Shard};
+pub use usage::recount::{Recount, Recounted, Uncounted};
 pub use usage::table::{Reasons, UsageTable};
 pub use usage::told::{Awaited, Reminder, ReminderPlace, Reminders, SetAside};
 pub use webhooks::secret::NewWebhookSecret;

@@ -95,7 +95,10 @@ async fn deliver_window<F: Future<Output = Option<Value>>>(
 ) -> usize {
     for _ in 0..tries {
         // An answer without the state is a failed one.
-        if call(event.clone()).await.is_some_and(|answer| answer["state"].is_object()) {
+        if call(event.clone())
+            .await
+            .is_some_and(|answer| answer["state"].is_object())
+        {
             return 0;
         }
     }

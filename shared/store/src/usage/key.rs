@@ -49,7 +49,11 @@ pub(super) fn agent_partitions(owner: &PersonId) -> [String; AGENT_PARTITIONS] {
 fn agent_partition(owner: &PersonId, agent: AgentId) -> String {
     // The last bits of a UUID are random; the very last four choose the checkpoint's part.
     let [.., last] = *agent.uuid().as_bytes();
-    format!("{}#{}", owner_partition(owner), usize::from(last >> 4) % AGENT_PARTITIONS)
+    format!(
+        "{}#{}",
+        owner_partition(owner),
+        usize::from(last >> 4) % AGENT_PARTITIONS
+    )
 }
 
 /// The kinds of an owner's sums, as their sort keys begin.
@@ -81,10 +85,18 @@ pub(super) fn owner_service(owner: &PersonId, day: Day, service: ServiceId) -> K
     }
 }
 
+/// The kind of an agent's sums by hour.
+pub(super) const BY_HOUR: &str = "H#";
+
+/// The sums of one agent by service.
+pub(super) fn of_agent(agent: AgentId) -> String {
+    format!("U#{agent}")
+}
+
 /// An agent's sums at a service, of a day.
 pub(super) fn agent_day(agent: AgentId, day: Day, service: ServiceId) -> Key {
     Key {
-        pk: format!("U#{agent}"),
+        pk: of_agent(agent),
         sk: format!("{BY_DAY}{day}#{service}"),
     }
 }
@@ -94,8 +106,8 @@ pub(super) fn agent_hour(agent: AgentId, at: Timestamp, service: ServiceId) -> K
     let time = at.to_string();
     let hour = time.split(':').next().unwrap_or_default();
     Key {
-        pk: format!("U#{agent}"),
-        sk: format!("H#{hour}#{service}"),
+        pk: of_agent(agent),
+        sk: format!("{BY_HOUR}{hour}#{service}"),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
         attribute::{Attribute, Item},
         backoff::Backoff,
         fault::{Fault, failed},
-        item::{Draft, Row},
+        item::Row,
         key::{self as keys, Key},
         transact::{Known, MOST_ACTIONS, Transaction},
     },
@@ -71,12 +71,7 @@ impl UsageTable {
     /// write units and two for each row.
     ///
     /// All records that precede the last of them in the shard must have been passed before, or be among them.
-    pub async fn count(
-        &self,
-        shard: &Shard,
-        counts: &[(SequenceNumber, UsageCount)],
-        now: Timestamp,
-    ) -> Result<()> {
+    pub async fn count(&self, shard: &Shard, counts: &[(SequenceNumber, UsageCount)], now: Timestamp) -> Result<()> {
         let mut parts = Parts::new();
         for (place, count) in counts {
             parts.entry(Part::of(count.agent)).or_default().insert(place, count);
@@ -213,7 +208,7 @@ impl UsageTable {
                 .expression_attribute_values(format!(":n{index}"), sum.write());
         }
         let add = format!("ADD {}", parts.join(", "));
-        if row.sk.starts_with("H#") {
+        if row.sk.starts_with(key::BY_HOUR) {
             update
                 .update_expression(format!("{add} SET #ttl = :ttl"))
                 .expression_attribute_names("#ttl", "ttl")
@@ -223,10 +218,39 @@ impl UsageTable {
         }
     }
 
+    /// The keys of an owner's and their agents' rows of these days.
+    pub(super) async fn sums_between(
+        &self,
+        owner: &PersonId,
+        agents: &[AgentId],
+        (first, last): (Day, Day),
+    ) -> Result<Vec<(String, String)>> {
+        let mut parts = vec![
+            (key::owner_partition(owner), key::BY_DAY),
+            (key::owner_partition(owner), key::BY_SERVICE),
+        ];
+        parts.extend(key::agent_partitions(owner).map(|partition| (partition, key::BY_AGENT)));
+        for agent in agents {
+            parts.extend([key::BY_DAY, key::BY_HOUR].map(|kind| (key::of_agent(*agent), kind)));
+        }
+        let mut found = Vec::new();
+        for (partition, kind) in parts {
+            let items = self.owned(partition, kind, first, last).await?;
+            found.extend(
+                items
+                    .iter()
+                    .map(|item| (keys::partition_key(item).to_owned(), keys::sort_key(item).to_owned())),
+            );
+        }
+        Ok(found)
+    }
+
     /// An owner's sums of each day from the first to the last, where anything was counted; with the reasons of refusals.
     /// One unit for 4 KB, which is some 30 days.
     pub async fn by_day(&self, owner: &PersonId, first: Day, last: Day) -> Result<Vec<(Day, UsageTotals, Reasons)>> {
-        let items = self.owned(key::owner_partition(owner), key::BY_DAY, first, last).await?;
+        let items = self
+            .owned(key::owner_partition(owner), key::BY_DAY, first, last)
+            .await?;
         let days = items.iter().map(|item| {
             let row = Row::new(&self.table, item);
             let (day, _) = key::parse_owned(keys::sort_key(item)).ok_or_else(|| row.corrupt("sk"))?;
@@ -251,8 +275,14 @@ impl UsageTable {
         first: Day,
         last: Day,
     ) -> Result<BTreeMap<ServiceId, UsageTotals>> {
-        self.summed(key::owner_partition(owner), key::BY_SERVICE, first, last, ServiceId::parse)
-            .await
+        self.summed(
+            key::owner_partition(owner),
+            key::BY_SERVICE,
+            first,
+            last,
+            ServiceId::parse,
+        )
+        .await
     }
 
     async fn summed<T: Ord>(
@@ -295,6 +325,17 @@ pub type Reasons = BTreeMap<String, u64>;
 
 /// The prefix of the attributes that count reasons.
 const REASON: &str = "why_";
+
+/// A row of sums, as a recount writes it.
+pub(super) fn sums_item((pk, sk): (String, String), sums: &Sums, now: Timestamp) -> Item {
+    let is_hour = sk.starts_with(key::BY_HOUR);
+    let mut item = Key { pk, sk }.attributes();
+    item.extend(sums.iter().map(|(name, sum)| (name.clone(), sum.write())));
+    if is_hour {
+        item.insert("ttl".to_owned(), now.after(HOURS_KEPT).secs().write());
+    }
+    item
+}
 
 /// The rows that a count adds to, by partition and sort key.
 pub(super) fn rows_of(count: &UsageCount, now: Timestamp) -> Vec<(String, String)> {
