@@ -19,7 +19,10 @@ impl Shared {
             Some((place, UsageCount::of(&placed.event)?))
         });
         let counts: Vec<_> = counts.collect();
-        self.usage.count(&shard, &counts, self.clock.now()).await
+        let Some(end) = counts.iter().map(|(place, _)| place).max() else {
+            return Ok(());
+        };
+        self.usage.count(&shard, &counts, end, self.clock.now()).await
     }
 }
 

@@ -448,7 +448,7 @@ async fn a_batch_of_more_rows_than_a_transaction_takes_is_counted_once() {
         });
         tokio::select! {
             () = kill.notified() => killed += 1,
-            counted = table.count(&shard, &counts, now) => {
+            counted = table.count(&shard, &counts, &counts[599].0, now) => {
                 counted.unwrap();
                 is_done = true;
             }
@@ -958,4 +958,172 @@ async fn a_recorded_batch_is_told_as_it_was() {
     let kinds = [(EventKind::PaymentAuthorized, 1), (EventKind::PaymentConfirmed, 1)];
     assert_eq!(world.kinds(), kinds.map(|(kind, count)| (kind.name(), count)).into());
     assert_eq!(world.sums().await.confirmed, sample::units(10));
+}
+
+impl World {
+    /// Counts all days anew: as a program of operators does, which reads the streams.
+    async fn recount(
+        &self,
+        batches: &[Vec<Value>],
+        table: &UsageTable,
+        ledger: &Ledger,
+    ) -> purser_domain::Result<Recounted> {
+        let days = (Day::of(at(0)).minus(1), Day::of(at(0)).plus(1));
+        let id = format!("{}", getrandom::u64().unwrap());
+        let recount = Recount::begin(table.clone(), ledger.clone(), days, id, at(3_600)).await?;
+        let read = async |uncounted: &mut Uncounted| {
+            for record in batches.iter().flatten() {
+                let Ok(change) = Change::parse(record) else { continue };
+                let shard = Shard {
+                    table: change.table.clone(),
+                    id: SHARD.to_owned(),
+                };
+                uncounted.add(ledger, &table.checkpoint(&shard).await?, &change);
+            }
+            Ok(())
+        };
+        recount.run(at(3_600), read).await
+    }
+
+    /// All sums, as they are stored.
+    async fn stored_sums(&self) -> BTreeMap<(String, String), BTreeMap<String, AttributeValue>> {
+        let rows = scan(&self.emulator.client, USAGE, None).await.into_iter();
+        let text =
+            |row: &std::collections::HashMap<String, AttributeValue>, name: &str| row[name].as_s().unwrap().clone();
+        let rows = rows.map(|row| ((text(&row, "pk"), text(&row, "sk")), row.into_iter().collect()));
+        rows.filter(|((pk, _), _): &((String, String), BTreeMap<_, _>)| pk.starts_with("O#") || pk.starts_with("U#"))
+            .collect()
+    }
+
+    /// Makes the sums wrong: of each kind one row is lost, and one that belongs to nothing is there.
+    async fn spoil(&self) {
+        for ((pk, sk), _) in self.stored_sums().await.into_iter().step_by(2) {
+            let delete = self.emulator.client.delete_item().table_name(USAGE);
+            let delete = delete.key("pk", AttributeValue::S(pk)).key("sk", AttributeValue::S(sk));
+            delete.send().await.unwrap();
+        }
+        let put = self.emulator.client.put_item().table_name(USAGE);
+        let put = put.item("pk", AttributeValue::S(format!("O#{}", owner())));
+        let put = put.item(
+            "sk",
+            AttributeValue::S(format!("S#{}#{}", Day::of(at(0)), sample::service_id(9))),
+        );
+        put.item("an", AttributeValue::N("7".to_owned())).send().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_recount_writes_what_counting_would_have_wherever_counting_had_come_to() {
+    let world = World::start().await;
+    world.live().await;
+    let batches = world.records();
+    for batch in &batches {
+        world.count(SHARD, batch).await.unwrap();
+    }
+    let expected = world.stored_sums().await;
+    let longest = batches.iter().map(Vec::len).max().unwrap();
+    for counted in 0..=longest {
+        let world = World::start().await;
+        world.live().await;
+        let batches = world.records();
+        for batch in &batches {
+            let first = &batch[..counted.min(batch.len())];
+            if !first.is_empty() {
+                world.count(SHARD, first).await.unwrap();
+                world.call(json!({"Records": first})).await.unwrap();
+            }
+        }
+        world.spoil().await;
+        let done = world.recount(&batches, &world.usage, &world.ledger).await.unwrap();
+        assert_eq!(
+            done,
+            Recounted {
+                owners: 1,
+                unreadable: 0
+            }
+        );
+        for batch in &batches {
+            world.pass(batch).await.unwrap();
+        }
+        world.assert_told_and_counted().await;
+        assert_eq!(world.stored_sums().await.len(), expected.len(), "{counted}");
+    }
+}
+
+#[tokio::test]
+async fn a_recount_that_is_killed_at_any_step_is_taken_up_again_and_nothing_else_counts_meanwhile() {
+    let mut killed_at = 0;
+    loop {
+        let world = World::start().await;
+        world.live().await;
+        let batches = world.records();
+        for batch in &batches {
+            world.call(json!({"Records": batch})).await.unwrap();
+            world.count(SHARD, &batch[..batch.len() / 2 + 1]).await.unwrap();
+        }
+        world.spoil().await;
+        let proxied = client(&world.proxies[0].url);
+        let ledger = Ledger::new(proxied.clone(), LEDGER.to_owned(), DECISIONS.to_owned());
+        let table = UsageTable::new(proxied, USAGE);
+        let (moments, kill) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+        let told = Arc::clone(&kill);
+        world.proxies[0].follow(move |_| {
+            if moments.fetch_add(1, SeqCst) == killed_at {
+                told.notify_one();
+                return Fate::Silence;
+            }
+            Fate::PassOn
+        });
+        let was_killed = tokio::select! {
+            () = kill.notified() => true,
+            done = world.recount(&batches, &table, &ledger) => done.is_err(),
+        };
+        world.proxies[0].behave();
+        let rows = scan(&world.emulator.client, USAGE, None).await;
+        let in_progress = rows.iter().any(|row| row["pk"].as_s().unwrap() == "RECOUNT");
+        let settlements = batches.iter().max_by_key(|batch| batch.len()).unwrap();
+        assert_eq!(
+            world.count(SHARD, settlements).await.is_none(),
+            in_progress,
+            "{killed_at}"
+        );
+        if was_killed {
+            world.recount(&batches, &world.usage, &world.ledger).await.unwrap();
+        }
+        for batch in &batches {
+            world.count(SHARD, batch).await.unwrap();
+        }
+        world.assert_told_and_counted().await;
+        if !was_killed {
+            break;
+        }
+        killed_at += 1;
+    }
+    assert!(killed_at > 10, "only {killed_at} moments");
+}
+
+/// Another run has taken it over: what this one still sends is refused.
+#[tokio::test]
+async fn a_recount_that_was_taken_over_writes_nothing() {
+    let world = World::start().await;
+    world.live().await;
+    let batches = world.records();
+    let days = (Day::of(at(0)), Day::of(at(0)));
+    let begin = |id: &str| {
+        Recount::begin(
+            world.usage.clone(),
+            world.ledger.clone(),
+            days,
+            id.to_owned(),
+            at(3_600),
+        )
+    };
+    let first = begin("first").await.unwrap();
+    let second = begin("second").await.unwrap();
+    let nothing = async |_: &mut Uncounted| Ok(());
+    assert!(first.run(at(3_600), nothing).await.is_err());
+    assert_eq!(world.stored_sums().await, BTreeMap::new());
+    second.run(at(3_600), nothing).await.unwrap();
+    assert!(!world.stored_sums().await.is_empty());
+    drop(batches);
 }

@@ -39,24 +39,33 @@ impl Part {
     }
 }
 
-/// A sequence number of a stream: decimal digits without leading zeros.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A sequence number of a stream: decimal digits.
+#[derive(Clone, Debug)]
 pub struct SequenceNumber(String);
 
 impl SequenceNumber {
     /// Reads decimal digits; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        is_number.then(|| Self(text.trim_start_matches('0').to_owned()))
+        is_number.then(|| Self(text.to_owned()))
     }
 }
 
 /// By value: it can exceed every integer type, and `DynamoDB`'s numbers.
 impl Ord for SequenceNumber {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.0.len().cmp(&other.0.len()).then_with(|| self.0.cmp(&other.0))
+        let [one, two] = [self, other].map(|number| number.0.trim_start_matches('0'));
+        one.len().cmp(&two.len()).then_with(|| one.cmp(two))
     }
 }
+
+impl PartialEq for SequenceNumber {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for SequenceNumber {}
 
 impl PartialOrd for SequenceNumber {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
@@ -81,7 +90,13 @@ pub struct Shard {
 
 /// The last counted record of each part of a shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Checkpoint(Vec<(Part, SequenceNumber)>);
+pub struct Checkpoint {
+    parts: Vec<(Part, SequenceNumber)>,
+    all: Option<SequenceNumber>,
+}
+
+/// The attribute of the record up to which everything was counted.
+pub(crate) const ALL: &str = "upto";
 
 impl Checkpoint {
     pub(crate) fn read(row: Row<'_>, item: &Item) -> Result<Self> {
@@ -92,12 +107,17 @@ impl Checkpoint {
                 places.push((Part(name), place.ok_or_else(|| row.corrupt(name))?));
             }
         }
-        Ok(Self(places))
+        let all = row.get_optional::<String>(ALL)?;
+        let all = all.map(|all| SequenceNumber::parse(&all).ok_or_else(|| row.corrupt(ALL)));
+        Ok(Self {
+            parts: places,
+            all: all.transpose()?,
+        })
     }
 
     /// The last counted record of a part.
     pub(crate) fn of(&self, part: Part) -> Option<&SequenceNumber> {
-        self.0.iter().find(|(of, _)| *of == part).map(|(_, place)| place)
+        self.parts.iter().find(|(of, _)| *of == part).map(|(_, place)| place)
     }
 
     /// Whether this record of the agent's was counted.
@@ -105,9 +125,14 @@ impl Checkpoint {
         self.of(Part::of(agent)).is_some_and(|last| place <= last)
     }
 
+    /// A record up to which all records of the shard were counted. There may be later ones, by their parts.
+    pub const fn all_until(&self) -> Option<&SequenceNumber> {
+        self.all.as_ref()
+    }
+
     pub(crate) fn advance(&mut self, part: Part, to: SequenceNumber) {
-        self.0.retain(|(of, _)| *of != part);
-        self.0.push((part, to));
+        self.parts.retain(|(of, _)| *of != part);
+        self.parts.push((part, to));
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
         transact::{Known, MOST_ACTIONS, Transaction},
     },
     usage::{
-        checkpoint::{Checkpoint, Part, SequenceNumber, Shard},
+        checkpoint::{ALL, Checkpoint, Part, SequenceNumber, Shard},
         key,
     },
 };
@@ -89,7 +89,14 @@ impl UsageTable {
             }
             let mut transaction = Transaction::new();
             transaction.check(Role::NoRecount, self.no_recount())?;
-            transaction.update(Role::Checkpoint, self.advancing(shard, &checkpoint, &taken, now))?;
+            let is_all = parts.len() == taken.len()
+                && parts
+                    .values()
+                    .zip(&taken)
+                    .all(|(records, (_, to))| records.keys().next_back() == Some(to));
+            let mut advance = self.advancing(shard, &checkpoint, &taken, is_all.then_some(end));
+            advance = advance.expression_attribute_values(":ttl", now.after(CHECKPOINT_KEPT).secs().write());
+            transaction.update(Role::Checkpoint, advance)?;
             for ((pk, sk), sums) in rows {
                 transaction.update(Role::Sums, self.adding(&Key { pk, sk }, &sums, now))?;
             }
@@ -165,13 +172,12 @@ impl UsageTable {
         shard: &Shard,
         from: &Checkpoint,
         to: &[(Part, &SequenceNumber)],
-        now: Timestamp,
+        all: Option<&SequenceNumber>,
     ) -> UpdateBuilder {
         let mut update = UpdateBuilder::default()
             .table_name(&*self.table)
             .set_key(Some(key::checkpoint(shard).attributes()))
-            .expression_attribute_names("#ttl", "ttl")
-            .expression_attribute_values(":ttl", now.after(CHECKPOINT_KEPT).secs().write());
+            .expression_attribute_names("#ttl", "ttl");
         let (mut sets, mut conditions) = (vec!["#ttl = :ttl".to_owned()], Vec::new());
         for (part, place) in to {
             let name = part.name();
@@ -183,6 +189,10 @@ impl UsageTable {
             } else {
                 conditions.push(format!("attribute_not_exists({name})"));
             }
+        }
+        if let Some(all) = all {
+            sets.push(format!("{ALL} = :all"));
+            update = update.expression_attribute_values(":all", all.to_string().write());
         }
         update
             .update_expression(format!("SET {}", sets.join(", ")))
